@@ -1,0 +1,26 @@
+-- The server's time, and the numbers made from it.
+
+local clock
+
+-- now() -> microseconds since 2020 by the server's clock, read once a script.
+local function now()
+  if not clock then
+    local t = call('TIME')
+    clock = t[1] * 1000000 + t[2] - 1577836800000000 -- 2020-01-01 in microseconds since 1970
+  end
+  return clock
+end
+
+-- number() -> the next grant number of this lock: above every earlier one, and not below the
+-- time, so that it still grows when Redis has lost the last one. Kept for two hours after the
+-- number's own time (not after now: a clock set back must not let it end early).
+local function number()
+  local n = now()
+  local last = call('SET', K[4], string.format('%.0f', n), 'PX', '7200000', 'GET')
+  if last and last + 0 >= n then
+    n = last + 1
+    local ends = (n + 1577836800000000) / 1000 + 7200000
+    call('SET', K[4], string.format('%.0f', n), 'PXAT', string.format('%.0f', ends))
+  end
+  return n
+end

@@ -1,0 +1,14 @@
+-- inspect: who holds, who waits. Writes nothing.
+--
+-- ->  {last number, {owner, remaining ms (-1: no end), record, ...}, {owner, record, ...}}
+--@ prelude clock kind queue
+kind.look('')
+local places = {}
+for _, owner in ipairs(call('ZRANGE', K[2], 0, -1)) do
+  local w = waiting(owner)
+  if w and not silent(w) then
+    places[#places + 1] = owner
+    places[#places + 1] = w.record
+  end
+end
+return {tonumber(call('GET', K[4]) or 0), kind.holders(), places}

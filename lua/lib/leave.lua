@@ -1,0 +1,25 @@
+-- leave: out of the lock and out of the queue, whichever the owner is in; the next one comes
+-- in; and, in the same trip, the ask of `next`, another owner of the same process.
+--
+-- ARGV 5 unsettled: '1' when a request of this owner may still be on its way, so that it is
+--        barred for a minute   6 args   7 record   8 next owner or ''
+-- ->  {1 was inside | 0}, and behind it the answer of the ask for next (see acquire)
+--@ prelude kind:dismiss
+local inside = kind.dismiss(F[1]) and 1 or 0
+if not F[5] and call('EXISTS', K[2]) == 0 then return {inside} end
+--@ clock alien kind queue
+local w = inside == 0 and kind.left and waiting(F[1])
+-- Begins with a write that cannot grow, inside or not: after it a full Redis takes the rest.
+drop(F[1])
+if F[5] == '1' then
+  local ms = now() / 1000
+  call('ZREMRANGEBYSCORE', K[5], '-inf', fmt('(%.0f', ms))
+  call('ZADD', K[5], fmt('%.0f', ms + 60000), F[1])
+  call('PEXPIRE', K[5], 60000)
+end
+if w then kind.left(w, 'left') end
+kind.look(F[8] or '')
+settle()
+if not F[8] then return {inside} end
+local next = {owner = F[8], lease = F[2], window = F[4], args = F[6], record = F[7], from = ''}
+return {inside, unpack(ask(next, 'wait', ''))}

@@ -1,0 +1,38 @@
+-- reentrant: one owner, in a hash {kind, owner, number, record}. How often the owner's thread
+-- has re-entered is not here: the process counts it.
+kind.tag = 'reentrant lock'
+local held -- the owner, as last read or written
+
+function kind.look(owner)
+  local state = redis.pcall('HMGET', K[1], 'kind', 'owner', 'number')
+  if state.err then alien() end
+  held = state[2]
+  if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
+  if held == owner then return call('PTTL', K[1]), tonumber(state[3]) end
+end
+
+function kind.admit(w)
+  if held then return false end
+  local n = number()
+  call('HSET', K[1], 'kind', kind.tag, 'owner', w.owner, 'number', string.format('%.0f', n), 'record', w.record)
+  call('PEXPIRE', K[1], w.lease)
+  held = w.owner
+  return true, n
+end
+
+function kind.dismiss(owner)
+  return redis.pcall('HGET', K[1], 'owner') == owner and call('DEL', K[1]) == 1
+end
+
+function kind.extend(owner, lease)
+  return redis.pcall('HGET', K[1], 'owner') == owner and call('PEXPIRE', K[1], lease) == 1 and lease
+end
+
+function kind.soon()
+  local ms = call('PTTL', K[1])
+  return ms >= 0 and ms
+end
+
+function kind.holders()
+  return held and {held, call('PTTL', K[1]), call('HGET', K[1], 'record')} or {}
+end

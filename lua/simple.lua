@@ -1,0 +1,37 @@
+-- simple: one owner, in a string key as `SET key owner NX PX lease` leaves it.
+kind.tag = 'simple lock'
+local held -- the owner's text, as last read or written
+
+function kind.look(owner)
+  held = redis.pcall('GET', K[1])
+  if type(held) == 'table' then alien() end
+  if held == owner then
+    -- An exclusive lock's last number is its holder's.
+    return call('PTTL', K[1]), tonumber(call('GET', K[4])) or number()
+  end
+end
+
+function kind.admit(w)
+  if held then return false end
+  local n = number()
+  call('SET', K[1], w.owner, 'PX', w.lease)
+  held = w.owner
+  return true, n
+end
+
+function kind.dismiss(owner)
+  return redis.pcall('GET', K[1]) == owner and call('DEL', K[1]) == 1
+end
+
+function kind.extend(owner, lease)
+  return redis.pcall('GET', K[1]) == owner and call('PEXPIRE', K[1], lease) == 1 and lease
+end
+
+function kind.soon()
+  local ms = call('PTTL', K[1])
+  return ms >= 0 and ms
+end
+
+function kind.holders()
+  return held and {held, call('PTTL', K[1]), ''} or {}
+end

@@ -1,0 +1,202 @@
+//! Cancellation: a flag that wakes those who wait for it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+
+/// Tells waiting calls to stop. Clones share one flag; once cancelled it stays so.
+///
+/// ```
+/// use std::time::Duration;
+/// use redis_concurrent::CancellationToken;
+///
+/// let token = CancellationToken::new();
+/// let child = token.child();
+/// assert!(!child.wait_timeout(Duration::from_millis(1)));
+/// token.cancel();
+/// assert!(child.is_cancelled() && child.wait_timeout(Duration::from_secs(60)));
+/// ```
+///
+/// In a `select!` of `crossbeam_channel`, [`receiver`](CancellationToken::receiver) becomes ready
+/// (disconnected) when the token is cancelled.
+#[derive(Clone, Default)]
+pub struct CancellationToken(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    cancelled: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// Called once, when the token is cancelled, on the cancelling thread.
+type Waker = Arc<dyn Fn() + Send + Sync>;
+
+#[derive(Default)]
+struct State {
+    wakers: Vec<(u64, Waker)>,
+    next: u64,
+    children: Vec<Weak<Inner>>,
+    // Made on first use. Nothing is ever sent: dropping the sender is the message.
+    channel: Option<(Option<Sender<()>>, Receiver<()>)>,
+}
+
+impl CancellationToken {
+    /// A token that is not cancelled.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Cancels this token and its children, and wakes whoever waits with one of them. Does not
+    /// block; calling it again does nothing.
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
+
+    /// Whether it has been cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::Acquire)
+    }
+
+    /// A token that is cancelled with this one, and can be cancelled alone.
+    #[must_use]
+    pub fn child(&self) -> CancellationToken {
+        let child = CancellationToken::new();
+        let mut state = self.0.state.lock();
+        if self.is_cancelled() {
+            drop(state);
+            child.cancel();
+        } else {
+            state.children.retain(|c| c.strong_count() > 0);
+            state.children.push(Arc::downgrade(&child.0));
+        }
+        child
+    }
+
+    /// Waits until it is cancelled, at most `limit`. Returns whether it is.
+    pub fn wait_timeout(&self, limit: Duration) -> bool {
+        // Nothing is ever sent, so this ends by the time limit or by the cancellation.
+        let _ = self.receiver().recv_timeout(limit);
+        self.is_cancelled()
+    }
+
+    /// A channel for `select!` that is disconnected when the token is cancelled, and never
+    /// carries a message.
+    pub fn receiver(&self) -> Receiver<()> {
+        let mut state = self.0.state.lock();
+        let cancelled = self.is_cancelled();
+        let (_, receiver) = state.channel.get_or_insert_with(|| {
+            let (sender, receiver) = bounded(0);
+            ((!cancelled).then_some(sender), receiver)
+        });
+        receiver.clone()
+    }
+
+    /// Has `waker` called once when the token is cancelled (at once if it is already), until the
+    /// registration is dropped.
+    pub(crate) fn on_cancel(&self, waker: impl Fn() + Send + Sync + 'static) -> OnCancel<'_> {
+        let mut state = self.0.state.lock();
+        if self.is_cancelled() {
+            drop(state);
+            waker();
+            return OnCancel { token: self, id: None };
+        }
+        let id = state.next;
+        state.next += 1;
+        state.wakers.push((id, Arc::new(waker)));
+        OnCancel { token: self, id: Some(id) }
+    }
+}
+
+impl Inner {
+    fn cancel(&self) {
+        let (wakers, children);
+        {
+            let mut state = self.state.lock();
+            if self.cancelled.swap(true, Ordering::AcqRel) {
+                return;
+            }
+            wakers = std::mem::take(&mut state.wakers);
+            children = std::mem::take(&mut state.children);
+            if let Some((sender, _)) = &mut state.channel {
+                *sender = None;
+            }
+        }
+        // Outside the lock: a waker takes the lock of what it wakes.
+        for (_, wake) in wakers {
+            wake();
+        }
+        for child in children.iter().filter_map(Weak::upgrade) {
+            child.cancel();
+        }
+    }
+}
+
+impl fmt::Debug for CancellationToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancellationToken").field("cancelled", &self.is_cancelled()).finish()
+    }
+}
+
+/// A registered waker; taken back when dropped.
+pub(crate) struct OnCancel<'a> {
+    token: &'a CancellationToken,
+    id: Option<u64>,
+}
+
+impl Drop for OnCancel<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.token.0.state.lock().wakers.retain(|(other, _)| *other != id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn a_child_ends_alone_and_with_its_parent() {
+        let parent = CancellationToken::new();
+        let (a, b) = (parent.child(), parent.child());
+        a.cancel();
+        assert!(a.is_cancelled() && !parent.is_cancelled() && !b.is_cancelled());
+        parent.cancel();
+        assert!(b.is_cancelled() && parent.child().is_cancelled());
+    }
+
+    #[test]
+    fn wakers_are_called_once_and_can_be_taken_back() {
+        let token = CancellationToken::new();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let count = |calls: &Arc<AtomicUsize>| {
+            let calls = calls.clone();
+            move || {
+                calls.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        drop(token.on_cancel(count(&calls)));
+        let kept = token.on_cancel(count(&calls));
+        token.cancel();
+        token.cancel();
+        drop(kept);
+        drop(token.on_cancel(count(&calls)));
+        assert_eq!(calls.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn a_receiver_is_ready_whenever_it_was_taken() {
+        let token = CancellationToken::new();
+        let early = token.receiver();
+        assert!(early.try_recv().is_err_and(|e| e.is_empty()));
+        token.cancel();
+        for receiver in [early, token.receiver()] {
+            assert!(receiver.try_recv().is_err_and(|e| e.is_disconnected()));
+        }
+    }
+}

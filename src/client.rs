@@ -1,0 +1,292 @@
+//! The client: what all locks of one connection to Redis share.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::Moment;
+use crate::config::{ClientBuilder, Config};
+use crate::engine::backend::{Backend, ConnectionManager};
+use crate::engine::cell::Cells;
+use crate::engine::inbox::Inbox;
+use crate::engine::renewer::Renewer;
+use crate::engine::requests;
+use crate::error::{Error, ErrorKind};
+use crate::kind::Kind;
+use crate::kinds::{Reentrant, Simple};
+use crate::lock::{RedisLock, ReentrantLock, SimpleLock};
+use crate::names::inbox_prefix;
+use crate::observe::{Loss, Observer, Watch};
+use crate::script::Scripts;
+
+/// How long `close` may take in all.
+const CLOSE_LIMIT: Duration = Duration::from_millis(900);
+/// What of it is left for the threads to end.
+const END_LIMIT: Duration = Duration::from_millis(300);
+
+/// A client of one Redis server: makes the locks. Cheap to clone, to be kept for the process's
+/// life; locks and guards keep it alive.
+///
+/// It has a pool of connections, one channel on which it is told what it is granted (with a
+/// thread, from the first wait on), and a part in the process's renewal thread.
+///
+/// ```
+/// use redis_concurrent::Client;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let lock = client.reentrant_lock("stock:42");
+/// let guard = lock.lock()?;
+/// // nobody else, in any process, is here now
+/// guard.unlock()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client(Arc<Shared>);
+
+/// What clones of a client, its locks and its guards share.
+pub(crate) struct Shared {
+    /// Tells the clients of a process apart.
+    pub(crate) id: u64,
+    /// Tells the clients of the world apart: the first half of every owner id.
+    pub(crate) uuid: String,
+    /// pid, host and label: what others see of us.
+    pub(crate) identity: String,
+    pub(crate) config: Config,
+    pub(crate) inbox_prefix: String,
+    /// The window in milliseconds, as scripts take it.
+    pub(crate) window: String,
+    pub(crate) manager: ConnectionManager,
+    pub(crate) backend: Backend,
+    pub(crate) cells: Mutex<Cells>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) renewer: Arc<Renewer>,
+    pub(crate) watch: Watch,
+    scripts: Mutex<HashMap<TypeId, Arc<Scripts>>>,
+    pid: u32,
+    sequence: AtomicU64,
+    closed: AtomicBool,
+}
+
+impl Client {
+    /// A client of the server at `url`, with the default settings. Makes one connection at once.
+    ///
+    /// # Errors
+    /// `Config` if `url` is none, `Unavailable` if the server cannot be reached or refuses us.
+    pub fn connect(url: &str) -> Result<Client, Error> {
+        Client::builder().url(url).connect()
+    }
+
+    /// A client with settings of one's own.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::new()
+    }
+
+    pub(crate) fn start(
+        config: Config,
+        manager: ConnectionManager,
+        pool: Option<r2d2::Builder<ConnectionManager>>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Client, Error> {
+        static CLIENTS: AtomicU64 = AtomicU64::new(0);
+        let probe = manager.raw().and_then(|mut c| redis::cmd("PING").exec(&mut c));
+        probe.map_err(|e| {
+            Error::new(ErrorKind::Unavailable, "").because("Redis cannot be reached").caused_by(e)
+        })?;
+        let pool = pool
+            .unwrap_or_else(|| {
+                r2d2::Pool::builder().min_idle(Some(0)).connection_timeout(config.connect_timeout)
+            })
+            .test_on_check_out(false)
+            .error_handler(Box::new(r2d2::NopErrorHandler))
+            .build_unchecked(manager.clone());
+        let id = CLIENTS.fetch_add(1, Ordering::Relaxed);
+        let renewer = Renewer::current();
+        renewer.add(id, config.renew_every);
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Ok(Client(Arc::new(Shared {
+            id,
+            uuid: uuid::Uuid::new_v4().to_string(),
+            identity: format!("{} {host} {}", std::process::id(), config.label),
+            inbox_prefix: inbox_prefix(&config.namespace),
+            window: config.window.as_millis().to_string(),
+            config,
+            manager,
+            backend: Backend::new(pool),
+            cells: Mutex::default(),
+            inbox: Arc::default(),
+            renewer,
+            watch: Watch::new(observer),
+            scripts: Mutex::default(),
+            pid: std::process::id(),
+            sequence: AtomicU64::new(1),
+            closed: AtomicBool::new(false),
+        })))
+    }
+
+    /// The lock `name` of the kind [`Simple`]: a string key, not reentrant.
+    ///
+    /// Making a handle asks nothing of Redis and cannot fail: what is wrong with a name is told by
+    /// the first call on it.
+    pub fn simple_lock(&self, name: &str) -> SimpleLock {
+        self.lock_of(Simple, name)
+    }
+
+    /// The lock `name` of the kind [`Reentrant`]: its holder may come in again.
+    pub fn reentrant_lock(&self, name: &str) -> ReentrantLock {
+        self.lock_of(Reentrant, name)
+    }
+
+    /// The lock `name` of any kind, one's own included.
+    pub fn lock_of<K: Kind>(&self, kind: K, name: &str) -> RedisLock<K> {
+        RedisLock::new(&self.0, kind, name)
+    }
+
+    /// How many requests this client has sent so far, by all its threads.
+    pub fn requests(&self) -> u64 {
+        self.0.backend.requests()
+    }
+
+    /// How many locks this client has in use: with a handle, a guard or a thread that waits.
+    pub fn locks(&self) -> usize {
+        self.0.cells.lock().len()
+    }
+
+    /// Ends the client, for all its clones: waiting threads get
+    /// [`Closed`](ErrorKind::Closed), every guard's [`lost`](crate::Hold::lost) fires, what is held
+    /// is released, threads and connections end. Blocks for one second at most; calling it again
+    /// does nothing.
+    ///
+    /// # Errors
+    /// `Unknown` if something could not be released in time: it ends with its lease, and the
+    /// observer was told of each.
+    pub fn close(&self) -> Result<(), Error> {
+        self.0.close()
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.0.closed.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("uuid", &self.0.uuid).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// A number never given before.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The composed scripts of a kind.
+    pub(crate) fn scripts<K: Kind>(&self) -> Result<Arc<Scripts>, Error> {
+        let mut scripts = self.scripts.lock();
+        if let Some(known) = scripts.get(&TypeId::of::<K>()) {
+            return Ok(known.clone());
+        }
+        let made = Scripts::of(K::RULE).map_err(|why| {
+            Error::new(ErrorKind::Config, "").because(format!("the rule of the {}: {why}", K::NAME))
+        })?;
+        let made = Arc::new(made);
+        scripts.insert(TypeId::of::<K>(), made.clone());
+        Ok(made)
+    }
+
+    /// Whether this is the process that made the client.
+    ///
+    /// # Errors
+    /// `Forked` if it is not: connections, threads and holds are the parent's.
+    pub(crate) fn same_process(&self) -> Result<(), Error> {
+        if std::process::id() == self.pid {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Forked, "").because("make a client of its own in each process"))
+    }
+
+    /// Whether it may send anything.
+    pub(crate) fn usable(&self) -> Result<(), Error> {
+        self.same_process()?;
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, ""));
+        }
+        Ok(())
+    }
+
+    fn close(self: &Arc<Self>) -> Result<(), Error> {
+        self.same_process()?;
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let limit = Moment::now().after(CLOSE_LIMIT);
+        // First all guards and waiters learn of it, then Redis.
+        let mut leaving = Vec::new();
+        for cell in self.cells.lock().all() {
+            let mut core = cell.core.lock();
+            let mine = core.gate.close(Moment::now());
+            let tokens: Vec<_> = mine.iter().filter_map(|l| core.asked_lost(l.owner)).collect();
+            let held = !tokens.is_empty() || mine.iter().any(|l| core.forget(l.owner).is_some());
+            core.wake_all();
+            drop(core);
+            for token in tokens {
+                token.cancel();
+            }
+            if held {
+                self.watch.tell(|o| o.lost(&cell.name, Loss::Closed));
+            }
+            leaving.extend(mine.into_iter().map(|l| (cell.clone(), l)));
+        }
+        self.inbox.stop();
+        let unfinished = self.renewer.remove(self.id);
+        let requests: Vec<_> =
+            leaving.iter().map(|(cell, l)| requests::packed_leave(cell, l, false)).collect();
+        let sent = self.backend.pipeline(&requests, limit.before(END_LIMIT), |i| {
+            leaving.get(i).map(|(cell, l)| requests::packed_leave(cell, l, true)).unwrap_or_default()
+        });
+        let failed: Vec<_> =
+            leaving.iter().zip(&sent).filter(|(_, ok)| !**ok).map(|((cell, _), _)| cell).collect();
+        let left = failed.len() + unfinished.len();
+        for cell in failed.into_iter().chain(&unfinished) {
+            let error = cell.error(
+                Error::new(ErrorKind::Closed, "").because("not released in time: it ends with its lease"),
+            );
+            self.watch.tell(|o| o.unlock_failed(&cell.name, &error));
+        }
+        // A message of our own ends the listener's read at once.
+        let bye = redis::cmd("PUBLISH").arg(format!("{}{}", self.inbox_prefix, self.uuid)).arg("bye").clone();
+        if self.inbox.is_up() {
+            let _ = self.backend.command(&bye, limit.before(END_LIMIT / 2));
+        }
+        self.backend.close();
+        let ended = self.inbox.wait_for_end(limit) & self.renewer.wait_for_end(limit);
+        if !ended {
+            tracing::warn!("a thread of the closed client is still ending");
+        }
+        if left == 0 {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Unknown, "")
+            .because(format!("{left} locks were not released in time and end with their leases")))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.same_process().is_err() {
+            return;
+        }
+        self.inbox.stop();
+        self.renewer.remove(self.id);
+    }
+}

@@ -1,0 +1,71 @@
+//! The one clock: it counts the time a machine was suspended, because Redis does too.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// A point in time on `CLOCK_BOOTTIME`, in nanoseconds.
+///
+/// `std::time::Instant` stands still while a Linux machine sleeps; a lease in Redis does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    /// Later than every deadline: "for ever".
+    pub(crate) const NEVER: Moment = Moment(u64::MAX);
+
+    pub(crate) fn now() -> Self {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        const CLOCK: ClockId = ClockId::Boottime;
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        const CLOCK: ClockId = ClockId::Monotonic;
+        let t = clock_gettime(CLOCK);
+        Moment(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+    }
+
+    /// `d` later; an enormous `d` means never.
+    pub(crate) fn after(self, d: Duration) -> Self {
+        Moment(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// `d` earlier, or the beginning of time.
+    pub(crate) fn before(self, d: Duration) -> Self {
+        Moment(self.0.saturating_sub(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// How long from `earlier` to here; nothing when `earlier` is later.
+    pub(crate) fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The moment that a caller's `Instant` means, as seen from now.
+    pub(crate) fn at(instant: Instant) -> Self {
+        Moment::now().after(instant.saturating_duration_since(Instant::now()))
+    }
+
+    /// The same moment for a parking_lot wait, which knows only `Instant`. It may come late by
+    /// the length of a suspend; who wakes compares with this clock again.
+    pub(crate) fn instant(self) -> Option<Instant> {
+        Instant::now().checked_add(self.since(Moment::now()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_enormous_wait_means_never() {
+        assert_eq!(Moment::now().after(Duration::MAX), Moment::NEVER);
+        assert_eq!(
+            Moment::NEVER.instant().is_none(),
+            Instant::now().checked_add(Duration::from_nanos(u64::MAX)).is_none()
+        );
+    }
+
+    #[test]
+    fn moments_and_instants_agree() {
+        let d = Moment::at(Instant::now() + Duration::from_secs(5)).since(Moment::now());
+        assert!(d > Duration::from_secs(4) && d <= Duration::from_secs(5), "{d:?}");
+    }
+}

@@ -1,0 +1,234 @@
+//! The settings of a client, checked once.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::engine::backend::ConnectionManager;
+use crate::error::{Error, ErrorKind};
+use crate::observe::Observer;
+
+/// The shortest lease: below it, the network's ordinary jitter would decide who holds what.
+pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+
+/// What every part of a client reads.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) lease: Duration,
+    pub(crate) renew_every: Duration,
+    pub(crate) slice: Duration,
+    pub(crate) window: Duration,
+    pub(crate) namespace: String,
+    pub(crate) label: String,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) command_timeout: Duration,
+    pub(crate) give_up_after: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            lease: Duration::from_secs(30),
+            renew_every: Duration::from_secs(10),
+            slice: Duration::from_millis(1),
+            window: Duration::from_secs(3),
+            namespace: "rc".to_owned(),
+            label: String::new(),
+            connect_timeout: Duration::from_secs(1),
+            command_timeout: Duration::from_secs(2),
+            give_up_after: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Makes a [`Client`] with settings of one's own. All times are [`Duration`]s.
+///
+/// ```no_run
+/// # fn main() -> Result<(), redis_concurrent::Error> {
+/// use std::time::Duration;
+/// use redis_concurrent::Client;
+///
+/// let client = Client::builder()
+///     .url("redis://127.0.0.1/")
+///     .lease(Duration::from_secs(10))
+///     .label("checkout")
+///     .connect()?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a builder does nothing until `connect`"]
+pub struct ClientBuilder {
+    config: Config,
+    renew_every: Option<Duration>,
+    server: Result<redis::Client, Error>,
+    pool: Option<r2d2::Builder<ConnectionManager>>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl ClientBuilder {
+    pub(crate) fn new() -> Self {
+        ClientBuilder {
+            config: Config::default(),
+            renew_every: None,
+            server: Err(bad("no server: give a url")),
+            pool: None,
+            observer: None,
+        }
+    }
+
+    /// The server, as a URL: `redis://[user:password@]host[:port][/db][?protocol=resp3]`,
+    /// `redis+unix:///path/to/socket`, or with the feature `tls` `rediss://…`.
+    pub fn url(self, url: &str) -> Self {
+        self.connection(url)
+    }
+
+    /// The server, as the `redis` crate's connection information.
+    pub fn connection_info(self, info: redis::ConnectionInfo) -> Self {
+        self.connection(info)
+    }
+
+    /// The server, as a client of the `redis` crate, for instance one with certificates of its own.
+    pub fn redis_client(mut self, client: redis::Client) -> Self {
+        self.server = Ok(client);
+        self
+    }
+
+    fn connection(mut self, info: impl redis::IntoConnectionInfo) -> Self {
+        self.server =
+            redis::Client::open(info).map_err(|e| bad("this is no address of a server").caused_by(e));
+        self
+    }
+
+    /// How the pool of connections is built: its size, for instance. Connections are never tested
+    /// when they are taken out, whatever it says: that would double the cost of a lock, and a
+    /// broken one is replaced and its request sent again anyway.
+    ///
+    /// The default is at most 10 connections, none of them before it is needed.
+    pub fn pool(mut self, pool: r2d2::Builder<ConnectionManager>) -> Self {
+        self.pool = Some(pool);
+        self
+    }
+
+    /// How long Redis keeps a hold that is not renewed, for instance since its process died.
+    /// Default 30 s, at least 100 ms.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.config.lease = lease;
+        self
+    }
+
+    /// How often a lease is renewed. Default a third of the lease, at most half of it.
+    pub fn renew_every(mut self, every: Duration) -> Self {
+        self.renew_every = Some(every);
+        self
+    }
+
+    /// How long threads of this process may hand a lock on among themselves before those of other
+    /// processes get their turn. Default 1 ms; nothing makes every lock [fair].
+    ///
+    /// [fair]: crate::RedisLock::fair
+    pub fn slice(mut self, slice: Duration) -> Self {
+        self.config.slice = slice;
+        self
+    }
+
+    /// How long a waiter of which nothing is heard keeps its place in the queue. Default 3 s, at
+    /// least 100 ms.
+    pub fn window(mut self, window: Duration) -> Self {
+        self.config.window = window;
+        self
+    }
+
+    /// What all keys and channels begin with. Default `rc`; clients that are to share locks need
+    /// the same.
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        namespace.clone_into(&mut self.config.namespace);
+        self
+    }
+
+    /// What this process is called in [`holder`](crate::RedisLock::holder). Default empty.
+    pub fn label(mut self, label: &str) -> Self {
+        label.clone_into(&mut self.config.label);
+        self
+    }
+
+    /// How long making a connection may take. Default 1 s.
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.config.connect_timeout = limit;
+        self
+    }
+
+    /// How long the answer to one request may take. Default 2 s.
+    ///
+    /// A thread inside a request cannot be cancelled: a cancellation is seen after at most this.
+    pub fn command_timeout(mut self, limit: Duration) -> Self {
+        self.config.command_timeout = limit;
+        self
+    }
+
+    /// How long a `lock()` without a deadline bears a server that cannot be reached before it says
+    /// [`Unavailable`](ErrorKind::Unavailable). Default 10 s. Timed forms go to their deadline.
+    pub fn give_up_after(mut self, limit: Duration) -> Self {
+        self.config.give_up_after = limit;
+        self
+    }
+
+    /// Who hears what the locks of this client do. Default nobody.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
+    /// Makes the client and one connection, so that a wrong address or password is told here and
+    /// now. Blocks for the connect limit and the command limit at most.
+    ///
+    /// # Errors
+    /// `Config` for a setting that cannot work, `Unavailable` if the server cannot be reached.
+    pub fn connect(mut self) -> Result<Client, Error> {
+        self.config.renew_every = self.renew_every.unwrap_or(self.config.lease / 3);
+        self.config.check()?;
+        let manager = ConnectionManager::new(self.server?, &self.config);
+        Client::start(self.config, manager, self.pool, self.observer)
+    }
+}
+
+impl Config {
+    fn check(&self) -> Result<(), Error> {
+        let least = SHORTEST_LEASE;
+        if self.lease < least {
+            return Err(bad(format!("a lease lasts at least {least:?}, not {:?}", self.lease)));
+        }
+        if self.renew_every.is_zero() || self.renew_every > self.lease / 2 {
+            let (every, lease) = (self.renew_every, self.lease);
+            return Err(bad(format!(
+                "a lease of {lease:?} must be renewed at least twice, not every {every:?}"
+            )));
+        }
+        if self.window < least {
+            return Err(bad(format!("a window lasts at least {least:?}, not {:?}", self.window)));
+        }
+        if self.namespace.is_empty() || self.namespace.contains(['{', '}']) {
+            return Err(bad(format!(
+                "a namespace is not empty and has no braces, unlike {:?}",
+                self.namespace
+            )));
+        }
+        if self.label.contains(|c: char| c.is_control()) {
+            return Err(bad(format!("a label has no control characters, unlike {:?}", self.label)));
+        }
+        if self.connect_timeout.is_zero() || self.command_timeout.is_zero() {
+            return Err(bad("connecting and commands need some time"));
+        }
+        Ok(())
+    }
+}
+
+fn bad(why: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Config, "").because(why)
+}

@@ -1,0 +1,345 @@
+//! The way to Redis: the pool, one request with its retry, and what an error means.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use redis::{Cmd, ConnectionLike, RedisError, ServerErrorKind, Value};
+
+use crate::clock::Moment;
+use crate::config::Config;
+use crate::error::{Error, ErrorKind};
+use crate::names::Names;
+use crate::script::Script;
+
+/// Makes the connections of a client's pool. Only its type is public, so that an
+/// [`r2d2::Builder`] can be given to [`ClientBuilder::pool`](crate::ClientBuilder::pool).
+#[derive(Clone, Debug)]
+pub struct ConnectionManager {
+    client: redis::Client,
+    connect_timeout: Duration,
+    command_timeout: Duration,
+}
+
+/// A connection of a client's pool.
+pub struct Connection {
+    inner: redis::Connection,
+    /// Any I/O error leaves it out of step, time-outs included: the answer may come yet, and be
+    /// taken for the next request's.
+    broken: bool,
+    born: Moment,
+    /// The read time limit that is set, to set it only when it changes.
+    limit: Duration,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("broken", &self.broken).finish_non_exhaustive()
+    }
+}
+
+impl ConnectionManager {
+    pub(crate) fn new(client: redis::Client, config: &Config) -> Self {
+        ConnectionManager {
+            client,
+            connect_timeout: config.connect_timeout,
+            command_timeout: config.command_timeout,
+        }
+    }
+
+    /// A connection of its own, for a thread that does not share one.
+    pub(crate) fn raw(&self) -> Result<redis::Connection, RedisError> {
+        let connection = self.client.get_connection_with_timeout(self.connect_timeout)?;
+        connection.set_read_timeout(Some(self.command_timeout))?;
+        connection.set_write_timeout(Some(self.command_timeout))?;
+        Ok(connection)
+    }
+}
+
+impl r2d2::ManageConnection for ConnectionManager {
+    type Connection = Connection;
+    type Error = RedisError;
+
+    fn connect(&self) -> Result<Connection, RedisError> {
+        let inner = self.raw()?;
+        Ok(Connection { inner, broken: false, born: Moment::now(), limit: self.command_timeout })
+    }
+
+    fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
+        redis::cmd("PING").exec(&mut connection.inner)
+    }
+
+    fn has_broken(&self, connection: &mut Connection) -> bool {
+        connection.broken || !connection.inner.is_open()
+    }
+}
+
+/// What became of a request that has no answer that could be used.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// It never left.
+    Unsent(Error),
+    /// It may have run, or do so yet.
+    Unanswered(Error),
+    /// Redis refused it for a reason that may pass: loading, busy, no longer the primary.
+    Later(Error),
+    /// Redis refused it, and will again.
+    Never(Error),
+}
+
+impl Failure {
+    pub(crate) fn error(self) -> Error {
+        match self {
+            Failure::Unsent(e) | Failure::Unanswered(e) | Failure::Later(e) | Failure::Never(e) => e,
+        }
+    }
+}
+
+/// An answer, and whether the request was sent twice to get it.
+pub(crate) struct Reply {
+    pub(crate) value: Value,
+    pub(crate) resent: bool,
+}
+
+/// The pool, and what is counted of it.
+pub(crate) struct Backend {
+    /// Gone once the client is closed.
+    pool: RwLock<Option<r2d2::Pool<ConnectionManager>>>,
+    requests: AtomicU64,
+}
+
+impl Backend {
+    pub(crate) fn new(pool: r2d2::Pool<ConnectionManager>) -> Self {
+        Backend { pool: RwLock::new(Some(pool)), requests: AtomicU64::new(0) }
+    }
+
+    /// Requests sent so far, by whichever thread.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count(&self, requests: usize) {
+        self.requests.fetch_add(requests as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn close(&self) {
+        // The pool ends with its last user: outside our lock.
+        let pool = self.pool.write().take();
+        drop(pool);
+    }
+
+    /// Runs a script, at most until `limit`.
+    pub(crate) fn script(
+        &self,
+        script: &Script,
+        names: &Names,
+        args: &[&str],
+        limit: Moment,
+    ) -> Result<Reply, Failure> {
+        let evalsha = command("EVALSHA", &script.sha, names, args);
+        let reply = self.send(limit, |connection| match connection.request(&evalsha) {
+            Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::NoScript) => {
+                self.count(1);
+                connection.request(&command("EVAL", &script.source, names, args))
+            }
+            other => other,
+        })?;
+        match reply.value {
+            Value::ServerError(e) => Err(refused(e.into())),
+            _ => Ok(reply),
+        }
+    }
+
+    /// Sends one command that may safely be sent twice, at most until `limit`.
+    pub(crate) fn command(&self, cmd: &Cmd, limit: Moment) -> Result<Value, Failure> {
+        let packed = cmd.get_packed_command();
+        let reply = self.send(limit, |connection| connection.request(&packed))?;
+        match reply.value {
+            Value::ServerError(e) => Err(refused(e.into())),
+            value => Ok(value),
+        }
+    }
+
+    /// Sends requests in pipelines until `limit`, the ones that Redis does not know as a whole
+    /// (`eval`, by their index). Returns which were answered.
+    pub(crate) fn pipeline(
+        &self,
+        requests: &[Vec<u8>],
+        limit: Moment,
+        eval: impl Fn(usize) -> Vec<u8>,
+    ) -> Vec<bool> {
+        const BATCH: usize = 64;
+        let mut done = vec![false; requests.len()];
+        if requests.is_empty() {
+            return done;
+        }
+        let Ok(mut connection) = self.connection(limit, None) else { return done };
+        for (i, batch) in requests.chunks(BATCH).enumerate() {
+            connection.limit_to(limit);
+            self.count(batch.len());
+            let Ok(answers) = connection.inner.req_packed_commands(&batch.concat(), 0, batch.len()) else {
+                connection.broken = true;
+                return done;
+            };
+            for (j, answer) in answers.iter().enumerate() {
+                let at = i * BATCH + j;
+                done[at] = match answer {
+                    Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript) => {
+                        self.count(1);
+                        matches!(connection.request(&eval(at)), Ok(Value::Array(_)))
+                    }
+                    Value::ServerError(_) => false,
+                    _ => true,
+                };
+            }
+            if limit <= Moment::now() {
+                return done;
+            }
+        }
+        done
+    }
+
+    /// One attempt, and on an I/O error that leaves time for it one more on a connection made
+    /// since. Safe because every operation is idempotent by its owner id.
+    fn send(
+        &self,
+        limit: Moment,
+        mut exchange: impl FnMut(&mut Connection) -> Result<Value, RedisError>,
+    ) -> Result<Reply, Failure> {
+        let mut failed: Option<(Moment, Error)> = None;
+        loop {
+            let born_after = failed.as_ref().map(|(at, _)| *at);
+            let mut connection = match self.connection(limit, born_after) {
+                Ok(connection) => connection,
+                Err(e) => {
+                    return Err(match failed {
+                        Some((_, first)) => Failure::Unanswered(first),
+                        None => Failure::Unsent(e),
+                    });
+                }
+            };
+            connection.limit_to(limit);
+            self.count(1);
+            match exchange(&mut connection) {
+                Ok(value) => {
+                    if let Value::ServerError(e) = &value {
+                        // It talks to a server that cannot serve us: perhaps a new one can.
+                        connection.broken |=
+                            matches!(e.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown));
+                    }
+                    return Ok(Reply { value, resent: failed.is_some() });
+                }
+                Err(e) => {
+                    connection.broken = true;
+                    let again = failed.is_none() && !e.is_timeout();
+                    let error = failed.take().map_or_else(|| unavailable(e), |(_, first)| first);
+                    if !again {
+                        return Err(Failure::Unanswered(error));
+                    }
+                    failed = Some((Moment::now(), error));
+                }
+            }
+        }
+    }
+
+    /// A connection from the pool; for a second attempt one that is younger than the failure of
+    /// the first, as what broke one connection has often broken them all.
+    fn connection(
+        &self,
+        limit: Moment,
+        born_after: Option<Moment>,
+    ) -> Result<r2d2::PooledConnection<ConnectionManager>, Error> {
+        loop {
+            let left = limit.since(Moment::now());
+            // A clone, so that close() does not wait for whoever waits here.
+            let pool = self.pool.read().clone().ok_or_else(|| Error::new(ErrorKind::Closed, ""))?;
+            let mut connection = pool.get_timeout(left).map_err(|e| {
+                Error::new(ErrorKind::Unavailable, "").because("no connection to Redis").caused_by(e)
+            })?;
+            if born_after.is_none_or(|moment| connection.born > moment) {
+                return Ok(connection);
+            }
+            connection.broken = true;
+        }
+    }
+}
+
+impl Connection {
+    fn request(&mut self, packed: &[u8]) -> Result<Value, RedisError> {
+        self.inner.req_packed_command(packed)
+    }
+
+    /// The read time limit of the next request. Setting it is a system call, so it is set only
+    /// where the usual one would be too long.
+    fn limit_to(&mut self, limit: Moment) {
+        const COARSE: Duration = Duration::from_millis(1);
+        let left = limit.since(Moment::now()).max(COARSE);
+        if left + COARSE < self.limit || self.limit + COARSE < left {
+            self.broken |= self.inner.set_read_timeout(Some(left)).is_err();
+            self.limit = left;
+        }
+    }
+}
+
+/// A script's call, ready to be sent.
+pub(crate) fn command(verb: &str, script: &str, names: &Names, args: &[&str]) -> Vec<u8> {
+    let mut cmd = redis::cmd(verb);
+    cmd.arg(script).arg(names.keys.len());
+    for key in &names.keys {
+        cmd.arg(key);
+    }
+    for arg in args {
+        cmd.arg(*arg);
+    }
+    cmd.get_packed_command()
+}
+
+fn unavailable(e: RedisError) -> Error {
+    Error::new(ErrorKind::Unavailable, "").because("no answer from Redis").caused_by(e)
+}
+
+/// What an error of the server means for a caller.
+pub(crate) fn refused(e: RedisError) -> Failure {
+    let text = e.to_string();
+    // Inside a script older servers wrap the code into their own text.
+    let says = |codes: &[&str]| codes.iter().any(|code| e.code() == Some(code) || text.contains(code));
+    if says(&["WRONGKIND", "WRONGTYPE"]) {
+        let error = Error::new(ErrorKind::WrongKind, "").because("the key is in use by something else");
+        return Failure::Never(error.caused_by(e));
+    }
+    let error = Error::new(ErrorKind::Unavailable, "");
+    if says(&["LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "BUSY"]) {
+        return Failure::Later(error.because("Redis cannot serve us now").caused_by(e));
+    }
+    if says(&["OOM", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "WRONGPASS"]) {
+        return Failure::Never(error.because("Redis refused the request").caused_by(e));
+    }
+    Failure::Never(Error::new(ErrorKind::Protocol, "").because("Redis refused a script").caused_by(e))
+}
+
+/// A number in an answer: an integer, or text that reads as one.
+pub(crate) fn number(value: Option<&Value>) -> Option<i64> {
+    match value? {
+        Value::Int(n) => Some(*n),
+        other => text(Some(other))?.parse().ok(),
+    }
+}
+
+/// Text in an answer.
+pub(crate) fn text(value: Option<&Value>) -> Option<String> {
+    match value? {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) => Some(text.clone()),
+        Value::Int(n) => Some(n.to_string()),
+        _ => None,
+    }
+}
+
+/// A list in an answer.
+pub(crate) fn list(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(items) => items,
+        _ => &[],
+    }
+}

@@ -1,0 +1,210 @@
+//! A gate with what it needs to run: its mutex, the condvars of its threads, its keys and scripts.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::gate::{Gate, Shape, Ticket};
+use crate::cancel::CancellationToken;
+use crate::client::Shared;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::names::Names;
+use crate::script::Scripts;
+
+/// One lock of one client, shared by its handles and guards.
+pub(crate) struct Cell {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
+    pub(crate) names: Names,
+    pub(crate) scripts: Arc<Scripts>,
+    slot: u32,
+    key: Key,
+    pub(crate) core: Mutex<Core>,
+}
+
+/// What the cell's mutex guards.
+pub(crate) struct Core {
+    pub(crate) gate: Gate,
+    /// The threads that are parked.
+    seats: Vec<(Ticket, Arc<Condvar>)>,
+    sides: Vec<Side>,
+    /// What was wrong when Redis last failed the head.
+    pub(crate) trouble: Option<Error>,
+}
+
+/// What the engine keeps of a tenure beside the gate.
+struct Side {
+    owner: u64,
+    /// Where the renewer has it.
+    due: Moment,
+    /// Made on first use.
+    lost: Option<CancellationToken>,
+}
+
+type Key = (TypeId, String);
+
+impl Cell {
+    pub(crate) fn error(&self, error: Error) -> Error {
+        error.about(&self.name)
+    }
+
+    pub(crate) fn owner_id(&self, owner: u64) -> String {
+        format!("{}:{owner}", self.shared.uuid)
+    }
+
+    /// A new owner number: never used before by this client, and it leads back here.
+    pub(crate) fn fresh(&self) -> u64 {
+        self.shared.sequence() << SLOT_BITS | u64::from(self.slot)
+    }
+}
+
+impl fmt::Debug for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.kind, self.name)
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        self.shared.cells.lock().remove(self.slot, &self.key);
+    }
+}
+
+impl Core {
+    /// Wakes the thread with this ticket, if it is parked; otherwise it will look by itself.
+    pub(crate) fn wake(&self, ticket: Option<Ticket>) {
+        if let Some((_, seat)) = self.seats.iter().find(|(t, _)| Some(*t) == ticket) {
+            seat.notify_one();
+        }
+    }
+
+    pub(crate) fn wake_all(&self) {
+        for (_, seat) in &self.seats {
+            seat.notify_one();
+        }
+    }
+
+    pub(crate) fn sit(&mut self, ticket: Ticket, seat: Arc<Condvar>) {
+        self.seats.push((ticket, seat));
+    }
+
+    pub(crate) fn rise(&mut self, ticket: Ticket) {
+        self.seats.retain(|(t, _)| *t != ticket);
+    }
+
+    /// The renewer will look at this tenure at `due`. Returns when it would have otherwise.
+    pub(crate) fn set_due(&mut self, owner: u64, due: Moment) -> Option<Moment> {
+        match self.sides.iter_mut().find(|s| s.owner == owner) {
+            Some(side) => Some(std::mem::replace(&mut side.due, due)),
+            None => {
+                self.sides.push(Side { owner, due, lost: None });
+                None
+            }
+        }
+    }
+
+    /// The tenure is no more. Returns where the renewer has it.
+    pub(crate) fn forget(&mut self, owner: u64) -> Option<Moment> {
+        let i = self.sides.iter().position(|s| s.owner == owner)?;
+        Some(self.sides.swap_remove(i).due)
+    }
+
+    /// The token of the tenure's loss.
+    pub(crate) fn lost(&mut self, owner: u64) -> CancellationToken {
+        match self.sides.iter_mut().find(|s| s.owner == owner) {
+            Some(side) => side.lost.get_or_insert_default().clone(),
+            None => CancellationToken::default(),
+        }
+    }
+
+    /// The token of the tenure's loss, if anybody asked for it.
+    pub(crate) fn asked_lost(&self, owner: u64) -> Option<CancellationToken> {
+        self.sides.iter().find(|s| s.owner == owner)?.lost.clone()
+    }
+}
+
+/// The low bits of an owner number are its cell's slot: a message finds its cell without a table
+/// that would have to be kept for each tenure.
+const SLOT_BITS: u32 = 22;
+const SLOTS: usize = 1 << SLOT_BITS;
+
+/// The cells of a client.
+#[derive(Default)]
+pub(crate) struct Cells {
+    by_name: HashMap<Key, u32>,
+    slots: Vec<Option<Weak<Cell>>>,
+    free: Vec<u32>,
+}
+
+impl Cells {
+    /// The cell of this kind and name, made where there is none. Says so if there are too many.
+    pub(crate) fn get(
+        shared: &Arc<Shared>,
+        kind: TypeId,
+        name: &str,
+        make: impl FnOnce() -> Result<(&'static str, Names, Arc<Scripts>, Shape), Error>,
+    ) -> Result<Arc<Cell>, Error> {
+        let key = (kind, name.to_owned());
+        let mut cells = shared.cells.lock();
+        if let Some(cell) = cells.by_name.get(&key).and_then(|slot| cells.at(*slot)) {
+            return Ok(cell);
+        }
+        let (kind, names, scripts, shape) = make()?;
+        let slot = match cells.free.pop() {
+            Some(slot) => slot,
+            None if cells.slots.len() < SLOTS => {
+                cells.slots.push(None);
+                (cells.slots.len() - 1) as u32
+            }
+            None => {
+                let error = Error::new(crate::ErrorKind::Config, name);
+                return Err(error.because(format!("a client has at most {SLOTS} locks at a time")));
+            }
+        };
+        let core = Core { gate: Gate::new(shape), seats: Vec::new(), sides: Vec::new(), trouble: None };
+        let cell = Arc::new(Cell {
+            shared: shared.clone(),
+            kind,
+            name: name.to_owned(),
+            names,
+            scripts,
+            slot,
+            key: key.clone(),
+            core: Mutex::new(core),
+        });
+        cells.slots[slot as usize] = Some(Arc::downgrade(&cell));
+        cells.by_name.insert(key, slot);
+        Ok(cell)
+    }
+
+    fn at(&self, slot: u32) -> Option<Arc<Cell>> {
+        self.slots.get(slot as usize)?.as_ref()?.upgrade()
+    }
+
+    /// The cell that an owner number leads to. It may be another one by now: its gate knows.
+    pub(crate) fn of_owner(&self, owner: u64) -> Option<Arc<Cell>> {
+        self.at((owner & (SLOTS as u64 - 1)) as u32)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Cell>> {
+        self.slots.iter().flatten().filter_map(Weak::upgrade).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    fn remove(&mut self, slot: u32, key: &Key) {
+        // A new cell of that name may have come while this one was being dropped.
+        if self.by_name.get(key) == Some(&slot) {
+            self.by_name.remove(key);
+        }
+        self.slots[slot as usize] = None;
+        self.free.push(slot);
+    }
+}

@@ -1,0 +1,74 @@
+//! Who holds a lock and who waits for it, in all processes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::backend::{list, number, text};
+use super::cell::Cell;
+use super::requests;
+use crate::clock::Moment;
+use crate::error::Error;
+
+/// One holder, as Redis has it.
+pub(crate) struct Held {
+    /// Its owner id.
+    pub(crate) owner: String,
+    /// `None`: it has no end.
+    pub(crate) remaining: Option<Duration>,
+    pub(crate) record: String,
+}
+
+/// What `inspect` answers.
+pub(crate) struct Inspection {
+    /// The number of the last grant.
+    pub(crate) number: u64,
+    pub(crate) holders: Vec<Held>,
+    /// The waiting processes: owner id and record.
+    pub(crate) places: Vec<(String, String)>,
+}
+
+/// Asks Redis. Blocks for the command limit at most.
+pub(crate) fn inspect(cell: &Arc<Cell>) -> Result<Inspection, Error> {
+    let shared = &cell.shared;
+    shared.usable().map_err(|e| cell.error(e))?;
+    let args = ["", "0", &shared.inbox_prefix, &shared.window];
+    let limit = Moment::now().after(shared.config.command_timeout);
+    let reply = shared.backend.script(&cell.scripts.inspect, &cell.names, &args, limit);
+    let reply = reply.map_err(|e| cell.error(e.error()))?;
+    let items = list(&reply.value);
+    let texts = |i: usize| items.get(i).map(list).unwrap_or_default();
+    let held = |chunk: &[Value]| {
+        Some(Held {
+            owner: text(chunk.first())?,
+            remaining: number(chunk.get(1)).and_then(|ms| ms.try_into().ok()).map(Duration::from_millis),
+            record: text(chunk.get(2))?,
+        })
+    };
+    Ok(Inspection {
+        number: number(items.first()).and_then(|n| n.try_into().ok()).unwrap_or(0),
+        holders: texts(1).chunks(3).filter_map(held).collect(),
+        places: texts(2).chunks(2).filter_map(|c| Some((text(c.first())?, text(c.get(1))?))).collect(),
+    })
+}
+
+/// Takes every holder out, and tells them. Returns whether there was one.
+pub(crate) fn force_unlock(cell: &Arc<Cell>) -> Result<bool, Error> {
+    let shared = &cell.shared;
+    let mut any = false;
+    for held in inspect(cell)?.holders {
+        let limit = Moment::now().after(shared.config.command_timeout);
+        any |= requests::force(cell, &held.owner, limit).map_err(|e| cell.error(e.error()))?;
+        let uuid = held.owner.split(':').next().unwrap_or_default();
+        let publish = redis::cmd("PUBLISH")
+            .arg(format!("{}{uuid}", shared.inbox_prefix))
+            .arg(format!("{} no:forced 0 0", held.owner))
+            .clone();
+        // Should it not be heard, the holder's next renewal tells it.
+        if let Err(failure) = shared.backend.command(&publish, limit) {
+            tracing::debug!(lock = cell.name, error = %failure.error(), "a holder was not told of a forced unlock");
+        }
+    }
+    Ok(any)
+}

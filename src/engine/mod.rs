@@ -1,0 +1,507 @@
+//! The engine: how a thread gets in and out, written once for every kind of lock.
+//!
+//! It keeps these invariants; each has tests of its name in `tests/invariants.rs`:
+//!
+//! 1. *one-owner*: never two holds of an exclusive lock that are valid at once; tokens rise in the
+//!    order of the grants.
+//! 2. *validity-from-before-send*: a hold is valid until what was left of its lease, less a drift,
+//!    after the moment before the request was sent that got it.
+//! 3. *no-sleep-before-subscribed*: known to the gate, inbox confirmed, in the queue, then asleep.
+//! 4. *parks-are-bounded*: by the deadline, the holder's lease, the heartbeat.
+//! 5. *a-grant-is-never-dropped*: who is granted the lock in the instant it gives up passes it on.
+//! 6. *unknown-is-settled*: a request without an answer is asked again under the same id, or
+//!    released.
+//! 7. *renewal-never-creates, lost-is-final*.
+//! 8. *no-connection-while-parked, renewal-never-waits-for-the-pool*.
+//! 9. *one-deadline* a call.
+//! 10. *nothing-left-behind*.
+//! 11. *only-the-process-that-acquired-releases*, also after a fork.
+//! 12. *bounded-bypass*: a process that waits in Redis gets in after at most one slice and one
+//!     critical section of each process ahead of it.
+//!
+//! A call goes `lock.rs → engine → backend.rs → script.rs → lua/`; nothing calls back up. The
+//! waiting is in [`acquire`], the decisions are in [`gate`], and while a thread talks to Redis it
+//! holds no lock of ours.
+
+pub(crate) mod backend;
+pub(crate) mod cell;
+pub(crate) mod gate;
+pub(crate) mod inbox;
+pub(crate) mod inspect;
+pub(crate) mod renewer;
+pub(crate) mod requests;
+pub(crate) mod tenure;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, MutexGuard};
+
+use self::backend::Failure;
+use self::cell::{Cell, Core};
+use self::gate::{
+    Answer, Asking, Entered, Exit, GaveUp, Grip, Leaving, Refusal, Renewal, Request, Then, Ticket, Turn,
+};
+use crate::cancel::CancellationToken;
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::observe::{Loss, Way};
+use crate::wait::Wait;
+
+/// How long a thread that gives up spends on leaving the queue before others do it for it.
+const LEAVE_LIMIT: Duration = Duration::from_millis(100);
+/// How long a head waits for the inbox before it looks again, if nothing wakes it.
+const INBOX_LIMIT: Duration = Duration::from_millis(250);
+
+// ---- coming in -----------------------------------------------------------------------------
+
+/// Gets `request` in, within `wait`: a hold, or `None` where it is busy and the time is up.
+pub(crate) fn acquire(cell: &Arc<Cell>, request: Request, wait: &Wait<'_>) -> Result<Option<Grip>, Error> {
+    if wait.is_cancelled() {
+        return Err(cell.error(Error::new(ErrorKind::Cancelled, "")));
+    }
+    let entered = Moment::now();
+    let mut core = lock(cell)?;
+    let ticket = match core.gate.enter(request, entered) {
+        // No outermost call: not worth a system call to ask which process this is.
+        Ok(Entered::Again(grip)) => return Ok(Some(grip)),
+        Ok(Entered::Waits(ticket)) => ticket,
+        Err(Refusal::Busy) => return Ok(None),
+        Err(refusal) => return Err(cell.error(refusal.error())),
+    };
+    cell.shared.same_process().map_err(|e| cell.error(e))?;
+    let mut seat = Seat { cell, ticket, taken: true };
+    if let Some(token) = wait.cancel {
+        // A token that is cancelled by now calls back at once, and that takes our lock.
+        drop(core);
+        let waker = {
+            let cell = cell.clone();
+            move || cell.core.lock().wake(Some(ticket))
+        };
+        let _registered = token.on_cancel(waker);
+        return seat.sit(cell.core.lock(), wait, entered);
+    }
+    seat.sit(core, wait, entered)
+}
+
+/// The cell's mutex. In a forked child it may be held for ever by a thread that is not there: so
+/// who finds it held asks first which process this is.
+fn lock(cell: &Cell) -> Result<MutexGuard<'_, Core>, Error> {
+    if let Some(core) = cell.core.try_lock() {
+        return Ok(core);
+    }
+    cell.shared.same_process().map_err(|e| cell.error(e))?;
+    Ok(cell.core.lock())
+}
+
+/// A thread's place in the gate. Dropped while it is taken (an error, a panic), it passes on
+/// whatever it was granted.
+struct Seat<'a> {
+    cell: &'a Arc<Cell>,
+    ticket: Ticket,
+    taken: bool,
+}
+
+impl<'a> Seat<'a> {
+    /// The one waiting loop of the crate.
+    fn sit(
+        &mut self,
+        mut core: MutexGuard<'a, Core>,
+        wait: &Wait<'_>,
+        entered: Moment,
+    ) -> Result<Option<Grip>, Error> {
+        let cell = self.cell;
+        let shared = &cell.shared;
+        let mut first = true;
+        loop {
+            let now = Moment::now();
+            let over = !first && wait.is_over(now);
+            first = false;
+            match core.gate.turn(self.ticket, now, shared.inbox.is_up(), over, || cell.fresh()) {
+                Turn::In(grip, next) => {
+                    core.wake(next);
+                    self.taken = false;
+                    return self.welcome(core, grip, now, entered).map(Some);
+                }
+                Turn::Ask(asking) => {
+                    drop(core);
+                    let limit = wait.limit(now, shared.config.command_timeout);
+                    core = self.ask(&asking, limit, wait.once)?;
+                }
+                Turn::Confirm(owner, lease) => {
+                    drop(core);
+                    let limit = wait.limit(now, shared.config.command_timeout);
+                    let answer = requests::renew(cell, owner, lease, limit);
+                    core = cell.core.lock();
+                    let then = core.gate.confirmed(owner, requests::renewal(&answer), Moment::now());
+                    core = carry_out(cell, core, then);
+                }
+                Turn::Leave(leaving) => core = leave_queue(cell, core, leaving),
+                Turn::Park(until) => {
+                    if wait.deadline.is_none() && core.gives_up(entered, now, shared.config.give_up_after) {
+                        return Err(self.unavailable(&core));
+                    }
+                    core = self.park(core, until.min(wait.deadline.unwrap_or(Moment::NEVER)));
+                }
+                Turn::Over if wait.is_cancelled() => {
+                    self.leave(core);
+                    return Err(cell.error(Error::new(ErrorKind::Cancelled, "")));
+                }
+                Turn::Over if core.gate.trouble().is_some() => {
+                    let error = self.unavailable(&core);
+                    self.leave(core);
+                    return Err(error);
+                }
+                Turn::Over | Turn::Busy => {
+                    self.leave(core);
+                    return Ok(None);
+                }
+                Turn::Refused(why) => {
+                    self.leave(core);
+                    return Err(cell.error(Error::new(ErrorKind::Refused, "").because(why)));
+                }
+                Turn::Closed => {
+                    self.leave(core);
+                    return Err(cell.error(Error::new(ErrorKind::Closed, "")));
+                }
+            }
+        }
+    }
+
+    /// One request for the head, and what became of it.
+    fn ask(&self, asking: &Asking, limit: Moment, once: bool) -> Result<MutexGuard<'a, Core>, Error> {
+        let cell = self.cell;
+        let shared = &cell.shared;
+        let owner = asking.owner;
+        if asking.enqueues && !shared.inbox.is_up() {
+            // It must be there before we are in the queue: what is granted is told only once.
+            shared.inbox.start(shared)?;
+            let failure = shared.inbox.failure();
+            let mut core = cell.core.lock();
+            let then = match failure {
+                None if shared.inbox.is_up() => core.gate.ask_again(Moment::now()),
+                None => Then::default(),
+                Some(Failure::Never(e)) => return Err(cell.error(e)),
+                Some(failure) => {
+                    core.trouble = Some(failure.error());
+                    core.gate.answered(owner, Answer::Failed, Moment::now())
+                }
+            };
+            core.gate.postponed(owner, Moment::now().after(INBOX_LIMIT));
+            if shared.inbox.is_up() {
+                // It came up in between, and its call to ask again went unheard.
+                core.gate.postponed(owner, Moment::now());
+            }
+            return Ok(carry_out(cell, core, then));
+        }
+        let outcome = requests::acquire(cell, asking, limit);
+        let mut core = cell.core.lock();
+        let (answer, error) = settle(outcome);
+        let then = core.gate.answered(owner, answer, Moment::now());
+        core.trouble = error.as_ref().map(|(e, _)| e.clone());
+        match error {
+            Some((error, never)) if never || once => {
+                drop(carry_out(cell, core, then));
+                Err(cell.error(error))
+            }
+            _ => Ok(carry_out(cell, core, then)),
+        }
+    }
+
+    /// A thread has its hold: the renewer learns of a new tenure, the observer of the hold.
+    fn welcome(
+        &self,
+        mut core: MutexGuard<'_, Core>,
+        grip: Grip,
+        now: Moment,
+        entered: Moment,
+    ) -> Result<Grip, Error> {
+        let cell = self.cell;
+        let shared = &cell.shared;
+        if grip.way != Way::HandedOver
+            && let Some(tenure) = core.gate.look(grip.owner)
+        {
+            let left = tenure.valid_until.since(now);
+            let due = if tenure.terms.fixed {
+                tenure.valid_until
+            } else {
+                now.after(shared.config.renew_every.min(left / 2))
+            };
+            core.set_due(grip.owner, due);
+            if let Err(error) = shared.renewer.watch(cell, grip.owner, due) {
+                drop(core);
+                let _ = release(cell, grip.ticket);
+                return Err(cell.error(error));
+            }
+        }
+        drop(core);
+        if shared.watch.is_on() {
+            let waited = Moment::now().since(entered);
+            shared.watch.tell(|o| o.acquired(&cell.name, waited, grip.way));
+        }
+        Ok(grip)
+    }
+
+    fn park(&self, mut core: MutexGuard<'a, Core>, until: Moment) -> MutexGuard<'a, Core> {
+        let seat = Arc::new(Condvar::new());
+        core.sit(self.ticket, seat.clone());
+        match until.instant() {
+            Some(instant) => drop(seat.wait_until(&mut core, instant)),
+            None => seat.wait(&mut core),
+        }
+        core.rise(self.ticket);
+        core
+    }
+
+    fn unavailable(&self, core: &Core) -> Error {
+        let error = core.trouble.clone().unwrap_or_else(|| Error::new(ErrorKind::Unavailable, ""));
+        self.cell.error(error)
+    }
+
+    /// Gives the place up, under the lock that saw there is nothing to be had.
+    fn leave(&mut self, mut core: MutexGuard<'_, Core>) {
+        self.taken = false;
+        match core.gate.give_up(self.ticket, Moment::now()) {
+            GaveUp::Out(then) => drop(carry_out(self.cell, core, then)),
+            GaveUp::In(grip) => {
+                drop(core);
+                let _ = release(self.cell, grip.ticket);
+            }
+        }
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        if self.taken {
+            self.leave(self.cell.core.lock());
+        }
+    }
+}
+
+impl Core {
+    /// Redis has been out of reach for so long that a call without a deadline says so.
+    fn gives_up(&self, entered: Moment, now: Moment, limit: Duration) -> bool {
+        self.gate.trouble().is_some_and(|since| now.since(since.max(entered)) >= limit)
+    }
+}
+
+impl Refusal {
+    fn error(self) -> Error {
+        match self {
+            Refusal::Closed => Error::new(ErrorKind::Closed, ""),
+            Refusal::LeaseLost(loss) => lost(loss),
+            Refusal::WouldDeadlock => {
+                Error::new(ErrorKind::WouldDeadlock, "").because("this thread holds it already")
+            }
+            Refusal::Busy => Error::new(ErrorKind::Timeout, ""),
+        }
+    }
+}
+
+/// What an ask's outcome is to the gate, and to the thread: an error, and whether it is final.
+fn settle(outcome: Result<Answer, Failure>) -> (Answer, Option<(Error, bool)>) {
+    match outcome {
+        Ok(answer) => (answer, None),
+        Err(Failure::Unsent(e) | Failure::Later(e)) => (Answer::Failed, Some((e, false))),
+        Err(Failure::Unanswered(e)) => (Answer::Unanswered, Some((e, false))),
+        Err(Failure::Never(e)) if e.kind() == ErrorKind::WrongKind => (Answer::Failed, Some((e, true))),
+        // A script that errs half-way keeps what it wrote.
+        Err(Failure::Never(e)) => (Answer::Unanswered, Some((e, true))),
+    }
+}
+
+// ---- going out -----------------------------------------------------------------------------
+
+/// Ends the hold `ticket` once.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` when it was over before, `Unknown` when Redis did not answer within the
+/// command limit; the renewal thread then goes on.
+pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
+    let shared = &cell.shared;
+    let now = Moment::now();
+    let mut core = lock(cell)?;
+    let inbox = shared.inbox.is_up();
+    let exit = core.gate.exit(ticket, now, inbox, || cell.fresh());
+    if exit == Exit::Held {
+        return Ok(());
+    }
+    // Nothing of a parent's is given back by its child.
+    shared.same_process().map_err(|e| cell.error(e))?;
+    let (leaving, next) = match exit {
+        Exit::Held => return Ok(()),
+        Exit::HandedOn(next) => {
+            core.wake(Some(next));
+            drop(core);
+            shared.watch.tell(|o| o.released(&cell.name));
+            return Ok(());
+        }
+        Exit::Lost(loss, then) => {
+            drop(carry_out(cell, core, then));
+            return Err(cell.error(lost(loss)));
+        }
+        Exit::Leave(leaving, next) => (leaving, next),
+    };
+    if let Some(due) = core.forget(leaving.owner) {
+        shared.renewer.unwatch(cell, leaving.owner, due);
+    }
+    drop(core);
+    let limit = now.after(shared.config.command_timeout);
+    let outcome = requests::leave(cell, &leaving, next.as_ref(), limit);
+    let mut core = cell.core.lock();
+    let at = Moment::now();
+    if let Some(next) = next {
+        let answer = match &outcome {
+            Ok(left) => left.next.clone().unwrap_or(Answer::Failed),
+            Err(Failure::Unanswered(_)) => Answer::Unanswered,
+            Err(_) => Answer::Failed,
+        };
+        let then = core.gate.answered(next.owner, answer, at);
+        core = carry_out(cell, core, then);
+    }
+    let then = core.gate.left();
+    drop(carry_out(cell, core, then));
+    match outcome {
+        // Sent twice, "not inside" most likely means that the first copy did its work.
+        Ok(left) if left.inside || (left.resent && now < leaving.valid_until) => {
+            shared.watch.tell(|o| o.released(&cell.name));
+            Ok(())
+        }
+        Ok(_) => {
+            shared.watch.tell(|o| o.lost(&cell.name, Loss::Verdict));
+            Err(cell.error(lost(Loss::Verdict)))
+        }
+        Err(Failure::Never(e)) if e.kind() == ErrorKind::WrongKind => {
+            shared.watch.tell(|o| o.lost(&cell.name, Loss::Verdict));
+            Err(cell.error(lost(Loss::Verdict).caused_by(e)))
+        }
+        Err(failure) => {
+            shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving });
+            let error = Error::new(ErrorKind::Unknown, "").because("the release goes on in the background");
+            Err(cell.error(error.caused_by(failure.error())))
+        }
+    }
+}
+
+/// A guard's `Drop`: what fails is told to the observer, as nobody else hears of it.
+pub(crate) fn release_quietly(cell: &Arc<Cell>, ticket: Ticket) {
+    if let Err(error) = release(cell, ticket)
+        && error.kind() != ErrorKind::Forked
+    {
+        tracing::debug!(lock = cell.name, %error, "a guard was dropped and could not release");
+        cell.shared.watch.tell(|o| o.unlock_failed(&cell.name, &error));
+    }
+}
+
+fn lost(loss: Loss) -> Error {
+    let kind = if loss == Loss::Closed { ErrorKind::Closed } else { ErrorKind::LeaseLost };
+    Error::new(kind, "").because(loss.text())
+}
+
+/// Does what the gate said is to be done, outside the lock where it must be.
+pub(crate) fn carry_out<'a>(
+    cell: &'a Arc<Cell>,
+    mut core: MutexGuard<'a, Core>,
+    then: Then,
+) -> MutexGuard<'a, Core> {
+    core.wake(then.wake);
+    if let Some(leaving) = then.background {
+        cell.shared.renewer.leave(cell, leaving);
+    }
+    if let Some((owner, loss)) = then.lost {
+        // Its guards may live on: what they ask for later finds the tenure lost.
+        let token = core.asked_lost(owner);
+        if let Some(due) = core.forget(owner) {
+            cell.shared.renewer.unwatch(cell, owner, due);
+        }
+        MutexGuard::unlocked(&mut core, || {
+            if let Some(token) = token {
+                token.cancel();
+            }
+            tracing::warn!(lock = cell.name, why = loss.text(), "a hold was lost");
+            cell.shared.watch.tell(|o| o.lost(&cell.name, loss));
+        });
+    }
+    match then.leave {
+        Some(leaving) => leave_queue(cell, core, leaving),
+        None => core,
+    }
+}
+
+/// An owner that nobody wants any more leaves Redis: at once if that is quick, else later.
+fn leave_queue<'a>(
+    cell: &'a Arc<Cell>,
+    mut core: MutexGuard<'a, Core>,
+    leaving: Leaving,
+) -> MutexGuard<'a, Core> {
+    MutexGuard::unlocked(&mut core, || {
+        let limit = Moment::now().after(LEAVE_LIMIT);
+        let outcome = requests::leave(cell, &leaving, None, limit);
+        if outcome.is_err() {
+            cell.shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving });
+        }
+    });
+    let then = core.gate.left();
+    core.wake(then.wake);
+    core
+}
+
+// ---- while it is held ----------------------------------------------------------------------
+
+/// What is left of the tenure's lease; nothing once it is lost.
+pub(crate) fn remaining(cell: &Cell, owner: u64) -> Duration {
+    let now = Moment::now();
+    match cell.core.lock().gate.look(owner) {
+        Some(tenure) if tenure.loss(now).is_none() => tenure.valid_until.since(now),
+        _ => Duration::ZERO,
+    }
+}
+
+/// A token that is cancelled when the tenure is lost.
+pub(crate) fn lost_token(cell: &Cell, owner: u64) -> CancellationToken {
+    let mut core = cell.core.lock();
+    let token = core.lost(owner);
+    let is_lost = core.gate.look(owner).is_none_or(|t| t.loss(Moment::now()).is_some());
+    drop(core);
+    if is_lost {
+        token.cancel();
+    }
+    token
+}
+
+/// Sets the tenure's lease to end `lease` from now.
+pub(crate) fn renew_for(cell: &Arc<Cell>, owner: u64, lease: Duration) -> Result<(), Error> {
+    let shared = &cell.shared;
+    shared.same_process().map_err(|e| cell.error(e))?;
+    let sent = Moment::now();
+    if let Some(loss) = cell.core.lock().gate.look(owner).map_or(Some(Loss::Verdict), |t| t.loss(sent)) {
+        return Err(cell.error(lost(loss)));
+    }
+    let answer = requests::renew(cell, owner, lease, sent.after(shared.config.command_timeout));
+    let mut core = cell.core.lock();
+    let now = Moment::now();
+    let then = core.gate.renewed(owner, sent, requests::renewal(&answer), now);
+    if matches!(answer, Ok(Renewal::Left(_))) {
+        core.gate.wanted(owner, sent.after(lease));
+    }
+    let mut core = carry_out(cell, core, then);
+    let tenure = core.gate.look(owner).map(|t| (t.loss(now), t.terms.fixed, t.valid_until));
+    let Some((None, fixed, valid_until)) = tenure else {
+        return Err(cell.error(lost(Loss::Verdict)));
+    };
+    let due = if fixed { valid_until } else { now.after(shared.config.renew_every.min(lease / 3)) };
+    if let Some(before) = core.set_due(owner, due) {
+        shared.renewer.unwatch(cell, owner, before);
+    }
+    shared.renewer.watch(cell, owner, due).map_err(|e| cell.error(e))?;
+    drop(core);
+    match answer {
+        Ok(_) => Ok(()),
+        Err(Failure::Unanswered(e)) => {
+            let error = Error::new(ErrorKind::Unknown, "").because("the lease may have been set, or not");
+            Err(cell.error(error.caused_by(e)))
+        }
+        Err(failure) => Err(cell.error(failure.error())),
+    }
+}

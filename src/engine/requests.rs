@@ -1,0 +1,193 @@
+//! The operations as requests: arguments in, answers out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::backend::{Failure, command, list, number, text};
+use super::cell::Cell;
+use super::gate::{Answer, Asking, How, Leaving, Renewal};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+
+fn ms(d: Duration) -> String {
+    d.as_millis().to_string()
+}
+
+/// What a waiting place or a hold says of itself: threads waiting, pid, host, label.
+fn record(cell: &Cell, threads: usize) -> String {
+    format!("{threads} {}", cell.shared.identity)
+}
+
+/// Asks for the head of the cell's waiting threads.
+pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Result<Answer, Failure> {
+    let shared = &cell.shared;
+    let (owner, lease) = (cell.owner_id(asking.owner), ms(asking.terms.lease));
+    let how = match asking.how {
+        How::Try => "try",
+        How::Wait => "wait",
+        How::Keep => "keep",
+    };
+    let record = record(cell, asking.threads);
+    let args = [
+        &owner,
+        &lease,
+        &shared.inbox_prefix,
+        &shared.window,
+        how,
+        &asking.terms.args,
+        &record,
+        "",
+        &asking.arrival,
+    ];
+    // What is empty at the end is left out.
+    let args = if asking.arrival.is_empty() { &args[..7] } else { &args[..] };
+    let reply = shared.backend.script(&cell.scripts.acquire, &cell.names, args, limit)?;
+    answer(list(&reply.value))
+}
+
+/// What an answer to an acquire says.
+fn answer(items: &[Value]) -> Result<Answer, Failure> {
+    let read = || {
+        Some(match number(items.first())? {
+            1 => Answer::In {
+                number: number(items.get(1))?.try_into().ok()?,
+                left: Duration::from_millis(number(items.get(2))?.try_into().unwrap_or(0)),
+            },
+            0 => Answer::Busy {
+                floor: number(items.get(1))?.try_into().ok()?,
+                again: Duration::from_millis(number(items.get(2))?.try_into().unwrap_or(0)),
+                arrival: text(items.get(3))?,
+            },
+            _ => match text(items.get(1))?.as_str() {
+                "gone" => Answer::Gone,
+                why => Answer::Refused(why.to_owned()),
+            },
+        })
+    };
+    read().ok_or_else(|| strange(items))
+}
+
+fn strange(items: &[Value]) -> Failure {
+    Failure::Never(Error::new(ErrorKind::Protocol, "").because(format!("a script answered {items:?}")))
+}
+
+/// What a leave was answered.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// The owner held the lock.
+    pub(crate) inside: bool,
+    /// Sent twice, so that `inside` may be the second copy's view.
+    pub(crate) resent: bool,
+    /// The answer for the next owner.
+    pub(crate) next: Option<Answer>,
+}
+
+/// Out of the lock and the queue, and in the same trip the ask of the next head.
+pub(crate) fn leave(
+    cell: &Arc<Cell>,
+    leaving: &Leaving,
+    next: Option<&Asking>,
+    limit: Moment,
+) -> Result<Left, Failure> {
+    cell.shared.same_process().map_err(Failure::Never)?;
+    let args = leave_args(cell, leaving, next);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let reply = cell.shared.backend.script(&cell.scripts.leave, &cell.names, &args, limit)?;
+    let items = list(&reply.value);
+    let inside = number(items.first()).ok_or_else(|| strange(items))? == 1;
+    let next = next.map(|_| answer(&items[1..])).transpose()?;
+    Ok(Left { inside, resent: reply.resent, next })
+}
+
+/// Takes out an owner that is none of ours, for good. Returns whether it was inside.
+pub(crate) fn force(cell: &Arc<Cell>, owner: &str, limit: Moment) -> Result<bool, Failure> {
+    let shared = &cell.shared;
+    let args = [owner, "0", &shared.inbox_prefix, &shared.window, "1"];
+    let reply = shared.backend.script(&cell.scripts.leave, &cell.names, &args, limit)?;
+    let items = list(&reply.value);
+    Ok(number(items.first()).ok_or_else(|| strange(items))? == 1 || reply.resent)
+}
+
+fn leave_args(cell: &Cell, leaving: &Leaving, next: Option<&Asking>) -> Vec<String> {
+    let shared = &cell.shared;
+    let lease = next.map_or(leaving.lease, |n| n.terms.lease);
+    let mut args =
+        vec![cell.owner_id(leaving.owner), ms(lease), shared.inbox_prefix.clone(), shared.window.clone()];
+    if leaving.unsettled || next.is_some() {
+        args.push(if leaving.unsettled { "1" } else { "0" }.to_owned());
+    }
+    if let Some(next) = next {
+        args.extend([next.terms.args.to_string(), record(cell, next.threads), cell.owner_id(next.owner)]);
+    }
+    args
+}
+
+/// Sets the lease of a hold anew.
+pub(crate) fn renew(
+    cell: &Arc<Cell>,
+    owner: u64,
+    lease: Duration,
+    limit: Moment,
+) -> Result<Renewal, Failure> {
+    let args = renew_args(cell, owner, lease);
+    let args = args.each_ref().map(String::as_str);
+    let reply = cell.shared.backend.script(&cell.scripts.renew, &cell.names, &args, limit);
+    match reply {
+        Ok(reply) => renewed(&reply.value),
+        // What is not this kind any more is not our hold either.
+        Err(Failure::Never(e)) if e.kind() == ErrorKind::WrongKind => Ok(Renewal::NotInside),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn renew_args(cell: &Cell, owner: u64, lease: Duration) -> [String; 4] {
+    [cell.owner_id(owner), ms(lease), cell.shared.inbox_prefix.clone(), cell.shared.window.clone()]
+}
+
+/// What an answer to a renewal says.
+pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
+    let items = list(value);
+    match number(items.first()) {
+        Some(1) => match number(items.get(1)) {
+            Some(left) => Ok(Renewal::Left(Duration::from_millis(left.try_into().unwrap_or(0)))),
+            None => Err(strange(items)),
+        },
+        Some(_) => Ok(Renewal::NotInside),
+        None => Err(strange(items)),
+    }
+}
+
+/// A renewal's outcome as the gate knows it.
+pub(crate) fn renewal(outcome: &Result<Renewal, Failure>) -> Renewal {
+    match outcome {
+        Ok(renewal) => *renewal,
+        Err(Failure::Unsent(_) | Failure::Later(_)) => Renewal::Failed,
+        Err(Failure::Unanswered(_) | Failure::Never(_)) => Renewal::Unanswered,
+    }
+}
+
+/// A renewal as bytes, for the renewer's pipelines.
+pub(crate) fn packed_renew(cell: &Cell, owner: u64, lease: Duration, eval: bool) -> Vec<u8> {
+    let script = &cell.scripts.renew;
+    let args = renew_args(cell, owner, lease);
+    let args = args.each_ref().map(String::as_str);
+    if eval {
+        command("EVAL", &script.source, &cell.names, &args)
+    } else {
+        command("EVALSHA", &script.sha, &cell.names, &args)
+    }
+}
+
+/// A leave as bytes, for the renewer's pipelines and for `close`.
+pub(crate) fn packed_leave(cell: &Cell, leaving: &Leaving, eval: bool) -> Vec<u8> {
+    let script = &cell.scripts.leave;
+    let args = leave_args(cell, leaving, None);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    if eval {
+        command("EVAL", &script.source, &cell.names, &args)
+    } else {
+        command("EVALSHA", &script.sha, &cell.names, &args)
+    }
+}

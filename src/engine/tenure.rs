@@ -1,0 +1,72 @@
+//! What Redis granted under one owner id, and what may be done with it.
+
+use std::time::Duration;
+
+use super::gate::Terms;
+use crate::clock::Moment;
+use crate::observe::Loss;
+
+/// The longest run of local hand-overs: the token's low bits count them.
+pub(crate) const MOST_HAND_OVERS: u64 = (1 << HAND_OVER_BITS) - 1;
+const HAND_OVER_BITS: u32 = 12;
+
+/// A lease as Redis counts it runs out this much earlier here: clocks differ in rate.
+pub(crate) fn drift(lease: Duration) -> Duration {
+    Duration::from_millis(2).max(lease / 100)
+}
+
+/// One tenure: from the grant until the process leaves, or loses it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Tenure {
+    /// The `n` of its owner id, `<client uuid>:<n>`.
+    pub(crate) owner: u64,
+    /// Its grant number: what fencing tokens are made of.
+    pub(crate) number: u64,
+    /// The terms it was asked for on.
+    pub(crate) terms: Terms,
+    /// Until when it is known to be valid, counted from before the request was sent.
+    pub(crate) valid_until: Moment,
+    /// When this process got it: the beginning of its slice.
+    pub(crate) since: Moment,
+    /// Asked for by `renew_for`: renewals do not shorten it below this.
+    pub(crate) wanted_until: Moment,
+    /// How often it was handed on in this process.
+    pub(crate) hand_overs: u64,
+    /// A request of it had no answer: it ends with a tombstone.
+    pub(crate) unsettled: bool,
+    /// Why it ended early.
+    pub(crate) lost: Option<Loss>,
+    /// The hold counts on it, one a thread or guard.
+    pub(crate) holds: usize,
+}
+
+impl Tenure {
+    /// The fencing token of whoever holds it now.
+    pub(crate) fn token(&self) -> u64 {
+        self.number << HAND_OVER_BITS | self.hand_overs
+    }
+
+    /// Why it is over, if it is: told, or by the clock.
+    pub(crate) fn loss(&self, now: Moment) -> Option<Loss> {
+        self.lost.or((self.valid_until <= now).then_some(Loss::Deadline))
+    }
+
+    /// Whether the next thread of this process may have it without Redis: its slice is not over,
+    /// its lease is healthy and renewed, and neither side asked for fairness.
+    pub(crate) fn may_be_handed_to(&self, next: &Terms, slice: Duration, now: Moment) -> bool {
+        self.terms.goes_on_as(next)
+            && now.since(self.since) < slice
+            && self.hand_overs < MOST_HAND_OVERS
+            && self.valid_until.since(now) > self.terms.lease / 3
+    }
+
+    /// Redis said, to a request sent at `sent`, that this much is left.
+    pub(crate) fn extended(&mut self, sent: Moment, left: Duration) {
+        self.valid_until = sent.after(left).before(drift(self.terms.lease));
+    }
+
+    /// The lease that the next renewal asks for.
+    pub(crate) fn renewal(&self, now: Moment) -> Duration {
+        self.terms.lease.max(self.wanted_until.since(now))
+    }
+}

@@ -1,0 +1,180 @@
+//! The guards: a hold, until it is given back.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cancel::CancellationToken;
+use crate::config::SHORTEST_LEASE;
+use crate::engine;
+use crate::engine::cell::Cell;
+use crate::engine::gate::Grip;
+use crate::error::{Error, ErrorKind};
+use crate::kind::{Exclusive, Kind, Sharing};
+use crate::lock::RedisLock;
+
+/// What a guard has: the hold itself. Both guards dereference to it.
+pub struct Hold<K: Kind> {
+    cell: Arc<Cell>,
+    grip: Grip,
+    released: bool,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> Hold<K> {
+    pub(crate) fn new(cell: Arc<Cell>, grip: Grip) -> Self {
+        Hold { cell, grip, released: false, kind: PhantomData }
+    }
+
+    fn release(mut self) -> Result<(), Error> {
+        self.released = true;
+        engine::release(&self.cell, self.grip.ticket)
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        &self.cell.name
+    }
+
+    /// How long the hold is certain to last if nothing renews it; nothing once it is lost. Counted
+    /// here, without asking Redis, from before the request that got it.
+    pub fn remaining(&self) -> Duration {
+        engine::remaining(&self.cell, self.grip.owner)
+    }
+
+    /// Whether the hold ended before it was released. No request: with Redis silent it is known
+    /// when the lease must have ended.
+    pub fn is_lost(&self) -> bool {
+        self.remaining().is_zero()
+    }
+
+    /// A token that is cancelled when the hold is lost, also while Redis is silent: to hand to the
+    /// work that is done under the lock.
+    pub fn lost(&self) -> CancellationToken {
+        engine::lost_token(&self.cell, self.grip.owner)
+    }
+
+    /// Sets the lease to end `lease` from now (sets, never adds). On a renewed hold the renewals go
+    /// on and never shorten it. One request; at least 100 ms.
+    ///
+    /// # Errors
+    /// `LeaseLost` on a lost hold, `Config` for a lease that is too short, `Unknown` or
+    /// `Unavailable` when Redis did not answer.
+    pub fn renew_for(&self, lease: Duration) -> Result<(), Error> {
+        if lease < SHORTEST_LEASE {
+            let error = Error::new(ErrorKind::Config, &self.cell.name);
+            return Err(error.because(format!("a lease lasts at least {SHORTEST_LEASE:?}, not {lease:?}")));
+        }
+        engine::renew_for(&self.cell, self.grip.owner, lease)
+    }
+}
+
+impl<K: Kind> Hold<K> {
+    /// The token of an exclusive kind, for code that does not know the kind.
+    pub(crate) fn token_if_exclusive(&self) -> Option<u64> {
+        (K::SHARING == Sharing::Exclusive).then_some(self.grip.token)
+    }
+}
+
+impl<K: Exclusive> Hold<K> {
+    /// The fencing token: greater than that of every earlier hold of this lock, in any process,
+    /// also after Redis lost its data (unless its clock stepped back by more than the outage
+    /// lasted). Let what you protect refuse a token lower than the highest it has seen.
+    ///
+    /// Tokens exceed 2^53: in Lua, JavaScript or JSON compare them as text padded with zeros.
+    pub fn token(&self) -> u64 {
+        self.grip.token
+    }
+}
+
+impl<K: Kind> fmt::Debug for Hold<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").field("lock", &self.cell).field("token", &self.grip.token).finish()
+    }
+}
+
+impl<K: Kind> Drop for Hold<K> {
+    fn drop(&mut self) {
+        if !self.released {
+            engine::release_quietly(&self.cell, self.grip.ticket);
+        }
+    }
+}
+
+/// A hold of a thread: released when dropped. It stays on its thread.
+///
+/// Dropping it does what [`unlock`](Guard::unlock) does and tells the observer of an error. Leaked
+/// by `mem::forget`, it is held, and renewed, until the client is closed.
+#[must_use = "a guard that is not kept releases at once"]
+pub struct Guard<'a, K: Kind> {
+    hold: Hold<K>,
+    // Borrows its lock, and like the JDK's it belongs to the thread: not Send.
+    lock: PhantomData<(&'a RedisLock<K>, *const ())>,
+}
+
+impl<'a, K: Kind> Guard<'a, K> {
+    pub(crate) fn new(_lock: &'a RedisLock<K>, hold: Hold<K>) -> Self {
+        Guard { hold, lock: PhantomData }
+    }
+
+    /// Gives the hold back; the lock is released when it was the thread's last one. Blocks for the
+    /// command limit at most, and not at all where a thread of this process is handed the lock.
+    ///
+    /// # Errors
+    /// `LeaseLost` if the hold was over before, `Closed` if the client was closed, `Unknown` if
+    /// Redis did not answer: the release then goes on in the background until the lease is over.
+    pub fn unlock(self) -> Result<(), Error> {
+        self.hold.release()
+    }
+}
+
+/// A hold of the guard itself: it may go to another thread, and is released when dropped, as a
+/// [`Guard`] is.
+#[must_use = "a guard that is not kept releases at once"]
+pub struct OwnedGuard<K: Kind> {
+    hold: Hold<K>,
+}
+
+impl<K: Kind> OwnedGuard<K> {
+    pub(crate) fn new(hold: Hold<K>) -> Self {
+        OwnedGuard { hold }
+    }
+
+    /// Gives the hold back. Blocks and errs as [`Guard::unlock`] does.
+    ///
+    /// # Errors
+    /// `LeaseLost`, `Closed`, `Unknown`.
+    pub fn unlock(self) -> Result<(), Error> {
+        self.hold.release()
+    }
+}
+
+impl<K: Kind> Deref for Guard<'_, K> {
+    type Target = Hold<K>;
+
+    fn deref(&self) -> &Hold<K> {
+        &self.hold
+    }
+}
+
+impl<K: Kind> Deref for OwnedGuard<K> {
+    type Target = Hold<K>;
+
+    fn deref(&self) -> &Hold<K> {
+        &self.hold
+    }
+}
+
+impl<K: Kind> fmt::Debug for Guard<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.hold.fmt(f)
+    }
+}
+
+impl<K: Kind> fmt::Debug for OwnedGuard<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.hold.fmt(f)
+    }
+}

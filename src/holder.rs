@@ -1,0 +1,56 @@
+//! Who holds a lock: the first question at three in the morning.
+
+use std::time::{Duration, SystemTime};
+
+use crate::engine::inspect::Held;
+
+/// The holder of a lock, as Redis has it. See [`RedisLock::holder`](crate::RedisLock::holder).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// Its owner id, `<client uuid>:<n>`; another client's text where the key is a plain string.
+    pub owner: String,
+    /// The process, if it left a record (a plain string key has none).
+    pub process: Option<Process>,
+    /// Since when, by the server's clock: when the lock was granted to that process. `None` where
+    /// the owner is not one of this library's.
+    pub since: Option<SystemTime>,
+    /// How long its lease lasts if nobody renews it; `None`: it has no end.
+    pub remaining: Option<Duration>,
+}
+
+/// The process behind a hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Process {
+    /// Its number on its host.
+    pub pid: u32,
+    /// Its host's name.
+    pub host: String,
+    /// Its client's [label](crate::ClientBuilder::label).
+    pub label: String,
+}
+
+/// 2020-01-01, where grant numbers begin.
+const EPOCH: Duration = Duration::from_secs(1_577_836_800);
+
+impl Holder {
+    /// `number`: the lock's last grant number, which is its holder's and a time.
+    pub(crate) fn new(held: Held, number: u64) -> Self {
+        let ours =
+            held.owner.rsplit_once(':').is_some_and(|(uuid, n)| uuid.len() == 36 && n.parse::<u64>().is_ok());
+        let since =
+            (ours && number > 0).then(|| SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number));
+        Holder { process: Process::read(&held.record), owner: held.owner, since, remaining: held.remaining }
+    }
+}
+
+impl Process {
+    /// A record: `<threads> <pid> <host> <label>`.
+    fn read(record: &str) -> Option<Process> {
+        let mut words = record.splitn(4, ' ').skip(1);
+        let pid = words.next()?.parse().ok()?;
+        let host = words.next()?.to_owned();
+        Some(Process { pid, host, label: words.next().unwrap_or_default().to_owned() })
+    }
+}

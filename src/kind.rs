@@ -1,0 +1,106 @@
+//! The extension point: what a kind of lock is.
+//!
+//! A kind is a rule in Lua, [five short questions](Kind::RULE) that Redis answers atomically, and
+//! a few words in Rust. Everything else (queueing, waiting, leases, renewal, cancellation, losses,
+//! errors) is the engine's, the same for every kind.
+
+/// A kind of lock: implement it to make one of your own.
+///
+/// ```
+/// use redis_concurrent::{Client, Kind, RedisLock, Reentry, Sharing};
+///
+/// /// At most `self.0` holders at a time.
+/// #[derive(Clone, Debug)]
+/// struct Bulkhead(u32);
+///
+/// impl Kind for Bulkhead {
+///     const NAME: &'static str = "bulkhead";
+///     const RULE: &'static str = include_str!("../examples/own_kind.lua");
+///     const SHARING: Sharing = Sharing::Shared;
+///     const REENTRY: Reentry = Reentry::Another;
+///
+///     fn args(&self) -> String {
+///         self.0.to_string()
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let bulkhead: RedisLock<Bulkhead> = client.lock_of(Bulkhead(2), "legacy-backend");
+///
+/// let first = bulkhead.lock()?;
+/// let second = bulkhead.lock()?;
+/// assert!(bulkhead.try_lock()?.is_none());
+/// drop(first);
+/// assert!(bulkhead.try_lock()?.is_some());
+/// # drop(second);
+/// # Ok(())
+/// # }
+/// ```
+pub trait Kind: Send + Sync + 'static {
+    /// What it is called in errors, for instance `"reentrant lock"`.
+    const NAME: &'static str;
+
+    /// The rule: Lua source, kept in a file of its own and taken in by `include_str!`.
+    ///
+    /// A function begins at the left margin with `function kind.name(` and ends there with `end`.
+    /// Given are `K` (the keys; `K[1]` is the kind's state, the others belong to the queue), `F`
+    /// (the arguments), `call` (`redis.call`), `now()` (microseconds since 2020, server time),
+    /// `number()` (the next grant number) and `alien()` (raises `WRONGKIND`).
+    ///
+    /// | | |
+    /// | --- | --- |
+    /// | `kind.tag = '…'` | what it is called when the key turns out to be something else |
+    /// | `kind.look(owner)` | reads the state once and drops lapsed holders → remaining ms and number of `owner`'s hold, or nothing. A blank state (no key) may skip it |
+    /// | `kind.admit(w)` | nobody is ahead: may `w` come in? Installs it → `true, number`, or `false` |
+    /// | `kind.dismiss(owner)` | takes it out → `true` if it was inside. May come before `look` and without `now()`; its first write must be one that cannot grow (`DEL`, `HDEL`, `ZREM`), so that a full Redis takes it |
+    /// | `kind.extend(owner, lease)` | → remaining ms, or nothing. Never creates. May come before `look` |
+    /// | `kind.soon()` | → ms until the next holder lapses, or nothing |
+    /// | `kind.holders()` | → `{owner, remaining ms, record, …}`; reads only |
+    /// | `kind.refuse(w)`, optional | → why it can never come in |
+    /// | `kind.class(w)`, optional | its order class, 0 first |
+    /// | `kind.passes(w)`, optional | may it pass the queue? |
+    /// | `kind.left(w, why)`, optional | a waiter went without a grant |
+    ///
+    /// `w` is `{owner, lease, args, record}`, all text; `window` and `from` too where it queues.
+    /// Every key that it writes must get a time to live, and none may be made from parts: only
+    /// `K[1]` is its own.
+    const RULE: &'static str;
+
+    /// Whether one tenure excludes all others.
+    const SHARING: Sharing;
+
+    /// What happens when a thread that holds it asks again.
+    const REENTRY: Reentry;
+
+    /// What a request brings along for the rule (`w.args`): a number of permits, say.
+    fn args(&self) -> String {
+        String::new()
+    }
+}
+
+/// A kind of which there is at most one holder at a time, so that its token orders all that is
+/// done under it.
+pub trait Exclusive: Kind {}
+
+/// How many may hold a lock of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// One at a time, in all processes together.
+    Exclusive,
+    /// As many as the rule admits, each for itself.
+    Shared,
+}
+
+/// What a thread that holds a lock gets when it asks again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reentry {
+    /// The same hold once more; it must be given back as often.
+    Count,
+    /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock).
+    Refuse,
+    /// A hold of its own, if the rule admits it.
+    Another,
+}

@@ -1,0 +1,20 @@
+//! The smallest lock: a string key.
+
+use crate::kind::{Exclusive, Kind, Reentry, Sharing};
+
+/// The kind of [`SimpleLock`](crate::SimpleLock): a string key as `SET key owner NX PX lease`
+/// leaves it, deleted only by its owner.
+///
+/// Not reentrant: a thread that holds it and asks again gets
+/// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at once (`try_lock`: `None`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Simple;
+
+impl Kind for Simple {
+    const NAME: &'static str = "simple lock";
+    const RULE: &'static str = include_str!("../../lua/simple.lua");
+    const SHARING: Sharing = Sharing::Exclusive;
+    const REENTRY: Reentry = Reentry::Refuse;
+}
+
+impl Exclusive for Simple {}

@@ -1,0 +1,78 @@
+//! java.util.concurrent's locks for threads that live in different processes, kept in Redis.
+//!
+//! ```
+//! use std::time::Duration;
+//! use redis_concurrent::Client;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let server = redis_concurrent::testing::RedisServer::start()?;
+//! # let url = server.url();
+//! let client = Client::connect(&url)?;
+//! let lock = client.reentrant_lock("stock:42");
+//!
+//! let guard = lock.lock()?; // renewed while it is held
+//! println!("token {}", guard.token()); // grows with every hold, in whichever process
+//! guard.unlock()?; // dropping it does the same
+//!
+//! if let Some(guard) = lock.try_lock_for(Duration::from_secs(2))? {
+//!     let lost = guard.lost(); // cancelled should the hold end too early
+//!     assert!(!lost.is_cancelled());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The idea
+//!
+//! **Redis arbitrates among processes; a process arbitrates among its own threads; a kind of lock
+//! is only a rule.** Threads that wait sleep in a queue of their process, of which the head alone
+//! stands in a queue in Redis. Whoever releases a lock makes the first one there its owner and
+//! tells exactly that process: no retrying, no herd, first come first served. Between threads of
+//! one process a lock goes from hand to hand without Redis for [a
+//! millisecond](ClientBuilder::slice) at a time.
+//!
+//! # The parts
+//!
+//! - [`Client`]: one for each process and server; makes the locks.
+//! - [`RedisLock`]: every way in. Its kinds: [`ReentrantLock`], [`SimpleLock`], and [your
+//!   own](Kind).
+//! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped.
+//! - [`Lock`]: any of them behind a trait object.
+//! - [`CancellationToken`]: ends a wait; and [tells of a loss](Hold::lost).
+//! - [`Observer`]: hears what happens.
+//! - [`Error`] and its [`ErrorKind`].
+//!
+//! What is promised, and what no lock with leases can promise, is in the README.
+
+mod any_lock;
+mod cancel;
+mod client;
+mod clock;
+mod config;
+mod engine;
+mod error;
+mod guard;
+mod holder;
+mod kind;
+mod kinds;
+mod lock;
+mod names;
+mod observe;
+mod script;
+mod wait;
+
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use any_lock::{Lock, LockGuard};
+pub use cancel::CancellationToken;
+pub use client::Client;
+pub use config::ClientBuilder;
+pub use engine::backend::{Connection, ConnectionManager};
+pub use error::{Error, ErrorKind};
+pub use guard::{Guard, Hold, OwnedGuard};
+pub use holder::{Holder, Process};
+pub use kind::{Exclusive, Kind, Reentry, Sharing};
+pub use kinds::{Reentrant, Simple};
+pub use lock::{RedisLock, ReentrantLock, SimpleLock};
+pub use observe::{Loss, Observer, Way};

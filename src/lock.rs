@@ -1,0 +1,406 @@
+//! The base type of all locks: every way in, written once over the engine.
+
+use std::any::TypeId;
+use std::cell::Cell as StdCell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::cancel::CancellationToken;
+use crate::client::Shared;
+use crate::clock::Moment;
+use crate::config::SHORTEST_LEASE;
+use crate::engine;
+use crate::engine::cell::{Cell, Cells};
+use crate::engine::gate::{Grip, Request, Shape, Taker, Terms};
+use crate::engine::inspect::{force_unlock, inspect};
+use crate::error::{Error, ErrorKind};
+use crate::guard::{Guard, Hold, OwnedGuard};
+use crate::holder::Holder;
+use crate::kind::Kind;
+use crate::kinds::{Reentrant, Simple};
+use crate::names::Names;
+use crate::wait::Wait;
+
+/// A lock in a string key, as `SET key owner NX PX lease` leaves it. Not reentrant: see [`Simple`].
+pub type SimpleLock = RedisLock<Simple>;
+
+/// A lock that its holder may take again: see [`Reentrant`].
+pub type ReentrantLock = RedisLock<Reentrant>;
+
+/// A lock kept in Redis: the handle of one name. Cheap to clone and to make; handles of one client,
+/// kind and name are the same lock.
+///
+/// # Whose it is
+///
+/// [`lock`](RedisLock::lock) makes the *thread* the owner: its [`Guard`] stays on the thread, and
+/// on a reentrant lock the thread may lock again. [`lock_owned`](RedisLock::lock_owned) makes the
+/// *guard* the owner: it may go to another thread, and never re-enters. Each call gives a guard;
+/// the last one to end, in any order, releases.
+///
+/// # How long it is held
+///
+/// A hold has a lease in Redis, renewed in the background until its guard ends; or, by
+/// [`with_lease`](RedisLock::with_lease), a fixed one. A hold whose lease ended is *lost*: its
+/// guard [says so](Hold::lost), and unlocking it is an error. No lock with leases can promise that
+/// a process which stands still beyond its lease does nothing afterwards: that is what the
+/// [token](Hold::token) is for.
+///
+/// # Waiting
+///
+/// Threads that wait sleep, in order of arrival within a process. A released lock may go to the
+/// next thread of the same process for one [slice](crate::ClientBuilder::slice), then the process
+/// that came first gets it; [`fair`](RedisLock::fair) locks have no slice. `try_lock` never barges:
+/// it is `None` while a thread of this process waits (unlike `tryLock` in java.util.concurrent).
+///
+/// # Errors of all forms
+///
+/// `Unavailable` when Redis cannot be reached: timed forms then go to their deadline, `lock()`
+/// gives up after [`give_up_after`](crate::ClientBuilder::give_up_after). `WrongKind` when the key
+/// is in use by something else. `WouldDeadlock` when this thread holds it and may not re-enter.
+/// `LeaseLost` when this thread has a guard of a lost hold. `Closed`, `Forked`, and `Config` for a
+/// bad name or lease. Busy is no error: it is `None`. A call with a deadline ends by it, give or
+/// take a quarter of a second.
+pub struct RedisLock<K: Kind> {
+    cell: Result<Arc<Cell>, Error>,
+    kind: Arc<K>,
+    terms: Terms,
+}
+
+impl<K: Kind> Clone for RedisLock<K> {
+    fn clone(&self) -> Self {
+        RedisLock { cell: self.cell.clone(), kind: self.kind.clone(), terms: self.terms.clone() }
+    }
+}
+
+impl<K: Kind> fmt::Debug for RedisLock<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match &self.cell {
+            Ok(cell) => cell.name.as_str(),
+            Err(error) => error.name(),
+        };
+        f.debug_struct("RedisLock")
+            .field("kind", &K::NAME)
+            .field("name", &name)
+            .field("terms", &self.terms)
+            .finish()
+    }
+}
+
+/// Who is to hold what is asked for.
+#[derive(Clone, Copy)]
+enum For {
+    Thread,
+    Guard,
+}
+
+impl<K: Kind> RedisLock<K> {
+    pub(crate) fn new(shared: &Arc<Shared>, kind: K, name: &str) -> Self {
+        let config = &shared.config;
+        let cell = Cells::get(shared, TypeId::of::<K>(), name, || {
+            let shape = Shape {
+                sharing: K::SHARING,
+                reentry: K::REENTRY,
+                slice: config.slice,
+                beat: config.window.min(config.lease) / 3,
+            };
+            let scripts = shared.scripts::<K>().map_err(|e| e.about(name))?;
+            Ok((K::NAME, Names::new(&config.namespace, name)?, scripts, shape))
+        });
+        let terms = Terms { lease: config.lease, fixed: false, fair: false, args: kind.args().into() };
+        RedisLock { cell, kind: Arc::new(kind), terms }
+    }
+
+    /// The same lock with a fixed lease: a hold ends by itself `lease` after it was granted, and is
+    /// never renewed. At least 100 ms.
+    #[must_use]
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        let mut lock = self.clone();
+        lock.terms.lease = lease;
+        lock.terms.fixed = true;
+        if lease < SHORTEST_LEASE
+            && let Ok(cell) = &self.cell
+        {
+            let error = Error::new(ErrorKind::Config, &cell.name);
+            lock.cell =
+                Err(error.because(format!("a lease lasts at least {SHORTEST_LEASE:?}, not {lease:?}")));
+        }
+        lock
+    }
+
+    /// The same lock for requests without a slice: processes in order of arrival, one turn each;
+    /// threads in order of arrival within a process.
+    #[must_use]
+    pub fn fair(&self) -> Self {
+        let mut lock = self.clone();
+        lock.terms.fair = true;
+        lock
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        match &self.cell {
+            Ok(cell) => &cell.name,
+            Err(error) => error.name(),
+        }
+    }
+
+    /// What kind of lock it is.
+    pub fn kind(&self) -> &K {
+        &self.kind
+    }
+
+    // ---- for the thread --------------------------------------------------------------------
+
+    /// Waits for the lock, without a deadline.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn lock(&self) -> Result<Guard<'_, K>, Error> {
+        self.guard(self.must(&Wait::forever(), For::Thread)?)
+    }
+
+    /// One attempt: `None` when it is busy, or when this thread holds it and may not re-enter.
+    /// Blocks for one request, at most the command limit.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock(&self) -> Result<Option<Guard<'_, K>>, Error> {
+        self.guarded(self.try_once(For::Thread)?)
+    }
+
+    /// Waits for at most `limit`; `None` when the time is up. Nothing means one attempt, an
+    /// enormous limit means for ever.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock_for(&self, limit: Duration) -> Result<Option<Guard<'_, K>>, Error> {
+        self.guarded(self.get(&Wait::for_at_most(limit), For::Thread)?)
+    }
+
+    /// Waits until `deadline`; `None` when the time is up.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<Guard<'_, K>>, Error> {
+        self.guarded(self.get(&Wait::until(deadline), For::Thread)?)
+    }
+
+    /// Waits for the lock until `cancel` is cancelled. A thread that sleeps wakes at once; one
+    /// inside a request sees it when that ends, after at most the command limit.
+    ///
+    /// # Errors
+    /// `Cancelled`, even if the lock was free when it was cancelled before the call. See also
+    /// [the type](RedisLock#errors-of-all-forms).
+    pub fn lock_interruptibly(&self, cancel: &CancellationToken) -> Result<Guard<'_, K>, Error> {
+        self.guard(self.must(&Wait::forever().with(cancel), For::Thread)?)
+    }
+
+    /// Waits for at most `limit`, until `cancel` is cancelled; `None` when the time is up.
+    ///
+    /// # Errors
+    /// `Cancelled`; see also [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock_for_interruptibly(
+        &self,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Option<Guard<'_, K>>, Error> {
+        self.guarded(self.get(&Wait::for_at_most(limit).with(cancel), For::Thread)?)
+    }
+
+    /// Runs `work` under the lock and returns its value. An error of the unlock afterwards goes to
+    /// the observer, as the work is done.
+    ///
+    /// # Errors
+    /// Those of [`lock`](RedisLock::lock); then `work` did not run.
+    pub fn with<R>(&self, work: impl FnOnce(&Guard<'_, K>) -> R) -> Result<R, Error> {
+        let guard = self.lock()?;
+        Ok(work(&guard))
+    }
+
+    // ---- for the guard ---------------------------------------------------------------------
+
+    /// Like [`lock`](RedisLock::lock), for a guard that may go to another thread.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn lock_owned(&self) -> Result<OwnedGuard<K>, Error> {
+        Ok(self.owned(self.must(&Wait::forever(), For::Guard)?))
+    }
+
+    /// Like [`try_lock`](RedisLock::try_lock), for a guard that may go to another thread.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock_owned(&self) -> Result<Option<OwnedGuard<K>>, Error> {
+        Ok(self.try_once(For::Guard)?.map(|hold| self.owned(hold)))
+    }
+
+    /// Like [`try_lock_for`](RedisLock::try_lock_for), for a guard that may go to another thread.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock_owned_for(&self, limit: Duration) -> Result<Option<OwnedGuard<K>>, Error> {
+        Ok(self.get(&Wait::for_at_most(limit), For::Guard)?.map(|hold| self.owned(hold)))
+    }
+
+    /// Like [`try_lock_until`](RedisLock::try_lock_until), for a guard that may go to another
+    /// thread.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock_owned_until(&self, deadline: Instant) -> Result<Option<OwnedGuard<K>>, Error> {
+        Ok(self.get(&Wait::until(deadline), For::Guard)?.map(|hold| self.owned(hold)))
+    }
+
+    /// Like [`lock_interruptibly`](RedisLock::lock_interruptibly), for a guard that may go to
+    /// another thread.
+    ///
+    /// # Errors
+    /// `Cancelled`; see also [the type](RedisLock#errors-of-all-forms).
+    pub fn lock_owned_interruptibly(&self, cancel: &CancellationToken) -> Result<OwnedGuard<K>, Error> {
+        Ok(self.owned(self.must(&Wait::forever().with(cancel), For::Guard)?))
+    }
+
+    /// Like [`try_lock_for_interruptibly`](RedisLock::try_lock_for_interruptibly), for a guard that
+    /// may go to another thread.
+    ///
+    /// # Errors
+    /// `Cancelled`; see also [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock_owned_for_interruptibly(
+        &self,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Option<OwnedGuard<K>>, Error> {
+        Ok(self.get(&Wait::for_at_most(limit).with(cancel), For::Guard)?.map(|hold| self.owned(hold)))
+    }
+
+    // ---- questions -------------------------------------------------------------------------
+
+    /// Whether anybody holds it, in any process. One request.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        Ok(!inspect(self.cell()?)?.holders.is_empty())
+    }
+
+    /// Who holds it, in any process; of several holders the first. One request.
+    ///
+    /// It tells the tenure: which process, since when, for how long yet. Which of its threads that
+    /// is, only that process knows.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn holder(&self) -> Result<Option<Holder>, Error> {
+        let inspection = inspect(self.cell()?)?;
+        let number = inspection.number;
+        Ok(inspection.holders.into_iter().next().map(|held| Holder::new(held, number)))
+    }
+
+    /// How long the holder's lease lasts if nobody renews it; `None` when nobody holds it, or its
+    /// key has no end. One request.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn remaining(&self) -> Result<Option<Duration>, Error> {
+        Ok(inspect(self.cell()?)?.holders.first().and_then(|held| held.remaining))
+    }
+
+    /// How often this thread holds it; 0 once its hold is lost. No request.
+    pub fn hold_count(&self) -> usize {
+        self.cell.as_ref().map_or(0, |cell| cell.core.lock().gate.hold_count(this_thread(), Moment::now()))
+    }
+
+    /// Whether this thread holds it. No request.
+    pub fn is_held_by_current_thread(&self) -> bool {
+        self.hold_count() > 0
+    }
+
+    /// How many threads wait for it, in all processes: those of this process exactly, those of
+    /// others as they said at their last heartbeat, at most a window ago. One request.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn queue_length(&self) -> Result<usize, Error> {
+        let cell = self.cell()?;
+        let places = inspect(cell)?.places;
+        let others = places.iter().filter(|(owner, _)| !owner.starts_with(&cell.shared.uuid));
+        let threads = |record: &str| record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
+        Ok(others.map(|(_, record)| threads(record)).sum::<usize>() + self.queued_threads())
+    }
+
+    /// How many threads of this process wait for it. No request.
+    pub fn queued_threads(&self) -> usize {
+        self.cell.as_ref().map_or(0, |cell| cell.core.lock().gate.queued_threads())
+    }
+
+    /// Takes the lock away from whoever holds it, in any process, and lets the next one in. The
+    /// holder is told: its hold is lost. Returns whether there was one. Two requests a holder.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn force_unlock(&self) -> Result<bool, Error> {
+        force_unlock(self.cell()?)
+    }
+
+    // ---- underneath ------------------------------------------------------------------------
+
+    fn cell(&self) -> Result<&Arc<Cell>, Error> {
+        self.cell.as_ref().map_err(Clone::clone)
+    }
+
+    fn request(&self, whose: For, once: bool) -> Request {
+        let thread = this_thread();
+        let taker = match whose {
+            For::Thread => Taker::Thread(thread),
+            For::Guard => Taker::Guard,
+        };
+        Request { taker, thread, terms: self.terms.clone(), once }
+    }
+
+    fn get(&self, wait: &Wait<'_>, whose: For) -> Result<Option<Hold<K>>, Error> {
+        let cell = self.cell()?;
+        let grip = engine::acquire(cell, self.request(whose, wait.once), wait)?;
+        Ok(grip.map(|grip: Grip| Hold::new(cell.clone(), grip)))
+    }
+
+    fn must(&self, wait: &Wait<'_>, whose: For) -> Result<Hold<K>, Error> {
+        // Without a deadline the time is never up.
+        self.get(wait, whose)?.ok_or_else(|| Error::new(ErrorKind::Timeout, self.name()))
+    }
+
+    fn try_once(&self, whose: For) -> Result<Option<Hold<K>>, Error> {
+        match self.get(&Wait::once(), whose) {
+            Err(e) if e.kind() == ErrorKind::WouldDeadlock => Ok(None),
+            other => other,
+        }
+    }
+
+    fn guard(&self, hold: Hold<K>) -> Result<Guard<'_, K>, Error> {
+        Ok(Guard::new(self, hold))
+    }
+
+    fn guarded(&self, hold: Option<Hold<K>>) -> Result<Option<Guard<'_, K>>, Error> {
+        hold.map(|hold| self.guard(hold)).transpose()
+    }
+
+    fn owned(&self, hold: Hold<K>) -> OwnedGuard<K> {
+        OwnedGuard::new(hold)
+    }
+}
+
+/// A number of this thread, never used again in this process.
+fn this_thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static MINE: StdCell<u64> = const { StdCell::new(0) });
+    // A destructor of another thread-local may call us when ours is gone: any new number will do.
+    MINE.try_with(|mine| {
+        if mine.get() == 0 {
+            mine.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        mine.get()
+    })
+    .unwrap_or_else(|_| NEXT.fetch_add(1, Ordering::Relaxed))
+}

@@ -1,0 +1,163 @@
+//! From Lua parts to a script that Redis knows by its SHA1.
+//!
+//! An operation (`lua/lib/acquire.lua` and its fellows) names what it is made of in lines like
+//! `--@ prelude clock kind:admit`: a snippet of `lua/lib/`, some functions of the kind's rule
+//! (`kind:admit,refuse`), or all that are still missing (`kind`). The parts come in that order,
+//! each once. So an operation can take its short way through before the functions that only the
+//! long way needs are built: Lua pays for a closure when it reaches it, and Redis runs the whole
+//! script anew for each call.
+
+use std::collections::HashSet;
+
+/// The four operations over one kind's rule.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    pub(crate) acquire: Script,
+    pub(crate) leave: Script,
+    pub(crate) renew: Script,
+    pub(crate) inspect: Script,
+}
+
+/// A script's text and its name in Redis's cache.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub(crate) source: String,
+    pub(crate) sha: String,
+}
+
+const SNIPPETS: [(&str, &str); 4] = [
+    ("prelude", include_str!("../lua/lib/prelude.lua")),
+    ("clock", include_str!("../lua/lib/clock.lua")),
+    ("alien", include_str!("../lua/lib/alien.lua")),
+    ("queue", include_str!("../lua/lib/queue.lua")),
+];
+
+impl Scripts {
+    /// Composes the operations over `rule`; says what is wrong with the rule, if anything.
+    pub(crate) fn of(rule: &str) -> Result<Self, String> {
+        let rule = Rule::parse(rule)?;
+        Ok(Scripts {
+            acquire: rule.compose(include_str!("../lua/lib/acquire.lua"))?,
+            leave: rule.compose(include_str!("../lua/lib/leave.lua"))?,
+            renew: rule.compose(include_str!("../lua/lib/renew.lua"))?,
+            inspect: rule.compose(include_str!("../lua/lib/inspect.lua"))?,
+        })
+    }
+}
+
+/// A kind's Lua file, taken apart: its functions by name, and what stands around them.
+struct Rule<'a> {
+    head: Vec<&'a str>,
+    functions: Vec<(&'a str, Vec<&'a str>)>,
+}
+
+/// What every rule must define.
+const REQUIRED: [&str; 6] = ["look", "admit", "dismiss", "extend", "soon", "holders"];
+/// What it may define.
+const OPTIONAL: [&str; 4] = ["refuse", "class", "passes", "left"];
+
+impl<'a> Rule<'a> {
+    /// A function of the rule begins at the left margin with `function kind.name(` and ends at
+    /// the left margin with `end`; everything else is shared by all of them.
+    fn parse(source: &'a str) -> Result<Self, String> {
+        let mut rule = Rule { head: Vec::new(), functions: Vec::new() };
+        let mut inside = false;
+        for line in source.lines() {
+            if let Some(rest) = line.strip_prefix("function kind.") {
+                let name = rest.split('(').next().unwrap_or_default();
+                if inside || !(REQUIRED.contains(&name) || OPTIONAL.contains(&name)) {
+                    return Err(format!("not a function that a rule may define here: {line}"));
+                }
+                rule.functions.push((name, Vec::new()));
+                inside = true;
+            }
+            match rule.functions.last_mut().filter(|_| inside) {
+                Some((_, body)) => body.push(line),
+                None => rule.head.push(line),
+            }
+            inside &= line != "end";
+        }
+        if inside {
+            return Err("a function of the rule does not end with `end` at the left margin".into());
+        }
+        match REQUIRED.iter().find(|name| !rule.functions.iter().any(|(n, _)| n == *name)) {
+            Some(name) => Err(format!("the rule does not define kind.{name}")),
+            None => Ok(rule),
+        }
+    }
+
+    fn compose(&self, operation: &str) -> Result<Script, String> {
+        let mut lines = Vec::new();
+        let mut done = HashSet::new();
+        for line in operation.lines() {
+            let Some(parts) = line.strip_prefix("--@ ") else {
+                lines.push(line);
+                continue;
+            };
+            for part in parts.split(' ') {
+                let (part, names) = part.split_once(':').unwrap_or((part, ""));
+                if part == "kind" {
+                    if done.insert("kind") {
+                        lines.extend(&self.head);
+                    }
+                    for (name, body) in &self.functions {
+                        let wanted = names.is_empty() || names.split(',').any(|n| n == *name);
+                        if wanted && done.insert(name) {
+                            lines.extend(body);
+                        }
+                    }
+                } else {
+                    let (_, text) = SNIPPETS
+                        .iter()
+                        .find(|(name, _)| *name == part)
+                        .ok_or_else(|| format!("no such part: {part}"))?;
+                    lines.extend(text.lines());
+                }
+            }
+        }
+        let source = lines
+            .into_iter()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with("--"))
+            .collect::<Vec<_>>()
+            .join("\n");
+        let sha = redis::Script::new(&source).get_hash().to_owned();
+        Ok(Script { source, sha })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: &str = include_str!("../lua/simple.lua");
+
+    #[test]
+    fn each_function_of_the_rule_is_there_once() {
+        let scripts = Scripts::of(RULE).unwrap();
+        for (script, all) in [(&scripts.acquire, true), (&scripts.leave, true), (&scripts.renew, false)] {
+            for name in REQUIRED {
+                let n = script.source.matches(&format!("function kind.{name}(")).count();
+                assert!(n == 1 || (!all && n == 0), "{name} stands {n} times");
+            }
+            assert!(!script.source.contains("--@"));
+        }
+    }
+
+    #[test]
+    fn the_short_way_comes_before_the_queue() {
+        let acquire = Scripts::of(RULE).unwrap().acquire.source;
+        let at = |text: &str| acquire.find(text).unwrap();
+        assert!(at("function kind.admit") < at("EXISTS") && at("EXISTS") < at("function kind.look"));
+    }
+
+    #[test]
+    fn a_rule_that_lacks_something_is_told_what() {
+        let without = RULE.replace("function kind.soon", "local function soon");
+        assert!(Scripts::of(&without).unwrap_err().contains("kind.soon"));
+        let open = RULE.trim_end().strip_suffix("end").unwrap();
+        assert!(Scripts::of(open).unwrap_err().contains("left margin"));
+        let strange = format!("{RULE}\nfunction kind.lok(owner)\nend\n");
+        assert!(Scripts::of(&strange).unwrap_err().contains("kind.lok"));
+    }
+}

@@ -1,0 +1,148 @@
+//! What a proxy does to the chunks that pass, decided one by one.
+//!
+//! A chunk is what one read gives. On loopback a command or a pipeline of less than 64 KiB, or
+//! the reply to it, arrives in one piece.
+
+use std::time::Duration;
+
+/// What becomes of a request chunk.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    Forward,
+    /// Kept until the held ones are released.
+    Hold,
+    Lose,
+    /// Lost, and the connection is closed.
+    Cut,
+}
+
+/// What becomes of a reply chunk.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Forward,
+    Delay(Duration),
+    Lose,
+    /// Lost, and the connection is closed.
+    Cut,
+}
+
+/// What is known of one connection from its requests.
+#[derive(Debug, Default)]
+pub(super) struct Exchange {
+    /// The last request had what the filter asks for.
+    matches: bool,
+    /// The next reply is to be lost together with the connection.
+    cut_at_reply: bool,
+}
+
+/// The faults that are on or armed.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    /// Empty: every request matches.
+    pub(super) filter: Vec<u8>,
+    pub(super) black_hole: bool,
+    pub(super) delay: Duration,
+    pub(super) hold_all: bool,
+    pub(super) hold_next: usize,
+    pub(super) cut_at_request: usize,
+    pub(super) cut_at_reply: usize,
+    pub(super) lose_replies: usize,
+    /// How often held requests were released so far.
+    pub(super) releases: u64,
+    /// How many chunks did not just pass.
+    pub(super) struck: u64,
+}
+
+impl Faults {
+    pub(super) fn request(&mut self, chunk: &[u8], exchange: &mut Exchange) -> Request {
+        exchange.matches = contains(chunk, &self.filter);
+        if !exchange.matches {
+            return Request::Forward;
+        }
+        let fate = if self.black_hole {
+            Request::Lose
+        } else if take(&mut self.cut_at_request) {
+            Request::Cut
+        } else {
+            exchange.cut_at_reply |= take(&mut self.cut_at_reply);
+            if self.hold_all || take(&mut self.hold_next) { Request::Hold } else { Request::Forward }
+        };
+        self.struck += u64::from(fate != Request::Forward);
+        fate
+    }
+
+    pub(super) fn reply(&mut self, exchange: &Exchange) -> Reply {
+        let concerned = self.concerns(exchange);
+        let fate = if self.black_hole && concerned {
+            Reply::Lose
+        } else if exchange.cut_at_reply {
+            // Its request matched; another one may have followed before the reply.
+            Reply::Cut
+        } else if !concerned {
+            Reply::Forward
+        } else if take(&mut self.lose_replies) {
+            Reply::Lose
+        } else if self.delay > Duration::ZERO {
+            Reply::Delay(self.delay)
+        } else {
+            Reply::Forward
+        };
+        self.struck += u64::from(fate != Reply::Forward);
+        fate
+    }
+
+    /// Whether the end of one side of the connection is to be kept from the other side.
+    pub(super) fn hides_end(&self, exchange: &Exchange) -> bool {
+        self.black_hole && self.concerns(exchange)
+    }
+
+    /// Turns everything off; what was counted stays.
+    pub(super) fn clear(&mut self) {
+        *self = Self { releases: self.releases + 1, struck: self.struck, ..Self::default() };
+    }
+
+    /// What a server sends unasked goes by the last request, or by none.
+    fn concerns(&self, exchange: &Exchange) -> bool {
+        self.filter.is_empty() || exchange.matches
+    }
+}
+
+/// Uses up one of `armed`, if there is one.
+fn take(armed: &mut usize) -> bool {
+    let some = *armed > 0;
+    *armed -= usize::from(some);
+    some
+}
+
+fn contains(chunk: &[u8], wanted: &[u8]) -> bool {
+    // There are no windows of length 0.
+    wanted.is_empty() || chunk.windows(wanted.len()).any(|it| it == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_spares_the_others_and_their_replies() {
+        let mut faults = Faults { filter: b"abc".to_vec(), lose_replies: 1, ..Faults::default() };
+        let (mut other, mut hit) = (Exchange::default(), Exchange::default());
+        assert_eq!(faults.request(b"ab", &mut other), Request::Forward);
+        assert_eq!(faults.request(b"xabcx", &mut hit), Request::Forward);
+        assert_eq!(faults.reply(&other), Reply::Forward);
+        assert_eq!(faults.reply(&hit), Reply::Lose);
+        assert_eq!(faults.reply(&hit), Reply::Forward);
+        assert_eq!(faults.struck, 1);
+    }
+
+    #[test]
+    fn an_armed_cut_waits_for_the_reply_to_its_own_request() {
+        let mut faults = Faults { cut_at_reply: 1, ..Faults::default() };
+        let (mut idle, mut hit) = (Exchange::default(), Exchange::default());
+        assert_eq!(faults.reply(&idle), Reply::Forward);
+        assert_eq!(faults.request(b"x", &mut hit), Request::Forward);
+        assert_eq!(faults.request(b"y", &mut idle), Request::Forward);
+        assert_eq!(faults.reply(&idle), Reply::Forward);
+        assert_eq!(faults.reply(&hit), Reply::Cut);
+    }
+}

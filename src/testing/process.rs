@@ -1,0 +1,193 @@
+//! A child process that cannot outlive this one.
+//!
+//! A test process that is killed runs no destructor, so a second process, the watchdog, holds
+//! the reading end of a pipe from us. The pipe closes when we die, however we die, and the
+//! watchdog then kills the child. The child itself waits at a gate (one line on its standard
+//! input) until the watchdog knows its process id, so there is no moment without a guard. The
+//! gate then becomes the wanted program by `exec`, which keeps the process id.
+
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// `read` takes no byte beyond its line, so the program gets the rest of the pipe as its input.
+const GATE: &str = r#"read -r _ && exec "$@""#;
+
+/// The end of input without a process id means that no child was let through the gate.
+const WATCHDOG: &str = r#"read -r pid || exit 0
+read -r _
+kill -9 "$pid" 2>/dev/null
+if [ -n "$1" ]; then rm -rf -- "$1"; fi"#;
+
+/// How often the state of a process is looked at.
+const POLL: Duration = Duration::from_millis(1);
+
+/// How long a signal may take to show in the state of a process.
+const SIGNAL_LIMIT: Duration = Duration::from_secs(2);
+
+/// The process that kills another one when this one has died.
+#[derive(Debug)]
+struct Watchdog(Child);
+
+impl Watchdog {
+    /// `remove` is a folder that the watchdog deletes too, because nobody else would.
+    fn start(remove: Option<&Path>) -> io::Result<Self> {
+        Command::new("sh")
+            .args(["-c", WATCHDOG, "watchdog"])
+            .arg(remove.map_or(OsStr::new(""), Path::as_os_str))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // A Ctrl-C goes to the group of the terminal: the watchdog has to outlive it.
+            .process_group(0)
+            .spawn()
+            .map(Self)
+    }
+
+    fn watch(&mut self, pid: u32) -> io::Result<()> {
+        match self.0.stdin.as_mut() {
+            Some(pipe) => writeln!(pipe, "{pid}"),
+            None => Err(io::Error::other("the watchdog has no standard input")),
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        // Killed before its pipe closes, so it never acts on a process id that is free again.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A running program with its watchdog; killed and waited for on drop.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    child: Child,
+    watchdog: Watchdog,
+}
+
+impl Guarded {
+    /// Starts `program`. `configure` adds its arguments, output and environment, but not its
+    /// input, which is always a pipe. `remove` is deleted when this process dies abnormally.
+    pub(super) fn spawn(
+        program: &Path,
+        remove: Option<&Path>,
+        configure: impl FnOnce(&mut Command),
+    ) -> io::Result<Self> {
+        let watchdog = Watchdog::start(remove)?;
+        let mut command = Command::new("sh");
+        command.args(["-c", GATE, "gate"]).arg(program);
+        configure(&mut command);
+        let child = command.stdin(Stdio::piped()).spawn()?;
+        let mut guarded = Self { child, watchdog };
+        guarded.watchdog.watch(guarded.child.id())?;
+        guarded.say("go")?;
+        Ok(guarded)
+    }
+
+    /// The program's own process id.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Writes one line to the program's standard input.
+    pub(super) fn say(&mut self, line: &str) -> io::Result<()> {
+        let pipe: &mut ChildStdin = match self.child.stdin.as_mut() {
+            Some(pipe) => pipe,
+            None => return Err(io::Error::other("the standard input is closed")),
+        };
+        pipe.write_all(format!("{line}\n").as_bytes())?;
+        pipe.flush()
+    }
+
+    /// The reading end of the program's output, if it was piped and not taken before.
+    pub(super) fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// `Some` once the program has ended.
+    pub(super) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// Waits for the program to end by itself; `None` at the limit.
+    pub(super) fn wait_within(&mut self, limit: Duration) -> io::Result<Option<ExitStatus>> {
+        let end = Instant::now() + limit;
+        loop {
+            let status = self.child.try_wait()?;
+            if status.is_some() || Instant::now() >= end {
+                return Ok(status);
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// SIGSTOP; returns when the process stands still.
+    pub(super) fn stop(&mut self) -> io::Result<()> {
+        self.signal("STOP")?;
+        self.await_state(|state| state == 'T')
+    }
+
+    /// SIGCONT; returns when the process is no longer stopped.
+    pub(super) fn cont(&mut self) -> io::Result<()> {
+        self.signal("CONT")?;
+        self.await_state(|state| state != 'T')
+    }
+
+    /// SIGKILL, which also ends a stopped process, and waits for the end.
+    pub(super) fn kill(&mut self) -> io::Result<ExitStatus> {
+        self.child.kill()?;
+        self.child.wait()
+    }
+
+    /// Sends a signal by name. The shell's own `kill` is used: it is there wherever `sh` is.
+    fn signal(&mut self, name: &str) -> io::Result<()> {
+        // A process that has been waited for has given its id back, maybe to somebody else.
+        if let Some(status) = self.child.try_wait()? {
+            return Err(io::Error::other(format!("the process has ended already: {status}")));
+        }
+        let status = Command::new("sh")
+            .args(["-c", r#"kill -s "$1" "$2""#, "signal", name])
+            .arg(self.pid().to_string())
+            .stdin(Stdio::null())
+            .status()?;
+        if status.success() { Ok(()) } else { Err(io::Error::other(format!("kill -s {name}: {status}"))) }
+    }
+
+    /// A signal is sent before it takes effect. Where there is no `/proc`, that is all we know.
+    fn await_state(&self, wanted: impl Fn(char) -> bool) -> io::Result<()> {
+        let end = Instant::now() + SIGNAL_LIMIT;
+        while let Some(state) = state(self.pid()) {
+            if wanted(state) {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("process {} stays in state {state}", self.pid()),
+                ));
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // Nobody is left to tell of a failure; the watchdog goes after the program.
+        let _ = self.kill();
+    }
+}
+
+/// The state letter of a process, as in `ps`.
+fn state(pid: u32) -> Option<char> {
+    let line = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in parentheses and may hold any character, even these.
+    line.rsplit_once(") ")?.1.chars().next()
+}

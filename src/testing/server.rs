@@ -1,0 +1,413 @@
+//! The life of a private Redis server.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use redis::{Client, Connection, IntoConnectionInfo, RedisResult};
+use tempfile::TempDir;
+
+use super::process::Guarded;
+use super::server_options::RedisServerBuilder;
+use super::server_view::farewell;
+
+/// Names another program than the `redis-server` of the search path.
+const PROGRAM: &str = "REDIS_SERVER_BIN";
+
+/// How long one start may take until the server answers, with its data loaded.
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// How often a starting server is asked.
+const START_POLL: Duration = Duration::from_millis(2);
+
+/// How many ports are tried: another process may take one between our look and Redis's.
+const PORT_TRIES: usize = 20;
+
+/// How long a connection of ours waits for the server.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long an orderly end may take.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
+
+/// How much of the log goes into an error message, in lines.
+const LOG_TAIL: usize = 15;
+
+/// A `redis-server` of its own on a free loopback port, in a temporary folder.
+///
+/// Dropping it kills the process (even a stopped one), waits for its end and deletes the folder;
+/// when this process dies without dropping it, both go as well. All methods take `&self`, so a
+/// server can be shared between threads. Those that ask the server something open a connection
+/// of their own, block until it answers, 5 s at most per command, and close it again.
+#[derive(Debug)]
+pub struct RedisServer {
+    // Before the folder, so that the server is gone when the folder is deleted.
+    process: Mutex<Option<Guarded>>,
+    options: RedisServerBuilder,
+    program: PathBuf,
+    port: u16,
+    folder: TempDir,
+}
+
+/// Which connections of the server are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientKind {
+    /// Connections that send commands.
+    Normal,
+    /// Connections that are subscribed to a channel or a pattern.
+    PubSub,
+}
+
+/// Why a start failed.
+enum StartError {
+    /// The port is somebody else's.
+    PortTaken,
+    Other(io::Error),
+}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl RedisServer {
+    /// Starts a server with the default options; see [`RedisServerBuilder::start`].
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisServerBuilder::start`].
+    pub fn start() -> io::Result<Self> {
+        Self::builder().start()
+    }
+
+    /// Options to set before the start.
+    pub fn builder() -> RedisServerBuilder {
+        RedisServerBuilder::default()
+    }
+
+    pub(super) fn launch(options: RedisServerBuilder) -> io::Result<Self> {
+        let mut server = Self {
+            process: Mutex::new(None),
+            options,
+            program: find_program()?,
+            port: 0,
+            // A short name: the path of a Unix socket is limited to about 100 bytes.
+            folder: tempfile::Builder::new().prefix("redis-").tempdir()?,
+        };
+        for _ in 0..PORT_TRIES {
+            server.port = free_port()?;
+            match server.start_process() {
+                Ok(process) => {
+                    *server.process.lock() = Some(process);
+                    return Ok(server);
+                }
+                Err(StartError::PortTaken) => {}
+                Err(StartError::Other(error)) => return Err(error),
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            format!("{PORT_TRIES} free ports were taken before redis-server could bind them"),
+        ))
+    }
+
+    /// The port on 127.0.0.1; it stays the same over a restart.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The URL to connect to over TCP, with the password if there is one.
+    pub fn url(&self) -> String {
+        match &self.options.password {
+            Some(password) => format!("redis://:{}@127.0.0.1:{}/", encode(password), self.port),
+            None => format!("redis://127.0.0.1:{}/", self.port),
+        }
+    }
+
+    /// The URL to connect to over the Unix socket; `None` if the server was built without one.
+    pub fn unix_url(&self) -> Option<String> {
+        if !self.options.unix_socket {
+            return None;
+        }
+        let path = self.socket();
+        let password = match &self.options.password {
+            Some(password) => format!("?pass={}", encode(password)),
+            None => String::new(),
+        };
+        Some(format!("redis+unix://{}{password}", path.display()))
+    }
+
+    /// The process id of `redis-server` itself; `None` after [`kill`](Self::kill) or
+    /// [`shutdown`](Self::shutdown).
+    pub fn pid(&self) -> Option<u32> {
+        self.process.lock().as_ref().map(Guarded::pid)
+    }
+
+    /// The folder with the server's log (`redis.log`) and data.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A fresh connection over TCP that gives up connecting, reading or writing after 5 s. It
+    /// sends no `CLIENT SETINFO`, so it adds nothing to the command counts.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer.
+    pub fn connection(&self) -> RedisResult<Connection> {
+        self.connect(CONNECTION_LIMIT)
+    }
+
+    /// Stops the process (SIGSTOP): connections stay open, nothing is answered. Returns when it
+    /// stands still.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not run, or has not stopped within 2 s.
+    pub fn stop(&self) -> io::Result<()> {
+        self.with_process(Guarded::stop)
+    }
+
+    /// Lets a stopped process go on (SIGCONT).
+    ///
+    /// # Errors
+    ///
+    /// If the server does not run.
+    pub fn cont(&self) -> io::Result<()> {
+        self.with_process(Guarded::cont)
+    }
+
+    /// Kills the process (SIGKILL) and waits for its end; does nothing if it does not run.
+    ///
+    /// # Errors
+    ///
+    /// If the signal cannot be sent.
+    pub fn kill(&self) -> io::Result<()> {
+        let mut process = self.process.lock();
+        if let Some(process) = process.as_mut() {
+            process.kill()?;
+        }
+        *process = None;
+        Ok(())
+    }
+
+    /// Lets the server end by itself (`SHUTDOWN NOSAVE`) and waits for that, 5 s at most; does
+    /// nothing if it does not run.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not take the command or has not ended in time; it then still runs.
+    pub fn shutdown(&self) -> io::Result<()> {
+        let mut slot = self.process.lock();
+        let Some(process) = slot.as_mut() else {
+            return Ok(());
+        };
+        if process.try_wait()?.is_none() {
+            let mut connection = self.connection().map_err(io::Error::other)?;
+            let reply: RedisResult<()> = redis::cmd("SHUTDOWN").arg("NOSAVE").query(&mut connection);
+            match reply {
+                // What ends well closes the connection instead of replying.
+                Err(error) if !error.is_io_error() => return Err(io::Error::other(error)),
+                _ => {}
+            }
+            if process.wait_within(SHUTDOWN_LIMIT)?.is_none() {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("redis-server still runs {SHUTDOWN_LIMIT:?} after SHUTDOWN"),
+                ));
+            }
+        }
+        *slot = None;
+        Ok(())
+    }
+
+    /// Starts the server again on the same port and in the same folder, after an orderly
+    /// [`shutdown`](Self::shutdown) if it still runs; returns when it answers and has loaded its
+    /// data, after 10 s at most. Without `appendonly` it comes up empty.
+    ///
+    /// # Errors
+    ///
+    /// If the server cannot be shut down or started, also because the port was taken meanwhile.
+    pub fn restart(&self) -> io::Result<()> {
+        self.shutdown()?;
+        let mut process = self.process.lock();
+        let end = Instant::now() + START_LIMIT;
+        loop {
+            match self.start_process() {
+                Ok(started) => {
+                    *process = Some(started);
+                    return Ok(());
+                }
+                // An outgoing connection may have the port for a moment.
+                Err(StartError::PortTaken) if Instant::now() < end => thread::sleep(START_POLL),
+                Err(StartError::PortTaken) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::AddrInUse,
+                        format!("port {} was taken while the server was down", self.port),
+                    ));
+                }
+                Err(StartError::Other(error)) => return Err(error),
+            }
+        }
+    }
+
+    fn with_process<T>(&self, act: impl FnOnce(&mut Guarded) -> io::Result<T>) -> io::Result<T> {
+        match self.process.lock().as_mut() {
+            Some(process) => act(process),
+            None => Err(io::Error::new(io::ErrorKind::NotConnected, "redis-server does not run")),
+        }
+    }
+
+    fn connect(&self, limit: Duration) -> RedisResult<Connection> {
+        let info = self.url().into_connection_info()?;
+        let settings = info.redis_settings().clone().set_skip_set_lib_name();
+        let client = Client::open(info.set_redis_settings(settings))?;
+        let connection = client.get_connection_with_timeout(limit)?;
+        connection.set_read_timeout(Some(limit))?;
+        connection.set_write_timeout(Some(limit))?;
+        Ok(connection)
+    }
+
+    /// One try to start the process on `self.port`.
+    fn start_process(&self) -> Result<Guarded, StartError> {
+        let log = File::options().create(true).append(true).open(self.log_path())?;
+        let log_start = log.metadata()?.len();
+        let errors = log.try_clone()?;
+        let folder = self.folder.path();
+        let mut process = Guarded::spawn(&self.program, Some(folder), |command| {
+            command
+                .args(["--save", "", "--appendonly", "no"])
+                .args(["--bind", "127.0.0.1", "--enable-debug-command", "local"])
+                .args(["--port", &self.port.to_string(), "--dir"])
+                .arg(folder)
+                .args(&self.options.args)
+                .stdout(log)
+                .stderr(errors);
+            if self.options.unix_socket {
+                command.arg("--unixsocket").arg(self.socket());
+            }
+            if let Some(password) = &self.options.password {
+                command.args(["--requirepass", password]);
+            }
+        })?;
+        let end = Instant::now() + START_LIMIT;
+        loop {
+            let ended = process.try_wait()?;
+            if ended.is_none() {
+                match self.answering_process() {
+                    Some(pid) if pid == process.pid() => return Ok(process),
+                    // Ours cannot have the port if somebody else answers there.
+                    Some(_) => return Err(StartError::PortTaken),
+                    None => {}
+                }
+            }
+            if ended.is_some() || Instant::now() >= end {
+                let log = self.log_since(log_start);
+                if ended.is_some() && log.contains("Failed listening on port") {
+                    return Err(StartError::PortTaken);
+                }
+                let what = match ended {
+                    Some(status) => format!("ended ({status})"),
+                    None => format!("did not answer within {START_LIMIT:?}"),
+                };
+                return Err(StartError::Other(io::Error::other(format!(
+                    "redis-server on port {} {what}; the end of its log:\n{}",
+                    self.port,
+                    tail(&log)
+                ))));
+            }
+            thread::sleep(START_POLL);
+        }
+    }
+
+    /// The process id of the Redis that answers on our port and has loaded its data, if any.
+    fn answering_process(&self) -> Option<u32> {
+        let mut connection = self.connect(Duration::from_millis(500)).ok()?;
+        let info: String = redis::cmd("INFO").query(&mut connection).ok()?;
+        farewell(&mut connection).ok()?;
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+        if field("loading:") != Some("0") {
+            return None;
+        }
+        field("process_id:")?.trim().parse().ok()
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("redis.sock")
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join("redis.log")
+    }
+
+    fn log_since(&self, start: u64) -> String {
+        let log = fs::read(self.log_path()).unwrap_or_default();
+        let start = usize::try_from(start).unwrap_or(0).min(log.len());
+        String::from_utf8_lossy(&log[start..]).into_owned()
+    }
+}
+
+/// Looks for the program before a shell does, for the sake of a clear message.
+fn find_program() -> io::Result<PathBuf> {
+    let wanted = std::env::var_os(PROGRAM).unwrap_or_else(|| "redis-server".into());
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    locate(&wanted, &folders).ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::NotFound,
+            format!(
+                "{} was not found: install Redis 7.0 or later (Debian: apt-get install \
+                 redis-server) or name the program in {PROGRAM}",
+                Path::new(&wanted).display()
+            ),
+        )
+    })
+}
+
+fn locate(program: &OsStr, folders: &OsStr) -> Option<PathBuf> {
+    // Joining an absolute path gives that path.
+    let candidates = std::env::split_paths(folders).map(|folder| folder.join(program));
+    candidates.into_iter().find(|path| path.is_file())
+}
+
+/// A port that nobody listens on now; Linux gives none that an outgoing connection uses.
+fn free_port() -> io::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// Percent-encodes what could mean something in a URL.
+fn encode(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(LOG_TAIL)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_looked_for_in_all_folders() {
+        assert_eq!(locate("sh".as_ref(), "/nowhere:/bin".as_ref()), Some("/bin/sh".into()));
+        assert_eq!(locate("/bin/sh".as_ref(), "/nowhere".as_ref()), Some("/bin/sh".into()));
+        assert_eq!(locate("no-such-program".as_ref(), "/bin".as_ref()), None);
+    }
+
+    #[test]
+    fn passwords_are_encoded() {
+        assert_eq!(encode("a-Z9 /@%é"), "a-Z9%20%2F%40%25%C3%A9");
+    }
+}

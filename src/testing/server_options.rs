@@ -1,0 +1,59 @@
+//! How a private Redis server is to be configured.
+
+use std::io;
+
+use super::server::RedisServer;
+
+/// The configuration of a [`RedisServer`] to be; made by [`RedisServer::builder`].
+///
+/// The defaults: no persistence, no password, no Unix socket, loopback only, `DEBUG` allowed.
+#[derive(Debug, Clone, Default)]
+#[must_use = "nothing runs before start()"]
+pub struct RedisServerBuilder {
+    pub(super) args: Vec<String>,
+    pub(super) unix_socket: bool,
+    pub(super) password: Option<String>,
+}
+
+impl RedisServerBuilder {
+    /// Sets one option of `redis.conf`, over the defaults. A value of several words becomes
+    /// several arguments, as in the file (`"client-output-buffer-limit"`, `"pubsub 1mb 0 0"`);
+    /// an empty value is given as an empty argument.
+    pub fn arg(mut self, key: &str, value: &str) -> Self {
+        self.args.push(format!("--{key}"));
+        if value.is_empty() {
+            self.args.push(String::new());
+        }
+        self.args.extend(value.split_ascii_whitespace().map(str::to_owned));
+        self
+    }
+
+    /// Whether the server listens on a Unix socket in its folder too.
+    pub fn unix_socket(mut self, on: bool) -> Self {
+        self.unix_socket = on;
+        self
+    }
+
+    /// Asks clients for a password; the server's URLs and connections carry it.
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Whether data outlive the server process. When on, each write is synced before its reply
+    /// (`appendfsync always`), so that a test of a crash loses nothing by chance; a later
+    /// `.arg("appendfsync", ..)` says otherwise.
+    pub fn appendonly(self, on: bool) -> Self {
+        self.arg("appendonly", if on { "yes" } else { "no" }).arg("appendfsync", "always")
+    }
+
+    /// Starts the server; returns when it answers, after 10 s at most per try of a port.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if there is no `redis-server`; otherwise if the server ends or does not
+    /// answer, with the end of its log.
+    pub fn start(self) -> io::Result<RedisServer> {
+        RedisServer::launch(self)
+    }
+}

@@ -1,0 +1,142 @@
+//! What a private Redis server tells about itself, and commands that a test gives from outside.
+//!
+//! Each call opens a connection of its own, which answers within 5 s or fails.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redis::{Connection, RedisResult, cmd};
+
+use super::server::{ClientKind, RedisServer};
+
+impl ClientKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::PubSub => "pubsub",
+        }
+    }
+}
+
+impl RedisServer {
+    /// Deletes all keys of all databases (`FLUSHALL`); scripts stay.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer.
+    pub fn flush_all(&self) -> RedisResult<()> {
+        self.ask(|connection| cmd("FLUSHALL").query(connection))
+    }
+
+    /// All keys of database 0, sorted; bytes that are not UTF-8 are replaced. Read by `SCAN`, so
+    /// a key that comes or goes meanwhile may be missing or listed.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer.
+    pub fn keys(&self) -> RedisResult<Vec<String>> {
+        self.ask(|connection| {
+            // SCAN may name a key twice.
+            let mut keys = BTreeSet::new();
+            let mut cursor = 0_u64;
+            loop {
+                let (next, page): (u64, Vec<Vec<u8>>) =
+                    cmd("SCAN").arg(cursor).arg("COUNT").arg(1000).query(connection)?;
+                keys.extend(page.iter().map(|it| String::from_utf8_lossy(it).into_owned()));
+                if next == 0 {
+                    return Ok(keys.into_iter().collect());
+                }
+                cursor = next;
+            }
+        })
+    }
+
+    /// How often each command has run since the start or [`reset_stats`](Self::reset_stats), by
+    /// its name in small letters (`"evalsha"`, `"client|list"`). Commands that a script calls
+    /// count too, and so do the ones of this harness (`info`, `quit`); a command
+    /// that never ran is not in the map.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer.
+    pub fn command_calls(&self) -> RedisResult<BTreeMap<String, u64>> {
+        self.command_stats("calls")
+    }
+
+    /// How many microseconds of the server's time all calls of `command` took together, over
+    /// the same span as [`command_calls`](Self::command_calls); 0 if it never ran.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer.
+    pub fn usec(&self, command: &str) -> RedisResult<u64> {
+        let all = self.command_stats("usec")?;
+        Ok(all.get(&command.to_lowercase()).copied().unwrap_or(0))
+    }
+
+    /// Sets the counts and times of all commands to 0 (`CONFIG RESETSTAT`).
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer.
+    pub fn reset_stats(&self) -> RedisResult<()> {
+        self.ask(|connection| cmd("CONFIG").arg("RESETSTAT").query(connection))
+    }
+
+    /// The lines of `CLIENT LIST` for one kind of connection, without the one that asks.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer.
+    pub fn clients(&self, kind: ClientKind) -> RedisResult<Vec<String>> {
+        self.ask(|connection| {
+            let own: u64 = cmd("CLIENT").arg("ID").query(connection)?;
+            let own = format!("id={own} ");
+            let list: String = cmd("CLIENT").arg("LIST").arg("TYPE").arg(kind.name()).query(connection)?;
+            Ok(list
+                .lines()
+                .filter(|line| !line.is_empty() && !line.starts_with(&own))
+                .map(str::to_owned)
+                .collect())
+        })
+    }
+
+    /// Closes all connections of one kind but the one that asks (`CLIENT KILL TYPE .. SKIPME
+    /// yes`), and returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer.
+    pub fn kill_clients(&self, kind: ClientKind) -> RedisResult<u64> {
+        self.ask(|connection| {
+            cmd("CLIENT").arg("KILL").arg("TYPE").arg(kind.name()).arg("SKIPME").arg("yes").query(connection)
+        })
+    }
+
+    fn command_stats(&self, field: &str) -> RedisResult<BTreeMap<String, u64>> {
+        let info: String = self.ask(|connection| cmd("INFO").arg("commandstats").query(connection))?;
+        Ok(info.lines().filter_map(|line| stat(line, field)).collect())
+    }
+
+    fn ask<T>(&self, question: impl FnOnce(&mut Connection) -> RedisResult<T>) -> RedisResult<T> {
+        let mut connection = self.connection()?;
+        let answer = question(&mut connection)?;
+        farewell(&mut connection)?;
+        Ok(answer)
+    }
+}
+
+/// Ends a connection in such a way that no later command finds it in the list of clients.
+/// Closing alone would leave it there until the server notices.
+pub(super) fn farewell(connection: &mut Connection) -> RedisResult<()> {
+    cmd("QUIT").query(connection)
+}
+
+/// Reads one field of a line like `cmdstat_get:calls=1,usec=2,usec_per_call=2.00`.
+fn stat(line: &str, field: &str) -> Option<(String, u64)> {
+    let (command, fields) = line.strip_prefix("cmdstat_")?.split_once(':')?;
+    let value = fields
+        .split(',')
+        .filter_map(|it| it.split_once('='))
+        .find_map(|(name, value)| (name == field).then_some(value))?;
+    Some((command.to_owned(), value.trim().parse().ok()?))
+}
