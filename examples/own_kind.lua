@@ -24,6 +24,8 @@ function kind.dismiss(owner)
 end
 
 function kind.extend(owner, lease)
+  -- A write that cannot grow comes first, so that a full Redis takes the next one.
+  call('ZREMRANGEBYSCORE', K[1], '-inf', string.format('%.0f', now() / 1000))
   local ends = call('ZSCORE', K[1], owner)
   if not ends or tonumber(ends) <= now() / 1000 then return end
   call('ZADD', K[1], 'XX', string.format('%.0f', now() / 1000 + lease), owner)

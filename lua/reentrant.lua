@@ -4,8 +4,7 @@ kind.tag = 'reentrant lock'
 local held -- the owner, as last read or written
 
 function kind.look(owner)
-  local state = redis.pcall('HMGET', K[1], 'kind', 'owner', 'number')
-  if state.err then alien() end
+  local state = call('HMGET', K[1], 'kind', 'owner', 'number')
   held = state[2]
   if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
   if held == owner then return call('PTTL', K[1]), tonumber(state[3]) end
@@ -21,11 +20,11 @@ function kind.admit(w)
 end
 
 function kind.dismiss(owner)
-  return redis.pcall('HGET', K[1], 'owner') == owner and call('DEL', K[1]) == 1
+  return call('HGET', K[1], 'owner') == owner and call('DEL', K[1]) == 1
 end
 
 function kind.extend(owner, lease)
-  return redis.pcall('HGET', K[1], 'owner') == owner and call('PEXPIRE', K[1], lease) == 1 and lease
+  return call('HGET', K[1], 'owner') == owner and call('PEXPIRE', K[1], lease) == 1 and lease
 end
 
 function kind.soon()

@@ -103,14 +103,19 @@ impl Client {
         })?;
         let pool = pool
             .unwrap_or_else(|| {
-                r2d2::Pool::builder().min_idle(Some(0)).connection_timeout(config.connect_timeout)
+                // Without an age limit nothing is scheduled, for which its threads would stay on.
+                r2d2::Pool::builder()
+                    .min_idle(Some(0))
+                    .idle_timeout(None)
+                    .max_lifetime(None)
+                    .connection_timeout(config.connect_timeout)
             })
             .test_on_check_out(false)
             .error_handler(Box::new(r2d2::NopErrorHandler))
             .build_unchecked(manager.clone());
         let id = CLIENTS.fetch_add(1, Ordering::Relaxed);
         let renewer = Renewer::current();
-        renewer.add(id, config.renew_every);
+        renewer.add(id, config.renew_every, config.patience());
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Ok(Client(Arc::new(Shared {
             id,
@@ -157,7 +162,12 @@ impl Client {
 
     /// How many locks this client has in use: with a handle, a guard or a thread that waits.
     pub fn locks(&self) -> usize {
-        self.0.cells.lock().len()
+        match self.0.cells.try_lock() {
+            Some(cells) => cells.len(),
+            // In a forked child it may be held for ever, and none of them is the child's.
+            None if self.0.same_process().is_err() => 0,
+            None => self.0.cells.lock().len(),
+        }
     }
 
     /// Ends the client, for all its clones: waiting threads get
@@ -232,17 +242,19 @@ impl Shared {
         let limit = Moment::now().after(CLOSE_LIMIT);
         // First all guards and waiters learn of it, then Redis.
         let mut leaving = Vec::new();
-        for cell in self.cells.lock().all() {
+        // Not in the head of the loop: that would keep the table locked for all of it.
+        let cells = self.cells.lock().all();
+        for cell in cells {
             let mut core = cell.core.lock();
             let mine = core.gate.close(Moment::now());
             let tokens: Vec<_> = mine.iter().filter_map(|l| core.asked_lost(l.owner)).collect();
-            let held = !tokens.is_empty() || mine.iter().any(|l| core.forget(l.owner).is_some());
+            let holds = mine.iter().filter(|l| core.forget(l.owner).is_some()).count();
             core.wake_all();
             drop(core);
             for token in tokens {
                 token.cancel();
             }
-            if held {
+            for _ in 0..holds {
                 self.watch.tell(|o| o.lost(&cell.name, Loss::Closed));
             }
             leaving.extend(mine.into_iter().map(|l| (cell.clone(), l)));

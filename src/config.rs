@@ -12,6 +12,17 @@ use crate::observe::Observer;
 /// The shortest lease: below it, the network's ordinary jitter would decide who holds what.
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
+/// The longest lease or window. Whoever means more means for ever, and that is no lease.
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// What is wrong with a lease (or a window) of this length, if anything.
+pub(crate) fn check_lease(what: &str, lease: Duration) -> Result<(), String> {
+    if (SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
+        return Ok(());
+    }
+    Err(format!("a {what} lasts from {SHORTEST_LEASE:?} to {LONGEST_LEASE:?}, not {lease:?}"))
+}
+
 /// What every part of a client reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -117,7 +128,8 @@ impl ClientBuilder {
     }
 
     /// How long Redis keeps a hold that is not renewed, for instance since its process died.
-    /// Default 30 s, at least 100 ms.
+    /// Default 30 s, at least 100 ms, at most a
+    /// year.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.config.lease = lease;
         self
@@ -199,19 +211,19 @@ impl ClientBuilder {
 }
 
 impl Config {
+    /// How long the answer to a renewal may take.
+    pub(crate) fn patience(&self) -> Duration {
+        self.command_timeout.min(self.lease / 6)
+    }
+
     fn check(&self) -> Result<(), Error> {
-        let least = SHORTEST_LEASE;
-        if self.lease < least {
-            return Err(bad(format!("a lease lasts at least {least:?}, not {:?}", self.lease)));
-        }
+        check_lease("lease", self.lease).map_err(bad)?;
+        check_lease("window", self.window).map_err(bad)?;
         if self.renew_every.is_zero() || self.renew_every > self.lease / 2 {
             let (every, lease) = (self.renew_every, self.lease);
             return Err(bad(format!(
                 "a lease of {lease:?} must be renewed at least twice, not every {every:?}"
             )));
-        }
-        if self.window < least {
-            return Err(bad(format!("a window lasts at least {least:?}, not {:?}", self.window)));
         }
         if self.namespace.is_empty() || self.namespace.contains(['{', '}']) {
             return Err(bad(format!(

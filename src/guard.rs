@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cancel::CancellationToken;
-use crate::config::SHORTEST_LEASE;
+use crate::config::check_lease;
 use crate::engine;
 use crate::engine::cell::Cell;
 use crate::engine::gate::Grip;
@@ -57,16 +57,14 @@ impl<K: Kind> Hold<K> {
     }
 
     /// Sets the lease to end `lease` from now (sets, never adds). On a renewed hold the renewals go
-    /// on and never shorten it. One request; at least 100 ms.
+    /// on and never shorten it. One request; at least 100 ms, at most a year.
     ///
     /// # Errors
     /// `LeaseLost` on a lost hold, `Config` for a lease that is too short, `Unknown` or
     /// `Unavailable` when Redis did not answer.
     pub fn renew_for(&self, lease: Duration) -> Result<(), Error> {
-        if lease < SHORTEST_LEASE {
-            let error = Error::new(ErrorKind::Config, &self.cell.name);
-            return Err(error.because(format!("a lease lasts at least {SHORTEST_LEASE:?}, not {lease:?}")));
-        }
+        check_lease("lease", lease)
+            .map_err(|why| Error::new(ErrorKind::Config, &self.cell.name).because(why))?;
         engine::renew_for(&self.cell, self.grip.owner, lease)
     }
 }

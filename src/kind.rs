@@ -1,6 +1,6 @@
 //! The extension point: what a kind of lock is.
 //!
-//! A kind is a rule in Lua, [five short questions](Kind::RULE) that Redis answers atomically, and
+//! A kind is a rule in Lua, [a few short questions](Kind::RULE) that Redis answers atomically, and
 //! a few words in Rust. Everything else (queueing, waiting, leases, renewal, cancellation, losses,
 //! errors) is the engine's, the same for every kind.
 
@@ -56,7 +56,7 @@ pub trait Kind: Send + Sync + 'static {
     /// | `kind.look(owner)` | reads the state once and drops lapsed holders → remaining ms and number of `owner`'s hold, or nothing. A blank state (no key) may skip it |
     /// | `kind.admit(w)` | nobody is ahead: may `w` come in? Installs it → `true, number`, or `false` |
     /// | `kind.dismiss(owner)` | takes it out → `true` if it was inside. May come before `look` and without `now()`; its first write must be one that cannot grow (`DEL`, `HDEL`, `ZREM`), so that a full Redis takes it |
-    /// | `kind.extend(owner, lease)` | → remaining ms, or nothing. Never creates. May come before `look` |
+    /// | `kind.extend(owner, lease)` | → remaining ms, or nothing. Never creates. May come before `look`; its first write must be one that cannot grow, too |
     /// | `kind.soon()` | → ms until the next holder lapses, or nothing |
     /// | `kind.holders()` | → `{owner, remaining ms, record, …}`; reads only |
     /// | `kind.refuse(w)`, optional | → why it can never come in |

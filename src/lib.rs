@@ -44,6 +44,26 @@
 //!
 //! What is promised, and what no lock with leases can promise, is in the README.
 
+#![forbid(unsafe_code)]
+#![deny(missing_docs, missing_debug_implementations)]
+
+/// The pages of the repository, here so that they are found and their examples are tests.
+pub mod _documentation {
+    #[doc = include_str!("../docs/protocol.md")]
+    pub mod protocol {}
+
+    #[doc = include_str!("../docs/operations.md")]
+    pub mod operations {}
+
+    #[doc = include_str!("../lua/README.md")]
+    pub mod rules {}
+}
+
+/// The README's example is a test; its page is not shown twice.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 mod any_lock;
 mod cancel;
 mod client;

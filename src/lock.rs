@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::cancel::CancellationToken;
 use crate::client::Shared;
 use crate::clock::Moment;
-use crate::config::SHORTEST_LEASE;
+use crate::config::check_lease;
 use crate::engine;
 use crate::engine::cell::{Cell, Cells};
 use crate::engine::gate::{Grip, Request, Shape, Taker, Terms};
@@ -18,7 +18,7 @@ use crate::engine::inspect::{force_unlock, inspect};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Hold, OwnedGuard};
 use crate::holder::Holder;
-use crate::kind::Kind;
+use crate::kind::{Kind, Sharing};
 use crate::kinds::{Reentrant, Simple};
 use crate::names::Names;
 use crate::wait::Wait;
@@ -113,18 +113,14 @@ impl<K: Kind> RedisLock<K> {
     }
 
     /// The same lock with a fixed lease: a hold ends by itself `lease` after it was granted, and is
-    /// never renewed. At least 100 ms.
+    /// never renewed. At least 100 ms, at most a year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
         let mut lock = self.clone();
         lock.terms.lease = lease;
         lock.terms.fixed = true;
-        if lease < SHORTEST_LEASE
-            && let Ok(cell) = &self.cell
-        {
-            let error = Error::new(ErrorKind::Config, &cell.name);
-            lock.cell =
-                Err(error.because(format!("a lease lasts at least {SHORTEST_LEASE:?}, not {lease:?}")));
+        if let (Ok(cell), Err(why)) = (&self.cell, check_lease("lease", lease)) {
+            lock.cell = Err(Error::new(ErrorKind::Config, &cell.name).because(why));
         }
         lock
     }
@@ -295,7 +291,8 @@ impl<K: Kind> RedisLock<K> {
     /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
     pub fn holder(&self) -> Result<Option<Holder>, Error> {
         let inspection = inspect(self.cell()?)?;
-        let number = inspection.number;
+        // Of a shared kind the last number is somebody's, but perhaps not this holder's.
+        let number = if K::SHARING == Sharing::Exclusive { inspection.number } else { 0 };
         Ok(inspection.holders.into_iter().next().map(|held| Holder::new(held, number)))
     }
 
@@ -310,7 +307,8 @@ impl<K: Kind> RedisLock<K> {
 
     /// How often this thread holds it; 0 once its hold is lost. No request.
     pub fn hold_count(&self) -> usize {
-        self.cell.as_ref().map_or(0, |cell| cell.core.lock().gate.hold_count(this_thread(), Moment::now()))
+        let core = self.cell.as_ref().map_err(Clone::clone).and_then(|cell| engine::lock(cell));
+        core.map_or(0, |core| core.gate.hold_count(this_thread(), Moment::now()))
     }
 
     /// Whether this thread holds it. No request.
@@ -333,7 +331,8 @@ impl<K: Kind> RedisLock<K> {
 
     /// How many threads of this process wait for it. No request.
     pub fn queued_threads(&self) -> usize {
-        self.cell.as_ref().map_or(0, |cell| cell.core.lock().gate.queued_threads())
+        let core = self.cell.as_ref().map_err(Clone::clone).and_then(|cell| engine::lock(cell));
+        core.map_or(0, |core| core.gate.queued_threads())
     }
 
     /// Takes the lock away from whoever holds it, in any process, and lets the next one in. The

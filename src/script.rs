@@ -56,6 +56,10 @@ const REQUIRED: [&str; 6] = ["look", "admit", "dismiss", "extend", "soon", "hold
 /// What it may define.
 const OPTIONAL: [&str; 4] = ["refuse", "class", "passes", "left"];
 
+/// What the operations call their own variables. They stand between a rule's head and some of its
+/// functions, which would see them instead of the rule's.
+const RESERVED: [&str; 3] = ["w", "was_inside", "next"];
+
 impl<'a> Rule<'a> {
     /// A function of the rule begins at the left margin with `function kind.name(` and ends at
     /// the left margin with `end`; everything else is shared by all of them.
@@ -79,6 +83,14 @@ impl<'a> Rule<'a> {
         }
         if inside {
             return Err("a function of the rule does not end with `end` at the left margin".into());
+        }
+        let declares = |line: &str, name: &str| {
+            let names =
+                line.trim_start().strip_prefix("local ").map(|l| l.split(['=', '-']).next().unwrap_or(l));
+            names.is_some_and(|names| names.split(',').any(|n| n.trim() == name))
+        };
+        if let Some(name) = RESERVED.iter().find(|name| rule.head.iter().any(|line| declares(line, name))) {
+            return Err(format!("a rule may not call a variable of its own {name}: the operations do"));
         }
         match REQUIRED.iter().find(|name| !rule.functions.iter().any(|(n, _)| n == *name)) {
             Some(name) => Err(format!("the rule does not define kind.{name}")),
@@ -152,11 +164,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_rule_uses_is_in_every_script_that_has_it() {
+        let rules = [RULE, include_str!("../lua/reentrant.lua"), include_str!("../examples/own_kind.lua")];
+        for scripts in rules.map(|rule| Scripts::of(rule).unwrap()) {
+            for script in [&scripts.acquire, &scripts.leave, &scripts.renew, &scripts.inspect] {
+                for given in ["now", "number", "alien"] {
+                    let used = script.source.contains(&format!(" {given}()"));
+                    let there = script.source.contains(&format!("local function {given}()"));
+                    assert!(there || !used, "{given} is not in {}", script.source);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_rule_that_lacks_something_is_told_what() {
         let without = RULE.replace("function kind.soon", "local function soon");
         assert!(Scripts::of(&without).unwrap_err().contains("kind.soon"));
         let open = RULE.trim_end().strip_suffix("end").unwrap();
         assert!(Scripts::of(open).unwrap_err().contains("left margin"));
+        let taken = format!("local held, was_inside -- mine\n{RULE}");
+        assert!(Scripts::of(&taken).unwrap_err().contains("was_inside"));
         let strange = format!("{RULE}\nfunction kind.lok(owner)\nend\n");
         assert!(Scripts::of(&strange).unwrap_err().contains("kind.lok"));
     }

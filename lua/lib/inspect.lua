@@ -1,7 +1,7 @@
 -- inspect: who holds, who waits. Writes nothing.
 --
 -- ->  {last number, {owner, remaining ms (-1: no end), record, ...}, {owner, record, ...}}
---@ prelude clock kind queue
+--@ prelude clock alien kind queue
 kind.look('')
 local places = {}
 for _, owner in ipairs(call('ZRANGE', K[2], 0, -1)) do

@@ -5,10 +5,10 @@
 --        barred for a minute   6 args   7 record   8 next owner or ''
 -- ->  {1 was inside | 0}, and behind it the answer of the ask for next (see acquire)
 --@ prelude kind:dismiss
-local inside = kind.dismiss(F[1]) and 1 or 0
-if not F[5] and call('EXISTS', K[2]) == 0 then return {inside} end
+local was_inside = kind.dismiss(F[1]) and 1 or 0
+if not F[5] and call('EXISTS', K[2]) == 0 then return {was_inside} end
 --@ clock alien kind queue
-local w = inside == 0 and kind.left and waiting(F[1])
+local w = was_inside == 0 and kind.left and waiting(F[1])
 -- Begins with a write that cannot grow, inside or not: after it a full Redis takes the rest.
 drop(F[1])
 if F[5] == '1' then
@@ -20,6 +20,6 @@ end
 if w then kind.left(w, 'left') end
 kind.look(F[8] or '')
 settle()
-if not F[8] then return {inside} end
+if not F[8] then return {was_inside} end
 local next = {owner = F[8], lease = F[2], window = F[4], args = F[6], record = F[7], from = ''}
-return {inside, unpack(ask(next, 'wait', ''))}
+return {was_inside, unpack(ask(next, 'wait', ''))}

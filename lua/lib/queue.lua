@@ -51,7 +51,7 @@ end
 -- can be told: believed heard, and the waiter's own timer finds the grant.
 local function tell(w, what, number)
   local channel = F[3] .. string.match(w.owner, '^[^:]*')
-  local heard = redis.pcall('PUBLISH', channel, fmt('%s %s %.0f %s', w.owner, what, number or 0, w.lease))
+  local heard = redis.pcall('PUBLISH', channel, fmt('%s %s %.0f %s', w.owner, what, number or 0, number and w.lease or 0))
   return type(heard) ~= 'number' or heard > 0
 end
 
@@ -85,6 +85,7 @@ local function settle(me)
       if not tell(w, why and 'no:' .. why or 'in', n) and ok then
         kind.dismiss(head)
         kind.look(head)
+        if kind.left then kind.left(w, 'unheard') end
       end
     end
   end

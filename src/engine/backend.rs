@@ -146,7 +146,11 @@ impl Backend {
             other => other,
         })?;
         match reply.value {
-            Value::ServerError(e) => Err(refused(e.into())),
+            Value::ServerError(e) => Err(match refused(e.into()) {
+                // The second copy was refused; the first one may run yet.
+                Failure::Later(e) if reply.resent => Failure::Unanswered(e),
+                failure => failure,
+            }),
             _ => Ok(reply),
         }
     }
@@ -176,12 +180,8 @@ impl Backend {
         }
         let Ok(mut connection) = self.connection(limit, None) else { return done };
         for (i, batch) in requests.chunks(BATCH).enumerate() {
-            connection.limit_to(limit);
             self.count(batch.len());
-            let Ok(answers) = connection.inner.req_packed_commands(&batch.concat(), 0, batch.len()) else {
-                connection.broken = true;
-                return done;
-            };
+            let Some(answers) = connection.exchange(batch, limit) else { return done };
             for (j, answer) in answers.iter().enumerate() {
                 let at = i * BATCH + j;
                 done[at] = match answer {
@@ -270,6 +270,23 @@ impl Connection {
         self.inner.req_packed_command(packed)
     }
 
+    /// Sends requests in one write and reads their answers one by one until `limit`: the library's
+    /// own pipeline would wait for each one's time limit. `None` leaves it broken.
+    fn exchange(&mut self, requests: &[Vec<u8>], limit: Moment) -> Option<Vec<Value>> {
+        self.limit_to(limit);
+        let mut answers = Vec::with_capacity(requests.len());
+        let sent = self.inner.send_packed_command(&requests.concat());
+        while sent.is_ok() && answers.len() < requests.len() {
+            self.limit_to(limit);
+            match self.inner.recv_response() {
+                Ok(answer) => answers.push(answer),
+                Err(_) => break,
+            }
+        }
+        self.broken |= answers.len() < requests.len();
+        (!self.broken).then_some(answers)
+    }
+
     /// The read time limit of the next request. Setting it is a system call, so it is set only
     /// where the usual one would be too long.
     fn limit_to(&mut self, limit: Moment) {
@@ -284,8 +301,10 @@ impl Connection {
 
 /// A script's call, ready to be sent.
 pub(crate) fn command(verb: &str, script: &str, names: &Names, args: &[&str]) -> Vec<u8> {
-    let mut cmd = redis::cmd(verb);
-    cmd.arg(script).arg(names.keys.len());
+    let data = names.keys.iter().map(String::len).chain(args.iter().map(|a| a.len())).sum::<usize>();
+    let parts = 3 + names.keys.len() + args.len();
+    let mut cmd = Cmd::with_capacity(parts, data + verb.len() + script.len() + 1);
+    cmd.arg(verb).arg(script).arg(names.keys.len());
     for key in &names.keys {
         cmd.arg(key);
     }
@@ -298,6 +317,9 @@ pub(crate) fn command(verb: &str, script: &str, names: &Names, args: &[&str]) ->
 fn unavailable(e: RedisError) -> Error {
     Error::new(ErrorKind::Unavailable, "").because("no answer from Redis").caused_by(e)
 }
+
+/// How Redis before 7.2 begins to say, without a code, that a script called what its user may not.
+const NO_RIGHT_IN_SCRIPT: &str = "The user executing the script can't";
 
 /// What an error of the server means for a caller.
 pub(crate) fn refused(e: RedisError) -> Failure {
@@ -312,7 +334,7 @@ pub(crate) fn refused(e: RedisError) -> Failure {
     if says(&["LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "BUSY"]) {
         return Failure::Later(error.because("Redis cannot serve us now").caused_by(e));
     }
-    if says(&["OOM", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "WRONGPASS"]) {
+    if says(&["OOM", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "WRONGPASS", NO_RIGHT_IN_SCRIPT]) {
         return Failure::Never(error.because("Redis refused the request").caused_by(e));
     }
     Failure::Never(Error::new(ErrorKind::Protocol, "").because("Redis refused a script").caused_by(e))

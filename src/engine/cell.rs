@@ -71,7 +71,12 @@ impl fmt::Debug for Cell {
 
 impl Drop for Cell {
     fn drop(&mut self) {
-        self.shared.cells.lock().remove(self.slot, &self.key);
+        // In a forked child it may be held for ever: there the cell may stay in the table.
+        if let Some(mut cells) = self.shared.cells.try_lock() {
+            cells.remove(self.slot, &self.key);
+        } else if self.shared.same_process().is_ok() {
+            self.shared.cells.lock().remove(self.slot, &self.key);
+        }
     }
 }
 
@@ -105,6 +110,18 @@ impl Core {
                 self.sides.push(Side { owner, due, lost: None });
                 None
             }
+        }
+    }
+
+    /// Moves the renewer's look at this tenure, if it is still the one of `old`: a `renew_for` in
+    /// between has made another, and two would renew for ever.
+    pub(crate) fn move_due(&mut self, owner: u64, old: Moment, new: Moment) -> bool {
+        match self.sides.iter_mut().find(|s| s.owner == owner && s.due == old) {
+            Some(side) => {
+                side.due = new;
+                true
+            }
+            None => false,
         }
     }
 
@@ -150,7 +167,14 @@ impl Cells {
         make: impl FnOnce() -> Result<(&'static str, Names, Arc<Scripts>, Shape), Error>,
     ) -> Result<Arc<Cell>, Error> {
         let key = (kind, name.to_owned());
-        let mut cells = shared.cells.lock();
+        let mut cells = match shared.cells.try_lock() {
+            Some(cells) => cells,
+            // In a forked child it may be held for ever, as a cell's mutex may.
+            None => {
+                shared.same_process().map_err(|e| e.about(name))?;
+                shared.cells.lock()
+            }
+        };
         if let Some(cell) = cells.by_name.get(&key).and_then(|slot| cells.at(*slot)) {
             return Ok(cell);
         }

@@ -133,6 +133,8 @@ struct Ask {
     /// When asking again makes sense.
     again_at: Moment,
     unsettled: bool,
+    /// See [`Tenure::least`].
+    least: Duration,
     grant: Option<Grant>,
     refused: Option<String>,
     failures: u32,
@@ -258,6 +260,8 @@ pub(crate) enum Answer {
     },
     /// No place: ask anew, under the same id.
     Gone,
+    /// This id is barred: ask anew, under another.
+    Over,
     Refused(String),
     /// It was refused before it could do anything, and asking again may help; or it never left.
     Failed,
@@ -415,8 +419,7 @@ impl Gate {
         }
         let threads = self.waiters.len();
         let ask = self.ask.get_or_insert_with(|| Ask::new(fresh(), request.terms.clone(), now));
-        if let Some(why) = ask.refused.take() {
-            self.ask = None;
+        if let Some(why) = ask.refused.clone() {
             return Turn::Refused(why);
         }
         // Somebody else's terms in the queue: let Redis know ours.
@@ -426,7 +429,7 @@ impl Gate {
         if attempted {
             return Turn::Busy;
         }
-        if ask.again_at > now {
+        if ask.again_at > now && !request.once {
             return Turn::Park(ask.again_at.min(nap));
         }
         let how = if ask.queued {
@@ -448,7 +451,6 @@ impl Gate {
     fn use_grant(&mut self, ticket: Ticket, request: &Request, now: Moment, over: bool) -> Option<Turn> {
         let ask = self.ask.as_mut()?;
         let grant = ask.grant.as_mut()?;
-        // A renewed lease of another length is set to ours by the same renewal as an old one.
         if ask.terms.args != request.terms.args {
             if over {
                 return Some(Turn::Over);
@@ -459,8 +461,10 @@ impl Gate {
         }
         let lease = request.terms.lease;
         let left = grant.valid_until.since(now);
-        let fresh = left > lease / 2 && ask.terms.lease == lease;
-        if !fresh && !(grant.confirmed && !left.is_zero()) {
+        // Made on other terms, perhaps of a head that gave up, it may last too long.
+        let fresh = left > lease / 2 && left <= lease;
+        let usable = fresh || (grant.confirmed && !left.is_zero());
+        if !usable {
             if over {
                 return Some(Turn::Over);
             }
@@ -468,6 +472,8 @@ impl Gate {
                 // Perhaps it is ours still: the same id asks, and a hold is answered as one.
                 ask.grant = None;
                 ask.queued = false;
+                // One attempt does not ask again: whoever gives this up has to leave.
+                ask.unsettled = true;
                 ask.again_at = now;
                 return None;
             }
@@ -483,6 +489,7 @@ impl Gate {
             valid_until: grant.valid_until,
             since: now,
             wanted_until: Moment::default(),
+            least: ask.least,
             hand_overs: 0,
             unsettled: ask.unsettled,
             lost: None,
@@ -516,10 +523,15 @@ impl Gate {
             return Then::default();
         };
         ask.in_flight = false;
+        if answer == Answer::Over {
+            self.ask = None;
+            return Then { wake: self.head(), ..Then::default() };
+        }
         let heard = !matches!(answer, Answer::Failed | Answer::Unanswered);
         match answer {
             Answer::In { number, left } => {
-                let valid_until = ask.sent.after(left).before(drift(ask.terms.lease));
+                let most = drift(left.max(ask.terms.lease));
+                let valid_until = ask.sent.after(left.min(ask.least)).before(most);
                 // Behind a message it is the same grant, known more exactly.
                 let way = if ask.asked { Way::Granted } else { Way::Free };
                 ask.grant = Some(Grant { number, valid_until, way, confirmed: false });
@@ -546,7 +558,7 @@ impl Gate {
                 ask.refused = Some(why);
             }
             Answer::Unanswered => ask.unsettled = true,
-            Answer::Failed => {}
+            Answer::Failed | Answer::Over => {}
         }
         if heard {
             ask.failures = 0;
@@ -560,6 +572,25 @@ impl Gate {
             return Then { leave: self.abandon(now), ..Then::default() };
         }
         Then { wake: self.head(), ..Then::default() }
+    }
+
+    /// A request of this ask was sent twice before it was answered: a copy may be on its way yet.
+    pub(crate) fn unsettle(&mut self, owner: u64) {
+        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
+            ask.unsettled = true;
+        }
+    }
+
+    /// An ask has been on its way for `limit`: whether it is busy, nobody can say.
+    pub(crate) fn is_unheard(&self, now: Moment, limit: Duration) -> bool {
+        self.ask.as_ref().is_some_and(|a| a.in_flight && now.since(a.sent) >= limit)
+    }
+
+    /// It was busy, and has no place in the queue: it is asked for again then.
+    pub(crate) fn try_later(&mut self, owner: u64, at: Moment) {
+        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner && !a.in_flight && !a.queued) {
+            ask.again_at = ask.again_at.max(at);
+        }
     }
 
     /// The ask was not sent, since the inbox is not ready: it is for `again_at`, or when woken.
@@ -585,7 +616,7 @@ impl Gate {
             && number > ask.floor
         {
             let base = ask.base.unwrap_or(ask.sent);
-            let valid_until = base.after(lease).before(drift(lease));
+            let valid_until = base.after(lease.min(ask.least)).before(drift(lease));
             ask.grant = Some(Grant { number, valid_until, way: Way::Granted, confirmed: false });
             ask.queued = false;
             return Then { wake: self.head(), ..Then::default() };
@@ -610,7 +641,18 @@ impl Gate {
         };
         ask.in_flight = false;
         match (answer, &mut ask.grant) {
+            // Too late: the hold may have lapsed and, by a late copy of the ask, come again under
+            // a new number since. The same id asks, and is told the number.
+            (_, Some(grant)) if grant.valid_until <= now && answer != Renewal::NotInside => {
+                if answer == Renewal::Unanswered {
+                    ask.unsettled = true;
+                    ask.least = ask.least.min(ask.terms.lease);
+                }
+                ask.grant = None;
+                ask.again_at = now;
+            }
             (Renewal::Left(left), Some(grant)) => {
+                let left = left.min(ask.least);
                 grant.valid_until = ask.sent.after(left).before(drift(ask.terms.lease));
                 grant.confirmed = true;
             }
@@ -620,11 +662,15 @@ impl Gate {
                 let background = self.ask.take().filter(|_| unsettled).map(|a| a.leaving(now));
                 return Then { wake: self.head(), background, ..Then::default() };
             }
-            // What is left of it is still ours.
-            (Renewal::Unanswered | Renewal::Failed, Some(grant)) => {
-                ask.unsettled |= answer == Renewal::Unanswered;
+            // What is left of it is still ours; of an inherited one perhaps less than it was.
+            (Renewal::Unanswered, Some(grant)) => {
+                let lease = ask.terms.lease;
+                ask.unsettled = true;
+                ask.least = ask.least.min(lease);
+                grant.valid_until = grant.valid_until.min(ask.sent.after(lease).before(drift(lease)));
                 grant.confirmed = true;
             }
+            (Renewal::Failed, Some(grant)) => grant.confirmed = true,
             (_, None) => {}
         }
         if self.waiters.is_empty() {
@@ -633,7 +679,8 @@ impl Gate {
         Then { wake: self.head(), ..Then::default() }
     }
 
-    /// The answer to a renewal of a tenure, sent at `sent`.
+    /// The answer to a renewal of a tenure, sent at `sent`. One without an answer comes with a
+    /// [`doubt`](Gate::doubt).
     pub(crate) fn renewed(&mut self, owner: u64, sent: Moment, answer: Renewal, now: Moment) -> Then {
         let Some(tenure) = self.tenure_mut(owner) else { return Then::default() };
         match answer {
@@ -644,6 +691,18 @@ impl Gate {
             Renewal::Left(_) | Renewal::Failed => {}
         }
         self.expire(owner, now)
+    }
+
+    /// A renewal for `lease`, sent at `sent`, had no answer, or was sent twice to get one: a copy of it
+    /// may run at any time yet.
+    pub(crate) fn doubt(&mut self, owner: u64, sent: Moment, lease: Duration) {
+        if let Some(tenure) = self.tenure_mut(owner) {
+            tenure.doubt(sent, lease);
+        }
+        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
+            ask.unsettled = true;
+            ask.least = ask.least.min(lease);
+        }
     }
 
     /// `renew_for` asked for this much: later renewals do not shorten it.
@@ -661,13 +720,18 @@ impl Gate {
         }
     }
 
-    /// A tenure is over for `why`. Lost by the deadline is not lost in Redis: it leaves.
+    /// A tenure is over for `why`. Lost by the deadline is not lost in Redis: it leaves. Lost by
+    /// Redis's own verdict, there is nothing to leave, unless a copy of its ask may come yet.
     pub(crate) fn lose(&mut self, owner: u64, why: Loss, now: Moment) -> Then {
+        if self.ask.take_if(|a| a.owner == owner).is_some() {
+            // Taken away before its thread saw that it was granted: this id is done with.
+            return Then { wake: self.head(), ..Then::default() };
+        }
         let Some(tenure) = self.tenure_mut(owner).filter(|t| t.lost.is_none()) else {
             return Then::default();
         };
         tenure.lost = Some(why);
-        let background = (why == Loss::Deadline).then(|| {
+        let background = (why == Loss::Deadline || tenure.unsettled).then(|| {
             tenure.unsettled = true;
             leaving_of(tenure, now)
         });
@@ -742,8 +806,14 @@ impl Gate {
             return GaveUp::Out(Then::default());
         }
         if self.waiters.is_empty() {
+            self.trouble = None;
             let leave = self.abandon(now);
             return GaveUp::Out(Then { leave, ..Then::default() });
+        }
+        // What was refused was refused to this head; the next one asks under an id of its own.
+        let refused = self.ask.take_if(|a| a.refused.is_some() && !a.in_flight);
+        if let Some(leave) = refused.filter(|a| a.unsettled).map(|a| a.leaving(now)) {
+            return GaveUp::Out(Then { wake: self.head(), background: Some(leave), ..Then::default() });
         }
         if let Some(ask) = &mut self.ask {
             ask.again_at = ask.again_at.min(now);
@@ -807,6 +877,19 @@ impl Gate {
         self.trouble
     }
 
+    /// Whether this hold is there and its tenure valid.
+    #[cfg(test)]
+    pub(crate) fn holds_valid(&self, ticket: Ticket, now: Moment) -> bool {
+        let hold = self.holds.iter().find(|h| h.ticket == ticket);
+        hold.and_then(|h| self.tenure(h.owner)).is_some_and(|t| t.loss(now).is_none())
+    }
+
+    /// The owners of its tenures.
+    #[cfg(test)]
+    pub(crate) fn owners(&self) -> Vec<u64> {
+        self.tenures.iter().map(|t| t.owner).collect()
+    }
+
     /// Nobody waits, nobody holds, nothing is on its way.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
@@ -841,6 +924,7 @@ impl Ask {
             floor: 0,
             again_at: now,
             unsettled: false,
+            least: Duration::MAX,
             grant: None,
             refused: None,
             failures: 0,

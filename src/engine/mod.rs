@@ -32,6 +32,11 @@ pub(crate) mod renewer;
 pub(crate) mod requests;
 pub(crate) mod tenure;
 
+#[cfg(test)]
+mod gate_tests;
+#[cfg(test)]
+mod model;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +45,7 @@ use parking_lot::{Condvar, MutexGuard};
 use self::backend::Failure;
 use self::cell::{Cell, Core};
 use self::gate::{
-    Answer, Asking, Entered, Exit, GaveUp, Grip, Leaving, Refusal, Renewal, Request, Then, Ticket, Turn,
+    Answer, Asking, Entered, Exit, GaveUp, Grip, How, Leaving, Refusal, Renewal, Request, Then, Ticket, Turn,
 };
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -50,6 +55,8 @@ use crate::wait::Wait;
 
 /// How long a thread that gives up spends on leaving the queue before others do it for it.
 const LEAVE_LIMIT: Duration = Duration::from_millis(100);
+/// How long a request may be on its way before those behind it say that Redis does not answer.
+const UNHEARD: Duration = Duration::from_millis(100);
 /// How long a head waits for the inbox before it looks again, if nothing wakes it.
 const INBOX_LIMIT: Duration = Duration::from_millis(250);
 
@@ -61,6 +68,25 @@ pub(crate) fn acquire(cell: &Arc<Cell>, request: Request, wait: &Wait<'_>) -> Re
         return Err(cell.error(Error::new(ErrorKind::Cancelled, "")));
     }
     let entered = Moment::now();
+    loop {
+        let grip = enter(cell, request.clone(), wait, entered)?;
+        match grip {
+            // Handed on while it was valid, but this thread woke too late for it.
+            Some(grip) if grip.way == Way::HandedOver && remaining(cell, grip.owner).is_zero() => {
+                release_quietly(cell, grip.ticket);
+            }
+            grip => return Ok(grip),
+        }
+    }
+}
+
+/// Takes a place in the gate and waits there.
+fn enter(
+    cell: &Arc<Cell>,
+    request: Request,
+    wait: &Wait<'_>,
+    entered: Moment,
+) -> Result<Option<Grip>, Error> {
     let mut core = lock(cell)?;
     let ticket = match core.gate.enter(request, entered) {
         // No outermost call: not worth a system call to ask which process this is.
@@ -69,8 +95,11 @@ pub(crate) fn acquire(cell: &Arc<Cell>, request: Request, wait: &Wait<'_>) -> Re
         Err(Refusal::Busy) => return Ok(None),
         Err(refusal) => return Err(cell.error(refusal.error())),
     };
-    cell.shared.same_process().map_err(|e| cell.error(e))?;
-    let mut seat = Seat { cell, ticket, taken: true };
+    let mut seat = Seat { cell, ticket, taken: true, asking: None };
+    if let Err(error) = cell.shared.usable() {
+        seat.leave(core);
+        return Err(cell.error(error));
+    }
     if let Some(token) = wait.cancel {
         // A token that is cancelled by now calls back at once, and that takes our lock.
         drop(core);
@@ -86,7 +115,7 @@ pub(crate) fn acquire(cell: &Arc<Cell>, request: Request, wait: &Wait<'_>) -> Re
 
 /// The cell's mutex. In a forked child it may be held for ever by a thread that is not there: so
 /// who finds it held asks first which process this is.
-fn lock(cell: &Cell) -> Result<MutexGuard<'_, Core>, Error> {
+pub(crate) fn lock(cell: &Cell) -> Result<MutexGuard<'_, Core>, Error> {
     if let Some(core) = cell.core.try_lock() {
         return Ok(core);
     }
@@ -100,6 +129,8 @@ struct Seat<'a> {
     cell: &'a Arc<Cell>,
     ticket: Ticket,
     taken: bool,
+    /// The request it is about. Should it not come back from there, the ask must not wait for it.
+    asking: Option<u64>,
 }
 
 impl<'a> Seat<'a> {
@@ -133,7 +164,10 @@ impl<'a> Seat<'a> {
                     let limit = wait.limit(now, shared.config.command_timeout);
                     let answer = requests::renew(cell, owner, lease, limit);
                     core = cell.core.lock();
-                    let then = core.gate.confirmed(owner, requests::renewal(&answer), Moment::now());
+                    if answer.resent {
+                        core.gate.doubt(owner, now, lease);
+                    }
+                    let then = core.gate.confirmed(owner, answer.renewal, Moment::now());
                     core = carry_out(cell, core, then);
                 }
                 Turn::Leave(leaving) => core = leave_queue(cell, core, leaving),
@@ -143,60 +177,72 @@ impl<'a> Seat<'a> {
                     }
                     core = self.park(core, until.min(wait.deadline.unwrap_or(Moment::NEVER)));
                 }
-                Turn::Over if wait.is_cancelled() => {
+                ending => {
+                    let outcome = self.ending(ending, &core, wait);
                     self.leave(core);
-                    return Err(cell.error(Error::new(ErrorKind::Cancelled, "")));
-                }
-                Turn::Over if core.gate.trouble().is_some() => {
-                    let error = self.unavailable(&core);
-                    self.leave(core);
-                    return Err(error);
-                }
-                Turn::Over | Turn::Busy => {
-                    self.leave(core);
-                    return Ok(None);
-                }
-                Turn::Refused(why) => {
-                    self.leave(core);
-                    return Err(cell.error(Error::new(ErrorKind::Refused, "").because(why)));
-                }
-                Turn::Closed => {
-                    self.leave(core);
-                    return Err(cell.error(Error::new(ErrorKind::Closed, "")));
+                    return outcome;
                 }
             }
         }
     }
 
+    /// What a wait that ends without a hold comes to.
+    fn ending(&self, turn: Turn, core: &Core, wait: &Wait<'_>) -> Result<Option<Grip>, Error> {
+        let error = match turn {
+            Turn::Over if wait.is_cancelled() => Error::new(ErrorKind::Cancelled, ""),
+            Turn::Over if core.gate.trouble().is_some() || core.gate.is_unheard(Moment::now(), UNHEARD) => {
+                return Err(self.unavailable(core));
+            }
+            Turn::Refused(why) => Error::new(ErrorKind::Refused, "").because(why),
+            Turn::Closed => Error::new(ErrorKind::Closed, ""),
+            _ => return Ok(None),
+        };
+        Err(self.cell.error(error))
+    }
+
     /// One request for the head, and what became of it.
-    fn ask(&self, asking: &Asking, limit: Moment, once: bool) -> Result<MutexGuard<'a, Core>, Error> {
+    fn ask(&mut self, asking: &Asking, limit: Moment, once: bool) -> Result<MutexGuard<'a, Core>, Error> {
         let cell = self.cell;
         let shared = &cell.shared;
         let owner = asking.owner;
-        if asking.enqueues && !shared.inbox.is_up() {
-            // It must be there before we are in the queue: what is granted is told only once.
-            shared.inbox.start(shared)?;
-            let failure = shared.inbox.failure();
-            let mut core = cell.core.lock();
-            let then = match failure {
-                None if shared.inbox.is_up() => core.gate.ask_again(Moment::now()),
-                None => Then::default(),
-                Some(Failure::Never(e)) => return Err(cell.error(e)),
-                Some(failure) => {
-                    core.trouble = Some(failure.error());
-                    core.gate.answered(owner, Answer::Failed, Moment::now())
-                }
-            };
-            core.gate.postponed(owner, Moment::now().after(INBOX_LIMIT));
-            if shared.inbox.is_up() {
-                // It came up in between, and its call to ask again went unheard.
-                core.gate.postponed(owner, Moment::now());
-            }
-            return Ok(carry_out(cell, core, then));
+        self.asking = Some(owner);
+        if !asking.enqueues || shared.inbox.is_up() {
+            return self.send(asking, limit, once);
         }
+        // It must be there before we are in the queue: what is granted is told only once.
+        shared.inbox.start(shared).map_err(|e| cell.error(e))?;
+        match shared.inbox.failure() {
+            None => {
+                let mut core = cell.core.lock();
+                let now = Moment::now();
+                // Should it have come up in between, its call to ask again went unheard.
+                let again_at = if shared.inbox.is_up() { now } else { now.after(INBOX_LIMIT) };
+                core.gate.postponed(owner, again_at);
+                self.asking = None;
+                Ok(core)
+            }
+            Some(Failure::Never(e)) => Err(cell.error(e)),
+            Some(_) => {
+                // No place where the grant would not be heard; but the lock may be free by now.
+                let asking = Asking { how: How::Try, ..asking.clone() };
+                let mut core = self.send(&asking, limit, once)?;
+                core.gate.try_later(owner, Moment::now().after(INBOX_LIMIT));
+                Ok(core)
+            }
+        }
+    }
+
+    /// Sends it, and tells the gate what became of it.
+    fn send(&mut self, asking: &Asking, limit: Moment, once: bool) -> Result<MutexGuard<'a, Core>, Error> {
+        let cell = self.cell;
+        let owner = asking.owner;
         let outcome = requests::acquire(cell, asking, limit);
         let mut core = cell.core.lock();
-        let (answer, error) = settle(outcome);
+        self.asking = None;
+        let (answer, resent, error) = settle(outcome);
+        if resent {
+            core.gate.unsettle(owner);
+        }
         let then = core.gate.answered(owner, answer, Moment::now());
         core.trouble = error.as_ref().map(|(e, _)| e.clone());
         match error {
@@ -221,12 +267,7 @@ impl<'a> Seat<'a> {
         if grip.way != Way::HandedOver
             && let Some(tenure) = core.gate.look(grip.owner)
         {
-            let left = tenure.valid_until.since(now);
-            let due = if tenure.terms.fixed {
-                tenure.valid_until
-            } else {
-                now.after(shared.config.renew_every.min(left / 2))
-            };
+            let due = tenure.due(now, shared.config.renew_every);
             core.set_due(grip.owner, due);
             if let Err(error) = shared.renewer.watch(cell, grip.owner, due) {
                 drop(core);
@@ -243,6 +284,13 @@ impl<'a> Seat<'a> {
     }
 
     fn park(&self, mut core: MutexGuard<'a, Core>, until: Moment) -> MutexGuard<'a, Core> {
+        // The first wait of a client starts its listener, even one for a thread of its own: with
+        // the listener there, a release can put the next head into the queue in the same trip.
+        if !self.cell.shared.inbox.is_up()
+            && let Err(error) = self.cell.shared.inbox.start(&self.cell.shared)
+        {
+            tracing::warn!(%error, "waiting without a listener");
+        }
         let seat = Arc::new(Condvar::new());
         core.sit(self.ticket, seat.clone());
         match until.instant() {
@@ -274,7 +322,11 @@ impl<'a> Seat<'a> {
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
         if self.taken {
-            self.leave(self.cell.core.lock());
+            let mut core = self.cell.core.lock();
+            if let Some(owner) = self.asking {
+                core.gate.postponed(owner, Moment::now());
+            }
+            self.leave(core);
         }
     }
 }
@@ -299,15 +351,18 @@ impl Refusal {
     }
 }
 
-/// What an ask's outcome is to the gate, and to the thread: an error, and whether it is final.
-fn settle(outcome: Result<Answer, Failure>) -> (Answer, Option<(Error, bool)>) {
+/// What an ask's outcome is to the gate, whether it was sent twice, and what it is to the thread: an
+/// error, and whether it is final.
+fn settle(outcome: Result<(Answer, bool), Failure>) -> (Answer, bool, Option<(Error, bool)>) {
     match outcome {
-        Ok(answer) => (answer, None),
-        Err(Failure::Unsent(e) | Failure::Later(e)) => (Answer::Failed, Some((e, false))),
-        Err(Failure::Unanswered(e)) => (Answer::Unanswered, Some((e, false))),
-        Err(Failure::Never(e)) if e.kind() == ErrorKind::WrongKind => (Answer::Failed, Some((e, true))),
+        Ok((answer, resent)) => (answer, resent, None),
+        Err(Failure::Unsent(e) | Failure::Later(e)) => (Answer::Failed, false, Some((e, false))),
+        Err(Failure::Unanswered(e)) => (Answer::Unanswered, false, Some((e, false))),
+        Err(Failure::Never(e)) if e.kind() == ErrorKind::WrongKind => {
+            (Answer::Failed, false, Some((e, true)))
+        }
         // A script that errs half-way keeps what it wrote.
-        Err(Failure::Never(e)) => (Answer::Unanswered, Some((e, true))),
+        Err(Failure::Never(e)) => (Answer::Unanswered, false, Some((e, true))),
     }
 }
 
@@ -343,6 +398,13 @@ pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
         }
         Exit::Leave(leaving, next) => (leaving, next),
     };
+    let token = core.asked_lost(leaving.owner);
+    let was_lost = || {
+        if let Some(token) = &token {
+            token.cancel();
+        }
+        shared.watch.tell(|o| o.lost(&cell.name, Loss::Verdict));
+    };
     if let Some(due) = core.forget(leaving.owner) {
         shared.renewer.unwatch(cell, leaving.owner, due);
     }
@@ -357,6 +419,9 @@ pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
             Err(Failure::Unanswered(_)) => Answer::Unanswered,
             Err(_) => Answer::Failed,
         };
+        if outcome.as_ref().is_ok_and(|left| left.resent) {
+            core.gate.unsettle(next.owner);
+        }
         let then = core.gate.answered(next.owner, answer, at);
         core = carry_out(cell, core, then);
     }
@@ -369,11 +434,11 @@ pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
             Ok(())
         }
         Ok(_) => {
-            shared.watch.tell(|o| o.lost(&cell.name, Loss::Verdict));
+            was_lost();
             Err(cell.error(lost(Loss::Verdict)))
         }
         Err(Failure::Never(e)) if e.kind() == ErrorKind::WrongKind => {
-            shared.watch.tell(|o| o.lost(&cell.name, Loss::Verdict));
+            was_lost();
             Err(cell.error(lost(Loss::Verdict).caused_by(e)))
         }
         Err(failure) => {
@@ -429,19 +494,23 @@ pub(crate) fn carry_out<'a>(
     }
 }
 
-/// An owner that nobody wants any more leaves Redis: at once if that is quick, else later.
+/// An owner that nobody wants any more leaves Redis: at once if Redis answers, else later.
 fn leave_queue<'a>(
     cell: &'a Arc<Cell>,
     mut core: MutexGuard<'a, Core>,
     leaving: Leaving,
 ) -> MutexGuard<'a, Core> {
-    MutexGuard::unlocked(&mut core, || {
-        let limit = Moment::now().after(LEAVE_LIMIT);
-        let outcome = requests::leave(cell, &leaving, None, limit);
-        if outcome.is_err() {
-            cell.shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving });
-        }
-    });
+    if leaving.unsettled {
+        // Redis was silent a moment ago: the caller's time is not for trying again.
+        cell.shared.renewer.leave(cell, leaving);
+    } else {
+        MutexGuard::unlocked(&mut core, || {
+            let limit = Moment::now().after(LEAVE_LIMIT);
+            if requests::leave(cell, &leaving, None, limit).is_err() {
+                cell.shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving });
+            }
+        });
+    }
     let then = core.gate.left();
     core.wake(then.wake);
     core
@@ -452,7 +521,9 @@ fn leave_queue<'a>(
 /// What is left of the tenure's lease; nothing once it is lost.
 pub(crate) fn remaining(cell: &Cell, owner: u64) -> Duration {
     let now = Moment::now();
-    match cell.core.lock().gate.look(owner) {
+    // What a parent holds is nothing to its child.
+    let Ok(core) = lock(cell) else { return Duration::ZERO };
+    match core.gate.look(owner) {
         Some(tenure) if tenure.loss(now).is_none() => tenure.valid_until.since(now),
         _ => Duration::ZERO,
     }
@@ -460,7 +531,11 @@ pub(crate) fn remaining(cell: &Cell, owner: u64) -> Duration {
 
 /// A token that is cancelled when the tenure is lost.
 pub(crate) fn lost_token(cell: &Cell, owner: u64) -> CancellationToken {
-    let mut core = cell.core.lock();
+    let Ok(mut core) = lock(cell) else {
+        let token = CancellationToken::new();
+        token.cancel();
+        return token;
+    };
     let token = core.lost(owner);
     let is_lost = core.gate.look(owner).is_none_or(|t| t.loss(Moment::now()).is_some());
     drop(core);
@@ -481,27 +556,29 @@ pub(crate) fn renew_for(cell: &Arc<Cell>, owner: u64, lease: Duration) -> Result
     let answer = requests::renew(cell, owner, lease, sent.after(shared.config.command_timeout));
     let mut core = cell.core.lock();
     let now = Moment::now();
-    let then = core.gate.renewed(owner, sent, requests::renewal(&answer), now);
-    if matches!(answer, Ok(Renewal::Left(_))) {
+    let then = core.gate.renewed(owner, sent, answer.renewal, now);
+    if answer.resent || answer.renewal == Renewal::Unanswered {
+        core.gate.doubt(owner, sent, lease);
+    }
+    if matches!(answer.renewal, Renewal::Left(_)) {
         core.gate.wanted(owner, sent.after(lease));
     }
     let mut core = carry_out(cell, core, then);
-    let tenure = core.gate.look(owner).map(|t| (t.loss(now), t.terms.fixed, t.valid_until));
-    let Some((None, fixed, valid_until)) = tenure else {
+    let Some(tenure) = core.gate.look(owner).filter(|t| t.loss(now).is_none()) else {
         return Err(cell.error(lost(Loss::Verdict)));
     };
-    let due = if fixed { valid_until } else { now.after(shared.config.renew_every.min(lease / 3)) };
+    let due = tenure.due(now, shared.config.renew_every.min(lease / 3));
     if let Some(before) = core.set_due(owner, due) {
         shared.renewer.unwatch(cell, owner, before);
     }
     shared.renewer.watch(cell, owner, due).map_err(|e| cell.error(e))?;
     drop(core);
-    match answer {
-        Ok(_) => Ok(()),
-        Err(Failure::Unanswered(e)) => {
+    match answer.error {
+        None => Ok(()),
+        Some(e) if answer.renewal == Renewal::Unanswered => {
             let error = Error::new(ErrorKind::Unknown, "").because("the lease may have been set, or not");
             Err(cell.error(error.caused_by(e)))
         }
-        Err(failure) => Err(cell.error(failure.error())),
+        Some(error) => Err(cell.error(error)),
     }
 }

@@ -3,7 +3,8 @@
 //! A schedule of due times is its work, a channel its alarm clock: it is woken only for something
 //! that is due before it would wake anyway, so a lock that is held for less than a third of its
 //! lease wakes nobody. What is due goes out in pipelines of 64, to every server that has some
-//! before an answer of any is read; all answers of a round share one time limit. Nothing here
+//! before an answer of any is read; and none is waited for longer than the leases of the others
+//! allow. Nothing here
 //! waits for a pool, and connecting is done by a thread of its own, so that one server's silence
 //! costs another's leases nothing.
 
@@ -27,6 +28,8 @@ use crate::error::{Error, ErrorKind};
 const BATCH: usize = 64;
 /// How many answers are read before the time limit is set anew.
 const READS: usize = 16;
+/// The longest pause before a release is tried again.
+const RELEASE_AGAIN: Duration = Duration::from_millis(250);
 /// The shortest pause before something that failed is tried again.
 const SOON: Duration = Duration::from_millis(5);
 
@@ -57,15 +60,25 @@ struct Line {
     connecting: bool,
     /// The last attempt to connect was in vain.
     failed: bool,
+    /// The leaves of the round that is under way: in no schedule, and not yet done.
+    leaving: Vec<(u64, Arc<Cell>)>,
     renew_every: Duration,
+    /// How long it waits for an answer.
+    patience: Duration,
+    /// How much of the schedule is for it.
+    tasks: usize,
 }
 
 struct Task {
     cell: Arc<Cell>,
     owner: u64,
     what: What,
+    /// Where it stands in the schedule.
+    at: Moment,
     /// When it was due at first: what its lag is counted from.
     due: Moment,
+    /// What its renewal asks for.
+    lease: Duration,
     /// Redis does not know the script: send all of it.
     eval: bool,
 }
@@ -100,8 +113,16 @@ impl Renewer {
     }
 
     /// A client comes.
-    pub(crate) fn add(&self, client: u64, renew_every: Duration) {
-        let line = Line { connection: None, connecting: false, failed: false, renew_every };
+    pub(crate) fn add(&self, client: u64, renew_every: Duration, patience: Duration) {
+        let line = Line {
+            connection: None,
+            connecting: false,
+            failed: false,
+            leaving: Vec::new(),
+            renew_every,
+            patience,
+            tasks: 0,
+        };
         self.state.lock().lines.insert(client, line);
     }
 
@@ -115,35 +136,55 @@ impl Renewer {
         self.wake();
         drop(state);
         // Cells and sockets end outside the lock: they come back here.
-        drop(line);
-        mine.into_values().filter(|t| matches!(t.what, What::Leave(..))).map(|t| t.cell).collect()
+        let under_way = line.map(|l| l.leaving).unwrap_or_default().into_iter().map(|(_, cell)| cell);
+        let due = mine.into_values().filter(|t| matches!(t.what, What::Leave(..))).map(|t| t.cell);
+        due.chain(under_way).collect()
     }
 
     /// Looks at the tenure at `due`.
     pub(crate) fn watch(self: &Arc<Self>, cell: &Arc<Cell>, owner: u64, due: Moment) -> Result<(), Error> {
-        self.schedule(Task { cell: cell.clone(), owner, what: What::Tenure, due, eval: false }, due)
+        self.schedule(Task {
+            cell: cell.clone(),
+            owner,
+            what: What::Tenure,
+            at: due,
+            due,
+            lease: Duration::ZERO,
+            eval: false,
+        })
     }
 
     /// The tenure is over: nothing is to be done at `due`.
     pub(crate) fn unwatch(&self, cell: &Cell, owner: u64, due: Moment) {
-        let task = self.state.lock().schedule.remove(&(due, cell.shared.id, owner));
+        let task = self.state.lock().remove(&(due, cell.shared.id, owner));
         drop(task);
     }
 
     /// Has an owner leave Redis, however long it takes, until its lease is over.
     pub(crate) fn leave(self: &Arc<Self>, cell: &Arc<Cell>, leaving: Leaving) {
+        // A forked child releases nothing that its parent holds.
+        if cell.shared.same_process().is_err() {
+            return;
+        }
         let now = Moment::now();
         let until = leaving.valid_until.max(now.after(leaving.lease));
         let owner = leaving.owner;
-        let task =
-            Task { cell: cell.clone(), owner, what: What::Leave(leaving, until), due: now, eval: false };
-        if let Err(error) = self.schedule(task, now) {
+        let task = Task {
+            cell: cell.clone(),
+            owner,
+            what: What::Leave(leaving, until),
+            at: now,
+            due: now,
+            lease: Duration::ZERO,
+            eval: false,
+        };
+        if let Err(error) = self.schedule(task) {
             tracing::warn!(lock = cell.name, %error, "left to its lease");
         }
     }
 
-    fn schedule(self: &Arc<Self>, task: Task, due: Moment) -> Result<(), Error> {
-        let key = (due, task.cell.shared.id, task.owner);
+    fn schedule(self: &Arc<Self>, task: Task) -> Result<(), Error> {
+        let key = (task.at, task.cell.shared.id, task.owner);
         let mut state = self.state.lock();
         if !state.lines.contains_key(&key.1) {
             // Closed meanwhile. The task's cell must not end under our lock.
@@ -151,19 +192,19 @@ impl Renewer {
             drop(task);
             return Ok(());
         }
-        let replaced = state.schedule.insert(key, task);
+        let replaced = state.insert(key, task);
         if !state.running {
             let renewer = self.clone();
             let thread = thread::Builder::new().name("rc-renewal".to_owned()).spawn(move || renewer.run());
             if let Err(e) = thread {
-                let task = state.schedule.remove(&key);
+                let task = state.remove(&key);
                 drop(state);
                 drop((task, replaced));
                 let error = Error::new(ErrorKind::Unavailable, "");
                 return Err(error.because("the renewal thread could not be started").caused_by(e));
             }
             state.running = true;
-        } else if due < state.wakes_at {
+        } else if key.0 < state.wakes_at {
             self.wake();
         }
         drop(state);
@@ -231,138 +272,132 @@ impl Renewer {
         let mut batches: HashMap<u64, Batch> = HashMap::new();
         for task in tasks {
             let client = task.cell.shared.id;
-            if let Some(request) = self.prepare(&task) {
+            if let Some((task, request)) = self.prepare(task) {
                 batches.entry(client).or_insert_with(Batch::new).push(task, request);
             }
         }
-        let mut limit = Moment::NEVER;
-        for (client, batch) in &mut batches {
-            let Some(shared) = batch.tasks.first().map(|(t, _)| t.cell.shared.clone()) else { continue };
-            if let Err(error) = shared.inbox.start(&shared) {
+        let patience: HashMap<u64, Duration> = {
+            let state = self.state.lock();
+            batches.keys().map(|client| (*client, state.patience(*client, &batches))).collect()
+        };
+        let mut sent = Vec::with_capacity(batches.len());
+        for (client, mut batch) in batches {
+            let Some(cell) = batch.tasks.first().map(|(t, _)| t.cell.clone()) else { continue };
+            let (shared, patience) = (&cell.shared, patience[&client]);
+            if let Err(error) = shared.inbox.start(shared) {
                 tracing::warn!(%error, "a holder cannot be told of a forced unlock before its next renewal");
             }
-            batch.connection = self.take_connection(*client);
-            let patience = shared.config.command_timeout.min(shared.config.lease / 6);
+            batch.connection = self.take_connection(client);
             batch.send(patience);
             shared.backend.count(batch.sent());
-            limit = limit.min(Moment::now().after(patience));
+            sent.push((Moment::now().after(patience), client, cell, batch));
         }
-        for (client, mut batch) in batches {
+        // The most impatient first: what a silent server costs then is its own time.
+        sent.sort_by_key(|(limit, client, ..)| (*limit, *client));
+        for (limit, client, cell, mut batch) in sent {
             batch.receive(limit);
             let connection = batch.connection.take();
-            let Some(cell) = batch.tasks.first().map(|(t, _)| t.cell.clone()) else { continue };
-            let soon = self.give_connection_back(client, connection, &cell);
+            let connected = batch.connected;
+            let line = Outlook { connected, soon: self.give_connection_back(client, connection, &cell) };
             for ((task, sent), answer) in batch.tasks.into_iter().zip(batch.answers) {
-                self.finish(task, sent, answer, soon);
+                self.finish(task, sent, answer, line);
             }
         }
     }
 
-    /// The request that a task needs now, if any.
-    fn prepare(self: &Arc<Self>, task: &Task) -> Option<Vec<u8>> {
+    /// The request that a task needs now. Without one it is finished, or put back.
+    fn prepare(self: &Arc<Self>, mut task: Task) -> Option<(Task, Vec<u8>)> {
         let now = Moment::now();
-        match &task.what {
-            What::Leave(_, until) if *until <= now => None,
-            What::Leave(leaving, _) => Some(requests::packed_leave(&task.cell, leaving, task.eval)),
+        let request = match &task.what {
+            What::Leave(_, until) if *until <= now => {
+                self.state.lock().not_under_way(&task);
+                return None;
+            }
+            What::Leave(leaving, _) => requests::packed_leave(&task.cell, leaving, task.eval),
             What::Tenure => {
-                let core = task.cell.core.lock();
-                let tenure = core.gate.look(task.owner)?;
-                if tenure.loss(now).is_some() || tenure.terms.fixed {
-                    let mut core = core;
-                    let then = core.gate.expire(task.owner, now);
-                    let core = carry_out(&task.cell, core, then);
-                    self.look_again(task, core, now);
+                let mut core = task.cell.core.lock();
+                let then = core.gate.expire(task.owner, now);
+                core = carry_out(&task.cell, core, then);
+                let tenure = core.gate.look(task.owner).filter(|t| t.lost.is_none())?;
+                let (fixed, until, lease) = (tenure.terms.fixed, tenure.valid_until, tenure.renewal(now));
+                drop(core);
+                if fixed {
+                    self.again(task, until);
                     return None;
                 }
-                let lease = tenure.renewal(now);
-                drop(core);
-                Some(requests::packed_renew(&task.cell, task.owner, lease, task.eval))
+                task.lease = lease;
+                requests::packed_renew(&task.cell, task.owner, lease, task.eval)
             }
-        }
-    }
-
-    /// A tenure that is not to be renewed is looked at when it ends.
-    fn look_again(
-        self: &Arc<Self>,
-        task: &Task,
-        mut core: parking_lot::MutexGuard<'_, super::cell::Core>,
-        now: Moment,
-    ) {
-        let Some(until) = core.gate.look(task.owner).filter(|t| t.loss(now).is_none()).map(|t| t.valid_until)
-        else {
-            return;
         };
-        core.set_due(task.owner, until);
-        if let Err(error) = self.watch(&task.cell, task.owner, until) {
-            tracing::error!(%error, "a lease is not watched");
-        }
+        Some((task, request))
     }
 
     /// Applies one answer, and puts the task back where there is more to do.
-    fn finish(self: &Arc<Self>, task: Task, sent: Moment, answer: Option<Value>, soon: bool) {
+    fn finish(self: &Arc<Self>, task: Task, sent: Moment, answer: Option<Value>, line: Outlook) {
         let now = Moment::now();
-        let config = &task.cell.shared.config;
-        let pause = |lease: Duration| if soon { SOON } else { SOON.max(lease / 12) };
-        let unknown =
-            matches!(&answer, Some(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::NoScript));
-        if unknown {
-            let again = Task { eval: true, ..task };
-            return self.again(again, now);
+        if matches!(&answer, Some(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::NoScript)) {
+            return self.again(Task { eval: true, ..task }, now);
         }
+        let config = &task.cell.shared.config;
+        // Refused is not cut off: a new connection may be refused as well.
+        let soon = line.soon && answer.is_none();
+        let pause = |lease: Duration| if soon { SOON } else { SOON.max(lease / 12) };
+        let answer = match answer {
+            // It never left: no reason to doubt anything.
+            None if !line.connected => Err(Some(Failure::Unsent(Error::new(ErrorKind::Unavailable, "")))),
+            None => Err(None),
+            Some(Value::ServerError(e)) => Err(Some(refused(e.into()))),
+            Some(value) => Ok(value),
+        };
+        // What is not this kind any more is not our hold either.
+        let alien = matches!(&answer, Err(Some(Failure::Never(e))) if e.kind() == ErrorKind::WrongKind);
         match &task.what {
+            What::Leave(..) if answer.is_ok() || alien => self.state.lock().not_under_way(&task),
             What::Leave(leaving, _) => {
-                let refused = matches!(&answer, Some(Value::ServerError(e))
-                    if matches!(refused(e.clone().into()), Failure::Never(e) if e.kind() == ErrorKind::WrongKind));
-                if matches!(answer, Some(Value::Array(_))) || refused {
-                    return;
-                }
-                let due = now.after(pause(leaving.lease.min(config.lease)));
+                // Others wait for it, whatever its lease is.
+                let due = now.after(pause(leaving.lease.min(config.lease)).min(RELEASE_AGAIN));
                 self.again(task, due);
             }
             What::Tenure => {
                 let renewal = match answer {
-                    None => Renewal::Unanswered,
-                    Some(Value::ServerError(e)) => match refused(e.into()) {
-                        Failure::Never(e) if e.kind() == ErrorKind::WrongKind => Renewal::NotInside,
-                        _ => Renewal::Failed,
-                    },
-                    Some(value) => requests::renewed(&value).unwrap_or(Renewal::Failed),
+                    Ok(value) => requests::renewed(&value).unwrap_or(Renewal::Failed),
+                    Err(None) => Renewal::Unanswered,
+                    Err(Some(_)) if alien => Renewal::NotInside,
+                    Err(Some(_)) => Renewal::Failed,
                 };
                 let mut core = task.cell.core.lock();
+                // By the clock under the lock: nobody has seen it lost before.
+                let now = Moment::now();
                 let then = core.gate.renewed(task.owner, sent, renewal, now);
-                let mut core = carry_out(&task.cell, core, then);
-                let Some(tenure) = core.gate.look(task.owner).filter(|t| t.loss(now).is_none()) else {
-                    return;
-                };
+                if renewal == Renewal::Unanswered {
+                    core.gate.doubt(task.owner, sent, task.lease);
+                }
+                core = carry_out(&task.cell, core, then);
+                let Some(tenure) = core.gate.look(task.owner).filter(|t| t.lost.is_none()) else { return };
                 let (until, lease) = (tenure.valid_until, tenure.terms.lease);
-                let done = matches!(renewal, Renewal::Left(_));
-                let due =
-                    if done { now.after(config.renew_every) } else { now.after(pause(lease)) }.min(until);
-                core.set_due(task.owner, due);
+                let due = tenure.due(now, config.renew_every);
                 drop(core);
-                if done {
+                if let Renewal::Left(_) = renewal {
                     let lag = sent.since(task.due);
                     task.cell.shared.watch.tell(|o| o.renewed(&task.cell.name, lag));
                     self.again(Task { due, eval: false, ..task }, due);
                 } else {
-                    self.again(task, due);
+                    self.again(task, now.after(pause(lease)).min(until));
                 }
             }
         }
     }
 
-    /// The same task once more. One whose tenure ended meanwhile finds that out when it is due.
-    fn again(self: &Arc<Self>, task: Task, due: Moment) {
-        let cell = task.cell.clone();
-        let task_owner = task.owner;
-        if let What::Tenure = task.what {
-            let mut core = cell.core.lock();
-            if core.gate.look(task_owner).is_none() {
-                return;
-            }
-            core.set_due(task_owner, due);
+    /// The same task once more, at `at`; unless it is a look at a tenure that has ended, or one
+    /// that a `renew_for` has replaced meanwhile: two would renew for ever.
+    fn again(self: &Arc<Self>, task: Task, at: Moment) {
+        if let What::Tenure = task.what
+            && !task.cell.core.lock().move_due(task.owner, task.at, at)
+        {
+            return;
         }
-        if let Err(error) = self.schedule(task, due) {
+        let cell = task.cell.clone();
+        if let Err(error) = self.schedule(Task { at, ..task }) {
             tracing::error!(lock = cell.name, %error, "a lease is not renewed");
         }
     }
@@ -414,6 +449,43 @@ impl Renewer {
 }
 
 impl State {
+    /// A leave is done, or in the schedule again. The task has its cell still, so it does not end
+    /// here, under the lock.
+    fn not_under_way(&mut self, task: &Task) {
+        if let (What::Leave(..), Some(line)) = (&task.what, self.lines.get_mut(&task.cell.shared.id)) {
+            line.leaving.retain(|(owner, _)| *owner != task.owner);
+        }
+    }
+
+    fn insert(&mut self, key: Due, task: Task) -> Option<Task> {
+        self.not_under_way(&task);
+        let replaced = self.schedule.insert(key, task);
+        if let Some(line) = self.lines.get_mut(&key.1).filter(|_| replaced.is_none()) {
+            line.tasks += 1;
+        }
+        replaced
+    }
+
+    fn remove(&mut self, key: &Due) -> Option<Task> {
+        let task = self.schedule.remove(key);
+        if let Some(line) = self.lines.get_mut(&key.1).filter(|_| task.is_some()) {
+            line.tasks = line.tasks.saturating_sub(1);
+        }
+        task
+    }
+
+    /// How long a round may wait for this client's server: its own limit, and never so long that
+    /// another client that has leases to be kept would miss its turn.
+    fn patience(&self, client: u64, round: &HashMap<u64, Batch>) -> Duration {
+        let own = self.lines.get(&client).map_or(Duration::ZERO, |line| line.patience);
+        let others = self
+            .lines
+            .iter()
+            .filter(|(id, line)| **id != client && (line.tasks > 0 || round.contains_key(id)));
+        // Twice their own patience: a third of their lease, when they were to be renewed.
+        others.map(|(_, line)| line.patience * 2).fold(own, Duration::min)
+    }
+
     /// What is due, at most one batch a client.
     fn take_due(&mut self, now: Moment) -> Vec<Task> {
         let mut tasks = Vec::new();
@@ -425,10 +497,26 @@ impl State {
                 break;
             }
             *mine += 1;
-            tasks.push(entry.remove());
+            let task = entry.remove();
+            if let (What::Leave(..), Some(line)) = (&task.what, self.lines.get_mut(&client)) {
+                line.leaving.push((task.owner, task.cell.clone()));
+            }
+            tasks.push(task);
+            if let Some(line) = self.lines.get_mut(&client) {
+                line.tasks = line.tasks.saturating_sub(1);
+            }
         }
         tasks
     }
+}
+
+/// How it stands with a client's connection after a round.
+#[derive(Clone, Copy)]
+struct Outlook {
+    /// There was one, so what was sent may have run.
+    connected: bool,
+    /// A new one is about to be there.
+    soon: bool,
 }
 
 /// What goes to one server in one round.
@@ -493,6 +581,14 @@ impl Batch {
                 Ok(value) => *answer = Some(value),
                 Err(_) => self.connection = None,
             }
+        }
+        // A server that is no longer the primary: perhaps a new connection leads to the new one.
+        let moved = |answer: &Option<Value>| {
+            matches!(answer, Some(Value::ServerError(e))
+                if matches!(e.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)))
+        };
+        if self.answers.iter().any(moved) {
+            self.connection = None;
         }
     }
 }

@@ -20,8 +20,9 @@ fn record(cell: &Cell, threads: usize) -> String {
     format!("{threads} {}", cell.shared.identity)
 }
 
-/// Asks for the head of the cell's waiting threads.
-pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Result<Answer, Failure> {
+/// Asks for the head of the cell's waiting threads. Returns the answer, and whether the request was
+/// sent twice to get it.
+pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Result<(Answer, bool), Failure> {
     let shared = &cell.shared;
     let (owner, lease) = (cell.owner_id(asking.owner), ms(asking.terms.lease));
     let how = match asking.how {
@@ -44,16 +45,17 @@ pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Resul
     // What is empty at the end is left out.
     let args = if asking.arrival.is_empty() { &args[..7] } else { &args[..] };
     let reply = shared.backend.script(&cell.scripts.acquire, &cell.names, args, limit)?;
-    answer(list(&reply.value))
+    Ok((answer(list(&reply.value), asking.terms.lease)?, reply.resent))
 }
 
-/// What an answer to an acquire says.
-fn answer(items: &[Value]) -> Result<Answer, Failure> {
+/// What an answer to an acquire for `lease` says.
+fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure> {
     let read = || {
         Some(match number(items.first())? {
             1 => Answer::In {
                 number: number(items.get(1))?.try_into().ok()?,
-                left: Duration::from_millis(number(items.get(2))?.try_into().unwrap_or(0)),
+                // Negative: somebody took the key's end away. Ours stands.
+                left: number(items.get(2))?.try_into().map_or(lease, Duration::from_millis),
             },
             0 => Answer::Busy {
                 floor: number(items.get(1))?.try_into().ok()?,
@@ -62,6 +64,7 @@ fn answer(items: &[Value]) -> Result<Answer, Failure> {
             },
             _ => match text(items.get(1))?.as_str() {
                 "gone" => Answer::Gone,
+                "over" => Answer::Over,
                 why => Answer::Refused(why.to_owned()),
             },
         })
@@ -97,7 +100,7 @@ pub(crate) fn leave(
     let reply = cell.shared.backend.script(&cell.scripts.leave, &cell.names, &args, limit)?;
     let items = list(&reply.value);
     let inside = number(items.first()).ok_or_else(|| strange(items))? == 1;
-    let next = next.map(|_| answer(&items[1..])).transpose()?;
+    let next = next.map(|n| answer(items.get(1..).unwrap_or_default(), n.terms.lease)).transpose()?;
     Ok(Left { inside, resent: reply.resent, next })
 }
 
@@ -124,22 +127,29 @@ fn leave_args(cell: &Cell, leaving: &Leaving, next: Option<&Asking>) -> Vec<Stri
     args
 }
 
+/// What became of a renewal.
+pub(crate) struct Renewed {
+    /// As the gate knows it.
+    pub(crate) renewal: Renewal,
+    /// Sent twice, so that a copy may run yet.
+    pub(crate) resent: bool,
+    pub(crate) error: Option<Error>,
+}
+
 /// Sets the lease of a hold anew.
-pub(crate) fn renew(
-    cell: &Arc<Cell>,
-    owner: u64,
-    lease: Duration,
-    limit: Moment,
-) -> Result<Renewal, Failure> {
+pub(crate) fn renew(cell: &Arc<Cell>, owner: u64, lease: Duration, limit: Moment) -> Renewed {
     let args = renew_args(cell, owner, lease);
     let args = args.each_ref().map(String::as_str);
     let reply = cell.shared.backend.script(&cell.scripts.renew, &cell.names, &args, limit);
-    match reply {
-        Ok(reply) => renewed(&reply.value),
+    let resent = reply.as_ref().is_ok_and(|reply| reply.resent);
+    let (renewal, error) = match reply.and_then(|reply| renewed(&reply.value)) {
+        Ok(renewal) => (renewal, None),
         // What is not this kind any more is not our hold either.
-        Err(Failure::Never(e)) if e.kind() == ErrorKind::WrongKind => Ok(Renewal::NotInside),
-        Err(failure) => Err(failure),
-    }
+        Err(Failure::Never(e)) if e.kind() == ErrorKind::WrongKind => (Renewal::NotInside, Some(e)),
+        Err(Failure::Unsent(e) | Failure::Later(e)) => (Renewal::Failed, Some(e)),
+        Err(Failure::Unanswered(e) | Failure::Never(e)) => (Renewal::Unanswered, Some(e)),
+    };
+    Renewed { renewal, resent, error }
 }
 
 fn renew_args(cell: &Cell, owner: u64, lease: Duration) -> [String; 4] {
@@ -156,15 +166,6 @@ pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
         },
         Some(_) => Ok(Renewal::NotInside),
         None => Err(strange(items)),
-    }
-}
-
-/// A renewal's outcome as the gate knows it.
-pub(crate) fn renewal(outcome: &Result<Renewal, Failure>) -> Renewal {
-    match outcome {
-        Ok(renewal) => *renewal,
-        Err(Failure::Unsent(_) | Failure::Later(_)) => Renewal::Failed,
-        Err(Failure::Unanswered(_) | Failure::Never(_)) => Renewal::Unanswered,
     }
 }
 

@@ -30,6 +30,9 @@ pub(crate) struct Tenure {
     pub(crate) since: Moment,
     /// Asked for by `renew_for`: renewals do not shorten it below this.
     pub(crate) wanted_until: Moment,
+    /// The shortest lease that a renewal without an answer asked for: a copy of it may run at any
+    /// time yet, so no later renewal is worth more.
+    pub(crate) least: Duration,
     /// How often it was handed on in this process.
     pub(crate) hand_overs: u64,
     /// A request of it had no answer: it ends with a tombstone.
@@ -62,7 +65,22 @@ impl Tenure {
 
     /// Redis said, to a request sent at `sent`, that this much is left.
     pub(crate) fn extended(&mut self, sent: Moment, left: Duration) {
-        self.valid_until = sent.after(left).before(drift(self.terms.lease));
+        self.valid_until = sent.after(left.min(self.least)).before(drift(left.max(self.terms.lease)));
+    }
+
+    /// A renewal for `lease`, sent at `sent`, had no answer: it may have run, and may run again.
+    pub(crate) fn doubt(&mut self, sent: Moment, lease: Duration) {
+        self.unsettled = true;
+        self.least = self.least.min(lease);
+        self.valid_until = self.valid_until.min(sent.after(lease).before(drift(self.terms.lease)));
+    }
+
+    /// When it is to be looked at next: before it ends if it is renewed, when it ends if not.
+    pub(crate) fn due(&self, now: Moment, renew_every: Duration) -> Moment {
+        if self.terms.fixed {
+            return self.valid_until;
+        }
+        now.after(renew_every.min(self.valid_until.since(now) / 2))
     }
 
     /// The lease that the next renewal asks for.

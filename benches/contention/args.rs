@@ -1,0 +1,195 @@
+//! The command line.
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Workload {
+    Uncontended,
+    Reentry,
+    Contended,
+    Handoff,
+    Renewal,
+    Names,
+}
+
+impl Workload {
+    pub(crate) const ALL: [Workload; 6] = [
+        Workload::Uncontended,
+        Workload::Reentry,
+        Workload::Contended,
+        Workload::Handoff,
+        Workload::Renewal,
+        Workload::Names,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Workload::Uncontended => "uncontended",
+            Workload::Reentry => "reentry",
+            Workload::Contended => "contended",
+            Workload::Handoff => "handoff",
+            Workload::Renewal => "renewal",
+            Workload::Names => "names",
+        }
+    }
+}
+
+/// How long a tenure may be handed on within a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slice {
+    /// As the library has it.
+    Default,
+    Us(u64),
+    /// `fair()`: no hand-over within a process.
+    Fair,
+}
+
+/// Everything that can be asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Args {
+    pub(crate) workloads: Vec<Workload>,
+    pub(crate) processes: Vec<usize>,
+    pub(crate) threads: Vec<usize>,
+    pub(crate) seconds: f64,
+    pub(crate) rounds: usize,
+    pub(crate) hold_us: Option<u64>,
+    pub(crate) slices: Vec<Slice>,
+    pub(crate) pinned: bool,
+    pub(crate) simple: bool,
+    pub(crate) locks: usize,
+    pub(crate) lease_ms: u64,
+    pub(crate) names: usize,
+    pub(crate) json: bool,
+    pub(crate) smoke: bool,
+}
+
+pub(crate) const HELP: &str = "\
+cargo bench --bench contention -- [options]
+  --workload W     uncontended, reentry, contended, handoff, renewal, names, or all (the default)
+  --processes P    processes that contend; a list (2,16) runs them in turn, round by round (2)
+  --threads T      threads in each; a list, too (1)
+  --seconds S      length of a round (2)
+  --rounds R       rounds; each figure is the median over them (5)
+  --hold-us H      how long a hold lasts (0; handoff: 1000)
+  --slice-us L     the client's slice; `fair` for fair() locks; a list, too (the library's default)
+  --fair           the same as --slice-us fair
+  --kind K         simple or reentrant (reentrant)
+  --locks N        renewal: how many locks are held (1000)
+  --lease-ms M     renewal: their lease (30000)
+  --names N        names: how many names are locked one after another (20000)
+  --pin same|none  server and clients on core 0, or wherever the system puts them (none)
+  --json           one object a line
+  --smoke          every workload for a fraction of a second: shows that it works, measures nothing";
+
+impl Args {
+    /// How long a hold of this workload lasts.
+    pub(crate) fn hold_us(&self, workload: Workload) -> u64 {
+        self.hold_us.unwrap_or(if workload == Workload::Handoff { 1_000 } else { 0 })
+    }
+
+    /// Reads the arguments behind the program's name; says what is wrong with them.
+    pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Args, String> {
+        let mut args = Args {
+            workloads: Workload::ALL.to_vec(),
+            processes: vec![2],
+            threads: vec![1],
+            seconds: 2.0,
+            rounds: 5,
+            hold_us: None,
+            slices: vec![Slice::Default],
+            pinned: false,
+            simple: false,
+            locks: 1_000,
+            lease_ms: 30_000,
+            names: 20_000,
+            json: false,
+            smoke: false,
+        };
+        let mut count = 0;
+        let mut benched = false;
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            count += 1;
+            let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+            match word.as_str() {
+                // What cargo itself says.
+                "--bench" => benched = true,
+                "--workload" => args.workloads = workloads(&value()?)?,
+                "--processes" => args.processes = list(&word, &value()?, positive)?,
+                "--threads" => args.threads = list(&word, &value()?, positive)?,
+                "--seconds" => {
+                    args.seconds = number(&word, &value()?)?;
+                    if !(args.seconds > 0.0 && args.seconds.is_finite()) {
+                        return Err("--seconds must be more than 0".to_owned());
+                    }
+                }
+                "--rounds" => args.rounds = positive(&word, &value()?)?,
+                "--hold-us" => args.hold_us = Some(number(&word, &value()?)?),
+                "--slice-us" => args.slices = list(&word, &value()?, slice)?,
+                "--fair" => args.slices = vec![Slice::Fair],
+                "--kind" => {
+                    args.simple = match value()?.as_str() {
+                        "simple" => true,
+                        "reentrant" => false,
+                        other => return Err(format!("--kind is simple or reentrant, not {other:?}")),
+                    }
+                }
+                "--locks" => args.locks = positive(&word, &value()?)?,
+                "--lease-ms" => args.lease_ms = number(&word, &value()?)?,
+                "--names" => args.names = positive(&word, &value()?)?,
+                "--pin" => {
+                    args.pinned = match value()?.as_str() {
+                        "same" => true,
+                        "none" => false,
+                        other => return Err(format!("--pin is same or none, not {other:?}")),
+                    }
+                }
+                "--json" => args.json = true,
+                "--smoke" => args.smoke = true,
+                "--help" => return Err(HELP.to_owned()),
+                other => return Err(format!("unknown argument {other:?}\n{HELP}")),
+            }
+        }
+        // `cargo test` starts the benches too, without a word.
+        args.smoke |= count == 0 && !benched;
+        if args.smoke {
+            args.seconds = args.seconds.min(0.2);
+            args.rounds = 1;
+            args.locks = args.locks.min(200);
+            args.lease_ms = args.lease_ms.min(900);
+            args.names = args.names.min(500);
+        }
+        Ok(args)
+    }
+}
+
+fn workloads(name: &str) -> Result<Vec<Workload>, String> {
+    if name == "all" {
+        return Ok(Workload::ALL.to_vec());
+    }
+    let names = Workload::ALL.map(Workload::name).join(", ");
+    let found = Workload::ALL.into_iter().find(|w| w.name() == name);
+    found.map(|w| vec![w]).ok_or_else(|| format!("unknown workload {name:?}: there are {names} and all"))
+}
+
+fn slice(word: &str, text: &str) -> Result<Slice, String> {
+    match text {
+        "fair" => Ok(Slice::Fair),
+        "default" => Ok(Slice::Default),
+        us => number(word, us).map(Slice::Us),
+    }
+}
+
+fn positive(word: &str, text: &str) -> Result<usize, String> {
+    match number(word, text)? {
+        0 => Err(format!("{word} must be at least 1")),
+        n => Ok(n),
+    }
+}
+
+fn number<T: std::str::FromStr>(word: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{word} needs a number, not {text:?}"))
+}
+
+fn list<T>(word: &str, text: &str, one: impl Fn(&str, &str) -> Result<T, String>) -> Result<Vec<T>, String> {
+    text.split(',').map(|item| one(word, item)).collect()
+}

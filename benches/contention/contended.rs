@@ -1,0 +1,180 @@
+//! Everybody wants one lock: how often it is got, how long that takes, who gets it.
+
+use std::error::Error;
+use std::thread;
+use std::time::Duration;
+
+use redis_concurrent::testing::Child;
+use redis_concurrent::{Client, Kind, RedisLock};
+use serde::{Deserialize, Serialize};
+
+use super::args::{Args, Slice, Workload};
+use super::children::{hear, job, order, spawn, tell};
+use super::clock::{cpu, now, pass, sleep_until};
+use super::report::Row;
+use super::server::Watched;
+use super::stats::{Spread, jain};
+
+const ROLE: &str = "contender";
+/// How long everybody contends before anything counts.
+const WARM_UP: u64 = 300_000_000;
+
+/// What a child is to do.
+#[derive(Serialize, Deserialize)]
+struct Job {
+    url: String,
+    threads: usize,
+    hold_us: u64,
+    slice_us: Option<u64>,
+    fair: bool,
+    simple: bool,
+}
+
+/// When a round counts, on the machine's clock.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Span {
+    begin: u64,
+    end: u64,
+}
+
+/// What a child got in a round.
+#[derive(Serialize, Deserialize)]
+struct Got {
+    counts: Vec<u64>,
+    waits: Spread,
+    requests: u64,
+    cpu: u64,
+}
+
+/// One way of contending, ready to be run round by round.
+pub(crate) struct Crowd {
+    server: Watched,
+    children: Vec<Child>,
+    seconds: f64,
+}
+
+impl Crowd {
+    pub(crate) fn gather(
+        args: &Args,
+        processes: usize,
+        threads: usize,
+        slice: Slice,
+    ) -> Result<Crowd, Box<dyn Error>> {
+        let server = Watched::start()?;
+        let job = Job {
+            url: server.redis.url(),
+            threads,
+            hold_us: args.hold_us(Workload::Contended),
+            slice_us: if let Slice::Us(us) = slice { Some(us) } else { None },
+            fair: slice == Slice::Fair,
+            simple: args.simple,
+        };
+        let children = (0..processes).map(|_| spawn(ROLE, &job)).collect::<Result<Vec<_>, _>>()?;
+        for child in &children {
+            let _: bool = hear(child, 0.0)?;
+        }
+        Ok(Crowd { server, children, seconds: args.seconds })
+    }
+
+    pub(crate) fn round(&mut self) -> Result<Row, Box<dyn Error>> {
+        let begin = now() + WARM_UP;
+        let span = Span { begin, end: begin + (self.seconds * 1e9) as u64 };
+        for child in &mut self.children {
+            child.say(&serde_json::to_string(&span)?)?;
+        }
+        sleep_until(span.begin);
+        self.server.reset_stats()?;
+        let before = self.server.cpu_us()?;
+        sleep_until(span.end);
+        let server_cpu = self.server.cpu_us()? - before;
+        let inside = self.server.script_us()?;
+        let got: Vec<Got> =
+            self.children.iter().map(|child| hear(child, self.seconds)).collect::<Result<_, _>>()?;
+        let processes: Vec<u64> = got.iter().map(|g| g.counts.iter().sum()).collect();
+        let threads: Vec<u64> = got.iter().flat_map(|g| g.counts.iter().copied()).collect();
+        let all: u64 = processes.iter().sum();
+        let mut waits = Spread::default();
+        for got in &got {
+            waits.join(&got.waits);
+        }
+        let each = |sum: u64| Some(sum as f64 / all as f64);
+        Ok(Row {
+            acquisitions_per_s: Some(all as f64 / self.seconds),
+            commands_per_acquisition: each(got.iter().map(|g| g.requests).sum()),
+            jain_processes: jain(&processes),
+            jain_threads: jain(&threads),
+            wait_us_p50: waits.quantile(0.5).map(|ns| ns / 1e3),
+            wait_us_p99: waits.quantile(0.99).map(|ns| ns / 1e3),
+            wait_us_max: waits.max().map(|ns| ns / 1e3),
+            client_cpu_us: each(got.iter().map(|g| g.cpu).sum()).map(|ns| ns / 1e3),
+            server_cpu_us: Some(server_cpu / all as f64),
+            inside_redis_us: Some(inside / all as f64),
+            ..Row::default()
+        })
+    }
+}
+
+/// In a child: contends, if that is its role. Returns whether it was.
+pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
+    let Some(job) = job::<Job>(ROLE)? else { return Ok(false) };
+    let mut builder = Client::builder().url(&job.url);
+    if let Some(us) = job.slice_us {
+        builder = builder.slice(Duration::from_micros(us));
+    }
+    let client = builder.connect()?;
+    if job.simple {
+        contend(&job, &client, client.simple_lock("bench:one"))?;
+    } else {
+        contend(&job, &client, client.reentrant_lock("bench:one"))?;
+    }
+    client.close()?;
+    Ok(true)
+}
+
+fn contend<K: Kind>(job: &Job, client: &Client, lock: RedisLock<K>) -> Result<(), Box<dyn Error>> {
+    let lock = if job.fair { lock.fair() } else { lock };
+    tell(&true)?;
+    while let Some(span) = order::<Span>()? {
+        let got = thread::scope(|scope| {
+            let running: Vec<_> =
+                (0..job.threads).map(|_| scope.spawn(|| take_turns(&lock, job.hold_us, span))).collect();
+            sleep_until(span.begin);
+            let before = (client.requests(), cpu());
+            sleep_until(span.end);
+            let after = (client.requests(), cpu());
+            let mut got = Got {
+                counts: Vec::new(),
+                waits: Spread::default(),
+                requests: after.0 - before.0,
+                cpu: after.1 - before.1,
+            };
+            for thread in running {
+                let (count, waits) = thread.join().map_err(|_| "a contending thread panicked")??;
+                got.counts.push(count);
+                got.waits.join(&waits);
+            }
+            Ok::<_, Box<dyn Error>>(got)
+        })?;
+        tell(&got)?;
+    }
+    Ok(())
+}
+
+/// One thread's round: how often it got the lock while it counted, and how long it waited.
+fn take_turns<K: Kind>(lock: &RedisLock<K>, hold_us: u64, span: Span) -> Result<(u64, Spread), String> {
+    let (mut count, mut waits) = (0, Spread::default());
+    loop {
+        let asked = now();
+        if asked >= span.end {
+            return Ok((count, waits));
+        }
+        let guard = lock.lock().map_err(|e| e.to_string())?;
+        let got = now();
+        if (span.begin..span.end).contains(&got) {
+            count += 1;
+            waits.add(got - asked);
+        }
+        pass(hold_us);
+        guard.unlock().map_err(|e| e.to_string())?;
+    }
+}

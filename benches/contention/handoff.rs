@@ -1,0 +1,139 @@
+//! From one process's unlock to the other's lock.
+
+use std::error::Error;
+use std::thread;
+use std::time::Duration;
+
+use redis_concurrent::testing::Child;
+use redis_concurrent::{Client, Exclusive, RedisLock};
+use serde::{Deserialize, Serialize};
+
+use super::args::{Args, Workload};
+use super::bare::{Bare, request};
+use super::children::{hear, job, order, spawn, tell};
+use super::clock::now;
+use super::report::Row;
+use super::server::Watched;
+use super::stats::{Spread, jain};
+
+const ROLE: &str = "passer";
+
+#[derive(Serialize, Deserialize)]
+struct Job {
+    url: String,
+    hold_us: u64,
+    simple: bool,
+}
+
+/// One hold: when it was asked for, when it came, when its release began, its token.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Held(u64, u64, u64, u64);
+
+pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
+    let mut server = Watched::start()?;
+    let mut bare = Bare::connect(server.redis.port())?;
+    let sha = bare.load("return redis.call('GET', KEYS[1]) == ARGV[1] and 1 or 0")?;
+    let trip = request(&["EVALSHA", &sha, "1", "bench:none", "nobody"]);
+    let job = Job { url: server.redis.url(), hold_us: args.hold_us(Workload::Handoff), simple: args.simple };
+    let mut children = [spawn(ROLE, &job)?, spawn(ROLE, &job)?];
+    for child in &children {
+        let _: bool = hear(child, 0.0)?;
+    }
+    let mut rounds = Vec::new();
+    for _ in 0..args.rounds {
+        let before = server.cpu_us()?;
+        let mut row = pass_on(args, &mut children)?;
+        let took = server.cpu_us()? - before;
+        row.server_cpu_us = row.acquisitions_per_s.map(|n| took / (n * args.seconds));
+        // What one round trip takes when everything has been idle for as long.
+        let mut trips = Spread::default();
+        let end = now() + (args.seconds * 1e9) as u64 / 2;
+        while trips.max().is_none() || now() < end {
+            thread::sleep(Duration::from_micros(args.hold_us(Workload::Handoff)));
+            let sent = now();
+            bare.exchange(&trip)?;
+            trips.add(now() - sent);
+        }
+        row.round_trip_us = trips.quantile(0.5).map(|ns| ns / 1e3);
+        row.ratio_round_trip = row.handoff_us_p50.zip(row.round_trip_us).map(|(a, b)| a / b);
+        rounds.push(row);
+    }
+    Ok(rounds)
+}
+
+fn pass_on(args: &Args, children: &mut [Child]) -> Result<Row, Box<dyn Error>> {
+    let end = now() + (args.seconds * 1e9) as u64;
+    for child in children.iter_mut() {
+        child.say(&end.to_string())?;
+    }
+    let mut all = Vec::new();
+    let mut counts = Vec::new();
+    for (who, child) in children.iter().enumerate() {
+        let held: Vec<Held> = hear(child, args.seconds)?;
+        counts.push(held.len() as u64);
+        all.extend(held.into_iter().map(|h| (h, who)));
+    }
+    all.sort_by_key(|(held, _)| held.1);
+    let (mut handoffs, mut passed) = (Spread::default(), 0);
+    for pair in all.windows(2) {
+        let ((Held(_, _, released, token), who), (Held(asked, came, _, next), other)) = (pair[0], pair[1]);
+        if came < released || next <= token {
+            return Err("two held the lock at once, or tokens fell".into());
+        }
+        if who != other && asked < released {
+            handoffs.add(came - released);
+            passed += 1;
+        }
+    }
+    Ok(Row {
+        acquisitions_per_s: Some(all.len() as f64 / args.seconds),
+        jain_processes: jain(&counts),
+        handoffs: Some(f64::from(passed)),
+        handoff_us_p50: handoffs.quantile(0.5).map(|ns| ns / 1e3),
+        handoff_us_p99: handoffs.quantile(0.99).map(|ns| ns / 1e3),
+        ..Row::default()
+    })
+}
+
+/// In a child: takes turns with the other one, if that is its role. Returns whether it was.
+pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
+    let Some(job) = job::<Job>(ROLE)? else { return Ok(false) };
+    let client = Client::connect(&job.url)?;
+    if job.simple {
+        take_turns(&job, client.simple_lock("bench:baton"))?;
+    } else {
+        take_turns(&job, client.reentrant_lock("bench:baton"))?;
+    }
+    client.close()?;
+    Ok(true)
+}
+
+fn take_turns<K: Exclusive>(job: &Job, lock: RedisLock<K>) -> Result<(), Box<dyn Error>> {
+    // Fast asleep even for a short while: the machine is to be as idle as the round trip finds it.
+    let idle = |us| {
+        if us > 0 {
+            thread::sleep(Duration::from_micros(us));
+        }
+    };
+    tell(&true)?;
+    while let Some(end) = order::<u64>()? {
+        let mut all = Vec::new();
+        loop {
+            let asked = now();
+            if asked >= end {
+                break;
+            }
+            let guard = lock.lock()?;
+            let came = now();
+            idle(job.hold_us);
+            let token = guard.token();
+            let released = now();
+            guard.unlock()?;
+            all.push(Held(asked, came, released, token));
+            // Not at once: the other one's waking is measured, not our queueing beside it.
+            idle(job.hold_us / 2);
+        }
+        tell(&all)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! What the locks cost and how they behave under contention, in one process and in many.
+//!
+//! `docs/benches.md` says how to run it and what its columns mean. It starts a private
+//! `redis-server` for each row, and itself again for each further process.
+
+mod args;
+mod bare;
+mod children;
+mod clock;
+mod contended;
+mod handoff;
+mod memory;
+mod names;
+mod pair;
+mod pin;
+mod recorder;
+mod renewal;
+mod report;
+mod server;
+mod stats;
+mod uncontended;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use args::{Args, Slice, Workload};
+use contended::Crowd;
+use report::Row;
+
+fn main() -> ExitCode {
+    match play().and_then(|played| if played { Ok(()) } else { measure() }) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// In a child: its role, if this is one.
+fn play() -> Result<bool, Box<dyn Error>> {
+    Ok(contended::play()? || handoff::play()? || renewal::play()?)
+}
+
+fn measure() -> Result<(), Box<dyn Error>> {
+    let args = Args::parse(std::env::args().skip(1))?;
+    if args.pinned {
+        pin::to_one_core()?;
+    }
+    for workload in &args.workloads {
+        match workload {
+            Workload::Uncontended => uncontended(&args)?,
+            Workload::Reentry => print(&args, *workload, Row::default(), uncontended::reentry(&args)?)?,
+            Workload::Contended => contended(&args)?,
+            Workload::Handoff => {
+                let like = Row { processes: 2, hold_us: Some(args.hold_us(*workload)), ..Row::default() };
+                print(&args, *workload, like, handoff::run(&args)?)?;
+            }
+            Workload::Renewal => print(&args, *workload, Row::default(), renewal::run(&args)?)?,
+            Workload::Names => print(&args, *workload, Row::default(), names::run(&args)?)?,
+        }
+    }
+    Ok(())
+}
+
+fn uncontended(args: &Args) -> Result<(), Box<dyn Error>> {
+    for threads in &args.threads {
+        let name = |i: usize| format!("bench:locks:{i}");
+        let rounds = match (*threads, args.simple) {
+            (1, true) => uncontended::alone(args, |c| c.simple_lock(&name(1)))?,
+            (1, false) => uncontended::alone(args, |c| c.reentrant_lock(&name(1)))?,
+            (n, true) => uncontended::together(args, n, |c, i| c.simple_lock(&name(i)))?,
+            (n, false) => uncontended::together(args, n, |c, i| c.reentrant_lock(&name(i)))?,
+        };
+        print(args, Workload::Uncontended, Row { threads: *threads, ..Row::default() }, rounds)?;
+    }
+    Ok(())
+}
+
+/// All that were asked for, one after another in each round, so that they can be compared.
+fn contended(args: &Args) -> Result<(), Box<dyn Error>> {
+    let mut crowds = Vec::new();
+    for slice in &args.slices {
+        for processes in &args.processes {
+            for threads in &args.threads {
+                let like = Row {
+                    processes: *processes,
+                    threads: *threads,
+                    hold_us: Some(args.hold_us(Workload::Contended)),
+                    slice_us: if let Slice::Us(us) = slice { Some(*us) } else { None },
+                    fair: *slice == Slice::Fair,
+                    ..Row::default()
+                };
+                crowds.push((Crowd::gather(args, *processes, *threads, *slice)?, like, Vec::new()));
+            }
+        }
+    }
+    for _ in 0..args.rounds {
+        let mut first = None;
+        for (crowd, _, rounds) in &mut crowds {
+            let mut row = crowd.round()?;
+            let first = *first.get_or_insert(row.acquisitions_per_s);
+            row.ratio_to_first = row.acquisitions_per_s.zip(first).map(|(a, b)| a / b);
+            rounds.push(row);
+        }
+    }
+    for (_, like, rounds) in crowds {
+        print(args, Workload::Contended, like, rounds)?;
+    }
+    Ok(())
+}
+
+/// Prints the rounds as one row, described as `like` is.
+fn print(args: &Args, workload: Workload, like: Row, rounds: Vec<Row>) -> Result<(), Box<dyn Error>> {
+    let figures = Row::of(&rounds)?;
+    let row = Row {
+        workload: workload.name().to_owned(),
+        kind: if args.simple { "simple" } else { "reentrant" }.to_owned(),
+        pin: if args.pinned { "same" } else { "none" }.to_owned(),
+        rounds: rounds.len(),
+        seconds: args.seconds,
+        processes: like.processes.max(1),
+        threads: like.threads.max(1),
+        hold_us: like.hold_us,
+        slice_us: like.slice_us,
+        fair: like.fair,
+        ..figures
+    };
+    row.print(args.json)?;
+    Ok(())
+}

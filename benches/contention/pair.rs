@@ -1,0 +1,80 @@
+//! Two requests, in and out, on a bare socket: the library's own, and the smallest there can be.
+
+use std::io;
+
+use super::bare::{Bare, request};
+use super::recorder::record;
+
+/// A lock and its release as prepared bytes, with an owner id of its own each time.
+pub(crate) struct Pair {
+    bare: Bare,
+    /// In and out, and where in each the owner's number stands.
+    requests: [(Vec<u8>, usize); 2],
+    turn: u64,
+}
+
+/// The digits of an owner's number: as many as the library's have before long.
+const DIGITS: usize = 12;
+
+impl Pair {
+    /// The very requests that the library sends for the lock `name`, heard on the way to the
+    /// server and sent again under owner ids of our own.
+    pub(crate) fn floor(port: u16, simple: bool, name: &str) -> io::Result<Pair> {
+        let requests = record(port, simple, name)?;
+        // EVALSHA sha 5 key key key key key owner ...
+        Pair::new(port, requests, 8)
+    }
+
+    /// `SET NX PX` and compare-and-delete, each as a script: less cannot lock and unlock.
+    pub(crate) fn smallest(port: u16, name: &str) -> io::Result<Pair> {
+        let mut bare = Bare::connect(port)?;
+        let lock = bare.load("return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])")?;
+        let unlock =
+            bare.load("return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0")?;
+        let words = |words: &[&str]| words.iter().map(|w| w.as_bytes().to_vec()).collect();
+        let requests =
+            [words(&["EVALSHA", &lock, "1", name, "", "30000"]), words(&["EVALSHA", &unlock, "1", name, ""])];
+        Pair::new(port, requests, 4)
+    }
+
+    fn new(port: u16, requests: [Vec<Vec<u8>>; 2], owner: usize) -> io::Result<Pair> {
+        let id = format!("{}:{}", uuid::Uuid::new_v4(), "1".repeat(DIGITS));
+        let requests = requests.map(|mut words| {
+            words[owner] = id.clone().into_bytes();
+            let bytes = request(&words);
+            let at = bytes.windows(id.len()).position(|it| it == id.as_bytes()).unwrap_or(0);
+            (bytes, at + id.len() - DIGITS)
+        });
+        let mut pair = Pair { bare: Bare::connect(port)?, requests, turn: 10_u64.pow(DIGITS as u32 - 1) };
+        pair.check()?;
+        Ok(pair)
+    }
+
+    /// Locks and unlocks once.
+    pub(crate) fn run(&mut self) -> io::Result<()> {
+        self.turn += 1;
+        for (bytes, at) in &mut self.requests {
+            let mut rest = self.turn;
+            for digit in bytes[*at..*at + DIGITS].iter_mut().rev() {
+                *digit = b'0' + (rest % 10) as u8;
+                rest /= 10;
+            }
+            self.bare.exchange(bytes)?;
+        }
+        Ok(())
+    }
+
+    /// A floor that does not lock would be a very low one: in must say so, and out as well.
+    fn check(&mut self) -> io::Result<()> {
+        for (bytes, _) in &self.requests {
+            let reply = String::from_utf8_lossy(self.bare.exchange(bytes)?).into_owned();
+            // In and out alike begin with a number above 0, alone or in a list.
+            let number = reply.lines().find_map(|line| line.strip_prefix(':')?.parse::<i64>().ok());
+            let done = reply.starts_with("+OK") || number.is_some_and(|n| n > 0);
+            if !done {
+                return Err(io::Error::other(format!("a request of the floor was answered {reply:?}")));
+            }
+        }
+        Ok(())
+    }
+}

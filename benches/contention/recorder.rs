@@ -1,0 +1,84 @@
+//! What the library sends, heard on its way to the server.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use redis_concurrent::Client;
+
+type Heard = Arc<Mutex<Vec<Vec<u8>>>>;
+
+/// The words of the two requests, in and out, that lock and unlock `name` once.
+pub(crate) fn record(port: u16, simple: bool, name: &str) -> io::Result<[Vec<Vec<u8>>; 2]> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let url = format!("redis://{}/", listener.local_addr()?);
+    let heard = Heard::default();
+    let ear = heard.clone();
+    // Ends with this process: nobody connects to it any more.
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            if let Ok(server) = TcpStream::connect(("127.0.0.1", port)) {
+                let _ = pump(client, server, &ear);
+            }
+        }
+    });
+    let client = Client::connect(&url).map_err(io::Error::other)?;
+    let (plain, again) = (client.simple_lock(name), client.reentrant_lock(name));
+    // The first time the server does not know the scripts yet.
+    for turn in 0..3 {
+        if turn == 2 {
+            heard.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        let done = if simple { plain.lock().map(drop) } else { again.lock().map(drop) };
+        done.map_err(io::Error::other)?;
+    }
+    client.close().map_err(io::Error::other)?;
+    let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut calls = heard.iter().map(|bytes| words(bytes)).filter(|words| words[0] == b"EVALSHA");
+    match (calls.next(), calls.next()) {
+        (Some(lock), Some(unlock)) => Ok([lock, unlock]),
+        _ => Err(io::Error::other("the library's requests were not heard")),
+    }
+}
+
+/// Lets everything pass between the two, and keeps what the client says. On loopback a request of
+/// one write is heard by one read.
+fn pump(mut client: TcpStream, mut server: TcpStream, heard: &Heard) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (mut back, mut answers) = (client.try_clone()?, server.try_clone()?);
+    thread::spawn(move || {
+        let _ = io::copy(&mut answers, &mut back);
+        let _ = back.shutdown(Shutdown::Both);
+    });
+    let heard = heard.clone();
+    thread::spawn(move || -> io::Result<()> {
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let n = client.read(&mut buffer)?;
+            if n == 0 {
+                return server.shutdown(Shutdown::Both);
+            }
+            heard.lock().unwrap_or_else(PoisonError::into_inner).push(buffer[..n].to_vec());
+            server.write_all(&buffer[..n])?;
+        }
+    });
+    Ok(())
+}
+
+/// The words of one request.
+fn words(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut words = Vec::new();
+    let mut rest = bytes;
+    while let Some(end) = rest.windows(2).position(|it| it == b"\r\n") {
+        let line = &rest[..end];
+        rest = &rest[end + 2..];
+        if line.first() == Some(&b'$') {
+            let n = std::str::from_utf8(&line[1..]).ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+            words.push(rest[..n].to_vec());
+            rest = &rest[n + 2..];
+        }
+    }
+    words
+}

@@ -1,0 +1,151 @@
+//! Many locks held at once: what keeping them costs this process, the server and its other users.
+
+use std::error::Error;
+use std::time::Duration;
+
+use redis_concurrent::{Client, Kind, OwnedGuard, RedisLock};
+use serde::{Deserialize, Serialize};
+
+use super::args::Args;
+use super::bare::{Bare, request};
+use super::children::{hear, job, order, spawn, tell};
+use super::clock::{cpu, now, sleep_until};
+use super::memory::resident;
+use super::report::Row;
+use super::server::Watched;
+use super::stats::Spread;
+
+const ROLE: &str = "keeper";
+/// The longest time without renewals that is compared with the time with them.
+const LONGEST_IDLE: f64 = 15.0;
+
+#[derive(Serialize, Deserialize)]
+struct Job {
+    url: String,
+    locks: usize,
+    lease_ms: u64,
+    simple: bool,
+}
+
+/// What a child is to do next.
+#[derive(Serialize, Deserialize)]
+enum Order {
+    /// Take all locks, evenly over the time in which each is renewed once.
+    Take,
+    /// Nothing, until then.
+    Keep(u64),
+    GiveBack,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Said {
+    requests: u64,
+    cpu: u64,
+    lapsed: usize,
+    rss: u64,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
+    let mut server = Watched::start()?;
+    let mut other = Bare::connect(server.redis.port())?;
+    let job =
+        Job { url: server.redis.url(), locks: args.locks, lease_ms: args.lease_ms, simple: args.simple };
+    let mut child = spawn(ROLE, &job)?;
+    let empty: Said = hear(&child, 0.0)?;
+    let mut rounds = Vec::new();
+    for round in 0..args.rounds {
+        let idle = ((args.seconds / 2.0).min(LONGEST_IDLE) * 1e9) as u64;
+        let without = ping(&mut other, now() + idle)?;
+        child.say(&serde_json::to_string(&Order::Take)?)?;
+        let full: Said = hear(&child, args.lease_ms as f64 / 1e3)?;
+
+        let end = now() + (args.seconds * 1e9) as u64;
+        let before = server.cpu_us()?;
+        child.say(&serde_json::to_string(&Order::Keep(end))?)?;
+        let with = ping(&mut other, end)?;
+        let server_cpu = server.cpu_us()? - before;
+        let kept: Said = hear(&child, args.seconds)?;
+
+        child.say(&serde_json::to_string(&Order::GiveBack)?)?;
+        let _: Said = hear(&child, 0.0)?;
+        let p99 = |pings: &Spread| pings.quantile(0.99).map(|ns| ns / 1e3);
+        // What a later round takes was given back by an earlier one, and is still ours.
+        let grown = (round == 0).then(|| full.rss.saturating_sub(empty.rss) as f64 / args.locks as f64);
+        rounds.push(Row {
+            locks: Some(args.locks as u64),
+            lease_ms: Some(args.lease_ms),
+            renewals_per_s: Some(kept.requests as f64 / args.seconds),
+            client_cpu_percent: Some(kept.cpu as f64 / 1e7 / args.seconds),
+            server_cpu_percent: Some(server_cpu / 1e4 / args.seconds),
+            lapsed: Some(kept.lapsed as f64),
+            rss_per_lock_bytes: grown,
+            ping_us_p99_without: p99(&without),
+            ping_us_p99_with: p99(&with),
+            ping_us_p99_added: p99(&with).zip(p99(&without)).map(|(a, b)| a - b),
+            ..Row::default()
+        });
+    }
+    Ok(rounds)
+}
+
+/// Another client of the server, until `end`: how long its PINGs take, half a millisecond apart.
+fn ping(bare: &mut Bare, end: u64) -> Result<Spread, Box<dyn Error>> {
+    let ping = request(&["PING"]);
+    let mut times = Spread::default();
+    while now() < end {
+        std::thread::sleep(Duration::from_micros(500));
+        let sent = now();
+        bare.exchange(&ping)?;
+        times.add(now() - sent);
+    }
+    Ok(times)
+}
+
+/// In a child: holds the locks, if that is its role. Returns whether it was.
+pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
+    let Some(job) = job::<Job>(ROLE)? else { return Ok(false) };
+    let client = Client::builder().url(&job.url).lease(Duration::from_millis(job.lease_ms)).connect()?;
+    if job.simple {
+        keep(&job, &client, |i| client.simple_lock(&format!("bench:keep:{i:06}")))?;
+    } else {
+        keep(&job, &client, |i| client.reentrant_lock(&format!("bench:keep:{i:06}")))?;
+    }
+    client.close()?;
+    Ok(true)
+}
+
+fn keep<K: Kind>(
+    job: &Job,
+    client: &Client,
+    lock: impl Fn(usize) -> RedisLock<K>,
+) -> Result<(), Box<dyn Error>> {
+    // One lock has been used, so that what is there once is not counted with the many.
+    lock(0).lock_owned()?.unlock()?;
+    let mut guards: Vec<OwnedGuard<K>> = Vec::with_capacity(job.locks);
+    tell(&Said { rss: resident()?, ..Said::default() })?;
+    while let Some(order) = order::<Order>()? {
+        match order {
+            Order::Take => {
+                let begin = now();
+                let period = job.lease_ms * 1_000_000 / 3;
+                for i in 0..job.locks {
+                    sleep_until(begin + period / job.locks as u64 * i as u64);
+                    guards.push(lock(i).lock_owned()?);
+                }
+                tell(&Said { rss: resident()?, ..Said::default() })?;
+            }
+            Order::Keep(end) => {
+                let before = (client.requests(), cpu());
+                sleep_until(end);
+                let (requests, cpu) = (client.requests() - before.0, cpu() - before.1);
+                let lapsed = guards.iter().filter(|g| g.is_lost()).count();
+                tell(&Said { requests, cpu, lapsed, rss: resident()? })?;
+            }
+            Order::GiveBack => {
+                guards.clear();
+                tell(&Said::default())?;
+            }
+        }
+    }
+    Ok(())
+}

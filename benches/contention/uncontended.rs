@@ -1,0 +1,224 @@
+//! Lock and unlock with nobody in the way, beside the same on bare sockets.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::thread;
+
+use redis_concurrent::{Client, Kind, RedisLock};
+
+use super::args::Args;
+use super::clock::{cpu, now, sleep_until};
+use super::pair::Pair;
+use super::report::Row;
+use super::server::Watched;
+use super::stats::{jain, median};
+
+/// Pairs in a row of one kind: so few that whatever else the machine does meets all alike.
+const SLICE: usize = 50;
+/// Pairs between two looks at the server's own times.
+const LONG_SLICE: usize = 1_000;
+
+/// One thread: the library, the same two scripts, and the smallest two, in turn.
+pub(crate) fn alone<K: Kind>(
+    args: &Args,
+    lock: impl Fn(&Client) -> RedisLock<K>,
+) -> Result<Vec<Row>, Box<dyn Error>> {
+    let mut server = Watched::start()?;
+    let port = server.redis.port();
+    let client = Client::connect(&server.redis.url())?;
+    let lock = lock(&client);
+    let mut floor = Pair::floor(port, args.simple, "bench:floor:1")?;
+    let mut smallest = Pair::smallest(port, "bench:least:1")?;
+    let mut rounds = Vec::new();
+    for _ in 0..args.rounds {
+        let mut row = timed(args, &client, &lock, &mut floor, &mut smallest)?;
+        inside(args, &mut server, &lock, &mut smallest, &mut row)?;
+        rounds.push(row);
+    }
+    Ok(rounds)
+}
+
+fn timed<K: Kind>(
+    args: &Args,
+    client: &Client,
+    lock: &RedisLock<K>,
+    floor: &mut Pair,
+    smallest: &mut Pair,
+) -> Result<Row, Box<dyn Error>> {
+    let end = now() + (args.seconds * 1e9) as u64;
+    let (mut times, mut cpus) = ([Vec::new(), Vec::new(), Vec::new()], [0, 0]);
+    let (mut turns, mut requests) = (0, 0);
+    while turns == 0 || now() < end {
+        let asked = client.requests();
+        let (t0, c0) = (now(), cpu());
+        for _ in 0..SLICE {
+            lock.lock()?.unlock()?;
+        }
+        let (t1, c1) = (now(), cpu());
+        for _ in 0..SLICE {
+            floor.run()?;
+        }
+        let (t2, c2) = (now(), cpu());
+        for _ in 0..SLICE {
+            smallest.run()?;
+        }
+        let t3 = now();
+        for (times, took) in times.iter_mut().zip([t1 - t0, t2 - t1, t3 - t2]) {
+            times.push(took as f64 / 1e3 / SLICE as f64);
+        }
+        cpus = [cpus[0] + c1 - c0, cpus[1] + c2 - c1];
+        requests += client.requests() - asked;
+        turns += 1;
+    }
+    let [pair, floor, smallest] = times.map(|t| median(&t));
+    let over = |a: Option<f64>, b: Option<f64>| Some(a? / b?);
+    let pairs = (turns * SLICE) as f64;
+    Ok(Row {
+        acquisitions_per_s: pair.map(|us| 1e6 / us),
+        commands_per_acquisition: Some(requests as f64 / pairs),
+        pair_us: pair,
+        floor_us: floor,
+        smallest_us: smallest,
+        ratio_floor: over(pair, floor),
+        ratio_smallest: over(pair, smallest),
+        client_cpu_us: Some(cpus[0] as f64 / 1e3 / pairs),
+        floor_client_cpu_us: Some(cpus[1] as f64 / 1e3 / pairs),
+        ..Row::default()
+    })
+}
+
+/// What the server says it spent in the scripts, and in all.
+fn inside<K: Kind>(
+    args: &Args,
+    server: &mut Watched,
+    lock: &RedisLock<K>,
+    smallest: &mut Pair,
+    row: &mut Row,
+) -> Result<(), Box<dyn Error>> {
+    let end = now() + (args.seconds * 1e9) as u64 / 2;
+    let (mut library, mut least, mut cpus) = (Vec::new(), Vec::new(), Vec::new());
+    let per_pair = |us: f64| us / LONG_SLICE as f64;
+    while library.is_empty() || now() < end {
+        server.reset_stats()?;
+        let before = server.cpu_us()?;
+        for _ in 0..LONG_SLICE {
+            lock.lock()?.unlock()?;
+        }
+        cpus.push(per_pair(server.cpu_us()? - before));
+        library.push(per_pair(server.script_us()?));
+        server.reset_stats()?;
+        for _ in 0..LONG_SLICE {
+            smallest.run()?;
+        }
+        least.push(per_pair(server.script_us()?));
+    }
+    let (library, least) = (median(&library), median(&least));
+    row.server_cpu_us = median(&cpus);
+    row.inside_redis_us = library;
+    row.inside_smallest_us = least;
+    row.ratio_inside = library.zip(least).map(|(a, b)| a / b);
+    Ok(())
+}
+
+/// Several threads, each with a lock of its own, and the same on as many bare sockets: all of them
+/// change over together, every few milliseconds.
+pub(crate) fn together<K: Kind>(
+    args: &Args,
+    threads: usize,
+    lock: impl Fn(&Client, usize) -> RedisLock<K>,
+) -> Result<Vec<Row>, Box<dyn Error>> {
+    const PHASE: u64 = 20_000_000;
+    let mut server = Watched::start()?;
+    let port = server.redis.port();
+    let client = Client::connect(&server.redis.url())?;
+    let mut lanes = Vec::new();
+    for i in 0..threads {
+        let floor = Pair::floor(port, args.simple, &format!("bench:floor:{i}"))?;
+        let lock = lock(&client, i);
+        lock.lock()?.unlock()?;
+        lanes.push((lock, floor));
+    }
+    let mut rounds = Vec::new();
+    for _ in 0..args.rounds {
+        let begin = now() + 10_000_000;
+        let end = begin + ((args.seconds * 1e9) as u64).max(2 * PHASE).next_multiple_of(2 * PHASE);
+        let asked = client.requests();
+        let before = server.cpu_us()?;
+        let counts = thread::scope(|scope| {
+            let lane = |(lock, floor): &mut (RedisLock<K>, Pair)| -> Result<[u64; 2], String> {
+                let mut counts = [0, 0];
+                sleep_until(begin);
+                loop {
+                    let at = now();
+                    if at >= end {
+                        return Ok(counts);
+                    }
+                    let which = ((at - begin) / PHASE % 2) as usize;
+                    if which == 0 {
+                        let guard = lock.lock().map_err(|e| e.to_string())?;
+                        guard.unlock().map_err(|e| e.to_string())?;
+                    } else {
+                        floor.run().map_err(|e| e.to_string())?;
+                    }
+                    counts[which] += 1;
+                }
+            };
+            let lane = Arc::new(lane);
+            let running: Vec<_> = lanes
+                .iter_mut()
+                .map(|it| {
+                    let lane = lane.clone();
+                    scope.spawn(move || lane(it))
+                })
+                .collect();
+            running
+                .into_iter()
+                .map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".to_owned())))
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        let cpu = server.cpu_us()? - before;
+        let each: Vec<u64> = counts.iter().map(|c| c[0]).collect();
+        let pairs: u64 = each.iter().sum();
+        let floor: u64 = counts.iter().map(|c| c[1]).sum();
+        let seconds = (end - begin) as f64 / 2e9;
+        rounds.push(Row {
+            acquisitions_per_s: Some(pairs as f64 / seconds),
+            floor_pairs_per_s: Some(floor as f64 / seconds),
+            ratio_floor: Some(pairs as f64 / floor as f64),
+            commands_per_acquisition: Some((client.requests() - asked) as f64 / pairs as f64),
+            jain_threads: jain(&each),
+            server_cpu_us: Some(cpu / (pairs + floor) as f64),
+            ..Row::default()
+        });
+    }
+    Ok(rounds)
+}
+
+/// Lock and unlock of a lock that the thread holds.
+pub(crate) fn reentry(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
+    let server = Watched::start()?;
+    let client = Client::connect(&server.redis.url())?;
+    let lock = client.reentrant_lock("bench:again");
+    let _held = lock.lock()?;
+    let mut rounds = Vec::new();
+    for _ in 0..args.rounds {
+        let end = now() + (args.seconds * 1e9) as u64;
+        let asked = client.requests();
+        let mut times = Vec::new();
+        while times.is_empty() || now() < end {
+            let begin = now();
+            for _ in 0..LONG_SLICE {
+                lock.lock()?.unlock()?;
+            }
+            times.push((now() - begin) as f64 / LONG_SLICE as f64);
+        }
+        let pairs = times.len() * LONG_SLICE;
+        rounds.push(Row {
+            reentry_ns: median(&times),
+            acquisitions_per_s: median(&times).map(|ns| 1e9 / ns),
+            commands_per_acquisition: Some((client.requests() - asked) as f64 / pairs as f64),
+            ..Row::default()
+        });
+    }
+    Ok(rounds)
+}

@@ -1,0 +1,85 @@
+//! What every lock must do: one suite for all kinds, one's own included.
+//!
+//! ```
+//! # use redis_concurrent::{Kind, Reentry, Sharing};
+//! # struct Bulkhead(u32);
+//! # impl Kind for Bulkhead {
+//! #     const NAME: &'static str = "bulkhead";
+//! #     const RULE: &'static str = include_str!("../../examples/own_kind.lua");
+//! #     const SHARING: Sharing = Sharing::Shared;
+//! #     const REENTRY: Reentry = Reentry::Another;
+//! #     fn args(&self) -> String { self.0.to_string() }
+//! # }
+//! # fn in_a_test() {
+//! redis_concurrent::testing::contract::run(|client, name| client.lock_of(Bulkhead(1), name));
+//! # }
+//! ```
+//!
+//! The kind is tried as a lock of one holder (a bulkhead of one, a semaphore of one permit). What
+//! else is expected of it, it says itself: tokens where it is [`Exclusive`](Sharing::Exclusive),
+//! re-entry as its [`Reentry`] has it. Two clients stand for two processes: nothing here but the
+//! pid in a record knows that they are not.
+
+mod cases;
+mod forms;
+mod stage;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use self::stage::Stage;
+use super::RedisServer;
+use crate::{Client, Kind, RedisLock};
+
+#[cfg(doc)]
+use crate::{Reentry, Sharing};
+
+/// How many cases run side by side: most of their time they wait.
+const SIDE_BY_SIDE: usize = 4;
+
+/// Runs the whole suite on the locks that `make` makes, on a private server.
+///
+/// # Panics
+///
+/// With the names of the cases that failed: it is an assertion. What each said stands before.
+pub fn run<K: Kind>(make: impl Fn(&Client, &str) -> RedisLock<K> + Sync) {
+    run_only("", make);
+}
+
+/// Runs only the cases that have `part` in their name.
+///
+/// # Panics
+///
+/// As [`run`], and if there is no such case.
+pub fn run_only<K: Kind>(part: &str, make: impl Fn(&Client, &str) -> RedisLock<K> + Sync) {
+    let server = match RedisServer::start() {
+        Ok(server) => server,
+        Err(error) => panic!("{error}"),
+    };
+    let cases: Vec<_> = cases::all::<K>().into_iter().filter(|(name, _)| name.contains(part)).collect();
+    assert!(!cases.is_empty(), "there is no case with {part:?} in its name");
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut failed = Vec::new();
+        while let Some((name, case)) = cases.get(next.fetch_add(1, Ordering::SeqCst)) {
+            let stage = Stage::new(&server, name, &make);
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                case(&stage);
+                stage.end();
+            }));
+            if outcome.is_err() {
+                failed.push(*name);
+            }
+        }
+        failed
+    };
+    let failed: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..SIDE_BY_SIDE)
+            .map(|i| thread::Builder::new().name(format!("{} {i}", K::NAME)).spawn_scoped(scope, work))
+            .collect();
+        workers.into_iter().flatten().flat_map(|worker| worker.join().unwrap_or_default()).collect()
+    });
+    assert!(failed.is_empty(), "{}: {} of {} cases failed: {failed:?}", K::NAME, failed.len(), cases.len());
+    assert!(next.into_inner() >= cases.len(), "no thread could be started");
+}

@@ -1,0 +1,26 @@
+//! The cases of the contract, by what they are about.
+
+mod coming_in;
+mod holding;
+mod leases;
+mod waiting;
+
+use super::stage::Stage;
+use crate::Kind;
+
+pub(super) type Case<K> = (&'static str, fn(&Stage<'_, K>));
+
+/// Names and functions of cases.
+macro_rules! cases {
+    ($($case:ident)*) => {
+        pub(super) fn cases<K: crate::Kind>() -> Vec<super::Case<K>> {
+            vec![$((stringify!($case), $case)),*]
+        }
+    };
+}
+use cases;
+
+pub(super) fn all<K: Kind>() -> Vec<Case<K>> {
+    // The long ones first, so that they run beside the others.
+    [leases::cases(), waiting::cases(), coming_in::cases(), holding::cases()].concat()
+}

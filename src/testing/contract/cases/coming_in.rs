@@ -1,0 +1,310 @@
+//! Coming in and going out, in all forms, when nobody waits.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::super::forms::{self, Ends};
+use super::super::stage::{LONG, Stage};
+use super::cases;
+use crate::testing::wait_until;
+use crate::{CancellationToken, ErrorKind, Kind, Lock, Reentry};
+
+cases! {
+    every_form_takes_a_free_lock
+    every_form_that_ends_gives_up_on_a_held_lock_and_not_too_early
+    every_form_without_time_is_one_attempt
+    a_token_cancelled_before_is_told_even_on_a_free_lock
+    every_form_can_be_told_that_the_name_is_bad
+    a_lease_that_is_too_short_is_told
+    the_same_thread_asks_again
+    an_owned_guard_never_reenters
+    another_thread_stays_out_until_the_last_guard_has_ended
+    handles_of_one_name_are_one_lock_and_names_are_apart
+    with_returns_the_value_and_releases
+    with_releases_when_the_work_panics
+    a_panicking_thread_releases
+    a_trait_object_does_it_all
+    a_strangers_key_is_refused_and_kept
+    a_closed_client_lets_nobody_in_and_gives_back_what_it_held
+}
+
+fn every_form_takes_a_free_lock<K: Kind>(stage: &Stage<'_, K>) {
+    let (lock, other, never) = (stage.fresh(), stage.fresh(), CancellationToken::new());
+    for form in forms::all::<K>() {
+        for drop_it in [true, false] {
+            let held = form.take(&lock, LONG, &never).unwrap().unwrap_or_else(|| panic!("{}", form.name));
+            assert!(other.is_locked().unwrap(), "{}", form.name);
+            assert!(other.try_lock().unwrap().is_none(), "{}", form.name);
+            assert!(!held.is_lost() && !held.remaining().is_zero(), "{}", form.name);
+            assert_eq!(lock.is_held_by_current_thread(), !form.owned, "{}", form.name);
+            if drop_it {
+                drop(held);
+            } else {
+                held.unlock().unwrap();
+            }
+            assert!(!other.is_locked().unwrap(), "{}", form.name);
+            assert!(!lock.is_held_by_current_thread(), "{}", form.name);
+        }
+    }
+}
+
+fn every_form_that_ends_gives_up_on_a_held_lock_and_not_too_early<K: Kind>(stage: &Stage<'_, K>) {
+    const LIMIT: Duration = Duration::from_millis(120);
+    let (here, there, never) = (stage.fresh(), stage.fresh(), CancellationToken::new());
+    let held = here.lock_owned().unwrap();
+    let owner = here.holder().unwrap().map(|h| h.owner);
+    // A thread of the same process, and another process.
+    for lock in [&here, &there] {
+        for form in forms::all::<K>().iter().filter(|f| f.ends != Ends::Never) {
+            let start = Instant::now();
+            assert!(form.take(lock, LIMIT, &never).unwrap().is_none(), "{}", form.name);
+            let took = start.elapsed();
+            assert!(form.ends == Ends::AtOnce || took >= LIMIT, "{}: after {took:?}", form.name);
+            assert!(took < Duration::from_secs(5), "{}: after {took:?}", form.name);
+            assert_eq!(lock.queue_length().unwrap(), 0, "{}: nobody waits any more", form.name);
+        }
+    }
+    assert_eq!(there.holder().unwrap().map(|h| h.owner), owner, "the holder is untouched");
+    stage.await_places(0);
+    held.unlock().unwrap();
+    assert!(there.try_lock().unwrap().is_some(), "who gave up is not in the way");
+}
+
+fn every_form_without_time_is_one_attempt<K: Kind>(stage: &Stage<'_, K>) {
+    let (here, there, never) = (stage.fresh(), stage.fresh(), CancellationToken::new());
+    for form in forms::all::<K>().iter().filter(|f| f.ends == Ends::InTime) {
+        let free = form.take(&here, Duration::ZERO, &never).unwrap();
+        let held = free.unwrap_or_else(|| panic!("{}: the lock is free", form.name));
+        assert!(form.take(&there, Duration::ZERO, &never).unwrap().is_none(), "{}", form.name);
+        assert_eq!(stage.places(), 0, "{}: it did not queue", form.name);
+        held.unlock().unwrap();
+    }
+    let past = Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now);
+    assert!(here.try_lock_until(past).unwrap().is_some(), "one attempt");
+    assert!(here.try_lock_owned_until(past).unwrap().is_some(), "one attempt");
+}
+
+fn a_token_cancelled_before_is_told_even_on_a_free_lock<K: Kind>(stage: &Stage<'_, K>) {
+    let client = stage.patient();
+    let (lock, parent) = (stage.lock(&client), CancellationToken::new());
+    let child = parent.child();
+    parent.cancel();
+    for form in forms::all::<K>().iter().filter(|f| f.cancellable) {
+        for token in [&parent, &child] {
+            let before = client.requests();
+            let error = form.take(&lock, LONG, token).err().unwrap_or_else(|| panic!("{}", form.name));
+            assert_eq!(error.kind(), ErrorKind::Cancelled, "{}", form.name);
+            assert_eq!(error.name(), stage.name(), "{}", form.name);
+            assert_eq!(client.requests(), before, "{}: nothing was asked", form.name);
+        }
+    }
+    assert!(!lock.is_locked().unwrap());
+}
+
+fn every_form_can_be_told_that_the_name_is_bad<K: Kind>(stage: &Stage<'_, K>) {
+    let (client, never) = (stage.patient(), CancellationToken::new());
+    let long = "x".repeat(2_000);
+    let lock = stage.other(&client, &long);
+    for form in forms::all::<K>() {
+        let error = form.take(&lock, LONG, &never).err();
+        assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::Config), "{}", form.name);
+    }
+    assert_eq!(lock.is_locked().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(lock.holder().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(lock.force_unlock().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!((lock.hold_count(), lock.queued_threads()), (0, 0));
+}
+
+fn a_lease_that_is_too_short_is_told<K: Kind>(stage: &Stage<'_, K>) {
+    let (lock, never) = (stage.fresh(), CancellationToken::new());
+    let short = lock.with_lease(Duration::from_millis(99));
+    for form in forms::all::<K>() {
+        let error = form.take(&short, LONG, &never).err();
+        assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::Config), "{}", form.name);
+    }
+    let guard = lock.lock().unwrap();
+    assert_eq!(guard.renew_for(Duration::from_millis(99)).unwrap_err().kind(), ErrorKind::Config);
+    assert!(!guard.is_lost());
+}
+
+fn the_same_thread_asks_again<K: Kind>(stage: &Stage<'_, K>) {
+    const LIMIT: Duration = Duration::from_millis(80);
+    let client = stage.patient();
+    let (lock, never) = (stage.lock(&client), CancellationToken::new());
+    let guard = lock.lock().unwrap();
+    let token = guard.token_if_exclusive();
+    for form in forms::all::<K>() {
+        // A thread that asks for an owned guard would wait for itself.
+        let refuses = stage.reentry() == Reentry::Refuse || (stage.reentry() == Reentry::Count && form.owned);
+        if stage.reentry() == Reentry::Another && form.ends == Ends::Never {
+            // It is a request like any other: it would wait.
+            continue;
+        }
+        let before = client.requests();
+        let outcome = form.take(&lock, LIMIT, &never);
+        if stage.reentry() != Reentry::Another {
+            assert_eq!(client.requests(), before, "{}: Redis is not asked", form.name);
+        }
+        match outcome {
+            Err(error) => {
+                assert!(refuses && form.ends != Ends::AtOnce, "{}: {error}", form.name);
+                assert_eq!(error.kind(), ErrorKind::WouldDeadlock, "{}", form.name);
+            }
+            Ok(None) => {
+                assert!(stage.reentry() == Reentry::Another || form.ends == Ends::AtOnce, "{}", form.name);
+                assert!(stage.reentry() == Reentry::Another || refuses, "{}", form.name);
+            }
+            Ok(Some(again)) => {
+                assert!(stage.reentry() == Reentry::Count && !form.owned, "{}", form.name);
+                assert_eq!(again.token_if_exclusive(), token, "{}: the same hold", form.name);
+                assert_eq!(lock.hold_count(), 2, "{}", form.name);
+                again.unlock().unwrap();
+            }
+        }
+        assert_eq!(lock.hold_count(), 1, "{}", form.name);
+        assert!(!guard.is_lost(), "{}", form.name);
+    }
+    guard.unlock().unwrap();
+    assert_eq!(lock.hold_count(), 0);
+}
+
+fn an_owned_guard_never_reenters<K: Kind>(stage: &Stage<'_, K>) {
+    let lock = stage.fresh();
+    let owned = lock.lock_owned().unwrap();
+    assert_eq!(lock.hold_count(), 0, "it is the guard's, not the thread's");
+    assert!(lock.try_lock().unwrap().is_none());
+    assert!(lock.try_lock_owned().unwrap().is_none());
+    assert!(lock.try_lock_for(Duration::from_millis(50)).unwrap().is_none());
+    // It may go to another thread, and end there.
+    thread::scope(|scope| scope.spawn(move || owned.unlock()).join().unwrap()).unwrap();
+    assert!(lock.try_lock().unwrap().is_some());
+}
+
+fn another_thread_stays_out_until_the_last_guard_has_ended<K: Kind>(stage: &Stage<'_, K>) {
+    if stage.reentry() != Reentry::Count {
+        return;
+    }
+    let (lock, other) = (stage.fresh(), stage.fresh());
+    let out = |lock: &crate::RedisLock<K>| {
+        thread::scope(|scope| scope.spawn(|| lock.try_lock().unwrap().is_none()).join().unwrap())
+    };
+    let mut guards = Vec::new();
+    for n in 1..=20 {
+        guards.push(lock.lock().unwrap());
+        assert_eq!(lock.hold_count(), n);
+    }
+    // In any order.
+    while !guards.is_empty() {
+        assert!(out(&lock) && out(&other), "{} guards live", guards.len());
+        let guard = guards.swap_remove(guards.len() / 2);
+        guard.unlock().unwrap();
+        assert_eq!(lock.hold_count(), guards.len());
+    }
+    assert!(!out(&lock) && !out(&other));
+}
+
+fn handles_of_one_name_are_one_lock_and_names_are_apart<K: Kind>(stage: &Stage<'_, K>) {
+    let client = stage.patient();
+    let (one, same, another) = (stage.lock(&client), stage.lock(&client), stage.other(&client, "too"));
+    let _owned = one.lock_owned().unwrap();
+    assert!(same.try_lock_owned().unwrap().is_none());
+    assert!(same.clone().try_lock_owned().unwrap().is_none());
+    assert!(another.try_lock_owned().unwrap().is_some());
+    assert_eq!((one.name(), client.locks()), (stage.name(), 2));
+}
+
+fn with_returns_the_value_and_releases<K: Kind>(stage: &Stage<'_, K>) {
+    let (lock, other) = (stage.fresh(), stage.fresh());
+    let value = lock.with(|guard| {
+        assert!(other.is_locked().unwrap() && !guard.is_lost());
+        42
+    });
+    assert_eq!(value.unwrap(), 42);
+    assert!(!other.is_locked().unwrap());
+}
+
+fn with_releases_when_the_work_panics<K: Kind>(stage: &Stage<'_, K>) {
+    let lock = stage.fresh();
+    let outcome = catch_unwind(AssertUnwindSafe(|| lock.with(|_| std::panic::resume_unwind(Box::new(())))));
+    assert!(outcome.is_err());
+    assert!(!lock.is_locked().unwrap());
+    assert_eq!(lock.hold_count(), 0);
+}
+
+fn a_panicking_thread_releases<K: Kind>(stage: &Stage<'_, K>) {
+    let lock = stage.fresh();
+    let panics = || {
+        let _guard = lock.lock().unwrap();
+        std::panic::resume_unwind(Box::new(()));
+    };
+    thread::scope(|scope| assert!(scope.spawn(panics).join().is_err()));
+    assert!(lock.try_lock().unwrap().is_some());
+}
+
+fn a_trait_object_does_it_all<K: Kind>(stage: &Stage<'_, K>) {
+    let (mine, theirs) = (stage.fresh(), stage.fresh());
+    let (lock, other): (&dyn Lock, &dyn Lock) = (&mine, &theirs);
+    let cancel = CancellationToken::new();
+    let mut last = None;
+    for i in 0..5 {
+        let guard = match i {
+            0 => Some(lock.lock().unwrap()),
+            1 => lock.try_lock().unwrap(),
+            2 => lock.try_lock_for(LONG).unwrap(),
+            3 => Some(lock.lock_interruptibly(&cancel).unwrap()),
+            _ => lock.try_lock_for_interruptibly(LONG, &cancel).unwrap(),
+        };
+        let guard = guard.unwrap_or_else(|| panic!("form {i}"));
+        assert_eq!(guard.token().is_some(), stage.exclusive());
+        assert!(guard.token() > last || !stage.exclusive(), "tokens rise");
+        last = guard.token();
+        assert!(!guard.is_lost() && !guard.remaining().is_zero() && !guard.lost().is_cancelled());
+        assert!(other.try_lock().unwrap().is_none());
+        assert!(other.try_lock_for(Duration::from_millis(20)).unwrap().is_none());
+        guard.unlock().unwrap();
+    }
+    assert_eq!(lock.name(), stage.name());
+    cancel.cancel();
+    assert!(lock.lock_interruptibly(&cancel).unwrap_err().is_cancelled());
+    assert!(other.try_lock().unwrap().is_some());
+}
+
+fn a_strangers_key_is_refused_and_kept<K: Kind>(stage: &Stage<'_, K>) {
+    let (lock, never, key) = (stage.fresh(), CancellationToken::new(), stage.state_key());
+    let mut redis = stage.redis();
+    let _: () = redis::cmd("RPUSH").arg(&key).arg("a stranger's").query(&mut redis).unwrap();
+    for form in forms::all::<K>() {
+        let error = form.take(&lock, LONG, &never).err().unwrap_or_else(|| panic!("{}", form.name));
+        assert_eq!(error.kind(), ErrorKind::WrongKind, "{}: {error}", form.name);
+        assert!(error.to_string().contains(stage.name()), "{}: {error}", form.name);
+    }
+    assert_eq!(lock.is_locked().unwrap_err().kind(), ErrorKind::WrongKind);
+    let kept: Vec<String> = redis::cmd("LRANGE").arg(&key).arg(0).arg(-1).query(&mut redis).unwrap();
+    assert_eq!(kept, ["a stranger's"]);
+    let _: () = redis::cmd("DEL").arg(&key).query(&mut redis).unwrap();
+    assert!(lock.try_lock().unwrap().is_some());
+}
+
+fn a_closed_client_lets_nobody_in_and_gives_back_what_it_held<K: Kind>(stage: &Stage<'_, K>) {
+    let (client, never) = (stage.patient(), CancellationToken::new());
+    let (lock, other) = (stage.lock(&client), stage.fresh());
+    let guard = lock.lock_owned().unwrap();
+    let lost = guard.lost();
+    let waits = |lock: &crate::RedisLock<K>| lock.lock_owned().map(drop).unwrap_err().kind();
+    let kind = thread::scope(|scope| {
+        let waiter = scope.spawn(|| waits(&lock));
+        wait_until(LONG, "a thread waits", || lock.queued_threads() == 1);
+        client.close().unwrap();
+        waiter.join().unwrap()
+    });
+    assert_eq!(kind, ErrorKind::Closed, "who waited");
+    assert!(guard.is_lost() && lost.is_cancelled());
+    // Given back, not left to its lease of minutes.
+    drop(other.try_lock_for(LONG).unwrap().unwrap());
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed);
+    for form in forms::all::<K>() {
+        let error = form.take(&lock, LONG, &never).err();
+        assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::Closed), "{}", form.name);
+    }
+}

@@ -1,0 +1,185 @@
+//! What can be seen of a hold, from its process and from others.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use super::super::stage::{LONG, Stage};
+use super::cases;
+use crate::Kind;
+use crate::testing::wait_until;
+
+cases! {
+    a_lock_tells_who_holds_it
+    counts_are_of_this_thread_alone
+    tokens_rise_with_every_hold_in_whichever_process
+    two_are_never_inside
+    force_unlock_takes_it_away
+    what_redis_no_longer_knows_is_lost
+    a_lost_hold_does_not_hurt_the_next_one
+}
+
+fn a_lock_tells_who_holds_it<K: Kind>(stage: &Stage<'_, K>) {
+    let client = stage.patient();
+    let (lock, other) = (stage.lock(&client), stage.fresh());
+    assert!(!other.is_locked().unwrap());
+    assert_eq!(other.holder().unwrap(), None);
+    assert_eq!(other.remaining().unwrap(), None);
+    let (before, guard) = (SystemTime::now(), lock.lock().unwrap());
+    let holder = other.holder().unwrap().unwrap();
+    assert_eq!(
+        Some(&holder),
+        lock.holder().unwrap().map(|h| crate::Holder { remaining: holder.remaining, ..h }).as_ref()
+    );
+    if let Some(process) = &holder.process {
+        assert_eq!(process.pid, std::process::id());
+        assert_eq!(process.label, "contract");
+    }
+    if let Some(since) = holder.since {
+        let second = Duration::from_secs(1);
+        assert!(since + second >= before && since <= SystemTime::now() + second, "{since:?}");
+    }
+    let remaining = other.remaining().unwrap().unwrap();
+    assert!(
+        remaining > Duration::from_secs(60) && remaining <= Duration::from_millis(120_001),
+        "{remaining:?}"
+    );
+    assert!(guard.remaining() <= remaining, "what is certain here is never more than what Redis has");
+    guard.unlock().unwrap();
+    assert_eq!(other.holder().unwrap(), None);
+    assert_eq!(other.remaining().unwrap(), None);
+}
+
+fn counts_are_of_this_thread_alone<K: Kind>(stage: &Stage<'_, K>) {
+    let (lock, other) = (stage.fresh(), stage.fresh());
+    let counts = || (lock.hold_count(), lock.is_held_by_current_thread());
+    assert_eq!(counts(), (0, false));
+    let guard = lock.lock().unwrap();
+    assert_eq!(counts(), (1, true));
+    assert_eq!(other.hold_count(), 0, "another client's handle is not this one's");
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(counts(), (0, false))).join().unwrap();
+    });
+    drop(guard);
+    assert_eq!(counts(), (0, false));
+}
+
+fn tokens_rise_with_every_hold_in_whichever_process<K: Kind>(stage: &Stage<'_, K>) {
+    if !stage.exclusive() {
+        return;
+    }
+    let locks = [stage.fresh(), stage.fresh()];
+    let mut last = 0;
+    let mut rises = |token: Option<u64>| {
+        let token = token.unwrap_or_default();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+    };
+    for i in 0..20 {
+        let guard = locks[i % 2].lock().unwrap();
+        let token = guard.token_if_exclusive();
+        rises(token);
+        assert_eq!(guard.token_if_exclusive(), token, "it does not change while it is held");
+    }
+    // Also over a hold that was taken away, and over one that lapsed.
+    let guard = locks[0].lock().unwrap();
+    rises(guard.token_if_exclusive());
+    locks[1].force_unlock().unwrap();
+    rises(locks[1].lock().unwrap().token_if_exclusive());
+    drop(guard);
+    let brief = locks[0].with_lease(Duration::from_millis(100));
+    let guard = brief.lock().unwrap();
+    rises(guard.token_if_exclusive());
+    rises(locks[1].lock().unwrap().token_if_exclusive());
+    assert!(guard.is_lost());
+}
+
+fn two_are_never_inside<K: Kind>(stage: &Stage<'_, K>) {
+    const THREADS: u64 = 3;
+    const ROUNDS: u64 = 40;
+    let locks = [stage.fresh(), stage.fresh()];
+    // Read, pause, write: two who are inside together lose an update.
+    let (sum, newest) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for lock in &locks {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS {
+                        let guard = lock.lock().unwrap();
+                        if let Some(token) = guard.token_if_exclusive() {
+                            let before = newest.swap(token, Ordering::SeqCst);
+                            assert!(before < token, "{token} after {before}");
+                        }
+                        let seen = sum.load(Ordering::SeqCst);
+                        thread::yield_now();
+                        sum.store(seen + 1, Ordering::SeqCst);
+                        guard.unlock().unwrap();
+                    }
+                });
+            }
+        }
+    });
+    assert_eq!(sum.into_inner(), locks.len() as u64 * THREADS * ROUNDS);
+}
+
+fn force_unlock_takes_it_away<K: Kind>(stage: &Stage<'_, K>) {
+    let (lock, other, third) = (stage.fresh(), stage.fresh(), stage.fresh());
+    assert!(!other.force_unlock().unwrap(), "nobody holds it");
+    let guard = lock.lock().unwrap();
+    let lost = guard.lost();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| third.lock().map(|g| g.is_lost()));
+        stage.await_places(1);
+        assert!(other.force_unlock().unwrap());
+        assert!(!waiter.join().unwrap().unwrap(), "the next one is let in");
+    });
+    // Told at once where the listener is up, at the next renewal where it is not: so it is
+    // asked for on what tells in any case.
+    let _: () = stage.redis().del_if_there(&stage.state_key());
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    drop(lost);
+    assert_eq!(lock.hold_count(), 0);
+    assert!(lock.try_lock().unwrap().is_some(), "and may come in again");
+}
+
+fn what_redis_no_longer_knows_is_lost<K: Kind>(stage: &Stage<'_, K>) {
+    let lock = stage.lock(&stage.brisk());
+    let guard = lock.lock().unwrap();
+    let lost = guard.lost();
+    let _: () = stage.redis().del_if_there(&stage.state_key());
+    // Its next renewal finds out.
+    assert!(lost.wait_timeout(LONG));
+    assert!(guard.is_lost() && guard.remaining().is_zero());
+    assert_eq!(lock.hold_count(), 0);
+    if stage.reentry() != crate::Reentry::Another {
+        let error = lock.try_lock_for(LONG).map(drop).unwrap_err();
+        assert!(error.is_lease_lost(), "while its guard lives: {error}");
+    }
+    assert!(guard.renew_for(Duration::from_secs(5)).unwrap_err().is_lease_lost(), "lost is final");
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    assert!(lock.try_lock().unwrap().is_some());
+}
+
+fn a_lost_hold_does_not_hurt_the_next_one<K: Kind>(stage: &Stage<'_, K>) {
+    let (lock, other) = (stage.fresh(), stage.fresh());
+    let brief = lock.with_lease(Duration::from_millis(150)).lock_owned().unwrap();
+    wait_until(LONG, "it has ended", || brief.is_lost());
+    let next = other.try_lock_for(LONG).unwrap().unwrap();
+    let owner = other.holder().unwrap().map(|h| h.owner);
+    assert!(brief.unlock().unwrap_err().is_lease_lost());
+    assert!(!next.is_lost());
+    assert_eq!(other.holder().unwrap().map(|h| h.owner), owner);
+    next.unlock().unwrap();
+}
+
+/// A deletion from outside.
+trait Outside {
+    fn del_if_there(&mut self, key: &str);
+}
+
+impl Outside for redis::Connection {
+    fn del_if_there(&mut self, key: &str) {
+        let deleted: redis::RedisResult<i64> = redis::cmd("DEL").arg(key).query(self);
+        assert!(deleted.is_ok(), "{deleted:?}");
+    }
+}

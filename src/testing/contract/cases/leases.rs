@@ -1,0 +1,110 @@
+//! How long a hold lasts.
+
+use std::time::{Duration, Instant};
+
+use super::super::forms;
+use super::super::stage::{LONG, Stage};
+use super::cases;
+use crate::testing::wait_until;
+use crate::{CancellationToken, Kind};
+
+cases! {
+    a_renewed_hold_outlives_its_lease
+    a_fixed_lease_ends_by_itself_in_every_form
+    a_fixed_lease_is_never_renewed
+    who_waits_gets_in_when_a_fixed_lease_ends
+    renew_for_sets_and_never_adds
+    renewals_never_shorten_what_renew_for_set
+}
+
+fn a_renewed_hold_outlives_its_lease<K: Kind>(stage: &Stage<'_, K>) {
+    let (lock, other) = (stage.lock(&stage.brisk()), stage.fresh());
+    let guard = lock.lock().unwrap();
+    let owned = stage.other(&stage.brisk(), "owned").lock_owned().unwrap();
+    let (start, owner) = (Instant::now(), other.holder().unwrap().map(|h| h.owner));
+    while start.elapsed() < Duration::from_millis(600) * 4 {
+        assert!(other.try_lock().unwrap().is_none(), "after {:?}", start.elapsed());
+        assert!(!guard.is_lost() && !owned.is_lost(), "after {:?}", start.elapsed());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(other.holder().unwrap().map(|h| h.owner), owner);
+    guard.unlock().unwrap();
+    owned.unlock().unwrap();
+}
+
+fn a_fixed_lease_ends_by_itself_in_every_form<K: Kind>(stage: &Stage<'_, K>) {
+    let (lock, never) = (stage.fresh(), CancellationToken::new());
+    let fixed = lock.with_lease(Duration::from_millis(150));
+    for form in forms::all::<K>() {
+        let held = form.take(&fixed, LONG, &never).unwrap().unwrap_or_else(|| panic!("{}", form.name));
+        let lost = held.lost();
+        assert!(held.remaining() <= Duration::from_millis(150), "{}", form.name);
+        assert!(lost.wait_timeout(LONG), "{}: told without being asked", form.name);
+        assert!(held.is_lost() && held.remaining().is_zero(), "{}", form.name);
+        assert_eq!(lock.hold_count(), 0, "{}", form.name);
+        assert!(held.unlock().unwrap_err().is_lease_lost(), "{}", form.name);
+        wait_until(LONG, "Redis has it free", || !lock.is_locked().unwrap());
+    }
+}
+
+fn a_fixed_lease_is_never_renewed<K: Kind>(stage: &Stage<'_, K>) {
+    // The client's own lease is short, and renewed often.
+    let (lock, other) = (stage.lock(&stage.brisk()), stage.fresh());
+    let start = Instant::now();
+    let fixed = lock.with_lease(Duration::from_secs(2));
+    let guard = fixed.lock().unwrap();
+    let mut before = guard.remaining();
+    while start.elapsed() < Duration::from_millis(800) {
+        let remaining = guard.remaining();
+        assert!(remaining <= before, "it only runs out: {remaining:?} after {before:?}");
+        before = remaining;
+        let in_redis = other.remaining().unwrap().unwrap_or_default();
+        let most = Duration::from_millis(2_002).saturating_sub(start.elapsed());
+        assert!(in_redis <= most + Duration::from_millis(50), "{in_redis:?}, at most {most:?}");
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    guard.unlock().unwrap();
+}
+
+fn who_waits_gets_in_when_a_fixed_lease_ends<K: Kind>(stage: &Stage<'_, K>) {
+    const LEASE: Duration = Duration::from_millis(400);
+    let (lock, other) = (stage.fresh(), stage.fresh());
+    let start = Instant::now();
+    let guard = lock.with_lease(LEASE).lock_owned().unwrap();
+    // Its own next beat is much later: it asks again when the holder lapses.
+    let next = other.try_lock_for(LONG).unwrap().unwrap();
+    let took = start.elapsed();
+    assert!(took + Duration::from_millis(2) >= LEASE, "after {took:?}");
+    assert!(took < Duration::from_secs(5), "after {took:?}");
+    assert!(guard.is_lost(), "it knew before anybody else could be inside");
+    next.unlock().unwrap();
+}
+
+fn renew_for_sets_and_never_adds<K: Kind>(stage: &Stage<'_, K>) {
+    let (lock, other) = (stage.fresh(), stage.fresh());
+    let fixed = lock.with_lease(Duration::from_secs(60));
+    let guard = fixed.lock().unwrap();
+    for seconds in [100, 100, 20, 40] {
+        let wanted = Duration::from_secs(seconds);
+        guard.renew_for(wanted).unwrap();
+        for left in [guard.remaining(), other.remaining().unwrap().unwrap_or_default()] {
+            let most = wanted + Duration::from_millis(1);
+            assert!(left <= most && left > wanted - Duration::from_secs(8), "{left:?} for {wanted:?}");
+        }
+    }
+    guard.unlock().unwrap();
+}
+
+fn renewals_never_shorten_what_renew_for_set<K: Kind>(stage: &Stage<'_, K>) {
+    let (lock, other) = (stage.lock(&stage.brisk()), stage.fresh());
+    let guard = lock.lock().unwrap();
+    guard.renew_for(Duration::from_secs(30)).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(1) {
+        let left = other.remaining().unwrap().unwrap_or_default();
+        assert!(left > Duration::from_secs(20), "{left:?}");
+        assert!(guard.remaining() > Duration::from_secs(20), "{:?}", guard.remaining());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    guard.unlock().unwrap();
+}

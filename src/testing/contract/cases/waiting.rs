@@ -1,0 +1,237 @@
+//! Waiting: order, waking, giving up.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::super::forms::{self, Ends};
+use super::super::stage::{LONG, Stage};
+use super::cases;
+use crate::testing::wait_until;
+use crate::{CancellationToken, ErrorKind, Kind};
+
+/// Far less than a patient client's next beat: who is in by then was woken.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+cases! {
+    every_form_that_waits_is_woken_by_a_release
+    a_waiting_thread_can_be_cancelled_in_every_form
+    a_cancelled_head_passes_the_lead_on
+    a_timed_out_head_passes_the_lead_on
+    processes_come_in_by_arrival
+    threads_of_a_process_come_in_by_arrival
+    who_waits_is_counted_exactly
+    a_try_does_not_overtake_a_local_waiter
+    a_waiter_whose_client_closes_holds_nobody_up
+    a_dead_waiter_holds_nobody_up
+    a_dead_holder_holds_for_its_lease_and_no_longer
+}
+
+fn every_form_that_waits_is_woken_by_a_release<K: Kind>(stage: &Stage<'_, K>) {
+    let (here, there, never) = (stage.fresh(), stage.fresh(), CancellationToken::new());
+    for form in forms::all::<K>().iter().filter(|f| f.ends != Ends::AtOnce) {
+        // By a thread of the same process, and by another process.
+        for waits in [&here, &there] {
+            let guard = here.lock_owned().unwrap();
+            let released = Mutex::new(None);
+            thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    let held = form.take(waits, AT_ONCE * 3, &never).unwrap();
+                    let at = Instant::now();
+                    held.unwrap_or_else(|| panic!("{}: time was up", form.name)).unlock().unwrap();
+                    at
+                });
+                wait_until(LONG, "a thread waits", || waits.queued_threads() == 1);
+                if std::ptr::eq(waits, &there) {
+                    stage.await_places(1);
+                }
+                *released.lock() = Some(Instant::now());
+                guard.unlock().unwrap();
+                let at = waiter.join().unwrap();
+                let took = at.saturating_duration_since(released.lock().unwrap_or(at));
+                assert!(took < AT_ONCE, "{}: after {took:?}", form.name);
+            });
+        }
+    }
+}
+
+fn a_waiting_thread_can_be_cancelled_in_every_form<K: Kind>(stage: &Stage<'_, K>) {
+    let (here, there) = (stage.fresh(), stage.fresh());
+    let guard = here.lock_owned().unwrap();
+    let owner = here.holder().unwrap().map(|h| h.owner);
+    for form in forms::all::<K>().iter().filter(|f| f.cancellable) {
+        for waits in [&here, &there] {
+            let parent = CancellationToken::new();
+            let token = parent.child();
+            thread::scope(|scope| {
+                let waiter = scope.spawn(|| form.take(waits, LONG * 4, &token).map(|held| held.is_some()));
+                wait_until(LONG, "a thread waits", || waits.queued_threads() == 1);
+                if std::ptr::eq(waits, &there) {
+                    stage.await_places(1);
+                }
+                let start = Instant::now();
+                parent.cancel();
+                let error = waiter.join().unwrap().unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Cancelled, "{}", form.name);
+                assert!(start.elapsed() < AT_ONCE, "{}: after {:?}", form.name, start.elapsed());
+            });
+            stage.await_places(0);
+            assert_eq!(waits.queued_threads(), 0, "{}", form.name);
+        }
+    }
+    assert_eq!(there.holder().unwrap().map(|h| h.owner), owner, "the holder is untouched");
+    assert!(!guard.is_lost());
+    guard.unlock().unwrap();
+    assert!(there.try_lock().unwrap().is_some(), "nobody is in the way");
+}
+
+fn a_cancelled_head_passes_the_lead_on<K: Kind>(stage: &Stage<'_, K>) {
+    let (holder, waits) = (stage.fresh(), stage.fresh());
+    let (guard, token) = (holder.lock_owned().unwrap(), CancellationToken::new());
+    thread::scope(|scope| {
+        let head = scope.spawn(|| waits.lock_interruptibly(&token).map(drop));
+        stage.await_places(1);
+        let second = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
+        wait_until(LONG, "two wait", || waits.queued_threads() == 2);
+        token.cancel();
+        assert!(head.join().unwrap().unwrap_err().is_cancelled());
+        assert_eq!(waits.queued_threads(), 1);
+        guard.unlock().unwrap();
+        let start = Instant::now();
+        assert!(second.join().unwrap().unwrap(), "the second gets in");
+        assert!(start.elapsed() < AT_ONCE, "after {:?}", start.elapsed());
+    });
+}
+
+fn a_timed_out_head_passes_the_lead_on<K: Kind>(stage: &Stage<'_, K>) {
+    let (holder, waits) = (stage.fresh(), stage.fresh());
+    let guard = holder.lock_owned().unwrap();
+    thread::scope(|scope| {
+        let head = scope.spawn(|| waits.try_lock_for(Duration::from_millis(500)).map(|held| held.is_some()));
+        stage.await_places(1);
+        let second = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
+        wait_until(LONG, "two wait", || waits.queued_threads() == 2);
+        assert!(!head.join().unwrap().unwrap());
+        guard.unlock().unwrap();
+        let start = Instant::now();
+        assert!(second.join().unwrap().unwrap(), "the second gets in");
+        assert!(start.elapsed() < AT_ONCE, "after {:?}", start.elapsed());
+    });
+}
+
+fn processes_come_in_by_arrival<K: Kind>(stage: &Stage<'_, K>) {
+    const PROCESSES: usize = 5;
+    let guard = stage.fresh().lock_owned().unwrap();
+    let locks: Vec<_> = (0..PROCESSES).map(|_| stage.fresh()).collect();
+    let order = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for (i, lock) in locks.iter().enumerate() {
+            let order = &order;
+            scope.spawn(move || {
+                let held = lock.lock().unwrap();
+                order.lock().push(i);
+                held.unlock().unwrap();
+            });
+            stage.await_places(i + 1);
+        }
+        guard.unlock().unwrap();
+    });
+    assert_eq!(order.into_inner(), (0..PROCESSES).collect::<Vec<_>>());
+}
+
+fn threads_of_a_process_come_in_by_arrival<K: Kind>(stage: &Stage<'_, K>) {
+    const THREADS: usize = 6;
+    let lock = stage.fresh();
+    let guard = lock.lock_owned().unwrap();
+    let order = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for i in 0..THREADS {
+            let (lock, order) = (&lock, &order);
+            scope.spawn(move || {
+                let held = lock.lock().unwrap();
+                order.lock().push(i);
+                held.unlock().unwrap();
+            });
+            wait_until(LONG, "one more waits", || lock.queued_threads() == i + 1);
+        }
+        guard.unlock().unwrap();
+    });
+    assert_eq!(order.into_inner(), (0..THREADS).collect::<Vec<_>>());
+}
+
+fn who_waits_is_counted_exactly<K: Kind>(stage: &Stage<'_, K>) {
+    let (here, there) = (stage.fresh(), stage.fresh());
+    let counts = || (here.queue_length().unwrap(), here.queued_threads(), there.queued_threads());
+    let guard = here.lock_owned().unwrap();
+    assert_eq!(counts(), (0, 0, 0));
+    let token = CancellationToken::new();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| there.lock_interruptibly(&token).map(drop));
+        stage.await_places(1);
+        assert_eq!(counts(), (1, 0, 1));
+        let second = scope.spawn(|| here.lock().map(drop));
+        wait_until(LONG, "both wait", || counts() == (2, 1, 1));
+        token.cancel();
+        assert!(first.join().unwrap().unwrap_err().is_cancelled());
+        wait_until(LONG, "one waits", || counts() == (1, 1, 0));
+        guard.unlock().unwrap();
+        second.join().unwrap().unwrap();
+    });
+    assert_eq!(counts(), (0, 0, 0));
+}
+
+fn a_try_does_not_overtake_a_local_waiter<K: Kind>(stage: &Stage<'_, K>) {
+    let (holder, lock) = (stage.fresh(), stage.fresh());
+    let guard = holder.lock_owned().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| lock.lock().map(drop));
+        stage.await_places(1);
+        assert!(lock.try_lock().unwrap().is_none());
+        guard.unlock().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    assert!(lock.try_lock().unwrap().is_some());
+}
+
+fn a_waiter_whose_client_closes_holds_nobody_up<K: Kind>(stage: &Stage<'_, K>) {
+    let (holder, closes, last) = (stage.fresh(), stage.patient(), stage.fresh());
+    let guard = holder.lock_owned().unwrap();
+    let lock = stage.lock(&closes);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| lock.lock().map(drop));
+        stage.await_places(1);
+        let second = scope.spawn(|| last.try_lock_for(LONG).map(|held| held.is_some()));
+        stage.await_places(2);
+        closes.close().unwrap();
+        assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+        guard.unlock().unwrap();
+        assert!(second.join().unwrap().unwrap());
+    });
+}
+
+fn a_dead_waiter_holds_nobody_up<K: Kind>(stage: &Stage<'_, K>) {
+    let (holder, lock) = (stage.fresh(), stage.fresh());
+    let guard = holder.lock_owned().unwrap();
+    // A place of which nothing will be heard any more.
+    stage.ask_as_the_dead(&lock, "wait", Duration::from_secs(60), Duration::from_millis(700));
+    assert_eq!(stage.places(), 1);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| lock.try_lock_for(LONG).map(|held| held.is_some()));
+        stage.await_places(2);
+        guard.unlock().unwrap();
+        assert!(waiter.join().unwrap().unwrap());
+    });
+}
+
+fn a_dead_holder_holds_for_its_lease_and_no_longer<K: Kind>(stage: &Stage<'_, K>) {
+    const LEASE: Duration = Duration::from_millis(600);
+    let lock = stage.fresh();
+    let start = Instant::now();
+    stage.ask_as_the_dead(&lock, "try", LEASE, LEASE);
+    assert!(lock.try_lock().unwrap().is_none());
+    let guard = lock.try_lock_for(LONG).unwrap().unwrap();
+    let took = start.elapsed();
+    assert!(took + Duration::from_millis(2) >= LEASE && took < AT_ONCE, "after {took:?}");
+    guard.unlock().unwrap();
+}

@@ -1,0 +1,144 @@
+//! What one case of the contract plays on.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::Commands;
+
+use crate::names::Names;
+use crate::testing::{RedisServer, scripts, wait_until};
+use crate::{Client, ClientBuilder, Kind, RedisLock, Reentry, Sharing};
+
+/// More than anything here takes on a busy machine, unless it hangs.
+pub(super) const LONG: Duration = Duration::from_secs(15);
+
+/// A server, a name of its own, and the clients of one case.
+pub(super) struct Stage<'a, K: Kind> {
+    server: &'a RedisServer,
+    name: String,
+    make: &'a (dyn Fn(&Client, &str) -> RedisLock<K> + Sync),
+    clients: Mutex<Vec<Client>>,
+}
+
+impl<'a, K: Kind> Stage<'a, K> {
+    pub(super) fn new(
+        server: &'a RedisServer,
+        case: &str,
+        make: &'a (dyn Fn(&Client, &str) -> RedisLock<K> + Sync),
+    ) -> Self {
+        Stage { server, name: format!("contract {case}"), make, clients: Mutex::default() }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn exclusive(&self) -> bool {
+        K::SHARING == Sharing::Exclusive
+    }
+
+    pub(super) fn reentry(&self) -> Reentry {
+        K::REENTRY
+    }
+
+    /// A client of which nothing is renewed or asked again by itself for as long as a case takes:
+    /// who wakes within that was woken.
+    pub(super) fn patient(&self) -> Client {
+        let minute = Duration::from_secs(60);
+        self.client(|b| b.lease(minute * 2).window(minute * 2))
+    }
+
+    /// A client with short times.
+    pub(super) fn brisk(&self) -> Client {
+        self.client(|b| b.lease(Duration::from_millis(600)).window(Duration::from_millis(600)))
+    }
+
+    pub(super) fn client(&self, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
+        let client = match set(Client::builder().url(&self.server.url()).label("contract")).connect() {
+            Ok(client) => client,
+            Err(error) => panic!("{error}"),
+        };
+        self.clients.lock().push(client.clone());
+        client
+    }
+
+    /// The lock under test, for this client.
+    pub(super) fn lock(&self, client: &Client) -> RedisLock<K> {
+        (self.make)(client, &self.name)
+    }
+
+    /// The lock under test, for a client of its own.
+    pub(super) fn fresh(&self) -> RedisLock<K> {
+        self.lock(&self.patient())
+    }
+
+    pub(super) fn other(&self, client: &Client, name: &str) -> RedisLock<K> {
+        (self.make)(client, &format!("{} {name}", self.name))
+    }
+
+    pub(super) fn redis(&self) -> redis::Connection {
+        match self.server.connection() {
+            Ok(connection) => connection,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn keys(&self) -> [String; 5] {
+        match Names::new("rc", &self.name) {
+            Ok(names) => names.keys,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Acquires as a process does that is killed right after.
+    pub(super) fn ask_as_the_dead(&self, lock: &RedisLock<K>, how: &str, lease: Duration, window: Duration) {
+        let made = match scripts(K::RULE) {
+            Ok(made) => made,
+            Err(why) => panic!("{why}"),
+        };
+        let (lease, window) = (lease.as_millis().to_string(), window.as_millis().to_string());
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(made.acquire).arg(5).arg(&self.keys()).arg("dead:1").arg(lease).arg("rc:inbox:").arg(window);
+        eval.arg(how).arg(lock.kind().args()).arg("1 1 host dead");
+        let asked: redis::RedisResult<redis::Value> = eval.query(&mut self.redis());
+        assert!(asked.is_ok(), "{asked:?}");
+    }
+
+    pub(super) fn state_key(&self) -> String {
+        let [state, ..] = self.keys();
+        state
+    }
+
+    /// How many places are in the queue in Redis.
+    pub(super) fn places(&self) -> usize {
+        let [_, queue, ..] = self.keys();
+        match self.redis().zcard(queue) {
+            Ok(n) => n,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    pub(super) fn await_places(&self, n: usize) {
+        wait_until(LONG, &format!("{n} places in Redis"), || self.places() == n);
+    }
+
+    /// With guards and waiters gone nothing is left: no key but the fence and tombstones, which
+    /// end by themselves; no lock in use, no client that cannot be closed.
+    pub(super) fn end(&self) {
+        let [state, queue, places, fence, gone] = self.keys();
+        let mut redis = self.redis();
+        wait_until(LONG, "no key is left", || {
+            [&state, &queue, &places].iter().all(|key| matches!(redis.exists(*key), Ok(false)))
+        });
+        for key in [fence, gone] {
+            let ttl: i64 = redis.pttl(&key).unwrap_or(0);
+            assert!(ttl > 0 || ttl == -2, "{key} has no time to live");
+        }
+        for client in self.clients.lock().iter() {
+            if !client.is_closed() {
+                wait_until(LONG, "no lock is in use", || client.locks() == 0);
+            }
+            assert!(client.close().is_ok(), "closing");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The composed Lua of a rule, for tests that talk to a server below the client.
+
+use crate::script;
+
+/// The source text of the four operations over one rule: what `EVAL` takes, with the lock's five
+/// keys and the arguments that `lua/lib/` names in the head of each operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scripts {
+    /// Come in, take a place, or keep it alive.
+    pub acquire: String,
+    /// Out of the lock and the queue.
+    pub leave: String,
+    /// Set a hold's lease anew.
+    pub renew: String,
+    /// Who holds, who waits.
+    pub inspect: String,
+}
+
+/// Composes the operations over `rule` ([`Kind::RULE`](crate::Kind::RULE)).
+///
+/// # Errors
+///
+/// What is wrong with the rule.
+pub fn scripts(rule: &str) -> Result<Scripts, String> {
+    let made = script::Scripts::of(rule)?;
+    Ok(Scripts {
+        acquire: made.acquire.source,
+        leave: made.leave.source,
+        renew: made.renew.source,
+        inspect: made.inspect.source,
+    })
+}
