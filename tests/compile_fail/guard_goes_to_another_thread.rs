@@ -1,0 +1,15 @@
+//! A guard of `lock()` belongs to its thread; `lock_owned()` gives one that may go.
+
+use redis_concurrent::{Guard, OwnedGuard, Reentrant};
+
+fn to_another_thread<T: Send>(_: T) {}
+
+fn may_go(guard: OwnedGuard<Reentrant>) {
+    to_another_thread(guard);
+}
+
+fn stays(guard: Guard<'_, Reentrant>) {
+    to_another_thread(guard);
+}
+
+fn main() {}

@@ -1,0 +1,22 @@
+//! A token orders holds, of which there is one at a time: what many hold has none.
+
+use redis_concurrent::{Guard, Kind, Reentry, Sharing, Simple};
+
+struct Bulkhead;
+
+impl Kind for Bulkhead {
+    const NAME: &'static str = "bulkhead";
+    const RULE: &'static str = "";
+    const SHARING: Sharing = Sharing::Shared;
+    const REENTRY: Reentry = Reentry::Another;
+}
+
+fn one_at_a_time(guard: &Guard<'_, Simple>) -> u64 {
+    guard.token()
+}
+
+fn many(guard: &Guard<'_, Bulkhead>) -> u64 {
+    guard.token()
+}
+
+fn main() {}

@@ -1,0 +1,48 @@
+//! The contract of all locks, kind by kind, plain and fair.
+
+use redis_concurrent::testing::contract;
+use redis_concurrent::{Kind, Reentry, Sharing};
+
+/// The kind of `examples/own_kind.lua`: at most `self.0` holders.
+struct Bulkhead(u32);
+
+impl Kind for Bulkhead {
+    const NAME: &'static str = "bulkhead";
+    const RULE: &'static str = include_str!("../examples/own_kind.lua");
+    const SHARING: Sharing = Sharing::Shared;
+    const REENTRY: Reentry = Reentry::Another;
+
+    fn args(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+#[test]
+fn simple() {
+    contract::run(|client, name| client.simple_lock(name));
+}
+
+#[test]
+fn simple_fair() {
+    contract::run(|client, name| client.simple_lock(name).fair());
+}
+
+#[test]
+fn reentrant() {
+    contract::run(|client, name| client.reentrant_lock(name));
+}
+
+#[test]
+fn reentrant_fair() {
+    contract::run(|client, name| client.reentrant_lock(name).fair());
+}
+
+#[test]
+fn own_kind() {
+    contract::run(|client, name| client.lock_of(Bulkhead(1), name));
+}
+
+#[test]
+fn own_kind_fair() {
+    contract::run(|client, name| client.lock_of(Bulkhead(1), name).fair());
+}

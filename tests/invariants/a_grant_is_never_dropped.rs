@@ -1,0 +1,137 @@
+//! *a-grant-is-never-dropped*: who is granted the lock in the instant it gives up passes it on.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::*;
+use redis_concurrent::{CancellationToken, ErrorKind};
+
+use crate::support::*;
+
+const ROUNDS: usize = 2500;
+
+/// In each round the lock is released while four threads of two processes give up waiting for it,
+/// some by the clock, some cancelled. Whoever gets it gives it back; then it must be free.
+#[test]
+fn a_grant_is_never_dropped() {
+    let mut random = Random::new("a_grant_is_never_dropped");
+    let server = RedisServer::start().unwrap();
+    let clients = [connect(&server), connect(&server)];
+    let holder = connect(&server).reentrant_lock("x");
+    let (start, end) = (Barrier::new(6), Barrier::new(6));
+    // Another token each round; the fifth thread cancels it.
+    let tokens: Vec<CancellationToken> = (0..ROUNDS).map(|_| CancellationToken::new()).collect();
+    let began = Instant::now();
+    let mut worst = Duration::ZERO;
+    let got: usize = thread::scope(|scope| {
+        let waiters: Vec<_> = (0..4)
+            .map(|i| {
+                let (mut random, lock) = (random.fork(), clients[i % 2].reentrant_lock("x"));
+                let (start, end, tokens) = (&start, &end, &tokens);
+                scope.spawn(move || {
+                    let mut got = 0;
+                    for token in tokens {
+                        start.wait();
+                        let outcome = match random.below(3) {
+                            0 => lock.try_lock_for(random.micros(1500)),
+                            1 => lock.lock_interruptibly(token).map(Some),
+                            _ => lock.try_lock_for_interruptibly(random.micros(3000), token),
+                        };
+                        match outcome {
+                            Ok(Some(guard)) => {
+                                got += 1;
+                                guard.unlock().unwrap();
+                            }
+                            Ok(None) => {}
+                            Err(e) => assert_eq!(e.kind(), ErrorKind::Cancelled, "{e}"),
+                        }
+                        end.wait();
+                    }
+                    got
+                })
+            })
+            .collect();
+        let mut pause = random.fork();
+        let (start, end, tokens) = (&start, &end, &tokens);
+        scope.spawn(move || {
+            for token in tokens {
+                start.wait();
+                thread::sleep(pause.micros(1500));
+                token.cancel();
+                end.wait();
+            }
+        });
+        let mut held = Some(holder.lock().unwrap());
+        for _ in 0..ROUNDS {
+            start.wait();
+            thread::sleep(random.micros(1500));
+            held.take().unwrap().unlock().unwrap();
+            end.wait();
+            let began = Instant::now();
+            held = holder.try_lock_for(SOON).unwrap();
+            assert!(held.is_some(), "a grant was dropped: {:?}", holder.holder());
+            worst = worst.max(began.elapsed());
+        }
+        waiters.into_iter().map(|w| w.join().unwrap()).sum()
+    });
+    println!("{ROUNDS} rounds in {:?}, {got} holds, worst wait afterwards {worst:?}", began.elapsed());
+    assert!(got > ROUNDS / 10, "the race was hardly ever won: {got}");
+    for client in &clients {
+        assert_eq!(client.reentrant_lock("x").queued_threads(), 0);
+        wait_until(SOON, "no lock is in use", || client.locks() == 0);
+    }
+    nothing_left(&server);
+}
+
+/// The same within one process: the head that gives up passes on the lead and what it was granted.
+#[test]
+fn a_grant_is_never_dropped_by_a_head_with_others_behind_it() {
+    let mut random = Random::new("a_head_with_others_behind_it");
+    let server = RedisServer::start().unwrap();
+    let holder = connect(&server).reentrant_lock("x");
+    let lock = connect(&server).reentrant_lock("x");
+    for _ in 0..400 {
+        let held = holder.lock().unwrap();
+        let (head, behind) = (CancellationToken::new(), CancellationToken::new());
+        let (pause, limit) = (random.micros(1500), random.micros(1500));
+        thread::scope(|scope| {
+            let first = scope.spawn(|| lock.lock_interruptibly(&head).map(drop));
+            let second = scope.spawn(|| lock.lock_interruptibly(&behind).map(drop));
+            scope.spawn(|| {
+                thread::sleep(limit);
+                head.cancel();
+            });
+            thread::sleep(pause);
+            held.unlock().unwrap();
+            let first = first.join().unwrap();
+            assert!(first.is_ok() || first.is_err_and(|e| e.is_cancelled()));
+            wait_until(SOON, "the one behind it gets in", || second.is_finished());
+            second.join().unwrap().unwrap();
+        });
+    }
+    nothing_left(&server);
+}
+
+/// One attempt whose answer comes when the hold it tells of is over by the local clock, while Redis,
+/// which ran it late, has just begun to keep it.
+#[test]
+fn a_grant_is_never_dropped_by_one_attempt_that_is_answered_late() {
+    let lease = ms(1500);
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = builder(&proxy.url()).lease(lease).command_timeout(SOON).connect().unwrap();
+    let lock = client.reentrant_lock("x");
+    drop(lock.lock().unwrap());
+    proxy.hold_next_requests(1);
+    thread::scope(|scope| {
+        let tries = scope.spawn(|| lock.try_lock_owned());
+        wait_until(SOON, "the request is held", || proxy.held() == 1);
+        thread::sleep(lease + ms(100));
+        proxy.release_held();
+        let got = tries.join().unwrap().unwrap();
+        assert!(got.as_ref().is_none_or(|guard| !guard.is_lost()), "an expired hold was returned");
+    });
+    // Given back, not left to its lease.
+    wait_until(ms(900), "Redis keeps nothing", || !exists(&server, "rc:{x}"));
+}

@@ -1,0 +1,64 @@
+//! *no-connection-while-parked, renewal-never-waits-for-the-pool*.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::testing::*;
+
+use crate::support::*;
+
+#[test]
+fn no_connection_while_parked() {
+    let server = RedisServer::start().unwrap();
+    let elsewhere = connect(&server).reentrant_lock("busy");
+    let held = elsewhere.lock().unwrap();
+    let client = builder(&server.url()).pool(r2d2::Pool::builder().max_size(1)).connect().unwrap();
+    let busy = client.reentrant_lock("busy");
+    thread::scope(|scope| {
+        let waits: Vec<_> = (0..3).map(|_| scope.spawn(|| busy.lock().map(drop))).collect();
+        queued(&elsewhere, 3);
+        for _ in 0..20 {
+            assert!(free_at_once(&client.reentrant_lock("other")) > 0);
+        }
+        assert!(waits.iter().all(|w| !w.is_finished()));
+        held.unlock().unwrap();
+        for waits in waits {
+            waits.join().unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn renewal_never_waits_for_the_pool() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let ears = Ears::default();
+    let client = builder(&proxy.url())
+        .pool(r2d2::Pool::builder().max_size(1))
+        .lease(ms(900))
+        .command_timeout(ms(3500))
+        .observer(ears.clone())
+        .connect()
+        .unwrap();
+    let lock = client.reentrant_lock("held");
+    let guard = lock.lock().unwrap();
+    proxy.hold_next_requests(1);
+    thread::scope(|scope| {
+        // The pool's one connection is stuck in this request, for three leases and more.
+        let stuck =
+            scope.spawn(|| client.reentrant_lock("stuck").try_lock_owned().map(|guard| guard.is_some()));
+        wait_until(SOON, "the request is held", || proxy.held() == 1);
+        let began = Instant::now();
+        while began.elapsed() < ms(2700) {
+            assert!(!guard.is_lost(), "lost after {:?}", began.elapsed());
+            thread::sleep(ms(10));
+        }
+        assert!(!stuck.is_finished(), "the pool was not exhausted for so long");
+        assert!(ears.count(Heard::Renewed) >= 4, "{:?}", ears.all());
+        proxy.release_held();
+        // Answered later than its lease lasts, the attempt is worth nothing, and gives back what it got.
+        let _ = stuck.join().unwrap();
+    });
+    guard.unlock().unwrap();
+    nothing_left(&server);
+}

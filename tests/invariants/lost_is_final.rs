@@ -1,0 +1,204 @@
+//! *renewal-never-creates, lost-is-final*.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::*;
+use redis_concurrent::{Client, ErrorKind, Loss, Way};
+
+use crate::support::*;
+
+const LEASE: Duration = ms(600);
+const KEY: &str = "rc:{x}";
+
+fn watched(server: &RedisServer) -> (Client, Ears) {
+    let ears = Ears::default();
+    let client =
+        builder(&server.url()).lease(LEASE).observer(ears.clone()).command_timeout(ms(500)).connect();
+    (client.unwrap(), ears)
+}
+
+/// How the hold is taken away.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Deleted,
+    Stolen,
+    Forced,
+    Silence,
+}
+
+#[test]
+fn lost_is_final() {
+    for how in [How::Deleted, How::Stolen, How::Forced, How::Silence] {
+        let server = RedisServer::start().unwrap();
+        let (client, ears) = watched(&server);
+        let lock = client.reentrant_lock("x");
+        let other = connect(&server).reentrant_lock("x");
+        let (first, second) = (lock.lock().unwrap(), lock.lock().unwrap());
+        let token = first.lost();
+        assert!(!token.wait_timeout(2 * LEASE), "renewed while held");
+        let at = Instant::now();
+        let mut theirs = None;
+        match how {
+            How::Deleted => assert!(delete(&server, KEY)),
+            How::Stolen => {
+                assert!(delete(&server, KEY));
+                theirs = Some(other.lock().unwrap());
+            }
+            How::Forced => assert!(other.force_unlock().unwrap()),
+            How::Silence => server.stop().unwrap(),
+        }
+        // By the next renewal, or at the local deadline when Redis is silent.
+        assert!(token.wait_timeout(SOON), "{how:?}: nobody was told");
+        assert!(at.elapsed() < LEASE + ms(1500), "{how:?}: told after {:?}", at.elapsed());
+        assert!(first.is_lost() && second.is_lost() && first.remaining().is_zero());
+        assert!(second.lost().is_cancelled());
+        assert_eq!(lock.hold_count(), 0);
+        assert!(!lock.is_held_by_current_thread());
+        let error = lock.lock().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LeaseLost, "a guard of the lost hold lives: {error}");
+        assert_eq!(first.renew_for(LEASE).unwrap_err().kind(), ErrorKind::LeaseLost);
+        if matches!(how, How::Silence) {
+            server.cont().unwrap();
+        }
+        // Re-entries end quietly, the last one says so; none of them sends anything.
+        drop(second);
+        assert_eq!(ears.failures(), 0, "{how:?}: {:?}", ears.all());
+        assert_eq!(first.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+        let why = match how {
+            How::Deleted | How::Stolen => Loss::Verdict,
+            How::Forced => Loss::Forced,
+            How::Silence => Loss::Deadline,
+        };
+        // It is told last, on the thread that found out.
+        wait_until(SOON, "the observer is told", || ears.count(Heard::Lost(why)) == 1);
+        assert_eq!(ears.losses(), 1, "{how:?}: {:?}", ears.all());
+        if let Some(theirs) = theirs {
+            assert!(!theirs.is_lost());
+            theirs.unlock().unwrap();
+        }
+        // The thread may come in again, under a new tenure.
+        let guard = lock.try_lock_for(SOON).unwrap().unwrap();
+        assert!(!guard.is_lost());
+        guard.unlock().unwrap();
+    }
+}
+
+#[test]
+fn lost_is_final_and_a_drop_tells_the_observer_once() {
+    let server = RedisServer::start().unwrap();
+    let (client, ears) = watched(&server);
+    let lock = client.reentrant_lock("x");
+    let guard = lock.lock().unwrap();
+    assert!(delete(&server, KEY));
+    wait_until(SOON, "the observer is told", || ears.losses() == 1);
+    drop(guard);
+    assert_eq!(ears.count(Heard::UnlockFailed(ErrorKind::LeaseLost)), 1, "{:?}", ears.all());
+    assert_eq!(ears.failures(), 1, "{:?}", ears.all());
+    assert_eq!(ears.losses(), 1, "{:?}", ears.all());
+}
+
+/// Nothing renews and nothing asks: the release itself finds out.
+#[test]
+fn lost_is_final_when_the_release_finds_out() {
+    let server = RedisServer::start().unwrap();
+    let ears = Ears::default();
+    let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+    let lock = client.reentrant_lock("x");
+    let guard = lock.lock().unwrap();
+    assert!(delete(&server, KEY));
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert_eq!(ears.count(Heard::Lost(Loss::Verdict)), 1);
+    drop(lock.lock().unwrap());
+}
+
+#[test]
+fn lost_is_final_for_a_fixed_lease() {
+    let server = RedisServer::start().unwrap();
+    let (client, ears) = watched(&server);
+    let lock = client.reentrant_lock("x").with_lease(ms(400));
+    let began = Instant::now();
+    let guard = lock.lock().unwrap();
+    assert!(guard.lost().wait_timeout(SOON));
+    assert!(began.elapsed() < ms(400) + ms(1500), "{:?}", began.elapsed());
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+    wait_until(SOON, "the observer is told", || ears.count(Heard::Lost(Loss::Deadline)) == 1);
+    assert_eq!(ears.all(), [Heard::Acquired(Way::Free), Heard::Lost(Loss::Deadline)]);
+}
+
+/// Threads of the same process that wait behind the lost hold see it too, while its guard lives.
+#[test]
+fn lost_is_final_and_local_successors_see_it() {
+    for silent in [false, true] {
+        let server = RedisServer::start().unwrap();
+        let (client, _) = watched(&server);
+        let lock = client.reentrant_lock("x");
+        let guard = lock.lock().unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let next = lock.lock().unwrap();
+                let token = next.token();
+                next.unlock().unwrap();
+                token
+            });
+            wait_until(SOON, "it waits", || lock.queued_threads() == 1);
+            if silent {
+                server.stop().unwrap();
+                assert!(guard.lost().wait_timeout(SOON));
+                server.cont().unwrap();
+            } else {
+                assert!(delete(&server, KEY));
+            }
+            wait_until(SOON, "the successor gets in", || waits.is_finished());
+            assert!(waits.join().unwrap() > guard.token());
+            assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+        });
+    }
+}
+
+#[test]
+fn renewal_never_creates() {
+    let server = RedisServer::start().unwrap();
+    let (client, ears) = watched(&server);
+    let lock = client.reentrant_lock("x");
+    let guard = lock.lock().unwrap();
+    wait_until(SOON, "it is renewed", || ears.count(Heard::Renewed) > 0);
+    let other = connect(&server).reentrant_lock("x");
+    assert!(delete(&server, KEY));
+    // Somebody comes and goes between two renewals.
+    let between = free_at_once(&other);
+    assert!(between > guard.token());
+    wait_until(SOON, "it is lost", || guard.is_lost());
+    let before = ears.count(Heard::Renewed);
+    let began = Instant::now();
+    while began.elapsed() < 2 * LEASE {
+        assert!(!exists(&server, KEY), "a renewal has made the lock anew");
+        assert!(guard.is_lost());
+        thread::sleep(ms(10));
+    }
+    assert_eq!(ears.count(Heard::Renewed), before);
+    assert_eq!(guard.renew_for(LEASE).unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert!(!exists(&server, KEY));
+}
+
+/// The answer to a renewal comes when the hold is over: it does not bring it back.
+#[test]
+fn renewal_never_creates_when_its_answer_is_late() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = builder(&proxy.url()).lease(LEASE).connect().unwrap();
+    let lock = client.reentrant_lock("x");
+    let guard = lock.lock().unwrap();
+    proxy.hold_requests(true);
+    wait_until(SOON, "a renewal is held", || proxy.held() > 0);
+    assert!(guard.lost().wait_timeout(SOON));
+    proxy.hold_requests(false);
+    wait_until(SOON, "all was sent", || proxy.held() == 0);
+    let other = connect(&server).reentrant_lock("x");
+    let theirs = free_at_once(&other);
+    assert!(theirs > guard.token());
+    assert!(guard.is_lost());
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+    nothing_left(&server);
+}

@@ -1,0 +1,151 @@
+//! *one-deadline*: a timed call ends by its deadline, wherever it is waiting.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::*;
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, ReentrantLock};
+
+use crate::support::*;
+
+const LIMIT: Duration = ms(300);
+/// The promised quarter of a second, and what a loaded machine may add.
+/// Far below the limits of a connection or a command here, whose neglect of the deadline would show.
+const TOLERANCE: Duration = ms(250 + 4000);
+
+/// A client that bears a silent server for long.
+fn patient(url: &str) -> Client {
+    builder(url).command_timeout(LONG).connect_timeout(LONG).connect().unwrap()
+}
+
+type Outcome = Result<bool, Error>;
+
+/// Calls every timed form; each must end by its deadline, and not before it.
+#[track_caller]
+fn all_end_in_time(lock: &ReentrantLock, state: &str, fits: impl Fn(&Outcome) -> bool) {
+    let never = CancellationToken::new();
+    type Form<'a> = &'a dyn Fn() -> Outcome;
+    let forms: [(&str, Form<'_>); 6] = [
+        ("try_lock_for", &|| lock.try_lock_for(LIMIT).map(|g| g.is_some())),
+        ("try_lock_until", &|| lock.try_lock_until(Instant::now() + LIMIT).map(|g| g.is_some())),
+        ("try_lock_for_interruptibly", &|| {
+            lock.try_lock_for_interruptibly(LIMIT, &never).map(|g| g.is_some())
+        }),
+        ("try_lock_owned_for", &|| lock.try_lock_owned_for(LIMIT).map(|g| g.is_some())),
+        ("try_lock_owned_until", &|| lock.try_lock_owned_until(Instant::now() + LIMIT).map(|g| g.is_some())),
+        ("try_lock_owned_for_interruptibly", &|| {
+            lock.try_lock_owned_for_interruptibly(LIMIT, &never).map(|g| g.is_some())
+        }),
+    ];
+    for (name, form) in forms {
+        let began = Instant::now();
+        let outcome = form();
+        let took = began.elapsed();
+        assert!(took >= LIMIT - ms(5), "{state}: {name} ended early, after {took:?}: {outcome:?}");
+        assert!(took < LIMIT + TOLERANCE, "{state}: {name} took {took:?}: {outcome:?}");
+        assert!(fits(&outcome), "{state}: {name}: {outcome:?}");
+    }
+}
+
+fn busy(outcome: &Outcome) -> bool {
+    matches!(outcome, Ok(false))
+}
+
+fn unavailable(outcome: &Outcome) -> bool {
+    outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Unavailable)
+}
+
+#[test]
+fn one_deadline_in_the_local_queue_and_in_redis() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let lock = client.reentrant_lock("x");
+    let guard = connect(&server).reentrant_lock("x").lock_owned().unwrap();
+    all_end_in_time(&lock, "in the queue in Redis", busy);
+    let token = CancellationToken::new();
+    thread::scope(|scope| {
+        scope.spawn(|| lock.lock_interruptibly(&token).map(drop));
+        wait_until(SOON, "it is the head", || lock.queued_threads() == 1);
+        all_end_in_time(&lock, "behind another thread", busy);
+        token.cancel();
+    });
+    guard.unlock().unwrap();
+    let guard = lock.lock_owned().unwrap();
+    all_end_in_time(&lock, "behind a local holder", busy);
+    guard.unlock().unwrap();
+    nothing_left(&server);
+}
+
+#[test]
+fn one_deadline_while_the_inbox_starts() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let _held = connect(&server).reentrant_lock("x").lock_owned().unwrap();
+    let client = patient(&proxy.url());
+    proxy.only_matching(b"SUBSCRIBE");
+    proxy.hold_requests(true);
+    all_end_in_time(&client.reentrant_lock("x"), "the inbox is starting", |o| busy(o) || unavailable(o));
+    assert!(proxy.held() > 0);
+}
+
+#[test]
+fn one_deadline_with_the_pool_exhausted() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let pool = r2d2::Pool::builder().max_size(1);
+    let client = builder(&proxy.url()).pool(pool).command_timeout(LONG).connect().unwrap();
+    drop(client.reentrant_lock("stuck").lock().unwrap());
+    proxy.hold_next_requests(1);
+    thread::scope(|scope| {
+        let stuck = scope.spawn(|| client.reentrant_lock("stuck").lock().map(drop));
+        wait_until(SOON, "the request is held", || proxy.held() == 1);
+        all_end_in_time(&client.reentrant_lock("x"), "the pool is exhausted", unavailable);
+        proxy.release_held();
+        stuck.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn one_deadline_while_redis_is_silent_or_gone() {
+    let server = RedisServer::start().unwrap();
+    let client = patient(&server.url());
+    let lock = client.reentrant_lock("x");
+    drop(lock.lock().unwrap());
+    server.stop().unwrap();
+    all_end_in_time(&lock, "Redis is silent", unavailable);
+    server.kill().unwrap();
+    all_end_in_time(&lock, "Redis is gone", unavailable);
+    server.restart().unwrap();
+    free_at_once(&lock);
+    // Silent from the first connection on.
+    let fresh = patient(&server.url());
+    let lock = fresh.reentrant_lock("x");
+    server.stop().unwrap();
+    all_end_in_time(&lock, "Redis is silent to a new client", unavailable);
+    server.cont().unwrap();
+    free_at_once(&lock);
+}
+
+/// A queue whose holder and whose server go silent in the middle of the wait.
+#[test]
+fn one_deadline_when_redis_falls_silent_in_the_middle() {
+    let server = RedisServer::start().unwrap();
+    let holder = connect(&server).reentrant_lock("x");
+    let held = holder.lock_owned().unwrap();
+    let client = builder(&server.url()).window(ms(300)).command_timeout(LONG).connect_timeout(LONG);
+    let lock = client.connect().unwrap().reentrant_lock("x");
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let began = Instant::now();
+            (lock.try_lock_for(ms(1200)).map(|g| g.is_some()), began.elapsed())
+        });
+        queued(&holder, 1);
+        server.stop().unwrap();
+        let (outcome, took) = waits.join().unwrap();
+        assert!(unavailable(&outcome), "{outcome:?}");
+        assert!(took >= ms(1195) && took < ms(1200) + TOLERANCE, "{took:?}");
+        server.cont().unwrap();
+    });
+    held.unlock().unwrap();
+    free_at_once(&lock);
+}

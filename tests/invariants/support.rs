@@ -1,0 +1,216 @@
+//! What the tests of this folder and its neighbours share: an observer that remembers, seeded
+//! chance, and looks at what a process or a server still has.
+
+// Each test binary uses a part of it.
+#![allow(dead_code)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use redis_concurrent::testing::{Child, RedisServer, is_role, wait_until};
+use redis_concurrent::{
+    Client, ClientBuilder, Error, ErrorKind, Kind, Loss, Observer, RedisLock, ReentrantLock, Way,
+};
+
+/// Far less than the default lease, far more than anything that happens at once takes.
+pub const SOON: Duration = Duration::from_secs(5);
+pub const LONG: Duration = Duration::from_secs(20);
+
+pub const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+pub fn builder(url: &str) -> ClientBuilder {
+    Client::builder().url(url)
+}
+
+pub fn connect(server: &RedisServer) -> Client {
+    Client::connect(&server.url()).unwrap()
+}
+
+/// What an observer was told, without names and times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    Acquired(Way),
+    Released,
+    Renewed,
+    Lost(Loss),
+    Reconnected,
+    UnlockFailed(ErrorKind),
+}
+
+/// An observer that remembers what it was told.
+#[derive(Clone, Default)]
+pub struct Ears(Arc<Mutex<Vec<Heard>>>);
+
+impl Ears {
+    pub fn all(&self) -> Vec<Heard> {
+        self.0.lock().clone()
+    }
+
+    pub fn count(&self, what: Heard) -> usize {
+        self.0.lock().iter().filter(|h| **h == what).count()
+    }
+
+    pub fn failures(&self) -> usize {
+        self.0.lock().iter().filter(|h| matches!(h, Heard::UnlockFailed(_))).count()
+    }
+
+    pub fn losses(&self) -> usize {
+        self.0.lock().iter().filter(|h| matches!(h, Heard::Lost(_))).count()
+    }
+
+    fn heard(&self, what: Heard) {
+        self.0.lock().push(what);
+    }
+}
+
+impl Observer for Ears {
+    fn acquired(&self, _: &str, _: Duration, way: Way) {
+        self.heard(Heard::Acquired(way));
+    }
+    fn released(&self, _: &str) {
+        self.heard(Heard::Released);
+    }
+    fn renewed(&self, _: &str, _: Duration) {
+        self.heard(Heard::Renewed);
+    }
+    fn lost(&self, _: &str, why: Loss) {
+        self.heard(Heard::Lost(why));
+    }
+    fn reconnected(&self, _: Duration) {
+        self.heard(Heard::Reconnected);
+    }
+    fn unlock_failed(&self, _: &str, error: &Error) {
+        self.heard(Heard::UnlockFailed(error.kind()));
+    }
+}
+
+/// Chance that can be had again: the seed is printed, and taken from the environment.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(test: &str) -> Self {
+        let seed = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+            now.as_nanos() as u64
+        });
+        println!("{test}: SEED={seed}");
+        Random(seed)
+    }
+
+    pub fn fork(&mut self) -> Self {
+        Random(self.next())
+    }
+
+    /// For a process of its own.
+    pub fn seed(&mut self) -> String {
+        self.next().to_string()
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub fn micros(&mut self, below: u64) -> Duration {
+        Duration::from_micros(self.below(below))
+    }
+}
+
+/// Runs `body` in a process of its own, where all threads and sockets are its, and which is ended
+/// should it hang: `test` is the full name of the calling test.
+pub fn alone(test: &str, body: impl FnOnce()) {
+    if is_role(test) {
+        return body();
+    }
+    let mut child = Child::spawn(test, &[]).unwrap();
+    let status = child.wait_within(2 * LONG).unwrap();
+    assert!(status.success(), "{test}, in a process of its own: {status}");
+}
+
+/// The names of this process's threads that begin with `prefix`.
+pub fn threads(prefix: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        // It may end while we look.
+        if let Ok(name) = std::fs::read_to_string(task.unwrap().path().join("comm"))
+            && name.starts_with(prefix)
+        {
+            names.push(name.trim_end().to_owned());
+        }
+    }
+    names
+}
+
+/// How many sockets this process has open.
+pub fn sockets() -> usize {
+    let fds = std::fs::read_dir("/proc/self/fd").unwrap();
+    let target = |path: &Path| std::fs::read_link(path).unwrap_or_default();
+    fds.filter(|fd| fd.as_ref().is_ok_and(|fd| target(&fd.path()).to_string_lossy().starts_with("socket:")))
+        .count()
+}
+
+pub fn channels(server: &RedisServer) -> Vec<String> {
+    let mut connection = server.connection().unwrap();
+    redis::cmd("PUBSUB").arg("CHANNELS").query(&mut connection).unwrap()
+}
+
+pub fn pttl(server: &RedisServer, key: &str) -> i64 {
+    redis::cmd("PTTL").arg(key).query(&mut server.connection().unwrap()).unwrap()
+}
+
+pub fn exists(server: &RedisServer, key: &str) -> bool {
+    redis::cmd("EXISTS").arg(key).query(&mut server.connection().unwrap()).unwrap()
+}
+
+pub fn delete(server: &RedisServer, key: &str) -> bool {
+    redis::cmd("DEL").arg(key).query(&mut server.connection().unwrap()).unwrap()
+}
+
+/// Waits until Redis has nothing but fences and tombstones, each of them with an end.
+#[track_caller]
+pub fn nothing_left(server: &RedisServer) {
+    let rest = || -> Vec<String> {
+        let mut keys = server.keys().unwrap();
+        keys.retain(|k| !(k.ends_with(":fence") || k.ends_with(":gone")) || pttl(server, k) == -1);
+        keys
+    };
+    wait_until(SOON, "only fences and tombstones are left", || rest().is_empty());
+}
+
+/// Waits until `n` threads wait for the lock, in all processes.
+#[track_caller]
+pub fn queued<K: Kind>(lock: &RedisLock<K>, n: usize) {
+    wait_until(SOON, "so many wait", || lock.queue_length().unwrap() == n);
+}
+
+/// Somebody else can have the lock at once, and gives it back.
+#[track_caller]
+pub fn free_at_once(lock: &ReentrantLock) -> u64 {
+    let began = Instant::now();
+    let guard = lock.try_lock_for(SOON).unwrap().expect("the lock is free");
+    assert!(began.elapsed() < SOON, "the lock was free only after {:?}", began.elapsed());
+    let token = guard.token();
+    guard.unlock().unwrap();
+    token
+}
+
+/// Microseconds on a clock that all processes of this machine share.
+pub fn clock() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000
+}
+
+pub fn env(name: &str) -> String {
+    std::env::var(name).unwrap()
+}

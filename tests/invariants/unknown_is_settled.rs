@@ -1,0 +1,127 @@
+//! *unknown-is-settled*: a request without an answer is asked again under the same id, or
+//! released; a late copy of it changes nothing.
+
+use std::thread;
+
+use redis_concurrent::testing::*;
+use redis_concurrent::{ErrorKind, ReentrantLock};
+
+use crate::support::*;
+
+struct Scene {
+    server: RedisServer,
+    proxy: Proxy,
+    /// Through the proxy, with a command limit of 250 ms and a lease of 30 s.
+    lock: ReentrantLock,
+    /// Somebody else's, straight to the server.
+    other: ReentrantLock,
+}
+
+fn scene() -> Scene {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = builder(&proxy.url()).command_timeout(ms(250)).connect().unwrap();
+    let lock = client.reentrant_lock("x");
+    let other = connect(&server).reentrant_lock("x");
+    // Scripts are known, connections are there.
+    drop(lock.lock().unwrap());
+    // The listener's channel has another name: its answers are spared.
+    proxy.only_matching(b"rc:{x}");
+    Scene { server, proxy, lock, other }
+}
+
+#[test]
+fn unknown_is_settled_when_the_answer_to_an_ask_is_lost_with_its_connection() {
+    let Scene { server, proxy, lock, other } = scene();
+    proxy.swallow_next_reply_and_reset();
+    let guard = lock.lock().unwrap();
+    assert!(proxy.struck() >= 1);
+    assert_eq!(lock.hold_count(), 1);
+    assert!(other.try_lock().unwrap().is_none());
+    guard.unlock().unwrap();
+    assert!(!exists(&server, "rc:{x}"));
+    free_at_once(&other);
+}
+
+#[test]
+fn unknown_is_settled_when_an_ask_is_never_answered() {
+    let Scene { server, proxy, lock, other } = scene();
+    // One for the ask; the tries to settle it are answered.
+    proxy.swallow_replies(1);
+    let error = lock.try_lock().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(proxy.struck(), 1);
+    free_at_once(&other);
+    nothing_left(&server);
+}
+
+#[test]
+fn unknown_is_settled_when_a_lock_call_goes_on() {
+    let Scene { server, proxy, lock, other } = scene();
+    proxy.swallow_replies(3);
+    let guard = lock.lock().unwrap();
+    assert_eq!(proxy.struck(), 3);
+    assert!(!guard.is_lost());
+    assert!(other.try_lock().unwrap().is_none());
+    guard.unlock().unwrap();
+    free_at_once(&other);
+    nothing_left(&server);
+}
+
+#[test]
+fn unknown_is_settled_against_a_late_copy_of_an_ask() {
+    let Scene { server, proxy, lock, other } = scene();
+    proxy.hold_next_requests(1);
+    assert_eq!(lock.try_lock().unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(proxy.held(), 1);
+    wait_until(SOON, "its owner is barred", || exists(&server, "rc:{x}:gone"));
+    proxy.release_held();
+    wait_until(SOON, "the late copy was sent", || proxy.held() == 0);
+    // Redis has run it when it has answered something that came later.
+    free_at_once(&other);
+    assert!(!exists(&server, "rc:{x}"));
+}
+
+#[test]
+fn unknown_is_settled_for_an_unlock_whose_answer_is_lost_with_its_connection() {
+    let Scene { server: _server, proxy, lock, other } = scene();
+    let guard = lock.lock().unwrap();
+    proxy.swallow_next_reply_and_reset();
+    guard.unlock().unwrap();
+    assert!(proxy.struck() >= 1);
+    free_at_once(&other);
+}
+
+#[test]
+fn unknown_is_settled_for_an_unlock_without_an_answer() {
+    let Scene { server, proxy, lock, other } = scene();
+    let guard = lock.lock().unwrap();
+    proxy.hold_next_requests(1);
+    let error = guard.unlock().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    // Redis never saw it: the renewal thread releases.
+    let theirs = other.try_lock_for(SOON).unwrap().expect("released in the background");
+    proxy.release_held();
+    wait_until(SOON, "the late copy was sent", || proxy.held() == 0);
+    assert!(lock.try_lock().unwrap().is_none(), "a late release hit the next holder");
+    theirs.unlock().unwrap();
+    free_at_once(&lock);
+    nothing_left(&server);
+}
+
+#[test]
+fn unknown_is_settled_for_whoever_waits_behind_an_unlock_without_an_answer() {
+    let Scene { server, proxy, lock, .. } = scene();
+    let fair = lock.fair();
+    let guard = fair.lock().unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| fair.lock().and_then(|g| g.unlock()));
+        queued(&lock, 1);
+        proxy.swallow_replies(1);
+        let error = guard.unlock().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        wait_until(SOON, "the local waiter gets in", || waits.is_finished());
+        waits.join().unwrap().unwrap();
+    });
+    nothing_left(&server);
+}

@@ -1,0 +1,240 @@
+//! The ways to a server: one lock on each, taken, waited for and given back.
+
+use std::time::Duration;
+
+use redis::{Commands, IntoConnectionInfo, cmd};
+use redis_concurrent::testing::{RedisServer, wait_until};
+use redis_concurrent::{Client, ErrorKind};
+
+const LONG: Duration = Duration::from_secs(15);
+
+/// Two clients of one server: a thread of the second waits for the first.
+#[track_caller]
+fn works(one: &Client, two: &Client) {
+    let (held, waits) = (one.reentrant_lock("way"), two.reentrant_lock("way"));
+    let guard = held.lock_owned().unwrap();
+    assert!(waits.is_locked().unwrap());
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let guard = waits.try_lock_for(LONG)?.expect("it is granted");
+            guard.renew_for(LONG)?;
+            guard.unlock()
+        });
+        wait_until(LONG, "it waits", || waits.queue_length().unwrap() == 1);
+        // In its place, not only in its process.
+        wait_until(LONG, "the other sees it", || held.queue_length().unwrap() == 1);
+        guard.unlock().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    assert!(!held.is_locked().unwrap());
+}
+
+#[track_caller]
+fn works_at(url: &str) {
+    works(&Client::connect(url).unwrap(), &Client::connect(url).unwrap());
+}
+
+#[test]
+fn tcp() {
+    works_at(&RedisServer::start().unwrap().url());
+}
+
+#[test]
+fn a_unix_socket() {
+    let server = RedisServer::builder().unix_socket(true).start().unwrap();
+    let url = server.unix_url().unwrap();
+    works_at(&url);
+    // The socket and the port are the same server.
+    works(&Client::connect(&url).unwrap(), &Client::connect(&server.url()).unwrap());
+}
+
+#[test]
+fn both_protocols_and_one_beside_the_other() {
+    let server = RedisServer::start().unwrap();
+    let old = format!("{}?protocol=resp2", server.url());
+    let new = format!("{}?protocol=resp3", server.url());
+    works_at(&old);
+    works_at(&new);
+    works(&Client::connect(&old).unwrap(), &Client::connect(&new).unwrap());
+    works(&Client::connect(&new).unwrap(), &Client::connect(&old).unwrap());
+    let client = Client::connect(&new).unwrap();
+    let _guard = client.reentrant_lock("held").lock_owned().unwrap();
+    let there = server.clients(redis_concurrent::testing::ClientKind::Normal).unwrap();
+    assert!(there.iter().any(|line| line.contains(" resp=3")), "{there:?}");
+}
+
+#[test]
+fn a_password() {
+    let server = RedisServer::builder().password("s3cret /@").start().unwrap();
+    works_at(&server.url());
+    let without = format!("redis://127.0.0.1:{}/", server.port());
+    let wrong = format!("redis://:wrong@127.0.0.1:{}/", server.port());
+    for url in [without, wrong] {
+        let error = Client::connect(&url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(!error.to_string().contains("wrong@"), "no password in an error: {error}");
+    }
+}
+
+#[test]
+fn a_password_over_a_unix_socket() {
+    let server = RedisServer::builder().password("s3cret").unix_socket(true).start().unwrap();
+    works_at(&server.unix_url().unwrap());
+}
+
+#[test]
+fn an_acl_user_with_no_more_rights_than_it_needs() {
+    let server = RedisServer::start().unwrap();
+    let mut admin = server.connection().unwrap();
+    let rules = ["on", ">pass", "~rc:*", "&rc:inbox:*", "+@all", "-@admin", "-@dangerous"];
+    let _: () = cmd("ACL").arg("SETUSER").arg("app").arg(&rules).query(&mut admin).unwrap();
+    let url = format!("redis://app:pass@127.0.0.1:{}/", server.port());
+    works_at(&url);
+    // Without the right to one's own keys nothing is held, and it is said.
+    let _: () = cmd("ACL").arg("SETUSER").arg("app").arg("resetkeys").query(&mut admin).unwrap();
+    let error = Client::connect(&url).unwrap().reentrant_lock("way").try_lock().map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[test]
+fn an_acl_user_without_channels_is_told_when_it_waits() {
+    let server = RedisServer::start().unwrap();
+    let mut admin = server.connection().unwrap();
+    let rules = ["on", ">pass", "~rc:*", "resetchannels", "+@all"];
+    let _: () = cmd("ACL").arg("SETUSER").arg("mute").arg(&rules).query(&mut admin).unwrap();
+    let client = Client::connect(&format!("redis://mute:pass@127.0.0.1:{}/", server.port())).unwrap();
+    let lock = client.reentrant_lock("way");
+    // What is free needs no channel.
+    lock.lock().unwrap().unlock().unwrap();
+    let other = Client::connect(&server.url()).unwrap().reentrant_lock("way");
+    let _held = other.lock_owned().unwrap();
+    let error = lock.try_lock_for(LONG).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("rc:inbox:"), "it says what is missing: {error}");
+}
+
+#[test]
+fn a_database_of_its_own() {
+    let server = RedisServer::start().unwrap();
+    let url = |db: u8| format!("{}{db}", server.url());
+    works_at(&url(3));
+    let (three, four) = (Client::connect(&url(3)).unwrap(), Client::connect(&url(4)).unwrap());
+    let _held = three.reentrant_lock("way").lock_owned().unwrap();
+    let _too = four.reentrant_lock("way").try_lock_owned().unwrap().expect("another database");
+    let mut redis = server.connection().unwrap();
+    let _: () = cmd("SELECT").arg(3).query(&mut redis).unwrap();
+    assert!(redis.exists::<_, bool>("rc:{way}").unwrap());
+    let _: () = cmd("SELECT").arg(0).query(&mut redis).unwrap();
+    assert!(!redis.exists::<_, bool>("rc:{way}").unwrap());
+}
+
+#[test]
+fn connection_info_and_a_client_of_the_redis_crate() {
+    let server = RedisServer::builder().password("pass").start().unwrap();
+    let info = server.url().into_connection_info().unwrap();
+    let one = Client::builder().connection_info(info.clone()).connect().unwrap();
+    let two = Client::builder().redis_client(redis::Client::open(info).unwrap()).connect().unwrap();
+    works(&one, &two);
+}
+
+#[test]
+fn a_pool_of_ones_own() {
+    let server = RedisServer::start().unwrap();
+    let client = |size: u32| {
+        let pool = r2d2::Pool::builder().max_size(size).min_idle(Some(0));
+        Client::builder().url(&server.url()).pool(pool).connect().unwrap()
+    };
+    let (one, two) = (client(1), client(1));
+    works(&one, &two);
+    // One connection is enough for many threads: nobody keeps it while it waits.
+    let lock = one.reentrant_lock("crowd");
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    lock.try_lock_for(LONG).unwrap().expect("everybody gets in").unlock().unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn what_is_no_address_is_told_at_once() {
+    for url in ["", "nonsense", "http://127.0.0.1/", "redis://127.0.0.1:notaport/"] {
+        let error = Client::connect(url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{url}: {error}");
+    }
+    // Nobody listens there.
+    let port = RedisServer::start().unwrap().port();
+    let error = Client::connect(&format!("redis://127.0.0.1:{port}/")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[cfg(not(feature = "tls"))]
+#[test]
+fn without_the_feature_tls_is_told() {
+    let error = Client::connect("rediss://127.0.0.1:1/").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+}
+
+#[cfg(feature = "tls")]
+mod tls {
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Runs the openssl tool, if there is one.
+    fn openssl(folder: &Path, args: &str) -> bool {
+        match Command::new("openssl").current_dir(folder).args(args.split(' ')).output() {
+            Ok(made) if made.status.success() => true,
+            Ok(made) => panic!("openssl: {}", String::from_utf8_lossy(&made.stderr)),
+            Err(error) => {
+                eprintln!("SKIPPED, nothing was tested: no openssl tool ({error})");
+                false
+            }
+        }
+    }
+
+    /// An authority, and a certificate by it for 127.0.0.1.
+    fn certificates(folder: &Path) -> bool {
+        const NEW: &str = "req -x509 -newkey rsa:2048 -nodes -days 2";
+        let authority = format!("{NEW} -subj /CN=authority -keyout ca.key -out ca.pem");
+        let leaf = format!(
+            "{NEW} -subj /CN=127.0.0.1 -CA ca.pem -CAkey ca.key -keyout key.pem -out cert.pem \
+             -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE"
+        );
+        openssl(folder, &authority) && openssl(folder, &leaf)
+    }
+
+    #[test]
+    fn tls_with_a_certificate_of_ones_own() {
+        let folder = tempfile::tempdir().unwrap();
+        if !certificates(folder.path()) {
+            return;
+        }
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let server = RedisServer::builder()
+            .arg("tls-port", &port.to_string())
+            .arg("tls-cert-file", &file("cert.pem"))
+            .arg("tls-key-file", &file("key.pem"))
+            .arg("tls-ca-cert-file", &file("ca.pem"))
+            .arg("tls-auth-clients", "no")
+            .start()
+            .unwrap();
+        let url = format!("rediss://127.0.0.1:{port}/");
+        // Nobody knows its authority: it is refused as it stands.
+        let error = Client::connect(&url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let root = std::fs::read(file("ca.pem")).unwrap();
+        let client = || {
+            let certificates = redis::TlsCertificates { client_tls: None, root_cert: Some(root.clone()) };
+            let client = redis::Client::build_with_tls(url.as_str(), certificates).unwrap();
+            Client::builder().redis_client(client).connect().unwrap()
+        };
+        works(&client(), &client());
+        works(&client(), &Client::connect(&server.url()).unwrap());
+    }
+}
