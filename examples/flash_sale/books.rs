@@ -1,0 +1,216 @@
+//! The books of one sale in Redis, and what is asked of them. Nothing here knows a lock.
+//!
+//! | key | |
+//! | --- | --- |
+//! | `open` | a list: the orders that nobody works on |
+//! | `claimed:<worker>` | a list: the orders that a worker has taken and not finished |
+//! | `stock` | a hash: product → pieces left |
+//! | `bought` | a hash: customer and product → the order it was sold by |
+//! | `orders` | a hash: order id → what became of it |
+//! | `journal` | a list: every sale that was written |
+//!
+//! An order is always in one of the first two lists, or in `orders`: it moves by one command,
+//! and what becomes of it is written in one transaction with leaving the list.
+
+use std::collections::{BTreeMap, HashMap};
+
+use redis::{Commands, Connection, Direction, RedisResult, pipe};
+
+use super::order::Order;
+
+/// A demo that was interrupted leaves keys behind for no longer than this, in seconds.
+const LIFE: i64 = 600;
+
+/// What becomes of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Sold,
+    /// The customer has bought this product before.
+    Refused,
+    /// Too few pieces are left.
+    SoldOut,
+}
+
+impl Fate {
+    pub fn name(self) -> &'static str {
+        match self {
+            Fate::Sold => "sold",
+            Fate::Refused => "refused",
+            Fate::SoldOut => "sold out",
+        }
+    }
+}
+
+/// What was there before this order.
+pub struct History {
+    /// The customer has bought this product.
+    bought: bool,
+    /// The order is decided: by a worker that died before the others knew.
+    pub decided: bool,
+}
+
+impl History {
+    /// What becomes of the order while `left` pieces of its product are left.
+    pub fn fate(&self, order: &Order, left: i64) -> Fate {
+        if self.bought {
+            Fate::Refused
+        } else if left < i64::from(order.quantity) {
+            Fate::SoldOut
+        } else {
+            Fate::Sold
+        }
+    }
+}
+
+/// An order that this worker has taken.
+pub struct Claim {
+    pub order: Order,
+    /// As it stands in the lists.
+    text: String,
+}
+
+/// What the books say in the end.
+pub struct Closing {
+    pub left: BTreeMap<String, i64>,
+    pub fates: HashMap<String, String>,
+    pub sales: Vec<Order>,
+}
+
+/// One connection to the books, for one worker.
+pub struct Books {
+    connection: Connection,
+    prefix: String,
+}
+
+impl Books {
+    pub fn open(url: &str, prefix: &str) -> RedisResult<Books> {
+        let connection = redis::Client::open(url)?.get_connection()?;
+        Ok(Books { connection, prefix: prefix.to_owned() })
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}:{name}", self.prefix)
+    }
+
+    fn claimed(&self, worker: usize) -> String {
+        self.key(&format!("claimed:{worker}"))
+    }
+
+    /// Puts the goods on the shelf and the orders in the list.
+    pub fn begin(&mut self, stock: &BTreeMap<String, i64>, orders: &[Order]) -> RedisResult<()> {
+        for (product, pieces) in stock {
+            let _: () = self.connection.hset(self.key("stock"), product, pieces)?;
+        }
+        for some in orders.chunks(1000) {
+            let texts: Vec<String> = some.iter().map(text).collect();
+            let _: () = self.connection.rpush(self.key("open"), texts)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the next order, if there is one.
+    pub fn claim(&mut self, worker: usize) -> RedisResult<Option<Claim>> {
+        let (open, claimed) = (self.key("open"), self.claimed(worker));
+        let text: Option<String> = self.connection.lmove(open, claimed, Direction::Left, Direction::Right)?;
+        Ok(text.map(|text| Claim { order: order(&text), text }))
+    }
+
+    /// The first read, which the customer's lock makes right.
+    pub fn history(&mut self, order: &Order) -> RedisResult<History> {
+        let (bought, decided) = pipe()
+            .hexists(self.key("bought"), bought(order))
+            .hexists(self.key("orders"), &order.id)
+            .query(&mut self.connection)?;
+        Ok(History { bought, decided })
+    }
+
+    /// The second read, which the product's lock makes right.
+    pub fn left(&mut self, order: &Order) -> RedisResult<i64> {
+        self.connection.hget(self.key("stock"), &order.product)
+    }
+
+    /// The write, in one transaction: what is left is what was *read* less what is sold, as in any
+    /// program that reads, decides and writes.
+    pub fn write(&mut self, worker: usize, claim: &Claim, left: i64, fate: Fate) -> RedisResult<()> {
+        let order = &claim.order;
+        let mut transaction = pipe();
+        transaction.atomic();
+        if fate == Fate::Sold {
+            let left = left - i64::from(order.quantity);
+            transaction.hset(self.key("stock"), &order.product, left);
+            transaction.hset(self.key("bought"), bought(order), &order.id);
+            transaction.rpush(self.key("journal"), &claim.text);
+        }
+        transaction.hset(self.key("orders"), &order.id, fate.name());
+        transaction.lrem(self.claimed(worker), 1, &claim.text);
+        transaction.exec(&mut self.connection)
+    }
+
+    /// Crosses an order off this worker's list that was decided before.
+    pub fn cross_off(&mut self, worker: usize, claim: &Claim) -> RedisResult<()> {
+        self.connection.lrem(self.claimed(worker), 1, &claim.text)
+    }
+
+    /// Gives an order back, for anybody to do.
+    pub fn give_back(&mut self, worker: usize, claim: &Claim) -> RedisResult<()> {
+        pipe()
+            .atomic()
+            .lrem(self.claimed(worker), 1, &claim.text)
+            .lpush(self.key("open"), &claim.text)
+            .exec(&mut self.connection)
+    }
+
+    /// Gives all orders of a dead worker back; their ids.
+    pub fn hand_out_again(&mut self, dead: usize) -> RedisResult<Vec<String>> {
+        let (open, claimed) = (self.key("open"), self.claimed(dead));
+        let mut ids = Vec::new();
+        loop {
+            let text: Option<String> =
+                self.connection.lmove(&claimed, &open, Direction::Right, Direction::Left)?;
+            match text {
+                Some(text) => ids.push(order(&text).id),
+                None => return Ok(ids),
+            }
+        }
+    }
+
+    /// How many orders are decided.
+    pub fn decided(&mut self) -> RedisResult<usize> {
+        self.connection.hlen(self.key("orders"))
+    }
+
+    /// The same; and gives the books another ten minutes, which end when nobody asks any more.
+    pub fn progress(&mut self, workers: usize) -> RedisResult<usize> {
+        let names = ["open", "stock", "bought", "orders", "journal"];
+        let keys = names.map(|it| self.key(it)).into_iter().chain((0..workers).map(|it| self.claimed(it)));
+        let mut pipeline = pipe();
+        for key in keys {
+            pipeline.expire(key, LIFE).ignore();
+        }
+        let (decided,) = pipeline.hlen(self.key("orders")).query(&mut self.connection)?;
+        Ok(decided)
+    }
+
+    /// What they say in the end.
+    pub fn close(&mut self) -> RedisResult<Closing> {
+        let (left, fates, sales): (_, _, Vec<String>) = pipe()
+            .hgetall(self.key("stock"))
+            .hgetall(self.key("orders"))
+            .lrange(self.key("journal"), 0, -1)
+            .query(&mut self.connection)?;
+        Ok(Closing { left, fates, sales: sales.iter().map(|it| order(it)).collect() })
+    }
+}
+
+/// The field of `bought`. No text of an order has a control character in it.
+fn bought(order: &Order) -> String {
+    format!("{}\n{}", order.customer, order.product)
+}
+
+fn text(order: &Order) -> String {
+    serde_json::to_string(order).expect("an order is plain text and a number")
+}
+
+fn order(text: &str) -> Order {
+    serde_json::from_str(text).expect("the lists hold only what text() wrote")
+}

@@ -1,0 +1,59 @@
+//! What a worker notes about its waits.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis_concurrent::{Observer, Way};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// One order's way through its locks. Times are [`now`]'s.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Trace {
+    pub order: String,
+    /// When it asked for its customer's lock, got it, and had given it back.
+    pub asked: u64,
+    pub granted: u64,
+    pub released: u64,
+    /// Somebody was in the way of its customer's lock.
+    pub waited: bool,
+    /// When it got its product's lock.
+    pub stock_granted: u64,
+}
+
+/// Microseconds of a clock that all processes of a machine share and nobody sets.
+pub fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32).as_micros() as u64
+}
+
+thread_local! {
+    static WAITED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread's last lock was not free when it asked.
+pub fn waited() -> bool {
+    WAITED.get()
+}
+
+/// Hears of every lock that is taken.
+#[derive(Clone, Default)]
+pub struct Meter {
+    longest: Arc<AtomicU64>,
+}
+
+impl Meter {
+    /// The longest wait for a lock so far, in microseconds.
+    pub fn longest(&self) -> u64 {
+        self.longest.load(Ordering::Relaxed)
+    }
+}
+
+impl Observer for Meter {
+    fn acquired(&self, _lock: &str, waited: Duration, way: Way) {
+        self.longest.fetch_max(waited.as_micros() as u64, Ordering::Relaxed);
+        WAITED.set(way != Way::Free);
+    }
+}

@@ -1,0 +1,191 @@
+//! A worker process: eight threads that take orders and work them off.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use redis_concurrent::testing::{hear_parent, tell_parent};
+use redis_concurrent::{Client, Error, Lock, LockGuard};
+
+use super::Failure;
+use super::books::{Books, Claim, Fate};
+use super::message::{Done, Message, Task};
+use super::trace::{Meter, Trace, now, waited};
+
+/// The role that makes a process a worker.
+pub const ROLE: &str = "flash_sale_worker";
+/// Where it finds its [`Task`].
+pub const TASK: &str = "FLASH_SALE_TASK";
+/// Threads in a process.
+pub const THREADS: usize = 8;
+/// How long a lock of a dead process is held.
+pub const LEASE: Duration = Duration::from_secs(2);
+/// Between the read and the write: what a check of an address, say, or of a card would take.
+pub const THINK: Duration = Duration::from_millis(2);
+/// How long to wait for orders that may come back, when there are none.
+const IDLE: Duration = Duration::from_millis(5);
+
+struct Worker {
+    task: Task,
+    client: Client,
+    meter: Meter,
+    /// Orders taken.
+    taken: AtomicUsize,
+    /// A thread stands still and waits for the kill.
+    stands_still: AtomicBool,
+    /// A thread has failed: the others stop, too.
+    failed: AtomicBool,
+}
+
+/// What a thread brings home.
+#[derive(Default)]
+struct Notes {
+    traces: Vec<Trace>,
+    given_back: usize,
+}
+
+/// The process.
+pub fn main() -> ExitCode {
+    let message = match work() {
+        Ok(done) => Message::Done(done),
+        Err(why) => Message::Failed(why.to_string()),
+    };
+    let failed = matches!(message, Message::Failed(_));
+    if tell(&message).is_err() || failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn tell(message: &Message) -> Result<(), Failure> {
+    Ok(tell_parent(&serde_json::to_string(message)?)?)
+}
+
+fn work() -> Result<Done, Failure> {
+    let task: Task = serde_json::from_str(&std::env::var(TASK)?)?;
+    let meter = Meter::default();
+    // The default pool: ten connections, for the locks of all threads.
+    let client = Client::builder()
+        .url(&task.url)
+        .namespace(&format!("{}:lock", task.prefix))
+        .lease(LEASE)
+        .label(&format!("worker {}", task.worker))
+        .observer(meter.clone())
+        .connect()?;
+    let (taken, stands_still, failed) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
+    let worker = Worker { task, client, meter, taken, stands_still, failed };
+    let books = (0..THREADS)
+        .map(|_| Books::open(&worker.task.url, &worker.task.prefix))
+        .collect::<Result<Vec<_>, _>>()?;
+    tell(&Message::Ready)?;
+    if hear_parent()?.is_none() {
+        return Err("the parent has gone".into());
+    }
+    let notes = thread::scope(|scope| {
+        let threads: Vec<_> = books.into_iter().map(|books| scope.spawn(|| worker.run(books))).collect();
+        threads.into_iter().map(|it| it.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
+    });
+    let notes: Result<Vec<Notes>, Failure> = notes;
+    let mut done = Done { longest_wait: worker.meter.longest(), ..Done::default() };
+    for notes in notes? {
+        done.given_back += notes.given_back;
+        done.traces.extend(notes.traces);
+    }
+    done.requests = worker.client.requests();
+    worker.client.close()?;
+    Ok(done)
+}
+
+impl Worker {
+    /// One thread.
+    fn run(&self, books: Books) -> Result<Notes, Failure> {
+        let notes = self.take_orders(books);
+        if notes.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        notes
+    }
+
+    /// Until all orders are decided; that the list is empty is not enough, as a dead worker's
+    /// orders come back.
+    fn take_orders(&self, mut books: Books) -> Result<Notes, Failure> {
+        let mut notes = Notes::default();
+        while !self.failed.load(Ordering::Relaxed) {
+            if let Some(claim) = books.claim(self.task.worker)? {
+                self.taken.fetch_add(1, Ordering::Relaxed);
+                self.do_order(&mut books, &claim, &mut notes)?;
+            } else if books.decided()? >= self.task.orders {
+                break;
+            } else {
+                thread::sleep(IDLE);
+            }
+        }
+        Ok(notes)
+    }
+
+    /// One order, under its customer's lock and within it its product's.
+    fn do_order(&self, books: &mut Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
+        let order = &claim.order;
+        let customer_lock = self.lock(&format!("customer:{}", order.customer));
+        let stock_lock = self.lock(&format!("stock:{}", order.product));
+        let asked = now();
+        let customer = take(customer_lock.as_deref())?;
+        let granted = now();
+        let waited = customer.is_some() && waited();
+        let history = books.history(order)?;
+        let stock = take(stock_lock.as_deref())?;
+        let stock_granted = now();
+        let left = books.left(order)?;
+
+        let fate = history.fate(order, left);
+        if history.decided {
+            books.cross_off(self.task.worker, claim)?;
+        } else {
+            if fate == Fate::Sold {
+                self.think(&order.product)?;
+            }
+            if [&customer, &stock].into_iter().flatten().any(|guard| guard.is_lost()) {
+                // What was read is no longer sure.
+                books.give_back(self.task.worker, claim)?;
+                notes.given_back += 1;
+            } else {
+                books.write(self.task.worker, claim, left, fate)?;
+            }
+        }
+
+        give(stock)?;
+        give(customer)?;
+        let order = order.id.clone();
+        notes.traces.push(Trace { order, asked, granted, released: now(), waited, stock_granted });
+        Ok(())
+    }
+
+    fn lock(&self, name: &str) -> Option<Box<dyn Lock>> {
+        self.task.variant.lock(&self.client, name)
+    }
+
+    /// The time between the read and the write; for the victim's chosen thread, the end.
+    fn think(&self, product: &str) -> Result<(), Failure> {
+        let chosen = self.task.victim_after.is_some_and(|after| self.taken.load(Ordering::Relaxed) > after)
+            && !self.stands_still.swap(true, Ordering::Relaxed);
+        if !chosen {
+            thread::sleep(THINK);
+            return Ok(());
+        }
+        tell(&Message::Holding { product: product.to_owned(), requests: self.client.requests() })?;
+        loop {
+            thread::park();
+        }
+    }
+}
+
+fn take(lock: Option<&dyn Lock>) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
+    lock.map(|it| it.lock()).transpose()
+}
+
+/// A lease that ended meanwhile is not the end of the worker: the audit will tell whether it did
+/// any harm.
+fn give(guard: Option<Box<dyn LockGuard + '_>>) -> Result<(), Error> {
+    match guard.map(|it| it.unlock()) {
+        Some(Err(error)) if !error.is_lease_lost() => Err(error),
+        _ => Ok(()),
+    }
+}
