@@ -1,0 +1,34 @@
+# Each target sees to its own set-up first: on a Debian or Ubuntu machine that has only Rust,
+# `make test` is enough. Nothing asks a question.
+
+CARGO ?= cargo
+# What the demo is given, for instance DEMO_ARGS=--json.
+DEMO_ARGS ?=
+
+.PHONY: demo test bench lint doc setup
+
+demo: setup
+	$(CARGO) run --release --example flash_sale -- $(DEMO_ARGS)
+
+# Unit tests, tests/, and the examples in the documentation. The feature `tls` changes no code
+# of this crate: `lint` compiles it.
+test: setup
+	$(CARGO) test
+
+bench: setup
+	$(CARGO) bench
+
+lint:
+	ci/setup.sh cc rust-tools luacheck
+	$(CARGO) fmt --check
+	$(CARGO) clippy --lib -- -D warnings
+	$(CARGO) clippy --all-targets --all-features -- -D warnings
+	luacheck --quiet lua examples/*.lua
+
+doc:
+	@ci/setup.sh cc
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --all-features
+
+# A linker for cargo, and redis-server for what runs on private servers.
+setup:
+	@ci/setup.sh cc redis
