@@ -51,7 +51,8 @@ end
 -- can be told: believed heard, and the waiter's own timer finds the grant.
 local function tell(w, what, number)
   local channel = F[3] .. string.match(w.owner, '^[^:]*')
-  local heard = redis.pcall('PUBLISH', channel, fmt('%s %s %.0f %s', w.owner, what, number or 0, number and w.lease or 0))
+  local text = fmt('%s %s %.0f %s', w.owner, what, number or 0, number and w.lease or 0)
+  local heard = redis.pcall('PUBLISH', channel, text)
   return type(heard) ~= 'number' or heard > 0
 end
 

@@ -143,11 +143,12 @@ impl<'a> Seat<'a> {
     ) -> Result<Option<Grip>, Error> {
         let cell = self.cell;
         let shared = &cell.shared;
-        let mut first = true;
+        // The first turn is taken at the time of the call, whatever its deadline: one attempt.
+        let mut first = Some(entered);
         loop {
-            let now = Moment::now();
-            let over = !first && wait.is_over(now);
-            first = false;
+            let again = first.is_none();
+            let now = first.take().unwrap_or_else(Moment::now);
+            let over = again && wait.is_over(now);
             match core.gate.turn(self.ticket, now, shared.inbox.is_up(), over, || cell.fresh()) {
                 Turn::In(grip, next) => {
                     core.wake(next);
@@ -506,7 +507,8 @@ fn leave_queue<'a>(
     } else {
         MutexGuard::unlocked(&mut core, || {
             let limit = Moment::now().after(LEAVE_LIMIT);
-            if requests::leave(cell, &leaving, None, limit).is_err() {
+            let same = cell.shared.same_process().map_err(Failure::Never);
+            if same.and_then(|()| requests::leave(cell, &leaving, None, limit)).is_err() {
                 cell.shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving });
             }
         });

@@ -4,9 +4,8 @@
 //! that is due before it would wake anyway, so a lock that is held for less than a third of its
 //! lease wakes nobody. What is due goes out in pipelines of 64, to every server that has some
 //! before an answer of any is read; and none is waited for longer than the leases of the others
-//! allow. Nothing here
-//! waits for a pool, and connecting is done by a thread of its own, so that one server's silence
-//! costs another's leases nothing.
+//! allow. Nothing here waits for a pool, and connecting is done by a thread of its own, so that one
+//! server's silence costs another's leases nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,6 +25,8 @@ use crate::error::{Error, ErrorKind};
 
 /// How many requests go out in one write: more would hold up other clients of the server.
 const BATCH: usize = 64;
+/// By which part of its period a renewal may come early, to go out with others.
+const EARLY: u32 = 256;
 /// How many answers are read before the time limit is set anew.
 const READS: usize = 16;
 /// The longest pause before a release is tried again.
@@ -490,10 +491,16 @@ impl State {
     fn take_due(&mut self, now: Moment) -> Vec<Task> {
         let mut tasks = Vec::new();
         let mut taken: HashMap<u64, usize> = HashMap::new();
+        // Once something is due, what is due soon goes with it: else many locks, each with a due
+        // time of its own, would have a round each instead of one for a batch.
+        let mut until = now;
         while let Some(entry) = self.schedule.first_entry() {
             let (due, client, _) = *entry.key();
             let mine = taken.entry(client).or_insert(0);
-            if due > now || *mine == BATCH {
+            if tasks.is_empty() && due <= now {
+                until = now.after(self.lines.get(&client).map_or(Duration::ZERO, |l| l.renew_every / EARLY));
+            }
+            if due > until || *mine == BATCH {
                 break;
             }
             *mine += 1;

@@ -94,10 +94,9 @@ pub(crate) fn leave(
     next: Option<&Asking>,
     limit: Moment,
 ) -> Result<Left, Failure> {
-    cell.shared.same_process().map_err(Failure::Never)?;
-    let args = leave_args(cell, leaving, next);
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let reply = cell.shared.backend.script(&cell.scripts.leave, &cell.names, &args, limit)?;
+    let reply = with_leave_args(cell, leaving, next, |args| {
+        cell.shared.backend.script(&cell.scripts.leave, &cell.names, args, limit)
+    })?;
     let items = list(&reply.value);
     let inside = number(items.first()).ok_or_else(|| strange(items))? == 1;
     let next = next.map(|n| answer(items.get(1..).unwrap_or_default(), n.terms.lease)).transpose()?;
@@ -113,18 +112,26 @@ pub(crate) fn force(cell: &Arc<Cell>, owner: &str, limit: Moment) -> Result<bool
     Ok(number(items.first()).ok_or_else(|| strange(items))? == 1 || reply.resent)
 }
 
-fn leave_args(cell: &Cell, leaving: &Leaving, next: Option<&Asking>) -> Vec<String> {
+/// Has `send` send a leave with these arguments.
+fn with_leave_args<R>(
+    cell: &Cell,
+    leaving: &Leaving,
+    next: Option<&Asking>,
+    send: impl FnOnce(&[&str]) -> R,
+) -> R {
     let shared = &cell.shared;
-    let lease = next.map_or(leaving.lease, |n| n.terms.lease);
-    let mut args =
-        vec![cell.owner_id(leaving.owner), ms(lease), shared.inbox_prefix.clone(), shared.window.clone()];
-    if leaving.unsettled || next.is_some() {
-        args.push(if leaving.unsettled { "1" } else { "0" }.to_owned());
+    let lease = ms(next.map_or(leaving.lease, |n| n.terms.lease));
+    let owner = cell.owner_id(leaving.owner);
+    let unsettled = if leaving.unsettled { "1" } else { "0" };
+    let (prefix, window) = (&*shared.inbox_prefix, &*shared.window);
+    match next {
+        Some(next) => {
+            let (record, id) = (record(cell, next.threads), cell.owner_id(next.owner));
+            send(&[&owner, &lease, prefix, window, unsettled, &next.terms.args, &record, &id])
+        }
+        None if leaving.unsettled => send(&[&owner, &lease, prefix, window, unsettled]),
+        None => send(&[&owner, &lease, prefix, window]),
     }
-    if let Some(next) = next {
-        args.extend([next.terms.args.to_string(), record(cell, next.threads), cell.owner_id(next.owner)]);
-    }
-    args
 }
 
 /// What became of a renewal.
@@ -184,11 +191,6 @@ pub(crate) fn packed_renew(cell: &Cell, owner: u64, lease: Duration, eval: bool)
 /// A leave as bytes, for the renewer's pipelines and for `close`.
 pub(crate) fn packed_leave(cell: &Cell, leaving: &Leaving, eval: bool) -> Vec<u8> {
     let script = &cell.scripts.leave;
-    let args = leave_args(cell, leaving, None);
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    if eval {
-        command("EVAL", &script.source, &cell.names, &args)
-    } else {
-        command("EVALSHA", &script.sha, &cell.names, &args)
-    }
+    let (verb, text) = if eval { ("EVAL", &script.source) } else { ("EVALSHA", &script.sha) };
+    with_leave_args(cell, leaving, None, |args| command(verb, text, &cell.names, args))
 }
