@@ -5,7 +5,7 @@ CARGO ?= cargo
 # What the demo is given, for instance DEMO_ARGS=--json.
 DEMO_ARGS ?=
 
-.PHONY: demo test bench lint doc setup
+.PHONY: demo test models bench lint doc setup
 
 demo: setup
 	$(CARGO) run --release --example flash_sale -- $(DEMO_ARGS)
@@ -14,6 +14,11 @@ demo: setup
 # of this crate: `lint` compiles it.
 test: setup
 	$(CARGO) test
+
+# The models of `make test`, larger: about a quarter of an hour and a few GiB.
+models:
+	@ci/setup.sh cc
+	MODELS=large $(CARGO) test --release --lib engine::model -- --nocapture --test-threads 1
 
 bench: setup
 	$(CARGO) bench

@@ -41,7 +41,7 @@ impl<K: Kind> Hold<K> {
     /// How long the hold is certain to last if nothing renews it; nothing once it is lost. Counted
     /// here, without asking Redis, from before the request that got it.
     pub fn remaining(&self) -> Duration {
-        engine::remaining(&self.cell, self.grip.owner)
+        engine::held::remaining(&self.cell, self.grip.owner)
     }
 
     /// Whether the hold ended before it was released. No request: with Redis silent it is known
@@ -53,7 +53,7 @@ impl<K: Kind> Hold<K> {
     /// A token that is cancelled when the hold is lost, also while Redis is silent: to hand to the
     /// work that is done under the lock.
     pub fn lost(&self) -> CancellationToken {
-        engine::lost_token(&self.cell, self.grip.owner)
+        engine::held::lost_token(&self.cell, self.grip.owner)
     }
 
     /// Sets the lease to end `lease` from now (sets, never adds). On a renewed hold the renewals go
@@ -65,7 +65,7 @@ impl<K: Kind> Hold<K> {
     pub fn renew_for(&self, lease: Duration) -> Result<(), Error> {
         check_lease("lease", lease)
             .map_err(|why| Error::new(ErrorKind::Config, &self.cell.name).because(why))?;
-        engine::renew_for(&self.cell, self.grip.owner, lease)
+        engine::held::renew_for(&self.cell, self.grip.owner, lease)
     }
 }
 

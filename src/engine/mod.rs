@@ -26,6 +26,7 @@
 pub(crate) mod backend;
 pub(crate) mod cell;
 pub(crate) mod gate;
+pub(crate) mod held;
 pub(crate) mod inbox;
 pub(crate) mod inspect;
 pub(crate) mod renewer;
@@ -45,9 +46,8 @@ use parking_lot::{Condvar, MutexGuard};
 use self::backend::Failure;
 use self::cell::{Cell, Core};
 use self::gate::{
-    Answer, Asking, Entered, Exit, GaveUp, Grip, How, Leaving, Refusal, Renewal, Request, Then, Ticket, Turn,
+    Answer, Asking, Entered, Exit, GaveUp, Grip, How, Leaving, Refusal, Request, Then, Ticket, Turn,
 };
-use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::{Loss, Way};
@@ -72,7 +72,7 @@ pub(crate) fn acquire(cell: &Arc<Cell>, request: Request, wait: &Wait<'_>) -> Re
         let grip = enter(cell, request.clone(), wait, entered)?;
         match grip {
             // Handed on while it was valid, but this thread woke too late for it.
-            Some(grip) if grip.way == Way::HandedOver && remaining(cell, grip.owner).is_zero() => {
+            Some(grip) if grip.way == Way::HandedOver && held::remaining(cell, grip.owner).is_zero() => {
                 release_quietly(cell, grip.ticket);
             }
             grip => return Ok(grip),
@@ -516,71 +516,4 @@ fn leave_queue<'a>(
     let then = core.gate.left();
     core.wake(then.wake);
     core
-}
-
-// ---- while it is held ----------------------------------------------------------------------
-
-/// What is left of the tenure's lease; nothing once it is lost.
-pub(crate) fn remaining(cell: &Cell, owner: u64) -> Duration {
-    let now = Moment::now();
-    // What a parent holds is nothing to its child.
-    let Ok(core) = lock(cell) else { return Duration::ZERO };
-    match core.gate.look(owner) {
-        Some(tenure) if tenure.loss(now).is_none() => tenure.valid_until.since(now),
-        _ => Duration::ZERO,
-    }
-}
-
-/// A token that is cancelled when the tenure is lost.
-pub(crate) fn lost_token(cell: &Cell, owner: u64) -> CancellationToken {
-    let Ok(mut core) = lock(cell) else {
-        let token = CancellationToken::new();
-        token.cancel();
-        return token;
-    };
-    let token = core.lost(owner);
-    let is_lost = core.gate.look(owner).is_none_or(|t| t.loss(Moment::now()).is_some());
-    drop(core);
-    if is_lost {
-        token.cancel();
-    }
-    token
-}
-
-/// Sets the tenure's lease to end `lease` from now.
-pub(crate) fn renew_for(cell: &Arc<Cell>, owner: u64, lease: Duration) -> Result<(), Error> {
-    let shared = &cell.shared;
-    shared.same_process().map_err(|e| cell.error(e))?;
-    let sent = Moment::now();
-    if let Some(loss) = cell.core.lock().gate.look(owner).map_or(Some(Loss::Verdict), |t| t.loss(sent)) {
-        return Err(cell.error(lost(loss)));
-    }
-    let answer = requests::renew(cell, owner, lease, sent.after(shared.config.command_timeout));
-    let mut core = cell.core.lock();
-    let now = Moment::now();
-    let then = core.gate.renewed(owner, sent, answer.renewal, now);
-    if answer.resent || answer.renewal == Renewal::Unanswered {
-        core.gate.doubt(owner, sent, lease);
-    }
-    if matches!(answer.renewal, Renewal::Left(_)) {
-        core.gate.wanted(owner, sent.after(lease));
-    }
-    let mut core = carry_out(cell, core, then);
-    let Some(tenure) = core.gate.look(owner).filter(|t| t.loss(now).is_none()) else {
-        return Err(cell.error(lost(Loss::Verdict)));
-    };
-    let due = tenure.due(now, shared.config.renew_every.min(lease / 3));
-    if let Some(before) = core.set_due(owner, due) {
-        shared.renewer.unwatch(cell, owner, before);
-    }
-    shared.renewer.watch(cell, owner, due).map_err(|e| cell.error(e))?;
-    drop(core);
-    match answer.error {
-        None => Ok(()),
-        Some(e) if answer.renewal == Renewal::Unanswered => {
-            let error = Error::new(ErrorKind::Unknown, "").because("the lease may have been set, or not");
-            Err(cell.error(error.caused_by(e)))
-        }
-        Some(error) => Err(cell.error(error)),
-    }
 }

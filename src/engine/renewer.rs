@@ -7,6 +7,8 @@
 //! allow. Nothing here waits for a pool, and connecting is done by a thread of its own, so that one
 //! server's silence costs another's leases nothing.
 
+mod batch;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::thread;
@@ -16,6 +18,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Condvar, Mutex};
 use redis::{Connection, ServerErrorKind, Value};
 
+use self::batch::Batch;
 use super::backend::{Failure, refused};
 use super::cell::Cell;
 use super::gate::{Leaving, Renewal};
@@ -27,8 +30,6 @@ use crate::error::{Error, ErrorKind};
 const BATCH: usize = 64;
 /// By which part of its period a renewal may come early, to go out with others.
 const EARLY: u32 = 256;
-/// How many answers are read before the time limit is set anew.
-const READS: usize = 16;
 /// The longest pause before a release is tried again.
 const RELEASE_AGAIN: Duration = Duration::from_millis(250);
 /// The shortest pause before something that failed is tried again.
@@ -524,78 +525,4 @@ struct Outlook {
     connected: bool,
     /// A new one is about to be there.
     soon: bool,
-}
-
-/// What goes to one server in one round.
-struct Batch {
-    tasks: Vec<(Task, Moment)>,
-    bytes: Vec<u8>,
-    answers: Vec<Option<Value>>,
-    connection: Option<Connection>,
-    /// There was a connection to begin with.
-    connected: bool,
-}
-
-impl Batch {
-    fn new() -> Self {
-        Batch {
-            tasks: Vec::new(),
-            bytes: Vec::new(),
-            answers: Vec::new(),
-            connection: None,
-            connected: false,
-        }
-    }
-
-    fn push(&mut self, task: Task, request: Vec<u8>) {
-        self.tasks.push((task, Moment::now()));
-        self.bytes.extend(request);
-        self.answers.push(None);
-    }
-
-    fn sent(&self) -> usize {
-        if self.connected { self.tasks.len() } else { 0 }
-    }
-
-    fn send(&mut self, patience: Duration) {
-        self.connected = self.connection.is_some();
-        let now = Moment::now();
-        for (_, sent) in &mut self.tasks {
-            *sent = now;
-        }
-        if let Some(connection) = &mut self.connection {
-            let sent = connection
-                .set_write_timeout(Some(patience))
-                .and_then(|()| connection.send_packed_command(&self.bytes));
-            if sent.is_err() {
-                self.connection = None;
-            }
-        }
-    }
-
-    /// Reads the answers until `limit`. One that does not come leaves the connection out of step,
-    /// and with it goes whatever else was on it.
-    fn receive(&mut self, limit: Moment) {
-        for (i, answer) in self.answers.iter_mut().enumerate() {
-            let Some(connection) = &mut self.connection else { return };
-            let read = if i % READS == 0 {
-                let left = limit.since(Moment::now()).max(Duration::from_millis(1));
-                connection.set_read_timeout(Some(left))
-            } else {
-                Ok(())
-            };
-            match read.and_then(|()| connection.recv_response()) {
-                Ok(value) => *answer = Some(value),
-                Err(_) => self.connection = None,
-            }
-        }
-        // A server that is no longer the primary: perhaps a new connection leads to the new one.
-        let moved = |answer: &Option<Value>| {
-            matches!(answer, Some(Value::ServerError(e))
-                if matches!(e.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)))
-        };
-        if self.answers.iter().any(moved) {
-            self.connection = None;
-        }
-    }
 }

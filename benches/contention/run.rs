@@ -1,7 +1,4 @@
-//! What the locks cost and how they behave under contention, in one process and in many.
-//!
-//! `docs/benches.md` says how to run it and what its columns mean. It starts a private
-//! `redis-server` for each row, and itself again for each further process.
+//! What the benchmark does, by its arguments.
 
 mod args;
 mod bare;
@@ -27,7 +24,7 @@ use args::{Args, Slice, Workload};
 use contended::Crowd;
 use report::Row;
 
-fn main() -> ExitCode {
+pub fn main() -> ExitCode {
     match play().and_then(|played| if played { Ok(()) } else { measure() }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

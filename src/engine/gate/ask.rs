@@ -1,0 +1,84 @@
+//! What a gate asks of Redis for its head, and what came of it so far.
+
+use std::time::Duration;
+
+use super::{Asking, How, Leaving, Terms};
+use crate::clock::Moment;
+use crate::observe::Way;
+
+/// What this process asks of Redis for the head of its waiting threads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Ask {
+    pub(super) owner: u64,
+    /// As last sent; the next head's replace the place's.
+    pub(super) terms: Terms,
+    /// A request under this id is on its way.
+    pub(super) in_flight: bool,
+    /// When the last one was about to be sent.
+    pub(super) sent: Moment,
+    /// What a grant told by message counts from: see the rules above.
+    pub(super) base: Option<Moment>,
+    /// Redis has answered busy.
+    pub(super) asked: bool,
+    /// Redis keeps a place for it.
+    pub(super) queued: bool,
+    /// Where in the order it came, to be told when the place was lost.
+    pub(super) arrival: String,
+    /// The highest last number that a busy answer told.
+    pub(super) floor: u64,
+    /// When asking again makes sense.
+    pub(super) again_at: Moment,
+    pub(super) unsettled: bool,
+    /// See [`Tenure::least`].
+    pub(super) least: Duration,
+    pub(super) grant: Option<Grant>,
+    pub(super) refused: Option<String>,
+    pub(super) failures: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Grant {
+    pub(super) number: u64,
+    pub(super) valid_until: Moment,
+    pub(super) way: Way,
+    /// Its lease was set anew since it was granted.
+    pub(super) confirmed: bool,
+}
+
+impl Ask {
+    pub(super) fn new(owner: u64, terms: Terms, now: Moment) -> Self {
+        Ask {
+            owner,
+            terms,
+            in_flight: false,
+            sent: now,
+            base: None,
+            asked: false,
+            queued: false,
+            arrival: String::new(),
+            floor: 0,
+            again_at: now,
+            unsettled: false,
+            least: Duration::MAX,
+            grant: None,
+            refused: None,
+            failures: 0,
+        }
+    }
+
+    /// It is about to be sent.
+    pub(super) fn send(&mut self, how: How, terms: Terms, threads: usize, now: Moment) -> Asking {
+        self.in_flight = true;
+        self.sent = now;
+        // Until one is answered busy, a grant counts from the first ask sent.
+        self.base.get_or_insert(now);
+        self.terms = terms.clone();
+        let enqueues = how == How::Wait && self.arrival.is_empty();
+        Asking { owner: self.owner, how, terms, arrival: self.arrival.clone(), threads, enqueues }
+    }
+
+    pub(super) fn leaving(&self, now: Moment) -> Leaving {
+        let valid_until = self.grant.as_ref().map_or(now, |g| g.valid_until);
+        Leaving { owner: self.owner, unsettled: self.unsettled, valid_until, lease: self.terms.lease }
+    }
+}

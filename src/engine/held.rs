@@ -1,0 +1,77 @@
+//! While it is held: what is left of it, whether it is lost, and a lease of one's own choice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cell::Cell;
+use super::gate::Renewal;
+use super::{carry_out, lock, lost, requests};
+use crate::cancel::CancellationToken;
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::observe::Loss;
+
+/// What is left of the tenure's lease; nothing once it is lost.
+pub(crate) fn remaining(cell: &Cell, owner: u64) -> Duration {
+    let now = Moment::now();
+    // What a parent holds is nothing to its child.
+    let Ok(core) = lock(cell) else { return Duration::ZERO };
+    match core.gate.look(owner) {
+        Some(tenure) if tenure.loss(now).is_none() => tenure.valid_until.since(now),
+        _ => Duration::ZERO,
+    }
+}
+
+/// A token that is cancelled when the tenure is lost.
+pub(crate) fn lost_token(cell: &Cell, owner: u64) -> CancellationToken {
+    let Ok(mut core) = lock(cell) else {
+        let token = CancellationToken::new();
+        token.cancel();
+        return token;
+    };
+    let token = core.lost(owner);
+    let is_lost = core.gate.look(owner).is_none_or(|t| t.loss(Moment::now()).is_some());
+    drop(core);
+    if is_lost {
+        token.cancel();
+    }
+    token
+}
+
+/// Sets the tenure's lease to end `lease` from now.
+pub(crate) fn renew_for(cell: &Arc<Cell>, owner: u64, lease: Duration) -> Result<(), Error> {
+    let shared = &cell.shared;
+    shared.same_process().map_err(|e| cell.error(e))?;
+    let sent = Moment::now();
+    if let Some(loss) = cell.core.lock().gate.look(owner).map_or(Some(Loss::Verdict), |t| t.loss(sent)) {
+        return Err(cell.error(lost(loss)));
+    }
+    let answer = requests::renew(cell, owner, lease, sent.after(shared.config.command_timeout));
+    let mut core = cell.core.lock();
+    let now = Moment::now();
+    let then = core.gate.renewed(owner, sent, answer.renewal, now);
+    if answer.resent || answer.renewal == Renewal::Unanswered {
+        core.gate.doubt(owner, sent, lease);
+    }
+    if matches!(answer.renewal, Renewal::Left(_)) {
+        core.gate.wanted(owner, sent.after(lease));
+    }
+    let mut core = carry_out(cell, core, then);
+    let Some(tenure) = core.gate.look(owner).filter(|t| t.loss(now).is_none()) else {
+        return Err(cell.error(lost(Loss::Verdict)));
+    };
+    let due = tenure.due(now, shared.config.renew_every.min(lease / 3));
+    if let Some(before) = core.set_due(owner, due) {
+        shared.renewer.unwatch(cell, owner, before);
+    }
+    shared.renewer.watch(cell, owner, due).map_err(|e| cell.error(e))?;
+    drop(core);
+    match answer.error {
+        None => Ok(()),
+        Some(e) if answer.renewal == Renewal::Unanswered => {
+            let error = Error::new(ErrorKind::Unknown, "").because("the lease may have been set, or not");
+            Err(cell.error(error.caused_by(e)))
+        }
+        Some(error) => Err(cell.error(error)),
+    }
+}
