@@ -35,6 +35,11 @@ const END_LIMIT: Duration = Duration::from_millis(300);
 /// It has a pool of connections, one channel on which it is told what it is granted (with a
 /// thread, from the first wait on), and a part in the process's renewal thread.
 ///
+/// It belongs to the process that made it. In a forked child its calls say
+/// [`Forked`](ErrorKind::Forked) and nothing of the parent's is released. Fork before the first
+/// client is made, or let the child exec: a client that a child makes of its own while its parent has
+/// one may hang, as the child has copies of the parent's locks but not of the threads that wait there.
+///
 /// ```
 /// use redis_concurrent::Client;
 ///
@@ -222,7 +227,7 @@ impl Shared {
         if std::process::id() == self.pid {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Forked, "").because("make a client of its own in each process"))
+        Err(Error::new(ErrorKind::Forked, "").because("fork before making a client, or exec"))
     }
 
     /// Whether it may send anything.
