@@ -74,7 +74,8 @@ fn who_waits_gets_in_when_a_fixed_lease_ends<K: Kind>(stage: &Stage<'_, K>) {
     // Its own next beat is much later: it asks again when the holder lapses.
     let next = other.try_lock_for(LONG).unwrap().unwrap();
     let took = start.elapsed();
-    assert!(took + Duration::from_millis(2) >= LEASE, "after {took:?}");
+    // Its process gives it up when it can no longer be sure of it: a drift (1 %) before Redis would.
+    assert!(took + LEASE / 50 >= LEASE, "after {took:?}");
     assert!(took < Duration::from_secs(5), "after {took:?}");
     assert!(guard.is_lost(), "it knew before anybody else could be inside");
     next.unlock().unwrap();
