@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::Moment;
 use crate::config::{ClientBuilder, Config};
@@ -167,12 +167,8 @@ impl Client {
 
     /// How many locks this client has in use: with a handle, a guard or a thread that waits.
     pub fn locks(&self) -> usize {
-        match self.0.cells.try_lock() {
-            Some(cells) => cells.len(),
-            // In a forked child it may be held for ever, and none of them is the child's.
-            None if self.0.same_process().is_err() => 0,
-            None => self.0.cells.lock().len(),
-        }
+        // None of them is a forked child's.
+        self.0.lock(&self.0.cells).map_or(0, |cells| cells.len())
     }
 
     /// Ends the client, for all its clones: waiting threads get
@@ -228,6 +224,19 @@ impl Shared {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Forked, "").because("fork before making a client, or exec"))
+    }
+
+    /// Locks one of this client's mutexes. In a forked child it may be held for ever by a thread that
+    /// is not there: so who finds it held asks first which process this is.
+    ///
+    /// # Errors
+    /// `Forked` in a child, if it was held when it was forked.
+    pub(crate) fn lock<'a, T>(&self, mutex: &'a Mutex<T>) -> Result<MutexGuard<'a, T>, Error> {
+        if let Some(guard) = mutex.try_lock() {
+            return Ok(guard);
+        }
+        self.same_process()?;
+        Ok(mutex.lock())
     }
 
     /// Whether it may send anything.

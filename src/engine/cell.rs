@@ -71,11 +71,9 @@ impl fmt::Debug for Cell {
 
 impl Drop for Cell {
     fn drop(&mut self) {
-        // In a forked child it may be held for ever: there the cell may stay in the table.
-        if let Some(mut cells) = self.shared.cells.try_lock() {
+        // In a forked child it may stay in the table.
+        if let Ok(mut cells) = self.shared.lock(&self.shared.cells) {
             cells.remove(self.slot, &self.key);
-        } else if self.shared.same_process().is_ok() {
-            self.shared.cells.lock().remove(self.slot, &self.key);
         }
     }
 }
@@ -167,14 +165,7 @@ impl Cells {
         make: impl FnOnce() -> Result<(&'static str, Names, Arc<Scripts>, Shape), Error>,
     ) -> Result<Arc<Cell>, Error> {
         let key = (kind, name.to_owned());
-        let mut cells = match shared.cells.try_lock() {
-            Some(cells) => cells,
-            // In a forked child it may be held for ever, as a cell's mutex may.
-            None => {
-                shared.same_process().map_err(|e| e.about(name))?;
-                shared.cells.lock()
-            }
-        };
+        let mut cells = shared.lock(&shared.cells).map_err(|e| e.about(name))?;
         if let Some(cell) = cells.by_name.get(&key).and_then(|slot| cells.at(*slot)) {
             return Ok(cell);
         }

@@ -113,14 +113,9 @@ fn enter(
     seat.sit(core, wait, entered)
 }
 
-/// The cell's mutex. In a forked child it may be held for ever by a thread that is not there: so
-/// who finds it held asks first which process this is.
+/// The cell's mutex; an error where it is held and this is a forked child.
 pub(crate) fn lock(cell: &Cell) -> Result<MutexGuard<'_, Core>, Error> {
-    if let Some(core) = cell.core.try_lock() {
-        return Ok(core);
-    }
-    cell.shared.same_process().map_err(|e| cell.error(e))?;
-    Ok(cell.core.lock())
+    cell.shared.lock(&cell.core).map_err(|e| cell.error(e))
 }
 
 /// A thread's place in the gate. Dropped while it is taken (an error, a panic), it passes on
