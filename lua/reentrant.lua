@@ -20,11 +20,15 @@ function kind.admit(w)
 end
 
 function kind.dismiss(owner)
-  return call('HGET', K[1], 'owner') == owner and call('DEL', K[1]) == 1
+  return call('HGET', K[1], 'owner') == owner and call('DEL', K[1]) == 1, true
 end
 
 function kind.extend(owner, lease)
   return call('HGET', K[1], 'owner') == owner and call('PEXPIRE', K[1], lease) == 1 and lease
+end
+
+function kind.full()
+  return held
 end
 
 function kind.soon()

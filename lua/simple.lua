@@ -19,11 +19,15 @@ function kind.admit(w)
 end
 
 function kind.dismiss(owner)
-  return call('GET', K[1]) == owner and call('DEL', K[1]) == 1
+  return call('GET', K[1]) == owner and call('DEL', K[1]) == 1, true
 end
 
 function kind.extend(owner, lease)
   return call('GET', K[1]) == owner and call('PEXPIRE', K[1], lease) == 1 and lease
+end
+
+function kind.full()
+  return held
 end
 
 function kind.soon()

@@ -55,13 +55,14 @@ pub trait Kind: Send + Sync + 'static {
     /// | `kind.tag = '…'` | what it is called when the key turns out to be something else |
     /// | `kind.look(owner)` | reads the state once and drops lapsed holders → remaining ms and number of `owner`'s hold, or nothing. A blank state (no key) may skip it |
     /// | `kind.admit(w)` | nobody is ahead: may `w` come in? Installs it → `true, number`, or `false` |
-    /// | `kind.dismiss(owner)` | takes it out → `true` if it was inside. May come before `look` and without `now()`; its first write must be one that cannot grow (`DEL`, `HDEL`, `ZREM`), so that a full Redis takes it |
+    /// | `kind.dismiss(owner)` | takes it out → `true` if it was inside; a second `true` if nothing is left of the state. May come before `look` and without `now()`; its first write must be one that cannot grow (`DEL`, `HDEL`, `ZREM`), so that a full Redis takes it |
     /// | `kind.extend(owner, lease)` | → remaining ms, or nothing. Never creates. May come before `look`; its first write must be one that cannot grow, too |
     /// | `kind.soon()` | → ms until the next holder lapses, or nothing |
     /// | `kind.holders()` | → `{owner, remaining ms, record, …}`; reads only |
     /// | `kind.refuse(w)`, optional | → why it can never come in |
     /// | `kind.class(w)`, optional | its order class, 0 first |
     /// | `kind.passes(w)`, optional | may it pass the queue? |
+    /// | `kind.full()`, optional | → true while nobody can come in, whoever it is: spares reading the queue. Like `admit`, a blank state may skip `look` |
     /// | `kind.left(w, why)`, optional | a waiter went without a grant |
     ///
     /// `w` is `{owner, lease, args, record}`, all text; `window` and `from` too where it queues.

@@ -355,7 +355,9 @@ fn asking_again_makes_sense_when_the_head_is_out_of_its_window() {
         rig.wait(&b);
         rig.age_place(&b, WINDOW - 300);
         let (_, again, _) = assert_busy(rig.kind, &rig.wait(&c));
-        assert!((1..=300).contains(&again), "{}: {again}", rig.kind);
+        // A full lock has to come free first, and that looks at its head.
+        let most = if rig.kind == "bulkhead" { 300 } else { 1_000 };
+        assert!((1..=most).contains(&again), "{}: {again}", rig.kind);
     }
 }
 
@@ -377,7 +379,7 @@ fn who_waits_has_a_place_with_its_wishes_and_a_time_to_live() {
         assert_eq!([&place[0], &place[2], &place[3], &place[4]], ["7000", "2500", "1", RECORD]);
         assert!((before..=after).contains(&int(&place[1])), "{}: {place:?}", rig.kind);
         for i in [1, 2] {
-            assert!((1..=2_500).contains(&rig.pttl(i)), "{}: key {i}", rig.kind);
+            assert!((2_500..=5_000).contains(&rig.pttl(i)), "{}: key {i}", rig.kind);
         }
     }
 }
@@ -497,11 +499,11 @@ fn newcomers_come_last_even_when_the_clock_stands() {
     for mut rig in rigs("order") {
         let owner = rig.a();
         rig.try_(&owner);
-        // The counter runs ahead of the clock: one after the other all the same.
+        // The last one came when the clock was ahead: one after the other all the same.
         let ahead = rig.now() + 3_600_000_000;
         let ids: Vec<_> = (1..=5).map(|n| rig.id("w", n)).collect();
         rig.wait(&ids[0]);
-        let _: () = rig.con.hset(&rig.keys[2], "#", ahead).unwrap();
+        let _: () = rig.con.zadd(&rig.keys[1], &ids[0], ahead).unwrap();
         let arrivals: Vec<_> = ids[1..].iter().map(|id| assert_busy(rig.kind, &rig.wait(id)).2).collect();
         let expected: Vec<_> = (1..=4).map(|i| (ahead + i).to_string()).collect();
         assert_eq!(arrivals, expected, "{}", rig.kind);

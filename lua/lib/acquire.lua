@@ -15,6 +15,27 @@ if call('EXISTS', K[1], K[2], K[5]) == 0 and F[5] ~= 'keep' then
   local ok, n = kind.admit(w)
   if ok then return {1, n, w.lease} end
 end
---@ alien kind queue
+--@ alien kind:look,soon,dismiss,class,passes,full,left queue join
 w.window, w.from = F[4], F[8] or ''
-return ask(w, F[5], F[9] or '')
+if barred(w.owner) then return {-1, 'over'} end
+local left, n = kind.look(w.owner)
+if left then return {1, n, left} end
+if F[5] == 'keep' then
+  -- A write that cannot grow comes first: after it a full Redis takes the beat as well.
+  call('HDEL', K[3], '')
+  if not (call('ZSCORE', K[2], w.owner) and call('HEXISTS', K[3], w.owner) == 1) then
+    settle()
+    return {-1, 'gone'}
+  end
+end
+if kind.passes and kind.passes(w) then
+  local ok
+  ok, n = kind.admit(w)
+  if ok then
+    drop(w.owner)
+    settle()
+    return {1, n, w.lease}
+  end
+end
+if F[5] == 'try' then return try(w) end
+return join(w, F[9] or '')

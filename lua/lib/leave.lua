@@ -5,21 +5,33 @@
 --        barred for a minute   6 args   7 record   8 next owner or ''
 -- ->  {1 was inside | 0}, and behind it the answer of the ask for next (see acquire)
 --@ prelude kind:dismiss
-local was_inside = kind.dismiss(F[1]) and 1 or 0
+local was_inside, was_last = kind.dismiss(F[1])
+was_inside, was_last = was_inside and 1 or 0, was_inside and was_last
 if not F[5] and call('EXISTS', K[2]) == 0 then return {was_inside} end
---@ clock alien kind queue
-local w = was_inside == 0 and kind.left and waiting(F[1])
--- Begins with a write that cannot grow, inside or not: after it a full Redis takes the rest.
-drop(F[1])
+--@ clock alien kind:look,admit,refuse,full,left queue
+if was_inside == 0 then
+  -- Who is inside has no place. Begins with a write that cannot grow, as dismiss did: after it
+  -- a full Redis takes the rest.
+  local w = kind.left and waiting(F[1])
+  drop(F[1])
+  if w then kind.left(w, 'left') end
+end
 if F[5] == '1' then
   local ms = now() / 1000
   call('ZREMRANGEBYSCORE', K[5], '-inf', fmt('(%.0f', ms))
   call('ZADD', K[5], fmt('%.0f', ms + 60000), F[1])
   call('PEXPIRE', K[5], 60000)
 end
-if w then kind.left(w, 'left') end
-kind.look(F[8] or '')
-settle()
-if not F[8] then return {was_inside} end
+if not F[8] then
+  if not was_last then kind.look('') end
+  settle()
+  return {was_inside}
+end
+--@ kind:soon,class join
+local left, n, answer
+if not was_last then left, n = kind.look(F[8]) end
+answer = settle(F[8])
+if left then return {was_inside, 1, n, left} end
+if barred(F[8]) then return {was_inside, -1, 'over'} end
 local next = {owner = F[8], lease = F[2], window = F[4], args = F[6], record = F[7], from = ''}
-return {was_inside, unpack(ask(next, 'wait', ''))}
+return {was_inside, unpack(answer or join(next, ''))}
