@@ -12,7 +12,8 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::clock::Moment;
 use crate::config::{ClientBuilder, Config};
 use crate::engine::backend::{Backend, ConnectionManager};
-use crate::engine::cell::Cells;
+use crate::engine::cell::{Cell, Cells};
+use crate::engine::gate::Leaving;
 use crate::engine::inbox::Inbox;
 use crate::engine::renewer::Renewer;
 use crate::engine::requests;
@@ -275,10 +276,14 @@ impl Shared {
         }
         self.inbox.stop();
         let unfinished = self.renewer.remove(self.id);
-        let requests: Vec<_> =
-            leaving.iter().map(|(cell, l)| requests::packed_leave(cell, l, false)).collect();
+        let leave = |(cell, leaving): &(Arc<Cell>, Leaving), eval: bool| {
+            let mut request = Vec::new();
+            requests::pack_leave(&mut request, cell, leaving, eval);
+            request
+        };
+        let requests: Vec<_> = leaving.iter().map(|it| leave(it, false)).collect();
         let sent = self.backend.pipeline(&requests, limit.before(END_LIMIT), |i| {
-            leaving.get(i).map(|(cell, l)| requests::packed_leave(cell, l, true)).unwrap_or_default()
+            leaving.get(i).map(|it| leave(it, true)).unwrap_or_default()
         });
         let failed: Vec<_> =
             leaving.iter().zip(&sent).filter(|(_, ok)| !**ok).map(|((cell, _), _)| cell).collect();

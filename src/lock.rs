@@ -77,7 +77,7 @@ impl<K: Kind> Clone for RedisLock<K> {
 impl<K: Kind> fmt::Debug for RedisLock<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match &self.cell {
-            Ok(cell) => cell.name.as_str(),
+            Ok(cell) => &*cell.name,
             Err(error) => error.name(),
         };
         f.debug_struct("RedisLock")
@@ -108,7 +108,9 @@ impl<K: Kind> RedisLock<K> {
             let scripts = shared.scripts::<K>().map_err(|e| e.about(name))?;
             Ok((K::NAME, Names::new(&config.namespace, name)?, scripts, shape))
         });
-        let terms = Terms { lease: config.lease, fixed: false, fair: false, args: kind.args().into() };
+        // The default is shared, and most kinds have none.
+        let args = Some(kind.args()).filter(|args| !args.is_empty()).map(Arc::from).unwrap_or_default();
+        let terms = Terms { lease: config.lease, fixed: false, fair: false, args };
         RedisLock { cell, kind: Arc::new(kind), terms }
     }
 

@@ -7,21 +7,26 @@ use crate::error::{Error, ErrorKind};
 /// The longest name of a lock, in bytes.
 pub(crate) const LONGEST: usize = 1024;
 
+/// What stands behind the state's key in the others: state, queue, places, fence, gone, the order of
+/// `KEYS` in every script.
+const SUFFIXES: [&str; 5] = ["", ":queue", ":places", ":fence", ":gone"];
+
 /// The keys of one lock, all with the lock's name as their hash tag, so that they share a slot.
 #[derive(Debug)]
 pub(crate) struct Names {
-    /// state, queue, places, fence, gone: the order of `KEYS` in every script.
-    pub(crate) keys: [String; 5],
+    /// What all of them begin with. Of many locks in use only this is kept.
+    state: Box<str>,
 }
 
 impl Names {
     pub(crate) fn new(namespace: &str, name: &str) -> Result<Self, Error> {
         check(name)?;
-        let state = format!("{namespace}:{{{}}}", escape(name));
-        let with = |suffix: &str| format!("{state}:{suffix}");
-        let keys = [with("queue"), with("places"), with("fence"), with("gone")];
-        let [queue, places, fence, gone] = keys;
-        Ok(Names { keys: [state, queue, places, fence, gone] })
+        Ok(Names { state: format!("{namespace}:{{{}}}", escape(name)).into() })
+    }
+
+    /// The keys, each in two parts.
+    pub(crate) fn keys(&self) -> [[&str; 2]; 5] {
+        SUFFIXES.map(|suffix| [&*self.state, suffix])
     }
 }
 
@@ -73,8 +78,9 @@ mod tests {
             ["stock:42", "{", "}", "{}", "a{}b", "}x{", "{{x}", "ключ", "\0", "%7B", &"x".repeat(1024)]
         {
             let names = Names::new("rc", name).unwrap();
-            for key in &names.keys {
-                assert_eq!(tag(key), tag(&names.keys[0]), "{name:?}");
+            let keys = names.keys().map(|parts| parts.concat());
+            for key in &keys {
+                assert_eq!(tag(key), tag(&keys[0]), "{name:?}");
                 assert!(!tag(key).is_empty());
             }
         }
@@ -84,7 +90,7 @@ mod tests {
     fn different_names_have_different_keys() {
         let all = ["%7B", "{", "%257B", "a", "A", "}", "%7D", "{}"];
         let keys: std::collections::BTreeSet<_> =
-            all.iter().map(|n| Names::new("rc", n).unwrap().keys[0].clone()).collect();
+            all.iter().map(|n| Names::new("rc", n).unwrap().state).collect();
         assert_eq!(keys.len(), all.len());
     }
 

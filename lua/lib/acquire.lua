@@ -1,7 +1,8 @@
 -- acquire: come in, take a place, or keep it alive. Idempotent by owner.
 --
 -- ARGV 5 how: 'try' | 'wait' | 'keep'   6 args   7 record   8 from   9 arrival or ''
--- ->  {1, number, remaining ms}                                in
+-- ->  number                         in, with the whole lease: nobody was in the way
+--     {1, number, remaining ms}                                in
 --     {0, last number, ms until asking again makes sense, arrival}   busy
 --     {-1, why}    'gone': keep found no place; 'over': this owner's tenure has ended;
 --                  anything else is the kind's own refusal
@@ -13,7 +14,7 @@ if call('EXISTS', K[1], K[2], K[5]) == 0 and F[5] ~= 'keep' then
   local why = kind.refuse and kind.refuse(w)
   if why then return {-1, why} end
   local ok, n = kind.admit(w)
-  if ok then return {1, n, w.lease} end
+  if ok then return n end
 end
 --@ alien kind:look,soon,dismiss,class,passes,full,left queue join
 w.window, w.from = F[4], F[8] or ''

@@ -3,11 +3,11 @@
 --
 -- ARGV 5 unsettled: '1' when a request of this owner may still be on its way, so that it is
 --        barred for a minute   6 args   7 record   8 next owner or ''
--- ->  {1 was inside | 0}, and behind it the answer of the ask for next (see acquire)
+-- ->  1 was inside | 0; for a next owner {1 | 0, 1 | 0 | -1, ...}: behind it what acquire answers
 --@ prelude kind:dismiss
 local was_inside, was_last = kind.dismiss(F[1])
 was_inside, was_last = was_inside and 1 or 0, was_inside and was_last
-if not F[5] and call('EXISTS', K[2]) == 0 then return {was_inside} end
+if not F[5] and call('EXISTS', K[2]) == 0 then return was_inside end
 --@ clock alien kind:look,admit,refuse,full,left queue
 if was_inside == 0 then
   -- Who is inside has no place. Begins with a write that cannot grow, as dismiss did: after it
@@ -25,7 +25,7 @@ end
 if not F[8] then
   if not was_last then kind.look('') end
   settle()
-  return {was_inside}
+  return was_inside
 end
 --@ kind:soon,class join
 local left, n, answer

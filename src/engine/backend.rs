@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use redis::{Cmd, ConnectionLike, RedisError, ServerErrorKind, Value};
 
+use super::resp::call;
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
@@ -137,11 +138,14 @@ impl Backend {
         args: &[&str],
         limit: Moment,
     ) -> Result<Reply, Failure> {
-        let evalsha = command("EVALSHA", &script.sha, names, args);
+        let mut evalsha = Vec::new();
+        call(&mut evalsha, "EVALSHA", &script.sha, names, args);
         let reply = self.send(limit, |connection| match connection.request(&evalsha) {
             Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::NoScript) => {
                 self.count(1);
-                connection.request(&command("EVAL", &script.source, names, args))
+                let mut eval = Vec::new();
+                call(&mut eval, "EVAL", &script.source, names, args);
+                connection.request(&eval)
             }
             other => other,
         })?;
@@ -187,7 +191,7 @@ impl Backend {
                 done[at] = match answer {
                     Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript) => {
                         self.count(1);
-                        matches!(connection.request(&eval(at)), Ok(Value::Array(_)))
+                        matches!(connection.request(&eval(at)), Ok(answer) if !matches!(answer, Value::ServerError(_)))
                     }
                     Value::ServerError(_) => false,
                     _ => true,
@@ -251,12 +255,15 @@ impl Backend {
         born_after: Option<Moment>,
     ) -> Result<r2d2::PooledConnection<ConnectionManager>, Error> {
         loop {
-            let left = limit.since(Moment::now());
             // A clone, so that close() does not wait for whoever waits here.
             let pool = self.pool.read().clone().ok_or_else(|| Error::new(ErrorKind::Closed, ""))?;
-            let mut connection = pool.get_timeout(left).map_err(|e| {
-                Error::new(ErrorKind::Unavailable, "").because("no connection to Redis").caused_by(e)
-            })?;
+            // Mostly there is one, and then it is not worth a look at the clock.
+            let mut connection = match pool.try_get() {
+                Some(connection) => connection,
+                None => pool.get_timeout(limit.since(Moment::now())).map_err(|e| {
+                    Error::new(ErrorKind::Unavailable, "").because("no connection to Redis").caused_by(e)
+                })?,
+            };
             if born_after.is_none_or(|moment| connection.born > moment) {
                 return Ok(connection);
             }
@@ -297,21 +304,6 @@ impl Connection {
             self.limit = left;
         }
     }
-}
-
-/// A script's call, ready to be sent.
-pub(crate) fn command(verb: &str, script: &str, names: &Names, args: &[&str]) -> Vec<u8> {
-    let data = names.keys.iter().map(String::len).chain(args.iter().map(|a| a.len())).sum::<usize>();
-    let parts = 3 + names.keys.len() + args.len();
-    let mut cmd = Cmd::with_capacity(parts, data + verb.len() + script.len() + 1);
-    cmd.arg(verb).arg(script).arg(names.keys.len());
-    for key in &names.keys {
-        cmd.arg(key);
-    }
-    for arg in args {
-        cmd.arg(*arg);
-    }
-    cmd.get_packed_command()
 }
 
 fn unavailable(e: RedisError) -> Error {

@@ -19,11 +19,11 @@ use crate::script::Scripts;
 pub(crate) struct Cell {
     pub(crate) shared: Arc<Shared>,
     pub(crate) kind: &'static str,
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) names: Names,
     pub(crate) scripts: Arc<Scripts>,
     slot: u32,
-    key: Key,
+    type_id: TypeId,
     pub(crate) core: Mutex<Core>,
 }
 
@@ -46,7 +46,7 @@ struct Side {
     lost: Option<CancellationToken>,
 }
 
-type Key = (TypeId, String);
+type Key = (TypeId, Arc<str>);
 
 impl Cell {
     pub(crate) fn error(&self, error: Error) -> Error {
@@ -73,7 +73,7 @@ impl Drop for Cell {
     fn drop(&mut self) {
         // In a forked child it may stay in the table.
         if let Ok(mut cells) = self.shared.lock(&self.shared.cells) {
-            cells.remove(self.slot, &self.key);
+            cells.remove(self.slot, &(self.type_id, self.name.clone()));
         }
     }
 }
@@ -105,6 +105,9 @@ impl Core {
         match self.sides.iter_mut().find(|s| s.owner == owner) {
             Some(side) => Some(std::mem::replace(&mut side.due, due)),
             None => {
+                if self.sides.is_empty() {
+                    self.sides.reserve_exact(1);
+                }
                 self.sides.push(Side { owner, due, lost: None });
                 None
             }
@@ -160,11 +163,11 @@ impl Cells {
     /// The cell of this kind and name, made where there is none. Says so if there are too many.
     pub(crate) fn get(
         shared: &Arc<Shared>,
-        kind: TypeId,
+        type_id: TypeId,
         name: &str,
         make: impl FnOnce() -> Result<(&'static str, Names, Arc<Scripts>, Shape), Error>,
     ) -> Result<Arc<Cell>, Error> {
-        let key = (kind, name.to_owned());
+        let key = (type_id, Arc::from(name));
         let mut cells = shared.lock(&shared.cells).map_err(|e| e.about(name))?;
         if let Some(cell) = cells.by_name.get(&key).and_then(|slot| cells.at(*slot)) {
             return Ok(cell);
@@ -185,11 +188,11 @@ impl Cells {
         let cell = Arc::new(Cell {
             shared: shared.clone(),
             kind,
-            name: name.to_owned(),
+            name: key.1.clone(),
             names,
             scripts,
             slot,
-            key: key.clone(),
+            type_id,
             core: Mutex::new(core),
         });
         cells.slots[slot as usize] = Some(Arc::downgrade(&cell));

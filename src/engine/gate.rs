@@ -78,13 +78,16 @@ struct Hold {
 }
 
 /// The gate. See the module's documentation.
+///
+/// A process may hold a hundred thousand locks, most of them by one thread each: its lists begin with
+/// room for one, and what only a wait needs goes with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Gate {
     shape: Shape,
     waiters: VecDeque<Waiter>,
     holds: Vec<Hold>,
     tenures: Vec<Tenure>,
-    ask: Option<Ask>,
+    ask: Option<Box<Ask>>,
     /// Leaves of this gate that are on their way.
     leaving: usize,
     tickets: u64,
@@ -156,6 +159,9 @@ impl Gate {
             return Err(Refusal::Busy);
         }
         self.tickets += 1;
+        if self.waiters.is_empty() {
+            self.waiters.reserve_exact(1);
+        }
         self.waiters.push_back(Waiter { ticket: self.tickets, request, attempted: false });
         Ok(Entered::Waits(self.tickets))
     }
@@ -199,7 +205,7 @@ impl Gate {
             return Turn::Over;
         }
         let threads = self.waiters.len();
-        let ask = self.ask.get_or_insert_with(|| Ask::new(fresh(), request.terms.clone(), now));
+        let ask = self.ask.get_or_insert_with(|| Box::new(Ask::new(fresh(), request.terms.clone(), now)));
         if let Some(why) = ask.refused.clone() {
             return Turn::Refused(why);
         }
@@ -279,6 +285,12 @@ impl Gate {
         let way = grant.way;
         self.ask = None;
         self.waiters.pop_front();
+        if self.waiters.is_empty() {
+            self.waiters = VecDeque::new();
+        }
+        if self.tenures.is_empty() {
+            self.tenures.reserve_exact(1);
+        }
         self.tenures.push(tenure);
         let grip = self.take_hold(ticket, request.taker, self.tenures.len() - 1, way);
         // Others may get in beside it: the next head asks.
@@ -291,6 +303,9 @@ impl Gate {
         tenure.holds += 1;
         let hold = Hold { ticket, taker, owner: tenure.owner, count: 1, token: tenure.token(), way };
         let grip = self.grip(&hold, true);
+        if self.holds.is_empty() {
+            self.holds.reserve_exact(1);
+        }
         self.holds.push(hold);
         grip
     }
@@ -338,7 +353,7 @@ impl Gate {
         self.leaving += 1;
         let threads = self.waiters.len();
         let asking = next.filter(|n| inbox && !n.once && self.ask.is_none()).map(|next| {
-            let mut ask = Ask::new(fresh(), next.terms.clone(), now);
+            let mut ask = Box::new(Ask::new(fresh(), next.terms.clone(), now));
             let asking = ask.send(How::Wait, next.terms, threads, now);
             self.ask = Some(ask);
             asking

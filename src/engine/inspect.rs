@@ -67,7 +67,7 @@ pub(crate) fn force_unlock(cell: &Arc<Cell>) -> Result<bool, Error> {
             .clone();
         // Should it not be heard, the holder's next renewal tells it.
         if let Err(failure) = shared.backend.command(&publish, limit) {
-            tracing::debug!(lock = cell.name, error = %failure.error(), "a holder was not told of a forced unlock");
+            tracing::debug!(lock = &*cell.name, error = %failure.error(), "a holder was not told of a forced unlock");
         }
     }
     Ok(any)

@@ -31,6 +31,7 @@ pub(crate) mod inbox;
 pub(crate) mod inspect;
 pub(crate) mod renewer;
 pub(crate) mod requests;
+mod resp;
 pub(crate) mod tenure;
 
 #[cfg(test)]
@@ -450,7 +451,7 @@ pub(crate) fn release_quietly(cell: &Arc<Cell>, ticket: Ticket) {
     if let Err(error) = release(cell, ticket)
         && error.kind() != ErrorKind::Forked
     {
-        tracing::debug!(lock = cell.name, %error, "a guard was dropped and could not release");
+        tracing::debug!(lock = &*cell.name, %error, "a guard was dropped and could not release");
         cell.shared.watch.tell(|o| o.unlock_failed(&cell.name, &error));
     }
 }
@@ -480,7 +481,7 @@ pub(crate) fn carry_out<'a>(
             if let Some(token) = token {
                 token.cancel();
             }
-            tracing::warn!(lock = cell.name, why = loss.text(), "a hold was lost");
+            tracing::warn!(lock = &*cell.name, why = loss.text(), "a hold was lost");
             cell.shared.watch.tell(|o| o.lost(&cell.name, loss));
         });
     }

@@ -88,8 +88,9 @@ struct Task {
 enum What {
     /// Look at the tenure: renew it, or see that it is over.
     Tenure,
-    /// Repeat a leave until it is answered or its lease is over anyway.
-    Leave(Leaving, Moment),
+    /// Repeat a leave until it is answered or its lease is over anyway. In a box, as it is rare and
+    /// there may be very many tenures.
+    Leave(Box<Leaving>, Moment),
 }
 
 impl Renewer {
@@ -174,14 +175,14 @@ impl Renewer {
         let task = Task {
             cell: cell.clone(),
             owner,
-            what: What::Leave(leaving, until),
+            what: What::Leave(Box::new(leaving), until),
             at: now,
             due: now,
             lease: Duration::ZERO,
             eval: false,
         };
         if let Err(error) = self.schedule(task) {
-            tracing::warn!(lock = cell.name, %error, "left to its lease");
+            tracing::warn!(lock = &*cell.name, %error, "left to its lease");
         }
     }
 
@@ -273,11 +274,12 @@ impl Renewer {
     fn round(self: &Arc<Self>, tasks: Vec<Task>) {
         let mut batches: HashMap<u64, Batch> = HashMap::new();
         for task in tasks {
-            let client = task.cell.shared.id;
-            if let Some((task, request)) = self.prepare(task) {
-                batches.entry(client).or_insert_with(Batch::new).push(task, request);
+            let batch = batches.entry(task.cell.shared.id).or_insert_with(Batch::new);
+            if let Some(task) = self.prepare(task, &mut batch.bytes) {
+                batch.push(task);
             }
         }
+        batches.retain(|_, batch| !batch.tasks.is_empty());
         let patience: HashMap<u64, Duration> = {
             let state = self.state.lock();
             batches.keys().map(|client| (*client, state.patience(*client, &batches))).collect()
@@ -307,15 +309,15 @@ impl Renewer {
         }
     }
 
-    /// The request that a task needs now. Without one it is finished, or put back.
-    fn prepare(self: &Arc<Self>, mut task: Task) -> Option<(Task, Vec<u8>)> {
+    /// Adds the request that a task needs now. One that needs none is finished, or put back.
+    fn prepare(self: &Arc<Self>, mut task: Task, requests: &mut Vec<u8>) -> Option<Task> {
         let now = Moment::now();
-        let request = match &task.what {
+        match &task.what {
             What::Leave(_, until) if *until <= now => {
                 self.state.lock().not_under_way(&task);
                 return None;
             }
-            What::Leave(leaving, _) => requests::packed_leave(&task.cell, leaving, task.eval),
+            What::Leave(leaving, _) => requests::pack_leave(requests, &task.cell, leaving, task.eval),
             What::Tenure => {
                 let mut core = task.cell.core.lock();
                 let then = core.gate.expire(task.owner, now);
@@ -328,10 +330,10 @@ impl Renewer {
                     return None;
                 }
                 task.lease = lease;
-                requests::packed_renew(&task.cell, task.owner, lease, task.eval)
+                requests::pack_renew(requests, &task.cell, task.owner, lease, task.eval);
             }
-        };
-        Some((task, request))
+        }
+        Some(task)
     }
 
     /// Applies one answer, and puts the task back where there is more to do.
@@ -377,14 +379,21 @@ impl Renewer {
                 core = carry_out(&task.cell, core, then);
                 let Some(tenure) = core.gate.look(task.owner).filter(|t| t.lost.is_none()) else { return };
                 let (until, lease) = (tenure.valid_until, tenure.terms.lease);
-                let due = tenure.due(now, config.renew_every);
+                let done = matches!(renewal, Renewal::Left(_));
+                let at = match done {
+                    true => tenure.due(now, config.renew_every),
+                    false => now.after(pause(lease)).min(until),
+                };
+                if !core.move_due(task.owner, task.at, at) {
+                    return;
+                }
                 drop(core);
-                if let Renewal::Left(_) = renewal {
+                if done {
                     let lag = sent.since(task.due);
                     task.cell.shared.watch.tell(|o| o.renewed(&task.cell.name, lag));
-                    self.again(Task { due, eval: false, ..task }, due);
+                    self.put_back(Task { due: at, eval: false, ..task }, at);
                 } else {
-                    self.again(task, now.after(pause(lease)).min(until));
+                    self.put_back(task, at);
                 }
             }
         }
@@ -398,9 +407,13 @@ impl Renewer {
         {
             return;
         }
+        self.put_back(task, at);
+    }
+
+    fn put_back(self: &Arc<Self>, task: Task, at: Moment) {
         let cell = task.cell.clone();
         if let Err(error) = self.schedule(Task { at, ..task }) {
-            tracing::error!(lock = cell.name, %error, "a lease is not renewed");
+            tracing::error!(lock = &*cell.name, %error, "a lease is not renewed");
         }
     }
 

@@ -1,15 +1,18 @@
 //! The operations as requests: arguments in, answers out.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
 
-use super::backend::{Failure, command, list, number, text};
+use super::backend::{Failure, list, number, text};
 use super::cell::Cell;
 use super::gate::{Answer, Asking, How, Leaving, Renewal};
+use super::resp::call;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
+use crate::script::Script;
 
 fn ms(d: Duration) -> String {
     d.as_millis().to_string()
@@ -45,7 +48,19 @@ pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Resul
     // What is empty at the end is left out.
     let args = if asking.arrival.is_empty() { &args[..7] } else { &args[..] };
     let reply = shared.backend.script(&cell.scripts.acquire, &cell.names, args, limit)?;
-    Ok((answer(list(&reply.value), asking.terms.lease)?, reply.resent))
+    let answer = match &reply.value {
+        Value::Int(number) => free(*number, asking.terms.lease)?,
+        several => answer(list(several), asking.terms.lease)?,
+    };
+    Ok((answer, reply.resent))
+}
+
+/// Nobody was in the way: the answer is the number alone.
+fn free(number: i64, lease: Duration) -> Result<Answer, Failure> {
+    match number.try_into() {
+        Ok(number) if number > 0 => Ok(Answer::In { number, left: lease }),
+        _ => Err(strange(&[Value::Int(number)])),
+    }
 }
 
 /// What an answer to an acquire for `lease` says.
@@ -98,7 +113,7 @@ pub(crate) fn leave(
         cell.shared.backend.script(&cell.scripts.leave, &cell.names, args, limit)
     })?;
     let items = list(&reply.value);
-    let inside = number(items.first()).ok_or_else(|| strange(items))? == 1;
+    let inside = number(items.first().or(Some(&reply.value))).ok_or_else(|| strange(items))? == 1;
     let next = next.map(|n| answer(items.get(1..).unwrap_or_default(), n.terms.lease)).transpose()?;
     Ok(Left { inside, resent: reply.resent, next })
 }
@@ -108,8 +123,8 @@ pub(crate) fn force(cell: &Arc<Cell>, owner: &str, limit: Moment) -> Result<bool
     let shared = &cell.shared;
     let args = [owner, "0", &shared.inbox_prefix, &shared.window, "1"];
     let reply = shared.backend.script(&cell.scripts.leave, &cell.names, &args, limit)?;
-    let items = list(&reply.value);
-    Ok(number(items.first()).ok_or_else(|| strange(items))? == 1 || reply.resent)
+    let inside = number(Some(&reply.value)).ok_or_else(|| strange(slice::from_ref(&reply.value)))?;
+    Ok(inside == 1 || reply.resent)
 }
 
 /// Has `send` send a leave with these arguments.
@@ -145,9 +160,9 @@ pub(crate) struct Renewed {
 
 /// Sets the lease of a hold anew.
 pub(crate) fn renew(cell: &Arc<Cell>, owner: u64, lease: Duration, limit: Moment) -> Renewed {
-    let args = renew_args(cell, owner, lease);
-    let args = args.each_ref().map(String::as_str);
-    let reply = cell.shared.backend.script(&cell.scripts.renew, &cell.names, &args, limit);
+    let reply = with_renew_args(cell, owner, lease, |args| {
+        cell.shared.backend.script(&cell.scripts.renew, &cell.names, args, limit)
+    });
     let resent = reply.as_ref().is_ok_and(|reply| reply.resent);
     let (renewal, error) = match reply.and_then(|reply| renewed(&reply.value)) {
         Ok(renewal) => (renewal, None),
@@ -159,38 +174,36 @@ pub(crate) fn renew(cell: &Arc<Cell>, owner: u64, lease: Duration, limit: Moment
     Renewed { renewal, resent, error }
 }
 
-fn renew_args(cell: &Cell, owner: u64, lease: Duration) -> [String; 4] {
-    [cell.owner_id(owner), ms(lease), cell.shared.inbox_prefix.clone(), cell.shared.window.clone()]
+/// Has `send` send a renewal with these arguments.
+fn with_renew_args<R>(cell: &Cell, owner: u64, lease: Duration, send: impl FnOnce(&[&str]) -> R) -> R {
+    let shared = &cell.shared;
+    send(&[&cell.owner_id(owner), &ms(lease), &shared.inbox_prefix, &shared.window])
 }
 
 /// What an answer to a renewal says.
 pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
-    let items = list(value);
-    match number(items.first()) {
-        Some(1) => match number(items.get(1)) {
-            Some(left) => Ok(Renewal::Left(Duration::from_millis(left.try_into().unwrap_or(0)))),
-            None => Err(strange(items)),
-        },
-        Some(_) => Ok(Renewal::NotInside),
-        None => Err(strange(items)),
+    match value {
+        Value::Int(left) => Ok(match (*left).try_into() {
+            Ok(left) => Renewal::Left(Duration::from_millis(left)),
+            Err(_) => Renewal::NotInside,
+        }),
+        other => Err(strange(slice::from_ref(other))),
     }
 }
 
-/// A renewal as bytes, for the renewer's pipelines.
-pub(crate) fn packed_renew(cell: &Cell, owner: u64, lease: Duration, eval: bool) -> Vec<u8> {
-    let script = &cell.scripts.renew;
-    let args = renew_args(cell, owner, lease);
-    let args = args.each_ref().map(String::as_str);
-    if eval {
-        command("EVAL", &script.source, &cell.names, &args)
-    } else {
-        command("EVALSHA", &script.sha, &cell.names, &args)
-    }
+/// Adds a renewal to what the renewer sends.
+pub(crate) fn pack_renew(out: &mut Vec<u8>, cell: &Cell, owner: u64, lease: Duration, eval: bool) {
+    let (verb, text) = spelling(&cell.scripts.renew, eval);
+    with_renew_args(cell, owner, lease, |args| call(out, verb, text, &cell.names, args));
 }
 
-/// A leave as bytes, for the renewer's pipelines and for `close`.
-pub(crate) fn packed_leave(cell: &Cell, leaving: &Leaving, eval: bool) -> Vec<u8> {
-    let script = &cell.scripts.leave;
-    let (verb, text) = if eval { ("EVAL", &script.source) } else { ("EVALSHA", &script.sha) };
-    with_leave_args(cell, leaving, None, |args| command(verb, text, &cell.names, args))
+/// Adds a leave to what the renewer or `close` sends.
+pub(crate) fn pack_leave(out: &mut Vec<u8>, cell: &Cell, leaving: &Leaving, eval: bool) {
+    let (verb, text) = spelling(&cell.scripts.leave, eval);
+    with_leave_args(cell, leaving, None, |args| call(out, verb, text, &cell.names, args));
+}
+
+/// By its SHA1, or in full (`eval`) where Redis does not know it.
+fn spelling(script: &Script, eval: bool) -> (&'static str, &str) {
+    if eval { ("EVAL", &script.source) } else { ("EVALSHA", &script.sha) }
 }

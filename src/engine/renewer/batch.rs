@@ -31,9 +31,9 @@ impl Batch {
         }
     }
 
-    pub(super) fn push(&mut self, task: Task, request: Vec<u8>) {
-        self.tasks.push((task, Moment::now()));
-        self.bytes.extend(request);
+    /// A task whose request was added to the bytes.
+    pub(super) fn push(&mut self, task: Task) {
+        self.tasks.push((task, Moment::default()));
         self.answers.push(None);
     }
 

@@ -85,7 +85,7 @@ impl<'a, K: Kind> Stage<'a, K> {
 
     fn keys(&self) -> [String; 5] {
         match Names::new("rc", &self.name) {
-            Ok(names) => names.keys,
+            Ok(names) => names.keys().map(|parts| parts.concat()),
             Err(error) => panic!("{error}"),
         }
     }
