@@ -55,6 +55,9 @@ pub mod _documentation {
     #[doc = include_str!("../docs/operations.md")]
     pub mod operations {}
 
+    #[doc = include_str!("../docs/conformance.md")]
+    pub mod conformance {}
+
     #[doc = include_str!("../lua/README.md")]
     pub mod rules {}
 }

@@ -1,0 +1,31 @@
+//! What the suites of other lock libraries check of an exclusive lock, row by row, on each lock of
+//! this crate. `docs/conformance.md` has the table: which row is which test, and where this crate
+//! does something else.
+
+#[path = "conformance/rows.rs"]
+mod rows;
+#[path = "conformance/stage.rs"]
+mod stage;
+#[path = "invariants/support.rs"]
+mod support;
+#[path = "conformance/table.rs"]
+mod table;
+
+#[path = "conformance/asking.rs"]
+mod asking;
+#[path = "conformance/ending.rs"]
+mod ending;
+#[path = "conformance/faults.rs"]
+mod faults;
+#[path = "conformance/giving_up.rs"]
+mod giving_up;
+#[path = "conformance/leases.rs"]
+mod leases;
+#[path = "conformance/many.rs"]
+mod many;
+#[path = "conformance/order.rs"]
+mod order;
+#[path = "conformance/processes.rs"]
+mod processes;
+#[path = "conformance/taking.rs"]
+mod taking;

@@ -1,0 +1,191 @@
+//! What a row plays on, and what must be so in Redis when it is over.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+use redis_concurrent::testing::wait_until;
+use redis_concurrent::{Client, ClientBuilder, Exclusive, RedisLock, Reentry};
+
+use crate::support::{LONG, ms};
+
+/// What a loaded machine may add to a time limit.
+pub const LATE: Duration = ms(4000);
+/// A lease that is renewed in time on a loaded machine too.
+pub const LEASE: Duration = ms(1500);
+/// The lock under test.
+pub const NAME: &str = "it";
+
+/// A kind of lock that rows are played on.
+pub trait Tried: Exclusive + Default {}
+impl<K: Exclusive + Default> Tried for K {}
+
+/// Where one lock of a row has its keys.
+pub struct Place {
+    pub port: u16,
+    pub database: u32,
+}
+
+/// Waits until there is nothing of `what` any more.
+#[track_caller]
+pub fn nothing<T: Debug>(what: &str, mut look: impl FnMut() -> Vec<T>) {
+    let began = Instant::now();
+    loop {
+        let rest = look();
+        if rest.is_empty() {
+            return;
+        }
+        assert!(began.elapsed() < LONG, "left behind, {what}: {rest:?}");
+        thread::sleep(ms(2));
+    }
+}
+
+impl Place {
+    /// Plays a row here, and looks what is left of it in Redis.
+    pub fn play<K: Tried>(self, fair: bool, row: fn(&Stage<K>)) {
+        let stage = Stage { place: self, fair, clients: Mutex::default(), kind: PhantomData };
+        row(&stage);
+        stage.end();
+    }
+
+    pub fn url(&self) -> String {
+        self.url_at(self.port)
+    }
+
+    /// The same database, by another port.
+    pub fn url_at(&self, port: u16) -> String {
+        format!("redis://127.0.0.1:{port}/{}", self.database)
+    }
+
+    pub fn namespace(&self) -> String {
+        format!("n{}", self.database)
+    }
+}
+
+/// The place and the clients of one lock of a row.
+pub struct Stage<K: Tried> {
+    pub place: Place,
+    pub fair: bool,
+    clients: Mutex<Vec<Client>>,
+    kind: PhantomData<K>,
+}
+
+impl<K: Tried> Stage<K> {
+    /// Another client; it stands for another process.
+    pub fn client(&self) -> Client {
+        self.client_with(|b| b)
+    }
+
+    pub fn client_with(&self, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
+        let builder = Client::builder().url(&self.place.url()).namespace(&self.place.namespace());
+        let client = set(builder).connect().unwrap();
+        self.clients.lock().push(client.clone());
+        client
+    }
+
+    /// The lock under test, for this client.
+    pub fn lock_of(&self, client: &Client) -> RedisLock<K> {
+        self.named(client, NAME)
+    }
+
+    /// The lock under test, for another client.
+    pub fn lock(&self) -> RedisLock<K> {
+        self.lock_of(&self.client())
+    }
+
+    pub fn named(&self, client: &Client, name: &str) -> RedisLock<K> {
+        let lock = client.lock_of(K::default(), name);
+        if self.fair { lock.fair() } else { lock }
+    }
+
+    pub fn reentrant(&self) -> bool {
+        K::REENTRY == Reentry::Count
+    }
+
+    /// The key of the lock under test, or with a suffix another one of its keys.
+    pub fn key(&self, suffix: &str) -> String {
+        format!("{}:{{{NAME}}}{suffix}", self.place.namespace())
+    }
+
+    pub fn redis(&self) -> redis::Connection {
+        redis::Client::open(self.place.url()).unwrap().get_connection().unwrap()
+    }
+
+    /// What the lock's key says of its owner.
+    pub fn owner(&self) -> Option<String> {
+        let (command, field) = if self.reentrant() { ("HGET", Some("owner")) } else { ("GET", None) };
+        redis::cmd(command).arg(self.key("")).arg(field).query(&mut self.redis()).unwrap()
+    }
+
+    /// How long the lock's key lives yet.
+    pub fn pttl(&self) -> Duration {
+        let ms: i64 = redis::cmd("PTTL").arg(self.key("")).query(&mut self.redis()).unwrap();
+        Duration::from_millis(ms.try_into().expect("it has an end"))
+    }
+
+    /// The owner ids that wait in Redis, the next one first.
+    pub fn places(&self) -> Vec<String> {
+        redis::cmd("ZRANGE").arg(self.key(":queue")).arg(0).arg(-1).query(&mut self.redis()).unwrap()
+    }
+
+    #[track_caller]
+    pub fn await_places(&self, n: usize) {
+        wait_until(LONG, &format!("{n} places in the queue"), || self.places().len() == n);
+    }
+
+    /// The channels that somebody listens to.
+    pub fn channels(&self) -> Vec<String> {
+        let pattern = format!("{}:*", self.place.namespace());
+        redis::cmd("PUBSUB").arg("CHANNELS").arg(pattern).query(&mut self.redis()).unwrap()
+    }
+
+    /// A row that takes a lot of threads or of time: one lock after the other.
+    pub fn one_after_the_other(&self) -> MutexGuard<'static, ()> {
+        static TURN: Mutex<()> = Mutex::new(());
+        TURN.lock()
+    }
+
+    /// With guards, waiters and handles gone: no key but fences and tombstones, which end by
+    /// themselves; no lock in use; with the clients closed no channel, no connection.
+    fn end(self) {
+        let server = format!("redis://127.0.0.1:{}/", self.place.port);
+        let mut redis = redis::Client::open(server).unwrap().get_connection().unwrap();
+        nothing("keys", || {
+            let _: () = redis::cmd("SELECT").arg(self.place.database).query(&mut redis).unwrap();
+            let rest = lasting_keys(&mut redis);
+            let _: () = redis::cmd("SELECT").arg(0).query(&mut redis).unwrap();
+            rest
+        });
+        for client in self.clients.into_inner() {
+            if !client.is_closed() {
+                wait_until(LONG, "no lock is in use", || client.locks() == 0);
+                client.close().unwrap();
+            }
+        }
+        let (database, channels) = (format!(" db={} ", self.place.database), self.place.namespace() + ":*");
+        nothing("connections", || {
+            let all: String = redis::cmd("CLIENT").arg("LIST").query(&mut redis).unwrap();
+            all.lines().filter(|line| line.contains(&database)).map(str::to_owned).collect()
+        });
+        nothing("channels", || -> Vec<String> {
+            redis::cmd("PUBSUB").arg("CHANNELS").arg(&channels).query(&mut redis).unwrap()
+        });
+    }
+}
+
+/// The keys of a database but for fences and tombstones that have an end.
+fn lasting_keys(redis: &mut redis::Connection) -> Vec<String> {
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(redis).unwrap();
+    if keys.is_empty() {
+        return keys;
+    }
+    let mut ends = redis::pipe();
+    for key in &keys {
+        ends.cmd("PTTL").arg(key);
+    }
+    let ends: Vec<i64> = ends.query(redis).unwrap();
+    let may_last = |key: &str| key.ends_with(":fence") || key.ends_with(":gone");
+    keys.into_iter().zip(ends).filter(|(key, end)| !may_last(key) || *end == -1).map(|(key, _)| key).collect()
+}
