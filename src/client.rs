@@ -22,7 +22,7 @@ use crate::kind::Kind;
 use crate::kinds::{Reentrant, Simple};
 use crate::lock::{RedisLock, ReentrantLock, SimpleLock};
 use crate::names::inbox_prefix;
-use crate::observe::{Loss, Observer, Watch};
+use crate::observe::{Loss, Watch};
 use crate::script::Scripts;
 
 /// How long `close` may take in all.
@@ -100,7 +100,7 @@ impl Client {
         config: Config,
         manager: ConnectionManager,
         pool: Option<r2d2::Builder<ConnectionManager>>,
-        observer: Option<Arc<dyn Observer>>,
+        watch: Watch,
     ) -> Result<Client, Error> {
         static CLIENTS: AtomicU64 = AtomicU64::new(0);
         let probe = manager.raw().and_then(|mut c| redis::cmd("PING").exec(&mut c));
@@ -135,7 +135,7 @@ impl Client {
             cells: Mutex::default(),
             inbox: Arc::default(),
             renewer,
-            watch: Watch::new(observer),
+            watch,
             scripts: Mutex::default(),
             pid: std::process::id(),
             sequence: AtomicU64::new(1),
@@ -270,7 +270,7 @@ impl Shared {
                 token.cancel();
             }
             for _ in 0..holds {
-                self.watch.tell(|o| o.lost(&cell.name, Loss::Closed));
+                self.watch.tell(|o| o.lost(cell.observed(), Loss::Closed));
             }
             leaving.extend(mine.into_iter().map(|l| (cell.clone(), l)));
         }
@@ -292,7 +292,7 @@ impl Shared {
             let error = cell.error(
                 Error::new(ErrorKind::Closed, "").because("not released in time: it ends with its lease"),
             );
-            self.watch.tell(|o| o.unlock_failed(&cell.name, &error));
+            self.watch.tell(|o| o.unlock_failed(cell.observed(), &error));
         }
         // A message of our own ends the listener's read at once.
         let bye = redis::cmd("PUBLISH").arg(format!("{}{}", self.inbox_prefix, self.uuid)).arg("bye").clone();

@@ -1,13 +1,12 @@
 //! The settings of a client, checked once.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Client;
 use crate::engine::backend::ConnectionManager;
 use crate::error::{Error, ErrorKind};
-use crate::observe::Observer;
+use crate::observe::{Observer, Watch};
 
 /// The shortest lease: below it, the network's ordinary jitter would decide who holds what.
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(100);
@@ -74,7 +73,7 @@ pub struct ClientBuilder {
     renew_every: Option<Duration>,
     server: Result<redis::Client, Error>,
     pool: Option<r2d2::Builder<ConnectionManager>>,
-    observer: Option<Arc<dyn Observer>>,
+    watch: Watch,
 }
 
 impl fmt::Debug for ClientBuilder {
@@ -90,7 +89,7 @@ impl ClientBuilder {
             renew_every: None,
             server: Err(bad("no server: give a url")),
             pool: None,
-            observer: None,
+            watch: Watch::default(),
         }
     }
 
@@ -191,9 +190,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Who hears what the locks of this client do. Default nobody.
+    /// Who hears what the locks of this client do: each call adds one. Default nobody.
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.observer = Some(Arc::new(observer));
+        self.watch.add(observer);
         self
     }
 
@@ -206,7 +205,7 @@ impl ClientBuilder {
         self.config.renew_every = self.renew_every.unwrap_or(self.config.lease / 3);
         self.config.check()?;
         let manager = ConnectionManager::new(self.server?, &self.config);
-        Client::start(self.config, manager, self.pool, self.observer)
+        Client::start(self.config, manager, self.pool, self.watch)
     }
 }
 

@@ -98,4 +98,4 @@ pub use holder::{Holder, Process};
 pub use kind::{Exclusive, Kind, Reentry, Sharing};
 pub use kinds::{Reentrant, Simple};
 pub use lock::{RedisLock, ReentrantLock, SimpleLock};
-pub use observe::{Loss, Observer, Way};
+pub use observe::{Loss, Observed, Observer, Way};

@@ -1,9 +1,11 @@
 //! What a service may watch: one trait, empty by default.
 
+mod tracing;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::Duration;
 
+use self::tracing::Tracing;
 use crate::error::Error;
 
 /// By which way a thread came to its hold.
@@ -32,6 +34,16 @@ pub enum Loss {
     Closed,
 }
 
+impl Way {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Way::Free => "free",
+            Way::Granted => "granted",
+            Way::HandedOver => "handed over",
+        }
+    }
+}
+
 impl Loss {
     pub(crate) fn text(self) -> &'static str {
         match self {
@@ -43,60 +55,102 @@ impl Loss {
     }
 }
 
+/// The lock that an observer is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Observed<'a> {
+    /// What its kind [is called](crate::Kind::NAME), for instance `"reentrant lock"`.
+    pub kind: &'static str,
+    /// What it is called itself.
+    pub name: &'a str,
+}
+
 /// Hears what the locks of one client do. All methods do nothing by default.
 ///
 /// They are called outside all locks of this crate, on whichever thread it happened, and should
-/// be quick: a slow one delays that thread. A panic in one is caught and ignored. Without an
-/// observer nothing of this is computed.
+/// be quick: a slow one delays that thread. A panic in one is caught and ignored.
+///
+/// Each hold that is told as [`acquired`](Observer::acquired) ends in one of three ways:
+/// [`released`](Observer::released), [`lost`](Observer::lost), or
+/// [`release_deferred`](Observer::release_deferred). Re-entries are not told.
+///
+/// The same goes to [`tracing`](https://docs.rs/tracing) by itself, with the target
+/// `redis_concurrent`; without a subscriber there, and without an observer, nothing of it costs more
+/// than a comparison.
 pub trait Observer: Send + Sync + 'static {
-    /// A thread got a hold of `lock` after waiting for `waited`. Re-entries are not told.
-    fn acquired(&self, lock: &str, waited: Duration, way: Way) {
+    /// A thread got a hold of `lock`, `waited` after its call began.
+    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: Way) {
         let _ = (lock, waited, way);
     }
 
-    /// A thread gave its hold of `lock` up in good order.
-    fn released(&self, lock: &str) {
-        let _ = lock;
+    /// A call for `lock` ended without a hold, `waited` after it began: it was busy until the time
+    /// was up, or at the one attempt; or there was an error, which the caller was told too.
+    fn not_acquired(&self, lock: Observed<'_>, waited: Duration, error: Option<&Error>) {
+        let _ = (lock, waited, error);
     }
 
-    /// A lease of `lock` was renewed, `lag` later than it was due.
-    fn renewed(&self, lock: &str, lag: Duration) {
-        let _ = (lock, lag);
+    /// A thread gave its hold of `lock` up in good order, after `held`.
+    fn released(&self, lock: Observed<'_>, held: Duration) {
+        let _ = (lock, held);
+    }
+
+    /// A lease of `lock` was renewed: the request left `lag` after it was due, and when it was
+    /// answered there was `left` of the old lease.
+    fn renewed(&self, lock: Observed<'_>, lag: Duration, left: Duration) {
+        let _ = (lock, lag, left);
+    }
+
+    /// A lease of `lock` could not be renewed and has `left` to go. It is tried again until then.
+    fn renewal_failed(&self, lock: Observed<'_>, left: Duration, error: &Error) {
+        let _ = (lock, left, error);
     }
 
     /// A hold of `lock` ended before it was released. Told once a tenure.
-    fn lost(&self, lock: &str, why: Loss) {
+    fn lost(&self, lock: Observed<'_>, why: Loss) {
         let _ = (lock, why);
+    }
+
+    /// A thread gave its hold of `lock` up after `held`, and Redis did not say whether it heard:
+    /// the release goes on in the background.
+    fn release_deferred(&self, lock: Observed<'_>, held: Duration) {
+        let _ = (lock, held);
+    }
+
+    /// What was to leave Redis in the background did not, as long as a lease lasts. What was there
+    /// of `lock` has ended with its lease.
+    fn release_abandoned(&self, lock: Observed<'_>, error: &Error) {
+        let _ = (lock, error);
+    }
+
+    /// A release of `lock` that nobody else would hear of (a guard's `Drop`, `with`, `close`)
+    /// failed. What Redis still holds is given back in the background, or ends with its lease.
+    fn unlock_failed(&self, lock: Observed<'_>, error: &Error) {
+        let _ = (lock, error);
     }
 
     /// The connection that wake-ups come by was replaced; it had been down for `down`.
     fn reconnected(&self, down: Duration) {
         let _ = down;
     }
-
-    /// A release of `lock` that nobody else would hear of (a guard's `Drop`, `with`, `close`)
-    /// failed. What Redis still holds is given back in the background, or ends with its lease.
-    fn unlock_failed(&self, lock: &str, error: &Error) {
-        let _ = (lock, error);
-    }
 }
 
-/// The observer of a client, if any.
-#[derive(Clone, Default)]
-pub(crate) struct Watch(Option<Arc<dyn Observer>>);
+/// Everybody who hears what the locks of a client do.
+#[derive(Default)]
+pub(crate) struct Watch(Vec<Box<dyn Observer>>);
 
 impl Watch {
-    pub(crate) fn new(observer: Option<Arc<dyn Observer>>) -> Self {
-        Watch(observer)
+    pub(crate) fn add(&mut self, observer: impl Observer) {
+        self.0.push(Box::new(observer));
     }
 
+    /// Whether anybody hears what happens all the time.
     pub(crate) fn is_on(&self) -> bool {
-        self.0.is_some()
+        !self.0.is_empty() || Tracing::is_on()
     }
 
-    /// Tells the observer; what it throws stops here, because locks must go on.
-    pub(crate) fn tell(&self, what: impl FnOnce(&dyn Observer)) {
-        if let Some(observer) = &self.0 {
+    /// Tells all of them; what one throws stops here, because locks must go on.
+    pub(crate) fn tell(&self, what: impl Fn(&dyn Observer)) {
+        let _ = catch_unwind(AssertUnwindSafe(|| what(&Tracing)));
+        for observer in &self.0 {
             let _ = catch_unwind(AssertUnwindSafe(|| what(&**observer)));
         }
     }
@@ -104,6 +158,6 @@ impl Watch {
 
 impl std::fmt::Debug for Watch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Watch").field(&self.0.is_some()).finish()
+        f.debug_tuple("Watch").field(&self.0.len()).finish()
     }
 }

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::testing::*;
-use redis_concurrent::{Error, ErrorKind, Loss, Observer, Way};
+use redis_concurrent::{Error, ErrorKind, Loss, Observed, Observer, Way};
 
 use support::*;
 
@@ -87,22 +87,22 @@ impl Panics {
 }
 
 impl Observer for Panics {
-    fn acquired(&self, _: &str, _: Duration, _: Way) {
+    fn acquired(&self, _: Observed<'_>, _: Duration, _: Way) {
         self.panic()
     }
-    fn released(&self, _: &str) {
+    fn released(&self, _: Observed<'_>, _: Duration) {
         self.panic()
     }
-    fn renewed(&self, _: &str, _: Duration) {
+    fn renewed(&self, _: Observed<'_>, _: Duration, _: Duration) {
         self.panic()
     }
-    fn lost(&self, _: &str, _: Loss) {
+    fn lost(&self, _: Observed<'_>, _: Loss) {
         self.panic()
     }
     fn reconnected(&self, _: Duration) {
         self.panic()
     }
-    fn unlock_failed(&self, _: &str, _: &Error) {
+    fn unlock_failed(&self, _: Observed<'_>, _: &Error) {
         self.panic()
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis_concurrent::testing::*;
-use redis_concurrent::{CancellationToken, Client, ErrorKind, Loss, Observer};
+use redis_concurrent::{CancellationToken, Client, ErrorKind, Loss, Observed, Observer};
 
 use support::*;
 
@@ -249,10 +249,10 @@ fn close_tells_its_observer_outside_all_locks() {
     #[derive(Clone, Default)]
     struct Asks(Arc<Mutex<Option<Client>>>, Arc<AtomicUsize>);
     impl Observer for Asks {
-        fn lost(&self, lock: &str, why: Loss) {
+        fn lost(&self, lock: Observed<'_>, why: Loss) {
             assert_eq!(why, Loss::Closed);
             let client = self.0.lock().clone().unwrap();
-            let handle = client.reentrant_lock(lock);
+            let handle = client.reentrant_lock(lock.name);
             assert!(client.locks() > 0);
             assert_eq!(handle.try_lock().unwrap_err().kind(), ErrorKind::Closed);
             drop((client.reentrant_lock("another"), handle));
@@ -279,7 +279,7 @@ fn close_by_an_observer_or_with_a_guard_in_hand() {
     #[derive(Clone, Default)]
     struct Closes(Arc<Mutex<Option<Client>>>);
     impl Observer for Closes {
-        fn released(&self, _: &str) {
+        fn released(&self, _: Observed<'_>, _: Duration) {
             let client = self.0.lock().take();
             if let Some(client) = client {
                 client.close().unwrap();

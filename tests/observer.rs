@@ -1,91 +1,23 @@
 //! What an observer hears, and when; and that nothing it does hurts a lock.
 
+#[path = "observer/diary.rs"]
+mod diary;
+
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::Commands;
 use redis_concurrent::testing::{ClientKind, Proxy, RedisServer, wait_until};
-use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Loss, Observer, Way};
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Loss, Observed, Observer, Way};
+
+use diary::{Heard, watched};
 
 const LONG: Duration = Duration::from_secs(15);
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Heard {
-    Acquired(Way),
-    Released,
-    Renewed,
-    Lost(Loss),
-    Reconnected,
-    UnlockFailed(ErrorKind),
-}
-
-/// Writes down what it hears of one lock.
-#[derive(Clone, Default)]
-struct Diary(Arc<Mutex<Vec<Heard>>>);
-
-impl Diary {
-    fn note(&self, lock: &str, heard: Heard) {
-        assert!(lock == "watched" || lock.is_empty(), "{lock}");
-        self.0.lock().push(heard);
-    }
-
-    fn all(&self) -> Vec<Heard> {
-        self.0.lock().clone()
-    }
-
-    fn has(&self, heard: &Heard) -> bool {
-        self.0.lock().contains(heard)
-    }
-
-    fn count(&self, heard: &Heard) -> usize {
-        self.0.lock().iter().filter(|h| *h == heard).count()
-    }
-
-    fn clear(&self) {
-        self.0.lock().clear();
-    }
-}
-
-impl Observer for Diary {
-    fn acquired(&self, lock: &str, waited: Duration, way: Way) {
-        assert!(waited < LONG, "{waited:?}");
-        self.note(lock, Heard::Acquired(way));
-    }
-
-    fn released(&self, lock: &str) {
-        self.note(lock, Heard::Released);
-    }
-
-    fn renewed(&self, lock: &str, lag: Duration) {
-        assert!(lag < LONG, "{lag:?}");
-        self.note(lock, Heard::Renewed);
-    }
-
-    fn lost(&self, lock: &str, why: Loss) {
-        self.note(lock, Heard::Lost(why));
-    }
-
-    fn reconnected(&self, down: Duration) {
-        assert!(down < LONG, "{down:?}");
-        self.note("", Heard::Reconnected);
-    }
-
-    fn unlock_failed(&self, lock: &str, error: &Error) {
-        assert_eq!(error.name(), lock);
-        self.note(lock, Heard::UnlockFailed(error.kind()));
-    }
-}
-
-fn watched(url: &str, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> (Client, Diary) {
-    let diary = Diary::default();
-    let client = set(Client::builder().url(url)).observer(diary.clone()).connect().unwrap();
-    (client, diary)
 }
 
 #[test]
@@ -100,12 +32,88 @@ fn free_then_released() {
     assert_eq!(diary.all().len(), 1);
     guard.unlock().unwrap();
     assert_eq!(diary.all(), [Heard::Acquired(Way::Free), Heard::Released]);
-    // What is busy is not told at all.
+}
+
+#[test]
+fn a_call_that_ends_without_a_hold_is_told_with_its_wait() {
+    let server = RedisServer::start().unwrap();
+    let (client, diary) = watched(&server.url(), |b| b);
+    let lock = client.reentrant_lock("watched");
     let other = Client::connect(&server.url()).unwrap().reentrant_lock("watched");
-    let _held = other.lock().unwrap();
-    diary.clear();
+    let held = other.lock_owned().unwrap();
+    let busy = Heard::NotAcquired(None);
     assert!(lock.try_lock().unwrap().is_none());
-    assert!(diary.all().is_empty());
+    assert_eq!(diary.all(), std::slice::from_ref(&busy));
+    let wait = ms(80);
+    assert!(lock.try_lock_for(wait).unwrap().is_none());
+    assert_eq!(diary.all(), [busy.clone(), busy.clone()]);
+    let longest = diary.times(&busy).pop().unwrap();
+    assert!(longest >= wait - ms(5), "{longest:?} of {wait:?}");
+    diary.clear();
+    // What the caller is told as an error, the observer is told as one.
+    let cancelled = Heard::NotAcquired(Some(ErrorKind::Cancelled));
+    let token = CancellationToken::new();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| lock.lock_interruptibly(&token).map(drop));
+        wait_until(LONG, "it waits", || lock.queued_threads() == 1);
+        token.cancel();
+        assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
+    });
+    assert_eq!(diary.all(), std::slice::from_ref(&cancelled));
+    assert!(lock.lock_interruptibly(&token).unwrap_err().is_cancelled());
+    assert_eq!(diary.all(), [cancelled.clone(), cancelled]);
+    held.unlock().unwrap();
+    diary.clear();
+    let guard = lock.lock().unwrap();
+    assert!(lock.lock_owned().is_err());
+    let would = Heard::NotAcquired(Some(ErrorKind::WouldDeadlock));
+    assert_eq!(diary.all(), [Heard::Acquired(Way::Free), would]);
+    guard.unlock().unwrap();
+}
+
+/// From when its thread was in until it gave the hold up, re-entries or not.
+#[test]
+fn a_hold_is_told_with_its_length() {
+    let server = RedisServer::start().unwrap();
+    let (client, diary) = watched(&server.url(), |b| b);
+    let lock = client.reentrant_lock("watched");
+    let (outer, began) = (lock.lock().unwrap(), Instant::now());
+    let inner = lock.lock().unwrap();
+    // In any order.
+    outer.unlock().unwrap();
+    let least = ms(60);
+    assert!(!inner.lost().wait_timeout(least));
+    let (long, short) = (began.elapsed(), Instant::now());
+    inner.unlock().unwrap();
+    let short = short.elapsed();
+    let held = diary.times(&Heard::Released);
+    assert_eq!(held.len(), 1);
+    assert!(held[0] >= long && held[0] <= long + short + ms(500), "{held:?}, not {long:?}");
+}
+
+/// Calls and holds add up, with waits that end in every instant.
+#[test]
+fn each_hold_that_is_told_ends_once() {
+    let server = RedisServer::start().unwrap();
+    let (client, diary) = watched(&server.url(), |b| b.slice(ms(20)));
+    let (locks, calls) = ([client.simple_lock("watched"), client.simple_lock("watched").fair()], 300);
+    thread::scope(|scope| {
+        for i in 0..4_u64 {
+            let lock = &locks[i as usize % 2];
+            scope.spawn(move || {
+                for n in 0..calls {
+                    drop(lock.try_lock_for(Duration::from_micros(n * (i + 1))).unwrap());
+                }
+            });
+        }
+    });
+    let all = diary.all();
+    let acquired = all.iter().filter(|h| matches!(h, Heard::Acquired(_))).count();
+    let not = diary.count(&Heard::NotAcquired(None));
+    assert!(acquired > 0 && not > 0, "{acquired} and {not}");
+    assert_eq!(acquired + not, 4 * calls as usize);
+    assert_eq!(diary.count(&Heard::Released), acquired);
+    assert_eq!(all.len(), 2 * acquired + not);
 }
 
 #[test]
@@ -154,6 +162,9 @@ fn renewals_are_told_and_a_fixed_lease_has_none() {
     let guard = lock.lock().unwrap();
     wait_until(LONG, "renewals", || diary.count(&Heard::Renewed) >= 3);
     guard.unlock().unwrap();
+    // Of the old lease, which a renewal found nearly whole on a machine that does not stand still.
+    let left = diary.times(&Heard::Renewed);
+    assert!(left.iter().all(|left| *left < ms(900)) && left.iter().any(|left| *left > ms(300)), "{left:?}");
     diary.clear();
     let fixed = lock.with_lease(ms(300));
     let guard = fixed.lock().unwrap();
@@ -253,26 +264,103 @@ fn a_new_inbox_connection_is_told_but_not_the_first() {
     held.unlock().unwrap();
 }
 
+/// A lease of a second, and a server that is silent for much less, then for longer.
+#[test]
+fn renewals_that_fail_are_told_with_what_is_left() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let (client, diary) =
+        watched(&proxy.url(), |b| b.lease(ms(3000)).renew_every(ms(100)).command_timeout(ms(200)));
+    let lock = client.reentrant_lock("watched");
+    let guard = lock.lock().unwrap();
+    wait_until(LONG, "a renewal", || diary.has(&Heard::Renewed));
+    // Making the first connection is no failure.
+    assert_eq!(diary.count(&Heard::RenewalFailed), 0, "{:?}", diary.all());
+    proxy.black_hole(true);
+    wait_until(LONG, "a failure", || diary.has(&Heard::RenewalFailed));
+    let left = diary.times(&Heard::RenewalFailed)[0];
+    assert!(left > Duration::ZERO && left < ms(3000), "{left:?}");
+    proxy.heal().unwrap();
+    let before = diary.count(&Heard::Renewed);
+    wait_until(LONG, "renewals again", || diary.count(&Heard::Renewed) > before);
+    guard.unlock().unwrap();
+    assert_eq!(diary.count(&Heard::Released), 1, "{:?}", diary.all());
+}
+
+#[test]
+fn a_release_that_goes_on_is_told_and_so_is_its_end() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let (client, diary) = watched(&proxy.url(), |b| b.lease(ms(900)).command_timeout(ms(100)));
+    let lock = client.reentrant_lock("watched");
+    // Given back in the background, where nobody hears of it.
+    let guard = lock.lock().unwrap();
+    proxy.black_hole(true);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(diary.all(), [Heard::Acquired(Way::Free), Heard::Deferred]);
+    proxy.heal().unwrap();
+    drop(lock.try_lock_for(LONG).unwrap().expect("it was given back"));
+    diary.clear();
+    // Silent until there is nothing to give back any more.
+    let guard = lock.lock().unwrap();
+    proxy.black_hole(true);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
+    wait_until(LONG, "it is given up", || diary.has(&Heard::Abandoned));
+    assert_eq!(diary.all(), [Heard::Acquired(Way::Free), Heard::Deferred, Heard::Abandoned]);
+    proxy.heal().unwrap();
+}
+
+#[test]
+fn every_observer_is_told_all_and_the_kind() {
+    #[derive(Clone, Default)]
+    struct Kinds(Arc<Mutex<Vec<(&'static str, String)>>>);
+    impl Observer for Kinds {
+        fn acquired(&self, lock: Observed<'_>, _: Duration, _: Way) {
+            self.0.lock().push((lock.kind, lock.name.to_owned()));
+        }
+    }
+    let server = RedisServer::start().unwrap();
+    let (a, b) = (Kinds::default(), Kinds::default());
+    let builder = Client::builder().url(&server.url());
+    let client = builder.observer(a.clone()).observer(Thrower).observer(b.clone()).connect().unwrap();
+    drop(client.simple_lock("x").lock().unwrap());
+    drop(client.reentrant_lock("y").lock().unwrap());
+    let told = [("simple lock", "x".to_owned()), ("reentrant lock", "y".to_owned())];
+    assert_eq!((&*a.0.lock(), &*b.0.lock()), (&told.to_vec(), &told.to_vec()));
+}
+
 /// Throws in whatever it hears.
 struct Thrower;
 
 impl Observer for Thrower {
-    fn acquired(&self, _: &str, _: Duration, _: Way) {
+    fn acquired(&self, _: Observed<'_>, _: Duration, _: Way) {
         std::panic::resume_unwind(Box::new(()));
     }
-    fn released(&self, _: &str) {
+    fn not_acquired(&self, _: Observed<'_>, _: Duration, _: Option<&Error>) {
         std::panic::resume_unwind(Box::new(()));
     }
-    fn renewed(&self, _: &str, _: Duration) {
+    fn released(&self, _: Observed<'_>, _: Duration) {
         std::panic::resume_unwind(Box::new(()));
     }
-    fn lost(&self, _: &str, _: Loss) {
+    fn renewed(&self, _: Observed<'_>, _: Duration, _: Duration) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    fn renewal_failed(&self, _: Observed<'_>, _: Duration, _: &Error) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    fn lost(&self, _: Observed<'_>, _: Loss) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    fn release_deferred(&self, _: Observed<'_>, _: Duration) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    fn release_abandoned(&self, _: Observed<'_>, _: &Error) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    fn unlock_failed(&self, _: Observed<'_>, _: &Error) {
         std::panic::resume_unwind(Box::new(()));
     }
     fn reconnected(&self, _: Duration) {
-        std::panic::resume_unwind(Box::new(()));
-    }
-    fn unlock_failed(&self, _: &str, _: &Error) {
         std::panic::resume_unwind(Box::new(()));
     }
 }
@@ -327,19 +415,19 @@ impl Curious {
 }
 
 impl Observer for Curious {
-    fn acquired(&self, _: &str, _: Duration, _: Way) {
+    fn acquired(&self, _: Observed<'_>, _: Duration, _: Way) {
         self.ask("acquired");
     }
-    fn released(&self, _: &str) {
+    fn released(&self, _: Observed<'_>, _: Duration) {
         self.ask("released");
     }
-    fn renewed(&self, _: &str, _: Duration) {
+    fn renewed(&self, _: Observed<'_>, _: Duration, _: Duration) {
         self.ask("renewed");
     }
-    fn lost(&self, _: &str, _: Loss) {
+    fn lost(&self, _: Observed<'_>, _: Loss) {
         self.ask("lost");
     }
-    fn unlock_failed(&self, _: &str, _: &Error) {
+    fn unlock_failed(&self, _: Observed<'_>, _: &Error) {
         self.ask("unlock failed");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis_concurrent::{Observer, Way};
+use redis_concurrent::{Observed, Observer, Way};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +52,7 @@ impl Meter {
 }
 
 impl Observer for Meter {
-    fn acquired(&self, _lock: &str, waited: Duration, way: Way) {
+    fn acquired(&self, _lock: Observed<'_>, waited: Duration, way: Way) {
         self.longest.fetch_max(waited.as_micros() as u64, Ordering::Relaxed);
         WAITED.set(way != Way::Free);
     }

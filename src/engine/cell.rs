@@ -13,6 +13,7 @@ use crate::client::Shared;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::names::Names;
+use crate::observe::Observed;
 use crate::script::Scripts;
 
 /// One lock of one client, shared by its handles and guards.
@@ -51,6 +52,11 @@ type Key = (TypeId, Arc<str>);
 impl Cell {
     pub(crate) fn error(&self, error: Error) -> Error {
         error.about(&self.name)
+    }
+
+    /// What observers are told that it is.
+    pub(crate) fn observed(&self) -> Observed<'_> {
+        Observed { kind: self.kind, name: &self.name }
     }
 
     pub(crate) fn owner_id(&self, owner: u64) -> String {

@@ -75,6 +75,8 @@ struct Hold {
     count: usize,
     token: u64,
     way: Way,
+    /// When its thread knew that it is in.
+    since: Option<Moment>,
 }
 
 /// The gate. See the module's documentation.
@@ -301,13 +303,21 @@ impl Gate {
     fn take_hold(&mut self, ticket: Ticket, taker: Taker, tenure: usize, way: Way) -> Grip {
         let tenure = &mut self.tenures[tenure];
         tenure.holds += 1;
-        let hold = Hold { ticket, taker, owner: tenure.owner, count: 1, token: tenure.token(), way };
+        let hold =
+            Hold { ticket, taker, owner: tenure.owner, count: 1, token: tenure.token(), way, since: None };
         let grip = self.grip(&hold, true);
         if self.holds.is_empty() {
             self.holds.reserve_exact(1);
         }
         self.holds.push(hold);
         grip
+    }
+
+    /// The thread with this hold knows that it is in.
+    pub(crate) fn came_in(&mut self, ticket: Ticket, now: Moment) {
+        if let Some(hold) = self.holds.iter_mut().find(|h| h.ticket == ticket) {
+            hold.since = Some(now);
+        }
     }
 
     // ---- going out -------------------------------------------------------------------------
@@ -432,6 +442,12 @@ impl Gate {
     pub(crate) fn hold_count(&self, thread: u64, now: Moment) -> usize {
         let mine = self.holds.iter().filter(|h| h.taker == Taker::Thread(thread));
         mine.filter(|h| self.tenure(h.owner).is_some_and(|t| t.loss(now).is_none())).map(|h| h.count).sum()
+    }
+
+    /// For how long this hold's thread has known that it is in, if it does.
+    pub(crate) fn held(&self, ticket: Ticket, now: Moment) -> Option<Duration> {
+        let hold = self.holds.iter().find(|h| h.ticket == ticket)?;
+        Some(now.since(hold.since?))
     }
 
     /// How many threads of this process wait.

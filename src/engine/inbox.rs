@@ -176,7 +176,6 @@ impl Listener {
     fn came_up(&self, missed: Option<Duration>) {
         let Some(shared) = self.shared.upgrade() else { return };
         if let Some(missed) = missed {
-            tracing::info!(down = ?missed, "listening for grants again");
             shared.watch.tell(|o| o.reconnected(missed));
         }
         let cells = shared.cells.lock().all();

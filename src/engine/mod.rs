@@ -65,10 +65,25 @@ const INBOX_LIMIT: Duration = Duration::from_millis(250);
 
 /// Gets `request` in, within `wait`: a hold, or `None` where it is busy and the time is up.
 pub(crate) fn acquire(cell: &Arc<Cell>, request: Request, wait: &Wait<'_>) -> Result<Option<Grip>, Error> {
+    let entered = Moment::now();
+    let outcome = come_in(cell, request, wait, entered);
+    let forked = matches!(&outcome, Err(error) if error.kind() == ErrorKind::Forked);
+    if !forked && !matches!(outcome, Ok(Some(_))) && cell.shared.watch.is_on() {
+        let waited = Moment::now().since(entered);
+        cell.shared.watch.tell(|o| o.not_acquired(cell.observed(), waited, outcome.as_ref().err()));
+    }
+    outcome
+}
+
+fn come_in(
+    cell: &Arc<Cell>,
+    request: Request,
+    wait: &Wait<'_>,
+    entered: Moment,
+) -> Result<Option<Grip>, Error> {
     if wait.is_cancelled() {
         return Err(cell.error(Error::new(ErrorKind::Cancelled, "")));
     }
-    let entered = Moment::now();
     loop {
         let grip = enter(cell, request.clone(), wait, entered)?;
         match grip {
@@ -272,11 +287,9 @@ impl<'a> Seat<'a> {
                 return Err(cell.error(error));
             }
         }
+        core.gate.came_in(grip.ticket, now);
         drop(core);
-        if shared.watch.is_on() {
-            let waited = Moment::now().since(entered);
-            shared.watch.tell(|o| o.acquired(&cell.name, waited, grip.way));
-        }
+        shared.watch.tell(|o| o.acquired(cell.observed(), now.since(entered), grip.way));
         Ok(grip)
     }
 
@@ -375,6 +388,13 @@ pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
     let now = Moment::now();
     let mut core = lock(cell)?;
     let inbox = shared.inbox.is_up();
+    // Of one that nobody was told of, nothing is told.
+    let held = core.gate.held(ticket, now);
+    let released = || {
+        if let Some(held) = held {
+            shared.watch.tell(|o| o.released(cell.observed(), held));
+        }
+    };
     let exit = core.gate.exit(ticket, now, inbox, || cell.fresh());
     if exit == Exit::Held {
         return Ok(());
@@ -386,7 +406,7 @@ pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
         Exit::HandedOn(next) => {
             core.wake(Some(next));
             drop(core);
-            shared.watch.tell(|o| o.released(&cell.name));
+            released();
             return Ok(());
         }
         Exit::Lost(loss, then) => {
@@ -400,7 +420,7 @@ pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
         if let Some(token) = &token {
             token.cancel();
         }
-        shared.watch.tell(|o| o.lost(&cell.name, Loss::Verdict));
+        shared.watch.tell(|o| o.lost(cell.observed(), Loss::Verdict));
     };
     if let Some(due) = core.forget(leaving.owner) {
         shared.renewer.unwatch(cell, leaving.owner, due);
@@ -427,7 +447,7 @@ pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
     match outcome {
         // Sent twice, "not inside" most likely means that the first copy did its work.
         Ok(left) if left.inside || (left.resent && now < leaving.valid_until) => {
-            shared.watch.tell(|o| o.released(&cell.name));
+            released();
             Ok(())
         }
         Ok(_) => {
@@ -440,6 +460,9 @@ pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
         }
         Err(failure) => {
             shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving });
+            if let Some(held) = held {
+                shared.watch.tell(|o| o.release_deferred(cell.observed(), held));
+            }
             let error = Error::new(ErrorKind::Unknown, "").because("the release goes on in the background");
             Err(cell.error(error.caused_by(failure.error())))
         }
@@ -451,8 +474,7 @@ pub(crate) fn release_quietly(cell: &Arc<Cell>, ticket: Ticket) {
     if let Err(error) = release(cell, ticket)
         && error.kind() != ErrorKind::Forked
     {
-        tracing::debug!(lock = &*cell.name, %error, "a guard was dropped and could not release");
-        cell.shared.watch.tell(|o| o.unlock_failed(&cell.name, &error));
+        cell.shared.watch.tell(|o| o.unlock_failed(cell.observed(), &error));
     }
 }
 
@@ -481,8 +503,7 @@ pub(crate) fn carry_out<'a>(
             if let Some(token) = token {
                 token.cancel();
             }
-            tracing::warn!(lock = &*cell.name, why = loss.text(), "a hold was lost");
-            cell.shared.watch.tell(|o| o.lost(&cell.name, loss));
+            cell.shared.watch.tell(|o| o.lost(cell.observed(), loss));
         });
     }
     match then.leave {

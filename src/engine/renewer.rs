@@ -182,6 +182,7 @@ impl Renewer {
             eval: false,
         };
         if let Err(error) = self.schedule(task) {
+            // Our caller may have the cell locked: no observer is told here.
             tracing::warn!(lock = &*cell.name, %error, "left to its lease");
         }
     }
@@ -315,6 +316,10 @@ impl Renewer {
         match &task.what {
             What::Leave(_, until) if *until <= now => {
                 self.state.lock().not_under_way(&task);
+                let cell = &task.cell;
+                let error =
+                    cell.error(Error::new(ErrorKind::Unknown, "").because("no answer to its release"));
+                cell.shared.watch.tell(|o| o.release_abandoned(cell.observed(), &error));
                 return None;
             }
             What::Leave(leaving, _) => requests::pack_leave(requests, &task.cell, leaving, task.eval),
@@ -363,8 +368,8 @@ impl Renewer {
                 self.again(task, due);
             }
             What::Tenure => {
-                let renewal = match answer {
-                    Ok(value) => requests::renewed(&value).unwrap_or(Renewal::Failed),
+                let renewal = match &answer {
+                    Ok(value) => requests::renewed(value).unwrap_or(Renewal::Failed),
                     Err(None) => Renewal::Unanswered,
                     Err(Some(_)) if alien => Renewal::NotInside,
                     Err(Some(_)) => Renewal::Failed,
@@ -372,6 +377,7 @@ impl Renewer {
                 let mut core = task.cell.core.lock();
                 // By the clock under the lock: nobody has seen it lost before.
                 let now = Moment::now();
+                let left = core.gate.look(task.owner).map(|t| t.valid_until.since(now)).unwrap_or_default();
                 let then = core.gate.renewed(task.owner, sent, renewal, now);
                 if renewal == Renewal::Unanswered {
                     core.gate.doubt(task.owner, sent, task.lease);
@@ -390,9 +396,13 @@ impl Renewer {
                 drop(core);
                 if done {
                     let lag = sent.since(task.due);
-                    task.cell.shared.watch.tell(|o| o.renewed(&task.cell.name, lag));
+                    task.cell.shared.watch.tell(|o| o.renewed(task.cell.observed(), lag, left));
                     self.put_back(Task { due: at, eval: false, ..task }, at);
                 } else {
+                    // That a connection is about to be there is no failure: so it is at first.
+                    if line.connected || !line.soon {
+                        tell_failure(&task.cell, until.since(now), answer.err().flatten());
+                    }
                     self.put_back(task, at);
                 }
             }
@@ -461,6 +471,12 @@ impl Renewer {
         }
         line.connecting && !line.failed
     }
+}
+
+fn tell_failure(cell: &Cell, left: Duration, failure: Option<Failure>) {
+    let unanswered = || Error::new(ErrorKind::Unknown, "").because("no usable answer to a renewal");
+    let error = cell.error(failure.map_or_else(unanswered, Failure::error));
+    cell.shared.watch.tell(|o| o.renewal_failed(cell.observed(), left, &error));
 }
 
 impl State {

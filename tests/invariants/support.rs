@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis_concurrent::testing::{Child, RedisServer, is_role, wait_until};
 use redis_concurrent::{
-    Client, ClientBuilder, Error, ErrorKind, Kind, Loss, Observer, RedisLock, ReentrantLock, Way,
+    Client, ClientBuilder, Error, ErrorKind, Kind, Loss, Observed, Observer, RedisLock, ReentrantLock, Way,
 };
 
 /// Far less than the default lease, far more than anything that happens at once takes.
@@ -68,22 +68,22 @@ impl Ears {
 }
 
 impl Observer for Ears {
-    fn acquired(&self, _: &str, _: Duration, way: Way) {
+    fn acquired(&self, _: Observed<'_>, _: Duration, way: Way) {
         self.heard(Heard::Acquired(way));
     }
-    fn released(&self, _: &str) {
+    fn released(&self, _: Observed<'_>, _: Duration) {
         self.heard(Heard::Released);
     }
-    fn renewed(&self, _: &str, _: Duration) {
+    fn renewed(&self, _: Observed<'_>, _: Duration, _: Duration) {
         self.heard(Heard::Renewed);
     }
-    fn lost(&self, _: &str, why: Loss) {
+    fn lost(&self, _: Observed<'_>, why: Loss) {
         self.heard(Heard::Lost(why));
     }
     fn reconnected(&self, _: Duration) {
         self.heard(Heard::Reconnected);
     }
-    fn unlock_failed(&self, _: &str, error: &Error) {
+    fn unlock_failed(&self, _: Observed<'_>, error: &Error) {
         self.heard(Heard::UnlockFailed(error.kind()));
     }
 }

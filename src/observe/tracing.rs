@@ -1,0 +1,65 @@
+//! What every client writes to `tracing`, through the same trait as everybody else who listens.
+
+use std::time::Duration;
+
+use tracing::{Level, debug, enabled, info, trace, warn};
+
+use super::{Loss, Observed, Observer, Way};
+use crate::error::Error;
+
+/// What a filter names: not the module, which is nobody's business.
+const TARGET: &str = "redis_concurrent";
+
+pub(super) struct Tracing;
+
+impl Tracing {
+    /// Whether what happens all the time is wanted.
+    pub(super) fn is_on() -> bool {
+        enabled!(target: TARGET, Level::TRACE)
+    }
+}
+
+impl Observer for Tracing {
+    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: Way) {
+        let way = way.text();
+        trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?waited, way, "acquired");
+    }
+
+    fn not_acquired(&self, lock: Observed<'_>, waited: Duration, error: Option<&Error>) {
+        let error = error.map(tracing::field::display);
+        trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?waited, error, "not acquired");
+    }
+
+    fn released(&self, lock: Observed<'_>, held: Duration) {
+        trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?held, "released");
+    }
+
+    fn renewed(&self, lock: Observed<'_>, lag: Duration, left: Duration) {
+        trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?lag, ?left, "renewed");
+    }
+
+    fn renewal_failed(&self, lock: Observed<'_>, left: Duration, error: &Error) {
+        debug!(target: TARGET, lock = lock.name, kind = lock.kind, ?left, %error, "not renewed");
+    }
+
+    fn lost(&self, lock: Observed<'_>, why: Loss) {
+        let why = why.text();
+        warn!(target: TARGET, lock = lock.name, kind = lock.kind, why, "a hold was lost");
+    }
+
+    fn release_deferred(&self, lock: Observed<'_>, held: Duration) {
+        info!(target: TARGET, lock = lock.name, kind = lock.kind, ?held, "a release goes on in the background");
+    }
+
+    fn release_abandoned(&self, lock: Observed<'_>, error: &Error) {
+        warn!(target: TARGET, lock = lock.name, kind = lock.kind, %error, "left to its lease");
+    }
+
+    fn unlock_failed(&self, lock: Observed<'_>, error: &Error) {
+        debug!(target: TARGET, lock = lock.name, kind = lock.kind, %error, "a guard could not release");
+    }
+
+    fn reconnected(&self, down: Duration) {
+        info!(target: TARGET, ?down, "listening for grants again");
+    }
+}
