@@ -5,7 +5,7 @@ CARGO ?= cargo
 # What the demo is given, for instance DEMO_ARGS=--json.
 DEMO_ARGS ?=
 
-.PHONY: demo test models bench lint doc setup
+.PHONY: demo test history models bench lint doc setup
 
 demo: setup
 	$(CARGO) run --release --example flash_sale -- $(DEMO_ARGS)
@@ -14,6 +14,10 @@ demo: setup
 # of this crate: `lint` compiles it.
 test: setup
 	$(CARGO) test
+
+# One history check (tests/history.rs), a minute of it: make history SEED=7 SECONDS=60
+history: setup
+	$(CARGO) test --test history -- --ignored --exact --nocapture history_of_the_given_seed
 
 # The models of `make test`, larger: about a quarter of an hour and a few GiB.
 models:

@@ -98,6 +98,10 @@ impl Random {
             now.as_nanos() as u64
         });
         println!("{test}: SEED={seed}");
+        Random::of(seed)
+    }
+
+    pub fn of(seed: u64) -> Self {
         Random(seed)
     }
 

@@ -1,0 +1,96 @@
+//! A run: workers, faults, and in the end the checks.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::checker::{Evidence, check};
+use crate::counter::Tally;
+use crate::crew::Crew;
+use crate::faults::strike;
+use crate::holds::History;
+use crate::plan::{LOCKS, PROCESSES, Plan};
+use crate::report::summary;
+use crate::rounds::Style;
+use crate::stage::Stage;
+use crate::support::{Random, clock, ms, nothing_left};
+use crate::worker::Orders;
+
+/// How late the metronome may be.
+const STALL: Duration = ms(150);
+
+/// Runs the plan of this seed, and checks what the processes wrote down. Panics with all that is
+/// wrong; the logs are then kept.
+pub fn run(seed: u64, length: Duration) {
+    println!("history: SEED={seed} SECONDS={}", length.as_secs());
+    let mut random = Random::of(seed);
+    let plan = Plan::of(&mut random, length);
+    let stage = Stage::set().unwrap();
+    let orders = orders(&stage, plan.reentrant, true, Style::Mixed);
+    let mut crew = Crew::start(&stage, orders, PROCESSES, random.fork());
+    let over = AtomicBool::new(false);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        named(scope, "metronome", || metronome(&stage, &over));
+        named(scope, "troubles", || {
+            for (at, trouble) in &plan.troubles {
+                sleep_until(start + *at);
+                strike(&stage, *trouble);
+            }
+        });
+        for (at, blow) in &plan.blows {
+            sleep_until(start + *at);
+            crew.suffer(*blow);
+        }
+        sleep_until(start + length);
+        crew.end();
+        over.store(true, Ordering::Relaxed);
+    });
+    let end = clock();
+    nothing_left(&stage.locks);
+    let history = History::of(stage.lines(), &crew.ends, end);
+    let tallies = LOCKS.iter().map(|lock| Tally::of(&stage.counters, lock)).collect();
+    let evidence = Evidence { history, shadows: stage.shadows(), tallies };
+    let mut wrong = std::mem::take(&mut crew.wrong);
+    wrong.extend(check(&evidence));
+    for (lock, token) in crew.last_tokens() {
+        let before = evidence.history.holds.iter().filter(|it| it.lock == lock).map(|it| it.token).max();
+        if before >= Some(token) {
+            wrong.push(format!("{lock}: in the end token {token}, after {before:?}"));
+        }
+    }
+    println!("{}", summary(seed, &evidence));
+    let most = usize::try_from(length.as_secs()).unwrap() * 10;
+    if evidence.history.holds.len() < most {
+        wrong.push(format!("too few holds to tell anything: {}", evidence.history.holds.len()));
+    }
+    let list = wrong.join("\n");
+    assert!(wrong.is_empty(), "SEED={seed}: {} things are wrong:\n{list}\nSEED={seed}", wrong.len());
+}
+
+/// What all workers of a run are told.
+pub fn orders(stage: &Stage, reentrant: [bool; 3], guarded: bool, style: Style) -> Orders {
+    let counter = stage.counters.url();
+    Orders { url: String::new(), counter, seed: 0, process: 0, reentrant, guarded, style }
+}
+
+fn named<'a>(scope: &'a thread::Scope<'a, '_>, name: &str, work: impl FnOnce() + Send + 'a) {
+    thread::Builder::new().name(name.into()).spawn_scoped(scope, work).unwrap();
+}
+
+fn sleep_until(moment: Instant) {
+    thread::sleep(moment.saturating_duration_since(Instant::now()));
+}
+
+/// Notes when the machine had no time for us: that explains a wait, too.
+fn metronome(stage: &Stage, over: &AtomicBool) {
+    let beat = ms(20);
+    while !over.load(Ordering::Relaxed) {
+        let from = clock();
+        thread::sleep(beat);
+        let until = clock();
+        if Duration::from_micros(until - from) > beat + STALL {
+            stage.shadow((from, until), "stall".into());
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Where a run takes place: the servers, the way to them, the logs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis_concurrent::testing::{Proxy, RedisServer};
+use tempfile::TempDir;
+
+use crate::checker::Shadow;
+use crate::log::{Line, read_all};
+use crate::plan::{COMMAND, LEASE, WINDOW};
+use crate::support::{clock, ms};
+
+/// How long everything takes to be as usual again when all are alive and reach the server: a request
+/// may have gone out just before the end of a fault and be waited for in vain, and after that the
+/// longest pause is half a second.
+pub const RECOVERY: Duration = ms(COMMAND.as_millis() as u64 + 500);
+
+/// How long after its end a fault may have an effect that has cost a process its life, or a lock its
+/// release: who died holding is waited for for a lease, who died waiting for a window.
+pub const AFTERMATH: Duration = ms((LEASE.as_millis() + WINDOW.as_millis() + RECOVERY.as_millis()) as u64);
+
+pub struct Stage {
+    /// The locks. Each write is on the disk before it is answered: a restart loses nothing.
+    pub locks: RedisServer,
+    /// The counters, which have no faults.
+    pub counters: RedisServer,
+    /// A way to the locks that breaks.
+    pub proxy: Proxy,
+    folder: Option<TempDir>,
+    shadows: Mutex<Vec<Shadow>>,
+}
+
+impl Stage {
+    pub fn set() -> io::Result<Self> {
+        let locks = RedisServer::builder().appendonly(true).start()?;
+        let proxy = Proxy::start(locks.port())?;
+        let folder = tempfile::Builder::new().prefix("history-").tempdir()?;
+        let counters = RedisServer::start()?;
+        Ok(Stage { locks, counters, proxy, folder: Some(folder), shadows: Mutex::default() })
+    }
+
+    /// Where the processes write their logs.
+    pub fn logs(&self) -> &Path {
+        self.folder.as_ref().unwrap().path()
+    }
+
+    pub fn lines(&self) -> Vec<Line> {
+        read_all(self.logs())
+    }
+
+    /// Lets something happen, and notes for how long it may have an effect.
+    pub fn during(&self, what: String, after: Duration, act: impl FnOnce()) {
+        let from = clock();
+        act();
+        self.shadow((from, clock() + after.as_micros() as u64), what);
+    }
+
+    pub fn shadow(&self, span: (u64, u64), what: String) {
+        self.shadows.lock().push(Shadow { span, what });
+    }
+
+    pub fn shadows(&self) -> Vec<Shadow> {
+        let mut shadows = self.shadows.lock().clone();
+        shadows.sort_by_key(|shadow| shadow.span);
+        shadows
+    }
+
+    /// Keeps the logs, with what else there is to read, and says where.
+    fn keep(&mut self) -> Option<PathBuf> {
+        let folder = self.folder.take()?.keep();
+        let faults: String = self.shadows().iter().map(|it| format!("{:?} {}\n", it.span, it.what)).collect();
+        // Nothing more can be done for a run that has failed already.
+        let _ = std::fs::write(folder.join("faults.txt"), faults);
+        let _ = std::fs::copy(self.locks.folder().join("redis.log"), folder.join("redis.log"));
+        Some(folder)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(folder) = self.keep()
+        {
+            eprintln!("the logs of the run are kept in {}", folder.display());
+        }
+    }
+}
