@@ -26,6 +26,8 @@ mod holds;
 mod log;
 #[path = "history/plan.rs"]
 mod plan;
+#[path = "history/pulse.rs"]
+mod pulse;
 #[path = "history/report.rs"]
 mod report;
 #[path = "history/rounds.rs"]

@@ -1,6 +1,7 @@
 //! The workers of a run: started, stopped, killed and replaced.
 
 use std::collections::BTreeMap;
+use std::thread;
 
 use redis_concurrent::testing::Child;
 use redis_concurrent::{Client, Exclusive, Reentrant, Simple};
@@ -9,6 +10,9 @@ use crate::plan::{Blow, COMMAND, LOCKS, Victim};
 use crate::stage::{AFTERMATH, RECOVERY, Stage};
 use crate::support::{LONG, Random, builder, clock};
 use crate::worker::Orders;
+
+/// How often a holder is stopped in the hope that it still is one.
+const TRIES: usize = 10;
 
 pub struct Crew<'a> {
     stage: &'a Stage,
@@ -49,25 +53,39 @@ impl<'a> Crew<'a> {
 
     pub fn suffer(&mut self, blow: Blow) {
         match blow {
-            Blow::Kill(victim) => {
-                let slot = self.slot(victim);
-                self.stage.during("kill".into(), AFTERMATH, || {
-                    let (process, child) = &mut self.slots[slot];
-                    child.kill9().unwrap();
-                    self.ends.insert(*process, clock());
-                });
+            Blow::Kill(victim) => self.stage.during("kill".into(), AFTERMATH, || {
+                let slot = self.stop_victim(victim);
+                let (process, child) = &mut self.slots[slot];
+                child.kill9().unwrap();
+                self.ends.insert(*process, clock());
                 self.slots[slot] = self.hire(slot);
-            }
-            Blow::Stop(victim, time) => {
-                let slot = self.slot(victim);
-                // It lasts for longer than its lease and its window: they are over when it goes on.
-                self.stage.during("stop".into(), RECOVERY, || {
-                    self.stop(slot);
-                    std::thread::sleep(time);
-                    self.go_on(slot);
-                });
-            }
+            }),
+            // It lasts for longer than its lease and its window: they are over when it goes on.
+            Blow::Stop(victim, time) => self.stage.during("stop".into(), RECOVERY, || {
+                let slot = self.stop_victim(victim);
+                thread::sleep(time);
+                self.go_on(slot);
+            }),
         }
+    }
+
+    /// Stops the victim, and returns its slot. A holder is stopped in the act, if that can be had: by
+    /// the time that one stands still, another may hold.
+    fn stop_victim(&mut self, victim: Victim) -> usize {
+        let (lock, otherwise) = match victim {
+            Victim::Slot(slot) => (None, slot),
+            Victim::Holder(lock, slot) => (Some(lock), slot),
+        };
+        for _ in 0..TRIES {
+            let Some(slot) = lock.and_then(|lock| self.holder(lock)) else { continue };
+            self.stop(slot);
+            if lock.and_then(|lock| self.holder(lock)) == Some(slot) {
+                return slot;
+            }
+            self.go_on(slot);
+        }
+        self.stop(otherwise);
+        otherwise
     }
 
     pub fn stop(&mut self, slot: usize) {
@@ -80,13 +98,6 @@ impl<'a> Crew<'a> {
     pub fn go_on(&mut self, slot: usize) {
         // If it has ended by itself, that was noted when it was stopped.
         let _ = self.slots[slot].1.cont();
-    }
-
-    fn slot(&self, victim: Victim) -> usize {
-        match victim {
-            Victim::Slot(slot) => slot,
-            Victim::Holder(lock, slot) => self.holder(lock).unwrap_or(slot),
-        }
     }
 
     /// The slot of the process that holds this lock, if that can be told.

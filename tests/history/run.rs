@@ -10,14 +10,12 @@ use crate::crew::Crew;
 use crate::faults::strike;
 use crate::holds::History;
 use crate::plan::{LOCKS, PROCESSES, Plan};
+use crate::pulse;
 use crate::report::summary;
 use crate::rounds::Style;
 use crate::stage::Stage;
-use crate::support::{Random, clock, ms, nothing_left};
+use crate::support::{Random, clock, nothing_left};
 use crate::worker::Orders;
-
-/// How late the metronome may be.
-const STALL: Duration = ms(150);
 
 /// Runs the plan of this seed, and checks what the processes wrote down. Panics with all that is
 /// wrong; the logs are then kept.
@@ -31,7 +29,10 @@ pub fn run(seed: u64, length: Duration) {
     let over = AtomicBool::new(false);
     let start = Instant::now();
     thread::scope(|scope| {
-        named(scope, "metronome", || metronome(&stage, &over));
+        // Also if something panics in here: the scope waits for its threads.
+        let _over = AtLast(&over);
+        named(scope, "machine pulse", || pulse::of_machine(&stage, &over));
+        named(scope, "server pulse", || pulse::of_server(&stage, &over));
         named(scope, "troubles", || {
             for (at, trouble) in &plan.troubles {
                 sleep_until(start + *at);
@@ -44,7 +45,6 @@ pub fn run(seed: u64, length: Duration) {
         }
         sleep_until(start + length);
         crew.end();
-        over.store(true, Ordering::Relaxed);
     });
     let end = clock();
     nothing_left(&stage.locks);
@@ -68,6 +68,15 @@ pub fn run(seed: u64, length: Duration) {
     assert!(wrong.is_empty(), "SEED={seed}: {} things are wrong:\n{list}\nSEED={seed}", wrong.len());
 }
 
+/// Sets the flag when it is dropped.
+struct AtLast<'a>(&'a AtomicBool);
+
+impl Drop for AtLast<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// What all workers of a run are told.
 pub fn orders(stage: &Stage, reentrant: [bool; 3], guarded: bool, style: Style) -> Orders {
     let counter = stage.counters.url();
@@ -80,17 +89,4 @@ fn named<'a>(scope: &'a thread::Scope<'a, '_>, name: &str, work: impl FnOnce() +
 
 fn sleep_until(moment: Instant) {
     thread::sleep(moment.saturating_duration_since(Instant::now()));
-}
-
-/// Notes when the machine had no time for us: that explains a wait, too.
-fn metronome(stage: &Stage, over: &AtomicBool) {
-    let beat = ms(20);
-    while !over.load(Ordering::Relaxed) {
-        let from = clock();
-        thread::sleep(beat);
-        let until = clock();
-        if Duration::from_micros(until - from) > beat + STALL {
-            stage.shadow((from, until), "stall".into());
-        }
-    }
 }

@@ -81,7 +81,7 @@ pub fn play() {
             let (client, stop, reentrant) = (&client, &stop, &reentrant);
             let work = move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let lock = worker.choose(LOCKS.len());
+                    let lock = worker.choose();
                     if reentrant[lock] {
                         worker.round(&client.reentrant_lock(LOCKS[lock]));
                     } else {
