@@ -75,7 +75,7 @@ impl Plan {
     pub fn of(random: &mut Random, length: Duration) -> Self {
         Plan {
             reentrant: [true, false, random.below(2) == 0],
-            blows: deal(random, length, (200, 1200), Blow::deck, Blow::lasts),
+            blows: deal(random, length, (50, 500), Blow::deck, Blow::lasts),
             troubles: deal(random, length, (50, 500), Trouble::deck, Trouble::lasts),
         }
     }
@@ -89,6 +89,8 @@ impl Blow {
         let stop = |random: &mut Random| LEASE + random.micros(1_000_000);
         vec![
             Blow::Kill(anyone(random)),
+            Blow::Kill(holder(random)),
+            Blow::Kill(holder(random)),
             Blow::Kill(holder(random)),
             Blow::Stop(anyone(random), stop(random)),
             Blow::Stop(holder(random), stop(random)),

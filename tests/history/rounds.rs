@@ -69,6 +69,8 @@ pub struct Worker<'a> {
     pub counter: Counter,
     pub who: Who,
     pub style: Style,
+    /// How long it takes to count once, in this round.
+    pub work: Duration,
 }
 
 impl Worker<'_> {
@@ -82,7 +84,7 @@ impl Worker<'_> {
     pub fn round<K: Exclusive>(&mut self, lock: &RedisLock<K>) {
         self.who.round += 1;
         let mut lock = lock.clone();
-        let (mut form, mut terms) = (Form::Lock, String::new());
+        let (mut form, mut terms, mut lease) = (Form::Lock, String::new(), LEASE);
         if self.style == Style::Mixed {
             form = FORMS[self.random.below(FORMS.len() as u64) as usize];
             if self.one_in(4) {
@@ -90,10 +92,12 @@ impl Worker<'_> {
                 terms += " fair";
             }
             if self.one_in(5) {
-                lock = lock.with_lease(ms(300) + self.random.micros(600_000));
+                lease = ms(300) + self.random.micros(600_000);
+                lock = lock.with_lease(lease);
                 terms += " fixed";
             }
         }
+        self.work = self.work(lease);
         let limit = if self.one_in(5) { ms(2000) } else { self.random.micros(60_000) };
         self.note(clock(), Event::Asked { lock: lock.name().into(), form: format!("{form:?}{terms}") });
         match form {
@@ -201,7 +205,7 @@ impl Worker<'_> {
         let Some(read) = self.counter.read(hold.name(), hold.token()) else {
             return self.refused(hold);
         };
-        thread::sleep(self.work());
+        thread::sleep(self.work);
         if self.counter.write(hold.name(), hold.token(), read) {
             self.note(clock(), Event::Wrote { read });
         } else {
@@ -209,16 +213,18 @@ impl Worker<'_> {
         }
     }
 
-    /// How long it takes: mostly short, at times longer than a lease.
-    fn work(&mut self) -> Duration {
+    /// How long counting once takes: mostly not long, at times longer than the lease.
+    fn work(&mut self, lease: Duration) -> Duration {
         if self.style == Style::Slow {
             return ms(30) + self.random.micros(30_000);
         }
+        // Nobody renews a fixed lease: those are overrun more often.
+        let overrun = if lease < LEASE { 20 } else { 2 };
         match self.random.below(1000) {
+            n if n < overrun => lease + self.random.micros(lease.as_micros() as u64 / 2),
             0..700 => self.random.micros(1000),
-            700..960 => self.random.micros(10_000),
-            960..997 => self.random.micros(100_000),
-            _ => LEASE + self.random.micros(LEASE.as_micros() as u64 / 2),
+            700..970 => self.random.micros(10_000),
+            _ => self.random.micros(100_000),
         }
     }
 

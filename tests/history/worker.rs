@@ -77,7 +77,8 @@ pub fn play() {
         for thread in 1..=THREADS {
             let counter = Counter::connect(&env("COUNTER"), env("GUARDED") == "1").unwrap();
             let who = Who { process, thread, round: 0 };
-            let mut worker = Worker { random: random.fork(), journal: &journal, counter, who, style };
+            let (random, work) = (random.fork(), Duration::ZERO);
+            let mut worker = Worker { random, journal: &journal, counter, who, style, work };
             let (client, stop, reentrant) = (&client, &stop, &reentrant);
             let work = move || {
                 while !stop.load(Ordering::Relaxed) {
