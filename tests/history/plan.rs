@@ -119,7 +119,7 @@ impl Trouble {
             Trouble::SwallowRepliesAndReset(some(random)),
             Trouble::ResetBeforeRequests(some(random)),
             Trouble::CutProxy,
-            Trouble::Delay(random.micros(100_000), random.micros(800_000)),
+            Trouble::Delay(random.micros(400_000), ms(300) + random.micros(1_000_000)),
             Trouble::HoldBack(random.micros(1_500_000)),
             Trouble::BlackHole(random.micros(1_000_000)),
         ]

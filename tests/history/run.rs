@@ -17,6 +17,9 @@ use crate::stage::Stage;
 use crate::support::{Random, clock, nothing_left};
 use crate::worker::Orders;
 
+/// How many of the things that are wrong are told.
+const MOST_SHOWN: usize = 20;
+
 /// Runs the plan of this seed, and checks what the processes wrote down. Panics with all that is
 /// wrong; the logs are then kept.
 pub fn run(seed: u64, length: Duration) {
@@ -64,7 +67,7 @@ pub fn run(seed: u64, length: Duration) {
     if evidence.history.holds.len() < most {
         wrong.push(format!("too few holds to tell anything: {}", evidence.history.holds.len()));
     }
-    let list = wrong.join("\n");
+    let list = wrong[..wrong.len().min(MOST_SHOWN)].join("\n");
     assert!(wrong.is_empty(), "SEED={seed}: {} things are wrong:\n{list}\nSEED={seed}", wrong.len());
 }
 
