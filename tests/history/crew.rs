@@ -28,8 +28,7 @@ pub struct Crew<'a> {
 }
 
 impl<'a> Crew<'a> {
-    /// Starts so many workers as `orders` say, and returns when all of them work. The first goes
-    /// to the server directly, the others through the proxy.
+    /// Starts so many workers with these orders, and returns when all of them work.
     pub fn start(stage: &'a Stage, orders: Orders, processes: usize, random: Random) -> Self {
         let client = builder(&stage.locks.url()).command_timeout(COMMAND).connect().unwrap();
         let (ends, wrong) = (BTreeMap::new(), Vec::new());
@@ -47,7 +46,7 @@ impl<'a> Crew<'a> {
     fn hire(&mut self, slot: usize) -> (u64, Child) {
         self.orders.process += 1;
         self.orders.seed = self.random.below(u64::MAX);
-        self.orders.url = if slot == 0 { self.stage.locks.url() } else { self.stage.proxy.url() };
+        self.orders.url = self.stage.url(slot);
         (self.orders.process, self.orders.spawn(self.stage.logs()).unwrap())
     }
 

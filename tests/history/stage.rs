@@ -22,6 +22,9 @@ pub const RECOVERY: Duration = ms(COMMAND.as_millis() as u64 + 500);
 /// release: who died holding is waited for for a lease, who died waiting for a window.
 pub const AFTERMATH: Duration = ms((LEASE.as_millis() + WINDOW.as_millis() + RECOVERY.as_millis()) as u64);
 
+/// How late answers come that have a long way: later than a lease may end early for the clocks' sake.
+const FAR: Duration = ms(30);
+
 pub struct Stage {
     /// The locks. Each write is on the disk before it is answered: a restart loses nothing.
     pub locks: RedisServer,
@@ -29,6 +32,8 @@ pub struct Stage {
     pub counters: RedisServer,
     /// A way to the locks that breaks.
     pub proxy: Proxy,
+    /// A longer one, by the first: all answers are late.
+    far: Proxy,
     folder: Option<TempDir>,
     shadows: Mutex<Vec<Shadow>>,
 }
@@ -37,9 +42,20 @@ impl Stage {
     pub fn set() -> io::Result<Self> {
         let locks = RedisServer::builder().appendonly(true).start()?;
         let proxy = Proxy::start(locks.port())?;
+        let far = Proxy::start(proxy.port())?;
+        far.delay(FAR);
         let folder = tempfile::Builder::new().prefix("history-").tempdir()?;
         let counters = RedisServer::start()?;
-        Ok(Stage { locks, counters, proxy, folder: Some(folder), shadows: Mutex::default() })
+        Ok(Stage { locks, counters, proxy, far, folder: Some(folder), shadows: Mutex::default() })
+    }
+
+    /// Where the locks are to the process in this slot: to the first directly.
+    pub fn url(&self, slot: usize) -> String {
+        match slot {
+            0 => self.locks.url(),
+            1 => self.proxy.url(),
+            _ => self.far.url(),
+        }
     }
 
     /// Where the processes write their logs.
