@@ -219,7 +219,7 @@ impl Worker<'_> {
             return ms(30) + self.random.micros(30_000);
         }
         // Nobody renews a fixed lease: those are overrun more often.
-        let overrun = if lease < LEASE { 20 } else { 2 };
+        let overrun = if lease < LEASE { 40 } else { 3 };
         match self.random.below(1000) {
             n if n < overrun => lease + self.random.micros(lease.as_micros() as u64 / 2),
             0..700 => self.random.micros(1000),
