@@ -14,7 +14,7 @@ use crate::times::{Span, length, merged, outside};
 /// faults that killed them, and what a hold takes into the hold. What is left are the hand-overs,
 /// some milliseconds each and as many as threads are ahead, and at most one beat of 150 ms for a
 /// message that was lost. The rest of it is for a machine that has other things to do.
-pub const MOST_UNEXPLAINED: u64 = 1_500_000;
+pub const MOST_UNEXPLAINED: u64 = 2_500_000;
 
 /// How long a thread may be on its way into the queue.
 const SETTLE: u64 = 500_000;
@@ -104,14 +104,21 @@ fn promises_are_kept(history: &History) -> Vec<String> {
 fn what_was_said(evidence: &Evidence) -> Vec<String> {
     let shadows = shade(evidence);
     let mut wrong = Vec::new();
+    for wait in &evidence.history.waits {
+        let is_fine = match kind(&wait.how) {
+            "held" | "open" | "none" | "Cancelled" => true,
+            // A deadline may be shorter than the way to the server.
+            "Unavailable" if wait.form.contains("For") => true,
+            "Unavailable" => outside((wait.ended, wait.ended + 1), &shadows).is_empty(),
+            _ => false,
+        };
+        if !is_fine {
+            wrong.push(format!("must not end so:\n  {wait:?}"));
+        }
+    }
     for line in &evidence.history.lines {
         let is_calm = !outside((line.at, line.at + 1), &shadows).is_empty();
         let is_fine = match &line.event {
-            Event::Ended { how } => match kind(how) {
-                "none" | "Cancelled" => true,
-                "Unavailable" => !is_calm,
-                _ => false,
-            },
             Event::Released { how } => match kind(how) {
                 "ok" | "LeaseLost" => true,
                 "Unknown" => !is_calm,

@@ -155,13 +155,21 @@ fn whoever_is_passed_again_and_again_is_found() {
 
 #[test]
 fn what_must_not_be_said_is_found() {
-    let said = |how: &str| good().asks(1, 30, 300).line(301, 1, 30, Event::Ended { how: how.into() });
+    let said = |form: &str, how: &str| {
+        let asked = Event::Asked { lock: "a".into(), form: form.into() };
+        good().line(300, 1, 30, asked).line(301, 1, 30, Event::Ended { how: how.into() })
+    };
     for fine in ["none", "Cancelled \"a\": cancelled"] {
-        assert_eq!(said(fine).check(), [""; 0]);
+        assert_eq!(said("Lock", fine).check(), [""; 0]);
     }
-    said("Protocol \"a\"").fails("must not be");
-    said("Unavailable \"a\"").fails("while it was calm");
-    assert_eq!(said("Unavailable \"a\"").shadow(250, 302).check(), [""; 0]);
+    said("Lock", "Protocol \"a\"").fails("must not end");
+    said("Lock", "Unavailable \"a\"").fails("must not end");
+    assert_eq!(said("Lock", "Unavailable \"a\"").shadow(250, 302).check(), [""; 0]);
+    assert_eq!(said("TryLockFor", "Unavailable \"a\"").check(), [""; 0]);
+    let released = |how: &str| good().line(206, 1, 10, Event::Released { how: how.into() });
+    released("NotOwner \"a\"").fails("while it was calm");
+    released("Unknown \"a\"").fails("while it was calm");
+    assert_eq!(released("Unknown \"a\"").shadow(150, 207).check(), [""; 0]);
     good().line(150, 1, 10, Event::Refused { left: 1 }).fails("must not be");
     good().line(150, 1, 10, Event::Odd { what: "two tokens".into() }).fails("two tokens");
 }

@@ -63,8 +63,8 @@ pub fn run(seed: u64, length: Duration) {
         }
     }
     println!("{}", summary(seed, &evidence));
-    let most = usize::try_from(length.as_secs()).unwrap() * 10;
-    if evidence.history.holds.len() < most {
+    let few = usize::try_from(length.as_secs()).unwrap() * 3;
+    if evidence.history.holds.len() < few {
         wrong.push(format!("too few holds to tell anything: {}", evidence.history.holds.len()));
     }
     let list = wrong[..wrong.len().min(MOST_SHOWN)].join("\n");
