@@ -1,5 +1,6 @@
 //! A run: workers, faults, and in the end the checks.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -50,11 +51,14 @@ pub fn run(seed: u64, length: Duration) {
         crew.end();
     });
     let end = clock();
-    nothing_left(&stage.locks);
+    let stays = catch_unwind(AssertUnwindSafe(|| nothing_left(&stage.locks)));
     let history = History::of(stage.lines(), &crew.ends, end);
     let tallies = LOCKS.iter().map(|lock| Tally::of(&stage.counters, lock)).collect();
     let evidence = Evidence { history, shadows: stage.shadows(), tallies };
     let mut wrong = std::mem::take(&mut crew.wrong);
+    if stays.is_err() {
+        wrong.push(format!("left behind: {:?}", stage.locks.keys()));
+    }
     wrong.extend(check(&evidence));
     for (lock, token) in crew.last_tokens() {
         let before = evidence.history.holds.iter().filter(|it| it.lock == lock).map(|it| it.token).max();
