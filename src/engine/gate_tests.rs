@@ -300,6 +300,19 @@ fn a_grant_that_redis_no_longer_knows_is_asked_for_under_a_new_id() {
     assert_ne!(desk.asks(ticket, 2_010).owner, asking.owner);
 }
 
+#[test]
+fn a_grant_that_was_renewed_too_late_leaves_with_who_gives_it_up() {
+    let mut desk = Desk::new();
+    let (ticket, asking) = desk.queue_up(request(1), 5, 0);
+    desk.message(asking.owner, 6);
+    assert!(matches!(desk.turn(ticket, 2_000), Turn::Confirm(..)));
+    // Redis has set the lease anew; here it was over before the answer came.
+    desk.gate.confirmed(asking.owner, Renewal::Left(ms(LEASE)), at(LEASE));
+    assert_eq!(desk.turn_with(ticket, LEASE, true, true), Turn::Over);
+    let then = out(desk.gate.give_up(ticket, at(LEASE)));
+    assert_eq!(then.leave.map(|l| l.owner), Some(asking.owner), "it would block others for a lease");
+}
+
 // ---- ids -----------------------------------------------------------------------------------
 
 #[test]

@@ -138,10 +138,11 @@ impl Gate {
             // a new number since. The same id asks, and is told the number.
             (_, Some(grant)) if grant.valid_until <= now && answer != Renewal::NotInside => {
                 if answer == Renewal::Unanswered {
-                    ask.unsettled = true;
                     ask.least = ask.least.min(ask.terms.lease);
                 }
                 ask.grant = None;
+                // It may have been renewed: whoever gives this up has to leave.
+                ask.unsettled = true;
                 ask.again_at = now;
             }
             (Renewal::Left(left), Some(grant)) => {
