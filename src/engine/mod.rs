@@ -35,9 +35,13 @@ mod resp;
 pub(crate) mod tenure;
 
 #[cfg(test)]
+mod dice;
+#[cfg(test)]
 mod gate_tests;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod small_redis;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -64,7 +64,7 @@ fn free(number: i64, lease: Duration) -> Result<Answer, Failure> {
 }
 
 /// What an answer to an acquire for `lease` says.
-fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure> {
+pub(super) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure> {
     let read = || {
         Some(match number(items.first())? {
             1 => Answer::In {

@@ -48,7 +48,7 @@ pub(crate) struct Request {
 pub(crate) type Ticket = u64;
 
 /// How to ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum How {
     Try,
     Wait,

@@ -4,163 +4,15 @@
 //! What must hold at every step: one valid hold, and tokens that rise. In the end, when the faults
 //! stop: everybody gets out, and nothing is left, neither in the gates nor in Redis.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::*;
+use crate::engine::dice::{Dice, first_seed};
+use crate::engine::small_redis::{self, Message, Reply, SmallRedis, millis};
 
 const GATES: usize = 2;
 const THREADS: usize = 2;
 const STEPS: usize = 20_000;
 const RUNS: u64 = 200;
 const WINDOW: u64 = 3_000;
-
-/// splitmix64
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
-
-    fn percent(&mut self, n: usize) -> bool {
-        self.below(100) < n
-    }
-}
-
-// ---- Redis ---------------------------------------------------------------------------------
-
-struct Place {
-    owner: u64,
-    lease: u64,
-    beat: u64,
-}
-
-/// The scripts' part of the protocol, over one lock.
-#[derive(Default)]
-struct Redis {
-    /// Owner, number, end.
-    held: Option<(u64, u64, u64)>,
-    queue: BTreeMap<u64, Place>,
-    arrivals: u64,
-    fence: u64,
-    gone: BTreeSet<u64>,
-    /// What was published and not yet heard: owner, number, lease.
-    messages: Vec<(u64, u64, u64)>,
-    /// Nobody hears, in so many of a hundred.
-    deaf: usize,
-}
-
-impl Redis {
-    fn look(&mut self, now: u64) {
-        self.held = self.held.filter(|(_, _, end)| *end > now);
-    }
-
-    fn admit(&mut self, owner: u64, lease: u64, now: u64) -> bool {
-        if self.held.is_some() {
-            return false;
-        }
-        self.fence = (self.fence + 1).max(now);
-        self.held = Some((owner, self.fence, now + lease));
-        true
-    }
-
-    fn arrival(&self, owner: u64) -> Option<u64> {
-        self.queue.iter().find(|(_, place)| place.owner == owner).map(|(arrival, _)| *arrival)
-    }
-
-    fn drop_place(&mut self, owner: u64) {
-        self.queue.retain(|_, place| place.owner != owner);
-    }
-
-    fn settle(&mut self, me: Option<u64>, now: u64, chance: &mut Chance) {
-        while let Some((arrival, place)) = self.queue.pop_first() {
-            if now - place.beat > WINDOW {
-                continue;
-            }
-            if !self.admit(place.owner, place.lease, now) {
-                self.queue.insert(arrival, place);
-                return;
-            }
-            if Some(place.owner) != me {
-                if chance.percent(self.deaf) {
-                    self.held = None;
-                    continue;
-                }
-                self.messages.push((place.owner, self.fence, place.lease));
-            }
-        }
-    }
-
-    fn acquire(&mut self, asking: &Asking, now: u64, chance: &mut Chance) -> Answer {
-        let (owner, lease) = (asking.owner, millis(asking.terms.lease));
-        if self.gone.contains(&owner) {
-            return Answer::Over;
-        }
-        self.look(now);
-        if let Some(answer) = self.inside(owner, now) {
-            return answer;
-        }
-        match asking.how {
-            How::Try => {
-                self.settle(None, now, chance);
-                if self.queue.is_empty() {
-                    self.admit(owner, lease, now);
-                }
-            }
-            How::Keep if self.arrival(owner).is_none() => {
-                self.settle(None, now, chance);
-                return Answer::Gone;
-            }
-            How::Keep | How::Wait => {
-                let arrival = self.arrival(owner).or_else(|| asking.arrival.parse().ok());
-                self.arrivals += 1;
-                let arrival = arrival.unwrap_or(self.arrivals);
-                self.queue.insert(arrival, Place { owner, lease, beat: now });
-                self.settle(Some(owner), now, chance);
-            }
-        }
-        if let Some(answer) = self.inside(owner, now) {
-            return answer;
-        }
-        let lapse = self.held.map_or(1_000, |(_, _, end)| end - now);
-        let arrival = self.arrival(owner).map(|a| a.to_string()).unwrap_or_default();
-        Answer::Busy { floor: self.fence, again: ms(lapse.min(1_000)), arrival }
-    }
-
-    fn inside(&self, owner: u64, now: u64) -> Option<Answer> {
-        let (_, number, end) = self.held.filter(|(holder, _, _)| *holder == owner)?;
-        Some(Answer::In { number, left: ms(end - now) })
-    }
-
-    fn leave(&mut self, leaving: &Leaving, now: u64, chance: &mut Chance) {
-        self.look(now);
-        self.held = self.held.filter(|(owner, _, _)| *owner != leaving.owner);
-        self.drop_place(leaving.owner);
-        if leaving.unsettled {
-            self.gone.insert(leaving.owner);
-        }
-        self.settle(None, now, chance);
-    }
-
-    fn renew(&mut self, owner: u64, lease: u64, now: u64) -> Renewal {
-        self.look(now);
-        match &mut self.held {
-            Some((holder, _, end)) if *holder == owner => {
-                *end = now + lease;
-                Renewal::Left(ms(lease))
-            }
-            _ => Renewal::NotInside,
-        }
-    }
-}
-
-fn millis(d: Duration) -> u64 {
-    u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
-}
 
 // ---- the threads and the wire --------------------------------------------------------------
 
@@ -195,13 +47,6 @@ enum Op {
     Renew(u64, Duration),
 }
 
-#[derive(Clone, Debug)]
-enum Reply {
-    Acquired(Answer),
-    Left(Option<Answer>),
-    Renewed(Renewal),
-}
-
 /// A request: first on its way, then with an answer that is on its way back.
 #[derive(Clone, Debug)]
 struct Packet {
@@ -214,8 +59,12 @@ struct Packet {
 
 struct World {
     now: u64,
-    chance: Chance,
-    redis: Redis,
+    dice: Dice,
+    redis: SmallRedis,
+    /// What was published and not yet heard.
+    messages: Vec<Message>,
+    /// Nobody hears, in so many of a hundred.
+    deaf: usize,
     gates: Vec<Desk>,
     threads: Vec<Thread>,
     wire: Vec<Packet>,
@@ -232,8 +81,10 @@ impl World {
         let gates = (0..GATES).map(|_| Desk::of(shape.clone())).collect();
         World {
             now: 1_000,
-            chance: Chance(seed),
-            redis: Redis { deaf: 10, ..Redis::default() },
+            dice: Dice(seed),
+            redis: SmallRedis::new(WINDOW, 0),
+            messages: Vec::new(),
+            deaf: 10,
             gates,
             threads: vec![Thread::Idle; GATES * THREADS],
             wire: Vec::new(),
@@ -245,7 +96,7 @@ impl World {
     }
 
     fn fault(&mut self, percent: usize) -> bool {
-        self.faults && self.chance.percent(percent)
+        self.faults && self.dice.percent(percent)
     }
 
     fn send(&mut self, gate: usize, thread: Option<usize>, op: Op) {
@@ -253,18 +104,18 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.chance.below(10) {
+        match self.dice.below(10) {
             0..=3 => {
-                let i = self.chance.below(self.threads.len());
+                let i = self.dice.below(self.threads.len());
                 self.act(i);
             }
             4..=6 if !self.wire.is_empty() => {
-                let i = self.chance.below(self.wire.len());
+                let i = self.dice.below(self.wire.len());
                 self.move_packet(i);
             }
-            7 if !self.redis.messages.is_empty() => self.hear(),
-            8 if !self.late.is_empty() && self.chance.percent(30) => {
-                let i = self.chance.below(self.late.len());
+            7 if !self.messages.is_empty() => self.hear(),
+            8 if !self.late.is_empty() && self.dice.percent(30) => {
+                let i = self.dice.below(self.late.len());
                 let packet = self.late.swap_remove(i);
                 self.run(&packet);
             }
@@ -274,8 +125,8 @@ impl World {
     }
 
     fn hear(&mut self) {
-        let i = self.chance.below(self.redis.messages.len());
-        let (owner, number, lease) = self.redis.messages.swap_remove(i);
+        let i = self.dice.below(self.messages.len());
+        let Message { owner, number, lease } = self.messages.swap_remove(i);
         if self.fault(15) {
             return;
         }
@@ -285,8 +136,8 @@ impl World {
     }
 
     fn pass_time(&mut self) {
-        let most = if self.chance.percent(5) { 1_500 } else { 30 };
-        self.now += 1 + self.chance.below(most) as u64;
+        let most = if self.dice.percent(5) { 1_500 } else { 30 };
+        self.now += 1 + self.dice.below(most) as u64;
         for gate in 0..GATES {
             for owner in self.gates[gate].gate.owners() {
                 let now = at(self.now);
@@ -309,13 +160,13 @@ impl World {
         let gate = i / THREADS;
         match self.threads[i].clone() {
             Thread::Idle if self.faults => {
-                let terms = match self.chance.below(10) {
+                let terms = match self.dice.below(10) {
                     0 => Terms { fair: true, ..terms() },
                     1 => Terms { lease: ms(1_200), ..terms() },
                     2 => Terms { lease: ms(900), fixed: true, ..terms() },
                     _ => terms(),
                 };
-                let once = self.chance.percent(15);
+                let once = self.dice.percent(15);
                 let request = Request { terms, once, ..request(i as u64) };
                 if let Ok(Entered::Waits(ticket)) = self.gates[gate].gate.enter(request, at(self.now)) {
                     self.turn(i, ticket, false);
@@ -327,7 +178,7 @@ impl World {
                     self.turn(i, ticket, over);
                 }
             }
-            Thread::Holding(grip) if !self.faults || self.chance.percent(40) => self.release(i, grip),
+            Thread::Holding(grip) if !self.faults || self.dice.percent(40) => self.release(i, grip),
             _ => {}
         }
     }
@@ -434,17 +285,25 @@ impl World {
     // ---- requests and answers
 
     fn run(&mut self, packet: &Packet) -> Reply {
-        let (now, redis, chance) = (self.now, &mut self.redis, &mut self.chance);
-        match &packet.op {
-            Op::Acquire(asking) => Reply::Acquired(redis.acquire(asking, now, chance)),
-            Op::Leave { leaving, next, .. } => {
-                redis.leave(leaving, now, chance);
-                Reply::Left(next.as_ref().map(|next| redis.acquire(next, now, chance)))
-            }
+        let op = match &packet.op {
+            Op::Acquire(asking) => small_redis::Op::Acquire(asking.into()),
+            Op::Leave { leaving, next, .. } => small_redis::Op::Leave {
+                owner: leaving.owner,
+                unsettled: leaving.unsettled,
+                next: next.as_ref().map(Into::into),
+            },
             Op::Confirm(owner, lease) | Op::Renew(owner, lease) => {
-                Reply::Renewed(redis.renew(*owner, millis(*lease), now))
+                small_redis::Op::Renew { owner: *owner, lease: millis(*lease) }
             }
-        }
+        };
+        let (dice, messages, deaf) = (&mut self.dice, &mut self.messages, self.deaf);
+        self.redis.run(&op, self.now, &mut |message| {
+            let heard = !dice.percent(deaf);
+            if heard {
+                messages.push(message);
+            }
+            heard
+        })
     }
 
     /// A request gets to Redis, or its answer back; or one of them does not.
@@ -453,7 +312,7 @@ impl World {
             if self.fault(6) {
                 // It is lost to its sender, and may run yet.
                 let packet = self.wire.swap_remove(i);
-                if self.chance.percent(70) {
+                if self.dice.percent(70) {
                     self.late.push(packet.clone());
                 }
                 return self.unanswered(packet);
@@ -496,7 +355,7 @@ impl World {
                 let then = self.gates[gate].gate.renewed(owner, at(packet.sent), renewal, now);
                 self.carry_out(gate, then);
             }
-            (Op::Leave { next, counted, .. }, Reply::Left(answer)) => {
+            (Op::Leave { next, counted, .. }, Reply::Left { next: answer, .. }) => {
                 self.back_in_the_loop(packet.thread);
                 if let (Some(next), Some(answer)) = (next, answer) {
                     let then = self.gates[gate].gate.answered(next.owner, answer, now);
@@ -517,7 +376,8 @@ impl World {
             Op::Confirm(..) | Op::Renew(..) => self.answered(packet, Reply::Renewed(Renewal::Unanswered)),
             Op::Leave { leaving, next, .. } => {
                 let gate = packet.gate;
-                self.answered(packet, Reply::Left(next.map(|_| Answer::Unanswered)));
+                let next = next.map(|_| Answer::Unanswered);
+                self.answered(packet, Reply::Left { inside: false, next });
                 // Others go on with it.
                 let leaving = Leaving { unsettled: true, ..leaving };
                 self.send(gate, None, Op::Leave { leaving, next: None, counted: false });
@@ -543,7 +403,7 @@ impl World {
     /// Without faults, and with time going on, everybody gets in and out again.
     fn end(&mut self) {
         self.faults = false;
-        self.redis.deaf = 0;
+        self.deaf = 0;
         let start = self.now;
         while !self.is_over() {
             assert!(self.now < start + 60_000, "stuck: {:?} {:?}", self.threads, self.wire);
@@ -555,7 +415,7 @@ impl World {
                 self.move_packet(0);
                 self.check();
             }
-            while !self.redis.messages.is_empty() {
+            while !self.messages.is_empty() {
                 self.hear();
                 self.check();
             }
@@ -568,17 +428,15 @@ impl World {
         for (i, desk) in self.gates.iter().enumerate() {
             assert!(desk.gate.is_idle(), "gate {i}: {:?}", desk.gate);
         }
-        self.redis.look(self.now);
-        assert_eq!(self.redis.held, None, "held by nobody");
+        self.redis.lapse(self.now);
+        assert_eq!(self.redis.holder, None, "held by nobody");
         assert!(self.redis.queue.is_empty(), "places of nobody");
     }
 }
 
 #[test]
 fn by_chance_there_is_one_owner_and_nobody_is_left_behind() {
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    let first: u64 = seed.unwrap_or_else(|| u64::from(std::process::id()) << 16);
-    for seed in (first..).take(RUNS as usize) {
+    for seed in (first_seed()..).take(RUNS as usize) {
         println!("SEED={seed}");
         let mut world = World::new(seed);
         for _ in 0..STEPS {

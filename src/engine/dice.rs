@@ -1,0 +1,24 @@
+//! Chance that can be repeated, for tests.
+
+/// splitmix64
+pub(super) struct Dice(pub(super) u64);
+
+impl Dice {
+    pub(super) fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
+
+    pub(super) fn percent(&mut self, n: usize) -> bool {
+        self.below(100) < n
+    }
+}
+
+/// The first of a test's seeds: `SEED`, or one of this process's own.
+pub(super) fn first_seed() -> u64 {
+    let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or_else(|| u64::from(std::process::id()) << 16)
+}

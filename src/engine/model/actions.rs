@@ -1,0 +1,263 @@
+//! What may happen next, and what becomes of it.
+
+use std::time::Duration;
+
+use stateright::{Model, Property};
+
+use super::state::{Packet, RENEWER, State, Thread, process_of};
+use super::threads::Outcome;
+use super::{World, properties};
+use crate::engine::gate::{Entered, Request, Taker};
+use crate::engine::small_redis::Message;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Enter(u8, u8),
+    EnterOnce(u8, u8),
+    Turn(u8, u8),
+    /// Without an inbox: it makes an attempt rather than wait for one.
+    TurnDeaf(u8, u8),
+    GiveUp(u8, u8),
+    Timer(u8, u8),
+    Unlock(u8, u8),
+    Renew(u8, u64),
+    Run(Packet),
+    /// It ran, its reply was lost.
+    LoseReply(Packet),
+    /// The sender's patience ended first, and it runs later.
+    Overtake(Packet),
+    /// It was sent twice: one of the two is answered.
+    Repeat(Packet),
+    /// Redis said that it cannot, for now.
+    Fail(Packet),
+    Hear(u8, u8),
+    Deliver(Message),
+    LoseMessage(Message),
+    Crash(u8),
+    Break(u8),
+    Mend(u8),
+    Tick,
+}
+
+impl World {
+    fn steps_of_process(&self, state: &State, p: u8, steps: &mut Vec<Step>) {
+        let (now, left) = (state.now(), &state.left);
+        let process = &state.processes[p as usize];
+        for (t, seat) in (0..).zip(&process.seats) {
+            match seat.thread {
+                Thread::Idle if seat.rounds > 0 => {
+                    steps.push(Step::Enter(p, t));
+                    if left.tries > 0 {
+                        steps.push(Step::EnterOnce(p, t));
+                    }
+                }
+                Thread::Awake(_) => {
+                    steps.push(Step::Turn(p, t));
+                    if !process.inbox {
+                        steps.push(Step::TurnDeaf(p, t));
+                    }
+                }
+                Thread::Parked(_, until) if until <= now => steps.push(Step::Timer(p, t)),
+                Thread::Holding(_) => steps.push(Step::Unlock(p, t)),
+                _ => {}
+            }
+            if left.time_outs > 0 && matches!(seat.thread, Thread::Awake(_) | Thread::Parked(..)) {
+                steps.push(Step::GiveUp(p, t));
+            }
+        }
+        if left.renewals > 0 {
+            let renewing = |packet: &Packet| (packet.process, packet.thread) == (p, Some(RENEWER));
+            let renewed = |o: &u64| {
+                process.gate.look(*o).is_some_and(|t| t.lost.is_none() && !t.terms.fixed)
+                    && !state.packets.iter().any(renewing)
+                    && !state.replies.iter().any(|(packet, _)| renewing(packet))
+            };
+            steps.extend(process.gate.owners().into_iter().filter(renewed).map(|o| Step::Renew(p, o)));
+        }
+        if !process.inbox {
+            steps.push(Step::Mend(p));
+        } else if left.breaks > 0 {
+            steps.push(Step::Break(p));
+        }
+        if left.crashes > 0 {
+            steps.push(Step::Crash(p));
+        }
+    }
+
+    fn enter(&self, state: &mut State, p: u8, t: u8, once: bool) -> Option<()> {
+        let now = state.now();
+        let thread = u64::from(t);
+        let request = Request { taker: Taker::Thread(thread), thread, terms: self.terms(t), once };
+        let process = &mut state.processes[p as usize];
+        let seat = &mut process.seats[t as usize];
+        seat.rounds -= 1;
+        seat.once = once;
+        if let Entered::Waits(ticket) = process.gate.enter(request, now).ok()? {
+            seat.thread = Thread::Awake(ticket);
+            state.turn(p, t, false, false);
+        }
+        Some(())
+    }
+
+    fn crash(&self, state: &mut State, p: u8) {
+        let process = &mut state.processes[p as usize];
+        process.alive = false;
+        process.gate = self.gate();
+        process.seats.clear();
+        process.passed_by.fill(0);
+        state.replies.retain(|(packet, _)| packet.process != p);
+        state.messages.retain(|message| process_of(message.owner) != p as usize);
+        // What it had sent may still run.
+        let packets = std::mem::take(&mut state.packets).into_iter();
+        state.packets =
+            packets.map(|k| if k.process == p { Packet { thread: None, ..k } } else { k }).collect();
+    }
+
+    fn tick(state: &mut State) {
+        state.tick += 1;
+        state.redis.lapse(state.millis());
+        let now = state.now();
+        for p in 0..state.processes.len() {
+            for owner in state.processes[p].gate.owners() {
+                let then = state.processes[p].gate.expire(owner, now);
+                state.carry_out(p as u8, then);
+            }
+        }
+    }
+}
+
+impl Model for World {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.beginning()]
+    }
+
+    /// Time comes last: who takes the first step each time lets it go on only when there is
+    /// nothing else to do.
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        for p in (0..self.processes).filter(|p| state.processes[*p as usize].alive) {
+            self.steps_of_process(state, p, steps);
+        }
+        let lost = state.left.lost > 0;
+        for packet in &state.packets {
+            steps.push(Step::Run(packet.clone()));
+            if lost && packet.thread.is_some() {
+                steps.push(Step::LoseReply(packet.clone()));
+                steps.push(Step::Overtake(packet.clone()));
+                steps.push(Step::Fail(packet.clone()));
+                // Renewals of a tenure are not sent twice.
+                if !packet.resent && packet.thread != Some(RENEWER) {
+                    steps.push(Step::Repeat(packet.clone()));
+                }
+            }
+        }
+        for (packet, _) in &state.replies {
+            steps.extend(packet.thread.map(|t| Step::Hear(packet.process, t)));
+        }
+        for message in &state.messages {
+            steps.push(Step::Deliver(*message));
+            if lost {
+                steps.push(Step::LoseMessage(*message));
+            }
+        }
+        if state.tick < self.ticks {
+            steps.push(Step::Tick);
+        }
+    }
+
+    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+        let mut state = last.clone();
+        match step {
+            Step::Enter(p, t) => self.enter(&mut state, p, t, false)?,
+            Step::EnterOnce(p, t) => {
+                state.left.tries -= 1;
+                self.enter(&mut state, p, t, true)?;
+            }
+            Step::Turn(p, t) | Step::Timer(p, t) => state.turn(p, t, false, false),
+            Step::TurnDeaf(p, t) => state.turn(p, t, false, true),
+            Step::GiveUp(p, t) => {
+                state.left.time_outs -= 1;
+                state.turn(p, t, true, false);
+            }
+            Step::Unlock(p, t) => state.unlock(self, p, t),
+            Step::Renew(p, owner) => {
+                state.left.renewals -= 1;
+                state.renew(p, owner);
+            }
+            Step::Run(packet) => {
+                state.packets.remove(&packet);
+                let reply = state.run(self, &packet.op);
+                if packet.thread.is_some() {
+                    state.replies.push((packet, reply));
+                    state.replies.sort_by_key(|(packet, _)| (packet.process, packet.thread));
+                }
+            }
+            Step::LoseReply(packet) => {
+                state.left.lost -= 1;
+                state.packets.remove(&packet);
+                state.run(self, &packet.op);
+                state.hear(&packet, Outcome::Unanswered);
+            }
+            Step::Overtake(packet) => {
+                state.left.lost -= 1;
+                state.packets.remove(&packet);
+                state.packets.insert(Packet { thread: None, ..packet.clone() });
+                state.hear(&packet, Outcome::Unanswered);
+            }
+            Step::Repeat(packet) => {
+                state.left.lost -= 1;
+                state.packets.remove(&packet);
+                state.packets.insert(Packet { thread: None, ..packet.clone() });
+                state.packets.insert(Packet { resent: true, ..packet });
+            }
+            Step::Fail(packet) => {
+                state.left.lost -= 1;
+                state.packets.remove(&packet);
+                state.hear(&packet, Outcome::Failed);
+            }
+            Step::Hear(p, t) => {
+                let mine = |(k, _): &(Packet, _)| (k.process, k.thread) == (p, Some(t));
+                let i = state.replies.iter().position(mine)?;
+                let (packet, reply) = state.replies.remove(i);
+                state.hear(&packet, Outcome::Reply(reply));
+            }
+            Step::Deliver(message) => {
+                state.messages.remove(&message);
+                if state.hears(message.owner) {
+                    let p = process_of(message.owner);
+                    let lease = Duration::from_millis(message.lease);
+                    let then = state.processes[p].gate.granted(message.owner, message.number, lease);
+                    state.carry_out(p as u8, then);
+                }
+            }
+            Step::LoseMessage(message) => {
+                state.left.lost -= 1;
+                state.messages.remove(&message);
+            }
+            Step::Crash(p) => {
+                state.left.crashes -= 1;
+                self.crash(&mut state, p);
+            }
+            Step::Break(p) => {
+                state.left.breaks -= 1;
+                state.processes[p as usize].inbox = false;
+                state.messages.retain(|message| process_of(message.owner) != p as usize);
+            }
+            Step::Mend(p) => {
+                let now = state.now();
+                let process = &mut state.processes[p as usize];
+                process.inbox = true;
+                let then = process.gate.ask_again(now);
+                state.carry_out(p, then);
+            }
+            Step::Tick => World::tick(&mut state),
+        }
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        properties::all()
+    }
+}

@@ -1,0 +1,59 @@
+//! The gate and the queue's protocol, model-checked.
+//!
+//! The gates are the real ones; the threads that drive them and the network are modelled here, and
+//! Redis is the small one of [`super::small_redis`]. Anything may happen at any moment: a message
+//! or a reply is late or lost, a request runs after its sender gave up on it, a waiting thread's
+//! time is up, a lease lapses, a process dies, an inbox breaks. Time goes in ticks, a few in all;
+//! a lease lasts two.
+//!
+//! What must hold is in `properties.rs`. Where it does not, the checker prints the shortest way
+//! there, step by step.
+
+mod actions;
+mod properties;
+mod state;
+mod threads;
+mod worlds;
+
+use std::time::Duration;
+
+use self::state::Faults;
+use crate::clock::Moment;
+use crate::engine::small_redis::FOR_EVER;
+
+/// A bar does not end at a full tick: on a real server, that would be a little before or after.
+const TICK: Duration = Duration::from_secs(8);
+/// In ticks.
+const LEASE: u32 = 2;
+/// How many ticks all threads of a model take together at most, once there are no more faults.
+const PATIENCE: u8 = 16;
+
+fn at(tick: u8) -> Moment {
+    Moment::default().after(TICK * u32::from(tick))
+}
+
+/// How large a model is, and what may go wrong in it.
+#[derive(Clone, Debug)]
+struct World {
+    processes: u8,
+    threads: u8,
+    /// How often each thread takes the lock.
+    rounds: u8,
+    /// How far time goes.
+    ticks: u8,
+    slice: Duration,
+    /// How long a silent place lives, in milliseconds.
+    window: u64,
+    fair: bool,
+    /// The second thread of each process asks for a fixed lease of one tick.
+    terms_differ: bool,
+    /// Count who is passed by. Only where nothing is lost: who loses its place is passed by.
+    counts: bool,
+    faults: Faults,
+}
+
+impl World {
+    fn never_silent(&self) -> bool {
+        self.window == FOR_EVER
+    }
+}

@@ -1,0 +1,115 @@
+//! What must hold in every state.
+
+use std::time::Duration;
+
+use stateright::{Model, Property};
+
+use super::actions::Step;
+use super::state::{Faults, Process, State, Thread, process_of};
+use super::{PATIENCE, TICK, World};
+use crate::clock::Moment;
+
+/// More than any run without faults takes.
+const MOST_STEPS: usize = 2_000;
+
+pub(super) fn all() -> Vec<Property<World>> {
+    vec![
+        Property::always("one owner", |_, s| valid_holders(s) <= 1),
+        Property::always("what is valid here is held in Redis", |_, s| is_held_in_redis(s)),
+        Property::always("tokens rise", |_, s: &State| !s.fell),
+        Property::always("parks are bounded", |_, s| parks_are_bounded(s)),
+        Property::always("no live waiter is stuck", |world, s| !is_still(s) || ends_well(world, s)),
+        Property::always("nothing is left behind", |_, s| !is_over(s) || is_clean(s)),
+        Property::always("nobody jumps the queue", |_, s: &State| !s.jumped),
+        Property::always("slices end", |_, s: &State| !s.overstayed),
+        Property::always("bounded bypass", |_, s: &State| {
+            s.live().flat_map(|p| &p.passed_by).all(|n| *n <= 1)
+        }),
+    ]
+}
+
+/// Holds that their process believes valid.
+fn valid_holders(state: &State) -> usize {
+    let now = state.now();
+    let valid = |p: &Process| {
+        let seats = p.seats.iter();
+        seats
+            .filter(|s| matches!(s.thread, Thread::Holding(ticket) if p.gate.holds_valid(ticket, now)))
+            .count()
+    };
+    state.live().map(valid).sum()
+}
+
+/// A tenure that a process believes valid is in Redis, under its number and for as long at least.
+fn is_held_in_redis(state: &State) -> bool {
+    let now = state.now();
+    state.live().all(|p| {
+        let tenures = p.gate.owners().into_iter().filter_map(|o| p.gate.look(o));
+        tenures.filter(|t| t.loss(now).is_none()).all(|t| {
+            state.redis.holder.is_some_and(|holder| {
+                let end = Moment::default().after(Duration::from_millis(holder.end));
+                (holder.owner, holder.number) == (t.owner, t.number) && t.valid_until <= end
+            })
+        })
+    })
+}
+
+/// Who sleeps looks again within a beat.
+fn parks_are_bounded(state: &State) -> bool {
+    let latest = state.now().after(TICK);
+    state.live().flat_map(|p| &p.seats).all(|seat| match seat.thread {
+        Thread::Parked(_, until) => until <= latest,
+        _ => true,
+    })
+}
+
+/// Nothing is on its way, and somebody sleeps.
+fn is_still(state: &State) -> bool {
+    let any = |which: fn(&Thread) -> bool| state.live().flat_map(|p| &p.seats).any(|s| which(&s.thread));
+    state.quiet() && any(|t| matches!(t, Thread::Parked(..))) && !any(|t| matches!(t, Thread::Awake(_)))
+}
+
+/// All threads are out, and nothing is on its way.
+fn is_over(state: &State) -> bool {
+    state.quiet() && state.live().flat_map(|p| &p.seats).all(|s| s.thread == Thread::Idle)
+}
+
+fn is_clean(state: &State) -> bool {
+    let live = |owner: u64| state.processes[process_of(owner)].alive;
+    state.live().all(|p| p.gate.is_idle())
+        && !state.redis.waiting().any(live)
+        && !state.redis.holder.is_some_and(|holder| live(holder.owner) && holder.end > state.millis())
+}
+
+/// With no more faults and no newcomers, everybody gets in and out again, in so many ticks, and
+/// leaves nothing behind.
+fn ends_well(world: &World, state: &State) -> bool {
+    let mut state = state.clone();
+    state.processes.iter_mut().flat_map(|p| &mut p.seats).for_each(|s| s.rounds = 0);
+    run_out(world, state).is_some_and(|end| is_clean(&end))
+}
+
+/// Without faults, all that the model's threads want to do is done.
+pub(super) fn goes_through(world: &World) -> bool {
+    run_out(world, world.beginning()).is_some_and(|end| is_clean(&end))
+}
+
+/// How it ends when there are no more faults, if it does.
+fn run_out(world: &World, state: State) -> Option<State> {
+    let world = World { ticks: u8::MAX, ..world.clone() };
+    let last = state.tick + PATIENCE;
+    let mut state = State { left: Faults::default(), ..state };
+    let mut steps = Vec::new();
+    for _ in 0..MOST_STEPS {
+        if is_over(&state) && state.live().flat_map(|p| &p.seats).all(|s| s.rounds == 0) {
+            return Some(state);
+        }
+        world.actions(&state, &mut steps);
+        let step = steps.drain(..).next()?;
+        if step == Step::Tick && state.tick == last {
+            return None;
+        }
+        state = world.next_state(&state, step)?;
+    }
+    None
+}

@@ -1,0 +1,271 @@
+//! What the threads of a process do with what their gate says: the engine's loops, in small.
+
+use std::time::Duration;
+
+use super::state::{Packet, Process, RENEWER, State, Thread};
+use super::{TICK, World, at};
+use crate::engine::gate::{Answer, Exit, GaveUp, How, Leaving, Renewal, Then, Ticket, Turn};
+use crate::engine::small_redis::{Ask, Op, Reply, millis};
+use crate::observe::Way;
+
+/// What comes of a request for who sent it.
+pub(super) enum Outcome {
+    Reply(Reply),
+    /// It may have run, now or later.
+    Unanswered,
+    /// Redis did not take it.
+    Failed,
+}
+
+fn renewal(outcome: Outcome) -> Renewal {
+    match outcome {
+        Outcome::Reply(Reply::Renewed(renewal)) => renewal,
+        Outcome::Failed => Renewal::Failed,
+        _ => Renewal::Unanswered,
+    }
+}
+
+fn fresh(process: &mut Process, p: u8) -> u64 {
+    process.sequence += 1;
+    process.sequence * 8 + u64::from(p)
+}
+
+impl State {
+    /// What [`crate::engine::carry_out`] does.
+    pub(super) fn carry_out(&mut self, p: u8, then: Then) -> Option<Leaving> {
+        if let Some(ticket) = then.wake {
+            self.wake(p, ticket);
+        }
+        if let Some(leaving) = then.background {
+            self.background(p, &leaving);
+        }
+        then.leave
+    }
+
+    fn wake(&mut self, p: u8, ticket: Ticket) {
+        for seat in &mut self.processes[p as usize].seats {
+            if let Thread::Parked(t, _) = seat.thread
+                && t == ticket
+            {
+                seat.thread = Thread::Awake(ticket);
+            }
+        }
+    }
+
+    /// The renewal thread repeats it until it is answered.
+    fn background(&mut self, p: u8, leaving: &Leaving) {
+        let op = Op::Leave { owner: leaving.owner, unsettled: true, next: None };
+        self.packets.insert(Packet { process: p, thread: None, op, sent: 0, resent: false });
+    }
+
+    fn set(&mut self, p: u8, t: u8, thread: Thread) {
+        self.processes[p as usize].seats[t as usize].thread = thread;
+    }
+
+    fn send(&mut self, p: u8, t: u8, op: Op) {
+        let sent = if matches!(op, Op::Renew { .. }) { self.tick } else { 0 };
+        self.packets.insert(Packet { process: p, thread: Some(t), op, sent, resent: false });
+    }
+
+    /// A thread leaves the queue for an owner that nobody wants, then is `after`.
+    fn leave_queue(&mut self, p: u8, t: u8, leaving: Leaving, after: Option<Ticket>) {
+        if leaving.unsettled {
+            self.background(p, &leaving);
+            let then = self.processes[p as usize].gate.left();
+            self.go_on(p, t, then, after);
+        } else {
+            self.send(p, t, Op::Leave { owner: leaving.owner, unsettled: false, next: None });
+            self.set(p, t, Thread::LeavingQueue(leaving, after));
+        }
+    }
+
+    /// A thread that is through with Redis for now, with what its event asks for.
+    fn go_on(&mut self, p: u8, t: u8, then: Then, after: Option<Ticket>) {
+        self.set(p, t, after.map_or(Thread::Idle, Thread::Awake));
+        if let Some(leaving) = self.carry_out(p, then) {
+            self.leave_queue(p, t, leaving, after);
+        }
+    }
+
+    fn give_up(&mut self, p: u8, t: u8, ticket: Ticket) {
+        let now = self.now();
+        match self.processes[p as usize].gate.give_up(ticket, now) {
+            GaveUp::In(grip) => self.set(p, t, Thread::Holding(grip.ticket)),
+            GaveUp::Out(then) => self.go_on(p, t, then, None),
+        }
+    }
+
+    /// A turn of the waiting loop. `over`: the thread's time is up; `failing`: where it has no
+    /// inbox, it does not wait for one but makes an attempt.
+    pub(super) fn turn(&mut self, p: u8, t: u8, over: bool, failing: bool) {
+        let now = self.now();
+        let process = &mut self.processes[p as usize];
+        let (Thread::Awake(ticket) | Thread::Parked(ticket, _)) = process.seats[t as usize].thread else {
+            return;
+        };
+        let inbox = process.inbox;
+        let mut gate = process.gate.clone();
+        let turn = gate.turn(ticket, now, inbox, over, || fresh(process, p));
+        process.gate = gate;
+        match turn {
+            Turn::In(grip, next) => {
+                process.passed_by.fill(0);
+                let valid = process.gate.look(grip.owner).is_some_and(|t| t.loss(now).is_none());
+                if valid && grip.ticket == ticket {
+                    self.rises(grip.token, grip.way == Way::HandedOver);
+                }
+                self.set(p, t, Thread::Holding(ticket));
+                if let Some(next) = next {
+                    self.wake(p, next);
+                }
+            }
+            Turn::Ask(asking) if asking.enqueues && !inbox && !failing => {
+                process.gate.postponed(asking.owner, now.after(TICK));
+                self.set(p, t, Thread::Awake(ticket));
+            }
+            Turn::Ask(asking) => {
+                let later = asking.enqueues && !inbox;
+                let how = if later { How::Try } else { asking.how };
+                self.send(p, t, Op::Acquire(Ask { how, ..Ask::from(&asking) }));
+                self.set(p, t, Thread::Asking { ticket, owner: asking.owner, later });
+            }
+            Turn::Confirm(owner, lease) => {
+                self.send(p, t, Op::Renew { owner, lease: millis(lease) });
+                self.set(p, t, Thread::Confirming(ticket, owner));
+            }
+            Turn::Leave(leaving) => self.leave_queue(p, t, leaving, Some(ticket)),
+            Turn::Park(until) => self.set(p, t, Thread::Parked(ticket, until)),
+            Turn::Busy | Turn::Over | Turn::Refused(_) | Turn::Closed => self.give_up(p, t, ticket),
+        }
+    }
+
+    /// A hold begins. One that was handed over began, as a token, when its predecessor ended.
+    fn rises(&mut self, token: u64, known: bool) {
+        self.fell |= if known { token < self.highest } else { token <= self.highest };
+        self.highest = self.highest.max(token);
+    }
+
+    pub(super) fn unlock(&mut self, world: &World, p: u8, t: u8) {
+        let now = self.now();
+        let process = &mut self.processes[p as usize];
+        let Thread::Holding(ticket) = process.seats[t as usize].thread else { return };
+        let inbox = process.inbox;
+        let mut gate = process.gate.clone();
+        let tenure =
+            gate.owners().into_iter().find_map(|o| gate.look(o).filter(|t| t.lost.is_none()).cloned());
+        let exit = gate.exit(ticket, now, inbox, || fresh(process, p));
+        process.gate = gate;
+        match exit {
+            Exit::Held => self.set(p, t, Thread::Idle),
+            Exit::HandedOn(next) => {
+                if let Some(tenure) = tenure {
+                    self.overstayed |= now.since(tenure.since) >= world.slice || world.fair;
+                    let token = process.gate.look(tenure.owner).map_or(0, |t| t.token());
+                    self.rises(token, false);
+                }
+                self.set(p, t, Thread::Idle);
+                self.wake(p, next);
+            }
+            Exit::Lost(_, then) => self.go_on(p, t, then, None),
+            Exit::Leave(leaving, next) => {
+                let (owner, unsettled) = (leaving.owner, leaving.unsettled);
+                self.send(p, t, Op::Leave { owner, unsettled, next: next.as_ref().map(Ask::from) });
+                self.set(p, t, Thread::Releasing(leaving, next));
+            }
+        }
+    }
+
+    /// What came of `packet`, for the thread that waits for it.
+    pub(super) fn hear(&mut self, packet: &Packet, outcome: Outcome) {
+        let (p, now) = (packet.process, self.now());
+        let Some(t) = packet.thread else { return };
+        if t == RENEWER {
+            return self.hear_renewal(packet, outcome);
+        }
+        let process = &mut self.processes[p as usize];
+        let once = process.seats[t as usize].once;
+        match process.seats[t as usize].thread.clone() {
+            Thread::Asking { ticket, owner, later } => {
+                let answer = match outcome {
+                    Outcome::Reply(Reply::Acquired(answer)) => answer,
+                    Outcome::Failed => Answer::Failed,
+                    _ => Answer::Unanswered,
+                };
+                if packet.resent {
+                    process.gate.unsettle(owner);
+                }
+                let failed = matches!(answer, Answer::Unanswered | Answer::Failed);
+                let then = process.gate.answered(owner, answer, now);
+                self.go_on(p, t, then, Some(ticket));
+                if failed && once {
+                    self.give_up(p, t, ticket);
+                } else if later {
+                    self.processes[p as usize].gate.try_later(owner, now.after(TICK));
+                }
+            }
+            Thread::Confirming(ticket, owner) => {
+                let renewal = renewal(outcome);
+                if packet.resent {
+                    self.doubt(packet);
+                }
+                let then = self.processes[p as usize].gate.confirmed(owner, renewal, now);
+                self.go_on(p, t, then, Some(ticket));
+            }
+            Thread::Releasing(leaving, next) => {
+                let heard = matches!(outcome, Outcome::Reply(_));
+                let then = next.map_or_else(Then::default, |next| {
+                    let answer = match outcome {
+                        Outcome::Reply(Reply::Left { next: Some(answer), .. }) => answer,
+                        Outcome::Unanswered => Answer::Unanswered,
+                        _ => Answer::Failed,
+                    };
+                    if packet.resent {
+                        process.gate.unsettle(next.owner);
+                    }
+                    process.gate.answered(next.owner, answer, now)
+                });
+                let left = process.gate.left();
+                if !heard {
+                    self.background(p, &leaving);
+                }
+                self.carry_out(p, left);
+                self.go_on(p, t, then, None);
+            }
+            Thread::LeavingQueue(leaving, after) => {
+                if !matches!(outcome, Outcome::Reply(_)) {
+                    self.background(p, &leaving);
+                }
+                let then = self.processes[p as usize].gate.left();
+                self.go_on(p, t, then, after);
+            }
+            _ => {}
+        }
+    }
+
+    /// The renewal thread looks at the tenure of `owner`.
+    pub(super) fn renew(&mut self, p: u8, owner: u64) {
+        let now = self.now();
+        let Some(tenure) = self.processes[p as usize].gate.look(owner) else { return };
+        let lease = millis(tenure.renewal(now));
+        self.send(p, RENEWER, Op::Renew { owner, lease });
+    }
+
+    fn hear_renewal(&mut self, packet: &Packet, outcome: Outcome) {
+        let (p, now) = (packet.process, self.now());
+        let Op::Renew { owner, .. } = packet.op else { return };
+        let (sent, renewal) = (at(packet.sent), renewal(outcome));
+        let then = self.processes[p as usize].gate.renewed(owner, sent, renewal, now);
+        if renewal == Renewal::Unanswered {
+            self.doubt(packet);
+        }
+        self.carry_out(p, then);
+    }
+
+    fn doubt(&mut self, packet: &Packet) {
+        if let Op::Renew { owner, lease } = packet.op {
+            let lease = Duration::from_millis(lease);
+            let gate = &mut self.processes[packet.process as usize].gate;
+            gate.doubt(owner, at(packet.sent), lease);
+        }
+    }
+}

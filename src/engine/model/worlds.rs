@@ -1,0 +1,121 @@
+//! The models: small ones for every day, and larger ones for `make models`.
+
+use std::time::Duration;
+
+use stateright::{Checker, Model};
+
+use super::properties::goes_through;
+use super::state::Faults;
+use super::{TICK, World};
+use crate::engine::small_redis::{FOR_EVER, millis};
+
+/// Explores `small`, or with `MODELS=large` (`make models`) `large`, breadth first: what it finds
+/// is the shortest way to it.
+fn check(small: World, large: World) {
+    let is_large = std::env::var("MODELS").is_ok_and(|v| v == "large");
+    let (world, most, threads) = if is_large {
+        (large, 40_000_000, std::thread::available_parallelism().map_or(1, Into::into))
+    } else {
+        (small, 600_000, 1)
+    };
+    assert!(goes_through(&world), "the model gets nowhere");
+    let checker = world.clone().checker().threads(threads).target_state_count(most).spawn_bfs().join();
+    let (states, different) = (checker.state_count(), checker.unique_state_count());
+    let all = if states < most { ", which is all" } else { "" };
+    println!("{world:?}: {states} states, {different} different, {} steps deep{all}", checker.max_depth());
+    if let Some((property, path)) = checker.discoveries().into_iter().next() {
+        let steps = path.clone().into_actions().len();
+        panic!("{property}, in {steps} steps: {path}");
+    }
+}
+
+fn world() -> World {
+    World {
+        processes: 2,
+        threads: 1,
+        rounds: 1,
+        ticks: 3,
+        slice: Duration::ZERO,
+        window: FOR_EVER,
+        fair: false,
+        terms_differ: false,
+        counts: false,
+        faults: none(),
+    }
+}
+
+fn none() -> Faults {
+    Faults::default()
+}
+
+#[test]
+fn replies_are_lost_and_requests_come_late() {
+    let small = World { faults: Faults { lost: 1, ..none() }, ..world() };
+    check(small.clone(), World { ticks: 4, faults: Faults { lost: 2, ..none() }, ..small });
+}
+
+#[test]
+fn a_process_dies_and_an_inbox_breaks() {
+    let small = World { faults: Faults { crashes: 1, breaks: 1, ..none() }, ..world() };
+    check(small.clone(), World { faults: Faults { breaks: 2, lost: 1, ..small.faults.clone() }, ..small });
+}
+
+#[test]
+fn waiting_threads_give_up() {
+    let small = World { rounds: 2, ticks: 2, faults: Faults { time_outs: 1, ..none() }, ..world() };
+    check(small.clone(), World { faults: Faults { time_outs: 2, lost: 1, ..none() }, ..small });
+}
+
+#[test]
+fn one_attempt_is_made() {
+    let small = World { rounds: 2, ticks: 2, faults: Faults { tries: 2, ..none() }, ..world() };
+    check(small.clone(), World { faults: Faults { tries: 2, lost: 1, time_outs: 1, ..none() }, ..small });
+}
+
+#[test]
+fn threads_hand_over() {
+    let small = World { threads: 2, slice: TICK, ticks: 1, ..world() };
+    check(small.clone(), World { ticks: 2, faults: Faults { time_outs: 1, ..none() }, ..small });
+}
+
+#[test]
+fn the_lead_is_passed_on() {
+    let small = World { threads: 2, ticks: 1, faults: Faults { time_outs: 1, ..none() }, ..world() };
+    check(small.clone(), World { faults: Faults { time_outs: 1, lost: 1, ..none() }, ..small });
+}
+
+#[test]
+fn threads_ask_on_other_terms() {
+    let small = World { threads: 2, terms_differ: true, slice: TICK, ticks: 2, ..world() };
+    check(small.clone(), World { faults: Faults { time_outs: 1, lost: 1, ..none() }, ..small });
+}
+
+#[test]
+fn leases_are_renewed() {
+    let small = World { ticks: 2, faults: Faults { renewals: 1, lost: 1, ..none() }, ..world() };
+    check(small.clone(), World { ticks: 4, faults: Faults { renewals: 2, lost: 2, ..none() }, ..small });
+}
+
+#[test]
+fn places_fall_silent() {
+    let small = World { window: millis(TICK) * 3 / 2, ticks: 4, ..world() };
+    check(small.clone(), World { processes: 3, faults: Faults { lost: 1, ..none() }, ..small });
+}
+
+#[test]
+fn three_processes() {
+    let small = World { processes: 3, ticks: 1, faults: Faults { lost: 1, ..none() }, ..world() };
+    check(small.clone(), World { ticks: 2, faults: Faults { lost: 1, crashes: 1, ..none() }, ..small });
+}
+
+#[test]
+fn nobody_is_passed_by_more_than_once() {
+    let small = World { processes: 3, rounds: 2, ticks: 1, counts: true, ..world() };
+    check(small.clone(), World { rounds: 3, ticks: 2, ..small });
+}
+
+#[test]
+fn nobody_is_passed_by_more_than_once_with_slices() {
+    let small = World { threads: 2, rounds: 2, slice: TICK, ticks: 1, counts: true, ..world() };
+    check(small.clone(), World { processes: 3, ticks: 2, ..small });
+}
