@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use redis_concurrent::testing::{Child, eventually, hear_parent, tell_parent};
-use redis_concurrent::{Client, Loss, Observer};
+use redis_concurrent::{Client, Loss, Observed, Observer};
 
 use crate::counter::Counter;
 use crate::log::{Event, Journal, Who};
@@ -58,9 +58,9 @@ impl Orders {
 struct Losses(Arc<Journal>, u64);
 
 impl Observer for Losses {
-    fn lost(&self, lock: &str, why: Loss) {
+    fn lost(&self, lock: Observed<'_>, why: Loss) {
         let who = Who { process: self.1, thread: 0, round: 0 };
-        self.0.note(clock(), who, Event::Lost { lock: lock.into(), why: format!("{why:?}") });
+        self.0.note(clock(), who, Event::Lost { lock: lock.name.into(), why: format!("{why:?}") });
     }
 }
 
