@@ -8,9 +8,10 @@ end
 -- enqueue(w, arrival) -> arrival. A new place at the end of its class, or at the place it had
 -- before (arrival, from an earlier answer); for one that has a place, its new wishes and a beat.
 local function enqueue(w, arrival)
+  local last
   if arrival == '' then
     -- Behind whoever is last, should the clock have been set back.
-    local last = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
+    last = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
     arrival = fmt('%.0f', math.max(last and last % CLASS + 1 or 0, now()))
   end
   local class = kind.class and kind.class(w) or 0
@@ -18,9 +19,13 @@ local function enqueue(w, arrival)
     arrival = fmt('%.0f', call('ZSCORE', K[2], w.owner) % CLASS)
   end
   call('HSET', K[3], w.owner, cmsgpack.pack({w.lease, now(), w.window, w.args, w.record}))
-  -- Both keys outlive the longest window in them; twice that, so that few beats need to see to it.
-  for i = 2, 3 do
-    if call('PTTL', K[i]) < w.window + 0 then call('PEXPIRE', K[i], 2 * w.window) end
+  -- Both keys outlive the longest window in them; twice that, so that few asks need to see to it.
+  -- They get their ends together: a queue that was there before has that of its places.
+  local ttl = call('PTTL', K[3])
+  if not last then ttl = math.min(ttl, call('PTTL', K[2])) end
+  if ttl < w.window + 0 then
+    call('PEXPIRE', K[2], 2 * w.window)
+    call('PEXPIRE', K[3], 2 * w.window)
   end
   return arrival
 end

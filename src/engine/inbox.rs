@@ -189,10 +189,10 @@ impl Listener {
     /// Hears messages until the connection fails or the client ends.
     fn listen(&self, pubsub: &mut PubSub<'_>) {
         let mut heard = Moment::now();
+        if pubsub.set_read_timeout(Some(TICK)).is_err() {
+            return;
+        }
         while !self.inbox.is_stopped() && self.shared.strong_count() > 0 {
-            if pubsub.set_read_timeout(Some(TICK)).is_err() {
-                return;
-            }
             match pubsub.get_message() {
                 Ok(message) => {
                     heard = Moment::now();
@@ -205,8 +205,10 @@ impl Listener {
                         continue;
                     }
                     // A ping that is not answered leaves the connection out of step: it goes.
-                    let asked =
-                        pubsub.set_read_timeout(Some(PING_AFTER)).and_then(|()| pubsub.ping::<Value>());
+                    let asked = pubsub
+                        .set_read_timeout(Some(PING_AFTER))
+                        .and_then(|()| pubsub.ping::<Value>())
+                        .and_then(|_| pubsub.set_read_timeout(Some(TICK)));
                     if asked.is_err() {
                         return;
                     }
