@@ -50,9 +50,9 @@ fn a_fixed_lease_ends_by_itself_in_every_form<K: Kind>(stage: &Stage<'_, K>) {
 fn a_fixed_lease_is_never_renewed<K: Kind>(stage: &Stage<'_, K>) {
     // The client's own lease is short, and renewed often.
     let (lock, other) = (stage.lock(&stage.brisk()), stage.fresh());
-    let start = Instant::now();
     let fixed = lock.with_lease(Duration::from_secs(2));
     let guard = fixed.lock().unwrap();
+    let start = Instant::now();
     let mut before = guard.remaining();
     while start.elapsed() < Duration::from_millis(800) {
         let remaining = guard.remaining();
