@@ -153,23 +153,32 @@ fn whoever_is_passed_again_and_again_is_found() {
     assert_eq!(story().shadow(0, 520_000).check(), [""; 0]);
 }
 
+/// A round that ends with an error, told so many times.
+fn said(times: u64, form: &str, how: &str) -> Story {
+    let asked = || Event::Asked { lock: "a".into(), form: form.into() };
+    let ended = || Event::Ended { how: how.into() };
+    (30..30 + times).fold(good(), |story, n| story.line(300, 1, n, asked()).line(301, 1, n, ended()))
+}
+
 #[test]
 fn what_must_not_be_said_is_found() {
-    let said = |form: &str, how: &str| {
-        let asked = Event::Asked { lock: "a".into(), form: form.into() };
-        good().line(300, 1, 30, asked).line(301, 1, 30, Event::Ended { how: how.into() })
-    };
     for fine in ["none", "Cancelled \"a\": cancelled"] {
-        assert_eq!(said("Lock", fine).check(), [""; 0]);
+        assert_eq!(said(9, "Lock", fine).check(), [""; 0]);
     }
-    said("Lock", "Protocol \"a\"").fails("must not end");
-    said("Lock", "Unavailable \"a\"").fails("must not end");
-    assert_eq!(said("Lock", "Unavailable \"a\"").shadow(250, 302).check(), [""; 0]);
-    assert_eq!(said("TryLockFor", "Unavailable \"a\"").check(), [""; 0]);
-    let released = |how: &str| good().line(206, 1, 10, Event::Released { how: how.into() });
-    released("NotOwner \"a\"").fails("while it was calm");
-    released("Unknown \"a\"").fails("while it was calm");
-    assert_eq!(released("Unknown \"a\"").shadow(150, 207).check(), [""; 0]);
+    said(1, "Lock", "Protocol \"a\"").fails("must not end");
+    good().line(206, 1, 10, Event::Released { how: "NotOwner \"a\"".into() }).fails("must not be");
     good().line(150, 1, 10, Event::Refused { left: 1 }).fails("must not be");
     good().line(150, 1, 10, Event::Odd { what: "two tokens".into() }).fails("two tokens");
+}
+
+#[test]
+fn silence_without_a_fault_is_found() {
+    let silent = |times| said(times, "Lock", "Unavailable \"a\"");
+    assert_eq!(silent(3).check(), [""; 0]);
+    assert_eq!(silent(4).check().len(), 4);
+    assert_eq!(silent(4).shadow(250, 302).check(), [""; 0]);
+    assert_eq!(said(4, "TryLockFor", "Unavailable \"a\"").check(), [""; 0]);
+    let unknown = || Event::Released { how: "Unknown \"a\"".into() };
+    assert_eq!(silent(3).line(206, 1, 10, unknown()).check().len(), 4);
+    assert_eq!(silent(3).line(206, 1, 10, unknown()).shadow(150, 207).check(), [""; 0]);
 }

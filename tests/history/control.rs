@@ -1,9 +1,6 @@
 //! The control: holders that are stopped for longer than their lease and then write, without a look
 //! at `is_lost()`. Unguarded, counts are lost, and the checks see it; guarded, none is.
 
-use std::thread;
-use std::time::Duration;
-
 use redis_concurrent::testing::wait_until;
 
 use crate::checker::nothing_is_lost;
@@ -43,7 +40,6 @@ fn stop_holders(guarded: bool, seen: fn(&Stage) -> bool) -> Vec<String> {
         if seen(&stage) {
             break;
         }
-        thread::sleep(Duration::from_millis(10));
     }
     crew.end();
     assert!(crew.wrong.is_empty(), "{:?}", crew.wrong);

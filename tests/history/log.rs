@@ -36,6 +36,8 @@ pub enum Event {
     Release { left: u64 },
     /// It has: `ok`, or the kind of an error.
     Released { how: String },
+    /// A thread that slept was woken much too late; it had fallen asleep at `from`.
+    Stalled { from: u64 },
     /// The observer heard of a loss.
     Lost { lock: String, why: String },
     /// What must never be, as seen by the process itself.
@@ -61,6 +63,7 @@ impl fmt::Display for Line {
             Event::Refused { left } => write!(f, "refused {left}"),
             Event::Release { left } => write!(f, "release {left}"),
             Event::Released { how } => write!(f, "released {how}"),
+            Event::Stalled { from } => write!(f, "stalled {from}"),
             Event::Lost { lock, why } => write!(f, "lost {lock} {why}"),
             Event::Odd { what } => write!(f, "odd {what}"),
         }
@@ -87,6 +90,7 @@ impl Line {
             "refused" => Event::Refused { left: rest.parse().ok()? },
             "release" => Event::Release { left: rest.parse().ok()? },
             "released" => Event::Released { how: rest.into() },
+            "stalled" => Event::Stalled { from: rest.parse().ok()? },
             "lost" => pair().map(|(lock, why)| Event::Lost { lock: lock.into(), why: why.into() })?,
             "odd" => Event::Odd { what: rest.into() },
             _ => return None,
@@ -138,6 +142,7 @@ fn what_is_written_is_read() {
         Event::Refused { left: 1 },
         Event::Release { left: 2 },
         Event::Released { how: "ok".into() },
+        Event::Stalled { from: 3 },
         Event::Lost { lock: "a".into(), why: "Deadline".into() },
         Event::Odd { what: "two words".into() },
     ];

@@ -7,38 +7,42 @@ use std::time::Duration;
 
 use redis_concurrent::testing::RedisServer;
 
-use crate::stage::{RECOVERY, Stage};
+use crate::stage::Stage;
 use crate::support::{clock, ms};
+use crate::times::Span;
 
 const BEAT: Duration = ms(20);
 
-/// What is noticed.
+/// How much longer than it should something takes when it is noticed.
 const STALL: Duration = ms(150);
 
-/// Until it is over: notes when a thread that only sleeps is woken late.
-pub fn of_machine(stage: &Stage, over: &AtomicBool) {
+/// Sleeps, and says if it was woken much too late.
+pub fn nap(time: Duration) -> Option<Span> {
+    timed(time, || thread::sleep(time))
+}
+
+/// Until it is over: hands on when a thread that only sleeps was woken late.
+pub fn of_process(over: &AtomicBool, note: impl Fn(Span)) {
     while !over.load(Ordering::Relaxed) {
-        let from = clock();
-        thread::sleep(BEAT);
-        let until = clock();
-        if Duration::from_micros(until - from) > BEAT + STALL {
-            stage.shadow((from, until), "slow machine".into());
-        }
+        nap(BEAT).into_iter().for_each(&note);
     }
 }
 
 /// Until it is over: notes when a write, which waits for the disk, takes long.
 pub fn of_server(stage: &Stage, over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
-        let from = clock();
         // It may also be down, or break the connection.
-        let _ = write(&stage.locks);
-        let until = clock();
-        if Duration::from_micros(until - from) > STALL {
-            stage.shadow((from, until + RECOVERY.as_micros() as u64), "slow server".into());
-        }
+        let slow = timed(Duration::ZERO, || drop(write(&stage.locks)));
+        slow.into_iter().for_each(|span| stage.stall(span, "slow server"));
         thread::sleep(BEAT);
     }
+}
+
+fn timed(most: Duration, act: impl FnOnce()) -> Option<Span> {
+    let from = clock();
+    act();
+    let until = clock();
+    (Duration::from_micros(until - from) > most + STALL).then_some((from, until))
 }
 
 /// In a database of its own, out of the way of the locks.

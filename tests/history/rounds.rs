@@ -8,6 +8,7 @@ use redis_concurrent::{CancellationToken, Error, Exclusive, Guard, Hold, OwnedGu
 use crate::counter::Counter;
 use crate::log::{Event, Journal, Who};
 use crate::plan::LEASE;
+use crate::pulse::nap;
 use crate::support::{Random, clock, ms};
 
 /// What rounds are like.
@@ -120,7 +121,8 @@ impl Worker<'_> {
             }
         }
         if self.style == Style::Mixed {
-            thread::sleep(self.random.micros(2000));
+            let time = self.random.micros(2000);
+            self.nap(time);
         }
     }
 
@@ -171,13 +173,13 @@ impl Worker<'_> {
     }
 
     fn got<G>(&mut self, got: Result<Option<G>, Error>) -> Option<G> {
-        let (how, guard) = match got {
+        let how = match got {
             Ok(Some(guard)) => return Some(guard),
-            Ok(None) => ("none".to_owned(), None),
-            Err(error) => (format!("{:?} {error}", error.kind()), None),
+            Ok(None) => "none".to_owned(),
+            Err(error) => format!("{:?} {error}", error.kind()),
         };
         self.note(clock(), Event::Ended { how });
-        guard
+        None
     }
 
     /// Comes in again, on the same thread, and counts there too.
@@ -205,7 +207,7 @@ impl Worker<'_> {
         let Some(read) = self.counter.read(hold.name(), hold.token()) else {
             return self.refused(hold);
         };
-        thread::sleep(self.work);
+        self.nap(self.work);
         if self.counter.write(hold.name(), hold.token(), read) {
             self.note(clock(), Event::Wrote { read });
         } else {
@@ -225,6 +227,12 @@ impl Worker<'_> {
             0..700 => self.random.micros(1000),
             700..970 => self.random.micros(10_000),
             _ => self.random.micros(100_000),
+        }
+    }
+
+    fn nap(&self, time: Duration) {
+        if let Some((from, until)) = nap(time) {
+            self.note(until, Event::Stalled { from });
         }
     }
 

@@ -35,7 +35,9 @@ pub fn run(seed: u64, length: Duration) {
     thread::scope(|scope| {
         // Also if something panics in here: the scope waits for its threads.
         let _over = AtLast(&over);
-        named(scope, "machine pulse", || pulse::of_machine(&stage, &over));
+        named(scope, "machine pulse", || {
+            pulse::of_process(&over, |span| stage.stall(span, "slow machine"));
+        });
         named(scope, "server pulse", || pulse::of_server(&stage, &over));
         named(scope, "troubles", || {
             for (at, trouble) in &plan.troubles {

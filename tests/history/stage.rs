@@ -9,9 +9,10 @@ use redis_concurrent::testing::{Proxy, RedisServer};
 use tempfile::TempDir;
 
 use crate::checker::Shadow;
-use crate::log::{Line, read_all};
+use crate::log::{Event, Line, read_all};
 use crate::plan::{COMMAND, LEASE, WINDOW};
 use crate::support::{clock, ms};
+use crate::times::Span;
 
 /// How long everything takes to be as usual again when all are alive and reach the server: a request
 /// may have gone out just before the end of a fault and be waited for in vain, and after that the
@@ -63,8 +64,15 @@ impl Stage {
         self.folder.as_ref().unwrap().path()
     }
 
+    /// What the processes have written down. That they stood still counts as a fault.
     pub fn lines(&self) -> Vec<Line> {
-        read_all(self.logs())
+        let lines = read_all(self.logs());
+        for line in &lines {
+            if let Event::Stalled { from } = line.event {
+                self.stall((from, line.at), "slow process");
+            }
+        }
+        lines
     }
 
     /// Lets something happen, and notes for how long it may have an effect.
@@ -74,8 +82,13 @@ impl Stage {
         self.shadow((from, clock() + after.as_micros() as u64), what);
     }
 
-    pub fn shadow(&self, span: (u64, u64), what: String) {
+    fn shadow(&self, span: Span, what: String) {
         self.shadows.lock().push(Shadow { span, what });
+    }
+
+    /// Something stood still for this time, and who waited for it may have given up.
+    pub fn stall(&self, (from, until): Span, what: &str) {
+        self.shadow((from, until + RECOVERY.as_micros() as u64), what.into());
     }
 
     pub fn shadows(&self) -> Vec<Shadow> {

@@ -13,6 +13,7 @@ use redis_concurrent::{Client, Loss, Observed, Observer};
 use crate::counter::Counter;
 use crate::log::{Event, Journal, Who};
 use crate::plan::{COMMAND, LEASE, LOCKS, THREADS, WINDOW};
+use crate::pulse;
 use crate::rounds::{Style, Worker};
 use crate::support::{LONG, Random, builder, clock, env};
 
@@ -92,6 +93,11 @@ pub fn play() {
             };
             thread::Builder::new().name(format!("worker {thread}")).spawn_scoped(scope, work).unwrap();
         }
+        let pulse = || {
+            let who = Who { process, thread: 0, round: 0 };
+            pulse::of_process(&stop, |(from, until)| journal.note(until, who, Event::Stalled { from }));
+        };
+        thread::Builder::new().name("pulse".into()).spawn_scoped(scope, pulse).unwrap();
         tell_parent("ready").unwrap();
         let _ = hear_parent();
         stop.store(true, Ordering::Relaxed);
