@@ -11,6 +11,8 @@
 
 mod actions;
 mod properties;
+#[cfg(feature = "testing")]
+mod replay;
 mod state;
 mod threads;
 mod worlds;

@@ -1,0 +1,281 @@
+//! Models meet the scripts: walks of the model by chance, and all that reaches its small Redis is
+//! said to the real Lua on a real server too. After each step both must have given the same answer,
+//! told the same waiters, and hold the same: holder, numbers, queue, bars, and when each of them
+//! ends.
+//!
+//! A number or an arrival of the one is not that of the other, since they are made from the time:
+//! what must be the same is their order, and that the same is the same again. In every other walk
+//! the last number is one of the future; then they are the very same.
+
+mod compare;
+mod real;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use stateright::Model;
+
+use self::compare::Pairs;
+use self::real::Real;
+use super::actions::Step;
+use super::state::{Faults, Packet, State};
+use super::{TICK, World};
+use crate::engine::dice::{Dice, first_seed};
+use crate::engine::gate::{Answer, Renewal};
+use crate::engine::small_redis::{Message, Op, Place, Reply, SmallRedis, millis};
+use crate::kind::Kind;
+use crate::kinds::{Reentrant, Simple};
+use crate::testing::RedisServer;
+
+/// How many walks there are of each kind.
+const WALKS: u64 = 1_000;
+/// How many steps of a walk reach Redis, time that passes among them.
+const STEPS: usize = 30;
+
+/// What the walks came to, all together.
+#[derive(Debug, Default)]
+struct Seen(BTreeMap<&'static str, usize>);
+
+impl Seen {
+    fn count(&mut self, what: &'static str) {
+        *self.0.entry(what).or_default() += 1;
+    }
+}
+
+struct Walk<'a> {
+    dice: Dice,
+    /// For so many ticks nothing happens but time.
+    asleep: usize,
+    world: &'a World,
+    state: State,
+    real: &'a mut Real,
+    seen: &'a mut Seen,
+    numbers: Pairs,
+    arrivals: Pairs,
+    /// Every request there was: a late copy of any may come.
+    requests: Vec<Op>,
+}
+
+fn world() -> World {
+    World {
+        processes: 3,
+        threads: 2,
+        rounds: 60,
+        ticks: 200,
+        slice: Duration::ZERO,
+        window: millis(TICK) * 5 / 2,
+        fair: false,
+        terms_differ: true,
+        counts: false,
+        faults: Faults { crashes: 1, time_outs: 8, lost: 20, breaks: 4, tries: 8, renewals: 20 },
+    }
+}
+
+impl Walk<'_> {
+    /// Returns whether it was walked to its end: where the machine stood still for so long that
+    /// leases ended, there is nothing to compare.
+    fn walk(&mut self) -> bool {
+        let mut steps = 0;
+        while steps < STEPS {
+            self.listen();
+            let Some(step) = self.choose() else { return true };
+            let reaches = match &step {
+                Step::Run(packet) | Step::LoseReply(packet) => {
+                    if !self.says_the_same(&packet.op) {
+                        return false;
+                    }
+                    true
+                }
+                step => *step == Step::Tick,
+            };
+            let next = self.next(step);
+            let before = std::mem::replace(&mut self.state, next);
+            if reaches {
+                steps += 1;
+                self.note_time(&before.redis);
+                self.real.wind(&self.state.redis, self.state.millis());
+            }
+        }
+        true
+    }
+
+    fn next(&self, step: Step) -> State {
+        self.world.next_state(&self.state, step).unwrap_or_else(|| self.state.clone())
+    }
+
+    fn choose(&mut self) -> Option<Step> {
+        if !self.requests.is_empty() && self.dice.percent(5) {
+            let op = self.requests[self.dice.below(self.requests.len())].clone();
+            return Some(Step::Run(Packet { process: 0, thread: None, op, sent: 0, resent: false }));
+        }
+        let mut steps = Vec::new();
+        self.world.actions(&self.state, &mut steps);
+        let ticks = steps.pop_if(|step| *step == Step::Tick);
+        if self.dice.percent(1) {
+            self.asleep = 3 + self.dice.below(7);
+        }
+        if self.asleep > 0 || self.dice.percent(4) {
+            self.asleep = self.asleep.saturating_sub(1);
+            return ticks;
+        }
+        let plain = |step: &Step| {
+            use Step::{Deliver, Enter, Hear, Renew, Run, Timer, Turn, Unlock};
+            matches!(
+                step,
+                Enter(..) | Turn(..) | Timer(..) | Unlock(..) | Renew(..) | Run(_) | Hear(..) | Deliver(_)
+            )
+        };
+        if self.dice.percent(75) && steps.iter().any(plain) {
+            steps.retain(plain);
+        }
+        if steps.is_empty() {
+            return ticks;
+        }
+        let i = self.dice.below(steps.len());
+        Some(steps.swap_remove(i))
+    }
+
+    /// Who can hear now.
+    fn listen(&mut self) {
+        for p in 0..self.state.processes.len() {
+            self.real.set_hearing(p, self.state.hears(p as u64));
+        }
+    }
+
+    /// Has both run a request, and compares all that came of it. Not if the machine stood still.
+    fn says_the_same(&mut self, op: &Op) -> bool {
+        self.requests.push(op.clone());
+        let mut then = self.state.clone();
+        let expected = then.run(self.world, op);
+        let told: Vec<Message> = then.messages.difference(&self.state.messages).copied().collect();
+        let arrival = match op {
+            Op::Acquire(ask) => ask.arrival.map(|a| self.arrivals.0[&a]),
+            _ => None,
+        };
+        let reply = self.real.run(op, arrival);
+        let view = self.real.view();
+        if self.real.drift() > TICK / 2 {
+            return false;
+        }
+        self.note(op, &self.state.redis.clone(), &then.redis, &expected, &told);
+        self.compare_replies(op, &expected, &reply);
+        self.compare(&then.redis, &told, &view);
+        true
+    }
+
+    fn note(&mut self, op: &Op, before: &SmallRedis, then: &SmallRedis, reply: &Reply, told: &[Message]) {
+        let (Reply::Acquired(answer) | Reply::Left { next: Some(answer), .. }) = reply else {
+            return self.seen.count(match reply {
+                Reply::Left { inside: true, .. } => "left the lock",
+                Reply::Left { .. } => "left from outside",
+                Reply::Renewed(Renewal::Left(_)) => "renewed",
+                _ => "not renewed",
+            });
+        };
+        self.seen.count(match answer {
+            Answer::In { .. } => "in",
+            Answer::Busy { .. } => "busy",
+            Answer::Gone => "no place to keep",
+            Answer::Over => "barred",
+            other => panic!("{other:?}"),
+        });
+        let now = self.state.millis();
+        let silent = |p: &&Place| now - p.beat > self.world.window;
+        let dropped = before.queue.values().filter(silent).any(|p| then.arrival(p.owner).is_none());
+        let whats = [
+            ("told", !told.is_empty()),
+            ("unheard", then.fence > before.fence && then.holder.is_none()),
+            ("a silent place was dropped", dropped),
+            (
+                "a place was given back",
+                match op {
+                    Op::Acquire(ask) => {
+                        let now = then.arrival(ask.owner);
+                        now.is_some() && now == ask.arrival && before.arrival(ask.owner).is_none()
+                    }
+                    _ => false,
+                },
+            ),
+        ];
+        whats.into_iter().filter(|w| w.1).for_each(|w| self.seen.count(w.0));
+    }
+
+    fn note_time(&mut self, before: &SmallRedis) {
+        let (then, now) = (&self.state.redis, self.state.millis());
+        let lapsed = |end: u64| end <= now && end + millis(TICK) > now;
+        let whats = [
+            ("a lease lapsed", before.holder.is_some_and(|h| lapsed(h.end)) && then.holder.is_none()),
+            (
+                "a queue fell silent",
+                !before.queue.is_empty() && then.queue.is_empty() && lapsed(before.queue_ends),
+            ),
+            ("bars ended", !before.gone.is_empty() && then.gone.is_empty()),
+        ];
+        whats.into_iter().filter(|w| w.1).for_each(|w| self.seen.count(w.0));
+    }
+}
+
+/// All that the walks are to come to, so that they compare something.
+const ALL: [&str; 15] = [
+    "in",
+    "busy",
+    "no place to keep",
+    "barred",
+    "left the lock",
+    "left from outside",
+    "renewed",
+    "not renewed",
+    "told",
+    "unheard",
+    "a silent place was dropped",
+    "a place was given back",
+    "a lease lapsed",
+    "a queue fell silent",
+    "bars ended",
+];
+
+fn walk_on(kind: &str, rule: &str) {
+    let server = RedisServer::start().unwrap();
+    let world = world();
+    let mut real = Real::new(&server, rule, kind, world.processes, world.window);
+    let mut seen = Seen::default();
+    let (mut walked, mut seed) = (0, first_seed());
+    while walked < WALKS {
+        println!("{kind}: SEED={seed}");
+        let fence = if seed % 2 == 0 { real.now() + 3_600_000_000 } else { 0 };
+        real.begin(fence);
+        let mut state = world.beginning();
+        state.redis = SmallRedis::new(world.window, fence);
+        let (numbers, arrivals, requests) = (Pairs::default(), Pairs::default(), Vec::new());
+        let (dice, seen) = (Dice(seed), &mut seen);
+        let mut walk = Walk {
+            dice,
+            asleep: 0,
+            world: &world,
+            state,
+            real: &mut real,
+            seen,
+            numbers,
+            arrivals,
+            requests,
+        };
+        walked += u64::from(walk.walk());
+        seed += 1;
+        if fence > 0 {
+            assert!(walk.numbers.0.iter().all(|(small, real)| small == real), "{:?}", walk.numbers.0);
+        }
+    }
+    println!("{kind}: {WALKS} walks, {} left half-way: {:?}", seed - first_seed() - WALKS, seen.0);
+    let missing: Vec<_> = ALL.iter().filter(|what| !seen.0.contains_key(**what)).collect();
+    assert!(missing.is_empty(), "never seen: {missing:?}");
+}
+
+#[test]
+fn the_simple_lock_says_what_the_models_redis_says() {
+    walk_on("simple", Simple::RULE);
+}
+
+#[test]
+fn the_reentrant_lock_says_what_the_models_redis_says() {
+    walk_on("reentrant", Reentrant::RULE);
+}

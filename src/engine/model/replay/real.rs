@@ -1,0 +1,297 @@
+//! One lock on a real server, run by the real Lua; time is played by editing what the scripts
+//! stored.
+
+use std::time::{Duration, Instant};
+
+use redis::{Connection, ConnectionLike, RedisResult, Value, cmd, from_redis_value};
+
+use crate::engine::backend::{command, list, number, text};
+use crate::engine::gate::How;
+use crate::engine::model::state::process_of;
+use crate::engine::requests;
+use crate::engine::small_redis::{Ask, Message, Op, Reply, SmallRedis};
+use crate::names::{Names, inbox_prefix};
+use crate::script::{Script, Scripts};
+use crate::testing::RedisServer;
+
+const NAMESPACE: &str = "rc";
+const RECORD: &str = "1 4711 host label";
+const MARK: &str = "mark";
+
+/// {now, holder's owner, its number, fence, {times to live}, {owner, arrival, lease, age µs, window,
+/// …}, {owner, end - now, …}}. Numbers as text; then says on the mark's channel that it is done.
+const VIEW: &str = "
+local call, fmt = redis.call, string.format
+local t = call('TIME')
+local now = t[1] * 1000000 + t[2] - 1577836800000000
+local owner, n = '', ''
+local is = call('TYPE', KEYS[1]).ok
+if is == 'hash' then owner, n = unpack(call('HMGET', KEYS[1], 'owner', 'number')) end
+if is == 'string' then owner = call('GET', KEYS[1]) end
+local ttl, places, gone = {}, {}, {}
+for i = 1, 5 do ttl[i] = call('PTTL', KEYS[i]) end
+for i, it in ipairs(call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES')) do
+  if i % 2 == 1 then places[#places + 1] = it else
+    local p = cmsgpack.unpack(call('HGET', KEYS[3], places[#places]))
+    for _, x in ipairs({it + 0, p[1], now - p[2], p[3]}) do
+      places[#places + 1] = fmt('%.0f', x)
+    end
+  end
+end
+for i, it in ipairs(call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES')) do
+  gone[i] = i % 2 == 1 and it or fmt('%.0f', it - now / 1000)
+end
+call('PUBLISH', ARGV[1], 'mark')
+return {owner, n, call('GET', KEYS[4]) or '0', ttl, places, gone, call('HLEN', KEYS[3])}";
+
+/// Sets how long the keys live, how long ago places were heard of, and how long bars last.
+/// ARGV: 3 times to live (state, queue, gone), the number of places, {owner, age ms}…, {owner, ms}…
+const WIND: &str = "
+local call = redis.call
+local t = call('TIME')
+local now = t[1] * 1000000 + t[2] - 1577836800000000
+local places = tonumber(ARGV[4])
+for i = 5, #ARGV, 2 do
+  if i < 5 + 2 * places then
+    local p = cmsgpack.unpack(call('HGET', KEYS[3], ARGV[i]))
+    p[2] = now - ARGV[i + 1] * 1000
+    call('HSET', KEYS[3], ARGV[i], cmsgpack.pack(p))
+  else
+    call('ZADD', KEYS[5], string.format('%.0f', now / 1000 + ARGV[i + 1]), ARGV[i])
+  end
+end
+call('PEXPIRE', KEYS[1], ARGV[1])
+call('PEXPIRE', KEYS[2], ARGV[2])
+call('PEXPIRE', KEYS[3], ARGV[2])
+call('PEXPIRE', KEYS[5], ARGV[3])
+return {}";
+
+/// A place as it is there.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) owner: u64,
+    pub(super) arrival: u64,
+    pub(super) lease: u64,
+    /// In ms, as are all times.
+    pub(super) age: u64,
+    pub(super) window: u64,
+}
+
+/// What is in Redis.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) holder: Option<u64>,
+    /// Where the kind keeps it.
+    pub(super) number: Option<u64>,
+    pub(super) fence: u64,
+    /// Of the five keys; negative where there is none.
+    pub(super) ttl: Vec<i64>,
+    pub(super) places: Vec<Seen>,
+    /// Who is barred, and for how long yet.
+    pub(super) gone: Vec<(u64, i64)>,
+    /// The fields beside the queue.
+    pub(super) fields: usize,
+    pub(super) messages: Vec<Message>,
+}
+
+pub(super) struct Real {
+    con: Connection,
+    /// Subscribed to the inboxes of those who can hear.
+    ears: Connection,
+    scripts: Scripts,
+    names: Names,
+    /// What the uuids of this lock's clients begin with.
+    client: String,
+    hears: Vec<bool>,
+    window: u64,
+    /// When time was last set right.
+    wound: Instant,
+}
+
+impl Real {
+    pub(super) fn new(server: &RedisServer, rule: &str, name: &str, processes: u8, window: u64) -> Real {
+        let con = server.connection().unwrap();
+        let scripts = Scripts::of(rule).unwrap();
+        let names = Names::new(NAMESPACE, name).unwrap();
+        let client = format!("{name}-p");
+        let hears = vec![false; processes.into()];
+        let ears = server.connection().unwrap();
+        let mut real = Real { con, ears, scripts, names, client, hears, window, wound: Instant::now() };
+        real.listen("SUBSCRIBE", &real.channel(MARK));
+        real
+    }
+
+    /// Nothing is there but, unless it is 0, the last number.
+    pub(super) fn begin(&mut self, fence: u64) {
+        cmd("DEL").arg(&self.names.keys).exec(&mut self.con).unwrap();
+        if fence > 0 {
+            cmd("SET")
+                .arg(&self.names.keys[3])
+                .arg(fence)
+                .arg("PX")
+                .arg(7_200_000)
+                .exec(&mut self.con)
+                .unwrap();
+        }
+        self.wound = Instant::now();
+    }
+
+    /// Microseconds since 2020.
+    pub(super) fn now(&mut self) -> u64 {
+        let (s, us): (u64, u64) = cmd("TIME").query(&mut self.con).unwrap();
+        s * 1_000_000 + us - 1_577_836_800_000_000
+    }
+
+    /// How long ago time was set right.
+    pub(super) fn drift(&self) -> Duration {
+        self.wound.elapsed()
+    }
+
+    fn channel(&self, process: impl std::fmt::Display) -> String {
+        format!("{}{}{process}", inbox_prefix(NAMESPACE), self.client)
+    }
+
+    fn listen(&mut self, verb: &str, channel: &str) {
+        self.ears.send_packed_command(&cmd(verb).arg(channel).get_packed_command()).unwrap();
+        self.ears.recv_response().unwrap();
+    }
+
+    /// From now on this process hears, or does not.
+    pub(super) fn set_hearing(&mut self, process: usize, hears: bool) {
+        if self.hears[process] != hears {
+            self.hears[process] = hears;
+            let channel = self.channel(process);
+            self.listen(if hears { "SUBSCRIBE" } else { "UNSUBSCRIBE" }, &channel);
+        }
+    }
+
+    /// `<uuid>:<n>`, with the process in the uuid as in the number.
+    fn id(&self, owner: u64) -> String {
+        format!("{}{}:{owner}", self.client, process_of(owner))
+    }
+
+    fn owner(id: &str) -> u64 {
+        id.rsplit(':').next().and_then(|n| n.parse().ok()).unwrap()
+    }
+
+    fn send(&mut self, verb: &str, script: &str, args: &[&str]) -> RedisResult<Value> {
+        self.con.req_packed_command(&command(verb, script, &self.names, args))?.extract_error()
+    }
+
+    /// Runs one script, by its text until the server knows it.
+    fn script(&mut self, which: fn(&Scripts) -> &Script, args: &[&str]) -> Value {
+        let sha = which(&self.scripts).sha.clone();
+        self.send("EVALSHA", &sha, args).unwrap_or_else(|_| {
+            let source = which(&self.scripts).source.clone();
+            self.send("EVAL", &source, args).unwrap()
+        })
+    }
+
+    /// `arrival` is as this server knows it.
+    pub(super) fn run(&mut self, op: &Op, arrival: Option<u64>) -> Reply {
+        let prefix = inbox_prefix(NAMESPACE);
+        let window = self.window.to_string();
+        let text_of = |arrival: Option<u64>| arrival.map(|a| a.to_string()).unwrap_or_default();
+        let lease = |ask: &Ask| Duration::from_millis(ask.lease);
+        match op {
+            Op::Acquire(ask) => {
+                let how = match ask.how {
+                    How::Try => "try",
+                    How::Wait => "wait",
+                    How::Keep => "keep",
+                };
+                let (id, ms, arrival) = (self.id(ask.owner), ask.lease.to_string(), text_of(arrival));
+                let args = [&*id, &*ms, &*prefix, &*window, how, "", RECORD, "", &*arrival];
+                let args = if arrival.is_empty() { &args[..7] } else { &args[..] };
+                let value = self.script(|s| &s.acquire, args);
+                Reply::Acquired(requests::answer(list(&value), lease(ask)).unwrap())
+            }
+            Op::Leave { owner, unsettled, next } => {
+                let id = self.id(*owner);
+                let unsettled = if *unsettled { "1" } else { "0" };
+                let ms = next.as_ref().map_or(0, |n| n.lease).to_string();
+                let next_id = next.as_ref().map(|n| self.id(n.owner)).unwrap_or_default();
+                let args = [&*id, &*ms, &*prefix, &*window, unsettled, "", RECORD, &*next_id];
+                let args = match next {
+                    Some(_) => &args[..],
+                    None if unsettled == "1" => &args[..5],
+                    None => &args[..4],
+                };
+                let value = self.script(|s| &s.leave, args);
+                let items = list(&value);
+                let next = next.as_ref().map(|n| requests::answer(&items[1..], lease(n)).unwrap());
+                Reply::Left { inside: number(items.first()) == Some(1), next }
+            }
+            Op::Renew { owner, lease } => {
+                let args = [self.id(*owner), lease.to_string(), prefix, window];
+                let value = self.script(|s| &s.renew, &args.each_ref().map(String::as_str));
+                Reply::Renewed(requests::renewed(&value).unwrap())
+            }
+        }
+    }
+
+    /// Looks at everything, and hears what was published since the last look.
+    pub(super) fn view(&mut self) -> View {
+        let mark = self.channel(MARK);
+        let value = self.send("EVAL", VIEW, &[&mark]).unwrap();
+        let items = list(&value);
+        let texts = |i: usize| list(&items[i]).iter().map(|v| text(Some(v)).unwrap()).collect::<Vec<_>>();
+        let int = |s: &str| s.parse::<i64>().unwrap();
+        let amount = |s: &str| u64::try_from(int(s).max(0)).unwrap();
+        let holder = text(items.first()).filter(|id| !id.is_empty()).map(|id| Self::owner(&id));
+        let place = |p: &[String]| Seen {
+            owner: Self::owner(&p[0]),
+            arrival: amount(&p[1]),
+            lease: amount(&p[2]),
+            age: amount(&p[3]) / 1_000,
+            window: amount(&p[4]),
+        };
+        View {
+            holder,
+            number: text(items.get(1)).and_then(|n| n.parse().ok()),
+            fence: amount(&text(items.get(2)).unwrap()),
+            ttl: list(&items[3]).iter().map(|v| number(Some(v)).unwrap()).collect(),
+            places: texts(4).chunks(5).map(place).collect(),
+            gone: texts(5).chunks(2).map(|g| (Self::owner(&g[0]), int(&g[1]))).collect(),
+            fields: number(items.get(6)).and_then(|n| n.try_into().ok()).unwrap(),
+            messages: self.heard(),
+        }
+    }
+
+    /// What has come, up to the mark.
+    fn heard(&mut self) -> Vec<Message> {
+        let mut all = Vec::new();
+        loop {
+            let (_, channel, said): (String, String, String) =
+                from_redis_value(self.ears.recv_response().unwrap()).unwrap();
+            if said == MARK {
+                return all;
+            }
+            let words: Vec<&str> = said.split(' ').collect();
+            let [id, "in", number, lease] = words[..] else { panic!("heard {said:?}") };
+            let owner = Self::owner(id);
+            assert_eq!(channel, self.channel(process_of(owner)), "whom {said:?} was told to");
+            all.push(Message { owner, number: number.parse().unwrap(), lease: lease.parse().unwrap() });
+        }
+    }
+
+    /// Sets all times to what they are in `small` at `now`.
+    pub(super) fn wind(&mut self, small: &SmallRedis, now: u64) {
+        let left = |end: u64| end.saturating_sub(now).to_string();
+        let mut args = vec![
+            small.holder.map_or("0".into(), |h| left(h.end)),
+            left(small.queue_ends),
+            left(small.gone_ends),
+        ];
+        args.push(small.queue.len().to_string());
+        for place in small.queue.values() {
+            args.extend([self.id(place.owner), (now - place.beat).to_string()]);
+        }
+        for (owner, end) in &small.gone {
+            args.extend([self.id(*owner), (i128::from(*end) - i128::from(now)).to_string()]);
+        }
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        self.wound = Instant::now();
+        self.send("EVAL", WIND, &args).unwrap();
+    }
+}
