@@ -43,7 +43,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    fn text(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             ErrorKind::Cancelled => "cancelled",
             ErrorKind::LeaseLost => "lease lost",

@@ -39,7 +39,8 @@
 //! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped.
 //! - [`Lock`]: any of them behind a trait object.
 //! - [`CancellationToken`]: ends a wait; and [tells of a loss](Hold::lost).
-//! - [`Observer`]: hears what happens.
+//! - [`Observer`]: hears what happens; so does `tracing`, and by `MetricsObserver` (feature `metrics`)
+//!   the `metrics` facade.
 //! - [`Error`] and its [`ErrorKind`].
 //!
 //! What is promised, and what no lock with leases can promise, is in the README.
@@ -98,4 +99,6 @@ pub use holder::{Holder, Process};
 pub use kind::{Exclusive, Kind, Reentry, Sharing};
 pub use kinds::{Reentrant, Simple};
 pub use lock::{RedisLock, ReentrantLock, SimpleLock};
+#[cfg(feature = "metrics")]
+pub use observe::MetricsObserver;
 pub use observe::{Loss, Observed, Observer, Way};

@@ -1,10 +1,14 @@
 //! What a service may watch: one trait, empty by default.
 
+#[cfg(feature = "metrics")]
+mod metrics;
 mod tracing;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+#[cfg(feature = "metrics")]
+pub use self::metrics::MetricsObserver;
 use self::tracing::Tracing;
 use crate::error::Error;
 
@@ -39,12 +43,23 @@ impl Way {
         match self {
             Way::Free => "free",
             Way::Granted => "granted",
-            Way::HandedOver => "handed over",
+            Way::HandedOver => "handed_over",
         }
     }
 }
 
 impl Loss {
+    /// For figures.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Loss::Deadline => "deadline",
+            Loss::Verdict => "verdict",
+            Loss::Forced => "forced",
+            Loss::Closed => "closed",
+        }
+    }
+
     pub(crate) fn text(self) -> &'static str {
         match self {
             Loss::Deadline => "its lease ran out",

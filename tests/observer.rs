@@ -124,13 +124,19 @@ fn granted_by_another_process() {
     let other = Client::connect(&server.url()).unwrap().reentrant_lock("watched");
     let held = other.lock_owned().unwrap();
     let mut redis = server.connection().unwrap();
+    let mut waited = Duration::ZERO;
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.lock().unwrap().unlock().unwrap());
         wait_until(LONG, "it waits", || redis.zcard::<_, u64>("rc:{watched}:queue").unwrap() == 1);
         assert!(diary.all().is_empty());
+        let waits = Instant::now();
+        thread::sleep(ms(60));
+        waited = waits.elapsed();
         held.unlock().unwrap();
         waiter.join().unwrap();
     });
+    let told = diary.times(&Heard::Acquired(Way::Granted))[0];
+    assert!(told >= waited, "{told:?}, not {waited:?}");
     assert_eq!(diary.all(), [Heard::Acquired(Way::Granted), Heard::Released]);
 }
 

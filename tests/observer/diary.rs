@@ -1,5 +1,8 @@
 //! An observer that writes down what it hears.
 
+// Each test binary uses a part of it.
+#![allow(dead_code)]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,0 +1,128 @@
+//! What happens to locks, as figures for the `metrics` facade.
+
+use std::time::Duration;
+
+use metrics::{Label, Unit, counter, describe_counter, describe_histogram, histogram};
+
+use super::{Loss, Observed, Observer, Way};
+use crate::error::Error;
+
+const WAIT: &str = "redis_concurrent_wait_seconds";
+const HOLD: &str = "redis_concurrent_hold_seconds";
+const LOSSES: &str = "redis_concurrent_losses_total";
+const RENEWAL_LAG: &str = "redis_concurrent_renewal_lag_seconds";
+const RENEWAL_LEFT: &str = "redis_concurrent_renewal_left_seconds";
+const RENEWAL_FAILURES: &str = "redis_concurrent_renewal_failures_total";
+const RELEASES_ABANDONED: &str = "redis_concurrent_releases_abandoned_total";
+const UNLOCK_FAILURES: &str = "redis_concurrent_unlock_failures_total";
+const INBOX_DOWN: &str = "redis_concurrent_inbox_down_seconds";
+
+/// An [`Observer`] that counts and measures for the [`metrics`] facade: whichever recorder the
+/// process has installed gets it. With the feature `metrics`.
+///
+/// All figures have the label `kind`; which there are, with their other labels and what to alarm
+/// on, is told in [operations](crate::_documentation::operations#what-to-watch).
+///
+/// ```
+/// use redis_concurrent::{Client, MetricsObserver};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::builder().url(&url).observer(MetricsObserver::new()).connect()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct MetricsObserver {
+    names: bool,
+}
+
+impl MetricsObserver {
+    /// One that does not tell the locks of a kind apart. It describes its figures to the recorder
+    /// that is installed by now.
+    pub fn new() -> Self {
+        let seconds = Unit::Seconds;
+        describe_histogram!(WAIT, seconds, "How long calls waited for a lock, by what came of it");
+        describe_histogram!(HOLD, seconds, "How long locks were held until they were given back");
+        describe_counter!(LOSSES, Unit::Count, "Holds that ended before they were given back");
+        describe_histogram!(RENEWAL_LAG, seconds, "How much later than due renewals were sent");
+        describe_histogram!(RENEWAL_LEFT, seconds, "What was left of a lease when its renewal was answered");
+        describe_counter!(RENEWAL_FAILURES, Unit::Count, "Renewals that were refused or not answered");
+        describe_counter!(
+            RELEASES_ABANDONED,
+            Unit::Count,
+            "Releases that Redis did not answer until the lease was over"
+        );
+        describe_counter!(UNLOCK_FAILURES, Unit::Count, "Releases by dropped guards that failed");
+        describe_histogram!(INBOX_DOWN, seconds, "How long the connection for wake-ups was down");
+        MetricsObserver { names: false }
+    }
+
+    /// The same with a label `lock`, the lock's name. Only where there are few names: each makes
+    /// series of its own, which stay in the recorder.
+    #[must_use]
+    pub fn with_names(self) -> Self {
+        MetricsObserver { names: true }
+    }
+
+    fn labels(&self, lock: Observed<'_>, more: Option<(&'static str, &'static str)>) -> Vec<Label> {
+        let mut labels = Vec::with_capacity(3);
+        labels.push(Label::from_static_parts("kind", lock.kind));
+        labels.extend(more.map(|(key, value)| Label::from_static_parts(key, value)));
+        if self.names {
+            labels.push(Label::new("lock", lock.name.to_owned()));
+        }
+        labels
+    }
+}
+
+impl Default for MetricsObserver {
+    fn default() -> Self {
+        MetricsObserver::new()
+    }
+}
+
+impl Observer for MetricsObserver {
+    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: Way) {
+        histogram!(WAIT, self.labels(lock, Some(("outcome", way.text())))).record(waited);
+    }
+
+    fn not_acquired(&self, lock: Observed<'_>, waited: Duration, error: Option<&Error>) {
+        let outcome = error.map_or("busy", |error| error.kind().text());
+        histogram!(WAIT, self.labels(lock, Some(("outcome", outcome)))).record(waited);
+    }
+
+    fn released(&self, lock: Observed<'_>, held: Duration) {
+        histogram!(HOLD, self.labels(lock, Some(("end", "released")))).record(held);
+    }
+
+    fn renewed(&self, lock: Observed<'_>, lag: Duration, left: Duration) {
+        histogram!(RENEWAL_LAG, self.labels(lock, None)).record(lag);
+        histogram!(RENEWAL_LEFT, self.labels(lock, None)).record(left);
+    }
+
+    fn renewal_failed(&self, lock: Observed<'_>, _: Duration, error: &Error) {
+        counter!(RENEWAL_FAILURES, self.labels(lock, Some(("error", error.kind().text())))).increment(1);
+    }
+
+    fn lost(&self, lock: Observed<'_>, why: Loss) {
+        counter!(LOSSES, self.labels(lock, Some(("why", why.word())))).increment(1);
+    }
+
+    fn release_deferred(&self, lock: Observed<'_>, held: Duration) {
+        histogram!(HOLD, self.labels(lock, Some(("end", "deferred")))).record(held);
+    }
+
+    fn release_abandoned(&self, lock: Observed<'_>, _: &Error) {
+        counter!(RELEASES_ABANDONED, self.labels(lock, None)).increment(1);
+    }
+
+    fn unlock_failed(&self, lock: Observed<'_>, error: &Error) {
+        counter!(UNLOCK_FAILURES, self.labels(lock, Some(("error", error.kind().text())))).increment(1);
+    }
+
+    fn reconnected(&self, down: Duration) {
+        histogram!(INBOX_DOWN).record(down);
+    }
+}
