@@ -1,4 +1,4 @@
-//! The demo and the example of an own kind, as somebody runs them from a shell.
+//! The demo and the other examples, as somebody runs them from a shell.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -33,7 +33,7 @@ fn example(name: &str) -> PathBuf {
             other => other,
         };
         let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--example", "flash_sale", "--example", "own_kind"])
+            .args(["build", "--quiet", "--examples"])
             .args(["--profile", name, "--manifest-path"])
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
             .arg("--target-dir")
@@ -191,4 +191,27 @@ fn the_kind_of_ones_own_does_what_it_says() {
     let output = run("own_kind", &[], None);
     let yes = stdout(&output).lines().filter(|line| line.starts_with("yes: ")).count();
     assert_eq!((output.status.code(), yes), (Some(0), 4), "{}{}", stdout(&output), stderr(&output));
+}
+
+#[test]
+fn the_example_of_an_observer_shows_events_and_figures() {
+    let output = run("observe", &[], None);
+    let text = stdout(&output);
+    for event in [
+        "TRACE redis_concurrent: acquired lock=\"observed-",
+        "TRACE redis_concurrent: released lock=\"observed-",
+        "TRACE redis_concurrent: renewed lock=\"observed-",
+        "TRACE redis_concurrent: not acquired lock=\"observed-",
+        " WARN redis_concurrent: a hold was lost lock=\"observed-",
+    ] {
+        assert!(text.lines().any(|line| line.starts_with(event)), "{event}: {text}");
+    }
+    for figure in [
+        "redis_concurrent_hold_seconds{kind=\"reentrant lock\",end=\"released\"} 9 times, at most ",
+        "redis_concurrent_wait_seconds{kind=\"reentrant lock\",outcome=\"busy\"} 1 times, at most ",
+        "redis_concurrent_losses_total{kind=\"reentrant lock\",why=\"forced\"} 1",
+    ] {
+        assert!(text.lines().any(|line| line.starts_with(figure)), "{figure}: {text}");
+    }
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
 }
