@@ -1,0 +1,163 @@
+//! Of renewals that go on for ever, or do not go on.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::*;
+use redis_concurrent::{CancellationToken, Client};
+
+use crate::support::*;
+
+fn requests(client: &Client, during: Duration) -> u64 {
+    let before = client.requests();
+    thread::sleep(during);
+    client.requests() - before
+}
+
+/// A released lock is renewed for ever: an acquire that was cancelled at just the wrong moment has
+/// left its renewal behind.
+#[test]
+fn pain_01_nothing_is_renewed_after_its_release() {
+    let mut random = Random::new("pain_01");
+    let server = RedisServer::start().unwrap();
+    let lease = ms(300);
+    let clients: Vec<_> = (0..2).map(|_| builder(&server.url()).lease(lease).connect().unwrap()).collect();
+    thread::scope(|scope| {
+        for i in 0..4 {
+            let (mut random, lock) = (random.fork(), clients[i % 2].reentrant_lock("x"));
+            scope.spawn(move || {
+                for _ in 0..400 {
+                    let token = CancellationToken::new();
+                    let pause = random.micros(1500);
+                    thread::scope(|scope| {
+                        scope.spawn(|| {
+                            thread::sleep(pause);
+                            token.cancel();
+                        });
+                        match lock.lock_interruptibly(&token) {
+                            Ok(guard) => guard.unlock().unwrap(),
+                            Err(e) => assert!(e.is_cancelled(), "{e}"),
+                        }
+                    });
+                }
+            });
+        }
+    });
+    nothing_left(&server);
+    for client in &clients {
+        wait_until(SOON, "no lock is in use", || client.locks() == 0);
+        assert_eq!(requests(client, 2 * lease), 0, "something is renewed still");
+    }
+}
+
+/// A held lock is silently not renewed: its entry was another acquisition's of the same name, or a
+/// failed renewal has left one that blocks all later ones.
+#[test]
+fn pain_02_a_held_lock_is_renewed_whatever_was_before() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let lease = ms(600);
+    let client = builder(&proxy.url()).lease(lease).connect().unwrap();
+    let lock = client.reentrant_lock("x");
+    let held_for = |limit: Duration| {
+        let guard = lock.lock().unwrap();
+        let began = Instant::now();
+        while began.elapsed() < limit {
+            assert!(!guard.is_lost(), "not renewed");
+            thread::sleep(ms(10));
+        }
+        guard.unlock().unwrap();
+    };
+    // Two threads take turns on one name.
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..2).for_each(|_| held_for(ms(900))));
+        }
+    });
+    // After a loss the same thread comes again.
+    let guard = lock.lock().unwrap();
+    assert!(delete(&server, "rc:{x}"));
+    assert!(guard.lost().wait_timeout(SOON));
+    drop(guard);
+    held_for(ms(1500));
+    // The connection is cut again and again, during renewals too.
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                thread::sleep(ms(170));
+                proxy.cut_all();
+            }
+        });
+        let guard = lock.lock().unwrap();
+        let began = Instant::now();
+        while began.elapsed() < ms(2400) && !guard.is_lost() {
+            thread::sleep(ms(10));
+        }
+        let survived = !guard.is_lost();
+        stop.store(true, Ordering::Relaxed);
+        assert!(survived, "one cut during a renewal ended all renewals");
+        guard.unlock().unwrap();
+    });
+}
+
+/// A release that races a running renewal is reported as a loss.
+#[test]
+fn pain_05_a_release_during_a_renewal_is_no_loss() {
+    let mut random = Random::new("pain_05");
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let ears = Ears::default();
+    let client =
+        builder(&proxy.url()).lease(ms(2000)).renew_every(ms(5)).observer(ears.clone()).connect().unwrap();
+    // Answers to renewals come when the release is long over.
+    proxy.delay(ms(4));
+    thread::scope(|scope| {
+        for i in 0..4 {
+            let (mut random, lock) = (random.fork(), client.reentrant_lock(&format!("x{i}")));
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    let guard = lock.lock().unwrap();
+                    thread::sleep(random.micros(25_000));
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+    assert!(ears.count(Heard::Renewed) > 50, "hardly a renewal to race with");
+    assert_eq!(ears.count(Heard::Released), 400);
+    assert_eq!(ears.losses() + ears.failures(), 0, "{:?}", ears.all());
+    nothing_left(&server);
+}
+
+/// Every cycle of lock and unlock starts another chain of renewals.
+#[test]
+fn pain_07_renewals_cost_what_is_held() {
+    let server = RedisServer::start().unwrap();
+    let every = ms(200);
+    let client = builder(&server.url()).lease(ms(600)).renew_every(every).connect().unwrap();
+    let held = client.reentrant_lock("held").lock_owned().unwrap();
+    let lock = client.reentrant_lock("x");
+    for _ in 0..3000 {
+        lock.lock().unwrap().unlock().unwrap();
+    }
+    let during = ms(1600);
+    let sent = requests(&client, during);
+    let due = during.as_millis() / every.as_millis();
+    assert!(u128::from(sent) <= due + 2, "{sent} requests for one lock, renewed {due} times");
+    assert!(u128::from(sent) >= due / 2, "{sent} requests, {due} were due");
+    held.unlock().unwrap();
+
+    // Many at once: none comes near the end of its lease.
+    let ears = Ears::default();
+    let lease = ms(6000);
+    let client = builder(&server.url()).lease(lease).observer(ears.clone()).connect().unwrap();
+    let guards: Vec<_> =
+        (0..3000).map(|i| client.reentrant_lock(&format!("{i}")).lock_owned().unwrap()).collect();
+    wait_until(LONG, "all were renewed", || ears.count(Heard::Renewed) >= guards.len());
+    let least = guards.iter().map(|g| g.remaining()).min().unwrap();
+    assert!(least > lease / 3, "{least:?} left");
+    assert_eq!(ears.losses(), 0);
+    client.close().unwrap();
+}
