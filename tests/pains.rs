@@ -4,6 +4,8 @@
 #[path = "invariants/support.rs"]
 mod support;
 
+#[path = "../benches/contention/memory.rs"]
+mod memory;
 #[path = "pains/misuse.rs"]
 mod misuse;
 #[path = "pains/names.rs"]
