@@ -102,14 +102,18 @@ fn each_hold_that_is_told_ends_once() {
             let lock = &locks[i as usize % 2];
             scope.spawn(move || {
                 for n in 0..calls {
-                    drop(lock.try_lock_for(Duration::from_micros(n * (i + 1))).unwrap());
+                    // A time that may be too short for an answer.
+                    match lock.try_lock_for(Duration::from_micros(n * (i + 1))) {
+                        Ok(guard) => drop(guard),
+                        Err(error) => assert!(error.is_unavailable(), "{error}"),
+                    }
                 }
             });
         }
     });
     let all = diary.all();
     let acquired = all.iter().filter(|h| matches!(h, Heard::Acquired(_))).count();
-    let not = diary.count(&Heard::NotAcquired(None));
+    let not = all.iter().filter(|h| matches!(h, Heard::NotAcquired(_))).count();
     assert!(acquired > 0 && not > 0, "{acquired} and {not}");
     assert_eq!(acquired + not, 4 * calls as usize);
     assert_eq!(diary.count(&Heard::Released), acquired);
