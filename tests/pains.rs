@@ -4,6 +4,8 @@
 #[path = "invariants/support.rs"]
 mod support;
 
+#[path = "pains/errors.rs"]
+mod errors;
 #[path = "../benches/contention/memory.rs"]
 mod memory;
 #[path = "pains/misuse.rs"]
@@ -12,6 +14,8 @@ mod misuse;
 mod names;
 #[path = "pains/renewal.rs"]
 mod renewal;
+#[path = "pains/sight.rs"]
+mod sight;
 #[path = "pains/waking.rs"]
 mod waking;
 
