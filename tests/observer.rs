@@ -44,7 +44,7 @@ fn a_call_that_ends_without_a_hold_is_told_with_its_wait() {
     let busy = Heard::NotAcquired(None);
     assert!(lock.try_lock().unwrap().is_none());
     assert_eq!(diary.all(), std::slice::from_ref(&busy));
-    let wait = ms(80);
+    let wait = ms(400);
     assert!(lock.try_lock_for(wait).unwrap().is_none());
     assert_eq!(diary.all(), [busy.clone(), busy.clone()]);
     let longest = diary.times(&busy).pop().unwrap();
@@ -263,7 +263,7 @@ fn a_new_inbox_connection_is_told_but_not_the_first() {
     let lock = client.reentrant_lock("watched");
     let other = Client::connect(&server.url()).unwrap().reentrant_lock("watched");
     let held = other.lock_owned().unwrap();
-    assert!(lock.try_lock_for(ms(50)).unwrap().is_none());
+    assert!(lock.try_lock_for(ms(400)).unwrap().is_none());
     wait_until(LONG, "a listener", || server.clients(ClientKind::PubSub).unwrap().len() == 1);
     assert!(!diary.has(&Heard::Reconnected));
     for n in 1..=2 {
