@@ -716,6 +716,20 @@ fn what_may_be_answered_at_once_needs_no_inbox() {
     assert_eq!((asking.how, asking.enqueues), (How::Wait, true));
 }
 
+#[test]
+fn an_ask_that_was_on_its_way_when_the_inbox_came_back_is_asked_again() {
+    let mut desk = Desk::new();
+    let ticket = desk.enter(request(1), 0);
+    let asking = desk.asks(ticket, 0);
+    // Redis has answered, somebody has granted it, and there was nobody to hear of it.
+    assert_eq!(desk.gate.ask_again(at(1)).wake, Some(ticket));
+    desk.answer(&asking, busy(5), 2);
+    assert_eq!(desk.asks(ticket, 2).how, How::Keep);
+    // Once is enough.
+    desk.answer(&asking, busy(5), 3);
+    assert!(matches!(desk.turn(ticket, 4), Turn::Park(until) if until > at(1_000)));
+}
+
 // ---- leases that differ --------------------------------------------------------------------
 
 #[test]

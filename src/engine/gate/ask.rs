@@ -28,6 +28,9 @@ pub(super) struct Ask {
     pub(super) floor: u64,
     /// When asking again makes sense.
     pub(super) again_at: Moment,
+    /// The inbox came back while a request was on its way: a grant may have gone unheard after it
+    /// was answered.
+    pub(super) unheard: bool,
     pub(super) unsettled: bool,
     /// See [`Tenure::least`].
     pub(super) least: Duration,
@@ -58,6 +61,7 @@ impl Ask {
             arrival: String::new(),
             floor: 0,
             again_at: now,
+            unheard: false,
             unsettled: false,
             least: Duration::MAX,
             grant: None,
@@ -69,6 +73,7 @@ impl Ask {
     /// It is about to be sent.
     pub(super) fn send(&mut self, how: How, terms: Terms, threads: usize, now: Moment) -> Asking {
         self.in_flight = true;
+        self.unheard = false;
         self.sent = now;
         // Until one is answered busy, a grant counts from the first ask sent.
         self.base.get_or_insert(now);

@@ -37,7 +37,8 @@ impl Gate {
                 ask.base = Some(ask.sent);
                 ask.arrival = arrival;
                 // Not in the queue: it was a first try, and now wants a place.
-                ask.again_at = if ask.queued { now.after(again).after(SLACK) } else { now };
+                let nothing_to_do = ask.queued && !ask.unheard;
+                ask.again_at = if nothing_to_do { now.after(again).after(SLACK) } else { now };
                 let floor = ask.floor;
                 ask.grant.take_if(|g| g.number <= floor);
             }
@@ -98,6 +99,7 @@ impl Gate {
     pub(crate) fn ask_again(&mut self, now: Moment) -> Then {
         if let Some(ask) = &mut self.ask {
             ask.again_at = now;
+            ask.unheard = ask.in_flight;
         }
         Then { wake: self.head(), ..Then::default() }
     }
