@@ -186,7 +186,7 @@ impl Client {
 
     /// Whether it was closed.
     pub fn is_closed(&self) -> bool {
-        self.0.closed.load(Ordering::Acquire)
+        self.0.is_closed()
     }
 }
 
@@ -243,10 +243,14 @@ impl Shared {
     /// Whether it may send anything.
     pub(crate) fn usable(&self) -> Result<(), Error> {
         self.same_process()?;
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(Error::new(ErrorKind::Closed, ""));
         }
         Ok(())
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     fn close(self: &Arc<Self>) -> Result<(), Error> {
@@ -264,6 +268,7 @@ impl Shared {
             let mine = core.gate.close(Moment::now());
             let tokens: Vec<_> = mine.iter().filter_map(|l| core.asked_lost(l.owner)).collect();
             let holds = mine.iter().filter(|l| core.forget(l.owner).is_some()).count();
+            let under_way = core.under_way.clone();
             core.wake_all();
             drop(core);
             for token in tokens {
@@ -272,7 +277,9 @@ impl Shared {
             for _ in 0..holds {
                 self.watch.tell(|o| o.lost(cell.observed(), Loss::Closed));
             }
-            leaving.extend(mine.into_iter().map(|l| (cell.clone(), l)));
+            // Whoever sends it has not heard of it: a copy may run yet.
+            let under_way = under_way.into_iter().map(|l| Leaving { unsettled: true, ..l });
+            leaving.extend(mine.into_iter().chain(under_way).map(|l| (cell.clone(), l)));
         }
         self.inbox.stop();
         let unfinished = self.renewer.remove(self.id);

@@ -296,3 +296,24 @@ fn close_by_an_observer_or_with_a_guard_in_hand() {
     drop(held);
     nothing_left(&server);
 }
+
+/// Its connection is as good as closed, and nobody else would send it.
+#[test]
+fn a_release_that_is_on_its_way_is_made_by_close() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = builder(&proxy.url()).connect().unwrap();
+    let guard = client.reentrant_lock("x").lock_owned().unwrap();
+    proxy.hold_next_requests(1);
+    thread::scope(|scope| {
+        let unlock = scope.spawn(|| guard.unlock());
+        wait_until(SOON, "the release is on its way", || proxy.held() == 1);
+        client.close().unwrap();
+        let other = connect(&server).reentrant_lock("x");
+        free_at_once(&other);
+        let held = other.lock_owned().unwrap();
+        proxy.release_held();
+        assert_eq!(unlock.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+        assert!(held.unlock().is_ok(), "the late copy has released another's hold");
+    });
+}

@@ -90,6 +90,11 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// The key is not this kind's any more.
+    pub(crate) fn is_wrong_kind(&self) -> bool {
+        matches!(self, Failure::Never(e) if e.kind() == ErrorKind::WrongKind)
+    }
+
     pub(crate) fn error(self) -> Error {
         match self {
             Failure::Unsent(e) | Failure::Unanswered(e) | Failure::Later(e) | Failure::Never(e) => e,

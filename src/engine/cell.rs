@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::gate::{Gate, Shape, Ticket};
+use super::gate::{Gate, Leaving, Shape, Ticket};
 use crate::cancel::CancellationToken;
 use crate::client::Shared;
 use crate::clock::Moment;
@@ -34,6 +34,9 @@ pub(crate) struct Core {
     /// The threads that are parked.
     seats: Vec<(Ticket, Arc<Condvar>)>,
     sides: Vec<Side>,
+    /// Leaves that threads are sending: a client that closes sends them once more, since it closes
+    /// the connections under theirs.
+    pub(crate) under_way: Vec<Leaving>,
     /// What was wrong when Redis last failed the head.
     pub(crate) trouble: Option<Error>,
 }
@@ -138,6 +141,19 @@ impl Core {
         Some(self.sides.swap_remove(i).due)
     }
 
+    /// A leave is about to be sent.
+    pub(crate) fn sets_out(&mut self, leaving: &Leaving) {
+        if self.under_way.is_empty() {
+            self.under_way.reserve_exact(1);
+        }
+        self.under_way.push(leaving.clone());
+    }
+
+    /// A leave was answered, or is the renewer's business now.
+    pub(crate) fn arrived(&mut self, owner: u64) {
+        self.under_way.retain(|leaving| leaving.owner != owner);
+    }
+
     /// The token of the tenure's loss.
     pub(crate) fn lost(&mut self, owner: u64) -> CancellationToken {
         match self.sides.iter_mut().find(|s| s.owner == owner) {
@@ -190,7 +206,13 @@ impl Cells {
                 return Err(error.because(format!("a client has at most {SLOTS} locks at a time")));
             }
         };
-        let core = Core { gate: Gate::new(shape), seats: Vec::new(), sides: Vec::new(), trouble: None };
+        let core = Core {
+            gate: Gate::new(shape),
+            seats: Vec::new(),
+            sides: Vec::new(),
+            under_way: Vec::new(),
+            trouble: None,
+        };
         let cell = Arc::new(Cell {
             shared: shared.clone(),
             kind,

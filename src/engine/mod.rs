@@ -429,11 +429,19 @@ pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
     if let Some(due) = core.forget(leaving.owner) {
         shared.renewer.unwatch(cell, leaving.owner, due);
     }
+    core.sets_out(&leaving);
     drop(core);
     let limit = now.after(shared.config.command_timeout);
     let outcome = requests::leave(cell, &leaving, next.as_ref(), limit);
     let mut core = cell.core.lock();
     let at = Moment::now();
+    if let Err(failure) = &outcome
+        && !failure.is_wrong_kind()
+    {
+        // Under the lock: a client that closes finds it there or here.
+        shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving.clone() });
+    }
+    core.arrived(leaving.owner);
     if let Some(next) = next {
         let answer = match &outcome {
             Ok(left) => left.next.clone().unwrap_or(Answer::Failed),
@@ -454,16 +462,24 @@ pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
             released();
             Ok(())
         }
+        // Whoever closed it sent this leave as well, perhaps before we did.
+        outcome if shared.is_closed() => {
+            shared.watch.tell(|o| o.lost(cell.observed(), Loss::Closed));
+            let error = lost(Loss::Closed);
+            Err(cell.error(match outcome.err() {
+                Some(failure) => error.caused_by(failure.error()),
+                None => error,
+            }))
+        }
         Ok(_) => {
             was_lost();
             Err(cell.error(lost(Loss::Verdict)))
         }
-        Err(Failure::Never(e)) if e.kind() == ErrorKind::WrongKind => {
+        Err(failure) if failure.is_wrong_kind() => {
             was_lost();
-            Err(cell.error(lost(Loss::Verdict).caused_by(e)))
+            Err(cell.error(lost(Loss::Verdict).caused_by(failure.error())))
         }
         Err(failure) => {
-            shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving });
             if let Some(held) = held {
                 shared.watch.tell(|o| o.release_deferred(cell.observed(), held));
             }
@@ -526,6 +542,8 @@ fn leave_queue<'a>(
         // Redis was silent a moment ago: the caller's time is not for trying again.
         cell.shared.renewer.leave(cell, leaving);
     } else {
+        core.sets_out(&leaving);
+        let owner = leaving.owner;
         MutexGuard::unlocked(&mut core, || {
             let limit = Moment::now().after(LEAVE_LIMIT);
             let same = cell.shared.same_process().map_err(Failure::Never);
@@ -533,6 +551,7 @@ fn leave_queue<'a>(
                 cell.shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving });
             }
         });
+        core.arrived(owner);
     }
     let then = core.gate.left();
     core.wake(then.wake);
