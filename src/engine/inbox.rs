@@ -109,7 +109,7 @@ impl Listener {
         let mut down = Moment::now();
         let mut first = true;
         let mut pause = FIRST_PAUSE;
-        while !self.inbox.is_stopped() {
+        while self.goes_on() {
             match self.connect() {
                 Ok(mut connection) => {
                     self.inbox.state.lock().failure = None;
@@ -137,6 +137,11 @@ impl Listener {
         let mut state = self.inbox.state.lock();
         state.running = false;
         self.inbox.changed.notify_all();
+    }
+
+    /// Whether there is a client that listens, and did not say otherwise.
+    fn goes_on(&self) -> bool {
+        !self.inbox.is_stopped() && self.shared.strong_count() > 0
     }
 
     fn sleep(&self, pause: Duration) {
@@ -192,7 +197,7 @@ impl Listener {
         if pubsub.set_read_timeout(Some(TICK)).is_err() {
             return;
         }
-        while !self.inbox.is_stopped() && self.shared.strong_count() > 0 {
+        while self.goes_on() {
             match pubsub.get_message() {
                 Ok(message) => {
                     heard = Moment::now();
