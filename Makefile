@@ -5,7 +5,11 @@ CARGO ?= cargo
 # What the demo is given, for instance DEMO_ARGS=--json.
 DEMO_ARGS ?=
 
-.PHONY: demo test history models bench lint doc setup
+# How many orders of steps `make shuttle` tries, and in which of its tests.
+SCHEDULES ?= 100000
+TEST ?= engine::interleavings
+
+.PHONY: demo test history models shuttle bench lint doc setup
 
 demo: setup
 	$(CARGO) run --release --example flash_sale -- $(DEMO_ARGS)
@@ -23,6 +27,12 @@ history: setup
 models:
 	@ci/setup.sh cc
 	MODELS=large $(CARGO) test --release --lib engine::model -- --nocapture --test-threads 1
+
+# The engine's threads under a scheduler that decides every step: see src/engine/interleavings.rs.
+shuttle:
+	@ci/setup.sh cc
+	RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle SCHEDULES=$(SCHEDULES) \
+		$(CARGO) test --release --lib -- --show-output $(TEST)
 
 bench: setup
 	$(CARGO) bench

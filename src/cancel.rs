@@ -1,12 +1,13 @@
 //! Cancellation: a flag that wakes those who wait for it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
+
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// Tells waiting calls to stop. Clones share one flag; once cancelled it stays so.
 ///

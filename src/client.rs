@@ -4,10 +4,8 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::Moment;
 use crate::config::{ClientBuilder, Config};
@@ -16,7 +14,7 @@ use crate::engine::cell::{Cell, Cells};
 use crate::engine::gate::Leaving;
 use crate::engine::inbox::Inbox;
 use crate::engine::renewer::Renewer;
-use crate::engine::requests;
+use crate::engine::{requests, wire};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
 use crate::kinds::{Reentrant, Simple};
@@ -24,6 +22,8 @@ use crate::lock::{RedisLock, ReentrantLock, SimpleLock};
 use crate::names::inbox_prefix;
 use crate::observe::{Loss, Watch};
 use crate::script::Scripts;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
 /// How long `close` may take in all.
 const CLOSE_LIMIT: Duration = Duration::from_millis(900);
@@ -102,45 +102,20 @@ impl Client {
         pool: Option<r2d2::Builder<ConnectionManager>>,
         watch: Watch,
     ) -> Result<Client, Error> {
-        static CLIENTS: AtomicU64 = AtomicU64::new(0);
         let probe = manager.raw().and_then(|mut c| redis::cmd("PING").exec(&mut c));
         probe.map_err(|e| {
             Error::new(ErrorKind::Unavailable, "").because("Redis cannot be reached").caused_by(e)
         })?;
-        let pool = pool
-            .unwrap_or_else(|| {
-                // Without an age limit nothing is scheduled, for which its threads would stay on.
-                r2d2::Pool::builder()
-                    .min_idle(Some(0))
-                    .idle_timeout(None)
-                    .max_lifetime(None)
-                    .connection_timeout(config.connect_timeout)
-            })
-            .test_on_check_out(false)
-            .error_handler(Box::new(r2d2::NopErrorHandler))
-            .build_unchecked(manager.clone());
-        let id = CLIENTS.fetch_add(1, Ordering::Relaxed);
-        let renewer = Renewer::current();
-        renewer.add(id, config.renew_every, config.patience());
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Ok(Client(Arc::new(Shared {
-            id,
-            uuid: uuid::Uuid::new_v4().to_string(),
-            identity: format!("{} {host} {}", std::process::id(), config.label),
-            inbox_prefix: inbox_prefix(&config.namespace),
-            window: config.window.as_millis().to_string(),
-            config,
-            manager,
-            backend: Backend::new(pool),
-            cells: Mutex::default(),
-            inbox: Arc::default(),
-            renewer,
-            watch,
-            scripts: Mutex::default(),
-            pid: std::process::id(),
-            sequence: AtomicU64::new(1),
-            closed: AtomicBool::new(false),
-        })))
+        let pool = pool.unwrap_or_else(|| {
+            // Without an age limit nothing is scheduled, for which its threads would stay on.
+            r2d2::Pool::builder()
+                .min_idle(Some(0))
+                .idle_timeout(None)
+                .max_lifetime(None)
+                .connection_timeout(config.connect_timeout)
+        });
+        let backend = Backend::new(wire::pool(pool, manager.clone()));
+        Ok(Client(Shared::new(config, manager, backend, Renewer::current(), watch)))
     }
 
     /// The lock `name` of the kind [`Simple`]: a string key, not reentrant.
@@ -197,6 +172,37 @@ impl fmt::Debug for Client {
 }
 
 impl Shared {
+    pub(crate) fn new(
+        config: Config,
+        manager: ConnectionManager,
+        backend: Backend,
+        renewer: Arc<Renewer>,
+        watch: Watch,
+    ) -> Arc<Shared> {
+        static CLIENTS: AtomicU64 = AtomicU64::new(0);
+        let id = CLIENTS.fetch_add(1, Ordering::Relaxed);
+        renewer.add(id, config.renew_every, config.patience());
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Arc::new(Shared {
+            id,
+            uuid: uuid::Uuid::new_v4().to_string(),
+            identity: format!("{} {host} {}", std::process::id(), config.label),
+            inbox_prefix: inbox_prefix(&config.namespace),
+            window: config.window.as_millis().to_string(),
+            config,
+            manager,
+            backend,
+            cells: Mutex::default(),
+            inbox: Arc::default(),
+            renewer,
+            watch,
+            scripts: Mutex::default(),
+            pid: std::process::id(),
+            sequence: AtomicU64::new(1),
+            closed: AtomicBool::new(false),
+        })
+    }
+
     /// A number never given before.
     pub(crate) fn sequence(&self) -> u64 {
         self.sequence.fetch_add(1, Ordering::Relaxed)
@@ -253,7 +259,8 @@ impl Shared {
         self.closed.load(Ordering::Acquire)
     }
 
-    fn close(self: &Arc<Self>) -> Result<(), Error> {
+    /// See [`Client::close`].
+    pub(crate) fn close(self: &Arc<Self>) -> Result<(), Error> {
         self.same_process()?;
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());

@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+#[cfg(not(shuttle))]
 use rustix::time::{ClockId, clock_gettime};
+
+#[cfg(shuttle)]
+use crate::sync::time;
 
 /// A point in time on `CLOCK_BOOTTIME`, in nanoseconds.
 ///
@@ -14,6 +18,7 @@ impl Moment {
     /// Later than every deadline: "for ever".
     pub(crate) const NEVER: Moment = Moment(u64::MAX);
 
+    #[cfg(not(shuttle))]
     pub(crate) fn now() -> Self {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         const CLOCK: ClockId = ClockId::Boottime;
@@ -21,6 +26,16 @@ impl Moment {
         const CLOCK: ClockId = ClockId::Monotonic;
         let t = clock_gettime(CLOCK);
         Moment(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+    }
+
+    #[cfg(shuttle)]
+    pub(crate) fn now() -> Self {
+        time::now()
+    }
+
+    #[cfg(shuttle)]
+    pub(crate) const fn of(nanos: u64) -> Self {
+        Moment(nanos)
     }
 
     /// `d` later; an enormous `d` means never.
@@ -45,12 +60,18 @@ impl Moment {
 
     /// The same moment for a parking_lot wait, which knows only `Instant`. It may come late by
     /// the length of a suspend; who wakes compares with this clock again.
+    #[cfg(not(shuttle))]
     pub(crate) fn instant(self) -> Option<Instant> {
         Instant::now().checked_add(self.since(Moment::now()))
     }
+
+    #[cfg(shuttle)]
+    pub(crate) fn instant(self) -> Option<Moment> {
+        (self < Moment::NEVER).then_some(self)
+    }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
 

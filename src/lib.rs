@@ -83,6 +83,7 @@ mod lock;
 mod names;
 mod observe;
 mod script;
+mod sync;
 mod wait;
 
 #[cfg(feature = "testing")]

@@ -4,15 +4,16 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::RwLock;
 use redis::{Cmd, ConnectionLike, RedisError, ServerErrorKind, Value};
 
 use super::resp::call;
+use super::wire::{self, Pool, Pooled};
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;
 use crate::script::Script;
+use crate::sync::RwLock;
 
 /// Makes the connections of a client's pool. Only its type is public, so that an
 /// [`r2d2::Builder`] can be given to [`ClientBuilder::pool`](crate::ClientBuilder::pool).
@@ -25,7 +26,7 @@ pub struct ConnectionManager {
 
 /// A connection of a client's pool.
 pub struct Connection {
-    inner: redis::Connection,
+    inner: wire::Connection,
     /// Any I/O error leaves it out of step, time-outs included: the answer may come yet, and be
     /// taken for the next request's.
     broken: bool,
@@ -50,8 +51,8 @@ impl ConnectionManager {
     }
 
     /// A connection of its own, for a thread that does not share one.
-    pub(crate) fn raw(&self) -> Result<redis::Connection, RedisError> {
-        let connection = self.client.get_connection_with_timeout(self.connect_timeout)?;
+    pub(crate) fn raw(&self) -> Result<wire::Connection, RedisError> {
+        let connection = wire::connect(&self.client, self.connect_timeout)?;
         connection.set_read_timeout(Some(self.command_timeout))?;
         connection.set_write_timeout(Some(self.command_timeout))?;
         Ok(connection)
@@ -111,12 +112,12 @@ pub(crate) struct Reply {
 /// The pool, and what is counted of it.
 pub(crate) struct Backend {
     /// Gone once the client is closed.
-    pool: RwLock<Option<r2d2::Pool<ConnectionManager>>>,
+    pool: RwLock<Option<Pool>>,
     requests: AtomicU64,
 }
 
 impl Backend {
-    pub(crate) fn new(pool: r2d2::Pool<ConnectionManager>) -> Self {
+    pub(crate) fn new(pool: Pool) -> Self {
         Backend { pool: RwLock::new(Some(pool)), requests: AtomicU64::new(0) }
     }
 
@@ -254,11 +255,7 @@ impl Backend {
 
     /// A connection from the pool; for a second attempt one that is younger than the failure of
     /// the first, as what broke one connection has often broken them all.
-    fn connection(
-        &self,
-        limit: Moment,
-        born_after: Option<Moment>,
-    ) -> Result<r2d2::PooledConnection<ConnectionManager>, Error> {
+    fn connection(&self, limit: Moment, born_after: Option<Moment>) -> Result<Pooled, Error> {
         loop {
             // A clone, so that close() does not wait for whoever waits here.
             let pool = self.pool.read().clone().ok_or_else(|| Error::new(ErrorKind::Closed, ""))?;

@@ -5,8 +5,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Condvar, Mutex};
-
 use super::gate::{Gate, Leaving, Shape, Ticket};
 use crate::cancel::CancellationToken;
 use crate::client::Shared;
@@ -15,6 +13,7 @@ use crate::error::Error;
 use crate::names::Names;
 use crate::observe::Observed;
 use crate::script::Scripts;
+use crate::sync::{Condvar, Mutex};
 
 /// One lock of one client, shared by its handles and guards.
 pub(crate) struct Cell {

@@ -466,14 +466,14 @@ impl Gate {
     }
 
     /// Whether this hold is there and its tenure valid.
-    #[cfg(test)]
+    #[cfg(all(test, not(shuttle)))]
     pub(crate) fn holds_valid(&self, ticket: Ticket, now: Moment) -> bool {
         let hold = self.holds.iter().find(|h| h.ticket == ticket);
         hold.and_then(|h| self.tenure(h.owner)).is_some_and(|t| t.loss(now).is_none())
     }
 
     /// The owners of its tenures.
-    #[cfg(test)]
+    #[cfg(all(test, not(shuttle)))]
     pub(crate) fn owners(&self) -> Vec<u64> {
         self.tenures.iter().map(|t| t.owner).collect()
     }

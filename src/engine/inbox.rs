@@ -1,19 +1,19 @@
 //! The grant listener: one thread and one channel a client, from its first wait to its end.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-use redis::{PubSub, RedisError, ServerErrorKind, Value};
+use redis::{RedisError, ServerErrorKind, Value};
 
 use super::backend::{ConnectionManager, Failure, refused};
 use super::carry_out;
+use super::wire::{Connection, PubSub};
 use crate::client::Shared;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::Loss;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Condvar, Mutex, thread};
 
 /// How long the connection may be silent before it is asked whether it lives, and how long it may
 /// take to say so: a peer that is gone is found within twice this.
@@ -152,7 +152,7 @@ impl Listener {
     }
 
     /// A connection on which the channel is confirmed.
-    fn connect(&self) -> Result<redis::Connection, Failure> {
+    fn connect(&self) -> Result<Connection, Failure> {
         let unsent = |e: RedisError| match e.kind() {
             redis::ErrorKind::AuthenticationFailed => refused(e),
             _ if e.code().is_some() => refused(e),

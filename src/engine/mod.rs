@@ -33,20 +33,21 @@ pub(crate) mod renewer;
 pub(crate) mod requests;
 mod resp;
 pub(crate) mod tenure;
+pub(crate) mod wire;
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod dice;
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod gate_tests;
-#[cfg(test)]
+#[cfg(all(test, shuttle))]
+mod interleavings;
+#[cfg(all(test, not(shuttle)))]
 mod model;
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod small_redis;
 
 use std::sync::Arc;
 use std::time::Duration;
-
-use parking_lot::{Condvar, MutexGuard};
 
 use self::backend::Failure;
 use self::cell::{Cell, Core};
@@ -56,6 +57,7 @@ use self::gate::{
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::{Loss, Way};
+use crate::sync::{Condvar, MutexGuard};
 use crate::wait::Wait;
 
 /// How long a thread that gives up spends on leaving the queue before others do it for it.

@@ -11,20 +11,19 @@ mod batch;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::{Condvar, Mutex};
-use redis::{Connection, ServerErrorKind, Value};
+use redis::{ServerErrorKind, Value};
 
 use self::batch::Batch;
 use super::backend::{Failure, refused};
 use super::cell::Cell;
 use super::gate::{Leaving, Renewal};
+use super::wire::Connection;
 use super::{carry_out, requests};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
+use crate::sync::{Condvar, Mutex, Receiver, Sender, bounded, thread};
 
 /// How many requests go out in one write: more would hold up other clients of the server.
 const BATCH: usize = 64;
@@ -102,17 +101,16 @@ impl Renewer {
         match &*current {
             Some(renewer) if renewer.pid == pid => renewer.clone(),
             _ => {
-                let renewer = Arc::new(Renewer {
-                    pid,
-                    state: Mutex::default(),
-                    alarm: bounded(1),
-                    ended: Condvar::new(),
-                });
+                let renewer = Arc::new(Renewer::new());
                 // A parent's is left as it is: its mutex may be held by a thread that is not here.
                 std::mem::forget(current.replace(renewer.clone()));
                 renewer
             }
         }
+    }
+
+    pub(crate) fn new() -> Renewer {
+        Renewer { pid: std::process::id(), state: Mutex::default(), alarm: bounded(1), ended: Condvar::new() }
     }
 
     /// A client comes.

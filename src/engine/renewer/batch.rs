@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use redis::{Connection, ServerErrorKind, Value};
+use redis::{ServerErrorKind, Value};
 
 use super::Task;
 use crate::clock::Moment;
+use crate::engine::wire::Connection;
 
 /// How many answers are read before the time limit is set anew.
 const READS: usize = 16;

@@ -1,0 +1,106 @@
+//! The engine's threads in orders of steps that no machine would come to by itself: shuttle's
+//! schedulers decide, at each mutex, condvar, atomic, channel and request, which thread goes on.
+//!
+//! The engine is the real one, from [`acquire`](super::acquire) to the bytes on a connection; Redis
+//! is a small one in memory, and time passes when a scenario says so (`src/sync.rs`,
+//! `src/engine/wire.rs`). shuttle takes every atomic for the strictest one and knows no spurious
+//! wake-up: what depends on those is not seen here.
+//!
+//! `make shuttle` runs it. `SCHEDULES=<n>`: so many, all scenarios together; `SEED=<n>` repeats what
+//! printed it; `REPLAY=<text>` runs the one schedule that a failure printed, of the test named in
+//! `TEST=<name>`.
+
+mod gate;
+mod inbox;
+mod renewer;
+mod stage;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime};
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
+use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
+
+use crate::sync::time;
+
+const SCHEDULES: u64 = 100_000;
+/// How many times PCT takes the turn away from a thread that could go on: few are enough for most
+/// defects, and the fewer there are the better it aims.
+const DEPTH: usize = 3;
+
+macro_rules! scenarios {
+    ($($module:ident::$name:ident,)*) => {
+        const SCENARIOS: u64 = [$(stringify!($name)),*].len() as u64;
+        $(
+            #[test]
+            fn $name() {
+                explore($module::$name);
+            }
+        )*
+    };
+}
+
+scenarios! {
+    gate::threads_of_two_processes_take_turns,
+    gate::one_times_out_as_it_is_granted,
+    gate::one_is_cancelled_as_it_is_granted,
+    gate::a_client_closes_while_its_threads_wait_and_hold,
+    gate::requests_get_lost,
+    inbox::a_gap_is_asked_about,
+    inbox::the_listener_cannot_connect_at_first,
+    inbox::a_client_is_dropped_while_its_listener_starts,
+    renewer::it_ends_only_when_nothing_is_left,
+    renewer::clients_come_and_go,
+    renewer::a_release_that_got_lost_is_repeated,
+}
+
+fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// Runs a scenario in this test's part of all schedules.
+fn explore(scenario: fn()) {
+    if let Some(schedule) = variable::<String>("REPLAY") {
+        run("replay", ReplayScheduler::new_from_encoded(&schedule), scenario);
+        return;
+    }
+    let schedules = variable("SCHEDULES").unwrap_or(SCHEDULES).div_ceil(SCENARIOS) as usize;
+    let seed = variable("SEED").unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        now.map_or(1, |now| now.as_secs())
+    });
+    println!("SEED={seed}");
+    run("random", RandomScheduler::new_from_seed(seed, schedules.div_ceil(2)), scenario);
+    run("PCT", PctScheduler::new_from_seed(seed, DEPTH, schedules.div_ceil(2)), scenario);
+}
+
+fn run(name: &'static str, scheduler: impl Scheduler + 'static, scenario: fn()) {
+    let mut config = Config::new();
+    config.stack_size = 256 * 1024;
+    config.failure_persistence = FailurePersistence::Print;
+    config.max_steps = MaxSteps::FailAfter(100_000);
+    config.silence_warnings = true;
+    let tally = Arc::new(Tally { name, begun: AtomicU64::new(0), since: Instant::now() });
+    let begun = tally.clone();
+    Runner::new(scheduler, config).run(move || {
+        begun.begun.fetch_add(1, Ordering::Relaxed);
+        scenario();
+        time::wait_for_others();
+    });
+    drop(tally);
+}
+
+/// Says how many schedules there were, whether or not the last one failed.
+struct Tally {
+    name: &'static str,
+    begun: AtomicU64,
+    since: Instant,
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        let begun = self.begun.load(Ordering::Relaxed);
+        println!("{}: {begun} schedules in {:.1?}", self.name, self.since.elapsed());
+    }
+}

@@ -1,0 +1,96 @@
+//! The gate: waiting, granting, handing on, giving up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::stage::{self, Cast, Limit, Process, Room, either};
+use crate::CancellationToken;
+use crate::engine::wire::memory::Faults;
+use crate::sync::time;
+use crate::wait::Wait;
+
+/// Time stands still: a wake-up that got lost is a deadlock.
+pub(super) fn threads_of_two_processes_take_turns() {
+    let server = stage::begin();
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    cast.visitor(&a, &room, 1, 2);
+    cast.visitor(&a, &room, 2, 1);
+    cast.visitor(&b, &room, 3, 2);
+    let (process, inside) = (b.clone(), room.clone());
+    cast.play("once", move || {
+        if let Some(grip) = process.lock(4, &Wait::once()).expect("no fault") {
+            inside.visit(grip);
+            process.unlock(grip).expect("no fault");
+        }
+    });
+    cast.bow();
+    assert!(room.visits() >= 5);
+    stage::curtain(&server, &[a, b]);
+}
+
+/// One thread gives up while it may be granted the lock by another process, or be handed it by
+/// another thread: those behind it get in nevertheless.
+fn one_gives_up(limit: Limit, clock: impl FnOnce() + Send + 'static) {
+    let server = stage::begin();
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    cast.visitor(&a, &room, 1, 1);
+    cast.visitor(either(&a, &b), &room, 2, 1);
+    cast.impatient(&b, &room, 3, limit);
+    cast.visitor(&b, &room, 4, 1);
+    cast.play("clock", clock);
+    cast.bow();
+    assert!(room.visits() >= 3);
+    stage::curtain(&server, &[a, b]);
+}
+
+pub(super) fn one_times_out_as_it_is_granted() {
+    let limit = Duration::from_millis(10);
+    one_gives_up(Limit::Time(limit), move || time::pass(limit));
+}
+
+pub(super) fn one_is_cancelled_as_it_is_granted() {
+    let token = CancellationToken::new();
+    one_gives_up(Limit::Token(token.clone()), move || token.cancel());
+}
+
+/// Whoever waits or holds there learns of it, and what they had goes to the other process.
+pub(super) fn a_client_closes_while_its_threads_wait_and_hold() {
+    let server = stage::begin();
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    for thread in 1..=2 {
+        let process = a.clone();
+        cast.play(&format!("closed-{thread}"), move || {
+            let done = process.lock(thread, &Wait::forever()).and_then(|grip| {
+                stage::step();
+                process.unlock(grip.expect("no deadline"))
+            });
+            assert!(done.as_ref().err().is_none_or(crate::Error::is_closed), "{done:?}");
+        });
+    }
+    cast.visitor(&b, &room, 3, 2);
+    let process = a.clone();
+    cast.play("close", move || process.close());
+    cast.bow();
+    assert_eq!(room.visits(), 2);
+    stage::curtain(&server, &[a, b]);
+}
+
+/// Requests or their answers get lost: there is still one owner, and nobody needs a lease's end to
+/// get in.
+pub(super) fn requests_get_lost() {
+    let server = stage::begin();
+    time::pass_when_quiet(Duration::from_secs(25));
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    server.go_wrong(Faults { lost: 4, ..Faults::default() });
+    for (thread, process) in [(1, &a), (2, &b), (3, &b)] {
+        cast.hardy_visitor(process, &room, thread);
+    }
+    cast.bow();
+    assert_eq!(room.visits(), 3);
+    stage::make_good(&server, &[a.clone(), b.clone()]);
+    stage::curtain(&server, &[a, b]);
+}

@@ -1,0 +1,65 @@
+//! The inbox: heard or asked about, and no thread of it that outlives its client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::stage::{self, Cast, Process, Room};
+use crate::engine::wire::memory::Faults;
+use crate::sync::time;
+use crate::wait::Wait;
+
+/// The connections that listen break, with what lies unread in them. Time stands still: who waits
+/// must be made to ask.
+pub(super) fn a_gap_is_asked_about() {
+    let server = stage::begin();
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    cast.visitor(&a, &room, 1, 2);
+    cast.visitor(&b, &room, 2, 1);
+    cast.visitor(&b, &room, 3, 1);
+    let cutting = server.clone();
+    cast.play("scissors", move || {
+        for _ in 0..2 {
+            cutting.cut_listeners();
+        }
+    });
+    cast.bow();
+    assert_eq!(room.visits(), 4);
+    stage::curtain(&server, &[a, b]);
+}
+
+/// Nobody takes a place that could not be told of its grant (the server sees to that), and who had
+/// to wait for the listener goes on when it is there.
+pub(super) fn the_listener_cannot_connect_at_first() {
+    let server = stage::begin();
+    time::pass_when_quiet(Duration::from_secs(3));
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    server.go_wrong(Faults { refused: 3, ..Faults::default() });
+    for (thread, process) in [(1, &a), (2, &b), (3, &b)] {
+        cast.hardy_visitor(process, &room, thread);
+    }
+    cast.bow();
+    assert_eq!(room.visits(), 3);
+    stage::make_good(&server, &[a.clone(), b.clone()]);
+    stage::curtain(&server, &[a, b]);
+}
+
+/// Without a `close`, and with its listener in whatever it is doing.
+pub(super) fn a_client_is_dropped_while_its_listener_starts() {
+    let server = stage::begin();
+    time::pass_when_quiet(Duration::from_secs(25));
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    for (thread, process) in [(1, a), (2, b)] {
+        let room = room.clone();
+        cast.play(&format!("visitor-{thread}"), move || {
+            let grip = process.lock(thread, &Wait::forever()).expect("no fault").expect("no deadline");
+            room.visit(grip);
+            process.unlock(grip).expect("no fault");
+        });
+    }
+    cast.bow();
+    time::wait_for_others();
+    assert!(server.is_empty(), "something is left in Redis");
+}

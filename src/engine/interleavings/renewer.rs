@@ -1,0 +1,95 @@
+//! The renewal thread: there while something is left for it, and gone when nothing is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::stage::{self, Cast, Process, RENEW_EVERY, Room};
+use crate::engine::renewer::Renewer;
+use crate::engine::wire::memory::Faults;
+use crate::observe::Observer;
+use crate::sync::{Condvar, Mutex, time};
+use crate::wait::Wait;
+
+/// Waits for a renewal, on behalf of whoever holds the lock.
+#[derive(Clone, Default)]
+struct Renewals(Arc<(Mutex<u64>, Condvar)>);
+
+impl Observer for Renewals {
+    fn renewed(&self, _lock: &str, _lag: Duration) {
+        *self.0.0.lock() += 1;
+        self.0.1.notify_all();
+    }
+}
+
+impl Renewals {
+    fn wait_for_another(&self) {
+        let mut renewals = self.0.0.lock();
+        let before = *renewals;
+        while *renewals == before {
+            self.0.1.wait(&mut renewals);
+        }
+    }
+}
+
+/// Takes the lock, and keeps it until it was renewed.
+fn keep(cast: &Cast, process: &Process, renewals: &Renewals, thread: u64) {
+    let (process, renewals) = (process.clone(), renewals.clone());
+    cast.play(&format!("keeper-{thread}"), move || {
+        let grip = process.lock(thread, &Wait::forever()).expect("no fault").expect("no deadline");
+        renewals.wait_for_another();
+        process.unlock(grip).expect("it was renewed");
+    });
+}
+
+/// The thread is about to end for want of work when some comes.
+pub(super) fn it_ends_only_when_nothing_is_left() {
+    let server = stage::begin();
+    time::pass_when_quiet(Duration::from_secs(25));
+    let renewals = Renewals::default();
+    let process = Process::with(Arc::new(Renewer::new()), Some(Arc::new(renewals.clone())));
+    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    cast.visitor(&process, &room, 1, 1);
+    cast.play("clock", || time::pass(RENEW_EVERY));
+    keep(&cast, &process, &renewals, 2);
+    cast.bow();
+    stage::curtain(&server, &[process]);
+}
+
+/// Two clients of one process share the thread: the end of one is not the other's.
+pub(super) fn clients_come_and_go() {
+    let server = stage::begin();
+    time::pass_when_quiet(Duration::from_secs(25));
+    let (renewer, renewals) = (Arc::new(Renewer::new()), Renewals::default());
+    let goes = Process::with(renewer.clone(), None);
+    let comes = Process::with(renewer, Some(Arc::new(renewals.clone())));
+    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    cast.play("goes", move || {
+        let grip = goes.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");
+        room.visit(grip);
+        goes.unlock(grip).expect("no fault");
+        goes.close();
+    });
+    keep(&cast, &comes, &renewals, 2);
+    cast.bow();
+    stage::curtain(&server, &[comes]);
+}
+
+/// The one who released it does not wait for that; the next one does not wait for the lease.
+pub(super) fn a_release_that_got_lost_is_repeated() {
+    let server = stage::begin();
+    time::pass_when_quiet(Duration::from_secs(25));
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    let (process, inside, losing) = (a.clone(), room.clone(), server.clone());
+    cast.play("loses", move || {
+        let grip = process.lock(1, &Wait::forever()).expect("no fault yet").expect("no deadline");
+        inside.visit(grip);
+        losing.go_wrong(Faults { lost: 3, ..Faults::default() });
+        process.unlock_some_time(grip);
+    });
+    cast.hardy_visitor(&b, &room, 2);
+    cast.bow();
+    assert_eq!(room.visits(), 2);
+    stage::make_good(&server, &[a.clone(), b.clone()]);
+    stage::curtain(&server, &[a, b]);
+}

@@ -1,0 +1,240 @@
+//! What the scenarios are played on: processes with one lock each, and threads in them.
+
+use std::any::TypeId;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use shuttle::rand::{Rng, thread_rng};
+
+use crate::CancellationToken;
+use crate::client::Shared;
+use crate::clock::Moment;
+use crate::config::Config;
+use crate::engine::backend::{Backend, ConnectionManager};
+use crate::engine::cell::{Cell, Cells};
+use crate::engine::gate::{Grip, Request, Shape, Taker, Terms};
+use crate::engine::renewer::Renewer;
+use crate::engine::wire;
+use crate::engine::wire::memory::{self, Faults, Server};
+use crate::engine::{acquire, release};
+use crate::error::Error;
+use crate::kind::{Reentry, Sharing};
+use crate::kinds::Reentrant;
+use crate::names::Names;
+use crate::observe::{Observer, Watch};
+use crate::script::{Script, Scripts};
+use crate::sync::{self, Condvar, Mutex, time};
+use crate::wait::Wait;
+
+pub(super) const RENEW_EVERY: Duration = Duration::from_secs(5);
+
+/// An execution begins: no threads, no time yet, nothing in Redis.
+pub(super) fn begin() -> Arc<Server> {
+    time::begin();
+    memory::begin()
+}
+
+/// One of two, by the scheduler's chance.
+pub(super) fn either<T>(a: T, b: T) -> T {
+    if thread_rng().gen_bool(0.5) { a } else { b }
+}
+
+/// Lets other threads come in.
+pub(super) fn step() {
+    shuttle::thread::sleep(Duration::ZERO);
+}
+
+/// The memory knows the scripts by these names.
+fn scripts() -> Arc<Scripts> {
+    static SCRIPTS: OnceLock<Arc<Scripts>> = OnceLock::new();
+    let script = |name: &str| Script { source: name.to_owned(), sha: name.to_owned() };
+    let scripts = || Scripts {
+        acquire: script("acquire"),
+        leave: script("leave"),
+        renew: script("renew"),
+        inspect: script("inspect"),
+    };
+    SCRIPTS.get_or_init(|| Arc::new(scripts())).clone()
+}
+
+/// One client, and its handle of the lock.
+#[derive(Clone)]
+pub(super) struct Process {
+    pub(super) shared: Arc<Shared>,
+    pub(super) cell: Arc<Cell>,
+}
+
+impl Process {
+    /// One with a renewal thread of its own, as processes have.
+    pub(super) fn new() -> Process {
+        Process::with(Arc::new(Renewer::new()), None)
+    }
+
+    pub(super) fn with(renewer: Arc<Renewer>, observer: Option<Arc<dyn Observer>>) -> Process {
+        static SERVER: OnceLock<redis::Client> = OnceLock::new();
+        let server = SERVER.get_or_init(|| redis::Client::open("redis://memory").expect("a URL"));
+        // Handed on in the process, or by Redis alone.
+        let slice = either(Duration::ZERO, Duration::from_millis(1));
+        let config = Config { slice, renew_every: RENEW_EVERY, ..Config::default() };
+        let manager = ConnectionManager::new(server.clone(), &config);
+        let backend = Backend::new(wire::pool(r2d2::Pool::builder(), manager.clone()));
+        let beat = config.window.min(config.lease) / 3;
+        let shared = Shared::new(config, manager, backend, renewer, Watch::new(observer));
+        let shape = Shape { sharing: Sharing::Exclusive, reentry: Reentry::Count, slice, beat };
+        let cell = Cells::get(&shared, TypeId::of::<Reentrant>(), "lock", || {
+            Ok(("reentrant lock", Names::new("rc", "lock")?, scripts(), shape))
+        });
+        Process { shared, cell: cell.expect("a name, and room for it") }
+    }
+
+    /// Waits for the lock as thread `thread`.
+    pub(super) fn lock(&self, thread: u64, wait: &Wait<'_>) -> Result<Option<Grip>, Error> {
+        let lease = self.shared.config.lease;
+        let terms = Terms { lease, fixed: false, fair: false, args: "".into() };
+        let request = Request { taker: Taker::Thread(thread), thread, terms, once: wait.once };
+        acquire(&self.cell, request, wait)
+    }
+
+    pub(super) fn unlock(&self, grip: Grip) -> Result<(), Error> {
+        release(&self.cell, grip.ticket)
+    }
+
+    /// The same where requests get lost: then it may have to go on in the background.
+    pub(super) fn unlock_some_time(&self, grip: Grip) {
+        let done = self.unlock(grip);
+        assert!(done.as_ref().err().is_none_or(Error::is_unknown), "{done:?}");
+    }
+
+    /// The gate is as it was before anybody came.
+    pub(super) fn is_idle(&self) -> bool {
+        self.cell.core.lock().gate.is_idle()
+    }
+
+    /// Ends the client, and sees that its threads have ended with it.
+    pub(super) fn close(&self) {
+        self.shared.close().expect("everything was released in time");
+        let now = Moment::default();
+        assert!(self.shared.inbox.wait_for_end(now), "the listener is left");
+        assert!(self.shared.renewer.wait_for_end(now), "the renewal thread is left");
+    }
+}
+
+/// What the lock protects: sees to it that one thread at a time is there, and that tokens rise.
+#[derive(Default)]
+pub(super) struct Room {
+    taken: AtomicBool,
+    newest: AtomicU64,
+    visits: AtomicU64,
+}
+
+impl Room {
+    pub(super) fn visit(&self, grip: Grip) {
+        assert!(!self.taken.swap(true, Ordering::SeqCst), "one-owner: two are in the room");
+        let before = self.newest.swap(grip.token, Ordering::SeqCst);
+        assert!(grip.token > before, "token {} after {before}", grip.token);
+        step();
+        self.visits.fetch_add(1, Ordering::SeqCst);
+        self.taken.store(false, Ordering::SeqCst);
+    }
+
+    pub(super) fn visits(&self) -> u64 {
+        self.visits.load(Ordering::SeqCst)
+    }
+}
+
+/// The threads of a scenario.
+#[derive(Default)]
+pub(super) struct Cast {
+    playing: Arc<(Mutex<usize>, Condvar)>,
+}
+
+impl Cast {
+    pub(super) fn play(&self, name: &str, part: impl FnOnce() + Send + 'static) {
+        *self.playing.0.lock() += 1;
+        let playing = self.playing.clone();
+        let thread = sync::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            part();
+            *playing.0.lock() -= 1;
+            playing.1.notify_all();
+        });
+        thread.expect("a thread");
+    }
+
+    /// A thread that waits for the lock as long as it takes, and goes into the room.
+    pub(super) fn visitor(&self, process: &Process, room: &Arc<Room>, thread: u64, times: usize) {
+        let (process, room) = (process.clone(), room.clone());
+        self.play(&format!("visitor-{thread}"), move || {
+            for _ in 0..times {
+                let grip = process.lock(thread, &Wait::forever()).expect("no fault").expect("no deadline");
+                room.visit(grip);
+                process.unlock(grip).expect("no fault");
+            }
+        });
+    }
+
+    /// The same where requests get lost.
+    pub(super) fn hardy_visitor(&self, process: &Process, room: &Arc<Room>, thread: u64) {
+        let (process, room) = (process.clone(), room.clone());
+        self.play(&format!("visitor-{thread}"), move || {
+            let grip = process.lock(thread, &Wait::forever()).expect("not for long").expect("no deadline");
+            room.visit(grip);
+            process.unlock_some_time(grip);
+        });
+    }
+
+    /// One that gives up in between: by its deadline, or by its token.
+    pub(super) fn impatient(&self, process: &Process, room: &Arc<Room>, thread: u64, limit: Limit) {
+        let (process, room) = (process.clone(), room.clone());
+        self.play(&format!("impatient-{thread}"), move || {
+            let outcome = match &limit {
+                Limit::Time(limit) => process.lock(thread, &Wait::for_at_most(*limit)),
+                Limit::Token(token) => process.lock(thread, &Wait::forever().with(token)),
+            };
+            match outcome {
+                Ok(Some(grip)) => {
+                    room.visit(grip);
+                    process.unlock(grip).expect("no fault");
+                }
+                Ok(None) => assert!(matches!(limit, Limit::Time(_))),
+                Err(e) => assert!(e.is_cancelled() && matches!(limit, Limit::Token(_)), "{e}"),
+            }
+        });
+    }
+
+    /// Waits for all of them to be done.
+    pub(super) fn bow(&self) {
+        let mut playing = self.playing.0.lock();
+        while *playing > 0 {
+            self.playing.1.wait(&mut playing);
+        }
+    }
+}
+
+pub(super) enum Limit {
+    Time(Duration),
+    Token(CancellationToken),
+}
+
+/// Nothing gets lost any more, and what was is made good.
+pub(super) fn make_good(server: &Server, processes: &[Process]) {
+    server.go_wrong(Faults::default());
+    server.wait_until_empty();
+    for process in processes {
+        // What was made good may not be known to be, yet.
+        let done = process.shared.close();
+        assert!(done.as_ref().err().is_none_or(Error::is_unknown), "{done:?}");
+    }
+}
+
+/// Everybody is gone: nothing is left in the gates, in Redis, and of the threads.
+pub(super) fn curtain(server: &Server, processes: &[Process]) {
+    for process in processes {
+        assert!(process.is_idle(), "{:?}", process.cell.core.lock().gate);
+    }
+    for process in processes {
+        process.close();
+    }
+    assert!(server.is_empty(), "something is left in Redis");
+    time::wait_for_others();
+}

@@ -1,0 +1,175 @@
+//! Connections to a small Redis in memory, and what goes wrong with them.
+//!
+//! A request is one step, as in Redis, and each end of it is a step at which other threads may come
+//! in. What a test wants to go wrong it says beforehand; whether and where it does is by the
+//! scheduler's chance, so that a schedule that is run again goes wrong in the same place.
+
+mod lock;
+mod server;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use r2d2::ManageConnection;
+use redis::{ConnectionLike, Msg, RedisError, RedisResult, Value};
+
+pub(crate) use self::server::{Faults, Server};
+use crate::clock::Moment;
+use crate::engine::backend::{self, ConnectionManager};
+
+// All threads of an execution run on one thread of the machine.
+thread_local!(static SERVER: RefCell<Option<Arc<Server>>> = const { RefCell::new(None) });
+
+/// A new, empty server, to which all connections of this execution lead.
+pub(crate) fn begin() -> Arc<Server> {
+    let server = Arc::new(Server::default());
+    SERVER.set(Some(server.clone()));
+    server
+}
+
+pub(crate) fn connect(_client: &redis::Client, _limit: Duration) -> RedisResult<Connection> {
+    let server = SERVER.with_borrow(Clone::clone).ok_or_else(refused)?;
+    let id = server.connect().ok_or_else(refused)?;
+    Ok(Connection { server, id, answers: VecDeque::new(), open: true, limit: Cell::new(None) })
+}
+
+fn refused() -> RedisError {
+    io::Error::from(io::ErrorKind::ConnectionRefused).into()
+}
+
+fn broken() -> RedisError {
+    io::Error::from(io::ErrorKind::BrokenPipe).into()
+}
+
+/// A connection, with the calls of the `redis` crate's that the engine uses.
+pub(crate) struct Connection {
+    server: Arc<Server>,
+    id: u64,
+    /// `None`: it will not come.
+    answers: VecDeque<Option<Value>>,
+    open: bool,
+    limit: Cell<Option<Duration>>,
+}
+
+impl Connection {
+    pub(crate) fn set_read_timeout(&self, limit: Option<Duration>) -> RedisResult<()> {
+        self.limit.set(limit);
+        Ok(())
+    }
+
+    pub(crate) fn set_write_timeout(&self, _limit: Option<Duration>) -> RedisResult<()> {
+        Ok(())
+    }
+
+    pub(crate) fn send_packed_command(&mut self, mut bytes: &[u8]) -> RedisResult<()> {
+        while let Some(command) = server::command(&mut bytes) {
+            self.answers.push_back(self.server.run(self.id, &command));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn recv_response(&mut self) -> RedisResult<Value> {
+        match self.answers.pop_front() {
+            Some(Some(value)) if self.open => Ok(value),
+            _ => {
+                self.open = false;
+                Err(broken())
+            }
+        }
+    }
+
+    pub(crate) fn as_pubsub(&mut self) -> PubSub<'_> {
+        PubSub(self)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // A test that failed is not to fail again.
+        if !std::thread::panicking() {
+            self.server.hang_up(self.id);
+        }
+    }
+}
+
+impl ConnectionLike for Connection {
+    fn req_packed_command(&mut self, bytes: &[u8]) -> RedisResult<Value> {
+        self.send_packed_command(bytes)?;
+        self.recv_response()
+    }
+
+    fn req_packed_commands(&mut self, _: &[u8], _: usize, _: usize) -> RedisResult<Vec<Value>> {
+        Err(broken())
+    }
+
+    fn get_db(&self) -> i64 {
+        0
+    }
+
+    fn check_connection(&mut self) -> bool {
+        self.open
+    }
+
+    fn is_open(&self) -> bool {
+        self.open
+    }
+}
+
+/// A subscribed connection.
+pub(crate) struct PubSub<'a>(&'a mut Connection);
+
+impl PubSub<'_> {
+    pub(crate) fn set_read_timeout(&self, limit: Option<Duration>) -> RedisResult<()> {
+        self.0.set_read_timeout(limit)
+    }
+
+    pub(crate) fn get_message(&mut self) -> RedisResult<Msg> {
+        let until = self.0.limit.get().map_or(Moment::NEVER, |limit| Moment::now().after(limit));
+        let text = self.0.server.next_message(self.0.id, until)?;
+        let parts = ["message", "", &text].map(|part| Value::BulkString(part.into()));
+        Msg::from_owned_value(Value::Array(parts.into())).ok_or_else(broken)
+    }
+
+    pub(crate) fn ping<T: redis::FromRedisValue>(&mut self) -> RedisResult<T> {
+        let up = self.0.server.is_subscribed(self.0.id);
+        up.then_some(Value::Okay).ok_or_else(broken).and_then(|v| Ok(redis::from_redis_value(v)?))
+    }
+}
+
+/// A pool that has a connection for everybody.
+#[derive(Clone)]
+pub(crate) struct Pool(ConnectionManager);
+
+pub(crate) fn pool(_builder: r2d2::Builder<ConnectionManager>, manager: ConnectionManager) -> Pool {
+    Pool(manager)
+}
+
+impl Pool {
+    pub(crate) fn try_get(&self) -> Option<Pooled> {
+        None
+    }
+
+    pub(crate) fn get_timeout(&self, _limit: Duration) -> RedisResult<Pooled> {
+        self.0.connect().map(Pooled)
+    }
+}
+
+pub(crate) struct Pooled(backend::Connection);
+
+impl Deref for Pooled {
+    type Target = backend::Connection;
+
+    fn deref(&self) -> &backend::Connection {
+        &self.0
+    }
+}
+
+impl DerefMut for Pooled {
+    fn deref_mut(&mut self) -> &mut backend::Connection {
+        &mut self.0
+    }
+}

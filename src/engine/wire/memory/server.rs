@@ -1,0 +1,226 @@
+//! What answers: commands in, values out, messages to who is subscribed.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+
+use redis::{RedisResult, Value};
+use shuttle::rand::{Rng, thread_rng};
+
+use super::broken;
+use super::lock::{Ask, How, Lock};
+use crate::clock::Moment;
+use crate::sync::{Condvar, Mutex};
+
+/// The server of one execution.
+#[derive(Default)]
+pub(crate) struct Server {
+    state: Mutex<State>,
+    /// A message came, or a connection went.
+    told: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    connections: u64,
+    locks: BTreeMap<String, Lock>,
+    channels: Channels,
+    faults: Faults,
+}
+
+/// What may go wrong from now on, at most so often.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    /// Requests or their answers get lost, and their connections with them.
+    pub(crate) lost: u32,
+    /// Connections are refused.
+    pub(crate) refused: u32,
+}
+
+/// Who hears what.
+#[derive(Default)]
+pub(super) struct Channels {
+    subscribed: Vec<Subscription>,
+    /// The channels that ever were.
+    known: BTreeSet<String>,
+}
+
+struct Subscription {
+    connection: u64,
+    channel: String,
+    messages: VecDeque<String>,
+}
+
+impl Channels {
+    /// Returns how many will hear it, if their connections last.
+    pub(super) fn publish(&mut self, channel: &str, text: &str) -> i64 {
+        let mut heard = 0;
+        for to in self.subscribed.iter_mut().filter(|s| s.channel == channel) {
+            to.messages.push_back(text.to_owned());
+            heard += 1;
+        }
+        heard
+    }
+
+    pub(super) fn was_there(&self, channel: &str) -> bool {
+        self.known.contains(channel)
+    }
+
+    fn of(&mut self, connection: u64) -> Option<&mut Subscription> {
+        self.subscribed.iter_mut().find(|s| s.connection == connection)
+    }
+}
+
+impl Server {
+    // ---- for tests
+
+    pub(crate) fn go_wrong(&self, faults: Faults) {
+        self.state.lock().faults = faults;
+    }
+
+    /// Breaks all connections that listen, with whatever they have not read.
+    pub(crate) fn cut_listeners(&self) {
+        self.state.lock().channels.subscribed.clear();
+        self.told.notify_all();
+    }
+
+    /// Nobody holds anything and nobody waits for anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.lock().locks.values_mut().all(Lock::is_empty)
+    }
+
+    /// Waits for that.
+    pub(crate) fn wait_until_empty(&self) {
+        let mut state = self.state.lock();
+        while !state.locks.values_mut().all(Lock::is_empty) {
+            self.told.wait(&mut state);
+        }
+    }
+
+    // ---- for connections
+
+    pub(super) fn connect(&self) -> Option<u64> {
+        let mut state = self.state.lock();
+        if chance(&mut state.faults.refused) {
+            return None;
+        }
+        state.connections += 1;
+        Some(state.connections)
+    }
+
+    pub(super) fn hang_up(&self, connection: u64) {
+        self.state.lock().channels.subscribed.retain(|s| s.connection != connection);
+    }
+
+    pub(super) fn is_subscribed(&self, connection: u64) -> bool {
+        self.state.lock().channels.of(connection).is_some()
+    }
+
+    /// Runs one command. `None`: no answer comes.
+    pub(super) fn run(&self, connection: u64, command: &[String]) -> Option<Value> {
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        let mut state = self.state.lock();
+        let State { locks, channels, faults, .. } = &mut *state;
+        let answer = match command[..] {
+            ["PING"] => Value::Okay,
+            ["SUBSCRIBE", channel] => {
+                channels.known.insert(channel.to_owned());
+                let (channel, messages) = (channel.to_owned(), VecDeque::new());
+                channels.subscribed.push(Subscription { connection, channel, messages });
+                Value::Okay
+            }
+            ["PUBLISH", channel, text] => Value::Int(channels.publish(channel, text)),
+            ["EVALSHA", script, _, key, _, _, _, _, ref args @ ..] => {
+                let lost = chance(&mut faults.lost);
+                if lost && thread_rng().gen_bool(0.5) {
+                    return None;
+                }
+                let lock = locks.entry(key.to_owned()).or_default();
+                let answer = script_on(lock, channels, script, args);
+                if lost {
+                    self.told.notify_all();
+                    return None;
+                }
+                answer
+            }
+            _ => panic!("not a command of the engine's: {command:?}"),
+        };
+        self.told.notify_all();
+        Some(answer)
+    }
+
+    /// The next message for this connection, waited for until `until`.
+    pub(super) fn next_message(&self, connection: u64, until: Moment) -> RedisResult<String> {
+        let mut state = self.state.lock();
+        let mut late = false;
+        loop {
+            let Some(subscription) = state.channels.of(connection) else { return Err(broken()) };
+            if let Some(text) = subscription.messages.pop_front() {
+                return Ok(text);
+            }
+            if late {
+                return Err(io::Error::from(io::ErrorKind::WouldBlock).into());
+            }
+            late = self.told.wait_until(&mut state, until);
+        }
+    }
+}
+
+/// Whether one of what may go wrong goes wrong now.
+fn chance(left: &mut u32) -> bool {
+    let now = *left > 0 && thread_rng().gen_bool(0.3);
+    *left -= u32::from(now);
+    now
+}
+
+fn script_on(lock: &mut Lock, channels: &mut Channels, script: &str, args: &[&str]) -> Value {
+    let arg = |i: usize| args.get(i).copied().unwrap_or_default();
+    let ask = |owner: usize, how, arrival: usize| Ask {
+        owner: arg(owner).to_owned(),
+        lease: arg(1).parse().expect("a lease in ms"),
+        prefix: arg(2).to_owned(),
+        window: arg(3).parse().expect("a window in ms"),
+        how,
+        arrival: arg(arrival).parse().ok(),
+    };
+    match script {
+        "acquire" => {
+            let how = match arg(4) {
+                "try" => How::Try,
+                "wait" => How::Wait,
+                "keep" => How::Keep,
+                how => panic!("{how}"),
+            };
+            Value::Array(lock.acquire(&ask(0, how, 8), channels))
+        }
+        "leave" => {
+            let inside = lock.leave(arg(0), arg(4) == "1", channels);
+            let inside = Value::Int(i64::from(inside));
+            if args.len() <= 7 {
+                return inside;
+            }
+            let mut answer = vec![inside];
+            answer.extend(lock.acquire(&ask(7, How::Wait, usize::MAX), channels));
+            Value::Array(answer)
+        }
+        "renew" => lock.renew(arg(0), arg(1).parse().expect("a lease in ms")),
+        _ => panic!("not a script of the engine's: {script}"),
+    }
+}
+
+/// Takes the first command off what was sent, if there is one.
+pub(super) fn command(bytes: &mut &[u8]) -> Option<Vec<String>> {
+    let number = |bytes: &mut &[u8]| -> Option<usize> {
+        let end = bytes.iter().position(|b| *b == b'\r')?;
+        let n = std::str::from_utf8(&bytes[1..end]).ok()?.parse().ok()?;
+        *bytes = &bytes[end + 2..];
+        Some(n)
+    };
+    let parts = number(bytes)?;
+    let part = |_| {
+        let n = number(bytes)?;
+        let text = String::from_utf8_lossy(&bytes[..n]).into_owned();
+        *bytes = &bytes[n + 2..];
+        Some(text)
+    };
+    (0..parts).map(part).collect()
+}

@@ -1,0 +1,23 @@
+//! Threads, and what they wait on: parking_lot, crossbeam and std, by their own names.
+//!
+//! Built with `--cfg shuttle` the same names stand for ones whose every step a scheduler decides, and
+//! time passes when a test says so: `make shuttle` runs the engine, as it is, in orders of steps that
+//! no machine would come to by itself.
+
+#[cfg(shuttle)]
+mod scheduled;
+#[cfg(shuttle)]
+#[cfg_attr(not(test), allow(dead_code))]
+pub(crate) mod time;
+
+#[cfg(shuttle)]
+pub(crate) use self::scheduled::{Condvar, Mutex, MutexGuard, Receiver, RwLock, Sender, bounded, thread};
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic;
+
+#[cfg(not(shuttle))]
+pub(crate) use crossbeam_channel::{Receiver, Sender, bounded};
+#[cfg(not(shuttle))]
+pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+#[cfg(not(shuttle))]
+pub(crate) use std::{sync::atomic, thread};

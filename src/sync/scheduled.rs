@@ -1,0 +1,228 @@
+//! shuttle's threads and mutexes under the names, and with the habits, of parking_lot and crossbeam.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use crossbeam_channel::{RecvError, RecvTimeoutError, TrySendError};
+use shuttle::sync as inner;
+
+use super::time::{self, Sleeper};
+use crate::clock::Moment;
+
+// ---- mutex -----------------------------------------------------------------------------------
+
+#[derive(Default)]
+pub(crate) struct Mutex<T>(inner::Mutex<T>);
+
+pub(crate) struct MutexGuard<'a, T> {
+    mutex: &'a Mutex<T>,
+    /// Taken out while it is unlocked.
+    held: Option<inner::MutexGuard<'a, T>>,
+}
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Mutex(inner::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard { mutex: self, held: Some(self.take()) }
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let held = self.0.try_lock().ok()?;
+        Some(MutexGuard { mutex: self, held: Some(held) })
+    }
+
+    fn take(&self) -> inner::MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> MutexGuard<'_, T> {
+    /// Calls `f` while the mutex is unlocked.
+    pub(crate) fn unlocked<R>(guard: &mut Self, f: impl FnOnce() -> R) -> R {
+        guard.held = None;
+        let result = f();
+        guard.held = Some(guard.mutex.take());
+        result
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.held.as_ref().expect("locked again before anybody looks")
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.held.as_mut().expect("locked again before anybody looks")
+    }
+}
+
+pub(crate) struct RwLock<T>(inner::RwLock<T>);
+
+impl<T> RwLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        RwLock(inner::RwLock::new(value))
+    }
+
+    pub(crate) fn read(&self) -> inner::RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn write(&self) -> inner::RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// ---- condvar ---------------------------------------------------------------------------------
+
+#[derive(Default)]
+pub(crate) struct Condvar(std::sync::Mutex<VecDeque<Arc<Sleeper>>>);
+
+impl Condvar {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    fn sleepers(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Sleeper>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn notify_one(&self) {
+        step();
+        while let Some(sleeper) = self.next() {
+            if sleeper.wake(false) {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn notify_all(&self) {
+        step();
+        while let Some(sleeper) = self.next() {
+            sleeper.wake(false);
+        }
+    }
+
+    fn next(&self) -> Option<Arc<Sleeper>> {
+        self.sleepers().pop_front()
+    }
+
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.sleep(guard, None);
+    }
+
+    /// Returns whether the time was up.
+    pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Moment) -> bool {
+        self.sleep(guard, Some(deadline))
+    }
+
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: Duration) -> bool {
+        self.sleep(guard, Some(time::now().after(limit)))
+    }
+
+    fn sleep<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Option<Moment>) -> bool {
+        // Known before the mutex is free: who takes it then and notifies is heard.
+        let sleeper = Sleeper::until(deadline);
+        self.sleepers().push_back(sleeper.clone());
+        let by_time = MutexGuard::unlocked(guard, || sleeper.clone().sleep());
+        self.sleepers().retain(|other| !Arc::ptr_eq(other, &sleeper));
+        by_time
+    }
+}
+
+/// A step at which another thread may come in.
+fn step() {
+    shuttle::thread::sleep(Duration::ZERO);
+}
+
+// ---- channel ---------------------------------------------------------------------------------
+
+struct Channel<T> {
+    messages: Mutex<VecDeque<T>>,
+    capacity: usize,
+    came: Condvar,
+}
+
+pub(crate) struct Sender<T>(Arc<Channel<T>>);
+
+pub(crate) struct Receiver<T>(Arc<Channel<T>>);
+
+/// What the engine needs of a channel. Both ends are taken to stay there.
+pub(crate) fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    let channel = Arc::new(Channel { messages: Mutex::default(), capacity, came: Condvar::new() });
+    (Sender(channel.clone()), Receiver(channel))
+}
+
+impl<T> Sender<T> {
+    pub(crate) fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
+        let mut messages = self.0.messages.lock();
+        if messages.len() == self.0.capacity {
+            return Err(TrySendError::Full(message));
+        }
+        messages.push_back(message);
+        self.0.came.notify_one();
+        Ok(())
+    }
+}
+
+impl<T> Receiver<T> {
+    pub(crate) fn recv(&self) -> Result<T, RecvError> {
+        self.receive(None).ok_or(RecvError)
+    }
+
+    pub(crate) fn recv_deadline(&self, deadline: Moment) -> Result<T, RecvTimeoutError> {
+        self.receive(Some(deadline)).ok_or(RecvTimeoutError::Timeout)
+    }
+
+    fn receive(&self, deadline: Option<Moment>) -> Option<T> {
+        let mut messages = self.0.messages.lock();
+        loop {
+            if let Some(message) = messages.pop_front() {
+                return Some(message);
+            }
+            if self.0.came.sleep(&mut messages, deadline) {
+                return messages.pop_front();
+            }
+        }
+    }
+}
+
+// ---- thread ----------------------------------------------------------------------------------
+
+pub(crate) mod thread {
+    //! Threads that are counted: time passes only when all of them wait.
+
+    use std::io;
+
+    use super::time;
+
+    #[derive(Default)]
+    pub(crate) struct Builder(shuttle::thread::Builder);
+
+    impl Builder {
+        pub(crate) fn new() -> Self {
+            Self::default()
+        }
+
+        pub(crate) fn name(self, name: String) -> Self {
+            Builder(self.0.name(name))
+        }
+
+        pub(crate) fn spawn(self, f: impl FnOnce() + Send + 'static) -> io::Result<()> {
+            time::thread_begins();
+            self.0.spawn(move || {
+                f();
+                time::thread_ends();
+            })?;
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The time of one execution, and who sleeps in it.
+//!
+//! Two readings are never the same, and nothing else moves the clock by itself. A thread of a test
+//! lets time pass ([`pass`]), at whatever step the scheduler lets it; or, where a test asks for it
+//! ([`pass_when_quiet`]), time jumps to the next deadline when all threads wait and nothing else can
+//! happen any more. Where neither does, a wake-up that got lost is a deadlock: no time limit hides it.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// Not the beginning of time: leases and windows are counted back from here.
+const BEGINNING: Moment = Moment::of(1_000_000_000_000_000);
+
+struct Time {
+    now: Moment,
+    sleepers: Vec<(Moment, Arc<Sleeper>)>,
+    /// Threads that have not ended.
+    threads: usize,
+    /// Those that wait for something other than a mutex: whoever has that can go on.
+    asleep: usize,
+    /// How long an execution may take where time passes by itself.
+    when_quiet: Option<Duration>,
+    /// Waits for all others to end.
+    last: Option<Arc<Sleeper>>,
+}
+
+impl Time {
+    const fn new() -> Time {
+        Time { now: BEGINNING, sleepers: Vec::new(), threads: 1, asleep: 0, when_quiet: None, last: None }
+    }
+}
+
+// All threads of an execution run on one thread of the machine, and this is never borrowed where
+// another one may come in between.
+thread_local!(static TIME: RefCell<Time> = const { RefCell::new(Time::new()) });
+
+fn with<R>(f: impl FnOnce(&mut Time) -> R) -> R {
+    TIME.with(|time| f(&mut time.borrow_mut()))
+}
+
+/// An execution begins.
+pub(crate) fn begin() {
+    with(|time| *time = Time::new());
+}
+
+pub(crate) fn now() -> Moment {
+    with(|time| {
+        time.now = time.now.after(Duration::from_nanos(1));
+        time.now
+    })
+}
+
+/// Lets time pass: who sleeps until then or less has slept.
+pub(crate) fn pass(d: Duration) {
+    let due = with(|time| {
+        time.now = time.now.after(d);
+        time.due()
+    });
+    wake(due);
+}
+
+/// From here on time passes, as far as somebody sleeps, whenever nothing else can happen; but
+/// less than `limit` since the beginning. Who needs more was not woken when it should have been.
+pub(crate) fn pass_when_quiet(limit: Duration) {
+    with(|time| time.when_quiet = Some(limit));
+}
+
+/// Waits until this thread is the only one.
+pub(crate) fn wait_for_others() {
+    let me = Sleeper::until(None);
+    let alone = with(|time| {
+        time.last = Some(me.clone());
+        time.threads == 1
+    });
+    if !alone {
+        me.sleep();
+    }
+}
+
+fn wake(due: Vec<Arc<Sleeper>>) {
+    for sleeper in due {
+        sleeper.wake(true);
+    }
+}
+
+impl Time {
+    fn due(&mut self) -> Vec<Arc<Sleeper>> {
+        let now = self.now;
+        let due = self.sleepers.extract_if(.., |(deadline, _)| *deadline <= now);
+        due.map(|(_, sleeper)| sleeper).collect()
+    }
+
+    /// Nothing can happen: the next one to wake by itself.
+    fn next(&mut self) -> Vec<Arc<Sleeper>> {
+        if self.threads == 1
+            && let Some(last) = self.last.take()
+        {
+            return vec![last];
+        }
+        let Some(limit) = self.when_quiet.filter(|_| self.asleep == self.threads) else { return Vec::new() };
+        let next = self.sleepers.iter().map(|(deadline, _)| *deadline).min();
+        self.now = next.map_or(self.now, |next| self.now.max(next));
+        let since = self.now.since(BEGINNING);
+        assert!(since < limit, "after {since:?} somebody still waits for what should have woken it");
+        self.due()
+    }
+}
+
+/// A thread begins, or one ends.
+pub(super) fn thread_begins() {
+    with(|time| time.threads += 1);
+}
+
+pub(super) fn thread_ends() {
+    let next = with(|time| {
+        time.threads -= 1;
+        time.next()
+    });
+    wake(next);
+}
+
+/// One wait of one thread: woken once, by another or by its deadline.
+#[derive(Default)]
+pub(super) struct Sleeper(Mutex<State>);
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Awake,
+    Asleep(Waker),
+    Woken {
+        by_time: bool,
+    },
+}
+
+impl Sleeper {
+    /// A wait until `deadline` that may be woken from now on, whether or not it sleeps yet.
+    pub(super) fn until(deadline: Option<Moment>) -> Arc<Sleeper> {
+        let sleeper = Arc::new(Sleeper::default());
+        if let Some(deadline) = deadline {
+            let now = with(|time| {
+                time.sleepers.push((deadline, sleeper.clone()));
+                time.due()
+            });
+            wake(now);
+        }
+        sleeper
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it falls asleep now: it may be asked again without having been woken.
+    fn begins(&self, waker: &Waker) -> bool {
+        let mut state = self.state();
+        let begins = matches!(*state, State::Awake);
+        if begins {
+            *state = State::Asleep(waker.clone());
+        }
+        begins
+    }
+
+    fn woken(&self) -> Option<bool> {
+        match *self.state() {
+            State::Woken { by_time } => Some(by_time),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it was this that woke it.
+    pub(super) fn wake(&self, by_time: bool) -> bool {
+        let mut state = self.state();
+        if let State::Woken { .. } = *state {
+            return false;
+        }
+        if let State::Asleep(waker) = std::mem::replace(&mut *state, State::Woken { by_time }) {
+            with(|time| time.asleep -= 1);
+            drop(state);
+            waker.wake();
+        }
+        true
+    }
+
+    /// Sleeps until it is woken. Returns whether that was by its deadline.
+    pub(super) fn sleep(self: Arc<Self>) -> bool {
+        let by_time = shuttle::future::block_on(poll_fn(|cx| {
+            if self.begins(cx.waker()) {
+                let next = with(|time| {
+                    time.asleep += 1;
+                    time.next()
+                });
+                wake(next);
+            }
+            self.woken().map_or(Poll::Pending, Poll::Ready)
+        }));
+        with(|time| time.sleepers.retain(|(_, other)| !Arc::ptr_eq(other, &self)));
+        by_time
+    }
+}
