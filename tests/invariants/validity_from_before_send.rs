@@ -70,6 +70,25 @@ fn validity_from_before_send_of_grants_by_message() {
     }
 }
 
+/// It is let in for its own lease, which is also what it is told.
+#[test]
+fn validity_from_before_send_of_a_grant_by_who_has_a_shorter_lease() {
+    let server = RedisServer::start().unwrap();
+    let holder = connect(&server).reentrant_lock("x").with_lease(SOON);
+    let waiter = connect(&server).reentrant_lock("x");
+    let held = holder.lock().unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let guard = waiter.try_lock_for(LONG).unwrap().unwrap();
+            assert!(guard.remaining() > SOON, "its own lease is longer: {:?}", guard.remaining());
+            believes_no_more_than_redis(&guard, &server);
+        });
+        queued(&holder, 1);
+        held.unlock().unwrap();
+        waits.join().unwrap();
+    });
+}
+
 #[test]
 fn validity_from_before_send_makes_an_answer_older_than_its_lease_worthless() {
     let server = RedisServer::start().unwrap();
