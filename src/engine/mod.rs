@@ -31,7 +31,7 @@ pub(crate) mod inbox;
 pub(crate) mod inspect;
 pub(crate) mod renewer;
 pub(crate) mod requests;
-mod resp;
+pub(crate) mod resp;
 pub(crate) mod tenure;
 pub(crate) mod wire;
 

@@ -48,22 +48,22 @@ pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Resul
     // What is empty at the end is left out.
     let args = if asking.arrival.is_empty() { &args[..7] } else { &args[..] };
     let reply = shared.backend.script(&cell.scripts.acquire, &cell.names, args, limit)?;
-    let answer = match &reply.value {
-        Value::Int(number) => free(*number, asking.terms.lease)?,
-        several => answer(list(several), asking.terms.lease)?,
-    };
-    Ok((answer, reply.resent))
+    Ok((acquired(&reply.value, asking.terms.lease)?, reply.resent))
 }
 
-/// Nobody was in the way: the answer is the number alone.
-fn free(number: i64, lease: Duration) -> Result<Answer, Failure> {
-    match number.try_into() {
-        Ok(number) if number > 0 => Ok(Answer::In { number, left: lease }),
-        _ => Err(strange(&[Value::Int(number)])),
+/// What an acquire for `lease` was answered.
+pub(crate) fn acquired(value: &Value, lease: Duration) -> Result<Answer, Failure> {
+    match value {
+        // Nobody was in the way: the number alone.
+        Value::Int(n) => match (*n).try_into() {
+            Ok(number) if number > 0 => Ok(Answer::In { number, left: lease }),
+            _ => Err(strange(slice::from_ref(value))),
+        },
+        several => answer(list(several), lease),
     }
 }
 
-/// What an answer to an acquire for `lease` says.
+/// What is in the list that answers an acquire for `lease`.
 pub(super) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure> {
     let read = || {
         Some(match number(items.first())? {

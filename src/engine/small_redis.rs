@@ -121,13 +121,15 @@ impl SmallRedis {
             Op::Acquire(ask) => Reply::Acquired(self.acquire(ask, now, tell)),
             Op::Leave { owner, unsettled, next } => {
                 let inside = self.dismiss(*owner);
-                self.drop_place(*owner);
+                if !inside {
+                    self.drop_place(*owner);
+                }
                 if *unsettled {
                     self.gone.retain(|_, end| *end >= now);
                     self.gone.insert(*owner, now + BARRED);
                     self.gone_ends = now + BARRED;
                 }
-                self.settle(None, now, tell);
+                self.settle(next.as_ref().map(|next| next.owner), now, tell);
                 Reply::Left { inside, next: next.as_ref().map(|next| self.acquire(next, now, tell)) }
             }
             Op::Renew { owner, lease } => match &mut self.holder {
@@ -200,19 +202,19 @@ impl SmallRedis {
             self.queue_ends = 0;
         }
         self.queue.insert(arrival, Place { owner: ask.owner, lease: ask.lease, beat: now });
-        self.queue_ends = self.queue_ends.max(now + self.window);
+        if self.queue_ends < now + self.window {
+            self.queue_ends = now.saturating_add(self.window.saturating_mul(2));
+        }
     }
 
     /// The loop that ends every script: `me` is answered, others are told.
     fn settle(&mut self, me: Option<u64>, now: u64, tell: &mut impl Tell) {
-        while let Some((arrival, place)) = self.queue.pop_first() {
+        while self.holder.is_none() {
+            let Some((_, place)) = self.queue.pop_first() else { return };
             if now - place.beat > self.window {
                 continue;
             }
-            if !self.admit(place.owner, place.lease, now) {
-                self.queue.insert(arrival, place);
-                return;
-            }
+            self.admit(place.owner, place.lease, now);
             let message = Message { owner: place.owner, number: self.fence, lease: place.lease };
             if Some(place.owner) != me && !tell(message) {
                 self.holder = None;
@@ -251,9 +253,6 @@ impl SmallRedis {
         let mut again = self.window.min(ask.lease).div_ceil(3);
         if let Some(holder) = self.holder {
             again = again.min(holder.end - now);
-        }
-        if let Some((_, head)) = self.queue.first_key_value().filter(|(_, head)| head.owner != ask.owner) {
-            again = again.min(self.window - (now - head.beat));
         }
         let arrival = self.arrival(ask.owner).map(|a| a.to_string()).unwrap_or_default();
         Answer::Busy { floor: self.fence, again: Duration::from_millis(again.max(1)), arrival }

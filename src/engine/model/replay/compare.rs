@@ -98,7 +98,7 @@ impl Walk<'_> {
         } else {
             self.near_end(small.queue_ends, view.ttl[1], now, "queue");
             self.near_end(small.queue_ends, view.ttl[2], now, "places");
-            assert!(view.fields <= owners.len() + 1, "places: {}", view.fields);
+            assert_eq!(view.fields, owners.len(), "places");
         }
         let mut gone: Vec<_> = view.gone.clone();
         gone.sort_unstable();

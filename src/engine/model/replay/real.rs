@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use redis::{Connection, ConnectionLike, RedisResult, Value, cmd, from_redis_value};
 
-use crate::engine::backend::{command, list, number, text};
+use crate::engine::backend::{list, number, text};
 use crate::engine::gate::How;
 use crate::engine::model::state::process_of;
 use crate::engine::requests;
+use crate::engine::resp::call;
 use crate::engine::small_redis::{Ask, Message, Op, Reply, SmallRedis};
 use crate::names::{Names, inbox_prefix};
 use crate::script::{Script, Scripts};
@@ -123,15 +124,10 @@ impl Real {
 
     /// Nothing is there but, unless it is 0, the last number.
     pub(super) fn begin(&mut self, fence: u64) {
-        cmd("DEL").arg(&self.names.keys).exec(&mut self.con).unwrap();
+        let keys = self.names.keys().map(|parts| parts.concat());
+        cmd("DEL").arg(&keys).exec(&mut self.con).unwrap();
         if fence > 0 {
-            cmd("SET")
-                .arg(&self.names.keys[3])
-                .arg(fence)
-                .arg("PX")
-                .arg(7_200_000)
-                .exec(&mut self.con)
-                .unwrap();
+            cmd("SET").arg(&keys[3]).arg(fence).arg("PX").arg(7_200_000).exec(&mut self.con).unwrap();
         }
         self.wound = Instant::now();
     }
@@ -175,7 +171,9 @@ impl Real {
     }
 
     fn send(&mut self, verb: &str, script: &str, args: &[&str]) -> RedisResult<Value> {
-        self.con.req_packed_command(&command(verb, script, &self.names, args))?.extract_error()
+        let mut request = Vec::new();
+        call(&mut request, verb, script, &self.names, args);
+        self.con.req_packed_command(&request)?.extract_error()
     }
 
     /// Runs one script, by its text until the server knows it.
@@ -204,7 +202,7 @@ impl Real {
                 let args = [&*id, &*ms, &*prefix, &*window, how, "", RECORD, "", &*arrival];
                 let args = if arrival.is_empty() { &args[..7] } else { &args[..] };
                 let value = self.script(|s| &s.acquire, args);
-                Reply::Acquired(requests::answer(list(&value), lease(ask)).unwrap())
+                Reply::Acquired(requests::acquired(&value, lease(ask)).unwrap())
             }
             Op::Leave { owner, unsettled, next } => {
                 let id = self.id(*owner);
@@ -220,7 +218,7 @@ impl Real {
                 let value = self.script(|s| &s.leave, args);
                 let items = list(&value);
                 let next = next.as_ref().map(|n| requests::answer(&items[1..], lease(n)).unwrap());
-                Reply::Left { inside: number(items.first()) == Some(1), next }
+                Reply::Left { inside: number(items.first().or(Some(&value))) == Some(1), next }
             }
             Op::Renew { owner, lease } => {
                 let args = [self.id(*owner), lease.to_string(), prefix, window];
