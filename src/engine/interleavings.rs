@@ -45,6 +45,10 @@ scenarios! {
     gate::threads_of_two_processes_take_turns,
     gate::one_times_out_as_it_is_granted,
     gate::one_is_cancelled_as_it_is_granted,
+    gate::a_wait_ends_while_the_lock_is_held,
+    gate::one_gives_redis_up_as_it_is_handed_the_lock,
+    gate::a_lease_ends_as_it_is_released,
+    gate::a_grant_grows_old,
     gate::a_client_closes_while_its_threads_wait_and_hold,
     gate::requests_get_lost,
     inbox::a_gap_is_asked_about,
@@ -81,20 +85,19 @@ fn run(name: &'static str, scheduler: impl Scheduler + 'static, scenario: fn()) 
     config.failure_persistence = FailurePersistence::Print;
     config.max_steps = MaxSteps::FailAfter(100_000);
     config.silence_warnings = true;
-    let tally = Arc::new(Tally { name, begun: AtomicU64::new(0), since: Instant::now() });
-    let begun = tally.clone();
+    let begun = Arc::new(AtomicU64::new(0));
+    let _tally = Tally { name, begun: begun.clone(), since: Instant::now() };
     Runner::new(scheduler, config).run(move || {
-        begun.begun.fetch_add(1, Ordering::Relaxed);
+        begun.fetch_add(1, Ordering::Relaxed);
         scenario();
         time::wait_for_others();
     });
-    drop(tally);
 }
 
 /// Says how many schedules there were, whether or not the last one failed.
 struct Tally {
     name: &'static str,
-    begun: AtomicU64,
+    begun: Arc<AtomicU64>,
     since: Instant,
 }
 

@@ -271,7 +271,8 @@ impl Renewer {
 
     /// Sends all that is due, to every server, then reads what each has to say.
     fn round(self: &Arc<Self>, tasks: Vec<Task>) {
-        let mut batches: HashMap<u64, Batch> = HashMap::new();
+        // In order, so that a schedule that is run again is the same.
+        let mut batches: BTreeMap<u64, Batch> = BTreeMap::new();
         for task in tasks {
             let batch = batches.entry(task.cell.shared.id).or_insert_with(Batch::new);
             if let Some(task) = self.prepare(task, &mut batch.bytes) {
@@ -505,7 +506,7 @@ impl State {
 
     /// How long a round may wait for this client's server: its own limit, and never so long that
     /// another client that has leases to be kept would miss its turn.
-    fn patience(&self, client: u64, round: &HashMap<u64, Batch>) -> Duration {
+    fn patience(&self, client: u64, round: &BTreeMap<u64, Batch>) -> Duration {
         let own = self.lines.get(&client).map_or(Duration::ZERO, |line| line.patience);
         let others = self
             .lines

@@ -55,6 +55,97 @@ pub(super) fn one_is_cancelled_as_it_is_granted() {
     one_gives_up(Limit::Token(token.clone()), move || token.cancel());
 }
 
+/// Who holds lets go only when who waits has given up: by its deadline, or by its token.
+pub(super) fn a_wait_ends_while_the_lock_is_held() {
+    let server = stage::begin();
+    time::pass_when_quiet(Duration::from_millis(900));
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    let grip = a.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");
+    let token = CancellationToken::new();
+    let limit = either(Limit::Time(Duration::from_millis(10)), Limit::Token(token.clone()));
+    cast.impatient(either(&a, &b), &room, 2, limit);
+    cast.play("cancel", move || token.cancel());
+    cast.bow();
+    room.visit(grip);
+    assert_eq!(room.visits(), 1);
+    a.unlock(grip).expect("no fault");
+    stage::curtain(&server, &[a, b]);
+}
+
+/// A thread without a deadline gives up because Redis does not answer the one ahead of it, which
+/// gets its answer and passes the lock on all the same.
+pub(super) fn one_gives_redis_up_as_it_is_handed_the_lock() {
+    let pause = Duration::from_millis(20);
+    let server = stage::begin();
+    time::pass_when_quiet(Duration::from_secs(25));
+    let (a, b) = (Process::hasty(), Process::new());
+    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    server.go_wrong(Faults { lost: 2, ..Faults::default() });
+    for (thread, wait) in [(1, Wait::for_at_most(Duration::from_secs(20))), (2, Wait::forever())] {
+        let (process, room) = (a.clone(), room.clone());
+        cast.play(&format!("hasty-{thread}"), move || match process.lock(thread, &wait) {
+            Ok(grip) => {
+                let grip = grip.expect("there is time");
+                room.visit(grip);
+                process.unlock_some_time(grip);
+            }
+            Err(e) => assert!(e.is_unavailable() && thread == 2, "{e}"),
+        });
+    }
+    cast.play("clock", move || {
+        for _ in 0..3 {
+            time::pass(pause);
+        }
+    });
+    cast.bow();
+    cast.hardy_visitor(&b, &room, 3);
+    cast.bow();
+    assert!(room.visits() >= 2);
+    stage::make_good(&server, &[a.clone(), b.clone()]);
+    stage::curtain(&server, &[a, b]);
+}
+
+/// A lease that is not renewed ends at any time, seen by its thread, by the next one, by the
+/// renewal thread, or by Redis first. Who waits behind it may have to look by its own beat.
+pub(super) fn a_lease_ends_as_it_is_released() {
+    let lease = Duration::from_secs(5);
+    let server = stage::begin();
+    time::pass_when_quiet(Duration::from_secs(15));
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    let process = a.clone();
+    cast.play("loses", move || {
+        let grip = process.lock_for(1, lease).expect("no fault").expect("no deadline");
+        stage::step();
+        let done = process.unlock(grip);
+        assert!(done.as_ref().err().is_none_or(crate::Error::is_lease_lost), "{done:?}");
+    });
+    cast.visitor(&a, &room, 2, 1);
+    cast.visitor(&b, &room, 3, 1);
+    cast.play("clock", move || time::pass(lease));
+    cast.bow();
+    assert_eq!(room.visits(), 2);
+    stage::make_good(&server, &[a.clone(), b.clone()]);
+    stage::curtain(&server, &[a, b]);
+}
+
+/// So much time passes that a grant that lies unread must be renewed before it is used, and that
+/// who waits counts as dead: it takes a new place with its next beat, for which time must pass.
+pub(super) fn a_grant_grows_old() {
+    let server = stage::begin();
+    time::pass_when_quiet(Duration::from_secs(20));
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    cast.visitor(&a, &room, 1, 2);
+    cast.visitor(&b, &room, 2, 1);
+    cast.visitor(&b, &room, 3, 1);
+    cast.play("clock", || time::pass(Duration::from_secs(16)));
+    cast.bow();
+    assert_eq!(room.visits(), 4);
+    stage::curtain(&server, &[a, b]);
+}
+
 /// Whoever waits or holds there learns of it, and what they had goes to the other process.
 pub(super) fn a_client_closes_while_its_threads_wait_and_hold() {
     let server = stage::begin();

@@ -58,6 +58,12 @@ fn scripts() -> Arc<Scripts> {
     SCRIPTS.get_or_init(|| Arc::new(scripts())).clone()
 }
 
+fn config() -> Config {
+    // Handed on in the process, or by Redis alone.
+    let slice = either(Duration::ZERO, Duration::from_millis(1));
+    Config { slice, renew_every: RENEW_EVERY, ..Config::default() }
+}
+
 /// One client, and its handle of the lock.
 #[derive(Clone)]
 pub(super) struct Process {
@@ -71,12 +77,20 @@ impl Process {
         Process::with(Arc::new(Renewer::new()), None)
     }
 
+    /// One whose calls without a deadline bear no trouble with Redis.
+    pub(super) fn hasty() -> Process {
+        let config = Config { give_up_after: Duration::ZERO, ..config() };
+        Process::made(config, Arc::new(Renewer::new()), None)
+    }
+
     pub(super) fn with(renewer: Arc<Renewer>, observer: Option<Arc<dyn Observer>>) -> Process {
+        Process::made(config(), renewer, observer)
+    }
+
+    fn made(config: Config, renewer: Arc<Renewer>, observer: Option<Arc<dyn Observer>>) -> Process {
         static SERVER: OnceLock<redis::Client> = OnceLock::new();
         let server = SERVER.get_or_init(|| redis::Client::open("redis://memory").expect("a URL"));
-        // Handed on in the process, or by Redis alone.
-        let slice = either(Duration::ZERO, Duration::from_millis(1));
-        let config = Config { slice, renew_every: RENEW_EVERY, ..Config::default() };
+        let slice = config.slice;
         let manager = ConnectionManager::new(server.clone(), &config);
         let backend = Backend::new(wire::pool(r2d2::Pool::builder(), manager.clone()));
         let beat = config.window.min(config.lease) / 3;
@@ -90,8 +104,22 @@ impl Process {
 
     /// Waits for the lock as thread `thread`.
     pub(super) fn lock(&self, thread: u64, wait: &Wait<'_>) -> Result<Option<Grip>, Error> {
-        let lease = self.shared.config.lease;
-        let terms = Terms { lease, fixed: false, fair: false, args: "".into() };
+        self.lock_on(thread, wait, self.shared.config.lease, false)
+    }
+
+    /// The same for a lease that ends by itself.
+    pub(super) fn lock_for(&self, thread: u64, lease: Duration) -> Result<Option<Grip>, Error> {
+        self.lock_on(thread, &Wait::forever(), lease, true)
+    }
+
+    fn lock_on(
+        &self,
+        thread: u64,
+        wait: &Wait<'_>,
+        lease: Duration,
+        fixed: bool,
+    ) -> Result<Option<Grip>, Error> {
+        let terms = Terms { lease, fixed, fair: false, args: "".into() };
         let request = Request { taker: Taker::Thread(thread), thread, terms, once: wait.once };
         acquire(&self.cell, request, wait)
     }
@@ -227,7 +255,7 @@ pub(super) fn make_good(server: &Server, processes: &[Process]) {
     }
 }
 
-/// Everybody is gone: nothing is left in the gates, in Redis, and of the threads.
+/// Everybody is gone: nothing is left in the gates and in Redis, and clients end with their threads.
 pub(super) fn curtain(server: &Server, processes: &[Process]) {
     for process in processes {
         assert!(process.is_idle(), "{:?}", process.cell.core.lock().gate);
@@ -236,5 +264,4 @@ pub(super) fn curtain(server: &Server, processes: &[Process]) {
         process.close();
     }
     assert!(server.is_empty(), "something is left in Redis");
-    time::wait_for_others();
 }
