@@ -41,6 +41,7 @@ lint:
 	ci/setup.sh cc rust-tools luacheck
 	$(CARGO) fmt --check
 	$(CARGO) clippy --lib -- -D warnings
+	$(CARGO) clippy --lib --no-default-features -- -D warnings
 	$(CARGO) clippy --all-targets --all-features -- -D warnings
 	luacheck --quiet lua examples/*.lua
 

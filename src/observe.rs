@@ -2,6 +2,7 @@
 
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(feature = "tracing")]
 mod tracing;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 #[cfg(feature = "metrics")]
 pub use self::metrics::MetricsObserver;
+#[cfg(feature = "tracing")]
 use self::tracing::Tracing;
 use crate::error::Error;
 
@@ -38,6 +40,7 @@ pub enum Loss {
     Closed,
 }
 
+#[cfg(any(feature = "metrics", feature = "tracing"))]
 impl Way {
     pub(crate) fn text(self) -> &'static str {
         match self {
@@ -89,8 +92,8 @@ pub struct Observed<'a> {
 /// [`release_deferred`](Observer::release_deferred). Re-entries are not told.
 ///
 /// The same goes to [`tracing`](https://docs.rs/tracing) by itself, with the target
-/// `redis_concurrent`; without a subscriber there, and without an observer, nothing of it costs more
-/// than a comparison.
+/// `redis_concurrent` (with the feature `tracing`, which is on unless it is turned off); without a
+/// subscriber there, and without an observer, nothing of it costs more than a comparison.
 pub trait Observer: Send + Sync + 'static {
     /// A thread got a hold of `lock`, `waited` after its call began.
     fn acquired(&self, lock: Observed<'_>, waited: Duration, way: Way) {
@@ -159,11 +162,16 @@ impl Watch {
 
     /// Whether anybody hears what happens all the time.
     pub(crate) fn is_on(&self) -> bool {
-        !self.0.is_empty() || Tracing::is_on()
+        #[cfg(feature = "tracing")]
+        let traced = Tracing::is_on();
+        #[cfg(not(feature = "tracing"))]
+        let traced = false;
+        traced || !self.0.is_empty()
     }
 
     /// Tells all of them; what one throws stops here, because locks must go on.
     pub(crate) fn tell(&self, what: impl Fn(&dyn Observer)) {
+        #[cfg(feature = "tracing")]
         let _ = catch_unwind(AssertUnwindSafe(|| what(&Tracing)));
         for observer in &self.0 {
             let _ = catch_unwind(AssertUnwindSafe(|| what(&**observer)));
