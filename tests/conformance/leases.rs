@@ -68,25 +68,23 @@ fn a_fixed_lease_ends_by_itself<K: Tried>(stage: &Stage<K>) {
 fn a_lease_can_be_set_anew_again_and_again<K: Tried>(stage: &Stage<K>) {
     let lease = ms(10_000);
     let lock = stage.lock().with_lease(lease);
-    // When the key would end, on our clock: between these two.
-    let ends = |began: Instant| {
-        let (before, left, after) = (Instant::now(), stage.pttl(), Instant::now());
-        let (earliest, latest) = (before + left, after + left);
-        assert!(earliest + ms(10) > began && earliest <= after + lease, "{left:?}");
-        (earliest, latest)
+    // When a lease set in between ends, by the server's clock.
+    let ends_by = |began: Duration| {
+        let end = stage.ends_at();
+        assert!(end >= began + lease && end <= stage.server_time() + lease, "{end:?}, set after {began:?}");
+        end
     };
-    let began = Instant::now();
+    let began = stage.server_time();
     let guard = lock.lock().unwrap();
     let owner = stage.owner();
-    let (_, mut last) = ends(began + lease);
+    let mut last = ends_by(began);
     for _ in 0..3 {
-        // More than the looks at it take.
-        thread::sleep(ms(100).max(last.saturating_duration_since(Instant::now() + lease)));
-        let began = Instant::now();
+        thread::sleep(ms(100));
+        let began = stage.server_time();
         guard.renew_for(lease).unwrap();
-        let (end, latest) = ends(began + lease);
-        assert!(end > last, "later than before");
-        last = latest;
+        let end = ends_by(began);
+        assert!(end >= last + ms(90), "{end:?} after {last:?}");
+        last = end;
         assert_eq!(stage.owner(), owner);
     }
     guard.unlock().unwrap();

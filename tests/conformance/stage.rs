@@ -14,7 +14,7 @@ use crate::support::{LONG, ms};
 /// What a loaded machine may add to a time limit.
 pub const LATE: Duration = ms(4000);
 /// A lease that is renewed in time on a loaded machine too.
-pub const LEASE: Duration = ms(1500);
+pub const LEASE: Duration = ms(3000);
 /// The lock under test.
 pub const NAME: &str = "it";
 
@@ -123,6 +123,18 @@ impl<K: Tried> Stage<K> {
     pub fn pttl(&self) -> Duration {
         let ms: i64 = redis::cmd("PTTL").arg(self.key("")).query(&mut self.redis()).unwrap();
         Duration::from_millis(ms.try_into().expect("it has an end"))
+    }
+
+    /// When the lock's key ends, by the server's clock.
+    pub fn ends_at(&self) -> Duration {
+        let ms = redis::cmd("PEXPIRETIME").arg(self.key("")).query(&mut self.redis()).unwrap();
+        Duration::from_millis(ms)
+    }
+
+    /// The server's clock, in whole milliseconds as keys end.
+    pub fn server_time(&self) -> Duration {
+        let (s, us): (u64, u64) = redis::cmd("TIME").query(&mut self.redis()).unwrap();
+        Duration::from_millis(s * 1000 + us / 1000)
     }
 
     /// The owner ids that wait in Redis, the next one first.
