@@ -30,6 +30,8 @@ struct State {
 /// What may go wrong from now on, at most so often.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
+    /// The next ones do, not just any.
+    pub(crate) surely: bool,
     /// Requests or their answers get lost, and their connections with them.
     pub(crate) lost: u32,
     /// Connections are refused.
@@ -100,7 +102,8 @@ impl Server {
 
     pub(super) fn connect(&self) -> Option<u64> {
         let mut state = self.state.lock();
-        if chance(&mut state.faults.refused) {
+        let Faults { surely, refused, .. } = &mut state.faults;
+        if chance(refused, *surely) {
             return None;
         }
         state.connections += 1;
@@ -130,7 +133,7 @@ impl Server {
             }
             ["PUBLISH", channel, text] => Value::Int(channels.publish(channel, text)),
             ["EVALSHA", script, _, key, _, _, _, _, ref args @ ..] => {
-                let lost = chance(&mut faults.lost);
+                let lost = chance(&mut faults.lost, faults.surely);
                 if lost && thread_rng().gen_bool(0.5) {
                     return None;
                 }
@@ -166,8 +169,8 @@ impl Server {
 }
 
 /// Whether one of what may go wrong goes wrong now.
-fn chance(left: &mut u32) -> bool {
-    let now = *left > 0 && thread_rng().gen_bool(0.3);
+fn chance(left: &mut u32, surely: bool) -> bool {
+    let now = *left > 0 && (surely || thread_rng().gen_bool(0.3));
     *left -= u32::from(now);
     now
 }
