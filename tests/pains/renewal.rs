@@ -136,7 +136,7 @@ fn pain_05_a_release_during_a_renewal_is_no_loss() {
 fn pain_07_renewals_cost_what_is_held() {
     let server = RedisServer::start().unwrap();
     let every = ms(200);
-    let client = builder(&server.url()).lease(ms(600)).renew_every(every).connect().unwrap();
+    let client = builder(&server.url()).lease(ms(6000)).renew_every(every).connect().unwrap();
     let held = client.reentrant_lock("held").lock_owned().unwrap();
     let lock = client.reentrant_lock("x");
     for _ in 0..3000 {
