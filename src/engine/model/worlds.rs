@@ -24,9 +24,10 @@ fn check(small: World, large: World) {
     let (states, different) = (checker.state_count(), checker.unique_state_count());
     let all = if states < most { ", which is all" } else { "" };
     println!("{world:?}: {states} states, {different} different, {} steps deep{all}", checker.max_depth());
-    if let Some((property, path)) = checker.discoveries().into_iter().next() {
-        let steps = path.clone().into_actions().len();
-        panic!("{property}, in {steps} steps: {path}");
+    let found = checker.discoveries().into_iter();
+    let found = found.map(|(property, path)| (path.clone().into_actions().len(), property, path));
+    if let Some((steps, property, path)) = found.min_by_key(|(steps, property, _)| (*steps, *property)) {
+        panic!("not {property}, in {steps} steps: {path}");
     }
 }
 
