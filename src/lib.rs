@@ -68,6 +68,9 @@ pub mod _documentation {
 #[doc = include_str!("../README.md")]
 mod readme {}
 
+#[macro_use]
+mod planted;
+
 mod any_lock;
 mod cancel;
 mod client;

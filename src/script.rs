@@ -9,6 +9,8 @@
 
 use std::collections::HashSet;
 
+use crate::planted;
+
 /// The four operations over one kind's rule.
 #[derive(Debug)]
 pub(crate) struct Scripts {
@@ -36,7 +38,7 @@ const SNIPPETS: [(&str, &str); 5] = [
 impl Scripts {
     /// Composes the operations over `rule`; says what is wrong with the rule, if anything.
     pub(crate) fn of(rule: &str) -> Result<Self, String> {
-        let rule = Rule::parse(rule)?;
+        let rule = Rule::parse(planted::lua(rule))?;
         Ok(Scripts {
             acquire: rule.compose(include_str!("../lua/lib/acquire.lua"))?,
             leave: rule.compose(include_str!("../lua/lib/leave.lua"))?,
@@ -102,7 +104,7 @@ impl<'a> Rule<'a> {
     fn compose(&self, operation: &str) -> Result<Script, String> {
         let mut lines = Vec::new();
         let mut done = HashSet::new();
-        for line in operation.lines() {
+        for line in planted::lua(operation).lines() {
             let Some(parts) = line.strip_prefix("--@ ") else {
                 lines.push(line);
                 continue;
@@ -124,7 +126,7 @@ impl<'a> Rule<'a> {
                         .iter()
                         .find(|(name, _)| *name == part)
                         .ok_or_else(|| format!("no such part: {part}"))?;
-                    lines.extend(text.lines());
+                    lines.extend(planted::lua(text).lines());
                 }
             }
         }

@@ -219,7 +219,8 @@ impl Gate {
             return Turn::Busy;
         }
         if ask.again_at > now && !request.once {
-            return Turn::Park(ask.again_at.min(nap));
+            let only_messages = planted!("no-timer") && ask.queued;
+            return Turn::Park(if only_messages { Moment::NEVER } else { ask.again_at.min(nap) });
         }
         let how = if ask.queued {
             How::Keep
@@ -383,6 +384,9 @@ impl Gate {
             return GaveUp::In(self.grip(hold, true));
         }
         let was_head = self.head() == Some(ticket);
+        if planted!("lead-kept") && was_head && self.waiters.len() > 1 {
+            return GaveUp::Out(Then::default());
+        }
         self.waiters.retain(|w| w.ticket != ticket);
         if !was_head {
             return GaveUp::Out(Then::default());

@@ -124,7 +124,7 @@ impl SmallRedis {
                 if !inside {
                     self.drop_place(*owner);
                 }
-                if *unsettled {
+                if *unsettled && !planted!("no-tombstone") {
                     self.gone.retain(|_, end| *end >= now);
                     self.gone.insert(*owner, now + BARRED);
                     self.gone_ends = now + BARRED;
@@ -132,13 +132,18 @@ impl SmallRedis {
                 self.settle(next.as_ref().map(|next| next.owner), now, tell);
                 Reply::Left { inside, next: next.as_ref().map(|next| self.acquire(next, now, tell)) }
             }
-            Op::Renew { owner, lease } => match &mut self.holder {
-                Some(holder) if holder.owner == *owner => {
-                    holder.end = now + lease;
-                    Reply::Renewed(Renewal::Left(Duration::from_millis(*lease)))
+            Op::Renew { owner, lease } => {
+                if planted!("renewal-creates") {
+                    self.admit(*owner, *lease, now);
                 }
-                _ => Reply::Renewed(Renewal::NotInside),
-            },
+                match &mut self.holder {
+                    Some(holder) if holder.owner == *owner => {
+                        holder.end = now + lease;
+                        Reply::Renewed(Renewal::Left(Duration::from_millis(*lease)))
+                    }
+                    _ => Reply::Renewed(Renewal::NotInside),
+                }
+            }
         }
     }
 
@@ -176,7 +181,7 @@ impl SmallRedis {
     }
 
     fn dismiss(&mut self, owner: u64) -> bool {
-        self.holder.take_if(|holder| holder.owner == owner).is_some()
+        self.holder.take_if(|holder| holder.owner == owner || planted!("no-owner-check")).is_some()
     }
 
     fn inside(&self, owner: u64, now: u64) -> Option<Answer> {
@@ -228,6 +233,15 @@ impl SmallRedis {
         }
         if let Some(answer) = self.inside(ask.owner, now) {
             return answer;
+        }
+        let blank = self.holder.is_none() && self.queue.is_empty();
+        if planted!("only-leave-admits") && (ask.how == How::Keep || !blank) {
+            match ask.how {
+                How::Keep if self.arrival(ask.owner).is_none() => return Answer::Gone,
+                How::Try => {}
+                How::Keep | How::Wait => self.enqueue(ask, now),
+            }
+            return self.busy(ask, now);
         }
         match ask.how {
             How::Keep if self.arrival(ask.owner).is_none() => {

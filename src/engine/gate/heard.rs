@@ -16,7 +16,7 @@ impl Gate {
             return Then::default();
         };
         ask.in_flight = false;
-        if answer == Answer::Over {
+        if answer == Answer::Over || (planted!("resent-under-new-id") && answer == Answer::Unanswered) {
             self.ask = None;
             return Then { wake: self.head(), ..Then::default() };
         }
@@ -108,9 +108,9 @@ impl Gate {
     pub(crate) fn granted(&mut self, owner: u64, number: u64, lease: Duration) -> Then {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner)
             && ask.grant.is_none()
-            && number > ask.floor
+            && (number > ask.floor || planted!("any-number"))
         {
-            let base = ask.base.unwrap_or(ask.sent);
+            let base = ask.base.filter(|_| !planted!("valid-from-last-sent")).unwrap_or(ask.sent);
             let valid_until = base.after(lease.min(ask.least)).before(drift(lease));
             ask.grant = Some(Grant { number, valid_until, way: Way::Granted, confirmed: false });
             ask.queued = false;
@@ -227,7 +227,8 @@ impl Gate {
             return Then::default();
         };
         tenure.lost = Some(why);
-        let background = (why == Loss::Deadline || tenure.unsettled).then(|| {
+        let stays = planted!("lost-not-left") && why == Loss::Deadline;
+        let background = (!stays && (why == Loss::Deadline || tenure.unsettled)).then(|| {
             tenure.unsettled = true;
             leaving_of(tenure, now)
         });

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Plants each fault of src/planted.rs, one at a time, and shows that the models and tests named
+# there notice it. All of them must pass without a fault and fail with theirs, by what they are to
+# say: not by a limit of time. Ends with an error otherwise.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+exec </dev/null
+cargo=${CARGO:-cargo}
+# The same in every run; what is found by chance is found again.
+export SEED=${SEED:-1}
+# Half a minute is the longest that any of them waits.
+limit=120
+unset PLANTED MODELS
+export RUST_BACKTRACE=0
+
+# One build for all faults, apart from the others: its flags are not theirs.
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/planted
+export RUSTFLAGS="${RUSTFLAGS-} --cfg planted"
+
+# What the last command printed.
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+
+# The test binary of each target built so far.
+declare -A binary
+build() {
+    local line
+    echo "building: $*"
+    if ! "$cargo" test --no-run "$@" 2>"$output"; then
+        cat "$output"
+        exit 1
+    fi
+    while IFS= read -r line; do
+        [[ $line =~ Executable\ (unittests\ src/lib|tests/([a-z_]+))\.rs\ \((.*)\) ]] || continue
+        binary[${BASH_REMATCH[2]:-lib}]=${BASH_REMATCH[3]}
+    done <"$output"
+}
+
+# try FAULT TARGET TEST: runs one test with this fault; '' is none.
+try() {
+    PLANTED=$1 timeout "$limit" "${binary[$2]}" --exact "$3" --nocapture >"$output" 2>&1
+}
+
+# try_none TARGET TEST: without a fault it has to pass.
+try_none() {
+    if ! try '' "$1" "$2" || ! grep -q '^test result: ok. 1 passed' "$output"; then
+        cat "$output"
+        echo "no fault is planted, and this does not pass: $1 $2"
+        exit 1
+    fi
+}
+
+# caught FAULT TARGET TEST WORDS: it fails, and says so. Where the machine is busy it may fail
+# sooner, for its own short leases: then once more.
+caught() {
+    local status
+    for _ in 1 2; do
+        status=0
+        try "$1" "$2" "$3" || status=$?
+        [[ $status == 101 ]] || return 1
+        if grep -qF -- "$4" "$output"; then return 0; fi
+    done
+    return 1
+}
+
+row() { printf '%-21s %-76s %-10s %7s\n' "$@"; }
+
+seconds() { printf '%d.%d' $(($1 / 1000)) $(($1 % 1000 / 100)); }
+
+build --lib
+try_none lib planted::tests::list
+mapfile -t table < <(sed -n 's/^@//p' "$output")
+mapfile -t targets < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 2 | grep -v '^lib$' | sort -u)
+build "${targets[@]/#/--test=}"
+
+echo "planted faults: $(printf '%s\n' "${table[@]}" | cut -d '|' -f 1 | sort -u | wc -l), first without any"
+mapfile -t tests < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 2,3 | sort -u)
+for entry in "${tests[@]}"; do
+    IFS='|' read -r target test <<<"$entry"
+    try_none "$target" "$test"
+done
+
+row fault 'caught by' after seconds
+missed=0
+for entry in "${table[@]}"; do
+    IFS='|' read -r fault target test says <<<"$entry"
+    began=$(date +%s%3N)
+    found=yes
+    caught "$fault" "$target" "$test" "$says" || found=
+    took=$(seconds $(($(date +%s%3N) - began)))
+    if [[ $found ]]; then
+        # A model says it; a test by chance prints the seed of each run.
+        after=$(sed -n 's/^not .*, in \([0-9]* steps\):.*/\1/p' "$output")
+        runs=$(grep -c 'SEED=' "$output" || true)
+        [[ -n $after ]] || after="run $((runs > 0 ? runs : 1))"
+        row "$fault" "${target/lib/src}: ${test##*::}" "$after" "$took"
+    else
+        tail -30 "$output"
+        row "$fault" "NOT CAUGHT by $target: ${test##*::}" - "$took"
+        missed=$((missed + 1))
+    fi
+done
+if ((missed > 0)); then
+    echo "$missed times a fault went unnoticed, or was noticed for another reason than: see src/planted.rs"
+    exit 1
+fi
+echo "all were caught, in $SECONDS s"

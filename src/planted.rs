@@ -1,0 +1,305 @@
+//! Planted faults: the rules that keep the protocol safe, broken one at a time, to see that a
+//! model or a test notices each.
+//!
+//! They are there only in a build with `--cfg planted`, which nothing but `ci/planted.sh` asks
+//! for. In such a build the environment variable `PLANTED` names the one that is in force, so that
+//! one build serves them all, and children of a test have their parent's. In every other build
+//! `planted!` is `false` and `lua` changes nothing.
+//!
+//! A fault in Rust is a `planted!("its-name")` at the place of its rule. A fault in Lua is a text
+//! that is replaced in a part of a script (`IN_LUA`); where the models have a Redis of their own,
+//! the same fault is a `planted!` there. How to add one is in `CONTRIBUTING.md`.
+
+/// Whether the fault of this name is in force.
+#[cfg(not(planted))]
+macro_rules! planted {
+    ($fault:literal) => {
+        false
+    };
+}
+
+/// Whether the fault of this name is in force.
+#[cfg(planted)]
+macro_rules! planted {
+    ($fault:literal) => {
+        crate::planted::in_force() == $fault
+    };
+}
+
+/// A part of a script, with the fault in force where it is one of that part.
+#[cfg(not(planted))]
+pub(crate) const fn lua(part: &str) -> &str {
+    part
+}
+
+/// A part of a script, with the fault in force where it is one of that part.
+#[cfg(planted)]
+pub(crate) fn lua(part: &str) -> &str {
+    let mut text = part.to_owned();
+    for at in IN_LUA.iter().filter(|at| at.fault == in_force() && at.part == part) {
+        assert_eq!(text.matches(at.text).count(), 1, "{}: not exactly once: {}", at.fault, at.text);
+        text = text.replace(at.text, at.becomes);
+    }
+    if text == part { part } else { Box::leak(text.into_boxed_str()) }
+}
+
+/// The name of the fault in force; empty when there is none.
+#[cfg(planted)]
+pub(crate) fn in_force() -> &'static str {
+    static NAME: std::sync::OnceLock<&'static str> = std::sync::OnceLock::new();
+    NAME.get_or_init(|| {
+        let name = std::env::var("PLANTED").unwrap_or_default();
+        let known = FAULTS.iter().map(|fault| fault.name).find(|known| *known == name);
+        known.unwrap_or_else(|| if name.is_empty() { "" } else { panic!("PLANTED={name}: no such fault") })
+    })
+}
+
+/// One rule, broken.
+#[cfg(planted)]
+struct Fault {
+    name: &'static str,
+    /// Who must fail: the test binary (`lib` for the unit tests), the test, and what it must say.
+    /// A model's test says which property does not hold.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the list below"))]
+    caught_by: &'static [(&'static str, &'static str, &'static str)],
+}
+
+#[cfg(planted)]
+const FAULTS: [Fault; 12] = [
+    // A leave takes out whoever holds the lock, be it its sender or not.
+    Fault {
+        name: "no-owner-check",
+        caught_by: &[
+            ("lib", "engine::model::worlds::the_lead_is_passed_on", "what is valid here is held in Redis"),
+            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            ("lua_operations", "a_late_leave_does_not_hit_the_next_hold", "failed: reentrant"),
+            (
+                "invariants",
+                "unknown_is_settled::unknown_is_settled_for_an_unlock_without_an_answer",
+                "a late release hit the next holder",
+            ),
+        ],
+    },
+    // A thread that waits in Redis sleeps until a message wakes it.
+    Fault {
+        name: "no-timer",
+        caught_by: &[
+            ("lib", "engine::model::worlds::a_process_dies_and_an_inbox_breaks", "parks are bounded"),
+            ("lib", "engine::gate_tests::parks_are_bounded", "Moment(18446744073709551615)"),
+            ("safety_rules", "a_message_that_got_lost_costs_one_bounded_park", "assertion failed: waiter"),
+        ],
+    },
+    // A beat puts the place that it does not find. The gate sends no beat whose place it does not
+    // want, and bars an owner whose beat may come late: only the script can show it.
+    Fault { name: "beat-creates", caught_by: &[("lua_operations", "keep_never_creates", "failed: simple")] },
+    // A grant is believed whatever its number.
+    Fault {
+        name: "any-number",
+        caught_by: &[
+            ("lib", "engine::model::worlds::waiting_threads_give_up", "what is valid here is held in Redis"),
+            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            ("safety_rules", "a_message_that_was_overtaken_is_not_believed", "it believed that it holds"),
+        ],
+    },
+    // A leave that is to bar its owner does not.
+    Fault {
+        name: "no-tombstone",
+        caught_by: &[
+            (
+                "lib",
+                "engine::model::worlds::replies_are_lost_and_requests_come_late",
+                "nothing is left behind",
+            ),
+            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            ("lua_operations", "a_tombstone_is_written_for_who_was_never_inside", "failed: simple"),
+            (
+                "invariants",
+                "unknown_is_settled::unknown_is_settled_against_a_late_copy_of_an_ask",
+                "its owner is barred",
+            ),
+        ],
+    },
+    // A grant counts from the last beat that was sent, and not from the last answered busy.
+    Fault {
+        name: "valid-from-last-sent",
+        caught_by: &[
+            ("lib", "engine::model::worlds::leases_are_renewed", "what is valid here is held in Redis"),
+            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            (
+                "lib",
+                "engine::gate_tests::a_message_counts_from_the_last_ask_that_was_answered_busy",
+                "assertion `left == right`",
+            ),
+        ],
+    },
+    // A head that gives up stays the head: nobody behind it is asked for.
+    Fault {
+        name: "lead-kept",
+        caught_by: &[
+            ("lib", "engine::model::worlds::the_lead_is_passed_on", "no live waiter is stuck"),
+            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            ("safety_rules", "the_next_head_inherits_the_place", "it beats"),
+        ],
+    },
+    // What had no answer is asked again under another id, and the first is forgotten.
+    Fault {
+        name: "resent-under-new-id",
+        caught_by: &[
+            (
+                "lib",
+                "engine::model::worlds::replies_are_lost_and_requests_come_late",
+                "nothing is left behind",
+            ),
+            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            (
+                "invariants",
+                "unknown_is_settled::unknown_is_settled_when_an_ask_is_never_answered",
+                "the lock is free",
+            ),
+        ],
+    },
+    // A hold that is over by the local clock does not leave Redis.
+    Fault {
+        name: "lost-not-left",
+        caught_by: &[
+            (
+                "lib",
+                "engine::model::worlds::replies_are_lost_and_requests_come_late",
+                "nothing is left behind",
+            ),
+            ("lib", "engine::gate_tests::lost_by_the_deadline_leaves_in_the_background", "unwrap()"),
+            ("safety_rules", "lost_by_the_deadline_is_given_back_in_redis", "it has left, with a tombstone"),
+        ],
+    },
+    // A renewal of a hold that is no more makes it anew.
+    Fault {
+        name: "renewal-creates",
+        caught_by: &[
+            ("lib", "engine::model::worlds::leases_are_renewed", "nobody jumps the queue"),
+            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            ("lua_operations", "renewing_sets_the_lease_and_never_creates", "failed: reentrant"),
+            ("invariants", "lost_is_final::renewal_never_creates", "it is lost"),
+        ],
+    },
+    // A waiter is let in for the lease of whoever let it in, and told its own.
+    Fault {
+        name: "releasers-lease",
+        caught_by: &[
+            ("lua_operations", "leaving_lets_the_first_in_and_tells_it_in_so_many_words", "unwrap()"),
+            (
+                "invariants",
+                "validity_from_before_send::validity_from_before_send_of_a_grant_by_who_has_a_shorter_lease",
+                "are believed left",
+            ),
+        ],
+    },
+    // Only a leave lets the next one in; an ask and a beat do not.
+    Fault {
+        name: "only-leave-admits",
+        caught_by: &[
+            (
+                "lib",
+                "engine::model::worlds::replies_are_lost_and_requests_come_late",
+                "no live waiter is stuck",
+            ),
+            ("lua_operations", "the_next_beat_of_anybody_finds_a_lapsed_holder", "assertion `left == right`"),
+            (
+                "invariants",
+                "validity_from_before_send::validity_from_before_send_of_a_grant_slept_through",
+                "the sleeper's lease lapses",
+            ),
+        ],
+    },
+];
+
+#[cfg(planted)]
+const CHANCE: &str = "engine::gate_tests::chance::by_chance_there_is_one_owner_and_nobody_is_left_behind";
+
+/// A fault's place in Lua: in this part, which holds `text` exactly once.
+#[cfg(any(test, planted))]
+struct InLua {
+    fault: &'static str,
+    part: &'static str,
+    text: &'static str,
+    becomes: &'static str,
+}
+
+#[cfg(any(test, planted))]
+const ACQUIRE: &str = include_str!("../lua/lib/acquire.lua");
+#[cfg(any(test, planted))]
+const QUEUE: &str = include_str!("../lua/lib/queue.lua");
+#[cfg(any(test, planted))]
+const LEAVE: &str = include_str!("../lua/lib/leave.lua");
+#[cfg(any(test, planted))]
+const REENTRANT: &str = include_str!("../lua/reentrant.lua");
+
+/// As short as can be and still exactly once: the Lua around them changes.
+#[cfg(any(test, planted))]
+const IN_LUA: [InLua; 7] = [
+    InLua {
+        fault: "no-owner-check",
+        part: REENTRANT,
+        text: "function kind.dismiss(owner)",
+        becomes: "function kind.dismiss() local owner = call('HGET', K[1], 'owner')",
+    },
+    InLua { fault: "beat-creates", part: ACQUIRE, text: "if F[5] == 'keep' then", becomes: "if false then" },
+    InLua { fault: "no-tombstone", part: LEAVE, text: "if F[5] == '1' then", becomes: "if false then" },
+    InLua {
+        fault: "renewal-creates",
+        part: REENTRANT,
+        text: "function kind.extend(owner, lease)",
+        becomes: "function kind.extend(owner, lease)
+            if call('EXISTS', K[1]) == 0 then
+                call('HSET', K[1], 'kind', kind.tag, 'owner', owner, 'number', number(), 'record', '')
+            end",
+    },
+    InLua {
+        fault: "releasers-lease",
+        part: QUEUE,
+        text: "local w = waiting(head)",
+        becomes: "local w = waiting(head)
+            local own = w and w.lease
+            if w then w.lease = F[2] end",
+    },
+    InLua {
+        fault: "releasers-lease",
+        part: QUEUE,
+        text: "if not tell(w,",
+        becomes: "w.lease = own if not tell(w,",
+    },
+    InLua {
+        fault: "only-leave-admits",
+        part: QUEUE,
+        text: "local function settle(me)",
+        becomes: "local function settle(me)
+            if F[5] == 'try' or F[5] == 'wait' or F[5] == 'keep' then
+                local head = call('ZRANGE', K[2], 0, 0)[1]
+                return nil, head and waiting(head)
+            end",
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_replaced_in_lua_stands_there_exactly_once() {
+        for at in &IN_LUA {
+            assert_eq!(at.part.matches(at.text).count(), 1, "{}: {}", at.fault, at.text);
+            assert_ne!(at.text, at.becomes, "{}", at.fault);
+        }
+    }
+
+    /// For `ci/planted.sh`.
+    #[cfg(planted)]
+    #[test]
+    fn list() {
+        for fault in &FAULTS {
+            assert!(!fault.caught_by.is_empty(), "{}: nobody is to catch it", fault.name);
+            for (binary, test, says) in fault.caught_by {
+                println!("@{}|{binary}|{test}|{says}", fault.name);
+            }
+        }
+    }
+}
