@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::stage::{self, Cast, Process, RENEW_EVERY, Room};
 use crate::engine::renewer::Renewer;
 use crate::engine::wire::memory::Faults;
-use crate::observe::Observer;
+use crate::observe::{Observed, Observer, Watch};
 use crate::sync::{Condvar, Mutex, time};
 use crate::wait::Wait;
 
@@ -15,13 +15,19 @@ use crate::wait::Wait;
 struct Renewals(Arc<(Mutex<u64>, Condvar)>);
 
 impl Observer for Renewals {
-    fn renewed(&self, _lock: &str, _lag: Duration) {
+    fn renewed(&self, _lock: Observed<'_>, _lag: Duration, _left: Duration) {
         *self.0.0.lock() += 1;
         self.0.1.notify_all();
     }
 }
 
 impl Renewals {
+    fn watch(&self) -> Watch {
+        let mut watch = Watch::default();
+        watch.add(self.clone());
+        watch
+    }
+
     fn wait_for_another(&self) {
         let mut renewals = self.0.0.lock();
         let before = *renewals;
@@ -46,7 +52,7 @@ pub(super) fn it_ends_only_when_nothing_is_left() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(25));
     let renewals = Renewals::default();
-    let process = Process::with(Arc::new(Renewer::new()), Some(Arc::new(renewals.clone())));
+    let process = Process::with(Arc::new(Renewer::new()), renewals.watch());
     let (cast, room) = (Cast::default(), Arc::new(Room::default()));
     cast.visitor(&process, &room, 1, 1);
     cast.play("clock", || time::pass(RENEW_EVERY));
@@ -60,8 +66,8 @@ pub(super) fn clients_come_and_go() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(25));
     let (renewer, renewals) = (Arc::new(Renewer::new()), Renewals::default());
-    let goes = Process::with(renewer.clone(), None);
-    let comes = Process::with(renewer, Some(Arc::new(renewals.clone())));
+    let goes = Process::with(renewer.clone(), Watch::default());
+    let comes = Process::with(renewer, renewals.watch());
     let (cast, room) = (Cast::default(), Arc::new(Room::default()));
     cast.play("goes", move || {
         let grip = goes.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::kind::{Reentry, Sharing};
 use crate::kinds::Reentrant;
 use crate::names::Names;
-use crate::observe::{Observer, Watch};
+use crate::observe::Watch;
 use crate::script::{Script, Scripts};
 use crate::sync::{self, Condvar, Mutex, time};
 use crate::wait::Wait;
@@ -74,27 +74,27 @@ pub(super) struct Process {
 impl Process {
     /// One with a renewal thread of its own, as processes have.
     pub(super) fn new() -> Process {
-        Process::with(Arc::new(Renewer::new()), None)
+        Process::with(Arc::new(Renewer::new()), Watch::default())
     }
 
     /// One whose calls without a deadline bear no trouble with Redis.
     pub(super) fn hasty() -> Process {
         let config = Config { give_up_after: Duration::ZERO, ..config() };
-        Process::made(config, Arc::new(Renewer::new()), None)
+        Process::made(config, Arc::new(Renewer::new()), Watch::default())
     }
 
-    pub(super) fn with(renewer: Arc<Renewer>, observer: Option<Arc<dyn Observer>>) -> Process {
-        Process::made(config(), renewer, observer)
+    pub(super) fn with(renewer: Arc<Renewer>, watch: Watch) -> Process {
+        Process::made(config(), renewer, watch)
     }
 
-    fn made(config: Config, renewer: Arc<Renewer>, observer: Option<Arc<dyn Observer>>) -> Process {
+    fn made(config: Config, renewer: Arc<Renewer>, watch: Watch) -> Process {
         static SERVER: OnceLock<redis::Client> = OnceLock::new();
         let server = SERVER.get_or_init(|| redis::Client::open("redis://memory").expect("a URL"));
         let slice = config.slice;
         let manager = ConnectionManager::new(server.clone(), &config);
         let backend = Backend::new(wire::pool(r2d2::Pool::builder(), manager.clone()));
         let beat = config.window.min(config.lease) / 3;
-        let shared = Shared::new(config, manager, backend, renewer, Watch::new(observer));
+        let shared = Shared::new(config, manager, backend, renewer, watch);
         let shape = Shape { sharing: Sharing::Exclusive, reentry: Reentry::Count, slice, beat };
         let cell = Cells::get(&shared, TypeId::of::<Reentrant>(), "lock", || {
             Ok(("reentrant lock", Names::new("rc", "lock")?, scripts(), shape))
