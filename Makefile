@@ -9,7 +9,7 @@ DEMO_ARGS ?=
 SCHEDULES ?= 100000
 TEST ?= engine::interleavings
 
-.PHONY: demo test history models shuttle planted bench lint doc setup
+.PHONY: demo test history models shuttle planted bench figures lint doc setup
 
 demo: setup
 	$(CARGO) run --release --example flash_sale -- $(DEMO_ARGS)
@@ -40,6 +40,11 @@ planted: setup
 
 bench: setup
 	$(CARGO) bench
+
+# The table and the pictures of docs/benchmarks.md, measured anew in a quarter of an hour; for a
+# part of it: make figures FIGURES="pair handoff" ROUNDS=1 SECONDS=0.5
+figures: setup
+	benches/figures.sh
 
 lint:
 	ci/setup.sh cc rust-tools luacheck

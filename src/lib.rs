@@ -59,6 +59,9 @@ pub mod _documentation {
     #[doc = include_str!("../docs/conformance.md")]
     pub mod conformance {}
 
+    #[doc = include_str!("../docs/benchmarks.md")]
+    pub mod benchmarks {}
+
     #[doc = include_str!("../lua/README.md")]
     pub mod rules {}
 }

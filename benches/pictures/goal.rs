@@ -1,0 +1,120 @@
+//! One thing that is to be reached, and whether it was.
+
+use super::data::{Data, Pin};
+
+/// On which side of its limit a figure is good.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    AtMost,
+    AtLeast,
+}
+
+/// A figure, or several that have one limit.
+pub(crate) struct Goal {
+    pub(crate) what: &'static str,
+    side: Side,
+    least: f64,
+    aim: Option<f64>,
+    unit: &'static str,
+    decimals: usize,
+    /// Digits that count against the limits, where not all do.
+    rounded: Option<i32>,
+    only_pinned: bool,
+    figures: fn(&Data, Pin) -> Vec<Option<f64>>,
+}
+
+/// How figures stand to their goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    NotMeasured,
+    NoGoal,
+    Missed,
+    Met,
+    AimMet,
+}
+
+impl Standing {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Standing::NotMeasured => "not yet measured",
+            Standing::NoGoal => "",
+            Standing::Missed => "**no**",
+            Standing::Met => "yes",
+            Standing::AimMet => "aim",
+        }
+    }
+}
+
+pub(crate) fn at_most(what: &'static str, least: f64, figures: fn(&Data, Pin) -> Vec<Option<f64>>) -> Goal {
+    let side = Side::AtMost;
+    Goal { what, side, least, aim: None, unit: "", decimals: 2, rounded: None, only_pinned: false, figures }
+}
+
+pub(crate) fn at_least(what: &'static str, least: f64, figures: fn(&Data, Pin) -> Vec<Option<f64>>) -> Goal {
+    Goal { side: Side::AtLeast, ..at_most(what, least, figures) }
+}
+
+impl Goal {
+    /// What would be better still.
+    pub(crate) fn aim(self, aim: f64) -> Goal {
+        Goal { aim: Some(aim), ..self }
+    }
+
+    pub(crate) fn unit(self, unit: &'static str, decimals: usize) -> Goal {
+        Goal { unit, decimals, ..self }
+    }
+
+    /// Figures are held against the limits with so many decimals.
+    pub(crate) fn rounded(self, digits: i32) -> Goal {
+        Goal { rounded: Some(digits), ..self }
+    }
+
+    /// The limit says nothing of figures that the waking of another core is part of.
+    pub(crate) fn only_pinned(self) -> Goal {
+        Goal { only_pinned: true, ..self }
+    }
+
+    pub(crate) fn standing(&self, data: &Data, pin: Pin) -> Standing {
+        let figures: Option<Vec<f64>> = (self.figures)(data, pin).into_iter().collect();
+        let Some(figures) = figures else { return Standing::NotMeasured };
+        if self.only_pinned && pin != Pin::Same {
+            return Standing::NoGoal;
+        }
+        let within = |limit: f64| figures.iter().all(|f| self.good(*f, limit));
+        match (within(self.least), self.aim.map(within)) {
+            (false, _) => Standing::Missed,
+            (true, Some(true)) => Standing::AimMet,
+            (true, _) => Standing::Met,
+        }
+    }
+
+    fn good(&self, figure: f64, limit: f64) -> bool {
+        let unit = self.rounded.map(|digits| 10_f64.powi(digits));
+        let figure = unit.map_or(figure, |unit| (figure * unit).round() / unit);
+        match self.side {
+            Side::AtMost => figure <= limit,
+            Side::AtLeast => figure >= limit,
+        }
+    }
+
+    /// "≤ 1.10", and the same for the aim.
+    pub(crate) fn limits(&self) -> [String; 2] {
+        let sign = if self.side == Side::AtMost { '≤' } else { '≥' };
+        // No more digits than the limit was set with, and two for those below ten that are ratios.
+        let written = |limit: f64| {
+            let digits =
+                if self.unit.is_empty() { self.decimals.min(2) } else { usize::from(limit.fract() != 0.0) };
+            if limit == 0.0 { "0".to_owned() } else { format!("{sign} {limit:.digits$}{}", self.unit) }
+        };
+        [written(self.least), self.aim.map(written).unwrap_or_default()]
+    }
+
+    /// The figures, as they stand in the table.
+    pub(crate) fn written(&self, data: &Data, pin: Pin) -> String {
+        let one = |figure: Option<f64>| match figure {
+            Some(figure) => format!("{figure:.*}{}", self.decimals, self.unit),
+            None => "–".to_owned(),
+        };
+        (self.figures)(data, pin).into_iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+}

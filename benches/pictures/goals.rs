@@ -1,0 +1,151 @@
+//! What the library is to reach: a row of the table each.
+
+use super::data::{Data, Pin};
+use super::goal::{Goal, at_least, at_most};
+use super::row::Row;
+
+type Figure = fn(&Row) -> Option<f64>;
+type Figures = Vec<Option<f64>>;
+
+/// All of them, in the order of the table.
+pub(crate) fn goals() -> Vec<Goal> {
+    [alone(), contended(), many()].into_iter().flatten().collect()
+}
+
+/// One process, and nobody in the way.
+fn alone() -> Vec<Goal> {
+    vec![
+        at_most("lock + unlock, simple ÷ the same two scripts on a bare socket", 1.10, |d, p| {
+            pair(d, p, "simple", |r| r.ratio_floor)
+        })
+        .aim(1.06),
+        at_most("… reentrant ÷ the same two scripts", 1.10, |d, p| {
+            pair(d, p, "reentrant", |r| r.ratio_floor)
+        })
+        .aim(1.06),
+        at_most("… simple ÷ the smallest scripted pair on a bare socket", 1.40, |d, p| {
+            pair(d, p, "simple", |r| r.ratio_smallest)
+        })
+        .aim(1.20),
+        at_most("… reentrant ÷ the smallest scripted pair", 1.40, |d, p| {
+            pair(d, p, "reentrant", |r| r.ratio_smallest)
+        })
+        .aim(1.20),
+        at_most("time inside Redis, simple ÷ that of the smallest scripted pair", 2.80, |d, p| {
+            pair(d, p, "simple", |r| r.ratio_inside)
+        })
+        .aim(2.20),
+        at_most("… reentrant ÷ that of the smallest scripted pair", 3.20, |d, p| {
+            pair(d, p, "reentrant", |r| r.ratio_inside)
+        })
+        .aim(2.20),
+        at_most("requests of lock + unlock, token included: simple, reentrant", 2.0, |d, p| {
+            ["simple", "reentrant"].map(|kind| pair(d, p, kind, |r| r.commands_per_acquisition)).concat()
+        })
+        .aim(2.0),
+        at_most("… PINGs among them", 0.0, |d, p| {
+            ["simple", "reentrant"].map(|kind| pair(d, p, kind, |r| r.pings)).concat()
+        })
+        .unit("", 0),
+        at_least("8 threads, 8 locks: pairs/s ÷ 8 bare sockets", 0.95, |d, p| {
+            only(d, p, "threads", |r| r.ratio_floor)
+        })
+        .aim(1.20),
+        at_most("re-entry, lock + unlock: requests", 0.0, |d, p| {
+            only(d, p, "reentry", |r| r.commands_per_acquisition)
+        })
+        .unit("", 0),
+        at_most("… time", 300.0, |d, p| only(d, p, "reentry", |r| r.reentry_ns)).aim(100.0).unit(" ns", 0),
+    ]
+}
+
+/// Several processes that want one lock.
+fn contended() -> Vec<Goal> {
+    vec![
+        at_most("requests an acquisition, `fair`, one thread in each of 2, 4, 16 processes", 2.05, |d, p| {
+            fair(d, p, "processes", |r| r.commands_per_acquisition)
+        }),
+        // One request less a turn: whoever leaves asks for the next thread in the same request.
+        at_most("… eight threads in each", 2.05, |d, p| {
+            fair(d, p, "crowds", |r| r.commands_per_acquisition)
+        })
+        .aim(1.0)
+        .rounded(1),
+        at_least("acquisitions/s at 16 processes ÷ at 2, `fair`", 0.80, |d, p| {
+            // Two processes that are fair come first in their list.
+            vec![d.row("processes", p, |r| r.fair && r.processes == 16).and_then(|r| r.ratio_to_first)]
+        })
+        .aim(0.90),
+        at_least("2 processes × 8 threads: acquisitions/s by the default slice ÷ `fair`", 6.0, |d, p| {
+            default_slice(d, p, |r| r.ratio_to_first)
+        })
+        .aim(10.0)
+        .unit("", 1),
+        at_least("… Jain's index over the processes", 0.99, |d, p| {
+            default_slice(d, p, |r| r.jain_processes)
+        })
+        .unit("", 3),
+        // 3(P − 1)T + 5 ms: two processes, a slice of one millisecond.
+        at_most("… longest wait", 8.0, |d, p| default_slice(d, p, |r| r.wait_us_max.map(|us| us / 1e3)))
+            .unit(" ms", 1)
+            .only_pinned(),
+        at_most("hand-over between processes, p50 ÷ a round trip after the same pause", 3.50, |d, p| {
+            only(d, p, "handoff", |r| r.ratio_round_trip)
+        })
+        .aim(2.50),
+    ]
+}
+
+/// Many locks.
+fn many() -> Vec<Goal> {
+    vec![
+        at_most("100,000 locks with leases of 30 s kept for 60 s: client CPU, of a core", 2.5, |d, p| {
+            renewal(d, p, |r| r.client_cpu_percent)
+        })
+        .aim(1.3)
+        .unit(" %", 2),
+        at_most("… lapsed", 0.0, |d, p| renewal(d, p, |r| r.lapsed)).unit("", 0),
+        at_most("… client memory a lock", 1024.0, |d, p| renewal(d, p, |r| r.rss_per_lock_bytes))
+            .aim(512.0)
+            .unit(" B", 0),
+        at_most("… added to the p99 of another client's PING", 0.5, |d, p| {
+            renewal(d, p, |r| r.ping_us_p99_added.map(|us| us / 1e3))
+        })
+        .aim(0.3)
+        .unit(" ms", 3),
+        // Flat: about a byte a name.
+        at_most("1,000,000 names one after another: client memory grows by", 1024.0, |d, p| {
+            names(d, p, |r| r.rss_growth_bytes.map(|b| b / 1024.0))
+        })
+        .unit(" KiB", 0),
+        at_most("… keys left that never end", 0.0, |d, p| names(d, p, |r| r.keys_without_ttl)).unit("", 0),
+    ]
+}
+
+fn pair(data: &Data, pin: Pin, kind: &str, figure: Figure) -> Figures {
+    vec![data.row("pair", pin, |r| r.kind == kind).and_then(figure)]
+}
+
+/// Of a part that has one row.
+fn only(data: &Data, pin: Pin, part: &str, figure: Figure) -> Figures {
+    vec![data.row(part, pin, |_| true).and_then(figure)]
+}
+
+fn fair(data: &Data, pin: Pin, part: &str, figure: Figure) -> Figures {
+    [2, 4, 16].map(|n| data.row(part, pin, |r| r.fair && r.processes == n).and_then(figure)).to_vec()
+}
+
+fn default_slice(data: &Data, pin: Pin, figure: Figure) -> Figures {
+    vec![data.row("slices", pin, |r| !r.fair && r.slice_us.is_none()).and_then(figure)]
+}
+
+/// Only of as many locks for as long as the row says.
+fn renewal(data: &Data, pin: Pin, figure: Figure) -> Figures {
+    let like = |r: &Row| r.locks == Some(100_000) && r.lease_ms == Some(30_000) && r.seconds >= 60.0;
+    vec![data.row("renewal", pin, like).and_then(figure)]
+}
+
+/// Only of as many names as the row says.
+fn names(data: &Data, pin: Pin, figure: Figure) -> Figures {
+    vec![data.row("names", pin, |r| r.names == Some(1_000_000)).and_then(figure)]
+}

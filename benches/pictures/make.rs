@@ -1,0 +1,58 @@
+//! From the figures to the page and its pictures.
+
+use std::path::{Path, PathBuf};
+
+mod axis;
+mod chart;
+mod data;
+mod goal;
+mod goals;
+mod svg;
+mod sweeps;
+mod table;
+
+#[path = "../contention/row.rs"]
+mod row;
+
+use data::Data;
+
+/// Every picture of `data`: its file's name and its text.
+pub(crate) fn pictures(data: &Data) -> Vec<(&'static str, String)> {
+    sweeps::charts(data).iter().map(|chart| (chart.file, chart.draw())).collect()
+}
+
+/// The table of the figures in `folder`.
+pub(crate) fn table(folder: &Path) -> Result<String, String> {
+    Ok(table::table(&Data::read(folder)?))
+}
+
+/// What the figures in `folder` should have been made into: files and their texts. The page stands
+/// beside the folder and has its name; where there is none, only the pictures are made.
+pub(crate) fn files(folder: &Path) -> Result<Vec<(PathBuf, String)>, String> {
+    let data = Data::read(folder)?;
+    let mut files: Vec<_> =
+        pictures(&data).into_iter().map(|(name, text)| (folder.join(name), text)).collect();
+    let page = folder.with_extension("md");
+    if page.exists() {
+        let text = read(&page)?;
+        let text = table::into_page(&text, &data).map_err(|e| format!("{}: {e}", page.display()))?;
+        files.push((page, text));
+    }
+    Ok(files)
+}
+
+/// Whether the pictures and the page are those of the figures in `folder`; says which is not.
+pub(crate) fn check(folder: &Path) -> Result<(), String> {
+    let files = files(folder)?;
+    match files.iter().find(|(path, text)| read(path).as_ref() != Ok(text)) {
+        None => Ok(()),
+        Some((path, _)) => Err(format!(
+            "{} was not made of the figures beside it: cargo bench --bench pictures -- docs/benchmarks",
+            path.display()
+        )),
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
