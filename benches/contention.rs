@@ -1,6 +1,6 @@
 //! What the locks cost and how they behave under contention, in one process and in many.
 //!
-//! `docs/benches.md` says how to run it and what its columns mean. It starts a private
+//! `docs/benchmarks.md` says how to run it and what its columns mean. It starts a private
 //! `redis-server` for each row, and itself again for each further process.
 
 #[path = "contention/run.rs"]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::args::{Args, Slice, Workload};
 use super::children::{hear, job, order, spawn, tell};
 use super::clock::{cpu, now, pass, sleep_until};
-use super::report::Row;
+use super::row::Row;
 use super::server::Watched;
 use super::stats::{Spread, jain};
 

@@ -12,7 +12,7 @@ use super::args::{Args, Workload};
 use super::bare::{Bare, request};
 use super::children::{hear, job, order, spawn, tell};
 use super::clock::now;
-use super::report::Row;
+use super::row::Row;
 use super::server::Watched;
 use super::stats::{Spread, jain};
 

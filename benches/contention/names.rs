@@ -7,7 +7,7 @@ use redis_concurrent::Client;
 use super::args::Args;
 use super::clock::{cpu, now};
 use super::memory::resident;
-use super::report::Row;
+use super::row::Row;
 use super::server::Watched;
 
 /// One round: every name is locked and unlocked once. A tenth of them is the run-up, after which

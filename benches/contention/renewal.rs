@@ -11,7 +11,7 @@ use super::bare::{Bare, request};
 use super::children::{hear, job, order, spawn, tell};
 use super::clock::{cpu, now, sleep_until};
 use super::memory::resident;
-use super::report::Row;
+use super::row::Row;
 use super::server::Watched;
 use super::stats::Spread;
 

@@ -13,6 +13,7 @@ mod pin;
 mod recorder;
 mod renewal;
 mod report;
+mod row;
 mod server;
 mod stats;
 mod uncontended;
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 
 use args::{Args, Slice, Workload};
 use contended::Crowd;
-use report::Row;
+use row::Row;
 
 pub fn main() -> ExitCode {
     match play().and_then(|played| if played { Ok(()) } else { measure() }) {

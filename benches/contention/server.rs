@@ -45,6 +45,16 @@ impl Watched {
         Ok(us.unwrap_or(0.0))
     }
 
+    /// How many PINGs the server was sent since the last reset.
+    pub(crate) fn pings(&mut self) -> io::Result<u64> {
+        let info = self.info("commandstats")?;
+        let calls = field(&info, "cmdstat_ping:")
+            .and_then(|line| line.split(',').find_map(|it| it.strip_prefix("calls=")))
+            .and_then(|calls| calls.parse().ok());
+        // A command that was never sent has no line.
+        Ok(calls.unwrap_or(0))
+    }
+
     /// How many keys there are, and how many of them never end.
     pub(crate) fn keys(&mut self) -> io::Result<(u64, u64)> {
         let info = self.info("keyspace")?;

@@ -1,15 +1,16 @@
 //! Lock and unlock with nobody in the way, beside the same on bare sockets.
 
 use std::error::Error;
+use std::hint::black_box;
 use std::sync::Arc;
 use std::thread;
 
-use redis_concurrent::{Client, Kind, RedisLock};
+use redis_concurrent::{Client, Exclusive, Kind, RedisLock};
 
 use super::args::Args;
 use super::clock::{cpu, now, sleep_until};
 use super::pair::Pair;
-use super::report::Row;
+use super::row::Row;
 use super::server::Watched;
 use super::stats::{jain, median};
 
@@ -19,7 +20,7 @@ const SLICE: usize = 50;
 const LONG_SLICE: usize = 1_000;
 
 /// One thread: the library, the same two scripts, and the smallest two, in turn.
-pub(crate) fn alone<K: Kind>(
+pub(crate) fn alone<K: Exclusive>(
     args: &Args,
     lock: impl Fn(&Client) -> RedisLock<K>,
 ) -> Result<Vec<Row>, Box<dyn Error>> {
@@ -38,7 +39,7 @@ pub(crate) fn alone<K: Kind>(
     Ok(rounds)
 }
 
-fn timed<K: Kind>(
+fn timed<K: Exclusive>(
     args: &Args,
     client: &Client,
     lock: &RedisLock<K>,
@@ -52,7 +53,7 @@ fn timed<K: Kind>(
         let asked = client.requests();
         let (t0, c0) = (now(), cpu());
         for _ in 0..SLICE {
-            lock.lock()?.unlock()?;
+            pair(lock)?;
         }
         let (t1, c1) = (now(), cpu());
         for _ in 0..SLICE {
@@ -88,7 +89,7 @@ fn timed<K: Kind>(
 }
 
 /// What the server says it spent in the scripts, and in all.
-fn inside<K: Kind>(
+fn inside<K: Exclusive>(
     args: &Args,
     server: &mut Watched,
     lock: &RedisLock<K>,
@@ -96,16 +97,17 @@ fn inside<K: Kind>(
     row: &mut Row,
 ) -> Result<(), Box<dyn Error>> {
     let end = now() + (args.seconds * 1e9) as u64 / 2;
-    let (mut library, mut least, mut cpus) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut library, mut least, mut cpus, mut pings) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let per_pair = |us: f64| us / LONG_SLICE as f64;
     while library.is_empty() || now() < end {
         server.reset_stats()?;
         let before = server.cpu_us()?;
         for _ in 0..LONG_SLICE {
-            lock.lock()?.unlock()?;
+            pair(lock)?;
         }
         cpus.push(per_pair(server.cpu_us()? - before));
         library.push(per_pair(server.script_us()?));
+        pings += server.pings()?;
         server.reset_stats()?;
         for _ in 0..LONG_SLICE {
             smallest.run()?;
@@ -113,11 +115,19 @@ fn inside<K: Kind>(
         least.push(per_pair(server.script_us()?));
     }
     let (library, least) = (median(&library), median(&least));
+    row.pings = Some(pings as f64);
     row.server_cpu_us = median(&cpus);
     row.inside_redis_us = library;
     row.inside_smallest_us = least;
     row.ratio_inside = library.zip(least).map(|(a, b)| a / b);
     Ok(())
+}
+
+/// What a user does who protects something: the token is part of it.
+fn pair<K: Exclusive>(lock: &RedisLock<K>) -> Result<(), redis_concurrent::Error> {
+    let guard = lock.lock()?;
+    black_box(guard.token());
+    guard.unlock()
 }
 
 /// Several threads, each with a lock of its own, and the same on as many bare sockets: all of them
