@@ -1,0 +1,327 @@
+//! Coming in: a call's way from its first look at the gate to its hold, or to the end of its time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::backend::Failure;
+use super::cell::{Cell, Core};
+use super::gate::{Answer, Asking, Entered, GaveUp, Grip, How, Refusal, Request, Ticket, Turn};
+use super::{carry_out, held, leave_queue, lock, lost, release, release_quietly, requests};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::observe::Way;
+use crate::sync::{Condvar, MutexGuard};
+use crate::wait::Wait;
+
+/// How long a request may be on its way before those behind it say that Redis does not answer.
+const UNHEARD: Duration = Duration::from_millis(100);
+/// How long a head waits for the inbox before it looks again, if nothing wakes it.
+const INBOX_LIMIT: Duration = Duration::from_millis(250);
+
+/// Gets `request` in, within `wait`: a hold, or `None` where it is busy and the time is up.
+pub(crate) fn acquire(cell: &Arc<Cell>, request: Request, wait: &Wait<'_>) -> Result<Option<Grip>, Error> {
+    let entered = Moment::now();
+    let outcome = come_in(cell, request, wait, entered);
+    let forked = matches!(&outcome, Err(error) if error.kind() == ErrorKind::Forked);
+    if !forked && !matches!(outcome, Ok(Some(_))) && cell.shared.watch.is_on() {
+        let waited = Moment::now().since(entered);
+        cell.shared.watch.tell(|o| o.not_acquired(cell.observed(), waited, outcome.as_ref().err()));
+    }
+    outcome
+}
+
+fn come_in(
+    cell: &Arc<Cell>,
+    request: Request,
+    wait: &Wait<'_>,
+    entered: Moment,
+) -> Result<Option<Grip>, Error> {
+    if wait.is_cancelled() {
+        return Err(cell.error(Error::new(ErrorKind::Cancelled, "")));
+    }
+    loop {
+        let grip = enter(cell, request.clone(), wait, entered)?;
+        match grip {
+            // Handed on while it was valid, but this thread woke too late for it.
+            Some(grip) if grip.way == Way::HandedOver && held::remaining(cell, grip.owner).is_zero() => {
+                release_quietly(cell, grip.ticket);
+            }
+            grip => return Ok(grip),
+        }
+    }
+}
+
+/// Takes a place in the gate and waits there.
+fn enter(
+    cell: &Arc<Cell>,
+    request: Request,
+    wait: &Wait<'_>,
+    entered: Moment,
+) -> Result<Option<Grip>, Error> {
+    let mut core = lock(cell)?;
+    let ticket = match core.gate.enter(request, entered) {
+        // No outermost call: not worth a system call to ask which process this is.
+        Ok(Entered::Again(grip)) => return Ok(Some(grip)),
+        Ok(Entered::Waits(ticket)) => ticket,
+        Err(Refusal::Busy) => return Ok(None),
+        Err(refusal) => return Err(cell.error(refusal.error())),
+    };
+    let mut seat = Seat { cell, ticket, taken: true, asking: None };
+    if let Err(error) = cell.shared.usable() {
+        seat.leave(core);
+        return Err(cell.error(error));
+    }
+    if let Some(token) = wait.cancel {
+        // A token that is cancelled by now calls back at once, and that takes our lock.
+        drop(core);
+        let waker = {
+            let cell = cell.clone();
+            move || cell.core.lock().wake(Some(ticket))
+        };
+        let _registered = token.on_cancel(waker);
+        return seat.sit(cell.core.lock(), wait, entered);
+    }
+    seat.sit(core, wait, entered)
+}
+
+/// A thread's place in the gate. Dropped while it is taken (an error, a panic), it passes on
+/// whatever it was granted.
+struct Seat<'a> {
+    cell: &'a Arc<Cell>,
+    ticket: Ticket,
+    taken: bool,
+    /// The request it is about. Should it not come back from there, the ask must not wait for it.
+    asking: Option<u64>,
+}
+
+impl<'a> Seat<'a> {
+    /// The one waiting loop of the crate.
+    fn sit(
+        &mut self,
+        mut core: MutexGuard<'a, Core>,
+        wait: &Wait<'_>,
+        entered: Moment,
+    ) -> Result<Option<Grip>, Error> {
+        let cell = self.cell;
+        let shared = &cell.shared;
+        // The first turn is taken at the time of the call, whatever its deadline: one attempt.
+        let mut first = Some(entered);
+        loop {
+            let again = first.is_none();
+            let now = first.take().unwrap_or_else(Moment::now);
+            let over = again && wait.is_over(now);
+            match core.gate.turn(self.ticket, now, shared.inbox.is_up(), over, || cell.fresh()) {
+                Turn::In(grip, next) => {
+                    core.wake(next);
+                    self.taken = false;
+                    return self.welcome(core, grip, now, entered).map(Some);
+                }
+                Turn::Ask(asking) => {
+                    drop(core);
+                    let limit = wait.limit(now, shared.config.command_timeout);
+                    core = self.ask(&asking, limit, wait.once)?;
+                }
+                Turn::Confirm(owner, lease) => {
+                    drop(core);
+                    let limit = wait.limit(now, shared.config.command_timeout);
+                    let answer = requests::renew(cell, owner, lease, limit);
+                    core = cell.core.lock();
+                    if answer.resent {
+                        core.gate.doubt(owner, now, lease);
+                    }
+                    let then = core.gate.confirmed(owner, answer.renewal, Moment::now());
+                    core = carry_out(cell, core, then);
+                }
+                Turn::Leave(leaving) => core = leave_queue(cell, core, leaving),
+                Turn::Park(until) => {
+                    if wait.deadline.is_none() && core.gives_up(entered, now, shared.config.give_up_after) {
+                        return Err(self.unavailable(&core));
+                    }
+                    core = self.park(core, until.min(wait.deadline.unwrap_or(Moment::NEVER)));
+                }
+                ending => {
+                    let outcome = self.ending(ending, &core, wait);
+                    self.leave(core);
+                    return outcome;
+                }
+            }
+        }
+    }
+
+    /// What a wait that ends without a hold comes to.
+    fn ending(&self, turn: Turn, core: &Core, wait: &Wait<'_>) -> Result<Option<Grip>, Error> {
+        let error = match turn {
+            Turn::Over if wait.is_cancelled() => Error::new(ErrorKind::Cancelled, ""),
+            Turn::Over if core.gate.trouble().is_some() || core.gate.is_unheard(Moment::now(), UNHEARD) => {
+                return Err(self.unavailable(core));
+            }
+            Turn::Refused(why) => Error::new(ErrorKind::Refused, "").because(why),
+            Turn::Closed => Error::new(ErrorKind::Closed, ""),
+            _ => return Ok(None),
+        };
+        Err(self.cell.error(error))
+    }
+
+    /// One request for the head, and what became of it.
+    fn ask(&mut self, asking: &Asking, limit: Moment, once: bool) -> Result<MutexGuard<'a, Core>, Error> {
+        let cell = self.cell;
+        let shared = &cell.shared;
+        let owner = asking.owner;
+        self.asking = Some(owner);
+        if !asking.enqueues || shared.inbox.is_up() {
+            return self.send(asking, limit, once);
+        }
+        // It must be there before we are in the queue: what is granted is told only once.
+        shared.inbox.start(shared).map_err(|e| cell.error(e))?;
+        match shared.inbox.failure() {
+            None => {
+                let mut core = cell.core.lock();
+                let now = Moment::now();
+                // Should it have come up in between, its call to ask again went unheard.
+                let again_at = if shared.inbox.is_up() { now } else { now.after(INBOX_LIMIT) };
+                core.gate.postponed(owner, again_at);
+                self.asking = None;
+                Ok(core)
+            }
+            Some(Failure::Never(e)) => Err(cell.error(e)),
+            Some(_) => {
+                // No place where the grant would not be heard; but the lock may be free by now.
+                let asking = Asking { how: How::Try, ..asking.clone() };
+                let mut core = self.send(&asking, limit, once)?;
+                core.gate.try_later(owner, Moment::now().after(INBOX_LIMIT));
+                Ok(core)
+            }
+        }
+    }
+
+    /// Sends it, and tells the gate what became of it.
+    fn send(&mut self, asking: &Asking, limit: Moment, once: bool) -> Result<MutexGuard<'a, Core>, Error> {
+        let cell = self.cell;
+        let owner = asking.owner;
+        let outcome = requests::acquire(cell, asking, limit);
+        let mut core = cell.core.lock();
+        self.asking = None;
+        let (answer, resent, error) = settle(outcome);
+        if resent {
+            core.gate.unsettle(owner);
+        }
+        let then = core.gate.answered(owner, answer, Moment::now());
+        core.trouble = error.as_ref().map(|(e, _)| e.clone());
+        match error {
+            Some((error, never)) if never || once => {
+                drop(carry_out(cell, core, then));
+                Err(cell.error(error))
+            }
+            _ => Ok(carry_out(cell, core, then)),
+        }
+    }
+
+    /// A thread has its hold: the renewer learns of a new tenure, the observer of the hold.
+    fn welcome(
+        &self,
+        mut core: MutexGuard<'_, Core>,
+        grip: Grip,
+        now: Moment,
+        entered: Moment,
+    ) -> Result<Grip, Error> {
+        let cell = self.cell;
+        let shared = &cell.shared;
+        if grip.way != Way::HandedOver
+            && let Some(tenure) = core.gate.look(grip.owner)
+        {
+            let due = tenure.due(now, shared.config.renew_every);
+            core.set_due(grip.owner, due);
+            if let Err(error) = shared.renewer.watch(cell, grip.owner, due) {
+                drop(core);
+                let _ = release(cell, grip.ticket);
+                return Err(cell.error(error));
+            }
+        }
+        core.gate.came_in(grip.ticket, now);
+        drop(core);
+        shared.watch.tell(|o| o.acquired(cell.observed(), now.since(entered), grip.way));
+        Ok(grip)
+    }
+
+    fn park(&self, mut core: MutexGuard<'a, Core>, until: Moment) -> MutexGuard<'a, Core> {
+        // The first wait of a client starts its listener, even one for a thread of its own: with
+        // the listener there, a release can put the next head into the queue in the same trip.
+        if !self.cell.shared.inbox.is_up()
+            && let Err(error) = self.cell.shared.inbox.start(&self.cell.shared)
+        {
+            tracing::warn!(%error, "waiting without a listener");
+        }
+        let seat = Arc::new(Condvar::new());
+        core.sit(self.ticket, seat.clone());
+        match until.instant() {
+            Some(instant) => drop(seat.wait_until(&mut core, instant)),
+            None => seat.wait(&mut core),
+        }
+        core.rise(self.ticket);
+        core
+    }
+
+    fn unavailable(&self, core: &Core) -> Error {
+        let error = core.trouble.clone().unwrap_or_else(|| Error::new(ErrorKind::Unavailable, ""));
+        self.cell.error(error)
+    }
+
+    /// Gives the place up, under the lock that saw there is nothing to be had.
+    fn leave(&mut self, mut core: MutexGuard<'_, Core>) {
+        self.taken = false;
+        match core.gate.give_up(self.ticket, Moment::now()) {
+            GaveUp::Out(then) => drop(carry_out(self.cell, core, then)),
+            GaveUp::In(grip) => {
+                drop(core);
+                let _ = release(self.cell, grip.ticket);
+            }
+        }
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        if self.taken {
+            let mut core = self.cell.core.lock();
+            if let Some(owner) = self.asking {
+                core.gate.postponed(owner, Moment::now());
+            }
+            self.leave(core);
+        }
+    }
+}
+
+impl Core {
+    /// Redis has been out of reach for so long that a call without a deadline says so.
+    fn gives_up(&self, entered: Moment, now: Moment, limit: Duration) -> bool {
+        self.gate.trouble().is_some_and(|since| now.since(since.max(entered)) >= limit)
+    }
+}
+
+impl Refusal {
+    fn error(self) -> Error {
+        match self {
+            Refusal::Closed => Error::new(ErrorKind::Closed, ""),
+            Refusal::LeaseLost(loss) => lost(loss),
+            Refusal::WouldDeadlock => {
+                Error::new(ErrorKind::WouldDeadlock, "").because("this thread holds it already")
+            }
+            Refusal::Busy => Error::new(ErrorKind::Timeout, ""),
+        }
+    }
+}
+
+/// What an ask's outcome is to the gate, whether it was sent twice, and what it is to the thread: an
+/// error, and whether it is final.
+fn settle(outcome: Result<(Answer, bool), Failure>) -> (Answer, bool, Option<(Error, bool)>) {
+    match outcome {
+        Ok((answer, resent)) => (answer, resent, None),
+        Err(Failure::Unsent(e) | Failure::Later(e)) => (Answer::Failed, false, Some((e, false))),
+        Err(Failure::Unanswered(e)) => (Answer::Unanswered, false, Some((e, false))),
+        Err(Failure::Never(e)) if e.kind() == ErrorKind::WrongKind => {
+            (Answer::Failed, false, Some((e, true)))
+        }
+        // A script that errs half-way keeps what it wrote.
+        Err(Failure::Never(e)) => (Answer::Unanswered, false, Some((e, true))),
+    }
+}

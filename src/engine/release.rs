@@ -1,0 +1,127 @@
+//! Going out: a hold is handed on in this process, or leaves Redis, with the next ask in the same trip.
+
+use std::sync::Arc;
+
+use super::backend::Failure;
+use super::cell::Cell;
+use super::gate::{Answer, Exit, Leaving, Ticket};
+use super::{carry_out, lock, lost, requests};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::observe::Loss;
+
+/// Ends the hold `ticket` once.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` when it was over before, `Unknown` when Redis did not answer within the
+/// command limit; the renewal thread then goes on.
+pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
+    let shared = &cell.shared;
+    let now = Moment::now();
+    let mut core = lock(cell)?;
+    let inbox = shared.inbox.is_up();
+    // Of one that nobody was told of, nothing is told.
+    let held = core.gate.held(ticket, now);
+    let released = || {
+        if let Some(held) = held {
+            shared.watch.tell(|o| o.released(cell.observed(), held));
+        }
+    };
+    let exit = core.gate.exit(ticket, now, inbox, || cell.fresh());
+    if exit == Exit::Held {
+        return Ok(());
+    }
+    // Nothing of a parent's is given back by its child.
+    shared.same_process().map_err(|e| cell.error(e))?;
+    let (leaving, next) = match exit {
+        Exit::Held => return Ok(()),
+        Exit::HandedOn(next) => {
+            core.wake(Some(next));
+            drop(core);
+            released();
+            return Ok(());
+        }
+        Exit::Lost(loss, then) => {
+            drop(carry_out(cell, core, then));
+            return Err(cell.error(lost(loss)));
+        }
+        Exit::Leave(leaving, next) => (leaving, next),
+    };
+    let token = core.asked_lost(leaving.owner);
+    let was_lost = || {
+        if let Some(token) = &token {
+            token.cancel();
+        }
+        shared.watch.tell(|o| o.lost(cell.observed(), Loss::Verdict));
+    };
+    if let Some(due) = core.forget(leaving.owner) {
+        shared.renewer.unwatch(cell, leaving.owner, due);
+    }
+    core.sets_out(&leaving);
+    drop(core);
+    let limit = now.after(shared.config.command_timeout);
+    let outcome = requests::leave(cell, &leaving, next.as_ref(), limit);
+    let mut core = cell.core.lock();
+    let at = Moment::now();
+    if let Err(failure) = &outcome
+        && !failure.is_wrong_kind()
+    {
+        // Under the lock: a client that closes finds it there or here.
+        shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving.clone() });
+    }
+    core.arrived(leaving.owner);
+    if let Some(next) = next {
+        let answer = match &outcome {
+            Ok(left) => left.next.clone().unwrap_or(Answer::Failed),
+            Err(Failure::Unanswered(_)) => Answer::Unanswered,
+            Err(_) => Answer::Failed,
+        };
+        if outcome.as_ref().is_ok_and(|left| left.resent) {
+            core.gate.unsettle(next.owner);
+        }
+        let then = core.gate.answered(next.owner, answer, at);
+        core = carry_out(cell, core, then);
+    }
+    let then = core.gate.left();
+    drop(carry_out(cell, core, then));
+    match outcome {
+        // Sent twice, "not inside" most likely means that the first copy did its work.
+        Ok(left) if left.inside || (left.resent && now < leaving.valid_until) => {
+            released();
+            Ok(())
+        }
+        // Whoever closed it sent this leave as well, perhaps before we did.
+        outcome if shared.is_closed() => {
+            shared.watch.tell(|o| o.lost(cell.observed(), Loss::Closed));
+            let error = lost(Loss::Closed);
+            Err(cell.error(match outcome.err() {
+                Some(failure) => error.caused_by(failure.error()),
+                None => error,
+            }))
+        }
+        Ok(_) => {
+            was_lost();
+            Err(cell.error(lost(Loss::Verdict)))
+        }
+        Err(failure) if failure.is_wrong_kind() => {
+            was_lost();
+            Err(cell.error(lost(Loss::Verdict).caused_by(failure.error())))
+        }
+        Err(failure) => {
+            if let Some(held) = held {
+                shared.watch.tell(|o| o.release_deferred(cell.observed(), held));
+            }
+            let error = Error::new(ErrorKind::Unknown, "").because("the release goes on in the background");
+            Err(cell.error(error.caused_by(failure.error())))
+        }
+    }
+}
+
+/// A guard's `Drop`: what fails is told to the observer, as nobody else hears of it.
+pub(crate) fn release_quietly(cell: &Arc<Cell>, ticket: Ticket) {
+    if let Err(error) = release(cell, ticket)
+        && error.kind() != ErrorKind::Forked
+    {
+        cell.shared.watch.tell(|o| o.unlock_failed(cell.observed(), &error));
+    }
+}
