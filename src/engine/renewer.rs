@@ -8,6 +8,7 @@
 //! server's silence costs another's leases nothing.
 
 mod batch;
+mod schedule;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use redis::{ServerErrorKind, Value};
 
 use self::batch::Batch;
+use self::schedule::{Line, State, Task, What};
 use super::backend::{Failure, refused};
 use super::cell::Cell;
 use super::gate::{Leaving, Renewal};
@@ -25,10 +27,6 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Condvar, Mutex, Receiver, Sender, bounded, thread};
 
-/// How many requests go out in one write: more would hold up other clients of the server.
-const BATCH: usize = 64;
-/// By which part of its period a renewal may come early, to go out with others.
-const EARLY: u32 = 256;
 /// The longest pause before a release is tried again.
 const RELEASE_AGAIN: Duration = Duration::from_millis(250);
 /// The shortest pause before something that failed is tried again.
@@ -41,55 +39,6 @@ pub(crate) struct Renewer {
     alarm: (Sender<()>, Receiver<()>),
     /// The thread has ended.
     ended: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    /// When, whose, for which owner.
-    schedule: BTreeMap<Due, Task>,
-    /// One for each client that is not closed.
-    lines: HashMap<u64, Line>,
-    running: bool,
-    wakes_at: Moment,
-}
-
-type Due = (Moment, u64, u64);
-
-/// A client's own connection for renewals.
-struct Line {
-    connection: Option<Connection>,
-    connecting: bool,
-    /// The last attempt to connect was in vain.
-    failed: bool,
-    /// The leaves of the round that is under way: in no schedule, and not yet done.
-    leaving: Vec<(u64, Arc<Cell>)>,
-    renew_every: Duration,
-    /// How long it waits for an answer.
-    patience: Duration,
-    /// How much of the schedule is for it.
-    tasks: usize,
-}
-
-struct Task {
-    cell: Arc<Cell>,
-    owner: u64,
-    what: What,
-    /// Where it stands in the schedule.
-    at: Moment,
-    /// When it was due at first: what its lag is counted from.
-    due: Moment,
-    /// What its renewal asks for.
-    lease: Duration,
-    /// Redis does not know the script: send all of it.
-    eval: bool,
-}
-
-enum What {
-    /// Look at the tenure: renew it, or see that it is over.
-    Tenure,
-    /// Repeat a leave until it is answered or its lease is over anyway. In a box, as it is rare and
-    /// there may be very many tenures.
-    Leave(Box<Leaving>, Moment),
 }
 
 impl Renewer {
@@ -476,74 +425,6 @@ fn tell_failure(cell: &Cell, left: Duration, failure: Option<Failure>) {
     let unanswered = || Error::new(ErrorKind::Unknown, "").because("no usable answer to a renewal");
     let error = cell.error(failure.map_or_else(unanswered, Failure::error));
     cell.shared.watch.tell(|o| o.renewal_failed(cell.observed(), left, &error));
-}
-
-impl State {
-    /// A leave is done, or in the schedule again. The task has its cell still, so it does not end
-    /// here, under the lock.
-    fn not_under_way(&mut self, task: &Task) {
-        if let (What::Leave(..), Some(line)) = (&task.what, self.lines.get_mut(&task.cell.shared.id)) {
-            line.leaving.retain(|(owner, _)| *owner != task.owner);
-        }
-    }
-
-    fn insert(&mut self, key: Due, task: Task) -> Option<Task> {
-        self.not_under_way(&task);
-        let replaced = self.schedule.insert(key, task);
-        if let Some(line) = self.lines.get_mut(&key.1).filter(|_| replaced.is_none()) {
-            line.tasks += 1;
-        }
-        replaced
-    }
-
-    fn remove(&mut self, key: &Due) -> Option<Task> {
-        let task = self.schedule.remove(key);
-        if let Some(line) = self.lines.get_mut(&key.1).filter(|_| task.is_some()) {
-            line.tasks = line.tasks.saturating_sub(1);
-        }
-        task
-    }
-
-    /// How long a round may wait for this client's server: its own limit, and never so long that
-    /// another client that has leases to be kept would miss its turn.
-    fn patience(&self, client: u64, round: &BTreeMap<u64, Batch>) -> Duration {
-        let own = self.lines.get(&client).map_or(Duration::ZERO, |line| line.patience);
-        let others = self
-            .lines
-            .iter()
-            .filter(|(id, line)| **id != client && (line.tasks > 0 || round.contains_key(id)));
-        // Twice their own patience: a third of their lease, when they were to be renewed.
-        others.map(|(_, line)| line.patience * 2).fold(own, Duration::min)
-    }
-
-    /// What is due, at most one batch a client.
-    fn take_due(&mut self, now: Moment) -> Vec<Task> {
-        let mut tasks = Vec::new();
-        let mut taken: HashMap<u64, usize> = HashMap::new();
-        // Once something is due, what is due soon goes with it: else many locks, each with a due
-        // time of its own, would have a round each instead of one for a batch.
-        let mut until = now;
-        while let Some(entry) = self.schedule.first_entry() {
-            let (due, client, _) = *entry.key();
-            let mine = taken.entry(client).or_insert(0);
-            if tasks.is_empty() && due <= now {
-                until = now.after(self.lines.get(&client).map_or(Duration::ZERO, |l| l.renew_every / EARLY));
-            }
-            if due > until || *mine == BATCH {
-                break;
-            }
-            *mine += 1;
-            let task = entry.remove();
-            if let (What::Leave(..), Some(line)) = (&task.what, self.lines.get_mut(&client)) {
-                line.leaving.push((task.owner, task.cell.clone()));
-            }
-            tasks.push(task);
-            if let Some(line) = self.lines.get_mut(&client) {
-                line.tasks = line.tasks.saturating_sub(1);
-            }
-        }
-        tasks
-    }
 }
 
 /// How it stands with a client's connection after a round.
