@@ -41,7 +41,7 @@ both() {
     local pin
     for pin in same none; do
         echo "  contention --pin $pin $*" >&2
-        "$contention" --json --pin "$pin" "$@"
+        "$contention" --json --pin "$pin" "$@" || return
     done
 }
 
@@ -50,8 +50,8 @@ short() { both --rounds "$rounds" --seconds "$seconds" "$@"; }
 part() {
     case $1 in
     pair)
-        short --workload uncontended --kind simple
-        short --workload uncontended --kind reentrant
+        short --workload uncontended --kind simple &&
+            short --workload uncontended --kind reentrant
         ;;
     threads) short --workload uncontended --threads 8 ;;
     reentry) short --workload reentry ;;
@@ -79,14 +79,22 @@ trap 'rm -f "$new"' EXIT
 cargo bench --bench contention --no-run
 contention=$(cargo bench --bench contention --no-run 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
 about=$(about)
+failed=
 for name in $parts; do
     began=$(date +%s)
     echo "$name" >&2
-    # All of a part or nothing: an interrupted run leaves the old figures.
+    # All of a part or nothing: one that fails or is interrupted leaves the old figures.
     printf '%s\n' "$about" >"$new"
-    part "$name" >>"$new"
+    if ! part "$name" >>"$new"; then
+        failed+=" $name"
+        continue
+    fi
     chmod 644 "$new"
     mv "$new" "$where/$name.jsonl"
     echo "  $(($(date +%s) - began)) s" >&2
 done
 cargo bench --quiet --bench pictures -- "$where"
+if [[ $failed ]]; then
+    echo "not measured:$failed" >&2
+    exit 1
+fi

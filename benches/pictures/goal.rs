@@ -17,8 +17,8 @@ pub(crate) struct Goal {
     aim: Option<f64>,
     unit: &'static str,
     decimals: usize,
-    /// Digits that count against the limits, where not all do.
-    rounded: Option<i32>,
+    /// How many decimals count against the aim, where not all do.
+    rounded: Option<usize>,
     only_pinned: bool,
     figures: fn(&Data, Pin) -> Vec<Option<f64>>,
 }
@@ -64,8 +64,8 @@ impl Goal {
         Goal { unit, decimals, ..self }
     }
 
-    /// Figures are held against the limits with so many decimals.
-    pub(crate) fn rounded(self, digits: i32) -> Goal {
+    /// Figures are held against the aim with so many decimals.
+    pub(crate) fn rounded(self, digits: usize) -> Goal {
         Goal { rounded: Some(digits), ..self }
     }
 
@@ -80,8 +80,11 @@ impl Goal {
         if self.only_pinned && pin != Pin::Same {
             return Standing::NoGoal;
         }
-        let within = |limit: f64| figures.iter().all(|f| self.good(*f, limit));
-        match (within(self.least), self.aim.map(within)) {
+        let unit = self.rounded.map(|digits| 10_f64.powi(digits as i32));
+        let rounded = |f: f64| unit.map_or(f, |unit| (f * unit).round() / unit);
+        let least = figures.iter().all(|f| self.good(*f, self.least));
+        let aim = self.aim.map(|aim| figures.iter().all(|f| self.good(rounded(*f), aim)));
+        match (least, aim) {
             (false, _) => Standing::Missed,
             (true, Some(true)) => Standing::AimMet,
             (true, _) => Standing::Met,
@@ -89,8 +92,6 @@ impl Goal {
     }
 
     fn good(&self, figure: f64, limit: f64) -> bool {
-        let unit = self.rounded.map(|digits| 10_f64.powi(digits));
-        let figure = unit.map_or(figure, |unit| (figure * unit).round() / unit);
         match self.side {
             Side::AtMost => figure <= limit,
             Side::AtLeast => figure >= limit,
@@ -100,13 +101,16 @@ impl Goal {
     /// "≤ 1.10", and the same for the aim.
     pub(crate) fn limits(&self) -> [String; 2] {
         let sign = if self.side == Side::AtMost { '≤' } else { '≥' };
-        // No more digits than the limit was set with, and two for those below ten that are ratios.
-        let written = |limit: f64| {
-            let digits =
-                if self.unit.is_empty() { self.decimals.min(2) } else { usize::from(limit.fract() != 0.0) };
-            if limit == 0.0 { "0".to_owned() } else { format!("{sign} {limit:.digits$}{}", self.unit) }
+        // A ratio has the decimals of its figures, and what has a unit those that it was set with.
+        let decimals = |limit: f64| {
+            if self.unit.is_empty() { self.decimals.min(2) } else { usize::from(limit.fract() != 0.0) }
         };
-        [written(self.least), self.aim.map(written).unwrap_or_default()]
+        let written = |limit: f64, decimals: usize| match limit {
+            0.0 => "0".to_owned(),
+            limit => format!("{sign} {limit:.decimals$}{}", self.unit),
+        };
+        let aim = |aim| written(aim, self.rounded.unwrap_or(decimals(aim)));
+        [written(self.least, decimals(self.least)), self.aim.map(aim).unwrap_or_default()]
     }
 
     /// The figures, as they stand in the table.
