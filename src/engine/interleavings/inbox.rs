@@ -28,6 +28,22 @@ pub(super) fn a_gap_is_asked_about() {
     stage::curtain(&server, &[a, b]);
 }
 
+/// The same with nothing else going on: one ask, one release, one gap.
+pub(super) fn a_gap_just_as_the_lock_is_granted() {
+    let server = stage::begin();
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, room) = (Cast::default(), Arc::new(Room::default()));
+    let grip = a.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");
+    b.listen();
+    cast.visitor(&b, &room, 2, 1);
+    let cutting = server.clone();
+    cast.play("scissors", move || cutting.cut_listeners());
+    a.unlock(grip).expect("no fault");
+    cast.bow();
+    assert_eq!(room.visits(), 1);
+    stage::curtain(&server, &[a, b]);
+}
+
 /// Nobody takes a place that could not be told of its grant (the server sees to that), and who had
 /// to wait for the listener goes on when it is there.
 pub(super) fn the_listener_cannot_connect_at_first() {
@@ -43,6 +59,15 @@ pub(super) fn the_listener_cannot_connect_at_first() {
     assert_eq!(room.visits(), 3);
     stage::make_good(&server, &[a.clone(), b.clone()]);
     stage::curtain(&server, &[a, b]);
+}
+
+/// Between two attempts the listener sleeps. Time stands still: it must be woken.
+pub(super) fn a_client_closes_while_its_listener_cannot_connect() {
+    let server = stage::begin();
+    let process = Process::new();
+    server.go_wrong(Faults { refused: u32::MAX, surely: true, ..Faults::default() });
+    process.shared.inbox.start(&process.shared).expect("a thread");
+    process.close();
 }
 
 /// Without a `close`, and with its listener in whatever it is doing.

@@ -134,6 +134,14 @@ impl Process {
         assert!(done.as_ref().err().is_none_or(Error::is_unknown), "{done:?}");
     }
 
+    /// Starts its listener, and waits until it is there.
+    pub(super) fn listen(&self) {
+        self.shared.inbox.start(&self.shared).expect("a thread");
+        while !self.shared.inbox.is_up() {
+            shuttle::thread::yield_now();
+        }
+    }
+
     /// The gate is as it was before anybody came.
     pub(super) fn is_idle(&self) -> bool {
         self.cell.core.lock().gate.is_idle()
