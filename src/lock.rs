@@ -114,8 +114,9 @@ impl<K: Kind> RedisLock<K> {
         RedisLock { cell, kind: Arc::new(kind), terms }
     }
 
-    /// The same lock with a fixed lease: a hold ends by itself `lease` after it was granted, and is
-    /// never renewed. At least 100 ms, at most a year.
+    /// The same lock with a fixed lease: a hold ends by itself at most `lease` after it was granted, and is
+    /// never renewed. After a wait it counts from the last time that Redis said busy; a hold of which
+    /// less than half is left by then is set to the full lease first. At least 100 ms, at most a year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
         let mut lock = self.clone();
