@@ -104,13 +104,14 @@ impl World {
         process.alive = false;
         process.gate = self.gate();
         process.seats.clear();
-        process.passed_by.fill(0);
+        process.turns_before = None;
         state.replies.retain(|(packet, _)| packet.process != p);
         state.messages.retain(|message| process_of(message.owner) != p as usize);
         // What it had sent may still run.
-        let packets = std::mem::take(&mut state.packets).into_iter();
-        state.packets =
-            packets.map(|k| if k.process == p { Packet { thread: None, ..k } } else { k }).collect();
+        for packet in std::mem::take(&mut state.packets).iter() {
+            let thread = packet.thread.filter(|_| packet.process != p);
+            state.packets.insert(Packet { thread, ..packet.clone() });
+        }
     }
 
     fn tick(state: &mut State) {
@@ -141,7 +142,7 @@ impl Model for World {
             self.steps_of_process(state, p, steps);
         }
         let lost = state.left.lost > 0;
-        for packet in &state.packets {
+        for packet in state.packets.iter() {
             steps.push(Step::Run(packet.clone()));
             if lost && packet.thread.is_some() {
                 steps.push(Step::LoseReply(packet.clone()));
@@ -156,7 +157,7 @@ impl Model for World {
         for (packet, _) in &state.replies {
             steps.extend(packet.thread.map(|t| Step::Hear(packet.process, t)));
         }
-        for message in &state.messages {
+        for message in state.messages.iter() {
             steps.push(Step::Deliver(*message));
             if lost {
                 steps.push(Step::LoseMessage(*message));
@@ -190,6 +191,7 @@ impl Model for World {
                 state.packets.remove(&packet);
                 let reply = state.run(self, &packet.op);
                 if packet.thread.is_some() {
+                    state.replies.reserve_exact(1);
                     state.replies.push((packet, reply));
                     state.replies.sort_by_key(|(packet, _)| (packet.process, packet.thread));
                 }

@@ -49,7 +49,8 @@ struct World {
     fair: bool,
     /// The second thread of each process asks for a fixed lease of one tick.
     terms_differ: bool,
-    /// Count who is passed by. Only where nothing is lost: who loses its place is passed by.
+    /// Count who is passed by. Only where nothing is lost, not even a grant that is not heard of
+    /// before its lease is over: who loses its place is passed by.
     counts: bool,
     faults: Faults,
 }

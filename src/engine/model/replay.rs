@@ -147,7 +147,8 @@ impl Walk<'_> {
         self.requests.push(op.clone());
         let mut then = self.state.clone();
         let expected = then.run(self.world, op);
-        let told: Vec<Message> = then.messages.difference(&self.state.messages).copied().collect();
+        let known: Vec<_> = self.state.messages.iter().collect();
+        let told: Vec<Message> = then.messages.iter().filter(|m| !known.contains(m)).copied().collect();
         let arrival = match op {
             Op::Acquire(ask) => ask.arrival.map(|a| self.arrivals.0[&a]),
             _ => None,

@@ -1,7 +1,5 @@
 //! What a model's state is made of, and what Redis does in it.
 
-use std::collections::BTreeSet;
-
 use super::{LEASE, TICK, World, at};
 use crate::clock::Moment;
 use crate::engine::gate::{Asking, Gate, Leaving, Shape, Terms, Ticket};
@@ -10,6 +8,41 @@ use crate::kind::{Reentry, Sharing};
 
 /// The thread that renews: it has no seat among the others.
 pub(super) const RENEWER: u8 = u8::MAX;
+
+/// A set that takes little room: millions of states are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Bag<T>(Vec<T>);
+
+impl<T> Default for Bag<T> {
+    fn default() -> Self {
+        Bag(Vec::new())
+    }
+}
+
+impl<T: Ord> Bag<T> {
+    pub(super) fn insert(&mut self, item: T) {
+        if let Err(i) = self.0.binary_search(&item) {
+            self.0.reserve_exact(1);
+            self.0.insert(i, item);
+        }
+    }
+
+    pub(super) fn remove(&mut self, item: &T) {
+        self.0.retain(|it| it != item);
+    }
+
+    pub(super) fn retain(&mut self, keep: impl FnMut(&T) -> bool) {
+        self.0.retain(keep);
+    }
+
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, T> {
+        self.0.iter()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 /// A request on its way, or what is left of one whose sender gave up on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,8 +93,9 @@ pub(super) struct Process {
     pub(super) gate: Gate,
     pub(super) seats: Vec<Seat>,
     pub(super) sequence: u64,
-    /// How many tenures each other process was granted while this one waited in Redis.
-    pub(super) passed_by: Vec<u8>,
+    /// While it waits in Redis, how many tenures each other process may be granted before it: one
+    /// if that one was ahead.
+    pub(super) turns_before: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,15 +103,17 @@ pub(super) struct State {
     pub(super) tick: u8,
     pub(super) redis: SmallRedis,
     pub(super) processes: Vec<Process>,
-    pub(super) packets: BTreeSet<Packet>,
+    pub(super) packets: Bag<Packet>,
     /// Replies on their way, by process and thread.
     pub(super) replies: Vec<(Packet, Reply)>,
-    pub(super) messages: BTreeSet<Message>,
+    pub(super) messages: Bag<Message>,
     pub(super) highest: u64,
     /// A token was not higher than the one before.
     pub(super) fell: bool,
     /// Somebody was let in past a place that was ahead of it.
     pub(super) jumped: bool,
+    /// A process that waited was passed by more often than it may be.
+    pub(super) bypassed: bool,
     /// A tenure was handed on after its slice.
     pub(super) overstayed: bool,
     pub(super) left: Faults,
@@ -124,18 +160,19 @@ impl World {
             gate: self.gate(),
             seats: vec![seat; self.threads.into()],
             sequence: 0,
-            passed_by: vec![0; self.processes.into()],
+            turns_before: None,
         };
         State {
             tick: 0,
             redis: SmallRedis::new(self.window, 0),
             processes: vec![process; self.processes.into()],
-            packets: BTreeSet::new(),
+            packets: Bag::default(),
             replies: Vec::new(),
-            messages: BTreeSet::new(),
+            messages: Bag::default(),
             highest: 0,
             fell: false,
             jumped: false,
+            bypassed: false,
             overstayed: false,
             left: self.faults.clone(),
         }
@@ -179,31 +216,43 @@ impl State {
             }
             heard
         });
-        self.messages.extend(told);
+        told.into_iter().for_each(|message| self.messages.insert(message));
         if world.never_silent() {
             redis.forget_when();
         }
         self.redis = redis;
         if let Some(holder) = self.redis.holder.filter(|h| h.number > before.fence) {
             let came = before.arrival(holder.owner).or(op.arrival(holder.owner)).unwrap_or(u64::MAX);
-            self.let_in(world, holder.owner, came, &before);
+            self.let_in(holder.owner, came, &before);
+        }
+        if world.counts {
+            self.count_from_here();
         }
         reply
     }
 
     /// Counts whom the grant to `owner`, who `came` then, passed by: of those who waited `before`
     /// and wait still.
-    fn let_in(&mut self, world: &World, owner: u64, came: u64, before: &SmallRedis) {
+    fn let_in(&mut self, owner: u64, came: u64, before: &SmallRedis) {
         let waits = |o: &u64| before.arrival(*o).is_some();
         let still: Vec<u64> = self.redis.waiting().filter(waits).collect();
         self.jumped |= still.iter().any(|o| self.redis.arrival(*o).is_some_and(|a| a < came));
-        if !world.counts {
-            return;
-        }
-        for (p, process) in self.processes.iter_mut().enumerate() {
-            if p != process_of(owner) && still.iter().any(|o| process_of(*o) == p) {
-                process.passed_by[process_of(owner)] += 1;
+        let turns = self.processes.iter_mut().enumerate().filter(|(p, _)| *p != process_of(owner));
+        for (_, process) in turns.filter(|(p, _)| still.iter().any(|o| process_of(*o) == *p)) {
+            if let Some(left) = process.turns_before.as_mut().map(|turns| &mut turns[process_of(owner)]) {
+                self.bypassed |= *left == 0;
+                *left = left.saturating_sub(1);
             }
+        }
+    }
+
+    /// Who has a place now and had none counts from here.
+    fn count_from_here(&mut self) {
+        let waiting: Vec<usize> = self.redis.waiting().map(process_of).collect();
+        let processes = self.processes.len();
+        for (i, p) in waiting.iter().enumerate() {
+            let ahead = (0..processes).map(|q| waiting[..i].contains(&q).into()).collect();
+            self.processes[*p].turns_before.get_or_insert(ahead);
         }
     }
 }

@@ -109,7 +109,7 @@ impl State {
         process.gate = gate;
         match turn {
             Turn::In(grip, next) => {
-                process.passed_by.fill(0);
+                process.turns_before = None;
                 let valid = process.gate.look(grip.owner).is_some_and(|t| t.loss(now).is_none());
                 if valid && grip.ticket == ticket {
                     self.rises(grip.token, grip.way == Way::HandedOver);
