@@ -285,8 +285,8 @@ const IN_LUA: [InLua; 7] = [
     InLua {
         fault: "only-leave-admits",
         part: QUEUE,
-        text: "local function settle(me)",
-        becomes: "local function settle(me)
+        text: "local function settle(me, first)",
+        becomes: "local function settle(me, first)
             if F[5] == 'try' or F[5] == 'wait' or F[5] == 'keep' then
                 local head = call('ZRANGE', K[2], 0, 0)[1]
                 return nil, head and waiting(head)

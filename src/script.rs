@@ -61,7 +61,7 @@ const OPTIONAL: [&str; 5] = ["refuse", "class", "passes", "full", "left"];
 
 /// What the operations call their own variables. They stand between a rule's head and some of its
 /// functions, which would see them instead of the rule's.
-const RESERVED: [&str; 3] = ["w", "was_inside", "was_last"];
+const RESERVED: [&str; 4] = ["w", "was_inside", "was_last", "first"];
 
 impl<'a> Rule<'a> {
     /// A function of the rule begins at the left margin with `function kind.name(` and ends at

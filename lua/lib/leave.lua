@@ -7,13 +7,15 @@
 --@ prelude kind:dismiss
 local was_inside, was_last = kind.dismiss(F[1])
 was_inside, was_last = was_inside and 1 or 0, was_inside and was_last
-if not F[5] and call('EXISTS', K[2]) == 0 then return was_inside end
+local first = call('ZRANGE', K[2], 0, 0)[1]
+if not F[5] and not first then return was_inside end
 --@ clock alien kind:look,admit,refuse,full,left queue
 if was_inside == 0 then
   -- Who is inside has no place. Begins with a write that cannot grow, as dismiss did: after it
   -- a full Redis takes the rest.
   local w = kind.left and waiting(F[1])
   drop(F[1])
+  first = nil
   if w then kind.left(w, 'left') end
 end
 if F[5] == '1' then
@@ -24,13 +26,13 @@ if F[5] == '1' then
 end
 if not F[8] then
   if not was_last then kind.look('') end
-  settle()
+  settle(nil, first)
   return was_inside
 end
 --@ kind:soon,class join
 local left, n, answer
 if not was_last then left, n = kind.look(F[8]) end
-answer = settle(F[8])
+answer = settle(F[8], first)
 if left then return {was_inside, 1, n, left} end
 if barred(F[8]) then return {was_inside, -1, 'over'} end
 local next = {owner = F[8], lease = F[2], window = F[4], args = F[6], record = F[7], from = ''}

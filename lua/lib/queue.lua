@@ -39,14 +39,16 @@ local function full()
   return kind.full and kind.full()
 end
 
--- settle(me) -> me's answer, when the loop let me in or refused me; otherwise nothing, and the
+-- settle(me, first) -> me's answer, when the loop let me in or refused me; otherwise nothing, and the
 -- head that may not come in yet, if it looked for one.
--- Ends every script that can change who may come in; kind.look() has been called. Drops heads
+-- Ends every script that can change who may come in; kind.look() has been called. `first` is the
+-- head, where the caller knows it. Drops heads
 -- that are silent, lets heads in while the rule does: installed first, told second, taken
 -- back when their process is not there to hear it.
-local function settle(me)
+local function settle(me, first)
   while not full() do
-    local head = call('ZRANGE', K[2], 0, 0)[1]
+    local head = first or call('ZRANGE', K[2], 0, 0)[1]
+    first = nil
     if not head then return end
     local w = waiting(head)
     if not w or silent(w) then
