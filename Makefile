@@ -23,7 +23,7 @@ test: setup
 history: setup
 	$(CARGO) test --test history -- --ignored --exact --nocapture history_of_the_given_seed
 
-# The models of `make test`, larger: about a quarter of an hour and a few GiB.
+# The models of `make test`, larger: some minutes.
 models:
 	@ci/setup.sh cc
 	MODELS=large $(CARGO) test --release --lib engine::model::worlds -- --nocapture --test-threads 1
