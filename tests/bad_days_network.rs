@@ -26,6 +26,12 @@ fn scripts_run(server: &RedisServer) -> u64 {
     ["evalsha", "eval"].iter().filter_map(|it| calls.get(*it)).sum()
 }
 
+/// An owner of this lock is barred.
+fn await_tombstone(server: &RedisServer, name: &str) {
+    let tombstones = format!("{}:gone", key(name));
+    wait_until(SURELY, "a tombstone", || ask::<u64>(server, &["EXISTS", &tombstones]) == 1);
+}
+
 /// Lets the requests go that the proxy holds, and waits until the server has run as many.
 fn release_late_copies(server: &RedisServer, proxy: &Proxy) {
     let late = proxy.held() as u64;
@@ -246,8 +252,7 @@ mod bodies {
             proxy.hold_next_requests(1);
             let outcome = on_time("try_lock_for", COMMAND.max(wait), || lock.try_lock_for(wait).map(drop));
             error_of(outcome, ErrorKind::Unavailable, "late");
-            let tombstones = format!("{}:gone", key("late"));
-            wait_until(SURELY, "a tombstone", || ask::<u64>(&server, &["EXISTS", &tombstones]) == 1);
+            await_tombstone(&server, "late");
             release_late_copies(&server, &proxy);
             nothing_came_of_it(&server, kind, "late");
         }
@@ -293,8 +298,7 @@ mod bodies {
             error_of(trying.join().unwrap(), ErrorKind::Unavailable, "refused");
         });
         ask::<()>(&server, &["REPLICAOF", "NO", "ONE"]);
-        let tombstones = format!("{}:gone", key("refused"));
-        wait_until(SURELY, "a tombstone", || ask::<u64>(&server, &["EXISTS", &tombstones]) == 1);
+        await_tombstone(&server, "refused");
         release_late_copies(&server, &proxy);
         nothing_came_of_it(&server, kind, "refused");
         drop(lock);
