@@ -34,19 +34,14 @@ local function tell(w, what, number)
   return type(heard) ~= 'number' or heard > 0
 end
 
--- full() -> true when it is known without the queue that nobody can come in.
-local function full()
-  return kind.full and kind.full()
-end
-
--- settle(me, first) -> me's answer, when the loop let me in or refused me; otherwise nothing, and the
--- head that may not come in yet, if it looked for one.
--- Ends every script that can change who may come in; kind.look() has been called. `first` is the
--- head, where the caller knows it. Drops heads
+-- settle(me, first) -> me's answer, when the loop let me in or refused me; otherwise nothing, and
+-- the head that may not come in yet, if it looked for one. `first` is the head, where the caller
+-- knows it.
+-- Ends every script that can change who may come in; kind.look() has been called. Drops heads
 -- that are silent, lets heads in while the rule does: installed first, told second, taken
 -- back when their process is not there to hear it.
 local function settle(me, first)
-  while not full() do
+  while not (kind.full and kind.full()) do
     local head = first or call('ZRANGE', K[2], 0, 0)[1]
     first = nil
     if not head then return end
