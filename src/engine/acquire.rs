@@ -318,9 +318,7 @@ fn settle(outcome: Result<(Answer, bool), Failure>) -> (Answer, bool, Option<(Er
         Ok((answer, resent)) => (answer, resent, None),
         Err(Failure::Unsent(e) | Failure::Later(e)) => (Answer::Failed, false, Some((e, false))),
         Err(Failure::Unanswered(e)) => (Answer::Unanswered, false, Some((e, false))),
-        Err(Failure::Never(e)) if e.kind() == ErrorKind::WrongKind => {
-            (Answer::Failed, false, Some((e, true)))
-        }
+        Err(failure) if failure.is_wrong_kind() => (Answer::Failed, false, Some((failure.error(), true))),
         // A script that errs half-way keeps what it wrote.
         Err(Failure::Never(e)) => (Answer::Unanswered, false, Some((e, true))),
     }

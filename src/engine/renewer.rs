@@ -307,7 +307,7 @@ impl Renewer {
             Some(value) => Ok(value),
         };
         // What is not this kind any more is not our hold either.
-        let alien = matches!(&answer, Err(Some(Failure::Never(e))) if e.kind() == ErrorKind::WrongKind);
+        let alien = matches!(&answer, Err(Some(failure)) if failure.is_wrong_kind());
         match &task.what {
             What::Leave(..) if answer.is_ok() || alien => self.state.lock().not_under_way(&task),
             What::Leave(leaving, _) => {

@@ -167,7 +167,7 @@ pub(crate) fn renew(cell: &Arc<Cell>, owner: u64, lease: Duration, limit: Moment
     let (renewal, error) = match reply.and_then(|reply| renewed(&reply.value)) {
         Ok(renewal) => (renewal, None),
         // What is not this kind any more is not our hold either.
-        Err(Failure::Never(e)) if e.kind() == ErrorKind::WrongKind => (Renewal::NotInside, Some(e)),
+        Err(failure) if failure.is_wrong_kind() => (Renewal::NotInside, Some(failure.error())),
         Err(Failure::Unsent(e) | Failure::Later(e)) => (Renewal::Failed, Some(e)),
         Err(Failure::Unanswered(e) | Failure::Never(e)) => (Renewal::Unanswered, Some(e)),
     };
