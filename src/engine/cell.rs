@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use super::gate::{Gate, Leaving, Shape, Ticket};
+use super::gate::{Gate, Leaving, Shape, Ticket, push};
 use crate::cancel::CancellationToken;
 use crate::client::Shared;
 use crate::clock::Moment;
@@ -113,10 +113,7 @@ impl Core {
         match self.sides.iter_mut().find(|s| s.owner == owner) {
             Some(side) => Some(std::mem::replace(&mut side.due, due)),
             None => {
-                if self.sides.is_empty() {
-                    self.sides.reserve_exact(1);
-                }
-                self.sides.push(Side { owner, due, lost: None });
+                push(&mut self.sides, Side { owner, due, lost: None });
                 None
             }
         }
@@ -142,10 +139,7 @@ impl Core {
 
     /// A leave is about to be sent.
     pub(crate) fn sets_out(&mut self, leaving: &Leaving) {
-        if self.under_way.is_empty() {
-            self.under_way.reserve_exact(1);
-        }
-        self.under_way.push(leaving.clone());
+        push(&mut self.under_way, leaving.clone());
     }
 
     /// A leave was answered, or is the renewer's business now.

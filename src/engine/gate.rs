@@ -161,9 +161,6 @@ impl Gate {
             return Err(Refusal::Busy);
         }
         self.tickets += 1;
-        if self.waiters.is_empty() {
-            self.waiters.reserve_exact(1);
-        }
         self.waiters.push_back(Waiter { ticket: self.tickets, request, attempted: false });
         Ok(Entered::Waits(self.tickets))
     }
@@ -291,10 +288,7 @@ impl Gate {
         if self.waiters.is_empty() {
             self.waiters = VecDeque::new();
         }
-        if self.tenures.is_empty() {
-            self.tenures.reserve_exact(1);
-        }
-        self.tenures.push(tenure);
+        push(&mut self.tenures, tenure);
         let grip = self.take_hold(ticket, request.taker, self.tenures.len() - 1, way);
         // Others may get in beside it: the next head asks.
         let next = if self.exclusive() { None } else { self.head() };
@@ -307,10 +301,7 @@ impl Gate {
         let hold =
             Hold { ticket, taker, owner: tenure.owner, count: 1, token: tenure.token(), way, since: None };
         let grip = self.grip(&hold, true);
-        if self.holds.is_empty() {
-            self.holds.reserve_exact(1);
-        }
-        self.holds.push(hold);
+        push(&mut self.holds, hold);
         grip
     }
 
@@ -491,6 +482,14 @@ impl Gate {
             && self.ask.is_none()
             && self.leaving == 0
     }
+}
+
+/// Adds to a list that mostly has one item, and so begins with room for just that.
+pub(super) fn push<T>(list: &mut Vec<T>, item: T) {
+    if list.is_empty() {
+        list.reserve_exact(1);
+    }
+    list.push(item);
 }
 
 fn leaving_of(tenure: &Tenure, now: Moment) -> Leaving {
