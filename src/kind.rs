@@ -93,6 +93,11 @@ pub enum Sharing {
     Exclusive,
     /// As many as the rule admits, each for itself.
     Shared,
+    /// As many as the rule admits; threads of one process share a hold, which takes newcomers without
+    /// asking Redis for one [slice](crate::ClientBuilder::slice) after Redis last said that it may.
+    Joined,
+    /// Nobody holds it: who is let in has passed, and there is nothing to give back.
+    Passed,
 }
 
 /// What a thread that holds a lock gets when it asks again.

@@ -359,7 +359,7 @@ impl<K: Kind> RedisLock<K> {
             For::Thread => Taker::Thread(thread),
             For::Guard => Taker::Guard,
         };
-        Request { taker, thread, terms: self.terms.clone(), once }
+        Request { taker, thread, terms: self.terms.clone(), once, from: None }
     }
 
     fn get(&self, wait: &Wait<'_>, whose: For) -> Result<Option<Hold<K>>, Error> {

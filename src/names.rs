@@ -7,12 +7,15 @@ use crate::error::{Error, ErrorKind};
 /// The longest name of a lock, in bytes.
 pub(crate) const LONGEST: usize = 1024;
 
-/// What stands behind the state's key in the others: state, queue, places, fence, gone, the order of
-/// `KEYS` in every script.
-const SUFFIXES: [&str; 5] = ["", ":queue", ":places", ":fence", ":gone"];
+/// How many keys a lock has.
+pub(crate) const KEYS: usize = 6;
+
+/// What stands behind the state's key in the others: state, queue, places, fence, gone, conditions, the
+/// order of `KEYS` in every script.
+const SUFFIXES: [&str; KEYS] = ["", ":queue", ":places", ":fence", ":gone", ":conditions"];
 
 /// The keys of one lock, all with the lock's name as their hash tag, so that they share a slot.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Names {
     /// What all of them begin with. Of many locks in use only this is kept.
     state: Box<str>,
@@ -25,7 +28,7 @@ impl Names {
     }
 
     /// The keys, each in two parts.
-    pub(crate) fn keys(&self) -> [[&str; 2]; 5] {
+    pub(crate) fn keys(&self) -> [[&str; 2]; KEYS] {
         SUFFIXES.map(|suffix| [&*self.state, suffix])
     }
 }

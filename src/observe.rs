@@ -24,6 +24,8 @@ pub enum Way {
     Granted,
     /// A thread of the same process handed its hold on, without Redis.
     HandedOver,
+    /// It shares a hold that threads of the same process had, without Redis.
+    Joined,
 }
 
 /// Why a hold ended before it was released.
@@ -47,6 +49,7 @@ impl Way {
             Way::Free => "free",
             Way::Granted => "granted",
             Way::HandedOver => "handed_over",
+            Way::Joined => "joined",
         }
     }
 }

@@ -11,13 +11,15 @@ use std::collections::HashSet;
 
 use crate::planted;
 
-/// The four operations over one kind's rule.
+/// The operations over one kind's rule.
 #[derive(Debug)]
 pub(crate) struct Scripts {
     pub(crate) acquire: Script,
     pub(crate) leave: Script,
     pub(crate) renew: Script,
     pub(crate) inspect: Script,
+    /// Of a kind whose users change its state.
+    pub(crate) change: Option<Script>,
 }
 
 /// A script's text and its name in Redis's cache.
@@ -44,6 +46,10 @@ impl Scripts {
             leave: rule.compose(include_str!("../lua/lib/leave.lua"))?,
             renew: rule.compose(include_str!("../lua/lib/renew.lua"))?,
             inspect: rule.compose(include_str!("../lua/lib/inspect.lua"))?,
+            change: rule
+                .defines("change")
+                .then(|| rule.compose(include_str!("../lua/lib/change.lua")))
+                .transpose()?,
         })
     }
 }
@@ -57,11 +63,30 @@ struct Rule<'a> {
 /// What every rule must define.
 const REQUIRED: [&str; 6] = ["look", "admit", "dismiss", "extend", "soon", "holders"];
 /// What it may define.
-const OPTIONAL: [&str; 5] = ["refuse", "class", "passes", "full", "left"];
+const OPTIONAL: [&str; 9] = ["refuse", "class", "passes", "full", "left", "last", "waits", "state", "change"];
 
-/// What the operations call their own variables. They stand between a rule's head and some of its
-/// functions, which would see them instead of the rule's.
-const RESERVED: [&str; 4] = ["w", "was_inside", "was_last", "first"];
+/// What the operations and their parts call their own variables. They stand between a rule's head and some
+/// of its functions, which would see them instead of the rule's.
+const RESERVED: [&str; 18] = [
+    "w",
+    "was_inside",
+    "was_last",
+    "first",
+    "fmt",
+    "CLASS",
+    "waiting",
+    "silent",
+    "drop",
+    "tell",
+    "settle",
+    "barred",
+    "last",
+    "enqueue",
+    "busy",
+    "try",
+    "share",
+    "join",
+];
 
 impl<'a> Rule<'a> {
     /// A function of the rule begins at the left margin with `function kind.name(` and ends at
@@ -95,10 +120,14 @@ impl<'a> Rule<'a> {
         if let Some(name) = RESERVED.iter().find(|name| rule.head.iter().any(|line| declares(line, name))) {
             return Err(format!("a rule may not call a variable of its own {name}: the operations do"));
         }
-        match REQUIRED.iter().find(|name| !rule.functions.iter().any(|(n, _)| n == *name)) {
+        match REQUIRED.iter().find(|name| !rule.defines(name)) {
             Some(name) => Err(format!("the rule does not define kind.{name}")),
             None => Ok(rule),
         }
+    }
+
+    fn defines(&self, name: &str) -> bool {
+        self.functions.iter().any(|(n, _)| *n == name)
     }
 
     fn compose(&self, operation: &str) -> Result<Script, String> {

@@ -30,7 +30,7 @@ fn server() -> &'static RedisServer {
 struct Rig {
     kind: &'static str,
     scripts: Scripts,
-    keys: [String; 5],
+    keys: [String; 6],
     con: Connection,
     /// The two halves of the owner ids: every test has clients of its own.
     name: String,
@@ -51,7 +51,8 @@ impl Rig {
     fn of(server: &RedisServer, kind: &'static str, rule: &str, name: &str) -> Rig {
         let name = format!("{name}-{}", kind.replace(' ', "-"));
         let state = format!("rc:{{{name}}}");
-        let keys = ["", ":queue", ":places", ":fence", ":gone"].map(|suffix| format!("{state}{suffix}"));
+        let keys = ["", ":queue", ":places", ":fence", ":gone", ":conditions"]
+            .map(|suffix| format!("{state}{suffix}"));
         Rig { kind, scripts: scripts(rule).unwrap(), keys, con: server.connection().unwrap(), name }
     }
 
@@ -74,7 +75,7 @@ impl Rig {
 
     fn eval(&mut self, source: &str, args: &[&str]) -> RedisResult<Vec<String>> {
         let mut eval = cmd("EVAL");
-        eval.arg(source).arg(5).arg(&self.keys).arg(args);
+        eval.arg(source).arg(self.keys.len()).arg(&self.keys).arg(args);
         Ok(texts(&eval.query::<Value>(&mut self.con)?))
     }
 
@@ -122,7 +123,10 @@ impl Rig {
 
     fn inspect(&mut self) -> RedisResult<Vec<Vec<String>>> {
         let mut eval = cmd("EVAL");
-        eval.arg(&self.scripts.inspect).arg(5).arg(&self.keys).arg(["", "0", PREFIX, "3000"].as_slice());
+        eval.arg(&self.scripts.inspect)
+            .arg(self.keys.len())
+            .arg(&self.keys)
+            .arg(["", "0", PREFIX, "3000"].as_slice());
         match eval.query::<Value>(&mut self.con)? {
             Value::Array(items) => Ok(items.iter().map(texts).collect()),
             other => panic!("inspect answered {other:?}"),
@@ -820,7 +824,7 @@ fn renewing_sets_the_lease_and_never_creates() {
 fn inspecting_tells_holders_and_live_places_and_writes_nothing() {
     for mut rig in rigs("inspect") {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
-        assert_eq!(rig.inspect().unwrap(), [vec!["0".to_owned()], vec![], vec![]], "{}", rig.kind);
+        assert_eq!(rig.inspect().unwrap(), [vec!["0".to_owned()], vec![], vec![], vec![]], "{}", rig.kind);
         assert!(rig.our_keys().is_empty(), "{}", rig.kind);
         let number = assert_in(rig.kind, &rig.try_(&a), LEASE);
         rig.wait(&b);

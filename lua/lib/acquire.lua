@@ -1,10 +1,10 @@
 -- acquire: come in, take a place, or keep it alive. Idempotent by owner.
 --
--- ARGV 5 how: 'try' | 'wait' | 'keep'   6 args   7 record   8 from   9 arrival or ''
+-- ARGV 5 how: 'try' | 'wait' | 'keep' | 'share'   6 args   7 record   8 from   9 arrival or ''
 -- ->  number                         in, with the whole lease: nobody was in the way
---     {1, number, remaining ms}                                in
+--     {1, number, remaining ms, value}                         in; value: what the rule says beside
 --     {0, last number, ms until asking again makes sense, arrival}   busy
---     {-1, why}    'gone': keep found no place; 'over': this owner's tenure has ended;
+--     {-1, why}    'gone': keep found no place, share no hold; 'over': this owner's tenure has ended;
 --                  anything else is the kind's own refusal
 --     WRONGKIND    the key is not this kind's
 --@ prelude clock kind:refuse,admit
@@ -13,14 +13,15 @@ local w = {owner = F[1], lease = F[2], args = F[6], record = F[7]}
 if call('EXISTS', K[1], K[2], K[5]) == 0 and F[5] ~= 'keep' then
   local why = kind.refuse and kind.refuse(w)
   if why then return {-1, why} end
-  local ok, n = kind.admit(w)
-  if ok then return n end
+  local ok, n, value = kind.admit(w)
+  if ok then return value and {1, n, w.lease, value} or n end
 end
---@ alien kind:look,soon,dismiss,class,passes,full,left queue join
-w.window, w.from = F[4], F[8] or ''
+--@ alien queue join kind:look,soon,dismiss,class,passes,full,left,last,waits
+w.window, w.from, w.arrival = F[4], F[8] or '', F[9] or ''
 if barred(w.owner) then return {-1, 'over'} end
-local left, n = kind.look(w.owner)
-if left then return {1, n, left} end
+local left, n, value = kind.look(w.owner)
+if F[5] == 'share' then return share(w, left, n, value) end
+if left then return {1, n, left, value} end
 if F[5] == 'keep' then
   -- A write that cannot grow comes first: after it a full Redis takes the beat as well.
   call('HDEL', K[3], '')
@@ -31,12 +32,12 @@ if F[5] == 'keep' then
 end
 if kind.passes and kind.passes(w) then
   local ok
-  ok, n = kind.admit(w)
+  ok, n, value = kind.admit(w)
   if ok then
     drop(w.owner)
     settle()
-    return {1, n, w.lease}
+    return {1, n, w.lease, value}
   end
 end
 if F[5] == 'try' then return try(w) end
-return join(w, F[9] or '')
+return join(w)

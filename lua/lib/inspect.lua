@@ -1,7 +1,8 @@
 -- inspect: who holds, who waits. Writes nothing.
 --
--- ->  {last number, {owner, remaining ms (-1: no end), record, ...}, {owner, record, ...}}
---@ prelude clock alien kind queue
+-- ->  {last number, {owner, remaining ms (-1: no end), record, ...}, {owner, record, ...}, what the rule
+--     says of its state}
+--@ prelude clock alien queue kind
 kind.look('')
 local places = {}
 for _, owner in ipairs(call('ZRANGE', K[2], 0, -1)) do
@@ -11,4 +12,4 @@ for _, owner in ipairs(call('ZRANGE', K[2], 0, -1)) do
     places[#places + 1] = w.record
   end
 end
-return {tonumber(call('GET', K[4]) or 0), kind.holders(), places}
+return {tonumber(call('GET', K[4]) or 0), kind.holders(), places, kind.state and kind.state() or {}}

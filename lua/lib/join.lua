@@ -5,29 +5,35 @@ local function barred(owner)
   return call('ZSCORE', K[5], owner)
 end
 
--- enqueue(w, arrival) -> arrival. A new place at the end of its class, or at the place it had
--- before (arrival, from an earlier answer); for one that has a place, its new wishes and a beat.
-local function enqueue(w, arrival)
-  local last
+-- last() -> the last grant number, as busy answers tell it.
+local function last()
+  return kind.last and kind.last() or tonumber(call('GET', K[4]) or 0)
+end
+
+-- enqueue(w) -> arrival, true where it had no place. A new place at the end of its class, or at the
+-- place it had before (w.arrival, from an earlier answer); for one that has a place, its new wishes and
+-- a beat.
+local function enqueue(w)
+  local arrival, tail, new = w.arrival, nil, true
   if arrival == '' then
     -- Behind whoever is last, should the clock have been set back.
-    last = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
-    arrival = fmt('%.0f', math.max(last and last % CLASS + 1 or 0, now()))
+    tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
+    arrival = fmt('%.0f', math.max(tail and tail % CLASS + 1 or 0, now()))
   end
   local class = kind.class and kind.class(w) or 0
   if call('ZADD', K[2], 'NX', fmt('%.0f', class * CLASS + arrival), w.owner) == 0 then
-    arrival = fmt('%.0f', call('ZSCORE', K[2], w.owner) % CLASS)
+    arrival, new = fmt('%.0f', call('ZSCORE', K[2], w.owner) % CLASS), false
   end
   call('HSET', K[3], w.owner, cmsgpack.pack({w.lease, now(), w.window, w.args, w.record}))
   -- Both keys outlive the longest window in them; twice that, so that few asks need to see to it.
   -- They get their ends together: a queue that was there before has that of its places.
   local ttl = call('PTTL', K[3])
-  if not last then ttl = math.min(ttl, call('PTTL', K[2])) end
+  if not tail then ttl = math.min(ttl, call('PTTL', K[2])) end
   if ttl < w.window + 0 then
     call('PEXPIRE', K[2], 2 * w.window)
     call('PEXPIRE', K[3], 2 * w.window)
   end
-  return arrival
+  return arrival, new
 end
 
 -- busy(w, arrival, ahead) -> {0, last number, ms until asking again makes sense, arrival}: when
@@ -39,7 +45,7 @@ local function busy(w, arrival, ahead)
   if ahead and ahead.owner ~= w.owner then
     ms = math.min(ms, ahead.window - (now() - ahead.beat) / 1000)
   end
-  return {0, tonumber(call('GET', K[4]) or 0), math.max(1, math.ceil(ms)), arrival}
+  return {0, last(), math.max(1, math.ceil(ms)), arrival}
 end
 
 -- try(w) -> an answer, without taking a place. Nobody who waits is passed.
@@ -48,23 +54,34 @@ local function try(w)
   if not ahead then
     local why = kind.refuse and kind.refuse(w)
     if why then return {-1, why} end
-    local ok, n = kind.admit(w)
-    if ok then return {1, n, w.lease} end
+    local ok, n, value = kind.admit(w)
+    if ok then return {1, n, w.lease, value} end
   end
   -- It may have a place, from an ask that had no answer.
   local score = call('ZSCORE', K[2], w.owner)
   return busy(w, score and fmt('%.0f', score % CLASS) or '', ahead)
 end
 
--- join(w, arrival) -> an answer: in, refused, or in its place in the queue.
-local function join(w, arrival)
+-- share(w, left, number, value) -> an answer to a holder that would let more threads of its process in:
+-- not while the rule lets nobody else in, nor past anybody who waits.
+local function share(w, left, n, value)
+  local _, ahead = settle()
+  if not left then return {-1, 'gone'} end
+  if ahead or kind.full and kind.full() then return busy(w, '', ahead) end
+  return {1, n, left, value}
+end
+
+-- join(w) -> an answer: in, refused, or in its place in the queue.
+local function join(w)
   local why = kind.refuse and kind.refuse(w)
   if why then
     drop(w.owner)
     settle()
     return {-1, why}
   end
-  arrival = enqueue(w, arrival)
+  local arrival, new = enqueue(w)
   local answer, ahead = settle(w.owner)
-  return answer or busy(w, arrival, ahead)
+  if answer then return answer end
+  if new and kind.waits then kind.waits(w) end
+  return busy(w, arrival, ahead)
 end

@@ -9,7 +9,7 @@ local was_inside, was_last = kind.dismiss(F[1])
 was_inside, was_last = was_inside and 1 or 0, was_inside and was_last
 local first = call('ZRANGE', K[2], 0, 0)[1]
 if not F[5] and not first then return was_inside end
---@ clock alien kind:look,admit,refuse,full,left queue
+--@ clock alien queue kind:look,admit,refuse,full,left
 if was_inside == 0 then
   -- Who is inside has no place. Begins with a write that cannot grow, as dismiss did: after it
   -- a full Redis takes the rest.
@@ -29,11 +29,12 @@ if not F[8] then
   settle(nil, first)
   return was_inside
 end
---@ kind:soon,class join
-local left, n, answer
-if not was_last then left, n = kind.look(F[8]) end
+--@ join kind:soon,class,last,waits
+local left, n, value, answer
+if not was_last then left, n, value = kind.look(F[8]) end
 answer = settle(F[8], first)
-if left then return {was_inside, 1, n, left} end
+if left then return {was_inside, 1, n, left, value} end
 if barred(F[8]) then return {was_inside, -1, 'over'} end
-local next = {owner = F[8], lease = F[2], window = F[4], args = F[6], record = F[7], from = ''}
-return {was_inside, unpack(answer or join(next, ''))}
+local next = {owner = F[8], lease = F[2], window = F[4], args = F[6], record = F[7], from = '',
+  arrival = ''}
+return {was_inside, unpack(answer or join(next))}

@@ -25,11 +25,12 @@ local function drop(owner)
   call('HDEL', K[3], owner)
 end
 
--- tell(w, what, number) -> true when the process of w heard it. Without channel rights nobody
+-- tell(w, what, number, value) -> true when the process of w heard it. Without channel rights nobody
 -- can be told: believed heard, and the waiter's own timer finds the grant.
-local function tell(w, what, number)
+local function tell(w, what, number, value)
   local channel = F[3] .. string.match(w.owner, '^[^:]*')
   local text = fmt('%s %s %.0f %s', w.owner, what, number or 0, number and w.lease or 0)
+  if value then text = text .. ' ' .. value end
   local heard = redis.pcall('PUBLISH', channel, text)
   return type(heard) ~= 'number' or heard > 0
 end
@@ -51,17 +52,17 @@ local function settle(me, first)
       if w and kind.left then kind.left(w, 'silent') end
     else
       local why = kind.refuse and kind.refuse(w)
-      local ok, n
+      local ok, n, value
       if not why then
-        ok, n = kind.admit(w)
+        ok, n, value = kind.admit(w)
         if not ok then return nil, w end
       end
       drop(head)
       if head == me then
         settle()
-        return why and {-1, why} or {1, n, w.lease}
+        return why and {-1, why} or {1, n, w.lease, value}
       end
-      if not tell(w, why and 'no:' .. why or 'in', n) and ok then
+      if not tell(w, why and 'no:' .. why or 'in', n, value) and ok then
         kind.dismiss(head)
         kind.look(head)
         if kind.left then kind.left(w, 'unheard') end

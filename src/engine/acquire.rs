@@ -43,7 +43,10 @@ fn come_in(
         let grip = enter(cell, request.clone(), wait, entered)?;
         match grip {
             // Handed on while it was valid, but this thread woke too late for it.
-            Some(grip) if grip.way == Way::HandedOver && held::remaining(cell, grip.owner).is_zero() => {
+            Some(grip)
+                if matches!(grip.way, Way::HandedOver | Way::Joined)
+                    && held::remaining(cell, grip.owner).is_zero() =>
+            {
                 release_quietly(cell, grip.ticket);
             }
             grip => return Ok(grip),
@@ -62,6 +65,7 @@ fn enter(
     let ticket = match core.gate.enter(request, entered) {
         // No outermost call: not worth a system call to ask which process this is.
         Ok(Entered::Again(grip)) => return Ok(Some(grip)),
+        Ok(Entered::Joined(grip)) => return joined(cell, core, grip, entered).map(Some),
         Ok(Entered::Waits(ticket)) => ticket,
         Err(Refusal::Busy) => return Ok(None),
         Err(refusal) => return Err(cell.error(refusal.error())),
@@ -82,6 +86,23 @@ fn enter(
         return seat.sit(cell.core.lock(), wait, entered);
     }
     seat.sit(core, wait, entered)
+}
+
+/// A thread shares a hold of others.
+fn joined(
+    cell: &Arc<Cell>,
+    mut core: MutexGuard<'_, Core>,
+    grip: Grip,
+    entered: Moment,
+) -> Result<Grip, Error> {
+    core.gate.came_in(grip.ticket, entered);
+    drop(core);
+    if let Err(error) = cell.shared.usable() {
+        release_quietly(cell, grip.ticket);
+        return Err(cell.error(error));
+    }
+    cell.shared.watch.tell(|o| o.acquired(cell.observed(), Duration::ZERO, grip.way));
+    Ok(grip)
 }
 
 /// A thread's place in the gate. Dropped while it is taken (an error, a panic), it passes on
@@ -155,7 +176,7 @@ impl<'a> Seat<'a> {
             Turn::Over if core.gate.trouble().is_some() || core.gate.is_unheard(Moment::now(), UNHEARD) => {
                 return Err(self.unavailable(core));
             }
-            Turn::Refused(why) => Error::new(ErrorKind::Refused, "").because(why),
+            Turn::Refused(why) => refused(&why),
             Turn::Closed => Error::new(ErrorKind::Closed, ""),
             _ => return Ok(None),
         };
@@ -226,7 +247,7 @@ impl<'a> Seat<'a> {
     ) -> Result<Grip, Error> {
         let cell = self.cell;
         let shared = &cell.shared;
-        if grip.way != Way::HandedOver
+        if !matches!(grip.way, Way::HandedOver | Way::Joined)
             && let Some(tenure) = core.gate.look(grip.owner)
         {
             let due = tenure.due(now, shared.config.renew_every);
@@ -296,6 +317,15 @@ impl Core {
     fn gives_up(&self, entered: Moment, now: Moment, limit: Duration) -> bool {
         self.gate.trouble().is_some_and(|since| now.since(since.max(entered)) >= limit)
     }
+}
+
+/// What a rule's refusal is to a caller: `broken`, or `broken-` and how, of what broke while we waited.
+fn refused(why: &str) -> Error {
+    let (kind, why) = match why.strip_prefix("broken") {
+        Some(how) => (ErrorKind::Broken, how.trim_start_matches('-')),
+        None => (ErrorKind::Refused, why),
+    };
+    Error::new(kind, "").because(why.replace('-', " "))
 }
 
 impl Refusal {

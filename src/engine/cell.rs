@@ -50,6 +50,8 @@ struct Side {
 }
 
 type Key = (TypeId, Arc<str>);
+/// What a cell is made of: what its kind is called, its keys, its scripts, what it is like.
+type Made = (&'static str, Names, Arc<Scripts>, Shape);
 
 impl Cell {
     pub(crate) fn error(&self, error: Error) -> Error {
@@ -180,22 +182,40 @@ impl Cells {
         shared: &Arc<Shared>,
         type_id: TypeId,
         name: &str,
-        make: impl FnOnce() -> Result<(&'static str, Names, Arc<Scripts>, Shape), Error>,
+        make: impl FnOnce() -> Result<Made, Error>,
     ) -> Result<Arc<Cell>, Error> {
         let key = (type_id, Arc::from(name));
         let mut cells = shared.lock(&shared.cells).map_err(|e| e.about(name))?;
         if let Some(cell) = cells.by_name.get(&key).and_then(|slot| cells.at(*slot)) {
             return Ok(cell);
         }
-        let (kind, names, scripts, shape) = make()?;
-        let slot = match cells.free.pop() {
+        let cell = cells.add(shared, &key, make()?)?;
+        cells.by_name.insert(key, cell.slot);
+        Ok(cell)
+    }
+
+    /// A cell of its own for one thread's wait, beside the one that this name has: where each thread has
+    /// a place of its own in Redis.
+    pub(crate) fn alone(
+        shared: &Arc<Shared>,
+        type_id: TypeId,
+        name: &Arc<str>,
+        made: Made,
+    ) -> Result<Arc<Cell>, Error> {
+        let mut cells = shared.lock(&shared.cells).map_err(|e| e.about(name))?;
+        cells.add(shared, &(type_id, name.clone()), made)
+    }
+
+    fn add(&mut self, shared: &Arc<Shared>, key: &Key, made: Made) -> Result<Arc<Cell>, Error> {
+        let (kind, names, scripts, shape) = made;
+        let slot = match self.free.pop() {
             Some(slot) => slot,
-            None if cells.slots.len() < SLOTS => {
-                cells.slots.push(None);
-                (cells.slots.len() - 1) as u32
+            None if self.slots.len() < SLOTS => {
+                self.slots.push(None);
+                (self.slots.len() - 1) as u32
             }
             None => {
-                let error = Error::new(crate::ErrorKind::Config, name);
+                let error = Error::new(crate::ErrorKind::Config, &key.1);
                 return Err(error.because(format!("a client has at most {SLOTS} locks at a time")));
             }
         };
@@ -213,11 +233,10 @@ impl Cells {
             names,
             scripts,
             slot,
-            type_id,
+            type_id: key.0,
             core: Mutex::new(core),
         });
-        cells.slots[slot as usize] = Some(Arc::downgrade(&cell));
-        cells.by_name.insert(key, slot);
+        self.slots[slot as usize] = Some(Arc::downgrade(&cell));
         Ok(cell)
     }
 

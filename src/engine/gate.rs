@@ -74,6 +74,7 @@ struct Hold {
     owner: u64,
     count: usize,
     token: u64,
+    value: u64,
     way: Way,
     /// When its thread knew that it is in.
     since: Option<Moment>,
@@ -117,6 +118,11 @@ impl Gate {
         self.shape.sharing == Sharing::Exclusive
     }
 
+    /// Threads share a tenure.
+    fn joined(&self) -> bool {
+        self.shape.sharing == Sharing::Joined
+    }
+
     fn head(&self) -> Option<Ticket> {
         self.waiters.front().map(|w| w.ticket)
     }
@@ -135,7 +141,8 @@ impl Gate {
     }
 
     fn grip(&self, hold: &Hold, outermost: bool) -> Grip {
-        Grip { ticket: hold.ticket, owner: hold.owner, token: hold.token, way: hold.way, outermost }
+        let Hold { ticket, owner, token, value, way, .. } = *hold;
+        Grip { ticket, owner, token, value, way, outermost }
     }
 
     // ---- coming in -------------------------------------------------------------------------
@@ -157,12 +164,41 @@ impl Gate {
             self.holds[i].count += 1;
             return Ok(Entered::Again(self.grip(&self.holds[i], false)));
         }
+        self.tickets += 1;
+        let ticket = self.tickets;
+        if self.waiters.is_empty()
+            && let Some(grip) = self.join(ticket, &request, now)
+        {
+            return Ok(Entered::Joined(grip));
+        }
+        if request.from.is_some() {
+            // Whoever waits here waits for the very thread that asks.
+            self.waiters.push_front(Waiter { ticket, request, attempted: false });
+            return Ok(Entered::Waits(ticket));
+        }
         if request.once && (!self.waiters.is_empty() || self.in_the_way(now).is_some()) {
             return Err(Refusal::Busy);
         }
-        self.tickets += 1;
-        self.waiters.push_back(Waiter { ticket: self.tickets, request, attempted: false });
-        Ok(Entered::Waits(self.tickets))
+        self.waiters.push_back(Waiter { ticket, request, attempted: false });
+        Ok(Entered::Waits(ticket))
+    }
+
+    /// Lets a thread into a share that other threads of this process have, if one may be joined.
+    fn join(&mut self, ticket: Ticket, request: &Request, now: Moment) -> Option<Grip> {
+        if !self.joined() || request.from.is_some() {
+            return None;
+        }
+        let slice = self.shape.slice;
+        let t = self.tenures.iter().position(|t| t.may_be_joined(&request.terms, slice, now))?;
+        Some(self.take_hold(ticket, request.taker, t, Way::Joined))
+    }
+
+    /// A share whose slice is over, but which may take more threads in if Redis has nobody waiting.
+    fn to_be_shared(&mut self, request: &Request, now: Moment) -> Option<&mut Tenure> {
+        if !self.joined() || self.shape.slice.is_zero() || request.from.is_some() {
+            return None;
+        }
+        self.tenures.iter_mut().find(|t| t.goes_on_as(&request.terms, now))
     }
 
     /// What the waiting thread is to do. `inbox`: grants can be heard; `over`: its time is up, so
@@ -194,6 +230,12 @@ impl Gate {
         if self.exclusive() && self.leaving > 0 {
             return wait(nap);
         }
+        if self.ask.is_none()
+            && let Some(grip) = self.join(ticket, &request, now)
+        {
+            self.waiters.pop_front();
+            return Turn::In(grip, self.head());
+        }
         if self.ask.as_ref().is_some_and(|a| a.in_flight) {
             return wait(nap);
         }
@@ -204,12 +246,29 @@ impl Gate {
             return Turn::Over;
         }
         let threads = self.waiters.len();
+        if self.ask.is_none()
+            && let Some(share) = self.to_be_shared(&request, now)
+        {
+            if share.asked.is_some() {
+                return wait(nap);
+            }
+            share.asked = Some(now);
+            return Turn::Ask(Asking {
+                owner: share.owner,
+                how: How::Share,
+                terms: request.terms,
+                arrival: String::new(),
+                threads,
+                enqueues: false,
+                from: None,
+            });
+        }
         let ask = self.ask.get_or_insert_with(|| Box::new(Ask::new(fresh(), request.terms.clone(), now)));
         if let Some(why) = ask.refused.clone() {
             return Turn::Refused(why);
         }
         // Somebody else's terms in the queue: let Redis know ours.
-        if ask.terms != request.terms {
+        if ask.terms != request.terms || ask.from != request.from {
             ask.again_at = now;
         }
         if attempted {
@@ -227,7 +286,7 @@ impl Gate {
         } else {
             How::Wait
         };
-        let asking = ask.send(how, request.terms, threads, now);
+        let asking = ask.send(how, &request, threads, now);
         if let Some(head) = self.waiters.front_mut() {
             head.attempted = request.once;
         }
@@ -236,6 +295,7 @@ impl Gate {
 
     /// What a head does with a grant that has come: use it, renew it first, or give it back.
     fn use_grant(&mut self, ticket: Ticket, request: &Request, now: Moment, over: bool) -> Option<Turn> {
+        let joined = self.joined();
         let ask = self.ask.as_mut()?;
         let grant = ask.grant.as_mut()?;
         if ask.terms.args != request.terms.args {
@@ -274,6 +334,7 @@ impl Gate {
             number: grant.number,
             terms: request.terms.clone(),
             valid_until: grant.valid_until,
+            value: grant.value,
             since: now,
             wanted_until: Moment::default(),
             least: ask.least,
@@ -281,12 +342,21 @@ impl Gate {
             unsettled: ask.unsettled,
             lost: None,
             holds: 0,
+            shut: ask.shut,
+            // Beside a hold of its own thread in another mode nobody else may read.
+            open_since: (joined && request.from.is_none()).then_some(grant.said),
+            asked: None,
         };
         let way = grant.way;
         self.ask = None;
         self.waiters.pop_front();
         if self.waiters.is_empty() {
             self.waiters = VecDeque::new();
+        }
+        if self.shape.sharing == Sharing::Passed {
+            let Tenure { owner, value, .. } = tenure;
+            let grip = Grip { ticket, owner, token: tenure.token(), value, way, outermost: true };
+            return Some(Turn::In(grip, self.head()));
         }
         push(&mut self.tenures, tenure);
         let grip = self.take_hold(ticket, request.taker, self.tenures.len() - 1, way);
@@ -298,8 +368,8 @@ impl Gate {
     fn take_hold(&mut self, ticket: Ticket, taker: Taker, tenure: usize, way: Way) -> Grip {
         let tenure = &mut self.tenures[tenure];
         tenure.holds += 1;
-        let hold =
-            Hold { ticket, taker, owner: tenure.owner, count: 1, token: tenure.token(), way, since: None };
+        let (owner, token, value) = (tenure.owner, tenure.token(), tenure.value);
+        let hold = Hold { ticket, taker, owner, count: 1, token, value, way, since: None };
         let grip = self.grip(&hold, true);
         push(&mut self.holds, hold);
         grip
@@ -339,7 +409,7 @@ impl Gate {
             return Exit::Lost(loss, then);
         }
         if !last {
-            return Exit::Held;
+            return Exit::Shared;
         }
         let next = self.waiters.front().map(|w| w.request.clone()).filter(|_| self.exclusive());
         if let Some(next) = &next
@@ -356,7 +426,7 @@ impl Gate {
         let threads = self.waiters.len();
         let asking = next.filter(|n| inbox && !n.once && self.ask.is_none()).map(|next| {
             let mut ask = Box::new(Ask::new(fresh(), next.terms.clone(), now));
-            let asking = ask.send(How::Wait, next.terms, threads, now);
+            let asking = ask.send(How::Wait, &next, threads, now);
             self.ask = Some(ask);
             asking
         });

@@ -32,7 +32,7 @@ fn terms() -> Terms {
 }
 
 fn request(thread: u64) -> Request {
-    Request { taker: Taker::Thread(thread), thread, terms: terms(), once: false }
+    Request { taker: Taker::Thread(thread), thread, terms: terms(), once: false, from: None }
 }
 
 fn once(thread: u64) -> Request {
@@ -48,7 +48,7 @@ fn busy(floor: u64) -> Answer {
 }
 
 fn granted_in(number: u64, left: u64) -> Answer {
-    Answer::In { number, left: ms(left) }
+    Answer::In { number, left: ms(left), value: 0 }
 }
 
 /// A gate with a counter for owner ids, and the inbox up.
@@ -119,7 +119,7 @@ impl Desk {
         let lease = request.terms.lease;
         let ticket = self.enter(request, now);
         let asking = self.asks(ticket, now);
-        self.gate.answered(asking.owner, Answer::In { number, left: lease }, at(now));
+        self.gate.answered(asking.owner, Answer::In { number, left: lease, value: 0 }, at(now));
         self.is_in(ticket, now)
     }
 
@@ -133,7 +133,7 @@ impl Desk {
     }
 
     fn message(&mut self, owner: u64, number: u64) -> Then {
-        self.gate.granted(owner, number, ms(LEASE))
+        self.gate.granted(owner, number, ms(LEASE), 0, Moment::default())
     }
 
     fn valid_until(&self, grip: Grip) -> Moment {
@@ -260,7 +260,7 @@ fn a_message_counts_with_the_lease_in_it() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
     // Granted on the terms of an earlier head.
-    desk.gate.granted(asking.owner, 6, ms(1_000));
+    desk.gate.granted(asking.owner, 6, ms(1_000), 0, at(0));
     // Under half of what this one wants: set anew first.
     assert_eq!(desk.turn(ticket, 10), Turn::Confirm(asking.owner, ms(LEASE)));
     desk.gate.confirmed(asking.owner, Renewal::Failed, at(20));
@@ -764,7 +764,7 @@ fn a_grant_on_longer_terms_is_set_to_the_fixed_lease() {
 fn the_end_of_a_lease_of_another_length_counts_its_own_drift() {
     let mut desk = Desk::new();
     let (_, asking) = desk.queue_up(request(1), 5, 0);
-    desk.gate.granted(asking.owner, 6, ms(100_000));
+    desk.gate.granted(asking.owner, 6, ms(100_000), 0, at(0));
     let then = desk.gate.close(at(1));
     assert_eq!(then[0].valid_until, at(100_000 - 1_000));
 }

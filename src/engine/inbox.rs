@@ -224,20 +224,22 @@ impl Listener {
         }
     }
 
-    /// `<uuid>:<n> <what> <number> <lease ms>`; what is not for anybody here is ignored.
+    /// `<uuid>:<n> <what> <number> <lease ms> [<value>]`; what is not for anybody here is ignored.
     fn dispatch(&self, text: &str) {
         let mut words = text.split(' ');
         let (Some(owner), Some(what)) = (words.next(), words.next()) else { return };
         let Some(Ok(owner)) = owner.rsplit(':').next().map(str::parse::<u64>) else { return };
         let mut numbers = words.map(|w| w.parse::<u64>().unwrap_or(0));
-        let (number, lease) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        let (number, lease, value) = (next(), next(), next());
         let Some(shared) = self.shared.upgrade() else { return };
         let cell = shared.cells.lock().of_owner(owner);
         let Some(cell) = cell else { return };
         let now = Moment::now();
         let mut core = cell.core.lock();
         let then = match what {
-            "in" => core.gate.granted(owner, number, Duration::from_millis(lease)),
+            "in" => core.gate.granted(owner, number, Duration::from_millis(lease), value, now),
+            "yield" => return core.gate.yields(owner),
             "no:forced" => core.gate.lose(owner, Loss::Forced, now),
             other => match other.strip_prefix("no:") {
                 Some(why) => core.gate.refused(owner, why.to_owned()),

@@ -27,6 +27,8 @@ pub(crate) struct Inspection {
     pub(crate) holders: Vec<Held>,
     /// The waiting processes: owner id and record.
     pub(crate) places: Vec<(String, String)>,
+    /// What the rule says of its state.
+    pub(crate) state: Vec<Value>,
 }
 
 /// Asks Redis. Blocks for the command limit at most.
@@ -49,6 +51,7 @@ pub(crate) fn inspect(cell: &Arc<Cell>) -> Result<Inspection, Error> {
     Ok(Inspection {
         number: number(items.first()).and_then(|n| n.try_into().ok()).unwrap_or(0),
         holders: texts(1).chunks(3).filter_map(held).collect(),
+        state: texts(3).to_vec(),
         places: texts(2).chunks(2).filter_map(|c| Some((text(c.first())?, text(c.get(1))?))).collect(),
     })
 }

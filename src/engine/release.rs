@@ -28,13 +28,19 @@ pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
         }
     };
     let exit = core.gate.exit(ticket, now, inbox, || cell.fresh());
-    if exit == Exit::Held {
-        return Ok(());
+    match exit {
+        Exit::Held => return Ok(()),
+        Exit::Shared => {
+            drop(core);
+            released();
+            return Ok(());
+        }
+        _ => {}
     }
     // Nothing of a parent's is given back by its child.
     shared.same_process().map_err(|e| cell.error(e))?;
     let (leaving, next) = match exit {
-        Exit::Held => return Ok(()),
+        Exit::Held | Exit::Shared => return Ok(()),
         Exit::HandedOn(next) => {
             core.wake(Some(next));
             drop(core);

@@ -32,8 +32,10 @@ pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Resul
         How::Try => "try",
         How::Wait => "wait",
         How::Keep => "keep",
+        How::Share => "share",
     };
     let record = record(cell, asking.threads);
+    let from = asking.from.map(|from| cell.owner_id(from)).unwrap_or_default();
     let args = [
         &owner,
         &lease,
@@ -42,11 +44,11 @@ pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Resul
         how,
         &asking.terms.args,
         &record,
-        "",
+        &from,
         &asking.arrival,
     ];
     // What is empty at the end is left out.
-    let args = if asking.arrival.is_empty() { &args[..7] } else { &args[..] };
+    let args = if asking.arrival.is_empty() && from.is_empty() { &args[..7] } else { &args[..] };
     let reply = shared.backend.script(&cell.scripts.acquire, &cell.names, args, limit)?;
     Ok((acquired(&reply.value, asking.terms.lease)?, reply.resent))
 }
@@ -56,7 +58,7 @@ pub(crate) fn acquired(value: &Value, lease: Duration) -> Result<Answer, Failure
     match value {
         // Nobody was in the way: the number alone.
         Value::Int(n) => match (*n).try_into() {
-            Ok(number) if number > 0 => Ok(Answer::In { number, left: lease }),
+            Ok(number) if number > 0 => Ok(Answer::In { number, left: lease, value: 0 }),
             _ => Err(strange(slice::from_ref(value))),
         },
         several => answer(list(several), lease),
@@ -71,6 +73,7 @@ pub(super) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure
                 number: number(items.get(1))?.try_into().ok()?,
                 // Negative: somebody took the key's end away. Ours stands.
                 left: number(items.get(2))?.try_into().map_or(lease, Duration::from_millis),
+                value: number(items.get(3)).and_then(|n| n.try_into().ok()).unwrap_or(0),
             },
             0 => Answer::Busy {
                 floor: number(items.get(1))?.try_into().ok()?,
@@ -100,6 +103,21 @@ pub(crate) struct Left {
     pub(crate) resent: bool,
     /// The answer for the next owner.
     pub(crate) next: Option<Answer>,
+}
+
+/// Has the kind's users' own state changed: `what`, with what the rule wants to know of it. Returns the
+/// rule's answer.
+pub(crate) fn change(cell: &Arc<Cell>, what: &[&str], limit: Moment) -> Result<Vec<Value>, Failure> {
+    let shared = &cell.shared;
+    let Some(script) = &cell.scripts.change else {
+        let error = Error::new(ErrorKind::Config, "");
+        return Err(Failure::Never(error.because("the rule of this kind has no kind.change")));
+    };
+    let owner = cell.owner_id(cell.fresh());
+    let mut args = vec![&*owner, "0", &shared.inbox_prefix, &shared.window];
+    args.extend(what);
+    let reply = shared.backend.script(script, &cell.names, &args, limit)?;
+    Ok(list(&reply.value).to_vec())
 }
 
 /// Out of the lock and the queue, and in the same trip the ask of the next head.

@@ -4,12 +4,14 @@
 //! here, and the keys are put together only in the request, so that they need no memory while a lock
 //! is merely held.
 
-use crate::names::Names;
+use crate::names::{KEYS, Names};
 
-/// Adds `verb script 5 <keys> <args>` to what is to be sent.
+/// Adds `verb script 6 <keys> <args>` to what is to be sent.
 pub(crate) fn call(out: &mut Vec<u8>, verb: &str, script: &str, names: &Names, args: &[&str]) {
     /// `$`, a length, and two line ends.
     const FRAME: usize = 12;
+    const COUNT: &str = "6";
+    const { assert!(KEYS == 6) };
     let keys = names.keys();
     let data: usize = keys.as_flattened().iter().chain(args).map(|text| text.len()).sum();
     let parts = 3 + keys.len() + args.len();
@@ -17,7 +19,7 @@ pub(crate) fn call(out: &mut Vec<u8>, verb: &str, script: &str, names: &Names, a
     head(out, b'*', parts);
     bulk(out, &[verb]);
     bulk(out, &[script]);
-    bulk(out, &["5"]);
+    bulk(out, &[COUNT]);
     for key in &keys {
         bulk(out, key);
     }
@@ -56,7 +58,7 @@ mod tests {
         let names = Names::new("rc", "stück:42").unwrap();
         let args = ["uuid:1", "", "1234567", &"x".repeat(1_000)];
         let mut cmd = redis::cmd("EVAL");
-        cmd.arg("return 1").arg(5);
+        cmd.arg("return 1").arg(KEYS);
         for key in names.keys() {
             cmd.arg(key.concat());
         }

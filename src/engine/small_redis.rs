@@ -186,7 +186,7 @@ impl SmallRedis {
 
     fn inside(&self, owner: u64, now: u64) -> Option<Answer> {
         let holder = self.holder.filter(|holder| holder.owner == owner)?;
-        Some(Answer::In { number: holder.number, left: Duration::from_millis(holder.end - now) })
+        Some(Answer::In { number: holder.number, left: Duration::from_millis(holder.end - now), value: 0 })
     }
 
     /// Where in the order its place is.
@@ -238,7 +238,7 @@ impl SmallRedis {
         if planted!("only-leave-admits") && (ask.how == How::Keep || !blank) {
             match ask.how {
                 How::Keep if self.arrival(ask.owner).is_none() => return Answer::Gone,
-                How::Try => {}
+                How::Try | How::Share => {}
                 How::Keep | How::Wait => self.enqueue(ask, now),
             }
             return self.busy(ask, now);
@@ -248,7 +248,8 @@ impl SmallRedis {
                 self.settle(None, now, tell);
                 return Answer::Gone;
             }
-            How::Try => {
+            // None of these locks has a share.
+            How::Try | How::Share => {
                 self.settle(None, now, tell);
                 if !self.queue.is_empty() || !self.admit(ask.owner, ask.lease, now) {
                     // Even if it is this owner whom the loop let in: it is told.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::gate::Terms;
+use super::gate::{Answer, Terms};
 use crate::clock::Moment;
 use crate::observe::Loss;
 
@@ -22,6 +22,8 @@ pub(crate) struct Tenure {
     pub(crate) owner: u64,
     /// Its grant number: what fencing tokens are made of.
     pub(crate) number: u64,
+    /// What the rule said beside it.
+    pub(crate) value: u64,
     /// The terms it was asked for on.
     pub(crate) terms: Terms,
     /// Until when it is known to be valid, counted from before the request was sent.
@@ -41,6 +43,12 @@ pub(crate) struct Tenure {
     pub(crate) lost: Option<Loss>,
     /// The hold counts on it, one a thread or guard.
     pub(crate) holds: usize,
+    /// It ends with its holder: it is not handed on, and takes nobody else in.
+    pub(crate) shut: bool,
+    /// Of a share: when Redis last said that others may join it, if it did.
+    pub(crate) open_since: Option<Moment>,
+    /// Of a share: when it was asked whether others may, while that is on its way.
+    pub(crate) asked: Option<Moment>,
 }
 
 impl Tenure {
@@ -57,10 +65,28 @@ impl Tenure {
     /// Whether the next thread of this process may have it without Redis: its slice is not over,
     /// its lease is healthy and renewed, and neither side asked for fairness.
     pub(crate) fn may_be_handed_to(&self, next: &Terms, slice: Duration, now: Moment) -> bool {
-        self.terms.goes_on_as(next)
-            && now.since(self.since) < slice
-            && self.hand_overs < MOST_HAND_OVERS
-            && self.valid_until.since(now) > self.terms.lease / 3
+        self.goes_on_as(next, now) && now.since(self.since) < slice && self.hand_overs < MOST_HAND_OVERS
+    }
+
+    /// Whether another thread of this process may share it without Redis.
+    pub(crate) fn may_be_joined(&self, next: &Terms, slice: Duration, now: Moment) -> bool {
+        self.goes_on_as(next, now) && self.open_since.is_some_and(|since| now.since(since) < slice)
+    }
+
+    /// Whether it may go on as what `next` asks for.
+    pub(crate) fn goes_on_as(&self, next: &Terms, now: Moment) -> bool {
+        let healthy = self.valid_until.since(now) > self.terms.lease / 3;
+        !self.shut && self.lost.is_none() && healthy && self.terms.goes_on_as(next)
+    }
+
+    /// What Redis said to the question whether others may join it.
+    pub(crate) fn may_be_joined_since(&mut self, answer: &Answer) {
+        let asked = self.asked.take();
+        match answer {
+            Answer::In { .. } => self.open_since = asked,
+            // Also where it did not say: the next thread asks for itself.
+            _ => self.shut = true,
+        }
     }
 
     /// Redis said, to a request sent at `sent`, that this much is left.

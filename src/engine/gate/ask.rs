@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Asking, How, Leaving, Terms};
+use super::{Asking, How, Leaving, Request, Terms};
 use crate::clock::Moment;
 use crate::observe::Way;
 
@@ -35,6 +35,10 @@ pub(super) struct Ask {
     /// See [`Tenure::least`].
     pub(super) least: Duration,
     pub(super) grant: Option<Grant>,
+    /// Somebody waits whom a share must not pass: what is granted takes nobody else in.
+    pub(super) shut: bool,
+    /// As last sent, see [`Request::from`](super::Request::from).
+    pub(super) from: Option<u64>,
     pub(super) refused: Option<String>,
     pub(super) failures: u32,
 }
@@ -42,6 +46,9 @@ pub(super) struct Ask {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Grant {
     pub(super) number: u64,
+    pub(super) value: u64,
+    /// When Redis last said so, as far as is known here.
+    pub(super) said: Moment,
     pub(super) valid_until: Moment,
     pub(super) way: Way,
     /// Its lease was set anew since it was granted.
@@ -65,21 +72,25 @@ impl Ask {
             unsettled: false,
             least: Duration::MAX,
             grant: None,
+            shut: false,
+            from: None,
             refused: None,
             failures: 0,
         }
     }
 
     /// It is about to be sent.
-    pub(super) fn send(&mut self, how: How, terms: Terms, threads: usize, now: Moment) -> Asking {
+    pub(super) fn send(&mut self, how: How, request: &Request, threads: usize, now: Moment) -> Asking {
         self.in_flight = true;
         self.unheard = false;
         self.sent = now;
         // Until one is answered busy, a grant counts from the first ask sent.
         self.base.get_or_insert(now);
-        self.terms = terms.clone();
+        self.terms = request.terms.clone();
+        self.from = request.from;
         let enqueues = how == How::Wait && self.arrival.is_empty();
-        Asking { owner: self.owner, how, terms, arrival: self.arrival.clone(), threads, enqueues }
+        let (terms, arrival, from) = (self.terms.clone(), self.arrival.clone(), self.from);
+        Asking { owner: self.owner, how, terms, arrival, threads, enqueues, from }
     }
 
     pub(super) fn leaving(&self, now: Moment) -> Leaving {

@@ -42,6 +42,9 @@ pub(crate) struct Request {
     pub(crate) terms: Terms,
     /// One attempt, no queueing.
     pub(crate) once: bool,
+    /// A tenure of the same thread, in another mode of the same lock: the rule may let it in beside
+    /// that one, past those who wait.
+    pub(crate) from: Option<u64>,
 }
 
 /// A place in a gate: of a waiting thread, later of its hold.
@@ -53,6 +56,8 @@ pub(crate) enum How {
     Try,
     Wait,
     Keep,
+    /// For a hold that is there: may it take more threads of this process in?
+    Share,
 }
 
 /// A request to send for the head.
@@ -66,6 +71,8 @@ pub(crate) struct Asking {
     pub(crate) threads: usize,
     /// The place was never there before, so the inbox must be ready to hear of it.
     pub(crate) enqueues: bool,
+    /// See [`Request::from`].
+    pub(crate) from: Option<u64>,
 }
 
 /// A hold, as its guard knows it.
@@ -75,6 +82,8 @@ pub(crate) struct Grip {
     pub(crate) owner: u64,
     pub(crate) token: u64,
     pub(crate) way: Way,
+    /// What the rule said beside the number.
+    pub(crate) value: u64,
     /// Not a re-entry.
     pub(crate) outermost: bool,
 }
@@ -103,6 +112,8 @@ pub(crate) enum Refusal {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Entered {
     Again(Grip),
+    /// It shares a hold of other threads.
+    Joined(Grip),
     Waits(Ticket),
 }
 
@@ -134,6 +145,8 @@ pub(crate) enum Answer {
     In {
         number: u64,
         left: Duration,
+        /// What the rule says beside.
+        value: u64,
     },
     Busy {
         floor: u64,
@@ -166,8 +179,10 @@ pub(crate) struct Then {
 /// How a hold ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Exit {
-    /// Others hold it still, or this thread does.
+    /// This thread holds it still.
     Held,
+    /// Other threads hold it still.
+    Shared,
     /// The next local thread has it now: wake it.
     HandedOn(Ticket),
     /// It was lost before; what is to be done where that was found out just now.

@@ -12,6 +12,11 @@ impl Gate {
     /// The answer to the ask of `owner`, whoever sent it.
     pub(crate) fn answered(&mut self, owner: u64, answer: Answer, now: Moment) -> Then {
         let alone = self.waiters.is_empty();
+        let joined = self.joined();
+        if let Some(tenure) = self.tenure_mut(owner).filter(|t| t.asked.is_some()) {
+            tenure.may_be_joined_since(&answer);
+            return Then { wake: self.head(), ..Then::default() };
+        }
         let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) else {
             return Then::default();
         };
@@ -22,12 +27,13 @@ impl Gate {
         }
         let heard = !matches!(answer, Answer::Failed | Answer::Unanswered);
         match answer {
-            Answer::In { number, left } => {
+            Answer::In { number, left, value } => {
                 let most = drift(left.max(ask.terms.lease));
                 let valid_until = ask.sent.after(left.min(ask.least)).before(most);
                 // Behind a message it is the same grant, known more exactly.
                 let way = if ask.asked { Way::Granted } else { Way::Free };
-                ask.grant = Some(Grant { number, valid_until, way, confirmed: false });
+                let said = if joined { ask.sent } else { Moment::default() };
+                ask.grant = Some(Grant { number, value, said, valid_until, way, confirmed: false });
                 ask.queued = false;
             }
             Answer::Busy { floor, again, arrival } => {
@@ -105,18 +111,48 @@ impl Gate {
     }
 
     /// A message: `owner` was granted the lock.
-    pub(crate) fn granted(&mut self, owner: u64, number: u64, lease: Duration) -> Then {
+    pub(crate) fn granted(
+        &mut self,
+        owner: u64,
+        number: u64,
+        lease: Duration,
+        value: u64,
+        now: Moment,
+    ) -> Then {
+        let said = if self.joined() { now } else { Moment::default() };
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner)
             && ask.grant.is_none()
             && (number > ask.floor || planted!("any-number"))
         {
             let base = ask.base.filter(|_| !planted!("valid-from-last-sent")).unwrap_or(ask.sent);
             let valid_until = base.after(lease.min(ask.least)).before(drift(lease));
-            ask.grant = Some(Grant { number, valid_until, way: Way::Granted, confirmed: false });
+            let way = Way::Granted;
+            ask.grant = Some(Grant { number, value, said, valid_until, way, confirmed: false });
             ask.queued = false;
             return Then { wake: self.head(), ..Then::default() };
         }
         Then::default()
+    }
+
+    /// A message: somebody waits whom the share of `owner` must not pass.
+    pub(crate) fn yields(&mut self, owner: u64) {
+        if let Some(tenure) = self.tenure_mut(owner) {
+            tenure.shut = true;
+        }
+        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
+            ask.shut = true;
+        }
+    }
+
+    /// A thread of this process waits for another mode of this lock: no share takes anybody in before
+    /// Redis has been asked.
+    pub(crate) fn yields_all(&mut self) {
+        for tenure in &mut self.tenures {
+            tenure.shut = true;
+        }
+        if let Some(ask) = &mut self.ask {
+            ask.shut = true;
+        }
     }
 
     /// A message: `owner` will never be let in.

@@ -131,7 +131,7 @@ impl World {
             return;
         }
         let gate = (owner % GATES as u64) as usize;
-        let then = self.gates[gate].gate.granted(owner, number, ms(lease));
+        let then = self.gates[gate].gate.granted(owner, number, ms(lease), 0, at(self.now));
         self.carry_out(gate, then);
     }
 
@@ -248,7 +248,7 @@ impl World {
             *owners * GATES as u64 + gate as u64
         });
         match exit {
-            Exit::Held => panic!("each thread holds once"),
+            Exit::Held | Exit::Shared => panic!("each thread holds once"),
             Exit::HandedOn(next) => {
                 let token = self.gates[gate].gate.look(grip.owner).map(|t| t.token());
                 self.rises(token.unwrap_or(0));

@@ -87,7 +87,8 @@ impl World {
     fn enter(&self, state: &mut State, p: u8, t: u8, once: bool) -> Option<()> {
         let now = state.now();
         let thread = u64::from(t);
-        let request = Request { taker: Taker::Thread(thread), thread, terms: self.terms(t), once };
+        let request =
+            Request { taker: Taker::Thread(thread), thread, terms: self.terms(t), once, from: None };
         let process = &mut state.processes[p as usize];
         let seat = &mut process.seats[t as usize];
         seat.rounds -= 1;
@@ -230,7 +231,13 @@ impl Model for World {
                 if state.hears(message.owner) {
                     let p = process_of(message.owner);
                     let lease = Duration::from_millis(message.lease);
-                    let then = state.processes[p].gate.granted(message.owner, message.number, lease);
+                    let then = state.processes[p].gate.granted(
+                        message.owner,
+                        message.number,
+                        lease,
+                        0,
+                        crate::clock::Moment::default(),
+                    );
                     state.carry_out(p as u8, then);
                 }
             }

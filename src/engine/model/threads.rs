@@ -156,7 +156,7 @@ impl State {
         let exit = gate.exit(ticket, now, inbox, || fresh(process, p));
         process.gate = gate;
         match exit {
-            Exit::Held => self.set(p, t, Thread::Idle),
+            Exit::Held | Exit::Shared => self.set(p, t, Thread::Idle),
             Exit::HandedOn(next) => {
                 if let Some(tenure) = tenure {
                     self.overstayed |= now.since(tenure.since) >= world.slice || world.fair;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::Commands;
 
-use crate::names::Names;
+use crate::names::{KEYS, Names};
 use crate::testing::{RedisServer, scripts, wait_until};
 use crate::{Client, ClientBuilder, Kind, RedisLock, Reentry, Sharing};
 
@@ -83,7 +83,7 @@ impl<'a, K: Kind> Stage<'a, K> {
         }
     }
 
-    fn keys(&self) -> [String; 5] {
+    fn keys(&self) -> [String; KEYS] {
         match Names::new("rc", &self.name) {
             Ok(names) => names.keys().map(|parts| parts.concat()),
             Err(error) => panic!("{error}"),
@@ -98,7 +98,13 @@ impl<'a, K: Kind> Stage<'a, K> {
         };
         let (lease, window) = (lease.as_millis().to_string(), window.as_millis().to_string());
         let mut eval = redis::cmd("EVAL");
-        eval.arg(made.acquire).arg(5).arg(&self.keys()).arg("dead:1").arg(lease).arg("rc:inbox:").arg(window);
+        eval.arg(made.acquire)
+            .arg(KEYS)
+            .arg(&self.keys())
+            .arg("dead:1")
+            .arg(lease)
+            .arg("rc:inbox:")
+            .arg(window);
         eval.arg(how).arg(lock.kind().args()).arg("1 1 host dead");
         let asked: redis::RedisResult<redis::Value> = eval.query(&mut self.redis());
         assert!(asked.is_ok(), "{asked:?}");
@@ -125,10 +131,10 @@ impl<'a, K: Kind> Stage<'a, K> {
     /// With guards and waiters gone nothing is left: no key but the fence and tombstones, which
     /// end by themselves; no lock in use, no client that cannot be closed.
     pub(super) fn end(&self) {
-        let [state, queue, places, fence, gone] = self.keys();
+        let [state, queue, places, fence, gone, conditions] = self.keys();
         let mut redis = self.redis();
         wait_until(LONG, "no key is left", || {
-            [&state, &queue, &places].iter().all(|key| matches!(redis.exists(*key), Ok(false)))
+            [&state, &queue, &places, &conditions].iter().all(|key| matches!(redis.exists(*key), Ok(false)))
         });
         for key in [fence, gone] {
             let ttl: i64 = redis.pttl(&key).unwrap_or(0);

@@ -56,7 +56,7 @@ impl Walk<'_> {
     fn compare_answers(&mut self, op: &Op, small: &Answer, real: &Answer) {
         let ms = |d: &Duration| millis(*d);
         match (small, real) {
-            (Answer::In { number: s, left: small }, Answer::In { number: r, left: real }) => {
+            (Answer::In { number: s, left: small, .. }, Answer::In { number: r, left: real, .. }) => {
                 self.numbers.same(*s, *r, "number");
                 self.near(ms(small), ms(real), "left");
             }

@@ -85,7 +85,7 @@ pub(super) struct View {
     /// Where the kind keeps it.
     pub(super) number: Option<u64>,
     pub(super) fence: u64,
-    /// Of the five keys; negative where there is none.
+    /// Of the first five keys; negative where there is none.
     pub(super) ttl: Vec<i64>,
     pub(super) places: Vec<Seen>,
     /// Who is barred, and for how long yet.
@@ -197,6 +197,7 @@ impl Real {
                     How::Try => "try",
                     How::Wait => "wait",
                     How::Keep => "keep",
+                    How::Share => "share",
                 };
                 let (id, ms, arrival) = (self.id(ask.owner), ask.lease.to_string(), text_of(arrival));
                 let args = [&*id, &*ms, &*prefix, &*window, how, "", RECORD, "", &*arrival];
