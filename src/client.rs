@@ -21,6 +21,7 @@ use crate::kinds::{Reentrant, Simple};
 use crate::lock::{RedisLock, ReentrantLock, SimpleLock};
 use crate::names::inbox_prefix;
 use crate::observe::{Loss, Watch};
+use crate::read_write::ReadWriteLock;
 use crate::script::Scripts;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
@@ -129,6 +130,11 @@ impl Client {
     /// The lock `name` of the kind [`Reentrant`]: its holder may come in again.
     pub fn reentrant_lock(&self, name: &str) -> ReentrantLock {
         self.lock_of(Reentrant, name)
+    }
+
+    /// The read/write lock `name`: many readers, or one writer.
+    pub fn read_write_lock(&self, name: &str) -> ReadWriteLock {
+        ReadWriteLock::new(&self.0, name)
     }
 
     /// The lock `name` of any kind, one's own included.

@@ -13,6 +13,7 @@ use crate::engine::cell::Cell;
 use crate::engine::gate::Grip;
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind, Sharing};
+use crate::kinds::Read;
 use crate::lock::RedisLock;
 
 /// What a guard has: the hold itself. Both guards dereference to it.
@@ -31,6 +32,16 @@ impl<K: Kind> Hold<K> {
     fn release(mut self) -> Result<(), Error> {
         self.released = true;
         engine::release(&self.cell, self.grip.ticket)
+    }
+
+    /// Whether it is a hold of this lock.
+    pub(crate) fn is_of(&self, cell: &Arc<Cell>) -> bool {
+        Arc::ptr_eq(&self.cell, cell)
+    }
+
+    /// Whether its end is the end of its thread's hold.
+    pub(crate) fn is_last(&self) -> bool {
+        engine::held::is_last(&self.cell, self.grip.ticket)
     }
 
     /// The lock's name.
@@ -87,6 +98,16 @@ impl<K: Exclusive> Hold<K> {
     }
 }
 
+impl Hold<Read> {
+    /// The number of the last write, by whichever process: two reads that tell the same number have seen
+    /// the same state of what the lock protects. It stays the same while the hold lasts. 0 where there
+    /// was no write for two hours; writes of threads that handed the lock on to each other within a slice
+    /// count as one.
+    pub fn last_write(&self) -> u64 {
+        self.grip.value
+    }
+}
+
 impl<K: Kind> fmt::Debug for Hold<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hold").field("lock", &self.cell).field("token", &self.grip.token).finish()
@@ -125,6 +146,14 @@ impl<'a, K: Kind> Guard<'a, K> {
     /// Redis did not answer: the release then goes on in the background until the lease is over.
     pub fn unlock(self) -> Result<(), Error> {
         self.hold.release()
+    }
+}
+
+impl<K: Kind> Guard<'_, K> {
+    /// Redis has let another mode's hold in instead of this one: it ends here, without a request.
+    pub(crate) fn replaced(mut self) -> Result<(), Error> {
+        self.hold.released = true;
+        engine::replaced(&self.hold.cell, self.hold.grip.ticket)
     }
 }
 

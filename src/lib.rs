@@ -88,6 +88,7 @@ mod kinds;
 mod lock;
 mod names;
 mod observe;
+mod read_write;
 mod script;
 mod sync;
 mod wait;
@@ -104,8 +105,9 @@ pub use error::{Error, ErrorKind};
 pub use guard::{Guard, Hold, OwnedGuard};
 pub use holder::{Holder, Process};
 pub use kind::{Exclusive, Kind, Reentry, Sharing};
-pub use kinds::{Reentrant, Simple};
+pub use kinds::{Read, Reentrant, Simple, Write};
 pub use lock::{RedisLock, ReentrantLock, SimpleLock};
 #[cfg(feature = "metrics")]
 pub use observe::MetricsObserver;
 pub use observe::{Loss, Observed, Observer, Way};
+pub use read_write::{ReadLock, ReadWriteLock, WriteLock};

@@ -14,7 +14,7 @@ use crate::config::check_lease;
 use crate::engine;
 use crate::engine::cell::{Cell, Cells};
 use crate::engine::gate::{Grip, Request, Shape, Taker, Terms};
-use crate::engine::inspect::{force_unlock, inspect};
+use crate::engine::inspect::{Inspection, force_unlock, inspect};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Hold, OwnedGuard};
 use crate::holder::Holder;
@@ -66,11 +66,18 @@ pub struct RedisLock<K: Kind> {
     cell: Result<Arc<Cell>, Error>,
     kind: Arc<K>,
     terms: Terms,
+    /// The same lock in its other mode.
+    other: Option<Arc<Cell>>,
 }
 
 impl<K: Kind> Clone for RedisLock<K> {
     fn clone(&self) -> Self {
-        RedisLock { cell: self.cell.clone(), kind: self.kind.clone(), terms: self.terms.clone() }
+        RedisLock {
+            cell: self.cell.clone(),
+            kind: self.kind.clone(),
+            terms: self.terms.clone(),
+            other: self.other.clone(),
+        }
     }
 }
 
@@ -111,7 +118,7 @@ impl<K: Kind> RedisLock<K> {
         // The default is shared, and most kinds have none.
         let args = Some(kind.args()).filter(|args| !args.is_empty()).map(Arc::from).unwrap_or_default();
         let terms = Terms { lease: config.lease, fixed: false, fair: false, args };
-        RedisLock { cell, kind: Arc::new(kind), terms }
+        RedisLock { cell, kind: Arc::new(kind), terms, other: None }
     }
 
     /// The same lock with a fixed lease: a hold ends by itself at most `lease` after it was granted, and is
@@ -282,7 +289,7 @@ impl<K: Kind> RedisLock<K> {
     /// # Errors
     /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
     pub fn is_locked(&self) -> Result<bool, Error> {
-        Ok(!inspect(self.cell()?)?.holders.is_empty())
+        Ok(!self.inspect()?.holders.is_empty())
     }
 
     /// Who holds it, in any process; of several holders the first. One request.
@@ -293,7 +300,7 @@ impl<K: Kind> RedisLock<K> {
     /// # Errors
     /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
     pub fn holder(&self) -> Result<Option<Holder>, Error> {
-        let inspection = inspect(self.cell()?)?;
+        let inspection = self.inspect()?;
         // Of a shared kind the last number is somebody's, but perhaps not this holder's.
         let number = if K::SHARING == Sharing::Exclusive { inspection.number } else { 0 };
         Ok(inspection.holders.into_iter().next().map(|held| Holder::new(held, number)))
@@ -305,7 +312,7 @@ impl<K: Kind> RedisLock<K> {
     /// # Errors
     /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
     pub fn remaining(&self) -> Result<Option<Duration>, Error> {
-        Ok(inspect(self.cell()?)?.holders.first().and_then(|held| held.remaining))
+        Ok(self.inspect()?.holders.first().and_then(|held| held.remaining))
     }
 
     /// How often this thread holds it; 0 once its hold is lost. No request.
@@ -320,22 +327,23 @@ impl<K: Kind> RedisLock<K> {
     }
 
     /// How many threads wait for it, in all processes: those of this process exactly, those of
-    /// others as they said at their last heartbeat, at most a window ago. One request.
+    /// others as they said at their last heartbeat, at most a window ago. Of a read/write lock those for
+    /// both halves. One request.
     ///
     /// # Errors
     /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
     pub fn queue_length(&self) -> Result<usize, Error> {
         let cell = self.cell()?;
-        let places = inspect(cell)?.places;
+        let places = self.inspect()?.places;
         let others = places.iter().filter(|(owner, _)| !owner.starts_with(&cell.shared.uuid));
         let threads = |record: &str| record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
-        Ok(others.map(|(_, record)| threads(record)).sum::<usize>() + self.queued_threads())
+        let other = self.other.as_ref().map_or(0, queued);
+        Ok(others.map(|(_, record)| threads(record)).sum::<usize>() + self.queued_threads() + other)
     }
 
     /// How many threads of this process wait for it. No request.
     pub fn queued_threads(&self) -> usize {
-        let core = self.cell.as_ref().map_err(Clone::clone).and_then(|cell| engine::lock(cell));
-        core.map_or(0, |core| core.gate.queued_threads())
+        self.cell.as_ref().map_or(0, queued)
     }
 
     /// Takes the lock away from whoever holds it, in any process, and lets the next one in. The
@@ -344,13 +352,59 @@ impl<K: Kind> RedisLock<K> {
     /// # Errors
     /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
     pub fn force_unlock(&self) -> Result<bool, Error> {
-        force_unlock(self.cell()?)
+        force_unlock(self.cell()?, &self.terms.args)
+    }
+
+    /// The same lock, asked for as `kind` says.
+    pub(crate) fn with_kind(&self, kind: K) -> Self {
+        let mut lock = self.clone();
+        lock.terms.args = kind.args().into();
+        lock.kind = Arc::new(kind);
+        lock
+    }
+
+    /// How many hold it: those of this process exactly, others as their processes' holds in Redis.
+    pub(crate) fn hold_count_of_all(&self) -> Result<usize, Error> {
+        let cell = self.cell()?;
+        let holders = self.inspect()?.holders;
+        let others = holders.iter().filter(|held| !held.owner.starts_with(&cell.shared.uuid)).count();
+        Ok(others + engine::lock(cell)?.gate.holders(Moment::now()))
+    }
+
+    // ---- with another mode -----------------------------------------------------------------
+
+    /// The same lock as one mode of two: `other` is the other one.
+    pub(crate) fn beside<M: Kind>(mut self, other: &RedisLock<M>) -> Self {
+        self.other = other.cell.as_ref().ok().cloned();
+        self
+    }
+
+    /// Takes it in place of `guard`, a hold of the other mode by this thread, in one request.
+    pub(crate) fn instead_of<M: Kind>(&self, guard: Guard<'_, M>) -> Result<Guard<'_, K>, Error> {
+        let ours = self.other.as_ref().is_some_and(|other| guard.is_of(other));
+        if !ours {
+            return Err(Error::new(ErrorKind::NotOwner, self.name()).because("the guard is of another lock"));
+        }
+        let once = guard.is_last();
+        let request = Request { instead: once, ..self.request(For::Thread, false) };
+        let hold = self.take(request, &Wait::forever())?;
+        let hold = hold.ok_or_else(|| Error::new(ErrorKind::Timeout, self.name()))?;
+        if once {
+            guard.replaced()?
+        } else {
+            guard.unlock()?
+        }
+        self.guard(hold)
     }
 
     // ---- underneath ------------------------------------------------------------------------
 
-    fn cell(&self) -> Result<&Arc<Cell>, Error> {
+    pub(crate) fn cell(&self) -> Result<&Arc<Cell>, Error> {
         self.cell.as_ref().map_err(Clone::clone)
+    }
+
+    pub(crate) fn inspect(&self) -> Result<Inspection, Error> {
+        inspect(self.cell()?, &self.terms.args)
     }
 
     fn request(&self, whose: For, once: bool) -> Request {
@@ -359,12 +413,19 @@ impl<K: Kind> RedisLock<K> {
             For::Thread => Taker::Thread(thread),
             For::Guard => Taker::Guard,
         };
-        Request { taker, thread, terms: self.terms.clone(), once, from: None }
+        Request { taker, thread, terms: self.terms.clone(), once, from: None, instead: false }
     }
 
     fn get(&self, wait: &Wait<'_>, whose: For) -> Result<Option<Hold<K>>, Error> {
+        self.take(self.request(whose, wait.once), wait)
+    }
+
+    fn take(&self, mut request: Request, wait: &Wait<'_>) -> Result<Option<Hold<K>>, Error> {
         let cell = self.cell()?;
-        let grip = engine::acquire(cell, self.request(whose, wait.once), wait)?;
+        if let Some(other) = &self.other {
+            engine::modes::mind(cell, other, K::SHARING, &mut request)?;
+        }
+        let grip = engine::acquire(cell, request, wait)?;
         Ok(grip.map(|grip: Grip| Hold::new(cell.clone(), grip)))
     }
 
@@ -391,6 +452,11 @@ impl<K: Kind> RedisLock<K> {
     fn owned(&self, hold: Hold<K>) -> OwnedGuard<K> {
         OwnedGuard::new(hold)
     }
+}
+
+/// How many threads of this process wait there.
+fn queued(cell: &Arc<Cell>) -> usize {
+    engine::lock(cell).map_or(0, |core| core.gate.queued_threads())
 }
 
 /// A number of this thread, never used again in this process.

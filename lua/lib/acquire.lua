@@ -1,6 +1,7 @@
 -- acquire: come in, take a place, or keep it alive. Idempotent by owner.
 --
 -- ARGV 5 how: 'try' | 'wait' | 'keep' | 'share'   6 args   7 record   8 from   9 arrival or ''
+--      10 '1': in place of `from`, which ends
 -- ->  number                         in, with the whole lease: nobody was in the way
 --     {1, number, remaining ms, value}                         in; value: what the rule says beside
 --     {0, last number, ms until asking again makes sense, arrival}   busy
@@ -35,6 +36,10 @@ if kind.passes and kind.passes(w) then
   ok, n, value = kind.admit(w)
   if ok then
     drop(w.owner)
+    if F[10] then
+      kind.dismiss(w.from)
+      kind.look('')
+    end
     settle()
     return {1, n, w.lease, value}
   end

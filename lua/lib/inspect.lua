@@ -1,5 +1,6 @@
 -- inspect: who holds, who waits. Writes nothing.
 --
+-- ARGV 6 args, of a kind that has several modes
 -- ->  {last number, {owner, remaining ms (-1: no end), record, ...}, {owner, record, ...}, what the rule
 --     says of its state}
 --@ prelude clock alien queue kind

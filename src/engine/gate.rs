@@ -261,6 +261,7 @@ impl Gate {
                 threads,
                 enqueues: false,
                 from: None,
+                instead: false,
             });
         }
         let ask = self.ask.get_or_insert_with(|| Box::new(Ask::new(fresh(), request.terms.clone(), now)));
@@ -507,6 +508,30 @@ impl Gate {
     pub(crate) fn hold_count(&self, thread: u64, now: Moment) -> usize {
         let mine = self.holds.iter().filter(|h| h.taker == Taker::Thread(thread));
         mine.filter(|h| self.tenure(h.owner).is_some_and(|t| t.loss(now).is_none())).map(|h| h.count).sum()
+    }
+
+    /// How many guards this hold has.
+    pub(crate) fn count(&self, ticket: Ticket) -> usize {
+        self.holds.iter().find(|h| h.ticket == ticket).map_or(0, |h| h.count)
+    }
+
+    /// How many threads and guards hold it, of a valid tenure.
+    pub(crate) fn holders(&self, now: Moment) -> usize {
+        let valid = |h: &&Hold| self.tenure(h.owner).is_some_and(|t| t.loss(now).is_none());
+        self.holds.iter().filter(valid).count()
+    }
+
+    /// The valid tenure that this thread holds, if it does.
+    pub(crate) fn tenure_of(&self, thread: u64, now: Moment) -> Option<u64> {
+        let mut mine = self.holds.iter().filter(|h| h.taker == Taker::Thread(thread)).map(|h| h.owner);
+        mine.find(|owner| self.tenure(*owner).is_some_and(|t| t.loss(now).is_none()))
+    }
+
+    /// Something is let in beside this tenure: it goes to nobody else here.
+    pub(crate) fn shut(&mut self, owner: u64) {
+        if let Some(tenure) = self.tenure_mut(owner) {
+            tenure.shut = true;
+        }
     }
 
     /// For how long this hold's thread has known that it is in, if it does.

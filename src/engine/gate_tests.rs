@@ -32,7 +32,7 @@ fn terms() -> Terms {
 }
 
 fn request(thread: u64) -> Request {
-    Request { taker: Taker::Thread(thread), thread, terms: terms(), once: false, from: None }
+    Request { taker: Taker::Thread(thread), thread, terms: terms(), once: false, from: None, instead: false }
 }
 
 fn once(thread: u64) -> Request {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cell::Cell;
-use super::gate::Renewal;
+use super::gate::{Renewal, Ticket};
 use super::{carry_out, lock, lost, requests};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -36,6 +36,11 @@ pub(crate) fn lost_token(cell: &Cell, owner: u64) -> CancellationToken {
         token.cancel();
     }
     token
+}
+
+/// Whether the thread of this hold has no other guard of it.
+pub(crate) fn is_last(cell: &Cell, ticket: Ticket) -> bool {
+    lock(cell).is_ok_and(|core| core.gate.count(ticket) == 1)
 }
 
 /// Sets the tenure's lease to end `lease` from now.

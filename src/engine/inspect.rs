@@ -31,11 +31,11 @@ pub(crate) struct Inspection {
     pub(crate) state: Vec<Value>,
 }
 
-/// Asks Redis. Blocks for the command limit at most.
-pub(crate) fn inspect(cell: &Arc<Cell>) -> Result<Inspection, Error> {
+/// Asks Redis, on a lock with several modes about the one of `mode`. Blocks for the command limit at most.
+pub(crate) fn inspect(cell: &Arc<Cell>, mode: &str) -> Result<Inspection, Error> {
     let shared = &cell.shared;
     shared.usable().map_err(|e| cell.error(e))?;
-    let args = ["", "0", &shared.inbox_prefix, &shared.window];
+    let args = ["", "0", &shared.inbox_prefix, &shared.window, "", mode];
     let limit = Moment::now().after(shared.config.command_timeout);
     let reply = shared.backend.script(&cell.scripts.inspect, &cell.names, &args, limit);
     let reply = reply.map_err(|e| cell.error(e.error()))?;
@@ -57,10 +57,10 @@ pub(crate) fn inspect(cell: &Arc<Cell>) -> Result<Inspection, Error> {
 }
 
 /// Takes every holder out, and tells them. Returns whether there was one.
-pub(crate) fn force_unlock(cell: &Arc<Cell>) -> Result<bool, Error> {
+pub(crate) fn force_unlock(cell: &Arc<Cell>, mode: &str) -> Result<bool, Error> {
     let shared = &cell.shared;
     let mut any = false;
-    for held in inspect(cell)?.holders {
+    for held in inspect(cell, mode)?.holders {
         let limit = Moment::now().after(shared.config.command_timeout);
         any |= requests::force(cell, &held.owner, limit).map_err(|e| cell.error(e.error()))?;
         let uuid = held.owner.split(':').next().unwrap_or_default();

@@ -123,6 +123,37 @@ pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
     }
 }
 
+/// Ends the hold `ticket`, whose place in Redis was taken by another mode's in the same request.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` when it was over before.
+pub(crate) fn replaced(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
+    let mut core = lock(cell)?;
+    let now = Moment::now();
+    let held = core.gate.held(ticket, now);
+    // It is shut, so that nobody here is handed it; and nobody's ask goes with a leave that is not sent.
+    let leaving = match core.gate.exit(ticket, now, false, || cell.fresh()) {
+        Exit::Leave(leaving, _) => leaving,
+        Exit::Lost(loss, then) => {
+            drop(carry_out(cell, core, then));
+            return Err(cell.error(lost(loss)));
+        }
+        Exit::Held | Exit::Shared | Exit::HandedOn(_) => return Ok(()),
+    };
+    if let Some(due) = core.forget(leaving.owner) {
+        cell.shared.renewer.unwatch(cell, leaving.owner, due);
+    }
+    if leaving.unsettled {
+        cell.shared.renewer.leave(cell, leaving);
+    }
+    let then = core.gate.left();
+    drop(carry_out(cell, core, then));
+    if let Some(held) = held {
+        cell.shared.watch.tell(|o| o.released(cell.observed(), held));
+    }
+    Ok(())
+}
+
 /// A guard's `Drop`: what fails is told to the observer, as nobody else hears of it.
 pub(crate) fn release_quietly(cell: &Arc<Cell>, ticket: Ticket) {
     if let Err(error) = release(cell, ticket)

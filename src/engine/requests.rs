@@ -46,9 +46,14 @@ pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Resul
         &record,
         &from,
         &asking.arrival,
+        "1",
     ];
     // What is empty at the end is left out.
-    let args = if asking.arrival.is_empty() && from.is_empty() { &args[..7] } else { &args[..] };
+    let args = match () {
+        () if asking.instead => &args[..],
+        () if asking.arrival.is_empty() && from.is_empty() => &args[..7],
+        () => &args[..9],
+    };
     let reply = shared.backend.script(&cell.scripts.acquire, &cell.names, args, limit)?;
     Ok((acquired(&reply.value, asking.terms.lease)?, reply.resent))
 }

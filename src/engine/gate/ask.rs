@@ -90,7 +90,8 @@ impl Ask {
         self.from = request.from;
         let enqueues = how == How::Wait && self.arrival.is_empty();
         let (terms, arrival, from) = (self.terms.clone(), self.arrival.clone(), self.from);
-        Asking { owner: self.owner, how, terms, arrival, threads, enqueues, from }
+        let instead = request.instead;
+        Asking { owner: self.owner, how, terms, arrival, threads, enqueues, from, instead }
     }
 
     pub(super) fn leaving(&self, now: Moment) -> Leaving {

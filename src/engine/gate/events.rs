@@ -45,6 +45,8 @@ pub(crate) struct Request {
     /// A tenure of the same thread, in another mode of the same lock: the rule may let it in beside
     /// that one, past those who wait.
     pub(crate) from: Option<u64>,
+    /// And that one ends by it.
+    pub(crate) instead: bool,
 }
 
 /// A place in a gate: of a waiting thread, later of its hold.
@@ -73,6 +75,8 @@ pub(crate) struct Asking {
     pub(crate) enqueues: bool,
     /// See [`Request::from`].
     pub(crate) from: Option<u64>,
+    /// See [`Request::instead`].
+    pub(crate) instead: bool,
 }
 
 /// A hold, as its guard knows it.

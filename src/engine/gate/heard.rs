@@ -136,9 +136,7 @@ impl Gate {
 
     /// A message: somebody waits whom the share of `owner` must not pass.
     pub(crate) fn yields(&mut self, owner: u64) {
-        if let Some(tenure) = self.tenure_mut(owner) {
-            tenure.shut = true;
-        }
+        self.shut(owner);
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
             ask.shut = true;
         }

@@ -87,8 +87,14 @@ impl World {
     fn enter(&self, state: &mut State, p: u8, t: u8, once: bool) -> Option<()> {
         let now = state.now();
         let thread = u64::from(t);
-        let request =
-            Request { taker: Taker::Thread(thread), thread, terms: self.terms(t), once, from: None };
+        let request = Request {
+            taker: Taker::Thread(thread),
+            thread,
+            terms: self.terms(t),
+            once,
+            from: None,
+            instead: false,
+        };
         let process = &mut state.processes[p as usize];
         let seat = &mut process.seats[t as usize];
         seat.rounds -= 1;

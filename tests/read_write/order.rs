@@ -1,0 +1,191 @@
+//! Who waits for whom.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::wait_until;
+use redis_concurrent::{CancellationToken, ErrorKind};
+
+use crate::Stage;
+use crate::support::{LONG, SOON, builder, ms};
+
+#[test]
+fn a_waiting_writer_keeps_new_readers_out_but_not_those_who_read() {
+    let stage = Stage::new();
+    let (a, b, c) = (stage.lock(), stage.lock(), stage.lock());
+    let read = a.read_lock().lock().unwrap();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| drop(b.write_lock().lock().unwrap()));
+        stage.await_places(1);
+        assert!(c.read_lock().try_lock().unwrap().is_none(), "of another process");
+        let again = a.read_lock().try_lock().unwrap().expect("it reads already");
+        drop(again);
+        assert!(!writer.is_finished());
+        drop(read);
+        writer.join().unwrap();
+    });
+    stage.end();
+}
+
+#[test]
+fn an_arriving_writer_shuts_the_shares_of_the_reading_processes() {
+    let stage = Stage::new();
+    // Longer than the test: only the message can shut it.
+    let client = builder(&stage.0.url()).slice(Duration::from_secs(600)).connect().unwrap();
+    let (lock, other) = (client.read_write_lock("it"), stage.lock());
+    let read = lock.read_lock().lock().unwrap();
+    thread::scope(|scope| {
+        // The listener must be there to be told.
+        let waits = scope.spawn(|| drop(client.reentrant_lock("else").try_lock_for(ms(1)).unwrap()));
+        waits.join().unwrap();
+        let held = other.read_lock().lock().unwrap();
+        let stays = scope.spawn(|| lock.write_lock().try_lock_for(ms(200)).unwrap().is_none());
+        assert!(stays.join().unwrap());
+        drop(held);
+        let writer = scope.spawn(|| drop(other.write_lock().lock().unwrap()));
+        stage.await_places(1);
+        let newcomer = || scope.spawn(|| lock.read_lock().try_lock().unwrap().is_none()).join().unwrap();
+        wait_until(LONG, "its threads are kept out too", newcomer);
+        assert!(!writer.is_finished());
+        drop(read);
+        writer.join().unwrap();
+    });
+    stage.end();
+}
+
+#[test]
+fn writers_come_before_readers_who_came_earlier() {
+    let stage = Stage::new();
+    let (a, b, c) = (stage.lock(), stage.lock(), stage.lock());
+    let turn = AtomicUsize::new(0);
+    let write = a.write_lock().lock().unwrap();
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let guard = b.read_lock().lock().unwrap();
+            let at = turn.fetch_add(1, Ordering::SeqCst);
+            drop(guard);
+            at
+        });
+        stage.await_places(1);
+        let writer = scope.spawn(|| {
+            let guard = c.write_lock().lock().unwrap();
+            let at = turn.fetch_add(1, Ordering::SeqCst);
+            drop(guard);
+            at
+        });
+        stage.await_places(2);
+        drop(write);
+        assert_eq!((writer.join().unwrap(), reader.join().unwrap()), (0, 1));
+    });
+    stage.end();
+}
+
+#[test]
+fn in_arrival_order_nobody_passes_and_neighbouring_readers_come_in_together() {
+    let stage = Stage::new();
+    let locks: Vec<_> = (0..5).map(|_| stage.lock().arrival_order()).collect();
+    let turn = AtomicUsize::new(0);
+    let both = AtomicUsize::new(0);
+    let write = locks[0].write_lock().lock().unwrap();
+    thread::scope(|scope| {
+        let mut readers = Vec::new();
+        for (i, lock) in locks[1..3].iter().enumerate() {
+            let (turn, both) = (&turn, &both);
+            readers.push(scope.spawn(move || {
+                let guard = lock.read_lock().lock().unwrap();
+                let at = turn.fetch_add(1, Ordering::SeqCst);
+                both.fetch_add(1, Ordering::SeqCst);
+                wait_until(LONG, "both read", || both.load(Ordering::SeqCst) == 2);
+                drop(guard);
+                at
+            }));
+            stage.await_places(i + 1);
+        }
+        let writer = scope.spawn(|| {
+            let guard = locks[3].write_lock().lock().unwrap();
+            let at = turn.fetch_add(1, Ordering::SeqCst);
+            drop(guard);
+            at
+        });
+        stage.await_places(3);
+        let late = scope.spawn(|| {
+            let guard = locks[4].read_lock().lock().unwrap();
+            let at = turn.fetch_add(1, Ordering::SeqCst);
+            drop(guard);
+            at
+        });
+        stage.await_places(4);
+        drop(write);
+        let first: Vec<_> = readers.into_iter().map(|r| r.join().unwrap()).collect();
+        assert!(first.iter().all(|at| *at < 2), "{first:?}");
+        assert_eq!((writer.join().unwrap(), late.join().unwrap()), (2, 3));
+    });
+    stage.end();
+}
+
+#[test]
+fn a_writer_that_gives_up_lets_readers_in_at_once() {
+    let stage = Stage::new();
+    let (a, b, c) = (stage.lock(), stage.lock(), stage.lock());
+    for cancelled in [false, true] {
+        let read = a.read_lock().lock().unwrap();
+        let token = CancellationToken::new();
+        let (given_up, token) = (AtomicBool::new(false), &token);
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let outcome = if cancelled {
+                    b.write_lock().lock_interruptibly(token).map(Some)
+                } else {
+                    b.write_lock().try_lock_for(ms(300))
+                };
+                given_up.store(true, Ordering::SeqCst);
+                match outcome {
+                    Err(error) => assert!(cancelled && error.kind() == ErrorKind::Cancelled, "{error}"),
+                    Ok(guard) => assert!(!cancelled && guard.is_none()),
+                }
+            });
+            stage.await_places(1);
+            let reader = scope.spawn(|| {
+                let guard = c.read_lock().lock().unwrap();
+                assert!(given_up.load(Ordering::SeqCst) || stage.places() == 0);
+                drop(guard);
+                Instant::now()
+            });
+            if cancelled {
+                stage.await_places(2);
+                token.cancel();
+            }
+            writer.join().unwrap();
+            let gave_up = Instant::now();
+            let in_after = reader.join().unwrap().saturating_duration_since(gave_up);
+            assert!(in_after < SOON, "{in_after:?}");
+        });
+        drop(read);
+    }
+    stage.end();
+}
+
+#[test]
+fn who_waits_is_counted_for_both_halves() {
+    let stage = Stage::new();
+    let (a, b) = (stage.lock(), stage.lock());
+    let write = a.write_lock().lock().unwrap();
+    let token = CancellationToken::new();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| b.write_lock().lock_interruptibly(&token).map(drop).unwrap_err().kind());
+        stage.await_places(1);
+        let second = scope.spawn(|| drop(b.read_lock().lock().unwrap()));
+        stage.await_places(2);
+        assert_eq!((a.queue_length().unwrap(), b.queue_length().unwrap()), (2, 2));
+        assert_eq!((b.write_lock().queued_threads(), b.read_lock().queued_threads()), (1, 1));
+        token.cancel();
+        assert_eq!(first.join().unwrap(), ErrorKind::Cancelled);
+        stage.await_places(1);
+        assert_eq!((a.queue_length().unwrap(), b.queue_length().unwrap()), (1, 1));
+        drop(write);
+        second.join().unwrap();
+        assert_eq!(b.queue_length().unwrap(), 0);
+    });
+    stage.end();
+}

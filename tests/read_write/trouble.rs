@@ -1,0 +1,120 @@
+//! Readers and writers that die, and messages that are lost.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::ReadWriteLock;
+use redis_concurrent::testing::{Child, Proxy, wait_until};
+
+use crate::support::{LONG, SOON, builder, ms};
+use crate::{HALF, Stage, URL};
+
+fn dying(stage: &Stage, half: &str) -> Child {
+    Child::spawn("dies", &[(URL, &stage.0.url()), (HALF, half)]).unwrap()
+}
+
+fn patient(stage: &Stage) -> ReadWriteLock {
+    builder(&stage.0.url()).connect().unwrap().read_write_lock("it")
+}
+
+#[test]
+fn a_dead_reader_lets_the_writer_in_when_its_own_lease_is_over_whoever_reads_beside() {
+    let stage = Stage::new();
+    let (lock, beside) = (patient(&stage), patient(&stage));
+    let living = beside.read_lock().lock().unwrap();
+    let mut child = dying(&stage, "read");
+    assert_eq!(child.read_line_within(LONG).unwrap(), "in");
+    child.kill9().unwrap();
+    let died = Instant::now();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let guard = lock.write_lock().lock().unwrap();
+            drop(guard);
+            died.elapsed()
+        });
+        stage.await_places(1);
+        assert_eq!(lock.read_count().unwrap(), 2);
+        wait_until(LONG, "the dead one's lease is over", || lock.read_count().unwrap() == 1);
+        assert!(!writer.is_finished(), "the living one reads");
+        drop(living);
+        let waited = writer.join().unwrap();
+        assert!(waited < ms(1500) + SOON, "{waited:?}");
+    });
+    stage.end();
+}
+
+#[test]
+fn a_writer_that_dies_waiting_keeps_readers_out_for_its_window() {
+    let stage = Stage::new();
+    let (lock, other) = (patient(&stage), patient(&stage));
+    let read = lock.read_lock().lock().unwrap();
+    let mut child = dying(&stage, "write");
+    stage.await_places(1);
+    child.kill9().unwrap();
+    let died = Instant::now();
+    let guard = other.read_lock().try_lock_for(LONG).unwrap().expect("nobody writes");
+    let waited = died.elapsed();
+    assert!(waited < ms(1500) + SOON, "{waited:?}");
+    drop((read, guard));
+    stage.end();
+}
+
+#[test]
+fn a_writer_that_dies_writing_lets_others_in_when_its_lease_is_over() {
+    let stage = Stage::new();
+    let lock = patient(&stage);
+    let mut child = dying(&stage, "write");
+    assert_eq!(child.read_line_within(LONG).unwrap(), "in");
+    child.kill9().unwrap();
+    drop(lock.read_lock().try_lock_for(LONG).unwrap().expect("a lease later"));
+    stage.end();
+}
+
+#[test]
+fn a_renewed_reader_outlives_its_lease() {
+    let stage = Stage::new();
+    let client = builder(&stage.0.url()).lease(ms(900)).connect().unwrap();
+    let (lock, other) = (client.read_write_lock("it"), stage.lock());
+    let read = lock.read_lock().lock().unwrap();
+    assert!(other.write_lock().try_lock_for(ms(2000)).unwrap().is_none());
+    read.unlock().unwrap();
+    stage.end();
+}
+
+#[test]
+fn lost_answers_leave_nobody_inside() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.0.port()).unwrap();
+    let client = builder(&proxy.url()).command_timeout(ms(200)).connect().unwrap();
+    let (lock, other) = (client.read_write_lock("it"), stage.lock());
+    for _ in 0..3 {
+        proxy.swallow_next_reply_and_reset();
+        drop(lock.read_lock().try_lock_for(SOON).unwrap().expect("asked again"));
+        let write = other.write_lock().try_lock_for(SOON).unwrap().expect("nobody reads");
+        drop(write);
+        proxy.swallow_next_reply_and_reset();
+        let write = lock.write_lock().try_lock_for(SOON).unwrap().expect("asked again");
+        let read = lock.downgrade(write).unwrap();
+        assert!(other.read_lock().try_lock().unwrap().is_some());
+        drop(read);
+    }
+    proxy.heal().unwrap();
+    stage.end();
+}
+
+#[test]
+fn a_downgrade_whose_answer_is_lost_is_asked_for_again() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.0.port()).unwrap();
+    let client = builder(&proxy.url()).command_timeout(ms(200)).connect().unwrap();
+    let (lock, other) = (client.read_write_lock("it"), stage.lock());
+    let write = lock.write_lock().lock().unwrap();
+    proxy.swallow_next_reply_and_reset();
+    let read = lock.downgrade(write).unwrap();
+    assert!(!read.is_lost());
+    assert!(other.read_lock().try_lock().unwrap().is_some());
+    assert!(other.write_lock().try_lock().unwrap().is_none());
+    read.unlock().unwrap();
+    assert!(other.write_lock().try_lock().unwrap().is_some());
+    stage.end();
+}
