@@ -1,5 +1,7 @@
 //! The command line.
 
+use serde::{Deserialize, Serialize};
+
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
@@ -33,6 +35,30 @@ impl Workload {
     }
 }
 
+/// What is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Lock {
+    Simple,
+    Reentrant,
+    /// The half of a read/write lock that many hold at a time.
+    Read,
+    /// Its other half.
+    Write,
+}
+
+impl Lock {
+    const ALL: [Lock; 4] = [Lock::Simple, Lock::Reentrant, Lock::Read, Lock::Write];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Lock::Simple => "simple",
+            Lock::Reentrant => "reentrant",
+            Lock::Read => "read",
+            Lock::Write => "write",
+        }
+    }
+}
+
 /// How long a tenure may be handed on within a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slice {
@@ -54,7 +80,7 @@ pub(crate) struct Args {
     pub(crate) hold_us: Option<u64>,
     pub(crate) slices: Vec<Slice>,
     pub(crate) pinned: bool,
-    pub(crate) simple: bool,
+    pub(crate) lock: Lock,
     pub(crate) locks: usize,
     pub(crate) lease_ms: u64,
     pub(crate) names: usize,
@@ -72,7 +98,7 @@ cargo bench --bench contention -- [options]
   --hold-us H      how long a hold lasts (0; handoff: 1000)
   --slice-us L     the client's slice; `fair` for fair() locks; a list, too (the library's default)
   --fair           the same as --slice-us fair
-  --kind K         simple or reentrant (reentrant)
+  --kind K         simple or reentrant (reentrant); contended: read or write, too
   --locks N        renewal: how many locks are held (1000)
   --lease-ms M     renewal: their lease (30000)
   --names N        names: how many names are locked one after another (20000)
@@ -81,6 +107,11 @@ cargo bench --bench contention -- [options]
   --smoke          every workload for a fraction of a second: shows that it works, measures nothing";
 
 impl Args {
+    /// Which of the two locks it is that every workload knows.
+    pub(crate) fn simple(&self) -> bool {
+        self.lock == Lock::Simple
+    }
+
     /// How long a hold of this workload lasts.
     pub(crate) fn hold_us(&self, workload: Workload) -> u64 {
         self.hold_us.unwrap_or(if workload == Workload::Handoff { 1_000 } else { 0 })
@@ -97,7 +128,7 @@ impl Args {
             hold_us: None,
             slices: vec![Slice::Default],
             pinned: false,
-            simple: false,
+            lock: Lock::Reentrant,
             locks: 1_000,
             lease_ms: 30_000,
             names: 20_000,
@@ -127,11 +158,9 @@ impl Args {
                 "--slice-us" => args.slices = list(&word, &value()?, slice)?,
                 "--fair" => args.slices = vec![Slice::Fair],
                 "--kind" => {
-                    args.simple = match value()?.as_str() {
-                        "simple" => true,
-                        "reentrant" => false,
-                        other => return Err(format!("--kind is simple or reentrant, not {other:?}")),
-                    }
+                    let name = value()?;
+                    let known = Lock::ALL.into_iter().find(|lock| lock.name() == name);
+                    args.lock = known.ok_or_else(|| format!("--kind is none of {name:?}\n{HELP}"))?;
                 }
                 "--locks" => args.locks = positive(&word, &value()?)?,
                 "--lease-ms" => args.lease_ms = number(&word, &value()?)?,
@@ -148,6 +177,10 @@ impl Args {
                 "--help" => return Err(HELP.to_owned()),
                 other => return Err(format!("unknown argument {other:?}\n{HELP}")),
             }
+        }
+        let only_contended = [Lock::Read, Lock::Write].contains(&args.lock);
+        if only_contended && args.workloads != [Workload::Contended] {
+            return Err(format!("--kind {} is for --workload contended", args.lock.name()));
         }
         // `cargo test` starts the benches too, without a word.
         args.smoke |= count == 0 && !benched;

@@ -8,7 +8,7 @@ use redis_concurrent::testing::Child;
 use redis_concurrent::{Client, Kind, RedisLock};
 use serde::{Deserialize, Serialize};
 
-use super::args::{Args, Slice, Workload};
+use super::args::{Args, Lock, Slice, Workload};
 use super::children::{hear, job, order, spawn, tell};
 use super::clock::{cpu, now, pass, sleep_until};
 use super::row::Row;
@@ -31,7 +31,7 @@ struct Job {
     hold_us: u64,
     slice_us: Option<u64>,
     fair: bool,
-    simple: bool,
+    lock: Lock,
 }
 
 /// When a round counts, on the machine's clock.
@@ -71,7 +71,7 @@ impl Crowd {
             hold_us: args.hold_us(Workload::Contended),
             slice_us: if let Slice::Us(us) = slice { Some(us) } else { None },
             fair: slice == Slice::Fair,
-            simple: args.simple,
+            lock: args.lock,
         };
         let children = (0..processes).map(|_| spawn(ROLE, &job)).collect::<Result<Vec<_>, _>>()?;
         for child in &children {
@@ -126,10 +126,12 @@ pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
         builder = builder.slice(Duration::from_micros(us));
     }
     let client = builder.connect()?;
-    if job.simple {
-        contend(&job, &client, client.simple_lock("bench:one"))?;
-    } else {
-        contend(&job, &client, client.reentrant_lock("bench:one"))?;
+    let name = "bench:one";
+    match job.lock {
+        Lock::Simple => contend(&job, &client, client.simple_lock(name))?,
+        Lock::Reentrant => contend(&job, &client, client.reentrant_lock(name))?,
+        Lock::Read => contend(&job, &client, client.read_write_lock(name).read_lock().clone())?,
+        Lock::Write => contend(&job, &client, client.read_write_lock(name).write_lock().clone())?,
     }
     client.close()?;
     Ok(true)

@@ -34,7 +34,8 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut bare = Bare::connect(server.redis.port())?;
     let sha = bare.load("return redis.call('GET', KEYS[1]) == ARGV[1] and 1 or 0")?;
     let trip = request(&["EVALSHA", &sha, "1", "bench:none", "nobody"]);
-    let job = Job { url: server.redis.url(), hold_us: args.hold_us(Workload::Handoff), simple: args.simple };
+    let job =
+        Job { url: server.redis.url(), hold_us: args.hold_us(Workload::Handoff), simple: args.simple() };
     let mut children = [spawn(ROLE, &job)?, spawn(ROLE, &job)?];
     for child in &children {
         let _: bool = hear(child, 0.0)?;

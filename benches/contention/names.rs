@@ -17,7 +17,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let client = Client::connect(&server.redis.url())?;
     let one = |i: usize| -> Result<(), redis_concurrent::Error> {
         let name = format!("bench:name:{i}");
-        if args.simple {
+        if args.simple() {
             client.simple_lock(&name).lock()?.unlock()
         } else {
             client.reentrant_lock(&name).lock()?.unlock()

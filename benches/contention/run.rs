@@ -64,7 +64,7 @@ fn measure() -> Result<(), Box<dyn Error>> {
 fn uncontended(args: &Args) -> Result<(), Box<dyn Error>> {
     for threads in &args.threads {
         let name = |i: usize| format!("bench:locks:{i}");
-        let rounds = match (*threads, args.simple) {
+        let rounds = match (*threads, args.simple()) {
             (1, true) => uncontended::alone(args, |c| c.simple_lock(&name(1)))?,
             (1, false) => uncontended::alone(args, |c| c.reentrant_lock(&name(1)))?,
             (n, true) => uncontended::together(args, n, |c, i| c.simple_lock(&name(i)))?,
@@ -113,7 +113,7 @@ fn print(args: &Args, workload: Workload, like: Row, rounds: Vec<Row>) -> Result
     let figures = Row::of(&rounds)?;
     let row = Row {
         workload: workload.name().to_owned(),
-        kind: if args.simple { "simple" } else { "reentrant" }.to_owned(),
+        kind: args.lock.name().to_owned(),
         pin: if args.pinned { "same" } else { "none" }.to_owned(),
         rounds: rounds.len(),
         seconds: args.seconds,

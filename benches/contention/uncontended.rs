@@ -28,7 +28,7 @@ pub(crate) fn alone<K: Exclusive>(
     let port = server.redis.port();
     let client = Client::connect(&server.redis.url())?;
     let lock = lock(&client);
-    let mut floor = Pair::floor(port, args.simple, "bench:floor:1")?;
+    let mut floor = Pair::floor(port, args.simple(), "bench:floor:1")?;
     let mut smallest = Pair::smallest(port, "bench:least:1")?;
     let mut rounds = Vec::new();
     for _ in 0..args.rounds {
@@ -143,7 +143,7 @@ pub(crate) fn together<K: Kind>(
     let client = Client::connect(&server.redis.url())?;
     let mut lanes = Vec::new();
     for i in 0..threads {
-        let floor = Pair::floor(port, args.simple, &format!("bench:floor:{i}"))?;
+        let floor = Pair::floor(port, args.simple(), &format!("bench:floor:{i}"))?;
         let lock = lock(&client, i);
         lock.lock()?.unlock()?;
         lanes.push((lock, floor));

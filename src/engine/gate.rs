@@ -166,10 +166,10 @@ impl Gate {
         }
         self.tickets += 1;
         let ticket = self.tickets;
-        if self.waiters.is_empty()
-            && let Some(grip) = self.join(ticket, &request, now)
-        {
-            return Ok(Entered::Joined(grip));
+        // Passing those who wait here: they may join as well, as soon as they run.
+        if let Some(grip) = self.join(ticket, &request, now) {
+            let ahead = self.asks_ahead(grip.owner, &request, now);
+            return Ok(Entered::Joined(grip, ahead));
         }
         if request.from.is_some() {
             // Whoever waits here waits for the very thread that asks.
@@ -191,6 +191,15 @@ impl Gate {
         let slice = self.shape.slice;
         let t = self.tenures.iter().position(|t| t.may_be_joined(&request.terms, slice, now))?;
         Some(self.take_hold(ticket, request.taker, t, Way::Joined))
+    }
+
+    /// Asks whether a share may take more threads in, well before its slice is over, so that those who
+    /// come meanwhile need not wait for the answer.
+    fn asks_ahead(&mut self, owner: u64, request: &Request, now: Moment) -> Option<Asking> {
+        let half = self.shape.slice / 2;
+        let share = self.tenure_mut(owner).filter(|t| t.asked.is_none())?;
+        share.open_since.filter(|since| now.since(*since) > half)?;
+        Some(share.asks(request, 1, now))
     }
 
     /// A share whose slice is over, but which may take more threads in if Redis has nobody waiting.
@@ -252,17 +261,7 @@ impl Gate {
             if share.asked.is_some() {
                 return wait(nap);
             }
-            share.asked = Some(now);
-            return Turn::Ask(Asking {
-                owner: share.owner,
-                how: How::Share,
-                terms: request.terms,
-                arrival: String::new(),
-                threads,
-                enqueues: false,
-                from: None,
-                instead: false,
-            });
+            return Turn::Ask(share.asks(&request, threads, now));
         }
         let ask = self.ask.get_or_insert_with(|| Box::new(Ask::new(fresh(), request.terms.clone(), now)));
         if let Some(why) = ask.refused.clone() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::gate::{Answer, Terms};
+use super::gate::{Answer, Asking, How, Request, Terms};
 use crate::clock::Moment;
 use crate::observe::Loss;
 
@@ -77,6 +77,21 @@ impl Tenure {
     pub(crate) fn goes_on_as(&self, next: &Terms, now: Moment) -> bool {
         let healthy = self.valid_until.since(now) > self.terms.lease / 3;
         !self.shut && self.lost.is_none() && healthy && self.terms.goes_on_as(next)
+    }
+
+    /// The question whether others may join it, about to be sent.
+    pub(crate) fn asks(&mut self, request: &Request, threads: usize, now: Moment) -> Asking {
+        self.asked = Some(now);
+        Asking {
+            owner: self.owner,
+            how: How::Share,
+            terms: request.terms.clone(),
+            arrival: String::new(),
+            threads,
+            enqueues: false,
+            from: None,
+            instead: false,
+        }
     }
 
     /// What Redis said to the question whether others may join it.

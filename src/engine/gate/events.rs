@@ -116,8 +116,9 @@ pub(crate) enum Refusal {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Entered {
     Again(Grip),
-    /// It shares a hold of other threads.
-    Joined(Grip),
+    /// It shares a hold of other threads. With a request to send and to report by [`Gate::answered`]:
+    /// whether still others may.
+    Joined(Grip, Option<Asking>),
     Waits(Ticket),
 }
 
