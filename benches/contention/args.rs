@@ -11,16 +11,20 @@ pub(crate) enum Workload {
     Handoff,
     Renewal,
     Names,
+    Writer,
+    Downgrade,
 }
 
 impl Workload {
-    pub(crate) const ALL: [Workload; 6] = [
+    pub(crate) const ALL: [Workload; 8] = [
         Workload::Uncontended,
         Workload::Reentry,
         Workload::Contended,
         Workload::Handoff,
         Workload::Renewal,
         Workload::Names,
+        Workload::Writer,
+        Workload::Downgrade,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -31,6 +35,8 @@ impl Workload {
             Workload::Handoff => "handoff",
             Workload::Renewal => "renewal",
             Workload::Names => "names",
+            Workload::Writer => "writer",
+            Workload::Downgrade => "downgrade",
         }
     }
 }
@@ -90,7 +96,8 @@ pub(crate) struct Args {
 
 pub(crate) const HELP: &str = "\
 cargo bench --bench contention -- [options]
-  --workload W     uncontended, reentry, contended, handoff, renewal, names, or all (the default)
+  --workload W     uncontended, reentry, contended, handoff, renewal, names, writer, downgrade, or all
+                   (the default)
   --processes P    processes that contend; a list (2,16) runs them in turn, round by round (2)
   --threads T      threads in each; a list, too (1)
   --seconds S      length of a round (2)

@@ -10,6 +10,7 @@ mod memory;
 mod names;
 mod pair;
 mod pin;
+mod readers;
 mod recorder;
 mod renewal;
 mod report;
@@ -56,6 +57,8 @@ fn measure() -> Result<(), Box<dyn Error>> {
             }
             Workload::Renewal => print(&args, *workload, Row::default(), renewal::run(&args)?)?,
             Workload::Names => print(&args, *workload, Row::default(), names::run(&args)?)?,
+            Workload::Writer => print_own(&args, *workload, "read-write", readers::writer(&args)?)?,
+            Workload::Downgrade => print_own(&args, *workload, "read-write", readers::downgrade(&args)?)?,
         }
     }
     Ok(())
@@ -108,12 +111,18 @@ fn contended(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Prints the rounds of a workload that has a kind of its own, and says itself how many take part.
+fn print_own(args: &Args, workload: Workload, kind: &str, rounds: Vec<Row>) -> Result<(), Box<dyn Error>> {
+    let processes = rounds.first().map_or(1, |row| row.processes);
+    print(args, workload, Row { kind: kind.to_owned(), processes, ..Row::default() }, rounds)
+}
+
 /// Prints the rounds as one row, described as `like` is.
 fn print(args: &Args, workload: Workload, like: Row, rounds: Vec<Row>) -> Result<(), Box<dyn Error>> {
     let figures = Row::of(&rounds)?;
     let row = Row {
         workload: workload.name().to_owned(),
-        kind: args.lock.name().to_owned(),
+        kind: if like.kind.is_empty() { args.lock.name().to_owned() } else { like.kind },
         pin: if args.pinned { "same" } else { "none" }.to_owned(),
         rounds: rounds.len(),
         seconds: args.seconds,
