@@ -27,6 +27,14 @@ function kind.extend(owner, lease)
   return call('HGET', K[1], 'owner') == owner and call('PEXPIRE', K[1], lease) == 1 and lease
 end
 
+function kind.rename(w, from)
+  if held ~= from then return end
+  call('PEXPIRE', K[1], w.lease)
+  call('HSET', K[1], 'owner', w.owner, 'record', w.record)
+  held = w.owner
+  return tonumber(call('HGET', K[1], 'number'))
+end
+
 function kind.full()
   return held
 end

@@ -26,6 +26,15 @@ function kind.extend(owner, lease)
   return call('GET', K[1]) == owner and call('PEXPIRE', K[1], lease) == 1 and lease
 end
 
+function kind.rename(w, from)
+  if held ~= from then return end
+  call('PEXPIRE', K[1], w.lease)
+  call('SET', K[1], w.owner, 'KEEPTTL')
+  held = w.owner
+  -- An exclusive lock's last number is its holder's.
+  return tonumber(call('GET', K[4])) or number()
+end
+
 function kind.full()
   return held
 end

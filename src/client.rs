@@ -23,6 +23,7 @@ use crate::names::inbox_prefix;
 use crate::observe::{Loss, Watch};
 use crate::read_write::ReadWriteLock;
 use crate::script::Scripts;
+use crate::semaphore::Semaphore;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -135,6 +136,11 @@ impl Client {
     /// The read/write lock `name`: many readers, or one writer.
     pub fn read_write_lock(&self, name: &str) -> ReadWriteLock {
         ReadWriteLock::new(&self.0, name)
+    }
+
+    /// The semaphore `name`: a number of permits, of which each caller takes some.
+    pub fn semaphore(&self, name: &str) -> Semaphore {
+        Semaphore::new(&self.0, name)
     }
 
     /// The lock `name` of any kind, one's own included.

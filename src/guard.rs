@@ -81,6 +81,11 @@ impl<K: Kind> Hold<K> {
 }
 
 impl<K: Kind> Hold<K> {
+    /// What the rule said beside the grant.
+    pub(crate) fn value(&self) -> u64 {
+        self.grip.value
+    }
+
     /// The token of an exclusive kind, for code that does not know the kind.
     pub(crate) fn token_if_exclusive(&self) -> Option<u64> {
         (K::SHARING == Sharing::Exclusive).then_some(self.grip.token)

@@ -17,6 +17,8 @@ pub struct Holder {
     pub since: Option<SystemTime>,
     /// How long its lease lasts if nobody renews it; `None`: it has no end.
     pub remaining: Option<Duration>,
+    /// How many permits it has, of a holder that [`Semaphore::holders`](crate::Semaphore::holders) told.
+    pub permits: Option<u64>,
 }
 
 /// The process behind a hold.
@@ -41,7 +43,8 @@ impl Holder {
             held.owner.rsplit_once(':').is_some_and(|(uuid, n)| uuid.len() == 36 && n.parse::<u64>().is_ok());
         let since =
             (ours && number > 0).then(|| SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number));
-        Holder { process: Process::read(&held.record), owner: held.owner, since, remaining: held.remaining }
+        let process = Process::read(&held.record);
+        Holder { process, owner: held.owner, since, remaining: held.remaining, permits: None }
     }
 }
 

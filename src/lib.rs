@@ -36,6 +36,7 @@
 //! - [`Client`]: one for each process and server; makes the locks.
 //! - [`RedisLock`]: every way in. Its kinds: [`ReentrantLock`], [`SimpleLock`], and [your
 //!   own](Kind).
+//! - [`Semaphore`]: a number of permits.
 //! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped.
 //! - [`Lock`]: any of them behind a trait object.
 //! - [`CancellationToken`]: ends a wait; and [tells of a loss](Hold::lost).
@@ -90,6 +91,7 @@ mod names;
 mod observe;
 mod read_write;
 mod script;
+mod semaphore;
 mod sync;
 mod wait;
 
@@ -105,9 +107,10 @@ pub use error::{Error, ErrorKind};
 pub use guard::{Guard, Hold, OwnedGuard};
 pub use holder::{Holder, Process};
 pub use kind::{Exclusive, Kind, Reentry, Sharing};
-pub use kinds::{Read, Reentrant, Simple, Write};
+pub use kinds::{Permits, Read, Reentrant, Simple, Write};
 pub use lock::{RedisLock, ReentrantLock, SimpleLock};
 #[cfg(feature = "metrics")]
 pub use observe::MetricsObserver;
 pub use observe::{Loss, Observed, Observer, Way};
 pub use read_write::{ReadLock, ReadWriteLock, WriteLock};
+pub use semaphore::{Permit, Semaphore};

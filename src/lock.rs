@@ -300,10 +300,18 @@ impl<K: Kind> RedisLock<K> {
     /// # Errors
     /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
     pub fn holder(&self) -> Result<Option<Holder>, Error> {
+        Ok(self.holders()?.into_iter().next())
+    }
+
+    /// Who holds it, in all processes, as [`holder`](RedisLock::holder) tells it. One request.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn holders(&self) -> Result<Vec<Holder>, Error> {
         let inspection = self.inspect()?;
         // Of a shared kind the last number is somebody's, but perhaps not this holder's.
         let number = if K::SHARING == Sharing::Exclusive { inspection.number } else { 0 };
-        Ok(inspection.holders.into_iter().next().map(|held| Holder::new(held, number)))
+        Ok(inspection.holders.into_iter().map(|held| Holder::new(held, number)).collect())
     }
 
     /// How long the holder's lease lasts if nobody renews it; `None` when nobody holds it, or its

@@ -20,6 +20,8 @@ pub(crate) struct Scripts {
     pub(crate) inspect: Script,
     /// Of a kind whose users change its state.
     pub(crate) change: Option<Script>,
+    /// Of a kind whose holds may be passed on by a receipt.
+    pub(crate) adopt: Option<Script>,
 }
 
 /// A script's text and its name in Redis's cache.
@@ -41,15 +43,15 @@ impl Scripts {
     /// Composes the operations over `rule`; says what is wrong with the rule, if anything.
     pub(crate) fn of(rule: &str) -> Result<Self, String> {
         let rule = Rule::parse(planted::lua(rule))?;
+        let where_there_is =
+            |function, operation| rule.defines(function).then(|| rule.compose(operation)).transpose();
         Ok(Scripts {
             acquire: rule.compose(include_str!("../lua/lib/acquire.lua"))?,
             leave: rule.compose(include_str!("../lua/lib/leave.lua"))?,
             renew: rule.compose(include_str!("../lua/lib/renew.lua"))?,
             inspect: rule.compose(include_str!("../lua/lib/inspect.lua"))?,
-            change: rule
-                .defines("change")
-                .then(|| rule.compose(include_str!("../lua/lib/change.lua")))
-                .transpose()?,
+            change: where_there_is("change", include_str!("../lua/lib/change.lua"))?,
+            adopt: where_there_is("rename", include_str!("../lua/lib/adopt.lua"))?,
         })
     }
 }
@@ -63,11 +65,12 @@ struct Rule<'a> {
 /// What every rule must define.
 const REQUIRED: [&str; 6] = ["look", "admit", "dismiss", "extend", "soon", "holders"];
 /// What it may define.
-const OPTIONAL: [&str; 9] = ["refuse", "class", "passes", "full", "left", "last", "waits", "state", "change"];
+const OPTIONAL: [&str; 10] =
+    ["refuse", "class", "passes", "full", "left", "last", "waits", "state", "change", "rename"];
 
 /// What the operations and their parts call their own variables. They stand between a rule's head and some
 /// of its functions, which would see them instead of the rule's.
-const RESERVED: [&str; 18] = [
+const RESERVED: [&str; 19] = [
     "w",
     "was_inside",
     "was_last",
@@ -77,6 +80,7 @@ const RESERVED: [&str; 18] = [
     "waiting",
     "silent",
     "drop",
+    "bar",
     "tell",
     "settle",
     "barred",
@@ -198,9 +202,15 @@ mod tests {
 
     #[test]
     fn what_a_rule_uses_is_in_every_script_that_has_it() {
-        let rules = [RULE, include_str!("../lua/reentrant.lua"), include_str!("../examples/own_kind.lua")];
+        let rules = [
+            RULE,
+            include_str!("../lua/reentrant.lua"),
+            include_str!("../lua/semaphore.lua"),
+            include_str!("../examples/own_kind.lua"),
+        ];
         for scripts in rules.map(|rule| Scripts::of(rule).unwrap()) {
-            for script in [&scripts.acquire, &scripts.leave, &scripts.renew, &scripts.inspect] {
+            let always = [&scripts.acquire, &scripts.leave, &scripts.renew, &scripts.inspect];
+            for script in always.into_iter().chain(&scripts.change).chain(&scripts.adopt) {
                 for given in ["now", "number", "alien"] {
                     let used = script.source.contains(&format!(" {given}()"));
                     let there = script.source.contains(&format!("local function {given}()"));

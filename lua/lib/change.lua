@@ -7,9 +7,6 @@
 kind.look('')
 if barred(F[1]) then return kind.change('again') end
 local answer = kind.change(F[5], F[6], F[7])
-local ms = now() / 1000
-call('ZREMRANGEBYSCORE', K[5], '-inf', fmt('(%.0f', ms))
-call('ZADD', K[5], fmt('%.0f', ms + 60000), F[1])
-call('PEXPIRE', K[5], 60000)
+bar(F[1])
 settle()
 return answer

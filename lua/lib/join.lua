@@ -51,9 +51,9 @@ end
 -- try(w) -> an answer, without taking a place. Nobody who waits is passed.
 local function try(w)
   local _, ahead = settle()
+  local why = kind.refuse and kind.refuse(w)
+  if why then return {-1, why} end
   if not ahead then
-    local why = kind.refuse and kind.refuse(w)
-    if why then return {-1, why} end
     local ok, n, value = kind.admit(w)
     if ok then return {1, n, w.lease, value} end
   end

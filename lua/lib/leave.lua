@@ -18,12 +18,7 @@ if was_inside == 0 then
   first = nil
   if w then kind.left(w, 'left') end
 end
-if F[5] == '1' then
-  local ms = now() / 1000
-  call('ZREMRANGEBYSCORE', K[5], '-inf', fmt('(%.0f', ms))
-  call('ZADD', K[5], fmt('%.0f', ms + 60000), F[1])
-  call('PEXPIRE', K[5], 60000)
-end
+if F[5] == '1' then bar(F[1]) end
 if not F[8] then
   if not was_last then kind.look('') end
   settle(nil, first)

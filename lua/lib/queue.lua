@@ -25,6 +25,14 @@ local function drop(owner)
   call('HDEL', K[3], owner)
 end
 
+-- bar(owner): nothing of it comes in for a minute, as a request of it may still be on its way.
+local function bar(owner)
+  local ms = now() / 1000
+  call('ZREMRANGEBYSCORE', K[5], '-inf', fmt('(%.0f', ms))
+  call('ZADD', K[5], fmt('%.0f', ms + 60000), owner)
+  call('PEXPIRE', K[5], 60000)
+end
+
 -- tell(w, what, number, value) -> true when the process of w heard it. Without channel rights nobody
 -- can be told: believed heard, and the waiter's own timer finds the grant.
 local function tell(w, what, number, value)

@@ -26,6 +26,7 @@
 mod acquire;
 pub(crate) mod backend;
 pub(crate) mod cell;
+pub(crate) mod change;
 pub(crate) mod gate;
 pub(crate) mod held;
 pub(crate) mod inbox;

@@ -2,7 +2,7 @@
 
 use crate::script;
 
-/// The source text of the four operations over one rule: what `EVAL` takes, with the lock's five
+/// The source text of the operations over one rule: what `EVAL` takes, with the lock's six
 /// keys and the arguments that `lua/lib/` names in the head of each operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scripts {
@@ -14,6 +14,10 @@ pub struct Scripts {
     pub renew: String,
     /// Who holds, who waits.
     pub inspect: String,
+    /// Do what the kind's user may do to its state, of a rule that has `kind.change`.
+    pub change: Option<String>,
+    /// Make one owner's hold another's, of a rule that has `kind.rename`.
+    pub adopt: Option<String>,
 }
 
 /// Composes the operations over `rule` ([`Kind::RULE`](crate::Kind::RULE)).
@@ -28,5 +32,7 @@ pub fn scripts(rule: &str) -> Result<Scripts, String> {
         leave: made.leave.source,
         renew: made.renew.source,
         inspect: made.inspect.source,
+        change: made.change.map(|script| script.source),
+        adopt: made.adopt.map(|script| script.source),
     })
 }

@@ -1,0 +1,164 @@
+//! How many permits there are, and where they are.
+
+use redis_concurrent::testing::{RedisServer, wait_until};
+use redis_concurrent::{Client, Semaphore};
+
+use crate::support::{LONG, SOON, builder, connect, exists, ms, nothing_left, pttl};
+
+/// A semaphore of `n` permits, for a client of its own.
+fn semaphore(server: &RedisServer, n: u32) -> (Client, Semaphore) {
+    let client = connect(server);
+    let semaphore = client.semaphore("it");
+    semaphore.set_permits(n).unwrap();
+    (client, semaphore)
+}
+
+fn counts(semaphore: &Semaphore) -> (Option<i64>, i64) {
+    (semaphore.permits().unwrap(), semaphore.available().unwrap())
+}
+
+#[test]
+fn what_is_taken_is_not_available_until_it_is_back() {
+    let server = RedisServer::start().unwrap();
+    let (_client, semaphore) = semaphore(&server, 5);
+    let two = semaphore.acquire(2).unwrap();
+    let three = semaphore.try_acquire_for(3, SOON).unwrap().unwrap();
+    assert_eq!((two.permits(), three.permits()), (2, 3));
+    assert_eq!(counts(&semaphore), (Some(5), 0));
+    assert!(semaphore.try_acquire(1).unwrap().is_none());
+    // On whichever thread it ends.
+    std::thread::spawn(move || two.unlock()).join().unwrap().unwrap();
+    assert_eq!(counts(&semaphore), (Some(5), 2));
+    drop(three);
+    assert_eq!(counts(&semaphore), (Some(5), 5));
+}
+
+#[test]
+fn only_what_its_users_set_stays_and_without_an_end() {
+    let server = RedisServer::start().unwrap();
+    let (_client, semaphore) = semaphore(&server, 2);
+    let permit = semaphore.acquire(2).unwrap();
+    assert_eq!(pttl(&server, "rc:{it}"), -1);
+    permit.unlock().unwrap();
+    let mut fields: Vec<String> =
+        redis::cmd("HKEYS").arg("rc:{it}").query(&mut server.connection().unwrap()).unwrap();
+    fields.sort();
+    assert_eq!(fields, ["kind", "permits", "used"]);
+    assert_eq!(pttl(&server, "rc:{it}"), -1);
+    assert!(semaphore.delete().unwrap());
+    nothing_left(&server);
+    assert!(!semaphore.delete().unwrap());
+    assert_eq!(counts(&semaphore), (None, 0));
+}
+
+#[test]
+fn permits_are_set_added_and_reduced() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let semaphore = client.semaphore("it");
+    assert_eq!(counts(&semaphore), (None, 0));
+    assert!(semaphore.try_set_permits(4).unwrap());
+    assert!(!semaphore.try_set_permits(9).unwrap());
+    assert_eq!(counts(&semaphore), (Some(4), 4));
+    let three = semaphore.acquire(3).unwrap();
+    semaphore.add_permits(10).unwrap();
+    assert_eq!(counts(&semaphore), (Some(14), 11));
+    // Below what is out: nothing is taken from anybody.
+    semaphore.reduce_permits(13).unwrap();
+    assert_eq!(counts(&semaphore), (Some(1), -2));
+    assert!(!three.is_lost());
+    three.unlock().unwrap();
+    assert_eq!(counts(&semaphore), (Some(1), 1));
+    semaphore.reduce_permits(3).unwrap();
+    assert_eq!(counts(&semaphore), (Some(-2), -2));
+    semaphore.set_permits(0).unwrap();
+    assert_eq!(counts(&semaphore), (Some(0), 0));
+    assert!(!semaphore.try_set_permits(7).unwrap(), "none is a number that was set");
+    // The first ones.
+    let other = client.semaphore("other");
+    other.add_permits(2).unwrap();
+    assert_eq!(counts(&other), (Some(2), 2));
+}
+
+#[test]
+fn draining_takes_all_that_are_there() {
+    let server = RedisServer::start().unwrap();
+    let (client, semaphore) = semaphore(&server, 10);
+    let three = semaphore.acquire(3).unwrap();
+    let requests = client.requests();
+    let rest = semaphore.drain().unwrap().unwrap();
+    assert_eq!((rest.permits(), client.requests() - requests), (7, 1));
+    assert_eq!(semaphore.available().unwrap(), 0);
+    assert!(semaphore.drain().unwrap().is_none());
+    drop(three);
+    assert_eq!(semaphore.drain().unwrap().map(|permit| permit.permits()), Some(3));
+    drop(rest);
+    assert_eq!(semaphore.available().unwrap(), 10);
+    assert!(client.semaphore("never set").drain().unwrap().is_none());
+}
+
+#[test]
+fn who_has_how_many_is_told() {
+    let server = RedisServer::start().unwrap();
+    let (_one, mine) = semaphore(&server, 10);
+    let other = builder(&server.url()).label("other").connect().unwrap();
+    let theirs = other.semaphore("it");
+    let (_two, _five) = (mine.acquire(2).unwrap(), theirs.acquire(5).unwrap());
+    let mut holders = mine.holders().unwrap();
+    holders.sort_by_key(|holder| holder.permits);
+    let permits: Vec<_> = holders.iter().map(|holder| holder.permits).collect();
+    assert_eq!(permits, [Some(2), Some(5)]);
+    let labels: Vec<_> = holders.iter().map(|h| h.process.as_ref().unwrap().label.as_str()).collect();
+    assert_eq!(labels, ["", "other"]);
+    assert!(holders.iter().all(|h| h.since.is_some() && h.remaining > Some(ms(20_000))));
+    assert!(holders[0].since < holders[1].since);
+}
+
+#[test]
+fn a_fixed_lease_brings_them_back_and_a_renewed_one_keeps_them() {
+    let server = RedisServer::start().unwrap();
+    let client = builder(&server.url()).lease(ms(600)).connect().unwrap();
+    let semaphore = client.semaphore("it");
+    semaphore.set_permits(5).unwrap();
+    let kept = semaphore.acquire(2).unwrap();
+    let brief = semaphore.with_lease(ms(150)).acquire(3).unwrap();
+    assert_eq!(semaphore.available().unwrap(), 0);
+    wait_until(LONG, "they are back", || semaphore.available().unwrap() == 3);
+    assert!(brief.is_lost());
+    assert!(brief.unlock().unwrap_err().is_lease_lost());
+    let began = std::time::Instant::now();
+    while began.elapsed() < ms(1800) {
+        assert_eq!(semaphore.available().unwrap(), 3);
+        assert!(!kept.is_lost());
+        std::thread::sleep(ms(50));
+    }
+    kept.unlock().unwrap();
+    assert_eq!(semaphore.available().unwrap(), 5);
+}
+
+#[test]
+fn an_end_that_was_set_ends_it_with_its_permits() {
+    let server = RedisServer::start().unwrap();
+    let client = builder(&server.url()).lease(ms(600)).connect().unwrap();
+    let semaphore = client.semaphore("it");
+    assert!(!semaphore.expire_after(ms(200)).unwrap(), "there is none");
+    semaphore.set_permits(3).unwrap();
+    assert!(semaphore.expire_after(ms(60_000)).unwrap());
+    let permit = semaphore.acquire(1).unwrap();
+    assert!(pttl(&server, "rc:{it}") > 50_000, "taking some does not change it");
+    assert!(semaphore.expire_after(ms(200)).unwrap());
+    wait_until(LONG, "it has ended", || !exists(&server, "rc:{it}"));
+    assert!(permit.lost().wait_timeout(LONG), "the next renewal finds out");
+    assert_eq!(counts(&semaphore), (None, 0));
+}
+
+#[test]
+fn a_closed_client_gives_its_permits_back() {
+    let server = RedisServer::start().unwrap();
+    let (_mine, semaphore) = semaphore(&server, 3);
+    let other = connect(&server);
+    let permit = other.semaphore("it").acquire(2).unwrap();
+    other.close().unwrap();
+    assert!(permit.is_lost());
+    assert_eq!(semaphore.available().unwrap(), 3);
+}
