@@ -1,7 +1,7 @@
 //! The contract of all locks, kind by kind, plain and fair.
 
 use redis_concurrent::testing::contract;
-use redis_concurrent::{Kind, Reentry, Sharing};
+use redis_concurrent::{Client, Kind, Permits, RedisLock, Reentry, Sharing};
 
 /// The kind of `examples/own_kind.lua`: at most `self.0` holders.
 struct Bulkhead(u32);
@@ -45,4 +45,24 @@ fn own_kind() {
 #[test]
 fn own_kind_fair() {
     contract::run(|client, name| client.lock_of(Bulkhead(1), name).fair());
+}
+
+/// One permit; a name that cannot be is told by the lock.
+fn semaphore(client: &Client, name: &str) -> RedisLock<Permits> {
+    let _ = client.semaphore(name).try_set_permits(1);
+    client.lock_of(Permits::of(1).unwrap(), name)
+}
+
+fn delete(client: &Client, name: &str) {
+    client.semaphore(name).delete().unwrap();
+}
+
+#[test]
+fn semaphore_of_one() {
+    contract::run_with_state(semaphore, delete);
+}
+
+#[test]
+fn semaphore_of_one_fair() {
+    contract::run_with_state(|client, name| semaphore(client, name).fair(), delete);
 }

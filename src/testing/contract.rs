@@ -47,12 +47,33 @@ pub fn run<K: Kind>(make: impl Fn(&Client, &str) -> RedisLock<K> + Sync) {
     run_only("", make);
 }
 
+/// Runs the whole suite on a kind that keeps a state of its users' besides its holders. `make` makes
+/// that too where it is missing, since cases delete it; `forget` deletes it.
+///
+/// # Panics
+///
+/// As [`run`].
+pub fn run_with_state<K: Kind>(
+    make: impl Fn(&Client, &str) -> RedisLock<K> + Sync,
+    forget: impl Fn(&Client, &str) + Sync,
+) {
+    run_cases("", make, forget);
+}
+
 /// Runs only the cases that have `part` in their name.
 ///
 /// # Panics
 ///
 /// As [`run`], and if there is no such case.
 pub fn run_only<K: Kind>(part: &str, make: impl Fn(&Client, &str) -> RedisLock<K> + Sync) {
+    run_cases(part, make, |_, _| ());
+}
+
+fn run_cases<K: Kind>(
+    part: &str,
+    make: impl Fn(&Client, &str) -> RedisLock<K> + Sync,
+    forget: impl Fn(&Client, &str) + Sync,
+) {
     let server = match RedisServer::start() {
         Ok(server) => server,
         Err(error) => panic!("{error}"),
@@ -63,7 +84,7 @@ pub fn run_only<K: Kind>(part: &str, make: impl Fn(&Client, &str) -> RedisLock<K
     let work = || {
         let mut failed = Vec::new();
         while let Some((name, case)) = cases.get(next.fetch_add(1, Ordering::SeqCst)) {
-            let stage = Stage::new(&server, name, &make);
+            let stage = Stage::new(&server, name, &make, &forget);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 case(&stage);
                 stage.end();

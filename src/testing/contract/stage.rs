@@ -17,6 +17,7 @@ pub(super) struct Stage<'a, K: Kind> {
     server: &'a RedisServer,
     name: String,
     make: &'a (dyn Fn(&Client, &str) -> RedisLock<K> + Sync),
+    forget: &'a (dyn Fn(&Client, &str) + Sync),
     clients: Mutex<Vec<Client>>,
 }
 
@@ -25,8 +26,9 @@ impl<'a, K: Kind> Stage<'a, K> {
         server: &'a RedisServer,
         case: &str,
         make: &'a (dyn Fn(&Client, &str) -> RedisLock<K> + Sync),
+        forget: &'a (dyn Fn(&Client, &str) + Sync),
     ) -> Self {
-        Stage { server, name: format!("contract {case}"), make, clients: Mutex::default() }
+        Stage { server, name: format!("contract {case}"), make, forget, clients: Mutex::default() }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -128,9 +130,15 @@ impl<'a, K: Kind> Stage<'a, K> {
         wait_until(LONG, &format!("{n} places in Redis"), || self.places() == n);
     }
 
-    /// With guards and waiters gone nothing is left: no key but the fence and tombstones, which
-    /// end by themselves; no lock in use, no client that cannot be closed.
+    /// With guards and waiters gone nobody holds it, and nothing is left but what is its users': no key
+    /// but the fence and tombstones, which end by themselves; no lock in use, no client that cannot be
+    /// closed.
     pub(super) fn end(&self) {
+        let last = self.patient();
+        let lock = self.lock(&last);
+        wait_until(LONG, "nobody holds it", || matches!(lock.is_locked(), Ok(false)));
+        drop(lock);
+        (self.forget)(&last, &self.name);
         let [state, queue, places, fence, gone, conditions] = self.keys();
         let mut redis = self.redis();
         wait_until(LONG, "no key is left", || {

@@ -123,7 +123,8 @@ fn two_are_never_inside<K: Kind>(stage: &Stage<'_, K>) {
 }
 
 fn force_unlock_takes_it_away<K: Kind>(stage: &Stage<'_, K>) {
-    let (lock, other, third) = (stage.fresh(), stage.fresh(), stage.fresh());
+    let client = stage.patient();
+    let (lock, other, third) = (stage.lock(&client), stage.fresh(), stage.fresh());
     assert!(!other.force_unlock().unwrap(), "nobody holds it");
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
@@ -139,11 +140,12 @@ fn force_unlock_takes_it_away<K: Kind>(stage: &Stage<'_, K>) {
     assert!(guard.unlock().unwrap_err().is_lease_lost());
     drop(lost);
     assert_eq!(lock.hold_count(), 0);
-    assert!(lock.try_lock().unwrap().is_some(), "and may come in again");
+    assert!(stage.lock(&client).try_lock().unwrap().is_some(), "and may come in again");
 }
 
 fn what_redis_no_longer_knows_is_lost<K: Kind>(stage: &Stage<'_, K>) {
-    let lock = stage.lock(&stage.brisk());
+    let client = stage.brisk();
+    let lock = stage.lock(&client);
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
     let _: () = stage.redis().del_if_there(&stage.state_key());
@@ -157,7 +159,7 @@ fn what_redis_no_longer_knows_is_lost<K: Kind>(stage: &Stage<'_, K>) {
     }
     assert!(guard.renew_for(Duration::from_secs(5)).unwrap_err().is_lease_lost(), "lost is final");
     assert!(guard.unlock().unwrap_err().is_lease_lost());
-    assert!(lock.try_lock().unwrap().is_some());
+    assert!(stage.lock(&client).try_lock().unwrap().is_some());
 }
 
 fn a_lost_hold_does_not_hurt_the_next_one<K: Kind>(stage: &Stage<'_, K>) {
