@@ -16,12 +16,14 @@ use crate::engine::inbox::Inbox;
 use crate::engine::renewer::Renewer;
 use crate::engine::{requests, wire};
 use crate::error::{Error, ErrorKind};
+use crate::guard::OwnedGuard;
 use crate::kind::Kind;
 use crate::kinds::{Reentrant, Simple};
 use crate::lock::{RedisLock, ReentrantLock, SimpleLock};
 use crate::names::inbox_prefix;
 use crate::observe::{Loss, Watch};
 use crate::read_write::ReadWriteLock;
+use crate::receipt::Receipt;
 use crate::script::Scripts;
 use crate::semaphore::Semaphore;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -146,6 +148,20 @@ impl Client {
     /// The lock `name` of any kind, one's own included.
     pub fn lock_of<K: Kind>(&self, kind: K, name: &str) -> RedisLock<K> {
         RedisLock::new(&self.0, kind, name)
+    }
+
+    /// Takes up the hold that `receipt` is of: from here on it is this client's, under a full lease, renewed
+    /// unless it was a fixed one, with the fencing token that it had. A receipt works once. `K` is the
+    /// kind that the receipt is [of](Receipt::kind), as a type. Blocks for one request, at most the
+    /// command limit.
+    ///
+    /// # Errors
+    /// `NotOwner` when the hold has ended, or the receipt was used before; `WrongKind` when `K` is another
+    /// kind, or the key in use by something else; `Config` for a kind whose rule has no `kind.rename`;
+    /// `Unavailable`, `Closed`, `Forked`. `Unknown` when Redis did not answer: if the hold was adopted
+    /// all the same, it is released in the background; if not, the receipt is still good.
+    pub fn adopt<K: Kind + Default>(&self, receipt: &Receipt) -> Result<OwnedGuard<K>, Error> {
+        self.lock_of(K::default(), receipt.name()).adopt(receipt)
     }
 
     /// How many requests this client has sent so far, by all its threads.

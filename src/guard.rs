@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind, Sharing};
 use crate::kinds::Read;
 use crate::lock::RedisLock;
+use crate::receipt::Receipt;
 
 /// What a guard has: the hold itself. Both guards dereference to it.
 pub struct Hold<K: Kind> {
@@ -42,6 +43,14 @@ impl<K: Kind> Hold<K> {
     /// Whether its end is the end of its thread's hold.
     pub(crate) fn is_last(&self) -> bool {
         engine::held::is_last(&self.cell, self.grip.ticket)
+    }
+
+    /// Ends it here, but not in Redis.
+    fn part(mut self) -> Result<Receipt, Error> {
+        let tenure = engine::receipt::part(&self.cell, self.grip.ticket)?;
+        self.released = true;
+        let owner = self.cell.owner_id(tenure.owner);
+        Ok(Receipt::new(K::NAME, &self.cell.name, owner, &tenure))
     }
 
     /// The lock's name.
@@ -180,6 +189,19 @@ impl<K: Kind> OwnedGuard<K> {
     /// `LeaseLost`, `Closed`, `Unknown`.
     pub fn unlock(self) -> Result<(), Error> {
         self.hold.release()
+    }
+
+    /// Lets go of the hold without giving it back, for another process to
+    /// [adopt](crate::Client::adopt): the lease is set to its full length once more, then nothing renews
+    /// it until it is adopted. Here the hold has ended: a token from [`lost`](Hold::lost) tells nothing of
+    /// it any more, and an observer hears `released`. Blocks for one request, at most the command limit.
+    ///
+    /// # Errors
+    /// `LeaseLost` or `Closed` if the hold was over before, `Refused` while other threads of this process
+    /// share it, `Config` where the kind's rule has no `kind.rename`, `Unknown` or `Unavailable` when
+    /// Redis did not answer. The hold is given back then, as it is when its guard is dropped.
+    pub fn into_receipt(self) -> Result<Receipt, Error> {
+        self.hold.part()
     }
 }
 

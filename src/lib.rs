@@ -38,6 +38,7 @@
 //!   own](Kind).
 //! - [`Semaphore`]: a number of permits.
 //! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped.
+//! - [`Receipt`]: a hold on its way from one process to another.
 //! - [`Lock`]: any of them behind a trait object.
 //! - [`CancellationToken`]: ends a wait; and [tells of a loss](Hold::lost).
 //! - [`Observer`]: hears what happens; so does `tracing`, and by `MetricsObserver` (feature `metrics`)
@@ -90,6 +91,7 @@ mod lock;
 mod names;
 mod observe;
 mod read_write;
+mod receipt;
 mod script;
 mod semaphore;
 mod sync;
@@ -113,4 +115,5 @@ pub use lock::{RedisLock, ReentrantLock, SimpleLock};
 pub use observe::MetricsObserver;
 pub use observe::{Loss, Observed, Observer, Way};
 pub use read_write::{ReadLock, ReadWriteLock, WriteLock};
+pub use receipt::Receipt;
 pub use semaphore::{Permit, Semaphore};

@@ -21,6 +21,7 @@ use crate::holder::Holder;
 use crate::kind::{Kind, Sharing};
 use crate::kinds::{Reentrant, Simple};
 use crate::names::Names;
+use crate::receipt::Receipt;
 use crate::wait::Wait;
 
 /// A lock in a string key, as `SET key owner NX PX lease` leaves it. Not reentrant: see [`Simple`].
@@ -459,6 +460,21 @@ impl<K: Kind> RedisLock<K> {
 
     fn owned(&self, hold: Hold<K>) -> OwnedGuard<K> {
         OwnedGuard::new(hold)
+    }
+
+    /// See [`Client::adopt`](crate::Client::adopt).
+    pub(crate) fn adopt(&self, receipt: &Receipt) -> Result<OwnedGuard<K>, Error> {
+        let cell = self.cell()?;
+        if receipt.kind() != K::NAME {
+            let error = Error::new(ErrorKind::WrongKind, receipt.name());
+            return Err(error.because(format!(
+                "it is a receipt of a {}, not of a {}",
+                receipt.kind(),
+                K::NAME
+            )));
+        }
+        let grip = engine::receipt::adopt(cell, receipt.owner(), receipt.tenure())?;
+        Ok(self.owned(Hold::new(cell.clone(), grip)))
     }
 }
 

@@ -33,7 +33,8 @@ impl Names {
     }
 }
 
-fn check(name: &str) -> Result<(), Error> {
+/// Whether a lock can have this name.
+pub(crate) fn check(name: &str) -> Result<(), Error> {
     let why = if name.is_empty() {
         "a lock's name must not be empty".to_owned()
     } else if name.len() > LONGEST {

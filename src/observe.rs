@@ -26,6 +26,8 @@ pub enum Way {
     HandedOver,
     /// It shares a hold that threads of the same process had, without Redis.
     Joined,
+    /// By a [receipt](crate::Receipt): the hold was another process's.
+    Adopted,
 }
 
 /// Why a hold ended before it was released.
@@ -50,6 +52,7 @@ impl Way {
             Way::Granted => "granted",
             Way::HandedOver => "handed_over",
             Way::Joined => "joined",
+            Way::Adopted => "adopted",
         }
     }
 }

@@ -103,7 +103,10 @@ fn only_the_process_that_acquired_releases() {
             assert_eq!(ears.failures(), told);
             assert_eq!(client.requests(), requests, "the child sent something");
         });
+        let receipt = client.reentrant_lock("on paper").lock_owned().unwrap().into_receipt().unwrap();
         in_child(|| {
+            forked(owned.take().unwrap().into_receipt());
+            forked(client.adopt::<Reentrant>(&receipt));
             forked(guard.take().unwrap().unlock());
             drop(owned.take());
         });

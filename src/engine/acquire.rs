@@ -113,6 +113,32 @@ fn joined(
     Ok(grip)
 }
 
+/// A hold is there: the renewer learns of a new tenure, the observer of the hold.
+pub(super) fn welcome(
+    cell: &Arc<Cell>,
+    mut core: MutexGuard<'_, Core>,
+    grip: Grip,
+    now: Moment,
+    entered: Moment,
+) -> Result<Grip, Error> {
+    let shared = &cell.shared;
+    if !matches!(grip.way, Way::HandedOver | Way::Joined)
+        && let Some(tenure) = core.gate.look(grip.owner)
+    {
+        let due = tenure.due(now, shared.config.renew_every);
+        core.set_due(grip.owner, due);
+        if let Err(error) = shared.renewer.watch(cell, grip.owner, due) {
+            drop(core);
+            let _ = release(cell, grip.ticket);
+            return Err(cell.error(error));
+        }
+    }
+    core.gate.came_in(grip.ticket, now);
+    drop(core);
+    shared.watch.tell(|o| o.acquired(cell.observed(), now.since(entered), grip.way));
+    Ok(grip)
+}
+
 /// A thread's place in the gate. Dropped while it is taken (an error, a panic), it passes on
 /// whatever it was granted.
 struct Seat<'a> {
@@ -143,7 +169,7 @@ impl<'a> Seat<'a> {
                 Turn::In(grip, next) => {
                     core.wake(next);
                     self.taken = false;
-                    return self.welcome(core, grip, now, entered).map(Some);
+                    return welcome(cell, core, grip, now, entered).map(Some);
                 }
                 Turn::Ask(asking) => {
                     drop(core);
@@ -243,33 +269,6 @@ impl<'a> Seat<'a> {
             }
             _ => Ok(carry_out(cell, core, then)),
         }
-    }
-
-    /// A thread has its hold: the renewer learns of a new tenure, the observer of the hold.
-    fn welcome(
-        &self,
-        mut core: MutexGuard<'_, Core>,
-        grip: Grip,
-        now: Moment,
-        entered: Moment,
-    ) -> Result<Grip, Error> {
-        let cell = self.cell;
-        let shared = &cell.shared;
-        if !matches!(grip.way, Way::HandedOver | Way::Joined)
-            && let Some(tenure) = core.gate.look(grip.owner)
-        {
-            let due = tenure.due(now, shared.config.renew_every);
-            core.set_due(grip.owner, due);
-            if let Err(error) = shared.renewer.watch(cell, grip.owner, due) {
-                drop(core);
-                let _ = release(cell, grip.ticket);
-                return Err(cell.error(error));
-            }
-        }
-        core.gate.came_in(grip.ticket, now);
-        drop(core);
-        shared.watch.tell(|o| o.acquired(cell.observed(), now.since(entered), grip.way));
-        Ok(grip)
     }
 
     fn park(&self, mut core: MutexGuard<'a, Core>, until: Moment) -> MutexGuard<'a, Core> {

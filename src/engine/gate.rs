@@ -27,6 +27,7 @@
 mod ask;
 mod events;
 mod heard;
+mod receipt;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,6 +37,7 @@ pub(crate) use self::events::{
     Answer, Asking, Entered, Exit, GaveUp, Grip, How, Leaving, Refusal, Renewal, Request, Taker, Terms, Then,
     Ticket, Turn,
 };
+pub(crate) use self::receipt::Stays;
 use super::tenure::Tenure;
 use crate::clock::Moment;
 use crate::kind::{Reentry, Sharing};

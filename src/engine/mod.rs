@@ -32,6 +32,7 @@ pub(crate) mod held;
 pub(crate) mod inbox;
 pub(crate) mod inspect;
 pub(crate) mod modes;
+pub(crate) mod receipt;
 mod release;
 pub(crate) mod renewer;
 pub(crate) mod requests;

@@ -9,6 +9,7 @@ use redis::Value;
 use super::backend::{Failure, list, number, text};
 use super::cell::Cell;
 use super::gate::{Answer, Asking, How, Leaving, Renewal};
+use super::receipt::no_rule;
 use super::resp::call;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -123,6 +124,25 @@ pub(crate) fn change(cell: &Arc<Cell>, what: &[&str], limit: Moment) -> Result<V
     args.extend(what);
     let reply = shared.backend.script(script, &cell.names, &args, limit)?;
     Ok(list(&reply.value).to_vec())
+}
+
+/// Makes the hold `from` that of `owner`. Returns the answer, and whether the request was sent twice to get
+/// it.
+pub(crate) fn adopt(
+    cell: &Arc<Cell>,
+    owner: u64,
+    from: &str,
+    lease: Duration,
+    limit: Moment,
+) -> Result<(Answer, bool), Failure> {
+    let shared = &cell.shared;
+    let Some(script) = &cell.scripts.adopt else {
+        return Err(Failure::Unsent(no_rule()));
+    };
+    let (id, ms, record) = (cell.owner_id(owner), ms(lease), record(cell, 0));
+    let args = [&*id, &*ms, &*shared.inbox_prefix, &*shared.window, from, "", &*record];
+    let reply = shared.backend.script(script, &cell.names, &args, limit)?;
+    Ok((acquired(&reply.value, lease)?, reply.resent))
 }
 
 /// Out of the lock and the queue, and in the same trip the ask of the next head.

@@ -9,6 +9,8 @@ use crate::observe::Loss;
 /// The longest run of local hand-overs: the token's low bits count them.
 pub(crate) const MOST_HAND_OVERS: u64 = (1 << HAND_OVER_BITS) - 1;
 const HAND_OVER_BITS: u32 = 12;
+/// The highest number that a token can be made of.
+pub(crate) const MOST_NUMBER: u64 = u64::MAX >> HAND_OVER_BITS;
 
 /// A lease as Redis counts it runs out this much earlier here: clocks differ in rate.
 pub(crate) fn drift(lease: Duration) -> Duration {

@@ -1,0 +1,118 @@
+//! A hold goes out of this process as a receipt, and comes into another by it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::backend::Failure;
+use super::cell::Cell;
+use super::gate::{Answer, Grip, Leaving, Stays, Ticket};
+use super::tenure::{Tenure, drift};
+use super::{acquire, carry_out, held, lock, lost, requests};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+
+impl Stays {
+    fn error(self) -> Error {
+        match self {
+            Stays::Lost(loss) => lost(loss),
+            Stays::Shared => {
+                Error::new(ErrorKind::Refused, "").because("other threads of this process share the hold")
+            }
+        }
+    }
+}
+
+/// Ends the hold `ticket` here and leaves it in Redis, with a full lease. Returns what it was.
+pub(crate) fn part(cell: &Arc<Cell>, ticket: Ticket) -> Result<Tenure, Error> {
+    if cell.scripts.adopt.is_none() {
+        return Err(cell.error(no_rule()));
+    }
+    let (owner, lease) = {
+        let core = lock(cell)?;
+        let now = Moment::now();
+        let tenure = core.gate.may_part(ticket, now).map_err(|stays| cell.error(stays.error()))?;
+        (tenure.owner, tenure.renewal(now))
+    };
+    held::renew_for(cell, owner, lease)?;
+    let mut core = lock(cell)?;
+    let now = Moment::now();
+    let since = core.gate.held(ticket, now);
+    let (tenure, then) = core.gate.part(ticket, now).map_err(|stays| cell.error(stays.error()))?;
+    if let Some(due) = core.forget(owner) {
+        cell.shared.renewer.unwatch(cell, owner, due);
+    }
+    drop(carry_out(cell, core, then));
+    if let Some(since) = since {
+        cell.shared.watch.tell(|o| o.released(cell.observed(), since));
+    }
+    Ok(tenure)
+}
+
+/// Makes the hold `from`, another process's owner id, a hold of this one. `tenure` is what it was there,
+/// on the terms that it goes on with.
+pub(crate) fn adopt(cell: &Arc<Cell>, from: &str, tenure: Tenure) -> Result<Grip, Error> {
+    let shared = &cell.shared;
+    shared.usable().map_err(|e| cell.error(e))?;
+    let (owner, lease) = (cell.fresh(), tenure.terms.lease);
+    let sent = Moment::now();
+    // Until it is in the gate, a client that closes has it leave as it does with what is on its way.
+    let leaving = Leaving { owner, unsettled: true, valid_until: sent.after(lease), lease };
+    lock(cell)?.sets_out(&leaving);
+    let outcome = requests::adopt(cell, owner, from, lease, sent.after(shared.config.command_timeout));
+    let mut core = cell.core.lock();
+    let now = Moment::now();
+    let error = match outcome {
+        Ok((Answer::In { left, value, .. }, resent)) => {
+            core.arrived(owner);
+            let valid_until = sent.after(left).before(drift(left.max(lease)));
+            let tenure = Tenure { owner, value, valid_until, since: now, unsettled: resent, ..tenure };
+            let Some(grip) = core.gate.adopt(tenure) else {
+                return Err(cell.error(Error::new(ErrorKind::Closed, "")));
+            };
+            return acquire::welcome(cell, core, grip, now, sent);
+        }
+        Ok((Answer::Over, _)) => Error::new(ErrorKind::Closed, ""),
+        Ok(_) => Error::new(ErrorKind::NotOwner, "")
+            .because("the hold of this receipt has ended, or was adopted by another"),
+        Err(failure @ (Failure::Unsent(_) | Failure::Later(_))) => failure.error(),
+        Err(failure) if failure.is_wrong_kind() => failure.error(),
+        // A script that errs half-way keeps what it wrote.
+        Err(failure) => {
+            shared.renewer.leave(cell, leaving);
+            let unknown = matches!(failure, Failure::Unanswered(_));
+            match failure.error() {
+                e if unknown => Error::new(ErrorKind::Unknown, "")
+                    .because("the hold may have been adopted: it is released in the background then")
+                    .caused_by(e),
+                e => e,
+            }
+        }
+    };
+    core.arrived(owner);
+    Err(cell.error(error))
+}
+
+pub(super) fn no_rule() -> Error {
+    Error::new(ErrorKind::Config, "").because("the rule of this kind has no kind.rename")
+}
+
+/// A tenure as a receipt tells it, before Redis has said that it is ours.
+pub(crate) fn told(number: u64, hand_overs: u64, terms: super::gate::Terms) -> Tenure {
+    Tenure {
+        owner: 0,
+        number,
+        value: 0,
+        terms,
+        valid_until: Moment::default(),
+        since: Moment::default(),
+        wanted_until: Moment::default(),
+        least: Duration::MAX,
+        hand_overs,
+        unsettled: false,
+        lost: None,
+        holds: 0,
+        shut: false,
+        open_since: None,
+        asked: None,
+    }
+}
