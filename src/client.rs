@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use crate::barrier::CyclicBarrier;
 use crate::clock::Moment;
 use crate::config::{ClientBuilder, Config};
 use crate::engine::backend::{Backend, ConnectionManager};
@@ -19,6 +20,7 @@ use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
 use crate::kind::Kind;
 use crate::kinds::{Reentrant, Simple};
+use crate::latch::CountDownLatch;
 use crate::lock::{RedisLock, ReentrantLock, SimpleLock};
 use crate::names::inbox_prefix;
 use crate::observe::{Loss, Watch};
@@ -143,6 +145,17 @@ impl Client {
     /// The semaphore `name`: a number of permits, of which each caller takes some.
     pub fn semaphore(&self, name: &str) -> Semaphore {
         Semaphore::new(&self.0, name)
+    }
+
+    /// The latch `name`: threads wait there until its count is 0.
+    pub fn count_down_latch(&self, name: &str) -> CountDownLatch {
+        CountDownLatch::new(&self.0, name)
+    }
+
+    /// The barrier `name`: threads wait there for each other, `parties` at a time; at least one, at most
+    /// 10,000. All handles of a name are to say the same.
+    pub fn cyclic_barrier(&self, name: &str, parties: usize) -> CyclicBarrier {
+        CyclicBarrier::new(&self.0, name, parties)
     }
 
     /// The lock `name` of any kind, one's own included.

@@ -37,6 +37,7 @@
 //! - [`RedisLock`]: every way in. Its kinds: [`ReentrantLock`], [`SimpleLock`], and [your
 //!   own](Kind).
 //! - [`Semaphore`]: a number of permits.
+//! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
 //! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped.
 //! - [`Receipt`]: a hold on its way from one process to another.
 //! - [`Lock`]: any of them behind a trait object.
@@ -77,6 +78,7 @@ mod readme {}
 mod planted;
 
 mod any_lock;
+mod barrier;
 mod cancel;
 mod client;
 mod clock;
@@ -87,7 +89,9 @@ mod guard;
 mod holder;
 mod kind;
 mod kinds;
+mod latch;
 mod lock;
+mod meeting;
 mod names;
 mod observe;
 mod read_write;
@@ -101,6 +105,7 @@ mod wait;
 pub mod testing;
 
 pub use any_lock::{Lock, LockGuard};
+pub use barrier::CyclicBarrier;
 pub use cancel::CancellationToken;
 pub use client::Client;
 pub use config::ClientBuilder;
@@ -110,6 +115,7 @@ pub use guard::{Guard, Hold, OwnedGuard};
 pub use holder::{Holder, Process};
 pub use kind::{Exclusive, Kind, Reentry, Sharing};
 pub use kinds::{Permits, Read, Reentrant, Simple, Write};
+pub use latch::CountDownLatch;
 pub use lock::{RedisLock, ReentrantLock, SimpleLock};
 #[cfg(feature = "metrics")]
 pub use observe::MetricsObserver;

@@ -12,15 +12,14 @@ use crate::client::Shared;
 use crate::clock::Moment;
 use crate::config::check_lease;
 use crate::engine;
-use crate::engine::cell::{Cell, Cells};
-use crate::engine::gate::{Grip, Request, Shape, Taker, Terms};
+use crate::engine::cell::{Cell, Cells, made};
+use crate::engine::gate::{Grip, Request, Taker, Terms};
 use crate::engine::inspect::{Inspection, force_unlock, inspect};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Hold, OwnedGuard};
 use crate::holder::Holder;
 use crate::kind::{Kind, Sharing};
 use crate::kinds::{Reentrant, Simple};
-use crate::names::Names;
 use crate::receipt::Receipt;
 use crate::wait::Wait;
 
@@ -106,16 +105,7 @@ enum For {
 impl<K: Kind> RedisLock<K> {
     pub(crate) fn new(shared: &Arc<Shared>, kind: K, name: &str) -> Self {
         let config = &shared.config;
-        let cell = Cells::get(shared, TypeId::of::<K>(), name, || {
-            let shape = Shape {
-                sharing: K::SHARING,
-                reentry: K::REENTRY,
-                slice: config.slice,
-                beat: config.window.min(config.lease) / 3,
-            };
-            let scripts = shared.scripts::<K>().map_err(|e| e.about(name))?;
-            Ok((K::NAME, Names::new(&config.namespace, name)?, scripts, shape))
-        });
+        let cell = Cells::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
         // The default is shared, and most kinds have none.
         let args = Some(kind.args()).filter(|args| !args.is_empty()).map(Arc::from).unwrap_or_default();
         let terms = Terms { lease: config.lease, fixed: false, fair: false, args };

@@ -10,6 +10,7 @@ use crate::cancel::CancellationToken;
 use crate::client::Shared;
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::kind::Kind;
 use crate::names::Names;
 use crate::observe::Observed;
 use crate::script::Scripts;
@@ -52,6 +53,19 @@ struct Side {
 type Key = (TypeId, Arc<str>);
 /// What a cell is made of: what its kind is called, its keys, its scripts, what it is like.
 type Made = (&'static str, Names, Arc<Scripts>, Shape);
+
+/// What a cell of kind `K` and this name is made of.
+pub(crate) fn made<K: Kind>(shared: &Shared, name: &str) -> Result<Made, Error> {
+    let config = &shared.config;
+    let shape = Shape {
+        sharing: K::SHARING,
+        reentry: K::REENTRY,
+        slice: config.slice,
+        beat: config.window.min(config.lease) / 3,
+    };
+    let scripts = shared.scripts::<K>().map_err(|e| e.about(name))?;
+    Ok((K::NAME, Names::new(&config.namespace, name)?, scripts, shape))
+}
 
 impl Cell {
     pub(crate) fn error(&self, error: Error) -> Error {

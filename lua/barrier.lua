@@ -1,0 +1,212 @@
+-- barrier: those who wait are its round; who completes it trips it. A hash {kind, broken, bound}, and
+-- owner -> {end, number, value} for each that was let in, until it has left. While the action of the one that
+-- tripped runs, also {tripper, last, members, index}: it, and of those it goes on with the last place, how
+-- many they are, and the first one's index.
+--
+-- Who has no action opens the barrier at once. Who has one opens it afterwards (change 'open'); if it leaves
+-- before that, or its lease ends, the barrier is broken.
+kind.tag = 'cyclic barrier'
+local known, tripper, final, index, broken, bound -- as last read or written
+local ready -- a round is complete, and may be tripped
+local members, came = 0, nil -- how many are to be let in yet; the last of them, to be put back
+
+-- parties(args) -> how many make a round. Behind that stands whether there is an action.
+local function parties(args)
+  return tonumber(string.match(args, '^%d+'))
+end
+
+-- The state outlives the places. Broken it has no end: it stays until it is reset.
+local function lives()
+  local ms, ttl = math.max(60000, 2 * F[4]), call('PTTL', K[1])
+  if not known or ttl >= 0 and ttl < ms / 2 then call('PEXPIRE', K[1], ms) end
+  known = kind.tag
+end
+
+-- A round whose members are all there is not broken by one that waits for the next: that is.
+local function breaks()
+  local state = call('HMGET', K[1], 'kind', 'tripper', 'last', 'members')
+  if state[1] and state[1] ~= kind.tag then return end
+  local entry = state[2] and call('HGET', K[1], state[2])
+  local complete = entry and call('ZCOUNT', K[2], '-inf', state[3]) == state[4] + 0
+  if state[2] and not complete then
+    call('HDEL', K[1], state[2], 'tripper', 'last', 'members', 'index')
+    tripper = nil
+  end
+  call('HSET', K[1], 'kind', kind.tag, 'broken', 1)
+  call('PERSIST', K[1])
+  known, broken = kind.tag, '1'
+end
+
+function kind.look(owner)
+  local state = call('HMGET', K[1], 'kind', 'tripper', 'last', 'index', 'broken', 'bound', owner)
+  known, tripper, final, index, broken, bound = unpack(state, 1, 6)
+  if known ~= kind.tag and (known or call('EXISTS', K[1]) == 1) then alien() end
+  local entry = tripper and call('HGET', K[1], tripper)
+  if tripper and not (entry and cmsgpack.unpack(entry)[1] > now()) then
+    call('HDEL', K[1], tripper)
+    breaks()
+    if owner == state[2] then return end
+  end
+  entry = state[7] and cmsgpack.unpack(state[7])
+  if entry and entry[1] > now() then return math.ceil((entry[1] - now()) / 1000), entry[2], entry[3] end
+end
+
+function kind.refuse(w)
+  if members > 0 then return end
+  -- It was let in or told, and heard nothing of it for too long.
+  if bound and (w.arrival or '') ~= '' and w.arrival + 0 <= bound + 0 then return 'broken-its-round-is-over' end
+  if broken then
+    local score = tripper and call('ZSCORE', K[2], w.owner)
+    if not (score and score + 0 <= final + 0) then return 'broken' end
+  end
+  local head = call('ZRANGE', K[2], 0, 0)[1]
+  local place = head and head ~= w.owner and call('HGET', K[3], head)
+  local n = place and parties(cmsgpack.unpack(place)[4])
+  if n and n ~= parties(w.args) then return string.format('those-who-wait-are-for-%.0f-parties', n) end
+end
+
+function kind.admit(w)
+  local n, acts, value = parties(w.args), false
+  local opens = members > 0
+  if not opens and (tripper or not (ready or n == 1)) then return false end
+  local grant = number()
+  if opens then
+    value, members, index = 2 * index, members - 1, index - 1
+  else
+    -- Who waited to be the last, and others came behind: it goes on with those after it.
+    local waited = call('ZRANK', K[2], w.owner) and 1 or 0
+    value, index = 2 * waited * (n - 1), n - 1 - waited
+    acts, ready = string.find(w.args, 'then', 1, true), false
+    final = n > 1 and call('ZRANGE', K[2], n - 2 + waited, n - 2 + waited, 'WITHSCORES')[2] or 0
+    -- Of earlier rounds nothing is left but what nobody fetched.
+    local all = known and call('HGETALL', K[1]) or {}
+    for i = 1, #all, 2 do
+      if string.find(all[i], ':', 1, true) and cmsgpack.unpack(all[i + 1])[1] <= now() then
+        call('HDEL', K[1], all[i])
+      end
+    end
+    call('HSET', K[1], 'kind', kind.tag)
+    if acts then
+      tripper, value = w.owner, value + 1
+      call('HSET', K[1], 'tripper', tripper, 'last', final, 'members', n - 1, 'index', index)
+    elseif n > 1 then
+      members, bound = n - 1, final
+      call('HSET', K[1], 'bound', final)
+    end
+  end
+  local entry = cmsgpack.pack({now() + w.lease * 1000, grant, value})
+  came = not acts and entry
+  call('HSET', K[1], w.owner, entry)
+  lives()
+  return true, grant, value
+end
+
+-- Each beat looks after the place before its own, and the first one after the last: a dead one is found by
+-- who is behind it. Who has no place trips the barrier if it is the last to come.
+function kind.passes(w)
+  if not known then call('HSET', K[1], 'kind', kind.tag) end
+  lives()
+  if w.arrival == '' and bound and now() <= bound + 0 then
+    -- The clock was set back: still behind all that came before.
+    local tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
+    w.arrival = fmt('%.0f', math.max(bound, tail or 0) + 1)
+  end
+  local rank = not broken and call('ZRANK', K[2], w.owner)
+  if rank then
+    local other = call('ZRANGE', K[2], rank - 1, rank - 1)[1]
+    local place = other ~= w.owner and waiting(other)
+    if place and silent(place) then
+      drop(other)
+      breaks()
+    end
+    return false
+  end
+  return not kind.refuse(w) and not kind.full(w) and ready
+end
+
+-- True while no round is complete: of those who wait, or with w, who has no place. Whether all of a complete
+-- one are alive is looked at once.
+function kind.full(w)
+  if members > 0 or broken or ready then return false end
+  if tripper then return true end
+  local head = call('ZRANGE', K[2], 0, 0)[1]
+  local first = w or head and waiting(head)
+  if not first then return not head end
+  local others = parties(first.args) - (w and 1 or 0)
+  if call('ZCARD', K[2]) < others then return true end
+  for _, owner in ipairs(others > 0 and call('ZRANGE', K[2], 0, others - 1) or {}) do
+    local place = waiting(owner)
+    if not place or silent(place) then
+      drop(owner)
+      breaks()
+      return false
+    end
+  end
+  ready = true
+  return false
+end
+
+function kind.dismiss(owner)
+  if call('HDEL', K[1], owner) == 0 then return false end
+  if call('HGET', K[1], 'tripper') == owner then breaks() end
+  return true
+end
+
+function kind.extend(owner, lease)
+  call('HDEL', K[1], '')
+  local entry = call('HGET', K[1], owner)
+  entry = entry and cmsgpack.unpack(entry)
+  if not entry or entry[1] <= now() then return end
+  call('HSET', K[1], owner, cmsgpack.pack({now() + lease * 1000, entry[2], entry[3]}))
+  known = kind.tag
+  lives()
+  return lease
+end
+
+function kind.left(w, why)
+  -- Let in while its process could not be told: it passed, and finds out at its next beat.
+  if why == 'unheard' and came then
+    call('HSET', K[1], w.owner, came)
+  elseif members > 0 then
+    members, index = members - 1, index - 1
+  else
+    breaks()
+  end
+end
+
+function kind.soon()
+  local entry = tripper and call('HGET', K[1], tripper)
+  return entry and math.max(1, (cmsgpack.unpack(entry)[1] - now()) / 1000)
+end
+
+function kind.holders()
+  local ms = kind.soon()
+  return ms and {tripper, math.ceil(ms), ''} or {}
+end
+
+function kind.state()
+  return {broken and 1 or 0}
+end
+
+-- 'open' by the one that tripped it, n parties -> {1} | {0 it was broken}; 'reset' -> {1}: who waits is told.
+function kind.change(what, owner, n)
+  if what == 'open' and tripper == owner then
+    call('HDEL', K[1], 'tripper', 'last', 'members', 'index')
+    if n ~= '1' then call('HSET', K[1], 'bound', final) end
+    tripper, bound, members = nil, final, n - 1
+    return {1}
+  end
+  if what ~= 'reset' then return {call('HEXISTS', K[1], F[6] or '')} end
+  local waits, tail = call('ZRANGE', K[2], 0, -1), call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
+  call('HDEL', K[1], 'broken', tripper or '', 'tripper', 'last', 'members', 'index')
+  tripper, broken, known = nil, nil, nil
+  bound = math.max(now(), (tail or 0) + 0)
+  call('HSET', K[1], 'kind', kind.tag, 'bound', fmt('%.0f', bound))
+  lives()
+  for _, waiter in ipairs(waits) do
+    local w = waiting(waiter)
+    drop(waiter)
+    if w then tell(w, 'no:broken-it-was-reset') end
+  end
+  return {1}
+end

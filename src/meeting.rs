@@ -1,0 +1,106 @@
+//! What latch and barrier have in common: threads that wait there, each with a place of its own in Redis,
+//! and a state that calls change.
+
+use std::any::TypeId;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use redis::Value;
+
+use crate::client::Shared;
+use crate::clock::Moment;
+use crate::engine::backend::{Failure, number};
+use crate::engine::cell::{Cell, Cells, made};
+use crate::engine::gate::{Grip, Request, Taker, Terms};
+use crate::engine::inspect::{Inspection, inspect};
+use crate::engine::{acquire, requests};
+use crate::error::{Error, ErrorKind};
+use crate::kind::Kind;
+use crate::wait::Wait;
+
+/// The meeting of one name.
+pub(crate) struct Meeting<K> {
+    /// For what is asked of its state; nobody waits there.
+    cell: Result<Arc<Cell>, Error>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Clone for Meeting<K> {
+    fn clone(&self) -> Self {
+        Meeting { cell: self.cell.clone(), kind: PhantomData }
+    }
+}
+
+impl<K> fmt::Debug for Meeting<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.name(), f)
+    }
+}
+
+impl<K> Meeting<K> {
+    pub(crate) fn name(&self) -> &str {
+        match &self.cell {
+            Ok(cell) => &cell.name,
+            Err(error) => error.name(),
+        }
+    }
+
+    fn cell(&self) -> Result<&Arc<Cell>, Error> {
+        self.cell.as_ref().map_err(Clone::clone)
+    }
+}
+
+impl<K: Kind> Meeting<K> {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+        let cell = Cells::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
+        Meeting { cell, kind: PhantomData }
+    }
+
+    /// Gets the calling thread in, by a cell of its own: what is told to one who waits (it is broken, it is
+    /// reset) is not for those of its process who come later. `None` where the time is up.
+    pub(crate) fn come_in(&self, args: &str, wait: &Wait<'_>) -> Result<Option<(Arc<Cell>, Grip)>, Error> {
+        let cell = self.cell()?;
+        let shared = &cell.shared;
+        let own = Cells::alone(shared, TypeId::of::<K>(), &cell.name, made::<K>(shared, &cell.name)?)?;
+        // A lease longer than the window would only be what the others wait for, should this process die.
+        let lease = shared.config.lease.min(shared.config.window);
+        let terms = Terms { lease, fixed: false, fair: false, args: args.into() };
+        let request =
+            Request { taker: Taker::Guard, thread: 0, terms, once: wait.once, from: None, instead: false };
+        Ok(acquire(&own, request, wait)?.map(|grip| (own, grip)))
+    }
+
+    /// Has the state changed, once, also where the request is sent twice. Returns the number that the rule
+    /// answers.
+    pub(crate) fn change(&self, what: &[&str]) -> Result<i64, Error> {
+        let cell = self.cell()?;
+        cell.shared.usable().map_err(|e| cell.error(e))?;
+        let limit = Moment::now().after(cell.shared.config.command_timeout);
+        let answer = requests::change(cell, what, limit).map_err(|failure| {
+            cell.error(match failure {
+                Failure::Unanswered(e) => Error::new(ErrorKind::Unknown, "")
+                    .because("it may have been done, or be done yet")
+                    .caused_by(e),
+                failure => failure.error(),
+            })
+        })?;
+        self.first(&answer)
+    }
+
+    /// What the rule says of the state, and who waits.
+    pub(crate) fn inspect(&self) -> Result<(i64, Inspection), Error> {
+        let inspection = inspect(self.cell()?, "")?;
+        Ok((self.first(&inspection.state)?, inspection))
+    }
+
+    fn first(&self, answer: &[Value]) -> Result<i64, Error> {
+        let strange = || Error::new(ErrorKind::Protocol, self.name()).because("the rule answered no number");
+        number(answer.first()).ok_or_else(strange)
+    }
+
+    /// The error of a call on this name.
+    pub(crate) fn error(&self, kind: ErrorKind, why: impl Into<String>) -> Error {
+        Error::new(kind, self.name()).because(why)
+    }
+}

@@ -1,0 +1,304 @@
+//! The latch: its count, who waits for it, and what becomes of them.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::Commands;
+use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
+use redis_concurrent::{CancellationToken, Client, ErrorKind};
+
+/// Long enough for whatever is sure to come.
+const LONG: Duration = Duration::from_secs(20);
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// The server that the tests share, each with names of its own.
+fn server() -> &'static RedisServer {
+    static SERVER: OnceLock<RedisServer> = OnceLock::new();
+    SERVER.get_or_init(|| RedisServer::start().unwrap())
+}
+
+fn client() -> Client {
+    Client::connect(&server().url()).unwrap()
+}
+
+fn key(name: &str, suffix: &str) -> String {
+    format!("rc:{{{name}}}{suffix}")
+}
+
+#[track_caller]
+fn await_places(name: &str, n: usize) {
+    let mut redis = server().connection().unwrap();
+    let mut places = || redis.zcard::<_, usize>(key(name, ":queue")).unwrap();
+    wait_until(LONG, &format!("{n} wait"), || places() == n);
+}
+
+#[test]
+fn a_count_is_set_once_and_counted_down_to_nothing() {
+    let latch = client().count_down_latch("once");
+    assert_eq!(latch.count().unwrap(), None);
+    assert_eq!(latch.count_down().unwrap_err().kind(), ErrorKind::Refused);
+    assert!(latch.try_set_count(2).unwrap());
+    assert!(!latch.try_set_count(3).unwrap());
+    let conflict = latch.set_count(3).unwrap_err();
+    assert_eq!((conflict.kind(), conflict.name()), (ErrorKind::Conflict, "once"));
+    assert!(!latch.wait_for(ms(20)).unwrap());
+    assert_eq!(latch.count_down().unwrap(), 1);
+    assert_eq!(latch.count().unwrap(), Some(1));
+    assert!(!latch.wait_for(Duration::ZERO).unwrap());
+    assert_eq!(latch.count_down().unwrap(), 0);
+    assert_eq!(latch.count_down().unwrap(), 0);
+    latch.wait().unwrap();
+    assert!(latch.wait_for(Duration::ZERO).unwrap());
+    assert!(latch.wait_until(Instant::now()).unwrap());
+    assert!(latch.delete().unwrap());
+    assert!(!latch.delete().unwrap());
+    assert_eq!(latch.count().unwrap(), None);
+    assert!(latch.try_set_count(1).unwrap());
+    assert!(latch.delete().unwrap());
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let client = client();
+    let latch = client.count_down_latch("wrong");
+    for count in [0, u64::from(u32::MAX)] {
+        assert_eq!(latch.try_set_count(count).unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(latch.reset(count).unwrap_err().kind(), ErrorKind::Config);
+    }
+    assert_eq!(latch.expire_after(Duration::ZERO).unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(client.count_down_latch("").wait().unwrap_err().kind(), ErrorKind::Config);
+
+    let lock = client.reentrant_lock("wrong");
+    let guard = lock.lock().unwrap();
+    for error in [
+        latch.try_set_count(1).map(drop).unwrap_err(),
+        latch.count().map(drop).unwrap_err(),
+        latch.count_down().map(drop).unwrap_err(),
+        latch.wait().unwrap_err(),
+        latch.wait_for(Duration::ZERO).map(drop).unwrap_err(),
+        latch.delete().map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::WrongKind, "{error}");
+    }
+    guard.unlock().unwrap();
+    latch.set_count(1).unwrap();
+    assert_eq!(lock.lock().unwrap_err().kind(), ErrorKind::WrongKind);
+    latch.delete().unwrap();
+}
+
+#[test]
+fn who_comes_before_the_count_waits_for_it_and_keeps_the_name() {
+    let (early, late) = (client(), client());
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| early.count_down_latch("early").wait());
+        await_places("early", 1);
+        // Nobody else may take the queue for its own.
+        assert_eq!(late.simple_lock("early").try_lock().unwrap_err().kind(), ErrorKind::WrongKind);
+        let latch = late.count_down_latch("early");
+        assert_eq!(latch.count().unwrap(), None);
+        latch.set_count(1).unwrap();
+        assert!(!waiter.is_finished());
+        latch.count_down().unwrap();
+        waiter.join().unwrap().unwrap();
+        latch.delete().unwrap();
+    });
+}
+
+#[test]
+fn the_last_count_down_wakes_all_in_all_clients() {
+    const CLIENTS: usize = 4;
+    const EACH: usize = 8;
+    let clients: Vec<_> = (0..CLIENTS).map(|_| client()).collect();
+    let latch = client().count_down_latch("all");
+    latch.set_count(2).unwrap();
+    let passed = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for client in &clients {
+            for _ in 0..EACH {
+                scope.spawn(|| {
+                    client.count_down_latch("all").wait().unwrap();
+                    passed.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+        }
+        await_places("all", CLIENTS * EACH);
+        latch.count_down().unwrap();
+        assert_eq!(passed.load(Ordering::SeqCst), 0);
+        let began = Instant::now();
+        latch.count_down().unwrap();
+        wait_until(LONG, "all passed", || passed.load(Ordering::SeqCst) == CLIENTS * EACH);
+        // Some milliseconds on an idle machine.
+        assert!(began.elapsed() < ms(2000), "{:?}", began.elapsed());
+    });
+    // Who passed has nothing to give back.
+    wait_until(LONG, "no wait is in use", || clients.iter().all(|client| client.locks() == 0));
+    latch.delete().unwrap();
+}
+
+#[test]
+fn a_wait_takes_two_requests_and_passing_none() {
+    // So rarely does it say that it lives.
+    let client = Client::builder().url(&server().url()).window(LONG).connect().unwrap();
+    let latch = client.count_down_latch("cost");
+    latch.set_count(1).unwrap();
+    // The first wait starts the inbox, which takes its own.
+    latch.wait_for(ms(50)).unwrap();
+    let before = client.requests();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| latch.wait());
+        await_places("cost", 1);
+        latch.count_down().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    // One to wait, one to count down; another if the inbox was not there yet.
+    assert!(client.requests() - before <= 3, "{}", client.requests() - before);
+    let before = client.requests();
+    latch.wait().unwrap();
+    assert_eq!(client.requests() - before, 1);
+    latch.delete().unwrap();
+}
+
+#[test]
+fn who_waits_when_it_is_reset_or_deleted_is_told_so_and_nobody_else() {
+    let (one, other) = (client(), client());
+    let latch = one.count_down_latch("anew");
+    latch.set_count(5).unwrap();
+    for (what, says) in [("reset", "set anew"), ("delete", "deleted")] {
+        thread::scope(|scope| {
+            // Two of one client, so that the second one is not just behind the first.
+            let waiters = [&one, &one, &other].map(|it| scope.spawn(|| it.count_down_latch("anew").wait()));
+            await_places("anew", 3);
+            if what == "reset" {
+                latch.reset(1).unwrap();
+            } else {
+                assert!(latch.delete().unwrap());
+            }
+            for waiter in waiters {
+                let error = waiter.join().unwrap().unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Broken, "{error}");
+                assert!(error.to_string().contains(says), "{error}");
+            }
+            // Who comes now is not concerned.
+            assert!(!latch.wait_for(ms(50)).unwrap());
+        });
+    }
+    assert_eq!(latch.count().unwrap(), None);
+}
+
+#[test]
+fn who_did_not_hear_that_it_was_deleted_finds_out_at_its_next_beat() {
+    let name = "unheard";
+    let proxy = Proxy::start(server().port()).unwrap();
+    let deaf = Client::builder().url(&proxy.url()).window(ms(1500)).connect().unwrap();
+    let latch = client().count_down_latch(name);
+    latch.set_count(1).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| deaf.count_down_latch(name).wait());
+        await_places(name, 1);
+        proxy.black_hole(true);
+        latch.delete().unwrap();
+        proxy.black_hole(false);
+        proxy.cut_all();
+        let error = waiter.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Broken, "{error}");
+        assert!(error.to_string().contains("deleted"), "{error}");
+    });
+}
+
+#[test]
+fn a_lost_message_costs_a_beat() {
+    let name = "lost";
+    let proxy = Proxy::start(server().port()).unwrap();
+    let deaf = Client::builder().url(&proxy.url()).window(ms(1500)).connect().unwrap();
+    let latch = client().count_down_latch(name);
+    latch.set_count(1).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| deaf.count_down_latch(name).wait());
+        await_places(name, 1);
+        proxy.only_matching(b"message");
+        proxy.swallow_replies(1);
+        latch.count_down().unwrap();
+        wait_until(LONG, "the message was lost", || proxy.struck() == 1);
+        let began = Instant::now();
+        waiter.join().unwrap().unwrap();
+        assert!(began.elapsed() < ms(500 + 2000), "{:?}", began.elapsed());
+    });
+    latch.delete().unwrap();
+}
+
+#[test]
+fn a_count_down_that_is_sent_twice_counts_once() {
+    let proxy = Proxy::start(server().port()).unwrap();
+    let client = Client::connect(&proxy.url()).unwrap();
+    let latch = client.count_down_latch("twice");
+    proxy.swallow_next_reply_and_reset();
+    assert!(latch.try_set_count(3).unwrap());
+    proxy.swallow_next_reply_and_reset();
+    assert_eq!(latch.count_down().unwrap(), 2);
+    assert_eq!(latch.count().unwrap(), Some(2));
+    proxy.swallow_next_reply_and_reset();
+    assert!(!latch.try_set_count(3).unwrap());
+    proxy.swallow_next_reply_and_reset();
+    assert!(latch.delete().unwrap());
+    assert_eq!(proxy.struck(), 4);
+}
+
+#[test]
+fn a_wait_ends_by_its_token() {
+    let client = client();
+    let latch = client.count_down_latch("token");
+    latch.set_count(1).unwrap();
+    let token = CancellationToken::new();
+    thread::scope(|scope| {
+        let waiters = [
+            scope.spawn(|| latch.wait_interruptibly(&token)),
+            scope.spawn(|| latch.wait_for_interruptibly(LONG, &token).map(drop)),
+        ];
+        await_places("token", 2);
+        token.cancel();
+        for waiter in waiters {
+            assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
+        }
+    });
+    await_places("token", 0);
+    assert!(latch.wait_interruptibly(&token).unwrap_err().is_cancelled());
+    assert_eq!(latch.count().unwrap(), Some(1));
+    latch.delete().unwrap();
+}
+
+#[test]
+fn a_count_has_an_end_only_where_it_is_given_one() {
+    let latch = client().count_down_latch("end");
+    let mut redis = server().connection().unwrap();
+    let mut ends = || redis.pttl::<_, i64>(key("end", "")).unwrap();
+    assert!(!latch.expire_after(LONG).unwrap());
+    latch.set_count(1).unwrap();
+    assert_eq!(ends(), -1);
+    assert!(latch.expire_after(LONG).unwrap());
+    assert!((1..=20_000).contains(&ends()));
+    latch.count_down().unwrap();
+    assert!((1..=20_000).contains(&ends()));
+    latch.reset(2).unwrap();
+    assert_eq!(ends(), -1);
+    latch.delete().unwrap();
+    // That it was deleted is kept for those who did not hear of it.
+    assert!((1..=60_000).contains(&ends()));
+}
+
+#[test]
+fn a_client_that_closes_lets_its_waiters_go() {
+    let client = client();
+    let latch = client.count_down_latch("closed");
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| latch.wait());
+        await_places("closed", 1);
+        client.close().unwrap();
+        assert!(waiter.join().unwrap().unwrap_err().is_closed());
+    });
+    await_places("closed", 0);
+}
