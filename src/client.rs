@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::barrier::CyclicBarrier;
 use crate::clock::Moment;
+use crate::condition::Condition;
 use crate::config::{ClientBuilder, Config};
 use crate::engine::backend::{Backend, ConnectionManager};
 use crate::engine::cell::{Cell, Cells};
@@ -18,7 +19,7 @@ use crate::engine::renewer::Renewer;
 use crate::engine::{requests, wire};
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
-use crate::kind::Kind;
+use crate::kind::{Exclusive, Kind};
 use crate::kinds::{Reentrant, Simple};
 use crate::latch::CountDownLatch;
 use crate::lock::{RedisLock, ReentrantLock, SimpleLock};
@@ -251,15 +252,28 @@ impl Shared {
 
     /// The composed scripts of a kind.
     pub(crate) fn scripts<K: Kind>(&self) -> Result<Arc<Scripts>, Error> {
-        let mut scripts = self.scripts.lock();
-        if let Some(known) = scripts.get(&TypeId::of::<K>()) {
+        self.composed::<K>(TypeId::of::<K>(), Scripts::of)
+    }
+
+    /// The composed scripts of the conditions of a kind's locks.
+    pub(crate) fn condition_scripts<K: Exclusive>(&self) -> Result<Arc<Scripts>, Error> {
+        self.composed::<K>(TypeId::of::<Condition<K>>(), Scripts::of_conditions)
+    }
+
+    fn composed<K: Kind>(
+        &self,
+        key: TypeId,
+        compose: impl FnOnce(&str) -> Result<Scripts, String>,
+    ) -> Result<Arc<Scripts>, Error> {
+        let mut scripts = self.lock(&self.scripts)?;
+        if let Some(known) = scripts.get(&key) {
             return Ok(known.clone());
         }
-        let made = Scripts::of(K::RULE).map_err(|why| {
+        let made = compose(K::RULE).map_err(|why| {
             Error::new(ErrorKind::Config, "").because(format!("the rule of the {}: {why}", K::NAME))
         })?;
         let made = Arc::new(made);
-        scripts.insert(TypeId::of::<K>(), made.clone());
+        scripts.insert(key, made.clone());
         Ok(made)
     }
 

@@ -10,7 +10,7 @@ use crate::cancel::CancellationToken;
 use crate::config::check_lease;
 use crate::engine;
 use crate::engine::cell::Cell;
-use crate::engine::gate::Grip;
+use crate::engine::gate::{Grip, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind, Sharing};
 use crate::kinds::Read;
@@ -61,7 +61,7 @@ impl<K: Kind> Hold<K> {
     /// How long the hold is certain to last if nothing renews it; nothing once it is lost. Counted
     /// here, without asking Redis, from before the request that got it.
     pub fn remaining(&self) -> Duration {
-        engine::held::remaining(&self.cell, self.grip.owner)
+        engine::held::remaining(&self.cell, self.grip.ticket)
     }
 
     /// Whether the hold ended before it was released. No request: with Redis silent it is known
@@ -73,7 +73,7 @@ impl<K: Kind> Hold<K> {
     /// A token that is cancelled when the hold is lost, also while Redis is silent: to hand to the
     /// work that is done under the lock.
     pub fn lost(&self) -> CancellationToken {
-        engine::held::lost_token(&self.cell, self.grip.owner)
+        engine::held::lost_token(&self.cell, self.grip.ticket)
     }
 
     /// Sets the lease to end `lease` from now (sets, never adds). On a renewed hold the renewals go
@@ -85,7 +85,7 @@ impl<K: Kind> Hold<K> {
     pub fn renew_for(&self, lease: Duration) -> Result<(), Error> {
         check_lease("lease", lease)
             .map_err(|why| Error::new(ErrorKind::Config, &self.cell.name).because(why))?;
-        engine::held::renew_for(&self.cell, self.grip.owner, lease)
+        engine::held::renew_for(&self.cell, self.grip.ticket, lease)
     }
 }
 
@@ -97,7 +97,21 @@ impl<K: Kind> Hold<K> {
 
     /// The token of an exclusive kind, for code that does not know the kind.
     pub(crate) fn token_if_exclusive(&self) -> Option<u64> {
-        (K::SHARING == Sharing::Exclusive).then_some(self.grip.token)
+        (K::SHARING == Sharing::Exclusive).then(|| self.current_token())
+    }
+
+    /// Not always that of its beginning: a wait for a condition gives the lock up and comes in anew.
+    fn current_token(&self) -> u64 {
+        engine::held::token(&self.cell, self.grip.ticket).unwrap_or(self.grip.token)
+    }
+
+    /// The lock that it is a hold of.
+    pub(crate) fn cell(&self) -> &Arc<Cell> {
+        &self.cell
+    }
+
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.grip.ticket
     }
 }
 
@@ -106,9 +120,12 @@ impl<K: Exclusive> Hold<K> {
     /// also after Redis lost its data (unless its clock stepped back by more than the outage
     /// lasted). Let what you protect refuse a token lower than the highest it has seen.
     ///
+    /// A wait for a [condition](crate::Condition) gives the lock up and comes in anew: the token is
+    /// another one afterwards.
+    ///
     /// Tokens exceed 2^53: in Lua, JavaScript or JSON compare them as text padded with zeros.
     pub fn token(&self) -> u64 {
-        self.grip.token
+        self.current_token()
     }
 }
 
@@ -124,7 +141,7 @@ impl Hold<Read> {
 
 impl<K: Kind> fmt::Debug for Hold<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").field("lock", &self.cell).field("token", &self.grip.token).finish()
+        f.debug_struct("Hold").field("lock", &self.cell).field("token", &self.current_token()).finish()
     }
 }
 

@@ -40,6 +40,7 @@
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
 //! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped.
 //! - [`Receipt`]: a hold on its way from one process to another.
+//! - [`Condition`]: where threads that hold a lock wait for what others bring about.
 //! - [`Lock`]: any of them behind a trait object.
 //! - [`CancellationToken`]: ends a wait; and [tells of a loss](Hold::lost).
 //! - [`Observer`]: hears what happens; so does `tracing`, and by `MetricsObserver` (feature `metrics`)
@@ -82,6 +83,7 @@ mod barrier;
 mod cancel;
 mod client;
 mod clock;
+mod condition;
 mod config;
 mod engine;
 mod error;
@@ -108,6 +110,7 @@ pub use any_lock::{Lock, LockGuard};
 pub use barrier::CyclicBarrier;
 pub use cancel::CancellationToken;
 pub use client::Client;
+pub use condition::Condition;
 pub use config::ClientBuilder;
 pub use engine::backend::{Connection, ConnectionManager};
 pub use error::{Error, ErrorKind};

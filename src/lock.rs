@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::cancel::CancellationToken;
 use crate::client::Shared;
 use crate::clock::Moment;
+use crate::condition::Condition;
 use crate::config::check_lease;
 use crate::engine;
 use crate::engine::cell::{Cell, Cells, made};
@@ -18,7 +19,7 @@ use crate::engine::inspect::{Inspection, force_unlock, inspect};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Hold, OwnedGuard};
 use crate::holder::Holder;
-use crate::kind::{Kind, Sharing};
+use crate::kind::{Exclusive, Kind, Sharing};
 use crate::kinds::{Reentrant, Simple};
 use crate::receipt::Receipt;
 use crate::wait::Wait;
@@ -473,8 +474,20 @@ fn queued(cell: &Arc<Cell>) -> usize {
     engine::lock(cell).map_or(0, |core| core.gate.queued_threads())
 }
 
+impl<K: Exclusive> RedisLock<K> {
+    /// The condition `name` of this lock, for threads that hold it to wait for something that others
+    /// who hold it bring about, in any process. A lock may have any number of them; those of one name
+    /// are the same condition.
+    ///
+    /// Making a handle asks nothing of Redis and cannot fail: what is wrong with a name (it has 1 to
+    /// 1024 bytes) is told by the first call on it.
+    pub fn condition(&self, name: &str) -> Condition<K> {
+        Condition::new(self.clone(), name)
+    }
+}
+
 /// A number of this thread, never used again in this process.
-fn this_thread() -> u64 {
+pub(crate) fn this_thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local!(static MINE: StdCell<u64> = const { StdCell::new(0) });
     // A destructor of another thread-local may call us when ours is gone: any new number will do.

@@ -35,15 +35,25 @@ impl Names {
 
 /// Whether a lock can have this name.
 pub(crate) fn check(name: &str) -> Result<(), Error> {
-    let why = if name.is_empty() {
-        "a lock's name must not be empty".to_owned()
-    } else if name.len() > LONGEST {
-        format!("a lock's name has at most {LONGEST} bytes, this one has {}", name.len())
-    } else {
-        return Ok(());
-    };
-    let short: String = name.chars().take(40).collect();
-    Err(Error::new(ErrorKind::Config, &short).because(why))
+    let short = || name.chars().take(40).collect::<String>();
+    measure("lock", name).map_err(|why| Error::new(ErrorKind::Config, &short()).because(why))
+}
+
+fn measure(what: &str, name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err(format!("a {what}'s name must not be empty"));
+    }
+    if name.len() > LONGEST {
+        return Err(format!("a {what}'s name has at most {LONGEST} bytes, this one has {}", name.len()));
+    }
+    Ok(())
+}
+
+/// A condition's name as it stands in the members of `:conditions`, where a `|` ends it. Says what is
+/// wrong with it, if anything.
+pub(crate) fn condition(name: &str) -> Result<String, String> {
+    measure("condition", name)?;
+    Ok(name.replace('%', "%25").replace('|', "%7C"))
 }
 
 /// Braces are what makes a hash tag: escaped, the whole name is one tag, whatever it holds.
@@ -96,6 +106,13 @@ mod tests {
         let keys: std::collections::BTreeSet<_> =
             all.iter().map(|n| Names::new("rc", n).unwrap().state).collect();
         assert_eq!(keys.len(), all.len());
+    }
+
+    #[test]
+    fn conditions_do_not_begin_one_another() {
+        assert_eq!(condition("a|b%|").unwrap(), "a%7Cb%25%7C");
+        assert_eq!(condition("a%7Cb").unwrap(), "a%257Cb");
+        assert!(condition("").is_err() && condition(&"x".repeat(1025)).is_err());
     }
 
     #[test]

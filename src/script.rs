@@ -31,12 +31,13 @@ pub(crate) struct Script {
     pub(crate) sha: String,
 }
 
-const SNIPPETS: [(&str, &str); 5] = [
+const SNIPPETS: [(&str, &str); 6] = [
     ("prelude", include_str!("../lua/lib/prelude.lua")),
     ("clock", include_str!("../lua/lib/clock.lua")),
     ("alien", include_str!("../lua/lib/alien.lua")),
     ("queue", include_str!("../lua/lib/queue.lua")),
     ("join", include_str!("../lua/lib/join.lua")),
+    ("room", include_str!("../lua/lib/room.lua")),
 ];
 
 impl Scripts {
@@ -52,6 +53,20 @@ impl Scripts {
             inspect: rule.compose(include_str!("../lua/lib/inspect.lua"))?,
             change: where_there_is("change", include_str!("../lua/lib/change.lua"))?,
             adopt: where_there_is("rename", include_str!("../lua/lib/adopt.lua"))?,
+        })
+    }
+
+    /// Composes the operations of those who wait for a condition of a lock with this rule: each in the
+    /// place of the one that it stands for.
+    pub(crate) fn of_conditions(rule: &str) -> Result<Self, String> {
+        let rule = Rule::parse(planted::lua(rule))?;
+        Ok(Scripts {
+            acquire: rule.compose(include_str!("../lua/lib/await.lua"))?,
+            leave: rule.compose(include_str!("../lua/lib/quit.lua"))?,
+            renew: rule.compose(include_str!("../lua/lib/renew.lua"))?,
+            inspect: rule.compose(include_str!("../lua/lib/inspect.lua"))?,
+            change: Some(rule.compose(include_str!("../lua/lib/signal.lua"))?),
+            adopt: None,
         })
     }
 }
@@ -70,7 +85,7 @@ const OPTIONAL: [&str; 10] =
 
 /// What the operations and their parts call their own variables. They stand between a rule's head and some
 /// of its functions, which would see them instead of the rule's.
-const RESERVED: [&str; 19] = [
+const RESERVED: [&str; 24] = [
     "w",
     "was_inside",
     "was_last",
@@ -90,6 +105,11 @@ const RESERVED: [&str; 19] = [
     "try",
     "share",
     "join",
+    "signal",
+    "pass_on",
+    "outlive",
+    "stay",
+    "behind",
 ];
 
 impl<'a> Rule<'a> {

@@ -40,7 +40,8 @@ impl<'a> Wait<'a> {
         if left.is_zero() { Wait::once() } else { Wait::until_moment(Moment::at(deadline)) }
     }
 
-    fn until_moment(deadline: Moment) -> Self {
+    /// Until `deadline`, and longer than one attempt even if that has passed.
+    pub(crate) fn until_moment(deadline: Moment) -> Self {
         Wait { deadline: (deadline < Moment::NEVER).then_some(deadline), cancel: None, once: false }
     }
 

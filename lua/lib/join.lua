@@ -10,6 +10,18 @@ local function last()
   return kind.last and kind.last() or tonumber(call('GET', K[4]) or 0)
 end
 
+-- outlive(w, new) -> both keys outlive the longest window in them; twice that, so that few asks need to
+-- see to it. They get their ends together: a queue that was there before (not new) has that of its places.
+local function outlive(w, new)
+  local places = call('PTTL', K[3])
+  local ttl = new and math.min(places, call('PTTL', K[2])) or places
+  if ttl < w.window + 0 then
+    local ms = fmt('%.0f', math.max(places, 2 * w.window))
+    call('PEXPIRE', K[2], ms)
+    call('PEXPIRE', K[3], ms)
+  end
+end
+
 -- enqueue(w) -> arrival, true where it had no place. A new place at the end of its class, or at the
 -- place it had before (w.arrival, from an earlier answer); for one that has a place, its new wishes and
 -- a beat.
@@ -24,15 +36,8 @@ local function enqueue(w)
   if call('ZADD', K[2], 'NX', fmt('%.0f', class * CLASS + arrival), w.owner) == 0 then
     arrival, new = fmt('%.0f', call('ZSCORE', K[2], w.owner) % CLASS), false
   end
-  call('HSET', K[3], w.owner, cmsgpack.pack({w.lease, now(), w.window, w.args, w.record}))
-  -- Both keys outlive the longest window in them; twice that, so that few asks need to see to it.
-  -- They get their ends together: a queue that was there before has that of its places.
-  local ttl = call('PTTL', K[3])
-  if not tail then ttl = math.min(ttl, call('PTTL', K[2])) end
-  if ttl < w.window + 0 then
-    call('PEXPIRE', K[2], 2 * w.window)
-    call('PEXPIRE', K[3], 2 * w.window)
-  end
+  call('HSET', K[3], w.owner, cmsgpack.pack({w.lease, now(), w.window, w.args, w.record, w.condition}))
+  outlive(w, not tail)
   return arrival, new
 end
 

@@ -9,7 +9,7 @@ local was_inside, was_last = kind.dismiss(F[1])
 was_inside, was_last = was_inside and 1 or 0, was_inside and was_last
 local first = call('ZRANGE', K[2], 0, 0)[1]
 if not F[5] and not first then return was_inside end
---@ clock alien queue kind:look,admit,refuse,full,left
+--@ clock alien queue kind:look,admit,refuse,full,left,class
 if was_inside == 0 then
   -- Who is inside has no place. Begins with a write that cannot grow, as dismiss did: after it
   -- a full Redis takes the rest.
@@ -24,7 +24,7 @@ if not F[8] then
   settle(nil, first)
   return was_inside
 end
---@ join kind:soon,class,last,waits
+--@ join kind:soon,last,waits
 local left, n, value, answer
 if not was_last then left, n, value = kind.look(F[8]) end
 answer = settle(F[8], first)

@@ -1,7 +1,9 @@
 -- The order of those who wait, and the one loop that lets them in.
 --
--- A place is {lease ms, beat, window ms, args, record}: what its owner asked for and when it
--- was last heard (server time). Order and liveness are kept apart: a beat never moves a place.
+-- A place is {lease ms, beat, window ms, args, record, condition, since}: what its owner asked for
+-- and when it was last heard (server time). Order and liveness are kept apart: a beat never moves a
+-- place. The last two only one has that waits for a condition's signal (since: its arrival there), or
+-- has had it; with false for the condition it came back without.
 
 local fmt = string.format
 local CLASS = 1125899906842624 -- 2^50: arrivals of one order class stay below it
@@ -11,7 +13,8 @@ local function waiting(owner)
   local place = call('HGET', K[3], owner)
   if place then
     local p = cmsgpack.unpack(place)
-    return {owner = owner, lease = p[1], beat = p[2], window = p[3], args = p[4], record = p[5], from = ''}
+    return {owner = owner, lease = p[1], beat = p[2], window = p[3], args = p[4], record = p[5], from = '',
+      condition = p[6], since = p[7]}
   end
 end
 
@@ -31,6 +34,33 @@ local function bar(owner)
   call('ZREMRANGEBYSCORE', K[5], '-inf', fmt('(%.0f', ms))
   call('ZADD', K[5], fmt('%.0f', ms + 60000), owner)
   call('PEXPIRE', K[5], 60000)
+end
+
+-- signal(condition, arrival) -> the request of who has waited longest for the condition and lives: moved
+-- into the queue, to that arrival | nil. The silent ones before it are dropped.
+local function signal(condition, arrival)
+  -- '}' follows '|', the end of a condition's name in its members.
+  local member = call('ZRANGEBYLEX', K[6], '[' .. condition .. '|', '(' .. condition .. '}', 'LIMIT', 0, 1)[1]
+  if not member then return end
+  call('ZREM', K[6], member)
+  local w = waiting(string.match(member, '[^|]*$'))
+  -- Whose place was lost meanwhile has come back by itself.
+  if not w or w.condition ~= condition then return signal(condition, arrival) end
+  if silent(w) then
+    call('HDEL', K[3], w.owner)
+    return signal(condition, arrival)
+  end
+  call('ZADD', K[2], fmt('%.0f', (kind.class and kind.class(w) or 0) * CLASS + arrival), w.owner)
+  -- A queue that begins with this one ends with its places.
+  if call('PTTL', K[2]) < 0 then call('PEXPIRE', K[2], call('PTTL', K[3])) end
+  return w
+end
+
+-- pass_on(w) -> w leaves the queue without the lock. Had it been signalled, the next one of its
+-- condition takes its place there.
+local function pass_on(w)
+  local score = w.condition and call('ZSCORE', K[2], w.owner)
+  if score then signal(w.condition, score % CLASS) end
 end
 
 -- tell(w, what, number, value) -> true when the process of w heard it. Without channel rights nobody
@@ -56,6 +86,7 @@ local function settle(me, first)
     if not head then return end
     local w = waiting(head)
     if not w or silent(w) then
+      if w and w.condition then pass_on(w) end
       drop(head)
       if w and kind.left then kind.left(w, 'silent') end
     else
@@ -65,6 +96,7 @@ local function settle(me, first)
         ok, n, value = kind.admit(w)
         if not ok then return nil, w end
       end
+      local score = w.condition and call('ZSCORE', K[2], head)
       drop(head)
       if head == me then
         settle()
@@ -73,6 +105,7 @@ local function settle(me, first)
       if not tell(w, why and 'no:' .. why or 'in', n, value) and ok then
         kind.dismiss(head)
         kind.look(head)
+        if score then signal(w.condition, score % CLASS) end
         if kind.left then kind.left(w, 'unheard') end
       end
     end

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::backend::Failure;
 use super::cell::{Cell, Core};
-use super::gate::{Answer, Asking, Entered, GaveUp, Grip, How, Refusal, Request, Ticket, Turn};
+use super::gate::{Answer, Asking, Entered, GaveUp, Grip, How, NOT_INSIDE, Refusal, Request, Ticket, Turn};
 use super::{carry_out, held, leave_queue, lock, lost, release, release_quietly, requests};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::observe::Way;
+use crate::observe::{Loss, Way};
 use crate::sync::{Condvar, MutexGuard};
 use crate::wait::Wait;
 
@@ -45,7 +45,7 @@ fn come_in(
             // Handed on while it was valid, but this thread woke too late for it.
             Some(grip)
                 if matches!(grip.way, Way::HandedOver | Way::Joined)
-                    && held::remaining(cell, grip.owner).is_zero() =>
+                    && held::remaining(cell, grip.ticket).is_zero() =>
             {
                 release_quietly(cell, grip.ticket);
             }
@@ -122,7 +122,9 @@ pub(super) fn welcome(
     entered: Moment,
 ) -> Result<Grip, Error> {
     let shared = &cell.shared;
+    // What a wait for a condition is granted is its lock's to renew.
     if !matches!(grip.way, Way::HandedOver | Way::Joined)
+        && cell.room.is_none()
         && let Some(tenure) = core.gate.look(grip.owner)
     {
         let due = tenure.due(now, shared.config.renew_every);
@@ -159,12 +161,17 @@ impl<'a> Seat<'a> {
     ) -> Result<Option<Grip>, Error> {
         let cell = self.cell;
         let shared = &cell.shared;
+        let mut wait = *wait;
         // The first turn is taken at the time of the call, whatever its deadline: one attempt.
         let mut first = Some(entered);
         loop {
             let again = first.is_none();
             let now = first.take().unwrap_or_else(Moment::now);
-            let over = again && wait.is_over(now);
+            let mut over = again && wait.is_over(now);
+            if over && core.gate.turns_back(now) {
+                // A wait for a condition cannot end without the lock: now it waits for that.
+                (wait, over) = (Wait::forever(), false);
+            }
             match core.gate.turn(self.ticket, now, shared.inbox.is_up(), over, || cell.fresh()) {
                 Turn::In(grip, next) => {
                     core.wake(next);
@@ -195,7 +202,7 @@ impl<'a> Seat<'a> {
                     core = self.park(core, until.min(wait.deadline.unwrap_or(Moment::NEVER)));
                 }
                 ending => {
-                    let outcome = self.ending(ending, &core, wait);
+                    let outcome = self.ending(ending, &core, &wait);
                     self.leave(core);
                     return outcome;
                 }
@@ -229,7 +236,9 @@ impl<'a> Seat<'a> {
         // It must be there before we are in the queue: what is granted is told only once.
         shared.inbox.start(shared).map_err(|e| cell.error(e))?;
         match shared.inbox.failure() {
-            None => {
+            Some(Failure::Never(e)) => Err(cell.error(e)),
+            // Who waits for a condition has no use for a mere try.
+            failure if failure.is_none() || cell.room.is_some() => {
                 let mut core = cell.core.lock();
                 let now = Moment::now();
                 // Should it have come up in between, its call to ask again went unheard.
@@ -238,8 +247,7 @@ impl<'a> Seat<'a> {
                 self.asking = None;
                 Ok(core)
             }
-            Some(Failure::Never(e)) => Err(cell.error(e)),
-            Some(_) => {
+            _ => {
                 // No place where the grant would not be heard; but the lock may be free by now.
                 let asking = Asking { how: How::Try, ..asking.clone() };
                 let mut core = self.send(&asking, limit, once)?;
@@ -328,6 +336,9 @@ impl Core {
 
 /// What a rule's refusal is to a caller: `broken`, or `broken-` and how, of what broke while we waited.
 fn refused(why: &str) -> Error {
+    if why == NOT_INSIDE {
+        return lost(Loss::Verdict);
+    }
     let (kind, why) = match why.strip_prefix("broken") {
         Some(how) => (ErrorKind::Broken, how.trim_start_matches('-')),
         None => (ErrorKind::Refused, why),

@@ -23,9 +23,19 @@ pub(crate) struct Cell {
     pub(crate) name: Arc<str>,
     pub(crate) names: Names,
     pub(crate) scripts: Arc<Scripts>,
+    /// What it is if it is one thread's wait for a condition of a lock.
+    pub(crate) room: Option<Box<Room>>,
     slot: u32,
     type_id: TypeId,
     pub(crate) core: Mutex<Core>,
+}
+
+/// Of the cell of one thread's wait for a condition.
+pub(crate) struct Room {
+    /// The condition, as Redis knows it.
+    pub(crate) condition: String,
+    /// The cell of its lock, in which what the wait was granted goes on.
+    pub(crate) lock: Weak<Cell>,
 }
 
 /// What the cell's mutex guards.
@@ -48,6 +58,10 @@ struct Side {
     due: Moment,
     /// Made on first use.
     lost: Option<CancellationToken>,
+    /// The cell that its number leads to, if that is not this one: it was granted to a wait. Only kept
+    /// there, for what Redis may have to say of it.
+    #[expect(dead_code, reason = "while it is here, its slot is no other cell's")]
+    room: Option<Arc<Cell>>,
 }
 
 type Key = (TypeId, Arc<str>);
@@ -129,10 +143,22 @@ impl Core {
         match self.sides.iter_mut().find(|s| s.owner == owner) {
             Some(side) => Some(std::mem::replace(&mut side.due, due)),
             None => {
-                push(&mut self.sides, Side { owner, due, lost: None });
+                push(&mut self.sides, Side { owner, due, lost: None, room: None });
                 None
             }
         }
+    }
+
+    /// A tenure comes from the wait that it was granted to, if it is not the one that was there before; the
+    /// token that tells of its loss stays the same.
+    pub(crate) fn take_over(
+        &mut self,
+        owner: u64,
+        due: Moment,
+        lost: Option<CancellationToken>,
+        room: Option<Arc<Cell>>,
+    ) {
+        push(&mut self.sides, Side { owner, due, lost, room });
     }
 
     /// Moves the renewer's look at this tenure, if it is still the one of `old`: a `renew_for` in
@@ -203,7 +229,7 @@ impl Cells {
         if let Some(cell) = cells.by_name.get(&key).and_then(|slot| cells.at(*slot)) {
             return Ok(cell);
         }
-        let cell = cells.add(shared, &key, make()?)?;
+        let cell = cells.add(shared, &key, make()?, None)?;
         cells.by_name.insert(key, cell.slot);
         Ok(cell)
     }
@@ -217,10 +243,29 @@ impl Cells {
         made: Made,
     ) -> Result<Arc<Cell>, Error> {
         let mut cells = shared.lock(&shared.cells).map_err(|e| e.about(name))?;
-        cells.add(shared, &(type_id, name.clone()), made)
+        cells.add(shared, &(type_id, name.clone()), made, None)
     }
 
-    fn add(&mut self, shared: &Arc<Shared>, key: &Key, made: Made) -> Result<Arc<Cell>, Error> {
+    /// A cell of its own for one thread's wait for a condition of the lock that is `lock`'s.
+    pub(crate) fn room(
+        lock: &Arc<Cell>,
+        condition: String,
+        scripts: Arc<Scripts>,
+        shape: Shape,
+    ) -> Result<Arc<Cell>, Error> {
+        let made = (lock.kind, lock.names.clone(), scripts, shape);
+        let room = Box::new(Room { condition, lock: Arc::downgrade(lock) });
+        let mut cells = lock.shared.lock(&lock.shared.cells).map_err(|e| lock.error(e))?;
+        cells.add(&lock.shared, &(lock.type_id, lock.name.clone()), made, Some(room))
+    }
+
+    fn add(
+        &mut self,
+        shared: &Arc<Shared>,
+        key: &Key,
+        made: Made,
+        room: Option<Box<Room>>,
+    ) -> Result<Arc<Cell>, Error> {
         let (kind, names, scripts, shape) = made;
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -234,7 +279,7 @@ impl Cells {
             }
         };
         let core = Core {
-            gate: Gate::new(shape),
+            gate: if room.is_some() { Gate::of_room(shape) } else { Gate::new(shape) },
             seats: Vec::new(),
             sides: Vec::new(),
             under_way: Vec::new(),
@@ -246,6 +291,7 @@ impl Cells {
             name: key.1.clone(),
             names,
             scripts,
+            room,
             slot,
             type_id: key.0,
             core: Mutex::new(core),

@@ -28,6 +28,7 @@ mod ask;
 mod events;
 mod heard;
 mod receipt;
+mod room;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -38,6 +39,8 @@ pub(crate) use self::events::{
     Ticket, Turn,
 };
 pub(crate) use self::receipt::Stays;
+pub(crate) use self::room::NOT_INSIDE;
+use self::room::Room;
 use super::tenure::Tenure;
 use crate::clock::Moment;
 use crate::kind::{Reentry, Sharing};
@@ -99,6 +102,8 @@ pub(crate) struct Gate {
     /// Redis has not answered since.
     trouble: Option<Moment>,
     closed: bool,
+    /// Of one thread's wait for a condition: how far that is.
+    room: Option<Box<Room>>,
 }
 
 impl Gate {
@@ -113,6 +118,7 @@ impl Gate {
             tickets: 0,
             trouble: None,
             closed: false,
+            room: None,
         }
     }
 
@@ -235,8 +241,14 @@ impl Gate {
         else {
             return wait(nap);
         };
-        if let Some(tenure) = self.in_the_way(now) {
-            return if request.once { Turn::Busy } else { wait(tenure.valid_until) };
+        if let Some(until) = self.in_the_way(now).map(|t| t.valid_until) {
+            // A hold that came back from a wait for a condition may find a place in the queue, which is
+            // to be kept meanwhile.
+            match self.ask.as_ref().filter(|a| a.queued && a.grant.is_none() && !a.in_flight && !over) {
+                Some(ask) if ask.again_at > now => return wait(until.min(ask.again_at)),
+                Some(_) => {}
+                None => return if request.once { Turn::Busy } else { wait(until) },
+            }
         }
         if self.exclusive() && self.leaving > 0 {
             return wait(nap);
@@ -280,7 +292,9 @@ impl Gate {
             let only_messages = planted!("no-timer") && ask.queued;
             return Turn::Park(if only_messages { Moment::NEVER } else { ask.again_at.min(nap) });
         }
-        let how = if ask.queued {
+        let how = if let Some(room) = &mut self.room {
+            room.how(ask.queued)
+        } else if ask.queued {
             How::Keep
         } else if request.once || !(inbox || ask.asked) {
             // What may be answered at once needs no inbox.
@@ -415,6 +429,8 @@ impl Gate {
         }
         let next = self.waiters.front().map(|w| w.request.clone()).filter(|_| self.exclusive());
         if let Some(next) = &next
+            // Who has a place in the queue waits for its turn there.
+            && self.ask.is_none()
             && self.tenures[t].may_be_handed_to(&next.terms, self.shape.slice, now)
         {
             self.tenures[t].hand_overs += 1;
@@ -523,7 +539,7 @@ impl Gate {
     }
 
     /// The valid tenure that this thread holds, if it does.
-    pub(crate) fn tenure_of(&self, thread: u64, now: Moment) -> Option<u64> {
+    pub(crate) fn held_by(&self, thread: u64, now: Moment) -> Option<u64> {
         let mut mine = self.holds.iter().filter(|h| h.taker == Taker::Thread(thread)).map(|h| h.owner);
         mine.find(|owner| self.tenure(*owner).is_some_and(|t| t.loss(now).is_none()))
     }
@@ -546,9 +562,25 @@ impl Gate {
         self.waiters.len()
     }
 
-    /// The tenure of this owner, for its guards and the renewer.
+    /// The tenure of this owner, for the renewer.
     pub(crate) fn look(&self, owner: u64) -> Option<&Tenure> {
         self.tenure(owner)
+    }
+
+    /// The tenure of this hold, for its guards. Not always the one that it began with: a wait for a
+    /// condition gives that back and comes in anew.
+    pub(crate) fn tenure_of(&self, ticket: Ticket) -> Option<&Tenure> {
+        self.tenure(self.holds.iter().find(|h| h.ticket == ticket)?.owner)
+    }
+
+    /// The token of this hold.
+    pub(crate) fn token_of(&self, ticket: Ticket) -> Option<u64> {
+        Some(self.holds.iter().find(|h| h.ticket == ticket)?.token)
+    }
+
+    /// Whether this owner asks here, or holds.
+    pub(crate) fn knows(&self, owner: u64) -> bool {
+        self.tenure(owner).is_some() || self.ask.as_ref().is_some_and(|a| a.owner == owner)
     }
 
     /// Since when Redis has not answered this gate.

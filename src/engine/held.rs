@@ -11,26 +11,43 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::Loss;
 
-/// What is left of the tenure's lease; nothing once it is lost.
-pub(crate) fn remaining(cell: &Cell, owner: u64) -> Duration {
+/// What is left of the hold's lease; nothing once it is lost.
+pub(crate) fn remaining(cell: &Cell, ticket: Ticket) -> Duration {
     let now = Moment::now();
     // What a parent holds is nothing to its child.
     let Ok(core) = lock(cell) else { return Duration::ZERO };
-    match core.gate.look(owner) {
+    match core.gate.tenure_of(ticket) {
         Some(tenure) if tenure.loss(now).is_none() => tenure.valid_until.since(now),
         _ => Duration::ZERO,
     }
 }
 
-/// A token that is cancelled when the tenure is lost.
-pub(crate) fn lost_token(cell: &Cell, owner: u64) -> CancellationToken {
+/// The hold's token, if it is there.
+pub(crate) fn token(cell: &Cell, ticket: Ticket) -> Option<u64> {
+    lock(cell).ok()?.gate.token_of(ticket)
+}
+
+/// The owner number under which the hold is valid.
+pub(crate) fn owner(cell: &Cell, ticket: Ticket, now: Moment) -> Result<u64, Error> {
+    let core = lock(cell)?;
+    let tenure = core.gate.tenure_of(ticket);
+    match tenure.map_or(Some(Loss::Verdict), |t| t.loss(now)) {
+        Some(loss) => Err(cell.error(lost(loss))),
+        None => Ok(tenure.map_or(0, |t| t.owner)),
+    }
+}
+
+/// A token that is cancelled when the hold is lost.
+pub(crate) fn lost_token(cell: &Cell, ticket: Ticket) -> CancellationToken {
     let Ok(mut core) = lock(cell) else {
         let token = CancellationToken::new();
         token.cancel();
         return token;
     };
-    let token = core.lost(owner);
-    let is_lost = core.gate.look(owner).is_none_or(|t| t.loss(Moment::now()).is_some());
+    let tenure = core.gate.tenure_of(ticket);
+    let is_lost = tenure.is_none_or(|t| t.loss(Moment::now()).is_some());
+    let owner = tenure.map(|t| t.owner);
+    let token = owner.map(|owner| core.lost(owner)).unwrap_or_default();
     drop(core);
     if is_lost {
         token.cancel();
@@ -43,14 +60,12 @@ pub(crate) fn is_last(cell: &Cell, ticket: Ticket) -> bool {
     lock(cell).is_ok_and(|core| core.gate.count(ticket) == 1)
 }
 
-/// Sets the tenure's lease to end `lease` from now.
-pub(crate) fn renew_for(cell: &Arc<Cell>, owner: u64, lease: Duration) -> Result<(), Error> {
+/// Sets the hold's lease to end `lease` from now.
+pub(crate) fn renew_for(cell: &Arc<Cell>, ticket: Ticket, lease: Duration) -> Result<(), Error> {
     let shared = &cell.shared;
     shared.same_process().map_err(|e| cell.error(e))?;
     let sent = Moment::now();
-    if let Some(loss) = cell.core.lock().gate.look(owner).map_or(Some(Loss::Verdict), |t| t.loss(sent)) {
-        return Err(cell.error(lost(loss)));
-    }
+    let owner = owner(cell, ticket, sent)?;
     let answer = requests::renew(cell, owner, lease, sent.after(shared.config.command_timeout));
     let mut core = cell.core.lock();
     let now = Moment::now();

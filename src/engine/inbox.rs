@@ -240,6 +240,14 @@ impl Listener {
         let then = match what {
             "in" => core.gate.granted(owner, number, Duration::from_millis(lease), value, now),
             "yield" => return core.gate.yields(owner),
+            // What a wait was granted is held in its lock's cell.
+            "no:forced" if cell.room.is_some() && !core.gate.knows(owner) => {
+                drop(core);
+                let Some(cell) = cell.room.as_ref().and_then(|room| room.lock.upgrade()) else { return };
+                let mut core = cell.core.lock();
+                let then = core.gate.lose(owner, Loss::Forced, now);
+                return drop(carry_out(&cell, core, then));
+            }
             "no:forced" => core.gate.lose(owner, Loss::Forced, now),
             other => match other.strip_prefix("no:") {
                 Some(why) => core.gate.refused(owner, why.to_owned()),

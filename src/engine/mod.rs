@@ -37,6 +37,7 @@ mod release;
 pub(crate) mod renewer;
 pub(crate) mod requests;
 pub(crate) mod resp;
+pub(crate) mod room;
 pub(crate) mod tenure;
 pub(crate) mod wire;
 

@@ -23,17 +23,17 @@ pub(crate) fn mind(
     if sharing != Sharing::Exclusive {
         // Its own exclusive hold lets it in, and is handed on to nobody: the two end one by one.
         let mut core = lock(other)?;
-        request.from = core.gate.tenure_of(request.thread, now);
+        request.from = core.gate.held_by(request.thread, now);
         if let Some(owner) = request.from {
             core.gate.shut(owner);
         }
         return Ok(());
     }
-    if lock(cell)?.gate.tenure_of(request.thread, now).is_some() {
+    if lock(cell)?.gate.held_by(request.thread, now).is_some() {
         return Ok(());
     }
     let mut core = lock(other)?;
-    if core.gate.tenure_of(request.thread, now).is_some() {
+    if core.gate.held_by(request.thread, now).is_some() {
         let error = Error::new(ErrorKind::WouldDeadlock, "");
         return Err(cell.error(error.because("this thread reads, and cannot wait for itself to end")));
     }

@@ -34,11 +34,13 @@ pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Resul
         How::Wait => "wait",
         How::Keep => "keep",
         How::Share => "share",
+        How::Back => "back",
     };
     let record = record(cell, asking.threads);
     let from = asking.from.map(|from| cell.owner_id(from)).unwrap_or_default();
+    let last = cell.room.as_ref().map_or("1", |room| &room.condition);
     let args = [
-        &owner,
+        &*owner,
         &lease,
         &shared.inbox_prefix,
         &shared.window,
@@ -47,11 +49,11 @@ pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Resul
         &record,
         &from,
         &asking.arrival,
-        "1",
+        last,
     ];
     // What is empty at the end is left out.
     let args = match () {
-        () if asking.instead => &args[..],
+        () if cell.room.is_some() || asking.instead => &args[..],
         () if asking.arrival.is_empty() && from.is_empty() => &args[..7],
         () => &args[..9],
     };
@@ -73,6 +75,9 @@ pub(crate) fn acquired(value: &Value, lease: Duration) -> Result<Answer, Failure
 
 /// What is in the list that answers an acquire for `lease`.
 pub(super) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure> {
+    if number(items.first()) == Some(2) {
+        return Ok(Answer::Back(Box::new(answer(&items[1..], lease)?)));
+    }
     let read = || {
         Some(match number(items.first())? {
             1 => Answer::In {
@@ -143,6 +148,23 @@ pub(crate) fn adopt(
     let args = [&*id, &*ms, &*shared.inbox_prefix, &*shared.window, from, "", &*record];
     let reply = shared.backend.script(script, &cell.names, &args, limit)?;
     Ok((acquired(&reply.value, lease)?, reply.resent))
+}
+
+/// Has a condition signalled, or counted (`what`: `one`, `all`, `count`), by `owner`, which is to hold the
+/// lock. Returns how many were moved or wait; `None` if it is not inside.
+pub(crate) fn signal(
+    cell: &Arc<Cell>,
+    script: &Script,
+    owner: u64,
+    condition: &str,
+    what: &str,
+    limit: Moment,
+) -> Result<Option<usize>, Failure> {
+    let shared = &cell.shared;
+    let args = [&cell.owner_id(owner), "0", &shared.inbox_prefix, &shared.window, condition, what];
+    let reply = shared.backend.script(script, &cell.names, &args, limit)?;
+    let n = number(Some(&reply.value)).ok_or_else(|| strange(slice::from_ref(&reply.value)))?;
+    Ok(n.try_into().ok())
 }
 
 /// Out of the lock and the queue, and in the same trip the ask of the next head.

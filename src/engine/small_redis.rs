@@ -238,7 +238,7 @@ impl SmallRedis {
         if planted!("only-leave-admits") && (ask.how == How::Keep || !blank) {
             match ask.how {
                 How::Keep if self.arrival(ask.owner).is_none() => return Answer::Gone,
-                How::Try | How::Share => {}
+                How::Try | How::Share | How::Back => {}
                 How::Keep | How::Wait => self.enqueue(ask, now),
             }
             return self.busy(ask, now);
@@ -248,8 +248,8 @@ impl SmallRedis {
                 self.settle(None, now, tell);
                 return Answer::Gone;
             }
-            // None of these locks has a share.
-            How::Try | How::Share => {
+            // None of these locks has a share, or a condition.
+            How::Try | How::Share | How::Back => {
                 self.settle(None, now, tell);
                 if !self.queue.is_empty() || !self.admit(ask.owner, ask.lease, now) {
                     // Even if it is this owner whom the loop let in: it is told.

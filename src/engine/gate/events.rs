@@ -60,6 +60,8 @@ pub(crate) enum How {
     Keep,
     /// For a hold that is there: may it take more threads of this process in?
     Share,
+    /// Out of the condition, whose signal is waited for no longer, and into the lock.
+    Back,
 }
 
 /// A request to send for the head.
@@ -163,6 +165,8 @@ pub(crate) enum Answer {
     /// This id is barred: ask anew, under another.
     Over,
     Refused(String),
+    /// It came back from a condition without a signal, and was told this.
+    Back(Box<Answer>),
     /// It was refused before it could do anything, and asking again may help; or it never left.
     Failed,
     /// It may have run, now or later.

@@ -21,6 +21,10 @@ impl Gate {
             return Then::default();
         };
         ask.in_flight = false;
+        let answer = match &mut self.room {
+            Some(room) => room.hears(ask, answer),
+            None => answer,
+        };
         if answer == Answer::Over || (planted!("resent-under-new-id") && answer == Answer::Unanswered) {
             self.ask = None;
             return Then { wake: self.head(), ..Then::default() };
@@ -58,7 +62,7 @@ impl Gate {
                 ask.refused = Some(why);
             }
             Answer::Unanswered => ask.unsettled = true,
-            Answer::Failed | Answer::Over => {}
+            Answer::Failed | Answer::Over | Answer::Back(_) => {}
         }
         if heard {
             ask.failures = 0;
@@ -68,6 +72,7 @@ impl Gate {
             ask.again_at = now.after(LONGEST_BACKOFF.min(BACKOFF * ask.failures));
             self.trouble.get_or_insert(now);
         }
+        self.forget_given_up();
         if alone {
             return Then { leave: self.abandon(now), ..Then::default() };
         }

@@ -198,6 +198,7 @@ impl Real {
                     How::Wait => "wait",
                     How::Keep => "keep",
                     How::Share => "share",
+                    How::Back => "back",
                 };
                 let (id, ms, arrival) = (self.id(ask.owner), ask.lease.to_string(), text_of(arrival));
                 let args = [&*id, &*ms, &*prefix, &*window, how, "", RECORD, "", &*arrival];

@@ -1,0 +1,40 @@
+-- await: acquire, for who waits for a condition's signal. It gives its hold up for a place there; a signal
+-- moves that into the lock's queue. Idempotent by owner.
+--
+-- ARGV as acquire's, but 5 how: 'wait' | 'keep' | 'back' (it waits no longer, and wants the lock)
+--      8 from: the hold to give up, until that was answered   10 the condition
+-- ->  as acquire; {2, ...}: it came back without a signal, and behind it what acquire answers
+--     {-1, 'not-inside'}: there is no hold to give up
+--@ prelude clock alien queue join room kind
+local w = {owner = F[1], lease = F[2], args = F[6], record = F[7], window = F[4], from = '', arrival = ''}
+if barred(w.owner) then return {-1, 'over'} end
+local left, n, value = kind.look(w.owner)
+if left then return {1, n, left, value} end
+-- A write that cannot grow comes first: after it a full Redis takes the rest as well.
+call('HDEL', K[3], '')
+local place = waiting(w.owner)
+local came_back = place and place.condition == false
+if place and call('ZSCORE', K[2], w.owner) then
+  w.condition = place.condition
+elseif place and place.condition == F[10] and place.since then
+  w.condition = place.condition
+  if F[5] ~= 'back' then return stay(w, place.since) end
+  call('ZREM', K[6], F[10] .. '|' .. place.since .. '|' .. w.owner)
+  came_back, w.condition = true, false
+elseif F[8] ~= '' then
+  if not kind.look(F[8]) then return {-1, 'not-inside'} end
+  kind.dismiss(F[8])
+  kind.look('')
+  if F[5] ~= 'back' then
+    w.condition = F[10]
+    local answer = stay(w, behind(w))
+    settle()
+    -- Whoever was let in has a number below that of our own grant.
+    answer[2] = last()
+    return answer
+  end
+  came_back, w.condition = true, false
+end
+-- Signalled, or back; or its place was lost, and it comes in as anybody does.
+local answer = join(w)
+return came_back and {2, unpack(answer)} or answer

@@ -1,0 +1,21 @@
+-- quit: leave, for who waits for a condition's signal: out of the lock, the queue and the condition, wherever
+-- it is. A signal that it had goes to the next one.
+--
+-- ARGV and answer as leave's without a next owner
+--@ prelude clock alien queue kind
+local was_inside = kind.dismiss(F[1])
+local place = not was_inside and waiting(F[1])
+if place and place.condition then
+  if place.since then call('ZREM', K[6], place.condition .. '|' .. place.since .. '|' .. F[1]) end
+  pass_on(place)
+end
+drop(F[1])
+if F[5] == '1' then
+  local ms = now() / 1000
+  call('ZREMRANGEBYSCORE', K[5], '-inf', fmt('(%.0f', ms))
+  call('ZADD', K[5], fmt('%.0f', ms + 60000), F[1])
+  call('PEXPIRE', K[5], 60000)
+end
+kind.look('')
+settle()
+return was_inside and 1 or 0

@@ -1,0 +1,20 @@
+-- Those who wait for a condition's signal. `:conditions` has a member for each, all with the same score, so
+-- that they are in the order of their text: <condition>|<arrival>|<owner>.
+
+-- stay(w, since) -> a beat of who waits for its condition since then, or its first place there.
+local function stay(w, since)
+  call('HSET', K[3], w.owner, cmsgpack.pack({w.lease, now(), w.window, w.args, w.record, w.condition, since}))
+  outlive(w, false)
+  -- Each beat anew: a waiter that no signal finds would never wake.
+  call('ZADD', K[6], 0, w.condition .. '|' .. since .. '|' .. w.owner)
+  local ttl = call('PTTL', K[6])
+  if ttl < w.window + 0 then call('PEXPIRE', K[6], fmt('%.0f', math.max(ttl, 2 * w.window))) end
+  return {0, last(), math.ceil(math.min(w.window, w.lease) / 3), since}
+end
+
+-- behind(w) -> when w came, to be behind all that wait for its condition, should the clock have been set
+-- back.
+local function behind(w)
+  local member = call('ZREVRANGEBYLEX', K[6], '(' .. w.condition .. '}', '[' .. w.condition .. '|', 'LIMIT', 0, 1)[1]
+  return fmt('%016.0f', math.max(member and string.match(member, '|(%d+)|[^|]*$') + 1 or 0, now()))
+end

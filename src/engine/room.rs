@@ -1,0 +1,139 @@
+//! Waiting for a condition and signalling it: between the gate of a lock and that of one thread's wait.
+
+use std::sync::Arc;
+
+use super::backend::Failure;
+use super::cell::{Cell, Cells};
+use super::gate::{Leaving, Ticket};
+use super::{acquire, carry_out, held, lock, lost, requests};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::observe::Loss;
+use crate::script::Scripts;
+use crate::wait::Wait;
+
+/// A condition of a lock.
+pub(crate) struct At<'a> {
+    pub(crate) lock: &'a Arc<Cell>,
+    /// Its name, as Redis knows it.
+    pub(crate) condition: &'a str,
+    pub(crate) scripts: &'a Arc<Scripts>,
+}
+
+/// Gives the hold `ticket` of the thread up whole, waits for a signal, and comes back with it. Returns
+/// whether it was signalled, as far as is known: what has had no answer counts as a signal.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` where the hold is lost, by then or by the wait. `Cancelled`: it is held again.
+/// Any other: it is lost, unless the wait had not begun.
+pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) -> Result<bool, Error> {
+    let (cell, shared) = (at.lock, &at.lock.shared);
+    shared.usable().map_err(|e| cell.error(e))?;
+    let began = Moment::now();
+    held::owner(cell, ticket, began)?;
+    let cancelled = || Err(cell.error(Error::new(ErrorKind::Cancelled, "")));
+    if limits.is_cancelled() {
+        return cancelled();
+    }
+    let shape = lock(cell)?.gate.shape().clone();
+    let room = Cells::room(cell, at.condition.to_owned(), at.scripts.clone(), shape)?;
+
+    let mut core = lock(cell)?;
+    let now = Moment::now();
+    let held = core.gate.held(ticket, now).unwrap_or_default();
+    let (aside, then) = match core.gate.set_aside(ticket, now) {
+        Ok(aside) => aside,
+        Err((loss, then)) => {
+            drop(carry_out(cell, core, then));
+            return Err(cell.error(lost(loss)));
+        }
+    };
+    let leaving = aside.leaving(now);
+    let token = core.asked_lost(leaving.owner);
+    if let Some(due) = core.forget(leaving.owner) {
+        shared.renewer.unwatch(cell, leaving.owner, due);
+    }
+    // Until the wait has given it up in Redis, a client that closes has to do it.
+    core.sets_out(&leaving);
+    drop(carry_out(cell, core, then));
+    shared.watch.tell(|o| o.released(cell.observed(), held));
+
+    let outcome = acquire(&room, aside.request(thread), limits);
+
+    let (stay, granted) = {
+        let mut core = room.core.lock();
+        let granted = outcome.as_ref().ok().and_then(Option::as_ref);
+        let granted = granted.and_then(|grip| core.gate.hand_over(grip.ticket));
+        (core.gate.stay(), granted)
+    };
+    let way = aside.way();
+    let loss = match &outcome {
+        _ if stay.stayed || granted.is_some() => None,
+        Err(error) if error.is_closed() => Some(Loss::Closed),
+        _ => Some(Loss::Verdict),
+    };
+    if loss.is_some() && !stay.entered {
+        // Whether it was given up, nobody knows.
+        shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving.clone() });
+    }
+    let owner = granted.as_ref().map_or(leaving.owner, |tenure| tenure.owner);
+    let room = granted.is_some().then_some(room);
+    let now = Moment::now();
+    let mut core = cell.core.lock();
+    core.arrived(leaving.owner);
+    let then = core.gate.put_back(aside, granted, loss, now);
+    let tenure = core.gate.look(owner);
+    let over = tenure.map_or(Some(Loss::Verdict), |tenure| tenure.lost);
+    let due = tenure.map_or(now, |tenure| tenure.due(now, shared.config.renew_every));
+    let mut watched = Ok(());
+    if over.is_none() {
+        core.take_over(owner, due, token.clone(), room);
+        watched = shared.renewer.watch(cell, owner, due);
+    }
+    drop(carry_out(cell, core, then));
+    if let Some(loss) = over {
+        if let Some(token) = token {
+            token.cancel();
+        }
+        return Err(outcome.err().unwrap_or_else(|| cell.error(lost(loss))));
+    }
+    watched.map_err(|e| cell.error(e))?;
+    match outcome {
+        Ok(Some(_)) if !stay.unsignalled => Ok(true),
+        Ok(Some(_)) if limits.is_cancelled() => cancelled(),
+        Ok(Some(_)) => Ok(false),
+        // It never left.
+        outcome => {
+            shared.watch.tell(|o| o.acquired(cell.observed(), now.since(began), way));
+            outcome.map(|_| false)
+        }
+    }
+}
+
+/// Signals those who wait, by the hold `ticket`: `one` or `all`; or does not, and counts (`count`).
+/// Returns how many it was or are.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` where the hold is lost; `Unknown` where it may have been done.
+pub(crate) fn signal(at: &At<'_>, ticket: Ticket, what: &str) -> Result<usize, Error> {
+    let (cell, shared) = (at.lock, &at.lock.shared);
+    shared.usable().map_err(|e| cell.error(e))?;
+    let now = Moment::now();
+    let owner = held::owner(cell, ticket, now)?;
+    let limit = now.after(shared.config.command_timeout);
+    let Some(script) = &at.scripts.change else { return Ok(0) };
+    match requests::signal(cell, script, owner, at.condition, what, limit) {
+        Ok(Some(n)) => Ok(n),
+        Ok(None) => {
+            let mut core = cell.core.lock();
+            let then = core.gate.lose(owner, Loss::Verdict, Moment::now());
+            drop(carry_out(cell, core, then));
+            Err(cell.error(lost(Loss::Verdict)))
+        }
+        Err(Failure::Unanswered(e)) if what != "count" => {
+            let error = Error::new(ErrorKind::Unknown, "").because("it may have been signalled, or not");
+            Err(cell.error(error.caused_by(e)))
+        }
+        Err(failure) => Err(cell.error(failure.error())),
+    }
+}
