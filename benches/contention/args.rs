@@ -13,10 +13,13 @@ pub(crate) enum Workload {
     Names,
     Writer,
     Downgrade,
+    Signal,
+    Latch,
+    Barrier,
 }
 
 impl Workload {
-    pub(crate) const ALL: [Workload; 8] = [
+    pub(crate) const ALL: [Workload; 11] = [
         Workload::Uncontended,
         Workload::Reentry,
         Workload::Contended,
@@ -25,6 +28,9 @@ impl Workload {
         Workload::Names,
         Workload::Writer,
         Workload::Downgrade,
+        Workload::Signal,
+        Workload::Latch,
+        Workload::Barrier,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -37,6 +43,9 @@ impl Workload {
             Workload::Names => "names",
             Workload::Writer => "writer",
             Workload::Downgrade => "downgrade",
+            Workload::Signal => "signal",
+            Workload::Latch => "latch",
+            Workload::Barrier => "barrier",
         }
     }
 }
@@ -50,10 +59,12 @@ pub(crate) enum Lock {
     Read,
     /// Its other half.
     Write,
+    /// A semaphore of ten permits, one at a time.
+    Semaphore,
 }
 
 impl Lock {
-    const ALL: [Lock; 4] = [Lock::Simple, Lock::Reentrant, Lock::Read, Lock::Write];
+    const ALL: [Lock; 5] = [Lock::Simple, Lock::Reentrant, Lock::Read, Lock::Write, Lock::Semaphore];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -61,6 +72,7 @@ impl Lock {
             Lock::Reentrant => "reentrant",
             Lock::Read => "read",
             Lock::Write => "write",
+            Lock::Semaphore => "semaphore",
         }
     }
 }
@@ -96,8 +108,8 @@ pub(crate) struct Args {
 
 pub(crate) const HELP: &str = "\
 cargo bench --bench contention -- [options]
-  --workload W     uncontended, reentry, contended, handoff, renewal, names, writer, downgrade, or all
-                   (the default)
+  --workload W     uncontended, reentry, contended, handoff, renewal, names, writer, downgrade,
+                   signal, latch, barrier, or all (the default)
   --processes P    processes that contend; a list (2,16) runs them in turn, round by round (2)
   --threads T      threads in each; a list, too (1)
   --seconds S      length of a round (2)
@@ -105,7 +117,8 @@ cargo bench --bench contention -- [options]
   --hold-us H      how long a hold lasts (0; handoff: 1000)
   --slice-us L     the client's slice; `fair` for fair() locks; a list, too (the library's default)
   --fair           the same as --slice-us fair
-  --kind K         simple or reentrant (reentrant); contended: read or write, too
+  --kind K         simple or reentrant (reentrant); contended: read, write or
+                   semaphore (of ten permits), too
   --locks N        renewal: how many locks are held (1000)
   --lease-ms M     renewal: their lease (30000)
   --names N        names: how many names are locked one after another (20000)
@@ -185,7 +198,7 @@ impl Args {
                 other => return Err(format!("unknown argument {other:?}\n{HELP}")),
             }
         }
-        let only_contended = [Lock::Read, Lock::Write].contains(&args.lock);
+        let only_contended = ![Lock::Simple, Lock::Reentrant].contains(&args.lock);
         if only_contended && args.workloads != [Workload::Contended] {
             return Err(format!("--kind {} is for --workload contended", args.lock.name()));
         }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use redis_concurrent::testing::Child;
-use redis_concurrent::{Client, Kind, RedisLock};
+use redis_concurrent::{Client, Kind, Permits, RedisLock};
 use serde::{Deserialize, Serialize};
 
 use super::args::{Args, Lock, Slice, Workload};
@@ -132,6 +132,10 @@ pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
         Lock::Reentrant => contend(&job, &client, client.reentrant_lock(name))?,
         Lock::Read => contend(&job, &client, client.read_write_lock(name).read_lock().clone())?,
         Lock::Write => contend(&job, &client, client.read_write_lock(name).write_lock().clone())?,
+        Lock::Semaphore => {
+            client.semaphore(name).try_set_permits(10)?;
+            contend(&job, &client, client.lock_of(Permits::default(), name))?;
+        }
     }
     client.close()?;
     Ok(true)

@@ -16,6 +16,8 @@ mod renewal;
 mod report;
 mod row;
 mod server;
+mod signals;
+mod starts;
 mod stats;
 mod uncontended;
 
@@ -38,7 +40,7 @@ pub fn main() -> ExitCode {
 
 /// In a child: its role, if this is one.
 fn play() -> Result<bool, Box<dyn Error>> {
-    Ok(contended::play()? || handoff::play()? || renewal::play()?)
+    Ok(contended::play()? || handoff::play()? || renewal::play()? || signals::play()? || starts::play()?)
 }
 
 fn measure() -> Result<(), Box<dyn Error>> {
@@ -59,6 +61,9 @@ fn measure() -> Result<(), Box<dyn Error>> {
             Workload::Names => print(&args, *workload, Row::default(), names::run(&args)?)?,
             Workload::Writer => print_own(&args, *workload, "read-write", readers::writer(&args)?)?,
             Workload::Downgrade => print_own(&args, *workload, "read-write", readers::downgrade(&args)?)?,
+            Workload::Signal => print_own(&args, *workload, "condition", signals::run(&args)?)?,
+            Workload::Latch => print_own(&args, *workload, "latch", starts::latch(&args)?)?,
+            Workload::Barrier => print_own(&args, *workload, "barrier", starts::barrier(&args)?)?,
         }
     }
     Ok(())
