@@ -2,7 +2,8 @@
 # Measures what docs/benchmarks.md shows: each part goes to docs/benchmarks/<part>.jsonl, and the
 # table and the pictures are made of these files. By the environment:
 #
-#   FIGURES       the parts (pair threads reentry processes crowds slices handoff renewal names)
+#   FIGURES       the parts (pair threads reentry processes crowds slices handoff renewal names
+#                 reading readers signals permits starts)
 #   ROUNDS        how many rounds a figure is the median of (5)
 #   SECONDS       how long a round lasts (2)
 #   LOCKS, KEEP   renewal, in one round: how many locks are held (100000), for how many seconds (60)
@@ -14,7 +15,7 @@ exec </dev/null
 seconds=$(tr '\0' '\n' <"/proc/$$/environ" | sed -n 's/^SECONDS=//p')
 seconds=${seconds:-2}
 rounds=${ROUNDS:-5}
-parts=${FIGURES:-pair threads reentry processes crowds slices handoff renewal names}
+parts=${FIGURES:-pair threads reentry processes crowds slices handoff renewal names reading readers signals permits starts}
 where=$(realpath -m "${FIGURES_DIR:-$(dirname "$0")/../docs/benchmarks}")
 cd "$(dirname "$0")/.."
 
@@ -65,6 +66,11 @@ part() {
             --locks "${LOCKS:-100000}" --seconds "${KEEP:-60}"
         ;;
     names) both --workload names --names "${NAMES:-1000000}" ;;
+    reading) short --workload contended --kind read --slice-us 0,default --processes 2 --threads 8 ;;
+    readers) short --workload writer && short --workload downgrade ;;
+    signals) short --workload signal ;;
+    permits) short --workload contended --kind semaphore --processes 16 ;;
+    starts) short --workload latch && short --workload barrier ;;
     *)
         echo "there is no part $1" >&2
         return 1

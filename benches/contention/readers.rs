@@ -63,7 +63,7 @@ fn row(waits: &Spread, within: Option<f64>) -> Row {
         processes: READERS + 1,
         wait_us_p50: waits.quantile(0.5).map(|ns| ns / 1e3),
         wait_us_p99: waits.quantile(0.99).map(|ns| ns / 1e3),
-        wait_us_max: waits.max().map(|ns| ns / 1e3),
+        longest_wait_us: waits.max().map(|ns| ns / 1e3),
         within_70_ms: within,
         ..Row::default()
     }

@@ -6,7 +6,7 @@ use super::row::Row;
 use super::stats::median;
 
 /// The worst of all rounds counts here, the median everywhere else.
-const WORST: [&str; 3] = ["pings", "lapsed", "keys_without_ttl"];
+const WORST: [&str; 4] = ["longest_wait_us", "pings", "lapsed", "keys_without_ttl"];
 
 impl Row {
     /// The rounds of one row as one: each figure is the median of its own.

@@ -25,6 +25,7 @@ pub(crate) struct Row {
     pub(crate) wait_us_p50: Option<f64>,
     pub(crate) wait_us_p99: Option<f64>,
     pub(crate) wait_us_max: Option<f64>,
+    pub(crate) longest_wait_us: Option<f64>,
     pub(crate) within_70_ms: Option<f64>,
     pub(crate) handoffs: Option<f64>,
     pub(crate) handoff_us_p50: Option<f64>,

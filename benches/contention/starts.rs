@@ -80,7 +80,7 @@ fn rounds(args: &Args, mut round: impl FnMut() -> Round) -> Result<Vec<Row>, Box
             processes: n / if args.smoke { 1 } else { 10 },
             commands_per_acquisition: Some(requests as f64 / n as f64),
             wait_us_p50: all.quantile(0.5).map(|ns| ns / 1e3),
-            wait_us_max: all.max().map(|ns| ns / 1e3),
+            longest_wait_us: all.max().map(|ns| ns / 1e3),
             ..Row::default()
         });
     }

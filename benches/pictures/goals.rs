@@ -9,7 +9,7 @@ type Figures = Vec<Option<f64>>;
 
 /// All of them, in the order of the table.
 pub(crate) fn goals() -> Vec<Goal> {
-    [alone(), contended(), many()].into_iter().flatten().collect()
+    [alone(), contended(), many(), beside()].into_iter().flatten().collect()
 }
 
 /// One process, and nobody in the way.
@@ -120,6 +120,61 @@ fn many() -> Vec<Goal> {
         .unit(" KiB", 0),
         at_most("… keys left that never end", 0.0, |d, p| names(d, p, |r| r.keys_without_ttl)).unit("", 0),
     ]
+}
+
+/// What is no exclusive lock.
+fn beside() -> Vec<Goal> {
+    vec![
+        at_most("reading only, 2 processes × 8 threads: requests a read", 0.01, |d, p| {
+            reading(d, p, |r| r.commands_per_acquisition)
+        })
+        .unit("", 4),
+        at_least("… reads/s ÷ those without a slice", 20.0, |d, p| reading(d, p, |r| r.ratio_to_first))
+            .unit("", 0),
+        at_least(
+            "a writer among 12 readers who never pause, 60 ms each: in within 70 ms, of 50",
+            0.98,
+            |d, p| of(d, p, "readers", "writer", |r| r.within_70_ms),
+        ),
+        at_most("… longest wait", 150.0, |d, p| {
+            of(d, p, "readers", "writer", |r| r.longest_wait_us.map(|us| us / 1e3))
+        })
+        .unit(" ms", 0),
+        at_most("downgrade: until the last of 12 waiting readers is in, longest", 50.0, |d, p| {
+            of(d, p, "readers", "downgrade", |r| r.longest_wait_us.map(|us| us / 1e3))
+        })
+        .unit(" ms", 1),
+        at_most("two processes that signal each other: requests a signal and switch", 3.0, |d, p| {
+            of(d, p, "signals", "signal", |r| r.commands_per_acquisition)
+        }),
+        at_most("… p50 ÷ a round trip", 5.0, |d, p| of(d, p, "signals", "signal", |r| r.ratio_round_trip)),
+        at_most("semaphore of 10 permits, 16 processes: requests an acquisition", 2.05, |d, p| {
+            only(d, p, "permits", |r| r.commands_per_acquisition)
+        }),
+        at_most("32 processes at a latch: until the last is on its way, longest", 100.0, |d, p| {
+            of(d, p, "starts", "latch", |r| r.longest_wait_us.map(|us| us / 1e3))
+        })
+        .unit(" ms", 1),
+        at_most("… requests of each", 2.0, |d, p| {
+            of(d, p, "starts", "latch", |r| r.commands_per_acquisition)
+        }),
+        at_most("32 processes at a barrier: until the last is on its way, longest", 100.0, |d, p| {
+            of(d, p, "starts", "barrier", |r| r.longest_wait_us.map(|us| us / 1e3))
+        })
+        .unit(" ms", 1),
+        at_most("… requests of each", 2.0, |d, p| {
+            of(d, p, "starts", "barrier", |r| r.commands_per_acquisition)
+        }),
+    ]
+}
+
+/// By the default slice, compared with none.
+fn reading(data: &Data, pin: Pin, figure: Figure) -> Figures {
+    vec![data.row("reading", pin, |r| r.slice_us.is_none()).and_then(figure)]
+}
+
+fn of(data: &Data, pin: Pin, part: &str, workload: &str, figure: Figure) -> Figures {
+    vec![data.row(part, pin, |r| r.workload == workload).and_then(figure)]
 }
 
 fn pair(data: &Data, pin: Pin, kind: &str, figure: Figure) -> Figures {
