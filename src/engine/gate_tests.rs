@@ -2,6 +2,7 @@
 //! the tests say it is.
 
 mod chance;
+mod receipts;
 
 use std::time::Duration;
 

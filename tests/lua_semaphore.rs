@@ -1,0 +1,422 @@
+//! The semaphore's rule and the adoption of holds, straight against a server, below the client.
+//!
+//! Time is played by editing what the scripts stored, never by sleeping.
+
+use redis::{Commands, Connection, RedisResult, Value, cmd};
+use redis_concurrent::testing::{RedisServer, Scripts, scripts};
+use redis_concurrent::{Kind, Permits, Reentrant, Simple};
+
+const PREFIX: &str = "rc:inbox:";
+const RECORD: &str = "1 4711 host label";
+
+/// One lock on a server of its own, and its operations.
+struct Rig {
+    server: RedisServer,
+    scripts: Scripts,
+    keys: [String; 6],
+    con: Connection,
+}
+
+impl Rig {
+    fn of<K: Kind>() -> Rig {
+        let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
+        let keys = ["", ":queue", ":places", ":fence", ":gone", ":conditions"]
+            .map(|suffix| format!("rc:{{it}}{suffix}"));
+        let con = server.connection().unwrap();
+        Rig { server, scripts: scripts(K::RULE).unwrap(), keys, con }
+    }
+
+    /// With so many permits.
+    fn with(n: i64) -> Rig {
+        let mut rig = Rig::of::<Permits>();
+        assert_eq!(rig.change("setter:1", &["set", &n.to_string()]), ["1"]);
+        rig
+    }
+
+    fn run(&mut self, source: &str, args: &[&str]) -> RedisResult<Vec<String>> {
+        let mut eval = cmd("EVAL");
+        eval.arg(source).arg(self.keys.len()).arg(&self.keys).arg(args);
+        Ok(texts(&eval.query::<Value>(&mut self.con)?))
+    }
+
+    fn acquire(&mut self, how: &str, owner: &str, n: &str) -> RedisResult<Vec<String>> {
+        let source = self.scripts.acquire.clone();
+        self.run(&source, &[owner, "30000", PREFIX, "3000", how, n, RECORD])
+    }
+
+    fn try_(&mut self, owner: &str, n: &str) -> Vec<String> {
+        self.acquire("try", owner, n).unwrap()
+    }
+
+    fn wait(&mut self, owner: &str, n: &str) -> Vec<String> {
+        self.acquire("wait", owner, n).unwrap()
+    }
+
+    /// It is in, with so many permits.
+    #[track_caller]
+    fn takes(&mut self, owner: &str, n: i64) -> String {
+        let answer = self.try_(owner, &n.to_string());
+        assert_eq!((&*answer[0], &*answer[3]), ("1", &*n.to_string()), "{answer:?}");
+        answer[1].clone()
+    }
+
+    fn leave(&mut self, owner: &str) -> Vec<String> {
+        let source = self.scripts.leave.clone();
+        self.run(&source, &[owner, "0", PREFIX, "3000"]).unwrap()
+    }
+
+    fn renew(&mut self, owner: &str, lease: &str) -> Vec<String> {
+        let source = self.scripts.renew.clone();
+        self.run(&source, &[owner, lease, PREFIX, "3000"]).unwrap()
+    }
+
+    fn change(&mut self, request: &str, what: &[&str]) -> Vec<String> {
+        let source = self.scripts.change.clone().unwrap();
+        let args = [&[request, "0", PREFIX, "3000"], what].concat();
+        self.run(&source, &args).unwrap()
+    }
+
+    fn adopt(&mut self, owner: &str, from: &str) -> Vec<String> {
+        let source = self.scripts.adopt.clone().unwrap();
+        self.run(&source, &[owner, "20000", PREFIX, "3000", from, "", "0 1 there other"]).unwrap()
+    }
+
+    /// {last number, holders, places, state}
+    fn inspect(&mut self) -> Vec<Vec<String>> {
+        let mut eval = cmd("EVAL");
+        eval.arg(&self.scripts.inspect).arg(self.keys.len()).arg(&self.keys);
+        eval.arg(["", "0", PREFIX, "3000"].as_slice());
+        match eval.query::<Value>(&mut self.con).unwrap() {
+            Value::Array(items) => items.iter().map(texts).collect(),
+            other => panic!("inspect answered {other:?}"),
+        }
+    }
+
+    /// All permits and those that are out, as the rule tells them.
+    fn counts(&mut self) -> (String, String) {
+        let state = self.inspect().swap_remove(3);
+        (state[0].clone(), state[1].clone())
+    }
+
+    fn field(&mut self, name: &str) -> Option<String> {
+        self.con.hget(&self.keys[0], name).unwrap()
+    }
+
+    fn fields(&mut self) -> Vec<String> {
+        let mut fields: Vec<String> = self.con.hkeys(&self.keys[0]).unwrap();
+        fields.sort();
+        fields
+    }
+
+    /// Makes the owner's hold end so many ms from now, or lets it have ended; and no bound is above it.
+    fn set_lease(&mut self, owner: &str, ms: i64) {
+        let source = "local t = redis.call('TIME')
+            local h = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1]))
+            h[1] = math.floor(t[1] * 1000 + t[2] / 1000 - 1577836800000) + ARGV[2]
+            local soon = math.min(h[1], tonumber(redis.call('HGET', KEYS[1], 'soon')))
+            redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(h), 'soon', string.format('%.0f', soon))
+            return {}";
+        self.run(source, &[owner, &ms.to_string()]).unwrap();
+    }
+
+    /// How often the server has run this command.
+    fn calls(&mut self, command: &str) -> u64 {
+        let info: String = cmd("INFO").arg("commandstats").query(&mut self.con).unwrap();
+        let line = info.lines().find_map(|l| l.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        line.and_then(|l| l.split(',').next()?.parse().ok()).unwrap_or(0)
+    }
+
+    fn full(&mut self, on: bool) {
+        let _: () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(u8::from(on)).query(&mut self.con).unwrap();
+    }
+
+    /// A subscription to the inbox of the client `who`.
+    fn inbox(&self, who: &str) -> Connection {
+        let mut con = self.server.connection().unwrap();
+        con.send_packed_command(&cmd("SUBSCRIBE").arg(format!("{PREFIX}{who}")).get_packed_command())
+            .unwrap();
+        con.recv_response().unwrap();
+        con
+    }
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    let one = |v: &Value| match v {
+        Value::Int(n) => n.to_string(),
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        other => panic!("a script answered {other:?}"),
+    };
+    match value {
+        Value::Array(items) => items.iter().map(one).collect(),
+        other => vec![one(other)],
+    }
+}
+
+fn next_message(inbox: &mut Connection) -> String {
+    let (_, _, text): (String, String, String) =
+        redis::from_redis_value(inbox.recv_response().unwrap()).unwrap();
+    text
+}
+
+// ---- counting ------------------------------------------------------------------------------
+
+#[test]
+fn what_is_out_is_counted_and_asking_again_takes_nothing_more() {
+    let mut rig = Rig::with(5);
+    let number = rig.takes("a:1", 2);
+    assert_eq!(rig.takes("a:1", 2), number, "the same hold");
+    rig.takes("b:1", 3);
+    assert_eq!(rig.counts(), ("5".into(), "5".into()));
+    assert_eq!(rig.try_("c:1", "1")[0], "0");
+    assert_eq!(rig.leave("a:1"), ["1"]);
+    assert_eq!(rig.leave("a:1"), ["0"]);
+    assert_eq!(rig.counts(), ("5".into(), "3".into()));
+    assert_eq!(rig.leave("b:1"), ["1"]);
+    assert_eq!(rig.fields(), ["kind", "permits", "used"]);
+    assert_eq!(rig.field("used").as_deref(), Some("0"));
+}
+
+#[test]
+fn all_that_is_there_is_taken_once() {
+    let mut rig = Rig::with(5);
+    rig.takes("a:1", 2);
+    assert_eq!(rig.try_("b:1", "all")[3], "3");
+    // Its answer was lost, and some have come back meanwhile.
+    rig.leave("a:1");
+    assert_eq!(rig.try_("b:1", "all")[3], "3");
+    assert_eq!(rig.counts().1, "3");
+    rig.takes("c:1", 2);
+    assert_eq!(rig.try_("d:1", "all")[0], "0");
+}
+
+#[test]
+fn who_lapsed_is_found_only_when_somebody_may_have() {
+    let mut rig = Rig::with(5);
+    rig.takes("a:1", 2);
+    rig.takes("b:1", 2);
+    let before = rig.calls("hgetall");
+    for i in 0..20 {
+        assert_eq!(rig.try_(&format!("c:{i}"), "2")[0], "0");
+    }
+    assert_eq!(rig.calls("hgetall"), before, "nobody is walked over");
+    rig.set_lease("a:1", -1);
+    rig.takes("d:1", 3);
+    assert_eq!(rig.calls("hgetall"), before + 1);
+    assert_eq!((rig.field("a:1"), rig.field("used").as_deref()), (None, Some("5")));
+    assert_eq!(rig.renew("a:1", "30000"), ["-1"], "a renewal brings nothing back");
+    assert_eq!(rig.leave("a:1"), ["0"]);
+    // The next look is at the end of the first who is left.
+    rig.try_("e:1", "1");
+    assert_eq!(rig.calls("hgetall"), before + 1);
+}
+
+#[test]
+fn who_waits_is_told_when_the_first_one_lapses() {
+    let mut rig = Rig::with(4);
+    rig.takes("a:1", 2);
+    rig.takes("b:1", 2);
+    rig.set_lease("a:1", 500);
+    let ms: i64 = rig.wait("c:1", "3")[2].parse().unwrap();
+    assert!((1..=500).contains(&ms), "{ms}");
+    // One that was renewed since may be looked at too early, and is not let go for that.
+    assert_eq!(rig.renew("a:1", "30000"), ["30000"]);
+    rig.set_lease("b:1", -1);
+    assert_eq!(rig.wait("c:1", "3")[0], "0");
+    assert_eq!(rig.counts().1, "2");
+    rig.set_lease("a:1", -1);
+    assert_eq!(rig.wait("c:1", "3")[..1], ["1"]);
+}
+
+#[test]
+fn a_renewal_sets_the_lease_and_never_creates() {
+    let mut rig = Rig::with(1);
+    assert_eq!(rig.renew("a:1", "5000"), ["-1"]);
+    rig.takes("a:1", 1);
+    for lease in ["60000", "5000"] {
+        assert_eq!(rig.renew("a:1", lease), [lease]);
+        let holders = rig.inspect().swap_remove(1);
+        let (left, wanted): (i64, i64) = (holders[1].parse().unwrap(), lease.parse().unwrap());
+        assert_eq!((&*holders[0], &*holders[2]), ("a:1", RECORD));
+        assert!(left <= wanted && left > wanted - 4000, "{left} of {wanted}");
+    }
+    rig.set_lease("a:1", 0);
+    assert_eq!(rig.renew("a:1", "5000"), ["-1"]);
+}
+
+#[test]
+fn the_key_has_no_end_but_one_that_was_set() {
+    let mut rig = Rig::with(3);
+    let pttl = |rig: &mut Rig| -> i64 { rig.con.pttl(&rig.keys[0]).unwrap() };
+    rig.takes("a:1", 1);
+    rig.renew("a:1", "1000");
+    assert_eq!(pttl(&mut rig), -1);
+    assert_eq!(rig.change("r:1", &["expire", "60000"]), ["1"]);
+    rig.takes("b:1", 1);
+    rig.leave("a:1");
+    let left = pttl(&mut rig);
+    assert!(left > 50_000 && left <= 60_000, "{left}");
+    assert_eq!(rig.change("r:2", &["delete", "0"]), ["1"]);
+    assert_eq!(rig.change("r:3", &["delete", "0"]), ["0"]);
+    assert_eq!(rig.change("r:4", &["expire", "60000"]), ["0"]);
+    assert!(!rig.con.exists::<_, bool>(&rig.keys[0]).unwrap());
+}
+
+// ---- changes -------------------------------------------------------------------------------
+
+#[test]
+fn a_change_that_is_sent_twice_is_made_once() {
+    let mut rig = Rig::of::<Permits>();
+    for _ in 0..3 {
+        assert_eq!(rig.change("r:1", &["first", "4"]), ["1"], "it was the first");
+        assert_eq!(rig.change("r:2", &["first", "9"]), ["0"]);
+        assert_eq!(rig.change("r:3", &["add", "2"]), ["1"]);
+        assert_eq!(rig.change("r:4", &["add", "-1"]), ["1"]);
+    }
+    assert_eq!(rig.counts(), ("5".into(), "0".into()));
+    assert_eq!(rig.change("r:5", &["add", "2147483643"]), ["-1"]);
+    assert_eq!(rig.change("r:6", &["add", "2147483642"]), ["1"]);
+    assert_eq!(rig.counts().0, "2147483647");
+    let ttl: i64 = rig.con.pttl(&rig.keys[4]).unwrap();
+    assert!(ttl > 50_000 && ttl <= 60_000, "{ttl}");
+}
+
+#[test]
+fn a_change_lets_in_who_may_and_refuses_who_never_will() {
+    let mut rig = Rig::with(3);
+    rig.takes("h:1", 3);
+    let (mut a, mut b) = (rig.inbox("a"), rig.inbox("b"));
+    assert_eq!(rig.wait("a:1", "3")[0], "0");
+    assert_eq!(rig.wait("b:1", "1")[0], "0");
+    // The head is in vain now, and who is behind it is not.
+    rig.change("r:1", &["add", "-1"]);
+    assert!(next_message(&mut a).starts_with("a:1 no:it-has-2-permits-in-all 0 "));
+    assert_eq!(rig.inspect()[2].len(), 2, "one waits");
+    rig.change("r:2", &["set", "4"]);
+    let told = next_message(&mut b);
+    assert!(told.starts_with("b:1 in ") && told.ends_with(" 30000 1"), "{told}");
+    assert_eq!(rig.counts(), ("4".into(), "4".into()));
+    assert_eq!(rig.wait("a:1", "5"), ["-1", "it-has-4-permits-in-all"]);
+    assert_eq!(rig.wait("a:2", "4")[0], "0");
+    rig.change("r:3", &["delete", "0"]);
+    assert!(next_message(&mut a).starts_with("a:2 no:it-has-no-permits "));
+    assert_eq!(rig.try_("a:3", "1"), ["-1", "it-has-no-permits"]);
+}
+
+#[test]
+fn a_strangers_key_is_refused_and_never_written() {
+    let mut rig = Rig::of::<Permits>();
+    for fill in [vec!["SET", "x"], vec!["HSET", "kind", "reentrant lock", "owner", "a:1"], vec!["RPUSH", "x"]]
+    {
+        let key = rig.keys[0].clone();
+        let _: () = cmd("DEL").arg(&key).query(&mut rig.con).unwrap();
+        let _: () = cmd(fill[0]).arg(&key).arg(&fill[1..]).query(&mut rig.con).unwrap();
+        let before: Vec<u8> = cmd("DUMP").arg(&key).query(&mut rig.con).unwrap();
+        let sources = [
+            (rig.scripts.acquire.clone(), vec!["a:1", "30000", PREFIX, "3000", "wait", "1", RECORD]),
+            (rig.scripts.change.clone().unwrap(), vec!["r:1", "0", PREFIX, "3000", "set", "1"]),
+            (rig.scripts.change.clone().unwrap(), vec!["r:2", "0", PREFIX, "3000", "delete", "0"]),
+            (rig.scripts.adopt.clone().unwrap(), vec!["b:1", "30000", PREFIX, "3000", "a:1", "", RECORD]),
+        ];
+        for (source, args) in sources {
+            let error = rig.run(&source, &args).unwrap_err().to_string();
+            assert!(error.contains("WRONGKIND") || error.contains("WRONGTYPE"), "{error}");
+        }
+        let after: Vec<u8> = cmd("DUMP").arg(&key).query(&mut rig.con).unwrap();
+        assert_eq!(after, before);
+    }
+}
+
+#[test]
+fn a_full_redis_takes_what_is_there_and_nobody_new() {
+    let mut rig = Rig::with(3);
+    rig.takes("a:1", 1);
+    rig.takes("b:1", 1);
+    rig.takes("c:1", 1);
+    let _inbox = rig.inbox("d");
+    assert_eq!(rig.wait("d:1", "2")[0], "0");
+    rig.full(true);
+    assert_eq!(rig.renew("a:1", "30000"), ["30000"]);
+    assert_eq!(rig.acquire("keep", "d:1", "2").unwrap()[0], "0");
+    assert!(rig.acquire("wait", "e:1", "1").is_err());
+    // One lapses, one leaves: their permits go on to who waits.
+    rig.full(false);
+    rig.set_lease("b:1", -1);
+    rig.full(true);
+    assert_eq!(rig.acquire("keep", "d:1", "2").unwrap()[0], "0");
+    assert_eq!(rig.leave("a:1"), ["1"]);
+    assert_eq!(rig.counts(), ("3".into(), "3".into()));
+    assert!(rig.fields().contains(&"d:1".to_owned()));
+    // Also on paper.
+    assert_eq!(rig.adopt("f:1", "d:1")[0], "1");
+    assert_eq!(rig.leave("f:1"), ["1"]);
+    rig.full(false);
+}
+
+// ---- adopting ------------------------------------------------------------------------------
+
+/// Has `a:1` hold it. Returns its number.
+fn held<K: Kind>(rig: &mut Rig) -> String {
+    if K::NAME == Permits::NAME {
+        rig.change("setter:1", &["set", "2"]);
+    }
+    let answer = rig.try_("a:1", "2");
+    answer.get(1).unwrap_or(&answer[0]).clone()
+}
+
+fn adopting_keeps_the_number_and_is_done_once<K: Kind>(value: Option<&str>) {
+    let mut rig = Rig::of::<K>();
+    let number = held::<K>(&mut rig);
+    let answer = rig.adopt("b:1", "a:1");
+    assert_eq!(answer[..3], ["1", &*number, "20000"]);
+    assert_eq!(answer.get(3).map(|it| &**it), value);
+    // Sent twice, it is told the same.
+    let again = rig.adopt("b:1", "a:1");
+    let left: i64 = again[2].parse().unwrap();
+    assert_eq!((&again[..2], again.get(3)), (&answer[..2], answer.get(3)));
+    assert!(left > 10_000 && left <= 20_000, "{left}");
+    // The old one is out for good, whatever of it comes late.
+    assert_eq!(rig.adopt("c:1", "a:1"), ["-1", "gone"]);
+    assert_eq!(rig.wait("a:1", "2"), ["-1", "over"]);
+    assert_eq!(rig.renew("a:1", "30000"), ["-1"]);
+    assert_eq!(rig.leave("a:1"), ["0"]);
+    let holders = rig.inspect().swap_remove(1);
+    assert_eq!((holders.len(), &*holders[0]), (3, "b:1"));
+    assert!(K::NAME == Simple::NAME || holders[2] == "0 1 there other", "{holders:?}");
+    assert_eq!(rig.leave("b:1"), ["1"]);
+    assert_eq!(rig.adopt("d:1", "b:1"), ["-1", "gone"], "it creates nothing");
+    assert!(rig.inspect()[1].is_empty());
+}
+
+#[test]
+fn adopting_keeps_the_number_and_is_done_once_of_a_simple_lock() {
+    adopting_keeps_the_number_and_is_done_once::<Simple>(None);
+}
+
+#[test]
+fn adopting_keeps_the_number_and_is_done_once_of_a_reentrant_lock() {
+    adopting_keeps_the_number_and_is_done_once::<Reentrant>(None);
+}
+
+#[test]
+fn adopting_keeps_the_number_and_is_done_once_of_a_semaphore() {
+    adopting_keeps_the_number_and_is_done_once::<Permits>(Some("2"));
+}
+
+#[test]
+fn who_is_barred_adopts_nothing() {
+    let mut rig = Rig::of::<Reentrant>();
+    held::<Reentrant>(&mut rig);
+    let source = rig.scripts.leave.clone();
+    rig.run(&source, &["b:1", "0", PREFIX, "3000", "1"]).unwrap();
+    assert_eq!(rig.adopt("b:1", "a:1"), ["-1", "over"]);
+    assert_eq!(rig.inspect()[1][0], "a:1");
+}
+
+#[test]
+fn what_lapsed_is_not_adopted() {
+    let mut rig = Rig::of::<Permits>();
+    held::<Permits>(&mut rig);
+    rig.set_lease("a:1", 0);
+    assert_eq!(rig.adopt("b:1", "a:1"), ["-1", "gone"]);
+    assert_eq!(rig.counts(), ("2".into(), "0".into()));
+}
