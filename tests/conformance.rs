@@ -1,5 +1,5 @@
-//! What the suites of other lock libraries check of an exclusive lock, row by row, on each lock of
-//! this crate. `docs/conformance.md` has the table: which row is which test, and where this crate
+//! What the suites of other lock libraries check of a lock or a semaphore, row by row, on each that
+//! this crate has. `docs/conformance.md` has the table: which row is which test, and where this crate
 //! does something else.
 
 #[path = "conformance/rows.rs"]
@@ -27,5 +27,9 @@ mod many;
 mod order;
 #[path = "conformance/processes.rs"]
 mod processes;
+#[path = "conformance/semaphore.rs"]
+mod semaphore;
+#[path = "conformance/semaphore_many.rs"]
+mod semaphore_many;
 #[path = "conformance/taking.rs"]
 mod taking;

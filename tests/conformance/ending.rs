@@ -2,6 +2,8 @@
 
 use std::thread;
 
+use redis_concurrent::ErrorKind;
+
 use crate::rows::rows;
 use crate::stage::{LATE, LEASE, Stage, Tried};
 use crate::support::{LONG, ms, queued};
@@ -11,6 +13,7 @@ rows! { every_lock:
     work_may_take_longer_than_the_lease
     only_the_holder_can_release
     a_guard_may_be_given_to_another_thread
+    a_hold_may_be_given_to_another_client
     it_can_be_taken_away
     a_closed_client_lets_the_next_one_in
     a_hold_that_ended_before_its_unlock_is_lost
@@ -79,6 +82,23 @@ fn a_guard_may_be_given_to_another_thread<K: Tried>(stage: &Stage<K>) {
     };
     thread::scope(|scope| scope.spawn(receiver).join().unwrap());
     assert!(!lock.is_locked().unwrap());
+}
+
+/// python-redis-lock test_given_id: passed on to another process as a receipt, it is extended and released
+/// there, and who gave it away has none any more.
+fn a_hold_may_be_given_to_another_client<K: Tried>(stage: &Stage<K>) {
+    let (lock, client) = (stage.lock(), stage.client());
+    let guard = lock.with_lease(ms(10_000)).lock_owned().unwrap();
+    let (token, before) = (guard.token(), stage.owner());
+    let receipt = guard.into_receipt().unwrap();
+    let guard = client.adopt::<K>(&receipt).unwrap();
+    assert_eq!(guard.token(), token);
+    assert_ne!(stage.owner(), before);
+    guard.renew_for(ms(60_000)).unwrap();
+    assert!(stage.pttl() > ms(50_000), "{:?}", stage.pttl());
+    guard.unlock().unwrap();
+    assert!(!lock.is_locked().unwrap());
+    assert_eq!(client.adopt::<K>(&receipt).map(drop).unwrap_err().kind(), ErrorKind::NotOwner);
 }
 
 /// Redisson RedissonLockTest.testForceUnlock.
