@@ -225,7 +225,10 @@ mod tests {
         let rules = [
             RULE,
             include_str!("../lua/reentrant.lua"),
+            include_str!("../lua/read_write.lua"),
             include_str!("../lua/semaphore.lua"),
+            include_str!("../lua/latch.lua"),
+            include_str!("../lua/barrier.lua"),
             include_str!("../examples/own_kind.lua"),
         ];
         for scripts in rules.map(|rule| Scripts::of(rule).unwrap()) {

@@ -265,6 +265,10 @@ impl Gate {
         if let Some(turn) = self.use_grant(ticket, &request, now, over) {
             return turn;
         }
+        // Also where the time is up meanwhile: it says more.
+        if let Some(why) = self.ask.as_ref().and_then(|ask| ask.refused.clone()) {
+            return Turn::Refused(why);
+        }
         if over {
             return Turn::Over;
         }
@@ -278,9 +282,6 @@ impl Gate {
             return Turn::Ask(share.asks(&request, threads, now));
         }
         let ask = self.ask.get_or_insert_with(|| Box::new(Ask::new(fresh(), request.terms.clone(), now)));
-        if let Some(why) = ask.refused.clone() {
-            return Turn::Refused(why);
-        }
         // Somebody else's terms in the queue: let Redis know ours.
         if ask.terms != request.terms || ask.from != request.from {
             ask.again_at = now;
