@@ -194,6 +194,31 @@ fn the_kind_of_ones_own_does_what_it_says() {
 }
 
 #[test]
+fn the_batch_starts_when_its_input_is_there_and_ends_with_its_last_part() {
+    let output = run("batch_start", &[], None);
+    let text = stdout(&output);
+    let lines: Vec<_> = text.lines().map(|line| line.rsplit(": ").next().unwrap()).collect();
+    let (ready, works) = (["ready"; 4], ["works"; 4]);
+    let expected = [&ready[..], &["the input is there"], &works, &["all 4 parts are done"]].concat();
+    assert_eq!(lines, expected, "{text}{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn the_phases_follow_each_other_until_a_process_is_killed() {
+    let output = run("phases", &[], None);
+    let text = stdout(&output);
+    for phase in 1..=3 {
+        let over = text.lines().filter(|line| line.contains(&format!(": phase {phase} is over, ")));
+        let (stock, rest): (Vec<_>, Vec<_>) = over.partition(|line| line.ends_with(" and took stock"));
+        assert_eq!((stock.len(), rest.len()), (1, 2), "{text}");
+        assert!(stock[0].contains(", 0 came later"), "{text}");
+    }
+    assert!(text.lines().any(|line| line.ends_with(": broken")), "{text}");
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+}
+
+#[test]
 fn the_example_of_an_observer_shows_events_and_figures() {
     let output = run("observe", &[], None);
     let text = stdout(&output);

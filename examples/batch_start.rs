@@ -1,0 +1,77 @@
+//! A batch job whose workers, processes of their own, begin together and are waited for: two latches.
+//!
+//! `cargo run --example batch_start`, on the server that `REDIS_URL` names or on a private one.
+
+use std::env;
+use std::time::Duration;
+
+use redis_concurrent::testing::{Child, RedisServer, is_role, tell_parent};
+use redis_concurrent::{Client, CountDownLatch, Error};
+
+type Failure = Box<dyn std::error::Error>;
+
+const WORKERS: u64 = 4;
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn main() -> Result<(), Failure> {
+    if is_role("worker") { work() } else { coordinate() }
+}
+
+/// The latches of one job: the first one opens when the input is there, the second one when every worker is
+/// done with its part.
+fn latches(client: &Client, job: &str) -> [CountDownLatch; 2] {
+    ["start", "done"].map(|latch| client.count_down_latch(&format!("{job}:{latch}")))
+}
+
+fn work() -> Result<(), Failure> {
+    let client = Client::connect(&env::var("BATCH_URL")?)?;
+    let [start, done] = latches(&client, &env::var("BATCH_JOB")?);
+    // It may come before the latch has a count: it waits for that too.
+    tell_parent("ready")?;
+    if !start.wait_for(LIMIT)? {
+        return Err("the job never began".into());
+    }
+    tell_parent("works")?;
+    done.count_down()?;
+    client.close()?;
+    Ok(())
+}
+
+fn coordinate() -> Result<(), Failure> {
+    let server = if env::var("REDIS_URL").is_ok() { None } else { Some(RedisServer::start()?) };
+    let url = server.as_ref().map_or_else(|| env::var("REDIS_URL"), |it| Ok(it.url()))?;
+    let job = format!("batch-{}", std::process::id());
+    let client = Client::connect(&url)?;
+    let [start, done] = latches(&client, &job);
+
+    let variables = [("BATCH_URL", &*url), ("BATCH_JOB", &job)];
+    let workers: Vec<_> =
+        (0..WORKERS).map(|_| Child::spawn("worker", &variables)).collect::<Result<_, _>>()?;
+    for worker in &workers {
+        println!("process {}: {}", worker.pid(), worker.read_line_within(LIMIT)?);
+    }
+    prepare(&start, &done)?;
+    if !done.wait_for(LIMIT)? {
+        return Err(format!("after {LIMIT:?} {:?} parts are open", done.count()?).into());
+    }
+    for mut worker in workers {
+        println!("process {}: {}", worker.pid(), worker.read_line_within(LIMIT)?);
+        worker.wait_within(LIMIT)?;
+    }
+    println!("all {WORKERS} parts are done");
+    start.delete()?;
+    done.delete()?;
+    client.close()?;
+    Ok(())
+}
+
+/// A job that is never cleaned up is gone after an hour.
+fn prepare(start: &CountDownLatch, done: &CountDownLatch) -> Result<(), Error> {
+    done.set_count(WORKERS)?;
+    start.set_count(1)?;
+    for latch in [start, done] {
+        latch.expire_after(Duration::from_secs(3600))?;
+    }
+    println!("the input is there");
+    start.count_down().map(drop)
+}

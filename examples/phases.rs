@@ -1,0 +1,71 @@
+//! A computation in phases by several processes: nobody begins a phase before all are done with the one
+//! before it, and between two of them one process takes stock. One process is killed in the end, and the
+//! others are told.
+//!
+//! `cargo run --example phases`, on the server that `REDIS_URL` names or on a private one.
+
+use std::env;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
+use redis_concurrent::{Client, ErrorKind};
+
+type Failure = Box<dyn std::error::Error>;
+
+const PROCESSES: usize = 3;
+const PHASES: usize = 3;
+/// How soon a death is noticed.
+const WINDOW: Duration = Duration::from_millis(900);
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn main() -> Result<(), Failure> {
+    if is_role("member") { compute() } else { show() }
+}
+
+fn compute() -> Result<(), Failure> {
+    let client = Client::builder().url(&env::var("PHASES_URL")?).window(WINDOW).connect()?;
+    let barrier = client.cyclic_barrier(&env::var("PHASES_NAME")?, PROCESSES);
+    for phase in 1..=PHASES {
+        let mut stock = String::new();
+        let index = barrier.wait_for_then(LIMIT, || stock = " and took stock".to_owned())?;
+        tell_parent(&format!("phase {phase} is over, {index} came later{stock}"))?;
+    }
+    if hear_parent()?.as_deref() == Some("wait") {
+        match barrier.wait() {
+            Err(error) if error.kind() == ErrorKind::Broken => tell_parent(&error.to_string())?,
+            other => tell_parent(&format!("not broken: {other:?}"))?,
+        }
+    }
+    client.close()?;
+    Ok(())
+}
+
+fn show() -> Result<(), Failure> {
+    let server = if env::var("REDIS_URL").is_ok() { None } else { Some(RedisServer::start()?) };
+    let url = server.as_ref().map_or_else(|| env::var("REDIS_URL"), |it| Ok(it.url()))?;
+    let name = format!("phases-{}", std::process::id());
+    let variables = [("PHASES_URL", &*url), ("PHASES_NAME", &name)];
+    let mut members: Vec<_> =
+        (0..PROCESSES).map(|_| Child::spawn("member", &variables)).collect::<Result<_, _>>()?;
+    for _ in 0..PHASES {
+        for member in &members {
+            println!("process {}: {}", member.pid(), member.read_line_within(LIMIT)?);
+        }
+    }
+
+    let client = Client::connect(&url)?;
+    let barrier = client.cyclic_barrier(&name, PROCESSES);
+    for member in &mut members[1..] {
+        member.say("wait")?;
+    }
+    wait_until(LIMIT, "two wait", || barrier.number_waiting().is_ok_and(|n| n == 2));
+    let began = Instant::now();
+    members[1].kill9()?;
+    println!("process {} is killed", members[1].pid());
+    println!("process {}: {}", members[2].pid(), members[2].read_line_within(LIMIT)?);
+    println!("after {:.1?}, with a window of {WINDOW:?}", began.elapsed());
+    assert!(barrier.is_broken()?);
+    barrier.reset()?;
+    client.close()?;
+    Ok(())
+}
