@@ -13,12 +13,16 @@ mod table;
 
 #[path = "conformance/asking.rs"]
 mod asking;
+#[path = "conformance/barrier.rs"]
+mod barrier;
 #[path = "conformance/ending.rs"]
 mod ending;
 #[path = "conformance/faults.rs"]
 mod faults;
 #[path = "conformance/giving_up.rs"]
 mod giving_up;
+#[path = "conformance/latch.rs"]
+mod latch;
 #[path = "conformance/leases.rs"]
 mod leases;
 #[path = "conformance/many.rs"]

@@ -125,6 +125,18 @@ impl<K: Tried> Stage<K> {
         Duration::from_millis(ms.try_into().expect("it has an end"))
     }
 
+    /// What stays of a latch or a barrier for a minute: it has an end, and nobody is in it. Taken away here, as
+    /// nothing else may stay.
+    pub fn bygone(&self) {
+        let limit = Duration::from_secs(60);
+        nothing("of those who passed", || -> Vec<String> {
+            let fields: Vec<String> = redis::cmd("HKEYS").arg(self.key("")).query(&mut self.redis()).unwrap();
+            fields.into_iter().filter(|field| field.contains(':')).collect()
+        });
+        assert!(self.pttl() > Duration::ZERO && self.pttl() <= limit);
+        let _: () = redis::cmd("DEL").arg(self.key("")).query(&mut self.redis()).unwrap();
+    }
+
     /// When the lock's key ends, by the server's clock.
     pub fn ends_at(&self) -> Duration {
         let ms = redis::cmd("PEXPIRETIME").arg(self.key("")).query(&mut self.redis()).unwrap();
