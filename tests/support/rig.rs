@@ -1,0 +1,241 @@
+//! The operations of a lock straight against a server, below the client: each file in `tests/` that looks
+//! at them has its own kinds.
+//!
+//! Time is played by editing what the scripts stored, never by sleeping.
+
+// Each test binary uses a part of it.
+#![allow(dead_code)]
+
+use std::sync::OnceLock;
+
+use redis::{Commands, Connection, RedisResult, Value, cmd};
+use redis_concurrent::testing::{RedisServer, Scripts, scripts};
+
+pub const PREFIX: &str = "rc:inbox:";
+pub const LEASE: i64 = 30_000;
+pub const WINDOW: i64 = 3_000;
+/// What a record looks like; the scripts only pass it on.
+pub const RECORD: &str = "1 4711 host label";
+/// 2020-01-01 in microseconds since 1970.
+pub const EPOCH: i64 = 1_577_836_800_000_000;
+
+/// The server that the tests share, each with a lock of its own name.
+pub fn server() -> &'static RedisServer {
+    static SERVER: OnceLock<RedisServer> = OnceLock::new();
+    SERVER.get_or_init(|| RedisServer::start().unwrap())
+}
+
+/// One lock, and its operations.
+pub struct Rig {
+    pub kind: &'static str,
+    pub scripts: Scripts,
+    pub keys: [String; 6],
+    pub con: Connection,
+    /// The two halves of the owner ids: every test has clients of its own.
+    pub name: String,
+}
+
+/// An acquire's arguments that matter to a test.
+#[derive(Clone, Copy)]
+pub struct Ask<'a> {
+    pub lease: i64,
+    pub window: i64,
+    pub args: &'a str,
+    pub arrival: &'a str,
+}
+
+pub const USUAL: Ask<'_> = Ask { lease: LEASE, window: WINDOW, args: "1", arrival: "" };
+
+impl Rig {
+    pub fn of(server: &RedisServer, kind: &'static str, rule: &str, name: &str) -> Rig {
+        let name = format!("{name}-{}", kind.replace(' ', "-"));
+        let state = format!("rc:{{{name}}}");
+        let keys = ["", ":queue", ":places", ":fence", ":gone", ":conditions"]
+            .map(|suffix| format!("{state}{suffix}"));
+        Rig { kind, scripts: scripts(rule).unwrap(), keys, con: server.connection().unwrap(), name }
+    }
+
+    /// The `n`th owner id of the client `who`.
+    pub fn id(&self, who: &str, n: u64) -> String {
+        format!("{}-{who}:{n}", self.name)
+    }
+
+    pub fn a(&self) -> String {
+        self.id("a", 1)
+    }
+
+    pub fn b(&self) -> String {
+        self.id("b", 1)
+    }
+
+    pub fn c(&self) -> String {
+        self.id("c", 1)
+    }
+
+    pub fn eval(&mut self, source: &str, args: &[&str]) -> RedisResult<Vec<String>> {
+        let mut eval = cmd("EVAL");
+        eval.arg(source).arg(self.keys.len()).arg(&self.keys).arg(args);
+        Ok(texts(&eval.query::<Value>(&mut self.con)?))
+    }
+
+    pub fn acquire(&mut self, how: &str, owner: &str, ask: Ask<'_>) -> RedisResult<Vec<String>> {
+        let source = self.scripts.acquire.clone();
+        let (lease, window) = (ask.lease.to_string(), ask.window.to_string());
+        let args = [owner, &lease, PREFIX, &window, how, ask.args, RECORD, "", ask.arrival];
+        let answer = self.eval(&source, &args)?;
+        // A mere number: in, with the whole lease.
+        Ok(if let [number] = &*answer { vec!["1".to_owned(), number.clone(), lease] } else { answer })
+    }
+
+    pub fn try_(&mut self, owner: &str) -> Vec<String> {
+        self.acquire("try", owner, USUAL).unwrap()
+    }
+
+    pub fn wait(&mut self, owner: &str) -> Vec<String> {
+        self.acquire("wait", owner, USUAL).unwrap()
+    }
+
+    pub fn keep(&mut self, owner: &str) -> Vec<String> {
+        self.acquire("keep", owner, USUAL).unwrap()
+    }
+
+    pub fn leave(&mut self, owner: &str) -> Vec<String> {
+        let source = self.scripts.leave.clone();
+        self.eval(&source, &[owner, "0", PREFIX, "3000"]).unwrap()
+    }
+
+    pub fn leave_unsettled(&mut self, owner: &str) -> RedisResult<Vec<String>> {
+        let source = self.scripts.leave.clone();
+        self.eval(&source, &[owner, "0", PREFIX, "3000", "1"])
+    }
+
+    pub fn leave_next(&mut self, owner: &str, unsettled: bool, next: &str) -> RedisResult<Vec<String>> {
+        let source = self.scripts.leave.clone();
+        let unsettled = if unsettled { "1" } else { "0" };
+        self.eval(&source, &[owner, "30000", PREFIX, "3000", unsettled, "1", RECORD, next])
+    }
+
+    pub fn renew(&mut self, owner: &str, lease: i64) -> RedisResult<Vec<String>> {
+        let source = self.scripts.renew.clone();
+        self.eval(&source, &[owner, &lease.to_string(), PREFIX, "3000"])
+    }
+
+    /// What the user's own request `id` does to the state.
+    pub fn change(&mut self, id: &str, what: &[&str]) -> RedisResult<Vec<String>> {
+        let source = self.scripts.change.clone().expect("a rule with a kind.change");
+        self.eval(&source, &[&[id, "0", PREFIX, "3000"], what].concat())
+    }
+
+    pub fn inspect(&mut self) -> RedisResult<Vec<Vec<String>>> {
+        let mut eval = cmd("EVAL");
+        eval.arg(&self.scripts.inspect)
+            .arg(self.keys.len())
+            .arg(&self.keys)
+            .arg(["", "0", PREFIX, "3000"].as_slice());
+        match eval.query::<Value>(&mut self.con)? {
+            Value::Array(items) => Ok(items.iter().map(texts).collect()),
+            other => panic!("inspect answered {other:?}"),
+        }
+    }
+
+    /// A subscription to the inbox of the client `who`.
+    pub fn inbox(&self, server: &RedisServer, who: &str) -> Connection {
+        let mut con = server.connection().unwrap();
+        let channel = format!("{PREFIX}{}-{who}", self.name);
+        con.send_packed_command(&cmd("SUBSCRIBE").arg(channel).get_packed_command()).unwrap();
+        con.recv_response().unwrap();
+        con
+    }
+
+    // ---- looking, and playing time
+
+    pub fn exists(&mut self, i: usize) -> bool {
+        self.con.exists(&self.keys[i]).unwrap()
+    }
+
+    pub fn pttl(&mut self, i: usize) -> i64 {
+        self.con.pttl(&self.keys[i]).unwrap()
+    }
+
+    pub fn fence(&mut self) -> i64 {
+        let number: Option<i64> = self.con.get(&self.keys[3]).unwrap();
+        number.unwrap_or(0)
+    }
+
+    pub fn queue(&mut self) -> Vec<String> {
+        self.con.zrange(&self.keys[1], 0, -1).unwrap()
+    }
+
+    /// {lease, beat, window, args, record}
+    pub fn place(&mut self, owner: &str) -> Vec<String> {
+        let source = "local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[1]))
+            p[2] = string.format('%.0f', p[2])
+            for i = 1, 5 do p[i] = tostring(p[i]) end
+            return p";
+        self.eval(source, &[owner]).unwrap()
+    }
+
+    /// Makes the place look as if nothing had been heard of it for `ms` longer.
+    pub fn age_place(&mut self, owner: &str, ms: i64) {
+        let source = "local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[1]))
+            p[2] = p[2] - ARGV[2] * 1000
+            redis.call('HSET', KEYS[3], ARGV[1], cmsgpack.pack(p))
+            return {}";
+        self.eval(source, &[owner, &ms.to_string()]).unwrap();
+    }
+
+    /// Microseconds since 2020 by the server's clock.
+    pub fn now(&mut self) -> i64 {
+        let (s, us): (i64, i64) = cmd("TIME").query(&mut self.con).unwrap();
+        s * 1_000_000 + us - EPOCH
+    }
+
+    /// Every key of this lock and its content, but for times to live.
+    pub fn everything(&mut self) -> Vec<(String, Option<Vec<u8>>)> {
+        let mut all = Vec::new();
+        for key in self.keys.clone() {
+            let dump: Option<Vec<u8>> = cmd("DUMP").arg(&key).query(&mut self.con).unwrap();
+            all.push((key, dump));
+        }
+        all
+    }
+
+    pub fn our_keys(&mut self) -> Vec<usize> {
+        (0..5).filter(|i| self.exists(*i)).collect()
+    }
+}
+
+/// Integers as text, so that a number and its text count as the same answer.
+pub fn texts(value: &Value) -> Vec<String> {
+    let one = |v: &Value| match v {
+        Value::Int(n) => n.to_string(),
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        other => panic!("a script answered {other:?}"),
+    };
+    match value {
+        Value::Array(items) => items.iter().map(one).collect(),
+        other => vec![one(other)],
+    }
+}
+
+pub fn int(text: &str) -> i64 {
+    text.parse().unwrap_or_else(|e| panic!("{text:?}: {e}"))
+}
+
+/// The payloads that have come, up to a mark of ours that is published last.
+pub fn heard(server: &RedisServer, inbox: &mut Connection, channel: &str) -> Vec<String> {
+    let _: i64 = server.connection().unwrap().publish(channel, "mark").unwrap();
+    let mut all = Vec::new();
+    loop {
+        let (_, _, text): (String, String, String) =
+            redis::from_redis_value(inbox.recv_response().unwrap()).unwrap();
+        if text == "mark" {
+            return all;
+        }
+        all.push(text);
+    }
+}
+
+pub fn messages(rig: &Rig, inbox: &mut Connection, who: &str) -> Vec<String> {
+    heard(server(), inbox, &format!("{PREFIX}{}-{who}", rig.name))
+}
