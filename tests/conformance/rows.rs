@@ -30,7 +30,8 @@ pub type Lock = (&'static str, fn(Place));
 
 /// Makes tests of functions `fn row<K: Tried>(stage: &Stage<K>)`, in a module that tells which locks
 /// they are played on: `every_lock` (both kinds, plain and fair), `reentrant_lock` and `simple_lock`
-/// (plain and fair), `fair_lock` (both kinds), `one_lock` (the row makes its locks itself).
+/// (plain and fair), `fair_lock` (both kinds), `one_lock` (the row makes its locks itself),
+/// `read_write_lock` (plain and in order of arrival; the stage is that of its write half).
 macro_rules! rows {
     ($locks:ident: $($row:ident)*) => {
         mod $locks {
@@ -54,6 +55,7 @@ macro_rules! locks {
     (simple_lock, $row:path) => { $crate::rows::locks!($row, Simple plain, Simple fair) };
     (fair_lock, $row:path) => { $crate::rows::locks!($row, Reentrant fair, Simple fair) };
     (one_lock, $row:path) => { $crate::rows::locks!($row, Reentrant plain) };
+    (read_write_lock, $row:path) => { $crate::rows::locks!($row, Write plain, Write fair) };
     ($row:path, $($kind:ident $order:ident),*) => {
         [$((
             concat!(stringify!($kind), " ", stringify!($order)),
