@@ -31,15 +31,15 @@ mod many;
 mod order;
 #[path = "conformance/processes.rs"]
 mod processes;
-#[path = "conformance/semaphore.rs"]
-mod semaphore;
-#[path = "conformance/semaphore_many.rs"]
-mod semaphore_many;
 #[path = "conformance/read_write.rs"]
 mod read_write;
 #[path = "conformance/read_write_ends.rs"]
 mod read_write_ends;
 #[path = "conformance/read_write_many.rs"]
 mod read_write_many;
+#[path = "conformance/semaphore.rs"]
+mod semaphore;
+#[path = "conformance/semaphore_many.rs"]
+mod semaphore_many;
 #[path = "conformance/taking.rs"]
 mod taking;

@@ -66,3 +66,37 @@ fn semaphore_of_one() {
 fn semaphore_of_one_fair() {
     contract::run_with_state(|client, name| semaphore(client, name).fair(), delete);
 }
+
+#[test]
+fn write_lock() {
+    contract::run(|client, name| client.read_write_lock(name).write_lock().clone());
+}
+
+#[test]
+fn write_lock_fair() {
+    contract::run(|client, name| client.read_write_lock(name).write_lock().fair());
+}
+
+#[test]
+fn read_lock() {
+    contract::run_against(
+        |client, name| client.read_write_lock(name).read_lock().clone(),
+        |client, name| client.read_write_lock(name).write_lock().clone(),
+    );
+}
+
+#[test]
+fn read_lock_in_arrival_order() {
+    contract::run_against(
+        |client, name| client.read_write_lock(name).arrival_order().read_lock().clone(),
+        |client, name| client.read_write_lock(name).write_lock().clone(),
+    );
+}
+
+#[test]
+fn read_lock_fair() {
+    contract::run_against(
+        |client, name| client.read_write_lock(name).read_lock().fair(),
+        |client, name| client.read_write_lock(name).write_lock().fair(),
+    );
+}

@@ -15,7 +15,8 @@
 //! # }
 //! ```
 //!
-//! The kind is tried as a lock of one holder (a bulkhead of one, a semaphore of one permit). What
+//! The kind is tried as a lock of one holder (a bulkhead of one, a semaphore of one permit), or against
+//! what keeps it out ([`run_against`]). What
 //! else is expected of it, it says itself: tokens where it is [`Exclusive`](Sharing::Exclusive),
 //! re-entry as its [`Reentry`] has it. Two clients stand for two processes: nothing here but the
 //! pid in a record knows that they are not.
@@ -28,7 +29,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use self::stage::Stage;
+use self::stage::{Play, Stage};
 use super::RedisServer;
 use crate::{Client, Kind, RedisLock};
 
@@ -57,7 +58,7 @@ pub fn run_with_state<K: Kind>(
     make: impl Fn(&Client, &str) -> RedisLock<K> + Sync,
     forget: impl Fn(&Client, &str) + Sync,
 ) {
-    run_cases("", make, forget);
+    play("", Play { make: &make, keep_out: &make, one_holder: true, forget: &forget });
 }
 
 /// Runs only the cases that have `part` in their name.
@@ -66,25 +67,46 @@ pub fn run_with_state<K: Kind>(
 ///
 /// As [`run`], and if there is no such case.
 pub fn run_only<K: Kind>(part: &str, make: impl Fn(&Client, &str) -> RedisLock<K> + Sync) {
-    run_cases(part, make, |_, _| ());
+    play(part, Play { make: &make, keep_out: &make, one_holder: true, forget: &|_, _| () });
 }
 
-fn run_cases<K: Kind>(
-    part: &str,
+/// Runs the suite on locks that several may hold at a time, but not while somebody holds what
+/// `keep_out` makes for the same client and name; and they keep that out: a read lock and its write lock.
+///
+/// Four cases do not apply, and are passed over: that tokens rise, that two are never inside, and that
+/// processes and threads come in by arrival, which nobody can see where they come in together.
+///
+/// ```
+/// # fn in_a_test() {
+/// redis_concurrent::testing::contract::run_against(
+///     |client, name| client.read_write_lock(name).read_lock().clone(),
+///     |client, name| client.read_write_lock(name).write_lock().clone(),
+/// );
+/// # }
+/// ```
+///
+/// # Panics
+///
+/// As [`run`].
+pub fn run_against<K: Kind, W: Kind>(
     make: impl Fn(&Client, &str) -> RedisLock<K> + Sync,
-    forget: impl Fn(&Client, &str) + Sync,
+    keep_out: impl Fn(&Client, &str) -> RedisLock<W> + Sync,
 ) {
+    play("", Play { make: &make, keep_out: &keep_out, one_holder: false, forget: &|_, _| () });
+}
+
+fn play<K: Kind, W: Kind>(part: &str, play: Play<'_, K, W>) {
     let server = match RedisServer::start() {
         Ok(server) => server,
         Err(error) => panic!("{error}"),
     };
-    let cases: Vec<_> = cases::all::<K>().into_iter().filter(|(name, _)| name.contains(part)).collect();
+    let cases: Vec<_> = cases::all::<K, W>().into_iter().filter(|(name, _)| name.contains(part)).collect();
     assert!(!cases.is_empty(), "there is no case with {part:?} in its name");
     let next = AtomicUsize::new(0);
     let work = || {
         let mut failed = Vec::new();
         while let Some((name, case)) = cases.get(next.fetch_add(1, Ordering::SeqCst)) {
-            let stage = Stage::new(&server, name, &make, &forget);
+            let stage = Stage::new(&server, name, play);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 case(&stage);
                 stage.end();

@@ -8,19 +8,19 @@ mod waiting;
 use super::stage::Stage;
 use crate::Kind;
 
-pub(super) type Case<K> = (&'static str, fn(&Stage<'_, K>));
+pub(super) type Case<K, W> = (&'static str, fn(&Stage<'_, K, W>));
 
 /// Names and functions of cases.
 macro_rules! cases {
     ($($case:ident)*) => {
-        pub(super) fn cases<K: crate::Kind>() -> Vec<super::Case<K>> {
+        pub(super) fn cases<K: crate::Kind, W: crate::Kind>() -> Vec<super::Case<K, W>> {
             vec![$((stringify!($case), $case)),*]
         }
     };
 }
 use cases;
 
-pub(super) fn all<K: Kind>() -> Vec<Case<K>> {
+pub(super) fn all<K: Kind, W: Kind>() -> Vec<Case<K, W>> {
     // The long ones first, so that they run beside the others.
     [leases::cases(), waiting::cases(), coming_in::cases(), holding::cases()].concat()
 }

@@ -12,23 +12,35 @@ use crate::{Client, ClientBuilder, Kind, RedisLock, Reentry, Sharing};
 /// More than anything here takes on a busy machine, unless it hangs.
 pub(super) const LONG: Duration = Duration::from_secs(15);
 
+/// How the locks under test are made, and those that keep them out.
+pub(super) struct Play<'a, K: Kind, W: Kind> {
+    pub(super) make: &'a (dyn Fn(&Client, &str) -> RedisLock<K> + Sync),
+    pub(super) keep_out: &'a (dyn Fn(&Client, &str) -> RedisLock<W> + Sync),
+    /// The lock under test has one holder at a time, and so keeps itself out.
+    pub(super) one_holder: bool,
+    /// Deletes what the kind keeps of its users' state.
+    pub(super) forget: &'a (dyn Fn(&Client, &str) + Sync),
+}
+
+impl<K: Kind, W: Kind> Clone for Play<'_, K, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: Kind, W: Kind> Copy for Play<'_, K, W> {}
+
 /// A server, a name of its own, and the clients of one case.
-pub(super) struct Stage<'a, K: Kind> {
+pub(super) struct Stage<'a, K: Kind, W: Kind> {
     server: &'a RedisServer,
     name: String,
-    make: &'a (dyn Fn(&Client, &str) -> RedisLock<K> + Sync),
-    forget: &'a (dyn Fn(&Client, &str) + Sync),
+    play: Play<'a, K, W>,
     clients: Mutex<Vec<Client>>,
 }
 
-impl<'a, K: Kind> Stage<'a, K> {
-    pub(super) fn new(
-        server: &'a RedisServer,
-        case: &str,
-        make: &'a (dyn Fn(&Client, &str) -> RedisLock<K> + Sync),
-        forget: &'a (dyn Fn(&Client, &str) + Sync),
-    ) -> Self {
-        Stage { server, name: format!("contract {case}"), make, forget, clients: Mutex::default() }
+impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
+    pub(super) fn new(server: &'a RedisServer, case: &str, play: Play<'a, K, W>) -> Self {
+        Stage { server, name: format!("contract {case}"), play, clients: Mutex::default() }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -37,6 +49,11 @@ impl<'a, K: Kind> Stage<'a, K> {
 
     pub(super) fn exclusive(&self) -> bool {
         K::SHARING == Sharing::Exclusive
+    }
+
+    /// Whether two who ask for it are never inside together.
+    pub(super) fn one_holder(&self) -> bool {
+        self.play.one_holder
     }
 
     pub(super) fn reentry(&self) -> Reentry {
@@ -66,7 +83,12 @@ impl<'a, K: Kind> Stage<'a, K> {
 
     /// The lock under test, for this client.
     pub(super) fn lock(&self, client: &Client) -> RedisLock<K> {
-        (self.make)(client, &self.name)
+        (self.play.make)(client, &self.name)
+    }
+
+    /// What keeps the lock under test out, for this client: where that has one holder, the same lock.
+    pub(super) fn keeper_of(&self, client: &Client) -> RedisLock<W> {
+        (self.play.keep_out)(client, &self.name)
     }
 
     /// The lock under test, for a client of its own.
@@ -74,8 +96,19 @@ impl<'a, K: Kind> Stage<'a, K> {
         self.lock(&self.patient())
     }
 
+    /// What keeps it out, for a client of its own.
+    pub(super) fn keeper(&self) -> RedisLock<W> {
+        self.keeper_of(&self.patient())
+    }
+
+    /// Both, for one client.
+    pub(super) fn both(&self) -> (RedisLock<K>, RedisLock<W>) {
+        let client = self.patient();
+        (self.lock(&client), self.keeper_of(&client))
+    }
+
     pub(super) fn other(&self, client: &Client, name: &str) -> RedisLock<K> {
-        (self.make)(client, &format!("{} {name}", self.name))
+        (self.play.make)(client, &format!("{} {name}", self.name))
     }
 
     pub(super) fn redis(&self) -> redis::Connection {
@@ -138,7 +171,7 @@ impl<'a, K: Kind> Stage<'a, K> {
         let lock = self.lock(&last);
         wait_until(LONG, "nobody holds it", || matches!(lock.is_locked(), Ok(false)));
         drop(lock);
-        (self.forget)(&last, &self.name);
+        (self.play.forget)(&last, &self.name);
         let [state, queue, places, fence, gone, conditions] = self.keys();
         let mut redis = self.redis();
         wait_until(LONG, "no key is left", || {

@@ -29,13 +29,14 @@ cases! {
     a_closed_client_lets_nobody_in_and_gives_back_what_it_held
 }
 
-fn every_form_takes_a_free_lock<K: Kind>(stage: &Stage<'_, K>) {
+fn every_form_takes_a_free_lock<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let (lock, other, never) = (stage.fresh(), stage.fresh(), CancellationToken::new());
+    let kept_out = stage.keeper();
     for form in forms::all::<K>() {
         for drop_it in [true, false] {
             let held = form.take(&lock, LONG, &never).unwrap().unwrap_or_else(|| panic!("{}", form.name));
             assert!(other.is_locked().unwrap(), "{}", form.name);
-            assert!(other.try_lock().unwrap().is_none(), "{}", form.name);
+            assert!(kept_out.try_lock().unwrap().is_none(), "{}", form.name);
             assert!(!held.is_lost() && !held.remaining().is_zero(), "{}", form.name);
             assert_eq!(lock.is_held_by_current_thread(), !form.owned, "{}", form.name);
             if drop_it {
@@ -49,11 +50,12 @@ fn every_form_takes_a_free_lock<K: Kind>(stage: &Stage<'_, K>) {
     }
 }
 
-fn every_form_that_ends_gives_up_on_a_held_lock_and_not_too_early<K: Kind>(stage: &Stage<'_, K>) {
+fn every_form_that_ends_gives_up_on_a_held_lock_and_not_too_early<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     const LIMIT: Duration = Duration::from_millis(120);
-    let (here, there, never) = (stage.fresh(), stage.fresh(), CancellationToken::new());
-    let held = here.lock_owned().unwrap();
-    let owner = here.holder().unwrap().map(|h| h.owner);
+    let ((here, keeper), never) = (stage.both(), CancellationToken::new());
+    let (there, witness) = stage.both();
+    let held = keeper.lock_owned().unwrap();
+    let owner = keeper.holder().unwrap().map(|h| h.owner);
     // A thread of the same process, and another process.
     for lock in [&here, &there] {
         for form in forms::all::<K>().iter().filter(|f| f.ends != Ends::Never) {
@@ -65,17 +67,18 @@ fn every_form_that_ends_gives_up_on_a_held_lock_and_not_too_early<K: Kind>(stage
             assert_eq!(lock.queue_length().unwrap(), 0, "{}: nobody waits any more", form.name);
         }
     }
-    assert_eq!(there.holder().unwrap().map(|h| h.owner), owner, "the holder is untouched");
+    assert_eq!(witness.holder().unwrap().map(|h| h.owner), owner, "the holder is untouched");
     stage.await_places(0);
     held.unlock().unwrap();
     assert!(there.try_lock().unwrap().is_some(), "who gave up is not in the way");
 }
 
-fn every_form_without_time_is_one_attempt<K: Kind>(stage: &Stage<'_, K>) {
-    let (here, there, never) = (stage.fresh(), stage.fresh(), CancellationToken::new());
+fn every_form_without_time_is_one_attempt<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+    let ((here, keeper), there, never) = (stage.both(), stage.fresh(), CancellationToken::new());
     for form in forms::all::<K>().iter().filter(|f| f.ends == Ends::InTime) {
         let free = form.take(&here, Duration::ZERO, &never).unwrap();
-        let held = free.unwrap_or_else(|| panic!("{}: the lock is free", form.name));
+        free.unwrap_or_else(|| panic!("{}: the lock is free", form.name)).unlock().unwrap();
+        let held = keeper.lock_owned().unwrap();
         assert!(form.take(&there, Duration::ZERO, &never).unwrap().is_none(), "{}", form.name);
         assert_eq!(stage.places(), 0, "{}: it did not queue", form.name);
         held.unlock().unwrap();
@@ -85,7 +88,7 @@ fn every_form_without_time_is_one_attempt<K: Kind>(stage: &Stage<'_, K>) {
     assert!(here.try_lock_owned_until(past).unwrap().is_some(), "one attempt");
 }
 
-fn a_token_cancelled_before_is_told_even_on_a_free_lock<K: Kind>(stage: &Stage<'_, K>) {
+fn a_token_cancelled_before_is_told_even_on_a_free_lock<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let client = stage.patient();
     let (lock, parent) = (stage.lock(&client), CancellationToken::new());
     let child = parent.child();
@@ -102,7 +105,7 @@ fn a_token_cancelled_before_is_told_even_on_a_free_lock<K: Kind>(stage: &Stage<'
     assert!(!lock.is_locked().unwrap());
 }
 
-fn every_form_can_be_told_that_the_name_is_bad<K: Kind>(stage: &Stage<'_, K>) {
+fn every_form_can_be_told_that_the_name_is_bad<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let (client, never) = (stage.patient(), CancellationToken::new());
     let long = "x".repeat(2_000);
     let lock = stage.other(&client, &long);
@@ -116,7 +119,7 @@ fn every_form_can_be_told_that_the_name_is_bad<K: Kind>(stage: &Stage<'_, K>) {
     assert_eq!((lock.hold_count(), lock.queued_threads()), (0, 0));
 }
 
-fn a_lease_that_is_too_short_is_told<K: Kind>(stage: &Stage<'_, K>) {
+fn a_lease_that_is_too_short_is_told<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let (lock, never) = (stage.fresh(), CancellationToken::new());
     let short = lock.with_lease(Duration::from_millis(99));
     for form in forms::all::<K>() {
@@ -128,7 +131,7 @@ fn a_lease_that_is_too_short_is_told<K: Kind>(stage: &Stage<'_, K>) {
     assert!(!guard.is_lost());
 }
 
-fn the_same_thread_asks_again<K: Kind>(stage: &Stage<'_, K>) {
+fn the_same_thread_asks_again<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     const LIMIT: Duration = Duration::from_millis(80);
     let client = stage.patient();
     let (lock, never) = (stage.lock(&client), CancellationToken::new());
@@ -169,24 +172,24 @@ fn the_same_thread_asks_again<K: Kind>(stage: &Stage<'_, K>) {
     assert_eq!(lock.hold_count(), 0);
 }
 
-fn an_owned_guard_never_reenters<K: Kind>(stage: &Stage<'_, K>) {
-    let lock = stage.fresh();
+fn an_owned_guard_never_reenters<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+    let (lock, keeper) = stage.both();
     let owned = lock.lock_owned().unwrap();
     assert_eq!(lock.hold_count(), 0, "it is the guard's, not the thread's");
-    assert!(lock.try_lock().unwrap().is_none());
-    assert!(lock.try_lock_owned().unwrap().is_none());
-    assert!(lock.try_lock_for(Duration::from_millis(50)).unwrap().is_none());
+    assert!(keeper.try_lock().unwrap().is_none());
+    assert!(keeper.try_lock_owned().unwrap().is_none());
+    assert!(keeper.try_lock_for(Duration::from_millis(50)).unwrap().is_none());
     // It may go to another thread, and end there.
     thread::scope(|scope| scope.spawn(move || owned.unlock()).join().unwrap()).unwrap();
-    assert!(lock.try_lock().unwrap().is_some());
+    assert!(keeper.try_lock().unwrap().is_some());
 }
 
-fn another_thread_stays_out_until_the_last_guard_has_ended<K: Kind>(stage: &Stage<'_, K>) {
+fn another_thread_stays_out_until_the_last_guard_has_ended<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     if stage.reentry() != Reentry::Count {
         return;
     }
-    let (lock, other) = (stage.fresh(), stage.fresh());
-    let out = |lock: &crate::RedisLock<K>| {
+    let ((lock, keeper), other) = (stage.both(), stage.keeper());
+    let out = |lock: &crate::RedisLock<W>| {
         thread::scope(|scope| scope.spawn(|| lock.try_lock().unwrap().is_none()).join().unwrap())
     };
     let mut guards = Vec::new();
@@ -196,25 +199,28 @@ fn another_thread_stays_out_until_the_last_guard_has_ended<K: Kind>(stage: &Stag
     }
     // In any order.
     while !guards.is_empty() {
-        assert!(out(&lock) && out(&other), "{} guards live", guards.len());
+        assert!(out(&keeper) && out(&other), "{} guards live", guards.len());
         let guard = guards.swap_remove(guards.len() / 2);
         guard.unlock().unwrap();
         assert_eq!(lock.hold_count(), guards.len());
     }
-    assert!(!out(&lock) && !out(&other));
+    assert!(!out(&keeper) && !out(&other));
 }
 
-fn handles_of_one_name_are_one_lock_and_names_are_apart<K: Kind>(stage: &Stage<'_, K>) {
+fn handles_of_one_name_are_one_lock_and_names_are_apart<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let client = stage.patient();
-    let (one, same, another) = (stage.lock(&client), stage.lock(&client), stage.other(&client, "too"));
+    let (one, same) = (stage.lock(&client), stage.keeper_of(&client));
+    // A name may have two halves.
+    let of_one_name = client.locks();
+    let another = stage.other(&client, "too");
     let _owned = one.lock_owned().unwrap();
     assert!(same.try_lock_owned().unwrap().is_none());
     assert!(same.clone().try_lock_owned().unwrap().is_none());
     assert!(another.try_lock_owned().unwrap().is_some());
-    assert_eq!((one.name(), client.locks()), (stage.name(), 2));
+    assert_eq!((one.name(), client.locks()), (stage.name(), 2 * of_one_name));
 }
 
-fn with_returns_the_value_and_releases<K: Kind>(stage: &Stage<'_, K>) {
+fn with_returns_the_value_and_releases<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let (lock, other) = (stage.fresh(), stage.fresh());
     let value = lock.with(|guard| {
         assert!(other.is_locked().unwrap() && !guard.is_lost());
@@ -224,7 +230,7 @@ fn with_returns_the_value_and_releases<K: Kind>(stage: &Stage<'_, K>) {
     assert!(!other.is_locked().unwrap());
 }
 
-fn with_releases_when_the_work_panics<K: Kind>(stage: &Stage<'_, K>) {
+fn with_releases_when_the_work_panics<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let lock = stage.fresh();
     let outcome = catch_unwind(AssertUnwindSafe(|| lock.with(|_| std::panic::resume_unwind(Box::new(())))));
     assert!(outcome.is_err());
@@ -232,18 +238,18 @@ fn with_releases_when_the_work_panics<K: Kind>(stage: &Stage<'_, K>) {
     assert_eq!(lock.hold_count(), 0);
 }
 
-fn a_panicking_thread_releases<K: Kind>(stage: &Stage<'_, K>) {
-    let lock = stage.fresh();
+fn a_panicking_thread_releases<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+    let (lock, other) = (stage.fresh(), stage.keeper());
     let panics = || {
         let _guard = lock.lock().unwrap();
         std::panic::resume_unwind(Box::new(()));
     };
     thread::scope(|scope| assert!(scope.spawn(panics).join().is_err()));
-    assert!(lock.try_lock().unwrap().is_some());
+    assert!(other.try_lock().unwrap().is_some());
 }
 
-fn a_trait_object_does_it_all<K: Kind>(stage: &Stage<'_, K>) {
-    let (mine, theirs) = (stage.fresh(), stage.fresh());
+fn a_trait_object_does_it_all<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+    let (mine, theirs) = (stage.fresh(), stage.keeper());
     let (lock, other): (&dyn Lock, &dyn Lock) = (&mine, &theirs);
     let cancel = CancellationToken::new();
     let mut last = None;
@@ -270,7 +276,7 @@ fn a_trait_object_does_it_all<K: Kind>(stage: &Stage<'_, K>) {
     assert!(other.try_lock().unwrap().is_some());
 }
 
-fn a_strangers_key_is_refused_and_kept<K: Kind>(stage: &Stage<'_, K>) {
+fn a_strangers_key_is_refused_and_kept<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let (lock, never, key) = (stage.fresh(), CancellationToken::new(), stage.state_key());
     let mut redis = stage.redis();
     let _: () = redis::cmd("DEL").arg(&key).query(&mut redis).unwrap();
@@ -287,10 +293,10 @@ fn a_strangers_key_is_refused_and_kept<K: Kind>(stage: &Stage<'_, K>) {
     assert!(stage.fresh().try_lock().unwrap().is_some());
 }
 
-fn a_closed_client_lets_nobody_in_and_gives_back_what_it_held<K: Kind>(stage: &Stage<'_, K>) {
+fn a_closed_client_lets_nobody_in_and_gives_back_what_it_held<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let (client, never) = (stage.patient(), CancellationToken::new());
-    let (lock, other) = (stage.lock(&client), stage.fresh());
-    let guard = lock.lock_owned().unwrap();
+    let (lock, keeper, other) = (stage.lock(&client), stage.keeper_of(&client), stage.fresh());
+    let guard = keeper.lock_owned().unwrap();
     let lost = guard.lost();
     let waits = |lock: &crate::RedisLock<K>| lock.lock_owned().map(drop).unwrap_err().kind();
     let kind = thread::scope(|scope| {

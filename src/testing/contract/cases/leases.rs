@@ -17,13 +17,13 @@ cases! {
     renewals_never_shorten_what_renew_for_set
 }
 
-fn a_renewed_hold_outlives_its_lease<K: Kind>(stage: &Stage<'_, K>) {
-    let (lock, other) = (stage.lock(&stage.brisk()), stage.fresh());
-    let guard = lock.lock().unwrap();
+fn a_renewed_hold_outlives_its_lease<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+    let (lock, kept_out) = (stage.lock(&stage.brisk()), stage.keeper());
+    let (other, guard) = (stage.fresh(), lock.lock().unwrap());
     let owned = stage.other(&stage.brisk(), "owned").lock_owned().unwrap();
     let (start, owner) = (Instant::now(), other.holder().unwrap().map(|h| h.owner));
     while start.elapsed() < Duration::from_millis(600) * 4 {
-        assert!(other.try_lock().unwrap().is_none(), "after {:?}", start.elapsed());
+        assert!(kept_out.try_lock().unwrap().is_none(), "after {:?}", start.elapsed());
         assert!(!guard.is_lost() && !owned.is_lost(), "after {:?}", start.elapsed());
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -32,7 +32,7 @@ fn a_renewed_hold_outlives_its_lease<K: Kind>(stage: &Stage<'_, K>) {
     owned.unlock().unwrap();
 }
 
-fn a_fixed_lease_ends_by_itself_in_every_form<K: Kind>(stage: &Stage<'_, K>) {
+fn a_fixed_lease_ends_by_itself_in_every_form<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let (lock, never) = (stage.fresh(), CancellationToken::new());
     let fixed = lock.with_lease(Duration::from_millis(150));
     for form in forms::all::<K>() {
@@ -47,7 +47,7 @@ fn a_fixed_lease_ends_by_itself_in_every_form<K: Kind>(stage: &Stage<'_, K>) {
     }
 }
 
-fn a_fixed_lease_is_never_renewed<K: Kind>(stage: &Stage<'_, K>) {
+fn a_fixed_lease_is_never_renewed<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     // The client's own lease is short, and renewed often.
     let (lock, other) = (stage.lock(&stage.brisk()), stage.fresh());
     let fixed = lock.with_lease(Duration::from_secs(2));
@@ -67,11 +67,11 @@ fn a_fixed_lease_is_never_renewed<K: Kind>(stage: &Stage<'_, K>) {
     guard.unlock().unwrap();
 }
 
-fn who_waits_gets_in_when_a_fixed_lease_ends<K: Kind>(stage: &Stage<'_, K>) {
+fn who_waits_gets_in_when_a_fixed_lease_ends<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     const LEASE: Duration = Duration::from_millis(400);
-    let (lock, other) = (stage.fresh(), stage.fresh());
+    let (keeper, other) = (stage.keeper(), stage.fresh());
     let start = Instant::now();
-    let guard = lock.with_lease(LEASE).lock_owned().unwrap();
+    let guard = keeper.with_lease(LEASE).lock_owned().unwrap();
     // Its own next beat is much later: it asks again when the holder lapses.
     let next = other.try_lock_for(LONG).unwrap().unwrap();
     let took = start.elapsed();
@@ -82,7 +82,7 @@ fn who_waits_gets_in_when_a_fixed_lease_ends<K: Kind>(stage: &Stage<'_, K>) {
     next.unlock().unwrap();
 }
 
-fn renew_for_sets_and_never_adds<K: Kind>(stage: &Stage<'_, K>) {
+fn renew_for_sets_and_never_adds<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let (lock, other) = (stage.fresh(), stage.fresh());
     let fixed = lock.with_lease(Duration::from_secs(60));
     let guard = fixed.lock().unwrap();
@@ -97,7 +97,7 @@ fn renew_for_sets_and_never_adds<K: Kind>(stage: &Stage<'_, K>) {
     guard.unlock().unwrap();
 }
 
-fn renewals_never_shorten_what_renew_for_set<K: Kind>(stage: &Stage<'_, K>) {
+fn renewals_never_shorten_what_renew_for_set<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let (lock, other) = (stage.lock(&stage.brisk()), stage.fresh());
     let guard = lock.lock().unwrap();
     guard.renew_for(Duration::from_secs(30)).unwrap();
