@@ -1,0 +1,301 @@
+//! Bad days: processes that die, messages and answers that are lost, a server that forgets.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::testing::{Child, ClientKind, Proxy, hear_parent, is_role, tell_parent, wait_until};
+use redis_concurrent::{Client, ErrorKind};
+
+use crate::stage::{Stage, is_held, not_empty, signal};
+use crate::support::{LONG, SOON, builder, env, ms, nothing_left};
+
+const WAITER: &str = "faults::role_waiter";
+const URL: &str = "CONDITION_URL";
+
+/// Waits for a signal, and dies only when it is killed.
+#[test]
+#[ignore = "a role, played by a child process"]
+fn role_waiter() {
+    if !is_role(WAITER) {
+        return;
+    }
+    let lock = Client::connect(&env(URL)).unwrap().reentrant_lock("it");
+    let mut guard = lock.lock().unwrap();
+    assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
+    tell_parent("in").unwrap();
+    hear_parent().unwrap();
+}
+
+fn waiter(stage: &Stage) -> Child {
+    let before = stage.waiting();
+    let child = Child::spawn(WAITER, &[(URL, &stage.server.url())]).unwrap();
+    stage.await_waiting(before + 1);
+    child
+}
+
+#[test]
+fn who_dies_after_its_signal_passes_it_on() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    let mut child = waiter(&stage);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut guard = lock.lock().unwrap();
+            assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
+            is_held(&lock, guard);
+        });
+        stage.await_waiting(2);
+        let guard = other.lock().unwrap();
+        not_empty(&other).signal(&guard).unwrap();
+        assert_eq!(not_empty(&other).wait_queue_length(&guard).unwrap(), 1);
+        child.kill9().unwrap();
+        guard.unlock().unwrap();
+        waits.join().unwrap();
+    });
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn who_stands_still_after_its_signal_passes_it_on() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    let mut child = waiter(&stage);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut guard = lock.lock().unwrap();
+            assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
+            is_held(&lock, guard);
+        });
+        stage.await_waiting(2);
+        let guard = other.lock().unwrap();
+        not_empty(&other).signal(&guard).unwrap();
+        child.stop().unwrap();
+        // Its window is three seconds.
+        let began = Instant::now();
+        wait_until(LONG, "it is silent", || began.elapsed() > ms(3500));
+        guard.unlock().unwrap();
+        waits.join().unwrap();
+    });
+    // It comes back by itself, without having been signalled.
+    child.cont().unwrap();
+    assert_eq!(child.read_line_within(LONG).unwrap(), "in");
+    child.kill9().unwrap();
+}
+
+#[test]
+fn who_died_while_it_waited_is_skipped() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    let mut child = waiter(&stage);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut guard = lock.lock().unwrap();
+            assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
+            is_held(&lock, guard);
+        });
+        stage.await_waiting(2);
+        child.kill9().unwrap();
+        wait_until(SOON, "Redis knows that it is gone", || {
+            stage.server.clients(ClientKind::PubSub).unwrap().len() == 1
+        });
+        let began = Instant::now();
+        signal(&other);
+        waits.join().unwrap();
+        assert!(began.elapsed() < SOON);
+    });
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_lost_message_costs_a_beat() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    proxy.only_matching(b"SUBSCRIBE");
+    let lock = builder(&proxy.url()).window(ms(900)).connect().unwrap().reentrant_lock("it");
+    let other = stage.lock();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut guard = lock.lock().unwrap();
+            assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
+            is_held(&lock, guard);
+        });
+        stage.await_waiting(1);
+        proxy.swallow_replies(2);
+        signal(&other);
+        waits.join().unwrap();
+        assert!(proxy.struck() >= 1, "no message was lost");
+    });
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn an_inbox_that_breaks_loses_no_signal() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    for before in [true, false] {
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let mut guard = lock.lock().unwrap();
+                assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
+                is_held(&lock, guard);
+            });
+            stage.await_waiting(1);
+            let guard = other.lock().unwrap();
+            if before {
+                stage.server.kill_clients(ClientKind::PubSub).unwrap();
+            }
+            not_empty(&other).signal(&guard).unwrap();
+            if !before {
+                stage.server.kill_clients(ClientKind::PubSub).unwrap();
+            }
+            guard.unlock().unwrap();
+            waits.join().unwrap();
+        });
+    }
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn lost_answers_lose_neither_the_lock_nor_a_signal() {
+    for lost in [&b"$4\r\nwait\r\n"[..], b"$4\r\nback\r\n", b"$3\r\none\r\n"] {
+        let stage = Stage::new();
+        let proxy = Proxy::start(stage.server.port()).unwrap();
+        let lock = builder(&proxy.url()).connect().unwrap().reentrant_lock("it");
+        let other = builder(&proxy.url()).connect().unwrap().reentrant_lock("it");
+        proxy.only_matching(lost);
+        proxy.swallow_next_reply_and_reset();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let mut guard = lock.lock().unwrap();
+                let limit = if lost.ends_with(b"back\r\n") { ms(200) } else { LONG };
+                let signalled = not_empty(&lock).wait_for(&mut guard, limit).unwrap();
+                is_held(&lock, guard);
+                signalled
+            });
+            if lost.ends_with(b"back\r\n") {
+                // Whether it was signalled, it cannot know.
+                waits.join().unwrap();
+            } else {
+                stage.await_waiting(1);
+                signal(&other);
+                assert!(waits.join().unwrap());
+            }
+        });
+        assert_eq!(proxy.struck(), 1, "{}", String::from_utf8_lossy(lost));
+        nothing_left(&stage.server);
+    }
+}
+
+#[test]
+fn a_server_that_forgets_all_wakes_who_waits() {
+    for restart in [false, true] {
+        let stage = Stage::new();
+        let lock = stage.client_with(|b| b.window(ms(900))).reentrant_lock("it");
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let mut guard = lock.lock().unwrap();
+                assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
+                is_held(&lock, guard);
+            });
+            stage.await_waiting(1);
+            if restart {
+                stage.server.kill().unwrap();
+                stage.server.restart().unwrap();
+            } else {
+                stage.server.flush_all().unwrap();
+            }
+            waits.join().unwrap();
+        });
+        nothing_left(&stage.server);
+    }
+}
+
+#[test]
+fn a_client_that_closes_ends_its_waits() {
+    let stage = Stage::new();
+    let (client, other) = (stage.client(), stage.lock());
+    let lock = client.reentrant_lock("it");
+    for signalled in [false, true] {
+        let client = if signalled { stage.client() } else { client.clone() };
+        let lock = if signalled { client.reentrant_lock("it") } else { lock.clone() };
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let mut guard = lock.lock().unwrap();
+                let error = not_empty(&lock).wait(&mut guard).unwrap_err();
+                assert!(error.is_closed(), "{error}");
+                assert!(guard.is_lost() && guard.lost().is_cancelled());
+                assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed);
+            });
+            stage.await_waiting(1);
+            let behind = stage.lock();
+            let next = scope.spawn(move || {
+                let mut guard = behind.lock().unwrap();
+                let signalled = not_empty(&behind).wait_for(&mut guard, ms(1500)).unwrap();
+                is_held(&behind, guard);
+                signalled
+            });
+            stage.await_waiting(2);
+            let guard = other.lock().unwrap();
+            if signalled {
+                not_empty(&other).signal(&guard).unwrap();
+            }
+            client.close().unwrap();
+            waits.join().unwrap();
+            guard.unlock().unwrap();
+            assert_eq!(next.join().unwrap(), signalled, "a signal is passed on, and only a signal");
+        });
+    }
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn while_redis_is_silent_a_wait_gives_up_and_says_that_nothing_is_held() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let client = builder(&proxy.url()).lease(ms(3000)).give_up_after(ms(1000)).connect().unwrap();
+    let (lock, other) = (client.reentrant_lock("it"), stage.lock());
+    let mut guard = lock.lock().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            stage.await_waiting(1);
+            proxy.refuse_connections(true).unwrap();
+            proxy.cut_all();
+        });
+        let error = not_empty(&lock).wait(&mut guard).unwrap_err();
+        assert!(error.is_unavailable(), "{error}");
+    });
+    assert!(guard.is_lost());
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    other.lock().unwrap().unlock().unwrap();
+    proxy.heal().unwrap();
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_wait_that_cannot_even_begin_keeps_the_hold() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let lock = builder(&proxy.url()).connect().unwrap().reentrant_lock("it");
+    let mut guard = lock.lock().unwrap();
+    let token = guard.token();
+    proxy.refuse_connections(true).unwrap();
+    proxy.cut_all();
+    // Out of reach: nothing was given up.
+    assert!(not_empty(&lock).wait_for(&mut guard, ms(300)).map_or(true, |signalled| !signalled));
+    assert_eq!((guard.token(), guard.is_lost()), (token, false));
+    proxy.heal().unwrap();
+    assert!(!not_empty(&lock).wait_for(&mut guard, ms(50)).unwrap());
+    is_held(&lock, guard);
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_signal_is_for_who_holds_the_lock() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let lock = client.reentrant_lock("it");
+    let guard = lock.lock().unwrap();
+    client.close().unwrap();
+    assert_eq!(not_empty(&lock).signal(&guard).unwrap_err().kind(), ErrorKind::Closed);
+    assert!(guard.unlock().is_err());
+}

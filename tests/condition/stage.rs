@@ -1,0 +1,74 @@
+//! A server, and the lock under test on it for one client after another.
+
+use redis_concurrent::testing::{RedisServer, wait_until};
+use redis_concurrent::{Client, ClientBuilder, Condition, Guard, Reentrant, ReentrantLock};
+
+use crate::support::{LONG, builder};
+
+pub struct Stage {
+    pub server: RedisServer,
+}
+
+impl Stage {
+    pub fn new() -> Stage {
+        Stage { server: RedisServer::start().unwrap() }
+    }
+
+    pub fn client(&self) -> Client {
+        self.client_with(|b| b)
+    }
+
+    pub fn client_with(&self, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
+        set(builder(&self.server.url())).connect().unwrap()
+    }
+
+    /// The lock for another client, which stands for another process.
+    pub fn lock(&self) -> ReentrantLock {
+        self.client().reentrant_lock("it")
+    }
+
+    fn count(&self, key: &str) -> usize {
+        redis::cmd("ZCARD").arg(key).query(&mut self.server.connection().unwrap()).unwrap()
+    }
+
+    /// How many wait for any condition of the lock.
+    pub fn waiting(&self) -> usize {
+        self.count("rc:{it}:conditions")
+    }
+
+    /// How many wait for the lock.
+    pub fn queued(&self) -> usize {
+        self.count("rc:{it}:queue")
+    }
+
+    #[track_caller]
+    pub fn await_waiting(&self, n: usize) {
+        wait_until(LONG, &format!("{n} wait for a condition"), || self.waiting() == n);
+    }
+
+    #[track_caller]
+    pub fn await_queued(&self, n: usize) {
+        wait_until(LONG, &format!("{n} wait for the lock"), || self.queued() == n);
+    }
+}
+
+pub fn not_empty(lock: &ReentrantLock) -> Condition<Reentrant> {
+    lock.condition("not_empty")
+}
+
+/// Signals once, under the lock.
+#[track_caller]
+pub fn signal(lock: &ReentrantLock) {
+    let guard = lock.lock().unwrap();
+    not_empty(lock).signal(&guard).unwrap();
+    guard.unlock().unwrap();
+}
+
+/// The hold is as a hold should be, and can be given back.
+#[track_caller]
+pub fn is_held(lock: &ReentrantLock, guard: Guard<'_, Reentrant>) {
+    assert!(!guard.is_lost() && lock.is_held_by_current_thread());
+    assert!(lock.is_locked().unwrap());
+    guard.unlock().unwrap();
+    assert!(!lock.is_held_by_current_thread());
+}
