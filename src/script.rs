@@ -202,8 +202,11 @@ mod tests {
 
     #[test]
     fn each_function_of_the_rule_is_there_once() {
-        let scripts = Scripts::of(RULE).unwrap();
-        for script in [&scripts.acquire, &scripts.leave, &scripts.renew, &scripts.inspect] {
+        let (scripts, conditions) = (Scripts::of(RULE).unwrap(), Scripts::of_conditions(RULE).unwrap());
+        let all = [&scripts.acquire, &scripts.leave, &scripts.renew, &scripts.inspect];
+        for script in
+            all.into_iter().chain([&conditions.acquire, &conditions.leave]).chain(&conditions.change)
+        {
             for name in REQUIRED {
                 let n = script.source.matches(&format!("function kind.{name}(")).count();
                 let used = script.source.matches(&format!("kind.{name}(")).count() > n;

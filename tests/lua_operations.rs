@@ -5,11 +5,11 @@ mod rig;
 
 use std::time::Duration;
 
-use redis::{Commands, Connection, RedisResult, Value, cmd};
+use redis::{Commands, cmd};
 use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{Kind, Reentrant, Simple};
 
-use self::rig::{Ask, EPOCH, LEASE, PREFIX, RECORD, Rig, USUAL, WINDOW, heard, int, messages, server, texts};
+use self::rig::{Ask, EPOCH, LEASE, PREFIX, RECORD, Rig, USUAL, WINDOW, heard, int, messages, server};
 
 const BULKHEAD: &str = include_str!("../examples/own_kind.lua");
 

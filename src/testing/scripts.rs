@@ -18,6 +18,12 @@ pub struct Scripts {
     pub change: Option<String>,
     /// Make one owner's hold another's, of a rule that has `kind.rename`.
     pub adopt: Option<String>,
+    /// `acquire` of who waits for a condition.
+    pub wait_for: String,
+    /// `leave` of who waits for a condition.
+    pub quit: String,
+    /// Signal a condition, or count who waits for it.
+    pub signal: String,
 }
 
 /// Composes the operations over `rule` ([`Kind::RULE`](crate::Kind::RULE)).
@@ -27,6 +33,7 @@ pub struct Scripts {
 /// What is wrong with the rule.
 pub fn scripts(rule: &str) -> Result<Scripts, String> {
     let made = script::Scripts::of(rule)?;
+    let condition = script::Scripts::of_conditions(rule)?;
     Ok(Scripts {
         acquire: made.acquire.source,
         leave: made.leave.source,
@@ -34,5 +41,8 @@ pub fn scripts(rule: &str) -> Result<Scripts, String> {
         inspect: made.inspect.source,
         change: made.change.map(|script| script.source),
         adopt: made.adopt.map(|script| script.source),
+        wait_for: condition.acquire.source,
+        quit: condition.leave.source,
+        signal: condition.change.map(|signal| signal.source).unwrap_or_default(),
     })
 }
