@@ -1,6 +1,6 @@
-//! What the suites of other lock libraries check of a lock or a semaphore, row by row, on each that
-//! this crate has. `docs/conformance.md` has the table: which row is which test, and where this crate
-//! does something else.
+//! What the suites of other libraries check of locks, conditions, semaphores, latches and barriers, row by
+//! row, on each that this crate has. `docs/conformance.md` has the table: which row is which test, and
+//! where this crate does something else.
 
 #[path = "conformance/rows.rs"]
 mod rows;

@@ -104,6 +104,11 @@ impl Gate {
             ask.in_flight = false;
             ask.again_at = again_at;
         }
+        // Nobody knows any more whether a share may be joined.
+        if let Some(share) = self.tenure_mut(owner).filter(|t| t.asked.is_some()) {
+            share.asked = None;
+            share.shut = true;
+        }
     }
 
     /// The inbox is (again) there: what was missed meanwhile is asked for.
