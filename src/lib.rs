@@ -36,6 +36,7 @@
 //! - [`Client`]: one for each process and server; makes the locks.
 //! - [`RedisLock`]: every way in. Its kinds: [`ReentrantLock`], [`SimpleLock`], and [your
 //!   own](Kind).
+//! - [`ReadWriteLock`]: many readers, or one writer.
 //! - [`Semaphore`]: a number of permits.
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
 //! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped.
