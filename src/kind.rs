@@ -54,7 +54,7 @@ pub trait Kind: Send + Sync + 'static {
     /// | --- | --- |
     /// | `kind.tag = '…'` | what it is called when the key turns out to be something else |
     /// | `kind.look(owner)` | reads the state once and drops lapsed holders → remaining ms and number of `owner`'s hold, or nothing. A blank state (no key) may skip it |
-    /// | `kind.admit(w)` | nobody is ahead: may `w` come in? Installs it → `true, number`, or `false` |
+    /// | `kind.admit(w)` | nobody is ahead: may `w` come in? Installs it → `true, number` and perhaps a value, or `false` |
     /// | `kind.dismiss(owner)` | takes it out → `true` if it was inside; a second `true` if nothing is left of the state. May come before `look` and without `now()`; its first write must be one that cannot grow (`DEL`, `HDEL`, `ZREM`), so that a full Redis takes it |
     /// | `kind.extend(owner, lease)` | → remaining ms, or nothing. Never creates. May come before `look`; its first write must be one that cannot grow, too |
     /// | `kind.soon()` | → ms until the next holder lapses, or nothing |
@@ -64,9 +64,12 @@ pub trait Kind: Send + Sync + 'static {
     /// | `kind.passes(w)`, optional | may it pass the queue? |
     /// | `kind.full()`, optional | → true while nobody can come in, whoever it is: spares reading the queue. Like `admit`, a blank state may skip `look` |
     /// | `kind.left(w, why)`, optional | a waiter went without a grant |
+    /// | `kind.rename(w, from)`, optional | the hold of the owner `from` is `w`'s from now on, for `w.lease` → number and value, or nothing: without it there are no [receipts](crate::Receipt) |
+    /// | `kind.change(what, a, b)`, optional | what users do to its state → a list |
+    /// | `kind.state()`, optional | what *inspect* tells of it → a list; reads only |
     ///
     /// `w` is `{owner, lease, args, record}`, all text; `window` and `from` too where it queues.
-    /// Every key that it writes must get a time to live, and none may be made from parts: only
+    /// Every key that it writes must get a time to live, unless it is its users' own state, and none may be made from parts: only
     /// `K[1]` is its own.
     const RULE: &'static str;
 

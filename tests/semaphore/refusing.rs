@@ -116,7 +116,8 @@ fn who_waits_in_vain_is_told() {
     let server = RedisServer::start().unwrap();
     let (here, there) = (connect(&server), connect(&server));
     let (here, there) = (here.semaphore("it"), there.semaphore("it"));
-    let changes: [(&str, fn(&Semaphore)); 3] = [
+    type Change = fn(&Semaphore);
+    let changes: [(&str, Change); 3] = [
         ("reduce", |semaphore| semaphore.reduce_permits(1).unwrap()),
         ("set", |semaphore| semaphore.set_permits(1).unwrap()),
         ("delete", |semaphore| assert!(semaphore.delete().unwrap())),
