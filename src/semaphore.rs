@@ -201,7 +201,7 @@ impl Semaphore {
     }
 
     /// The semaphore ends by itself in `ttl`, with the permits that are out then: whoever has some has
-    /// lost them. From 100 ms to a year. Returns whether there was one to set an end to. One request.
+    /// lost them, and learns of it at its next renewal. From 100 ms to a year. Returns whether there was one to set an end to. One request.
     ///
     /// # Errors
     /// Those of [`set_permits`](Semaphore::set_permits).
@@ -212,7 +212,8 @@ impl Semaphore {
         self.changes("expire", i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// The semaphore ends now: whoever has permits has lost them, whoever waits is refused. Returns
+    /// The semaphore ends now: whoever has permits has lost them, and learns of it at its next renewal;
+    /// whoever waits is refused. Returns
     /// whether there was one; `true` too if the request had to be sent twice. One request.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use redis_concurrent::testing::RedisServer;
-use redis_concurrent::{Client, Kind, RedisLock};
+use redis_concurrent::{Client, Kind, Permits, RedisLock};
 
 use pair::Pair;
 
@@ -53,6 +53,10 @@ fn a_pair_is_two_requests<K: Kind>(lock: impl Fn(&Client) -> RedisLock<K>) {
 fn an_uncontended_pair_is_two_requests_and_no_ping() {
     a_pair_is_two_requests(|client| client.simple_lock("a"));
     a_pair_is_two_requests(|client| client.reentrant_lock("a"));
+    a_pair_is_two_requests(|client| {
+        client.semaphore("a").set_permits(1).unwrap();
+        client.lock_of(Permits::default(), "a")
+    });
 }
 
 #[test]

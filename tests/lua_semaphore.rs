@@ -2,6 +2,8 @@
 //!
 //! Time is played by editing what the scripts stored, never by sleeping.
 
+use std::time::Duration;
+
 use redis::{Commands, Connection, RedisResult, Value, cmd};
 use redis_concurrent::testing::{RedisServer, Scripts, scripts};
 use redis_concurrent::{Kind, Permits, Reentrant, Simple};
@@ -136,6 +138,7 @@ impl Rig {
         con.send_packed_command(&cmd("SUBSCRIBE").arg(format!("{PREFIX}{who}")).get_packed_command())
             .unwrap();
         con.recv_response().unwrap();
+        con.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         con
     }
 }
@@ -187,6 +190,20 @@ fn all_that_is_there_is_taken_once() {
     assert_eq!(rig.counts().1, "3");
     rig.takes("c:1", 2);
     assert_eq!(rig.try_("d:1", "all")[0], "0");
+}
+
+#[test]
+fn with_room_and_nobody_waiting_it_takes_no_place() {
+    let mut rig = Rig::with(100);
+    for i in 0..50 {
+        rig.takes(&format!("h:{i}"), 1);
+    }
+    for how in ["try", "wait"] {
+        let _: () = cmd("CONFIG").arg("RESETSTAT").query(&mut rig.con).unwrap();
+        assert_eq!(rig.acquire(how, "a:1", "1").unwrap()[0], "1");
+        assert_eq!((rig.calls("zadd"), rig.calls("hgetall")), (0, 0), "{how}");
+        rig.leave("a:1");
+    }
 }
 
 #[test]

@@ -84,6 +84,11 @@ local function join(w)
     settle()
     return {-1, why}
   end
+  -- Where there is room and nobody waits, it need not wait either.
+  if not (kind.full and kind.full()) and call('EXISTS', K[2]) == 0 then
+    local ok, n, value = kind.admit(w)
+    if ok then return {1, n, w.lease, value} end
+  end
   local arrival, new = enqueue(w)
   local answer, ahead = settle(w.owner)
   if answer then return answer end
