@@ -8,7 +8,9 @@
 kind.tag = 'cyclic barrier'
 local known, tripper, final, index, broken, bound -- as last read or written
 local ready -- a round is complete, and may be tripped
-local members, came = 0, nil -- how many are to be let in yet; the last of them, to be put back
+-- How many are to be let in yet, the next one's index, and the last one's entry, to be put back. Apart from what
+-- is read: the loop reads the state anew after one that nobody could tell.
+local members, nth, came = 0, 0, nil
 
 -- parties(args) -> how many make a round. Behind that stands whether there is an action.
 local function parties(args)
@@ -71,11 +73,11 @@ function kind.admit(w)
   if not opens and (tripper or not (ready or n == 1)) then return false end
   local grant = number()
   if opens then
-    value, members, index = 2 * index, members - 1, index - 1
+    value, members, nth = 2 * nth, members - 1, nth - 1
   else
     -- Who waited to be the last, and others came behind: it goes on with those after it.
     local waited = call('ZRANK', K[2], w.owner) and 1 or 0
-    value, index = 2 * waited * (n - 1), n - 1 - waited
+    value, nth = 2 * waited * (n - 1), n - 1 - waited
     acts, ready = string.find(w.args, 'then', 1, true), false
     final = n > 1 and call('ZRANGE', K[2], n - 2 + waited, n - 2 + waited, 'WITHSCORES')[2] or 0
     -- Of earlier rounds nothing is left but what nobody fetched.
@@ -88,7 +90,7 @@ function kind.admit(w)
     call('HSET', K[1], 'kind', kind.tag)
     if acts then
       tripper, value = w.owner, value + 1
-      call('HSET', K[1], 'tripper', tripper, 'last', final, 'members', n - 1, 'index', index)
+      call('HSET', K[1], 'tripper', tripper, 'last', final, 'members', n - 1, 'index', nth)
     elseif n > 1 then
       members, bound = n - 1, final
       call('HSET', K[1], 'bound', final)
@@ -168,7 +170,7 @@ function kind.left(w, why)
   if why == 'unheard' and came then
     call('HSET', K[1], w.owner, came)
   elseif members > 0 then
-    members, index = members - 1, index - 1
+    members, nth = members - 1, nth - 1
   else
     breaks()
   end
@@ -193,7 +195,7 @@ function kind.change(what, owner, n)
   if what == 'open' and tripper == owner then
     call('HDEL', K[1], 'tripper', 'last', 'members', 'index')
     if n ~= '1' then call('HSET', K[1], 'bound', final) end
-    tripper, bound, members = nil, final, n - 1
+    tripper, bound, members, nth = nil, final, n - 1, index + 0
     return {1}
   end
   if what ~= 'reset' then return {call('HEXISTS', K[1], F[6] or '')} end

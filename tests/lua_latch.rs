@@ -1,0 +1,151 @@
+//! The operations of a latch straight against a server, below the client.
+
+#[path = "support/rig.rs"]
+mod rig;
+
+use redis::{Commands, cmd};
+use redis_concurrent::testing::RedisServer;
+use redis_concurrent::{Kind, Reentrant};
+
+use self::rig::{Ask, Rig, USUAL, int, messages, server};
+
+const RULE: &str = include_str!("../lua/latch.lua");
+
+fn rig(name: &str) -> Rig {
+    Rig::of(server(), "latch", RULE, name)
+}
+
+fn change(rig: &mut Rig, n: u64, what: &[&str]) -> i64 {
+    let id = rig.id("changes", n);
+    int(&rig.change(&id, what).unwrap()[0])
+}
+
+fn count(rig: &mut Rig) -> i64 {
+    int(&rig.inspect().unwrap()[3][0])
+}
+
+#[test]
+fn at_nothing_all_who_wait_are_told_in_order_and_nobody_is_inside() {
+    let mut rig = rig("all");
+    let mut inboxes = ["a", "b"].map(|who| rig.inbox(server(), who));
+    assert_eq!(change(&mut rig, 1, &["set", "2"]), 1);
+    let waiters = [rig.id("a", 1), rig.id("b", 1), rig.id("a", 2)];
+    for owner in &waiters {
+        assert_eq!(rig.wait(owner)[0], "0");
+    }
+    assert_eq!(change(&mut rig, 2, &["down"]), 1);
+    assert_eq!(rig.queue(), waiters);
+    assert_eq!(change(&mut rig, 3, &["down"]), 0);
+    assert!(rig.queue().is_empty());
+    let told = ["a", "b"].map(|who| messages(&rig, &mut inboxes[usize::from(who == "b")], who));
+    assert_eq!(told.each_ref().map(Vec::len), [2, 1], "{told:?}");
+    assert!(told[0][0].starts_with(&format!("{} in ", waiters[0])), "{told:?}");
+    assert!(told[0][1].starts_with(&format!("{} in ", waiters[2])), "{told:?}");
+    let [_, holders, places, state] = &rig.inspect().unwrap()[..] else { panic!() };
+    assert!(holders.is_empty() && places.is_empty());
+    assert_eq!(state[..], ["0"]);
+    // One that missed its message asks again, and so does anybody else.
+    for owner in [&waiters[0], &rig.id("c", 1)] {
+        assert_eq!(rig.keep(owner)[..2], ["-1", "gone"]);
+        assert_eq!(rig.wait(owner)[0], "1");
+        assert_eq!(rig.try_(owner)[0], "1");
+        assert_eq!(rig.leave(owner), ["0"]);
+    }
+}
+
+#[test]
+fn what_is_sent_twice_is_done_once_and_answered_alike() {
+    let mut rig = rig("twice");
+    // An id each; what comes in between is another's.
+    for _ in 0..2 {
+        assert_eq!(change(&mut rig, 1, &["set", "3"]), 1);
+        assert_eq!(change(&mut rig, 2, &["set", "4"]), 0);
+    }
+    for _ in 0..2 {
+        assert_eq!(change(&mut rig, 3, &["down"]), 2);
+    }
+    for _ in 0..2 {
+        assert_eq!(change(&mut rig, 4, &["expire", "60000"]), 1);
+        assert_eq!(change(&mut rig, 5, &["reset", "2"]), 1);
+    }
+    assert_eq!((count(&mut rig), rig.pttl(0)), (2, -1));
+    for _ in 0..2 {
+        assert_eq!(change(&mut rig, 6, &["delete"]), 1);
+        assert_eq!(change(&mut rig, 7, &["delete"]), 0);
+        assert_eq!(change(&mut rig, 8, &["down"]), -1);
+    }
+    assert_eq!(count(&mut rig), -1);
+}
+
+#[test]
+fn who_did_not_hear_of_it_is_told_when_it_asks_again_and_newcomers_are_not_concerned() {
+    let mut rig = rig("bound");
+    // Nobody listens there.
+    let old = rig.a();
+    for (n, what, says) in
+        [(1, &["reset", "1"][..], "broken-it-was-set-anew"), (2, &["delete"], "broken-it-was-deleted")]
+    {
+        let arrival = rig.wait(&old)[3].clone();
+        change(&mut rig, n, what);
+        assert!(rig.queue().is_empty());
+        assert_eq!(rig.keep(&old), ["-1", "gone"]);
+        assert_eq!(rig.acquire("wait", &old, Ask { arrival: &arrival, ..USUAL }).unwrap(), ["-1", says]);
+        let new = rig.id("b", n);
+        let arrival = rig.wait(&new)[3].clone();
+        assert_eq!(rig.acquire("keep", &new, Ask { arrival: &arrival, ..USUAL }).unwrap()[0], "0");
+        rig.leave(&new);
+    }
+    // The note of it ends, and counts as none.
+    assert!((1..=60_000).contains(&rig.pttl(0)));
+    assert_eq!(change(&mut rig, 3, &["set", "1"]), 1);
+    assert_eq!(rig.pttl(0), -1);
+}
+
+#[test]
+fn who_waits_hears_why_it_waits_no_longer() {
+    let mut rig = rig("told");
+    let mut inbox = rig.inbox(server(), "a");
+    let owner = rig.a();
+    change(&mut rig, 1, &["set", "1"]);
+    rig.wait(&owner);
+    change(&mut rig, 2, &["delete"]);
+    assert_eq!(messages(&rig, &mut inbox, "a"), [format!("{owner} no:broken-it-was-deleted 0 0")]);
+}
+
+#[test]
+fn a_name_without_a_count_is_kept_while_somebody_waits() {
+    let mut rig = rig("note");
+    let owner = rig.a();
+    rig.wait(&owner);
+    assert_eq!(count(&mut rig), -1);
+    let _: bool = rig.con.pexpire(&rig.keys[0], 5_000).unwrap();
+    rig.keep(&owner);
+    assert!((50_000..=60_000).contains(&rig.pttl(0)));
+    // Another kind on the same keys, which would find a queue of its own there.
+    let mut other = Rig::of(server(), "reentrant lock", Reentrant::RULE, "unused");
+    other.keys = rig.keys.clone();
+    let error = other.acquire("wait", &rig.b(), USUAL).unwrap_err().to_string();
+    assert!(error.contains("WRONGKIND"), "{error}");
+    // Everything that is not the user's own has an end.
+    let there: Vec<_> = (0..6).filter(|i| rig.exists(*i)).collect();
+    assert!(there.iter().all(|i| rig.pttl(*i) > 0), "{there:?}");
+    assert_eq!(change(&mut rig, 1, &["set", "1"]), 1);
+    rig.keep(&owner);
+    assert_eq!(rig.pttl(0), -1);
+}
+
+#[test]
+fn a_full_redis_takes_a_count_down_and_lets_in() {
+    let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
+    let mut rig = Rig::of(&server, "latch", RULE, "full");
+    let _inbox = rig.inbox(&server, "a");
+    change(&mut rig, 1, &["set", "2"]);
+    let owner = rig.a();
+    rig.wait(&owner);
+    let _: () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).query(&mut rig.con).unwrap();
+    assert_eq!(change(&mut rig, 2, &["down"]), 1);
+    assert_eq!(rig.keep(&owner)[0], "0");
+    assert_eq!(change(&mut rig, 3, &["down"]), 0);
+    assert!(rig.queue().is_empty());
+    assert_eq!(change(&mut rig, 4, &["delete"]), 1);
+}
