@@ -15,6 +15,8 @@ mod table;
 mod asking;
 #[path = "conformance/barrier.rs"]
 mod barrier;
+#[path = "conformance/condition.rs"]
+mod condition;
 #[path = "conformance/ending.rs"]
 mod ending;
 #[path = "conformance/faults.rs"]
