@@ -219,6 +219,13 @@ fn the_phases_follow_each_other_until_a_process_is_killed() {
 }
 
 #[test]
+fn the_bounded_buffer_loses_nothing() {
+    let output = run("bounded_buffer", &[], None);
+    let says = stdout(&output).starts_with("200 items by 2 producers ");
+    assert!(output.status.success() && says, "{}{}", stdout(&output), stderr(&output));
+}
+
+#[test]
 fn the_example_of_an_observer_shows_events_and_figures() {
     let output = run("observe", &[], None);
     let text = stdout(&output);

@@ -299,3 +299,29 @@ fn a_signal_is_for_who_holds_the_lock() {
     assert_eq!(not_empty(&lock).signal(&guard).unwrap_err().kind(), ErrorKind::Closed);
     assert!(guard.unlock().is_err());
 }
+
+#[test]
+fn the_rights_that_are_written_down_are_enough() {
+    let page = include_str!("../../docs/operations.md");
+    let rights = page.split("redis-cli ACL SETUSER ").nth(1).unwrap().split("```").next().unwrap();
+    let rights = rights.split_whitespace().filter(|word| *word != "\\").map(|word| word.trim_matches('\''));
+    let stage = Stage::new();
+    let mut redis = stage.server.connection().unwrap();
+    let _: () = redis::cmd("ACL").arg("SETUSER").arg(rights.collect::<Vec<_>>()).query(&mut redis).unwrap();
+    let url = stage.server.url().replace("redis://", "redis://locks:secret@");
+    let [lock, other] = [(); 2].map(|()| builder(&url).connect().unwrap().reentrant_lock("it"));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut guard = lock.lock().unwrap();
+            assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
+            assert!(!not_empty(&lock).wait_for(&mut guard, ms(50)).unwrap());
+            guard.unlock().unwrap();
+        });
+        stage.await_waiting(1);
+        let guard = other.lock().unwrap();
+        assert!(not_empty(&other).has_waiters(&guard).unwrap());
+        not_empty(&other).signal_all(&guard).unwrap();
+        guard.unlock().unwrap();
+        waits.join().unwrap();
+    });
+}
