@@ -1,4 +1,6 @@
 //! Each Lua operation straight against a server, below the client.
+//!
+//! Time is played by editing what the scripts stored, never by sleeping.
 
 #[path = "support/rig.rs"]
 mod rig;
@@ -9,40 +11,12 @@ use redis::{Commands, cmd};
 use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{Kind, Reentrant, Simple};
 
-use self::rig::{Ask, EPOCH, LEASE, PREFIX, RECORD, Rig, USUAL, WINDOW, heard, int, messages, server};
+use rig::{
+    Ask, EPOCH, LEASE, PREFIX, RECORD, Rig, USUAL, WINDOW, assert_busy, assert_in, heard, int, messages,
+    server,
+};
 
 const BULKHEAD: &str = include_str!("../examples/own_kind.lua");
-
-/// What the kinds differ in.
-impl Rig {
-    /// Makes the owner's hold end in `ms`, or lets it have ended.
-    fn set_lease(&mut self, owner: &str, ms: i64) {
-        if self.kind == "bulkhead" {
-            let ends = self.now() / 1000 + ms;
-            let _: () = self.con.zadd(&self.keys[0], owner, ends).unwrap();
-        } else {
-            let _: () = self.con.pexpire(&self.keys[0], ms).unwrap();
-        }
-    }
-
-    /// What is left of the owner's hold; `None` where it has none.
-    fn left(&mut self, owner: &str) -> Option<i64> {
-        match self.kind {
-            "bulkhead" => {
-                let ends: Option<i64> = self.con.zscore(&self.keys[0], owner).unwrap();
-                Some(ends? - self.now() / 1000).filter(|left| *left > 0)
-            }
-            "reentrant" => {
-                let held: Option<String> = self.con.hget(&self.keys[0], "owner").unwrap();
-                held.filter(|it| it == owner).map(|_| self.pttl(0))
-            }
-            _ => {
-                let held: Option<String> = self.con.get(&self.keys[0]).unwrap();
-                held.filter(|it| it == owner).map(|_| self.pttl(0))
-            }
-        }
-    }
-}
 
 /// The three kinds that come along, each as a rig for `name`.
 fn rigs(name: &str) -> Vec<Rig> {
@@ -53,24 +27,6 @@ fn rigs_on(server: &RedisServer, name: &str) -> Vec<Rig> {
     [("simple", Simple::RULE), ("reentrant", Reentrant::RULE), ("bulkhead", BULKHEAD)]
         .map(|(kind, rule)| Rig::of(server, kind, rule, name))
         .into()
-}
-
-#[track_caller]
-fn assert_in(kind: &str, answer: &[String], lease: i64) -> i64 {
-    assert_eq!(answer.len(), 3, "{kind}: {answer:?}");
-    assert_eq!(answer[0], "1", "{kind}: {answer:?}");
-    let left = int(&answer[2]);
-    // A rule that keeps whole milliseconds may round up.
-    assert!(left <= lease + 1 && left > lease - 5_000, "{kind}: {answer:?}");
-    int(&answer[1])
-}
-
-/// {0, last number, ms, arrival} -> the last three.
-#[track_caller]
-fn assert_busy(kind: &str, answer: &[String]) -> (i64, i64, String) {
-    assert_eq!(answer.len(), 4, "{kind}: {answer:?}");
-    assert_eq!(answer[0], "0", "{kind}: {answer:?}");
-    (int(&answer[1]), int(&answer[2]), answer[3].clone())
 }
 
 // ---- acquire -------------------------------------------------------------------------------

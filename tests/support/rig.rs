@@ -1,7 +1,5 @@
-//! The operations of a lock straight against a server, below the client: each file in `tests/` that looks
-//! at them has its own kinds.
-//!
-//! Time is played by editing what the scripts stored, never by sleeping.
+//! One lock below the client: its scripts straight against a server, and what they stored. Time is played
+//! by editing that, never by sleeping.
 
 // Each test binary uses a part of it.
 #![allow(dead_code)]
@@ -42,9 +40,13 @@ pub struct Ask<'a> {
     pub window: i64,
     pub args: &'a str,
     pub arrival: &'a str,
+    /// Another mode's hold, beside or in place of which it would come in.
+    pub from: &'a str,
+    pub instead: bool,
 }
 
-pub const USUAL: Ask<'_> = Ask { lease: LEASE, window: WINDOW, args: "1", arrival: "" };
+pub const USUAL: Ask<'_> =
+    Ask { lease: LEASE, window: WINDOW, args: "1", arrival: "", from: "", instead: false };
 
 impl Rig {
     pub fn of(server: &RedisServer, kind: &'static str, rule: &str, name: &str) -> Rig {
@@ -81,7 +83,10 @@ impl Rig {
     pub fn acquire(&mut self, how: &str, owner: &str, ask: Ask<'_>) -> RedisResult<Vec<String>> {
         let source = self.scripts.acquire.clone();
         let (lease, window) = (ask.lease.to_string(), ask.window.to_string());
-        let args = [owner, &lease, PREFIX, &window, how, ask.args, RECORD, "", ask.arrival];
+        let mut args = vec![owner, &lease, PREFIX, &window, how, ask.args, RECORD, ask.from, ask.arrival];
+        if ask.instead {
+            args.push("1");
+        }
         let answer = self.eval(&source, &args)?;
         // A mere number: in, with the whole lease.
         Ok(if let [number] = &*answer { vec!["1".to_owned(), number.clone(), lease] } else { answer })
@@ -110,9 +115,20 @@ impl Rig {
     }
 
     pub fn leave_next(&mut self, owner: &str, unsettled: bool, next: &str) -> RedisResult<Vec<String>> {
+        self.leave_for(owner, unsettled, next, "1")
+    }
+
+    /// Leaves, and asks for the next one as `args` say.
+    pub fn leave_for(
+        &mut self,
+        owner: &str,
+        unsettled: bool,
+        next: &str,
+        args: &str,
+    ) -> RedisResult<Vec<String>> {
         let source = self.scripts.leave.clone();
         let unsettled = if unsettled { "1" } else { "0" };
-        self.eval(&source, &[owner, "30000", PREFIX, "3000", unsettled, "1", RECORD, next])
+        self.eval(&source, &[owner, "30000", PREFIX, "3000", unsettled, args, RECORD, next])
     }
 
     pub fn renew(&mut self, owner: &str, lease: i64) -> RedisResult<Vec<String>> {
@@ -127,11 +143,16 @@ impl Rig {
     }
 
     pub fn inspect(&mut self) -> RedisResult<Vec<Vec<String>>> {
+        self.inspect_as("")
+    }
+
+    /// As the half of a lock of several modes sees it.
+    pub fn inspect_as(&mut self, args: &str) -> RedisResult<Vec<Vec<String>>> {
         let mut eval = cmd("EVAL");
         eval.arg(&self.scripts.inspect)
             .arg(self.keys.len())
             .arg(&self.keys)
-            .arg(["", "0", PREFIX, "3000"].as_slice());
+            .arg(["", "0", PREFIX, "3000", "", args].as_slice());
         match eval.query::<Value>(&mut self.con)? {
             Value::Array(items) => Ok(items.iter().map(texts).collect()),
             other => panic!("inspect answered {other:?}"),
@@ -182,6 +203,49 @@ impl Rig {
             redis.call('HSET', KEYS[3], ARGV[1], cmsgpack.pack(p))
             return {}";
         self.eval(source, &[owner, &ms.to_string()]).unwrap();
+    }
+
+    /// Makes the owner's hold end in `ms`, or lets it have ended.
+    pub fn set_lease(&mut self, owner: &str, ms: i64) {
+        if self.kind == "read-write" {
+            let source = "local ends = ARGV[2] / 1000 + ARGV[3]
+                local entry = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1]))
+                entry[1] = ends
+                local soon = math.min(ends, redis.call('HGET', KEYS[1], 'soon'))
+                redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(entry), 'soon', string.format('%.0f', soon))
+                return {}";
+            let now = self.now().to_string();
+            self.eval(source, &[owner, &now, &ms.to_string()]).unwrap();
+        } else if self.kind == "bulkhead" {
+            let ends = self.now() / 1000 + ms;
+            let _: () = self.con.zadd(&self.keys[0], owner, ends).unwrap();
+        } else {
+            let _: () = self.con.pexpire(&self.keys[0], ms).unwrap();
+        }
+    }
+
+    /// What is left of the owner's hold; `None` where it has none.
+    pub fn left(&mut self, owner: &str) -> Option<i64> {
+        match self.kind {
+            "read-write" => {
+                let source = "local entry = redis.call('HGET', KEYS[1], ARGV[1])
+                    return entry and {math.ceil(cmsgpack.unpack(entry)[1] - ARGV[2] / 1000)} or {}";
+                let now = self.now().to_string();
+                self.eval(source, &[owner, &now]).unwrap().first().map(|left| int(left))
+            }
+            "bulkhead" => {
+                let ends: Option<i64> = self.con.zscore(&self.keys[0], owner).unwrap();
+                Some(ends? - self.now() / 1000).filter(|left| *left > 0)
+            }
+            "reentrant" => {
+                let held: Option<String> = self.con.hget(&self.keys[0], "owner").unwrap();
+                held.filter(|it| it == owner).map(|_| self.pttl(0))
+            }
+            _ => {
+                let held: Option<String> = self.con.get(&self.keys[0]).unwrap();
+                held.filter(|it| it == owner).map(|_| self.pttl(0))
+            }
+        }
     }
 
     /// Microseconds since 2020 by the server's clock.
@@ -238,4 +302,22 @@ pub fn heard(server: &RedisServer, inbox: &mut Connection, channel: &str) -> Vec
 
 pub fn messages(rig: &Rig, inbox: &mut Connection, who: &str) -> Vec<String> {
     heard(server(), inbox, &format!("{PREFIX}{}-{who}", rig.name))
+}
+
+#[track_caller]
+pub fn assert_in(kind: &str, answer: &[String], lease: i64) -> i64 {
+    assert_eq!(answer.len(), 3, "{kind}: {answer:?}");
+    assert_eq!(answer[0], "1", "{kind}: {answer:?}");
+    let left = int(&answer[2]);
+    // A rule that keeps whole milliseconds may round up.
+    assert!(left <= lease + 1 && left > lease - 5_000, "{kind}: {answer:?}");
+    int(&answer[1])
+}
+
+/// {0, last number, ms, arrival} -> the last three.
+#[track_caller]
+pub fn assert_busy(kind: &str, answer: &[String]) -> (i64, i64, String) {
+    assert_eq!(answer.len(), 4, "{kind}: {answer:?}");
+    assert_eq!(answer[0], "0", "{kind}: {answer:?}");
+    (int(&answer[1]), int(&answer[2]), answer[3].clone())
 }
