@@ -100,7 +100,8 @@ function kind.last()
 end
 
 function kind.waits(w)
-  if w.args ~= 'write' then return end
+  -- Who writes shares with nobody, and may hand on as long as its slice lasts.
+  if w.args ~= 'write' or writer then return end
   for _, owner in ipairs(call('HKEYS', K[1])) do
     if string.find(owner, ':', 1, true) then tell({owner = owner}, 'yield') end
   end

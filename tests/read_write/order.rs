@@ -189,3 +189,39 @@ fn who_waits_is_counted_for_both_halves() {
     });
     stage.end();
 }
+
+#[test]
+fn a_writer_that_waits_does_not_cut_the_slice_of_who_writes() {
+    let stage = Stage::new();
+    // Longer than the test: only a message could end it.
+    let client = builder(&stage.0.url()).slice(Duration::from_secs(600)).connect().unwrap();
+    let (lock, other) = (client.read_write_lock("it"), stage.lock());
+    let (marked, mark) = (client.reentrant_lock("mark"), stage.client().reentrant_lock("mark"));
+    let turn = AtomicUsize::new(0);
+    let write = lock.write_lock().lock().unwrap();
+    thread::scope(|scope| {
+        let held = mark.lock().unwrap();
+        let hears = scope.spawn(|| drop(marked.lock().unwrap()));
+        wait_until(LONG, "it listens", || mark.queue_length().unwrap() == 1);
+        let theirs = scope.spawn(|| {
+            let guard = other.write_lock().lock().unwrap();
+            let at = turn.fetch_add(1, Ordering::SeqCst);
+            drop(guard);
+            at
+        });
+        stage.await_places(1);
+        // What the writer had to tell was told on the same channel before this.
+        drop(held);
+        hears.join().unwrap();
+        let ours = scope.spawn(|| {
+            let guard = lock.write_lock().lock().unwrap();
+            let at = turn.fetch_add(1, Ordering::SeqCst);
+            drop(guard);
+            at
+        });
+        wait_until(LONG, "a thread waits here too", || lock.write_lock().queued_threads() == 1);
+        drop(write);
+        assert_eq!((ours.join().unwrap(), theirs.join().unwrap()), (0, 1));
+    });
+    stage.end();
+}
