@@ -595,6 +595,23 @@ fn a_busy_answer_tells_the_last_grant_of_anybody() {
     assert_eq!(assert_busy("c waits", &rig.acquire("try", &d, READ).unwrap()).0, last);
 }
 
+#[test]
+fn numbers_rise_while_the_clock_stands_behind_them() {
+    let mut rig = rig("clock-back");
+    let (a, b, c) = (rig.a(), rig.b(), rig.c());
+    let mut inbox = rig.inbox(server(), "c");
+    // The last write's number is a day ahead of the clock.
+    let ahead = rig.now() + 86_400_000_000;
+    let _: () = rig.con.set(&rig.keys[3], ahead).unwrap();
+    assert_eq!([rig.reads(&a), rig.reads(&b)], [ahead + 1, ahead + 2]);
+    let (floor, _, _) = assert_busy("two read", &rig.acquire("wait", &c, WRITE).unwrap());
+    rig.leave(&a);
+    rig.leave(&b);
+    let granted = rig.fence();
+    assert_eq!(rig.told(&mut inbox, "c"), [format!("{c} in {granted} {LEASE}")]);
+    assert!(granted > ahead && granted > floor, "{granted} would not be believed after {floor}");
+}
+
 // ---- what is told, and what is refused -----------------------------------------------------
 
 #[test]
