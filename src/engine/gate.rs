@@ -211,7 +211,7 @@ impl Gate {
     }
 
     /// A share whose slice is over, but which may take more threads in if Redis has nobody waiting.
-    fn to_be_shared(&mut self, request: &Request, now: Moment) -> Option<&mut Tenure> {
+    fn share_to_extend(&mut self, request: &Request, now: Moment) -> Option<&mut Tenure> {
         if !self.joined() || self.shape.slice.is_zero() || request.from.is_some() {
             return None;
         }
@@ -274,7 +274,7 @@ impl Gate {
         }
         let threads = self.waiters.len();
         if self.ask.is_none()
-            && let Some(share) = self.to_be_shared(&request, now)
+            && let Some(share) = self.share_to_extend(&request, now)
         {
             if share.asked.is_some() {
                 return wait(nap);

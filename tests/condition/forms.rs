@@ -66,7 +66,8 @@ fn without_a_signal_a_timed_wait_is_false_in_time_and_not_early() {
     let condition = not_empty(&lock);
     let mut guard = lock.lock().unwrap();
     let limit = ms(200);
-    let forms: [&mut dyn FnMut(&mut Guard<'_, Reentrant>) -> Result<bool, Error>; 4] = [
+    type Form<'a> = &'a mut dyn FnMut(&mut Guard<'_, Reentrant>) -> Result<bool, Error>;
+    let forms: [Form<'_>; 4] = [
         &mut |guard| condition.wait_for(guard, limit),
         &mut |guard| condition.wait_until(guard, Instant::now() + limit),
         &mut |guard| condition.wait_for_interruptibly(guard, limit, &CancellationToken::new()),
