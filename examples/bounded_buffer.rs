@@ -1,6 +1,5 @@
-//! A bounded buffer between processes: the classic use of conditions, with a list in Redis for the array.
-//! `cargo run --example bounded_buffer`, on the server that `REDIS_URL` names or on a private one, fails if
-//! an item is lost, comes twice, or the buffer is ever fuller than it may be.
+//! A bounded buffer between processes: the classic use of conditions. `cargo run --example bounded_buffer`,
+//! on the server that `REDIS_URL` names or a private one; it fails if an item is lost or comes twice.
 
 use std::{collections::BTreeSet, env, time::Duration};
 

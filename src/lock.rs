@@ -335,7 +335,7 @@ impl<K: Kind> RedisLock<K> {
     pub fn queue_length(&self) -> Result<usize, Error> {
         let cell = self.cell()?;
         let places = self.inspect()?.places;
-        let others = places.iter().filter(|(owner, _)| !owner.starts_with(&cell.shared.uuid));
+        let others = places.iter().filter(|(owner, _)| !cell.is_mine(owner));
         let threads = |record: &str| record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
         let other = self.other.as_ref().map_or(0, queued);
         Ok(others.map(|(_, record)| threads(record)).sum::<usize>() + self.queued_threads() + other)
@@ -367,7 +367,7 @@ impl<K: Kind> RedisLock<K> {
     pub(crate) fn hold_count_of_all(&self) -> Result<usize, Error> {
         let cell = self.cell()?;
         let holders = self.inspect()?.holders;
-        let others = holders.iter().filter(|held| !held.owner.starts_with(&cell.shared.uuid)).count();
+        let others = holders.iter().filter(|held| !cell.is_mine(&held.owner)).count();
         Ok(others + engine::lock(cell)?.gate.holders(Moment::now()))
     }
 

@@ -95,6 +95,13 @@ impl Cell {
         format!("{}:{owner}", self.shared.uuid)
     }
 
+    /// Whether this owner id is one of this cell's gate.
+    pub(crate) fn is_mine(&self, owner: &str) -> bool {
+        let number = owner.strip_prefix(&self.shared.uuid).and_then(|rest| rest.strip_prefix(':'));
+        let number = number.and_then(|number| number.parse::<u64>().ok());
+        number.is_some_and(|number| number & (SLOTS as u64 - 1) == u64::from(self.slot))
+    }
+
     /// A new owner number: never used before by this client, and it leads back here.
     pub(crate) fn fresh(&self) -> u64 {
         self.shared.sequence() << SLOT_BITS | u64::from(self.slot)

@@ -3,6 +3,7 @@
 
 mod chance;
 mod receipts;
+mod room;
 
 use std::time::Duration;
 

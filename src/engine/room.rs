@@ -82,15 +82,17 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
     let mut core = cell.core.lock();
     core.arrived(leaving.owner);
     let then = core.gate.put_back(aside, granted, loss, now);
-    let tenure = core.gate.look(owner);
-    let over = tenure.map_or(Some(Loss::Verdict), |tenure| tenure.lost);
-    let due = tenure.map_or(now, |tenure| tenure.due(now, shared.config.renew_every));
     let mut watched = Ok(());
-    if over.is_none() {
+    if let Some(tenure) = core.gate.look(owner).filter(|tenure| tenure.lost.is_none()) {
+        let due = tenure.due(now, shared.config.renew_every);
         core.take_over(owner, due, token.clone(), room);
         watched = shared.renewer.watch(cell, owner, due);
     }
-    drop(carry_out(cell, core, then));
+    core = carry_out(cell, core, then);
+    let then = core.gate.expire(owner, now);
+    core = carry_out(cell, core, then);
+    let over = core.gate.look(owner).map_or(Some(Loss::Verdict), |tenure| tenure.lost);
+    drop(core);
     if let Some(loss) = over {
         if let Some(token) = token {
             token.cancel();

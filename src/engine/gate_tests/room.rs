@@ -1,0 +1,158 @@
+//! A wait for a condition: in the gate that it is made in, and in the one of its lock.
+
+use super::*;
+
+/// A gate of one wait, whose owner ids are other ones than the lock's.
+fn room() -> Desk {
+    Desk { gate: Gate::of_room(shape()), owners: 100 }
+}
+
+/// The lock's gate with a hold of thread 1, three deep.
+fn held() -> (Desk, Grip) {
+    let mut desk = Desk::new();
+    let grip = desk.come_in(request(1), 10, 0);
+    for _ in 0..2 {
+        assert!(matches!(desk.gate.enter(request(1), at(1)), Ok(Entered::Again(_))));
+    }
+    (desk, grip)
+}
+
+fn gives_up(owner: u64) -> Request {
+    Request { from: Some(owner), ..request(1) }
+}
+
+#[test]
+fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_tenure() {
+    let (mut desk, grip) = held();
+    let (aside, then) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
+    assert_eq!(then, Then::default());
+    assert!(desk.gate.is_idle());
+
+    let mut room = room();
+    let ticket = room.enter(aside.request(1), 10);
+    let asking = room.asks(ticket, 10);
+    assert_eq!((asking.how, asking.from), (How::Wait, Some(grip.owner)));
+    room.answer(&asking, busy(10), 11);
+    room.message(asking.owner, 11);
+    let came = room.is_in(ticket, 20);
+    let tenure = room.gate.hand_over(came.ticket).unwrap();
+    assert!(room.gate.is_idle());
+    assert!(!room.gate.stay().unsignalled);
+
+    assert_eq!(desk.gate.put_back(aside, Some(tenure), None, at(20)), Then::default());
+    assert_eq!(desk.gate.hold_count(1, at(20)), 3);
+    assert_eq!(desk.gate.token_of(grip.ticket), Some(came.token));
+    assert!(desk.gate.tenure_of(grip.ticket).is_some_and(|t| t.owner == came.owner));
+    assert_eq!((desk.exit(grip, 30), desk.exit(grip, 30)), (Exit::Held, Exit::Held));
+    assert!(matches!(desk.exit(grip, 30), Exit::Leave(leaving, None) if leaving.owner == came.owner));
+}
+
+#[test]
+fn the_hold_is_named_until_redis_has_answered() {
+    let mut room = room();
+    let ticket = room.enter(gives_up(1), 0);
+    let asking = room.asks(ticket, 0);
+    room.answer(&asking, Answer::Unanswered, 1);
+    let asking = room.asks(ticket, 600);
+    assert_eq!((asking.how, asking.from), (How::Wait, Some(1)));
+    room.answer(&asking, busy(10), 601);
+    let beat = room.asks(ticket, 2_000);
+    assert_eq!((beat.owner, beat.how, beat.from), (asking.owner, How::Keep, None));
+}
+
+#[test]
+fn a_hold_that_an_earlier_copy_gave_up_is_no_loss() {
+    let mut room = room();
+    let ticket = room.enter(gives_up(1), 0);
+    let asking = room.asks(ticket, 0);
+    room.answer(&asking, Answer::Unanswered, 1);
+    let asking = room.asks(ticket, 600);
+    room.answer(&asking, Answer::Refused("not-inside".into()), 601);
+    let asking = room.asks(ticket, 602);
+    assert_eq!((asking.how, asking.from), (How::Wait, None));
+    // Where no copy can have, it is.
+    let mut room = self::room();
+    let ticket = room.enter(gives_up(1), 0);
+    let asking = room.asks(ticket, 0);
+    room.answer(&asking, Answer::Refused("not-inside".into()), 1);
+    assert!(matches!(room.turn(ticket, 2), Turn::Refused(_)));
+}
+
+#[test]
+fn when_its_time_is_over_it_comes_back_and_is_told_whether_it_was_signalled() {
+    for unsignalled in [false, true] {
+        let mut room = room();
+        let ticket = room.enter(gives_up(1), 0);
+        let asking = room.asks(ticket, 0);
+        room.answer(&asking, busy(10), 1);
+        assert!(room.gate.turns_back(at(500)));
+        let back = room.asks(ticket, 500);
+        assert_eq!((back.how, back.from), (How::Back, None));
+        // Without an answer, once more.
+        room.answer(&back, Answer::Unanswered, 501);
+        let back = room.asks(ticket, 1_100);
+        assert_eq!(back.how, How::Back);
+        let answer = if unsignalled { Answer::Back(Box::new(busy(10))) } else { busy(10) };
+        room.answer(&back, answer, 1_101);
+        assert_eq!(room.asks(ticket, 3_000).how, How::Keep);
+        assert_eq!(room.gate.stay().unsignalled, unsignalled);
+    }
+}
+
+#[test]
+fn a_wait_of_which_nothing_was_sent_never_gave_anything_up() {
+    let mut room = room();
+    let ticket = room.enter(gives_up(1), 0);
+    let asking = room.asks(ticket, 0);
+    room.answer(&asking, Answer::Failed, 1);
+    assert!(!room.gate.turns_back(at(2)));
+    assert_eq!(room.turn_with(ticket, 2, true, true), Turn::Over);
+    assert!(room.gate.stay().stayed);
+    assert_eq!(room.gate.give_up(ticket, at(2)), GaveUp::Out(Then::default()));
+}
+
+#[test]
+fn a_lost_hold_is_not_given_up_and_a_closed_gate_takes_none_back() {
+    let (mut desk, grip) = held();
+    let (loss, then) = desk.gate.set_aside(grip.ticket, at(LEASE)).unwrap_err();
+    assert_eq!((loss, then.lost), (Loss::Deadline, Some((grip.owner, Loss::Deadline))));
+
+    let (mut desk, grip) = held();
+    let (aside, _) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
+    assert!(desk.gate.close(at(11)).is_empty());
+    let then = desk.gate.put_back(aside, None, None, at(12));
+    assert_eq!(then.leave.map(|l| l.owner), Some(grip.owner));
+    assert_eq!(desk.gate.hold_count(1, at(12)), 0);
+}
+
+#[test]
+fn a_place_that_was_taken_meanwhile_is_kept_and_not_passed() {
+    let (mut desk, grip) = held();
+    let (aside, _) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
+    let (second, place) = desk.queue_up(request(2), 10, 11);
+    assert_eq!(desk.gate.put_back(aside, None, None, at(20)), Then::default());
+    // It sleeps until its beat, and then sends it.
+    assert!(matches!(desk.turn(second, 30), Turn::Park(until) if until <= at(1_020)));
+    let beat = desk.asks(second, 1_100);
+    assert_eq!((beat.owner, beat.how), (place.owner, How::Keep));
+    desk.answer(&beat, busy(10), 1_101);
+    // A grant of which we know before the end of what is held here.
+    desk.message(place.owner, 12);
+    assert!(matches!(desk.turn(second, 1_102), Turn::Park(_)));
+    desk.exit(grip, 1_103);
+    desk.exit(grip, 1_103);
+    assert!(matches!(desk.exit(grip, 1_103), Exit::Leave(leaving, None) if leaving.owner == grip.owner));
+    desk.gate.left();
+    assert!(matches!(desk.turn(second, 1_104), Turn::In(..) | Turn::Confirm(..)));
+}
+
+#[test]
+fn a_hold_that_came_back_is_not_handed_on_past_a_place() {
+    let (mut desk, grip) = held();
+    let (aside, _) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
+    desk.queue_up(request(2), 10, 11);
+    desk.gate.put_back(aside, None, None, at(20));
+    desk.exit(grip, 21);
+    desk.exit(grip, 21);
+    assert!(matches!(desk.exit(grip, 21), Exit::Leave(_, None)));
+}
