@@ -23,6 +23,13 @@ fn rigs(name: &str) -> Vec<Rig> {
     rigs_on(server(), name)
 }
 
+/// As a reader asks.
+const READS: Ask<'_> = Ask { args: "read", ..USUAL };
+
+fn read_write(name: &str) -> Rig {
+    Rig::of(server(), "read-write lock", include_str!("../lua/read_write.lua"), name)
+}
+
 fn rigs_on(server: &RedisServer, name: &str) -> Vec<Rig> {
     [("simple", Simple::RULE), ("reentrant", Reentrant::RULE), ("bulkhead", BULKHEAD)]
         .map(|(kind, rule)| Rig::of(server, kind, rule, name))
@@ -213,6 +220,18 @@ fn keep_never_creates() {
         let _: () = rig.con.hdel(&rig.keys[2], &b).unwrap();
         assert_eq!(rig.keep(&b), ["-1", "gone"], "{}", rig.kind);
         assert!(!rig.con.hexists::<_, _, bool>(&rig.keys[2], &b).unwrap(), "{}", rig.kind);
+    }
+}
+
+#[test]
+fn share_never_creates() {
+    let mut rigs = rigs("share-never");
+    rigs.push(read_write("share-never"));
+    for mut rig in rigs {
+        // Overtaken by the leave of its hold, it would be a hold that nobody knows of.
+        let a = rig.a();
+        assert_eq!(rig.acquire("share", &a, READS).unwrap(), ["-1", "gone"], "{}", rig.kind);
+        assert!(rig.our_keys().is_empty(), "{}", rig.kind);
     }
 }
 

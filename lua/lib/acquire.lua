@@ -11,7 +11,7 @@
 --@ prelude clock kind:refuse,admit
 local w = {owner = F[1], lease = F[2], args = F[6], record = F[7]}
 -- Nobody holds, nobody waits, nobody is barred: the state is blank, so the rule need not look.
-if call('EXISTS', K[1], K[2], K[5]) == 0 and F[5] ~= 'keep' then
+if call('EXISTS', K[1], K[2], K[5]) == 0 and F[5] ~= 'keep' and F[5] ~= 'share' then
   local why = kind.refuse and kind.refuse(w)
   if why then return {-1, why} end
   local ok, n, value = kind.admit(w)
