@@ -78,7 +78,12 @@ function kind.extend(owner, lease)
   entry = entry and cmsgpack.unpack(entry)
   if not entry or entry[1] <= now() / 1000 then return end
   call('PEXPIRE', K[1], math.max(lease, call('PTTL', K[1])))
-  entry[1] = now() / 1000 + lease
+  local ends = now() / 1000 + lease
+  if ends < entry[1] then
+    -- For less than it had: it may be the first to lapse now.
+    call('HSET', K[1], 'soon', string.format('%.0f', math.min(ends, call('HGET', K[1], 'soon'))))
+  end
+  entry[1] = ends
   call('HSET', K[1], owner, cmsgpack.pack(entry))
   return lease
 end

@@ -8,7 +8,7 @@ mod rig;
 use std::time::Duration;
 
 use redis::{Commands, cmd};
-use redis_concurrent::testing::RedisServer;
+use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Kind, Reentrant, Simple};
 
 use rig::{
@@ -233,6 +233,21 @@ fn share_never_creates() {
         assert_eq!(rig.acquire("share", &a, READS).unwrap(), ["-1", "gone"], "{}", rig.kind);
         assert!(rig.our_keys().is_empty(), "{}", rig.kind);
     }
+}
+
+#[test]
+fn a_reader_that_is_renewed_for_less_lapses_then() {
+    let mut rig = read_write("renewed-for-less");
+    let (a, b, c) = (rig.a(), rig.b(), rig.c());
+    rig.acquire("try", &a, READS).unwrap();
+    rig.acquire("try", &b, READS).unwrap();
+    assert_eq!(rig.renew(&a, 1).unwrap(), ["1"]);
+    assert_eq!(rig.renew(&b, 1).unwrap(), ["1"]);
+    let write = Ask { args: "write", ..USUAL };
+    wait_until(Duration::from_secs(10), "both have lapsed", || {
+        rig.acquire("try", &c, write).unwrap()[0] == "1"
+    });
+    assert_eq!(rig.renew(&a, LEASE).unwrap(), ["-1"]);
 }
 
 #[test]
