@@ -1,7 +1,7 @@
 //! How many permits there are, and where they are.
 
-use redis_concurrent::testing::{RedisServer, wait_until};
-use redis_concurrent::{Client, Semaphore};
+use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
+use redis_concurrent::{Client, ErrorKind, Semaphore};
 
 use crate::support::{LONG, SOON, builder, connect, exists, ms, nothing_left, pttl};
 
@@ -161,4 +161,27 @@ fn a_closed_client_gives_its_permits_back() {
     other.close().unwrap();
     assert!(permit.is_lost());
     assert_eq!(semaphore.available().unwrap(), 3);
+}
+
+#[test]
+fn a_change_without_an_answer_is_made_once_or_unknown() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = builder(&proxy.url()).command_timeout(ms(250)).connect().unwrap();
+    let semaphore = client.semaphore("it");
+    semaphore.set_permits(2).unwrap();
+    proxy.only_matching(b"rc:{it}");
+    // Lost with its connection, it is sent again at once.
+    proxy.swallow_next_reply_and_reset();
+    semaphore.add_permits(3).unwrap();
+    assert!(proxy.struck() >= 1);
+    assert_eq!(counts(&semaphore), (Some(5), 5));
+    assert!(semaphore.delete().unwrap());
+    proxy.swallow_next_reply_and_reset();
+    assert!(semaphore.try_set_permits(4).unwrap(), "it was this call that set them");
+    // Never answered.
+    proxy.swallow_replies(1);
+    let error = semaphore.reduce_permits(1).unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Unknown, "it"), "{error}");
+    assert_eq!(counts(&semaphore), (Some(3), 3));
 }
