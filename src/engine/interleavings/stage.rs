@@ -54,6 +54,8 @@ fn scripts() -> Arc<Scripts> {
         leave: script("leave"),
         renew: script("renew"),
         inspect: script("inspect"),
+        change: None,
+        adopt: None,
     };
     SCRIPTS.get_or_init(|| Arc::new(scripts())).clone()
 }
@@ -120,7 +122,7 @@ impl Process {
         fixed: bool,
     ) -> Result<Option<Grip>, Error> {
         let terms = Terms { lease, fixed, fair: false, args: "".into() };
-        let request = Request { taker: Taker::Thread(thread), thread, terms, once: wait.once };
+        let request = Request { taker: Taker::Thread(thread), thread, terms, once: wait.once, from: None };
         acquire(&self.cell, request, wait)
     }
 
