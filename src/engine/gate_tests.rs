@@ -4,6 +4,7 @@
 mod chance;
 mod receipts;
 mod room;
+mod share;
 
 use std::time::Duration;
 

@@ -1,0 +1,352 @@
+//! The share: threads of a process that hold one tenure of a [`Sharing::Joined`] kind together.
+
+use super::*;
+
+const SLICE: u64 = 100;
+
+fn desk() -> Desk {
+    desk_with(ms(SLICE))
+}
+
+fn desk_with(slice: Duration) -> Desk {
+    Desk::of(Shape { sharing: Sharing::Joined, slice, ..shape() })
+}
+
+fn fixed(thread: u64) -> Request {
+    Request { terms: Terms { fixed: true, ..terms() }, ..request(thread) }
+}
+
+fn fair(thread: u64) -> Request {
+    Request { terms: Terms { fair: true, ..terms() }, ..request(thread) }
+}
+
+/// Beside the hold `from` of its own thread in the other mode.
+fn beside(from: u64, thread: u64) -> Request {
+    Request { from: Some(from), ..request(thread) }
+}
+
+/// It joins at once; with the question that it is to send, if there is one.
+#[track_caller]
+fn joins(desk: &mut Desk, request: Request, now: u64) -> (Grip, Option<Asking>) {
+    match desk.gate.enter(request, at(now)) {
+        Ok(Entered::Joined(grip, ahead)) => (grip, ahead),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// It does not join, nor asks whether it may: it wants a hold of its own.
+#[track_caller]
+fn asks_for_itself(desk: &mut Desk, request: Request, now: u64) -> Asking {
+    let ticket = desk.enter(request, now);
+    let asking = desk.asks(ticket, now);
+    assert_ne!(asking.how, How::Share);
+    assert!(desk.gate.look(asking.owner).is_none(), "under an id of its own");
+    asking
+}
+
+#[test]
+fn threads_join_within_the_slice_and_have_what_the_first_one_has() {
+    let mut desk = desk();
+    let ticket = desk.enter(request(1), 0);
+    let asking = desk.asks(ticket, 0);
+    desk.answer(&asking, Answer::In { number: 5, left: ms(LEASE), value: 42 }, 10);
+    let first = desk.is_in(ticket, 10);
+    for (thread, now) in [(2, 10), (3, 40)] {
+        let (grip, ahead) = joins(&mut desk, request(thread), now);
+        assert_eq!((grip.owner, grip.token, grip.value), (first.owner, first.token, 42));
+        assert_eq!((grip.way, grip.outermost, ahead), (Way::Joined, true, None));
+        assert!(desk.gate.holds_valid(grip.ticket, at(now)));
+    }
+    // A single attempt as well, and a guard.
+    joins(&mut desk, once(4), 40);
+    joins(&mut desk, Request { taker: Taker::Guard, ..request(5) }, 40);
+    assert_eq!(desk.gate.holders(at(40)), 5);
+}
+
+#[test]
+fn the_slice_counts_from_before_the_request_and_then_it_is_asked_for() {
+    let mut desk = desk();
+    let ticket = desk.enter(request(1), 0);
+    let asking = desk.asks(ticket, 0);
+    desk.answer(&asking, granted_in(5, LEASE), 90);
+    let first = desk.is_in(ticket, 90);
+    let late = desk.enter(request(2), SLICE);
+    let asking = desk.asks(late, SLICE);
+    assert_eq!((asking.how, asking.owner, asking.enqueues), (How::Share, first.owner, false));
+    assert_eq!(desk.answer(&asking, granted_in(5, LEASE), SLICE + 20).wake, Some(late));
+    let grip = desk.is_in(late, SLICE + 20);
+    assert_eq!((grip.owner, grip.way), (first.owner, Way::Joined));
+    // The next slice counts from before that request.
+    joins(&mut desk, request(3), 2 * SLICE - 1);
+    assert_eq!(desk.valid_until(grip), at(LEASE - DRIFT), "and the lease is none the longer");
+}
+
+#[test]
+fn in_its_second_half_a_joining_thread_asks_ahead_and_only_one() {
+    let mut desk = desk();
+    desk.come_in(request(1), 5, 0);
+    assert_eq!(joins(&mut desk, request(2), SLICE / 2).1, None);
+    let (grip, ahead) = joins(&mut desk, request(3), SLICE / 2 + 1);
+    let ahead = ahead.unwrap();
+    assert_eq!((ahead.how, ahead.owner), (How::Share, grip.owner));
+    assert_eq!(joins(&mut desk, request(4), 70).1, None, "it is asked already");
+    desk.answer(&ahead, granted_in(5, LEASE), 80);
+    assert_eq!(joins(&mut desk, request(5), 90).1, None, "the slice is young again");
+    let (_, again) = joins(&mut desk, request(6), SLICE + SLICE / 2);
+    assert!(again.is_some(), "from before the request, not from its answer");
+}
+
+#[test]
+fn who_comes_when_the_slice_is_over_waits_for_the_answer_that_is_on_its_way() {
+    for (answer, joined) in [(granted_in(5, LEASE), true), (busy(9), false)] {
+        let mut desk = desk();
+        let first = desk.come_in(request(1), 5, 0);
+        let ahead = joins(&mut desk, request(2), 60).1.unwrap();
+        let late = desk.enter(request(3), 110);
+        assert!(matches!(desk.turn(late, 110), Turn::Park(_)));
+        assert_eq!(desk.answer(&ahead, answer, 120).wake, Some(late));
+        if joined {
+            assert_eq!(desk.is_in(late, 120).owner, first.owner);
+        } else {
+            assert_ne!(desk.asks(late, 120).owner, first.owner);
+        }
+    }
+}
+
+#[test]
+fn a_share_that_may_not_go_on_takes_nobody_in_any_more() {
+    // Also where Redis did not say.
+    for answer in [busy(9), Answer::Gone, Answer::Over, Answer::Failed, Answer::Unanswered] {
+        let mut desk = desk();
+        let first = desk.come_in(request(1), 5, 0);
+        let late = desk.enter(request(2), SLICE);
+        let asking = desk.asks(late, SLICE);
+        desk.answer(&asking, answer.clone(), SLICE + 1);
+        let own = desk.asks(late, SLICE + 1);
+        assert!(own.how != How::Share && own.owner != first.owner, "{answer:?}: {own:?}");
+        // Its own goes on, for who has it.
+        assert!(desk.gate.holds_valid(first.ticket, at(SLICE + 1)), "{answer:?}");
+        assert!(matches!(desk.gate.enter(request(1), at(SLICE + 2)), Ok(Entered::Again(_))), "{answer:?}");
+    }
+}
+
+#[test]
+fn one_that_waits_elsewhere_shuts_it_and_who_is_inside_re_enters() {
+    for told in [true, false] {
+        let mut desk = desk();
+        let first = desk.come_in(request(1), 5, 0);
+        joins(&mut desk, request(2), 1);
+        // A message from Redis, or a thread of this process that wants to write.
+        if told {
+            desk.gate.yields(first.owner);
+        } else {
+            desk.gate.yields_all();
+        }
+        for thread in [1, 2] {
+            assert!(matches!(desk.gate.enter(request(thread), at(2)), Ok(Entered::Again(_))));
+        }
+        asks_for_itself(&mut desk, request(3), 2);
+    }
+}
+
+#[test]
+fn one_that_waits_elsewhere_shuts_also_what_is_not_granted_yet() {
+    for told in [true, false] {
+        let mut desk = desk();
+        let ticket = desk.enter(request(1), 0);
+        let asking = desk.asks(ticket, 0);
+        // It may come before the answer of the grant that it is about.
+        if told {
+            desk.gate.yields(asking.owner);
+        } else {
+            desk.gate.yields_all();
+        }
+        desk.answer(&asking, granted_in(5, LEASE), 1);
+        desk.is_in(ticket, 1);
+        asks_for_itself(&mut desk, request(2), 2);
+    }
+    // What is said of another id says nothing.
+    let mut desk = desk();
+    let first = desk.come_in(request(1), 5, 0);
+    desk.gate.yields(first.owner + 100);
+    joins(&mut desk, request(2), 1);
+}
+
+#[test]
+fn what_is_lost_lapsing_or_on_other_terms_is_not_joined() {
+    let mut lost = desk();
+    let first = lost.come_in(request(1), 5, 0);
+    lost.gate.lose(first.owner, Loss::Forced, at(1));
+    asks_for_itself(&mut lost, request(2), 2);
+
+    // A third of the lease is to be left.
+    let mut lapsing = desk_with(ms(10 * LEASE));
+    lapsing.come_in(request(1), 5, 0);
+    joins(&mut lapsing, request(2), LEASE * 2 / 3 - 2 * DRIFT);
+    asks_for_itself(&mut lapsing, request(3), LEASE * 2 / 3);
+
+    for (mine, theirs) in [
+        (fixed(1), fixed(2)),
+        (fair(1), fair(2)),
+        (request(1), fixed(2)),
+        (fair(1), request(2)),
+        (request(1), Request { terms: Terms { args: "else".into(), ..terms() }, ..request(2) }),
+    ] {
+        let mut desk = desk();
+        desk.come_in(mine, 5, 0);
+        asks_for_itself(&mut desk, theirs, 1);
+    }
+}
+
+#[test]
+fn without_a_slice_nobody_joins_and_nobody_asks_whether_it_may() {
+    let mut desk = desk_with(Duration::ZERO);
+    desk.come_in(request(1), 5, 0);
+    asks_for_itself(&mut desk, request(2), 0);
+}
+
+#[test]
+fn the_last_one_out_leaves_whoever_came_first() {
+    let mut desk = desk();
+    let first = desk.come_in(request(1), 5, 0);
+    let (second, _) = joins(&mut desk, request(2), 1);
+    let (third, _) = joins(&mut desk, request(3), 1);
+    assert_eq!(desk.exit(first, 2), Exit::Shared);
+    let (fourth, _) = joins(&mut desk, request(4), 3);
+    assert_eq!(desk.exit(third, 4), Exit::Shared);
+    assert_eq!(desk.exit(second, 5), Exit::Shared);
+    let (leaving, next) = leaves(desk.exit(fourth, 6));
+    assert_eq!((leaving.owner, next), (first.owner, None));
+    // It is gone for who comes now, whether or not Redis has heard of it.
+    asks_for_itself(&mut desk, request(5), 6);
+}
+
+#[test]
+fn those_who_wait_here_join_one_after_the_other() {
+    let mut desk = desk();
+    let (a, asking) = desk.queue_up(request(1), 4, 0);
+    let (b, c) = (desk.enter(request(2), 1), desk.enter(request(3), 1));
+    desk.gate.granted(asking.owner, 5, ms(LEASE), 0, at(500));
+    assert!(matches!(desk.turn(a, 500), Turn::In(_, Some(next)) if next == b));
+    // Its slice counts from when it heard of it.
+    let joined = |desk: &mut Desk, ticket| match desk.turn(ticket, 510) {
+        Turn::In(grip, next) => (grip.owner, grip.way, next),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(joined(&mut desk, b), (asking.owner, Way::Joined, Some(c)));
+    assert_eq!(joined(&mut desk, c), (asking.owner, Way::Joined, None));
+}
+
+#[test]
+fn who_holds_the_other_mode_goes_first_and_shares_with_nobody() {
+    let mut desk = desk();
+    let (waits, theirs) = desk.queue_up(request(1), 4, 0);
+    for ask in [beside(77, 2), Request { once: true, ..beside(77, 2) }] {
+        let ticket = desk.enter(ask, 1);
+        // What others wait for, it asks for now, past all.
+        let asking = desk.asks(ticket, 1);
+        assert_eq!((asking.owner, asking.from, asking.how), (theirs.owner, Some(77), How::Keep));
+        assert!(matches!(desk.turn(waits, 1), Turn::Park(_)));
+        out(desk.gate.give_up(ticket, at(1)));
+        desk.answer(&asking, busy(4), 2);
+        // Who waits says at once that it is about itself again.
+        let again = desk.asks(waits, 2);
+        assert_eq!((again.owner, again.from), (theirs.owner, None));
+        desk.answer(&again, busy(4), 2);
+    }
+    let ticket = desk.enter(beside(77, 2), 3);
+    let asking = desk.asks(ticket, 3);
+    desk.answer(&asking, granted_in(5, LEASE), 4);
+    let grip = desk.is_in(ticket, 4);
+    // Redis knows whether that one writes still. It does: to each its own.
+    let may_join = desk.asks(waits, 4);
+    assert_eq!((may_join.how, may_join.owner), (How::Share, grip.owner));
+    desk.answer(&may_join, busy(5), 5);
+    let own = desk.asks(waits, 5);
+    assert!(own.how != How::Share && own.from.is_none() && own.owner != grip.owner, "{own:?}");
+    desk.answer(&own, busy(5), 5);
+    let newcomer = desk.enter(request(3), 5);
+    assert!(matches!(desk.turn(newcomer, 5), Turn::Park(_)));
+    assert_eq!(desk.gate.holders(at(5)), 1);
+}
+
+#[test]
+fn who_holds_the_other_mode_joins_nobody() {
+    let mut desk = desk();
+    let first = desk.come_in(request(1), 5, 0);
+    let asking = asks_for_itself(&mut desk, beside(77, 2), 1);
+    assert_eq!(asking.from, Some(77));
+    assert_ne!(asking.owner, first.owner);
+}
+
+#[test]
+fn the_exclusive_hold_beside_it_is_handed_to_nobody() {
+    for shut in [false, true] {
+        let mut desk = Desk::new();
+        let first = desk.come_in(request(1), 5, 0);
+        desk.enter(request(2), 1);
+        assert_eq!(desk.gate.held_by(1, at(1)), Some(first.owner));
+        assert_eq!(desk.gate.held_by(2, at(1)), None, "it waits");
+        if shut {
+            desk.gate.shut(first.owner);
+        }
+        let exit = desk.exit(first, 2);
+        assert_eq!(matches!(exit, Exit::HandedOn(_)), !shut, "{exit:?}");
+    }
+}
+
+#[test]
+fn the_answer_for_a_share_that_is_gone_is_ignored() {
+    let mut desk = desk();
+    let first = desk.come_in(request(1), 5, 0);
+    let (second, ahead) = joins(&mut desk, request(2), 60);
+    let ahead = ahead.unwrap();
+    assert_eq!(desk.exit(first, 61), Exit::Shared);
+    leaves(desk.exit(second, 62));
+    let other = asks_for_itself(&mut desk, request(3), 63);
+    // Not taken for the answer of what is asked meanwhile.
+    assert_eq!(desk.answer(&ahead, granted_in(5, LEASE), 64), Then::default());
+    assert_eq!(desk.gate.holders(at(64)), 0);
+    assert!(desk.gate.look(ahead.owner).is_none() && other.owner != ahead.owner);
+}
+
+#[test]
+fn the_answer_for_a_share_that_was_lost_opens_nothing() {
+    let mut desk = desk();
+    let first = desk.come_in(request(1), 5, 0);
+    let ahead = joins(&mut desk, request(2), 60).1.unwrap();
+    desk.gate.lose(first.owner, Loss::Forced, at(61));
+    desk.answer(&ahead, granted_in(5, LEASE), 62);
+    asks_for_itself(&mut desk, request(3), 63);
+    assert_eq!(desk.gate.holders(at(63)), 0);
+}
+
+#[test]
+fn who_gives_up_while_the_share_is_asked_leaves_nothing_to_be_done() {
+    let mut desk = desk();
+    let first = desk.come_in(request(1), 5, 0);
+    let late = desk.enter(request(2), SLICE);
+    let asking = desk.asks(late, SLICE);
+    assert_eq!(out(desk.gate.give_up(late, at(SLICE + 1))), Then::default());
+    assert_eq!(desk.answer(&asking, granted_in(5, LEASE), SLICE + 2), Then::default());
+    joins(&mut desk, request(3), SLICE + 3);
+    assert!(desk.gate.holds_valid(first.ticket, at(SLICE + 3)));
+}
+
+#[test]
+fn a_late_single_attempt_is_one_question_to_redis() {
+    for (answer, comes_in) in [(granted_in(5, LEASE), true), (busy(9), false)] {
+        let mut desk = desk();
+        desk.come_in(request(1), 5, 0);
+        let late = desk.enter(once(2), SLICE);
+        let asking = desk.asks(late, SLICE);
+        assert_eq!(asking.how, How::Share);
+        desk.answer(&asking, answer, SLICE + 1);
+        match desk.turn(late, SLICE + 1) {
+            Turn::In(grip, _) => assert!(comes_in && grip.way == Way::Joined),
+            // Somebody waits: a hold of its own is asked for, once, and is busy as well.
+            Turn::Ask(own) => assert!(!comes_in && own.how == How::Try, "{own:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
