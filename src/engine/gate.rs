@@ -360,6 +360,7 @@ impl Gate {
             lost: None,
             holds: 0,
             shut: ask.shut,
+            exchanged: false,
             // Beside a hold of its own thread in another mode nobody else may read.
             open_since: (joined && request.from.is_none()).then_some(grant.said),
             asked: None,
@@ -549,6 +550,14 @@ impl Gate {
     pub(crate) fn shut(&mut self, owner: u64) {
         if let Some(tenure) = self.tenure_mut(owner) {
             tenure.shut = true;
+        }
+    }
+
+    /// It is to end for what is let in in its place.
+    pub(crate) fn exchange(&mut self, owner: u64) {
+        self.shut(owner);
+        if let Some(tenure) = self.tenure_mut(owner) {
+            tenure.exchanged = true;
         }
     }
 

@@ -471,6 +471,22 @@ fn lost_by_verdict_sends_nothing() {
 }
 
 #[test]
+fn what_is_exchanged_is_not_lost_by_a_renewal_that_comes_behind() {
+    let mut desk = Desk::new();
+    let grip = desk.come_in(request(1), 1, 0);
+    let waiter = desk.enter(request(2), 0);
+    desk.gate.exchange(grip.owner);
+    assert_eq!(desk.gate.renewed(grip.owner, at(1), Renewal::NotInside, at(2)), Then::default());
+    assert_eq!(desk.gate.hold_count(1, at(2)), 1);
+    // Nor is it handed on; and its deadline is one still.
+    let mut other = Desk { gate: desk.gate.clone(), owners: desk.owners };
+    assert_eq!(leaves(desk.exit(grip, 3)).0.owner, grip.owner);
+    let then = other.gate.renewed(grip.owner, at(1), Renewal::NotInside, at(LEASE));
+    assert_eq!(then.lost, Some((grip.owner, Loss::Deadline)));
+    assert_eq!(then.wake, Some(waiter));
+}
+
+#[test]
 fn an_io_error_does_not_end_a_hold_and_lost_is_final() {
     let mut desk = Desk::new();
     let grip = desk.come_in(request(1), 1, 0);

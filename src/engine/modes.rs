@@ -24,8 +24,10 @@ pub(crate) fn mind(
         // Its own exclusive hold lets it in, and is handed on to nobody: the two end one by one.
         let mut core = lock(other)?;
         request.from = core.gate.held_by(request.thread, now);
-        if let Some(owner) = request.from {
-            core.gate.shut(owner);
+        match request.from {
+            Some(owner) if request.instead => core.gate.exchange(owner),
+            Some(owner) => core.gate.shut(owner),
+            None => {}
         }
         return Ok(());
     }

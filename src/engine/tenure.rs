@@ -47,6 +47,8 @@ pub(crate) struct Tenure {
     pub(crate) holds: usize,
     /// It ends with its holder: it is not handed on, and takes nobody else in.
     pub(crate) shut: bool,
+    /// Another mode's is asked for in its place: Redis may have it no more, and that is no loss.
+    pub(crate) exchanged: bool,
     /// Of a share: when Redis last said that others may join it, if it did.
     pub(crate) open_since: Option<Moment>,
     /// Of a share: when it was asked whether others may, while that is on its way.

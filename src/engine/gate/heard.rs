@@ -226,6 +226,8 @@ impl Gate {
         match answer {
             // Once lost, lost for good: an answer that comes late changes nothing.
             Renewal::Left(left) if tenure.loss(now).is_none() => tenure.extended(sent, left),
+            // Whoever exchanges it hears of that by itself.
+            Renewal::NotInside if tenure.exchanged => {}
             Renewal::NotInside => return self.lose(owner, Loss::Verdict, now),
             Renewal::Unanswered => tenure.unsettled = true,
             Renewal::Left(_) | Renewal::Failed => {}
