@@ -49,13 +49,14 @@ function kind.admit(w)
     n, value, writer = number(), nil, w.owner
   else
     if writer and writer ~= w.from then return false end
-    -- The fence has the last write's number, which no reader changes: their own are kept here.
+    -- The fence has the last write's number, which no reader changes: their own are kept here. They may
+    -- be equal, and are never above the next write's, not even where the clock was set back.
     value = call('GET', K[4]) or '0'
-    n = math.max(now(), (recent or 0) + 1, value + 1)
+    n = math.max(now(), value + 1)
   end
   local ends = now() / 1000 + w.lease
-  soon, recent, held = math.min(soon or ends, ends), n, (held or 0) + 1
-  call('HSET', K[1], 'kind', kind.tag, 'soon', string.format('%.0f', soon), 'last', string.format('%.0f', n), w.owner,
+  soon, recent, held = math.min(soon or ends, ends), math.max(recent or 0, n), (held or 0) + 1
+  call('HSET', K[1], 'kind', kind.tag, 'soon', string.format('%.0f', soon), 'last', string.format('%.0f', recent), w.owner,
     cmsgpack.pack({ends, n, value or false, w.record}), unpack(w.args == 'write' and {'writer', w.owner} or {}))
   call('PEXPIRE', K[1], math.max(w.lease, call('PTTL', K[1])))
   return true, n, value

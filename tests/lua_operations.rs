@@ -251,6 +251,32 @@ fn a_reader_that_is_renewed_for_less_lapses_then() {
 }
 
 #[test]
+fn a_reader_is_told_of_no_number_below_its_own_even_when_the_clock_stands() {
+    let mut rig = read_write("numbers-of-readers");
+    let (writer, a, b) = (rig.a(), rig.b(), rig.c());
+    let future = rig.now() + 3_600_000_000;
+    let _: () = rig.con.set(&rig.keys[3], future).unwrap();
+    let write = Ask { args: "write", ..USUAL };
+    rig.acquire("try", &writer, write).unwrap();
+    let mut inboxes = [rig.inbox(server(), "b"), rig.inbox(server(), "c")];
+    for reader in [&a, &b] {
+        rig.acquire("wait", reader, READS).unwrap();
+    }
+    rig.leave(&writer);
+    let told = |(inbox, who): (&mut Connection, &str)| {
+        let heard = messages(&rig, inbox, who);
+        int(heard[0].split(' ').nth(2).unwrap())
+    };
+    let most = inboxes.iter_mut().zip(["b", "c"]).map(told).max().unwrap();
+    assert!(most > future + 1);
+    // Both lapse, and what they were told lies unread: only by this number they learn that it is old.
+    let _: () = rig.con.del(&rig.keys[0]).unwrap();
+    rig.acquire("try", &rig.id("a", 2), write).unwrap();
+    let (floor, ..) = assert_busy(rig.kind, &rig.acquire("wait", &b, READS).unwrap());
+    assert!(floor >= most, "{floor}, and it was told {most}");
+}
+
+#[test]
 fn a_lost_place_comes_back_where_it_was() {
     for mut rig in rigs("arrival") {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
