@@ -8,7 +8,7 @@ mod rig;
 use std::time::Duration;
 
 use redis::{Commands, cmd};
-use redis_concurrent::testing::{RedisServer, wait_until};
+use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{Kind, Reentrant, Simple};
 
 use rig::{
@@ -233,47 +233,6 @@ fn share_never_creates() {
         assert_eq!(rig.acquire("share", &a, READS).unwrap(), ["-1", "gone"], "{}", rig.kind);
         assert!(rig.our_keys().is_empty(), "{}", rig.kind);
     }
-}
-
-#[test]
-fn a_reader_that_is_renewed_for_less_lapses_then() {
-    let mut rig = read_write("renewed-for-less");
-    let (a, b, c) = (rig.a(), rig.b(), rig.c());
-    rig.acquire("try", &a, READS).unwrap();
-    rig.acquire("try", &b, READS).unwrap();
-    assert_eq!(rig.renew(&a, 1).unwrap(), ["1"]);
-    assert_eq!(rig.renew(&b, 1).unwrap(), ["1"]);
-    let write = Ask { args: "write", ..USUAL };
-    wait_until(Duration::from_secs(10), "both have lapsed", || {
-        rig.acquire("try", &c, write).unwrap()[0] == "1"
-    });
-    assert_eq!(rig.renew(&a, LEASE).unwrap(), ["-1"]);
-}
-
-#[test]
-fn a_reader_is_told_of_no_number_below_its_own_even_when_the_clock_stands() {
-    let mut rig = read_write("numbers-of-readers");
-    let (writer, a, b) = (rig.a(), rig.b(), rig.c());
-    let future = rig.now() + 3_600_000_000;
-    let _: () = rig.con.set(&rig.keys[3], future).unwrap();
-    let write = Ask { args: "write", ..USUAL };
-    rig.acquire("try", &writer, write).unwrap();
-    let mut inboxes = [rig.inbox(server(), "b"), rig.inbox(server(), "c")];
-    for reader in [&a, &b] {
-        rig.acquire("wait", reader, READS).unwrap();
-    }
-    rig.leave(&writer);
-    let told = |(inbox, who): (&mut Connection, &str)| {
-        let heard = messages(&rig, inbox, who);
-        int(heard[0].split(' ').nth(2).unwrap())
-    };
-    let most = inboxes.iter_mut().zip(["b", "c"]).map(told).max().unwrap();
-    assert!(most > future + 1);
-    // Both lapse, and what they were told lies unread: only by this number they learn that it is old.
-    let _: () = rig.con.del(&rig.keys[0]).unwrap();
-    rig.acquire("try", &rig.id("a", 2), write).unwrap();
-    let (floor, ..) = assert_busy(rig.kind, &rig.acquire("wait", &b, READS).unwrap());
-    assert!(floor >= most, "{floor}, and it was told {most}");
 }
 
 #[test]

@@ -112,6 +112,7 @@ pub(crate) fn told(number: u64, hand_overs: u64, terms: super::gate::Terms) -> T
         lost: None,
         holds: 0,
         shut: false,
+        exchanged: false,
         open_since: None,
         asked: None,
     }
