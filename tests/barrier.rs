@@ -262,7 +262,7 @@ fn breaks(name: &str, limit: Duration, breaks: impl FnOnce(&CyclicBarrier)) {
     let others = short(&server().url());
     thread::scope(|scope| {
         let waiters = [1, 2].map(|n| {
-            let waiter = scope.spawn(|| others.cyclic_barrier(name, 3).wait());
+            let waiter = scope.spawn(|| others.cyclic_barrier(name, 3).wait_for(LONG));
             await_places(name, n);
             waiter
         });
@@ -284,7 +284,7 @@ fn breaks(name: &str, limit: Duration, breaks: impl FnOnce(&CyclicBarrier)) {
     assert!((1..=60_000).contains(&redis.pttl::<_, i64>(key(name, "")).unwrap()));
     thread::scope(|scope| {
         let waiters = [1, 2].map(|n| {
-            let waiter = scope.spawn(|| others.cyclic_barrier(name, 3).wait());
+            let waiter = scope.spawn(|| others.cyclic_barrier(name, 3).wait_for(LONG));
             await_places(name, n);
             waiter
         });
@@ -298,7 +298,7 @@ fn its_time_is_up() {
     let name = "time";
     let (one, other) = (client().cyclic_barrier(name, 3), client().cyclic_barrier(name, 3));
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| one.wait());
+        let waiter = scope.spawn(|| one.wait_for(LONG));
         await_places(name, 1);
         let began = Instant::now();
         let error = other.wait_for(ms(100)).unwrap_err();
@@ -317,7 +317,7 @@ fn a_token_breaks_it() {
     let token = CancellationToken::new();
     assert!(!barrier.is_broken().unwrap());
     thread::scope(|scope| {
-        let other = scope.spawn(|| barrier.wait());
+        let other = scope.spawn(|| barrier.wait_for(LONG));
         await_places(name, 1);
         let waiter = scope.spawn(|| barrier.wait_for_interruptibly(LONG, &token));
         await_places(name, 2);
@@ -355,7 +355,7 @@ fn who_waits_hears_that_it_was_reset() {
     let name = "says";
     let barrier = client().cyclic_barrier(name, 2);
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| barrier.wait());
+        let waiter = scope.spawn(|| barrier.wait_for(LONG));
         await_places(name, 1);
         barrier.reset().unwrap();
         assert!(is_broken(waiter.join().unwrap()).contains("it was reset"));
@@ -370,7 +370,7 @@ fn who_did_not_hear_of_a_reset_finds_out_at_its_next_beat() {
     let deaf = short(&proxy.url());
     let barrier = client().cyclic_barrier(name, 2);
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait());
+        let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_for(LONG));
         await_places(name, 1);
         proxy.only_matching(b"message");
         proxy.swallow_replies(1);
@@ -390,7 +390,7 @@ fn a_lost_message_costs_a_beat() {
     let deaf = short(&proxy.url());
     let barrier = client().cyclic_barrier(name, 2);
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait());
+        let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_for(LONG));
         await_places(name, 1);
         proxy.only_matching(b"message");
         proxy.swallow_replies(1);
@@ -538,7 +538,7 @@ fn who_is_killed_while_it_waits_breaks_it_wherever_it_waits() {
                 if place == dead {
                     child = Some(member(&name));
                 } else {
-                    waiter = Some(scope.spawn(|| barrier.wait()));
+                    waiter = Some(scope.spawn(|| barrier.wait_for(LONG)));
                 }
                 await_places(&name, place + 1);
             }

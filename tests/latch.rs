@@ -171,7 +171,8 @@ fn who_waits_when_it_is_reset_or_deleted_is_told_so_and_nobody_else() {
     for (what, says) in [("reset", "set anew"), ("delete", "deleted")] {
         thread::scope(|scope| {
             // Two of one client, so that the second one is not just behind the first.
-            let waiters = [&one, &one, &other].map(|it| scope.spawn(|| it.count_down_latch("anew").wait()));
+            let waiters =
+                [&one, &one, &other].map(|it| scope.spawn(|| it.count_down_latch("anew").wait_for(LONG)));
             await_places("anew", 3);
             if what == "reset" {
                 latch.reset(1).unwrap();
@@ -198,7 +199,7 @@ fn who_did_not_hear_that_it_was_deleted_finds_out_at_its_next_beat() {
     let latch = client().count_down_latch(name);
     latch.set_count(1).unwrap();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| deaf.count_down_latch(name).wait());
+        let waiter = scope.spawn(|| deaf.count_down_latch(name).wait_for(LONG));
         await_places(name, 1);
         proxy.black_hole(true);
         latch.delete().unwrap();
