@@ -22,7 +22,9 @@ function kind.admit()
 end
 
 -- Nobody passes anybody: each ask sees to it that no other kind takes the name while there is no count.
-function kind.passes()
+function kind.passes(w)
+  -- Who comes after the bound is behind it, also where the clock was set back.
+  if w.arrival == '' and bound and now() <= bound then w.arrival = fmt('%.0f', bound + 1) end
   if count then return false end
   local ms = math.max(60000, 2 * F[4])
   if not known then call('HSET', K[1], 'kind', kind.tag) end

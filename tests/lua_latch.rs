@@ -95,6 +95,12 @@ fn who_did_not_hear_of_it_is_told_when_it_asks_again_and_newcomers_are_not_conce
         assert_eq!(rig.acquire("keep", &new, Ask { arrival: &arrival, ..USUAL }).unwrap()[0], "0");
         rig.leave(&new);
     }
+    // With the clock set back, too.
+    let (ahead, new) = (rig.now() + 60_000_000, rig.c());
+    let _: () = rig.con.hset(&rig.keys[0], "bound", ahead).unwrap();
+    let arrival = rig.wait(&new)[3].clone();
+    assert_eq!(rig.acquire("keep", &new, Ask { arrival: &arrival, ..USUAL }).unwrap()[0], "0");
+    rig.leave(&new);
     // The note of it ends, and counts as none.
     assert!((1..=60_000).contains(&rig.pttl(0)));
     assert_eq!(change(&mut rig, 3, &["set", "1"]), 1);
