@@ -226,6 +226,15 @@ fn the_bounded_buffer_loses_nothing() {
 }
 
 #[test]
+fn the_cache_is_filled_once_each_time_that_it_is_stale() {
+    let output = run("cached", &[], None);
+    let (text, errors) = (stdout(&output), stderr(&output));
+    let figures: Vec<u64> = text.split(' ').filter_map(|word| word.parse().ok()).collect();
+    assert_eq!(output.status.code(), Some(0), "{text}{errors}");
+    assert!(matches!(figures[..], [401, stale, filled] if stale > 0 && filled == stale + 1), "{text}");
+}
+
+#[test]
 fn the_example_of_an_observer_shows_events_and_figures() {
     let output = run("observe", &[], None);
     let text = stdout(&output);

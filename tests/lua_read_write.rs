@@ -157,7 +157,7 @@ fn nobody_reads_past_a_writer_that_waits_and_its_end_lets_all_readers_in() {
     assert_busy("a try", &rig.acquire("try", &c, READ).unwrap());
     rig.queues(&c, READ);
     rig.queues(&d, READ);
-    assert_eq!(rig.inside(), std::slice::from_ref(&a));
+    assert_eq!(rig.inside(), [a.as_str()]);
     rig.leave(&a);
     let written = rig.fence();
     assert_eq!(rig.told(&mut inboxes[0], "b"), [format!("{b} in {written} {LEASE}")]);
@@ -477,7 +477,7 @@ fn a_reader_that_lapses_is_no_more_and_the_others_stay() {
     assert!((1..=401).contains(&again), "{again}");
     rig.set_lease(&a, -1);
     assert_busy("b reads", &rig.acquire("keep", &c, WRITE).unwrap());
-    assert_eq!(rig.inside(), std::slice::from_ref(&b), "whoever looks clears away");
+    assert_eq!(rig.inside(), [b.as_str()], "whoever looks clears away");
     assert_eq!(rig.leave(&a), ["0"]);
     rig.set_lease(&b, -1);
     // Anybody's request lets the writer in.
@@ -750,7 +750,7 @@ fn a_full_redis_refuses_newcomers_and_nothing_else() {
     rig.set_lease_in_full(&b);
     assert_in("the writer", &rig.acquire("keep", &c, WRITE).unwrap(), LEASE);
     assert_eq!(rig.leave_unsettled(&c).unwrap(), ["1"]);
-    assert_eq!(rig.inside(), std::slice::from_ref(&e));
+    assert_eq!(rig.inside(), [e.as_str()]);
     assert_eq!(rig.leave_for(&e, true, &d, "write").unwrap()[..2], ["1", "1"]);
     assert_eq!(rig.writer(), Some(d));
     full(false);
