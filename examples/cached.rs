@@ -21,8 +21,7 @@ fn main() -> Result<(), Failure> {
     let url = server.as_ref().map_or_else(|| env::var("REDIS_URL"), |it| Ok(it.url()))?;
     let name = format!("cached-{}", std::process::id());
     // Two clients are to Redis what two processes are.
-    let clients = [Client::connect(&url)?, Client::connect(&url)?];
-    let locks = [0, 1].map(|i| clients[i].read_write_lock(&name));
+    let locks = [Client::connect(&url)?, Client::connect(&url)?].map(|it| it.read_write_lock(&name));
     let redis = redis::Client::open(url.as_str())?;
     thread::scope(|scope| {
         let (locks, redis) = (&locks, &redis);

@@ -50,6 +50,10 @@ pub type WriteLock = RedisLock<Write>;
 /// answer was lost, counts twice; who dies is never subtracted; and a life for the counter as a whole is
 /// either renewed by those who live, and keeps the dead one in, or ends, and lets a writer in among them.
 ///
+/// # Example
+///
+/// `examples/cached.rs` is a cache that is read and filled anew under it.
+///
 /// ```
 /// use redis_concurrent::Client;
 ///
