@@ -96,6 +96,44 @@ fn an_acl_user_with_no_more_rights_than_it_needs() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
+/// The user that both pages tell to make, as they tell it.
+#[test]
+fn an_acl_user_with_the_rights_that_the_pages_list() {
+    let server = RedisServer::start().unwrap();
+    let mut admin = server.connection().unwrap();
+    for page in [include_str!("../README.md"), include_str!("../docs/operations.md")] {
+        let (_, rights) = page.split_once("redis-cli ACL SETUSER locks ").unwrap();
+        let (rights, _) = rights.split_once("```").unwrap();
+        let rights: Vec<_> = rights.split_whitespace().map(|it| it.trim_matches('\'')).collect();
+        let rights: Vec<_> = rights.into_iter().filter(|it| *it != "\\").collect();
+        let _: () =
+            cmd("ACL").arg("SETUSER").arg("locks").arg("reset").arg(&rights).query(&mut admin).unwrap();
+        let url = format!("redis://locks:secret@127.0.0.1:{}/", server.port());
+        works_at(&url);
+        reads_and_writes_at(&url);
+    }
+}
+
+/// What a read/write lock does: side by side, waiting, and from one half to the other.
+#[track_caller]
+fn reads_and_writes_at(url: &str) {
+    let [one, two] = [(); 2].map(|()| Client::connect(url).unwrap().read_write_lock("pages"));
+    let read = one.read_lock().lock_owned().unwrap();
+    drop(two.read_lock().try_lock().unwrap().expect("beside the other"));
+    assert_eq!(two.read_count().unwrap(), 1);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let guard = two.write_lock().try_lock_for(LONG)?.expect("it is granted");
+            guard.renew_for(LONG)?;
+            two.downgrade(guard)?.unlock()
+        });
+        wait_until(LONG, "the other sees it", || one.queue_length().unwrap() == 1);
+        read.unlock().unwrap();
+        writer.join().unwrap().unwrap();
+    });
+    assert!(!one.is_write_locked().unwrap());
+}
+
 #[test]
 fn an_acl_user_without_channels_is_told_when_it_waits() {
     let server = RedisServer::start().unwrap();
