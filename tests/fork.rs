@@ -97,6 +97,8 @@ fn only_the_process_that_acquired_releases() {
             forked(z.force_unlock());
             forked(client.reentrant_lock("made in the child").lock());
             forked(guard.as_ref().unwrap().renew_for(LONG));
+            forked(x.condition("it").wait(guard.as_mut().unwrap()));
+            forked(x.condition("it").signal(guard.as_ref().unwrap()));
             forked(owned.take().unwrap().unlock());
             drop(guard.take());
             forked(client.close());

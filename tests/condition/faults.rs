@@ -325,3 +325,19 @@ fn the_rights_that_are_written_down_are_enough() {
         waits.join().unwrap();
     });
 }
+
+#[test]
+fn without_the_right_to_subscribe_a_wait_is_refused_and_the_hold_stays() {
+    let stage = Stage::new();
+    let mut redis = stage.server.connection().unwrap();
+    let rights = ["locks", "on", ">secret", "~*", "+@all"];
+    let _: () = redis::cmd("ACL").arg("SETUSER").arg(&rights).query(&mut redis).unwrap();
+    let url = stage.server.url().replace("redis://", "redis://locks:secret@");
+    let lock = builder(&url).connect().unwrap().reentrant_lock("it");
+    let mut guard = lock.lock().unwrap();
+    let token = guard.token();
+    let error = not_empty(&lock).wait(&mut guard).unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
+    assert_eq!(guard.token(), token);
+    is_held(&lock, guard);
+}

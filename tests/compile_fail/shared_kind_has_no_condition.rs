@@ -1,0 +1,22 @@
+//! A condition is waited for without the lock by who alone had it: what many hold has none.
+
+use redis_concurrent::{Kind, RedisLock, Reentry, Sharing, Simple};
+
+struct Bulkhead;
+
+impl Kind for Bulkhead {
+    const NAME: &'static str = "bulkhead";
+    const RULE: &'static str = "";
+    const SHARING: Sharing = Sharing::Shared;
+    const REENTRY: Reentry = Reentry::Another;
+}
+
+fn one_at_a_time(lock: &RedisLock<Simple>) {
+    lock.condition("not_empty");
+}
+
+fn many(lock: &RedisLock<Bulkhead>) {
+    lock.condition("not_empty");
+}
+
+fn main() {}
