@@ -1,12 +1,13 @@
 //! Who is signalled when, and what it costs.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use redis_concurrent::testing::wait_until;
 
 use crate::stage::{Stage, not_empty, signal};
-use crate::support::{LONG, nothing_left};
+use crate::support::{LONG, Random, nothing_left};
 
 #[test]
 fn who_waited_longest_is_signalled_first_and_does_not_have_to_fight() {
@@ -119,4 +120,39 @@ fn a_signal_that_nobody_waits_for_is_for_nobody() {
     let mut guard = lock.lock().unwrap();
     assert!(!not_empty(&lock).wait_for(&mut guard, crate::support::ms(100)).unwrap());
     guard.unlock().unwrap();
+}
+
+#[test]
+fn whose_time_is_over_in_the_instant_of_its_signal_is_one_owner_still() {
+    let stage = Stage::new();
+    let clients = [stage.client(), stage.client()];
+    let (inside, last) = (AtomicBool::new(false), Mutex::new(0));
+    let mut chance = Random::new("whose_time_is_over_in_the_instant_of_its_signal_is_one_owner_still");
+    let signalled = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for i in 0..6 {
+            let (lock, inside, last, signalled) =
+                (clients[i % 2].reentrant_lock("it"), &inside, &last, &signalled);
+            let mut chance = chance.fork();
+            scope.spawn(move || {
+                for _ in 0..40 {
+                    let mut guard = lock.lock().unwrap();
+                    assert!(!inside.swap(true, Ordering::SeqCst));
+                    if chance.below(2) == 0 {
+                        not_empty(&lock).signal(&guard).unwrap();
+                    }
+                    inside.store(false, Ordering::SeqCst);
+                    let woken = not_empty(&lock).wait_for(&mut guard, chance.micros(4000)).unwrap();
+                    assert!(!inside.swap(true, Ordering::SeqCst));
+                    signalled.fetch_add(usize::from(woken), Ordering::SeqCst);
+                    let before = std::mem::replace(&mut *last.lock().unwrap(), guard.token());
+                    assert!(before < guard.token());
+                    inside.store(false, Ordering::SeqCst);
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+    assert!(signalled.into_inner() > 0);
+    nothing_left(&stage.server);
 }
