@@ -39,8 +39,8 @@ pub(crate) use self::events::{
     Ticket, Turn,
 };
 pub(crate) use self::receipt::Stays;
-pub(crate) use self::room::NOT_INSIDE;
 use self::room::Room;
+pub(crate) use self::room::{Aside, NOT_INSIDE, Stay};
 use super::tenure::Tenure;
 use crate::clock::Moment;
 use crate::kind::{Reentry, Sharing};

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::backend::Failure;
 use super::cell::{Cell, Cells};
-use super::gate::{Leaving, Ticket};
+use super::gate::{Aside, Grip, Leaving, Stay, Ticket};
 use super::{acquire, carry_out, held, lock, lost, requests};
+use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::Loss;
@@ -37,7 +38,34 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
     }
     let shape = lock(cell)?.gate.shape().clone();
     let room = Cells::room(cell, at.condition.to_owned(), at.scripts.clone(), shape)?;
+    let given_up = give_up(cell, ticket)?;
+    let way = given_up.aside.way();
+    let outcome = acquire(&room, given_up.aside.request(thread), limits);
+    let stay = come_back(cell, &room, given_up, &outcome)?;
+    match outcome {
+        Ok(Some(_)) if !stay.unsignalled => Ok(true),
+        Ok(Some(_)) if limits.is_cancelled() => cancelled(),
+        Ok(Some(_)) => Ok(false),
+        // It never left.
+        outcome => {
+            shared.watch.tell(|o| o.acquired(cell.observed(), Moment::now().since(began), way));
+            outcome.map(|_| false)
+        }
+    }
+}
 
+/// A hold that its thread has given up for a wait.
+struct GivenUp {
+    aside: Aside,
+    /// The leave of its tenure.
+    leaving: Leaving,
+    /// The token of its loss, if anybody asked for it.
+    token: Option<CancellationToken>,
+}
+
+/// Takes the hold out of the gate of its lock. In Redis it is given up by the first request of the wait.
+fn give_up(cell: &Arc<Cell>, ticket: Ticket) -> Result<GivenUp, Error> {
+    let shared = &cell.shared;
     let mut core = lock(cell)?;
     let now = Moment::now();
     let held = core.gate.held(ticket, now).unwrap_or_default();
@@ -57,17 +85,25 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
     core.sets_out(&leaving);
     drop(carry_out(cell, core, then));
     shared.watch.tell(|o| o.released(cell.observed(), held));
+    Ok(GivenUp { aside, leaving, token })
+}
 
-    let outcome = acquire(&room, aside.request(thread), limits);
-
+/// Puts the hold back into the gate of its lock, with what the wait was granted. An error where it is lost.
+fn come_back(
+    cell: &Arc<Cell>,
+    room: &Arc<Cell>,
+    given_up: GivenUp,
+    outcome: &Result<Option<Grip>, Error>,
+) -> Result<Stay, Error> {
+    let shared = &cell.shared;
+    let GivenUp { aside, leaving, token } = given_up;
     let (stay, granted) = {
         let mut core = room.core.lock();
-        let granted = outcome.as_ref().ok().and_then(Option::as_ref);
-        let granted = granted.and_then(|grip| core.gate.hand_over(grip.ticket));
+        let grip = outcome.as_ref().ok().and_then(Option::as_ref);
+        let granted = grip.and_then(|grip| core.gate.hand_over(grip.ticket));
         (core.gate.stay(), granted)
     };
-    let way = aside.way();
-    let loss = match &outcome {
+    let loss = match outcome {
         _ if stay.stayed || granted.is_some() => None,
         Err(error) if error.is_closed() => Some(Loss::Closed),
         _ => Some(Loss::Verdict),
@@ -77,7 +113,7 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
         shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving.clone() });
     }
     let owner = granted.as_ref().map_or(leaving.owner, |tenure| tenure.owner);
-    let room = granted.is_some().then_some(room);
+    let room = granted.is_some().then(|| room.clone());
     let now = Moment::now();
     let mut core = cell.core.lock();
     core.arrived(leaving.owner);
@@ -93,23 +129,11 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
     core = carry_out(cell, core, then);
     let over = core.gate.look(owner).map_or(Some(Loss::Verdict), |tenure| tenure.lost);
     drop(core);
-    if let Some(loss) = over {
-        if let Some(token) = token {
-            token.cancel();
-        }
-        return Err(outcome.err().unwrap_or_else(|| cell.error(lost(loss))));
+    let Some(loss) = over else { return watched.map(|()| stay).map_err(|e| cell.error(e)) };
+    if let Some(token) = token {
+        token.cancel();
     }
-    watched.map_err(|e| cell.error(e))?;
-    match outcome {
-        Ok(Some(_)) if !stay.unsignalled => Ok(true),
-        Ok(Some(_)) if limits.is_cancelled() => cancelled(),
-        Ok(Some(_)) => Ok(false),
-        // It never left.
-        outcome => {
-            shared.watch.tell(|o| o.acquired(cell.observed(), now.since(began), way));
-            outcome.map(|_| false)
-        }
-    }
+    Err(outcome.as_ref().err().cloned().unwrap_or_else(|| cell.error(lost(loss))))
 }
 
 /// Signals those who wait, by the hold `ticket`: `one` or `all`; or does not, and counts (`count`).
