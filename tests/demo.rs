@@ -219,6 +219,13 @@ fn the_phases_follow_each_other_until_a_process_is_killed() {
 }
 
 #[test]
+fn never_more_licences_are_out_than_there_are() {
+    let output = run("licences", &[], None);
+    let (text, errors) = (stdout(&output), stderr(&output));
+    assert!(output.status.success() && text.ends_with("all 10 are back\n"), "{text}{errors}");
+}
+
+#[test]
 fn the_bounded_buffer_loses_nothing() {
     let output = run("bounded_buffer", &[], None);
     let says = stdout(&output).starts_with("200 items by 2 producers ");

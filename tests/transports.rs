@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Commands, IntoConnectionInfo, cmd};
 use redis_concurrent::testing::{RedisServer, wait_until};
-use redis_concurrent::{Client, ErrorKind};
+use redis_concurrent::{Client, ErrorKind, Permits};
 
 const LONG: Duration = Duration::from_secs(15);
 
@@ -111,7 +111,41 @@ fn an_acl_user_with_the_rights_that_the_pages_list() {
         let url = format!("redis://locks:secret@127.0.0.1:{}/", server.port());
         works_at(&url);
         reads_and_writes_at(&url);
+        meets_at(&url);
     }
+}
+
+/// What conditions, permits, receipts, a latch and a barrier do.
+#[track_caller]
+fn meets_at(url: &str) {
+    let [one, two] = [(); 2].map(|()| Client::connect(url).unwrap());
+    let (lock, other) = (one.reentrant_lock("court"), two.reentrant_lock("court"));
+    let (latch, permits) = (one.count_down_latch("start"), one.semaphore("permits"));
+    let (first, second) = (one.cyclic_barrier("line", 2), two.cyclic_barrier("line", 2));
+    latch.set_count(1).unwrap();
+    permits.set_permits(2).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut guard = lock.lock()?;
+            latch.count_down()?;
+            lock.condition("ball").wait(&mut guard)?;
+            guard.unlock()?;
+            first.wait()
+        });
+        assert!(two.count_down_latch("start").wait_for(LONG).unwrap());
+        let guard = other.lock().unwrap();
+        let ball = other.condition("ball");
+        assert_eq!(ball.wait_queue_length(&guard).unwrap(), 1);
+        ball.signal(&guard).unwrap();
+        assert!(!ball.has_waiters(&guard).unwrap());
+        guard.unlock().unwrap();
+        assert_eq!(second.wait_then(|| ()).unwrap() + waiter.join().unwrap().unwrap(), 1);
+    });
+    assert!(second.wait_for(Duration::from_millis(20)).is_err() && first.is_broken().unwrap());
+    first.reset().unwrap();
+    let receipt = permits.acquire(2).unwrap().into_receipt().unwrap();
+    assert_eq!(two.adopt::<Permits>(&receipt).unwrap().permits(), 2);
+    assert!(permits.expire_after(LONG).unwrap() && permits.delete().unwrap() && latch.delete().unwrap());
 }
 
 /// What a read/write lock does: side by side, waiting, and from one half to the other.
