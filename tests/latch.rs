@@ -201,6 +201,11 @@ fn who_did_not_hear_that_it_was_deleted_finds_out_at_its_next_beat() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| deaf.count_down_latch(name).wait_for(LONG));
         await_places(name, 1);
+        // It has heard that it waits: it says that it lives.
+        let mut redis = server().connection().unwrap();
+        let mut place = || redis.hvals::<_, Vec<Vec<u8>>>(key(name, ":places")).unwrap();
+        let first = place();
+        wait_until(LONG, "a beat", || place() != first);
         proxy.black_hole(true);
         latch.delete().unwrap();
         proxy.black_hole(false);
