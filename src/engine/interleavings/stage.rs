@@ -122,7 +122,14 @@ impl Process {
         fixed: bool,
     ) -> Result<Option<Grip>, Error> {
         let terms = Terms { lease, fixed, fair: false, args: "".into() };
-        let request = Request { taker: Taker::Thread(thread), thread, terms, once: wait.once, from: None };
+        let request = Request {
+            taker: Taker::Thread(thread),
+            thread,
+            terms,
+            once: wait.once,
+            from: None,
+            instead: false,
+        };
         acquire(&self.cell, request, wait)
     }
 
