@@ -10,12 +10,7 @@ if place and place.condition then
   pass_on(place)
 end
 drop(F[1])
-if F[5] == '1' then
-  local ms = now() / 1000
-  call('ZREMRANGEBYSCORE', K[5], '-inf', fmt('(%.0f', ms))
-  call('ZADD', K[5], fmt('%.0f', ms + 60000), F[1])
-  call('PEXPIRE', K[5], 60000)
-end
+if F[5] == '1' then bar(F[1]) end
 kind.look('')
 settle()
 return was_inside and 1 or 0
