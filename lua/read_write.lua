@@ -56,8 +56,9 @@ function kind.admit(w)
   end
   local ends = now() / 1000 + w.lease
   soon, recent, held = math.min(soon or ends, ends), math.max(recent or 0, n), (held or 0) + 1
-  call('HSET', K[1], 'kind', kind.tag, 'soon', string.format('%.0f', soon), 'last', string.format('%.0f', recent), w.owner,
-    cmsgpack.pack({ends, n, value or false, w.record}), unpack(w.args == 'write' and {'writer', w.owner} or {}))
+  call('HSET', K[1], 'kind', kind.tag, 'soon', string.format('%.0f', soon), 'last', string.format('%.0f', recent),
+    w.owner, cmsgpack.pack({ends, n, value or false, w.record}),
+    unpack(w.args == 'write' and {'writer', w.owner} or {}))
   call('PEXPIRE', K[1], math.max(w.lease, call('PTTL', K[1])))
   return true, n, value
 end

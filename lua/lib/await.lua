@@ -20,6 +20,7 @@ elseif place and place.condition == F[10] and place.since then
   w.condition = place.condition
   if F[5] ~= 'back' then return stay(w, place.since) end
   call('ZREM', K[6], F[10] .. '|' .. place.since .. '|' .. w.owner)
+  call('HDEL', K[3], w.owner)
   came_back, w.condition = true, false
 elseif F[8] ~= '' then
   if not kind.look(F[8]) then return {-1, 'not-inside'} end
