@@ -385,6 +385,11 @@ impl<K: Kind> RedisLock<K> {
         if !ours {
             return Err(Error::new(ErrorKind::NotOwner, self.name()).because("the guard is of another lock"));
         }
+        if guard.is_lost() {
+            // It says what became of it.
+            guard.unlock()?;
+            return Err(Error::new(ErrorKind::LeaseLost, self.name()));
+        }
         let once = guard.is_last();
         let request = Request { instead: once, ..self.request(For::Thread, false) };
         let hold = self.take(request, &Wait::forever())?;

@@ -416,12 +416,25 @@ fn in_place_of_a_writer_readers_come_in_with_it_unless_a_writer_waits() {
 fn a_writer_that_lapsed_has_no_place_to_give() {
     let mut rig = rig("instead-lapsed");
     let (a, b, r) = (rig.a(), rig.b(), rig.id("a", 2));
-    rig.writes(&a);
-    rig.set_lease(&a, -1);
-    rig.writes(&b);
     let ask = Ask { from: &a, instead: true, ..READ };
-    assert_busy("another one writes", &rig.acquire("try", &r, ask).unwrap());
-    assert_eq!(rig.writer(), Some(b));
+    for how in ["try", "wait"] {
+        rig.writes(&a);
+        rig.set_lease(&a, -1);
+        assert_eq!(
+            rig.acquire(how, &r, ask).unwrap(),
+            ["-1", "not-inside"],
+            "nobody is inside, but somebody may have been"
+        );
+        assert_eq!(rig.our_keys(), [3], "{how}");
+        assert_eq!(rig.acquire(how, &r, ask).unwrap(), ["-1", "not-inside"], "nor on a blank state");
+        for others in [READ, WRITE] {
+            rig.acquire("try", &b, others).unwrap();
+            let before = rig.everything();
+            assert_eq!(rig.acquire(how, &r, ask).unwrap(), ["-1", "not-inside"], "{how}, {}", others.args);
+            assert_eq!(rig.everything(), before, "it took no place");
+            assert_eq!(rig.leave(&b), ["1"]);
+        }
+    }
 }
 
 // ---- leases of their own -------------------------------------------------------------------

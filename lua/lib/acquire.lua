@@ -6,12 +6,12 @@
 --     {1, number, remaining ms, value}                         in; value: what the rule says beside
 --     {0, last number, ms until asking again makes sense, arrival}   busy
 --     {-1, why}    'gone': keep found no place, share no hold; 'over': this owner's tenure has ended;
---                  anything else is the kind's own refusal
+--                  'not-inside': `from` is not, and leaves no place to take; else the kind's own refusal
 --     WRONGKIND    the key is not this kind's
 --@ prelude clock kind:refuse,admit
 local w = {owner = F[1], lease = F[2], args = F[6], record = F[7]}
 -- Nobody holds, nobody waits, nobody is barred: the state is blank, so the rule need not look.
-if call('EXISTS', K[1], K[2], K[5]) == 0 and F[5] ~= 'keep' and F[5] ~= 'share' then
+if call('EXISTS', K[1], K[2], K[5]) == 0 and F[5] ~= 'keep' and F[5] ~= 'share' and not F[10] then
   local why = kind.refuse and kind.refuse(w)
   if why then return {-1, why} end
   local ok, n, value = kind.admit(w)
@@ -43,6 +43,11 @@ if kind.passes and kind.passes(w) then
     settle()
     return {1, n, w.lease, value}
   end
+end
+if F[10] then
+  -- Somebody may have been inside since: to come in now would not be in place of it.
+  settle()
+  return {-1, 'not-inside'}
 end
 if F[5] == 'try' then return try(w) end
 return join(w)

@@ -334,7 +334,8 @@ impl Core {
     }
 }
 
-/// What a rule's refusal is to a caller: `broken`, or `broken-` and how, of what broke while we waited.
+/// What a refusal is to a caller: that there is no hold to give up for it; `broken`, or
+/// `broken-` and how, of what broke while we waited; or the rule's own word.
 fn refused(why: &str) -> Error {
     if why == NOT_INSIDE {
         return lost(Loss::Verdict);

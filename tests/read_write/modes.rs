@@ -1,11 +1,13 @@
 //! The two halves of a lock and one thread: beside whom it comes in, what it may have at once.
 
 use std::thread;
+use std::time::Instant;
 
 use redis_concurrent::ErrorKind;
+use redis_concurrent::testing::wait_until;
 
 use crate::Stage;
-use crate::support::{SOON, ms};
+use crate::support::{LONG, SOON, ms};
 
 #[test]
 fn readers_read_together_and_a_writer_is_alone() {
@@ -153,6 +155,36 @@ fn a_downgrade_of_an_inner_hold_goes_on_writing() {
     outer.unlock().unwrap();
     assert!(other.read_lock().try_lock().unwrap().is_some());
     read.unlock().unwrap();
+    stage.end();
+}
+
+#[test]
+fn a_write_lock_that_was_lost_is_not_downgraded_whoever_writes_meanwhile() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    for known in [false, true] {
+        let brief = lock.write_lock().with_lease(ms(200));
+        let write = if known { brief.lock().unwrap() } else { lock.write_lock().lock().unwrap() };
+        if known {
+            wait_until(LONG, "its lease is over", || write.is_lost());
+        } else {
+            // It has not heard of it.
+            let mut redis = stage.0.connection().unwrap();
+            let () = redis::cmd("DEL").arg("rc:{it}").query(&mut redis).unwrap();
+        }
+        let theirs = other.write_lock().try_lock_for(LONG).unwrap().unwrap();
+        let began = Instant::now();
+        assert_eq!(lock.downgrade(write).unwrap_err().kind(), ErrorKind::LeaseLost, "known: {known}");
+        assert!(began.elapsed() < SOON, "it does not wait for the other: {:?}", began.elapsed());
+        assert!(!theirs.is_lost());
+        theirs.unlock().unwrap();
+        assert_eq!((lock.read_lock().hold_count(), lock.write_lock().hold_count()), (0, 0));
+    }
+    // Nor when nobody else is there by then.
+    let write = lock.write_lock().lock().unwrap();
+    assert!(other.write_lock().force_unlock().unwrap());
+    drop(other.write_lock().try_lock().unwrap().expect("it is free"));
+    assert_eq!(lock.downgrade(write).unwrap_err().kind(), ErrorKind::LeaseLost);
     stage.end();
 }
 
