@@ -65,7 +65,7 @@ fn enter(
     let ticket = match core.gate.enter(request, entered) {
         // No outermost call: not worth a system call to ask which process this is.
         Ok(Entered::Again(grip)) => return Ok(Some(grip)),
-        Ok(Entered::Joined(grip, ahead)) => return joined(cell, core, grip, ahead, entered).map(Some),
+        Ok(Entered::Joined(grip, ahead)) => return joined(cell, core, grip, ahead, wait, entered).map(Some),
         Ok(Entered::Waits(ticket)) => ticket,
         Err(Refusal::Busy) => return Ok(None),
         Err(refusal) => return Err(cell.error(refusal.error())),
@@ -94,6 +94,7 @@ fn joined(
     mut core: MutexGuard<'_, Core>,
     grip: Grip,
     ahead: Option<Asking>,
+    wait: &Wait<'_>,
     entered: Moment,
 ) -> Result<Grip, Error> {
     core.gate.came_in(grip.ticket, entered);
@@ -103,7 +104,7 @@ fn joined(
         return Err(cell.error(error));
     }
     if let Some(asking) = ahead {
-        let limit = entered.after(cell.shared.config.command_timeout);
+        let limit = wait.limit(entered, cell.shared.config.command_timeout);
         let (answer, ..) = settle(requests::acquire(cell, &asking, limit));
         let mut core = cell.core.lock();
         let then = core.gate.answered(asking.owner, answer, Moment::now());

@@ -3,13 +3,13 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis_concurrent::ErrorKind;
-use redis_concurrent::testing::wait_until;
+use redis_concurrent::testing::{Proxy, wait_until};
 
 use crate::Stage;
-use crate::support::{LONG, builder};
+use crate::support::{LONG, SOON, builder};
 
 #[test]
 fn threads_join_within_a_slice_without_a_request() {
@@ -61,7 +61,7 @@ fn a_slice_that_is_over_is_made_longer_by_one_request_while_nobody_waits() {
             let mut most = 0;
             for _ in 0..5 {
                 let before = client.requests();
-                let began = std::time::Instant::now();
+                let began = Instant::now();
                 wait_until(LONG, "the slice is over", || began.elapsed() > slice);
                 drop(lock.read_lock().lock().unwrap());
                 most = most.max(client.requests() - before);
@@ -124,5 +124,31 @@ fn a_lost_share_is_lost_for_all_and_not_joined_any_more() {
         "as long as its guard lives"
     );
     assert_eq!(mine.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+    stage.end();
+}
+
+#[test]
+fn who_joins_late_in_a_slice_is_in_by_its_deadline_also_while_redis_is_silent() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.0.port()).unwrap();
+    let slice = Duration::from_secs(4);
+    let client = builder(&proxy.url()).slice(slice).command_timeout(2 * LONG).connect().unwrap();
+    let lock = client.read_write_lock("it");
+    let read = lock.read_lock().lock().unwrap();
+    let began = Instant::now();
+    wait_until(LONG, "the slice is half over", || began.elapsed() > slice / 2);
+    proxy.black_hole(true);
+    thread::scope(|scope| {
+        let joins = || {
+            let began = Instant::now();
+            let guard = lock.read_lock().try_lock_for(Duration::from_millis(100)).unwrap();
+            assert!(guard.is_some(), "the others read");
+            began.elapsed()
+        };
+        let took = scope.spawn(joins).join().unwrap();
+        assert!(took < SOON, "{took:?}");
+    });
+    proxy.heal().unwrap();
+    drop(read);
     stage.end();
 }
