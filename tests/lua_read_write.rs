@@ -765,7 +765,12 @@ fn a_full_redis_refuses_newcomers_and_nothing_else() {
     assert_eq!(rig.leave_unsettled(&c).unwrap(), ["1"]);
     assert_eq!(rig.inside(), [e.as_str()]);
     assert_eq!(rig.leave_for(&e, true, &d, "write").unwrap()[..2], ["1", "1"]);
-    assert_eq!(rig.writer(), Some(d));
+    assert_eq!(rig.writer(), Some(d.clone()));
+    // A reader in place of the writer takes no more room than the writer did; beside it, it would.
+    let (beside, r) = (Ask { from: &d, ..READ }, rig.id("d", 2));
+    rig.acquire("wait", &r, beside).unwrap_err();
+    reading(&rig.acquire("wait", &r, Ask { instead: true, ..beside }).unwrap());
+    assert_eq!((rig.inside(), rig.writer()), (vec![r], None));
     full(false);
 }
 

@@ -31,6 +31,8 @@ if F[5] == 'keep' then
     return {-1, 'gone'}
   end
 end
+-- What takes the place of a hold takes no more room: a full Redis takes it, as it takes a beat.
+if F[10] then call('HDEL', K[3], '') end
 if kind.passes and kind.passes(w) then
   local ok
   ok, n, value = kind.admit(w)
