@@ -335,10 +335,11 @@ impl<K: Kind> RedisLock<K> {
     pub fn queue_length(&self) -> Result<usize, Error> {
         let cell = self.cell()?;
         let places = self.inspect()?.places;
-        let others = places.iter().filter(|(owner, _)| !cell.is_mine(owner));
+        let here: Vec<_> = [Some(cell), self.other.as_ref()].into_iter().flatten().collect();
+        let others = places.iter().filter(|(owner, _)| !here.iter().any(|cell| cell.is_mine(owner)));
         let threads = |record: &str| record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
-        let other = self.other.as_ref().map_or(0, queued);
-        Ok(others.map(|(_, record)| threads(record)).sum::<usize>() + self.queued_threads() + other)
+        let ours: usize = here.iter().copied().map(queued).sum();
+        Ok(others.map(|(_, record)| threads(record)).sum::<usize>() + ours)
     }
 
     /// How many threads of this process wait for it. No request.
