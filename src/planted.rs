@@ -65,7 +65,7 @@ struct Fault {
 }
 
 #[cfg(planted)]
-const FAULTS: [Fault; 12] = [
+const FAULTS: [Fault; 13] = [
     // A leave takes out whoever holds the lock, be it its sender or not.
     Fault {
         name: "no-owner-check",
@@ -221,6 +221,22 @@ const FAULTS: [Fault; 12] = [
             ),
         ],
     },
+    // Who leaves the queue without the lock keeps the signal that it had.
+    Fault {
+        name: "signal-lost",
+        caught_by: &[
+            (
+                "lua_condition",
+                "a_signal_goes_on_where_its_owner_is_silent_unheard_or_leaves",
+                "assertion `left == right` failed: silent",
+            ),
+            (
+                "condition",
+                "faults::who_stands_still_after_its_signal_passes_it_on",
+                "wait_for(&mut guard, LONG)",
+            ),
+        ],
+    },
 ];
 
 /// Each walk prints its seed.
@@ -250,7 +266,7 @@ const REENTRANT: &str = include_str!("../lua/reentrant.lua");
 
 /// As short as can be and still exactly once: the Lua around them changes.
 #[cfg(any(test, planted))]
-const IN_LUA: [InLua; 7] = [
+const IN_LUA: [InLua; 8] = [
     InLua {
         fault: "no-owner-check",
         part: REENTRANT,
@@ -291,6 +307,12 @@ const IN_LUA: [InLua; 7] = [
                 local head = call('ZRANGE', K[2], 0, 0)[1]
                 return nil, head and waiting(head)
             end",
+    },
+    InLua {
+        fault: "signal-lost",
+        part: QUEUE,
+        text: "local score = w.condition and call('ZSCORE', K[2], w.owner)",
+        becomes: "local score = false",
     },
 ];
 
