@@ -341,3 +341,33 @@ fn without_the_right_to_subscribe_a_wait_is_refused_and_the_hold_stays() {
     assert_eq!(guard.token(), token);
     is_held(&lock, guard);
 }
+
+#[test]
+fn with_the_memory_full_who_waits_is_signalled_and_who_waits_no_longer_comes_back() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    let memory = |limit: &str| {
+        let mut redis = stage.server.connection().unwrap();
+        let _: () = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(limit).query(&mut redis).unwrap();
+    };
+    let guard = other.lock().unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut guard = lock.lock().unwrap();
+            assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
+            assert!(!not_empty(&lock).wait_for(&mut guard, ms(50)).unwrap());
+            guard.unlock().unwrap();
+        });
+        stage.await_queued(1);
+        // From here on the memory is full: the thread comes in, waits, is signalled, waits again.
+        memory("1");
+        let mut guard = guard;
+        assert!(!not_empty(&other).wait_for(&mut guard, ms(300)).unwrap());
+        assert_eq!(stage.waiting(), 1);
+        not_empty(&other).signal(&guard).unwrap();
+        guard.unlock().unwrap();
+        waits.join().unwrap();
+    });
+    memory("0");
+    nothing_left(&stage.server);
+}
