@@ -40,6 +40,7 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
     let room = Cells::room(cell, at.condition.to_owned(), at.scripts.clone(), shape)?;
     let given_up = give_up(cell, ticket)?;
     let way = given_up.aside.way();
+    room.core.lock().gate.gives_up(&given_up.leaving);
     let outcome = acquire(&room, given_up.aside.request(thread), limits);
     let stay = come_back(cell, &room, given_up, &outcome)?;
     match outcome {
@@ -108,8 +109,8 @@ fn come_back(
         Err(error) if error.is_closed() => Some(Loss::Closed),
         _ => Some(Loss::Verdict),
     };
-    if loss.is_some() && !stay.entered {
-        // Whether it was given up, nobody knows.
+    if !stay.entered && (loss.is_some() || granted.is_some() && leaving.unsettled) {
+        // Whether it was given up, nobody knows; or a copy of a request of it may come yet.
         shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving.clone() });
     }
     let owner = granted.as_ref().map_or(leaving.owner, |tenure| tenure.owner);

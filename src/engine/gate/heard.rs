@@ -72,11 +72,11 @@ impl Gate {
             ask.again_at = now.after(LONGEST_BACKOFF.min(BACKOFF * ask.failures));
             self.trouble.get_or_insert(now);
         }
-        self.forget_given_up();
+        let background = self.forget_given_up();
         if alone {
-            return Then { leave: self.abandon(now), ..Then::default() };
+            return Then { leave: self.abandon(now), background, ..Then::default() };
         }
-        Then { wake: self.head(), ..Then::default() }
+        Then { wake: self.head(), background, ..Then::default() }
     }
 
     /// A request of this ask was sent twice before it was answered: a copy may be on its way yet.

@@ -24,6 +24,8 @@ pub(super) struct Room {
     told: bool,
     /// It came back before it was signalled.
     unsignalled: bool,
+    /// The hold, where a request of it may be on its way yet: once it is given up, it is barred.
+    unsettled: Option<Leaving>,
 }
 
 /// What a wait has come to.
@@ -37,7 +39,7 @@ pub(crate) struct Stay {
 }
 
 /// A hold while its thread waits for a condition.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Aside {
     hold: Hold,
     tenure: Tenure,
@@ -103,6 +105,13 @@ impl Gate {
         Gate { room: Some(Box::default()), ..Gate::new(shape) }
     }
 
+    /// The wait of this gate gives up the hold that this is the leave of.
+    pub(crate) fn gives_up(&mut self, leaving: &Leaving) {
+        if let Some(room) = &mut self.room {
+            room.unsettled = leaving.unsettled.then(|| leaving.clone());
+        }
+    }
+
     /// What this lock is like.
     pub(crate) fn shape(&self) -> &Shape {
         &self.shape
@@ -122,17 +131,17 @@ impl Gate {
         true
     }
 
-    /// Once it is given up, the hold is spoken of no more.
-    pub(super) fn forget_given_up(&mut self) {
-        if self.room.as_ref().is_none_or(|room| !room.entered) {
-            return;
-        }
+    /// Once it is given up, the hold is spoken of no more. Returns its leave, if it is to be barred.
+    pub(super) fn forget_given_up(&mut self) -> Option<Leaving> {
+        let room = self.room.as_mut().filter(|room| room.entered)?;
+        let unsettled = room.unsettled.take();
         if let Some(ask) = &mut self.ask {
             ask.from = None;
         }
         if let Some(head) = self.waiters.front_mut() {
             head.request.from = None;
         }
+        unsettled
     }
 
     /// What the wait of this gate has come to.

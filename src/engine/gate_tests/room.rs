@@ -156,3 +156,45 @@ fn a_hold_that_came_back_is_not_handed_on_past_a_place() {
     desk.exit(grip, 21);
     assert!(matches!(desk.exit(grip, 21), Exit::Leave(_, None)));
 }
+
+/// The lock's gate with a hold that is set aside, and the gate of its wait with what that asks for.
+fn wait(copy_on_its_way: bool) -> (Desk, Ticket, u64) {
+    let mut lock = Desk::new();
+    let grip = lock.come_in(request(1), 7, 0);
+    if copy_on_its_way {
+        lock.gate.doubt(grip.owner, at(0), ms(LEASE));
+    }
+    let (aside, _) = lock.gate.set_aside(grip.ticket, at(1)).unwrap();
+    let mut room = Desk { gate: Gate::of_room(shape()), owners: lock.owners };
+    room.gate.gives_up(&aside.leaving(at(1)));
+    let ticket = room.enter(aside.request(1), 1);
+    (room, ticket, grip.owner)
+}
+
+#[test]
+fn what_a_wait_gives_up_is_barred_if_a_copy_of_its_ask_may_come() {
+    for copy_on_its_way in [true, false] {
+        let (mut room, ticket, given_up) = wait(copy_on_its_way);
+        let asking = room.asks(ticket, 1);
+        assert_eq!((asking.how, asking.from), (How::Wait, Some(given_up)));
+        let then = room.answer(&asking, busy(7), 2);
+        let barred = then.background.map(|leaving| (leaving.owner, leaving.unsettled));
+        assert_eq!(barred, copy_on_its_way.then_some((given_up, true)));
+        // Once is enough.
+        let beat = room.asks(ticket, 1_100);
+        assert_eq!((beat.how, beat.from), (How::Keep, None));
+        assert_eq!(room.answer(&beat, busy(7), 1_101).background, None);
+    }
+}
+
+#[test]
+fn a_wait_whose_hold_was_not_there_bars_nothing() {
+    let (mut room, ticket, _) = wait(true);
+    let asking = room.asks(ticket, 1);
+    assert_eq!(room.answer(&asking, Answer::Failed, 2).background, None);
+    assert!(room.gate.stay().stayed);
+    let asking = room.asks(ticket, 1_000);
+    let then = room.answer(&asking, Answer::Refused("not-inside".into()), 1_001);
+    // Whoever drives it does that, as it must where nothing was answered.
+    assert_eq!((then.background, room.gate.stay().entered), (None, false));
+}
