@@ -59,18 +59,20 @@ pub trait Kind: Send + Sync + 'static {
     /// | `kind.extend(owner, lease)` | → remaining ms, or nothing. Never creates. May come before `look`; its first write must be one that cannot grow, too |
     /// | `kind.soon()` | → ms until the next holder lapses, or nothing |
     /// | `kind.holders()` | → `{owner, remaining ms, record, …}`; reads only |
-    /// | `kind.refuse(w)`, optional | → why it can never come in |
+    /// | `kind.refuse(w)`, optional | → why it can never come in: one word, hyphens for its spaces |
     /// | `kind.class(w)`, optional | its order class, 0 first |
     /// | `kind.passes(w)`, optional | may it pass the queue? |
     /// | `kind.full()`, optional | → true while nobody can come in, whoever it is: spares reading the queue. Like `admit`, a blank state may skip `look` |
+    /// | `kind.waits(w)`, optional | it has just taken a place, and has to wait |
     /// | `kind.left(w, why)`, optional | a waiter went without a grant |
+    /// | `kind.last()`, optional | → the last grant number, where that is not the fence's |
     /// | `kind.rename(w, from)`, optional | the hold of the owner `from` is `w`'s from now on, for `w.lease` → number and value, or nothing: without it there are no [receipts](crate::Receipt) |
     /// | `kind.change(what, a, b)`, optional | what users do to its state → a list |
     /// | `kind.state()`, optional | what *inspect* tells of it → a list; reads only |
     ///
     /// `w` is `{owner, lease, args, record}`, all text; `window` and `from` too where it queues.
-    /// Every key that it writes must get a time to live, unless it is its users' own state, and none may be made from parts: only
-    /// `K[1]` is its own.
+    /// Every key that it writes must get a time to live, unless it is its users' own state, and none may be
+    /// made from parts: only `K[1]` is its own.
     const RULE: &'static str;
 
     /// Whether one tenure excludes all others.
