@@ -266,6 +266,17 @@ fn a_reset_before_the_request_executes_nothing() {
 }
 
 #[test]
+fn replies_with_given_bytes_are_lost_until_told_otherwise() {
+    let (_server, proxy, mut connection) = behind_proxy();
+    proxy.swallow_replies_with(b"PONG");
+    assert_eq!(connection.incr::<_, _, u64>("n", 1).unwrap(), 1);
+    assert!(ping(&mut connection).unwrap_err().is_timeout());
+    assert_eq!(proxy.struck(), 1);
+    proxy.swallow_replies_with(b"");
+    assert_eq!(ping(&mut hasty(&proxy.url()).unwrap()).unwrap(), "PONG");
+}
+
+#[test]
 fn replies_are_delayed() {
     let (_server, proxy, mut connection) = behind_proxy();
     let delay = Duration::from_millis(60);

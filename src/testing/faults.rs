@@ -47,6 +47,8 @@ pub(super) struct Faults {
     pub(super) cut_at_request: usize,
     pub(super) cut_at_reply: usize,
     pub(super) lose_replies: usize,
+    /// What is lost of the replies, all the time; empty: nothing.
+    pub(super) deaf_to: Vec<u8>,
     /// How often held requests were released so far.
     pub(super) releases: u64,
     /// How many chunks did not just pass.
@@ -71,9 +73,10 @@ impl Faults {
         fate
     }
 
-    pub(super) fn reply(&mut self, exchange: &Exchange) -> Reply {
+    pub(super) fn reply(&mut self, chunk: &[u8], exchange: &Exchange) -> Reply {
         let concerned = self.concerns(exchange);
-        let fate = if self.black_hole && concerned {
+        let unheard = !self.deaf_to.is_empty() && contains(chunk, &self.deaf_to);
+        let fate = if self.black_hole && concerned || unheard {
             Reply::Lose
         } else if exchange.cut_at_reply {
             // Its request matched; another one may have followed before the reply.
@@ -129,20 +132,34 @@ mod tests {
         let (mut other, mut hit) = (Exchange::default(), Exchange::default());
         assert_eq!(faults.request(b"ab", &mut other), Request::Forward);
         assert_eq!(faults.request(b"xabcx", &mut hit), Request::Forward);
-        assert_eq!(faults.reply(&other), Reply::Forward);
-        assert_eq!(faults.reply(&hit), Reply::Lose);
-        assert_eq!(faults.reply(&hit), Reply::Forward);
+        assert_eq!(faults.reply(b"", &other), Reply::Forward);
+        assert_eq!(faults.reply(b"", &hit), Reply::Lose);
+        assert_eq!(faults.reply(b"", &hit), Reply::Forward);
         assert_eq!(faults.struck, 1);
+    }
+
+    #[test]
+    fn what_it_is_deaf_to_is_lost_whatever_was_asked() {
+        let mut faults =
+            Faults { filter: b"abc".to_vec(), deaf_to: b"message".to_vec(), ..Faults::default() };
+        let (other, hit) = (Exchange::default(), Exchange { matches: true, ..Exchange::default() });
+        for exchange in [&other, &hit] {
+            assert_eq!(faults.reply(b"a message", exchange), Reply::Lose);
+            assert_eq!(faults.reply(b"an answer", exchange), Reply::Forward);
+        }
+        assert_eq!(faults.struck, 2);
+        faults.clear();
+        assert_eq!(faults.reply(b"a message", &other), Reply::Forward);
     }
 
     #[test]
     fn an_armed_cut_waits_for_the_reply_to_its_own_request() {
         let mut faults = Faults { cut_at_reply: 1, ..Faults::default() };
         let (mut idle, mut hit) = (Exchange::default(), Exchange::default());
-        assert_eq!(faults.reply(&idle), Reply::Forward);
+        assert_eq!(faults.reply(b"", &idle), Reply::Forward);
         assert_eq!(faults.request(b"x", &mut hit), Request::Forward);
         assert_eq!(faults.request(b"y", &mut idle), Request::Forward);
-        assert_eq!(faults.reply(&idle), Reply::Forward);
-        assert_eq!(faults.reply(&hit), Reply::Cut);
+        assert_eq!(faults.reply(b"", &idle), Reply::Forward);
+        assert_eq!(faults.reply(b"", &hit), Reply::Cut);
     }
 }

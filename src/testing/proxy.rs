@@ -92,6 +92,13 @@ impl Proxy {
         self.set(|faults| faults.lose_replies = n);
     }
 
+    /// Loses every reply chunk that has these bytes in it, whatever it is an answer to: what a server tells
+    /// its subscribers, say. Replaces earlier ones; no bytes: none is lost. Not narrowed by
+    /// [`only_matching`](Self::only_matching).
+    pub fn swallow_replies_with(&self, bytes: &[u8]) {
+        self.set(|faults| faults.deaf_to = bytes.to_vec());
+    }
+
     /// Passes on the next request, so that the server executes it, loses its reply and then
     /// closes the connection. Can be armed several times for as many requests.
     pub fn swallow_next_reply_and_reset(&self) {

@@ -185,7 +185,7 @@ fn pass_replies(shared: &Shared, link: &Link, server: &TcpStream) {
         if chunk.is_empty() {
             continue;
         }
-        let fate = shared.faults.lock().reply(&link.exchange.lock());
+        let fate = shared.faults.lock().reply(chunk, &link.exchange.lock());
         match fate {
             Reply::Forward => {}
             Reply::Delay(delay) => sleep_unless(delay, || shared.ended() || link.is_cut()),
