@@ -12,10 +12,16 @@ mod memory;
 mod misuse;
 #[path = "pains/names.rs"]
 mod names;
+#[path = "pains/queue.rs"]
+mod queue;
+#[path = "pains/reading.rs"]
+mod reading;
 #[path = "pains/renewal.rs"]
 mod renewal;
 #[path = "pains/sight.rs"]
 mod sight;
+#[path = "pains/telling.rs"]
+mod telling;
 #[path = "pains/waking.rs"]
 mod waking;
 

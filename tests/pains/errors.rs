@@ -210,6 +210,10 @@ fn pain_27_no_two_errors_read_alike() {
         ErrorKind::Config,
         ErrorKind::Protocol,
         ErrorKind::Timeout,
+        ErrorKind::NotOwner,
+        ErrorKind::Broken,
+        ErrorKind::Conflict,
+        ErrorKind::NotReplicated,
     ];
     let texts: HashSet<_> = kinds.iter().map(|kind| Error::new(*kind, "x").to_string()).collect();
     assert_eq!(texts.len(), kinds.len(), "{texts:?}");

@@ -4,10 +4,12 @@ use std::time::Instant;
 
 use redis_concurrent::testing::*;
 
+use crate::LOAD;
 use crate::memory::resident;
 use crate::support::*;
 
 const NAMES: usize = 100_000;
+const HOLDS: &str = "names::role_holds_five";
 
 /// A registry that grows with every name, and keys that stay for ever.
 #[test]
@@ -61,4 +63,45 @@ fn pain_30_names_leave_nothing() {
     }
     let left: Vec<i64> = ends.query(&mut connection).unwrap();
     assert!(left.iter().all(|ms| (1..=2 * 3600 * 1000).contains(ms)), "a key without an end, or a late one");
+}
+
+/// Permits of a killed process never come back, or somebody else's renewals keep them.
+#[test]
+fn pain_30_permits_of_a_dead_process_come_back() {
+    let server = RedisServer::start().unwrap();
+    let lease = ms(1500);
+    let client = builder(&server.url()).lease(lease).connect().unwrap();
+    let semaphore = client.semaphore("x");
+    semaphore.set_permits(10).unwrap();
+    let three = semaphore.acquire(3).unwrap();
+    let mut child = Child::spawn(HOLDS, &[("URL", &server.url())]).unwrap();
+    assert_eq!(child.read_line_within(LONG).unwrap(), "has five");
+    assert_eq!(semaphore.available().unwrap(), 2);
+    child.kill9().unwrap();
+    let died = Instant::now();
+    wait_until(LONG, "its five are back", || semaphore.available().unwrap() == 7);
+    assert!(died.elapsed() < lease + LOAD, "{:?}", died.elapsed());
+    assert!(!three.is_lost(), "the others are renewed");
+    three.unlock().unwrap();
+    assert_eq!((semaphore.available().unwrap(), semaphore.holders().unwrap()), (10, vec![]));
+    // What is left is the number of permits, and what ends by itself.
+    let mut fields: Vec<String> =
+        redis::cmd("HKEYS").arg("rc:{x}").query(&mut server.connection().unwrap()).unwrap();
+    fields.sort();
+    assert_eq!(fields, ["kind", "permits", "used"]);
+    assert!(semaphore.delete().unwrap());
+    nothing_left(&server);
+}
+
+#[test]
+#[ignore = "a role, played by a child process"]
+fn role_holds_five() {
+    if !is_role(HOLDS) {
+        return;
+    }
+    let client = builder(&env("URL")).lease(ms(1500)).connect().unwrap();
+    let permits = [2, 3].map(|n| client.semaphore("x").acquire(n).unwrap());
+    tell_parent("has five").unwrap();
+    hear_parent().unwrap();
+    drop(permits);
 }
