@@ -2,6 +2,8 @@
 
 #[path = "support/server_days.rs"]
 mod support;
+#[path = "bad_input/synchronizers.rs"]
+mod synchronizers;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
