@@ -26,7 +26,7 @@ history: setup
 # The models of `make test`, larger: some minutes.
 models:
 	@ci/setup.sh cc
-	MODELS=large $(CARGO) test --release --lib engine::model::worlds -- --nocapture --test-threads 1
+	MODELS=large $(CARGO) test --release --lib worlds:: -- --nocapture --test-threads 1
 
 # The engine's threads under a scheduler that decides every step: see src/engine/interleavings.rs.
 shuttle:

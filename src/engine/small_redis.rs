@@ -4,9 +4,13 @@
 //! on trust: `model/replay.rs` has a real server say the same. Times are in milliseconds, and given
 //! with each operation; when a message was heard is the business of whoever has it delivered.
 
+mod conditions;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use self::conditions::Room;
+pub(super) use self::conditions::{RoomOp, RoomReply, Stage};
 use super::gate::{Answer, Asking, How, Renewal};
 
 /// How long an owner is barred.
@@ -66,6 +70,17 @@ pub(super) struct Message {
     pub(super) lease: u64,
 }
 
+impl Message {
+    /// "You were signalled": of use to nobody but who sends it, who learns whether it is heard.
+    fn moved(owner: u64) -> Message {
+        Message { owner, number: 0, lease: 0 }
+    }
+
+    pub(super) fn is_grant(&self) -> bool {
+        self.number > 0
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Holder {
     pub(super) owner: u64,
@@ -78,6 +93,7 @@ pub(super) struct Place {
     pub(super) owner: u64,
     pub(super) lease: u64,
     pub(super) beat: u64,
+    pub(super) stage: Stage,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +104,7 @@ pub(super) struct SmallRedis {
     pub(super) queue: BTreeMap<u64, Place>,
     /// When the queue's keys end, if nobody is heard of until then.
     pub(super) queue_ends: u64,
+    pub(super) room: Room,
     arrivals: u64,
     pub(super) fence: u64,
     /// Who is barred, and when that may be forgotten: with the next one, or with the key.
@@ -107,6 +124,7 @@ impl SmallRedis {
             holder: None,
             queue: BTreeMap::new(),
             queue_ends: 0,
+            room: Room::default(),
             arrivals: 0,
             fence,
             gone: BTreeMap::new(),
@@ -153,6 +171,7 @@ impl SmallRedis {
         if self.queue_ends <= now {
             self.queue.clear();
         }
+        self.room.lapse(now, self.queue_ends <= now);
         if self.gone_ends <= now {
             self.gone.clear();
         }
@@ -162,6 +181,7 @@ impl SmallRedis {
     /// it was last heard is one state.
     pub(super) fn forget_when(&mut self) {
         self.queue.values_mut().for_each(|place| place.beat = 0);
+        self.room.forget_when();
         self.gone.values_mut().for_each(|end| *end = FOR_EVER);
         (self.queue_ends, self.gone_ends) = (FOR_EVER, FOR_EVER);
     }
@@ -198,31 +218,33 @@ impl SmallRedis {
         self.queue.retain(|_, place| place.owner != owner);
     }
 
-    fn enqueue(&mut self, ask: &Ask, now: u64) {
+    fn enqueue(&mut self, ask: &Ask, stage: Stage, now: u64) {
         let arrival = self.arrival(ask.owner).or(ask.arrival).unwrap_or_else(|| {
             self.arrivals += 1;
             self.arrivals
         });
-        if self.queue.is_empty() {
-            self.queue_ends = 0;
-        }
-        self.queue.insert(arrival, Place { owner: ask.owner, lease: ask.lease, beat: now });
-        if self.queue_ends < now + self.window {
-            self.queue_ends = now.saturating_add(self.window.saturating_mul(2));
+        let (ends, new) = (self.places_end(), self.queue.is_empty());
+        self.room.places.remove(&ask.owner);
+        self.queue.insert(arrival, Place { owner: ask.owner, lease: ask.lease, beat: now, stage });
+        self.queue_ends = ends;
+        if new || ends < now + self.window {
+            self.queue_ends = ends.max(now.saturating_add(self.window.saturating_mul(2)));
         }
     }
 
     /// The loop that ends every script: `me` is answered, others are told.
     fn settle(&mut self, me: Option<u64>, now: u64, tell: &mut impl Tell) {
         while self.holder.is_none() {
-            let Some((_, place)) = self.queue.pop_first() else { return };
+            let Some((arrival, place)) = self.queue.pop_first() else { return };
             if now - place.beat > self.window {
+                self.pass_on(&place, arrival, now);
                 continue;
             }
             self.admit(place.owner, place.lease, now);
             let message = Message { owner: place.owner, number: self.fence, lease: place.lease };
             if Some(place.owner) != me && !tell(message) {
                 self.holder = None;
+                self.pass_on(&place, arrival, now);
             }
         }
     }
@@ -239,7 +261,7 @@ impl SmallRedis {
             match ask.how {
                 How::Keep if self.arrival(ask.owner).is_none() => return Answer::Gone,
                 How::Try | How::Share | How::Back => {}
-                How::Keep | How::Wait => self.enqueue(ask, now),
+                How::Keep | How::Wait => self.enqueue(ask, Stage::Asked, now),
             }
             return self.busy(ask, now);
         }
@@ -257,7 +279,7 @@ impl SmallRedis {
                 }
             }
             How::Keep | How::Wait => {
-                self.enqueue(ask, now);
+                self.enqueue(ask, Stage::Asked, now);
                 self.settle(Some(ask.owner), now, tell);
             }
         }

@@ -10,6 +10,8 @@
 //! there, step by step.
 
 mod actions;
+mod condition;
+mod explore;
 mod properties;
 #[cfg(feature = "testing")]
 mod replay;

@@ -2,46 +2,13 @@
 
 use std::time::Duration;
 
-use stateright::{Checker, HasDiscoveries, Model};
-
 use super::properties::goes_through;
 use super::state::Faults;
-use super::{TICK, World};
+use super::{TICK, World, explore};
 use crate::engine::small_redis::{FOR_EVER, millis};
 
-/// Explores the first, smaller world; or with `MODELS=large` (`make models`) the others.
 fn check(small: World, large: impl IntoIterator<Item = World>) {
-    if std::env::var("MODELS").is_ok_and(|v| v == "large") {
-        let threads = std::thread::available_parallelism().map_or(1, Into::into);
-        large.into_iter().for_each(|world| explore(&world, threads, 80_000_000));
-    } else {
-        explore(&small, 1, 2_000_000);
-    }
-}
-
-/// Depth first, which needs little memory; where something does not hold, breadth first for the
-/// shortest way there.
-fn explore(world: &World, threads: usize, most: usize) {
-    assert!(goes_through(world), "the model gets nowhere");
-    let checker = |most| {
-        let checker = world.clone().checker().threads(threads).target_state_count(most);
-        checker.finish_when(HasDiscoveries::AnyFailures)
-    };
-    let done = checker(most).spawn_dfs().join();
-    let (states, different) = (done.state_count(), done.unique_state_count());
-    let all = if states < most { ", which is all" } else { "" };
-    println!("{world:?}: {states} states, {different} different, {} steps deep{all}", done.max_depth());
-    if !done.discoveries().is_empty() {
-        let mut found = checker(most.min(2_000_000)).spawn_bfs().join().discoveries();
-        if found.is_empty() {
-            found = done.discoveries();
-        }
-        let found = found.into_iter();
-        let found = found.map(|(property, path)| (path.clone().into_actions().len(), property, path));
-        if let Some((steps, property, path)) = found.min_by_key(|(steps, property, _)| (*steps, *property)) {
-            panic!("not {property}, in {steps} steps: {path}");
-        }
-    }
+    explore::check(small, large, goes_through);
 }
 
 fn world() -> World {

@@ -1,0 +1,78 @@
+//! A thread's wait for a condition, and its signals: what `engine/room.rs` does, in small.
+
+use super::World;
+use super::state::{Request, State, Stay, Thread};
+use crate::engine::gate::{Entered, Gate, Ticket};
+use crate::engine::small_redis::{Ask, RoomOp};
+use crate::observe::Loss;
+
+impl State {
+    /// The thread gives its hold up, to wait.
+    pub(super) fn waits(&mut self, world: &World, p: u8, t: u8) {
+        let now = self.now();
+        let process = self.process(p);
+        let Thread::Holding(hold) = process.seats[t as usize].thread else { return };
+        process.seats[t as usize].done += 1;
+        let (aside, then) = match process.gate.set_aside(hold, now) {
+            Ok(aside) => aside,
+            Err((_, then)) => {
+                self.carry_out(p, None, then);
+                return;
+            }
+        };
+        let mut gate = Gate::of_room(world.shape());
+        gate.gives_up(&aside.leaving(now));
+        let Ok(Entered::Waits(ticket)) = gate.enter(aside.request(t.into()), now) else {
+            panic!("nobody else is at the gate of a wait")
+        };
+        let seat = &mut process.seats[t as usize];
+        seat.stay = Some(Box::new(Stay { gate, aside, hold, over: false }));
+        seat.thread = Thread::Awake(ticket);
+        self.carry_out(p, None, then);
+        self.turn(world, p, t, false, false);
+    }
+
+    pub(super) fn awaits(&self, world: &World, t: u8, ask: Ask, from: Option<u64>) -> Request {
+        Request::Room(RoomOp::Await { ask, from, condition: world.condition(t) })
+    }
+
+    /// A wait ends: with the hold of this ticket in its gate, or without.
+    pub(super) fn returns(&mut self, p: u8, t: u8, ticket: Option<Ticket>) {
+        let now = self.now();
+        let process = self.process(p);
+        let Some(mut wait) = process.seats[t as usize].stay.take() else { return };
+        let granted = ticket.and_then(|ticket| wait.gate.hand_over(ticket));
+        let stay = wait.gate.stay();
+        let loss = (!stay.stayed && granted.is_none()).then_some(Loss::Verdict);
+        let leaving = wait.aside.leaving(now);
+        let owner = granted.as_ref().map(|tenure| tenure.owner);
+        let token = granted.as_ref().filter(|t| t.loss(now).is_none()).map(|t| t.token());
+        let bars = granted.is_some() && leaving.unsettled;
+        let then = process.gate.put_back(wait.aside, granted, loss, now);
+        process.seats[t as usize].thread = Thread::Holding(wait.hold);
+        if !stay.entered && (loss.is_some() || bars) {
+            self.background(p, false, &leaving);
+        }
+        self.carry_out(p, None, then);
+        if let Some(owner) = owner {
+            self.empty_handed |= token.is_none();
+            self.signals.returns(owner, stay.unsignalled);
+        }
+        if let Some(token) = token {
+            self.rises(token, false);
+        }
+    }
+
+    /// The thread signals one or all of those who wait for its condition.
+    pub(super) fn signals(&mut self, world: &World, p: u8, t: u8, all: bool) {
+        let now = self.now();
+        let process = self.process(p);
+        let Thread::Holding(ticket) = process.seats[t as usize].thread else { return };
+        process.seats[t as usize].done += 1;
+        let tenure = process.gate.tenure_of(ticket).filter(|t| t.loss(now).is_none());
+        if let Some(owner) = tenure.map(|tenure| tenure.owner) {
+            self.send(p, t, Request::Room(RoomOp::Signal { owner, condition: world.condition(t), all }));
+            self.set(p, t, Thread::Signalling(ticket, owner));
+        }
+    }
+}

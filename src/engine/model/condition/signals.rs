@@ -1,0 +1,111 @@
+//! What each signal is worth: who waits for one, who has had one, and whether one was lost.
+//!
+//! It goes by what the threads want and not by the places in Redis: a thread waits from the moment
+//! at which its lock is given up.
+
+use super::state::Request;
+use crate::engine::gate::How;
+use crate::engine::model::state::{Bag, process_of};
+use crate::engine::small_redis::{RoomOp, SmallRedis, Stage};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Signals {
+    /// Who waits without having been signalled, in the order in which they gave the lock up.
+    waiting: Vec<(u8, u64)>,
+    /// Who was, and has not returned.
+    signalled: Bag<(u64, u8)>,
+    /// A signal woke nobody, though somebody waited.
+    pub(super) lost: bool,
+    /// Another was woken than who has waited longest.
+    pub(super) out_of_turn: bool,
+    /// A thread that was signalled says that it was not.
+    pub(super) swallowed: bool,
+}
+
+impl Signals {
+    pub(super) fn waiting(&self) -> impl Iterator<Item = u64> + '_ {
+        self.waiting.iter().map(|(_, owner)| *owner)
+    }
+
+    /// A request has run. `reachable`: who could be woken.
+    pub(super) fn run(
+        &mut self,
+        request: &Request,
+        before: &SmallRedis,
+        after: &SmallRedis,
+        reachable: &[u64],
+    ) {
+        let inside = |redis: &SmallRedis, owner| redis.holder.is_some_and(|h| h.owner == owner);
+        let lined = |redis: &SmallRedis, owner| redis.arrival(owner).is_some() || inside(redis, owner);
+        let own = match request {
+            Request::Room(RoomOp::Await { ask, .. }) => Some(ask.owner),
+            Request::Room(RoomOp::Quit { owner, .. }) => Some(*owner),
+            _ => None,
+        };
+        let was_waiting = self.waiting.clone();
+        let moves =
+            |(_, owner): &&(u8, u64)| Some(*owner) != own && lined(after, *owner) && !lined(before, *owner);
+        let moved: Vec<(u8, u64)> = was_waiting.iter().filter(moves).copied().collect();
+        self.waiting.retain(|(_, owner)| {
+            let lost = before.room.places.contains_key(owner) && !after.room.places.contains_key(owner);
+            !lost && !lined(after, *owner)
+        });
+        moved.iter().for_each(|(condition, owner)| self.signalled.insert((*owner, *condition)));
+        match request {
+            Request::Room(RoomOp::Signal { owner, condition, all }) if inside(before, *owner) => {
+                let could = was_waiting.iter().filter(|(c, o)| c == condition && reachable.contains(o));
+                let should: Vec<_> = could.take(if *all { usize::MAX } else { 1 }).copied().collect();
+                self.lost |= moved.len() < should.len();
+                self.out_of_turn |= moved.len() >= should.len() && moved != should;
+                return;
+            }
+            Request::Room(RoomOp::Await { ask, from: Some(from), condition }) => {
+                let gave_up = inside(before, *from) && !inside(after, *from);
+                if gave_up && ask.how != How::Back {
+                    self.waiting.push((*condition, ask.owner));
+                }
+            }
+            Request::Room(RoomOp::Quit { owner, .. }) => self.waiting.retain(|(_, o)| o != owner),
+            _ => {}
+        }
+        // Who had been signalled, and goes without the lock.
+        let dropped = before.queue.values().filter(|p| !lined(after, p.owner));
+        let mut dropped: Vec<u8> = dropped.filter_map(|p| condition_of(p.stage)).collect();
+        if let Request::Room(RoomOp::Quit { owner, .. }) = request
+            && inside(before, *owner)
+        {
+            dropped.extend(self.signalled.iter().filter(|(o, _)| o == owner).map(|(_, c)| *c));
+        }
+        for condition in &dropped {
+            let passed_on = moved.iter().filter(|(c, _)| c == condition).count();
+            let had = dropped.iter().filter(|c| *c == condition).count();
+            let left = self.waiting.iter().any(|(c, owner)| c == condition && reachable.contains(owner));
+            self.lost |= passed_on < had && left;
+        }
+    }
+
+    /// Places have lapsed with their keys: who had one comes back by itself.
+    pub(super) fn lapse(&mut self, before: &SmallRedis, after: &SmallRedis) {
+        let there = |redis: &SmallRedis, owner: u64| redis.room.places.contains_key(&owner);
+        self.waiting.retain(|(_, owner)| !there(before, *owner) || there(after, *owner));
+    }
+
+    /// The wait of `owner` returns with the lock.
+    pub(super) fn returns(&mut self, owner: u64, unsignalled: bool) {
+        self.swallowed |= unsignalled && self.signalled.iter().any(|(o, _)| *o == owner);
+        self.signalled.retain(|(o, _)| *o != owner);
+    }
+
+    pub(super) fn crash(&mut self, process: u8) {
+        let another = |owner: u64| process_of(owner) != process as usize;
+        self.waiting.retain(|(_, owner)| another(*owner));
+        self.signalled.retain(|(owner, _)| another(*owner));
+    }
+}
+
+fn condition_of(stage: Stage) -> Option<u8> {
+    match stage {
+        Stage::Signalled(condition) => Some(condition),
+        Stage::Asked | Stage::Back => None,
+    }
+}

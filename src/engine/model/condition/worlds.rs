@@ -1,0 +1,127 @@
+//! The models: small ones for every day, and larger ones for `make models`.
+
+use std::time::Duration;
+
+use super::properties::goes_through;
+use super::{Plans, World};
+use crate::engine::model::state::Faults;
+use crate::engine::model::{TICK, explore};
+use crate::engine::small_redis::{FOR_EVER, millis};
+
+fn check(small: World, large: impl IntoIterator<Item = World>) {
+    explore::check(small, large, goes_through);
+}
+
+fn world<const N: usize>(plans: [Plans; N]) -> World {
+    World {
+        plans: plans.into(),
+        rounds: 1,
+        conditions: 1,
+        ticks: 1,
+        slice: Duration::ZERO,
+        window: FOR_EVER,
+        faults: none(),
+    }
+}
+
+fn none() -> Faults {
+    Faults::default()
+}
+
+fn lost(lost: u8) -> Faults {
+    Faults { lost, ..none() }
+}
+
+fn time_outs(time_outs: u8) -> Faults {
+    Faults { time_outs, ..none() }
+}
+
+fn crashes(crashes: u8) -> Faults {
+    Faults { crashes, ..none() }
+}
+
+fn breaks(breaks: u8) -> Faults {
+    Faults { breaks, ..none() }
+}
+
+#[test]
+fn a_signal_comes_from_another_process() {
+    let small = World { ticks: 2, ..world([vec!["w"], vec!["s"]]) };
+    let both = world([vec!["w", "w"], vec!["s", "a"]]);
+    let again = World { rounds: 2, ..world([vec!["w"], vec!["s"]]) };
+    check(small, [both, again]);
+}
+
+#[test]
+fn threads_of_one_process_wait_and_signal() {
+    let small = world([vec!["w", "s"]]);
+    let late = World { faults: lost(1), ..small.clone() };
+    let hand_over = World { slice: TICK, ..world([vec!["w", "ws", "a"]]) };
+    let two = world([vec!["w", "s"], vec!["w", "s"]]);
+    check(small, [late, hand_over, two]);
+}
+
+#[test]
+fn all_are_signalled_in_turn() {
+    let small = World { ticks: 0, ..world([vec!["w"], vec!["w"], vec!["a"]]) };
+    let one = world([vec!["w"], vec!["w"], vec!["s"]]);
+    let late = World { ticks: 0, faults: lost(1), ..world([vec!["w"], vec!["w"], vec!["ss"]]) };
+    check(small, [one, late]);
+}
+
+#[test]
+fn a_wait_times_out() {
+    let small = World { faults: time_outs(1), ..world([vec!["w"], vec!["s"]]) };
+    let more = World { ticks: 2, faults: time_outs(2), ..world([vec!["ww"], vec!["ss"]]) };
+    let late = World { faults: Faults { time_outs: 1, lost: 1, ..none() }, ..small.clone() };
+    let three = World { ticks: 0, faults: time_outs(1), ..world([vec!["w"], vec!["w"], vec!["s"]]) };
+    check(small, [more, late, three]);
+}
+
+#[test]
+fn replies_are_lost_and_requests_come_late() {
+    let small = World { faults: lost(1), ..world([vec!["w"], vec!["s"]]) };
+    let more = World { ticks: 2, faults: lost(2), ..small.clone() };
+    let two = World { faults: lost(1), ..world([vec!["w", "w"], vec!["s"]]) };
+    check(small, [more, two]);
+}
+
+#[test]
+fn a_process_dies() {
+    let small = World { ticks: 2, faults: crashes(1), ..world([vec!["w"], vec!["s"]]) };
+    let late = World { faults: Faults { crashes: 1, lost: 1, ..none() }, ..small.clone() };
+    check(small, [late]);
+}
+
+#[test]
+fn who_was_signalled_dies() {
+    let small = World { ticks: 0, faults: crashes(1), ..world([vec!["w"], vec!["w", "s"]]) };
+    let three = World { ticks: 0, faults: crashes(1), ..world([vec!["w"], vec!["w"], vec!["s"]]) };
+    let late = World { faults: Faults { crashes: 1, lost: 1, ..none() }, ..small.clone() };
+    check(small, [three, late]);
+}
+
+#[test]
+fn an_inbox_breaks() {
+    let small = World { faults: breaks(1), ..world([vec!["w"], vec!["s"]]) };
+    let timed = World { ticks: 2, faults: Faults { breaks: 1, time_outs: 1, ..none() }, ..small.clone() };
+    let three = World { ticks: 0, faults: breaks(1), ..world([vec!["w"], vec!["w"], vec!["s"]]) };
+    check(small, [timed, three]);
+}
+
+#[test]
+fn places_fall_silent() {
+    let window = millis(TICK) * 3 / 2;
+    let small = World { window, ticks: 2, ..world([vec!["w"], vec!["s"]]) };
+    let three = World { window, ticks: 2, ..world([vec!["w"], vec!["w"], vec!["s"]]) };
+    let timed = World { ticks: 3, faults: time_outs(1), ..small.clone() };
+    check(small, [three, timed]);
+}
+
+#[test]
+fn redis_does_not_answer_a_wait() {
+    let faults = Faults { lost: 1, time_outs: 1, ..none() };
+    let small = World { ticks: 0, faults: faults.clone(), ..world([vec!["w"], vec!["s"]]) };
+    let others = World { ticks: 0, faults, ..world([vec!["w"], vec!["w"], vec!["s"]]) };
+    check(small, [others]);
+}

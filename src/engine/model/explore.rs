@@ -1,0 +1,55 @@
+//! Goes through the states of a model.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use stateright::{Checker, HasDiscoveries, Model};
+
+/// Explores the first, smaller world; or with `MODELS=large` (`make models`) the others. Without faults,
+/// all that a world's threads want to do must be done: that is what `goes_through` says.
+pub(super) fn check<W>(small: W, large: impl IntoIterator<Item = W>, goes_through: fn(&W) -> bool)
+where
+    W: Model + Clone + Debug + Send + Sync + 'static,
+    W::State: Clone + Hash + Debug + PartialEq + Send + Sync,
+    W::Action: Clone + Debug + PartialEq + Send + Sync,
+{
+    let explore = |world: &W, threads, most| {
+        assert!(goes_through(world), "the model gets nowhere");
+        explore(world, threads, most);
+    };
+    if std::env::var("MODELS").is_ok_and(|v| v == "large") {
+        let threads = std::thread::available_parallelism().map_or(1, Into::into);
+        large.into_iter().for_each(|world| explore(&world, threads, 80_000_000));
+    } else {
+        explore(&small, 1, 2_000_000);
+    }
+}
+
+/// Depth first, which needs little memory; where something does not hold, breadth first for the
+/// shortest way there.
+fn explore<W>(world: &W, threads: usize, most: usize)
+where
+    W: Model + Clone + Debug + Send + Sync + 'static,
+    W::State: Clone + Hash + Debug + PartialEq + Send + Sync,
+    W::Action: Clone + Debug + PartialEq + Send + Sync,
+{
+    let checker = |most| {
+        let checker = world.clone().checker().threads(threads).target_state_count(most);
+        checker.finish_when(HasDiscoveries::AnyFailures)
+    };
+    let done = checker(most).spawn_dfs().join();
+    let (states, different) = (done.state_count(), done.unique_state_count());
+    let all = if states < most { ", which is all" } else { "" };
+    println!("{world:?}: {states} states, {different} different, {} steps deep{all}", done.max_depth());
+    if !done.discoveries().is_empty() {
+        let mut found = checker(most.min(2_000_000)).spawn_bfs().join().discoveries();
+        if found.is_empty() {
+            found = done.discoveries();
+        }
+        let found = found.into_iter();
+        let found = found.map(|(property, path)| (path.clone().into_actions().len(), property, path));
+        if let Some((steps, property, path)) = found.min_by_key(|(steps, property, _)| (*steps, *property)) {
+            panic!("not {property}, in {steps} steps: {path}");
+        }
+    }
+}

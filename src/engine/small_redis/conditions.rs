@@ -1,0 +1,250 @@
+//! What the scripts of those who wait for a condition's signal do: `await`, `signal`, `quit`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Answer, Ask, BARRED, FOR_EVER, How, Place, SmallRedis, Tell};
+use crate::engine::gate::NOT_INSIDE;
+use crate::engine::small_redis::Message;
+
+/// How a place has come into the queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(in crate::engine) enum Stage {
+    /// Its owner asked for the lock.
+    #[default]
+    Asked,
+    /// By a signal of this condition.
+    Signalled(u8),
+    /// Back from a condition, without a signal.
+    Back,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::engine) enum RoomOp {
+    /// `from`: the hold to give up for a place there.
+    Await {
+        ask: Ask,
+        from: Option<u64>,
+        condition: u8,
+    },
+    Signal {
+        owner: u64,
+        condition: u8,
+        all: bool,
+    },
+    Quit {
+        owner: u64,
+        unsettled: bool,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::engine) enum RoomReply {
+    Acquired(Answer),
+    /// How many were moved, if the owner was inside.
+    Signalled(Option<usize>),
+    Left {
+        inside: bool,
+    },
+}
+
+/// A place of who waits for a signal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::engine) struct Waits {
+    pub(in crate::engine) condition: u8,
+    pub(in crate::engine) since: u64,
+    pub(in crate::engine) lease: u64,
+    pub(in crate::engine) beat: u64,
+}
+
+/// Those who wait for signals.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(in crate::engine) struct Room {
+    /// Their places, which end with those of the queue.
+    pub(in crate::engine) places: BTreeMap<u64, Waits>,
+    /// The order of each condition: of those whose place was lost as well.
+    pub(in crate::engine) members: BTreeMap<(u8, u64), u64>,
+    /// When the key of that ends.
+    pub(in crate::engine) ends: u64,
+}
+
+impl Room {
+    pub(super) fn lapse(&mut self, now: u64, places: bool) {
+        if places {
+            self.places.clear();
+        }
+        if self.ends <= now {
+            self.members.clear();
+        }
+    }
+
+    pub(super) fn forget_when(&mut self) {
+        self.places.values_mut().for_each(|waits| waits.beat = 0);
+        self.ends = FOR_EVER;
+    }
+}
+
+impl SmallRedis {
+    /// Runs one script of those who wait for a condition.
+    pub(in crate::engine) fn run_room(&mut self, op: &RoomOp, now: u64, tell: &mut impl Tell) -> RoomReply {
+        self.lapse(now);
+        match op {
+            RoomOp::Await { ask, from, condition } => {
+                RoomReply::Acquired(self.wait_for(ask, *from, *condition, now, tell))
+            }
+            RoomOp::Signal { owner, condition, all } => {
+                RoomReply::Signalled(self.send_signal(*owner, *condition, *all, now, tell))
+            }
+            RoomOp::Quit { owner, unsettled } => {
+                let inside = self.dismiss(*owner);
+                if !inside {
+                    self.quits(*owner, now);
+                }
+                if *unsettled {
+                    self.gone.retain(|_, end| *end >= now);
+                    self.gone.insert(*owner, now + BARRED);
+                    self.gone_ends = now + BARRED;
+                }
+                self.settle(None, now, tell);
+                RoomReply::Left { inside }
+            }
+        }
+    }
+
+    fn wait_for(
+        &mut self,
+        ask: &Ask,
+        from: Option<u64>,
+        condition: u8,
+        now: u64,
+        tell: &mut impl Tell,
+    ) -> Answer {
+        if self.gone.contains_key(&ask.owner) {
+            return Answer::Over;
+        }
+        if let Some(answer) = self.inside(ask.owner, now) {
+            return answer;
+        }
+        let back = ask.how == How::Back;
+        let mut stage = Stage::Asked;
+        let there = self.room.places.get(&ask.owner).filter(|waits| waits.condition == condition);
+        if let Some(place) = self.queue.values().find(|place| place.owner == ask.owner) {
+            stage = place.stage;
+            if planted!("timed-out-is-unsignalled") && back {
+                stage = Stage::Back;
+            }
+        } else if let Some(since) = there.map(|waits| waits.since) {
+            if !back {
+                return self.stay(ask, condition, since, now);
+            }
+            self.room.members.remove(&(condition, since));
+            stage = Stage::Back;
+        } else if let Some(from) = from {
+            let gave_up = self.dismiss(from);
+            if planted!("waits-before-enqueued") {
+                if gave_up {
+                    self.settle(None, now, tell);
+                    return Answer::Gone;
+                }
+            } else if !gave_up {
+                return Answer::Refused(NOT_INSIDE.into());
+            }
+            if !back {
+                self.arrivals += 1;
+                let answer = self.stay(ask, condition, self.arrivals, now);
+                self.settle(None, now, tell);
+                let Answer::Busy { again, arrival, .. } = answer else { return answer };
+                return Answer::Busy { floor: self.fence, again, arrival };
+            }
+            stage = Stage::Back;
+        }
+        self.enqueue(ask, stage, now);
+        self.settle(Some(ask.owner), now, tell);
+        let answer = self.inside(ask.owner, now).unwrap_or_else(|| self.busy(ask, now));
+        if stage == Stage::Back { Answer::Back(Box::new(answer)) } else { answer }
+    }
+
+    /// A beat of who waits for a condition since then, or its first place there.
+    fn stay(&mut self, ask: &Ask, condition: u8, since: u64, now: u64) -> Answer {
+        let Ask { owner, lease, .. } = *ask;
+        let ends = self.places_end();
+        self.room.places.insert(owner, Waits { condition, since, lease, beat: now });
+        if ends < now + self.window {
+            self.queue_ends = now.saturating_add(self.window.saturating_mul(2));
+        }
+        let ends = if self.room.members.is_empty() { 0 } else { self.room.ends };
+        self.room.members.insert((condition, since), owner);
+        self.room.ends = ends;
+        if ends < now + self.window {
+            self.room.ends = now.saturating_add(self.window.saturating_mul(2));
+        }
+        let again = Duration::from_millis(self.window.min(lease).div_ceil(3));
+        Answer::Busy { floor: self.fence, again, arrival: since.to_string() }
+    }
+
+    fn send_signal(
+        &mut self,
+        owner: u64,
+        condition: u8,
+        all: bool,
+        now: u64,
+        tell: &mut impl Tell,
+    ) -> Option<usize> {
+        self.inside(owner, now)?;
+        let mut moved = 0;
+        loop {
+            self.arrivals += 1;
+            let Some(waiter) = self.signal(condition, self.arrivals, now) else { break };
+            if tell(Message::moved(waiter)) {
+                moved += 1;
+            } else {
+                self.drop_place(waiter);
+            }
+            if moved == 1 && !all {
+                break;
+            }
+        }
+        Some(moved)
+    }
+
+    /// Who has waited longest for the condition goes into the queue, to this arrival.
+    fn signal(&mut self, condition: u8, arrival: u64, now: u64) -> Option<u64> {
+        loop {
+            let (member, owner) = self.room.members.range((condition, 0)..=(condition, u64::MAX)).next()?;
+            let (member, owner) = (*member, *owner);
+            self.room.members.remove(&member);
+            let Some(Waits { lease, beat, .. }) = self.room.places.remove(&owner) else { continue };
+            if now - beat <= self.window {
+                self.queue.insert(arrival, Place { owner, lease, beat, stage: Stage::Signalled(condition) });
+                return Some(owner);
+            }
+        }
+    }
+
+    /// `place` has left the queue without the lock: if it was signalled, the next one of its condition
+    /// takes its place.
+    pub(super) fn pass_on(&mut self, place: &Place, arrival: u64, now: u64) {
+        if let Stage::Signalled(condition) = place.stage
+            && !planted!("signal-not-passed-on")
+        {
+            self.signal(condition, arrival, now);
+        }
+    }
+
+    /// Out of the queue and the condition.
+    fn quits(&mut self, owner: u64, now: u64) {
+        if let Some(waits) = self.room.places.remove(&owner) {
+            self.room.members.remove(&(waits.condition, waits.since));
+        }
+        if let Some(arrival) = self.arrival(owner)
+            && let Some(place) = self.queue.remove(&arrival)
+        {
+            self.pass_on(&place, arrival, now);
+        }
+    }
+
+    /// When the places' key ends, if it is there.
+    pub(super) fn places_end(&self) -> u64 {
+        if self.queue.is_empty() && self.room.places.is_empty() { 0 } else { self.queue_ends }
+    }
+}
