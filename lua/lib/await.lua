@@ -29,7 +29,9 @@ elseif F[8] ~= '' then
   if F[5] ~= 'back' then
     w.condition = F[10]
     local answer = stay(w, behind(w))
-    settle()
+    -- It may be let in itself, by the signal of one that died.
+    local inside = settle(w.owner)
+    if inside then return inside end
     -- Whoever was let in has a number below that of our own grant.
     answer[2] = last()
     return answer

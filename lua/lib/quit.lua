@@ -1,7 +1,7 @@
 -- quit: leave, for who waits for a condition's signal: out of the lock, the queue and the condition, wherever
 -- it is. A signal that it had goes to the next one.
 --
--- ARGV and answer as leave's without a next owner
+-- ARGV and answer as leave's without a next owner, but 6 the condition
 --@ prelude clock alien queue kind
 local was_inside = kind.dismiss(F[1])
 local place = not was_inside and waiting(F[1])
@@ -10,6 +10,12 @@ if place and place.condition then
   pass_on(place)
 end
 drop(F[1])
+if was_inside then
+  -- It never saw that it was let in. That it was signalled before is likely, and not known any more: better
+  -- one wakes in vain than nobody does.
+  local tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
+  signal(F[6], math.max(tail and tail % CLASS + 1 or 0, now()))
+end
 if F[5] == '1' then bar(F[1]) end
 kind.look('')
 settle()

@@ -204,6 +204,9 @@ fn with_leave_args<R>(
     let owner = cell.owner_id(leaving.owner);
     let unsettled = if leaving.unsettled { "1" } else { "0" };
     let (prefix, window) = (&*shared.inbox_prefix, &*shared.window);
+    if let Some(room) = &cell.room {
+        return send(&[&owner, &lease, prefix, window, unsettled, &room.condition]);
+    }
     match next {
         Some(next) => {
             let (record, id) = (record(cell, next.threads), cell.owner_id(next.owner));

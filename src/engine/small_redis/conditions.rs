@@ -34,6 +34,7 @@ pub(in crate::engine) enum RoomOp {
     },
     Quit {
         owner: u64,
+        condition: u8,
         unsettled: bool,
     },
 }
@@ -95,9 +96,12 @@ impl SmallRedis {
             RoomOp::Signal { owner, condition, all } => {
                 RoomReply::Signalled(self.send_signal(*owner, *condition, *all, now, tell))
             }
-            RoomOp::Quit { owner, unsettled } => {
+            RoomOp::Quit { owner, condition, unsettled } => {
                 let inside = self.dismiss(*owner);
-                if !inside {
+                if inside {
+                    self.arrivals += 1;
+                    self.signal(*condition, self.arrivals, now);
+                } else {
                     self.quits(*owner, now);
                 }
                 if *unsettled {
@@ -152,7 +156,10 @@ impl SmallRedis {
             if !back {
                 self.arrivals += 1;
                 let answer = self.stay(ask, condition, self.arrivals, now);
-                self.settle(None, now, tell);
+                self.settle(Some(ask.owner), now, tell);
+                if let Some(inside) = self.inside(ask.owner, now) {
+                    return inside;
+                }
                 let Answer::Busy { again, arrival, .. } = answer else { return answer };
                 return Answer::Busy { floor: self.fence, again, arrival };
             }

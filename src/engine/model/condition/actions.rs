@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    fn tick(state: &mut State) {
+    fn tick(&self, state: &mut State) {
         state.tick += 1;
         let before = state.redis.clone();
         state.redis.lapse(state.millis());
@@ -127,12 +127,12 @@ impl World {
         for p in 0..state.processes.len() {
             for owner in state.processes[p].gate.owners() {
                 let then = state.processes[p].gate.expire(owner, now);
-                state.carry_out(p as u8, None, then);
+                state.carry_out(self, p as u8, None, then);
             }
         }
     }
 
-    fn deliver(state: &mut State, message: Message) {
+    fn deliver(&self, state: &mut State, message: Message) {
         state.messages.remove(&message);
         if !state.hears(message.owner) {
             return;
@@ -143,24 +143,24 @@ impl World {
             |gate: &mut Gate| gate.granted(message.owner, message.number, lease, 0, Moment::default());
         // It is for the gate that knows its owner.
         let then = granted(&mut state.processes[p].gate);
-        state.carry_out(p as u8, None, then);
+        state.carry_out(self, p as u8, None, then);
         for t in 0..state.processes[p].seats.len() {
             if let Some(stay) = &mut state.processes[p].seats[t].stay {
                 let then = granted(&mut stay.gate);
-                state.carry_out(p as u8, Some(t as u8), then);
+                state.carry_out(self, p as u8, Some(t as u8), then);
             }
         }
     }
 
-    fn mend(state: &mut State, p: u8) {
+    fn mend(&self, state: &mut State, p: u8) {
         let now = state.now();
         state.process(p).inbox = true;
         let then = state.process(p).gate.ask_again(now);
-        state.carry_out(p, None, then);
+        state.carry_out(self, p, None, then);
         for t in 0..state.process(p).seats.len() {
             if let Some(stay) = &mut state.process(p).seats[t].stay {
                 let then = stay.gate.ask_again(now);
-                state.carry_out(p, Some(t as u8), then);
+                state.carry_out(self, p, Some(t as u8), then);
             }
         }
     }
@@ -189,17 +189,17 @@ impl World {
         match step {
             Step::LoseReply(_) => {
                 state.run(self, &packet.request);
-                state.hear(packet, Outcome::Unanswered);
+                state.hear(self, packet, Outcome::Unanswered);
             }
             Step::Overtake(_) => {
                 state.packets.insert(Packet { thread: None, ..packet.clone() });
-                state.hear(packet, Outcome::Unanswered);
+                state.hear(self, packet, Outcome::Unanswered);
             }
             Step::Repeat(_) => {
                 state.packets.insert(Packet { thread: None, ..packet.clone() });
                 state.packets.insert(Packet { resent: true, ..packet.clone() });
             }
-            _ => state.hear(packet, Outcome::Failed),
+            _ => state.hear(self, packet, Outcome::Failed),
         }
     }
 }
@@ -269,16 +269,16 @@ impl Model for World {
             }
             Step::Despair(p, t) => {
                 state.left.time_outs -= 1;
-                state.despair(p, t);
+                state.despair(self, p, t);
             }
             Step::Unlock(p, t) => state.unlock(self, p, t),
             Step::Hear(p, t) => {
                 let mine = |(k, _): &(Packet, Answered)| (k.process, k.thread) == (p, Some(t));
                 let i = state.replies.iter().position(mine)?;
                 let (packet, answered) = state.replies.remove(i);
-                state.hear(&packet, Outcome::Reply(answered));
+                state.hear(self, &packet, Outcome::Reply(answered));
             }
-            Step::Deliver(message) => World::deliver(&mut state, message),
+            Step::Deliver(message) => self.deliver(&mut state, message),
             Step::LoseMessage(message) => {
                 state.left.lost -= 1;
                 state.messages.remove(&message);
@@ -292,8 +292,8 @@ impl Model for World {
                 state.process(p).inbox = false;
                 state.messages.retain(|message| process_of(message.owner) != p as usize);
             }
-            Step::Mend(p) => World::mend(&mut state, p),
-            Step::Tick => World::tick(&mut state),
+            Step::Mend(p) => self.mend(&mut state, p),
+            Step::Tick => self.tick(&mut state),
             step => self.packet(&mut state, &step),
         }
         Some(state)

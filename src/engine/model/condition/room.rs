@@ -16,7 +16,7 @@ impl State {
         let (aside, then) = match process.gate.set_aside(hold, now) {
             Ok(aside) => aside,
             Err((_, then)) => {
-                self.carry_out(p, None, then);
+                self.carry_out(world, p, None, then);
                 return;
             }
         };
@@ -28,7 +28,7 @@ impl State {
         let seat = &mut process.seats[t as usize];
         seat.stay = Some(Box::new(Stay { gate, aside, hold, over: false }));
         seat.thread = Thread::Awake(ticket);
-        self.carry_out(p, None, then);
+        self.carry_out(world, p, None, then);
         self.turn(world, p, t, false, false);
     }
 
@@ -37,7 +37,7 @@ impl State {
     }
 
     /// A wait ends: with the hold of this ticket in its gate, or without.
-    pub(super) fn returns(&mut self, p: u8, t: u8, ticket: Option<Ticket>) {
+    pub(super) fn returns(&mut self, world: &World, p: u8, t: u8, ticket: Option<Ticket>) {
         let now = self.now();
         let process = self.process(p);
         let Some(mut wait) = process.seats[t as usize].stay.take() else { return };
@@ -50,12 +50,17 @@ impl State {
         let bars = granted.is_some() && leaving.unsettled;
         let then = process.gate.put_back(wait.aside, granted, loss, now);
         process.seats[t as usize].thread = Thread::Holding(wait.hold);
+        let tenure = process.gate.tenure_of(wait.hold);
+        let lost_is_told = tenure.is_none_or(|t| t.lost.is_some());
+        let valid = process.gate.holds_valid(wait.hold, now);
         if !stay.entered && (loss.is_some() || bars) {
-            self.background(p, false, &leaving);
+            self.background(world, p, None, &leaving);
         }
-        self.carry_out(p, None, then);
+        self.carry_out(world, p, None, then);
+        // What never left says so, unless there is an error to be told.
+        let says_so = owner.is_some() || stay.stayed && wait.gate.trouble().is_none();
+        self.empty_handed |= says_so && !lost_is_told && !valid;
         if let Some(owner) = owner {
-            self.empty_handed |= token.is_none();
             self.signals.returns(owner, stay.unsignalled);
         }
         if let Some(token) = token {

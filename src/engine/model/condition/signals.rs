@@ -61,7 +61,10 @@ impl Signals {
             }
             Request::Room(RoomOp::Await { ask, from: Some(from), condition }) => {
                 let gave_up = inside(before, *from) && !inside(after, *from);
-                if gave_up && ask.how != How::Back {
+                if gave_up && lined(after, ask.owner) && ask.how != How::Back {
+                    // It came just in time for the signal of one that went without the lock.
+                    self.signalled.insert((ask.owner, *condition));
+                } else if gave_up && ask.how != How::Back {
                     self.waiting.push((*condition, ask.owner));
                 }
             }

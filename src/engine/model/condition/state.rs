@@ -215,7 +215,8 @@ impl State {
             Request::Room(_) => None,
         };
         // Who was signalled just now, for one that went without the lock, has the place of that one.
-        let inherits = before.room.places.contains_key(&owner);
+        let waits = matches!(request, Request::Room(RoomOp::Await { ask, .. }) if ask.owner == owner);
+        let inherits = waits || before.room.places.contains_key(&owner);
         let gone = before.queue.iter().find(|(_, p)| self.redis.arrival(p.owner).is_none());
         let inherited = gone.filter(|_| inherits).map(|(arrival, _)| *arrival);
         let came = before.arrival(owner).or(asked).or(inherited).unwrap_or(u64::MAX);

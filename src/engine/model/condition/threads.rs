@@ -43,6 +43,14 @@ pub(super) fn fresh(sequence: &mut u64, p: u8) -> u64 {
     *sequence * 8 + u64::from(p)
 }
 
+/// A leave without a next owner. `t`: the thread at whose gate of its own it is said.
+fn leave(world: &World, t: Option<u8>, owner: u64, unsettled: bool) -> Request {
+    match t {
+        Some(t) => Request::Room(RoomOp::Quit { owner, condition: world.condition(t), unsettled }),
+        None => Request::Lock(Op::Leave { owner, unsettled, next: None }),
+    }
+}
+
 impl State {
     pub(super) fn process(&mut self, p: u8) -> &mut Process {
         &mut self.processes[p as usize]
@@ -50,12 +58,12 @@ impl State {
 
     /// What [`crate::engine::carry_out`] does. `t`: the thread at whose gate it was said, if that is not
     /// the lock's.
-    pub(super) fn carry_out(&mut self, p: u8, t: Option<u8>, then: Then) -> Option<Leaving> {
+    pub(super) fn carry_out(&mut self, world: &World, p: u8, t: Option<u8>, then: Then) -> Option<Leaving> {
         if let Some(ticket) = then.wake {
             self.wake(p, t, ticket);
         }
         if let Some(leaving) = then.background {
-            self.background(p, t.is_some(), &leaving);
+            self.background(world, p, t, &leaving);
         }
         then.leave
     }
@@ -70,13 +78,8 @@ impl State {
     }
 
     /// The renewal thread repeats it until it is answered.
-    pub(super) fn background(&mut self, p: u8, room: bool, leaving: &Leaving) {
-        let owner = leaving.owner;
-        let request = if room {
-            Request::Room(RoomOp::Quit { owner, unsettled: true })
-        } else {
-            Request::Lock(Op::Leave { owner, unsettled: true, next: None })
-        };
+    pub(super) fn background(&mut self, world: &World, p: u8, t: Option<u8>, leaving: &Leaving) {
+        let request = leave(world, t, leaving.owner, true);
         self.packets.insert(Packet { process: p, thread: None, request, sent: 0, resent: false });
     }
 
@@ -95,56 +98,49 @@ impl State {
     }
 
     /// A thread leaves the queue for an owner that nobody wants, then is `after`.
-    fn leave_queue(&mut self, p: u8, t: u8, leaving: Leaving, after: Option<Ticket>) {
-        let (owner, room) = (leaving.owner, self.alone(p, t).is_some());
+    fn leave_queue(&mut self, world: &World, p: u8, t: u8, leaving: Leaving, after: Option<Ticket>) {
+        let (owner, room) = (leaving.owner, self.alone(p, t));
         if leaving.unsettled {
-            self.background(p, room, &leaving);
+            self.background(world, p, room, &leaving);
             let then = self.process(p).gate_of(t).left();
-            self.go_on(p, t, then, after);
+            self.go_on(world, p, t, then, after);
         } else {
-            self.send(
-                p,
-                t,
-                match room {
-                    true => Request::Room(RoomOp::Quit { owner, unsettled: false }),
-                    false => Request::Lock(Op::Leave { owner, unsettled: false, next: None }),
-                },
-            );
+            self.send(p, t, leave(world, room, owner, false));
             self.set(p, t, Thread::LeavingQueue(leaving, after));
         }
     }
 
     /// A thread that is through with Redis for now, with what its event asks for.
-    pub(super) fn go_on(&mut self, p: u8, t: u8, then: Then, after: Option<Ticket>) {
+    pub(super) fn go_on(&mut self, world: &World, p: u8, t: u8, then: Then, after: Option<Ticket>) {
         self.set(p, t, after.map_or(Thread::Idle, Thread::Awake));
         let room = self.alone(p, t);
-        match self.carry_out(p, room, then) {
-            Some(leaving) => self.leave_queue(p, t, leaving, after),
-            None if after.is_none() && room.is_some() => self.returns(p, t, None),
+        match self.carry_out(world, p, room, then) {
+            Some(leaving) => self.leave_queue(world, p, t, leaving, after),
+            None if after.is_none() && room.is_some() => self.returns(world, p, t, None),
             None => {}
         }
     }
 
-    pub(super) fn give_up(&mut self, p: u8, t: u8, ticket: Ticket) {
+    pub(super) fn give_up(&mut self, world: &World, p: u8, t: u8, ticket: Ticket) {
         let now = self.now();
         match self.process(p).gate_of(t).give_up(ticket, now) {
-            GaveUp::In(grip) => self.is_in(p, t, grip.ticket),
-            GaveUp::Out(then) => self.go_on(p, t, then, None),
+            GaveUp::In(grip) => self.is_in(world, p, t, grip.ticket),
+            GaveUp::Out(then) => self.go_on(world, p, t, then, None),
         }
     }
 
     /// Redis is out of reach for good: what was granted meanwhile goes, as all else.
-    pub(super) fn despair(&mut self, p: u8, t: u8) {
+    pub(super) fn despair(&mut self, world: &World, p: u8, t: u8) {
         if let Thread::Awake(ticket) | Thread::Parked(ticket, _) =
             self.processes[p as usize].seats[t as usize].thread
         {
-            self.give_up(p, t, ticket);
+            self.give_up(world, p, t, ticket);
         }
     }
 
-    fn is_in(&mut self, p: u8, t: u8, ticket: Ticket) {
+    fn is_in(&mut self, world: &World, p: u8, t: u8, ticket: Ticket) {
         if self.alone(p, t).is_some() {
-            self.returns(p, t, Some(ticket));
+            self.returns(world, p, t, Some(ticket));
         } else {
             self.set(p, t, Thread::Holding(ticket));
         }
@@ -174,7 +170,7 @@ impl State {
                 if valid && room.is_none() {
                     self.rises(grip.token, grip.way == Way::HandedOver);
                 }
-                self.is_in(p, t, ticket);
+                self.is_in(world, p, t, ticket);
                 if let Some(next) = next {
                     self.wake(p, room, next);
                 }
@@ -198,9 +194,9 @@ impl State {
                 self.send(p, t, Request::Lock(Op::Renew { owner, lease: millis(lease) }));
                 self.set(p, t, Thread::Confirming(ticket, owner));
             }
-            Turn::Leave(leaving) => self.leave_queue(p, t, leaving, Some(ticket)),
+            Turn::Leave(leaving) => self.leave_queue(world, p, t, leaving, Some(ticket)),
             Turn::Park(until) => self.set(p, t, Thread::Parked(ticket, until)),
-            Turn::Busy | Turn::Over | Turn::Refused(_) | Turn::Closed => self.give_up(p, t, ticket),
+            Turn::Busy | Turn::Over | Turn::Refused(_) | Turn::Closed => self.give_up(world, p, t, ticket),
         }
     }
 
@@ -228,7 +224,7 @@ impl State {
                 self.set(p, t, Thread::Idle);
                 self.wake(p, None, next);
             }
-            Exit::Lost(_, then) => self.go_on(p, t, then, None),
+            Exit::Lost(_, then) => self.go_on(world, p, t, then, None),
             Exit::Leave(leaving, next) => {
                 let (owner, unsettled) = (leaving.owner, leaving.unsettled);
                 let next_ask = next.as_ref().map(Ask::from);
@@ -239,7 +235,7 @@ impl State {
     }
 
     /// What came of `packet`, for the thread that waits for it.
-    pub(super) fn hear(&mut self, packet: &Packet, outcome: Outcome) {
+    pub(super) fn hear(&mut self, world: &World, packet: &Packet, outcome: Outcome) {
         let (p, now) = (packet.process, self.now());
         let Some(t) = packet.thread else { return };
         let room = self.alone(p, t);
@@ -251,7 +247,7 @@ impl State {
                     gate.unsettle(owner);
                 }
                 let then = gate.answered(owner, outcome.answer(), now);
-                self.go_on(p, t, then, Some(ticket));
+                self.go_on(world, p, t, then, Some(ticket));
                 if later {
                     self.process(p).gate_of(t).try_later(owner, now.after(TICK));
                 }
@@ -263,7 +259,7 @@ impl State {
                     gate.doubt(owner, at(packet.sent), Duration::from_millis(lease));
                 }
                 let then = gate.confirmed(owner, outcome.renewal(), now);
-                self.go_on(p, t, then, Some(ticket));
+                self.go_on(world, p, t, then, Some(ticket));
             }
             Thread::Signalling(ticket, owner) => {
                 let then = match outcome {
@@ -273,7 +269,7 @@ impl State {
                     _ => Then::default(),
                 };
                 self.set(p, t, Thread::Holding(ticket));
-                self.carry_out(p, None, then);
+                self.carry_out(world, p, None, then);
             }
             Thread::Releasing(leaving, next) => {
                 let heard = matches!(outcome, Outcome::Reply(_));
@@ -290,17 +286,17 @@ impl State {
                 });
                 let left = process.gate.left();
                 if !heard {
-                    self.background(p, false, &leaving);
+                    self.background(world, p, None, &leaving);
                 }
-                self.carry_out(p, None, left);
-                self.go_on(p, t, then, None);
+                self.carry_out(world, p, None, left);
+                self.go_on(world, p, t, then, None);
             }
             Thread::LeavingQueue(leaving, after) => {
                 if !matches!(outcome, Outcome::Reply(_)) {
-                    self.background(p, room.is_some(), &leaving);
+                    self.background(world, p, room, &leaving);
                 }
                 let then = self.process(p).gate_of(t).left();
-                self.go_on(p, t, then, after);
+                self.go_on(world, p, t, then, after);
             }
             _ => {}
         }
