@@ -197,6 +197,7 @@ impl Gate {
             leave = Some(leaving_of(&tenure, now));
         }
         push(&mut self.tenures, tenure);
-        Then { leave, ..Then::default() }
+        // While it was set aside nobody renewed it.
+        Then { leave, ..self.expire(owner, now) }
     }
 }

@@ -198,3 +198,16 @@ fn a_wait_whose_hold_was_not_there_bars_nothing() {
     // Whoever drives it does that, as it must where nothing was answered.
     assert_eq!((then.background, room.gate.stay().entered), (None, false));
 }
+
+#[test]
+fn a_hold_that_ended_while_it_was_set_aside_comes_back_as_lost() {
+    let mut lock = Desk::new();
+    let grip = lock.come_in(request(1), 7, 0);
+    for (now, lost) in [(1_000, None), (LEASE, Some(Loss::Deadline))] {
+        let (aside, _) = lock.gate.set_aside(grip.ticket, at(1)).unwrap();
+        let then = lock.gate.put_back(aside, None, None, at(now));
+        assert_eq!(then.lost, lost.map(|loss| (grip.owner, loss)));
+        assert_eq!(then.background.is_some(), lost.is_some());
+        assert_eq!(lock.gate.look(grip.owner).and_then(|tenure| tenure.lost), lost);
+    }
+}

@@ -104,9 +104,16 @@ fn who_was_signalled_dies() {
 #[test]
 fn an_inbox_breaks() {
     let small = World { faults: breaks(1), ..world([vec!["w"], vec!["s"]]) };
-    let timed = World { ticks: 2, faults: Faults { breaks: 1, time_outs: 1, ..none() }, ..small.clone() };
     let three = World { ticks: 0, faults: breaks(1), ..world([vec!["w"], vec!["w"], vec!["s"]]) };
-    check(small, [timed, three]);
+    check(small, [three]);
+}
+
+#[test]
+fn a_wait_does_not_begin_in_time() {
+    let faults = Faults { breaks: 1, time_outs: 1, ..none() };
+    let small = World { ticks: 2, faults, ..world([vec!["w"]]) };
+    let signalled = World { plans: vec![vec!["w"], vec!["s"]], ..small.clone() };
+    check(small, [signalled]);
 }
 
 #[test]
