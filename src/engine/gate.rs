@@ -18,7 +18,7 @@
 //! # The rules of safety kept here
 //!
 //! - *Numbers filter messages*: a grant numbered no higher than the last number that a busy answer
-//!   told was overtaken while it lay unread. It is dropped.
+//!   told was overtaken while it lay unread. So was one whose own number an answer told. It is dropped.
 //! - *Validity from before the send*: an answer counts from when its request was about to be sent;
 //!   a message, which has no request of its own, from the last ask that was answered busy, as the
 //!   grant cannot be older than that.

@@ -780,6 +780,27 @@ fn a_grant_on_longer_terms_is_set_to_the_fixed_lease() {
 }
 
 #[test]
+fn a_message_does_not_bring_back_a_grant_that_was_set_to_a_shorter_lease() {
+    let mut desk = Desk::new();
+    let (head, asking) = desk.queue_up(request(1), 5, 0);
+    let short = Terms { lease: ms(900), fixed: true, ..terms() };
+    let second = desk.enter(Request { terms: short, ..request(2) }, 1);
+    out(desk.gate.give_up(head, at(2)));
+    // The grant for a long lease: its message lies unread, the answer tells of it.
+    let beat = desk.asks(second, 2);
+    desk.answer(&beat, granted_in(6, LEASE), 3);
+    assert_eq!(desk.turn(second, 3), Turn::Confirm(asking.owner, ms(900)));
+    desk.gate.confirmed(asking.owner, Renewal::Left(ms(900)), at(1_000));
+    // Over before that was heard. Others may be in while this one asks, in vain, and hears the message.
+    let again = desk.asks(second, 1_000);
+    assert_eq!(again.owner, asking.owner);
+    desk.message(asking.owner, 6);
+    desk.answer(&again, Answer::Unanswered, 1_100);
+    let turn = desk.turn(second, 2_200);
+    assert!(matches!(turn, Turn::Ask(_)), "its lease ended at 1,900 at the latest: {turn:?}");
+}
+
+#[test]
 fn the_end_of_a_lease_of_another_length_counts_its_own_drift() {
     let mut desk = Desk::new();
     let (_, asking) = desk.queue_up(request(1), 5, 0);

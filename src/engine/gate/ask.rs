@@ -24,7 +24,7 @@ pub(super) struct Ask {
     pub(super) queued: bool,
     /// Where in the order it came, to be told when the place was lost.
     pub(super) arrival: String,
-    /// The highest last number that a busy answer told.
+    /// The highest number that an answer told: its own, or the lock's last one with a busy answer.
     pub(super) floor: u64,
     /// When asking again makes sense.
     pub(super) again_at: Moment,

@@ -34,6 +34,9 @@ impl Gate {
             Answer::In { number, left, value } => {
                 let most = drift(left.max(ask.terms.lease));
                 let valid_until = ask.sent.after(left.min(ask.least)).before(most);
+                // Its message, if it lies unread, says nothing any more: by the time that it is heard the
+                // lease may have been set to a shorter one, and be over.
+                ask.floor = ask.floor.max(number);
                 // Behind a message it is the same grant, known more exactly.
                 let way = if ask.asked { Way::Granted } else { Way::Free };
                 let said = if joined { ask.sent } else { Moment::default() };
