@@ -373,7 +373,13 @@ impl World {
     fn unanswered(&mut self, packet: Packet) {
         match packet.op.clone() {
             Op::Acquire(_) => self.answered(packet, Reply::Acquired(Answer::Unanswered)),
-            Op::Confirm(..) | Op::Renew(..) => self.answered(packet, Reply::Renewed(Renewal::Unanswered)),
+            Op::Confirm(..) => self.answered(packet, Reply::Renewed(Renewal::Unanswered)),
+            Op::Renew(owner, lease) => {
+                let (gate, sent) = (packet.gate, at(packet.sent));
+                self.answered(packet, Reply::Renewed(Renewal::Unanswered));
+                // As the renewal thread does.
+                self.gates[gate].gate.doubt(owner, sent, lease);
+            }
             Op::Leave { leaving, next, .. } => {
                 let gate = packet.gate;
                 let next = next.map(|_| Answer::Unanswered);
