@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use redis_concurrent::{CancellationToken, Condition, Error, ErrorKind, Guard};
 
 use crate::rows::rows;
@@ -17,6 +18,15 @@ rows! { every_lock:
     who_waits_is_counted_until_it_is_signalled
     a_cancelled_wait_holds_the_lock_again
     a_signal_for_all_ends_two_waits_of_each_form
+}
+
+rows! { read_write_lock:
+    a_wait_wants_a_guard_of_its_lock
+    a_timed_wait_is_false_in_time_and_not_early
+    who_is_signalled_comes_in_when_the_signaller_has_left
+    who_waits_is_counted_until_it_is_signalled
+    a_cancelled_wait_holds_the_lock_again
+    who_waited_longest_is_signalled_first
 }
 
 type Form<K> = fn(&Condition<K>, &mut Guard<'_, K>, &CancellationToken) -> Result<(), Error>;
@@ -34,8 +44,13 @@ fn forms<K: Tried>() -> [Form<K>; 5] {
     ]
 }
 
+/// Who waits for a signal, whoever has waited longest first.
+fn waiters<K: Tried>(stage: &Stage<K>) -> Vec<String> {
+    redis::cmd("ZRANGE").arg(stage.key(":conditions")).arg(0).arg(-1).query(&mut stage.redis()).unwrap()
+}
+
 fn waiting<K: Tried>(stage: &Stage<K>) -> usize {
-    redis::cmd("ZCARD").arg(stage.key(":conditions")).query(&mut stage.redis()).unwrap()
+    waiters(stage).len()
 }
 
 #[track_caller]
@@ -48,8 +63,8 @@ fn is_refused<R>(outcome: Result<R, Error>) {
     assert_eq!(outcome.err().map(|e| e.kind()), Some(ErrorKind::NotOwner));
 }
 
-/// JSR-166 ReentrantLockTest.testAwait_IMSE: without a guard it does not compile, so the guard is one of
-/// another lock.
+/// JSR-166 ReentrantLockTest.testAwait_IMSE, ReentrantReadWriteLockTest.testAwait_IMSE: without a guard it does
+/// not compile, so the guard is one of another lock.
 fn a_wait_wants_a_guard_of_its_lock<K: Tried>(stage: &Stage<K>) {
     let client = stage.client();
     let it = stage.lock_of(&client).condition("it");
@@ -77,7 +92,8 @@ fn a_signal_and_a_question_want_a_guard_of_their_lock<K: Tried>(stage: &Stage<K>
     guard.unlock().unwrap();
 }
 
-/// JSR-166 ReentrantLockTest.testAwaitNanos_Timeout and testAwait_Timeout.
+/// JSR-166 ReentrantLockTest.testAwaitNanos_Timeout and testAwait_Timeout,
+/// ReentrantReadWriteLockTest.testAwaitNanos_Timeout.
 fn a_timed_wait_is_false_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
     let lock = stage.lock();
     let it = lock.condition("it");
@@ -95,7 +111,7 @@ fn a_timed_wait_is_false_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
     guard.unlock().unwrap();
 }
 
-/// JSR-166 ReentrantLockTest.testAwait.
+/// JSR-166 ReentrantLockTest.testAwait, ReentrantReadWriteLockTest.testAwait.
 fn who_is_signalled_comes_in_when_the_signaller_has_left<K: Tried>(stage: &Stage<K>) {
     let (lock, other) = (stage.lock(), stage.lock());
     thread::scope(|scope| {
@@ -116,7 +132,7 @@ fn who_is_signalled_comes_in_when_the_signaller_has_left<K: Tried>(stage: &Stage
     });
 }
 
-/// JSR-166 ReentrantLockTest.testHasWaiters.
+/// JSR-166 ReentrantLockTest.testHasWaiters, ReentrantReadWriteLockTest.testGetWaitQueueLength.
 fn who_waits_is_counted_until_it_is_signalled<K: Tried>(stage: &Stage<K>) {
     let (lock, other) = (stage.lock(), stage.lock());
     let it = other.condition("it");
@@ -143,7 +159,7 @@ fn who_waits_is_counted_until_it_is_signalled<K: Tried>(stage: &Stage<K>) {
     guard.unlock().unwrap();
 }
 
-/// JSR-166 ReentrantLockTest.testInterruptible_await.
+/// JSR-166 ReentrantLockTest.testInterruptible_await, ReentrantReadWriteLockTest.testInterruptible_await.
 fn a_cancelled_wait_holds_the_lock_again<K: Tried>(stage: &Stage<K>) {
     let lock = stage.lock();
     let it = lock.condition("it");
@@ -184,4 +200,33 @@ fn a_signal_for_all_ends_two_waits_of_each_form<K: Tried>(stage: &Stage<K>) {
             waits.into_iter().for_each(|wait| wait.join().unwrap());
         });
     }
+}
+
+/// JSR-166 ReentrantReadWriteLockTest.testSignalWakesFifo.
+fn who_waited_longest_is_signalled_first<K: Tried>(stage: &Stage<K>) {
+    let (first, second, other) = (stage.lock(), stage.lock(), stage.lock());
+    let order = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for (i, lock) in [&first, &second].into_iter().enumerate() {
+            let order = &order;
+            scope.spawn(move || {
+                let mut guard = lock.lock().unwrap();
+                lock.condition("it").wait(&mut guard).unwrap();
+                order.lock().push(i);
+                guard.unlock().unwrap();
+            });
+            await_waiting(stage, i + 1);
+        }
+        let guard = other.lock().unwrap();
+        let it = other.condition("it");
+        assert!(stage.places().is_empty());
+        let last = waiters(stage).pop();
+        it.signal(&guard).unwrap();
+        assert_eq!((waiters(stage), stage.places().len()), (Vec::from_iter(last), 1));
+        it.signal(&guard).unwrap();
+        assert_eq!((waiters(stage).len(), stage.places().len()), (0, 2));
+        assert!(!it.has_waiters(&guard).unwrap());
+        guard.unlock().unwrap();
+    });
+    assert_eq!(order.into_inner(), [0, 1]);
 }

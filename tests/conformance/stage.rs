@@ -115,7 +115,11 @@ impl<K: Tried> Stage<K> {
 
     /// What the lock's key says of its owner.
     pub fn owner(&self) -> Option<String> {
-        let (command, field) = if self.reentrant() { ("HGET", Some("owner")) } else { ("GET", None) };
+        let (command, field) = match K::NAME {
+            "write lock" => ("HGET", Some("writer")),
+            _ if self.reentrant() => ("HGET", Some("owner")),
+            _ => ("GET", None),
+        };
         redis::cmd(command).arg(self.key("")).arg(field).query(&mut self.redis()).unwrap()
     }
 
