@@ -20,6 +20,7 @@ elseif place and place.condition == F[10] and place.since then
   w.condition = place.condition
   if F[5] ~= 'back' then return stay(w, place.since) end
   call('ZREM', K[6], F[10] .. '|' .. place.since .. '|' .. w.owner)
+  -- Where the lock is free it needs no other one.
   call('HDEL', K[3], w.owner)
   came_back, w.condition = true, false
 elseif F[8] ~= '' then
