@@ -2,6 +2,8 @@
 
 #[path = "invariants/support.rs"]
 mod support;
+#[path = "close/synchronizers.rs"]
+mod synchronizers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

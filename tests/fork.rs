@@ -6,6 +6,8 @@
 
 #[path = "invariants/support.rs"]
 mod support;
+#[path = "fork/synchronizers.rs"]
+mod synchronizers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};

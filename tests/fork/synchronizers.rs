@@ -1,0 +1,104 @@
+//! The child of a process that reads, writes, has permits, and waits at a latch and a barrier.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::testing::*;
+use redis_concurrent::{CancellationToken, Permits};
+
+use crate::support::*;
+use crate::{forked, in_child};
+
+#[test]
+fn a_child_uses_no_synchronizer_of_its_parent() {
+    alone("synchronizers::a_child_uses_no_synchronizer_of_its_parent", || {
+        let server = RedisServer::start().unwrap();
+        let ears = Ears::default();
+        let lease = ms(900);
+        let client = builder(&server.url()).lease(lease).observer(ears.clone()).connect().unwrap();
+        let other = connect(&server);
+        let (read, written) = (client.read_write_lock("read"), client.read_write_lock("written"));
+        let free = client.read_write_lock("free");
+        let (permits, latch) = (client.semaphore("permits"), client.count_down_latch("latch"));
+        let barrier = client.cyclic_barrier("barrier", 2);
+        permits.set_permits(3).unwrap();
+        latch.set_count(1).unwrap();
+        let mut reads = Some(read.read_lock().lock().unwrap());
+        let mut writes = Some(written.write_lock().lock().unwrap());
+        let mut permit = Some(permits.acquire(2).unwrap());
+        let paper = permits.acquire(1).unwrap().into_receipt().unwrap();
+        thread::scope(|scope| {
+            let waiters = [
+                scope.spawn(|| latch.wait_for(LONG).map(usize::from)),
+                scope.spawn(|| barrier.wait_for(LONG)),
+            ];
+            for name in ["latch", "barrier"] {
+                let key = format!("rc:{{{name}}}:queue");
+                wait_until(SOON, "it waits", || exists(&server, &key));
+            }
+            let told = ears.failures();
+            in_child(|| {
+                let token = CancellationToken::new();
+                forked(free.read_lock().lock());
+                forked(free.read_lock().try_lock_for(ms(50)));
+                forked(free.write_lock().lock());
+                forked(free.write_lock().try_lock());
+                forked(read.read_count());
+                forked(written.is_write_locked());
+                let condition = written.write_lock().condition("it");
+                forked(condition.wait(writes.as_mut().unwrap()));
+                forked(condition.signal_all(writes.as_ref().unwrap()));
+                forked(written.downgrade(writes.take().unwrap()));
+                forked(permits.acquire(1));
+                forked(permits.try_acquire(1));
+                forked(permits.drain());
+                forked(permits.set_permits(9));
+                forked(permits.delete());
+                forked(permits.available());
+                forked(permits.holders());
+                forked(client.adopt::<Permits>(&paper));
+                forked(latch.wait());
+                forked(latch.wait_for(ms(50)));
+                forked(latch.wait_interruptibly(&token));
+                forked(latch.try_set_count(9));
+                forked(latch.count_down());
+                forked(latch.count());
+                forked(latch.reset(9));
+                forked(latch.delete());
+                forked(barrier.wait());
+                forked(barrier.wait_for(ms(50)));
+                forked(barrier.wait_then(|| panic!("an action in the child")));
+                forked(barrier.is_broken());
+                forked(barrier.reset());
+                forked(permit.take().unwrap().unlock());
+                forked(reads.take().unwrap().unlock());
+                forked(client.close());
+                assert_eq!(ears.failures(), told);
+            });
+            in_child(|| {
+                drop((permit.take(), reads.take(), writes.take()));
+            });
+            // The parent is unharmed: it holds, renews, and waits.
+            let began = Instant::now();
+            while began.elapsed() < 2 * lease {
+                assert!(!reads.as_ref().unwrap().is_lost() && !writes.as_ref().unwrap().is_lost());
+                assert!(!permit.as_ref().unwrap().is_lost());
+                assert!(other.read_write_lock("read").write_lock().try_lock().unwrap().is_none());
+                assert!(other.read_write_lock("written").read_lock().try_lock().unwrap().is_none());
+                assert!(other.semaphore("permits").available().unwrap() <= 1);
+                thread::sleep(ms(20));
+            }
+            assert_eq!(other.count_down_latch("latch").count_down().unwrap(), 0);
+            assert_eq!(other.cyclic_barrier("barrier", 2).wait().unwrap(), 0);
+            assert_eq!(waiters.map(|waiter| waiter.join().unwrap().unwrap()), [1, 1]);
+        });
+        writes.take().unwrap().unlock().unwrap();
+        reads.take().unwrap().unlock().unwrap();
+        permit.take().unwrap().unlock().unwrap();
+        // The one on paper had nobody to renew it.
+        wait_until(SOON, "all permits are back", || permits.available().unwrap() == 3);
+        assert_eq!(ears.losses() + ears.failures(), 0, "{:?}", ears.all());
+        assert!(permits.delete().unwrap() && latch.delete().unwrap());
+        client.close().unwrap();
+    });
+}
