@@ -7,15 +7,15 @@
 //! what must be the same is their order, and that the same is the same again. In every other walk
 //! the last number is one of the future; then they are the very same.
 
-mod compare;
-mod real;
+pub(super) mod compare;
+pub(super) mod real;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use stateright::Model;
 
-use self::compare::Pairs;
+use self::compare::Sides;
 use self::real::Real;
 use super::actions::Step;
 use super::state::{Faults, Packet, State};
@@ -50,8 +50,7 @@ struct Walk<'a> {
     state: State,
     real: &'a mut Real,
     seen: &'a mut Seen,
-    numbers: Pairs,
-    arrivals: Pairs,
+    sides: Sides,
     /// Every request there was: a late copy of any may come.
     requests: Vec<Op>,
 }
@@ -150,17 +149,18 @@ impl Walk<'_> {
         let known: Vec<_> = self.state.messages.iter().collect();
         let told: Vec<Message> = then.messages.iter().filter(|m| !known.contains(m)).copied().collect();
         let arrival = match op {
-            Op::Acquire(ask) => ask.arrival.map(|a| self.arrivals.0[&a]),
+            Op::Acquire(ask) => ask.arrival.map(|a| self.sides.arrivals.0[&a]),
             _ => None,
         };
         let reply = self.real.run(op, arrival);
         let view = self.real.view();
-        if self.real.drift() > TICK / 2 {
+        self.sides.drift = self.real.drift();
+        if self.sides.drift > TICK / 2 {
             return false;
         }
         self.note(op, &self.state.redis.clone(), &then.redis, &expected, &told);
-        self.compare_replies(op, &expected, &reply);
-        self.compare(&then.redis, &told, &view);
+        self.sides.compare_replies(op, &expected, &reply);
+        self.sides.compare(&then.redis, self.state.millis(), &told, &view);
         true
     }
 
@@ -247,8 +247,7 @@ fn walk_on(kind: &str, rule: &str) {
         real.begin(fence);
         let mut state = world.beginning();
         state.redis = SmallRedis::new(world.window, fence);
-        let (numbers, arrivals, requests) = (Pairs::default(), Pairs::default(), Vec::new());
-        let (dice, seen) = (Dice(seed), &mut seen);
+        let (dice, seen, sides) = (Dice(seed), &mut seen, Sides::new(world.window));
         let mut walk = Walk {
             dice,
             asleep: 0,
@@ -256,14 +255,17 @@ fn walk_on(kind: &str, rule: &str) {
             state,
             real: &mut real,
             seen,
-            numbers,
-            arrivals,
-            requests,
+            sides,
+            requests: Vec::new(),
         };
         walked += u64::from(walk.walk());
         seed += 1;
         if fence > 0 {
-            assert!(walk.numbers.0.iter().all(|(small, real)| small == real), "{:?}", walk.numbers.0);
+            assert!(
+                walk.sides.numbers.0.iter().all(|(small, real)| small == real),
+                "{:?}",
+                walk.sides.numbers.0
+            );
         }
     }
     println!("{kind}: {WALKS} walks, {} left half-way: {:?}", seed - first_seed() - WALKS, seen.0);

@@ -9,6 +9,8 @@
 
 mod actions;
 mod properties;
+#[cfg(feature = "testing")]
+mod replay;
 mod room;
 mod signals;
 mod state;

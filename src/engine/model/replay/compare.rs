@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Walk;
 use super::real::View;
 use crate::engine::gate::Answer;
 use crate::engine::small_redis::{Message, Op, Reply, SmallRedis, millis};
@@ -13,11 +12,11 @@ const ROUNDING: u64 = 3;
 
 /// The numbers of the one, and which they are of the other.
 #[derive(Debug, Default)]
-pub(super) struct Pairs(pub(super) BTreeMap<u64, u64>);
+pub(in crate::engine::model) struct Pairs(pub(in crate::engine::model) BTreeMap<u64, u64>);
 
 impl Pairs {
     #[track_caller]
-    fn same(&mut self, small: u64, real: u64, what: &str) {
+    pub(in crate::engine::model) fn same(&mut self, small: u64, real: u64, what: &str) {
         let before = self.0.range(..small).next_back().map(|(_, r)| *r);
         let after = self.0.range(small + 1..).next().map(|(_, r)| *r);
         assert!(before.is_none_or(|r| r < real), "{what}: {real} for {small}, behind {before:?}");
@@ -27,18 +26,33 @@ impl Pairs {
     }
 }
 
-impl Walk<'_> {
+/// What is known of both sides of a walk.
+#[derive(Debug)]
+pub(in crate::engine::model) struct Sides {
+    /// How long a silent place lives, in milliseconds.
+    pub(in crate::engine::model) window: u64,
+    /// The time that has really passed since it was set right.
+    pub(in crate::engine::model) drift: Duration,
+    pub(in crate::engine::model) numbers: Pairs,
+    pub(in crate::engine::model) arrivals: Pairs,
+}
+
+impl Sides {
+    pub(in crate::engine::model) fn new(window: u64) -> Sides {
+        Sides { window, drift: Duration::ZERO, numbers: Pairs::default(), arrivals: Pairs::default() }
+    }
+
     /// The same length of time, but for what really passed since it was set right.
     #[track_caller]
-    fn near(&self, small: u64, real: u64, what: &str) {
-        let passed = u64::try_from(self.real.drift().as_millis()).unwrap() + ROUNDING;
+    pub(in crate::engine::model) fn near(&self, small: u64, real: u64, what: &str) {
+        let passed = u64::try_from(self.drift.as_millis()).unwrap() + ROUNDING;
         assert!(
             real <= small + ROUNDING && real + passed >= small,
             "{what}: {small} ms, and really {real} ms"
         );
     }
 
-    pub(super) fn compare_replies(&mut self, op: &Op, small: &Reply, real: &Reply) {
+    pub(in crate::engine::model) fn compare_replies(&mut self, op: &Op, small: &Reply, real: &Reply) {
         match (small, real) {
             (Reply::Acquired(small), Reply::Acquired(real)) => self.compare_answers(op, small, real),
             (Reply::Left { inside: s, next: small }, Reply::Left { inside: r, next: real }) => {
@@ -53,7 +67,12 @@ impl Walk<'_> {
         }
     }
 
-    fn compare_answers(&mut self, op: &Op, small: &Answer, real: &Answer) {
+    pub(in crate::engine::model) fn compare_answers(
+        &mut self,
+        op: &impl std::fmt::Debug,
+        small: &Answer,
+        real: &Answer,
+    ) {
         let ms = |d: &Duration| millis(*d);
         match (small, real) {
             (Answer::In { number: s, left: small, .. }, Answer::In { number: r, left: real, .. }) => {
@@ -75,8 +94,13 @@ impl Walk<'_> {
         }
     }
 
-    pub(super) fn compare(&mut self, small: &SmallRedis, told: &[Message], view: &View) {
-        let now = self.state.millis();
+    pub(in crate::engine::model) fn compare(
+        &mut self,
+        small: &SmallRedis,
+        now: u64,
+        told: &[Message],
+        view: &View,
+    ) {
         assert_eq!(small.holder.map(|h| h.owner), view.holder, "holder");
         self.numbers.same(small.fence, view.fence, "fence");
         assert!(view.fence == 0 || view.ttl[3] > 0, "the fence ends some time");
@@ -90,15 +114,17 @@ impl Walk<'_> {
         assert_eq!(small.waiting().collect::<Vec<_>>(), owners, "queue");
         for ((arrival, place), seen) in small.queue.iter().zip(&view.places) {
             self.arrivals.same(*arrival, seen.arrival, "arrival");
-            assert_eq!((place.lease, self.world.window), (seen.lease, seen.window), "{seen:?}");
+            assert_eq!((place.lease, self.window), (seen.lease, seen.window), "{seen:?}");
             self.near(seen.age, now - place.beat, "age");
         }
-        if owners.is_empty() {
-            assert_eq!((view.ttl[1], view.ttl[2], view.fields), (-2, -2, 0), "nothing of the queue");
-        } else {
-            self.near_end(small.queue_ends, view.ttl[1], now, "queue");
-            self.near_end(small.queue_ends, view.ttl[2], now, "places");
-            assert_eq!(view.fields, owners.len(), "places");
+        // Who waits for a signal has a place beside the queue.
+        let places = owners.len() + small.room.places.len();
+        assert_eq!(view.fields, places, "places");
+        for (there, ttl, what) in [(owners.len(), view.ttl[1], "queue"), (places, view.ttl[2], "places")] {
+            match there {
+                0 => assert_eq!(ttl, -2, "no {what}"),
+                _ => self.near_end(small.queue_ends, ttl, now, what),
+            }
         }
         let mut gone: Vec<_> = view.gone.clone();
         gone.sort_unstable();
@@ -128,7 +154,7 @@ impl Walk<'_> {
     }
 
     #[track_caller]
-    fn near_end(&self, end: u64, ttl: i64, now: u64, what: &str) {
+    pub(in crate::engine::model) fn near_end(&self, end: u64, ttl: i64, now: u64, what: &str) {
         self.near(end - now, u64::try_from(ttl).unwrap_or_else(|_| panic!("{what} never ends: {ttl}")), what);
     }
 }

@@ -1,6 +1,7 @@
 //! One lock on a real server, run by the real Lua; time is played by editing what the scripts
 //! stored.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use redis::{Connection, ConnectionLike, RedisResult, Value, cmd, from_redis_value};
@@ -15,8 +16,8 @@ use crate::names::{Names, inbox_prefix};
 use crate::script::{Script, Scripts};
 use crate::testing::RedisServer;
 
-const NAMESPACE: &str = "rc";
-const RECORD: &str = "1 4711 host label";
+pub(in crate::engine::model) const NAMESPACE: &str = "rc";
+pub(in crate::engine::model) const RECORD: &str = "1 4711 host label";
 const MARK: &str = "mark";
 
 /// {now, holder's owner, its number, fence, {times to live}, {owner, arrival, lease, age µs, window,
@@ -46,14 +47,14 @@ call('PUBLISH', ARGV[1], 'mark')
 return {owner, n, call('GET', KEYS[4]) or '0', ttl, places, gone, call('HLEN', KEYS[3])}";
 
 /// Sets how long the keys live, how long ago places were heard of, and how long bars last.
-/// ARGV: 3 times to live (state, queue, gone), the number of places, {owner, age ms}…, {owner, ms}…
+/// ARGV: 4 times to live (state, queue, gone, conditions), the number of places, {owner, age ms}…, {owner, ms}…
 const WIND: &str = "
 local call = redis.call
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2] - 1577836800000000
-local places = tonumber(ARGV[4])
-for i = 5, #ARGV, 2 do
-  if i < 5 + 2 * places then
+local places = tonumber(ARGV[5])
+for i = 6, #ARGV, 2 do
+  if i < 6 + 2 * places then
     local p = cmsgpack.unpack(call('HGET', KEYS[3], ARGV[i]))
     p[2] = now - ARGV[i + 1] * 1000
     call('HSET', KEYS[3], ARGV[i], cmsgpack.pack(p))
@@ -65,41 +66,42 @@ call('PEXPIRE', KEYS[1], ARGV[1])
 call('PEXPIRE', KEYS[2], ARGV[2])
 call('PEXPIRE', KEYS[3], ARGV[2])
 call('PEXPIRE', KEYS[5], ARGV[3])
+call('PEXPIRE', KEYS[6], ARGV[4])
 return {}";
 
 /// A place as it is there.
 #[derive(Debug)]
-pub(super) struct Seen {
-    pub(super) owner: u64,
-    pub(super) arrival: u64,
-    pub(super) lease: u64,
+pub(in crate::engine::model) struct Seen {
+    pub(in crate::engine::model) owner: u64,
+    pub(in crate::engine::model) arrival: u64,
+    pub(in crate::engine::model) lease: u64,
     /// In ms, as are all times.
-    pub(super) age: u64,
-    pub(super) window: u64,
+    pub(in crate::engine::model) age: u64,
+    pub(in crate::engine::model) window: u64,
 }
 
 /// What is in Redis.
 #[derive(Debug)]
-pub(super) struct View {
-    pub(super) holder: Option<u64>,
+pub(in crate::engine::model) struct View {
+    pub(in crate::engine::model) holder: Option<u64>,
     /// Where the kind keeps it.
-    pub(super) number: Option<u64>,
-    pub(super) fence: u64,
+    pub(in crate::engine::model) number: Option<u64>,
+    pub(in crate::engine::model) fence: u64,
     /// Of the first five keys; negative where there is none.
-    pub(super) ttl: Vec<i64>,
-    pub(super) places: Vec<Seen>,
+    pub(in crate::engine::model) ttl: Vec<i64>,
+    pub(in crate::engine::model) places: Vec<Seen>,
     /// Who is barred, and for how long yet.
-    pub(super) gone: Vec<(u64, i64)>,
+    pub(in crate::engine::model) gone: Vec<(u64, i64)>,
     /// The fields beside the queue.
-    pub(super) fields: usize,
-    pub(super) messages: Vec<Message>,
+    pub(in crate::engine::model) fields: usize,
+    pub(in crate::engine::model) messages: Vec<Message>,
 }
 
-pub(super) struct Real {
+pub(in crate::engine::model) struct Real {
     con: Connection,
     /// Subscribed to the inboxes of those who can hear.
     ears: Connection,
-    scripts: Scripts,
+    scripts: Rc<Scripts>,
     names: Names,
     /// What the uuids of this lock's clients begin with.
     client: String,
@@ -110,9 +112,15 @@ pub(super) struct Real {
 }
 
 impl Real {
-    pub(super) fn new(server: &RedisServer, rule: &str, name: &str, processes: u8, window: u64) -> Real {
+    pub(in crate::engine::model) fn new(
+        server: &RedisServer,
+        rule: &str,
+        name: &str,
+        processes: u8,
+        window: u64,
+    ) -> Real {
         let con = server.connection().unwrap();
-        let scripts = Scripts::of(rule).unwrap();
+        let scripts = Rc::new(Scripts::of(rule).unwrap());
         let names = Names::new(NAMESPACE, name).unwrap();
         let client = format!("{name}-p");
         let hears = vec![false; processes.into()];
@@ -123,7 +131,7 @@ impl Real {
     }
 
     /// Nothing is there but, unless it is 0, the last number.
-    pub(super) fn begin(&mut self, fence: u64) {
+    pub(in crate::engine::model) fn begin(&mut self, fence: u64) {
         let keys = self.names.keys().map(|parts| parts.concat());
         cmd("DEL").arg(&keys).exec(&mut self.con).unwrap();
         if fence > 0 {
@@ -133,13 +141,13 @@ impl Real {
     }
 
     /// Microseconds since 2020.
-    pub(super) fn now(&mut self) -> u64 {
+    pub(in crate::engine::model) fn now(&mut self) -> u64 {
         let (s, us): (u64, u64) = cmd("TIME").query(&mut self.con).unwrap();
         s * 1_000_000 + us - 1_577_836_800_000_000
     }
 
     /// How long ago time was set right.
-    pub(super) fn drift(&self) -> Duration {
+    pub(in crate::engine::model) fn drift(&self) -> Duration {
         self.wound.elapsed()
     }
 
@@ -153,7 +161,7 @@ impl Real {
     }
 
     /// From now on this process hears, or does not.
-    pub(super) fn set_hearing(&mut self, process: usize, hears: bool) {
+    pub(in crate::engine::model) fn set_hearing(&mut self, process: usize, hears: bool) {
         if self.hears[process] != hears {
             self.hears[process] = hears;
             let channel = self.channel(process);
@@ -162,31 +170,34 @@ impl Real {
     }
 
     /// `<uuid>:<n>`, with the process in the uuid as in the number.
-    fn id(&self, owner: u64) -> String {
+    pub(in crate::engine::model) fn id(&self, owner: u64) -> String {
         format!("{}{}:{owner}", self.client, process_of(owner))
     }
 
-    fn owner(id: &str) -> u64 {
+    pub(in crate::engine::model) fn owner(id: &str) -> u64 {
         id.rsplit(':').next().and_then(|n| n.parse().ok()).unwrap()
     }
 
-    fn send(&mut self, verb: &str, script: &str, args: &[&str]) -> RedisResult<Value> {
+    pub(in crate::engine::model) fn send(
+        &mut self,
+        verb: &str,
+        script: &str,
+        args: &[&str],
+    ) -> RedisResult<Value> {
         let mut request = Vec::new();
         call(&mut request, verb, script, &self.names, args);
         self.con.req_packed_command(&request)?.extract_error()
     }
 
     /// Runs one script, by its text until the server knows it.
-    fn script(&mut self, which: fn(&Scripts) -> &Script, args: &[&str]) -> Value {
-        let sha = which(&self.scripts).sha.clone();
-        self.send("EVALSHA", &sha, args).unwrap_or_else(|_| {
-            let source = which(&self.scripts).source.clone();
-            self.send("EVAL", &source, args).unwrap()
-        })
+    pub(in crate::engine::model) fn script(&mut self, script: &Script, args: &[&str]) -> Value {
+        self.send("EVALSHA", &script.sha, args)
+            .unwrap_or_else(|_| self.send("EVAL", &script.source, args).unwrap())
     }
 
     /// `arrival` is as this server knows it.
-    pub(super) fn run(&mut self, op: &Op, arrival: Option<u64>) -> Reply {
+    pub(in crate::engine::model) fn run(&mut self, op: &Op, arrival: Option<u64>) -> Reply {
+        let scripts = self.scripts.clone();
         let prefix = inbox_prefix(NAMESPACE);
         let window = self.window.to_string();
         let text_of = |arrival: Option<u64>| arrival.map(|a| a.to_string()).unwrap_or_default();
@@ -203,7 +214,7 @@ impl Real {
                 let (id, ms, arrival) = (self.id(ask.owner), ask.lease.to_string(), text_of(arrival));
                 let args = [&*id, &*ms, &*prefix, &*window, how, "", RECORD, "", &*arrival];
                 let args = if arrival.is_empty() { &args[..7] } else { &args[..] };
-                let value = self.script(|s| &s.acquire, args);
+                let value = self.script(&scripts.acquire, args);
                 Reply::Acquired(requests::acquired(&value, lease(ask)).unwrap())
             }
             Op::Leave { owner, unsettled, next } => {
@@ -217,21 +228,21 @@ impl Real {
                     None if unsettled == "1" => &args[..5],
                     None => &args[..4],
                 };
-                let value = self.script(|s| &s.leave, args);
+                let value = self.script(&scripts.leave, args);
                 let items = list(&value);
                 let next = next.as_ref().map(|n| requests::answer(&items[1..], lease(n)).unwrap());
                 Reply::Left { inside: number(items.first().or(Some(&value))) == Some(1), next }
             }
             Op::Renew { owner, lease } => {
                 let args = [self.id(*owner), lease.to_string(), prefix, window];
-                let value = self.script(|s| &s.renew, &args.each_ref().map(String::as_str));
+                let value = self.script(&scripts.renew, &args.each_ref().map(String::as_str));
                 Reply::Renewed(requests::renewed(&value).unwrap())
             }
         }
     }
 
     /// Looks at everything, and hears what was published since the last look.
-    pub(super) fn view(&mut self) -> View {
+    pub(in crate::engine::model) fn view(&mut self) -> View {
         let mark = self.channel(MARK);
         let value = self.send("EVAL", VIEW, &[&mark]).unwrap();
         let items = list(&value);
@@ -268,7 +279,7 @@ impl Real {
                 return all;
             }
             let words: Vec<&str> = said.split(' ').collect();
-            let [id, "in", number, lease] = words[..] else { panic!("heard {said:?}") };
+            let [id, "in" | "moved", number, lease] = words[..] else { panic!("heard {said:?}") };
             let owner = Self::owner(id);
             assert_eq!(channel, self.channel(process_of(owner)), "whom {said:?} was told to");
             all.push(Message { owner, number: number.parse().unwrap(), lease: lease.parse().unwrap() });
@@ -276,16 +287,19 @@ impl Real {
     }
 
     /// Sets all times to what they are in `small` at `now`.
-    pub(super) fn wind(&mut self, small: &SmallRedis, now: u64) {
+    pub(in crate::engine::model) fn wind(&mut self, small: &SmallRedis, now: u64) {
         let left = |end: u64| end.saturating_sub(now).to_string();
         let mut args = vec![
             small.holder.map_or("0".into(), |h| left(h.end)),
             left(small.queue_ends),
             left(small.gone_ends),
+            left(small.room.ends),
         ];
-        args.push(small.queue.len().to_string());
-        for place in small.queue.values() {
-            args.extend([self.id(place.owner), (now - place.beat).to_string()]);
+        let queue = small.queue.values().map(|place| (place.owner, place.beat));
+        let places: Vec<_> = queue.chain(small.room.places.iter().map(|(o, w)| (*o, w.beat))).collect();
+        args.push(places.len().to_string());
+        for (owner, beat) in places {
+            args.extend([self.id(owner), (now - beat).to_string()]);
         }
         for (owner, end) in &small.gone {
             args.extend([self.id(*owner), (i128::from(*end) - i128::from(now)).to_string()]);

@@ -1,0 +1,144 @@
+//! The scripts of those who wait for a condition, on a real server.
+
+use std::time::Duration;
+
+use crate::engine::backend::{list, number, text};
+use crate::engine::gate::How;
+use crate::engine::model::replay::real::{NAMESPACE, RECORD, Real};
+use crate::engine::requests;
+use crate::engine::small_redis::{RoomOp, RoomReply, Stage};
+use crate::names::{self, inbox_prefix};
+use crate::script::Scripts;
+
+/// {members, time to live, what the places in the queue are there by, {owner, lease, age µs, window,
+/// condition, since, …} of the places beside it}.
+const VIEW: &str = "
+local call, fmt = redis.call, string.format
+local t = call('TIME')
+local now = t[1] * 1000000 + t[2] - 1577836800000000
+local stages, waits = {}, {}
+for i, owner in ipairs(call('ZRANGE', KEYS[2], 0, -1)) do
+  local p = cmsgpack.unpack(call('HGET', KEYS[3], owner))
+  stages[i] = p[6] == nil and 'asked' or p[6] == false and 'back' or p[6]
+end
+for _, owner in ipairs(call('HKEYS', KEYS[3])) do
+  if not call('ZSCORE', KEYS[2], owner) then
+    local p = cmsgpack.unpack(call('HGET', KEYS[3], owner))
+    for _, it in ipairs({owner, p[1], fmt('%.0f', now - p[2]), p[3], p[6], p[7]}) do
+      waits[#waits + 1] = it
+    end
+  end
+end
+return {call('ZRANGE', KEYS[6], 0, -1), call('PTTL', KEYS[6]), stages, waits}";
+
+/// A place of who waits for a signal.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) owner: u64,
+    pub(super) lease: u64,
+    /// In ms, as are all times.
+    pub(super) age: u64,
+    pub(super) window: u64,
+    pub(super) condition: u8,
+    pub(super) since: u64,
+}
+
+/// What is in Redis beside the lock.
+#[derive(Debug)]
+pub(super) struct RoomView {
+    /// Condition, arrival there, owner; in their order.
+    pub(super) members: Vec<(u8, u64, u64)>,
+    /// Of the members' key.
+    pub(super) ttl: i64,
+    /// Of the places in the queue.
+    pub(super) stages: Vec<Stage>,
+    /// By owner.
+    pub(super) waits: Vec<Seen>,
+}
+
+pub(super) struct RealRoom {
+    scripts: Scripts,
+    /// The names of its conditions, as Redis knows them and in its order: one begins with the other.
+    conditions: [String; 2],
+    window: String,
+}
+
+impl RealRoom {
+    pub(super) fn new(rule: &str, window: u64) -> RealRoom {
+        RealRoom {
+            scripts: Scripts::of_conditions(rule).unwrap(),
+            conditions: ["c|", "c"].map(|name| names::condition(name).unwrap()),
+            window: window.to_string(),
+        }
+    }
+
+    fn condition(&self, name: &str) -> u8 {
+        u8::try_from(self.conditions.iter().position(|c| c == name).unwrap()).unwrap()
+    }
+
+    pub(super) fn run(&self, real: &mut Real, op: &RoomOp) -> RoomReply {
+        let (prefix, window) = (inbox_prefix(NAMESPACE), &self.window);
+        match op {
+            RoomOp::Await { ask, from, condition } => {
+                let how = match ask.how {
+                    How::Wait => "wait",
+                    How::Keep => "keep",
+                    How::Back => "back",
+                    How::Try | How::Share => panic!("who waits for a condition does not {:?}", ask.how),
+                };
+                let from = from.map(|from| real.id(from)).unwrap_or_default();
+                let (id, ms, condition) =
+                    (real.id(ask.owner), ask.lease.to_string(), &self.conditions[usize::from(*condition)]);
+                let args = [&*id, &*ms, &*prefix, window, how, "", RECORD, &*from, "", condition];
+                let value = real.script(&self.scripts.acquire, &args);
+                RoomReply::Acquired(requests::acquired(&value, Duration::from_millis(ask.lease)).unwrap())
+            }
+            RoomOp::Signal { owner, condition, all } => {
+                let (id, condition) = (real.id(*owner), &self.conditions[usize::from(*condition)]);
+                let what = if *all { "all" } else { "one" };
+                let script = self.scripts.change.as_ref().unwrap();
+                let value = real.script(script, &[&*id, "0", &*prefix, window, condition, what]);
+                RoomReply::Signalled(number(Some(&value)).and_then(|n| n.try_into().ok()))
+            }
+            RoomOp::Quit { owner, condition, unsettled } => {
+                let (id, condition) = (real.id(*owner), &self.conditions[usize::from(*condition)]);
+                let unsettled = if *unsettled { "1" } else { "0" };
+                let args = [&*id, "0", &*prefix, window, unsettled, condition];
+                let value = real.script(&self.scripts.leave, &args);
+                RoomReply::Left { inside: number(Some(&value)) == Some(1) }
+            }
+        }
+    }
+
+    pub(super) fn view(&self, real: &mut Real) -> RoomView {
+        let value = real.send("EVAL", VIEW, &[]).unwrap();
+        let items = list(&value);
+        let texts = |i: usize| list(&items[i]).iter().map(|v| text(Some(v)).unwrap()).collect::<Vec<_>>();
+        let amount = |s: &str| s.parse::<i64>().unwrap().max(0).unsigned_abs();
+        let member = |m: &String| {
+            let parts: Vec<&str> = m.split('|').collect();
+            (self.condition(parts[0]), amount(parts[1]), Real::owner(parts[2]))
+        };
+        let stage = |s: &String| match s.as_str() {
+            "asked" => Stage::Asked,
+            "back" => Stage::Back,
+            name => Stage::Signalled(self.condition(name)),
+        };
+        let seen = |w: &[String]| Seen {
+            owner: Real::owner(&w[0]),
+            lease: amount(&w[1]),
+            age: amount(&w[2]) / 1_000,
+            window: amount(&w[3]),
+            condition: self.condition(&w[4]),
+            since: amount(&w[5]),
+        };
+        let mut waits: Vec<Seen> = texts(3).chunks(6).map(seen).collect();
+        waits.sort_by_key(|w| w.owner);
+        RoomView {
+            members: texts(0).iter().map(member).collect(),
+            ttl: number(items.get(1)).unwrap(),
+            stages: texts(2).iter().map(stage).collect(),
+            waits,
+        }
+    }
+}
