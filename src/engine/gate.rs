@@ -27,8 +27,10 @@
 mod ask;
 mod events;
 mod heard;
+mod questions;
 mod receipt;
 mod room;
+mod share;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -126,11 +128,6 @@ impl Gate {
         self.shape.sharing == Sharing::Exclusive
     }
 
-    /// Threads share a tenure.
-    fn joined(&self) -> bool {
-        self.shape.sharing == Sharing::Joined
-    }
-
     fn head(&self) -> Option<Ticket> {
         self.waiters.front().map(|w| w.ticket)
     }
@@ -189,33 +186,6 @@ impl Gate {
         }
         self.waiters.push_back(Waiter { ticket, request, attempted: false });
         Ok(Entered::Waits(ticket))
-    }
-
-    /// Lets a thread into a share that other threads of this process have, if one may be joined.
-    fn join(&mut self, ticket: Ticket, request: &Request, now: Moment) -> Option<Grip> {
-        if !self.joined() || request.from.is_some() {
-            return None;
-        }
-        let slice = self.shape.slice;
-        let t = self.tenures.iter().position(|t| t.may_be_joined(&request.terms, slice, now))?;
-        Some(self.take_hold(ticket, request.taker, t, Way::Joined))
-    }
-
-    /// Asks whether a share may take more threads in, well before its slice is over, so that those who
-    /// come meanwhile need not wait for the answer.
-    fn asks_ahead(&mut self, owner: u64, request: &Request, now: Moment) -> Option<Asking> {
-        let half = self.shape.slice / 2;
-        let share = self.tenure_mut(owner).filter(|t| t.asked.is_none())?;
-        share.open_since.filter(|since| now.since(*since) > half)?;
-        Some(share.asks(request, 1, now))
-    }
-
-    /// A share whose slice is over, but which may take more threads in if Redis has nobody waiting.
-    fn share_to_extend(&mut self, request: &Request, now: Moment) -> Option<&mut Tenure> {
-        if !self.joined() || self.shape.slice.is_zero() || request.from.is_some() {
-            return None;
-        }
-        self.tenures.iter_mut().find(|t| t.goes_on_as(&request.terms, now))
     }
 
     /// What the waiting thread is to do. `inbox`: grants can be heard; `over`: its time is up, so
@@ -519,106 +489,6 @@ impl Gate {
             leave.push(Leaving { unsettled: true, ..ask.leaving(now) });
         }
         leave
-    }
-
-    // ---- questions -------------------------------------------------------------------------
-
-    /// How often this thread holds it, if its tenure is valid.
-    pub(crate) fn hold_count(&self, thread: u64, now: Moment) -> usize {
-        let mine = self.holds.iter().filter(|h| h.taker == Taker::Thread(thread));
-        mine.filter(|h| self.tenure(h.owner).is_some_and(|t| t.loss(now).is_none())).map(|h| h.count).sum()
-    }
-
-    /// How many guards this hold has.
-    pub(crate) fn count(&self, ticket: Ticket) -> usize {
-        self.holds.iter().find(|h| h.ticket == ticket).map_or(0, |h| h.count)
-    }
-
-    /// How many threads and guards hold it, of a valid tenure.
-    pub(crate) fn holders(&self, now: Moment) -> usize {
-        let valid = |h: &&Hold| self.tenure(h.owner).is_some_and(|t| t.loss(now).is_none());
-        self.holds.iter().filter(valid).count()
-    }
-
-    /// The valid tenure that this thread holds, if it does.
-    pub(crate) fn held_by(&self, thread: u64, now: Moment) -> Option<u64> {
-        let mut mine = self.holds.iter().filter(|h| h.taker == Taker::Thread(thread)).map(|h| h.owner);
-        mine.find(|owner| self.tenure(*owner).is_some_and(|t| t.loss(now).is_none()))
-    }
-
-    /// Something is let in beside this tenure: it goes to nobody else here.
-    pub(crate) fn shut(&mut self, owner: u64) {
-        if let Some(tenure) = self.tenure_mut(owner) {
-            tenure.shut = true;
-        }
-    }
-
-    /// It is to end for what is let in in its place.
-    pub(crate) fn exchange(&mut self, owner: u64) {
-        self.shut(owner);
-        if let Some(tenure) = self.tenure_mut(owner) {
-            tenure.exchanged = true;
-        }
-    }
-
-    /// For how long this hold's thread has known that it is in, if it does.
-    pub(crate) fn held(&self, ticket: Ticket, now: Moment) -> Option<Duration> {
-        let hold = self.holds.iter().find(|h| h.ticket == ticket)?;
-        Some(now.since(hold.since?))
-    }
-
-    /// How many threads of this process wait.
-    pub(crate) fn queued_threads(&self) -> usize {
-        self.waiters.len()
-    }
-
-    /// The tenure of this owner, for the renewer.
-    pub(crate) fn look(&self, owner: u64) -> Option<&Tenure> {
-        self.tenure(owner)
-    }
-
-    /// The tenure of this hold, for its guards. Not always the one that it began with: a wait for a
-    /// condition gives that back and comes in anew.
-    pub(crate) fn tenure_of(&self, ticket: Ticket) -> Option<&Tenure> {
-        self.tenure(self.holds.iter().find(|h| h.ticket == ticket)?.owner)
-    }
-
-    /// The token of this hold.
-    pub(crate) fn token_of(&self, ticket: Ticket) -> Option<u64> {
-        Some(self.holds.iter().find(|h| h.ticket == ticket)?.token)
-    }
-
-    /// Whether this owner asks here, or holds.
-    pub(crate) fn knows(&self, owner: u64) -> bool {
-        self.tenure(owner).is_some() || self.ask.as_ref().is_some_and(|a| a.owner == owner)
-    }
-
-    /// Since when Redis has not answered this gate.
-    pub(crate) fn trouble(&self) -> Option<Moment> {
-        self.trouble
-    }
-
-    /// Whether this hold is there and its tenure valid.
-    #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn holds_valid(&self, ticket: Ticket, now: Moment) -> bool {
-        let hold = self.holds.iter().find(|h| h.ticket == ticket);
-        hold.and_then(|h| self.tenure(h.owner)).is_some_and(|t| t.loss(now).is_none())
-    }
-
-    /// The owners of its tenures.
-    #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn owners(&self) -> Vec<u64> {
-        self.tenures.iter().map(|t| t.owner).collect()
-    }
-
-    /// Nobody waits, nobody holds, nothing is on its way.
-    #[cfg(test)]
-    pub(crate) fn is_idle(&self) -> bool {
-        self.waiters.is_empty()
-            && self.holds.is_empty()
-            && self.tenures.is_empty()
-            && self.ask.is_none()
-            && self.leaving == 0
     }
 }
 

@@ -147,25 +147,6 @@ impl Gate {
         Then::default()
     }
 
-    /// A message: somebody waits whom the share of `owner` must not pass.
-    pub(crate) fn yields(&mut self, owner: u64) {
-        self.shut(owner);
-        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
-            ask.shut = true;
-        }
-    }
-
-    /// A thread of this process waits for another mode of this lock: no share takes anybody in before
-    /// Redis has been asked.
-    pub(crate) fn yields_all(&mut self) {
-        for tenure in &mut self.tenures {
-            tenure.shut = true;
-        }
-        if let Some(ask) = &mut self.ask {
-            ask.shut = true;
-        }
-    }
-
     /// A message: `owner` will never be let in.
     pub(crate) fn refused(&mut self, owner: u64, why: String) -> Then {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {

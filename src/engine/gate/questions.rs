@@ -1,0 +1,91 @@
+//! What a gate is asked, and answers without changing.
+
+use std::time::Duration;
+
+use super::{Gate, Hold, Taker, Tenure, Ticket};
+use crate::clock::Moment;
+
+impl Gate {
+    /// How often this thread holds it, if its tenure is valid.
+    pub(crate) fn hold_count(&self, thread: u64, now: Moment) -> usize {
+        let mine = self.holds.iter().filter(|h| h.taker == Taker::Thread(thread));
+        mine.filter(|h| self.tenure(h.owner).is_some_and(|t| t.loss(now).is_none())).map(|h| h.count).sum()
+    }
+
+    /// How many guards this hold has.
+    pub(crate) fn count(&self, ticket: Ticket) -> usize {
+        self.holds.iter().find(|h| h.ticket == ticket).map_or(0, |h| h.count)
+    }
+
+    /// How many threads and guards hold it, of a valid tenure.
+    pub(crate) fn holders(&self, now: Moment) -> usize {
+        let valid = |h: &&Hold| self.tenure(h.owner).is_some_and(|t| t.loss(now).is_none());
+        self.holds.iter().filter(valid).count()
+    }
+
+    /// The valid tenure that this thread holds, if it does.
+    pub(crate) fn held_by(&self, thread: u64, now: Moment) -> Option<u64> {
+        let mut mine = self.holds.iter().filter(|h| h.taker == Taker::Thread(thread)).map(|h| h.owner);
+        mine.find(|owner| self.tenure(*owner).is_some_and(|t| t.loss(now).is_none()))
+    }
+
+    /// For how long this hold's thread has known that it is in, if it does.
+    pub(crate) fn held(&self, ticket: Ticket, now: Moment) -> Option<Duration> {
+        let hold = self.holds.iter().find(|h| h.ticket == ticket)?;
+        Some(now.since(hold.since?))
+    }
+
+    /// How many threads of this process wait.
+    pub(crate) fn queued_threads(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// The tenure of this owner, for the renewer.
+    pub(crate) fn look(&self, owner: u64) -> Option<&Tenure> {
+        self.tenure(owner)
+    }
+
+    /// The tenure of this hold, for its guards. Not always the one that it began with: a wait for a
+    /// condition gives that back and comes in anew.
+    pub(crate) fn tenure_of(&self, ticket: Ticket) -> Option<&Tenure> {
+        self.tenure(self.holds.iter().find(|h| h.ticket == ticket)?.owner)
+    }
+
+    /// The token of this hold.
+    pub(crate) fn token_of(&self, ticket: Ticket) -> Option<u64> {
+        Some(self.holds.iter().find(|h| h.ticket == ticket)?.token)
+    }
+
+    /// Whether this owner asks here, or holds.
+    pub(crate) fn knows(&self, owner: u64) -> bool {
+        self.tenure(owner).is_some() || self.ask.as_ref().is_some_and(|a| a.owner == owner)
+    }
+
+    /// Since when Redis has not answered this gate.
+    pub(crate) fn trouble(&self) -> Option<Moment> {
+        self.trouble
+    }
+
+    /// Whether this hold is there and its tenure valid.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn holds_valid(&self, ticket: Ticket, now: Moment) -> bool {
+        let hold = self.holds.iter().find(|h| h.ticket == ticket);
+        hold.and_then(|h| self.tenure(h.owner)).is_some_and(|t| t.loss(now).is_none())
+    }
+
+    /// The owners of its tenures.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn owners(&self) -> Vec<u64> {
+        self.tenures.iter().map(|t| t.owner).collect()
+    }
+
+    /// Nobody waits, nobody holds, nothing is on its way.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiters.is_empty()
+            && self.holds.is_empty()
+            && self.tenures.is_empty()
+            && self.ask.is_none()
+            && self.leaving == 0
+    }
+}
