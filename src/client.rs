@@ -13,7 +13,7 @@ use crate::condition::Condition;
 use crate::config::{ClientBuilder, Config};
 use crate::engine::backend::{Backend, ConnectionManager};
 use crate::engine::cell::{Cell, Cells};
-use crate::engine::gate::Leaving;
+use crate::engine::gate::{Leaving, Shape};
 use crate::engine::inbox::Inbox;
 use crate::engine::renewer::Renewer;
 use crate::engine::{requests, wire};
@@ -83,7 +83,7 @@ pub(crate) struct Shared {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) renewer: Arc<Renewer>,
     pub(crate) watch: Watch,
-    scripts: Mutex<HashMap<TypeId, Arc<Scripts>>>,
+    kinds: Mutex<HashMap<TypeId, (Arc<Scripts>, Arc<Shape>)>>,
     pid: u32,
     sequence: AtomicU64,
     closed: AtomicBool,
@@ -238,7 +238,7 @@ impl Shared {
             inbox: Arc::default(),
             renewer,
             watch,
-            scripts: Mutex::default(),
+            kinds: Mutex::default(),
             pid: std::process::id(),
             sequence: AtomicU64::new(1),
             closed: AtomicBool::new(false),
@@ -250,30 +250,36 @@ impl Shared {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The composed scripts of a kind.
-    pub(crate) fn scripts<K: Kind>(&self) -> Result<Arc<Scripts>, Error> {
+    /// What all locks of a kind have in common: the composed scripts, and what they are like here.
+    pub(crate) fn kind<K: Kind>(&self) -> Result<(Arc<Scripts>, Arc<Shape>), Error> {
         self.composed::<K>(TypeId::of::<K>(), Scripts::of)
     }
 
     /// The composed scripts of the conditions of a kind's locks.
     pub(crate) fn condition_scripts<K: Exclusive>(&self) -> Result<Arc<Scripts>, Error> {
-        self.composed::<K>(TypeId::of::<Condition<K>>(), Scripts::of_conditions)
+        Ok(self.composed::<K>(TypeId::of::<Condition<K>>(), Scripts::of_conditions)?.0)
     }
 
     fn composed<K: Kind>(
         &self,
         key: TypeId,
         compose: impl FnOnce(&str) -> Result<Scripts, String>,
-    ) -> Result<Arc<Scripts>, Error> {
-        let mut scripts = self.lock(&self.scripts)?;
-        if let Some(known) = scripts.get(&key) {
+    ) -> Result<(Arc<Scripts>, Arc<Shape>), Error> {
+        let mut kinds = self.lock(&self.kinds)?;
+        if let Some(known) = kinds.get(&key) {
             return Ok(known.clone());
         }
         let made = compose(K::RULE).map_err(|why| {
             Error::new(ErrorKind::Config, "").because(format!("the rule of the {}: {why}", K::NAME))
         })?;
-        let made = Arc::new(made);
-        scripts.insert(key, made.clone());
+        let shape = Shape {
+            sharing: K::SHARING,
+            reentry: K::REENTRY,
+            slice: self.config.slice,
+            beat: self.config.window.min(self.config.lease) / 3,
+        };
+        let made = (Arc::new(made), Arc::new(shape));
+        kinds.insert(key, made.clone());
         Ok(made)
     }
 

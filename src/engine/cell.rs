@@ -66,18 +66,12 @@ struct Side {
 
 type Key = (TypeId, Arc<str>);
 /// What a cell is made of: what its kind is called, its keys, its scripts, what it is like.
-type Made = (&'static str, Names, Arc<Scripts>, Shape);
+type Made = (&'static str, Names, Arc<Scripts>, Arc<Shape>);
 
 /// What a cell of kind `K` and this name is made of.
 pub(crate) fn made<K: Kind>(shared: &Shared, name: &str) -> Result<Made, Error> {
     let config = &shared.config;
-    let shape = Shape {
-        sharing: K::SHARING,
-        reentry: K::REENTRY,
-        slice: config.slice,
-        beat: config.window.min(config.lease) / 3,
-    };
-    let scripts = shared.scripts::<K>().map_err(|e| e.about(name))?;
+    let (scripts, shape) = shared.kind::<K>().map_err(|e| e.about(name))?;
     Ok((K::NAME, Names::new(&config.namespace, name)?, scripts, shape))
 }
 
@@ -258,7 +252,7 @@ impl Cells {
         lock: &Arc<Cell>,
         condition: String,
         scripts: Arc<Scripts>,
-        shape: Shape,
+        shape: Arc<Shape>,
     ) -> Result<Arc<Cell>, Error> {
         let made = (lock.kind, lock.names.clone(), scripts, shape);
         let room = Box::new(Room { condition, lock: Arc::downgrade(lock) });

@@ -33,6 +33,7 @@ mod room;
 mod share;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::ask::Ask;
@@ -43,7 +44,7 @@ pub(crate) use self::events::{
 pub(crate) use self::receipt::Stays;
 use self::room::Room;
 pub(crate) use self::room::{Aside, NOT_INSIDE, Stay};
-use super::tenure::Tenure;
+use super::tenure::{Door, Tenure};
 use crate::clock::Moment;
 use crate::kind::{Reentry, Sharing};
 use crate::observe::{Loss, Way};
@@ -81,7 +82,6 @@ struct Hold {
     owner: u64,
     count: usize,
     token: u64,
-    value: u64,
     way: Way,
     /// When its thread knew that it is in.
     since: Option<Moment>,
@@ -93,7 +93,7 @@ struct Hold {
 /// room for one, and what only a wait needs goes with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Gate {
-    shape: Shape,
+    shape: Arc<Shape>,
     waiters: VecDeque<Waiter>,
     holds: Vec<Hold>,
     tenures: Vec<Tenure>,
@@ -109,9 +109,9 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    pub(crate) fn new(shape: Shape) -> Self {
+    pub(crate) fn new(shape: impl Into<Arc<Shape>>) -> Self {
         Gate {
-            shape,
+            shape: shape.into(),
             waiters: VecDeque::new(),
             holds: Vec::new(),
             tenures: Vec::new(),
@@ -146,7 +146,8 @@ impl Gate {
     }
 
     fn grip(&self, hold: &Hold, outermost: bool) -> Grip {
-        let Hold { ticket, owner, token, value, way, .. } = *hold;
+        let Hold { ticket, owner, token, way, .. } = *hold;
+        let value = self.tenure(owner).map_or(0, |t| t.value);
         Grip { ticket, owner, token, value, way, outermost }
     }
 
@@ -246,7 +247,7 @@ impl Gate {
         if self.ask.is_none()
             && let Some(share) = self.share_to_extend(&request, now)
         {
-            if share.asked.is_some() {
+            if share.is_asked() {
                 return wait(nap);
             }
             return Turn::Ask(share.asks(&request, threads, now));
@@ -332,8 +333,8 @@ impl Gate {
             shut: ask.shut,
             exchanged: false,
             // Beside a hold of its own thread in another mode nobody else may read.
-            open_since: (joined && request.from.is_none()).then_some(grant.said),
-            asked: None,
+            door: (joined && request.from.is_none())
+                .then(|| Box::new(Door { open_since: Some(grant.said), asked: None })),
         };
         let way = grant.way;
         self.ask = None;
@@ -356,8 +357,8 @@ impl Gate {
     fn take_hold(&mut self, ticket: Ticket, taker: Taker, tenure: usize, way: Way) -> Grip {
         let tenure = &mut self.tenures[tenure];
         tenure.holds += 1;
-        let (owner, token, value) = (tenure.owner, tenure.token(), tenure.value);
-        let hold = Hold { ticket, taker, owner, count: 1, token, value, way, since: None };
+        let (owner, token) = (tenure.owner, tenure.token());
+        let hold = Hold { ticket, taker, owner, count: 1, token, way, since: None };
         let grip = self.grip(&hold, true);
         push(&mut self.holds, hold);
         grip

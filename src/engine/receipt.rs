@@ -113,7 +113,6 @@ pub(crate) fn told(number: u64, hand_overs: u64, terms: super::gate::Terms) -> T
         holds: 0,
         shut: false,
         exchanged: false,
-        open_since: None,
-        asked: None,
+        door: None,
     }
 }

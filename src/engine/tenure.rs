@@ -49,9 +49,16 @@ pub(crate) struct Tenure {
     pub(crate) shut: bool,
     /// Another mode's is asked for in its place: Redis may have it no more, and that is no loss.
     pub(crate) exchanged: bool,
-    /// Of a share: when Redis last said that others may join it, if it did.
+    /// Of a share.
+    pub(crate) door: Option<Box<Door>>,
+}
+
+/// Whether threads of this process may come into a share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Door {
+    /// When Redis last said that they may, if it did.
     pub(crate) open_since: Option<Moment>,
-    /// Of a share: when it was asked whether others may, while that is on its way.
+    /// When it was asked whether they may, while that is on its way.
     pub(crate) asked: Option<Moment>,
 }
 
@@ -74,7 +81,7 @@ impl Tenure {
 
     /// Whether another thread of this process may share it without Redis.
     pub(crate) fn may_be_joined(&self, next: &Terms, slice: Duration, now: Moment) -> bool {
-        self.goes_on_as(next, now) && self.open_since.is_some_and(|since| now.since(since) < slice)
+        self.goes_on_as(next, now) && self.open_since().is_some_and(|since| now.since(since) < slice)
     }
 
     /// Whether it may go on as what `next` asks for.
@@ -85,7 +92,7 @@ impl Tenure {
 
     /// The question whether others may join it, about to be sent.
     pub(crate) fn asks(&mut self, request: &Request, threads: usize, now: Moment) -> Asking {
-        self.asked = Some(now);
+        self.door.get_or_insert_default().asked = Some(now);
         Asking {
             owner: self.owner,
             how: How::Share,
@@ -100,12 +107,23 @@ impl Tenure {
 
     /// What Redis said to the question whether others may join it.
     pub(crate) fn may_be_joined_since(&mut self, answer: &Answer) {
-        let asked = self.asked.take();
+        let door = self.door.get_or_insert_default();
+        let asked = door.asked.take();
         match answer {
-            Answer::In { .. } => self.open_since = asked,
+            Answer::In { .. } => door.open_since = asked,
             // Also where it did not say: the next thread asks for itself.
             _ => self.shut = true,
         }
+    }
+
+    /// Since when threads may join it, as far as Redis said.
+    pub(crate) fn open_since(&self) -> Option<Moment> {
+        self.door.as_ref()?.open_since
+    }
+
+    /// Whether the question is on its way.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.door.as_ref().is_some_and(|door| door.asked.is_some())
     }
 
     /// Redis said, to a request sent at `sent`, that this much is left.

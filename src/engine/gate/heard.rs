@@ -13,7 +13,7 @@ impl Gate {
     pub(crate) fn answered(&mut self, owner: u64, answer: Answer, now: Moment) -> Then {
         let alone = self.waiters.is_empty();
         let joined = self.joined();
-        if let Some(tenure) = self.tenure_mut(owner).filter(|t| t.asked.is_some()) {
+        if let Some(tenure) = self.tenure_mut(owner).filter(|t| t.is_asked()) {
             tenure.may_be_joined_since(&answer);
             return Then { wake: self.head(), ..Then::default() };
         }
@@ -108,9 +108,8 @@ impl Gate {
             ask.again_at = again_at;
         }
         // Nobody knows any more whether a share may be joined.
-        if let Some(share) = self.tenure_mut(owner).filter(|t| t.asked.is_some()) {
-            share.asked = None;
-            share.shut = true;
+        if let Some(share) = self.tenure_mut(owner).filter(|t| t.is_asked()) {
+            share.may_be_joined_since(&Answer::Unanswered);
         }
     }
 

@@ -5,6 +5,8 @@
 //! `keep`. When its time is over it asks with `back`, and from then on waits for the lock, as one that was
 //! signalled does: without a deadline, since it cannot return before it has the lock again.
 
+use std::sync::Arc;
+
 use super::ask::Ask;
 use super::{Answer, Gate, Hold, How, Leaving, Request, Shape, Then, Ticket, leaving_of, push};
 use crate::clock::Moment;
@@ -101,7 +103,7 @@ pub(crate) const NOT_INSIDE: &str = "not-inside";
 
 impl Gate {
     /// The gate of one wait for a condition.
-    pub(crate) fn of_room(shape: Shape) -> Self {
+    pub(crate) fn of_room(shape: impl Into<Arc<Shape>>) -> Self {
         Gate { room: Some(Box::default()), ..Gate::new(shape) }
     }
 
@@ -113,7 +115,7 @@ impl Gate {
     }
 
     /// What this lock is like.
-    pub(crate) fn shape(&self) -> &Shape {
+    pub(crate) fn shape(&self) -> &Arc<Shape> {
         &self.shape
     }
 
@@ -188,8 +190,8 @@ impl Gate {
         let mut tenure = granted.unwrap_or(aside.tenure);
         tenure.holds = 1;
         tenure.lost = tenure.lost.or(lost);
-        let (owner, token, value) = (tenure.owner, tenure.token(), tenure.value);
-        push(&mut self.holds, Hold { owner, token, value, since: Some(now), ..aside.hold });
+        let (owner, token) = (tenure.owner, tenure.token());
+        push(&mut self.holds, Hold { owner, token, since: Some(now), ..aside.hold });
         let mut leave = None;
         if self.closed && tenure.lost.is_none() {
             tenure.lost = Some(Loss::Closed);

@@ -25,8 +25,8 @@ impl Gate {
     /// come meanwhile need not wait for the answer.
     pub(super) fn asks_ahead(&mut self, owner: u64, request: &Request, now: Moment) -> Option<Asking> {
         let half = self.shape.slice / 2;
-        let share = self.tenure_mut(owner).filter(|t| t.asked.is_none())?;
-        share.open_since.filter(|since| now.since(*since) > half)?;
+        let share = self.tenure_mut(owner).filter(|t| !t.is_asked())?;
+        share.open_since().filter(|since| now.since(*since) > half)?;
         Some(share.asks(request, 1, now))
     }
 
