@@ -1,80 +1,63 @@
 //! The Lua of conditions straight against a server, below the client. Time is played by editing what the
 //! scripts stored, never by sleeping.
 
-use std::sync::OnceLock;
+#[path = "support/rig.rs"]
+mod rig;
 
-use redis::{Commands, Connection, Value, cmd};
-use redis_concurrent::testing::{RedisServer, Scripts, scripts};
+use std::ops::{Deref, DerefMut};
+
+use redis::{Commands, Connection};
 use redis_concurrent::{Kind, Reentrant, Simple};
 
-const PREFIX: &str = "rc:inbox:";
-const RECORD: &str = "1 4711 host label";
+use self::rig::{PREFIX, RECORD, Rig, server};
 
-fn server() -> &'static RedisServer {
-    static SERVER: OnceLock<RedisServer> = OnceLock::new();
-    SERVER.get_or_init(|| RedisServer::start().unwrap())
+/// One lock with clients `a` to `d`, who are there to be told; others are not. Each has one owner id.
+struct Stage {
+    rig: Rig,
+    inboxes: Vec<Connection>,
 }
 
-/// One lock, and its operations.
-struct Rig {
-    scripts: Scripts,
-    keys: [String; 6],
-    con: Connection,
-    /// What the ids of its clients begin with.
-    name: String,
-    /// All its clients are there to be told.
-    _inboxes: Vec<Connection>,
+impl Deref for Stage {
+    type Target = Rig;
+
+    fn deref(&self) -> &Rig {
+        &self.rig
+    }
 }
 
-/// The lock of either kind, with clients `a` to `d`.
-fn rigs(test: &str) -> [Rig; 2] {
+impl DerefMut for Stage {
+    fn deref_mut(&mut self) -> &mut Rig {
+        &mut self.rig
+    }
+}
+
+/// The lock of either kind.
+fn rigs(test: &str) -> [Stage; 2] {
     [("simple", Simple::RULE), ("reentrant", Reentrant::RULE)].map(|(kind, rule)| {
-        let name = format!("{test}-{kind}");
-        let keys = ["", ":queue", ":places", ":fence", ":gone", ":conditions"]
-            .map(|suffix| format!("rc:{{{name}}}{suffix}"));
-        let inbox = |who| {
-            let mut con = server().connection().unwrap();
-            con.send_packed_command(
-                &cmd("SUBSCRIBE").arg(format!("{PREFIX}{name}-{who}")).get_packed_command(),
-            )
-            .unwrap();
-            con.recv_response().unwrap();
-            con
-        };
-        let _inboxes = ["a", "b", "c", "d"].map(inbox).into();
-        Rig { scripts: scripts(rule).unwrap(), keys, con: server().connection().unwrap(), name, _inboxes }
+        let rig = Rig::of(server(), kind, rule, test);
+        let inboxes = ["a", "b", "c", "d"].map(|who| rig.inbox(server(), who)).into();
+        Stage { rig, inboxes }
     })
 }
 
-impl Rig {
-    /// The first owner id of the client `who`; `e` and what follows are not there to be told.
+impl Stage {
     fn id(&self, who: &str) -> String {
-        format!("{}-{who}:1", self.name)
+        self.rig.id(who, 1)
     }
 
     fn eval(&mut self, source: &str, args: &[&str]) -> Vec<String> {
-        let mut eval = cmd("EVAL");
-        eval.arg(source).arg(self.keys.len()).arg(&self.keys).arg(args);
-        let one = |v: &Value| match v {
-            Value::Int(n) => n.to_string(),
-            Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            other => panic!("a script answered {other:?}"),
-        };
-        match eval.query::<Value>(&mut self.con).unwrap() {
-            Value::Array(items) => items.iter().map(one).collect(),
-            other => vec![one(&other)],
-        }
+        self.rig.eval(source, args).unwrap()
     }
 
     /// Takes the lock, or a place in its queue.
-    fn lock(&mut self, who: &str) -> Vec<String> {
-        let (source, id) = (self.scripts.acquire.clone(), self.id(who));
-        self.eval(&source, &[&id, "30000", PREFIX, "3000", "wait", "", RECORD])
+    fn lock(&mut self, who: &str) {
+        let id = self.id(who);
+        self.rig.wait(&id);
     }
 
     fn leave(&mut self, who: &str) {
-        let (source, id) = (self.scripts.leave.clone(), self.id(who));
-        self.eval(&source, &[&id, "0", PREFIX, "3000"]);
+        let id = self.id(who);
+        self.rig.leave(&id);
     }
 
     fn ask(&mut self, how: &str, who: &str, from: &str) -> Vec<String> {
@@ -102,22 +85,17 @@ impl Rig {
         self.eval(&source, &[&id, "0", PREFIX, "3000", "full", what]).remove(0)
     }
 
-    /// Makes the place look as if nothing had been heard of it for `ms` longer.
     fn age(&mut self, who: &str, ms: i64) {
-        let source = "local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[1]))
-            p[2] = p[2] - ARGV[2] * 1000
-            redis.call('HSET', KEYS[3], ARGV[1], cmsgpack.pack(p))
-            return {}";
         let id = self.id(who);
-        self.eval(source, &[&id, &ms.to_string()]);
+        self.rig.age_place(&id, ms);
     }
 
     fn holder(&mut self) -> Option<String> {
-        let key = self.keys[0].clone();
-        let owner: Option<String> = if self.name.ends_with("simple") {
-            self.con.get(key).unwrap()
+        let rig = &mut self.rig;
+        let owner: Option<String> = if rig.kind == "simple" {
+            rig.con.get(&rig.keys[0]).unwrap()
         } else {
-            self.con.hget(key, "owner").unwrap()
+            rig.con.hget(&rig.keys[0], "owner").unwrap()
         };
         owner.map(|id| self.short(&id))
     }
@@ -128,29 +106,29 @@ impl Rig {
     }
 
     fn queue(&mut self) -> Vec<String> {
-        let ids: Vec<String> = self.con.zrange(&self.keys[1], 0, -1).unwrap();
+        let ids = self.rig.queue();
         ids.iter().map(|id| self.short(id)).collect()
     }
 
     /// Who waits for the condition, in order.
     fn waiting(&mut self) -> Vec<String> {
-        let members: Vec<String> = self.con.zrange(&self.keys[5], 0, -1).unwrap();
+        let members: Vec<String> = self.rig.con.zrange(&self.rig.keys[5], 0, -1).unwrap();
         members.iter().map(|m| self.short(m.rsplit('|').next().unwrap())).collect()
     }
 
     /// All keys but the fence and the tombstones are gone, and those have an end.
     #[track_caller]
     fn is_clean(&mut self) {
-        for (i, key) in self.keys.clone().iter().enumerate() {
-            let ttl: i64 = self.con.pttl(key).unwrap();
-            assert!(if i == 3 || i == 4 { ttl != -1 } else { ttl == -2 }, "{key}: {ttl}");
+        for i in 0..6 {
+            let ttl = self.pttl(i);
+            assert!(if i == 3 || i == 4 { ttl != -1 } else { ttl == -2 }, "key {i}: {ttl}");
         }
     }
 
     #[track_caller]
     fn all_keys_end(&mut self) {
-        for key in self.keys.clone() {
-            assert_ne!(self.con.pttl::<_, i64>(&key).unwrap(), -1, "{key}");
+        for i in 0..6 {
+            assert_ne!(self.pttl(i), -1, "key {i}");
         }
     }
 }
@@ -163,8 +141,7 @@ fn a_wait_gives_the_lock_up_for_a_place_and_lets_the_next_one_in() {
         let answer = rig.ask("wait", "a", "h");
         assert_eq!((&*answer[0], answer[2].parse::<u64>().unwrap()), ("0", 1000), "its own beat");
         assert_eq!(rig.holder().as_deref(), Some("b"));
-        let last: String = rig.con.get(&rig.keys[3]).unwrap();
-        assert_eq!(answer[1], last, "and the number of the one let in");
+        assert_eq!(answer[1], rig.fence().to_string(), "and the number of the one let in");
         assert_eq!((rig.queue(), rig.waiting()), (vec![], vec!["a".to_owned()]));
         // Sent twice.
         assert_eq!(rig.ask("wait", "a", "h")[3], answer[3]);
@@ -239,7 +216,8 @@ fn the_silent_and_the_unheard_are_passed_over() {
         assert_eq!(rig.signal("h", "count"), "3");
         assert_eq!(rig.signal("h", "one"), "1", "nobody hears for e");
         assert_eq!((rig.queue(), rig.waiting()), (vec!["b".into()], vec!["c".into()]));
-        let places: Vec<String> = rig.con.hkeys(&rig.keys[2]).unwrap();
+        let Rig { con, keys, .. } = &mut rig.rig;
+        let places: Vec<String> = con.hkeys(&keys[2]).unwrap();
         assert_eq!(places.len(), 2, "{places:?}");
         // Whose place is lost comes in as anybody does.
         assert_eq!(rig.ask("keep", "a", "")[0], "0");
@@ -259,7 +237,7 @@ fn a_signal_goes_on_where_its_owner_is_silent_unheard_or_leaves() {
             assert_eq!(rig.queue(), ["d", "a"]);
             match how {
                 "silent" => rig.age("a", 3_001),
-                "unheard" => drop(rig._inboxes.remove(0)),
+                "unheard" => drop(rig.inboxes.remove(0)),
                 _ => assert_eq!(rig.quit("a", "1"), ["0"]),
             }
             if how == "unheard" {
@@ -344,7 +322,8 @@ fn a_beat_brings_back_a_member_that_was_lost() {
     for mut rig in rigs("member") {
         rig.wait("a");
         rig.wait("b");
-        let _: () = rig.con.del(&rig.keys[5]).unwrap();
+        let Rig { con, keys, .. } = &mut rig.rig;
+        let _: () = con.del(&keys[5]).unwrap();
         rig.ask("keep", "b", "");
         rig.ask("keep", "a", "");
         assert_eq!(rig.waiting(), ["a", "b"]);

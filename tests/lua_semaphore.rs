@@ -2,48 +2,53 @@
 //!
 //! Time is played by editing what the scripts stored, never by sleeping.
 
-use std::time::Duration;
+#[path = "support/rig.rs"]
+mod rig;
 
-use redis::{Commands, Connection, RedisResult, Value, cmd};
-use redis_concurrent::testing::{RedisServer, Scripts, scripts};
+use std::ops::{Deref, DerefMut};
+
+use redis::{Commands, Connection, RedisResult, cmd};
+use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{Kind, Permits, Reentrant, Simple};
 
-const PREFIX: &str = "rc:inbox:";
-const RECORD: &str = "1 4711 host label";
+use self::rig::{Ask, PREFIX, RECORD, Rig, USUAL, int};
 
-/// One lock on a server of its own, and its operations.
-struct Rig {
+/// One lock on a server of its own, which counts what it runs, and is full at times.
+struct Stage {
     server: RedisServer,
-    scripts: Scripts,
-    keys: [String; 6],
-    con: Connection,
+    rig: Rig,
 }
 
-impl Rig {
-    fn of<K: Kind>() -> Rig {
+impl Deref for Stage {
+    type Target = Rig;
+
+    fn deref(&self) -> &Rig {
+        &self.rig
+    }
+}
+
+impl DerefMut for Stage {
+    fn deref_mut(&mut self) -> &mut Rig {
+        &mut self.rig
+    }
+}
+
+impl Stage {
+    fn of<K: Kind>() -> Stage {
         let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
-        let keys = ["", ":queue", ":places", ":fence", ":gone", ":conditions"]
-            .map(|suffix| format!("rc:{{it}}{suffix}"));
-        let con = server.connection().unwrap();
-        Rig { server, scripts: scripts(K::RULE).unwrap(), keys, con }
+        let rig = Rig::of(&server, K::NAME, K::RULE, "it");
+        Stage { server, rig }
     }
 
     /// With so many permits.
-    fn with(n: i64) -> Rig {
-        let mut rig = Rig::of::<Permits>();
+    fn with(n: i64) -> Stage {
+        let mut rig = Stage::of::<Permits>();
         assert_eq!(rig.change("setter:1", &["set", &n.to_string()]), ["1"]);
         rig
     }
 
-    fn run(&mut self, source: &str, args: &[&str]) -> RedisResult<Vec<String>> {
-        let mut eval = cmd("EVAL");
-        eval.arg(source).arg(self.keys.len()).arg(&self.keys).arg(args);
-        Ok(texts(&eval.query::<Value>(&mut self.con)?))
-    }
-
     fn acquire(&mut self, how: &str, owner: &str, n: &str) -> RedisResult<Vec<String>> {
-        let source = self.scripts.acquire.clone();
-        self.run(&source, &[owner, "30000", PREFIX, "3000", how, n, RECORD])
+        self.rig.acquire(how, owner, Ask { args: n, ..USUAL })
     }
 
     fn try_(&mut self, owner: &str, n: &str) -> Vec<String> {
@@ -62,36 +67,21 @@ impl Rig {
         answer[1].clone()
     }
 
-    fn leave(&mut self, owner: &str) -> Vec<String> {
-        let source = self.scripts.leave.clone();
-        self.run(&source, &[owner, "0", PREFIX, "3000"]).unwrap()
-    }
-
     fn renew(&mut self, owner: &str, lease: &str) -> Vec<String> {
-        let source = self.scripts.renew.clone();
-        self.run(&source, &[owner, lease, PREFIX, "3000"]).unwrap()
+        self.rig.renew(owner, int(lease)).unwrap()
     }
 
     fn change(&mut self, request: &str, what: &[&str]) -> Vec<String> {
-        let source = self.scripts.change.clone().unwrap();
-        let args = [&[request, "0", PREFIX, "3000"], what].concat();
-        self.run(&source, &args).unwrap()
+        self.rig.change(request, what).unwrap()
     }
 
     fn adopt(&mut self, owner: &str, from: &str) -> Vec<String> {
-        let source = self.scripts.adopt.clone().unwrap();
-        self.run(&source, &[owner, "20000", PREFIX, "3000", from, "", "0 1 there other"]).unwrap()
+        self.rig.adopt(owner, from).unwrap()
     }
 
     /// {last number, holders, places, state}
     fn inspect(&mut self) -> Vec<Vec<String>> {
-        let mut eval = cmd("EVAL");
-        eval.arg(&self.scripts.inspect).arg(self.keys.len()).arg(&self.keys);
-        eval.arg(["", "0", PREFIX, "3000"].as_slice());
-        match eval.query::<Value>(&mut self.con).unwrap() {
-            Value::Array(items) => items.iter().map(texts).collect(),
-            other => panic!("inspect answered {other:?}"),
-        }
+        self.rig.inspect().unwrap()
     }
 
     /// All permits and those that are out, as the rule tells them.
@@ -101,57 +91,31 @@ impl Rig {
     }
 
     fn field(&mut self, name: &str) -> Option<String> {
-        self.con.hget(&self.keys[0], name).unwrap()
+        self.rig.con.hget(&self.rig.keys[0], name).unwrap()
     }
 
     fn fields(&mut self) -> Vec<String> {
-        let mut fields: Vec<String> = self.con.hkeys(&self.keys[0]).unwrap();
+        let mut fields: Vec<String> = self.rig.con.hkeys(&self.rig.keys[0]).unwrap();
         fields.sort();
         fields
     }
 
-    /// Makes the owner's hold end so many ms from now, or lets it have ended; and no bound is above it.
-    fn set_lease(&mut self, owner: &str, ms: i64) {
-        let source = "local t = redis.call('TIME')
-            local h = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1]))
-            h[1] = math.floor(t[1] * 1000 + t[2] / 1000 - 1577836800000) + ARGV[2]
-            local soon = math.min(h[1], tonumber(redis.call('HGET', KEYS[1], 'soon')))
-            redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(h), 'soon', string.format('%.0f', soon))
-            return {}";
-        self.run(source, &[owner, &ms.to_string()]).unwrap();
-    }
-
     /// How often the server has run this command.
     fn calls(&mut self, command: &str) -> u64 {
-        let info: String = cmd("INFO").arg("commandstats").query(&mut self.con).unwrap();
-        let line = info.lines().find_map(|l| l.strip_prefix(&format!("cmdstat_{command}:calls=")));
-        line.and_then(|l| l.split(',').next()?.parse().ok()).unwrap_or(0)
+        self.server.command_calls().unwrap().get(command).copied().unwrap_or(0)
     }
 
     fn full(&mut self, on: bool) {
         let _: () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(u8::from(on)).query(&mut self.con).unwrap();
     }
 
-    /// A subscription to the inbox of the client `who`.
+    /// A subscription to the inbox of the client `who`, whose ids are as short as that here.
     fn inbox(&self, who: &str) -> Connection {
         let mut con = self.server.connection().unwrap();
-        con.send_packed_command(&cmd("SUBSCRIBE").arg(format!("{PREFIX}{who}")).get_packed_command())
-            .unwrap();
+        let channel = format!("{PREFIX}{who}");
+        con.send_packed_command(&cmd("SUBSCRIBE").arg(channel).get_packed_command()).unwrap();
         con.recv_response().unwrap();
-        con.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         con
-    }
-}
-
-fn texts(value: &Value) -> Vec<String> {
-    let one = |v: &Value| match v {
-        Value::Int(n) => n.to_string(),
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        other => panic!("a script answered {other:?}"),
-    };
-    match value {
-        Value::Array(items) => items.iter().map(one).collect(),
-        other => vec![one(other)],
     }
 }
 
@@ -165,7 +129,7 @@ fn next_message(inbox: &mut Connection) -> String {
 
 #[test]
 fn what_is_out_is_counted_and_asking_again_takes_nothing_more() {
-    let mut rig = Rig::with(5);
+    let mut rig = Stage::with(5);
     let number = rig.takes("a:1", 2);
     assert_eq!(rig.takes("a:1", 2), number, "the same hold");
     rig.takes("b:1", 3);
@@ -181,7 +145,7 @@ fn what_is_out_is_counted_and_asking_again_takes_nothing_more() {
 
 #[test]
 fn all_that_is_there_is_taken_once() {
-    let mut rig = Rig::with(5);
+    let mut rig = Stage::with(5);
     rig.takes("a:1", 2);
     assert_eq!(rig.try_("b:1", "all")[3], "3");
     // Its answer was lost, and some have come back meanwhile.
@@ -194,7 +158,7 @@ fn all_that_is_there_is_taken_once() {
 
 #[test]
 fn with_room_and_nobody_waiting_it_takes_no_place() {
-    let mut rig = Rig::with(100);
+    let mut rig = Stage::with(100);
     for i in 0..50 {
         rig.takes(&format!("h:{i}"), 1);
     }
@@ -208,7 +172,7 @@ fn with_room_and_nobody_waiting_it_takes_no_place() {
 
 #[test]
 fn who_lapsed_is_found_only_when_somebody_may_have() {
-    let mut rig = Rig::with(5);
+    let mut rig = Stage::with(5);
     rig.takes("a:1", 2);
     rig.takes("b:1", 2);
     let before = rig.calls("hgetall");
@@ -229,7 +193,7 @@ fn who_lapsed_is_found_only_when_somebody_may_have() {
 
 #[test]
 fn who_waits_is_told_when_the_first_one_lapses() {
-    let mut rig = Rig::with(4);
+    let mut rig = Stage::with(4);
     rig.takes("a:1", 2);
     rig.takes("b:1", 2);
     rig.set_lease("a:1", 500);
@@ -246,7 +210,7 @@ fn who_waits_is_told_when_the_first_one_lapses() {
 
 #[test]
 fn a_renewal_sets_the_lease_and_never_creates() {
-    let mut rig = Rig::with(1);
+    let mut rig = Stage::with(1);
     assert_eq!(rig.renew("a:1", "5000"), ["-1"]);
     rig.takes("a:1", 1);
     for lease in ["60000", "5000"] {
@@ -262,27 +226,26 @@ fn a_renewal_sets_the_lease_and_never_creates() {
 
 #[test]
 fn the_key_has_no_end_but_one_that_was_set() {
-    let mut rig = Rig::with(3);
-    let pttl = |rig: &mut Rig| -> i64 { rig.con.pttl(&rig.keys[0]).unwrap() };
+    let mut rig = Stage::with(3);
     rig.takes("a:1", 1);
     rig.renew("a:1", "1000");
-    assert_eq!(pttl(&mut rig), -1);
+    assert_eq!(rig.pttl(0), -1);
     assert_eq!(rig.change("r:1", &["expire", "60000"]), ["1"]);
     rig.takes("b:1", 1);
     rig.leave("a:1");
-    let left = pttl(&mut rig);
+    let left = rig.pttl(0);
     assert!(left > 50_000 && left <= 60_000, "{left}");
     assert_eq!(rig.change("r:2", &["delete", "0"]), ["1"]);
     assert_eq!(rig.change("r:3", &["delete", "0"]), ["0"]);
     assert_eq!(rig.change("r:4", &["expire", "60000"]), ["0"]);
-    assert!(!rig.con.exists::<_, bool>(&rig.keys[0]).unwrap());
+    assert!(!rig.exists(0));
 }
 
 // ---- changes -------------------------------------------------------------------------------
 
 #[test]
 fn a_change_that_is_sent_twice_is_made_once() {
-    let mut rig = Rig::of::<Permits>();
+    let mut rig = Stage::of::<Permits>();
     for _ in 0..3 {
         assert_eq!(rig.change("r:1", &["first", "4"]), ["1"], "it was the first");
         assert_eq!(rig.change("r:2", &["first", "9"]), ["0"]);
@@ -293,13 +256,13 @@ fn a_change_that_is_sent_twice_is_made_once() {
     assert_eq!(rig.change("r:5", &["add", "2147483643"]), ["-1"]);
     assert_eq!(rig.change("r:6", &["add", "2147483642"]), ["1"]);
     assert_eq!(rig.counts().0, "2147483647");
-    let ttl: i64 = rig.con.pttl(&rig.keys[4]).unwrap();
+    let ttl = rig.pttl(4);
     assert!(ttl > 50_000 && ttl <= 60_000, "{ttl}");
 }
 
 #[test]
 fn a_change_lets_in_who_may_and_refuses_who_never_will() {
-    let mut rig = Rig::with(3);
+    let mut rig = Stage::with(3);
     rig.takes("h:1", 3);
     let (mut a, mut b) = (rig.inbox("a"), rig.inbox("b"));
     assert_eq!(rig.wait("a:1", "3")[0], "0");
@@ -321,7 +284,7 @@ fn a_change_lets_in_who_may_and_refuses_who_never_will() {
 
 #[test]
 fn a_strangers_key_is_refused_and_never_written() {
-    let mut rig = Rig::of::<Permits>();
+    let mut rig = Stage::of::<Permits>();
     for fill in [vec!["SET", "x"], vec!["HSET", "kind", "reentrant lock", "owner", "a:1"], vec!["RPUSH", "x"]]
     {
         let key = rig.keys[0].clone();
@@ -335,7 +298,7 @@ fn a_strangers_key_is_refused_and_never_written() {
             (rig.scripts.adopt.clone().unwrap(), vec!["b:1", "30000", PREFIX, "3000", "a:1", "", RECORD]),
         ];
         for (source, args) in sources {
-            let error = rig.run(&source, &args).unwrap_err().to_string();
+            let error = rig.eval(&source, &args).unwrap_err().to_string();
             assert!(error.contains("WRONGKIND") || error.contains("WRONGTYPE"), "{error}");
         }
         let after: Vec<u8> = cmd("DUMP").arg(&key).query(&mut rig.con).unwrap();
@@ -345,7 +308,7 @@ fn a_strangers_key_is_refused_and_never_written() {
 
 #[test]
 fn a_full_redis_takes_what_is_there_and_nobody_new() {
-    let mut rig = Rig::with(3);
+    let mut rig = Stage::with(3);
     rig.takes("a:1", 1);
     rig.takes("b:1", 1);
     rig.takes("c:1", 1);
@@ -372,16 +335,16 @@ fn a_full_redis_takes_what_is_there_and_nobody_new() {
 // ---- adopting ------------------------------------------------------------------------------
 
 /// Has `a:1` hold it. Returns its number.
-fn held<K: Kind>(rig: &mut Rig) -> String {
+fn held<K: Kind>(rig: &mut Stage) -> String {
     if K::NAME == Permits::NAME {
         rig.change("setter:1", &["set", "2"]);
     }
     let answer = rig.try_("a:1", "2");
-    answer.get(1).unwrap_or(&answer[0]).clone()
+    answer[1].clone()
 }
 
 fn adopting_keeps_the_number_and_is_done_once<K: Kind>(value: Option<&str>) {
-    let mut rig = Rig::of::<K>();
+    let mut rig = Stage::of::<K>();
     let number = held::<K>(&mut rig);
     let answer = rig.adopt("b:1", "a:1");
     assert_eq!(answer[..3], ["1", &*number, "20000"]);
@@ -421,17 +384,16 @@ fn adopting_keeps_the_number_and_is_done_once_of_a_semaphore() {
 
 #[test]
 fn who_is_barred_adopts_nothing() {
-    let mut rig = Rig::of::<Reentrant>();
+    let mut rig = Stage::of::<Reentrant>();
     held::<Reentrant>(&mut rig);
-    let source = rig.scripts.leave.clone();
-    rig.run(&source, &["b:1", "0", PREFIX, "3000", "1"]).unwrap();
+    rig.leave_unsettled("b:1").unwrap();
     assert_eq!(rig.adopt("b:1", "a:1"), ["-1", "over"]);
     assert_eq!(rig.inspect()[1][0], "a:1");
 }
 
 #[test]
 fn what_lapsed_is_not_adopted() {
-    let mut rig = Rig::of::<Permits>();
+    let mut rig = Stage::of::<Permits>();
     held::<Permits>(&mut rig);
     rig.set_lease("a:1", 0);
     assert_eq!(rig.adopt("b:1", "a:1"), ["-1", "gone"]);

@@ -142,6 +142,12 @@ impl Rig {
         self.eval(&source, &[&[id, "0", PREFIX, "3000"], what].concat())
     }
 
+    /// Makes what `from` has the owner's, which is another process with a record of its own.
+    pub fn adopt(&mut self, owner: &str, from: &str) -> RedisResult<Vec<String>> {
+        let source = self.scripts.adopt.clone().expect("a rule with a kind.rename");
+        self.eval(&source, &[owner, "20000", PREFIX, "3000", from, "", "0 1 there other"])
+    }
+
     pub fn inspect(&mut self) -> RedisResult<Vec<Vec<String>>> {
         self.inspect_as("")
     }
@@ -207,8 +213,8 @@ impl Rig {
 
     /// Makes the owner's hold end in `ms`, or lets it have ended.
     pub fn set_lease(&mut self, owner: &str, ms: i64) {
-        if self.kind == "read-write" {
-            let source = "local ends = ARGV[2] / 1000 + ARGV[3]
+        if ["read-write", "semaphore"].contains(&self.kind) {
+            let source = "local ends = math.floor(ARGV[2] / 1000) + ARGV[3]
                 local entry = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1]))
                 entry[1] = ends
                 local soon = math.min(ends, redis.call('HGET', KEYS[1], 'soon'))
