@@ -238,8 +238,15 @@ impl<'a> Seat<'a> {
         shared.inbox.start(shared).map_err(|e| cell.error(e))?;
         match shared.inbox.failure() {
             Some(Failure::Never(e)) => Err(cell.error(e)),
-            // Who waits for a condition has no use for a mere try.
-            failure if failure.is_none() || cell.room.is_some() => {
+            // Who waits for a condition has no use for a mere try: it could not begin.
+            Some(failure) if cell.room.is_some() => {
+                let mut core = cell.core.lock();
+                self.asking = None;
+                let then = core.gate.answered(owner, Answer::Failed, Moment::now());
+                core.trouble = Some(failure.error());
+                Ok(carry_out(cell, core, then))
+            }
+            None => {
                 let mut core = cell.core.lock();
                 let now = Moment::now();
                 // Should it have come up in between, its call to ask again went unheard.
