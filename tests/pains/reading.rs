@@ -92,7 +92,7 @@ fn pain_19_a_writer_waits_for_those_who_read_and_not_for_those_who_come() {
         outcome.unwrap();
     });
     println!("at most {worst} reads of one thread while the writer waited");
-    // One that began before the writer had its place, on an idle machine.
-    assert!(worst <= 10, "{worst} reads of one thread passed the writer");
+    // One that began before the writer had its place, on an idle machine; hundreds, were they let in.
+    assert!(worst <= 30, "{worst} reads of one thread passed the writer");
     nothing_left(&server);
 }
