@@ -317,25 +317,18 @@ impl Gate {
             ask.terms = request.terms.clone();
             return Some(Turn::Confirm(ask.owner, lease));
         }
-        let tenure = Tenure {
-            owner: ask.owner,
-            number: grant.number,
-            terms: request.terms.clone(),
-            valid_until: grant.valid_until,
+        let mut tenure = Tenure {
             value: grant.value,
+            valid_until: grant.valid_until,
             since: now,
-            wanted_until: Moment::default(),
-            least: ask.least,
-            hand_overs: 0,
             unsettled: ask.unsettled,
-            lost: None,
-            holds: 0,
             shut: ask.shut,
-            exchanged: false,
             // Beside a hold of its own thread in another mode nobody else may read.
             door: (joined && request.from.is_none())
                 .then(|| Box::new(Door { open_since: Some(grant.said), asked: None })),
+            ..Tenure::new(ask.owner, grant.number, request.terms.clone())
         };
+        tenure.is_worth(ask.least);
         let way = grant.way;
         self.ask = None;
         self.waiters.pop_front();

@@ -1,11 +1,10 @@
 //! A hold goes out of this process as a receipt, and comes into another by it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::backend::Failure;
 use super::cell::Cell;
-use super::gate::{Answer, Grip, Leaving, Stays, Ticket};
+use super::gate::{Answer, Grip, Leaving, Stays, Terms, Ticket};
 use super::tenure::{Tenure, drift};
 use super::{acquire, carry_out, held, lock, lost, requests};
 use crate::clock::Moment;
@@ -97,22 +96,6 @@ pub(super) fn no_rule() -> Error {
 }
 
 /// A tenure as a receipt tells it, before Redis has said that it is ours.
-pub(crate) fn told(number: u64, hand_overs: u64, terms: super::gate::Terms) -> Tenure {
-    Tenure {
-        owner: 0,
-        number,
-        value: 0,
-        terms,
-        valid_until: Moment::default(),
-        since: Moment::default(),
-        wanted_until: Moment::default(),
-        least: Duration::MAX,
-        hand_overs,
-        unsettled: false,
-        lost: None,
-        holds: 0,
-        shut: false,
-        exchanged: false,
-        door: None,
-    }
+pub(crate) fn told(number: u64, hand_overs: u64, terms: Terms) -> Tenure {
+    Tenure { hand_overs, ..Tenure::new(0, number, terms) }
 }

@@ -32,11 +32,8 @@ pub(crate) struct Tenure {
     pub(crate) valid_until: Moment,
     /// When this process got it: the beginning of its slice.
     pub(crate) since: Moment,
-    /// Asked for by `renew_for`: renewals do not shorten it below this.
-    pub(crate) wanted_until: Moment,
-    /// The shortest lease that a renewal without an answer asked for: a copy of it may run at any
-    /// time yet, so no later renewal is worth more.
-    pub(crate) least: Duration,
+    /// What renewals have to mind, if anything.
+    pub(crate) minds: Option<Box<Minds>>,
     /// How often it was handed on in this process.
     pub(crate) hand_overs: u64,
     /// A request of it had no answer: it ends with a tombstone.
@@ -53,6 +50,22 @@ pub(crate) struct Tenure {
     pub(crate) door: Option<Box<Door>>,
 }
 
+/// What renewals of a tenure have to mind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Minds {
+    /// Asked for by `renew_for`: renewals do not shorten it below this.
+    wanted_until: Moment,
+    /// The shortest lease that a renewal without an answer asked for: a copy of it may run at any
+    /// time yet, so no later renewal is worth more.
+    least: Duration,
+}
+
+impl Default for Minds {
+    fn default() -> Self {
+        Minds { wanted_until: Moment::default(), least: Duration::MAX }
+    }
+}
+
 /// Whether threads of this process may come into a share.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Door {
@@ -63,6 +76,26 @@ pub(crate) struct Door {
 }
 
 impl Tenure {
+    /// One that has just begun, and whose end is not known yet.
+    pub(crate) fn new(owner: u64, number: u64, terms: Terms) -> Self {
+        Tenure {
+            owner,
+            number,
+            value: 0,
+            terms,
+            valid_until: Moment::default(),
+            since: Moment::default(),
+            minds: None,
+            hand_overs: 0,
+            unsettled: false,
+            lost: None,
+            holds: 0,
+            shut: false,
+            exchanged: false,
+            door: None,
+        }
+    }
+
     /// The fencing token of whoever holds it now.
     pub(crate) fn token(&self) -> u64 {
         self.number << HAND_OVER_BITS | self.hand_overs
@@ -128,14 +161,30 @@ impl Tenure {
 
     /// Redis said, to a request sent at `sent`, that this much is left.
     pub(crate) fn extended(&mut self, sent: Moment, left: Duration) {
-        self.valid_until = sent.after(left.min(self.least)).before(drift(left.max(self.terms.lease)));
+        self.valid_until = sent.after(left.min(self.least())).before(drift(left.max(self.terms.lease)));
     }
 
     /// A renewal for `lease`, sent at `sent`, had no answer: it may have run, and may run again.
     pub(crate) fn doubt(&mut self, sent: Moment, lease: Duration) {
         self.unsettled = true;
-        self.least = self.least.min(lease);
+        self.is_worth(lease);
         self.valid_until = self.valid_until.min(sent.after(lease).before(drift(self.terms.lease)));
+    }
+
+    /// A renewal for `lease` may run at any time yet.
+    pub(crate) fn is_worth(&mut self, lease: Duration) {
+        if lease < self.least() {
+            self.minds.get_or_insert_default().least = lease;
+        }
+    }
+
+    /// `renew_for` asked for this much.
+    pub(crate) fn wants(&mut self, until: Moment) {
+        self.minds.get_or_insert_default().wanted_until = until;
+    }
+
+    fn least(&self) -> Duration {
+        self.minds.as_ref().map_or(Duration::MAX, |minds| minds.least)
     }
 
     /// When it is to be looked at next: before it ends if it is renewed, when it ends if not.
@@ -148,6 +197,8 @@ impl Tenure {
 
     /// The lease that the next renewal asks for.
     pub(crate) fn renewal(&self, now: Moment) -> Duration {
-        self.terms.lease.max(self.wanted_until.since(now))
+        self.terms
+            .lease
+            .max(self.minds.as_ref().map_or(Duration::ZERO, |minds| minds.wanted_until.since(now)))
     }
 }

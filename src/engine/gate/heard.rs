@@ -233,7 +233,7 @@ impl Gate {
     /// `renew_for` asked for this much: later renewals do not shorten it.
     pub(crate) fn wanted(&mut self, owner: u64, until: Moment) {
         if let Some(tenure) = self.tenure_mut(owner) {
-            tenure.wanted_until = until;
+            tenure.wants(until);
         }
     }
 
