@@ -65,7 +65,7 @@ struct Fault {
 }
 
 #[cfg(planted)]
-const FAULTS: [Fault; 13] = [
+const FAULTS: [Fault; 15] = [
     // A leave takes out whoever holds the lock, be it its sender or not.
     Fault {
         name: "no-owner-check",
@@ -221,10 +221,16 @@ const FAULTS: [Fault; 13] = [
             ),
         ],
     },
-    // Who leaves the queue without the lock keeps the signal that it had.
+    // The signal of one that died before it was let in ends with it.
     Fault {
-        name: "signal-lost",
+        name: "signal-not-passed-on",
         caught_by: &[
+            ("lib", "engine::model::condition::worlds::who_was_signalled_dies", "a signal is never lost"),
+            (
+                "signals",
+                "the_signal_of_a_client_that_closes_is_the_next_ones",
+                "0 wait for a signal and 1 for the lock",
+            ),
             (
                 "lua_condition",
                 "a_signal_goes_on_where_its_owner_is_silent_unheard_or_leaves",
@@ -234,6 +240,34 @@ const FAULTS: [Fault; 13] = [
                 "condition",
                 "faults::who_stands_still_after_its_signal_passes_it_on",
                 "wait_for(&mut guard, LONG)",
+            ),
+        ],
+    },
+    // A wait whose time is over says so, even if it was signalled before.
+    Fault {
+        name: "timed-out-is-unsignalled",
+        caught_by: &[
+            ("lib", "engine::model::condition::worlds::a_wait_times_out", "who was signalled says so"),
+            (
+                "signals",
+                "a_wait_whose_time_is_over_after_its_signal_was_signalled",
+                "its signal is nobody else's",
+            ),
+        ],
+    },
+    // A wait gives the lock up with one request, and takes its place with the next.
+    Fault {
+        name: "waits-before-enqueued",
+        caught_by: &[
+            (
+                "lib",
+                "engine::model::condition::worlds::a_signal_comes_from_another_process",
+                "a signal is never lost",
+            ),
+            (
+                "signals",
+                "a_wait_takes_its_place_in_the_request_that_gives_the_lock_up",
+                "the lock, and the wait",
             ),
         ],
     },
@@ -262,11 +296,13 @@ const QUEUE: &str = include_str!("../lua/lib/queue.lua");
 #[cfg(any(test, planted))]
 const LEAVE: &str = include_str!("../lua/lib/leave.lua");
 #[cfg(any(test, planted))]
+const AWAIT: &str = include_str!("../lua/lib/await.lua");
+#[cfg(any(test, planted))]
 const REENTRANT: &str = include_str!("../lua/reentrant.lua");
 
 /// As short as can be and still exactly once: the Lua around them changes.
 #[cfg(any(test, planted))]
-const IN_LUA: [InLua; 8] = [
+const IN_LUA: [InLua; 11] = [
     InLua {
         fault: "no-owner-check",
         part: REENTRANT,
@@ -309,10 +345,34 @@ const IN_LUA: [InLua; 8] = [
             end",
     },
     InLua {
-        fault: "signal-lost",
+        fault: "signal-not-passed-on",
         part: QUEUE,
         text: "local score = w.condition and call('ZSCORE', K[2], w.owner)",
-        becomes: "local score = false",
+        becomes: "local score",
+    },
+    InLua {
+        fault: "signal-not-passed-on",
+        part: QUEUE,
+        text: "w.condition and call('ZSCORE', K[2], head)",
+        becomes: "false",
+    },
+    InLua {
+        fault: "timed-out-is-unsignalled",
+        part: AWAIT,
+        text: "if place and call('ZSCORE', K[2], w.owner) then",
+        becomes: "if place and call('ZSCORE', K[2], w.owner) then
+            if F[5] == 'back' then came_back, place.condition = true, false end",
+    },
+    InLua {
+        fault: "waits-before-enqueued",
+        part: AWAIT,
+        text: "if not kind.look(F[8]) then return {-1, 'not-inside'} end",
+        becomes: "if kind.look(F[8]) then
+                kind.dismiss(F[8])
+                kind.look('')
+                settle()
+                return {-1, 'gone'}
+            end",
     },
 ];
 
