@@ -63,7 +63,7 @@ caught() {
     return 1
 }
 
-row() { printf '%-21s %-76s %-10s %7s\n' "$@"; }
+row() { printf '%-24s %-76s %-10s %7s\n' "$@"; }
 
 seconds() { printf '%d.%d' $(($1 / 1000)) $(($1 % 1000 / 100)); }
 

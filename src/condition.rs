@@ -59,8 +59,8 @@ use crate::wait::Wait;
 /// Each waiting thread has a place of its own in Redis, in order of arrival. A signal moves the first one
 /// from there to the end of the lock's queue: whoever leaves the lock makes it the owner, it does not have
 /// to ask again. No signal is lost: a wait whose time is up after it was signalled counts as signalled, and
-/// where a process dies after its thread was signalled, the signal goes to the next that waits. A wait and a
-/// signal are one request each.
+/// where a process dies after its thread was signalled and before it was let in, or a wait ends with an error
+/// instead, the signal goes to the next that waits. A wait and a signal are one request each.
 ///
 /// # Errors of all forms
 ///

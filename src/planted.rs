@@ -259,11 +259,7 @@ const FAULTS: [Fault; 15] = [
     Fault {
         name: "waits-before-enqueued",
         caught_by: &[
-            (
-                "lib",
-                "engine::model::condition::worlds::a_signal_comes_from_another_process",
-                "a signal is never lost",
-            ),
+            ("lib", "engine::model::condition::worlds::all_are_signalled_in_turn", "a signal is never lost"),
             (
                 "signals",
                 "a_wait_takes_its_place_in_the_request_that_gives_the_lock_up",
