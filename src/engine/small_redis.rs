@@ -1,17 +1,23 @@
-//! A small Redis for the tests of the gate: what the scripts do, over one exclusive lock.
+//! A small Redis for the tests of the gate: what the scripts do, over one lock. As there, the queue
+//! is here, and what a kind of lock is is a [`Rule`] in a file of its own.
 //!
 //! The models and the walks by chance both run on it. That it says what the Lua says is not taken
 //! on trust: `model/replay.rs` has a real server say the same. Times are in milliseconds, and given
 //! with each operation; when a message was heard is the business of whoever has it delivered.
 
 mod conditions;
+mod exclusive;
+mod read_write;
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use self::conditions::Room;
 pub(super) use self::conditions::{RoomOp, RoomReply, Stage};
-use super::gate::{Answer, Asking, How, Renewal};
+use self::exclusive::Exclusive;
+use self::read_write::ReadWrite;
+use super::gate::{Answer, Asking, How, NOT_INSIDE, Renewal};
 
 /// How long an owner is barred.
 pub(super) const BARRED: u64 = 60_000;
@@ -23,18 +29,49 @@ pub(super) fn millis(d: Duration) -> u64 {
     u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// As what a lock is asked for: the `args` of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Mode {
+    /// The only one that there is.
+    Plain,
+    Write,
+    Read,
+    /// For reading, and later writers do not pass.
+    InOrder,
+}
+
+impl Mode {
+    pub(super) fn args(self) -> &'static str {
+        match self {
+            Mode::Plain => "",
+            Mode::Write => "write",
+            Mode::Read => "read",
+            Mode::InOrder => "read-in-order",
+        }
+    }
+
+    fn of(args: &str) -> Mode {
+        let modes = [Mode::Write, Mode::Read, Mode::InOrder];
+        modes.into_iter().find(|mode| mode.args() == args).unwrap_or(Mode::Plain)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Ask {
     pub(super) owner: u64,
     pub(super) how: How,
     pub(super) lease: u64,
+    pub(super) mode: Mode,
     pub(super) arrival: Option<u64>,
+    pub(super) from: Option<u64>,
+    pub(super) instead: bool,
 }
 
 impl From<&Asking> for Ask {
     fn from(asking: &Asking) -> Self {
+        let Asking { owner, how, from, instead, .. } = *asking;
         let (lease, arrival) = (millis(asking.terms.lease), asking.arrival.parse().ok());
-        Ask { owner: asking.owner, how: asking.how, lease, arrival }
+        Ask { owner, how, lease, mode: Mode::of(&asking.terms.args), arrival, from, instead }
     }
 }
 
@@ -46,12 +83,22 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// The place that this request says `owner` had.
-    pub(super) fn arrival(&self, owner: u64) -> Option<u64> {
+    /// Where in the order `owner` comes in that had no place before this request: where it says that it
+    /// was, or behind all of its class; behind all where it wants no place.
+    pub(super) fn came(&self, owner: u64, redis: &SmallRedis) -> u64 {
         match self {
-            Op::Acquire(ask) | Op::Leave { next: Some(ask), .. } if ask.owner == owner => ask.arrival,
-            _ => None,
+            Op::Acquire(ask) | Op::Leave { next: Some(ask), .. }
+                if ask.owner == owner && ask.how == How::Wait =>
+            {
+                redis.place_of(ask.mode, ask.arrival.unwrap_or(CLASS - 1))
+            }
+            _ => u64::MAX,
         }
+    }
+
+    /// Whether by this request `owner` may pass the queue.
+    pub(super) fn passes(&self, owner: u64, redis: &SmallRedis) -> bool {
+        matches!(self, Op::Acquire(ask) if ask.owner == owner && redis.kind.passes(ask))
     }
 }
 
@@ -62,18 +109,21 @@ pub(super) enum Reply {
     Renewed(Renewal),
 }
 
-/// "You have the lock": to whom, under which number, for how long.
+/// "You have the lock": to whom, under which number, for how long. Or, of number 0, "somebody waits
+/// whom you must not let pass".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Message {
     pub(super) owner: u64,
     pub(super) number: u64,
     pub(super) lease: u64,
+    pub(super) value: u64,
 }
 
 impl Message {
-    /// "You were signalled": of use to nobody but who sends it, who learns whether it is heard.
-    fn moved(owner: u64) -> Message {
-        Message { owner, number: 0, lease: 0 }
+    /// "Somebody waits whom you must not let pass"; or, to who waits for a condition, "you were
+    /// signalled": of use to nobody but who sends it, who learns whether it is heard.
+    fn word(owner: u64) -> Message {
+        Message { owner, number: 0, lease: 0, value: 0 }
     }
 
     pub(super) fn is_grant(&self) -> bool {
@@ -86,6 +136,11 @@ pub(super) struct Holder {
     pub(super) owner: u64,
     pub(super) number: u64,
     pub(super) end: u64,
+    pub(super) mode: Mode,
+    /// What the rule says beside.
+    pub(super) value: u64,
+    /// In whose place it came.
+    pub(super) instead: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,14 +148,88 @@ pub(super) struct Place {
     pub(super) owner: u64,
     pub(super) lease: u64,
     pub(super) beat: u64,
+    pub(super) mode: Mode,
     pub(super) stage: Stage,
+}
+
+impl Place {
+    fn ask(&self) -> Ask {
+        let Place { owner, lease, mode, .. } = *self;
+        Ask { owner, how: How::Wait, lease, mode, arrival: None, from: None, instead: false }
+    }
+}
+
+/// The arrivals of a later order class are above all those of an earlier one.
+const CLASS: u64 = 1 << 50;
+
+/// What a kind of lock is, as in `lua/README.md`. What lapsed is gone before anything is asked.
+pub(super) trait Rule {
+    /// What ends by itself.
+    fn lapse(&mut self, now: u64);
+    /// Who is inside.
+    fn holders(&self) -> &[Holder];
+    /// Nobody is ahead: may it come in? Installs it.
+    fn admit(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool;
+    /// Takes it out.
+    fn dismiss(&mut self, owner: u64) -> bool;
+    /// Never creates.
+    fn extend(&mut self, owner: u64, lease: u64, now: u64) -> bool;
+    /// When the next holder lapses.
+    fn soon(&self) -> Option<u64>;
+    /// Nobody can come in, whoever it is.
+    fn full(&self) -> bool;
+
+    fn class(&self, _mode: Mode) -> u64 {
+        0
+    }
+
+    /// May it pass the queue?
+    fn passes(&self, _ask: &Ask) -> bool {
+        false
+    }
+
+    /// Whether those inside are told that it waits.
+    fn waits(&self, _mode: Mode) -> bool {
+        false
+    }
+
+    /// The last number, as who asks for that mode is told it.
+    fn last(&self, fence: u64, _mode: Mode) -> u64 {
+        fence
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Exclusive(Exclusive),
+    ReadWrite(ReadWrite),
+}
+
+impl Deref for Kind {
+    type Target = dyn Rule;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Kind::Exclusive(rule) => rule,
+            Kind::ReadWrite(rule) => rule,
+        }
+    }
+}
+
+impl DerefMut for Kind {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Kind::Exclusive(rule) => rule,
+            Kind::ReadWrite(rule) => rule,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SmallRedis {
     window: u64,
-    pub(super) holder: Option<Holder>,
-    /// By arrival.
+    kind: Kind,
+    /// By order class and arrival.
     pub(super) queue: BTreeMap<u64, Place>,
     /// When the queue's keys end, if nobody is heard of until then.
     pub(super) queue_ends: u64,
@@ -117,11 +246,21 @@ pub(super) trait Tell: FnMut(Message) -> bool {}
 impl<F: FnMut(Message) -> bool> Tell for F {}
 
 impl SmallRedis {
-    /// An empty one, whose last number is `fence`. `window`: how long a silent place lives.
+    /// An empty one of an exclusive lock, whose last number is `fence`. `window`: how long a silent
+    /// place lives.
     pub(super) fn new(window: u64, fence: u64) -> Self {
+        Self::of(Kind::Exclusive(Exclusive::default()), window, fence)
+    }
+
+    /// The same of a read/write lock.
+    pub(super) fn read_write(window: u64, fence: u64) -> Self {
+        Self::of(Kind::ReadWrite(ReadWrite::default()), window, fence)
+    }
+
+    fn of(kind: Kind, window: u64, fence: u64) -> Self {
         SmallRedis {
             window,
-            holder: None,
+            kind,
             queue: BTreeMap::new(),
             queue_ends: 0,
             room: Room::default(),
@@ -135,13 +274,19 @@ impl SmallRedis {
     /// Runs one script.
     pub(super) fn run(&mut self, op: &Op, now: u64, tell: &mut impl Tell) -> Reply {
         self.lapse(now);
+        let reply = self.script(op, now, tell);
+        self.kind.lapse(now);
+        reply
+    }
+
+    fn script(&mut self, op: &Op, now: u64, tell: &mut impl Tell) -> Reply {
         match op {
             Op::Acquire(ask) => {
                 let at_once = self.at_once(ask, now);
                 Reply::Acquired(at_once.unwrap_or_else(|| self.acquire(ask, now, tell)))
             }
             Op::Leave { owner, unsettled, next } => {
-                let inside = self.dismiss(*owner);
+                let inside = self.kind.dismiss(*owner);
                 if !inside {
                     self.drop_place(*owner);
                 }
@@ -155,22 +300,20 @@ impl SmallRedis {
             }
             Op::Renew { owner, lease } => {
                 if planted!("renewal-creates") {
-                    self.admit(*owner, *lease, now);
+                    let (mode, stage) = (Mode::Plain, Stage::Asked);
+                    let ask = Place { owner: *owner, lease: *lease, beat: now, mode, stage }.ask();
+                    self.comes_in(&ask, now);
                 }
-                match &mut self.holder {
-                    Some(holder) if holder.owner == *owner => {
-                        holder.end = now + lease;
-                        Reply::Renewed(Renewal::Left(Duration::from_millis(*lease)))
-                    }
-                    _ => Reply::Renewed(Renewal::NotInside),
-                }
+                let extended = self.kind.extend(*owner, *lease, now);
+                let left = Renewal::Left(Duration::from_millis(*lease));
+                Reply::Renewed(if extended { left } else { Renewal::NotInside })
             }
         }
     }
 
     /// What ends by itself.
     pub(super) fn lapse(&mut self, now: u64) {
-        self.holder.take_if(|holder| holder.end <= now);
+        self.kind.lapse(now);
         if self.queue_ends <= now {
             self.queue.clear();
         }
@@ -194,22 +337,18 @@ impl SmallRedis {
         self.queue.values().map(|place| place.owner)
     }
 
-    fn admit(&mut self, owner: u64, lease: u64, now: u64) -> bool {
-        if self.holder.is_some() {
-            return false;
-        }
-        self.fence = (self.fence + 1).max(now);
-        self.holder = Some(Holder { owner, number: self.fence, end: now + lease });
-        true
+    /// Who is inside.
+    pub(super) fn holders(&self) -> &[Holder] {
+        self.kind.holders()
     }
 
-    fn dismiss(&mut self, owner: u64) -> bool {
-        self.holder.take_if(|holder| holder.owner == owner || planted!("no-owner-check")).is_some()
+    pub(super) fn holder(&self, owner: u64) -> Option<&Holder> {
+        self.holders().iter().find(|holder| holder.owner == owner)
     }
 
     fn inside(&self, owner: u64, now: u64) -> Option<Answer> {
-        let holder = self.holder.filter(|holder| holder.owner == owner)?;
-        Some(Answer::In { number: holder.number, left: Duration::from_millis(holder.end - now), value: 0 })
+        let Holder { number, end, value, .. } = *self.holder(owner)?;
+        Some(Answer::In { number, left: Duration::from_millis(end - now), value })
     }
 
     /// Where in the order its place is.
@@ -217,92 +356,159 @@ impl SmallRedis {
         self.queue.iter().find(|(_, place)| place.owner == owner).map(|(arrival, _)| *arrival)
     }
 
+    /// Where in the order who came then is.
+    pub(super) fn place_of(&self, mode: Mode, arrival: u64) -> u64 {
+        self.kind.class(mode) * CLASS + arrival
+    }
+
     fn drop_place(&mut self, owner: u64) {
         self.queue.retain(|_, place| place.owner != owner);
     }
 
-    fn enqueue(&mut self, ask: &Ask, stage: Stage, now: u64) {
-        let arrival = self.arrival(ask.owner).or(ask.arrival).unwrap_or_else(|| {
-            self.arrivals += 1;
-            self.arrivals
+    /// Returns whether it had no place.
+    fn enqueue(&mut self, ask: &Ask, stage: Stage, now: u64) -> bool {
+        let had = self.arrival(ask.owner);
+        let arrival = had.unwrap_or_else(|| {
+            let arrival = ask.arrival.unwrap_or_else(|| {
+                self.arrivals += 1;
+                self.arrivals
+            });
+            self.place_of(ask.mode, arrival)
         });
-        let (ends, new) = (self.places_end(), self.queue.is_empty());
-        self.room.places.remove(&ask.owner);
-        self.queue.insert(arrival, Place { owner: ask.owner, lease: ask.lease, beat: now, stage });
+        let (ends, first) = (self.places_end(), self.queue.is_empty());
+        let Ask { owner, lease, mode, .. } = *ask;
+        self.queue.insert(arrival, Place { owner, lease, beat: now, mode, stage });
         self.queue_ends = ends;
-        if new || ends < now + self.window {
+        if first || ends < now + self.window {
             self.queue_ends = ends.max(now.saturating_add(self.window.saturating_mul(2)));
         }
+        had.is_none()
     }
 
-    /// The loop that ends every script: `me` is answered, others are told.
-    fn settle(&mut self, me: Option<u64>, now: u64, tell: &mut impl Tell) {
-        while self.holder.is_none() {
-            let Some((arrival, place)) = self.queue.pop_first() else { return };
-            if now - place.beat > self.window {
+    /// The loop that ends every script: `me` is answered, others are told. Returns the head that may
+    /// not come in yet, if it looked for one.
+    fn settle(&mut self, me: Option<u64>, now: u64, tell: &mut impl Tell) -> Option<Place> {
+        while !self.kind.full() {
+            let (arrival, place) = self.queue.first_key_value().map(|(arrival, place)| (*arrival, *place))?;
+            let silent = now - place.beat > self.window;
+            if !silent && !self.kind.admit(&place.ask(), &mut self.fence, now) {
+                return Some(place);
+            }
+            self.queue.remove(&arrival);
+            if silent {
                 self.pass_on(&place, arrival, now);
                 continue;
             }
-            self.admit(place.owner, place.lease, now);
-            let message = Message { owner: place.owner, number: self.fence, lease: place.lease };
+            let holder = self.holder(place.owner);
+            let (number, value) = holder.map_or((0, 0), |h| (h.number, h.value));
+            let message = Message { owner: place.owner, number, lease: place.lease, value };
             if Some(place.owner) != me && !tell(message) {
-                self.holder = None;
+                self.kind.dismiss(place.owner);
                 self.pass_on(&place, arrival, now);
             }
         }
+        None
     }
 
     /// Nobody holds, nobody waits, nobody is barred: it is in, and had no place, which would make those of
     /// who waits for a condition live longer.
     fn at_once(&mut self, ask: &Ask, now: u64) -> Option<Answer> {
-        let blank = self.holder.is_none() && self.queue.is_empty() && self.gone.is_empty();
-        let comes_in = blank && ask.how != How::Keep && self.admit(ask.owner, ask.lease, now);
-        comes_in.then(|| self.inside(ask.owner, now)).flatten()
+        let blank = self.holders().is_empty() && self.queue.is_empty() && self.gone.is_empty();
+        let asks = !matches!(ask.how, How::Keep | How::Share) && !ask.instead;
+        (blank && asks && self.comes_in(ask, now)).then(|| self.inside(ask.owner, now)).flatten()
+    }
+
+    fn comes_in(&mut self, ask: &Ask, now: u64) -> bool {
+        self.kind.admit(ask, &mut self.fence, now)
     }
 
     fn acquire(&mut self, ask: &Ask, now: u64, tell: &mut impl Tell) -> Answer {
+        let nobody = self.holders().is_empty() && self.queue.is_empty();
         if self.gone.contains_key(&ask.owner) {
             return Answer::Over;
+        }
+        if ask.how == How::Share {
+            return self.share(ask, now, tell);
         }
         if let Some(answer) = self.inside(ask.owner, now) {
             return answer;
         }
-        let blank = self.holder.is_none() && self.queue.is_empty();
-        if planted!("only-leave-admits") && (ask.how == How::Keep || !blank) {
+        if planted!("only-leave-admits") && (ask.how == How::Keep || !nobody) {
             match ask.how {
                 How::Keep if self.arrival(ask.owner).is_none() => return Answer::Gone,
                 How::Try | How::Share | How::Back => {}
-                How::Keep | How::Wait => self.enqueue(ask, Stage::Asked, now),
-            }
-            return self.busy(ask, now);
-        }
-        match ask.how {
-            How::Keep if self.arrival(ask.owner).is_none() => {
-                self.settle(None, now, tell);
-                return Answer::Gone;
-            }
-            // None of these locks has a share, or a condition.
-            How::Try | How::Share | How::Back => {
-                self.settle(None, now, tell);
-                if !self.queue.is_empty() || !self.admit(ask.owner, ask.lease, now) {
-                    // Even if it is this owner whom the loop let in: it is told.
-                    return self.busy(ask, now);
+                How::Keep | How::Wait => {
+                    self.enqueue(ask, Stage::Asked, now);
                 }
             }
-            How::Keep | How::Wait => {
-                self.enqueue(ask, Stage::Asked, now);
-                self.settle(Some(ask.owner), now, tell);
-            }
+            return self.busy(ask, None, now);
         }
-        self.inside(ask.owner, now).unwrap_or_else(|| self.busy(ask, now))
+        if ask.how == How::Keep && self.arrival(ask.owner).is_none() {
+            self.settle(None, now, tell);
+            return Answer::Gone;
+        }
+        if self.kind.passes(ask) && self.comes_in(ask, now) {
+            self.drop_place(ask.owner);
+            if let Some(from) = ask.from.filter(|_| ask.instead) {
+                self.kind.dismiss(from);
+            }
+            self.settle(None, now, tell);
+            return self.inside(ask.owner, now).unwrap_or_else(|| self.busy(ask, None, now));
+        }
+        if ask.instead {
+            self.settle(None, now, tell);
+            return Answer::Refused(NOT_INSIDE.into());
+        }
+        if ask.how != How::Try {
+            return self.join(ask, Stage::Asked, now, tell);
+        }
+        let ahead = self.settle(None, now, tell);
+        if ahead.is_none() && self.comes_in(ask, now) {
+            return self.inside(ask.owner, now).unwrap_or_else(|| self.busy(ask, ahead, now));
+        }
+        // Even if it is this owner whom the loop let in: it is told.
+        self.busy(ask, ahead, now)
     }
 
-    fn busy(&self, ask: &Ask, now: u64) -> Answer {
-        let mut again = self.window.min(ask.lease).div_ceil(3);
-        if let Some(holder) = self.holder {
-            again = again.min(holder.end - now);
+    /// In, where there is room and nobody waits; or in its place in the queue.
+    fn join(&mut self, ask: &Ask, stage: Stage, now: u64, tell: &mut impl Tell) -> Answer {
+        let alone = self.queue.is_empty() && self.comes_in(ask, now);
+        let new = !alone && self.enqueue(ask, stage, now);
+        let ahead = if alone { None } else { self.settle(Some(ask.owner), now, tell) };
+        if let Some(answer) = self.inside(ask.owner, now) {
+            return answer;
         }
-        let arrival = self.arrival(ask.owner).map(|a| a.to_string()).unwrap_or_default();
-        Answer::Busy { floor: self.fence, again: Duration::from_millis(again.max(1)), arrival }
+        if new && self.kind.waits(ask.mode) {
+            self.holders().iter().for_each(|holder| _ = tell(Message::word(holder.owner)));
+        }
+        self.busy(ask, ahead, now)
+    }
+
+    /// May a hold take others in?
+    fn share(&mut self, ask: &Ask, now: u64, tell: &mut impl Tell) -> Answer {
+        let inside = self.inside(ask.owner, now);
+        let ahead = self.settle(None, now, tell);
+        let Some(answer) = inside else { return Answer::Gone };
+        if ahead.is_some() || self.kind.full() {
+            let Answer::Busy { floor, again, .. } = self.busy(ask, ahead, now) else { return answer };
+            return Answer::Busy { floor, again, arrival: String::new() };
+        }
+        answer
+    }
+
+    fn busy(&self, ask: &Ask, ahead: Option<Place>, now: u64) -> Answer {
+        let mut again = self.window.min(ask.lease).div_ceil(3);
+        if let Some(soon) = self.kind.soon() {
+            again = again.min(soon.saturating_sub(now).max(1));
+        }
+        if let Some(ahead) = ahead.filter(|ahead| ahead.owner != ask.owner) {
+            again = again.min((ahead.beat.saturating_add(self.window)).saturating_sub(now));
+        }
+        let arrival = self.arrival(ask.owner).map(|a| (a % CLASS).to_string()).unwrap_or_default();
+        Answer::Busy {
+            floor: self.kind.last(self.fence, ask.mode),
+            again: Duration::from_millis(again.max(1)),
+            arrival,
+        }
     }
 }

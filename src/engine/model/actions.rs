@@ -1,9 +1,8 @@
 //! What may happen next, and what becomes of it.
 
-use std::time::Duration;
-
 use stateright::{Model, Property};
 
+use super::modes::{Beside, READS, Role, WRITES, mind};
 use super::state::{Packet, RENEWER, State, Thread, process_of};
 use super::threads::Outcome;
 use super::{World, properties};
@@ -20,6 +19,13 @@ pub(super) enum Step {
     GiveUp(u8, u8),
     Timer(u8, u8),
     Unlock(u8, u8),
+    /// A thread that holds both ends the one that it took first.
+    UnlockFirst(u8, u8),
+    /// A thread that writes reads as well.
+    ReadBeside(u8, u8),
+    Downgrade(u8, u8),
+    /// In the middle of a downgrade: it reads, and its write lock is over.
+    Replace(u8, u8),
     Renew(u8, u64),
     Run(Packet),
     /// It ran, its reply was lost.
@@ -58,7 +64,7 @@ impl World {
                     }
                 }
                 Thread::Parked(_, until) if until <= now => steps.push(Step::Timer(p, t)),
-                Thread::Holding(_) => steps.push(Step::Unlock(p, t)),
+                Thread::Holding(_) => self.steps_of_holder(state, p, t, steps),
                 _ => {}
             }
             if left.time_outs > 0 && matches!(seat.thread, Thread::Awake(_) | Thread::Parked(..)) {
@@ -68,11 +74,12 @@ impl World {
         if left.renewals > 0 {
             let renewing = |packet: &Packet| (packet.process, packet.thread) == (p, Some(RENEWER));
             let renewed = |o: &u64| {
-                process.gate.look(*o).is_some_and(|t| t.lost.is_none() && !t.terms.fixed)
+                let mut tenures = process.gates.iter().filter_map(|gate| gate.look(*o));
+                tenures.any(|t| t.lost.is_none() && !t.terms.fixed)
                     && !state.packets.iter().any(renewing)
                     && !state.replies.iter().any(|(packet, _)| renewing(packet))
             };
-            steps.extend(process.gate.owners().into_iter().filter(renewed).map(|o| Step::Renew(p, o)));
+            steps.extend(process.gates.owners().into_iter().filter(renewed).map(|o| Step::Renew(p, o)));
         }
         if !process.inbox {
             steps.push(Step::Mend(p));
@@ -84,24 +91,41 @@ impl World {
         }
     }
 
+    /// A thread comes for its round.
     fn enter(&self, state: &mut State, p: u8, t: u8, once: bool) -> Option<()> {
-        let now = state.now();
-        let thread = u64::from(t);
-        let request = Request {
-            taker: Taker::Thread(thread),
-            thread,
-            terms: self.terms(t),
-            once,
-            from: None,
-            instead: false,
-        };
-        let process = &mut state.processes[p as usize];
-        let seat = &mut process.seats[t as usize];
+        let role = self.role(p, t);
+        let seat = &mut state.processes[p as usize].seats[t as usize];
         seat.rounds -= 1;
         seat.once = once;
-        if let Entered::Waits(ticket) = process.gate.enter(request, now).ok()? {
-            seat.thread = Thread::Awake(ticket);
-            state.turn(p, t, false, false);
+        seat.gate = if role.is_some_and(Role::begins_to_read) { READS } else { WRITES };
+        seat.beside = if role.is_some_and(Role::does_more) { Beside::Yet } else { Beside::Nothing };
+        self.come_in(state, p, t)
+    }
+
+    /// A thread comes to the gate that it is about.
+    pub(super) fn come_in(&self, state: &mut State, p: u8, t: u8) -> Option<()> {
+        let now = state.now();
+        let process = &mut state.processes[p as usize];
+        let seat = &mut process.seats[t as usize];
+        let (g, thread) = (seat.gate, u64::from(t));
+        let (terms, instead) = (self.terms(p, t, g), seat.beside == Beside::Instead);
+        let mut request =
+            Request { taker: Taker::Thread(thread), thread, terms, once: seat.once, from: None, instead };
+        if process.gates.1.is_some() {
+            mind(&mut process.gates, g, &mut request, now);
+        }
+        match process.gates[g].enter(request, now).ok()? {
+            Entered::Waits(ticket) => {
+                seat.thread = Thread::Awake(ticket);
+                state.turn(self, p, t, false, false);
+            }
+            Entered::Joined(grip, ahead) => {
+                state.holds(self, p, t, grip.ticket, grip.way);
+                if let Some(asking) = ahead {
+                    state.asks_ahead(p, t, grip.ticket, &asking);
+                }
+            }
+            Entered::Again(_) => {}
         }
         Some(())
     }
@@ -109,7 +133,7 @@ impl World {
     fn crash(&self, state: &mut State, p: u8) {
         let process = &mut state.processes[p as usize];
         process.alive = false;
-        process.gate = self.gate();
+        process.gates = self.gates();
         process.seats.clear();
         process.turns_before = None;
         state.replies.retain(|(packet, _)| packet.process != p);
@@ -126,9 +150,11 @@ impl World {
         state.redis.lapse(state.millis());
         let now = state.now();
         for p in 0..state.processes.len() {
-            for owner in state.processes[p].gate.owners() {
-                let then = state.processes[p].gate.expire(owner, now);
-                state.carry_out(p as u8, then);
+            for g in state.processes[p].gates.numbers() {
+                for owner in state.processes[p].gates[g].owners() {
+                    let then = state.processes[p].gates[g].expire(owner, now);
+                    state.carry_out(p as u8, g, then);
+                }
             }
         }
     }
@@ -170,7 +196,9 @@ impl Model for World {
                 steps.push(Step::LoseMessage(*message));
             }
         }
-        if state.tick < self.ticks {
+        // Where slices are counted in ticks, a grant is heard of within one.
+        let unheard = self.counts && !self.roles.is_empty() && state.messages.iter().any(Message::is_grant);
+        if state.tick < self.ticks && !unheard {
             steps.push(Step::Tick);
         }
     }
@@ -183,13 +211,20 @@ impl Model for World {
                 state.left.tries -= 1;
                 self.enter(&mut state, p, t, true)?;
             }
-            Step::Turn(p, t) | Step::Timer(p, t) => state.turn(p, t, false, false),
-            Step::TurnDeaf(p, t) => state.turn(p, t, false, true),
+            Step::Turn(p, t) | Step::Timer(p, t) => state.turn(self, p, t, false, false),
+            Step::TurnDeaf(p, t) => state.turn(self, p, t, false, true),
             Step::GiveUp(p, t) => {
                 state.left.time_outs -= 1;
-                state.turn(p, t, true, false);
+                state.turn(self, p, t, true, false);
             }
             Step::Unlock(p, t) => state.unlock(self, p, t),
+            Step::UnlockFirst(p, t) => {
+                state.turn_round(p, t);
+                state.unlock(self, p, t);
+            }
+            Step::ReadBeside(p, t) => self.beside(&mut state, p, t, Beside::Nothing)?,
+            Step::Downgrade(p, t) => self.beside(&mut state, p, t, Beside::Instead)?,
+            Step::Replace(p, t) => state.replaced(p, t),
             Step::Renew(p, owner) => {
                 state.left.renewals -= 1;
                 state.renew(p, owner);
@@ -235,16 +270,7 @@ impl Model for World {
             Step::Deliver(message) => {
                 state.messages.remove(&message);
                 if state.hears(message.owner) {
-                    let p = process_of(message.owner);
-                    let lease = Duration::from_millis(message.lease);
-                    let then = state.processes[p].gate.granted(
-                        message.owner,
-                        message.number,
-                        lease,
-                        0,
-                        crate::clock::Moment::default(),
-                    );
-                    state.carry_out(p as u8, then);
+                    state.heard(&message);
                 }
             }
             Step::LoseMessage(message) => {
@@ -262,10 +288,11 @@ impl Model for World {
             }
             Step::Mend(p) => {
                 let now = state.now();
-                let process = &mut state.processes[p as usize];
-                process.inbox = true;
-                let then = process.gate.ask_again(now);
-                state.carry_out(p, then);
+                state.processes[p as usize].inbox = true;
+                for g in state.processes[p as usize].gates.numbers() {
+                    let then = state.processes[p as usize].gates[g].ask_again(now);
+                    state.carry_out(p, g, then);
+                }
             }
             Step::Tick => World::tick(&mut state),
         }

@@ -6,12 +6,15 @@
 //! time is up, a lease lapses, a process dies, an inbox breaks. Time goes in ticks, a few in all;
 //! a lease lasts two.
 //!
-//! What must hold is in `properties.rs`. Where it does not, the checker prints the shortest way
+//! A read/write lock is two gates, and some of its threads do more with it than one turn: see
+//! `modes.rs`. What must hold is in `properties.rs`. Where it does not, the checker prints the shortest way
 //! there, step by step.
 
 mod actions;
 mod condition;
 mod explore;
+mod gates;
+mod modes;
 mod properties;
 #[cfg(feature = "testing")]
 mod replay;
@@ -21,6 +24,7 @@ mod worlds;
 
 use std::time::Duration;
 
+use self::modes::Role;
 use self::state::Faults;
 use crate::clock::Moment;
 use crate::engine::small_redis::FOR_EVER;
@@ -54,6 +58,11 @@ struct World {
     /// Count who is passed by. Only where nothing is lost, not even a grant that is not heard of
     /// before its lease is over: who loses its place is passed by.
     counts: bool,
+    /// Of a read/write lock, what each thread does with it, those of the first process first; none of
+    /// an exclusive one.
+    roles: &'static [Role],
+    /// The last number is one of the future: the server's clock was set back.
+    behind: bool,
     faults: Faults,
 }
 

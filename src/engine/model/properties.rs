@@ -5,51 +5,79 @@ use std::time::Duration;
 use stateright::{Model, Property};
 
 use super::actions::Step;
-use super::state::{Faults, Process, State, Thread, process_of};
+use super::modes::{Beside, READS, WRITES};
+use super::state::{Faults, Process, Seat, State, Thread, process_of};
 use super::{PATIENCE, TICK, World};
 use crate::clock::Moment;
+use crate::engine::gate::Gate;
+use crate::engine::tenure::Tenure;
 
 /// More than any run without faults takes.
 const MOST_STEPS: usize = 2_000;
 
 pub(super) fn all() -> Vec<Property<World>> {
     vec![
-        Property::always("one owner", |_, s| valid_holders(s) <= 1),
+        Property::always("one owner", |_, s| nobody_beside_who_writes(s)),
         Property::always("what is valid here is held in Redis", |_, s| is_held_in_redis(s)),
         Property::always("tokens rise", |_, s: &State| !s.fell),
         Property::always("parks are bounded", |_, s| parks_are_bounded(s)),
         Property::always("no live waiter is stuck", |world, s| !is_still(s) || ends_well(world, s)),
         Property::always("nothing is left behind", |_, s| !is_over(s) || is_clean(s)),
         Property::always("nobody jumps the queue", |_, s: &State| !s.jumped),
+        Property::always("a downgrade that was done is done", |_, s: &State| !s.robbed),
         Property::always("slices end", |_, s: &State| !s.overstayed),
         Property::always("bounded bypass", |_, s: &State| !s.bypassed),
     ]
 }
 
-/// Holds that their process believes valid.
-fn valid_holders(state: &State) -> usize {
-    let now = state.now();
-    let valid = |p: &Process| {
-        let seats = p.seats.iter();
-        seats
-            .filter(|s| matches!(s.thread, Thread::Holding(ticket) if p.gate.holds_valid(ticket, now)))
-            .count()
-    };
-    state.live().map(valid).sum()
+/// Whether a thread has a hold of this gate that its process believes valid. In the middle of a
+/// downgrade, or where it failed, it does not write any more.
+fn has_valid(p: &Process, seat: &Seat, g: u8, now: Moment) -> bool {
+    if g == WRITES && matches!(seat.beside, Beside::Instead | Beside::Failed) {
+        return false;
+    }
+    let holds = |ticket| p.gates[g].holds_valid(ticket, now);
+    let of = |gate: u8, ticket| gate == g && holds(ticket);
+    matches!(seat.thread, Thread::Holding(ticket) | Thread::AskingAhead(ticket, _) if of(seat.gate, ticket))
+        || seat.kept.is_some_and(|(gate, ticket)| of(gate, ticket))
 }
 
-/// A tenure that a process believes valid is in Redis, under its number and for as long at least.
+/// Who writes has the lock alone, but for what it reads itself.
+fn nobody_beside_who_writes(state: &State) -> bool {
+    let now = state.now();
+    let seats = || state.live().flat_map(|p| p.seats.iter().map(move |seat| (p, seat)));
+    let has = |g: u8| seats().filter(move |(p, seat)| has_valid(p, seat, g, now));
+    match has(WRITES).count() {
+        0 => true,
+        1 => !has(READS).any(|(p, seat)| !has_valid(p, seat, WRITES, now)),
+        _ => false,
+    }
+}
+
+/// A tenure that a process believes valid is in Redis, under its number and for as long at least; or
+/// what came in its place, of which this process has not heard yet.
 fn is_held_in_redis(state: &State) -> bool {
     let now = state.now();
-    state.live().all(|p| {
-        let tenures = p.gate.owners().into_iter().filter_map(|o| p.gate.look(o));
-        tenures.filter(|t| t.loss(now).is_none()).all(|t| {
-            state.redis.holder.is_some_and(|holder| {
-                let end = Moment::default().after(Duration::from_millis(holder.end));
-                (holder.owner, holder.number) == (t.owner, t.number) && t.valid_until <= end
-            })
+    let held = |t: &Tenure| {
+        state.redis.holder(t.owner).is_some_and(|holder| {
+            let end = Moment::default().after(Duration::from_millis(holder.end));
+            holder.number == t.number && t.valid_until <= end
         })
+    };
+    let exchanged = |p: &Process, t: &Tenure| {
+        state.redis.holders().iter().any(|holder| holder.instead == Some(t.owner))
+            || p.seats.iter().any(|seat| has_failed(seat) && t.terms.args.as_ref() == "write")
+    };
+    state.live().all(|p| {
+        let tenures = p.gates.iter().flat_map(|gate| gate.owners().into_iter().filter_map(|o| gate.look(o)));
+        tenures.filter(|t| t.loss(now).is_none()).all(|t| held(t) || exchanged(p, t))
     })
+}
+
+/// Whatever became of its downgrade, its write lock ends.
+fn has_failed(seat: &Seat) -> bool {
+    let leaves = matches!(seat.thread, Thread::LeavingQueue(_, None));
+    seat.beside == Beside::Failed || (seat.beside == Beside::Instead && leaves)
 }
 
 /// Who sleeps looks again within a beat.
@@ -74,9 +102,9 @@ fn is_over(state: &State) -> bool {
 
 fn is_clean(state: &State) -> bool {
     let live = |owner: u64| state.processes[process_of(owner)].alive;
-    state.live().all(|p| p.gate.is_idle())
+    state.live().all(|p| p.gates.iter().all(Gate::is_idle))
         && !state.redis.waiting().any(live)
-        && !state.redis.holder.is_some_and(|holder| live(holder.owner) && holder.end > state.millis())
+        && !state.redis.holders().iter().any(|holder| live(holder.owner) && holder.end > state.millis())
 }
 
 /// With no more faults and no newcomers, everybody gets in and out again, in so many ticks, and

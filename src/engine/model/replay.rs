@@ -66,6 +66,8 @@ fn world() -> World {
         fair: false,
         terms_differ: true,
         counts: false,
+        roles: &[],
+        behind: false,
         faults: Faults { crashes: 1, time_outs: 8, lost: 20, breaks: 4, tries: 8, renewals: 20 },
     }
 }
@@ -185,7 +187,7 @@ impl Walk<'_> {
         let dropped = before.queue.values().filter(silent).any(|p| then.arrival(p.owner).is_none());
         let whats = [
             ("told", !told.is_empty()),
-            ("unheard", then.fence > before.fence && then.holder.is_none()),
+            ("unheard", then.fence > before.fence && then.holders().is_empty()),
             ("a silent place was dropped", dropped),
             (
                 "a place was given back",
@@ -205,7 +207,10 @@ impl Walk<'_> {
         let (then, now) = (&self.state.redis, self.state.millis());
         let lapsed = |end: u64| end <= now && end + millis(TICK) > now;
         let whats = [
-            ("a lease lapsed", before.holder.is_some_and(|h| lapsed(h.end)) && then.holder.is_none()),
+            (
+                "a lease lapsed",
+                before.holders().iter().any(|h| lapsed(h.end) && then.holder(h.owner).is_none()),
+            ),
             (
                 "a queue fell silent",
                 !before.queue.is_empty() && then.queue.is_empty() && lapsed(before.queue_ends),

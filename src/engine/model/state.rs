@@ -1,9 +1,11 @@
 //! What a model's state is made of, and what Redis does in it.
 
+use super::gates::Gates;
+use super::modes::{Beside, Role, WRITES};
 use super::{LEASE, TICK, World, at};
 use crate::clock::Moment;
 use crate::engine::gate::{Asking, Gate, Leaving, Shape, Terms, Ticket};
-use crate::engine::small_redis::{Message, Op, Reply, SmallRedis, millis};
+use crate::engine::small_redis::{Holder, Message, Mode, Op, Reply, SmallRedis, millis};
 use crate::kind::{Reentry, Sharing};
 
 /// The thread that renews: it has no seat among the others.
@@ -71,6 +73,8 @@ pub(super) enum Thread {
     },
     Confirming(Ticket, u64),
     Holding(Ticket),
+    /// It holds, and waits for the reply to what it asks for those who come later.
+    AskingAhead(Ticket, u64),
     /// Waits for the reply to the leave of its hold.
     Releasing(Leaving, Option<Asking>),
     /// Waits for the reply to a leave of the queue; then goes on waiting, if it did.
@@ -80,6 +84,11 @@ pub(super) enum Thread {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Seat {
     pub(super) thread: Thread,
+    /// The gate that this is about.
+    pub(super) gate: u8,
+    /// What it holds of the other gate meanwhile.
+    pub(super) kept: Option<(u8, Ticket)>,
+    pub(super) beside: Beside,
     /// How often it will still take the lock.
     pub(super) rounds: u8,
     /// It makes one attempt.
@@ -90,7 +99,7 @@ pub(super) struct Seat {
 pub(super) struct Process {
     pub(super) alive: bool,
     pub(super) inbox: bool,
-    pub(super) gate: Gate,
+    pub(super) gates: Gates,
     pub(super) seats: Vec<Seat>,
     pub(super) sequence: u64,
     /// While it waits in Redis, how many tenures each other process may be granted before it: one
@@ -114,8 +123,12 @@ pub(super) struct State {
     pub(super) jumped: bool,
     /// A process that waited was passed by more often than it may be.
     pub(super) bypassed: bool,
-    /// A tenure was handed on after its slice.
+    /// A downgrade was said to have failed that had not.
+    pub(super) robbed: bool,
+    /// A tenure was handed on, or took others in past a writer that waited, after its slice.
     pub(super) overstayed: bool,
+    /// Where that counts, the writers that wait, and since which tick.
+    pub(super) writers: Vec<(u64, u8)>,
     pub(super) left: Faults,
 }
 
@@ -140,32 +153,60 @@ pub(super) fn process_of(owner: u64) -> usize {
 }
 
 impl World {
-    pub(super) fn gate(&self) -> Gate {
+    pub(super) fn gates(&self) -> Gates {
         let (sharing, reentry) = (Sharing::Exclusive, Reentry::Count);
-        Gate::new(Shape { sharing, reentry, slice: self.slice, beat: TICK })
+        let shape = Shape { sharing, reentry, slice: self.slice, beat: TICK };
+        let second = Shape { sharing: Sharing::Joined, ..shape.clone() };
+        let second = (!self.roles.is_empty()).then(|| Box::new(Gate::new(second)));
+        Gates(Gate::new(shape), second)
     }
 
-    /// On what terms the `t`th thread of a process asks.
-    pub(super) fn terms(&self, t: u8) -> Terms {
+    pub(super) fn role(&self, p: u8, t: u8) -> Option<Role> {
+        self.roles.get(usize::from(p * self.threads + t)).copied()
+    }
+
+    /// On what terms the `t`th thread of a process asks its gate `g`.
+    pub(super) fn terms(&self, p: u8, t: u8, g: u8) -> Terms {
+        let mode = match self.role(p, t) {
+            None => Mode::Plain,
+            Some(_) if g == WRITES => Mode::Write,
+            Some(Role::ReadsInOrder) => Mode::InOrder,
+            Some(_) => Mode::Read,
+        };
         let other = self.terms_differ && t == 1;
         let lease = if other { TICK } else { TICK * LEASE };
-        Terms { lease, fixed: other, fair: self.fair, args: "".into() }
+        Terms { lease, fixed: other, fair: self.fair, args: mode.args().into() }
+    }
+
+    /// A Redis with nothing in it but, unless it is 0, the last number.
+    pub(super) fn redis(&self, fence: u64) -> SmallRedis {
+        let of = if self.roles.is_empty() { SmallRedis::new } else { SmallRedis::read_write };
+        of(self.window, fence)
     }
 
     pub(super) fn beginning(&self) -> State {
-        let seat = Seat { thread: Thread::Idle, rounds: self.rounds, once: false };
+        let (thread, gate, kept, beside) = (Thread::Idle, WRITES, None, Beside::Nothing);
+        let seat = Seat { thread, gate, kept, beside, rounds: self.rounds, once: false };
         let process = Process {
             alive: true,
             inbox: true,
-            gate: self.gate(),
+            gates: self.gates(),
             seats: vec![seat; self.threads.into()],
             sequence: 0,
             turns_before: None,
         };
+        let mut processes = vec![process; self.processes.into()];
+        for (p, process) in (0..).zip(&mut processes) {
+            for (t, seat) in (0..).zip(&mut process.seats) {
+                if self.role(p, t) == Some(Role::Away) {
+                    seat.rounds = 0;
+                }
+            }
+        }
         State {
             tick: 0,
-            redis: SmallRedis::new(self.window, 0),
-            processes: vec![process; self.processes.into()],
+            redis: self.redis(if self.behind { millis(TICK) << 16 } else { 0 }),
+            processes,
             packets: Bag::default(),
             replies: Vec::new(),
             messages: Bag::default(),
@@ -173,7 +214,9 @@ impl World {
             fell: false,
             jumped: false,
             bypassed: false,
+            robbed: false,
             overstayed: false,
+            writers: Vec::new(),
             left: self.faults.clone(),
         }
     }
@@ -221,9 +264,10 @@ impl State {
             redis.forget_when();
         }
         self.redis = redis;
-        if let Some(holder) = self.redis.holder.filter(|h| h.number > before.fence) {
-            let came = before.arrival(holder.owner).or(op.arrival(holder.owner)).unwrap_or(u64::MAX);
-            self.let_in(holder.owner, came, &before);
+        let known = |h: &Holder| before.holder(h.owner).is_some_and(|b| b.number == h.number);
+        let came: Vec<Holder> = self.redis.holders().iter().filter(|h| !known(h)).copied().collect();
+        for holder in came.iter().filter(|h| !op.passes(h.owner, &before)) {
+            self.let_in(holder, op, &before);
         }
         if world.counts {
             self.count_from_here();
@@ -231,12 +275,21 @@ impl State {
         reply
     }
 
-    /// Counts whom the grant to `owner`, who `came` then, passed by: of those who waited `before`
-    /// and wait still.
-    fn let_in(&mut self, owner: u64, came: u64, before: &SmallRedis) {
+    /// Counts whom the grant to a newcomer, by `op`, passed by: of those who waited `before` and wait
+    /// still.
+    fn let_in(&mut self, newcomer: &Holder, op: &Op, before: &SmallRedis) {
+        let Holder { owner, mode, .. } = *newcomer;
+        let came = before.arrival(owner).unwrap_or_else(|| op.came(owner, before));
         let waits = |o: &u64| before.arrival(*o).is_some();
         let still: Vec<u64> = self.redis.waiting().filter(waits).collect();
         self.jumped |= still.iter().any(|o| self.redis.arrival(*o).is_some_and(|a| a < came));
+        // Whatever the queue looks like: writers come first.
+        let writes = |o: &u64| self.redis.queue.values().any(|p| p.owner == *o && p.mode == Mode::Write);
+        self.jumped |= mode == Mode::Read && still.iter().any(writes);
+        if mode != Mode::Plain {
+            // A process has two places then, and one may pass the other.
+            return;
+        }
         let turns = self.processes.iter_mut().enumerate().filter(|(p, _)| *p != process_of(owner));
         for (_, process) in turns.filter(|(p, _)| still.iter().any(|o| process_of(*o) == *p)) {
             if let Some(left) = process.turns_before.as_mut().map(|turns| &mut turns[process_of(owner)]) {
@@ -253,6 +306,13 @@ impl State {
         for (i, p) in waiting.iter().enumerate() {
             let ahead = (0..processes).map(|q| waiting[..i].contains(&q).into()).collect();
             self.processes[*p].turns_before.get_or_insert(ahead);
+        }
+        let queue = &self.redis.queue;
+        self.writers.retain(|(owner, _)| queue.values().any(|p| p.owner == *owner));
+        for place in queue.values().filter(|p| p.mode == Mode::Write) {
+            if self.writers.iter().all(|(owner, _)| *owner != place.owner) {
+                self.writers.push((place.owner, self.tick));
+            }
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::modes::WRITES;
 use super::state::{Packet, Process, RENEWER, State, Thread};
 use super::{TICK, World, at};
-use crate::engine::gate::{Answer, Exit, GaveUp, How, Leaving, Renewal, Then, Ticket, Turn};
+use crate::engine::gate::{Answer, Asking, Exit, Gate, GaveUp, How, Leaving, Renewal, Then, Ticket, Turn};
 use crate::engine::small_redis::{Ask, Op, Reply, millis};
 use crate::observe::Way;
 
@@ -15,6 +16,14 @@ pub(super) enum Outcome {
     Unanswered,
     /// Redis did not take it.
     Failed,
+}
+
+fn answer(outcome: Outcome) -> Answer {
+    match outcome {
+        Outcome::Reply(Reply::Acquired(answer)) => answer,
+        Outcome::Failed => Answer::Failed,
+        _ => Answer::Unanswered,
+    }
 }
 
 fn renewal(outcome: Outcome) -> Renewal {
@@ -32,9 +41,9 @@ fn fresh(process: &mut Process, p: u8) -> u64 {
 
 impl State {
     /// What [`crate::engine::carry_out`] does.
-    pub(super) fn carry_out(&mut self, p: u8, then: Then) -> Option<Leaving> {
+    pub(super) fn carry_out(&mut self, p: u8, g: u8, then: Then) -> Option<Leaving> {
         if let Some(ticket) = then.wake {
-            self.wake(p, ticket);
+            self.wake(p, g, ticket);
         }
         if let Some(leaving) = then.background {
             self.background(p, &leaving);
@@ -42,8 +51,8 @@ impl State {
         then.leave
     }
 
-    fn wake(&mut self, p: u8, ticket: Ticket) {
-        for seat in &mut self.processes[p as usize].seats {
+    fn wake(&mut self, p: u8, g: u8, ticket: Ticket) {
+        for seat in self.processes[p as usize].seats.iter_mut().filter(|seat| seat.gate == g) {
             if let Thread::Parked(t, _) = seat.thread
                 && t == ticket
             {
@@ -53,13 +62,17 @@ impl State {
     }
 
     /// The renewal thread repeats it until it is answered.
-    fn background(&mut self, p: u8, leaving: &Leaving) {
+    pub(super) fn background(&mut self, p: u8, leaving: &Leaving) {
         let op = Op::Leave { owner: leaving.owner, unsettled: true, next: None };
         self.packets.insert(Packet { process: p, thread: None, op, sent: 0, resent: false });
     }
 
-    fn set(&mut self, p: u8, t: u8, thread: Thread) {
+    pub(super) fn set(&mut self, p: u8, t: u8, thread: Thread) {
         self.processes[p as usize].seats[t as usize].thread = thread;
+    }
+
+    fn gate(&mut self, p: u8, g: u8) -> &mut Gate {
+        &mut self.processes[p as usize].gates[g]
     }
 
     fn send(&mut self, p: u8, t: u8, op: Op) {
@@ -71,7 +84,8 @@ impl State {
     fn leave_queue(&mut self, p: u8, t: u8, leaving: Leaving, after: Option<Ticket>) {
         if leaving.unsettled {
             self.background(p, &leaving);
-            let then = self.processes[p as usize].gate.left();
+            let g = self.gate_of(p, t);
+            let then = self.gate(p, g).left();
             self.go_on(p, t, then, after);
         } else {
             self.send(p, t, Op::Leave { owner: leaving.owner, unsettled: false, next: None });
@@ -81,15 +95,23 @@ impl State {
 
     /// A thread that is through with Redis for now, with what its event asks for.
     fn go_on(&mut self, p: u8, t: u8, then: Then, after: Option<Ticket>) {
+        let g = self.gate_of(p, t);
         self.set(p, t, after.map_or(Thread::Idle, Thread::Awake));
-        if let Some(leaving) = self.carry_out(p, then) {
-            self.leave_queue(p, t, leaving, after);
+        match self.carry_out(p, g, then) {
+            Some(leaving) => self.leave_queue(p, t, leaving, after),
+            None if after.is_none() => self.rest(p, t),
+            None => {}
         }
     }
 
+    /// The gate that a thread is about.
+    pub(super) fn gate_of(&self, p: u8, t: u8) -> u8 {
+        self.processes[p as usize].seats[t as usize].gate
+    }
+
     fn give_up(&mut self, p: u8, t: u8, ticket: Ticket) {
-        let now = self.now();
-        match self.processes[p as usize].gate.give_up(ticket, now) {
+        let (now, g) = (self.now(), self.gate_of(p, t));
+        match self.gate(p, g).give_up(ticket, now) {
             GaveUp::In(grip) => self.set(p, t, Thread::Holding(grip.ticket)),
             GaveUp::Out(then) => self.go_on(p, t, then, None),
         }
@@ -97,30 +119,30 @@ impl State {
 
     /// A turn of the waiting loop. `over`: the thread's time is up; `failing`: where it has no
     /// inbox, it does not wait for one but makes an attempt.
-    pub(super) fn turn(&mut self, p: u8, t: u8, over: bool, failing: bool) {
-        let now = self.now();
+    pub(super) fn turn(&mut self, world: &World, p: u8, t: u8, over: bool, failing: bool) {
+        let (now, g) = (self.now(), self.gate_of(p, t));
         let process = &mut self.processes[p as usize];
         let (Thread::Awake(ticket) | Thread::Parked(ticket, _)) = process.seats[t as usize].thread else {
             return;
         };
         let inbox = process.inbox;
-        let mut gate = process.gate.clone();
+        let mut gate = process.gates[g].clone();
         let turn = gate.turn(ticket, now, inbox, over, || fresh(process, p));
-        process.gate = gate;
+        process.gates[g] = gate;
         match turn {
             Turn::In(grip, next) => {
                 process.turns_before = None;
-                let valid = process.gate.look(grip.owner).is_some_and(|t| t.loss(now).is_none());
-                if valid && grip.ticket == ticket {
+                let valid = process.gates[g].look(grip.owner).is_some_and(|t| t.loss(now).is_none());
+                if valid && grip.ticket == ticket && g == WRITES {
                     self.rises(grip.token, grip.way == Way::HandedOver);
                 }
-                self.set(p, t, Thread::Holding(ticket));
+                self.holds(world, p, t, ticket, grip.way);
                 if let Some(next) = next {
-                    self.wake(p, next);
+                    self.wake(p, g, next);
                 }
             }
             Turn::Ask(asking) if asking.enqueues && !inbox && !failing => {
-                process.gate.postponed(asking.owner, now.after(TICK));
+                process.gates[g].postponed(asking.owner, now.after(TICK));
                 self.set(p, t, Thread::Awake(ticket));
             }
             Turn::Ask(asking) => {
@@ -139,6 +161,12 @@ impl State {
         }
     }
 
+    /// A thread that has joined a share asks whether others may, and waits for the answer.
+    pub(super) fn asks_ahead(&mut self, p: u8, t: u8, ticket: Ticket, asking: &Asking) {
+        self.send(p, t, Op::Acquire(Ask::from(asking)));
+        self.set(p, t, Thread::AskingAhead(ticket, asking.owner));
+    }
+
     /// A hold begins. One that was handed over began, as a token, when its predecessor ended.
     fn rises(&mut self, token: u64, known: bool) {
         self.fell |= if known { token < self.highest } else { token <= self.highest };
@@ -146,25 +174,25 @@ impl State {
     }
 
     pub(super) fn unlock(&mut self, world: &World, p: u8, t: u8) {
-        let now = self.now();
+        let (now, g) = (self.now(), self.gate_of(p, t));
         let process = &mut self.processes[p as usize];
         let Thread::Holding(ticket) = process.seats[t as usize].thread else { return };
         let inbox = process.inbox;
-        let mut gate = process.gate.clone();
+        let mut gate = process.gates[g].clone();
         let tenure =
             gate.owners().into_iter().find_map(|o| gate.look(o).filter(|t| t.lost.is_none()).cloned());
         let exit = gate.exit(ticket, now, inbox, || fresh(process, p));
-        process.gate = gate;
+        process.gates[g] = gate;
         match exit {
-            Exit::Held | Exit::Shared => self.set(p, t, Thread::Idle),
+            Exit::Held | Exit::Shared => self.rest(p, t),
             Exit::HandedOn(next) => {
                 if let Some(tenure) = tenure {
                     self.overstayed |= now.since(tenure.since) >= world.slice || world.fair;
-                    let token = process.gate.look(tenure.owner).map_or(0, |t| t.token());
+                    let token = process.gates[g].look(tenure.owner).map_or(0, |t| t.token());
                     self.rises(token, false);
                 }
-                self.set(p, t, Thread::Idle);
-                self.wake(p, next);
+                self.rest(p, t);
+                self.wake(p, g, next);
             }
             Exit::Lost(_, then) => self.go_on(p, t, then, None),
             Exit::Leave(leaving, next) => {
@@ -182,33 +210,35 @@ impl State {
         if t == RENEWER {
             return self.hear_renewal(packet, outcome);
         }
+        let g = self.gate_of(p, t);
         let process = &mut self.processes[p as usize];
         let once = process.seats[t as usize].once;
         match process.seats[t as usize].thread.clone() {
             Thread::Asking { ticket, owner, later } => {
-                let answer = match outcome {
-                    Outcome::Reply(Reply::Acquired(answer)) => answer,
-                    Outcome::Failed => Answer::Failed,
-                    _ => Answer::Unanswered,
-                };
+                let answer = answer(outcome);
                 if packet.resent {
-                    process.gate.unsettle(owner);
+                    process.gates[g].unsettle(owner);
                 }
                 let failed = matches!(answer, Answer::Unanswered | Answer::Failed);
-                let then = process.gate.answered(owner, answer, now);
+                let then = process.gates[g].answered(owner, answer, now);
                 self.go_on(p, t, then, Some(ticket));
                 if failed && once {
                     self.give_up(p, t, ticket);
                 } else if later {
-                    self.processes[p as usize].gate.try_later(owner, now.after(TICK));
+                    self.gate(p, g).try_later(owner, now.after(TICK));
                 }
+            }
+            Thread::AskingAhead(ticket, owner) => {
+                let then = process.gates[g].answered(owner, answer(outcome), now);
+                self.set(p, t, Thread::Holding(ticket));
+                self.carry_out(p, g, then);
             }
             Thread::Confirming(ticket, owner) => {
                 let renewal = renewal(outcome);
                 if packet.resent {
                     self.doubt(packet);
                 }
-                let then = self.processes[p as usize].gate.confirmed(owner, renewal, now);
+                let then = self.gate(p, g).confirmed(owner, renewal, now);
                 self.go_on(p, t, then, Some(ticket));
             }
             Thread::Releasing(leaving, next) => {
@@ -220,22 +250,22 @@ impl State {
                         _ => Answer::Failed,
                     };
                     if packet.resent {
-                        process.gate.unsettle(next.owner);
+                        process.gates[g].unsettle(next.owner);
                     }
-                    process.gate.answered(next.owner, answer, now)
+                    process.gates[g].answered(next.owner, answer, now)
                 });
-                let left = process.gate.left();
+                let left = process.gates[g].left();
                 if !heard {
                     self.background(p, &leaving);
                 }
-                self.carry_out(p, left);
+                self.carry_out(p, g, left);
                 self.go_on(p, t, then, None);
             }
             Thread::LeavingQueue(leaving, after) => {
                 if !matches!(outcome, Outcome::Reply(_)) {
                     self.background(p, &leaving);
                 }
-                let then = self.processes[p as usize].gate.left();
+                let then = self.gate(p, g).left();
                 self.go_on(p, t, then, after);
             }
             _ => {}
@@ -245,7 +275,8 @@ impl State {
     /// The renewal thread looks at the tenure of `owner`.
     pub(super) fn renew(&mut self, p: u8, owner: u64) {
         let now = self.now();
-        let Some(tenure) = self.processes[p as usize].gate.look(owner) else { return };
+        let gates = &self.processes[p as usize].gates;
+        let Some(tenure) = gates.iter().find_map(|gate| gate.look(owner)) else { return };
         let lease = millis(tenure.renewal(now));
         self.send(p, RENEWER, Op::Renew { owner, lease });
     }
@@ -254,18 +285,21 @@ impl State {
         let (p, now) = (packet.process, self.now());
         let Op::Renew { owner, .. } = packet.op else { return };
         let (sent, renewal) = (at(packet.sent), renewal(outcome));
-        let then = self.processes[p as usize].gate.renewed(owner, sent, renewal, now);
+        let Some(g) = self.processes[p as usize].gates.of(owner) else { return };
+        let then = self.gate(p, g).renewed(owner, sent, renewal, now);
         if renewal == Renewal::Unanswered {
             self.doubt(packet);
         }
-        self.carry_out(p, then);
+        self.carry_out(p, g, then);
     }
 
     fn doubt(&mut self, packet: &Packet) {
         if let Op::Renew { owner, lease } = packet.op {
             let lease = Duration::from_millis(lease);
-            let gate = &mut self.processes[packet.process as usize].gate;
-            gate.doubt(owner, at(packet.sent), lease);
+            let gates = &mut self.processes[packet.process as usize].gates;
+            for g in gates.numbers() {
+                gates[g].doubt(owner, at(packet.sent), lease);
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The models: small ones for every day, and larger ones for `make models`.
 
+mod read_write;
+
 use std::time::Duration;
 
 use super::properties::goes_through;
@@ -22,6 +24,8 @@ fn world() -> World {
         fair: false,
         terms_differ: false,
         counts: false,
+        roles: &[],
+        behind: false,
         faults: none(),
     }
 }

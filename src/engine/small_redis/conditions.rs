@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Answer, Ask, BARRED, FOR_EVER, How, Place, SmallRedis, Tell};
+use super::{Answer, Ask, BARRED, FOR_EVER, How, Mode, Place, SmallRedis, Tell};
 use crate::engine::gate::NOT_INSIDE;
 use crate::engine::small_redis::Message;
 
@@ -21,10 +21,9 @@ pub(in crate::engine) enum Stage {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine) enum RoomOp {
-    /// `from`: the hold to give up for a place there.
+    /// The ask's `from` is the hold to give up for a place there.
     Await {
         ask: Ask,
-        from: Option<u64>,
         condition: u8,
     },
     Signal {
@@ -90,14 +89,14 @@ impl SmallRedis {
     pub(in crate::engine) fn run_room(&mut self, op: &RoomOp, now: u64, tell: &mut impl Tell) -> RoomReply {
         self.lapse(now);
         match op {
-            RoomOp::Await { ask, from, condition } => {
-                RoomReply::Acquired(self.wait_for(ask, *from, *condition, now, tell))
+            RoomOp::Await { ask, condition } => {
+                RoomReply::Acquired(self.wait_for(ask, *condition, now, tell))
             }
             RoomOp::Signal { owner, condition, all } => {
                 RoomReply::Signalled(self.send_signal(*owner, *condition, *all, now, tell))
             }
             RoomOp::Quit { owner, condition, unsettled } => {
-                let inside = self.dismiss(*owner);
+                let inside = self.kind.dismiss(*owner);
                 if inside {
                     self.arrivals += 1;
                     self.signal(*condition, self.arrivals, now);
@@ -115,14 +114,7 @@ impl SmallRedis {
         }
     }
 
-    fn wait_for(
-        &mut self,
-        ask: &Ask,
-        from: Option<u64>,
-        condition: u8,
-        now: u64,
-        tell: &mut impl Tell,
-    ) -> Answer {
+    fn wait_for(&mut self, ask: &Ask, condition: u8, now: u64, tell: &mut impl Tell) -> Answer {
         if self.gone.contains_key(&ask.owner) {
             return Answer::Over;
         }
@@ -142,9 +134,10 @@ impl SmallRedis {
                 return self.stay(ask, condition, since, now);
             }
             self.room.members.remove(&(condition, since));
+            self.room.places.remove(&ask.owner);
             stage = Stage::Back;
-        } else if let Some(from) = from {
-            let gave_up = self.dismiss(from);
+        } else if let Some(from) = ask.from {
+            let gave_up = self.kind.dismiss(from);
             if planted!("waits-before-enqueued") {
                 if gave_up {
                     self.settle(None, now, tell);
@@ -165,9 +158,7 @@ impl SmallRedis {
             }
             stage = Stage::Back;
         }
-        self.enqueue(ask, stage, now);
-        self.settle(Some(ask.owner), now, tell);
-        let answer = self.inside(ask.owner, now).unwrap_or_else(|| self.busy(ask, now));
+        let answer = self.join(ask, stage, now, tell);
         if stage == Stage::Back { Answer::Back(Box::new(answer)) } else { answer }
     }
 
@@ -202,7 +193,7 @@ impl SmallRedis {
         loop {
             self.arrivals += 1;
             let Some(waiter) = self.signal(condition, self.arrivals, now) else { break };
-            if tell(Message::moved(waiter)) {
+            if tell(Message::word(waiter)) {
                 moved += 1;
             } else {
                 self.drop_place(waiter);
@@ -222,7 +213,8 @@ impl SmallRedis {
             self.room.members.remove(&member);
             let Some(Waits { lease, beat, .. }) = self.room.places.remove(&owner) else { continue };
             if now - beat <= self.window {
-                self.queue.insert(arrival, Place { owner, lease, beat, stage: Stage::Signalled(condition) });
+                let (mode, stage) = (Mode::Plain, Stage::Signalled(condition));
+                self.queue.insert(arrival, Place { owner, lease, beat, mode, stage });
                 return Some(owner);
             }
         }

@@ -50,9 +50,9 @@ fn is_held_in_redis(state: &State) -> bool {
     state.live().all(|p| {
         let tenures = p.gate.owners().into_iter().filter_map(|o| p.gate.look(o));
         tenures.filter(|t| t.loss(now).is_none()).all(|t| {
-            state.redis.holder.is_some_and(|holder| {
+            state.redis.holder(t.owner).is_some_and(|holder| {
                 let end = Moment::default().after(Duration::from_millis(holder.end));
-                (holder.owner, holder.number) == (t.owner, t.number) && t.valid_until <= end
+                holder.number == t.number && t.valid_until <= end
             })
         })
     })
@@ -81,7 +81,7 @@ fn is_over(state: &State) -> bool {
 fn is_clean(world: &World, state: &State) -> bool {
     let live = |owner: u64| state.processes[process_of(owner)].alive;
     let redis = &state.redis;
-    let held = redis.holder.is_some_and(|holder| live(holder.owner) && holder.end > state.millis());
+    let held = redis.holders().iter().any(|holder| live(holder.owner) && holder.end > state.millis());
     let placed = redis.waiting().chain(redis.room.places.keys().copied()).any(live);
     // Where places lapse before they fall silent, a signal finds that nobody is there any more.
     let listed = world.never_silent() && redis.room.members.values().any(|owner| live(*owner));

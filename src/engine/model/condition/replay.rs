@@ -162,7 +162,7 @@ impl Walk<'_> {
 
     /// A wait gives up that was let in, and does not know it.
     fn quit_of_the_holder(&self) -> Option<Request> {
-        let owner = self.state.redis.holder?.owner;
+        let owner = self.state.redis.holders().first()?.owner;
         self.requests.iter().find_map(|request| match request {
             Request::Room(RoomOp::Await { ask, condition, .. }) if ask.owner == owner => {
                 Some(Request::Room(RoomOp::Quit { owner, condition: *condition, unsettled: true }))
@@ -286,14 +286,14 @@ impl Walk<'_> {
         };
         let there = |owner: &u64| then.room.places.contains_key(owner);
         let (was, is) = (signalled(before), signalled(then));
-        let holder = then.holder.map(|h| h.owner);
+        let holder = then.holders().first().map(|h| h.owner);
         let came = |o: &u64| before.room.places.contains_key(o) && (is.contains(o) || holder == Some(*o));
         let gone = was.iter().any(|o| !is.contains(o) && holder != Some(*o));
         let passed_on = gone && before.room.places.keys().any(came);
         let seen = &mut *self.seen;
         match (request, expected) {
-            (Request::Room(RoomOp::Await { ask, from, .. }), Answered::Room(RoomReply::Acquired(answer))) => {
-                let Ask { owner, how, .. } = ask;
+            (Request::Room(RoomOp::Await { ask, .. }), Answered::Room(RoomReply::Acquired(answer))) => {
+                let Ask { owner, how, from, .. } = ask;
                 let stays = there(owner) && matches!(answer, Answer::Busy { .. });
                 seen.count("began to wait", stays && from.is_some());
                 seen.count("a beat", stays && *how == How::Keep);

@@ -32,8 +32,8 @@ impl State {
         self.turn(world, p, t, false, false);
     }
 
-    pub(super) fn awaits(&self, world: &World, t: u8, ask: Ask, from: Option<u64>) -> Request {
-        Request::Room(RoomOp::Await { ask, from, condition: world.condition(t) })
+    pub(super) fn awaits(&self, world: &World, t: u8, ask: Ask) -> Request {
+        Request::Room(RoomOp::Await { ask, condition: world.condition(t) })
     }
 
     /// A wait ends: with the hold of this ticket in its gate, or without.

@@ -35,7 +35,7 @@ impl Signals {
         after: &SmallRedis,
         reachable: &[u64],
     ) {
-        let inside = |redis: &SmallRedis, owner| redis.holder.is_some_and(|h| h.owner == owner);
+        let inside = |redis: &SmallRedis, owner| redis.holder(owner).is_some();
         let lined = |redis: &SmallRedis, owner| redis.arrival(owner).is_some() || inside(redis, owner);
         let own = match request {
             Request::Room(RoomOp::Await { ask, .. }) => Some(ask.owner),
@@ -59,8 +59,8 @@ impl Signals {
                 self.out_of_turn |= moved.len() >= should.len() && moved != should;
                 return;
             }
-            Request::Room(RoomOp::Await { ask, from: Some(from), condition }) => {
-                let gave_up = inside(before, *from) && !inside(after, *from);
+            Request::Room(RoomOp::Await { ask, condition }) => {
+                let gave_up = ask.from.is_some_and(|from| inside(before, from) && !inside(after, from));
                 if gave_up && lined(after, ask.owner) && ask.how != How::Back {
                     // It came just in time for the signal of one that went without the lock.
                     self.signalled.insert((ask.owner, *condition));

@@ -200,7 +200,7 @@ impl State {
             redis.forget_when();
         }
         self.redis = redis;
-        if let Some(holder) = self.redis.holder.filter(|h| h.number > before.fence) {
+        if let Some(holder) = self.redis.holders().first().filter(|h| h.number > before.fence) {
             self.jumped |= self.jumps(holder.owner, request, &before);
         }
         let reachable: Vec<u64> = self.reachable(world, &before).collect();
@@ -211,15 +211,15 @@ impl State {
     /// Whether the grant to `owner` passed by any of those who waited `before` and wait still.
     fn jumps(&self, owner: u64, request: &Request, before: &SmallRedis) -> bool {
         let asked = match request {
-            Request::Lock(op) => op.arrival(owner),
-            Request::Room(_) => None,
+            Request::Lock(op) => op.came(owner, before),
+            Request::Room(_) => u64::MAX,
         };
         // Who was signalled just now, for one that went without the lock, has the place of that one.
         let waits = matches!(request, Request::Room(RoomOp::Await { ask, .. }) if ask.owner == owner);
         let inherits = waits || before.room.places.contains_key(&owner);
         let gone = before.queue.iter().find(|(_, p)| self.redis.arrival(p.owner).is_none());
         let inherited = gone.filter(|_| inherits).map(|(arrival, _)| *arrival);
-        let came = before.arrival(owner).or(asked).or(inherited).unwrap_or(u64::MAX);
+        let came = before.arrival(owner).or(inherited).unwrap_or(asked);
         let mut still = self.redis.waiting().filter(|o| before.arrival(*o).is_some());
         still.any(|o| self.redis.arrival(o).is_some_and(|a| a < came))
     }

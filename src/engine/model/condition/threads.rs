@@ -184,7 +184,7 @@ impl State {
                 let how = if later { How::Try } else { asking.how };
                 let ask = Ask { how, ..Ask::from(&asking) };
                 let request = match room {
-                    Some(_) => self.awaits(world, t, Ask { arrival: None, ..ask }, asking.from),
+                    Some(_) => self.awaits(world, t, Ask { arrival: None, ..ask }),
                     None => Request::Lock(Op::Acquire(ask)),
                 };
                 self.send(p, t, request);

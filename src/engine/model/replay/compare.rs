@@ -101,10 +101,11 @@ impl Sides {
         told: &[Message],
         view: &View,
     ) {
-        assert_eq!(small.holder.map(|h| h.owner), view.holder, "holder");
+        let holder = small.holders().first();
+        assert_eq!(holder.map(|h| h.owner), view.holder, "holder");
         self.numbers.same(small.fence, view.fence, "fence");
         assert!(view.fence == 0 || view.ttl[3] > 0, "the fence ends some time");
-        if let Some(holder) = small.holder {
+        if let Some(holder) = holder {
             if let Some(number) = view.number {
                 self.numbers.same(holder.number, number, "number");
             }

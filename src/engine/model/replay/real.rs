@@ -212,7 +212,7 @@ impl Real {
                     How::Back => "back",
                 };
                 let (id, ms, arrival) = (self.id(ask.owner), ask.lease.to_string(), text_of(arrival));
-                let args = [&*id, &*ms, &*prefix, &*window, how, "", RECORD, "", &*arrival];
+                let args = [&*id, &*ms, &*prefix, &*window, how, ask.mode.args(), RECORD, "", &*arrival];
                 let args = if arrival.is_empty() { &args[..7] } else { &args[..] };
                 let value = self.script(&scripts.acquire, args);
                 Reply::Acquired(requests::acquired(&value, lease(ask)).unwrap())
@@ -282,7 +282,8 @@ impl Real {
             let [id, "in" | "moved", number, lease] = words[..] else { panic!("heard {said:?}") };
             let owner = Self::owner(id);
             assert_eq!(channel, self.channel(process_of(owner)), "whom {said:?} was told to");
-            all.push(Message { owner, number: number.parse().unwrap(), lease: lease.parse().unwrap() });
+            let (number, lease) = (number.parse().unwrap(), lease.parse().unwrap());
+            all.push(Message { owner, number, lease, value: 0 });
         }
     }
 
@@ -290,7 +291,7 @@ impl Real {
     pub(in crate::engine::model) fn wind(&mut self, small: &SmallRedis, now: u64) {
         let left = |end: u64| end.saturating_sub(now).to_string();
         let mut args = vec![
-            small.holder.map_or("0".into(), |h| left(h.end)),
+            small.holders().first().map_or("0".into(), |h| left(h.end)),
             left(small.queue_ends),
             left(small.gone_ends),
             left(small.room.ends),

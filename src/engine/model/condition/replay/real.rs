@@ -79,14 +79,14 @@ impl RealRoom {
     pub(super) fn run(&self, real: &mut Real, op: &RoomOp) -> RoomReply {
         let (prefix, window) = (inbox_prefix(NAMESPACE), &self.window);
         match op {
-            RoomOp::Await { ask, from, condition } => {
+            RoomOp::Await { ask, condition } => {
                 let how = match ask.how {
                     How::Wait => "wait",
                     How::Keep => "keep",
                     How::Back => "back",
                     How::Try | How::Share => panic!("who waits for a condition does not {:?}", ask.how),
                 };
-                let from = from.map(|from| real.id(from)).unwrap_or_default();
+                let from = ask.from.map(|from| real.id(from)).unwrap_or_default();
                 let (id, ms, condition) =
                     (real.id(ask.owner), ask.lease.to_string(), &self.conditions[usize::from(*condition)]);
                 let args = [&*id, &*ms, &*prefix, window, how, "", RECORD, &*from, "", condition];

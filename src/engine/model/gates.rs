@@ -1,0 +1,47 @@
+//! The gates of one process: one, or of a lock of two modes two.
+
+use std::iter;
+use std::ops::{Index, IndexMut};
+
+use crate::engine::gate::Gate;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Gates(pub(super) Gate, pub(super) Option<Box<Gate>>);
+
+impl Gates {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Gate> {
+        iter::once(&self.0).chain(self.1.as_deref())
+    }
+
+    /// By their numbers.
+    pub(super) fn numbers(&self) -> std::ops::Range<u8> {
+        0..1 + u8::from(self.1.is_some())
+    }
+
+    /// The owners of all their tenures.
+    pub(super) fn owners(&self) -> Vec<u64> {
+        self.iter().flat_map(Gate::owners).collect()
+    }
+
+    /// The number of the gate that has a tenure of this owner.
+    pub(super) fn of(&self, owner: u64) -> Option<u8> {
+        self.numbers().find(|g| self[*g].look(owner).is_some())
+    }
+}
+
+impl Index<u8> for Gates {
+    type Output = Gate;
+
+    fn index(&self, g: u8) -> &Gate {
+        self.1.as_deref().filter(|_| g > 0).unwrap_or(&self.0)
+    }
+}
+
+impl IndexMut<u8> for Gates {
+    fn index_mut(&mut self, g: u8) -> &mut Gate {
+        match self.1.as_deref_mut() {
+            Some(second) if g > 0 => second,
+            _ => &mut self.0,
+        }
+    }
+}

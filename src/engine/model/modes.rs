@@ -1,0 +1,173 @@
+//! What a thread does with a lock of two modes, and what its gates mind of each other then:
+//! [`crate::engine::modes`], and `ReadWriteLock::downgrade`, in small.
+
+use std::time::Duration;
+
+use super::World;
+use super::actions::Step;
+use super::gates::Gates;
+use super::state::{State, Thread, process_of};
+use crate::clock::Moment;
+use crate::engine::gate::{Exit, Request, Ticket};
+use crate::engine::small_redis::Message;
+use crate::observe::{Loss, Way};
+
+/// The gate for writing, and the only one of an exclusive lock.
+pub(super) const WRITES: u8 = 0;
+/// The gate for reading.
+pub(super) const READS: u8 = 1;
+
+/// What a thread does with a read/write lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Reads,
+    /// In order of arrival.
+    ReadsInOrder,
+    Writes,
+    /// While it writes it reads as well, and ends either first.
+    ReadsBeside,
+    /// It exchanges its write lock for a read lock.
+    Downgrades,
+    /// It does nothing.
+    Away,
+}
+
+/// What a thread that writes does beside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Beside {
+    Nothing,
+    /// It will do what its role says.
+    Yet,
+    /// It is in the middle of a downgrade.
+    Instead,
+    /// The downgrade failed: the write lock ends.
+    Failed,
+}
+
+impl Role {
+    pub(super) fn begins_to_read(self) -> bool {
+        matches!(self, Role::Reads | Role::ReadsInOrder)
+    }
+
+    pub(super) fn does_more(self) -> bool {
+        matches!(self, Role::ReadsBeside | Role::Downgrades)
+    }
+}
+
+/// What a request to one gate has to mind of the other.
+pub(super) fn mind(gates: &mut Gates, g: u8, request: &mut Request, now: Moment) {
+    if g == READS {
+        request.from = gates[WRITES].held_by(request.thread, now);
+        match request.from {
+            Some(owner) if request.instead => gates[WRITES].exchange(owner),
+            Some(owner) => gates[WRITES].shut(owner),
+            None => {}
+        }
+    } else if !request.once {
+        gates[READS].yields_all();
+    }
+}
+
+impl World {
+    pub(super) fn steps_of_holder(&self, state: &State, p: u8, t: u8, steps: &mut Vec<Step>) {
+        let seat = &state.processes[p as usize].seats[t as usize];
+        match seat.beside {
+            Beside::Instead => return steps.push(Step::Replace(p, t)),
+            Beside::Yet if self.role(p, t) == Some(Role::Downgrades) => steps.push(Step::Downgrade(p, t)),
+            Beside::Yet => steps.push(Step::ReadBeside(p, t)),
+            Beside::Nothing | Beside::Failed => {}
+        }
+        steps.push(Step::Unlock(p, t));
+        if seat.kept.is_some() {
+            steps.push(Step::UnlockFirst(p, t));
+        }
+    }
+
+    /// A thread that writes comes to read.
+    pub(super) fn beside(&self, state: &mut State, p: u8, t: u8, beside: Beside) -> Option<()> {
+        let seat = &mut state.processes[p as usize].seats[t as usize];
+        let Thread::Holding(ticket) = seat.thread else { return None };
+        seat.kept = Some((WRITES, ticket));
+        (seat.gate, seat.beside, seat.once) = (READS, beside, false);
+        self.come_in(state, p, t)
+    }
+}
+
+impl State {
+    /// A thread has its hold.
+    pub(super) fn holds(&mut self, world: &World, p: u8, t: u8, ticket: Ticket, way: Way) {
+        self.set(p, t, Thread::Holding(ticket));
+        if way == Way::Joined {
+            let slices_over = |tick: u8| self.now().since(super::at(tick)) >= world.slice;
+            self.overstayed |= self.writers.iter().any(|(_, since)| slices_over(*since));
+        }
+    }
+
+    /// A thread is through with its gate: it goes back to what it holds of the other, if it does.
+    pub(super) fn rest(&mut self, p: u8, t: u8) {
+        let seat = &mut self.processes[p as usize].seats[t as usize];
+        if seat.beside != Beside::Nothing && seat.gate == WRITES {
+            seat.beside = Beside::Nothing;
+        }
+        if seat.beside == Beside::Instead {
+            seat.beside = Beside::Failed;
+        }
+        seat.thread = Thread::Idle;
+        if let Some((gate, ticket)) = seat.kept.take() {
+            (seat.gate, seat.thread) = (gate, Thread::Holding(ticket));
+        }
+    }
+
+    /// What a thread does next is about the gate that it held first.
+    pub(super) fn turn_round(&mut self, p: u8, t: u8) {
+        let seat = &mut self.processes[p as usize].seats[t as usize];
+        if let (Some((gate, first)), Thread::Holding(ticket)) = (seat.kept, &seat.thread) {
+            seat.kept = Some((seat.gate, *ticket));
+            (seat.gate, seat.thread) = (gate, Thread::Holding(first));
+        }
+    }
+
+    /// The second half of a downgrade: what `release::replaced` does.
+    pub(super) fn replaced(&mut self, p: u8, t: u8) {
+        let now = self.now();
+        let process = &mut self.processes[p as usize];
+        let seat = &mut process.seats[t as usize];
+        seat.beside = Beside::Nothing;
+        let Some((g, ticket)) = seat.kept.take() else { return };
+        let owner = process.gates[READS].held_by(u64::from(t), now);
+        // Nothing is sent with it, so that no new owner is needed.
+        let then = match process.gates[g].exit(ticket, now, false, || 0) {
+            Exit::Leave(leaving, _) => {
+                let then = process.gates[g].left();
+                if leaving.unsettled {
+                    self.background(p, &leaving);
+                }
+                then
+            }
+            Exit::Lost(loss, then) => {
+                let redis = &self.redis;
+                self.robbed |= loss == Loss::Verdict && owner.is_some_and(|o| redis.holder(o).is_some());
+                then
+            }
+            Exit::Held | Exit::Shared | Exit::HandedOn(_) => return,
+        };
+        self.carry_out(p, g, then);
+    }
+
+    /// A message.
+    pub(super) fn heard(&mut self, message: &Message) {
+        let now = self.now();
+        let Message { owner, number, value, .. } = *message;
+        let lease = Duration::from_millis(message.lease);
+        let p = process_of(owner);
+        for g in self.processes[p].gates.numbers() {
+            let gate = &mut self.processes[p].gates[g];
+            if !message.is_grant() {
+                gate.yields(owner);
+                continue;
+            }
+            let then = gate.granted(owner, number, lease, value, now);
+            self.carry_out(p as u8, g, then);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The read/write lock. In the small worlds a slice is one tick, which is all the time there is, or two.
+
+use super::{check, millis, none, world};
+use crate::engine::model::modes::Role::{Away, Downgrades, Reads, ReadsBeside, ReadsInOrder, Writes};
+use crate::engine::model::state::Faults;
+use crate::engine::model::{TICK, World};
+
+/// Two processes with a thread each, and what the two do.
+fn shared() -> World {
+    World { slice: TICK, ticks: 1, roles: &[Reads, Writes], ..world() }
+}
+
+#[test]
+fn readers_and_a_writer() {
+    let small = World { processes: 3, counts: true, roles: &[Reads, Reads, Writes], ..shared() };
+    let writers = World { roles: &[Writes, Reads, Writes], ..small.clone() };
+    let again = World { processes: 2, rounds: 2, ticks: 2, ..shared() };
+    check(small, [writers, again]);
+}
+
+#[test]
+fn readers_that_let_no_later_writer_pass() {
+    let small = World { roles: &[ReadsInOrder, Writes], ticks: 2, ..shared() };
+    let three = World { processes: 3, ticks: 1, roles: &[ReadsInOrder, Writes, Reads], ..small.clone() };
+    let late = World { faults: Faults { lost: 1, ..none() }, ..small.clone() };
+    check(small, [three, late]);
+}
+
+#[test]
+fn threads_of_a_process_read_together() {
+    let small = World { threads: 2, counts: true, roles: &[Reads, Reads, Writes, Away], ..shared() };
+    let beside = World { roles: &[Reads, Reads, Writes, Reads], ..small.clone() };
+    let mixed = World { roles: &[Reads, Writes, Reads, Writes], ..small.clone() };
+    let longer = World { ticks: 3, ..small.clone() };
+    check(small, [beside, mixed, longer]);
+}
+
+#[test]
+fn shares_are_asked_for_late() {
+    let faults = Faults { lost: 1, ..none() };
+    let small = World { processes: 1, threads: 2, ticks: 2, roles: &[Reads, Reads], faults, ..shared() };
+    let more = World { ticks: 3, faults: Faults { lost: 2, ..none() }, ..small.clone() };
+    let writer = World { processes: 2, roles: &[Reads, Reads, Writes, Away], ..small.clone() };
+    check(small, [more, writer]);
+}
+
+#[test]
+fn who_writes_reads_beside() {
+    let small = World { roles: &[ReadsBeside, Reads], ..shared() };
+    let longer = World { ticks: 2, ..small.clone() };
+    let late =
+        World { roles: &[ReadsBeside, Writes], faults: Faults { lost: 1, ..none() }, ..longer.clone() };
+    let threads = World { threads: 2, roles: &[ReadsBeside, Reads, Writes, Away], ..small.clone() };
+    check(small, [longer, late, threads]);
+}
+
+#[test]
+fn a_write_lock_is_exchanged() {
+    let small = World { roles: &[Downgrades, Writes], ..shared() };
+    let readers = World { ticks: 2, roles: &[Downgrades, Reads], ..small.clone() };
+    let late = World { ticks: 2, faults: Faults { lost: 1, ..none() }, ..small.clone() };
+    let threads = World { threads: 2, roles: &[Downgrades, Writes, Reads, Away], ..small.clone() };
+    let dies = World { ticks: 2, faults: Faults { crashes: 1, ..none() }, ..small.clone() };
+    check(small, [readers, late, threads, dies]);
+}
+
+#[test]
+fn what_is_exchanged_is_renewed() {
+    let faults = Faults { renewals: 1, ..none() };
+    let small = World { processes: 1, ticks: 2, roles: &[Downgrades], faults, ..shared() };
+    let others = World { processes: 2, roles: &[Downgrades, Writes], ..small.clone() };
+    let late = World { faults: Faults { renewals: 2, lost: 1, ..none() }, ..small.clone() };
+    check(small, [others, late]);
+}
+
+#[test]
+fn readers_are_answered_late() {
+    let small = World { faults: Faults { lost: 1, ..none() }, ..shared() };
+    let longer = World { ticks: 2, ..small.clone() };
+    let three = World { processes: 3, roles: &[Reads, Reads, Writes], ..small.clone() };
+    check(small, [longer, three]);
+}
+
+#[test]
+fn readers_and_writers_die() {
+    let small = World { ticks: 2, faults: Faults { crashes: 1, ..none() }, ..shared() };
+    let longer = World { ticks: 3, ..small.clone() };
+    let silent = World {
+        processes: 3,
+        ticks: 3,
+        window: millis(TICK) * 3 / 2,
+        roles: &[Reads, Writes, Reads],
+        ..small.clone()
+    };
+    check(small, [longer, silent]);
+}
+
+#[test]
+fn readers_and_writers_give_up() {
+    let faults = Faults { time_outs: 1, tries: 1, ..none() };
+    let small = World { roles: &[ReadsBeside, Writes], faults, ..shared() };
+    let exchanged = World { ticks: 2, roles: &[Downgrades, Writes], ..small.clone() };
+    let writers = World { processes: 3, roles: &[Writes, Writes, Reads], ..small.clone() };
+    check(small, [exchanged, writers]);
+}
+
+#[test]
+fn readers_ask_on_other_terms() {
+    let faults = Faults { time_outs: 1, ..none() };
+    let small = World {
+        processes: 1,
+        threads: 2,
+        ticks: 2,
+        terms_differ: true,
+        roles: &[Reads, Reads],
+        faults,
+        ..shared()
+    };
+    let late = World { ticks: 4, faults: Faults { time_outs: 1, lost: 1, ..none() }, ..small.clone() };
+    let writer = World { processes: 2, ticks: 2, roles: &[Reads, Reads, Writes, Away], ..small.clone() };
+    check(small, [late, writer]);
+}
+
+#[test]
+fn the_clock_was_set_back() {
+    let small = World { behind: true, ticks: 2, ..shared() };
+    let three = World { processes: 3, roles: &[Reads, Reads, Writes], ..small.clone() };
+    let late = World { faults: Faults { lost: 1, ..none() }, ..small.clone() };
+    check(small, [three, late]);
+}
