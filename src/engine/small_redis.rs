@@ -160,7 +160,7 @@ impl Place {
 }
 
 /// The arrivals of a later order class are above all those of an earlier one.
-const CLASS: u64 = 1 << 50;
+pub(super) const CLASS: u64 = 1 << 50;
 
 /// What a kind of lock is, as in `lua/README.md`. What lapsed is gone before anything is asked.
 pub(super) trait Rule {
@@ -344,6 +344,16 @@ impl SmallRedis {
 
     pub(super) fn holder(&self, owner: u64) -> Option<&Holder> {
         self.holders().iter().find(|holder| holder.owner == owner)
+    }
+
+    /// The last number of anybody.
+    pub(super) fn last(&self) -> u64 {
+        self.kind.last(self.fence, Mode::Read)
+    }
+
+    /// When the next holder lapses, as far as the lock knows.
+    pub(super) fn soon(&self) -> Option<u64> {
+        self.kind.soon()
     }
 
     fn inside(&self, owner: u64, now: u64) -> Option<Answer> {

@@ -1,6 +1,6 @@
 //! Models meet the scripts: walks of the model by chance, and all that reaches its small Redis is
 //! said to the real Lua on a real server too. After each step both must have given the same answer,
-//! told the same waiters, and hold the same: holder, numbers, queue, bars, and when each of them
+//! told the same waiters, and hold the same: holders, numbers, queue, bars, and when each of them
 //! ends.
 //!
 //! A number or an arrival of the one is not that of the other, since they are made from the time:
@@ -18,13 +18,14 @@ use stateright::Model;
 use self::compare::Sides;
 use self::real::Real;
 use super::actions::Step;
-use super::state::{Faults, Packet, State};
+use super::modes::Role;
+use super::state::{Bag, Faults, Packet, State};
 use super::{TICK, World};
 use crate::engine::dice::{Dice, first_seed};
-use crate::engine::gate::{Answer, Renewal};
-use crate::engine::small_redis::{Message, Op, Place, Reply, SmallRedis, millis};
+use crate::engine::gate::{Answer, How, Renewal};
+use crate::engine::small_redis::{Ask, Message, Mode, Op, Place, Reply, SmallRedis, millis};
 use crate::kind::Kind;
-use crate::kinds::{Reentrant, Simple};
+use crate::kinds::{Read, Reentrant, Simple};
 use crate::testing::RedisServer;
 
 /// How many walks there are of each kind.
@@ -55,18 +56,19 @@ struct Walk<'a> {
     requests: Vec<Op>,
 }
 
-fn world() -> World {
+fn world(roles: &'static [Role]) -> World {
     World {
         processes: 3,
         threads: 2,
         rounds: 60,
         ticks: 200,
-        slice: Duration::ZERO,
+        slice: if roles.is_empty() { Duration::ZERO } else { TICK },
         window: millis(TICK) * 5 / 2,
         fair: false,
-        terms_differ: true,
+        // A share is only of those who ask for the same.
+        terms_differ: roles.is_empty(),
         counts: false,
-        roles: &[],
+        roles,
         behind: false,
         faults: Faults { crashes: 1, time_outs: 8, lost: 20, breaks: 4, tries: 8, renewals: 20 },
     }
@@ -121,10 +123,11 @@ impl Walk<'_> {
         }
         let plain = |step: &Step| {
             use Step::{Deliver, Enter, Hear, Renew, Run, Timer, Turn, Unlock};
+            use Step::{Downgrade, ReadBeside, Replace, UnlockFirst};
             matches!(
                 step,
                 Enter(..) | Turn(..) | Timer(..) | Unlock(..) | Renew(..) | Run(_) | Hear(..) | Deliver(_)
-            )
+            ) || matches!(step, Downgrade(..) | ReadBeside(..) | Replace(..) | UnlockFirst(..))
         };
         if self.dice.percent(75) && steps.iter().any(plain) {
             steps.retain(plain);
@@ -146,10 +149,9 @@ impl Walk<'_> {
     /// Has both run a request, and compares all that came of it. Not if the machine stood still.
     fn says_the_same(&mut self, op: &Op) -> bool {
         self.requests.push(op.clone());
-        let mut then = self.state.clone();
+        let mut then = State { messages: Bag::default(), ..self.state.clone() };
         let expected = then.run(self.world, op);
-        let known: Vec<_> = self.state.messages.iter().collect();
-        let told: Vec<Message> = then.messages.iter().filter(|m| !known.contains(m)).copied().collect();
+        let told: Vec<Message> = then.messages.iter().copied().collect();
         let arrival = match op {
             Op::Acquire(ask) => ask.arrival.map(|a| self.sides.arrivals.0[&a]),
             _ => None,
@@ -180,21 +182,44 @@ impl Walk<'_> {
             Answer::Busy { .. } => "busy",
             Answer::Gone => "no place to keep",
             Answer::Over => "barred",
+            Answer::Refused(_) => "no hold to exchange",
             other => panic!("{other:?}"),
         });
         let now = self.state.millis();
         let silent = |p: &&Place| now - p.beat > self.world.window;
+        let own = |o: u64| match op {
+            Op::Acquire(ask) => ask.owner == o,
+            Op::Leave { owner, .. } | Op::Renew { owner, .. } => *owner == o,
+        };
+        let is_out = |o: u64| then.arrival(o).is_none() && then.holder(o).is_none();
         let dropped = before.queue.values().filter(silent).any(|p| then.arrival(p.owner).is_none());
         let whats = [
-            ("told", !told.is_empty()),
-            ("unheard", then.fence > before.fence && then.holders().is_empty()),
+            ("told", told.iter().any(Message::is_grant)),
+            ("told to yield", !told.iter().all(Message::is_grant)),
+            ("read together", then.holders().iter().filter(|h| h.mode != Mode::Write).count() > 1),
+            (
+                "read beside its write",
+                then.holders().iter().any(|h| h.mode == Mode::Write) && then.holders().len() > 1,
+            ),
+            ("exchanged", then.holders().iter().any(|h| h.instead.is_some())),
+            (
+                "may share",
+                matches!((op, answer), (Op::Acquire(Ask { how: How::Share, .. }), Answer::In { .. })),
+            ),
+            (
+                "may not share",
+                matches!((op, answer), (Op::Acquire(Ask { how: How::Share, .. }), Answer::Busy { .. })),
+            ),
+            ("unheard", before.queue.values().any(|p| !silent(&p) && !own(p.owner) && is_out(p.owner))),
             ("a silent place was dropped", dropped),
             (
                 "a place was given back",
                 match op {
                     Op::Acquire(ask) => {
-                        let now = then.arrival(ask.owner);
-                        now.is_some() && now == ask.arrival && before.arrival(ask.owner).is_none()
+                        let told = ask.arrival.map(|arrival| then.place_of(ask.mode, arrival));
+                        told.is_some()
+                            && then.arrival(ask.owner) == told
+                            && before.arrival(ask.owner).is_none()
                     }
                     _ => false,
                 },
@@ -204,6 +229,10 @@ impl Walk<'_> {
     }
 
     fn note_time(&mut self, before: &SmallRedis) {
+        if !self.world.roles.is_empty() {
+            let over = before.holders().iter().filter(|h| h.end <= self.state.millis());
+            self.sides.lapsed.extend(over.map(|h| h.owner));
+        }
         let (then, now) = (&self.state.redis, self.state.millis());
         let lapsed = |end: u64| end <= now && end + millis(TICK) > now;
         let whats = [
@@ -240,9 +269,20 @@ const ALL: [&str; 15] = [
     "bars ended",
 ];
 
-fn walk_on(kind: &str, rule: &str) {
+/// And those of a read/write lock.
+const OF_TWO_MODES: [&str; 7] = [
+    "told to yield",
+    "read together",
+    "read beside its write",
+    "exchanged",
+    "no hold to exchange",
+    "may share",
+    "may not share",
+];
+
+fn walk_on(kind: &str, rule: &str, roles: &'static [Role]) {
     let server = RedisServer::start().unwrap();
-    let world = world();
+    let world = world(roles);
     let mut real = Real::new(&server, rule, kind, world.processes, world.window);
     let mut seen = Seen::default();
     let (mut walked, mut seed) = (0, first_seed());
@@ -251,7 +291,7 @@ fn walk_on(kind: &str, rule: &str) {
         let fence = if seed % 2 == 0 { real.now() + 3_600_000_000 } else { 0 };
         real.begin(fence);
         let mut state = world.beginning();
-        state.redis = SmallRedis::new(world.window, fence);
+        state.redis = world.redis(fence);
         let (dice, seen, sides) = (Dice(seed), &mut seen, Sides::new(world.window));
         let mut walk = Walk {
             dice,
@@ -274,16 +314,24 @@ fn walk_on(kind: &str, rule: &str) {
         }
     }
     println!("{kind}: {WALKS} walks, {} left half-way: {:?}", seed - first_seed() - WALKS, seen.0);
-    let missing: Vec<_> = ALL.iter().filter(|what| !seen.0.contains_key(**what)).collect();
+    let also = if roles.is_empty() { &[][..] } else { &OF_TWO_MODES };
+    let missing: Vec<_> = ALL.iter().chain(also).filter(|what| !seen.0.contains_key(**what)).collect();
     assert!(missing.is_empty(), "never seen: {missing:?}");
 }
 
 #[test]
 fn the_simple_lock_says_what_the_models_redis_says() {
-    walk_on("simple", Simple::RULE);
+    walk_on("simple", Simple::RULE, &[]);
 }
 
 #[test]
 fn the_reentrant_lock_says_what_the_models_redis_says() {
-    walk_on("reentrant", Reentrant::RULE);
+    walk_on("reentrant", Reentrant::RULE, &[]);
+}
+
+#[test]
+fn the_read_write_lock_says_what_the_models_redis_says() {
+    use Role::{Downgrades, Reads, ReadsBeside, ReadsInOrder};
+    let roles = &[Reads, Reads, Downgrades, Reads, ReadsBeside, ReadsInOrder];
+    walk_on("read-write", Read::RULE, roles);
 }

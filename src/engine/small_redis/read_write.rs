@@ -2,6 +2,9 @@
 
 use super::{Ask, Holder, Mode, Rule};
 
+/// By how much the clock goes on from one script to the next: by more than one gives numbers.
+const SCRIPT: u64 = 32;
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ReadWrite {
     /// By owner.
@@ -50,7 +53,7 @@ impl Rule for ReadWrite {
             return false;
         }
         if !self.read {
-            (self.clock, self.read) = ((self.clock + 1).max(now), true);
+            (self.clock, self.read) = ((self.clock + SCRIPT).max(now), true);
         }
         let (owner, mode, end) = (ask.owner, ask.mode, now + ask.lease);
         let value = if writes { 0 } else { *fence };
@@ -64,6 +67,8 @@ impl Rule for ReadWrite {
         self.soon = if first { end } else { self.soon };
         self.recent = self.recent.max(number);
         let instead = ask.from.filter(|_| ask.instead && writer.is_some());
+        // One that has a place and only tries may be let in twice.
+        self.holders.retain(|holder| holder.owner != owner);
         let at = self.holders.partition_point(|holder| holder.owner < owner);
         self.holders.reserve_exact(1);
         self.holders.insert(at, Holder { owner, number, end, mode, value, instead });

@@ -20,21 +20,41 @@ pub(in crate::engine::model) const NAMESPACE: &str = "rc";
 pub(in crate::engine::model) const RECORD: &str = "1 4711 host label";
 const MARK: &str = "mark";
 
-/// {now, holder's owner, its number, fence, {times to live}, {owner, arrival, lease, age µs, window,
-/// …}, {owner, end - now, …}}. Numbers as text; then says on the mark's channel that it is done.
+/// {{holder's owner, its number, end - now, what the rule said beside, whether it writes, …}, last number
+/// of anybody, fence, {times to live}, {owner, args, arrival, lease, age µs, window, …}, {owner, end - now,
+/// …}}. Numbers as text; then says on the mark's channel that it is done.
 const VIEW: &str = "
 local call, fmt = redis.call, string.format
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2] - 1577836800000000
-local owner, n = '', ''
+local ttl, holders, places, gone = {}, {}, {}, {}
+local function holder(...)
+  for _, it in ipairs({...}) do holders[#holders + 1] = it end
+end
+local left = fmt('%.0f', call('PTTL', KEYS[1]))
 local is = call('TYPE', KEYS[1]).ok
-if is == 'hash' then owner, n = unpack(call('HMGET', KEYS[1], 'owner', 'number')) end
-if is == 'string' then owner = call('GET', KEYS[1]) end
-local ttl, places, gone = {}, {}, {}
+local owner, n, writer, recent
+if is == 'hash' then
+  owner, n, writer, recent = unpack(call('HMGET', KEYS[1], 'owner', 'number', 'writer', 'last'))
+end
+if is == 'string' then holder(call('GET', KEYS[1]), '', left, '', '') end
+if owner then holder(owner, n, left, '', '') end
+local all = recent and call('HGETALL', KEYS[1]) or {}
+for i = 1, #all, 2 do
+  if string.find(all[i], ':', 1, true) then
+    local e = cmsgpack.unpack(all[i + 1])
+    -- Who lapsed is taken out by the next script that looks.
+    if e[1] > now / 1000 then
+      holder(all[i], fmt('%.0f', e[2]), fmt('%.0f', e[1] - now / 1000), tostring(e[3] or ''),
+        writer == all[i] and 'writes' or '')
+    end
+  end
+end
 for i = 1, 5 do ttl[i] = call('PTTL', KEYS[i]) end
 for i, it in ipairs(call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES')) do
   if i % 2 == 1 then places[#places + 1] = it else
     local p = cmsgpack.unpack(call('HGET', KEYS[3], places[#places]))
+    places[#places + 1] = p[4]
     for _, x in ipairs({it + 0, p[1], now - p[2], p[3]}) do
       places[#places + 1] = fmt('%.0f', x)
     end
@@ -44,23 +64,40 @@ for i, it in ipairs(call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES')) do
   gone[i] = i % 2 == 1 and it or fmt('%.0f', it - now / 1000)
 end
 call('PUBLISH', ARGV[1], 'mark')
-return {owner, n, call('GET', KEYS[4]) or '0', ttl, places, gone, call('HLEN', KEYS[3])}";
+return {holders, recent or '', call('GET', KEYS[4]) or '0', ttl, places, gone, call('HLEN', KEYS[3])}";
 
 /// Sets how long the keys live, how long ago places were heard of, and how long bars last.
-/// ARGV: 4 times to live (state, queue, gone, conditions), the number of places, {owner, age ms}…, {owner, ms}…
+/// ARGV: 4 times to live (state, queue, gone, conditions), the number of places, {owner, age ms}…, {owner,
+/// ms}…; one that begins with `=` is of a holder with an end of its own, of which the first ends in `=` ms.
 const WIND: &str = "
 local call = redis.call
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2] - 1577836800000000
 local places = tonumber(ARGV[5])
+local ends, soon = {}, false
 for i = 6, #ARGV, 2 do
-  if i < 6 + 2 * places then
+  if ARGV[i] == '=' then soon = ARGV[i + 1]
+  elseif string.sub(ARGV[i], 1, 1) == '=' then ends[string.sub(ARGV[i], 2)] = ARGV[i + 1]
+  elseif i < 6 + 2 * places then
     local p = cmsgpack.unpack(call('HGET', KEYS[3], ARGV[i]))
     p[2] = now - ARGV[i + 1] * 1000
     call('HSET', KEYS[3], ARGV[i], cmsgpack.pack(p))
   else
     call('ZADD', KEYS[5], string.format('%.0f', now / 1000 + ARGV[i + 1]), ARGV[i])
   end
+end
+if call('TYPE', KEYS[1]).ok == 'hash' and call('HEXISTS', KEYS[1], 'last') == 1 then
+  local all = call('HGETALL', KEYS[1])
+  for i = 1, #all, 2 do
+    if string.find(all[i], ':', 1, true) then
+      local e = cmsgpack.unpack(all[i + 1])
+      -- Who lapsed is there yet.
+      if not ends[all[i]] then soon = -1 end
+      e[1] = now / 1000 + (ends[all[i]] or -1)
+      call('HSET', KEYS[1], all[i], cmsgpack.pack(e))
+    end
+  end
+  call('HSET', KEYS[1], 'soon', string.format('%.0f', now / 1000 + soon))
 end
 call('PEXPIRE', KEYS[1], ARGV[1])
 call('PEXPIRE', KEYS[2], ARGV[2])
@@ -73,6 +110,7 @@ return {}";
 #[derive(Debug)]
 pub(in crate::engine::model) struct Seen {
     pub(in crate::engine::model) owner: u64,
+    pub(in crate::engine::model) args: String,
     pub(in crate::engine::model) arrival: u64,
     pub(in crate::engine::model) lease: u64,
     /// In ms, as are all times.
@@ -80,12 +118,25 @@ pub(in crate::engine::model) struct Seen {
     pub(in crate::engine::model) window: u64,
 }
 
+/// Who is inside.
+#[derive(Debug)]
+pub(in crate::engine::model) struct Inside {
+    pub(in crate::engine::model) owner: u64,
+    /// Where the kind keeps it.
+    pub(in crate::engine::model) number: Option<u64>,
+    pub(in crate::engine::model) left: i64,
+    /// As `number`.
+    pub(in crate::engine::model) value: Option<u64>,
+    pub(in crate::engine::model) writes: bool,
+}
+
 /// What is in Redis.
 #[derive(Debug)]
 pub(in crate::engine::model) struct View {
-    pub(in crate::engine::model) holder: Option<u64>,
+    /// By owner.
+    pub(in crate::engine::model) holders: Vec<Inside>,
     /// Where the kind keeps it.
-    pub(in crate::engine::model) number: Option<u64>,
+    pub(in crate::engine::model) last: Option<u64>,
     pub(in crate::engine::model) fence: u64,
     /// Of the first five keys; negative where there is none.
     pub(in crate::engine::model) ttl: Vec<i64>,
@@ -212,8 +263,14 @@ impl Real {
                     How::Back => "back",
                 };
                 let (id, ms, arrival) = (self.id(ask.owner), ask.lease.to_string(), text_of(arrival));
-                let args = [&*id, &*ms, &*prefix, &*window, how, ask.mode.args(), RECORD, "", &*arrival];
-                let args = if arrival.is_empty() { &args[..7] } else { &args[..] };
+                let from = ask.from.map(|from| self.id(from)).unwrap_or_default();
+                let args =
+                    [&*id, &*ms, &*prefix, &*window, how, ask.mode.args(), RECORD, &*from, &*arrival, "1"];
+                let args = match () {
+                    () if ask.instead => &args[..],
+                    () if arrival.is_empty() && from.is_empty() => &args[..7],
+                    () => &args[..9],
+                };
                 let value = self.script(&scripts.acquire, args);
                 Reply::Acquired(requests::acquired(&value, lease(ask)).unwrap())
             }
@@ -222,7 +279,8 @@ impl Real {
                 let unsettled = if *unsettled { "1" } else { "0" };
                 let ms = next.as_ref().map_or(0, |n| n.lease).to_string();
                 let next_id = next.as_ref().map(|n| self.id(n.owner)).unwrap_or_default();
-                let args = [&*id, &*ms, &*prefix, &*window, unsettled, "", RECORD, &*next_id];
+                let mode = next.as_ref().map_or("", |n| n.mode.args());
+                let args = [&*id, &*ms, &*prefix, &*window, unsettled, mode, RECORD, &*next_id];
                 let args = match next {
                     Some(_) => &args[..],
                     None if unsettled == "1" => &args[..5],
@@ -249,20 +307,29 @@ impl Real {
         let texts = |i: usize| list(&items[i]).iter().map(|v| text(Some(v)).unwrap()).collect::<Vec<_>>();
         let int = |s: &str| s.parse::<i64>().unwrap();
         let amount = |s: &str| u64::try_from(int(s).max(0)).unwrap();
-        let holder = text(items.first()).filter(|id| !id.is_empty()).map(|id| Self::owner(&id));
         let place = |p: &[String]| Seen {
             owner: Self::owner(&p[0]),
-            arrival: amount(&p[1]),
-            lease: amount(&p[2]),
-            age: amount(&p[3]) / 1_000,
-            window: amount(&p[4]),
+            args: p[1].clone(),
+            arrival: amount(&p[2]),
+            lease: amount(&p[3]),
+            age: amount(&p[4]) / 1_000,
+            window: amount(&p[5]),
         };
+        let inside = |h: &[String]| Inside {
+            owner: Self::owner(&h[0]),
+            number: h[1].parse().ok(),
+            left: int(&h[2]),
+            value: h[3].parse().ok(),
+            writes: !h[4].is_empty(),
+        };
+        let mut holders: Vec<Inside> = texts(0).chunks(5).map(inside).collect();
+        holders.sort_unstable_by_key(|holder| holder.owner);
         View {
-            holder,
-            number: text(items.get(1)).and_then(|n| n.parse().ok()),
+            holders,
+            last: text(items.get(1)).and_then(|n| n.parse().ok()),
             fence: amount(&text(items.get(2)).unwrap()),
             ttl: list(&items[3]).iter().map(|v| number(Some(v)).unwrap()).collect(),
-            places: texts(4).chunks(5).map(place).collect(),
+            places: texts(4).chunks(6).map(place).collect(),
             gone: texts(5).chunks(2).map(|g| (Self::owner(&g[0]), int(&g[1]))).collect(),
             fields: number(items.get(6)).and_then(|n| n.try_into().ok()).unwrap(),
             messages: self.heard(),
@@ -279,19 +346,25 @@ impl Real {
                 return all;
             }
             let words: Vec<&str> = said.split(' ').collect();
-            let [id, "in" | "moved", number, lease] = words[..] else { panic!("heard {said:?}") };
+            let (id, number, lease, value) = match words[..] {
+                [id, "in", number, lease] => (id, number, lease, "0"),
+                [id, "in", number, lease, value] => (id, number, lease, value),
+                [id, "yield" | "moved", "0", "0"] => (id, "0", "0", "0"),
+                _ => panic!("heard {said:?}"),
+            };
             let owner = Self::owner(id);
             assert_eq!(channel, self.channel(process_of(owner)), "whom {said:?} was told to");
-            let (number, lease) = (number.parse().unwrap(), lease.parse().unwrap());
-            all.push(Message { owner, number, lease, value: 0 });
+            let [number, lease, value] = [number, lease, value].map(|n| n.parse().unwrap());
+            all.push(Message { owner, number, lease, value });
         }
     }
 
     /// Sets all times to what they are in `small` at `now`.
     pub(in crate::engine::model) fn wind(&mut self, small: &SmallRedis, now: u64) {
         let left = |end: u64| end.saturating_sub(now).to_string();
+        let longest = small.holders().iter().map(|h| h.end).max();
         let mut args = vec![
-            small.holders().first().map_or("0".into(), |h| left(h.end)),
+            longest.map_or("0".into(), left),
             left(small.queue_ends),
             left(small.gone_ends),
             left(small.room.ends),
@@ -305,6 +378,10 @@ impl Real {
         for (owner, end) in &small.gone {
             args.extend([self.id(*owner), (i128::from(*end) - i128::from(now)).to_string()]);
         }
+        for holder in small.holders() {
+            args.extend([format!("={}", self.id(holder.owner)), left(holder.end)]);
+        }
+        args.extend(small.soon().into_iter().flat_map(|soon| ["=".into(), left(soon)]));
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         self.wound = Instant::now();
         self.send("EVAL", WIND, &args).unwrap();
