@@ -65,7 +65,7 @@ struct Fault {
 }
 
 #[cfg(planted)]
-const FAULTS: [Fault; 15] = [
+const FAULTS: [Fault; 17] = [
     // A leave takes out whoever holds the lock, be it its sender or not.
     Fault {
         name: "no-owner-check",
@@ -204,6 +204,47 @@ const FAULTS: [Fault; 15] = [
             ),
         ],
     },
+    // Readers are one count with one life, and not a field for each: a leave that comes twice counts
+    // twice, and who died stays in while others renew.
+    Fault {
+        name: "reader-counter",
+        caught_by: &[
+            (
+                "lib",
+                "engine::model::worlds::read_write::shares_are_asked_for_late",
+                "what is valid here is held in Redis",
+            ),
+            ("lua_read_write", "a_late_leave_of_a_reader_takes_no_other_out", "the other reads"),
+            (
+                "read_write",
+                "trouble::a_dead_reader_lets_the_writer_in_when_its_own_lease_is_over_whoever_reads_beside",
+                "the dead one's lease is over",
+            ),
+        ],
+    },
+    // One mark for all writers that wait, and not a place for each: the first that gives up clears it,
+    // and who died keeps it.
+    Fault {
+        name: "one-writer-mark",
+        caught_by: &[
+            (
+                "lib",
+                "engine::model::worlds::read_write::one_of_two_writers_gives_up",
+                "nobody jumps the queue",
+            ),
+            ("lib", "engine::model::worlds::read_write::a_writer_dies_waiting", "nobody waits for the dead"),
+            (
+                "lua_read_write",
+                "readers_wait_for_each_writer_that_waits",
+                "the first to give up clears no mark of the other",
+            ),
+            (
+                "read_write",
+                "trouble::a_writer_that_dies_waiting_keeps_readers_out_for_its_window",
+                "nobody writes",
+            ),
+        ],
+    },
     // Only a leave lets the next one in; an ask and a beat do not.
     Fault {
         name: "only-leave-admits",
@@ -296,9 +337,12 @@ const AWAIT: &str = include_str!("../lua/lib/await.lua");
 #[cfg(any(test, planted))]
 const REENTRANT: &str = include_str!("../lua/reentrant.lua");
 
+#[cfg(any(test, planted))]
+const READ_WRITE: &str = include_str!("../lua/read_write.lua");
+
 /// As short as can be and still exactly once: the Lua around them changes.
 #[cfg(any(test, planted))]
-const IN_LUA: [InLua; 11] = [
+const IN_LUA: [InLua; 15] = [
     InLua {
         fault: "no-owner-check",
         part: REENTRANT,
@@ -329,6 +373,42 @@ const IN_LUA: [InLua; 11] = [
         part: QUEUE,
         text: "if not tell(w,",
         becomes: "w.lease = own if not tell(w,",
+    },
+    InLua {
+        fault: "reader-counter",
+        part: READ_WRITE,
+        text: "function kind.dismiss(owner)",
+        becomes: "function kind.dismiss(owner)
+            if call('HEXISTS', K[1], owner) == 0 and not call('ZSCORE', K[2], owner) then
+                for _, other in ipairs(call('HKEYS', K[1])) do
+                    if string.find(other, ':', 1, true) and other ~= call('HGET', K[1], 'writer') then
+                        return kind.dismiss(other)
+                    end
+                end
+            end",
+    },
+    InLua {
+        fault: "reader-counter",
+        part: READ_WRITE,
+        text: "cmsgpack.unpack(all[i + 1])[1]",
+        becomes: "ms + call('PTTL', K[1])",
+    },
+    InLua {
+        fault: "one-writer-mark",
+        part: LEAVE,
+        text: "  drop(F[1])",
+        becomes: "  local writes = waiting(F[1])
+            for _, other in ipairs(writes and writes.args == 'write' and call('ZRANGE', K[2], 0, -1) or {}) do
+                if waiting(other).args == 'write' then call('ZINCRBY', K[2], fmt('%.0f', 2 * CLASS), other) end
+            end
+            drop(F[1])",
+    },
+    InLua {
+        fault: "one-writer-mark",
+        part: QUEUE,
+        text: "if not w or silent(w) then",
+        becomes: "if w and silent(w) and w.args == 'write' then return nil, w end
+            if not w then",
     },
     InLua {
         fault: "only-leave-admits",

@@ -642,6 +642,30 @@ fn a_reader_that_is_renewed_for_less_lapses_then() {
 }
 
 #[test]
+fn a_late_leave_of_a_reader_takes_no_other_out() {
+    let mut rig = rig("late-leave-of-a-reader");
+    let (a, b) = (rig.a(), rig.b());
+    rig.reads(&a);
+    rig.reads(&b);
+    assert_eq!(rig.leave(&a), ["1"]);
+    assert_eq!(rig.leave(&a), ["0"]);
+    assert_eq!(rig.renew(&b, LEASE).unwrap(), [LEASE.to_string()], "the other reads");
+}
+
+#[test]
+fn readers_wait_for_each_writer_that_waits() {
+    let mut rig = rig("each-writer");
+    let (a, b, c) = (rig.a(), rig.b(), rig.c());
+    let reader = rig.id("c", 2);
+    rig.reads(&a);
+    rig.queues(&b, WRITE);
+    rig.queues(&c, WRITE);
+    assert_eq!(rig.leave(&b), ["0"]);
+    rig.queues(&reader, READ);
+    assert_eq!(rig.queue(), [c, reader], "the first to give up clears no mark of the other");
+}
+
+#[test]
 fn a_reader_is_told_of_no_number_below_its_own_even_when_the_clock_stands() {
     let mut rig = rig("numbers-of-readers");
     let (writer, a, b) = (rig.a(), rig.b(), rig.c());

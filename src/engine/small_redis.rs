@@ -288,7 +288,7 @@ impl SmallRedis {
             Op::Leave { owner, unsettled, next } => {
                 let inside = self.kind.dismiss(*owner);
                 if !inside {
-                    self.drop_place(*owner);
+                    self.out_of_the_queue(*owner);
                 }
                 if *unsettled && !planted!("no-tombstone") {
                     self.gone.retain(|_, end| *end >= now);
@@ -311,6 +311,12 @@ impl SmallRedis {
         }
     }
 
+    /// What ends every script.
+    pub(super) fn look(&mut self, now: u64, tell: &mut impl Tell) {
+        self.lapse(now);
+        self.settle(None, now, tell);
+    }
+
     /// What ends by itself.
     pub(super) fn lapse(&mut self, now: u64) {
         self.kind.lapse(now);
@@ -330,6 +336,11 @@ impl SmallRedis {
         self.room.forget_when();
         self.gone.values_mut().for_each(|end| *end = FOR_EVER);
         (self.queue_ends, self.gone_ends) = (FOR_EVER, FOR_EVER);
+    }
+
+    /// Whether it drops places that are silent.
+    pub(super) fn forgets(&self) -> bool {
+        self.window != FOR_EVER
     }
 
     /// Who waits, the next one first.
@@ -371,6 +382,25 @@ impl SmallRedis {
         self.kind.class(mode) * CLASS + arrival
     }
 
+    /// Who leaves is not inside.
+    fn out_of_the_queue(&mut self, owner: u64) {
+        let place = self.arrival(owner).and_then(|arrival| self.queue.get(&arrival));
+        if planted!("reader-counter") && place.is_none() {
+            // One off, whoever says so.
+            let reader = self.holders().iter().find(|holder| holder.mode != Mode::Write);
+            if let Some(reader) = reader.map(|holder| holder.owner) {
+                self.kind.dismiss(reader);
+            }
+        }
+        if planted!("one-writer-mark") && place.is_some_and(|place| place.mode == Mode::Write) {
+            // The mark was that of all of them.
+            let unmarked =
+                |(at, p): (u64, Place)| (at + if p.mode == Mode::Write { 2 * CLASS } else { 0 }, p);
+            self.queue = std::mem::take(&mut self.queue).into_iter().map(unmarked).collect();
+        }
+        self.drop_place(owner);
+    }
+
     fn drop_place(&mut self, owner: u64) {
         self.queue.retain(|_, place| place.owner != owner);
     }
@@ -401,7 +431,10 @@ impl SmallRedis {
         while !self.kind.full() {
             let (arrival, place) = self.queue.first_key_value().map(|(arrival, place)| (*arrival, *place))?;
             let silent = now - place.beat > self.window;
-            if !silent && !self.kind.admit(&place.ask(), &mut self.fence, now) {
+            if planted!("one-writer-mark") && silent && place.mode == Mode::Write {
+                return Some(place);
+            }
+            if !silent && !self.comes_in(&place.ask(), now) {
                 return Some(place);
             }
             self.queue.remove(&arrival);

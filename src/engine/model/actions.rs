@@ -2,10 +2,11 @@
 
 use stateright::{Model, Property};
 
+use super::World;
 use super::modes::{Beside, READS, Role, WRITES, mind};
+use super::properties::{self, is_due};
 use super::state::{Packet, RENEWER, State, Thread, process_of};
 use super::threads::Outcome;
-use super::{World, properties};
 use crate::engine::gate::{Entered, Request, Taker};
 use crate::engine::small_redis::Message;
 
@@ -40,6 +41,7 @@ pub(super) enum Step {
     Deliver(Message),
     LoseMessage(Message),
     Crash(u8),
+    Vanish(u8),
     Break(u8),
     Mend(u8),
     Tick,
@@ -89,6 +91,9 @@ impl World {
         if left.crashes > 0 {
             steps.push(Step::Crash(p));
         }
+        if left.vanishes > 0 {
+            steps.push(Step::Vanish(p));
+        }
     }
 
     /// A thread comes for its round.
@@ -135,7 +140,7 @@ impl World {
         process.alive = false;
         process.gates = self.gates();
         process.seats.clear();
-        process.turns_before = None;
+        (process.turns_before, process.came) = (None, None);
         state.replies.retain(|(packet, _)| packet.process != p);
         state.messages.retain(|message| process_of(message.owner) != p as usize);
         // What it had sent may still run.
@@ -200,6 +205,13 @@ impl Model for World {
         let unheard = self.counts && !self.roles.is_empty() && state.messages.iter().any(Message::is_grant);
         if state.tick < self.ticks && !unheard {
             steps.push(Step::Tick);
+        }
+        if self.prompt && (!state.quiet() || is_due(state)) {
+            use Step::{Downgrade, Enter, EnterOnce, ReadBeside, Renew, Tick, Unlock, UnlockFirst};
+            let comes =
+                |step: &Step| matches!(step, Enter(..) | EnterOnce(..) | ReadBeside(..) | Downgrade(..));
+            let goes = |step: &Step| matches!(step, Unlock(..) | UnlockFirst(..) | Renew(..) | Tick);
+            steps.retain(|step| !comes(step) && !goes(step));
         }
     }
 
@@ -279,6 +291,11 @@ impl Model for World {
             }
             Step::Crash(p) => {
                 state.left.crashes -= 1;
+                state.processes[p as usize].inbox = false;
+                self.crash(&mut state, p);
+            }
+            Step::Vanish(p) => {
+                state.left.vanishes -= 1;
                 self.crash(&mut state, p);
             }
             Step::Break(p) => {

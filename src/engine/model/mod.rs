@@ -61,6 +61,9 @@ struct World {
     /// Of a read/write lock, what each thread does with it, those of the first process first; none of
     /// an exclusive one.
     roles: &'static [Role],
+    /// Nobody is slow: nobody comes or goes, and time does not go on, while anything is on its way or
+    /// somebody is about to take its turn.
+    prompt: bool,
     /// The last number is one of the future: the server's clock was set back.
     behind: bool,
     faults: Faults,

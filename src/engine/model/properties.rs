@@ -22,6 +22,10 @@ pub(super) fn all() -> Vec<Property<World>> {
         Property::always("tokens rise", |_, s: &State| !s.fell),
         Property::always("parks are bounded", |_, s| parks_are_bounded(s)),
         Property::always("no live waiter is stuck", |world, s| !is_still(s) || ends_well(world, s)),
+        Property::always("nobody waits for the dead", |world: &World, s: &State| {
+            !world.prompt || !s.quiet() || is_due(s) || !could_be_in(s)
+        }),
+        Property::always("who comes back comes back to its place", |_, s: &State| !s.fell_back),
         Property::always("nothing is left behind", |_, s| !is_over(s) || is_clean(s)),
         Property::always("nobody jumps the queue", |_, s: &State| !s.jumped),
         Property::always("a downgrade that was done is done", |_, s: &State| !s.robbed),
@@ -93,6 +97,28 @@ fn parks_are_bounded(state: &State) -> bool {
 fn is_still(state: &State) -> bool {
     let any = |which: fn(&Thread) -> bool| state.live().flat_map(|p| &p.seats).any(|s| which(&s.thread));
     state.quiet() && any(|t| matches!(t, Thread::Parked(..))) && !any(|t| matches!(t, Thread::Awake(_)))
+}
+
+/// Somebody is about to take its turn.
+pub(super) fn is_due(state: &State) -> bool {
+    let now = state.now();
+    let due = |thread: &Thread| match thread {
+        Thread::Parked(_, until) => *until <= now,
+        thread => matches!(thread, Thread::Awake(_)),
+    };
+    state.live().flat_map(|p| &p.seats).any(|seat| due(&seat.thread))
+}
+
+/// Whoever looked now would let in somebody who waits.
+fn could_be_in(state: &State) -> bool {
+    let mut redis = state.redis.clone();
+    let mut heard = false;
+    redis.look(state.millis(), &mut |message| {
+        let hears = state.hears(message.owner);
+        heard |= hears && state.processes[process_of(message.owner)].alive;
+        hears
+    });
+    heard
 }
 
 /// All threads are out, and nothing is on its way.

@@ -69,8 +69,9 @@ fn world(roles: &'static [Role]) -> World {
         terms_differ: roles.is_empty(),
         counts: false,
         roles,
+        prompt: false,
         behind: false,
-        faults: Faults { crashes: 1, time_outs: 8, lost: 20, breaks: 4, tries: 8, renewals: 20 },
+        faults: Faults { crashes: 1, vanishes: 0, time_outs: 8, lost: 20, breaks: 4, tries: 8, renewals: 20 },
     }
 }
 

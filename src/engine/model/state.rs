@@ -105,6 +105,8 @@ pub(super) struct Process {
     /// While it waits in Redis, how many tenures each other process may be granted before it: one
     /// if that one was ahead.
     pub(super) turns_before: Option<Vec<u8>>,
+    /// Of a queue that forgets, the last owner that was told its arrival, and that.
+    pub(super) came: Option<(u64, u64)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -125,6 +127,8 @@ pub(super) struct State {
     pub(super) bypassed: bool,
     /// A downgrade was said to have failed that had not.
     pub(super) robbed: bool,
+    /// Who lost its place came back to another.
+    pub(super) fell_back: bool,
     /// A tenure was handed on, or took others in past a writer that waited, after its slice.
     pub(super) overstayed: bool,
     /// Where that counts, the writers that wait, and since which tick.
@@ -136,6 +140,8 @@ pub(super) struct State {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Faults {
     pub(super) crashes: u8,
+    /// A process dies, and its connections stay open.
+    pub(super) vanishes: u8,
     /// A waiting thread's time is up, or its token is cancelled.
     pub(super) time_outs: u8,
     /// A request, a reply or a message is lost, late, or comes twice.
@@ -194,6 +200,7 @@ impl World {
             seats: vec![seat; self.threads.into()],
             sequence: 0,
             turns_before: None,
+            came: None,
         };
         let mut processes = vec![process; self.processes.into()];
         for (p, process) in (0..).zip(&mut processes) {
@@ -215,6 +222,7 @@ impl World {
             jumped: false,
             bypassed: false,
             robbed: false,
+            fell_back: false,
             overstayed: false,
             writers: Vec::new(),
             left: self.faults.clone(),
@@ -243,7 +251,7 @@ impl State {
 
     /// The process of this owner is there to hear a message.
     pub(super) fn hears(&self, owner: u64) -> bool {
-        self.processes.get(process_of(owner)).is_some_and(|p| p.alive && p.inbox)
+        self.processes.get(process_of(owner)).is_some_and(|p| p.inbox)
     }
 
     /// Redis runs a request.

@@ -131,7 +131,7 @@ impl State {
         process.gates[g] = gate;
         match turn {
             Turn::In(grip, next) => {
-                process.turns_before = None;
+                (process.turns_before, process.came) = (None, None);
                 let valid = process.gates[g].look(grip.owner).is_some_and(|t| t.loss(now).is_none());
                 if valid && grip.ticket == ticket && g == WRITES {
                     self.rises(grip.token, grip.way == Way::HandedOver);
@@ -218,6 +218,12 @@ impl State {
                 let answer = answer(outcome);
                 if packet.resent {
                     process.gates[g].unsettle(owner);
+                }
+                if let (true, Answer::Busy { arrival, .. }) = (self.redis.forgets(), &answer)
+                    && let Ok(arrival) = arrival.parse()
+                {
+                    let before = process.came.replace((owner, arrival));
+                    self.fell_back |= before.is_some_and(|(o, a)| o == owner && a != arrival);
                 }
                 let failed = matches!(answer, Answer::Unanswered | Answer::Failed);
                 let then = process.gates[g].answered(owner, answer, now);

@@ -25,6 +25,7 @@ fn world() -> World {
         terms_differ: false,
         counts: false,
         roles: &[],
+        prompt: false,
         behind: false,
         faults: none(),
     }
@@ -129,6 +130,30 @@ fn places_fall_silent() {
     let longer = World { ticks: 5, ..small.clone() };
     let three = World { processes: 3, ..small.clone() };
     check(small, [longer, three]);
+}
+
+/// The others come in by arrival, and nobody waits for who died longer than its window.
+#[test]
+fn heads_of_the_queue_die() {
+    let faults = Faults { vanishes: 1, ..none() };
+    let window = millis(TICK) * 3 / 2;
+    let small = World { processes: 3, fair: true, prompt: true, window, ticks: 3, faults, ..world() };
+    let both = World { ticks: 4, faults: Faults { crashes: 1, vanishes: 1, ..none() }, ..small.clone() };
+    let four = World { processes: 4, ..small.clone() };
+    let again = World { rounds: 2, ..small.clone() };
+    check(small, [both, four, again]);
+}
+
+/// Places are lost while their owners live: heard of too late, or with a message that nobody heard.
+#[test]
+fn places_come_back() {
+    let faults = Faults { breaks: 1, ..none() };
+    let window = millis(TICK) / 2;
+    let small = World { processes: 3, fair: true, prompt: true, window, ticks: 2, faults, ..world() };
+    let longer = World { ticks: 3, ..small.clone() };
+    let slow = World { processes: 2, prompt: false, ..small.clone() };
+    let late = World { faults: Faults { breaks: 1, lost: 1, ..none() }, ..small.clone() };
+    check(small, [longer, slow, late]);
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn world() -> World {
         ticks: 200,
         slice: Duration::ZERO,
         window: millis(TICK) * 5 / 2,
-        faults: Faults { crashes: 1, time_outs: 12, lost: 20, breaks: 8, tries: 0, renewals: 0 },
+        faults: Faults { crashes: 1, time_outs: 12, lost: 20, breaks: 8, ..Faults::default() },
     }
 }
 

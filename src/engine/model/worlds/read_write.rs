@@ -105,6 +105,30 @@ fn readers_and_writers_give_up() {
 }
 
 #[test]
+fn one_of_two_writers_gives_up() {
+    let faults = Faults { time_outs: 1, ..none() };
+    let roles = &[Reads, Writes, Writes, Reads];
+    let small = World { threads: 2, prompt: true, roles, faults, ..shared() };
+    let slow = World { prompt: false, ticks: 0, ..small.clone() };
+    let apart = World { processes: 4, threads: 1, ..small.clone() };
+    check(small, [slow, apart]);
+}
+
+#[test]
+fn a_writer_dies_waiting() {
+    let small = World {
+        processes: 3,
+        prompt: true,
+        window: millis(TICK) / 2,
+        roles: &[Reads, Writes, Reads],
+        faults: Faults { crashes: 1, ..none() },
+        ..shared()
+    };
+    let longer = World { ticks: 3, ..small.clone() };
+    check(small, [longer]);
+}
+
+#[test]
 fn readers_ask_on_other_terms() {
     let faults = Faults { time_outs: 1, ..none() };
     let small = World {
