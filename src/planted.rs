@@ -215,11 +215,7 @@ const FAULTS: [Fault; 17] = [
                 "what is valid here is held in Redis",
             ),
             ("lua_read_write", "a_late_leave_of_a_reader_takes_no_other_out", "the other reads"),
-            (
-                "read_write",
-                "trouble::a_dead_reader_lets_the_writer_in_when_its_own_lease_is_over_whoever_reads_beside",
-                "the dead one's lease is over",
-            ),
+            ("lua_read_write", "a_reader_that_is_renewed_for_less_lapses_then", "both have lapsed"),
         ],
     },
     // One mark for all writers that wait, and not a place for each: the first that gives up clears it,
@@ -232,12 +228,8 @@ const FAULTS: [Fault; 17] = [
                 "engine::model::worlds::read_write::one_of_two_writers_gives_up",
                 "nobody jumps the queue",
             ),
-            ("lib", "engine::model::worlds::read_write::a_writer_dies_waiting", "nobody waits for the dead"),
-            (
-                "lua_read_write",
-                "readers_wait_for_each_writer_that_waits",
-                "the first to give up clears no mark of the other",
-            ),
+            ("lib", "engine::model::worlds::read_write::a_writer_dies_waiting", "no live waiter is stuck"),
+            ("lua_read_write", "readers_wait_for_each_writer_that_waits", "failed: read-write"),
             (
                 "read_write",
                 "trouble::a_writer_that_dies_waiting_keeps_readers_out_for_its_window",

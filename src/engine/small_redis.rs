@@ -311,9 +311,10 @@ impl SmallRedis {
         }
     }
 
-    /// What ends every script.
+    /// What ends every script, where nobody waits who is silent.
     pub(super) fn look(&mut self, now: u64, tell: &mut impl Tell) {
         self.lapse(now);
+        self.queue.retain(|_, place| now - place.beat <= self.window);
         self.settle(None, now, tell);
     }
 
@@ -387,7 +388,8 @@ impl SmallRedis {
         let place = self.arrival(owner).and_then(|arrival| self.queue.get(&arrival));
         if planted!("reader-counter") && place.is_none() {
             // One off, whoever says so.
-            let reader = self.holders().iter().find(|holder| holder.mode != Mode::Write);
+            let reads = |holder: &&Holder| !matches!(holder.mode, Mode::Plain | Mode::Write);
+            let reader = self.holders().iter().find(reads);
             if let Some(reader) = reader.map(|holder| holder.owner) {
                 self.kind.dismiss(reader);
             }

@@ -148,7 +148,7 @@ fn heads_of_the_queue_die() {
 #[test]
 fn places_come_back() {
     let faults = Faults { breaks: 1, ..none() };
-    let window = millis(TICK) / 2;
+    let window = millis(TICK) * 3 / 4;
     let small = World { processes: 3, fair: true, prompt: true, window, ticks: 2, faults, ..world() };
     let longer = World { ticks: 3, ..small.clone() };
     let slow = World { processes: 2, prompt: false, ..small.clone() };

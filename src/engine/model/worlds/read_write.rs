@@ -119,7 +119,7 @@ fn a_writer_dies_waiting() {
     let small = World {
         processes: 3,
         prompt: true,
-        window: millis(TICK) / 2,
+        window: millis(TICK) * 3 / 4,
         roles: &[Reads, Writes, Reads],
         faults: Faults { crashes: 1, ..none() },
         ..shared()
