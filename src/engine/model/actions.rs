@@ -125,7 +125,7 @@ impl World {
                 state.turn(self, p, t, false, false);
             }
             Entered::Joined(grip, ahead) => {
-                state.holds(self, p, t, grip.ticket, grip.way);
+                state.holds(self, p, t, &grip);
                 if let Some(asking) = ahead {
                     state.asks_ahead(p, t, grip.ticket, &asking);
                 }
@@ -282,7 +282,7 @@ impl Model for World {
             Step::Deliver(message) => {
                 state.messages.remove(&message);
                 if state.hears(message.owner) {
-                    state.heard(&message);
+                    state.heard(self, &message);
                 }
             }
             Step::LoseMessage(message) => {

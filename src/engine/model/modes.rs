@@ -8,7 +8,7 @@ use super::actions::Step;
 use super::gates::Gates;
 use super::state::{State, Thread, process_of};
 use crate::clock::Moment;
-use crate::engine::gate::{Exit, Request, Ticket};
+use crate::engine::gate::{Exit, Grip, Request};
 use crate::engine::small_redis::Message;
 use crate::observe::{Loss, Way};
 
@@ -95,9 +95,10 @@ impl World {
 
 impl State {
     /// A thread has its hold.
-    pub(super) fn holds(&mut self, world: &World, p: u8, t: u8, ticket: Ticket, way: Way) {
-        self.set(p, t, Thread::Holding(ticket));
-        if way == Way::Joined {
+    pub(super) fn holds(&mut self, world: &World, p: u8, t: u8, grip: &Grip) {
+        self.set(p, t, Thread::Holding(grip.ticket));
+        if grip.way == Way::Joined {
+            self.overstayed |= self.told.iter().any(|owner| *owner == grip.owner);
             let slices_over = |tick: u8| self.now().since(super::at(tick)) >= world.slice;
             self.overstayed |= self.writers.iter().any(|(_, since)| slices_over(*since));
         }
@@ -155,7 +156,7 @@ impl State {
     }
 
     /// A message.
-    pub(super) fn heard(&mut self, message: &Message) {
+    pub(super) fn heard(&mut self, world: &World, message: &Message) {
         let now = self.now();
         let Message { owner, number, value, .. } = *message;
         let lease = Duration::from_millis(message.lease);
@@ -164,6 +165,9 @@ impl State {
             let gate = &mut self.processes[p].gates[g];
             if !message.is_grant() {
                 gate.yields(owner);
+                if world.counts {
+                    self.told.insert(owner);
+                }
                 continue;
             }
             let then = gate.granted(owner, number, lease, value, now);

@@ -131,7 +131,9 @@ pub(super) struct State {
     pub(super) fell_back: bool,
     /// A tenure was handed on, or took others in past a writer that waited, after its slice.
     pub(super) overstayed: bool,
-    /// Where that counts, the writers that wait, and since which tick.
+    /// Where that counts, the shares that were told to take nobody else in.
+    pub(super) told: Bag<u64>,
+    /// And the writers that wait, and since which tick.
     pub(super) writers: Vec<(u64, u8)>,
     pub(super) left: Faults,
 }
@@ -224,6 +226,7 @@ impl World {
             robbed: false,
             fell_back: false,
             overstayed: false,
+            told: Bag::default(),
             writers: Vec::new(),
             left: self.faults.clone(),
         }

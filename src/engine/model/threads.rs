@@ -136,7 +136,7 @@ impl State {
                 if valid && grip.ticket == ticket && g == WRITES {
                     self.rises(grip.token, grip.way == Way::HandedOver);
                 }
-                self.holds(world, p, t, ticket, grip.way);
+                self.holds(world, p, t, &grip);
                 if let Some(next) = next {
                     self.wake(p, g, next);
                 }

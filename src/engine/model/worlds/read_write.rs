@@ -55,6 +55,14 @@ fn who_writes_reads_beside() {
 }
 
 #[test]
+fn nobody_reads_with_a_thread_that_writes() {
+    let small = World { processes: 1, threads: 2, ticks: 2, roles: &[ReadsBeside, Reads], ..shared() };
+    let exchanged = World { roles: &[Downgrades, Reads], ..small.clone() };
+    let late = World { faults: Faults { lost: 1, ..none() }, ..exchanged.clone() };
+    check(small, [exchanged, late]);
+}
+
+#[test]
 fn a_write_lock_is_exchanged() {
     let small = World { roles: &[Downgrades, Writes], ..shared() };
     let readers = World { ticks: 2, roles: &[Downgrades, Reads], ..small.clone() };
