@@ -70,7 +70,7 @@ fn is_held_in_redis(state: &State) -> bool {
     };
     let exchanged = |p: &Process, t: &Tenure| {
         state.redis.holders().iter().any(|holder| holder.instead == Some(t.owner))
-            || p.seats.iter().any(|seat| has_failed(seat) && t.terms.args.as_ref() == "write")
+            || p.seats.iter().any(|seat| has_ended(seat) && t.terms.args.as_ref() == "write")
     };
     state.live().all(|p| {
         let tenures = p.gates.iter().flat_map(|gate| gate.owners().into_iter().filter_map(|o| gate.look(o)));
@@ -79,9 +79,9 @@ fn is_held_in_redis(state: &State) -> bool {
 }
 
 /// Whatever became of its downgrade, its write lock ends.
-fn has_failed(seat: &Seat) -> bool {
-    let leaves = matches!(seat.thread, Thread::LeavingQueue(_, None));
-    seat.beside == Beside::Failed || (seat.beside == Beside::Instead && leaves)
+fn has_ended(seat: &Seat) -> bool {
+    let done = matches!(seat.thread, Thread::LeavingQueue(_, None) | Thread::Holding(_));
+    seat.beside == Beside::Failed || (seat.beside == Beside::Instead && done)
 }
 
 /// Who sleeps looks again within a beat.

@@ -56,8 +56,8 @@ fn who_writes_reads_beside() {
 
 #[test]
 fn nobody_reads_with_a_thread_that_writes() {
-    let small = World { processes: 1, threads: 2, ticks: 2, roles: &[ReadsBeside, Reads], ..shared() };
-    let exchanged = World { roles: &[Downgrades, Reads], ..small.clone() };
+    let small = World { processes: 1, threads: 2, roles: &[ReadsBeside, Reads], ..shared() };
+    let exchanged = World { ticks: 2, roles: &[Downgrades, Reads], ..small.clone() };
     let late = World { faults: Faults { lost: 1, ..none() }, ..exchanged.clone() };
     check(small, [exchanged, late]);
 }
@@ -116,10 +116,11 @@ fn readers_and_writers_give_up() {
 fn one_of_two_writers_gives_up() {
     let faults = Faults { time_outs: 1, ..none() };
     let roles = &[Reads, Writes, Writes, Reads];
-    let small = World { threads: 2, prompt: true, roles, faults, ..shared() };
-    let slow = World { prompt: false, ticks: 0, ..small.clone() };
-    let apart = World { processes: 4, threads: 1, ..small.clone() };
-    check(small, [slow, apart]);
+    let small = World { threads: 2, ticks: 0, prompt: true, roles, faults, ..shared() };
+    let longer = World { ticks: 1, ..small.clone() };
+    let slow = World { prompt: false, ..small.clone() };
+    let apart = World { processes: 4, threads: 1, ..longer.clone() };
+    check(small, [longer, slow, apart]);
 }
 
 #[test]
