@@ -31,7 +31,7 @@ fn threads_of_a_process_read_together() {
     let small = World { threads: 2, counts: true, roles: &[Reads, Reads, Writes, Away], ..shared() };
     let beside = World { roles: &[Reads, Reads, Writes, Reads], ..small.clone() };
     let mixed = World { roles: &[Reads, Writes, Reads, Writes], ..small.clone() };
-    let longer = World { ticks: 3, ..small.clone() };
+    let longer = World { ticks: 2, ..small.clone() };
     check(small, [beside, mixed, longer]);
 }
 
@@ -40,7 +40,7 @@ fn shares_are_asked_for_late() {
     let faults = Faults { lost: 1, ..none() };
     let small = World { processes: 1, threads: 2, ticks: 2, roles: &[Reads, Reads], faults, ..shared() };
     let more = World { ticks: 3, faults: Faults { lost: 2, ..none() }, ..small.clone() };
-    let writer = World { processes: 2, roles: &[Reads, Reads, Writes, Away], ..small.clone() };
+    let writer = World { processes: 2, ticks: 1, roles: &[Reads, Reads, Writes, Away], ..small.clone() };
     check(small, [more, writer]);
 }
 
@@ -95,7 +95,7 @@ fn readers_and_writers_die() {
     let longer = World { ticks: 3, ..small.clone() };
     let silent = World {
         processes: 3,
-        ticks: 3,
+        ticks: 2,
         window: millis(TICK) * 3 / 2,
         roles: &[Reads, Writes, Reads],
         ..small.clone()
