@@ -1,4 +1,5 @@
-//! java.util.concurrent's locks for threads that live in different processes, kept in Redis.
+//! java.util.concurrent's locks, conditions, semaphores, latches and barriers for threads that live in
+//! different processes, kept in Redis.
 //!
 //! ```
 //! use std::time::Duration;
