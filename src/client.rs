@@ -65,6 +65,9 @@ const END_LIMIT: Duration = Duration::from_millis(300);
 #[derive(Clone)]
 pub struct Client(Arc<Shared>);
 
+/// What all locks of a kind share: the composed scripts, and what they are like here.
+type Common = (Arc<Scripts>, Arc<Shape>);
+
 /// What clones of a client, its locks and its guards share.
 pub(crate) struct Shared {
     /// Tells the clients of a process apart.
@@ -83,7 +86,7 @@ pub(crate) struct Shared {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) renewer: Arc<Renewer>,
     pub(crate) watch: Watch,
-    kinds: Mutex<HashMap<TypeId, (Arc<Scripts>, Arc<Shape>)>>,
+    kinds: Mutex<HashMap<TypeId, Common>>,
     pid: u32,
     sequence: AtomicU64,
     closed: AtomicBool,
@@ -250,8 +253,8 @@ impl Shared {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What all locks of a kind have in common: the composed scripts, and what they are like here.
-    pub(crate) fn kind<K: Kind>(&self) -> Result<(Arc<Scripts>, Arc<Shape>), Error> {
+    /// What all locks of a kind share.
+    pub(crate) fn kind<K: Kind>(&self) -> Result<Common, Error> {
         self.composed::<K>(TypeId::of::<K>(), Scripts::of)
     }
 
@@ -264,7 +267,7 @@ impl Shared {
         &self,
         key: TypeId,
         compose: impl FnOnce(&str) -> Result<Scripts, String>,
-    ) -> Result<(Arc<Scripts>, Arc<Shape>), Error> {
+    ) -> Result<Common, Error> {
         let mut kinds = self.lock(&self.kinds)?;
         if let Some(known) = kinds.get(&key) {
             return Ok(known.clone());
