@@ -90,6 +90,21 @@ function kind.extend(owner, lease)
   return lease
 end
 
+function kind.rename(w, from)
+  local entry = call('HGET', K[1], from)
+  entry = entry and cmsgpack.unpack(entry)
+  if not entry or entry[1] <= now() / 1000 then return end
+  call('HDEL', K[1], from)
+  if writer == from then
+    writer = w.owner
+    call('HSET', K[1], 'writer', writer)
+  end
+  entry[1], entry[4] = now() / 1000 + w.lease, w.record
+  call('HSET', K[1], w.owner, cmsgpack.pack(entry))
+  call('PEXPIRE', K[1], math.max(w.lease, call('PTTL', K[1])))
+  return entry[2], entry[3] or nil
+end
+
 function kind.class(w)
   return w.args == 'read' and 1 or 0
 end

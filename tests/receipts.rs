@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use redis_concurrent::testing::*;
 use redis_concurrent::{
-    Client, Error, ErrorKind, Kind, OwnedGuard, Permits, Receipt, RedisLock, Reentrant, Reentry, Sharing,
-    Simple, Way,
+    Client, Error, ErrorKind, Kind, OwnedGuard, Permits, Read, Receipt, RedisLock, Reentrant, Reentry,
+    Sharing, Simple, Way,
 };
 
 use support::*;
@@ -97,6 +97,41 @@ fn it_goes_over_once_of_a_simple_lock() {
 #[test]
 fn it_goes_over_once_of_a_reentrant_lock() {
     it_goes_over_once(|client| client.reentrant_lock("it"), |guard| guard.token());
+}
+
+#[test]
+fn it_goes_over_once_of_a_write_lock() {
+    it_goes_over_once(|client| client.read_write_lock("it").write_lock().clone(), |guard| guard.token());
+}
+
+#[test]
+fn a_read_lock_goes_over_and_knows_the_last_write() {
+    let server = RedisServer::start().unwrap();
+    let [here, there, third] = [(); 3].map(|()| connect(&server));
+    let locks = [&here, &there, &third].map(|client| client.read_write_lock("it"));
+    drop(locks[2].write_lock().lock().unwrap());
+    let guard = locks[0].read_lock().lock_owned().unwrap();
+    let write = guard.last_write();
+    assert!(write > 0);
+    let receipt = on_paper(guard);
+    assert!(locks[2].write_lock().try_lock().unwrap().is_none(), "it is read");
+    let guard = there.adopt::<Read>(&receipt).unwrap();
+    assert_eq!(guard.last_write(), write);
+    assert_eq!(locks[1].read_count().unwrap(), 1);
+    told(third.adopt::<Read>(&receipt), ErrorKind::NotOwner);
+    // Others read beside it, and it goes by itself.
+    drop(locks[0].read_lock().lock().unwrap());
+    drop(locks[1].read_lock().lock().unwrap());
+    assert!(locks[2].write_lock().try_lock().unwrap().is_none());
+    guard.unlock().unwrap();
+    assert!(locks[2].write_lock().try_lock().unwrap().is_some());
+    // One that other threads share stays where it is.
+    let client = builder(&server.url()).slice(LONG).connect().unwrap();
+    let lock = client.read_write_lock("it");
+    let (one, other) = (lock.read_lock().lock_owned().unwrap(), lock.read_lock().lock_owned().unwrap());
+    told(one.into_receipt(), ErrorKind::Refused);
+    other.unlock().unwrap();
+    assert!(locks[2].write_lock().try_lock().unwrap().is_some());
 }
 
 #[test]
