@@ -5,15 +5,17 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::ErrorKind;
+use redis_concurrent::testing::wait_until;
 
 use crate::rows::rows;
 use crate::stage::{LATE, NAME, Stage, Tried};
-use crate::support::ms;
+use crate::support::{LONG, ms};
 
 rows! { one_lock:
     one_party_passes_each_time
     the_action_runs_once_a_round
     nobody_is_a_round_ahead
+    three_wait_for_the_fourth_and_all_go_on
     a_timed_wait_alone_times_out
     a_reset_breaks_it_for_those_who_wait
     a_reset_between_rounds_breaks_nothing
@@ -45,6 +47,29 @@ fn the_action_runs_once_a_round<K: Tried>(stage: &Stage<K>) {
         }
     });
     assert_eq!(ran.load(Ordering::SeqCst), 2);
+    stage.bygone();
+}
+
+/// JSR-166 PhaserTest.testArriveAndAwaitAdvance3.
+fn three_wait_for_the_fourth_and_all_go_on<K: Tried>(stage: &Stage<K>) {
+    let barriers = [(); 4].map(|()| stage.client().cyclic_barrier(NAME, 4));
+    let [early @ .., last] = &barriers;
+    let back = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let waiters = early.each_ref().map(|barrier| {
+            scope.spawn(|| {
+                let index = barrier.wait().unwrap();
+                back.fetch_add(1, Ordering::SeqCst);
+                index
+            })
+        });
+        wait_until(LONG, "three wait", || last.number_waiting().unwrap() == 3);
+        assert_eq!(back.load(Ordering::SeqCst), 0, "none is early");
+        assert_eq!(last.wait().unwrap(), 0);
+        let mut indices = waiters.map(|waiter| waiter.join().unwrap());
+        indices.sort();
+        assert_eq!(indices, [1, 2, 3]);
+    });
     stage.bygone();
 }
 
