@@ -307,7 +307,7 @@ mod bodies {
     pub fn a_hold_outlives_a_short_demotion<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
-        let client = brisk(&server.url()).lease(ms(2400)).observer(ear.clone()).connect().unwrap();
+        let client = brisk(&server.url()).lease(ms(4800)).observer(ear.clone()).connect().unwrap();
         let (held, unlucky) = (client.lock_of(kind, "held"), client.lock_of(kind, "unlucky"));
         let (guard, second) = (held.lock().unwrap(), unlucky.lock().unwrap());
         ear.wait_for_renewals(1);
