@@ -40,6 +40,9 @@ impl Gate {
                 // Behind a message it is the same grant, known more exactly.
                 let way = if ask.asked { Way::Granted } else { Way::Free };
                 let said = if joined { ask.sent } else { Moment::default() };
+                // If an earlier request let it in, somebody may have come to wait since: that it is in says
+                // nothing of others.
+                ask.shut |= joined && ask.unsettled;
                 ask.grant = Some(Grant { number, value, said, valid_until, way, confirmed: false });
                 ask.queued = false;
             }

@@ -173,6 +173,20 @@ fn one_that_waits_elsewhere_shuts_also_what_is_not_granted_yet() {
 }
 
 #[test]
+fn one_that_may_have_been_in_before_it_was_told_so_takes_nobody_in() {
+    let mut desk = desk();
+    let ticket = desk.enter(request(1), 0);
+    let asking = desk.asks(ticket, 0);
+    desk.answer(&asking, Answer::Unanswered, 10);
+    let again = desk.asks(ticket, 50);
+    assert_eq!(again.owner, asking.owner);
+    // Since the first copy somebody may wait, and that was told while nobody here knew of the share.
+    desk.answer(&again, granted_in(5, LEASE), 60);
+    desk.is_in(ticket, 60);
+    asks_for_itself(&mut desk, request(2), 60);
+}
+
+#[test]
 fn what_is_lost_lapsing_or_on_other_terms_is_not_joined() {
     let mut lost = desk();
     let first = lost.come_in(request(1), 5, 0);
