@@ -47,11 +47,14 @@ fn shares_are_asked_for_late() {
 #[test]
 fn who_joins_late_in_a_slice_asks_ahead() {
     let slice = TICK * 3 / 2;
-    let small = World { processes: 1, threads: 2, slice, ticks: 2, roles: &[Reads, Reads], ..shared() };
-    let writer = World { processes: 2, counts: true, roles: &[Reads, Reads, Writes, Away], ..small.clone() };
-    let late = World { faults: Faults { lost: 1, ..none() }, ..small.clone() };
-    let three = World { threads: 3, roles: &[Reads, Reads, Reads], ..late.clone() };
-    check(small, [writer, late, three]);
+    let faults = Faults { lost: 1, ..none() };
+    let small =
+        World { processes: 1, threads: 2, slice, ticks: 2, roles: &[Reads, Reads], faults, ..shared() };
+    let three = World { threads: 3, roles: &[Reads, Reads, Reads], ..small.clone() };
+    let faults = none();
+    let here = World { counts: true, roles: &[Reads, Reads, Writes], faults, ..three.clone() };
+    let there = World { processes: 2, threads: 2, roles: &[Reads, Reads, Writes, Away], ..here.clone() };
+    check(small, [three, here, there]);
 }
 
 #[test]
