@@ -260,9 +260,9 @@ const FAULTS: [Fault; 17] = [
         caught_by: &[
             ("lib", "engine::model::condition::worlds::who_was_signalled_dies", "a signal is never lost"),
             (
-                "signals",
-                "the_signal_of_a_client_that_closes_is_the_next_ones",
-                "0 wait for a signal and 1 for the lock",
+                "condition",
+                "signals::the_signal_of_a_client_that_closes_is_the_next_ones",
+                "0 wait for a condition",
             ),
             (
                 "lua_condition",
@@ -282,8 +282,8 @@ const FAULTS: [Fault; 17] = [
         caught_by: &[
             ("lib", "engine::model::condition::worlds::a_wait_times_out", "who was signalled says so"),
             (
-                "signals",
-                "a_wait_whose_time_is_over_after_its_signal_was_signalled",
+                "condition",
+                "signals::a_wait_whose_time_is_over_after_its_signal_was_signalled",
                 "its signal is nobody else's",
             ),
         ],
@@ -294,8 +294,8 @@ const FAULTS: [Fault; 17] = [
         caught_by: &[
             ("lib", "engine::model::condition::worlds::all_are_signalled_in_turn", "a signal is never lost"),
             (
-                "signals",
-                "a_wait_takes_its_place_in_the_request_that_gives_the_lock_up",
+                "condition",
+                "signals::a_wait_takes_its_place_in_the_request_that_gives_the_lock_up",
                 "the lock, and the wait",
             ),
         ],

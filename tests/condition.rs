@@ -9,5 +9,7 @@ mod faults;
 mod forms;
 #[path = "condition/order.rs"]
 mod order;
+#[path = "condition/signals.rs"]
+mod signals;
 #[path = "condition/stage.rs"]
 mod stage;

@@ -38,19 +38,12 @@ fn who_dies_after_its_signal_passes_it_on() {
     let stage = Stage::new();
     let (lock, other) = (stage.lock(), stage.lock());
     let mut child = waiter(&stage);
-    thread::scope(|scope| {
-        let waits = scope.spawn(|| {
-            let mut guard = lock.lock().unwrap();
-            assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
-            is_held(&lock, guard);
-        });
-        stage.await_waiting(2);
+    stage.while_one_waits(&lock, || {
         let guard = other.lock().unwrap();
         not_empty(&other).signal(&guard).unwrap();
         assert_eq!(not_empty(&other).wait_queue_length(&guard).unwrap(), 1);
         child.kill9().unwrap();
         guard.unlock().unwrap();
-        waits.join().unwrap();
     });
     nothing_left(&stage.server);
 }
@@ -60,13 +53,7 @@ fn who_stands_still_after_its_signal_passes_it_on() {
     let stage = Stage::new();
     let (lock, other) = (stage.lock(), stage.lock());
     let mut child = waiter(&stage);
-    thread::scope(|scope| {
-        let waits = scope.spawn(|| {
-            let mut guard = lock.lock().unwrap();
-            assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
-            is_held(&lock, guard);
-        });
-        stage.await_waiting(2);
+    stage.while_one_waits(&lock, || {
         let guard = other.lock().unwrap();
         not_empty(&other).signal(&guard).unwrap();
         child.stop().unwrap();
@@ -74,7 +61,6 @@ fn who_stands_still_after_its_signal_passes_it_on() {
         let began = Instant::now();
         wait_until(LONG, "it is silent", || began.elapsed() > ms(3500));
         guard.unlock().unwrap();
-        waits.join().unwrap();
     });
     // It comes back by itself, without having been signalled.
     child.cont().unwrap();
@@ -87,22 +73,16 @@ fn who_died_while_it_waited_is_skipped() {
     let stage = Stage::new();
     let (lock, other) = (stage.lock(), stage.lock());
     let mut child = waiter(&stage);
-    thread::scope(|scope| {
-        let waits = scope.spawn(|| {
-            let mut guard = lock.lock().unwrap();
-            assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
-            is_held(&lock, guard);
-        });
-        stage.await_waiting(2);
+    let began = stage.while_one_waits(&lock, || {
         child.kill9().unwrap();
         wait_until(SOON, "Redis knows that it is gone", || {
             stage.server.clients(ClientKind::PubSub).unwrap().len() == 1
         });
         let began = Instant::now();
         signal(&other);
-        waits.join().unwrap();
-        assert!(began.elapsed() < SOON);
+        began
     });
+    assert!(began.elapsed() < SOON);
     nothing_left(&stage.server);
 }
 
@@ -113,18 +93,11 @@ fn a_lost_message_costs_a_beat() {
     proxy.only_matching(b"SUBSCRIBE");
     let lock = builder(&proxy.url()).window(ms(900)).connect().unwrap().reentrant_lock("it");
     let other = stage.lock();
-    thread::scope(|scope| {
-        let waits = scope.spawn(|| {
-            let mut guard = lock.lock().unwrap();
-            assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
-            is_held(&lock, guard);
-        });
-        stage.await_waiting(1);
+    stage.while_one_waits(&lock, || {
         proxy.swallow_replies(2);
         signal(&other);
-        waits.join().unwrap();
-        assert!(proxy.struck() >= 1, "no message was lost");
     });
+    assert!(proxy.struck() >= 1, "no message was lost");
     nothing_left(&stage.server);
 }
 
@@ -133,13 +106,7 @@ fn an_inbox_that_breaks_loses_no_signal() {
     let stage = Stage::new();
     let (lock, other) = (stage.lock(), stage.lock());
     for before in [true, false] {
-        thread::scope(|scope| {
-            let waits = scope.spawn(|| {
-                let mut guard = lock.lock().unwrap();
-                assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
-                is_held(&lock, guard);
-            });
-            stage.await_waiting(1);
+        stage.while_one_waits(&lock, || {
             let guard = other.lock().unwrap();
             if before {
                 stage.server.kill_clients(ClientKind::PubSub).unwrap();
@@ -149,7 +116,6 @@ fn an_inbox_that_breaks_loses_no_signal() {
                 stage.server.kill_clients(ClientKind::PubSub).unwrap();
             }
             guard.unlock().unwrap();
-            waits.join().unwrap();
         });
     }
     nothing_left(&stage.server);
@@ -191,20 +157,13 @@ fn a_server_that_forgets_all_wakes_who_waits() {
     for restart in [false, true] {
         let stage = Stage::new();
         let lock = stage.client_with(|b| b.window(ms(900))).reentrant_lock("it");
-        thread::scope(|scope| {
-            let waits = scope.spawn(|| {
-                let mut guard = lock.lock().unwrap();
-                assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
-                is_held(&lock, guard);
-            });
-            stage.await_waiting(1);
+        stage.while_one_waits(&lock, || {
             if restart {
                 stage.server.kill().unwrap();
                 stage.server.restart().unwrap();
             } else {
                 stage.server.flush_all().unwrap();
             }
-            waits.join().unwrap();
         });
         nothing_left(&stage.server);
     }
@@ -311,9 +270,7 @@ fn where_nothing_can_be_heard_a_wait_gives_up_before_it_begins() {
     assert!(began.elapsed() < ms(1000) + SOON, "{:?}", began.elapsed());
     assert_eq!((guard.token(), guard.is_lost(), stage.waiting()), (token, false, 0));
     proxy.heal().unwrap();
-    wait_until(LONG, "a wait can begin", || {
-        matches!(not_empty(&lock).wait_for(&mut guard, ms(50)), Ok(false))
-    });
+    begins(&lock, &mut guard);
     is_held(&lock, guard);
     nothing_left(&stage.server);
 }

@@ -1,5 +1,7 @@
 //! A server, and the lock under test on it for one client after another.
 
+use std::thread;
+
 use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, ClientBuilder, Condition, Guard, Reentrant, ReentrantLock};
 
@@ -49,6 +51,24 @@ impl Stage {
     #[track_caller]
     pub fn await_queued(&self, n: usize) {
         wait_until(LONG, &format!("{n} wait for the lock"), || self.queued() == n);
+    }
+
+    /// Plays the scene while a thread waits for a signal, which comes in it; the thread has the lock again at
+    /// the end of it, and gives it back.
+    #[track_caller]
+    pub fn while_one_waits<T>(&self, lock: &ReentrantLock, scene: impl FnOnce() -> T) -> T {
+        let before = self.waiting();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let mut guard = lock.lock().unwrap();
+                assert!(not_empty(lock).wait_for(&mut guard, LONG).unwrap());
+                is_held(lock, guard);
+            });
+            self.await_waiting(before + 1);
+            let outcome = scene();
+            waits.join().unwrap();
+            outcome
+        })
     }
 }
 
