@@ -1,49 +1,37 @@
 //! The barrier: its rounds, its indexes, what breaks it and who hears of it.
 
+#[path = "support/names.rs"]
+mod names;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::Commands;
-use redis_concurrent::testing::{Child, Proxy, RedisServer, is_role, tell_parent, wait_until};
+use redis_concurrent::testing::{Child, Proxy, hear_parent, is_role, tell_parent, wait_until};
 use redis_concurrent::{CancellationToken, Client, CyclicBarrier, Error, ErrorKind};
 
-/// Long enough for whatever is sure to come.
-const LONG: Duration = Duration::from_secs(20);
-/// What a loaded machine may add to a time.
-const LATE: Duration = ms(2000);
-
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-/// The server that the tests share, each with names of its own.
-fn server() -> &'static RedisServer {
-    static SERVER: OnceLock<RedisServer> = OnceLock::new();
-    SERVER.get_or_init(|| RedisServer::start().unwrap())
-}
-
-fn client() -> Client {
-    Client::connect(&server().url()).unwrap()
-}
+use names::{LATE, LONG, await_places, client, key, ms, server};
 
 /// A client whose death is noticed soon.
 fn short(url: &str) -> Client {
     Client::builder().url(url).window(ms(600)).connect().unwrap()
 }
 
-fn key(name: &str, suffix: &str) -> String {
-    format!("rc:{{{name}}}{suffix}")
-}
-
+/// Two threads wait, the one that comes first in the first place.
 #[track_caller]
-fn await_places(name: &str, n: usize) {
-    let mut redis = server().connection().unwrap();
-    let mut places = || redis.zcard::<_, usize>(key(name, ":queue")).unwrap();
-    wait_until(LONG, &format!("{n} wait"), || places() == n);
+fn two_wait<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    wait: impl Fn() -> T + Send + Copy + 'scope,
+) -> [ScopedJoinHandle<'scope, T>; 2] {
+    [1, 2].map(|n| {
+        let waiter = scope.spawn(wait);
+        await_places(name, n);
+        waiter
+    })
 }
 
 #[track_caller]
@@ -161,11 +149,7 @@ fn a_round_takes_two_requests_of_each() {
     for round in 0..3 {
         let before = client.requests();
         thread::scope(|scope| {
-            let waiters = [1, 2].map(|n| {
-                let waiter = scope.spawn(|| first.wait());
-                await_places("cost", n);
-                waiter
-            });
+            let waiters = two_wait(scope, "cost", || first.wait());
             last.wait_then(|| ()).unwrap();
             let _ = waiters.map(|waiter| waiter.join().unwrap().unwrap());
         });
@@ -261,11 +245,7 @@ fn breaks(name: &str, limit: Duration, breaks: impl FnOnce(&CyclicBarrier)) {
     let barrier = client().cyclic_barrier(name, 3);
     let others = short(&server().url());
     thread::scope(|scope| {
-        let waiters = [1, 2].map(|n| {
-            let waiter = scope.spawn(|| others.cyclic_barrier(name, 3).wait_for(LONG));
-            await_places(name, n);
-            waiter
-        });
+        let waiters = two_wait(scope, name, || others.cyclic_barrier(name, 3).wait_for(LONG));
         breaks(&barrier);
         let began = Instant::now();
         for waiter in waiters {
@@ -283,11 +263,7 @@ fn breaks(name: &str, limit: Duration, breaks: impl FnOnce(&CyclicBarrier)) {
     assert!(!barrier.is_broken().unwrap());
     assert!((1..=60_000).contains(&redis.pttl::<_, i64>(key(name, "")).unwrap()));
     thread::scope(|scope| {
-        let waiters = [1, 2].map(|n| {
-            let waiter = scope.spawn(|| others.cyclic_barrier(name, 3).wait_for(LONG));
-            await_places(name, n);
-            waiter
-        });
+        let waiters = two_wait(scope, name, || others.cyclic_barrier(name, 3).wait_for(LONG));
         assert_eq!(barrier.wait().unwrap(), 0);
         let _ = waiters.map(|waiter| waiter.join().unwrap().unwrap());
     });
@@ -363,43 +339,36 @@ fn who_waits_hears_that_it_was_reset() {
     assert!(!barrier.is_broken().unwrap());
 }
 
-#[test]
-fn who_did_not_hear_of_a_reset_finds_out_at_its_next_beat() {
-    let name = "deaf";
+/// One waits of two, and does not hear what becomes of it by `told`; how its wait ends a beat later.
+#[track_caller]
+fn unheard(name: &str, told: impl FnOnce(&CyclicBarrier)) -> Result<usize, Error> {
     let proxy = Proxy::start(server().port()).unwrap();
     let deaf = short(&proxy.url());
     let barrier = client().cyclic_barrier(name, 2);
-    thread::scope(|scope| {
+    let outcome = thread::scope(|scope| {
         let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_for(LONG));
         await_places(name, 1);
         proxy.only_matching(b"message");
         proxy.swallow_replies(1);
-        barrier.reset().unwrap();
+        told(&barrier);
         wait_until(LONG, "the message was lost", || proxy.struck() == 1);
         let began = Instant::now();
-        is_broken(waiter.join().unwrap());
+        let outcome = waiter.join().unwrap();
         assert!(began.elapsed() < ms(200) + LATE, "{:?}", began.elapsed());
+        outcome
     });
     assert!(!barrier.is_broken().unwrap());
+    outcome
+}
+
+#[test]
+fn who_did_not_hear_of_a_reset_finds_out_at_its_next_beat() {
+    is_broken(unheard("deaf", |barrier| barrier.reset().unwrap()));
 }
 
 #[test]
 fn a_lost_message_costs_a_beat() {
-    let name = "lost";
-    let proxy = Proxy::start(server().port()).unwrap();
-    let deaf = short(&proxy.url());
-    let barrier = client().cyclic_barrier(name, 2);
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_for(LONG));
-        await_places(name, 1);
-        proxy.only_matching(b"message");
-        proxy.swallow_replies(1);
-        assert_eq!(barrier.wait().unwrap(), 0);
-        wait_until(LONG, "the message was lost", || proxy.struck() == 1);
-        let began = Instant::now();
-        assert_eq!(waiter.join().unwrap().unwrap(), 1);
-        assert!(began.elapsed() < ms(200) + LATE, "{:?}", began.elapsed());
-    });
+    assert_eq!(unheard("lost", |barrier| assert_eq!(barrier.wait().unwrap(), 0)).unwrap(), 1);
 }
 
 #[test]
@@ -507,7 +476,7 @@ fn role_member() {
     let barrier = client.cyclic_barrier(&std::env::var(NAME).unwrap(), 3);
     let _ = barrier.wait_then(|| {
         tell_parent("acts").unwrap();
-        thread::sleep(LONG);
+        let _ = hear_parent();
     });
 }
 

@@ -1,41 +1,17 @@
 //! The latch: its count, who waits for it, and what becomes of them.
 
-use std::sync::OnceLock;
+#[path = "support/names.rs"]
+mod names;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
+use redis_concurrent::testing::{Proxy, wait_until};
 use redis_concurrent::{CancellationToken, Client, ErrorKind};
 
-/// Long enough for whatever is sure to come.
-const LONG: Duration = Duration::from_secs(20);
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-/// The server that the tests share, each with names of its own.
-fn server() -> &'static RedisServer {
-    static SERVER: OnceLock<RedisServer> = OnceLock::new();
-    SERVER.get_or_init(|| RedisServer::start().unwrap())
-}
-
-fn client() -> Client {
-    Client::connect(&server().url()).unwrap()
-}
-
-fn key(name: &str, suffix: &str) -> String {
-    format!("rc:{{{name}}}{suffix}")
-}
-
-#[track_caller]
-fn await_places(name: &str, n: usize) {
-    let mut redis = server().connection().unwrap();
-    let mut places = || redis.zcard::<_, usize>(key(name, ":queue")).unwrap();
-    wait_until(LONG, &format!("{n} wait"), || places() == n);
-}
+use names::{LATE, LONG, await_places, client, key, ms, server};
 
 #[test]
 fn a_count_is_set_once_and_counted_down_to_nothing() {
@@ -133,7 +109,7 @@ fn the_last_count_down_wakes_all_in_all_clients() {
         latch.count_down().unwrap();
         wait_until(LONG, "all passed", || passed.load(Ordering::SeqCst) == CLIENTS * EACH);
         // Some milliseconds on an idle machine.
-        assert!(began.elapsed() < ms(2000), "{:?}", began.elapsed());
+        assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
     });
     // Who passed has nothing to give back.
     wait_until(LONG, "no wait is in use", || clients.iter().all(|client| client.locks() == 0));
@@ -232,7 +208,7 @@ fn a_lost_message_costs_a_beat() {
         wait_until(LONG, "the message was lost", || proxy.struck() == 1);
         let began = Instant::now();
         waiter.join().unwrap().unwrap();
-        assert!(began.elapsed() < ms(500 + 2000), "{:?}", began.elapsed());
+        assert!(began.elapsed() < ms(500) + LATE, "{:?}", began.elapsed());
     });
     latch.delete().unwrap();
 }

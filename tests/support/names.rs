@@ -1,0 +1,38 @@
+//! One server for all tests of a file, each with names of its own on it.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use redis::Commands;
+use redis_concurrent::Client;
+use redis_concurrent::testing::{RedisServer, wait_until};
+
+/// Long enough for whatever is sure to come.
+pub const LONG: Duration = Duration::from_secs(20);
+/// What a loaded machine may add to a time.
+pub const LATE: Duration = ms(2000);
+
+pub const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+pub fn server() -> &'static RedisServer {
+    static SERVER: OnceLock<RedisServer> = OnceLock::new();
+    SERVER.get_or_init(|| RedisServer::start().unwrap())
+}
+
+pub fn client() -> Client {
+    Client::connect(&server().url()).unwrap()
+}
+
+pub fn key(name: &str, suffix: &str) -> String {
+    format!("rc:{{{name}}}{suffix}")
+}
+
+/// Waits until so many have a place in the queue of this name.
+#[track_caller]
+pub fn await_places(name: &str, n: usize) {
+    let mut redis = server().connection().unwrap();
+    let mut places = || redis.zcard::<_, usize>(key(name, ":queue")).unwrap();
+    wait_until(LONG, &format!("{n} wait"), || places() == n);
+}
