@@ -1,5 +1,7 @@
 //! `Client::close`: who waits is woken, who holds is told, Redis gets everything back, threads end.
 
+#[path = "support/calls.rs"]
+mod calls;
 #[path = "invariants/support.rs"]
 mod support;
 #[path = "close/synchronizers.rs"]

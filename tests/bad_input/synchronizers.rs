@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, Error, ErrorKind};
 
+use crate::calls::KINDS;
 use crate::support::*;
 
 /// Every key with its content, and whether it has an end. But for who is barred: a request is, done or not.
@@ -190,97 +191,6 @@ fn a_reader_that_would_write_changes_nothing() {
 
 // ---- names in use --------------------------------------------------------------------------
 
-type Calls = fn(&Client) -> Vec<Result<(), Error>>;
-
-/// All that may be called of each kind.
-const KINDS: [(&str, Calls); 6] = [
-    ("simple lock", |client| {
-        let it = client.simple_lock("it");
-        vec![
-            it.lock().map(drop),
-            it.try_lock().map(drop),
-            it.is_locked().map(drop),
-            it.force_unlock().map(drop),
-        ]
-    }),
-    ("reentrant lock", |client| {
-        let it = client.reentrant_lock("it");
-        vec![
-            it.lock().map(drop),
-            it.try_lock().map(drop),
-            it.is_locked().map(drop),
-            it.force_unlock().map(drop),
-        ]
-    }),
-    ("read-write lock", |client| {
-        let it = client.read_write_lock("it");
-        let (read, write) = (it.read_lock(), it.write_lock());
-        vec![
-            read.lock().map(drop),
-            read.try_lock().map(drop),
-            read.try_lock_for(SURELY).map(drop),
-            read.lock_owned().map(drop),
-            read.holder().map(drop),
-            read.force_unlock().map(drop),
-            write.lock().map(drop),
-            write.try_lock().map(drop),
-            write.try_lock_for(SURELY).map(drop),
-            write.lock_owned().map(drop),
-            write.holder().map(drop),
-            write.force_unlock().map(drop),
-            it.is_write_locked().map(drop),
-            it.read_count().map(drop),
-            it.queue_length().map(drop),
-        ]
-    }),
-    ("semaphore", |client| {
-        let it = client.semaphore("it");
-        vec![
-            it.acquire(1).map(drop),
-            it.try_acquire(1).map(drop),
-            it.try_acquire_for(1, SURELY).map(drop),
-            it.drain().map(drop),
-            it.set_permits(1),
-            it.try_set_permits(1).map(drop),
-            it.add_permits(1),
-            it.reduce_permits(1),
-            it.expire_after(SURELY).map(drop),
-            it.delete().map(drop),
-            it.available().map(drop),
-            it.permits().map(drop),
-            it.holders().map(drop),
-            it.queue_length().map(drop),
-        ]
-    }),
-    ("count-down latch", |client| {
-        let it = client.count_down_latch("it");
-        vec![
-            it.wait(),
-            it.wait_for(SURELY).map(drop),
-            it.wait_for(Duration::ZERO).map(drop),
-            it.set_count(1),
-            it.try_set_count(1).map(drop),
-            it.count_down().map(drop),
-            it.count().map(drop),
-            it.expire_after(SURELY).map(drop),
-            it.reset(1),
-            it.delete().map(drop),
-        ]
-    }),
-    ("cyclic barrier", |client| {
-        let it = client.cyclic_barrier("it", 2);
-        vec![
-            it.wait().map(drop),
-            it.wait_for(SURELY).map(drop),
-            it.wait_for(Duration::ZERO).map(drop),
-            it.wait_then(|| panic!("it met nobody")).map(drop),
-            it.is_broken().map(drop),
-            it.number_waiting().map(drop),
-            it.reset(),
-        ]
-    }),
-];
-
 /// Every call of every kind but these says that the name is not its own, and leaves all keys as they are.
 #[track_caller]
 fn is_not_for_others(owners: &[&str], server: &RedisServer, clients: [&Client; 2]) {
@@ -288,7 +198,7 @@ fn is_not_for_others(owners: &[&str], server: &RedisServer, clients: [&Client; 2
     assert!(!before.is_empty());
     for (kind, calls) in KINDS.into_iter().filter(|(kind, _)| !owners.contains(kind)) {
         for client in clients {
-            all_say((ErrorKind::WrongKind, "it", "", calls(client)));
+            all_say((ErrorKind::WrongKind, "it", "", calls(client, "it")));
             assert_eq!(everything(server), before, "a {kind} has changed it: {owners:?}");
         }
     }

@@ -2,12 +2,13 @@
 //! a barrier.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use redis_concurrent::testing::*;
 use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Exclusive, RedisLock};
 
 use crate::LOAD;
+use crate::calls::KINDS;
 use crate::support::*;
 
 fn count(server: &RedisServer, key: &str) -> usize {
@@ -143,63 +144,26 @@ fn is_there(server: &RedisServer, name: &str) -> bool {
 fn a_closed_client_says_so_at_every_synchronizer() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);
-    let (halves, permits) = (client.read_write_lock("halves"), client.semaphore("permits"));
-    let (latch, barrier) = (client.count_down_latch("latch"), client.cyclic_barrier("barrier", 1));
+    let (halves, permits) = (client.read_write_lock("read-write lock"), client.semaphore("semaphore"));
     let condition = halves.write_lock().condition("c");
-    let never = CancellationToken::new();
     permits.set_permits(1).unwrap();
     let mut write = halves.write_lock().lock().unwrap();
     client.close().unwrap();
     let requests = client.requests();
-    let outcomes = [
-        halves.read_lock().lock().map(drop),
-        halves.read_lock().try_lock_for(LONG).map(drop),
-        halves.write_lock().lock().map(drop),
-        halves.is_write_locked().map(drop),
-        halves.read_count().map(drop),
-        halves.queue_length().map(drop),
+    // Each under a name of its own.
+    let mut outcomes: Vec<_> = KINDS.into_iter().flat_map(|(kind, calls)| calls(&client, kind)).collect();
+    outcomes.extend([
         condition.wait(&mut write),
         condition.wait_for(&mut write, LONG).map(drop),
         condition.signal(&write),
         condition.signal_all(&write),
         condition.has_waiters(&write).map(drop),
         halves.downgrade(write).map(drop),
-        permits.acquire(1).map(drop),
-        permits.try_acquire(1).map(drop),
-        permits.try_acquire_for(1, LONG).map(drop),
-        permits.acquire_interruptibly(1, &never).map(drop),
-        permits.drain().map(drop),
-        permits.set_permits(2),
-        permits.try_set_permits(2).map(drop),
-        permits.add_permits(1),
-        permits.reduce_permits(1),
-        permits.expire_after(LONG).map(drop),
-        permits.delete().map(drop),
-        permits.available().map(drop),
-        permits.permits().map(drop),
-        permits.holders().map(drop),
-        latch.wait(),
-        latch.wait_for(LONG).map(drop),
-        latch.wait_for(Duration::ZERO).map(drop),
-        latch.wait_interruptibly(&never),
-        latch.try_set_count(1).map(drop),
-        latch.set_count(1),
-        latch.count_down().map(drop),
-        latch.count().map(drop),
-        latch.reset(1),
-        latch.delete().map(drop),
-        barrier.wait().map(drop),
-        barrier.wait_for(LONG).map(drop),
-        barrier.wait_interruptibly(&never).map(drop),
-        barrier.wait_then(|| panic!("an action of a closed client")).map(drop),
-        barrier.is_broken().map(drop),
-        barrier.number_waiting().map(drop),
-        barrier.reset(),
-    ];
+    ]);
     for (i, outcome) in outcomes.into_iter().enumerate() {
         assert_eq!(outcome.map_err(|e| e.kind()), Err(ErrorKind::Closed), "call {i}");
     }
     assert_eq!(client.requests(), requests, "something was sent");
-    assert!(connect(&server).semaphore("permits").delete().unwrap());
+    assert!(connect(&server).semaphore("semaphore").delete().unwrap());
     nothing_left(&server);
 }

@@ -1,0 +1,103 @@
+//! All that may be called of each kind, whoever is asked.
+
+use std::time::Duration;
+
+use redis_concurrent::{CancellationToken, Client, Error};
+
+/// Asks a client for each of it under one name. None of it waits where it comes to an error.
+pub type Calls = fn(&Client, &str) -> Vec<Result<(), Error>>;
+
+/// Far longer than what is refused may take.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The kinds, as Redis has them.
+pub const KINDS: [(&str, Calls); 6] = [
+    ("simple lock", |client, name| {
+        let it = client.simple_lock(name);
+        vec![
+            it.lock().map(drop),
+            it.try_lock().map(drop),
+            it.is_locked().map(drop),
+            it.force_unlock().map(drop),
+        ]
+    }),
+    ("reentrant lock", |client, name| {
+        let it = client.reentrant_lock(name);
+        vec![
+            it.lock().map(drop),
+            it.try_lock().map(drop),
+            it.is_locked().map(drop),
+            it.force_unlock().map(drop),
+        ]
+    }),
+    ("read-write lock", |client, name| {
+        let it = client.read_write_lock(name);
+        let (read, write) = (it.read_lock(), it.write_lock());
+        vec![
+            read.lock().map(drop),
+            read.try_lock().map(drop),
+            read.try_lock_for(LIMIT).map(drop),
+            read.lock_owned().map(drop),
+            read.holder().map(drop),
+            read.force_unlock().map(drop),
+            write.lock().map(drop),
+            write.try_lock().map(drop),
+            write.try_lock_for(LIMIT).map(drop),
+            write.lock_owned().map(drop),
+            write.holder().map(drop),
+            write.force_unlock().map(drop),
+            it.is_write_locked().map(drop),
+            it.read_count().map(drop),
+            it.queue_length().map(drop),
+        ]
+    }),
+    ("semaphore", |client, name| {
+        let (it, never) = (client.semaphore(name), CancellationToken::new());
+        vec![
+            it.acquire(1).map(drop),
+            it.try_acquire(1).map(drop),
+            it.try_acquire_for(1, LIMIT).map(drop),
+            it.acquire_interruptibly(1, &never).map(drop),
+            it.drain().map(drop),
+            it.set_permits(1),
+            it.try_set_permits(1).map(drop),
+            it.add_permits(1),
+            it.reduce_permits(1),
+            it.expire_after(LIMIT).map(drop),
+            it.delete().map(drop),
+            it.available().map(drop),
+            it.permits().map(drop),
+            it.holders().map(drop),
+            it.queue_length().map(drop),
+        ]
+    }),
+    ("count-down latch", |client, name| {
+        let (it, never) = (client.count_down_latch(name), CancellationToken::new());
+        vec![
+            it.wait(),
+            it.wait_for(LIMIT).map(drop),
+            it.wait_for(Duration::ZERO).map(drop),
+            it.wait_interruptibly(&never),
+            it.set_count(1),
+            it.try_set_count(1).map(drop),
+            it.count_down().map(drop),
+            it.count().map(drop),
+            it.expire_after(LIMIT).map(drop),
+            it.reset(1),
+            it.delete().map(drop),
+        ]
+    }),
+    ("cyclic barrier", |client, name| {
+        let (it, never) = (client.cyclic_barrier(name, 2), CancellationToken::new());
+        vec![
+            it.wait().map(drop),
+            it.wait_for(LIMIT).map(drop),
+            it.wait_for(Duration::ZERO).map(drop),
+            it.wait_interruptibly(&never).map(drop),
+            it.wait_then(|| panic!("it met nobody")).map(drop),
+            it.is_broken().map(drop),
+            it.number_waiting().map(drop),
+            it.reset(),
+        ]
+    }),
+];
