@@ -3,11 +3,10 @@
 #[path = "support/rig.rs"]
 mod rig;
 
-use redis::{Commands, cmd};
-use redis_concurrent::testing::RedisServer;
+use redis::Commands;
 use redis_concurrent::{Kind, Reentrant};
 
-use self::rig::{Ask, Rig, USUAL, int, messages, server};
+use self::rig::{Ask, Rig, USUAL, int, messages, server, server_that_fills};
 
 const RULE: &str = include_str!("../lua/barrier.lua");
 /// What an entry and a place of these tests live.
@@ -322,18 +321,14 @@ fn the_name_is_a_barriers_while_somebody_waits() {
 
 #[test]
 fn a_full_redis_opens_it_and_breaks_it() {
-    let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
+    let server = server_that_fills();
     for breaks in [false, true] {
         let mut rig = Rig::of(&server, "barrier", RULE, &format!("full-{breaks}"));
         let _inboxes = ["a", "b"].map(|who| rig.inbox(&server, who));
         let (a, c) = (rig.a(), rig.c());
         let arrivals = two_wait(&mut rig);
         arrive(&mut rig, &c, ACTS);
-        let full = |on| -> () {
-            let mut con = server.connection().unwrap();
-            cmd("CONFIG").arg("SET").arg("maxmemory").arg(u8::from(on)).query(&mut con).unwrap()
-        };
-        full(true);
+        rig.full(true);
         assert_eq!(again(&mut rig, "keep", &a, &arrivals[0])[0], "0");
         assert_eq!(rig.renew(&c, 3_000).unwrap(), ["3000"]);
         if !breaks {
@@ -342,6 +337,6 @@ fn a_full_redis_opens_it_and_breaks_it() {
         }
         assert_eq!(rig.leave(&c), ["1"]);
         assert_eq!(broken(&mut rig), breaks);
-        full(false);
+        rig.full(false);
     }
 }

@@ -4,39 +4,20 @@
 #[path = "support/rig.rs"]
 mod rig;
 
-use std::ops::{Deref, DerefMut};
-
 use redis::{Commands, Connection};
 use redis_concurrent::{Kind, Reentrant, Simple};
 
 use self::rig::{PREFIX, RECORD, Rig, server};
 
 /// One lock with clients `a` to `d`, who are there to be told; others are not. Each has one owner id.
-struct Stage {
-    rig: Rig,
-    inboxes: Vec<Connection>,
-}
-
-impl Deref for Stage {
-    type Target = Rig;
-
-    fn deref(&self) -> &Rig {
-        &self.rig
-    }
-}
-
-impl DerefMut for Stage {
-    fn deref_mut(&mut self) -> &mut Rig {
-        &mut self.rig
-    }
-}
+type Stage = rig::Stage<Vec<Connection>>;
 
 /// The lock of either kind.
 fn rigs(test: &str) -> [Stage; 2] {
     [("simple", Simple::RULE), ("reentrant", Reentrant::RULE)].map(|(kind, rule)| {
         let rig = Rig::of(server(), kind, rule, test);
-        let inboxes = ["a", "b", "c", "d"].map(|who| rig.inbox(server(), who)).into();
-        Stage { rig, inboxes }
+        let props = ["a", "b", "c", "d"].map(|who| rig.inbox(server(), who)).into();
+        Stage { rig, props }
     })
 }
 
@@ -237,7 +218,7 @@ fn a_signal_goes_on_where_its_owner_is_silent_unheard_or_leaves() {
             assert_eq!(rig.queue(), ["d", "a"]);
             match how {
                 "silent" => rig.age("a", 3_001),
-                "unheard" => drop(rig.inboxes.remove(0)),
+                "unheard" => drop(rig.props.remove(0)),
                 _ => assert_eq!(rig.quit("a", "1"), ["0"]),
             }
             if how == "unheard" {

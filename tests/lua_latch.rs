@@ -3,11 +3,10 @@
 #[path = "support/rig.rs"]
 mod rig;
 
-use redis::{Commands, cmd};
-use redis_concurrent::testing::RedisServer;
+use redis::Commands;
 use redis_concurrent::{Kind, Reentrant};
 
-use self::rig::{Ask, Rig, USUAL, int, messages, server};
+use self::rig::{Ask, Rig, USUAL, int, messages, server, server_that_fills};
 
 const RULE: &str = include_str!("../lua/latch.lua");
 
@@ -142,13 +141,13 @@ fn a_name_without_a_count_is_kept_while_somebody_waits() {
 
 #[test]
 fn a_full_redis_takes_a_count_down_and_lets_in() {
-    let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
+    let server = server_that_fills();
     let mut rig = Rig::of(&server, "latch", RULE, "full");
     let _inbox = rig.inbox(&server, "a");
     change(&mut rig, 1, &["set", "2"]);
     let owner = rig.a();
     rig.wait(&owner);
-    let _: () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).query(&mut rig.con).unwrap();
+    rig.full(true);
     assert_eq!(change(&mut rig, 2, &["down"]), 1);
     assert_eq!(rig.keep(&owner)[0], "0");
     assert_eq!(change(&mut rig, 3, &["down"]), 0);

@@ -13,7 +13,7 @@ use redis_concurrent::{Kind, Reentrant, Simple};
 
 use rig::{
     Ask, EPOCH, LEASE, PREFIX, RECORD, Rig, USUAL, WINDOW, assert_busy, assert_in, heard, int, messages,
-    server,
+    server, server_that_fills,
 };
 
 const BULKHEAD: &str = include_str!("../examples/own_kind.lua");
@@ -788,25 +788,19 @@ fn who_may_pass_does_not_queue_and_who_goes_without_is_told_to_the_rule() {
 
 #[test]
 fn a_full_redis_refuses_newcomers_and_nothing_else() {
-    let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
-    let full = |on: bool| {
-        let mut con = server.connection().unwrap();
-        let _: () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(u8::from(on)).query(&mut con).unwrap();
-    };
+    let server = server_that_fills();
     for mut rig in rigs_on(&server, "full") {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         let (e, f) = (rig.id("e", 1), rig.id("f", 1));
         let _inbox = rig.inbox(&server, "b");
-        full(true);
+        rig.full(true);
         for how in ["try", "wait"] {
-            let error = rig.acquire(how, &a, USUAL).unwrap_err().to_string();
-            assert!(error.contains("OOM") || error.contains("maxmemory"), "{} {how}: {error}", rig.kind);
-            assert!(rig.our_keys().is_empty(), "{} {how}: nothing half-written", rig.kind);
+            rig.has_no_room_for(how, &a, USUAL);
         }
-        full(false);
+        rig.full(false);
         rig.try_(&a);
         rig.wait(&b);
-        full(true);
+        rig.full(true);
         let before = rig.everything();
         // A rule that prunes its own state first has written something that cannot grow: it passes.
         if rig.kind != "bulkhead" {
@@ -824,7 +818,7 @@ fn a_full_redis_refuses_newcomers_and_nothing_else() {
         assert_eq!(rig.leave_unsettled(&e).unwrap(), ["0"], "{}", rig.kind);
         assert_eq!(rig.leave_next(&b, true, &f).unwrap()[..2], ["1", "1"], "{}", rig.kind);
         assert!(rig.left(&f).is_some(), "{}", rig.kind);
-        full(false);
+        rig.full(false);
     }
 }
 

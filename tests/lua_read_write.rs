@@ -8,10 +8,12 @@ mod rig;
 use std::time::Duration;
 
 use redis::{Commands, Connection, cmd};
-use redis_concurrent::testing::{RedisServer, wait_until};
+use redis_concurrent::testing::wait_until;
 use redis_concurrent::{Kind, Read};
 
-use rig::{Ask, LEASE, RECORD, Rig, USUAL, WINDOW, assert_busy, assert_in, int, messages, server};
+use rig::{
+    Ask, LEASE, RECORD, Rig, USUAL, WINDOW, assert_busy, assert_in, int, messages, server, server_that_fills,
+};
 
 const WRITE: Ask<'_> = Ask { args: "write", ..USUAL };
 const READ: Ask<'_> = Ask { args: "read", ..USUAL };
@@ -750,28 +752,22 @@ fn a_strangers_key_is_refused_and_never_written() {
 
 #[test]
 fn a_full_redis_refuses_newcomers_and_nothing_else() {
-    let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
-    let full = |on: bool| {
-        let mut con = server.connection().unwrap();
-        let _: () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(u8::from(on)).query(&mut con).unwrap();
-    };
+    let server = server_that_fills();
     let mut rig = Rig::of(&server, "read-write", Read::RULE, "full");
     let (a, b, c, d, e) = (rig.a(), rig.b(), rig.c(), rig.id("d", 1), rig.id("c", 2));
     let _inboxes = ["b", "c"].map(|who| rig.inbox(&server, who));
-    full(true);
+    rig.full(true);
     for how in ["try", "wait"] {
         for ask in [READ, IN_ORDER, WRITE] {
-            let error = rig.acquire(how, &a, ask).unwrap_err().to_string();
-            assert!(error.contains("OOM") || error.contains("maxmemory"), "{} {how}: {error}", ask.args);
-            assert!(rig.our_keys().is_empty(), "{} {how}: nothing half-written", ask.args);
+            rig.has_no_room_for(how, &a, ask);
         }
     }
-    full(false);
+    rig.full(false);
     rig.reads(&a);
     rig.reads(&b);
     rig.queues(&c, WRITE);
     rig.queues(&e, READ);
-    full(true);
+    rig.full(true);
     let before = rig.everything();
     for ask in [READ, WRITE] {
         rig.acquire("wait", &d, ask).unwrap_err();
@@ -796,14 +792,14 @@ fn a_full_redis_refuses_newcomers_and_nothing_else() {
     rig.acquire("wait", &r, beside).unwrap_err();
     reading(&rig.acquire("wait", &r, Ask { instead: true, ..beside }).unwrap());
     assert_eq!((rig.inside(), rig.writer()), (vec![r], None));
-    full(false);
+    rig.full(false);
 }
 
 impl Rig {
     /// Lets the owner's hold have ended, where only what cannot grow is written first.
     fn set_lease_in_full(&mut self, owner: &str) {
-        let _: () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(0).query(&mut self.con).unwrap();
+        self.full(false);
         self.set_lease(owner, -1);
-        let _: () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).query(&mut self.con).unwrap();
+        self.full(true);
     }
 }

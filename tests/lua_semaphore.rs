@@ -5,39 +5,20 @@
 #[path = "support/rig.rs"]
 mod rig;
 
-use std::ops::{Deref, DerefMut};
-
 use redis::{Commands, Connection, RedisResult, cmd};
 use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{Kind, Permits, Reentrant, Simple};
 
-use self::rig::{Ask, PREFIX, RECORD, Rig, USUAL, int};
+use self::rig::{Ask, PREFIX, RECORD, Rig, USUAL, int, next_message, server_that_fills, subscribe};
 
 /// One lock on a server of its own, which counts what it runs, and is full at times.
-struct Stage {
-    server: RedisServer,
-    rig: Rig,
-}
-
-impl Deref for Stage {
-    type Target = Rig;
-
-    fn deref(&self) -> &Rig {
-        &self.rig
-    }
-}
-
-impl DerefMut for Stage {
-    fn deref_mut(&mut self) -> &mut Rig {
-        &mut self.rig
-    }
-}
+type Stage = rig::Stage<RedisServer>;
 
 impl Stage {
     fn of<K: Kind>() -> Stage {
-        let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
-        let rig = Rig::of(&server, K::NAME, K::RULE, "it");
-        Stage { server, rig }
+        let props = server_that_fills();
+        let rig = Rig::of(&props, K::NAME, K::RULE, "it");
+        Stage { rig, props }
     }
 
     /// With so many permits.
@@ -102,27 +83,13 @@ impl Stage {
 
     /// How often the server has run this command.
     fn calls(&mut self, command: &str) -> u64 {
-        self.server.command_calls().unwrap().get(command).copied().unwrap_or(0)
-    }
-
-    fn full(&mut self, on: bool) {
-        let _: () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(u8::from(on)).query(&mut self.con).unwrap();
+        self.props.command_calls().unwrap().get(command).copied().unwrap_or(0)
     }
 
     /// A subscription to the inbox of the client `who`, whose ids are as short as that here.
     fn inbox(&self, who: &str) -> Connection {
-        let mut con = self.server.connection().unwrap();
-        let channel = format!("{PREFIX}{who}");
-        con.send_packed_command(&cmd("SUBSCRIBE").arg(channel).get_packed_command()).unwrap();
-        con.recv_response().unwrap();
-        con
+        subscribe(&self.props, who)
     }
-}
-
-fn next_message(inbox: &mut Connection) -> String {
-    let (_, _, text): (String, String, String) =
-        redis::from_redis_value(inbox.recv_response().unwrap()).unwrap();
-    text
 }
 
 // ---- counting ------------------------------------------------------------------------------

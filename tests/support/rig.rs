@@ -4,6 +4,7 @@
 // Each test binary uses a part of it.
 #![allow(dead_code)]
 
+use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 
 use redis::{Commands, Connection, RedisResult, Value, cmd};
@@ -21,6 +22,11 @@ pub const EPOCH: i64 = 1_577_836_800_000_000;
 pub fn server() -> &'static RedisServer {
     static SERVER: OnceLock<RedisServer> = OnceLock::new();
     SERVER.get_or_init(|| RedisServer::start().unwrap())
+}
+
+/// A server that refuses what needs memory once it is full.
+pub fn server_that_fills() -> RedisServer {
+    RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap()
 }
 
 /// One lock, and its operations.
@@ -167,11 +173,21 @@ impl Rig {
 
     /// A subscription to the inbox of the client `who`.
     pub fn inbox(&self, server: &RedisServer, who: &str) -> Connection {
-        let mut con = server.connection().unwrap();
-        let channel = format!("{PREFIX}{}-{who}", self.name);
-        con.send_packed_command(&cmd("SUBSCRIBE").arg(channel).get_packed_command()).unwrap();
-        con.recv_response().unwrap();
-        con
+        subscribe(server, &format!("{}-{who}", self.name))
+    }
+
+    /// The server's memory is full, or is not any more.
+    pub fn full(&mut self, on: bool) {
+        let _: () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(u8::from(on)).query(&mut self.con).unwrap();
+    }
+
+    /// With the memory full a newcomer is refused, and of the lock nothing is there.
+    #[track_caller]
+    pub fn has_no_room_for(&mut self, how: &str, owner: &str, ask: Ask<'_>) {
+        let what = format!("{} {how} {}", self.kind, ask.args);
+        let error = self.acquire(how, owner, ask).unwrap_err().to_string();
+        assert!(error.contains("OOM") || error.contains("maxmemory"), "{what}: {error}");
+        assert!(self.our_keys().is_empty(), "{what}: nothing half-written");
     }
 
     // ---- looking, and playing time
@@ -275,6 +291,26 @@ impl Rig {
     }
 }
 
+/// A rig, and what else the tests of a file play with. Its own words for the operations go before the rig's.
+pub struct Stage<T> {
+    pub rig: Rig,
+    pub props: T,
+}
+
+impl<T> Deref for Stage<T> {
+    type Target = Rig;
+
+    fn deref(&self) -> &Rig {
+        &self.rig
+    }
+}
+
+impl<T> DerefMut for Stage<T> {
+    fn deref_mut(&mut self) -> &mut Rig {
+        &mut self.rig
+    }
+}
+
 /// Integers as text, so that a number and its text count as the same answer.
 pub fn texts(value: &Value) -> Vec<String> {
     let one = |v: &Value| match v {
@@ -292,13 +328,27 @@ pub fn int(text: &str) -> i64 {
     text.parse().unwrap_or_else(|e| panic!("{text:?}: {e}"))
 }
 
+/// A subscription to the inbox of the client with this id.
+pub fn subscribe(server: &RedisServer, client: &str) -> Connection {
+    let mut con = server.connection().unwrap();
+    let channel = format!("{PREFIX}{client}");
+    con.send_packed_command(&cmd("SUBSCRIBE").arg(channel).get_packed_command()).unwrap();
+    con.recv_response().unwrap();
+    con
+}
+
+pub fn next_message(inbox: &mut Connection) -> String {
+    let (_, _, text): (String, String, String) =
+        redis::from_redis_value(inbox.recv_response().unwrap()).unwrap();
+    text
+}
+
 /// The payloads that have come, up to a mark of ours that is published last.
 pub fn heard(server: &RedisServer, inbox: &mut Connection, channel: &str) -> Vec<String> {
     let _: i64 = server.connection().unwrap().publish(channel, "mark").unwrap();
     let mut all = Vec::new();
     loop {
-        let (_, _, text): (String, String, String) =
-            redis::from_redis_value(inbox.recv_response().unwrap()).unwrap();
+        let text = next_message(inbox);
         if text == "mark" {
             return all;
         }
