@@ -33,8 +33,9 @@ fn waiter(stage: &Stage) -> Child {
     child
 }
 
-#[test]
-fn who_dies_after_its_signal_passes_it_on() {
+/// A child waits, and somebody here behind it; it is signalled, and struck before the lock is free.
+#[track_caller]
+fn struck_after_its_signal(strike: impl FnOnce(&mut Child)) -> (Stage, Child) {
     let stage = Stage::new();
     let (lock, other) = (stage.lock(), stage.lock());
     let mut child = waiter(&stage);
@@ -42,25 +43,25 @@ fn who_dies_after_its_signal_passes_it_on() {
         let guard = other.lock().unwrap();
         not_empty(&other).signal(&guard).unwrap();
         assert_eq!(not_empty(&other).wait_queue_length(&guard).unwrap(), 1);
-        child.kill9().unwrap();
+        strike(&mut child);
         guard.unlock().unwrap();
     });
+    (stage, child)
+}
+
+#[test]
+fn who_dies_after_its_signal_passes_it_on() {
+    let (stage, _) = struck_after_its_signal(|child| drop(child.kill9().unwrap()));
     nothing_left(&stage.server);
 }
 
 #[test]
 fn who_stands_still_after_its_signal_passes_it_on() {
-    let stage = Stage::new();
-    let (lock, other) = (stage.lock(), stage.lock());
-    let mut child = waiter(&stage);
-    stage.while_one_waits(&lock, || {
-        let guard = other.lock().unwrap();
-        not_empty(&other).signal(&guard).unwrap();
+    let (_stage, mut child) = struck_after_its_signal(|child| {
         child.stop().unwrap();
         // Its window is three seconds.
         let began = Instant::now();
         wait_until(LONG, "it is silent", || began.elapsed() > ms(3500));
-        guard.unlock().unwrap();
     });
     // It comes back by itself, without having been signalled.
     child.cont().unwrap();

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::{Child, RedisServer, hear_parent, is_role, tell_parent};
+use redis_concurrent::testing::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 use redis_concurrent::{Client, Write};
 
 use crate::read_write::elsewhere;
@@ -130,8 +130,7 @@ fn a_read_that_a_restart_forgot_is_lost_and_the_next_is_renewed(stage: &Stage<Wr
     let [lock, other] = clients.each_ref().map(|client| stage.read_write_of(client));
     let read = lock.read_lock().lock().unwrap();
     server.restart().unwrap();
-    thread::sleep(2 * LEASE);
-    assert!(read.is_lost());
+    wait_until(2 * LEASE, "it is lost", || read.is_lost());
     assert!(read.unlock().unwrap_err().is_lease_lost());
     assert_eq!(lock.read_lock().hold_count(), 0);
 
