@@ -1,5 +1,7 @@
 //! Conditions: every form of a wait, what it gives up and gets back, who is signalled when, and bad days.
 
+#[path = "support/one_lock.rs"]
+mod one_lock;
 #[path = "invariants/support.rs"]
 mod support;
 

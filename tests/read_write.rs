@@ -1,6 +1,8 @@
 //! The read/write lock: who comes in beside whom, who waits for whom, and what becomes of those who
 //! give up, die, or change from one half to the other.
 
+#[path = "support/one_lock.rs"]
+mod one_lock;
 #[path = "invariants/support.rs"]
 mod support;
 
@@ -13,44 +15,19 @@ mod shares;
 #[path = "read_write/trouble.rs"]
 mod trouble;
 
-use redis_concurrent::testing::{RedisServer, hear_parent, is_role, tell_parent, wait_until};
+use redis_concurrent::testing::{hear_parent, is_role, tell_parent};
 use redis_concurrent::{Client, ReadWriteLock};
 
-use support::{LONG, builder, ms};
+use one_lock::Stage;
+use support::{LONG, ms};
 
 const URL: &str = "READ_WRITE_URL";
 const HALF: &str = "READ_WRITE_HALF";
 
-/// A private server, and a lock in as many processes as a test wants: each client stands for one.
-struct Stage(RedisServer);
-
 impl Stage {
-    fn new() -> Self {
-        Stage(RedisServer::start().unwrap())
-    }
-
+    /// The lock for another client.
     fn lock(&self) -> ReadWriteLock {
         self.client().read_write_lock("it")
-    }
-
-    fn client(&self) -> Client {
-        builder(&self.0.url()).connect().unwrap()
-    }
-
-    fn places(&self) -> usize {
-        redis::cmd("ZCARD").arg("rc:{it}:queue").query(&mut self.0.connection().unwrap()).unwrap()
-    }
-
-    fn await_places(&self, n: usize) {
-        wait_until(LONG, "places in the queue", || self.places() == n);
-    }
-
-    /// With all guards and waiters gone nothing is left but numbers and bars, which end by themselves.
-    fn end(self) {
-        let rest = |keys: Vec<String>| {
-            keys.into_iter().filter(|k| !k.ends_with(":fence") && !k.ends_with(":gone")).count()
-        };
-        wait_until(LONG, "no key is left", || rest(self.0.keys().unwrap()) == 0);
     }
 }
 

@@ -51,7 +51,9 @@ fn struck_after_its_signal(strike: impl FnOnce(&mut Child)) -> (Stage, Child) {
 
 #[test]
 fn who_dies_after_its_signal_passes_it_on() {
-    let (stage, _) = struck_after_its_signal(|child| drop(child.kill9().unwrap()));
+    let (stage, _) = struck_after_its_signal(|child| {
+        child.kill9().unwrap();
+    });
     nothing_left(&stage.server);
 }
 

@@ -1,56 +1,27 @@
-//! A server, and the lock under test on it for one client after another.
+//! What the lock under test is, and its conditions.
 
 use std::thread;
 
-use redis_concurrent::testing::{RedisServer, wait_until};
-use redis_concurrent::{Client, ClientBuilder, Condition, Guard, Reentrant, ReentrantLock};
+use redis_concurrent::testing::wait_until;
+use redis_concurrent::{Condition, Guard, Reentrant, ReentrantLock};
 
-use crate::support::{LONG, builder};
-
-pub struct Stage {
-    pub server: RedisServer,
-}
+pub use crate::one_lock::Stage;
+use crate::support::LONG;
 
 impl Stage {
-    pub fn new() -> Stage {
-        Stage { server: RedisServer::start().unwrap() }
-    }
-
-    pub fn client(&self) -> Client {
-        self.client_with(|b| b)
-    }
-
-    pub fn client_with(&self, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
-        set(builder(&self.server.url())).connect().unwrap()
-    }
-
-    /// The lock for another client, which stands for another process.
+    /// The lock for another client.
     pub fn lock(&self) -> ReentrantLock {
         self.client().reentrant_lock("it")
     }
 
-    fn count(&self, key: &str) -> usize {
-        redis::cmd("ZCARD").arg(key).query(&mut self.server.connection().unwrap()).unwrap()
-    }
-
     /// How many wait for any condition of the lock.
     pub fn waiting(&self) -> usize {
-        self.count("rc:{it}:conditions")
-    }
-
-    /// How many wait for the lock.
-    pub fn queued(&self) -> usize {
-        self.count("rc:{it}:queue")
+        self.count(":conditions")
     }
 
     #[track_caller]
     pub fn await_waiting(&self, n: usize) {
         wait_until(LONG, &format!("{n} wait for a condition"), || self.waiting() == n);
-    }
-
-    #[track_caller]
-    pub fn await_queued(&self, n: usize) {
-        wait_until(LONG, &format!("{n} wait for the lock"), || self.queued() == n);
     }
 
     /// Plays the scene while a thread waits for a signal, which comes in it; the thread has the lock again at

@@ -7,7 +7,7 @@ use redis_concurrent::ErrorKind;
 use redis_concurrent::testing::wait_until;
 
 use crate::Stage;
-use crate::support::{LONG, SOON, ms};
+use crate::support::{LONG, SOON, ms, nothing_left};
 
 #[test]
 fn readers_read_together_and_a_writer_is_alone() {
@@ -25,7 +25,7 @@ fn readers_read_together_and_a_writer_is_alone() {
     assert!(b.write_lock().try_lock_for(ms(50)).unwrap().is_none());
     assert_eq!(a.read_count().unwrap(), 0);
     drop(writer);
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn threads_of_a_process_read_together() {
         });
     });
     drop(mine);
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn both_halves_are_reentrant_by_thread() {
     assert!(other.read_lock().try_lock().unwrap().is_none());
     drop(writes);
     assert!(other.read_lock().try_lock().unwrap().is_some());
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -74,12 +74,12 @@ fn who_reads_cannot_wait_for_itself() {
         assert_eq!(error.name(), "it");
     }
     assert!(lock.write_lock().try_lock().unwrap().is_none());
-    assert_eq!(stage.places(), 0);
+    assert_eq!(stage.queued(), 0);
     // Its own reading is not hurt by it.
     assert_eq!(lock.read_lock().hold_count(), 1);
     drop(read);
     drop(lock.write_lock().lock().unwrap());
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn who_writes_may_read_and_goes_on_reading() {
     assert!(other.write_lock().try_lock().unwrap().is_none());
     read.unlock().unwrap();
     assert!(other.write_lock().try_lock().unwrap().is_some());
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_writer_reads_past_threads_of_its_own_that_wait_for_it() {
     thread::scope(|scope| {
         let waiting = scope.spawn(|| drop(lock.read_lock().lock().unwrap()));
         let writing = scope.spawn(|| drop(lock.write_lock().lock().unwrap()));
-        stage.await_places(1);
+        stage.await_queued(1);
         let read = lock.read_lock().try_lock_for(SOON).unwrap().expect("it writes");
         assert!(!waiting.is_finished());
         // Not handed on within the process, as this thread goes on reading.
@@ -116,7 +116,7 @@ fn a_writer_reads_past_threads_of_its_own_that_wait_for_it() {
         writing.join().unwrap();
         waiting.join().unwrap();
     });
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_downgrade_is_one_request_and_lets_waiting_readers_in() {
             assert!(!other.is_write_locked().unwrap());
             drop(guard);
         });
-        stage.await_places(1);
+        stage.await_queued(1);
         let before = mine.requests();
         let read = lock.downgrade(write).unwrap();
         assert_eq!(mine.requests() - before, 1);
@@ -140,7 +140,7 @@ fn a_downgrade_is_one_request_and_lets_waiting_readers_in() {
         assert!(other.write_lock().try_lock().unwrap().is_none());
         read.unlock().unwrap();
     });
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_downgrade_of_an_inner_hold_goes_on_writing() {
     outer.unlock().unwrap();
     assert!(other.read_lock().try_lock().unwrap().is_some());
     read.unlock().unwrap();
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_write_lock_that_was_lost_is_not_downgraded_whoever_writes_meanwhile() {
             wait_until(LONG, "its lease is over", || write.is_lost());
         } else {
             // It has not heard of it.
-            let mut redis = stage.0.connection().unwrap();
+            let mut redis = stage.server.connection().unwrap();
             let () = redis::cmd("DEL").arg("rc:{it}").query(&mut redis).unwrap();
         }
         let theirs = other.write_lock().try_lock_for(LONG).unwrap().unwrap();
@@ -185,7 +185,7 @@ fn a_write_lock_that_was_lost_is_not_downgraded_whoever_writes_meanwhile() {
     assert!(other.write_lock().force_unlock().unwrap());
     drop(other.write_lock().try_lock().unwrap().expect("it is free"));
     assert_eq!(lock.downgrade(write).unwrap_err().kind(), ErrorKind::LeaseLost);
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn only_its_own_guard_is_downgraded() {
     let write = strange.write_lock().lock().unwrap();
     assert_eq!(lock.downgrade(write).unwrap_err().kind(), ErrorKind::NotOwner);
     assert!(!strange.is_write_locked().unwrap(), "the guard has ended");
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn readers_know_the_number_of_the_last_write() {
     let read = b.downgrade(write).unwrap();
     assert!(read.last_write() > seen);
     drop(read);
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn each_half_tells_of_its_own_holders() {
     assert!(b.read_lock().force_unlock().unwrap());
     assert_eq!(read.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
     drop(b.write_lock().try_lock().unwrap().expect("free"));
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_name_in_use_by_another_kind_is_refused_both_ways() {
     let read = lock.read_lock().lock().unwrap();
     assert_eq!(client.reentrant_lock("it").lock().unwrap_err().kind(), ErrorKind::WrongKind);
     drop(read);
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -266,5 +266,5 @@ fn debug_tells_the_holds() {
     let guard = lock.write_lock().lock().unwrap();
     assert!(format!("{lock:?}").contains("write_holds: 1"));
     drop(guard);
-    stage.end();
+    nothing_left(&stage.server);
 }

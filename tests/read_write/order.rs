@@ -8,7 +8,7 @@ use redis_concurrent::testing::wait_until;
 use redis_concurrent::{CancellationToken, ErrorKind};
 
 use crate::Stage;
-use crate::support::{LONG, SOON, builder, ms};
+use crate::support::{LONG, SOON, ms, nothing_left};
 
 #[test]
 fn a_waiting_writer_keeps_new_readers_out_but_not_those_who_read() {
@@ -17,7 +17,7 @@ fn a_waiting_writer_keeps_new_readers_out_but_not_those_who_read() {
     let read = a.read_lock().lock().unwrap();
     thread::scope(|scope| {
         let writer = scope.spawn(|| drop(b.write_lock().lock().unwrap()));
-        stage.await_places(1);
+        stage.await_queued(1);
         assert!(c.read_lock().try_lock().unwrap().is_none(), "of another process");
         let again = a.read_lock().try_lock().unwrap().expect("it reads already");
         drop(again);
@@ -25,14 +25,14 @@ fn a_waiting_writer_keeps_new_readers_out_but_not_those_who_read() {
         drop(read);
         writer.join().unwrap();
     });
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
 fn an_arriving_writer_shuts_the_shares_of_the_reading_processes() {
     let stage = Stage::new();
     // Longer than the test: only the message can shut it.
-    let client = builder(&stage.0.url()).slice(Duration::from_secs(600)).connect().unwrap();
+    let client = stage.client_with(|b| b.slice(Duration::from_secs(600)));
     let (lock, other) = (client.read_write_lock("it"), stage.lock());
     let read = lock.read_lock().lock().unwrap();
     thread::scope(|scope| {
@@ -44,14 +44,14 @@ fn an_arriving_writer_shuts_the_shares_of_the_reading_processes() {
         assert!(stays.join().unwrap());
         drop(held);
         let writer = scope.spawn(|| drop(other.write_lock().lock().unwrap()));
-        stage.await_places(1);
+        stage.await_queued(1);
         let newcomer = || scope.spawn(|| lock.read_lock().try_lock().unwrap().is_none()).join().unwrap();
         wait_until(LONG, "its threads are kept out too", newcomer);
         assert!(!writer.is_finished());
         drop(read);
         writer.join().unwrap();
     });
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -67,18 +67,18 @@ fn writers_come_before_readers_who_came_earlier() {
             drop(guard);
             at
         });
-        stage.await_places(1);
+        stage.await_queued(1);
         let writer = scope.spawn(|| {
             let guard = c.write_lock().lock().unwrap();
             let at = turn.fetch_add(1, Ordering::SeqCst);
             drop(guard);
             at
         });
-        stage.await_places(2);
+        stage.await_queued(2);
         drop(write);
         assert_eq!((writer.join().unwrap(), reader.join().unwrap()), (0, 1));
     });
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn in_arrival_order_nobody_passes_and_neighbouring_readers_come_in_together() {
                 drop(guard);
                 at
             }));
-            stage.await_places(i + 1);
+            stage.await_queued(i + 1);
         }
         let writer = scope.spawn(|| {
             let guard = locks[3].write_lock().lock().unwrap();
@@ -108,20 +108,20 @@ fn in_arrival_order_nobody_passes_and_neighbouring_readers_come_in_together() {
             drop(guard);
             at
         });
-        stage.await_places(3);
+        stage.await_queued(3);
         let late = scope.spawn(|| {
             let guard = locks[4].read_lock().lock().unwrap();
             let at = turn.fetch_add(1, Ordering::SeqCst);
             drop(guard);
             at
         });
-        stage.await_places(4);
+        stage.await_queued(4);
         drop(write);
         let first: Vec<_> = readers.into_iter().map(|r| r.join().unwrap()).collect();
         assert!(first.iter().all(|at| *at < 2), "{first:?}");
         assert_eq!((writer.join().unwrap(), late.join().unwrap()), (2, 3));
     });
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -145,15 +145,15 @@ fn a_writer_that_gives_up_lets_readers_in_at_once() {
                     Ok(guard) => assert!(!cancelled && guard.is_none()),
                 }
             });
-            stage.await_places(1);
+            stage.await_queued(1);
             let reader = scope.spawn(|| {
                 let guard = c.read_lock().lock().unwrap();
-                assert!(given_up.load(Ordering::SeqCst) || stage.places() == 0);
+                assert!(given_up.load(Ordering::SeqCst) || stage.queued() == 0);
                 drop(guard);
                 Instant::now()
             });
             if cancelled {
-                stage.await_places(2);
+                stage.await_queued(2);
                 token.cancel();
             }
             writer.join().unwrap();
@@ -163,7 +163,7 @@ fn a_writer_that_gives_up_lets_readers_in_at_once() {
         });
         drop(read);
     }
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -174,27 +174,27 @@ fn who_waits_is_counted_for_both_halves() {
     let token = CancellationToken::new();
     thread::scope(|scope| {
         let first = scope.spawn(|| b.write_lock().lock_interruptibly(&token).map(drop).unwrap_err().kind());
-        stage.await_places(1);
+        stage.await_queued(1);
         let second = scope.spawn(|| drop(b.read_lock().lock().unwrap()));
-        stage.await_places(2);
+        stage.await_queued(2);
         assert_eq!((a.queue_length().unwrap(), b.queue_length().unwrap()), (2, 2));
         assert_eq!((b.write_lock().queued_threads(), b.read_lock().queued_threads()), (1, 1));
         token.cancel();
         assert_eq!(first.join().unwrap(), ErrorKind::Cancelled);
-        stage.await_places(1);
+        stage.await_queued(1);
         assert_eq!((a.queue_length().unwrap(), b.queue_length().unwrap()), (1, 1));
         drop(write);
         second.join().unwrap();
         assert_eq!(b.queue_length().unwrap(), 0);
     });
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
 fn a_writer_that_waits_does_not_cut_the_slice_of_who_writes() {
     let stage = Stage::new();
     // Longer than the test: only a message could end it.
-    let client = builder(&stage.0.url()).slice(Duration::from_secs(600)).connect().unwrap();
+    let client = stage.client_with(|b| b.slice(Duration::from_secs(600)));
     let (lock, other) = (client.read_write_lock("it"), stage.lock());
     let (marked, mark) = (client.reentrant_lock("mark"), stage.client().reentrant_lock("mark"));
     let turn = AtomicUsize::new(0);
@@ -209,7 +209,7 @@ fn a_writer_that_waits_does_not_cut_the_slice_of_who_writes() {
             drop(guard);
             at
         });
-        stage.await_places(1);
+        stage.await_queued(1);
         // What the writer had to tell was told on the same channel before this.
         drop(held);
         hears.join().unwrap();
@@ -223,5 +223,5 @@ fn a_writer_that_waits_does_not_cut_the_slice_of_who_writes() {
         drop(write);
         assert_eq!((ours.join().unwrap(), theirs.join().unwrap()), (0, 1));
     });
-    stage.end();
+    nothing_left(&stage.server);
 }

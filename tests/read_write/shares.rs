@@ -9,12 +9,12 @@ use redis_concurrent::ErrorKind;
 use redis_concurrent::testing::{Proxy, wait_until};
 
 use crate::Stage;
-use crate::support::{LONG, SOON, builder};
+use crate::support::{LONG, SOON, builder, nothing_left};
 
 #[test]
 fn threads_join_within_a_slice_without_a_request() {
     let stage = Stage::new();
-    let client = builder(&stage.0.url()).slice(Duration::from_secs(600)).connect().unwrap();
+    let client = stage.client_with(|b| b.slice(Duration::from_secs(600)));
     let lock = client.read_write_lock("it");
     // So that Redis knows the scripts.
     drop(lock.read_lock().lock().unwrap());
@@ -28,13 +28,13 @@ fn threads_join_within_a_slice_without_a_request() {
     assert_eq!(client.requests(), before);
     drop(read);
     assert_eq!(client.requests(), before + 1);
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
 fn without_a_slice_each_thread_asks() {
     let stage = Stage::new();
-    let client = builder(&stage.0.url()).slice(Duration::ZERO).connect().unwrap();
+    let client = stage.client_with(|b| b.slice(Duration::ZERO));
     let lock = client.read_write_lock("it");
     // So that Redis knows the scripts.
     drop(lock.read_lock().lock().unwrap());
@@ -45,14 +45,14 @@ fn without_a_slice_each_thread_asks() {
     });
     assert_eq!(client.requests(), before + 20);
     drop(read);
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
 fn a_slice_that_is_over_is_made_longer_by_one_request_while_nobody_waits() {
     let stage = Stage::new();
     let slice = Duration::from_millis(20);
-    let client = builder(&stage.0.url()).slice(slice).connect().unwrap();
+    let client = stage.client_with(|b| b.slice(slice));
     let lock = client.read_write_lock("it");
     let read = lock.read_lock().lock().unwrap();
     thread::scope(|scope| {
@@ -68,12 +68,12 @@ fn a_slice_that_is_over_is_made_longer_by_one_request_while_nobody_waits() {
             }
             assert_eq!(most, 1);
             let fields: Vec<String> =
-                redis::cmd("HKEYS").arg("rc:{it}").query(&mut stage.0.connection().unwrap()).unwrap();
+                redis::cmd("HKEYS").arg("rc:{it}").query(&mut stage.server.connection().unwrap()).unwrap();
             assert_eq!(fields.iter().filter(|field| field.contains(':')).count(), 1, "{fields:?}");
         });
     });
     drop(read);
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
@@ -96,13 +96,13 @@ fn the_last_one_out_leaves_and_the_share_lasts_till_then() {
         }
     });
     assert!(other.write_lock().try_lock().unwrap().is_some());
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
 fn a_lost_share_is_lost_for_all_and_not_joined_any_more() {
     let stage = Stage::new();
-    let client = builder(&stage.0.url()).slice(Duration::from_secs(600)).connect().unwrap();
+    let client = stage.client_with(|b| b.slice(Duration::from_secs(600)));
     let (lock, other) = (client.read_write_lock("it"), stage.lock());
     let mine = lock.read_lock().lock().unwrap();
     let lost = mine.lost();
@@ -124,13 +124,13 @@ fn a_lost_share_is_lost_for_all_and_not_joined_any_more() {
         "as long as its guard lives"
     );
     assert_eq!(mine.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
 fn who_joins_late_in_a_slice_is_in_by_its_deadline_also_while_redis_is_silent() {
     let stage = Stage::new();
-    let proxy = Proxy::start(stage.0.port()).unwrap();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
     let slice = Duration::from_secs(4);
     let client = builder(&proxy.url()).slice(slice).command_timeout(2 * LONG).connect().unwrap();
     let lock = client.read_write_lock("it");
@@ -150,5 +150,5 @@ fn who_joins_late_in_a_slice_is_in_by_its_deadline_also_while_redis_is_silent() 
     });
     proxy.heal().unwrap();
     drop(read);
-    stage.end();
+    nothing_left(&stage.server);
 }

@@ -3,24 +3,19 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::ReadWriteLock;
 use redis_concurrent::testing::{Child, Proxy, wait_until};
 
-use crate::support::{LONG, SOON, builder, ms};
+use crate::support::{LONG, SOON, builder, ms, nothing_left};
 use crate::{HALF, Stage, URL};
 
 fn dying(stage: &Stage, half: &str) -> Child {
-    Child::spawn("dies", &[(URL, &stage.0.url()), (HALF, half)]).unwrap()
-}
-
-fn patient(stage: &Stage) -> ReadWriteLock {
-    builder(&stage.0.url()).connect().unwrap().read_write_lock("it")
+    Child::spawn("dies", &[(URL, &stage.server.url()), (HALF, half)]).unwrap()
 }
 
 #[test]
 fn a_dead_reader_lets_the_writer_in_when_its_own_lease_is_over_whoever_reads_beside() {
     let stage = Stage::new();
-    let (lock, beside) = (patient(&stage), patient(&stage));
+    let (lock, beside) = (stage.lock(), stage.lock());
     let living = beside.read_lock().lock().unwrap();
     let mut child = dying(&stage, "read");
     assert_eq!(child.read_line_within(LONG).unwrap(), "in");
@@ -32,7 +27,7 @@ fn a_dead_reader_lets_the_writer_in_when_its_own_lease_is_over_whoever_reads_bes
             drop(guard);
             died.elapsed()
         });
-        stage.await_places(1);
+        stage.await_queued(1);
         assert_eq!(lock.read_count().unwrap(), 2);
         wait_until(LONG, "the dead one's lease is over", || lock.read_count().unwrap() == 1);
         assert!(!writer.is_finished(), "the living one reads");
@@ -40,51 +35,51 @@ fn a_dead_reader_lets_the_writer_in_when_its_own_lease_is_over_whoever_reads_bes
         let waited = writer.join().unwrap();
         assert!(waited < ms(1500) + SOON, "{waited:?}");
     });
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
 fn a_writer_that_dies_waiting_keeps_readers_out_for_its_window() {
     let stage = Stage::new();
-    let (lock, other) = (patient(&stage), patient(&stage));
+    let (lock, other) = (stage.lock(), stage.lock());
     let read = lock.read_lock().lock().unwrap();
     let mut child = dying(&stage, "write");
-    stage.await_places(1);
+    stage.await_queued(1);
     child.kill9().unwrap();
     let died = Instant::now();
     let guard = other.read_lock().try_lock_for(LONG).unwrap().expect("nobody writes");
     let waited = died.elapsed();
     assert!(waited < ms(1500) + SOON, "{waited:?}");
     drop((read, guard));
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
 fn a_writer_that_dies_writing_lets_others_in_when_its_lease_is_over() {
     let stage = Stage::new();
-    let lock = patient(&stage);
+    let lock = stage.lock();
     let mut child = dying(&stage, "write");
     assert_eq!(child.read_line_within(LONG).unwrap(), "in");
     child.kill9().unwrap();
     drop(lock.read_lock().try_lock_for(LONG).unwrap().expect("a lease later"));
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
 fn a_renewed_reader_outlives_its_lease() {
     let stage = Stage::new();
-    let client = builder(&stage.0.url()).lease(ms(900)).connect().unwrap();
+    let client = stage.client_with(|b| b.lease(ms(900)));
     let (lock, other) = (client.read_write_lock("it"), stage.lock());
     let read = lock.read_lock().lock().unwrap();
     assert!(other.write_lock().try_lock_for(ms(2000)).unwrap().is_none());
     read.unlock().unwrap();
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
 fn lost_answers_leave_nobody_inside() {
     let stage = Stage::new();
-    let proxy = Proxy::start(stage.0.port()).unwrap();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
     let client = builder(&proxy.url()).command_timeout(ms(200)).connect().unwrap();
     let (lock, other) = (client.read_write_lock("it"), stage.lock());
     for _ in 0..3 {
@@ -99,13 +94,13 @@ fn lost_answers_leave_nobody_inside() {
         drop(read);
     }
     proxy.heal().unwrap();
-    stage.end();
+    nothing_left(&stage.server);
 }
 
 #[test]
 fn a_downgrade_whose_answer_is_lost_is_asked_for_again() {
     let stage = Stage::new();
-    let proxy = Proxy::start(stage.0.port()).unwrap();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
     let client = builder(&proxy.url()).command_timeout(ms(200)).connect().unwrap();
     let (lock, other) = (client.read_write_lock("it"), stage.lock());
     let write = lock.write_lock().lock().unwrap();
@@ -116,5 +111,5 @@ fn a_downgrade_whose_answer_is_lost_is_asked_for_again() {
     assert!(other.write_lock().try_lock().unwrap().is_none());
     read.unlock().unwrap();
     assert!(other.write_lock().try_lock().unwrap().is_some());
-    stage.end();
+    nothing_left(&stage.server);
 }
