@@ -289,6 +289,15 @@ fn a_signal_is_for_who_holds_the_lock() {
     assert!(guard.unlock().is_err());
 }
 
+/// Is signalled, waits again, and is not.
+#[track_caller]
+fn waits_twice(lock: &ReentrantLock) {
+    let mut guard = lock.lock().unwrap();
+    assert!(not_empty(lock).wait_for(&mut guard, LONG).unwrap());
+    assert!(!not_empty(lock).wait_for(&mut guard, ms(50)).unwrap());
+    guard.unlock().unwrap();
+}
+
 #[test]
 fn the_rights_that_are_written_down_are_enough() {
     let page = include_str!("../../docs/operations.md");
@@ -300,12 +309,7 @@ fn the_rights_that_are_written_down_are_enough() {
     let url = stage.server.url().replace("redis://", "redis://locks:secret@");
     let [lock, other] = [(); 2].map(|()| builder(&url).connect().unwrap().reentrant_lock("it"));
     thread::scope(|scope| {
-        let waits = scope.spawn(|| {
-            let mut guard = lock.lock().unwrap();
-            assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
-            assert!(!not_empty(&lock).wait_for(&mut guard, ms(50)).unwrap());
-            guard.unlock().unwrap();
-        });
+        let waits = scope.spawn(|| waits_twice(&lock));
         stage.await_waiting(1);
         let guard = other.lock().unwrap();
         assert!(not_empty(&other).has_waiters(&guard).unwrap());
@@ -341,12 +345,7 @@ fn with_the_memory_full_who_waits_is_signalled_and_who_waits_no_longer_comes_bac
     };
     let guard = other.lock().unwrap();
     thread::scope(|scope| {
-        let waits = scope.spawn(|| {
-            let mut guard = lock.lock().unwrap();
-            assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
-            assert!(!not_empty(&lock).wait_for(&mut guard, ms(50)).unwrap());
-            guard.unlock().unwrap();
-        });
+        let waits = scope.spawn(|| waits_twice(&lock));
         stage.await_queued(1);
         // From here on the memory is full: the thread comes in, waits, is signalled, waits again.
         memory("1");
