@@ -439,6 +439,20 @@ fn a_writer_that_lapsed_has_no_place_to_give() {
     }
 }
 
+#[test]
+fn in_place_of_a_writer_that_lapsed_nobody_comes_in_by_a_place_either() {
+    let mut rig = rig("instead-lapsed-with-a-place");
+    let (a, r) = (rig.a(), rig.id("a", 2));
+    let mut inbox = rig.inbox(server(), "a");
+    rig.writes(&a);
+    rig.queues(&r, READ);
+    rig.set_lease(&a, -1);
+    let ask = Ask { from: &a, instead: true, ..READ };
+    assert_eq!(rig.acquire("keep", &r, ask).unwrap(), ["-1", "not-inside"]);
+    assert_eq!((rig.inside(), rig.queue()), (vec![], vec![]), "it was refused, and nobody will leave for it");
+    assert!(rig.told(&mut inbox, "a").is_empty());
+}
+
 // ---- leases of their own -------------------------------------------------------------------
 
 #[test]

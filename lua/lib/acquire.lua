@@ -47,7 +47,9 @@ if kind.passes and kind.passes(w) then
   end
 end
 if F[10] then
-  -- Somebody may have been inside since: to come in now would not be in place of it.
+  -- Somebody may have been inside since: to come in now would not be in place of it. Nor later, by a place
+  -- that others of its process had asked for: it is refused, and they ask anew.
+  drop(w.owner)
   settle()
   return {-1, 'not-inside'}
 end

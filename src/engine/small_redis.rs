@@ -501,6 +501,7 @@ impl SmallRedis {
             return self.inside(ask.owner, now).unwrap_or_else(|| self.busy(ask, None, now));
         }
         if ask.instead {
+            self.drop_place(ask.owner);
             self.settle(None, now, tell);
             return Answer::Refused(NOT_INSIDE.into());
         }
