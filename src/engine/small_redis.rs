@@ -8,16 +8,19 @@
 mod conditions;
 mod exclusive;
 mod read_write;
+mod rule;
+mod words;
 
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use self::conditions::Room;
 pub(super) use self::conditions::{RoomOp, RoomReply, Stage};
 use self::exclusive::Exclusive;
 use self::read_write::ReadWrite;
-use super::gate::{Answer, Asking, How, NOT_INSIDE, Renewal};
+pub(super) use self::rule::{Kind, Rule};
+pub(super) use self::words::{Ask, Holder, Message, Mode, Op, Place, Reply};
+use super::gate::{Answer, How, NOT_INSIDE, Renewal};
 
 /// How long an owner is barred.
 pub(super) const BARRED: u64 = 60_000;
@@ -29,201 +32,8 @@ pub(super) fn millis(d: Duration) -> u64 {
     u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// As what a lock is asked for: the `args` of its kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Mode {
-    /// The only one that there is.
-    Plain,
-    Write,
-    Read,
-    /// For reading, and later writers do not pass.
-    InOrder,
-}
-
-impl Mode {
-    pub(super) fn args(self) -> &'static str {
-        match self {
-            Mode::Plain => "",
-            Mode::Write => "write",
-            Mode::Read => "read",
-            Mode::InOrder => "read-in-order",
-        }
-    }
-
-    fn of(args: &str) -> Mode {
-        let modes = [Mode::Write, Mode::Read, Mode::InOrder];
-        modes.into_iter().find(|mode| mode.args() == args).unwrap_or(Mode::Plain)
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Ask {
-    pub(super) owner: u64,
-    pub(super) how: How,
-    pub(super) lease: u64,
-    pub(super) mode: Mode,
-    pub(super) arrival: Option<u64>,
-    pub(super) from: Option<u64>,
-    pub(super) instead: bool,
-}
-
-impl From<&Asking> for Ask {
-    fn from(asking: &Asking) -> Self {
-        let Asking { owner, how, from, instead, .. } = *asking;
-        let (lease, arrival) = (millis(asking.terms.lease), asking.arrival.parse().ok());
-        Ask { owner, how, lease, mode: Mode::of(&asking.terms.args), arrival, from, instead }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Op {
-    Acquire(Ask),
-    Leave { owner: u64, unsettled: bool, next: Option<Ask> },
-    Renew { owner: u64, lease: u64 },
-}
-
-impl Op {
-    /// Where in the order `owner` comes in that had no place before this request: where it says that it
-    /// was, or behind all of its class; behind all where it wants no place.
-    pub(super) fn came(&self, owner: u64, redis: &SmallRedis) -> u64 {
-        match self {
-            Op::Acquire(ask) | Op::Leave { next: Some(ask), .. }
-                if ask.owner == owner && ask.how == How::Wait =>
-            {
-                redis.place_of(ask.mode, ask.arrival.unwrap_or(CLASS - 1))
-            }
-            _ => u64::MAX,
-        }
-    }
-
-    /// Whether by this request `owner` may pass the queue.
-    pub(super) fn passes(&self, owner: u64, redis: &SmallRedis) -> bool {
-        matches!(self, Op::Acquire(ask) if ask.owner == owner && redis.kind.passes(ask))
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Reply {
-    Acquired(Answer),
-    Left { inside: bool, next: Option<Answer> },
-    Renewed(Renewal),
-}
-
-/// "You have the lock": to whom, under which number, for how long. Or, of number 0, "somebody waits
-/// whom you must not let pass".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Message {
-    pub(super) owner: u64,
-    pub(super) number: u64,
-    pub(super) lease: u64,
-    pub(super) value: u64,
-}
-
-impl Message {
-    /// "Somebody waits whom you must not let pass"; or, to who waits for a condition, "you were
-    /// signalled": of use to nobody but who sends it, who learns whether it is heard.
-    fn word(owner: u64) -> Message {
-        Message { owner, number: 0, lease: 0, value: 0 }
-    }
-
-    pub(super) fn is_grant(&self) -> bool {
-        self.number > 0
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Holder {
-    pub(super) owner: u64,
-    pub(super) number: u64,
-    pub(super) end: u64,
-    pub(super) mode: Mode,
-    /// What the rule says beside.
-    pub(super) value: u64,
-    /// In whose place it came.
-    pub(super) instead: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
-    pub(super) owner: u64,
-    pub(super) lease: u64,
-    pub(super) beat: u64,
-    pub(super) mode: Mode,
-    pub(super) stage: Stage,
-}
-
-impl Place {
-    fn ask(&self) -> Ask {
-        let Place { owner, lease, mode, .. } = *self;
-        Ask { owner, how: How::Wait, lease, mode, arrival: None, from: None, instead: false }
-    }
-}
-
 /// The arrivals of a later order class are above all those of an earlier one.
 pub(super) const CLASS: u64 = 1 << 50;
-
-/// What a kind of lock is, as in `lua/README.md`. What lapsed is gone before anything is asked.
-pub(super) trait Rule {
-    /// What ends by itself.
-    fn lapse(&mut self, now: u64);
-    /// Who is inside.
-    fn holders(&self) -> &[Holder];
-    /// Nobody is ahead: may it come in? Installs it.
-    fn admit(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool;
-    /// Takes it out.
-    fn dismiss(&mut self, owner: u64) -> bool;
-    /// Never creates.
-    fn extend(&mut self, owner: u64, lease: u64, now: u64) -> bool;
-    /// When the next holder lapses.
-    fn soon(&self) -> Option<u64>;
-    /// Nobody can come in, whoever it is.
-    fn full(&self) -> bool;
-
-    fn class(&self, _mode: Mode) -> u64 {
-        0
-    }
-
-    /// May it pass the queue?
-    fn passes(&self, _ask: &Ask) -> bool {
-        false
-    }
-
-    /// Whether those inside are told that it waits.
-    fn waits(&self, _mode: Mode) -> bool {
-        false
-    }
-
-    /// The last number, as who asks for that mode is told it.
-    fn last(&self, fence: u64, _mode: Mode) -> u64 {
-        fence
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
-    Exclusive(Exclusive),
-    ReadWrite(ReadWrite),
-}
-
-impl Deref for Kind {
-    type Target = dyn Rule;
-
-    fn deref(&self) -> &Self::Target {
-        match self {
-            Kind::Exclusive(rule) => rule,
-            Kind::ReadWrite(rule) => rule,
-        }
-    }
-}
-
-impl DerefMut for Kind {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        match self {
-            Kind::Exclusive(rule) => rule,
-            Kind::ReadWrite(rule) => rule,
-        }
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SmallRedis {

@@ -1,0 +1,70 @@
+//! What a kind of lock is to the small Redis.
+
+use std::ops::{Deref, DerefMut};
+
+use super::exclusive::Exclusive;
+use super::read_write::ReadWrite;
+use super::words::{Ask, Holder, Mode};
+
+/// What a kind of lock is, as in `lua/README.md`. What lapsed is gone before anything is asked.
+pub(in crate::engine) trait Rule {
+    /// What ends by itself.
+    fn lapse(&mut self, now: u64);
+    /// Who is inside.
+    fn holders(&self) -> &[Holder];
+    /// Nobody is ahead: may it come in? Installs it.
+    fn admit(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool;
+    /// Takes it out.
+    fn dismiss(&mut self, owner: u64) -> bool;
+    /// Never creates.
+    fn extend(&mut self, owner: u64, lease: u64, now: u64) -> bool;
+    /// When the next holder lapses.
+    fn soon(&self) -> Option<u64>;
+    /// Nobody can come in, whoever it is.
+    fn full(&self) -> bool;
+
+    fn class(&self, _mode: Mode) -> u64 {
+        0
+    }
+
+    /// May it pass the queue?
+    fn passes(&self, _ask: &Ask) -> bool {
+        false
+    }
+
+    /// Whether those inside are told that it waits.
+    fn waits(&self, _mode: Mode) -> bool {
+        false
+    }
+
+    /// The last number, as who asks for that mode is told it.
+    fn last(&self, fence: u64, _mode: Mode) -> u64 {
+        fence
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::engine) enum Kind {
+    Exclusive(Exclusive),
+    ReadWrite(ReadWrite),
+}
+
+impl Deref for Kind {
+    type Target = dyn Rule;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Kind::Exclusive(rule) => rule,
+            Kind::ReadWrite(rule) => rule,
+        }
+    }
+}
+
+impl DerefMut for Kind {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Kind::Exclusive(rule) => rule,
+            Kind::ReadWrite(rule) => rule,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The words of the small Redis: what it is asked, what it answers, what it keeps of an owner.
+
+use super::conditions::Stage;
+use super::{CLASS, SmallRedis, millis};
+use crate::engine::gate::{Answer, Asking, How, Renewal};
+
+/// As what a lock is asked for: the `args` of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::engine) enum Mode {
+    /// The only one that there is.
+    Plain,
+    Write,
+    Read,
+    /// For reading, and later writers do not pass.
+    InOrder,
+}
+
+impl Mode {
+    pub(in crate::engine) fn args(self) -> &'static str {
+        match self {
+            Mode::Plain => "",
+            Mode::Write => "write",
+            Mode::Read => "read",
+            Mode::InOrder => "read-in-order",
+        }
+    }
+
+    pub(super) fn of(args: &str) -> Mode {
+        let modes = [Mode::Write, Mode::Read, Mode::InOrder];
+        modes.into_iter().find(|mode| mode.args() == args).unwrap_or(Mode::Plain)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::engine) struct Ask {
+    pub(in crate::engine) owner: u64,
+    pub(in crate::engine) how: How,
+    pub(in crate::engine) lease: u64,
+    pub(in crate::engine) mode: Mode,
+    pub(in crate::engine) arrival: Option<u64>,
+    pub(in crate::engine) from: Option<u64>,
+    pub(in crate::engine) instead: bool,
+}
+
+impl From<&Asking> for Ask {
+    fn from(asking: &Asking) -> Self {
+        let Asking { owner, how, from, instead, .. } = *asking;
+        let (lease, arrival) = (millis(asking.terms.lease), asking.arrival.parse().ok());
+        Ask { owner, how, lease, mode: Mode::of(&asking.terms.args), arrival, from, instead }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::engine) enum Op {
+    Acquire(Ask),
+    Leave { owner: u64, unsettled: bool, next: Option<Ask> },
+    Renew { owner: u64, lease: u64 },
+}
+
+impl Op {
+    /// Where in the order `owner` comes in that had no place before this request: where it says that it
+    /// was, or behind all of its class; behind all where it wants no place.
+    pub(in crate::engine) fn came(&self, owner: u64, redis: &SmallRedis) -> u64 {
+        match self {
+            Op::Acquire(ask) | Op::Leave { next: Some(ask), .. }
+                if ask.owner == owner && ask.how == How::Wait =>
+            {
+                redis.place_of(ask.mode, ask.arrival.unwrap_or(CLASS - 1))
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    /// Whether by this request `owner` may pass the queue.
+    pub(in crate::engine) fn passes(&self, owner: u64, redis: &SmallRedis) -> bool {
+        matches!(self, Op::Acquire(ask) if ask.owner == owner && redis.kind.passes(ask))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::engine) enum Reply {
+    Acquired(Answer),
+    Left { inside: bool, next: Option<Answer> },
+    Renewed(Renewal),
+}
+
+/// "You have the lock": to whom, under which number, for how long. Or, of number 0, "somebody waits
+/// whom you must not let pass".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(in crate::engine) struct Message {
+    pub(in crate::engine) owner: u64,
+    pub(in crate::engine) number: u64,
+    pub(in crate::engine) lease: u64,
+    pub(in crate::engine) value: u64,
+}
+
+impl Message {
+    /// "Somebody waits whom you must not let pass"; or, to who waits for a condition, "you were
+    /// signalled": of use to nobody but who sends it, who learns whether it is heard.
+    pub(super) fn word(owner: u64) -> Message {
+        Message { owner, number: 0, lease: 0, value: 0 }
+    }
+
+    pub(in crate::engine) fn is_grant(&self) -> bool {
+        self.number > 0
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::engine) struct Holder {
+    pub(in crate::engine) owner: u64,
+    pub(in crate::engine) number: u64,
+    pub(in crate::engine) end: u64,
+    pub(in crate::engine) mode: Mode,
+    /// What the rule says beside.
+    pub(in crate::engine) value: u64,
+    /// In whose place it came.
+    pub(in crate::engine) instead: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::engine) struct Place {
+    pub(in crate::engine) owner: u64,
+    pub(in crate::engine) lease: u64,
+    pub(in crate::engine) beat: u64,
+    pub(in crate::engine) mode: Mode,
+    pub(in crate::engine) stage: Stage,
+}
+
+impl Place {
+    pub(super) fn ask(&self) -> Ask {
+        let Place { owner, lease, mode, .. } = *self;
+        Ask { owner, how: How::Wait, lease, mode, arrival: None, from: None, instead: false }
+    }
+}
