@@ -20,19 +20,24 @@ use crate::receipt::Receipt;
 /// What a guard has: the hold itself. Both guards dereference to it.
 pub struct Hold<K: Kind> {
     cell: Arc<Cell>,
-    grip: Grip,
+    ticket: Ticket,
+    /// That of its beginning.
+    token: u64,
+    /// What the rule said beside the grant.
+    value: u64,
     released: bool,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K: Kind> Hold<K> {
     pub(crate) fn new(cell: Arc<Cell>, grip: Grip) -> Self {
-        Hold { cell, grip, released: false, kind: PhantomData }
+        let Grip { ticket, token, value, .. } = grip;
+        Hold { cell, ticket, token, value, released: false, kind: PhantomData }
     }
 
     fn release(mut self) -> Result<(), Error> {
         self.released = true;
-        engine::release(&self.cell, self.grip.ticket)
+        engine::release(&self.cell, self.ticket)
     }
 
     /// Whether it is a hold of this lock.
@@ -42,12 +47,12 @@ impl<K: Kind> Hold<K> {
 
     /// Whether its end is the end of its thread's hold.
     pub(crate) fn is_last(&self) -> bool {
-        engine::held::is_last(&self.cell, self.grip.ticket)
+        engine::held::is_last(&self.cell, self.ticket)
     }
 
     /// Ends it here, but not in Redis.
     fn part(mut self) -> Result<Receipt, Error> {
-        let tenure = engine::receipt::part(&self.cell, self.grip.ticket)?;
+        let tenure = engine::receipt::part(&self.cell, self.ticket)?;
         self.released = true;
         let owner = self.cell.owner_id(tenure.owner);
         Ok(Receipt::new(K::NAME, &self.cell.name, owner, &tenure))
@@ -61,7 +66,7 @@ impl<K: Kind> Hold<K> {
     /// How long the hold is certain to last if nothing renews it; nothing once it is lost. Counted
     /// here, without asking Redis, from before the request that got it.
     pub fn remaining(&self) -> Duration {
-        engine::held::remaining(&self.cell, self.grip.ticket)
+        engine::held::remaining(&self.cell, self.ticket)
     }
 
     /// Whether the hold ended before it was released. No request: with Redis silent it is known
@@ -73,7 +78,7 @@ impl<K: Kind> Hold<K> {
     /// A token that is cancelled when the hold is lost, also while Redis is silent: to hand to the
     /// work that is done under the lock.
     pub fn lost(&self) -> CancellationToken {
-        engine::held::lost_token(&self.cell, self.grip.ticket)
+        engine::held::lost_token(&self.cell, self.ticket)
     }
 
     /// Sets the lease to end `lease` from now (sets, never adds). On a renewed hold the renewals go
@@ -85,14 +90,14 @@ impl<K: Kind> Hold<K> {
     pub fn renew_for(&self, lease: Duration) -> Result<(), Error> {
         check_lease("lease", lease)
             .map_err(|why| Error::new(ErrorKind::Config, &self.cell.name).because(why))?;
-        engine::held::renew_for(&self.cell, self.grip.ticket, lease)
+        engine::held::renew_for(&self.cell, self.ticket, lease)
     }
 }
 
 impl<K: Kind> Hold<K> {
     /// What the rule said beside the grant.
     pub(crate) fn value(&self) -> u64 {
-        self.grip.value
+        self.value
     }
 
     /// The token of an exclusive kind, for code that does not know the kind.
@@ -102,7 +107,7 @@ impl<K: Kind> Hold<K> {
 
     /// Not always that of its beginning: a wait for a condition gives the lock up and comes in anew.
     fn current_token(&self) -> u64 {
-        engine::held::token(&self.cell, self.grip.ticket).unwrap_or(self.grip.token)
+        engine::held::token(&self.cell, self.ticket).unwrap_or(self.token)
     }
 
     /// The lock that it is a hold of.
@@ -111,7 +116,7 @@ impl<K: Kind> Hold<K> {
     }
 
     pub(crate) fn ticket(&self) -> Ticket {
-        self.grip.ticket
+        self.ticket
     }
 }
 
@@ -135,7 +140,7 @@ impl Hold<Read> {
     /// was no write for two hours; writes of threads that handed the lock on to each other within a slice
     /// count as one.
     pub fn last_write(&self) -> u64 {
-        self.grip.value
+        self.value
     }
 }
 
@@ -148,7 +153,7 @@ impl<K: Kind> fmt::Debug for Hold<K> {
 impl<K: Kind> Drop for Hold<K> {
     fn drop(&mut self) {
         if !self.released {
-            engine::release_quietly(&self.cell, self.grip.ticket);
+            engine::release_quietly(&self.cell, self.ticket);
         }
     }
 }
@@ -184,7 +189,7 @@ impl<K: Kind> Guard<'_, K> {
     /// Redis has let another mode's hold in instead of this one: it ends here, without a request.
     pub(crate) fn replaced(mut self) -> Result<(), Error> {
         self.hold.released = true;
-        engine::replaced(&self.hold.cell, self.hold.grip.ticket)
+        engine::replaced(&self.hold.cell, self.hold.ticket)
     }
 }
 

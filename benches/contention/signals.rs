@@ -55,8 +55,11 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
         for (signals, wakes) in [(&a.signalled, &b.woke), (&b.signalled, &a.woke)] {
             signals.iter().zip(wakes).for_each(|(from, to)| took.add(to.saturating_sub(*from)));
         }
+        // What one round trip takes when everything has been idle for as long as between two switches.
         let mut trips = Spread::default();
+        let pause = Duration::from_nanos(took.quantile(0.5).unwrap_or_default() as u64);
         for _ in 0..switches {
+            thread::sleep(pause);
             let sent = now();
             bare.exchange(&trip)?;
             trips.add(now() - sent);

@@ -99,7 +99,7 @@ impl Process {
         let shared = Shared::new(config, manager, backend, renewer, watch);
         let shape = Shape { sharing: Sharing::Exclusive, reentry: Reentry::Count, slice, beat };
         let cell = Cells::get(&shared, TypeId::of::<Reentrant>(), "lock", || {
-            Ok(("reentrant lock", Names::new("rc", "lock")?, scripts(), shape))
+            Ok(("reentrant lock", Names::new("rc", "lock")?, scripts(), shape.into()))
         });
         Process { shared, cell: cell.expect("a name, and room for it") }
     }
