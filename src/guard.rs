@@ -21,10 +21,10 @@ use crate::receipt::Receipt;
 pub struct Hold<K: Kind> {
     cell: Arc<Cell>,
     ticket: Ticket,
-    /// That of its beginning.
-    token: u64,
+    /// Its token when it began.
+    first_token: u64,
     /// What the rule said beside the grant.
-    value: u64,
+    beside: u64,
     released: bool,
     kind: PhantomData<fn() -> K>,
 }
@@ -32,7 +32,7 @@ pub struct Hold<K: Kind> {
 impl<K: Kind> Hold<K> {
     pub(crate) fn new(cell: Arc<Cell>, grip: Grip) -> Self {
         let Grip { ticket, token, value, .. } = grip;
-        Hold { cell, ticket, token, value, released: false, kind: PhantomData }
+        Hold { cell, ticket, first_token: token, beside: value, released: false, kind: PhantomData }
     }
 
     fn release(mut self) -> Result<(), Error> {
@@ -97,7 +97,7 @@ impl<K: Kind> Hold<K> {
 impl<K: Kind> Hold<K> {
     /// What the rule said beside the grant.
     pub(crate) fn value(&self) -> u64 {
-        self.value
+        self.beside
     }
 
     /// The token of an exclusive kind, for code that does not know the kind.
@@ -107,7 +107,7 @@ impl<K: Kind> Hold<K> {
 
     /// Not always that of its beginning: a wait for a condition gives the lock up and comes in anew.
     fn current_token(&self) -> u64 {
-        engine::held::token(&self.cell, self.ticket).unwrap_or(self.token)
+        engine::held::token(&self.cell, self.ticket).unwrap_or(self.first_token)
     }
 
     /// The lock that it is a hold of.
@@ -140,7 +140,7 @@ impl Hold<Read> {
     /// was no write for two hours; writes of threads that handed the lock on to each other within a slice
     /// count as one.
     pub fn last_write(&self) -> u64 {
-        self.value
+        self.beside
     }
 }
 
