@@ -9,12 +9,12 @@ use std::sync::Arc;
 use redis::Value;
 
 use crate::client::Shared;
-use crate::clock::Moment;
-use crate::engine::backend::{Failure, number};
+use crate::engine::acquire;
+use crate::engine::backend::number;
 use crate::engine::cell::{Cell, Cells, made};
+use crate::engine::change::change;
 use crate::engine::gate::{Grip, Request, Taker, Terms};
 use crate::engine::inspect::{Inspection, inspect};
-use crate::engine::{acquire, requests};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
 use crate::wait::Wait;
@@ -74,17 +74,7 @@ impl<K: Kind> Meeting<K> {
     /// Has the state changed, once, also where the request is sent twice. Returns the number that the rule
     /// answers.
     pub(crate) fn change(&self, what: &[&str]) -> Result<i64, Error> {
-        let cell = self.cell()?;
-        cell.shared.usable().map_err(|e| cell.error(e))?;
-        let limit = Moment::now().after(cell.shared.config.command_timeout);
-        let answer = requests::change(cell, what, limit).map_err(|failure| {
-            cell.error(match failure {
-                Failure::Unanswered(e) => Error::new(ErrorKind::Unknown, "")
-                    .because("it may have been done, or be done yet")
-                    .caused_by(e),
-                failure => failure.error(),
-            })
-        })?;
+        let answer = change(self.cell()?, what)?;
         self.first(&answer)
     }
 
