@@ -1,12 +1,12 @@
 //! What other suites check of a semaphore with many clients, and of permits with leases.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
-use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redis_concurrent::Semaphore;
 use redis_concurrent::testing::{Proxy, wait_until};
-use redis_concurrent::{Permit, Semaphore};
 
 use crate::rows::rows;
 use crate::semaphore::It;
@@ -197,29 +197,27 @@ fn work_stops_while_the_server_is_away<K: Tried>(stage: &Stage<K>) {
     let url = stage.place.url_at(proxy.port());
     let clients: Vec<_> =
         (0..20).map(|_| stage.client_with(|b| b.url(&url).command_timeout(ms(500)).lease(LONG))).collect();
-    let (grants, ends, lost) = (AtomicU64::new(0), AtomicBool::new(false), Mutex::new(0));
-    // How often each has tried in vain.
+    let (grants, ends) = (AtomicU64::new(0), AtomicBool::new(false));
+    // How often each has tried in vain, and how often it could not give back.
     let vain: Vec<_> = clients.iter().map(|_| AtomicU64::new(0)).collect();
-    let give_back = |permit: Permit| {
-        // With the server away it goes on in the background.
-        if permit.unlock().is_err() {
-            *lost.lock().unwrap() += 1;
-        }
-    };
+    let stuck: Vec<_> = clients.iter().map(|_| AtomicU64::new(0)).collect();
     let rises = |what: &str| {
         let before = grants.load(SeqCst);
         wait_until(LONG, what, || grants.load(SeqCst) > before + 20);
     };
     thread::scope(|scope| {
-        for (client, vain) in clients.iter().zip(&vain) {
+        for (client, (vain, stuck)) in clients.iter().zip(vain.iter().zip(&stuck)) {
             let semaphore = client.semaphore(NAME);
-            let (grants, ends, give_back) = (&grants, &ends, &give_back);
+            let (grants, ends) = (&grants, &ends);
             scope.spawn(move || {
                 while !ends.load(SeqCst) {
                     match semaphore.try_acquire_for(1, ms(500)) {
                         Ok(Some(permit)) => {
                             grants.fetch_add(1, SeqCst);
-                            give_back(permit);
+                            // With the server away it goes on in the background.
+                            if permit.unlock().is_err() {
+                                stuck.fetch_add(1, SeqCst);
+                            }
                         }
                         Ok(None) => _ = vain.fetch_add(1, SeqCst),
                         Err(e) => {
@@ -246,7 +244,9 @@ fn work_stops_while_the_server_is_away<K: Tried>(stage: &Stage<K>) {
         ends.store(true, SeqCst);
     });
     wait_until(LONG, "it is back", || it.available().unwrap() == 1);
-    assert!(*lost.lock().unwrap() <= 1, "at most the one that was inside");
+    // More than one may have been inside: a release whose answer was lost let the next one in, and that
+    // one's release was lost with the same cut.
+    assert!(stuck.iter().all(|n| n.load(SeqCst) <= 1), "each at most once, then it stays outside");
     for client in clients {
         wait_until(LONG, "no lock is in use", || client.locks() == 0);
         // While the proxy is there.
