@@ -109,6 +109,16 @@ pub(crate) struct Reply {
     pub(crate) resent: bool,
 }
 
+/// How often a request may be sent while it has no answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// Two copies would do more than one.
+    #[expect(dead_code, reason = "its users come next")]
+    One,
+    /// It is idempotent, as every operation on a lock is by its owner id.
+    Two,
+}
+
 /// The pool, and what is counted of it.
 pub(crate) struct Backend {
     /// Gone once the client is closed.
@@ -136,7 +146,7 @@ impl Backend {
         drop(pool);
     }
 
-    /// Runs a script, at most until `limit`.
+    /// Runs an operation on a lock, at most until `limit`.
     pub(crate) fn script(
         &self,
         script: &Script,
@@ -144,13 +154,25 @@ impl Backend {
         args: &[&str],
         limit: Moment,
     ) -> Result<Reply, Failure> {
+        self.eval(script, &names.keys(), args, limit, Copies::Two)
+    }
+
+    /// Runs a script over keys of its own, each in two parts, at most until `limit`.
+    pub(crate) fn eval<A: AsRef<[u8]>>(
+        &self,
+        script: &Script,
+        keys: &[[&str; 2]],
+        args: &[A],
+        limit: Moment,
+        copies: Copies,
+    ) -> Result<Reply, Failure> {
         let mut evalsha = Vec::new();
-        call(&mut evalsha, "EVALSHA", &script.sha, names, args);
-        let reply = self.send(limit, |connection| match connection.request(&evalsha) {
+        call(&mut evalsha, "EVALSHA", &script.sha, keys, args);
+        let reply = self.send(limit, copies, |connection| match connection.request(&evalsha) {
             Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::NoScript) => {
                 self.count(1);
                 let mut eval = Vec::new();
-                call(&mut eval, "EVAL", &script.source, names, args);
+                call(&mut eval, "EVAL", &script.source, keys, args);
                 connection.request(&eval)
             }
             other => other,
@@ -168,7 +190,7 @@ impl Backend {
     /// Sends one command that may safely be sent twice, at most until `limit`.
     pub(crate) fn command(&self, cmd: &Cmd, limit: Moment) -> Result<Value, Failure> {
         let packed = cmd.get_packed_command();
-        let reply = self.send(limit, |connection| connection.request(&packed))?;
+        let reply = self.send(limit, Copies::Two, |connection| connection.request(&packed))?;
         match reply.value {
             Value::ServerError(e) => Err(refused(e.into())),
             value => Ok(value),
@@ -211,10 +233,11 @@ impl Backend {
     }
 
     /// One attempt, and on an I/O error that leaves time for it one more on a connection made
-    /// since. Safe because every operation is idempotent by its owner id.
+    /// since, where two copies do no more than one.
     fn send(
         &self,
         limit: Moment,
+        copies: Copies,
         mut exchange: impl FnMut(&mut Connection) -> Result<Value, RedisError>,
     ) -> Result<Reply, Failure> {
         let mut failed: Option<(Moment, Error)> = None;
@@ -242,7 +265,7 @@ impl Backend {
                 }
                 Err(e) => {
                     connection.broken = true;
-                    let again = failed.is_none() && !e.is_timeout();
+                    let again = copies == Copies::Two && failed.is_none() && !e.is_timeout();
                     let error = failed.take().map_or_else(|| unavailable(e), |(_, first)| first);
                     if !again {
                         return Err(Failure::Unanswered(error));

@@ -1,14 +1,16 @@
-//! What users do to a kind's state, with its outcome told as calls tell it.
+//! What users do to a kind's state, or to a state that is no lock's, with its outcome told as calls tell it.
 
 use std::sync::Arc;
 
 use redis::Value;
 
-use super::backend::Failure;
+use super::backend::{Copies, Failure};
 use super::cell::Cell;
 use super::requests;
+use crate::client::Shared;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
+use crate::script::Script;
 
 /// Has the state changed: `what`, with what the rule wants to know of it. Returns the rule's answer. Blocks
 /// for the command limit at most.
@@ -19,12 +21,35 @@ pub(crate) fn change(cell: &Arc<Cell>, what: &[&str]) -> Result<Vec<Value>, Erro
     let shared = &cell.shared;
     shared.usable().map_err(|e| cell.error(e))?;
     let limit = Moment::now().after(shared.config.command_timeout);
-    requests::change(cell, what, limit).map_err(|failure| {
-        cell.error(match failure {
-            Failure::Unanswered(e) => Error::new(ErrorKind::Unknown, "")
-                .because("the change may have been made, or not")
-                .caused_by(e),
-            failure => failure.error(),
-        })
-    })
+    requests::change(cell, what, limit).map_err(|failure| cell.error(told(failure)))
+}
+
+/// Runs a script over keys that are no lock's, each in two parts, for the `name` that errors are to tell.
+/// Blocks until `limit` at most.
+///
+/// # Errors
+/// As [`change`].
+#[expect(dead_code, reason = "its users come next")]
+pub(crate) fn eval<A: AsRef<[u8]>>(
+    shared: &Shared,
+    name: &str,
+    script: &Script,
+    keys: &[[&str; 2]],
+    args: &[A],
+    limit: Moment,
+    copies: Copies,
+) -> Result<Value, Error> {
+    shared.usable().map_err(|e| e.about(name))?;
+    let reply = shared.backend.eval(script, keys, args, limit, copies);
+    reply.map(|reply| reply.value).map_err(|failure| told(failure).about(name))
+}
+
+/// What a change without an answer that could be used comes to.
+fn told(failure: Failure) -> Error {
+    match failure {
+        Failure::Unanswered(e) => {
+            Error::new(ErrorKind::Unknown, "").because("the change may have been made, or not").caused_by(e)
+        }
+        failure => failure.error(),
+    }
 }

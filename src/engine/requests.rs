@@ -262,13 +262,13 @@ pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
 /// Adds a renewal to what the renewer sends.
 pub(crate) fn pack_renew(out: &mut Vec<u8>, cell: &Cell, owner: u64, lease: Duration, eval: bool) {
     let (verb, text) = spelling(&cell.scripts.renew, eval);
-    with_renew_args(cell, owner, lease, |args| call(out, verb, text, &cell.names, args));
+    with_renew_args(cell, owner, lease, |args| call(out, verb, text, &cell.names.keys(), args));
 }
 
 /// Adds a leave to what the renewer or `close` sends.
 pub(crate) fn pack_leave(out: &mut Vec<u8>, cell: &Cell, leaving: &Leaving, eval: bool) {
     let (verb, text) = spelling(&cell.scripts.leave, eval);
-    with_leave_args(cell, leaving, None, |args| call(out, verb, text, &cell.names, args));
+    with_leave_args(cell, leaving, None, |args| call(out, verb, text, &cell.names.keys(), args));
 }
 
 /// By its SHA1, or in full (`eval`) where Redis does not know it.

@@ -4,54 +4,61 @@
 //! here, and the keys are put together only in the request, so that they need no memory while a lock
 //! is merely held.
 
-use crate::names::{KEYS, Names};
-
-/// Adds `verb script 6 <keys> <args>` to what is to be sent.
-pub(crate) fn call(out: &mut Vec<u8>, verb: &str, script: &str, names: &Names, args: &[&str]) {
+/// Adds `verb script <how many keys> <keys> <args>` to what is to be sent; each key is in two parts.
+pub(crate) fn call<A: AsRef<[u8]>>(
+    out: &mut Vec<u8>,
+    verb: &str,
+    script: &str,
+    keys: &[[&str; 2]],
+    args: &[A],
+) {
     /// `$`, a length, and two line ends.
     const FRAME: usize = 12;
-    const COUNT: &str = "6";
-    const { assert!(KEYS == 6) };
-    let keys = names.keys();
-    let data: usize = keys.as_flattened().iter().chain(args).map(|text| text.len()).sum();
+    let data: usize = keys.as_flattened().iter().map(|text| text.len()).sum();
+    let data: usize = data + args.iter().map(|arg| arg.as_ref().len()).sum::<usize>();
     let parts = 3 + keys.len() + args.len();
     out.reserve(data + verb.len() + script.len() + (parts + 2) * FRAME);
     head(out, b'*', parts);
-    bulk(out, &[verb]);
-    bulk(out, &[script]);
-    bulk(out, &[COUNT]);
-    for key in &keys {
-        bulk(out, key);
+    bulk(out, [verb]);
+    bulk(out, [script]);
+    let digits = keys.len().checked_ilog10().unwrap_or(0) as usize + 1;
+    head(out, b'$', digits);
+    decimal(out, keys.len());
+    out.extend_from_slice(b"\r\n");
+    for key in keys {
+        bulk(out, *key);
     }
     for arg in args {
-        bulk(out, &[arg]);
+        bulk(out, [arg]);
     }
 }
 
 /// One argument, made of parts.
-fn bulk(out: &mut Vec<u8>, parts: &[&str]) {
-    head(out, b'$', parts.iter().map(|part| part.len()).sum());
-    for part in parts {
-        out.extend_from_slice(part.as_bytes());
+fn bulk<const N: usize, P: AsRef<[u8]>>(out: &mut Vec<u8>, parts: [P; N]) {
+    head(out, b'$', parts.iter().map(|part| part.as_ref().len()).sum());
+    for part in &parts {
+        out.extend_from_slice(part.as_ref());
     }
     out.extend_from_slice(b"\r\n");
 }
 
 fn head(out: &mut Vec<u8>, what: u8, n: usize) {
-    fn decimal(out: &mut Vec<u8>, n: usize) {
-        if n >= 10 {
-            decimal(out, n / 10);
-        }
-        out.push(b'0' + (n % 10) as u8);
-    }
     out.push(what);
     decimal(out, n);
     out.extend_from_slice(b"\r\n");
 }
 
+fn decimal(out: &mut Vec<u8>, n: usize) {
+    if n >= 10 {
+        decimal(out, n / 10);
+    }
+    out.push(b'0' + (n % 10) as u8);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::{KEYS, Names};
 
     #[test]
     fn it_is_what_the_redis_crate_would_send() {
@@ -64,7 +71,23 @@ mod tests {
         }
         cmd.arg(&args);
         let mut out = Vec::new();
-        call(&mut out, "EVAL", "return 1", &names, &args);
+        call(&mut out, "EVAL", "return 1", &names.keys(), &args);
         assert_eq!(out, cmd.get_packed_command());
+    }
+
+    #[test]
+    fn any_number_of_keys_is_told() {
+        for n in [0, 1, 9, 10, 60, 100] {
+            let keys = vec![["a", ":b"]; n];
+            let mut cmd = redis::cmd("EVAL");
+            cmd.arg("return 1").arg(n);
+            for _ in &keys {
+                cmd.arg("a:b");
+            }
+            cmd.arg(b"\0\xff");
+            let mut out = Vec::new();
+            call(&mut out, "EVAL", "return 1", &keys, &[b"\0\xff"]);
+            assert_eq!(out, cmd.get_packed_command(), "{n}");
+        }
     }
 }
