@@ -236,7 +236,7 @@ impl Real {
         args: &[&str],
     ) -> RedisResult<Value> {
         let mut request = Vec::new();
-        call(&mut request, verb, script, &self.names, args);
+        call(&mut request, verb, script, &self.names.keys(), args);
         self.con.req_packed_command(&request)?.extract_error()
     }
 
