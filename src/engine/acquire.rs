@@ -89,7 +89,7 @@ fn enter(
 }
 
 /// A thread shares a hold of others.
-fn joined(
+pub(super) fn joined(
     cell: &Arc<Cell>,
     mut core: MutexGuard<'_, Core>,
     grip: Grip,
@@ -144,12 +144,12 @@ pub(super) fn welcome(
 
 /// A thread's place in the gate. Dropped while it is taken (an error, a panic), it passes on
 /// whatever it was granted.
-struct Seat<'a> {
-    cell: &'a Arc<Cell>,
-    ticket: Ticket,
-    taken: bool,
+pub(super) struct Seat<'a> {
+    pub(super) cell: &'a Arc<Cell>,
+    pub(super) ticket: Ticket,
+    pub(super) taken: bool,
     /// The request it is about. Should it not come back from there, the ask must not wait for it.
-    asking: Option<u64>,
+    pub(super) asking: Option<u64>,
 }
 
 impl<'a> Seat<'a> {
@@ -186,14 +186,7 @@ impl<'a> Seat<'a> {
                 }
                 Turn::Confirm(owner, lease) => {
                     drop(core);
-                    let limit = wait.limit(now, shared.config.command_timeout);
-                    let answer = requests::renew(cell, owner, lease, limit);
-                    core = cell.core.lock();
-                    if answer.resent {
-                        core.gate.doubt(owner, now, lease);
-                    }
-                    let then = core.gate.confirmed(owner, answer.renewal, Moment::now());
-                    core = carry_out(cell, core, then);
+                    core = confirm(cell, owner, lease, now, wait.limit(now, shared.config.command_timeout));
                 }
                 Turn::Leave(leaving) => core = leave_queue(cell, core, leaving),
                 Turn::Park(until) => {
@@ -212,7 +205,7 @@ impl<'a> Seat<'a> {
     }
 
     /// What a wait that ends without a hold comes to.
-    fn ending(&self, turn: Turn, core: &Core, wait: &Wait<'_>) -> Result<Option<Grip>, Error> {
+    pub(super) fn ending(&self, turn: Turn, core: &Core, wait: &Wait<'_>) -> Result<Option<Grip>, Error> {
         let error = match turn {
             Turn::Over if wait.is_cancelled() => Error::new(ErrorKind::Cancelled, ""),
             Turn::Over if core.gate.trouble().is_some() || core.gate.is_unheard(Moment::now(), UNHEARD) => {
@@ -267,9 +260,19 @@ impl<'a> Seat<'a> {
 
     /// Sends it, and tells the gate what became of it.
     fn send(&mut self, asking: &Asking, limit: Moment, once: bool) -> Result<MutexGuard<'a, Core>, Error> {
+        let outcome = requests::acquire(self.cell, asking, limit);
+        self.heard(asking.owner, outcome, once)
+    }
+
+    /// Tells the gate what became of an ask; an error is the thread's where one attempt was all, or where
+    /// it is final.
+    pub(super) fn heard(
+        &mut self,
+        owner: u64,
+        outcome: Result<(Answer, bool), Failure>,
+        once: bool,
+    ) -> Result<MutexGuard<'a, Core>, Error> {
         let cell = self.cell;
-        let owner = asking.owner;
-        let outcome = requests::acquire(cell, asking, limit);
         let mut core = cell.core.lock();
         self.asking = None;
         let (answer, resent, error) = settle(outcome);
@@ -311,7 +314,7 @@ impl<'a> Seat<'a> {
     }
 
     /// Gives the place up, under the lock that saw there is nothing to be had.
-    fn leave(&mut self, mut core: MutexGuard<'_, Core>) {
+    pub(super) fn leave(&mut self, mut core: MutexGuard<'_, Core>) {
         self.taken = false;
         match core.gate.give_up(self.ticket, Moment::now()) {
             GaveUp::Out(then) => drop(carry_out(self.cell, core, then)),
@@ -328,11 +331,30 @@ impl Drop for Seat<'_> {
         if self.taken {
             let mut core = self.cell.core.lock();
             if let Some(owner) = self.asking {
-                core.gate.postponed(owner, Moment::now());
+                // It may have been sent: what it was granted must not stay.
+                let then = core.gate.answered(owner, Answer::Unanswered, Moment::now());
+                core = carry_out(self.cell, core, then);
             }
             self.leave(core);
         }
     }
+}
+
+/// A grant that came long ago is renewed before it is used.
+pub(super) fn confirm<'a>(
+    cell: &'a Arc<Cell>,
+    owner: u64,
+    lease: Duration,
+    now: Moment,
+    limit: Moment,
+) -> MutexGuard<'a, Core> {
+    let answer = requests::renew(cell, owner, lease, limit);
+    let mut core = cell.core.lock();
+    if answer.resent {
+        core.gate.doubt(owner, now, lease);
+    }
+    let then = core.gate.confirmed(owner, answer.renewal, Moment::now());
+    carry_out(cell, core, then)
 }
 
 impl Core {
@@ -356,7 +378,7 @@ fn refused(why: &str) -> Error {
 }
 
 impl Refusal {
-    fn error(self) -> Error {
+    pub(super) fn error(self) -> Error {
         match self {
             Refusal::Closed => Error::new(ErrorKind::Closed, ""),
             Refusal::LeaseLost(loss) => lost(loss),

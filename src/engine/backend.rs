@@ -276,6 +276,21 @@ impl Backend {
         }
     }
 
+    /// Writes one request, whose answer is read later: so that those to several servers are on their way at
+    /// the same time. It is written once.
+    #[expect(dead_code, reason = "its users come next")]
+    pub(crate) fn post(&self, packed: &[u8], limit: Moment) -> Result<Posted, Failure> {
+        let mut connection = self.connection(limit, None).map_err(Failure::Unsent)?;
+        self.count(1);
+        let sent = connection.inner.send_packed_command(packed);
+        // Until its answer is read, what it would say next is not the next request's.
+        connection.broken = true;
+        match sent {
+            Ok(()) => Ok(Posted { connection }),
+            Err(e) => Err(Failure::Unanswered(unavailable(e))),
+        }
+    }
+
     /// A connection from the pool; for a second attempt one that is younger than the failure of
     /// the first, as what broke one connection has often broken them all.
     fn connection(&self, limit: Moment, born_after: Option<Moment>) -> Result<Pooled, Error> {
@@ -294,6 +309,23 @@ impl Backend {
             }
             connection.broken = true;
         }
+    }
+}
+
+/// A request that was written. Dropped unread, it takes its connection with it.
+pub(crate) struct Posted {
+    connection: Pooled,
+}
+
+impl Posted {
+    /// Its answer, waited for until `limit`; an error of the server is one.
+    #[expect(dead_code, reason = "its users come next")]
+    pub(crate) fn answer(mut self, limit: Moment) -> Result<Value, Failure> {
+        self.connection.limit_to(limit);
+        let answer = self.connection.inner.recv_response();
+        let value = answer.map_err(|e| Failure::Unanswered(unavailable(e)))?;
+        self.connection.broken = false;
+        Ok(value)
     }
 }
 

@@ -27,6 +27,14 @@ fn record(cell: &Cell, threads: usize) -> String {
 /// Asks for the head of the cell's waiting threads. Returns the answer, and whether the request was
 /// sent twice to get it.
 pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Result<(Answer, bool), Failure> {
+    let reply = with_acquire_args(cell, asking, |args| {
+        cell.shared.backend.script(&cell.scripts.acquire, &cell.names, args, limit)
+    })?;
+    Ok((acquired(&reply.value, asking.terms.lease)?, reply.resent))
+}
+
+/// Has `send` send an ask with these arguments.
+fn with_acquire_args<R>(cell: &Cell, asking: &Asking, send: impl FnOnce(&[&str]) -> R) -> R {
     let shared = &cell.shared;
     let (owner, lease) = (cell.owner_id(asking.owner), ms(asking.terms.lease));
     let how = match asking.how {
@@ -52,13 +60,11 @@ pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Resul
         last,
     ];
     // What is empty at the end is left out.
-    let args = match () {
+    send(match () {
         () if cell.room.is_some() || asking.instead => &args[..],
         () if asking.arrival.is_empty() && from.is_empty() => &args[..7],
         () => &args[..9],
-    };
-    let reply = shared.backend.script(&cell.scripts.acquire, &cell.names, args, limit)?;
-    Ok((acquired(&reply.value, asking.terms.lease)?, reply.resent))
+    })
 }
 
 /// What an acquire for `lease` was answered.
@@ -257,6 +263,13 @@ pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
         }),
         other => Err(strange(slice::from_ref(other))),
     }
+}
+
+/// Adds an ask to what is sent to several servers at once.
+#[expect(dead_code, reason = "its users come next")]
+pub(crate) fn pack_acquire(out: &mut Vec<u8>, cell: &Cell, asking: &Asking, eval: bool) {
+    let (verb, text) = spelling(&cell.scripts.acquire, eval);
+    with_acquire_args(cell, asking, |args| call(out, verb, text, &cell.names.keys(), args));
 }
 
 /// Adds a renewal to what the renewer sends.
