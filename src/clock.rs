@@ -8,6 +8,22 @@ use rustix::time::{ClockId, clock_gettime};
 #[cfg(shuttle)]
 use crate::sync::time;
 
+/// A duration in four bytes, to the millisecond, for what every hold has: 49 days at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Millis(u32);
+
+impl From<Duration> for Millis {
+    fn from(d: Duration) -> Self {
+        Millis(u32::try_from(d.as_millis()).unwrap_or(u32::MAX))
+    }
+}
+
+impl From<Millis> for Duration {
+    fn from(Millis(ms): Millis) -> Self {
+        Duration::from_millis(ms.into())
+    }
+}
+
 /// A point in time on `CLOCK_BOOTTIME`, in nanoseconds.
 ///
 /// `std::time::Instant` stands still while a Linux machine sleeps; a lease in Redis does not.

@@ -34,6 +34,7 @@ pub(crate) struct Config {
     pub(crate) connect_timeout: Duration,
     pub(crate) command_timeout: Duration,
     pub(crate) give_up_after: Duration,
+    pub(crate) max_hold: Option<Duration>,
 }
 
 impl Default for Config {
@@ -48,6 +49,7 @@ impl Default for Config {
             connect_timeout: Duration::from_secs(1),
             command_timeout: Duration::from_secs(2),
             give_up_after: Duration::from_secs(10),
+            max_hold: None,
         }
     }
 }
@@ -190,6 +192,15 @@ impl ClientBuilder {
         self
     }
 
+    /// For how long a hold is renewed at most: one that is older, because its guard was forgotten or its
+    /// work hangs, is renewed no more, and is lost at its lease's end, as its guard and the observer are
+    /// told. Looked at with each renewal. Default never; a hold that its guard renews by
+    /// [`renew_for`](crate::Hold::renew_for) goes on as that says.
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.config.max_hold = Some(longest);
+        self
+    }
+
     /// Who hears what the locks of this client do: each call adds one. Default nobody.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.watch.add(observer);
@@ -223,6 +234,9 @@ impl Config {
             return Err(bad(format!(
                 "a lease of {lease:?} must be renewed at least twice, not every {every:?}"
             )));
+        }
+        if self.max_hold.is_some_and(|longest| longest.is_zero()) {
+            return Err(bad("a hold that is never renewed has a fixed lease: max_hold must not be nothing"));
         }
         if self.namespace.is_empty() || self.namespace.contains(['{', '}']) {
             return Err(bad(format!(

@@ -24,6 +24,10 @@ use crate::kinds::{Reentrant, Simple};
 use crate::receipt::Receipt;
 use crate::wait::Wait;
 
+/// How long a hold may be kept that is released earlier.
+const SHORTEST_STAY: Duration = Duration::from_millis(1);
+const LONGEST_STAY: Duration = Duration::from_secs(40 * 24 * 3600);
+
 /// A lock in a string key, as `SET key owner NX PX lease` leaves it. Not reentrant: see [`Simple`].
 pub type SimpleLock = RedisLock<Simple>;
 
@@ -109,7 +113,7 @@ impl<K: Kind> RedisLock<K> {
         let cell = Cells::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
         // The default is shared, and most kinds have none.
         let args = Some(kind.args()).filter(|args| !args.is_empty()).map(Arc::from).unwrap_or_default();
-        let terms = Terms { lease: config.lease, fixed: false, fair: false, args };
+        let terms = Terms::new(config.lease, args);
         RedisLock { cell, kind: Arc::new(kind), terms, other: None }
     }
 
@@ -121,10 +125,7 @@ impl<K: Kind> RedisLock<K> {
         let mut lock = self.clone();
         lock.terms.lease = lease;
         lock.terms.fixed = true;
-        if let (Ok(cell), Err(why)) = (&self.cell, check_lease("lease", lease)) {
-            lock.cell = Err(Error::new(ErrorKind::Config, &cell.name).because(why));
-        }
-        lock
+        lock.checked(|| check_lease("lease", lease))
     }
 
     /// The same lock for requests without a slice: processes in order of arrival, one turn each;
@@ -134,6 +135,48 @@ impl<K: Kind> RedisLock<K> {
         let mut lock = self.clone();
         lock.terms.fair = true;
         lock
+    }
+
+    /// The same lock for holds of at least `least`: one that is released earlier stays in Redis for the
+    /// rest of it, renewed by nobody, and keeps everybody out, its own thread too. So a job that is over in
+    /// a second is not run again by a process whose clock is a minute late (ShedLock's `lockAtLeastFor`).
+    ///
+    /// It counts from when the hold began. To whoever released it, it has ended: `unlock()` does not
+    /// block for it. A process that dies before it releases leaves its hold for the lease, which may be
+    /// shorter; so does one that releases while Redis is silent, for the lease at most. Holds of such a
+    /// handle are asked of Redis one by one, as [`fair`](RedisLock::fair) ones are. A
+    /// [receipt](crate::Receipt) and a wait for a [condition](Condition) give the hold up without it.
+    ///
+    /// From 1 ms to 40 days, and not longer than a [fixed lease](RedisLock::with_lease): anything else is
+    /// `Config` on the first call.
+    #[must_use]
+    pub fn hold_at_least(&self, least: Duration) -> Self {
+        let mut lock = self.clone();
+        lock.terms.at_least = least.into();
+        lock.terms.fair = true;
+        lock.checked(|| {
+            if !(SHORTEST_STAY..=LONGEST_STAY).contains(&least) {
+                return Err(format!(
+                    "a hold is kept for {SHORTEST_STAY:?} to {LONGEST_STAY:?}, not {least:?}"
+                ));
+            }
+            Ok(())
+        })
+    }
+
+    /// The same handle, unless its terms cannot work: then each call on it says why.
+    fn checked(mut self, check: impl FnOnce() -> Result<(), String>) -> Self {
+        let Ok(cell) = &self.cell else { return self };
+        let Terms { lease, fixed, at_least, .. } = &self.terms;
+        let least = Duration::from(*at_least);
+        let wrong = check().err().or_else(|| {
+            (*fixed && least > *lease)
+                .then(|| format!("a hold that ends after {lease:?} cannot be kept for {least:?}"))
+        });
+        if let Some(why) = wrong {
+            self.cell = Err(Error::new(ErrorKind::Config, &cell.name).because(why));
+        }
+        self
     }
 
     /// The lock's name.

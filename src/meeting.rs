@@ -65,7 +65,7 @@ impl<K: Kind> Meeting<K> {
         let own = Cells::alone(shared, TypeId::of::<K>(), &cell.name, made::<K>(shared, &cell.name)?)?;
         // A lease longer than the window would only be what the others wait for, should this process die.
         let lease = shared.config.lease.min(shared.config.window);
-        let terms = Terms { lease, fixed: false, fair: false, args: args.into() };
+        let terms = Terms::new(lease, args);
         let request =
             Request { taker: Taker::Guard, thread: 0, terms, once: wait.once, from: None, instead: false };
         Ok(acquire(&own, request, wait)?.map(|grip| (own, grip)))

@@ -92,7 +92,7 @@ impl Receipt {
     /// The tenure that it is of.
     pub(crate) fn tenure(&self) -> Tenure {
         let args: Arc<str> = self.args.as_str().into();
-        let terms = Terms { lease: self.lease, fixed: self.fixed, fair: false, args };
+        let terms = Terms { fixed: self.fixed, ..Terms::new(self.lease, args) };
         told(self.number, self.hand_overs, terms)
     }
 }

@@ -226,6 +226,14 @@ fn never_more_licences_are_out_than_there_are() {
 }
 
 #[test]
+fn the_job_of_all_nodes_is_run_by_one() {
+    let output = run("cron_once", &[], None);
+    let (text, errors) = (stdout(&output), stderr(&output));
+    assert!(output.status.success() && text.ends_with("the report was sent 1 time\n"), "{text}{errors}");
+    assert_eq!(text.matches("leaves it").count(), 2, "{text}");
+}
+
+#[test]
 fn the_bounded_buffer_loses_nothing() {
     let output = run("bounded_buffer", &[], None);
     let says = stdout(&output).starts_with("200 items by 2 producers ");

@@ -379,7 +379,7 @@ impl Gate {
         if self.holds[i].count > 0 {
             return Exit::Held;
         }
-        let owner = self.holds.swap_remove(i).owner;
+        let Hold { owner, since, .. } = self.holds.swap_remove(i);
         let then = self.expire(owner, now);
         let Some(t) = self.tenures.iter().position(|t| t.owner == owner) else { return Exit::Held };
         self.tenures[t].holds -= 1;
@@ -408,13 +408,16 @@ impl Gate {
         let tenure = self.tenures.swap_remove(t);
         self.leaving += 1;
         let threads = self.waiters.len();
+        let leaving = Leaving { stays_until: tenure.stays_until(since), ..leaving_of(&tenure, now) };
+        // With one that stays nothing is asked: it is no leave.
+        let inbox = inbox && leaving.stays_until <= now;
         let asking = next.filter(|n| inbox && !n.once && self.ask.is_none()).map(|next| {
             let mut ask = Box::new(Ask::new(fresh(), next.terms.clone(), now));
             let asking = ask.send(How::Wait, &next, threads, now);
             self.ask = Some(ask);
             asking
         });
-        Exit::Leave(leaving_of(&tenure, now), asking)
+        Exit::Leave(leaving, asking)
     }
 
     /// A leave was answered, or is somebody else's business now.
@@ -473,7 +476,8 @@ impl Gate {
         let mut leave = Vec::new();
         for tenure in &mut self.tenures {
             if tenure.lost.is_none() {
-                leave.push(leaving_of(tenure, now));
+                let since = self.holds.iter().find(|h| h.owner == tenure.owner).and_then(|h| h.since);
+                leave.push(Leaving { stays_until: tenure.stays_until(since), ..leaving_of(tenure, now) });
                 tenure.lost = Some(Loss::Closed);
             }
         }
@@ -500,5 +504,6 @@ fn leaving_of(tenure: &Tenure, now: Moment) -> Leaving {
         unsettled: tenure.unsettled,
         valid_until: tenure.valid_until,
         lease: tenure.renewal(now),
+        stays_until: Moment::default(),
     }
 }

@@ -5,6 +5,7 @@ mod chance;
 mod receipts;
 mod room;
 mod share;
+mod stays;
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ fn at(n: u64) -> Moment {
 }
 
 fn terms() -> Terms {
-    Terms { lease: ms(LEASE), fixed: false, fair: false, args: "".into() }
+    Terms::new(ms(LEASE), "")
 }
 
 fn request(thread: u64) -> Request {

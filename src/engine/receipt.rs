@@ -55,7 +55,8 @@ pub(crate) fn adopt(cell: &Arc<Cell>, from: &str, tenure: Tenure) -> Result<Grip
     let (owner, lease) = (cell.fresh(), tenure.terms.lease);
     let sent = Moment::now();
     // Until it is in the gate, a client that closes has it leave as it does with what is on its way.
-    let leaving = Leaving { owner, unsettled: true, valid_until: sent.after(lease), lease };
+    let (valid_until, stays_until) = (sent.after(lease), Moment::default());
+    let leaving = Leaving { owner, unsettled: true, valid_until, lease, stays_until };
     lock(cell)?.sets_out(&leaving);
     let outcome = requests::adopt(cell, owner, from, lease, sent.after(shared.config.command_timeout));
     let mut core = cell.core.lock();

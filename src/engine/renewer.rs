@@ -277,9 +277,21 @@ impl Renewer {
                 core = carry_out(&task.cell, core, then);
                 let tenure = core.gate.look(task.owner).filter(|t| t.lost.is_none())?;
                 let (fixed, until, lease) = (tenure.terms.fixed, tenure.valid_until, tenure.renewal(now));
+                let cell = task.cell.clone();
+                let held = core.gate.oldest(task.owner, now);
+                let forgotten = !fixed && cell.shared.config.max_hold.is_some_and(|longest| longest <= held);
+                if forgotten {
+                    // What ends takes nobody in.
+                    core.gate.shut(task.owner);
+                }
                 drop(core);
-                if fixed {
+                if fixed || forgotten {
                     self.again(task, until);
+                    if forgotten {
+                        let error =
+                            Error::new(ErrorKind::Config, "").because("held for longer than max_hold");
+                        tell_failure(&cell, until.since(now), Some(Failure::Never(error)));
+                    }
                     return None;
                 }
                 task.lease = lease;

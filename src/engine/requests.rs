@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::backend::{Failure, list, number, text};
+use super::backend::{Failure, Reply, list, number, text};
 use super::cell::Cell;
 use super::gate::{Answer, Asking, How, Leaving, Renewal};
 use super::receipt::no_rule;
@@ -173,13 +173,19 @@ pub(crate) fn signal(
     Ok(n.try_into().ok())
 }
 
-/// Out of the lock and the queue, and in the same trip the ask of the next head.
+/// Out of the lock and the queue, and in the same trip the ask of the next head; or, for one that stays,
+/// what is left of its time as its lease.
 pub(crate) fn leave(
     cell: &Arc<Cell>,
     leaving: &Leaving,
     next: Option<&Asking>,
     limit: Moment,
 ) -> Result<Left, Failure> {
+    if let Some(rest) = leaving.rest(Moment::now()) {
+        let reply = send_renewal(cell, leaving.owner, rest, limit)?;
+        let inside = matches!(renewed(&reply.value)?, Renewal::Left(_));
+        return Ok(Left { inside, resent: reply.resent, next: None });
+    }
     let reply = with_leave_args(cell, leaving, next, |args| {
         cell.shared.backend.script(&cell.scripts.leave, &cell.names, args, limit)
     })?;
@@ -234,9 +240,7 @@ pub(crate) struct Renewed {
 
 /// Sets the lease of a hold anew.
 pub(crate) fn renew(cell: &Arc<Cell>, owner: u64, lease: Duration, limit: Moment) -> Renewed {
-    let reply = with_renew_args(cell, owner, lease, |args| {
-        cell.shared.backend.script(&cell.scripts.renew, &cell.names, args, limit)
-    });
+    let reply = send_renewal(cell, owner, lease, limit);
     let resent = reply.as_ref().is_ok_and(|reply| reply.resent);
     let (renewal, error) = match reply.and_then(|reply| renewed(&reply.value)) {
         Ok(renewal) => (renewal, None),
@@ -246,6 +250,12 @@ pub(crate) fn renew(cell: &Arc<Cell>, owner: u64, lease: Duration, limit: Moment
         Err(Failure::Unanswered(e) | Failure::Never(e)) => (Renewal::Unanswered, Some(e)),
     };
     Renewed { renewal, resent, error }
+}
+
+fn send_renewal(cell: &Arc<Cell>, owner: u64, lease: Duration, limit: Moment) -> Result<Reply, Failure> {
+    with_renew_args(cell, owner, lease, |args| {
+        cell.shared.backend.script(&cell.scripts.renew, &cell.names, args, limit)
+    })
 }
 
 /// Has `send` send a renewal with these arguments.
@@ -278,8 +288,11 @@ pub(crate) fn pack_renew(out: &mut Vec<u8>, cell: &Cell, owner: u64, lease: Dura
     with_renew_args(cell, owner, lease, |args| call(out, verb, text, &cell.names.keys(), args));
 }
 
-/// Adds a leave to what the renewer or `close` sends.
+/// Adds a leave to what the renewer or `close` sends; or, for one that stays, what makes it end by itself.
 pub(crate) fn pack_leave(out: &mut Vec<u8>, cell: &Cell, leaving: &Leaving, eval: bool) {
+    if let Some(rest) = leaving.rest(Moment::now()) {
+        return pack_renew(out, cell, leaving.owner, rest, eval);
+    }
     let (verb, text) = spelling(&cell.scripts.leave, eval);
     with_leave_args(cell, leaving, None, |args| call(out, verb, text, &cell.names.keys(), args));
 }

@@ -72,7 +72,8 @@ fn give_up(cell: &Arc<Cell>, ticket: Ticket) -> Result<GivenUp, Error> {
     let held = core.gate.held(ticket, now).unwrap_or_default();
     let (aside, then) = match core.gate.set_aside(ticket, now) {
         Ok(aside) => aside,
-        Err((loss, then)) => {
+        Err(lost_before) => {
+            let (loss, then) = *lost_before;
             drop(carry_out(cell, core, then));
             return Err(cell.error(lost(loss)));
         }

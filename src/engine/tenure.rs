@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::gate::{Answer, Asking, How, Request, Terms};
-use crate::clock::Moment;
+use crate::clock::{Millis, Moment};
 use crate::observe::Loss;
 
 /// The longest run of local hand-overs: the token's low bits count them.
@@ -185,6 +185,14 @@ impl Tenure {
 
     fn least(&self) -> Duration {
         self.minds.as_ref().map_or(Duration::MAX, |minds| minds.least)
+    }
+
+    /// Until when it is to stay in Redis, whoever lets go of it before: its one hold began at `since`.
+    pub(crate) fn stays_until(&self, since: Option<Moment>) -> Moment {
+        if self.terms.at_least == Millis::default() {
+            return Moment::default();
+        }
+        since.unwrap_or(self.since).after(self.terms.at_least.into())
     }
 
     /// When it is to be looked at next: before it ends if it is renewed, when it ends if not.

@@ -96,6 +96,13 @@ impl Ask {
 
     pub(super) fn leaving(&self, now: Moment) -> Leaving {
         let valid_until = self.grant.as_ref().map_or(now, |g| g.valid_until);
-        Leaving { owner: self.owner, unsettled: self.unsettled, valid_until, lease: self.terms.lease }
+        Leaving {
+            owner: self.owner,
+            unsettled: self.unsettled,
+            valid_until,
+            lease: self.terms.lease,
+            // Nobody has had the lock by it.
+            stays_until: Moment::default(),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::clock::{Millis, Moment};
 use crate::observe::{Loss, Way};
 
 /// Who the holder is: for re-entry, and for `is_held_by_current_thread`.
@@ -22,11 +22,17 @@ pub(crate) struct Terms {
     /// The lease ends by itself and is never renewed.
     pub(crate) fixed: bool,
     pub(crate) fair: bool,
+    /// A hold that is released earlier stays in Redis for the rest of this.
+    pub(crate) at_least: Millis,
     /// For the kind's rule.
     pub(crate) args: Arc<str>,
 }
 
 impl Terms {
+    pub(crate) fn new(lease: Duration, args: impl Into<Arc<str>>) -> Self {
+        Terms { lease, fixed: false, fair: false, at_least: Millis::default(), args: args.into() }
+    }
+
     /// Whether a tenure on these terms can go on as one on those, without Redis.
     pub(crate) fn goes_on_as(&self, next: &Terms) -> bool {
         self == next && !self.fixed && !self.fair
@@ -102,6 +108,16 @@ pub(crate) struct Leaving {
     /// Until when it was valid; leaving later changes nothing here.
     pub(crate) valid_until: Moment,
     pub(crate) lease: Duration,
+    /// Nobody is to get in before: until then it does not leave, it gets what is left as its lease.
+    pub(crate) stays_until: Moment,
+}
+
+impl Leaving {
+    /// How long it is to stay, if it is.
+    pub(crate) fn rest(&self, now: Moment) -> Option<Duration> {
+        // Redis counts in milliseconds.
+        (self.stays_until > now).then(|| self.stays_until.since(now).max(Duration::from_millis(1)))
+    }
 }
 
 /// Why a thread did not even begin to wait.

@@ -35,6 +35,12 @@ impl Gate {
         Some(now.since(hold.since?))
     }
 
+    /// For how long the oldest hold of this owner has been there.
+    pub(crate) fn oldest(&self, owner: u64, now: Moment) -> Duration {
+        let since = self.holds.iter().filter(|h| h.owner == owner).filter_map(|h| h.since).min();
+        since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+
     /// How many threads of this process wait.
     pub(crate) fn queued_threads(&self) -> usize {
         self.waiters.len()

@@ -162,17 +162,21 @@ impl Gate {
 
     /// The hold `ticket` is given up whole, to be put back later. An error, and what is to be done about
     /// it, where it is lost.
-    pub(crate) fn set_aside(&mut self, ticket: Ticket, now: Moment) -> Result<(Aside, Then), (Loss, Then)> {
+    pub(crate) fn set_aside(
+        &mut self,
+        ticket: Ticket,
+        now: Moment,
+    ) -> Result<(Aside, Then), Box<(Loss, Then)>> {
         let Some(i) = self.holds.iter().position(|h| h.ticket == ticket) else {
-            return Err((Loss::Verdict, Then::default()));
+            return Err((Loss::Verdict, Then::default()).into());
         };
         let owner = self.holds[i].owner;
         let then = self.expire(owner, now);
         let Some(t) = self.tenures.iter().position(|t| t.owner == owner) else {
-            return Err((Loss::Verdict, then));
+            return Err((Loss::Verdict, then).into());
         };
         if let Some(loss) = self.tenures[t].lost {
-            return Err((loss, then));
+            return Err((loss, then).into());
         }
         let aside = Aside { hold: self.holds.swap_remove(i), tenure: self.tenures.swap_remove(t) };
         Ok((aside, Then { wake: self.head(), ..Then::default() }))

@@ -114,7 +114,7 @@ fn a_wait_of_which_nothing_was_sent_never_gave_anything_up() {
 #[test]
 fn a_lost_hold_is_not_given_up_and_a_closed_gate_takes_none_back() {
     let (mut desk, grip) = held();
-    let (loss, then) = desk.gate.set_aside(grip.ticket, at(LEASE)).unwrap_err();
+    let (loss, then) = *desk.gate.set_aside(grip.ticket, at(LEASE)).unwrap_err();
     assert_eq!((loss, then.lost), (Loss::Deadline, Some((grip.owner, Loss::Deadline))));
 
     let (mut desk, grip) = held();

@@ -121,7 +121,7 @@ impl Process {
         lease: Duration,
         fixed: bool,
     ) -> Result<Option<Grip>, Error> {
-        let terms = Terms { lease, fixed, fair: false, args: "".into() };
+        let terms = Terms { fixed, ..Terms::new(lease, "") };
         let request = Request {
             taker: Taker::Thread(thread),
             thread,

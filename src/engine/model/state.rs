@@ -183,7 +183,7 @@ impl World {
         };
         let other = self.terms_differ && t == 1;
         let lease = if other { TICK } else { TICK * LEASE };
-        Terms { lease, fixed: other, fair: self.fair, args: mode.args().into() }
+        Terms { fixed: other, fair: self.fair, ..Terms::new(lease, mode.args()) }
     }
 
     /// A Redis with nothing in it but, unless it is 0, the last number.

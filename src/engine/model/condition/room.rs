@@ -15,8 +15,8 @@ impl State {
         process.seats[t as usize].done += 1;
         let (aside, then) = match process.gate.set_aside(hold, now) {
             Ok(aside) => aside,
-            Err((_, then)) => {
-                self.carry_out(world, p, None, then);
+            Err(lost) => {
+                self.carry_out(world, p, None, lost.1);
                 return;
             }
         };

@@ -125,7 +125,7 @@ impl World {
     }
 
     pub(super) fn terms(&self) -> Terms {
-        Terms { lease: TICK * LEASE, fixed: false, fair: false, args: "".into() }
+        Terms::new(TICK * LEASE, "")
     }
 
     pub(super) fn beginning(&self) -> State {

@@ -1,0 +1,55 @@
+//! A hold that is kept in Redis for a while after its release.
+
+use super::{Desk, at, ms, request, terms};
+use crate::engine::gate::{Exit, Leaving, Request, Terms, Turn};
+
+const LEAST: u64 = 400;
+
+fn keeping(thread: u64) -> Request {
+    Request { terms: Terms { fair: true, at_least: ms(LEAST).into(), ..terms() }, ..request(thread) }
+}
+
+fn left(exit: Exit) -> Leaving {
+    match exit {
+        Exit::Leave(leaving, None) => leaving,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn it_counts_from_when_its_thread_was_in_and_nobody_is_asked_for_with_it() {
+    let mut desk = Desk::new();
+    let grip = desk.come_in(keeping(1), 7, 0);
+    desk.gate.came_in(grip.ticket, at(10));
+    let next = desk.enter(request(2), 20);
+    assert!(matches!(desk.turn(next, 20), Turn::Park(_)));
+    let leaving = left(desk.exit(grip, 100));
+    assert_eq!(leaving.stays_until, at(10 + LEAST));
+    assert_eq!(leaving.rest(at(100)), Some(ms(10 + LEAST - 100)));
+    assert_eq!(leaving.rest(at(10 + LEAST)), None, "then it leaves as any other");
+    // Once that was answered, the next thread asks under an id of its own.
+    assert_eq!(desk.gate.left().wake, Some(next));
+    assert_ne!(desk.asks(next, 110).owner, grip.owner);
+}
+
+#[test]
+fn released_late_it_leaves_and_the_next_is_asked_for() {
+    let mut desk = Desk::new();
+    let grip = desk.come_in(keeping(1), 7, 0);
+    desk.gate.came_in(grip.ticket, at(10));
+    let next = desk.enter(request(2), 20);
+    assert!(matches!(desk.turn(next, 20), Turn::Park(_)));
+    match desk.exit(grip, 10 + LEAST) {
+        Exit::Leave(leaving, Some(_)) => assert_eq!(leaving.rest(at(10 + LEAST)), None),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_gate_that_closes_says_so_too() {
+    let mut desk = Desk::new();
+    let grip = desk.come_in(keeping(1), 7, 0);
+    desk.gate.came_in(grip.ticket, at(10));
+    let leaving = desk.gate.close(at(20));
+    assert_eq!(leaving.iter().map(|l| l.stays_until).collect::<Vec<_>>(), [at(10 + LEAST)]);
+}

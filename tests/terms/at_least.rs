@@ -1,0 +1,163 @@
+//! A hold that is released early is kept for the rest of its time.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
+use redis_concurrent::{Client, ErrorKind, Kind, RedisLock};
+
+use crate::support::{LONG, SOON, builder, connect, ms, nothing_left, queued};
+
+/// Longer than any standstill of the machine.
+const LEAST: Duration = Duration::from_secs(20);
+/// For what waits for its end.
+const SHORT: Duration = Duration::from_millis(1500);
+
+#[track_caller]
+fn is_kept<K: Kind>(lock: &RedisLock<K>, others: &RedisLock<K>) {
+    assert!(lock.try_lock().unwrap().is_none(), "its own thread stays out");
+    assert!(others.try_lock().unwrap().is_none(), "so do others");
+    assert_eq!(lock.hold_count(), 0);
+    let left = others.remaining().unwrap().expect("somebody holds it");
+    assert!(left <= LEAST && left > ms(0), "{left:?} is left");
+    assert!(others.force_unlock().unwrap());
+}
+
+fn of_a_kind<K: Kind>(make: impl Fn(&Client, &str) -> RedisLock<K>) {
+    let server = RedisServer::start().unwrap();
+    let (a, b) = (connect(&server), connect(&server));
+    let (lock, others) = (make(&a, "job").hold_at_least(LEAST), make(&b, "job"));
+
+    drop(lock.lock().unwrap());
+    is_kept(&lock, &others);
+
+    let before = a.requests();
+    lock.lock_owned().unwrap().unlock().unwrap();
+    assert_eq!(a.requests() - before, 2, "it costs what it always costs");
+    is_kept(&lock, &others);
+
+    drop((lock, others));
+    nothing_left(&server);
+}
+
+#[test]
+fn a_simple_lock_is_kept() {
+    of_a_kind(Client::simple_lock);
+}
+
+#[test]
+fn a_reentrant_lock_is_kept() {
+    of_a_kind(Client::reentrant_lock);
+}
+
+#[test]
+fn a_write_lock_is_kept() {
+    of_a_kind(|client, name| client.read_write_lock(name).write_lock().clone());
+}
+
+#[test]
+fn a_reader_keeps_writers_out() {
+    let server = RedisServer::start().unwrap();
+    let (a, b) = (connect(&server), connect(&server));
+    let read = a.read_write_lock("job").read_lock().hold_at_least(LEAST);
+    drop(read.lock().unwrap());
+    let write = b.read_write_lock("job").write_lock().clone();
+    assert!(write.try_lock().unwrap().is_none());
+    assert!(read.remaining().unwrap().unwrap() <= LEAST);
+}
+
+#[test]
+fn an_inner_guard_ends_nothing() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let lock = client.reentrant_lock("job").hold_at_least(LEAST);
+    let outer = lock.lock().unwrap();
+    lock.lock().unwrap().unlock().unwrap();
+    assert_eq!(lock.hold_count(), 1);
+    assert!(outer.remaining() > LEAST, "it has its lease");
+    outer.unlock().unwrap();
+    assert!(lock.remaining().unwrap().unwrap() <= LEAST);
+}
+
+#[test]
+fn who_waits_gets_in_when_its_time_is_over() {
+    let server = RedisServer::start().unwrap();
+    let (a, b) = (connect(&server), connect(&server));
+    let (lock, others) = (a.reentrant_lock("job").hold_at_least(SHORT), b.reentrant_lock("job"));
+    let began = Instant::now();
+    let guard = lock.lock().unwrap();
+    thread::scope(|scope| {
+        let remote = scope.spawn(|| others.lock().unwrap().unlock().unwrap());
+        queued(&lock, 1);
+        // A thread of this process waits as well; nobody is handed what is kept.
+        let local = scope.spawn(|| a.reentrant_lock("job").lock().unwrap().unlock().unwrap());
+        queued(&lock, 2);
+        guard.unlock().unwrap();
+        assert!(!remote.is_finished() || began.elapsed() >= SHORT);
+        remote.join().unwrap();
+        assert!(began.elapsed() >= SHORT, "{:?}", began.elapsed());
+        local.join().unwrap();
+    });
+    // Far less than the lease of 30 s that it had before.
+    assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
+}
+
+#[test]
+fn what_was_held_for_so_long_is_free_at_once() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let lock = client.simple_lock("job").hold_at_least(ms(20));
+    let guard = lock.lock().unwrap();
+    let began = Instant::now();
+    wait_until(SOON, "its time is over", || began.elapsed() > ms(40));
+    guard.unlock().unwrap();
+    assert!(!lock.is_locked().unwrap());
+}
+
+#[test]
+fn a_client_that_closes_keeps_it_too() {
+    let server = RedisServer::start().unwrap();
+    let (a, b) = (connect(&server), connect(&server));
+    let lock = a.simple_lock("job").hold_at_least(LEAST);
+    let guard = lock.lock().unwrap();
+    a.close().unwrap();
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed);
+    let left = b.simple_lock("job").remaining().unwrap().expect("somebody holds it");
+    assert!(left <= LEAST, "{left:?} is left");
+}
+
+#[test]
+fn a_release_that_redis_does_not_hear_is_repeated() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = builder(&proxy.url()).command_timeout(ms(300)).connect().unwrap();
+    let lock = client.simple_lock("job").with_lease(6 * LEAST).hold_at_least(LEAST);
+    let guard = lock.lock().unwrap();
+    proxy.black_hole(true);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
+    let others = connect(&server).simple_lock("job");
+    assert!(others.remaining().unwrap().unwrap() > 2 * LEAST);
+    proxy.heal().unwrap();
+    wait_until(LONG, "its lease is the rest", || others.remaining().unwrap().unwrap() <= LEAST);
+}
+
+#[test]
+fn what_cannot_be_is_told() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let lock = client.simple_lock("job");
+    let day = Duration::from_secs(24 * 3600);
+    for (lock, says) in [
+        (lock.hold_at_least(ms(0)), "not 0ns"),
+        (lock.hold_at_least(41 * day), "1ms to"),
+        (lock.with_lease(ms(500)).hold_at_least(ms(501)), "ends after 500ms cannot be kept for 501ms"),
+        (lock.hold_at_least(ms(501)).with_lease(ms(500)), "ends after 500ms cannot be kept for 501ms"),
+    ] {
+        let error = lock.lock().unwrap_err();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Config, "job"));
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    assert_eq!(client.requests(), 0);
+    lock.with_lease(ms(500)).hold_at_least(ms(500)).lock().unwrap().unlock().unwrap();
+    lock.hold_at_least(40 * day).try_lock().unwrap();
+}

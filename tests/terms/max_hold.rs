@@ -1,0 +1,58 @@
+//! A guard that is forgotten is renewed for so long, and no longer.
+
+use std::time::Duration;
+
+use redis_concurrent::testing::{RedisServer, wait_until};
+use redis_concurrent::{Client, ErrorKind, Loss};
+
+use crate::support::{Ears, Heard, LONG, builder, connect, ms};
+
+#[test]
+fn a_forgotten_guard_loses_its_hold() {
+    let server = RedisServer::start().unwrap();
+    let ears = Ears::default();
+    let client =
+        builder(&server.url()).lease(ms(1500)).max_hold(ms(1000)).observer(ears.clone()).connect().unwrap();
+    let lock = client.reentrant_lock("job");
+    let guard = lock.lock().unwrap();
+    let lost = guard.lost();
+    let others = connect(&server).reentrant_lock("job");
+    let next = others.try_lock_for(LONG).unwrap().expect("it comes free");
+    wait_until(LONG, "the guard is told", || lost.is_cancelled());
+    assert!(guard.is_lost() && next.token() > guard.token());
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+    wait_until(LONG, "so is the observer", || ears.count(Heard::Lost(Loss::Deadline)) == 1);
+}
+
+#[test]
+fn a_younger_one_is_renewed() {
+    let server = RedisServer::start().unwrap();
+    let ears = Ears::default();
+    let hour = Duration::from_secs(3600);
+    let client = builder(&server.url()).renew_every(ms(50)).max_hold(hour).observer(ears.clone());
+    let client = client.connect().unwrap();
+    let guard = client.simple_lock("job").lock_owned().unwrap();
+    wait_until(LONG, "it is renewed", || ears.count(Heard::Renewed) >= 3);
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn readers_that_come_later_do_not_share_what_ends() {
+    let server = RedisServer::start().unwrap();
+    let client = builder(&server.url()).renew_every(ms(50)).max_hold(ms(200)).connect().unwrap();
+    let lock = client.read_write_lock("job").read_lock().clone();
+    let forgotten = lock.lock_owned().unwrap();
+    let renewed = forgotten.remaining();
+    wait_until(LONG, "it is renewed no more", || forgotten.remaining() + ms(1000) < renewed);
+    let before = client.requests();
+    let guard = lock.lock_owned().unwrap();
+    assert!(client.requests() > before, "it asks for itself");
+    assert!(guard.remaining() > forgotten.remaining());
+}
+
+#[test]
+fn no_time_at_all_is_refused() {
+    let error = Client::builder().url("redis://127.0.0.1:1/").max_hold(ms(0)).connect().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("max_hold"), "{error}");
+}
