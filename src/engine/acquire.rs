@@ -70,7 +70,7 @@ fn enter(
         Err(Refusal::Busy) => return Ok(None),
         Err(refusal) => return Err(cell.error(refusal.error())),
     };
-    let mut seat = Seat { cell, ticket, taken: true, asking: None };
+    let mut seat = Seat { cell, ticket, taken: true, asking: None, sent: false };
     if let Err(error) = cell.shared.usable() {
         seat.leave(core);
         return Err(cell.error(error));
@@ -150,6 +150,8 @@ pub(super) struct Seat<'a> {
     pub(super) taken: bool,
     /// The request it is about. Should it not come back from there, the ask must not wait for it.
     pub(super) asking: Option<u64>,
+    /// And Redis may have got it.
+    pub(super) sent: bool,
 }
 
 impl<'a> Seat<'a> {
@@ -260,6 +262,7 @@ impl<'a> Seat<'a> {
 
     /// Sends it, and tells the gate what became of it.
     fn send(&mut self, asking: &Asking, limit: Moment, once: bool) -> Result<MutexGuard<'a, Core>, Error> {
+        self.sent = true;
         let outcome = requests::acquire(self.cell, asking, limit);
         self.heard(asking.owner, outcome, once)
     }
@@ -274,7 +277,7 @@ impl<'a> Seat<'a> {
     ) -> Result<MutexGuard<'a, Core>, Error> {
         let cell = self.cell;
         let mut core = cell.core.lock();
-        self.asking = None;
+        (self.asking, self.sent) = (None, false);
         let (answer, resent, error) = settle(outcome);
         if resent {
             core.gate.unsettle(owner);
@@ -330,10 +333,14 @@ impl Drop for Seat<'_> {
     fn drop(&mut self) {
         if self.taken {
             let mut core = self.cell.core.lock();
-            if let Some(owner) = self.asking {
-                // It may have been sent: what it was granted must not stay.
-                let then = core.gate.answered(owner, Answer::Unanswered, Moment::now());
-                core = carry_out(self.cell, core, then);
+            match self.asking {
+                // What it may be granted must not stay.
+                Some(owner) if self.sent => {
+                    let then = core.gate.answered(owner, Answer::Unanswered, Moment::now());
+                    core = carry_out(self.cell, core, then);
+                }
+                Some(owner) => core.gate.postponed(owner, Moment::now()),
+                None => {}
             }
             self.leave(core);
         }

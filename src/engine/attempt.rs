@@ -53,7 +53,7 @@ pub(crate) fn begin<'a>(cell: &'a Arc<Cell>, request: Request, limit: Moment) ->
         Err(Refusal::Busy) => return Ok(busy(cell, entered)),
         Err(refusal) => return Err(cell.error(refusal.error())),
     };
-    let mut seat = Seat { cell, ticket, taken: true, asking: None };
+    let mut seat = Seat { cell, ticket, taken: true, asking: None, sent: false };
     if let Err(error) = cell.shared.usable() {
         seat.leave(core);
         return Err(cell.error(error));
@@ -61,7 +61,10 @@ pub(crate) fn begin<'a>(cell: &'a Arc<Cell>, request: Request, limit: Moment) ->
     Ok(match advance(seat, core, limit, entered)? {
         Advanced::In(grip) => Begun::In(grip),
         Advanced::Busy => busy(cell, entered),
-        Advanced::Asks(seat, asking) => Begun::Asks(Attempt { seat, asking, entered }),
+        Advanced::Asks(mut seat, asking) => {
+            seat.sent = true;
+            Begun::Asks(Attempt { seat, asking, entered })
+        }
     })
 }
 
