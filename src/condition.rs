@@ -231,7 +231,10 @@ impl<K: Exclusive> Condition<K> {
     // ---- underneath ------------------------------------------------------------------------
 
     fn wait_within(&self, guard: &mut Guard<'_, K>, limits: &Wait<'_>) -> Result<bool, Error> {
-        self.with(guard, |at| wait(at, guard.ticket(), this_thread(), limits))
+        let signalled = self.with(guard, |at| wait(at, guard.ticket(), this_thread(), limits))?;
+        // What it was granted is another hold than that of before.
+        self.lock.replicated(guard, &Wait::forever())?;
+        Ok(signalled)
     }
 
     fn ask(&self, guard: &Guard<'_, K>, what: &str) -> Result<usize, Error> {

@@ -14,8 +14,9 @@ use crate::condition::Condition;
 use crate::config::check_lease;
 use crate::engine;
 use crate::engine::cell::{Cell, Cells, made};
-use crate::engine::gate::{Grip, Request, Taker, Terms};
+use crate::engine::gate::{Request, Taker, Terms};
 use crate::engine::inspect::{Inspection, force_unlock, inspect};
+use crate::engine::replicas::Replicas;
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Hold, OwnedGuard};
 use crate::holder::Holder;
@@ -26,6 +27,8 @@ use crate::wait::Wait;
 
 /// How long a hold may be kept that is released earlier.
 const SHORTEST_STAY: Duration = Duration::from_millis(1);
+/// Far more than any server has.
+const MOST_REPLICAS: usize = 100;
 const LONGEST_STAY: Duration = Duration::from_secs(40 * 24 * 3600);
 
 /// A lock in a string key, as `SET key owner NX PX lease` leaves it. Not reentrant: see [`Simple`].
@@ -71,6 +74,7 @@ pub struct RedisLock<K: Kind> {
     cell: Result<Arc<Cell>, Error>,
     kind: Arc<K>,
     terms: Terms,
+    replicas: Option<Replicas>,
     /// The same lock in its other mode.
     other: Option<Arc<Cell>>,
 }
@@ -81,6 +85,7 @@ impl<K: Kind> Clone for RedisLock<K> {
             cell: self.cell.clone(),
             kind: self.kind.clone(),
             terms: self.terms.clone(),
+            replicas: self.replicas,
             other: self.other.clone(),
         }
     }
@@ -114,7 +119,7 @@ impl<K: Kind> RedisLock<K> {
         // The default is shared, and most kinds have none.
         let args = Some(kind.args()).filter(|args| !args.is_empty()).map(Arc::from).unwrap_or_default();
         let terms = Terms::new(config.lease, args);
-        RedisLock { cell, kind: Arc::new(kind), terms, other: None }
+        RedisLock { cell, kind: Arc::new(kind), terms, replicas: None, other: None }
     }
 
     /// The same lock with a fixed lease: a hold ends by itself at most `lease` after it was granted, and is
@@ -164,6 +169,35 @@ impl<K: Kind> RedisLock<K> {
         })
     }
 
+    /// The same lock for holds that count only once `n` replicas have them: `lock` and its fellows then
+    /// take until they have, at most `limit` longer. Where too few have it by then, the hold is given back,
+    /// and the error is `NotReplicated`; so it is with `try_lock`.
+    ///
+    /// It costs one more round trip for each call that gets in, a re-entry too, and what the replicas take
+    /// to say so; holds of such a handle are asked of Redis one by one, as [`fair`](RedisLock::fair) ones
+    /// are. What it is worth: a replica that becomes the primary knows of the hold if it is one of those that
+    /// had it. With fewer than all replicas, another may be promoted; and no replica has to have what was
+    /// renewed since, or that it was released. So it makes two holders at a failover rare, and does not rule
+    /// them out: what protects the data is the [token](Hold::token).
+    ///
+    /// After a wait for a [condition](Condition) too few replicas are an error of the wait, and the lock is
+    /// held.
+    ///
+    /// `n` is from 1 to 100, `limit` from 1 ms to less than the lease: anything else is `Config` on the first
+    /// call.
+    #[must_use]
+    pub fn with_replicas(&self, n: usize, limit: Duration) -> Self {
+        let mut lock = self.clone();
+        lock.replicas = Some(Replicas { n, limit });
+        lock.terms.fair = true;
+        lock.checked(|| {
+            if !(1..=MOST_REPLICAS).contains(&n) {
+                return Err(format!("1 to {MOST_REPLICAS} replicas can be waited for, not {n}"));
+            }
+            Ok(())
+        })
+    }
+
     /// The same handle, unless its terms cannot work: then each call on it says why.
     fn checked(mut self, check: impl FnOnce() -> Result<(), String>) -> Self {
         let Ok(cell) = &self.cell else { return self };
@@ -172,6 +206,12 @@ impl<K: Kind> RedisLock<K> {
         let wrong = check().err().or_else(|| {
             (*fixed && least > *lease)
                 .then(|| format!("a hold that ends after {lease:?} cannot be kept for {least:?}"))
+        });
+        let wrong = wrong.or_else(|| {
+            let limit = self.replicas?.limit;
+            (limit < Duration::from_millis(1) || limit >= *lease).then(|| {
+                format!("replicas are waited for from 1ms to less than the lease of {lease:?}, not {limit:?}")
+            })
         });
         if let Some(why) = wrong {
             self.cell = Err(Error::new(ErrorKind::Config, &cell.name).because(why));
@@ -474,8 +514,19 @@ impl<K: Kind> RedisLock<K> {
         if let Some(other) = &self.other {
             engine::modes::mind(cell, other, K::SHARING, &mut request)?;
         }
-        let grip = engine::acquire(cell, request, wait)?;
-        Ok(grip.map(|grip: Grip| Hold::new(cell.clone(), grip)))
+        let Some(grip) = engine::acquire(cell, request, wait)? else { return Ok(None) };
+        let hold = Hold::new(cell.clone(), grip);
+        // Dropped, it is given back.
+        self.replicated(&hold, wait)?;
+        Ok(Some(hold))
+    }
+
+    /// Waits until as many replicas have the hold as are to have it.
+    pub(crate) fn replicated(&self, hold: &Hold<K>, wait: &Wait<'_>) -> Result<(), Error> {
+        match self.replicas {
+            Some(replicas) => engine::replicas::have(hold.cell(), hold.ticket(), replicas, wait),
+            None => Ok(()),
+        }
     }
 
     fn must(&self, wait: &Wait<'_>, whose: For) -> Result<Hold<K>, Error> {

@@ -88,6 +88,13 @@ impl Semaphore {
         Semaphore { lock: self.lock.with_lease(lease) }
     }
 
+    /// The same semaphore for permits that count only once `n` replicas have them: see
+    /// [`RedisLock::with_replicas`].
+    #[must_use]
+    pub fn with_replicas(&self, n: usize, limit: Duration) -> Self {
+        Semaphore { lock: self.lock.with_replicas(n, limit) }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         self.lock.name()

@@ -276,6 +276,36 @@ impl Backend {
         }
     }
 
+    /// Sends a renewal (`renew`; in full where it is given `true`) and `command` on one connection, in one
+    /// trip, at most until `limit`. Returns both answers.
+    pub(crate) fn renew_and(
+        &self,
+        renew: impl Fn(bool) -> Vec<u8>,
+        command: &[u8],
+        limit: Moment,
+    ) -> Result<Reply, Failure> {
+        let reply = self.send(limit, Copies::Two, |connection| {
+            let mut both = |eval| -> Result<[Value; 2], RedisError> {
+                connection.inner.send_packed_command(&[&renew(eval), command].concat())?;
+                Ok([connection.inner.recv_response()?, connection.inner.recv_response()?])
+            };
+            self.count(1);
+            let answers = match both(false)? {
+                [Value::ServerError(e), _] if e.kind() == Some(ServerErrorKind::NoScript) => {
+                    self.count(2);
+                    both(true)?
+                }
+                answers => answers,
+            };
+            Ok(Value::Array(answers.into()))
+        })?;
+        let refusal = list(&reply.value).iter().find_map(|answer| match answer {
+            Value::ServerError(e) => Some(refused(e.clone().into())),
+            _ => None,
+        });
+        refusal.map_or(Ok(reply), Err)
+    }
+
     /// Writes one request, whose answer is read later: so that those to several servers are on their way at
     /// the same time. It is written once.
     #[expect(dead_code, reason = "its users come next")]

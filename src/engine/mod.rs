@@ -37,6 +37,7 @@ pub(crate) mod modes;
 pub(crate) mod receipt;
 mod release;
 pub(crate) mod renewer;
+pub(crate) mod replicas;
 pub(crate) mod requests;
 pub(crate) mod resp;
 pub(crate) mod room;

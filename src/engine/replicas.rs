@@ -1,0 +1,86 @@
+//! Whether replicas know of a hold: Redis's WAIT.
+//!
+//! WAIT tells how many replicas have what was written *on its own connection*. What got the hold was
+//! perhaps another's connection (who released it installed us), so the lease is first set anew on the one
+//! that then waits: the order of writes is that of the primary, so who has this one has the grant.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Value, cmd};
+
+use super::backend::{list, number};
+use super::cell::Cell;
+use super::gate::{Renewal, Ticket};
+use super::{carry_out, held, lock, lost, requests};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::observe::Loss;
+use crate::wait::Wait;
+
+/// How many replicas are to have a hold, and how long it may take them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replicas {
+    pub(crate) n: usize,
+    pub(crate) limit: Duration,
+}
+
+/// Waits until that many replicas have the hold `ticket`, which stays whatever comes of it.
+///
+/// # Errors
+/// `NotReplicated` where too few had it in time, `LeaseLost` where it is gone, `Unavailable` where Redis did
+/// not answer.
+pub(crate) fn have(
+    cell: &Arc<Cell>,
+    ticket: Ticket,
+    replicas: Replicas,
+    wait: &Wait<'_>,
+) -> Result<(), Error> {
+    let Replicas { n, limit } = replicas;
+    let shared = &cell.shared;
+    let sent = Moment::now();
+    let owner = held::owner(cell, ticket, sent)?;
+    let lease = {
+        let core = lock(cell)?;
+        core.gate.look(owner).map_or(shared.config.lease, |tenure| tenure.renewal(sent))
+    };
+    // 0 would be for ever.
+    let limit = wait.limit(sent, limit).since(sent).max(Duration::from_millis(1));
+    let asks = cmd("WAIT").arg(n).arg(limit.as_millis() as u64).get_packed_command();
+    let pack = |eval: bool| {
+        let mut request = Vec::new();
+        requests::pack_renew(&mut request, cell, owner, lease, eval);
+        request
+    };
+    let until = sent.after(limit).after(shared.config.command_timeout);
+    let answers = shared.backend.renew_and(pack, &asks, until);
+    let answers = match answers {
+        Ok(reply) if reply.resent => {
+            lock(cell)?.gate.doubt(owner, sent, lease);
+            reply.value
+        }
+        Ok(reply) => reply.value,
+        Err(failure) => {
+            lock(cell)?.gate.doubt(owner, sent, lease);
+            return Err(cell.error(failure.error()));
+        }
+    };
+    let answers = list(&answers);
+    let renewal = answers.first().map(requests::renewed);
+    let renewal = renewal.and_then(Result::ok).unwrap_or(Renewal::Failed);
+    let mut core = lock(cell)?;
+    let then = core.gate.renewed(owner, sent, renewal, Moment::now());
+    drop(carry_out(cell, core, then));
+    if renewal == Renewal::NotInside {
+        return Err(cell.error(lost(Loss::Verdict)));
+    }
+    let strange = |value: Option<&Value>| {
+        Error::new(ErrorKind::Protocol, "").because(format!("WAIT was answered {value:?}"))
+    };
+    let had = number(answers.get(1)).ok_or_else(|| cell.error(strange(answers.get(1))))?;
+    if usize::try_from(had).is_ok_and(|had| had >= n) {
+        return Ok(());
+    }
+    let why = format!("{had} of {n} replicas had the hold within {limit:?}");
+    Err(cell.error(Error::new(ErrorKind::NotReplicated, "").because(why)))
+}

@@ -1,0 +1,11 @@
+//! Holds that count only once replicas have them, on a primary and two replicas.
+
+#[path = "invariants/support.rs"]
+mod support;
+
+#[path = "replicas/acknowledged.rs"]
+mod acknowledged;
+#[path = "replicas/failover.rs"]
+mod failover;
+#[path = "replicas/flock.rs"]
+mod flock;

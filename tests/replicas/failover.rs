@@ -1,0 +1,62 @@
+//! A primary that dies with what it has not passed on (Redisson #775, #3994, #5256, #2669, Curator #727).
+
+use redis_concurrent::testing::{Proxy, wait_until};
+use redis_concurrent::{ErrorKind, Loss};
+
+use crate::flock::{Flock, promote};
+use crate::support::{Ears, Heard, LONG, builder, connect, exists, ms};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// With all replicas asked for, whichever is promoted knows of every grant that counted.
+#[test]
+fn no_grant_that_all_replicas_had_is_lost() {
+    let flock = Flock::start(2);
+    let proxy = Proxy::start(flock.primary.port()).unwrap();
+    let client = builder(&proxy.url()).connect().unwrap();
+    let guards: Vec<_> = (0..20)
+        .map(|i| client.simple_lock(&format!("it-{i}")).with_replicas(2, PATIENCE).lock_owned().unwrap())
+        .collect();
+    flock.primary.kill().unwrap();
+    let new = &flock.replicas[1];
+    promote(new);
+    let others = connect(new);
+    for (i, guard) in guards.iter().enumerate() {
+        assert!(others.simple_lock(&format!("it-{i}")).try_lock().unwrap().is_none(), "{i}");
+        assert!(!guard.is_lost());
+    }
+    // Its holder goes on with the new primary.
+    proxy.set_target(new.port());
+    proxy.cut_all();
+    for guard in guards {
+        guard.unlock().unwrap();
+    }
+    assert!(others.simple_lock("it-0").try_lock().unwrap().is_some());
+}
+
+/// Without, a grant may be unknown to the one that is promoted. Its holder is told with its next renewal,
+/// and its token is lower than that of whoever came after it.
+#[test]
+fn who_lost_its_hold_with_the_primary_is_told_and_has_the_lower_token() {
+    let flock = Flock::start(1);
+    let proxy = Proxy::start(flock.primary.port()).unwrap();
+    let ears = Ears::default();
+    let client = builder(&proxy.url()).renew_every(ms(300)).observer(ears.clone()).connect().unwrap();
+    let new = &flock.replicas[0];
+    // From here on the replica hears nothing.
+    flock.link.black_hole(true);
+    let guard = client.reentrant_lock("it").lock_owned().unwrap();
+    flock.primary.kill().unwrap();
+    promote(new);
+    assert!(!exists(new, "rc:{it}"), "it was never told");
+    let other = connect(new).reentrant_lock("it").lock_owned().unwrap();
+    assert!(other.token() > guard.token(), "what it protects refuses the old holder");
+    proxy.set_target(new.port());
+    proxy.cut_all();
+    let lost = guard.lost();
+    wait_until(LONG, "it is told", || lost.is_cancelled());
+    wait_until(LONG, "so is the observer", || ears.count(Heard::Lost(Loss::Verdict)) == 1);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert!(!other.is_lost());
+}

@@ -1,0 +1,87 @@
+//! A primary with replicas.
+
+use redis::cmd;
+use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
+
+use crate::support::LONG;
+
+pub struct Flock {
+    pub primary: RedisServer,
+    pub replicas: Vec<RedisServer>,
+    /// Between the primary and its replicas.
+    pub link: Proxy,
+}
+
+impl Flock {
+    /// All replicas are in step with the primary.
+    pub fn start(replicas: usize) -> Flock {
+        let primary = RedisServer::builder().arg("repl-diskless-sync-delay", "0").start().unwrap();
+        let replicas: Vec<_> = (0..replicas).map(|_| RedisServer::start().unwrap()).collect();
+        let link = Proxy::start(primary.port()).unwrap();
+        for replica in &replicas {
+            follow(replica, link.port());
+        }
+        for replica in &replicas {
+            wait_until(LONG, "the replica is in step", || {
+                info(replica).contains("master_link_status:up\r")
+            });
+        }
+        let n = replicas.len();
+        wait_until(LONG, "all replicas answer", || {
+            let mut connection = primary.connection().unwrap();
+            cmd("SET").arg("step").arg(1).exec(&mut connection).unwrap();
+            let had: usize = cmd("WAIT").arg(n).arg(1000).query(&mut connection).unwrap();
+            had == n
+        });
+        Flock { primary, replicas, link }
+    }
+}
+
+impl Flock {
+    /// Whether the replicas have this key as the primary has it.
+    pub fn is_everywhere(&self, key: &str) -> bool {
+        let dump = |server: &RedisServer| -> Option<Vec<u8>> {
+            cmd("DUMP").arg(key).query(&mut server.connection().unwrap()).unwrap()
+        };
+        let here = dump(&self.primary).expect("the primary has it");
+        self.replicas.iter().all(|replica| dump(replica).as_ref() == Some(&here))
+    }
+
+    /// Waits until the replicas have told the primary, as they do each second, that they have all that it
+    /// has written so far.
+    pub fn told_all(&self) {
+        let offset = |line: &str, key: &str| {
+            let rest = &line[line.find(key)? + key.len()..];
+            rest.split([',', '\r']).next()?.parse::<u64>().ok()
+        };
+        let written = info(&self.primary).lines().find_map(|line| offset(line, "master_repl_offset:"));
+        wait_until(LONG, "the replicas have told", || {
+            let told = info(&self.primary);
+            let told = told.lines().filter(|line| line.starts_with("slave")).filter_map(|l| offset(l, "offset="));
+            told.filter(|told| Some(*told) >= written).count() == self.replicas.len()
+        });
+    }
+}
+
+impl Drop for Flock {
+    fn drop(&mut self) {
+        for replica in &self.replicas {
+            // One that stands still would not end.
+            let _ = replica.cont();
+        }
+    }
+}
+
+pub fn info(server: &RedisServer) -> String {
+    cmd("INFO").arg("replication").query(&mut server.connection().unwrap()).unwrap()
+}
+
+fn follow(replica: &RedisServer, port: u16) {
+    let mut connection = replica.connection().unwrap();
+    cmd("REPLICAOF").arg("127.0.0.1").arg(port).exec(&mut connection).unwrap();
+}
+
+/// A replica becomes a primary.
+pub fn promote(replica: &RedisServer) {
+    cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut replica.connection().unwrap()).unwrap();
+}
