@@ -22,9 +22,7 @@ impl Flock {
             follow(replica, link.port());
         }
         for replica in &replicas {
-            wait_until(LONG, "the replica is in step", || {
-                info(replica).contains("master_link_status:up\r")
-            });
+            wait_until(LONG, "the replica is in step", || info(replica).contains("master_link_status:up\r"));
         }
         let n = replicas.len();
         wait_until(LONG, "all replicas answer", || {
@@ -57,7 +55,8 @@ impl Flock {
         let written = info(&self.primary).lines().find_map(|line| offset(line, "master_repl_offset:"));
         wait_until(LONG, "the replicas have told", || {
             let told = info(&self.primary);
-            let told = told.lines().filter(|line| line.starts_with("slave")).filter_map(|l| offset(l, "offset="));
+            let told =
+                told.lines().filter(|line| line.starts_with("slave")).filter_map(|l| offset(l, "offset="));
             told.filter(|told| Some(*told) >= written).count() == self.replicas.len()
         });
     }
