@@ -41,6 +41,11 @@ end
 
 function kind.soon()
   local ms = call('PTTL', K[1])
+  if held and string.match(held, '^%x+%-%x+%-%x+%-%x+%-%x+():%d+$') ~= 37 then
+    -- No `<client uuid>:<n>`: a stranger, that tells nobody when it goes, and may have no end. Who waits asks
+    -- every quarter of a second.
+    return ms >= 0 and math.min(ms, 240) or 240
+  end
   return ms >= 0 and ms
 end
 

@@ -136,6 +136,53 @@ impl Client {
         self.lock_of(Simple, name)
     }
 
+    /// The lock of the kind [`Simple`] whose string key is `key`, to the letter: any client, in any language,
+    /// that locks by `SET key owner NX PX lease` keeps it out, and is kept out.
+    ///
+    /// Among its own it is a simple lock like any other, whose name is the key. What else it keeps in Redis
+    /// has keys in the client's namespace, in the key's slot. A stranger's string is a holder too, whose
+    /// owner [`holder`](RedisLock::holder) tells. Since a stranger tells nobody that it goes, whoever waits
+    /// meanwhile asks every quarter of a second, and at the end of the stranger's lease; and since it does
+    /// not queue, it may come in past those who wait here whenever the key is not there. A string without an
+    /// end holds until it is deleted; [`force_unlock`](RedisLock::force_unlock) does that. Strangers have no
+    /// fencing tokens: those of this lock order only what is done under it by this library.
+    ///
+    /// The key where a [`simple_lock`](Client::simple_lock) of this client's namespace has its state is that
+    /// lock, and has its name.
+    ///
+    /// Making a handle asks nothing of Redis and cannot fail: what is wrong with a key is told by the first
+    /// call on it, as `Config`. It has 1 to 1,024 bytes, is no other key of a lock's own, and has no `}`
+    /// but in or behind a valid hash tag: beside any other none could be put into its slot.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redis_concurrent::Client;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent::testing::RedisServer::start()?;
+    /// # let url = server.url();
+    /// # let mut redis = server.connection()?;
+    /// let client = Client::connect(&url)?;
+    /// let lock = client.simple_lock_at("nightly:report");
+    ///
+    /// // somebody else, with a client of another kind
+    /// let mut theirs = redis::cmd("SET");
+    /// theirs.arg("nightly:report").arg("cron@db7").arg("NX").arg("PX").arg(500);
+    /// theirs.exec(&mut redis)?;
+    ///
+    /// assert!(lock.try_lock()?.is_none());
+    /// assert_eq!(lock.holder()?.map(|holder| holder.owner).as_deref(), Some("cron@db7"));
+    /// let guard = lock.lock()?; // when its lease has ended
+    /// let refused: Option<String> = theirs.query(&mut redis)?;
+    /// assert_eq!(refused, None);
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn simple_lock_at(&self, key: &str) -> SimpleLock {
+        RedisLock::at(&self.0, Simple, key)
+    }
+
     /// The lock `name` of the kind [`Reentrant`]: its holder may come in again.
     pub fn reentrant_lock(&self, name: &str) -> ReentrantLock {
         self.lock_of(Reentrant, name)
@@ -178,7 +225,11 @@ impl Client {
     /// `Unavailable`, `Closed`, `Forked`. `Unknown` when Redis did not answer: if the hold was adopted
     /// all the same, it is released in the background; if not, the receipt is still good.
     pub fn adopt<K: Kind + Default>(&self, receipt: &Receipt) -> Result<OwnedGuard<K>, Error> {
-        self.lock_of(K::default(), receipt.name()).adopt(receipt)
+        let lock = match receipt.is_at_key() {
+            true => RedisLock::at(&self.0, K::default(), receipt.name()),
+            false => self.lock_of(K::default(), receipt.name()),
+        };
+        lock.adopt(receipt)
     }
 
     /// How many requests this client has sent so far, by all its threads.

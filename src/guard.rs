@@ -55,7 +55,7 @@ impl<K: Kind> Hold<K> {
         let tenure = engine::receipt::part(&self.cell, self.ticket)?;
         self.released = true;
         let owner = self.cell.owner_id(tenure.owner);
-        Ok(Receipt::new(K::NAME, &self.cell.name, owner, &tenure))
+        Ok(Receipt::new(K::NAME, &self.cell, owner, &tenure))
     }
 
     /// The lock's name.

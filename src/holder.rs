@@ -39,10 +39,8 @@ const EPOCH: Duration = Duration::from_secs(1_577_836_800);
 impl Holder {
     /// `number`: the lock's last grant number, which is its holder's and a time.
     pub(crate) fn new(held: Held, number: u64) -> Self {
-        let ours =
-            held.owner.rsplit_once(':').is_some_and(|(uuid, n)| uuid.len() == 36 && n.parse::<u64>().is_ok());
-        let since =
-            (ours && number > 0).then(|| SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number));
+        let since = (is_owner(&held.owner) && number > 0)
+            .then(|| SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number));
         let process = Process::read(&held.record);
         Holder { process, owner: held.owner, since, remaining: held.remaining, permits: None }
     }
@@ -56,4 +54,12 @@ impl Process {
         let host = words.next()?.to_owned();
         Some(Process { pid, host, label: words.next().unwrap_or_default().to_owned() })
     }
+}
+
+/// Whether it reads `<client uuid>:<n>`, as every owner of ours does.
+pub(crate) fn is_owner(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(client, n)| {
+        uuid::Uuid::try_parse(client).is_ok_and(|it| it.to_string() == client)
+            && n.parse::<u64>().is_ok_and(|it| it.to_string() == n)
+    })
 }

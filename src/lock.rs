@@ -13,7 +13,7 @@ use crate::clock::Moment;
 use crate::condition::Condition;
 use crate::config::check_lease;
 use crate::engine;
-use crate::engine::cell::{Cell, Cells, made};
+use crate::engine::cell::{AtKey, Cell, Cells, made, made_beside};
 use crate::engine::gate::{Request, Taker, Terms};
 use crate::engine::inspect::{Inspection, force_unlock, inspect};
 use crate::engine::replicas::Replicas;
@@ -22,6 +22,7 @@ use crate::guard::{Guard, Hold, OwnedGuard};
 use crate::holder::Holder;
 use crate::kind::{Exclusive, Kind, Sharing};
 use crate::kinds::{Reentrant, Simple};
+use crate::names;
 use crate::receipt::Receipt;
 use crate::wait::Wait;
 
@@ -114,11 +115,24 @@ enum For {
 
 impl<K: Kind> RedisLock<K> {
     pub(crate) fn new(shared: &Arc<Shared>, kind: K, name: &str) -> Self {
-        let config = &shared.config;
         let cell = Cells::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
+        Self::of(shared, kind, cell)
+    }
+
+    /// The lock whose state is at this key of the users' own. Where that is the state of a name, it is that
+    /// name's lock.
+    pub(crate) fn at(shared: &Arc<Shared>, kind: K, key: &str) -> Self {
+        if let Some(name) = names::of_state(&shared.config.namespace, key) {
+            return Self::new(shared, kind, &name);
+        }
+        let cell = Cells::get(shared, TypeId::of::<AtKey<K>>(), key, || made_beside::<K>(shared, key));
+        Self::of(shared, kind, cell)
+    }
+
+    fn of(shared: &Arc<Shared>, kind: K, cell: Result<Arc<Cell>, Error>) -> Self {
         // The default is shared, and most kinds have none.
         let args = Some(kind.args()).filter(|args| !args.is_empty()).map(Arc::from).unwrap_or_default();
-        let terms = Terms::new(config.lease, args);
+        let terms = Terms::new(shared.config.lease, args);
         RedisLock { cell, kind: Arc::new(kind), terms, replicas: None, other: None }
     }
 

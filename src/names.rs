@@ -14,37 +14,107 @@ pub(crate) const KEYS: usize = 6;
 /// order of `KEYS` in every script.
 const SUFFIXES: [&str; KEYS] = ["", ":queue", ":places", ":fence", ":gone", ":conditions"];
 
-/// The keys of one lock, all with the lock's name as their hash tag, so that they share a slot.
+/// The keys of one lock, all in one slot.
 #[derive(Clone, Debug)]
-pub(crate) struct Names {
-    /// What all of them begin with. Of many locks in use only this is kept.
+pub(crate) enum Names {
+    /// With the lock's name as their hash tag: what all of them begin with, which is the state's key. Of
+    /// many locks in use only this is kept.
+    Named(Box<str>),
+    /// Beside a key of the users' own. In a box, so that the others need no more room for it.
+    Beside(Box<Beside>),
+}
+
+/// A key of the users' own, with ours beside it.
+#[derive(Clone, Debug)]
+pub(crate) struct Beside {
     state: Box<str>,
+    /// What the others begin with.
+    others: Box<str>,
 }
 
 impl Names {
+    /// The keys of the lock `name`.
     pub(crate) fn new(namespace: &str, name: &str) -> Result<Self, Error> {
         check(name)?;
-        Ok(Names { state: format!("{namespace}:{{{}}}", escape(name)).into() })
+        Ok(Names::Named(state(namespace, name).into()))
+    }
+
+    /// The keys of the lock whose state is at `key`, to the letter. Of two such keys none of the others are
+    /// the same: behind `}:at` comes the whole key where it has a hash tag, and else it is the tag.
+    pub(crate) fn beside(namespace: &str, key: &str) -> Result<Self, Error> {
+        let bad = |why: String| Err(Error::new(ErrorKind::Config, &short(key)).because(why));
+        if let Err(why) = measure("lock's key", key) {
+            return bad(why);
+        }
+        let ours = key.strip_prefix(namespace).is_some_and(|rest| rest.starts_with(":{"));
+        if ours && SUFFIXES[1..].iter().any(|suffix| key.ends_with(suffix)) {
+            return bad(format!("a key like this one is a lock's own, in the namespace {namespace:?}"));
+        }
+        let others = match tag(key) {
+            Some(tag) => format!("{namespace}:{{{tag}}}:at:{key}"),
+            None if key.contains('}') => {
+                return bad(
+                    "in a cluster nothing could stand beside this key: it has a '}', and no hash tag".into(),
+                );
+            }
+            None => format!("{namespace}:{{{key}}}:at"),
+        };
+        Ok(Names::Beside(Box::new(Beside { state: key.into(), others: others.into() })))
+    }
+
+    /// Whether the state is at a key of the users' own.
+    pub(crate) fn is_beside(&self) -> bool {
+        matches!(self, Names::Beside(_))
     }
 
     /// The keys, each in two parts.
     pub(crate) fn keys(&self) -> [[&str; 2]; KEYS] {
-        SUFFIXES.map(|suffix| [&*self.state, suffix])
+        let (state, others) = match self {
+            Names::Named(state) => (state, state),
+            Names::Beside(keys) => (&keys.state, &keys.others),
+        };
+        let mut all = SUFFIXES.map(|suffix| [&**others, suffix]);
+        all[0] = [state, SUFFIXES[0]];
+        all
     }
+}
+
+/// Where the state of the lock `name` is.
+fn state(namespace: &str, name: &str) -> String {
+    format!("{namespace}:{{{}}}", escape(name))
+}
+
+/// The name of the lock whose state is at `key`, if it has one.
+pub(crate) fn of_state(namespace: &str, key: &str) -> Option<String> {
+    let escaped = key.strip_prefix(namespace)?.strip_prefix(":{")?.strip_suffix('}')?;
+    // The last one makes what the others would take for theirs.
+    let name = escaped.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
+    let is_one = check(&name).is_ok() && state(namespace, &name) == key;
+    is_one.then_some(name)
+}
+
+/// What Redis Cluster takes of a key for its slot, where that is not the whole key.
+fn tag(key: &str) -> Option<&str> {
+    let (tag, _) = key.split_once('{')?.1.split_once('}')?;
+    Some(tag).filter(|tag| !tag.is_empty())
 }
 
 /// Whether a lock can have this name.
 pub(crate) fn check(name: &str) -> Result<(), Error> {
-    let short = || name.chars().take(40).collect::<String>();
-    measure("lock", name).map_err(|why| Error::new(ErrorKind::Config, &short()).because(why))
+    measure("lock's name", name).map_err(|why| Error::new(ErrorKind::Config, &short(name)).because(why))
 }
 
-fn measure(what: &str, name: &str) -> Result<(), String> {
-    if name.is_empty() {
-        return Err(format!("a {what}'s name must not be empty"));
+/// As much of a name as an error tells.
+fn short(name: &str) -> String {
+    name.chars().take(40).collect()
+}
+
+fn measure(what: &str, text: &str) -> Result<(), String> {
+    if text.is_empty() {
+        return Err(format!("a {what} must not be empty"));
     }
-    if name.len() > LONGEST {
-        return Err(format!("a {what}'s name has at most {LONGEST} bytes, this one has {}", name.len()));
+    if text.len() > LONGEST {
+        return Err(format!("a {what} has at most {LONGEST} bytes, this one has {}", text.len()));
     }
     Ok(())
 }
@@ -52,7 +122,7 @@ fn measure(what: &str, name: &str) -> Result<(), String> {
 /// A condition's name as it stands in the members of `:conditions`, where a `|` ends it. Says what is
 /// wrong with it, if anything.
 pub(crate) fn condition(name: &str) -> Result<String, String> {
-    measure("condition", name)?;
+    measure("condition's name", name)?;
     Ok(name.replace('%', "%25").replace('|', "%7C"))
 }
 
@@ -80,10 +150,15 @@ pub(crate) fn inbox_prefix(namespace: &str) -> String {
 mod tests {
     use super::*;
 
-    fn tag(key: &str) -> &str {
-        let open = key.find('{').unwrap();
-        let close = key[open..].find('}').unwrap() + open;
-        &key[open + 1..close]
+    /// What Redis Cluster makes the slot of, written as its specification has it.
+    fn hashed(key: &str) -> &str {
+        let Some(open) = key.find('{') else { return key };
+        let Some(close) = key[open..].find('}').map(|i| i + open) else { return key };
+        if close == open + 1 { key } else { &key[open + 1..close] }
+    }
+
+    fn keys(names: &Names) -> [String; KEYS] {
+        names.keys().map(|parts| parts.concat())
     }
 
     #[test]
@@ -92,10 +167,10 @@ mod tests {
             ["stock:42", "{", "}", "{}", "a{}b", "}x{", "{{x}", "ключ", "\0", "%7B", &"x".repeat(1024)]
         {
             let names = Names::new("rc", name).unwrap();
-            let keys = names.keys().map(|parts| parts.concat());
+            let keys = keys(&names);
             for key in &keys {
-                assert_eq!(tag(key), tag(&keys[0]), "{name:?}");
-                assert!(!tag(key).is_empty());
+                assert_eq!(hashed(key), hashed(&keys[0]), "{name:?}");
+                assert!(!hashed(key).is_empty() && hashed(key) != key);
             }
         }
     }
@@ -104,8 +179,96 @@ mod tests {
     fn different_names_have_different_keys() {
         let all = ["%7B", "{", "%257B", "a", "A", "}", "%7D", "{}"];
         let keys: std::collections::BTreeSet<_> =
-            all.iter().map(|n| Names::new("rc", n).unwrap().state).collect();
-        assert_eq!(keys.len(), all.len());
+            all.iter().flat_map(|n| keys(&Names::new("rc", n).unwrap())).collect();
+        assert_eq!(keys.len(), KEYS * all.len());
+    }
+
+    /// Keys of users' own that can be locks.
+    const KEYS_OF_USERS: [&str; 22] = [
+        "a",
+        "stock:42",
+        "{",
+        "{{",
+        "a{b",
+        "{a}",
+        "{a}b",
+        "b{a}",
+        "b{a}{c}",
+        "{{a}",
+        "a{{b}c}",
+        "{a}}",
+        "{a}{}",
+        "{a}:queue",
+        "rc:a",
+        "rc:{a}x",
+        "rc:{a%}",
+        "rc:{a}:at",
+        "rc:{a}:at:{a}",
+        "{at}:at:{at}",
+        "ключ",
+        "\0 \n*",
+    ];
+
+    #[test]
+    fn a_key_of_a_users_own_is_kept_to_the_letter_and_the_others_are_in_its_slot() {
+        let longest = "x".repeat(LONGEST);
+        for key in KEYS_OF_USERS.into_iter().chain([&*longest]) {
+            let keys = keys(&Names::beside("rc", key).unwrap());
+            assert_eq!(keys[0], key);
+            for other in &keys[1..] {
+                assert_eq!(hashed(other), hashed(key), "{key:?} {other:?}");
+                assert!(other.starts_with("rc:{"), "{other:?}: as rights are given");
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_locks_share_a_key() {
+        let names = ["a", "{", "{a}", "at", "a:at", "a}:at:{a", "queue", "ключ"];
+        let named = names.iter().map(|name| Names::new("rc", name).unwrap());
+        let beside = KEYS_OF_USERS.iter().map(|key| Names::beside("rc", key).unwrap());
+        let all: Vec<_> = named.chain(beside).flat_map(|names| keys(&names)).collect();
+        let different: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(different.len(), all.len());
+    }
+
+    #[test]
+    fn a_key_beside_which_there_can_be_none_is_refused() {
+        let long = "x".repeat(LONGEST + 1);
+        for (key, told) in [
+            ("", "key must not be empty"),
+            (&*long, "1025"),
+            ("}", "hash tag"),
+            ("{}", "hash tag"),
+            ("{}{a}", "hash tag"),
+            ("a}b", "hash tag"),
+            ("}a{b", "hash tag"),
+            ("rc:{a}:fence", "a lock's own"),
+            ("rc:{a}:at:{a}:queue", "a lock's own"),
+        ] {
+            let error = Names::beside("rc", key).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{key:?}");
+            assert!(error.to_string().contains(told), "{key:?}: {error}");
+        }
+        assert!(Names::beside("other", "rc:{a}:fence").is_ok());
+    }
+
+    #[test]
+    fn the_key_of_a_named_lock_leads_to_its_name() {
+        for name in ["a", "{", "}{", "%", "%7B", "%257B", "a:queue", "ключ", &"x".repeat(LONGEST)] {
+            assert_eq!(of_state("rc", &state("rc", name)).as_deref(), Some(name));
+            assert_eq!(of_state("other", &state("rc", name)), None);
+        }
+        for key in
+            ["a", "rc:a", "rc:{}", "rc:{a", "rc:{a}b", "rc:{a}}", "rc:{{a}", "rc:{a%}", "rc:{%7b}", "RC:{a}"]
+        {
+            assert_eq!(of_state("rc", key), None, "{key:?}");
+        }
+    }
+
+    #[test]
+    fn keys_of_users_cost_the_others_nothing() {
+        assert_eq!(size_of::<Names>(), size_of::<Box<str>>());
     }
 
     #[test]

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::check_lease;
+use crate::engine::cell::Cell;
 use crate::engine::gate::Terms;
 use crate::engine::receipt::told;
 use crate::engine::tenure::{MOST_HAND_OVERS, MOST_NUMBER, Tenure};
 use crate::error::{Error, ErrorKind};
+use crate::holder::is_owner;
 use crate::names;
 
 /// What a text begins with that this version can read.
@@ -46,6 +48,8 @@ const VERSION: &str = "rc1";
 pub struct Receipt {
     kind: String,
     name: String,
+    /// The name is a key of the users' own.
+    at_key: bool,
     owner: String,
     number: u64,
     hand_overs: u64,
@@ -56,10 +60,11 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    pub(crate) fn new(kind: &str, name: &str, owner: String, tenure: &Tenure) -> Receipt {
+    pub(crate) fn new(kind: &str, cell: &Cell, owner: String, tenure: &Tenure) -> Receipt {
         Receipt {
             kind: kind.to_owned(),
-            name: name.to_owned(),
+            name: cell.name.to_string(),
+            at_key: cell.names.is_beside(),
             owner,
             number: tenure.number,
             hand_overs: tenure.hand_overs,
@@ -85,6 +90,10 @@ impl Receipt {
         self.lease
     }
 
+    pub(crate) fn is_at_key(&self) -> bool {
+        self.at_key
+    }
+
     pub(crate) fn owner(&self) -> &str {
         &self.owner
     }
@@ -98,13 +107,15 @@ impl Receipt {
 }
 
 /// Version, kind, name, owner, number, hand-overs, lease in ms, `fixed` or `renewed`, what the kind's rule
-/// is told, what it said; with points between. All but letters, digits, `-` and `_` is escaped.
+/// is told, what it said; with points between. All but letters, digits, `-` and `_` is escaped. An `@` before
+/// the name: it is a key of the users' own.
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [kind, name, owner, args] = [&self.kind, &self.name, &self.owner, &self.args].map(|t| escape(t));
         let (lease, ends) = (self.lease.as_millis(), if self.fixed { "fixed" } else { "renewed" });
+        let at = if self.at_key { "@" } else { "" };
         let Receipt { number, hand_overs, value, .. } = self;
-        write!(f, "{VERSION}.{kind}.{name}.{owner}.{number}.{hand_overs}.{lease}.{ends}.{args}.{value}")
+        write!(f, "{VERSION}.{kind}.{at}{name}.{owner}.{number}.{hand_overs}.{lease}.{ends}.{args}.{value}")
     }
 }
 
@@ -120,7 +131,8 @@ impl FromStr for Receipt {
         let receipt = match *fields {
             [VERSION, kind, name, owner, number, hand_overs, lease, ends, args, value] => Receipt {
                 kind: unescape(kind).ok_or_else(|| bad("kind"))?,
-                name: unescape(name).ok_or_else(|| bad("name"))?,
+                name: unescape(name.strip_prefix('@').unwrap_or(name)).ok_or_else(|| bad("name"))?,
+                at_key: name.starts_with('@'),
                 owner: unescape(owner).filter(|it| is_owner(it)).ok_or_else(|| bad("owner"))?,
                 number: natural(number, MOST_NUMBER).ok_or_else(|| bad("number"))?,
                 hand_overs: natural(hand_overs, MOST_HAND_OVERS).ok_or_else(|| bad("hand-overs"))?,
@@ -164,14 +176,6 @@ fn is_version(text: &str) -> bool {
     text.strip_prefix("rc").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// `<client uuid>:<n>`, as every owner of ours is.
-fn is_owner(text: &str) -> bool {
-    text.split_once(':').is_some_and(|(client, n)| {
-        uuid::Uuid::try_parse(client).is_ok_and(|it| it.to_string() == client)
-            && natural(n, u64::MAX).is_some_and(|it| it.to_string() == n)
-    })
-}
-
 fn natural(text: &str, most: u64) -> Option<u64> {
     text.parse().ok().filter(|n| *n <= most)
 }
@@ -211,6 +215,7 @@ mod tests {
         Receipt {
             kind: "reentrant lock".to_owned(),
             name: "stock:42".to_owned(),
+            at_key: false,
             owner: OWNER.to_owned(),
             number: 217_123_456_789_012,
             hand_overs: 3,
@@ -227,7 +232,7 @@ mod tests {
         for name in names {
             for (fixed, args, value) in [(false, "", 0), (true, "7", 7), (true, "a.b %", u64::MAX)] {
                 let (name, args) = (name.to_owned(), args.to_owned());
-                let receipt = Receipt { name, fixed, args, value, ..receipt() };
+                let receipt = Receipt { name, at_key: fixed, fixed, args, value, ..receipt() };
                 let text = receipt.to_string();
                 assert!(text.bytes().all(|b| b.is_ascii_graphic()), "{text}");
                 assert_eq!(text.parse::<Receipt>().unwrap(), receipt, "{text}");
@@ -262,6 +267,8 @@ mod tests {
             (with(2, "stock%3a42"), "as it was written"),
             (with(2, "%73tock"), "as it was written"),
             (with(2, "%+5"), "as it was written"),
+            (with(2, "@@a"), "as it was written"),
+            (with(2, "@"), "empty"),
             (with(3, "4711"), "owner"),
             (with(3, "x%3A1"), "owner"),
             (with(3, &escape(&OWNER.to_uppercase())), "owner"),

@@ -28,6 +28,16 @@ fn simple_fair() {
 }
 
 #[test]
+fn simple_at_a_key() {
+    contract::run(|client, key| client.simple_lock_at(key));
+}
+
+#[test]
+fn simple_at_a_key_fair() {
+    contract::run(|client, key| client.simple_lock_at(key).fair());
+}
+
+#[test]
 fn reentrant() {
     contract::run(|client, name| client.reentrant_lock(name));
 }

@@ -147,11 +147,11 @@ impl Backend {
     }
 
     /// Runs an operation on a lock, at most until `limit`.
-    pub(crate) fn script(
+    pub(crate) fn script<A: AsRef<[u8]>>(
         &self,
         script: &Script,
         names: &Names,
-        args: &[&str],
+        args: &[A],
         limit: Moment,
     ) -> Result<Reply, Failure> {
         self.eval(script, &names.keys(), args, limit, Copies::Two)

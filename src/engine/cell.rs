@@ -3,6 +3,7 @@
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
 use super::gate::{Gate, Leaving, Shape, Ticket, push};
@@ -70,10 +71,26 @@ type Made = (&'static str, Names, Arc<Scripts>, Arc<Shape>);
 
 /// What a cell of kind `K` and this name is made of.
 pub(crate) fn made<K: Kind>(shared: &Shared, name: &str) -> Result<Made, Error> {
-    let config = &shared.config;
-    let (scripts, shape) = shared.kind::<K>().map_err(|e| e.about(name))?;
-    Ok((K::NAME, Names::new(&config.namespace, name)?, scripts, shape))
+    made_with::<K>(shared, name, Names::new)
 }
+
+/// What a cell of kind `K` at this key of the users' own is made of.
+pub(crate) fn made_beside<K: Kind>(shared: &Shared, key: &str) -> Result<Made, Error> {
+    made_with::<K>(shared, key, Names::beside)
+}
+
+fn made_with<K: Kind>(
+    shared: &Shared,
+    name: &str,
+    names: impl FnOnce(&str, &str) -> Result<Names, Error>,
+) -> Result<Made, Error> {
+    let (scripts, shape) = shared.kind::<K>().map_err(|e| e.about(name))?;
+    Ok((K::NAME, names(&shared.config.namespace, name)?, scripts, shape))
+}
+
+/// In the table of cells, the kind of those locks of kind `K` that are at keys of the users' own: such a key
+/// may be another lock's name.
+pub(crate) struct AtKey<K>(PhantomData<fn() -> K>);
 
 impl Cell {
     pub(crate) fn error(&self, error: Error) -> Error {

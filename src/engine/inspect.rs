@@ -10,11 +10,14 @@ use super::cell::Cell;
 use super::requests;
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::holder::is_owner;
 
 /// One holder, as Redis has it.
 pub(crate) struct Held {
     /// Its owner id.
     pub(crate) owner: String,
+    /// The same to the byte: what a stranger has there need be no text.
+    raw: Vec<u8>,
     /// `None`: it has no end.
     pub(crate) remaining: Option<Duration>,
     pub(crate) record: String,
@@ -42,8 +45,13 @@ pub(crate) fn inspect(cell: &Arc<Cell>, mode: &str) -> Result<Inspection, Error>
     let items = list(&reply.value);
     let texts = |i: usize| items.get(i).map(list).unwrap_or_default();
     let held = |chunk: &[Value]| {
+        let owner = text(chunk.first())?;
         Some(Held {
-            owner: text(chunk.first())?,
+            raw: match chunk.first() {
+                Some(Value::BulkString(bytes)) => bytes.clone(),
+                _ => owner.clone().into(),
+            },
+            owner,
             remaining: number(chunk.get(1)).and_then(|ms| ms.try_into().ok()).map(Duration::from_millis),
             record: text(chunk.get(2))?,
         })
@@ -62,7 +70,10 @@ pub(crate) fn force_unlock(cell: &Arc<Cell>, mode: &str) -> Result<bool, Error> 
     let mut any = false;
     for held in inspect(cell, mode)?.holders {
         let limit = Moment::now().after(shared.config.command_timeout);
-        any |= requests::force(cell, &held.owner, limit).map_err(|e| cell.error(e.error()))?;
+        any |= requests::force(cell, &held.raw, limit).map_err(|e| cell.error(e.error()))?;
+        if !is_owner(&held.owner) {
+            continue; // A stranger, whom nobody can tell.
+        }
         let uuid = held.owner.split(':').next().unwrap_or_default();
         let publish = redis::cmd("PUBLISH")
             .arg(format!("{}{uuid}", shared.inbox_prefix))

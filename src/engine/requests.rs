@@ -196,9 +196,9 @@ pub(crate) fn leave(
 }
 
 /// Takes out an owner that is none of ours, for good. Returns whether it was inside.
-pub(crate) fn force(cell: &Arc<Cell>, owner: &str, limit: Moment) -> Result<bool, Failure> {
+pub(crate) fn force(cell: &Arc<Cell>, owner: &[u8], limit: Moment) -> Result<bool, Failure> {
     let shared = &cell.shared;
-    let args = [owner, "0", &shared.inbox_prefix, &shared.window, "1"];
+    let args = [owner, b"0", shared.inbox_prefix.as_bytes(), shared.window.as_bytes(), b"1"];
     let reply = shared.backend.script(&cell.scripts.leave, &cell.names, &args, limit)?;
     let inside = number(Some(&reply.value)).ok_or_else(|| strange(slice::from_ref(&reply.value)))?;
     Ok(inside == 1 || reply.resent)

@@ -1,11 +1,12 @@
 //! What one case of the contract plays on.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::Commands;
 
-use crate::names::{KEYS, Names};
+use crate::names::KEYS;
 use crate::testing::{RedisServer, scripts, wait_until};
 use crate::{Client, ClientBuilder, Kind, RedisLock, Reentry, Sharing};
 
@@ -36,11 +37,19 @@ pub(super) struct Stage<'a, K: Kind, W: Kind> {
     name: String,
     play: Play<'a, K, W>,
     clients: Mutex<Vec<Client>>,
+    /// Those of the lock under test, known from its first handle on.
+    keys: OnceLock<[String; KEYS]>,
 }
 
 impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
     pub(super) fn new(server: &'a RedisServer, case: &str, play: Play<'a, K, W>) -> Self {
-        Stage { server, name: format!("contract {case}"), play, clients: Mutex::default() }
+        Stage {
+            server,
+            name: format!("contract {case}"),
+            play,
+            clients: Mutex::default(),
+            keys: OnceLock::new(),
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -83,7 +92,11 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
 
     /// The lock under test, for this client.
     pub(super) fn lock(&self, client: &Client) -> RedisLock<K> {
-        (self.play.make)(client, &self.name)
+        let lock = (self.play.make)(client, &self.name);
+        if let Ok(cell) = lock.cell() {
+            self.keys.get_or_init(|| cell.names.keys().map(|parts| parts.concat()));
+        }
+        lock
     }
 
     /// What keeps the lock under test out, for this client: where that has one holder, the same lock.
@@ -119,9 +132,9 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
     }
 
     fn keys(&self) -> [String; KEYS] {
-        match Names::new("rc", &self.name) {
-            Ok(names) => names.keys().map(|parts| parts.concat()),
-            Err(error) => panic!("{error}"),
+        match self.keys.get() {
+            Some(keys) => keys.clone(),
+            None => panic!("its keys are asked for before there is a lock"),
         }
     }
 

@@ -173,7 +173,9 @@ impl Real {
         let con = server.connection().unwrap();
         let scripts = Rc::new(Scripts::of(rule).unwrap());
         let names = Names::new(NAMESPACE, name).unwrap();
-        let client = format!("{name}-p");
+        // All but the last digit, which is the process's.
+        let mut client = uuid::Uuid::new_v4().to_string();
+        client.pop();
         let hears = vec![false; processes.into()];
         let ears = server.connection().unwrap();
         let mut real = Real { con, ears, scripts, names, client, hears, window, wound: Instant::now() };
