@@ -1,5 +1,7 @@
 //! Bad input: names, waits, addresses, settings and keys that cannot work, or only just.
 
+#[path = "bad_input/at_keys.rs"]
+mod at_keys;
 #[path = "support/calls.rs"]
 mod calls;
 #[path = "support/server_days.rs"]

@@ -6,7 +6,7 @@ use std::thread;
 use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, ErrorKind};
 
-use crate::stage::Stage;
+use crate::stage::{Stage, comes_in};
 use crate::support::{LONG, builder, ms};
 
 /// By the word of Redis itself, which knows slots where it could be one of a cluster.
@@ -28,10 +28,10 @@ fn all_keys_of_a_lock_are_in_the_slot_of_its_key() {
         assert!(lock.force_unlock().unwrap());
         assert!(forced.unlock().unwrap_err().is_lease_lost());
         thread::scope(|scope| {
-            scope.spawn(|| waits.condition("c").wait(&mut waits.lock().unwrap()).unwrap());
+            scope.spawn(|| assert!(waits.condition("c").wait_for(&mut waits.lock().unwrap(), LONG).unwrap()));
             wait_until(LONG, "one waits for a signal", is_waited_for);
             let guard = lock.lock().unwrap();
-            scope.spawn(|| queues.lock().unwrap().unlock().unwrap());
+            scope.spawn(|| comes_in(&queues));
             wait_until(LONG, "one waits for the lock", || lock.queue_length().unwrap() == 1);
             // State, queue, places, fence, tombstones, conditions.
             let keys: BTreeSet<String> = stage.server.keys().unwrap().into_iter().collect();
@@ -83,7 +83,7 @@ fn namespaces_exclude_each_other_at_one_key() {
             assert!(second.try_lock().unwrap().is_none());
             assert_eq!(second.holder().unwrap().unwrap().owner, first.holder().unwrap().unwrap().owner);
             thread::scope(|scope| {
-                let waits = scope.spawn(|| drop(second.lock().unwrap()));
+                let waits = scope.spawn(|| comes_in(second));
                 wait_until(LONG, "it waits", || second.queued_threads() == 1);
                 guard.unlock().unwrap();
                 waits.join().unwrap();
@@ -125,7 +125,7 @@ fn rights_to_the_namespace_and_to_the_key_are_enough() {
         let (lock, other) = (mine.simple_lock_at(key), yours.simple_lock_at(key));
         let guard = lock.lock().unwrap();
         thread::scope(|scope| {
-            let waits = scope.spawn(|| other.lock().unwrap().unlock().unwrap());
+            let waits = scope.spawn(|| comes_in(&other));
             wait_until(LONG, "it waits", || lock.queue_length().unwrap() == 1);
             guard.unlock().unwrap();
             waits.join().unwrap();

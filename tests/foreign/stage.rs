@@ -1,6 +1,6 @@
 //! A server, and on it the key that everybody locks.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Commands, Connection, FromRedisValue, cmd};
 use redis_concurrent::testing::{RedisServer, wait_until};
@@ -61,6 +61,15 @@ impl Stage {
         let mut queued = || redis.zcard::<_, usize>(QUEUE).unwrap();
         wait_until(LONG, &format!("{n} wait for the lock"), || queued() == n);
     }
+}
+
+/// Waits for the lock, and gives it back; when it had it. Not for ever, so that a test that fails ends.
+#[track_caller]
+pub fn comes_in(lock: &SimpleLock) -> Instant {
+    let guard = lock.try_lock_for(LONG).unwrap().expect("in time");
+    let came = Instant::now();
+    guard.unlock().unwrap();
+    came
 }
 
 /// Locks as the documentation of Redis has it: `SET key text NX PX lease`, and to unlock a script that deletes

@@ -8,7 +8,7 @@ use redis::cmd;
 use redis_concurrent::testing::{scripts, wait_until};
 use redis_concurrent::{Kind, Loss, Simple};
 
-use crate::stage::{KEY, LEASE, QUEUE, Stage};
+use crate::stage::{KEY, LEASE, QUEUE, Stage, comes_in};
 use crate::support::{Ears, Heard, LONG, builder, ms};
 
 /// How long it may take until a waiter finds that a stranger has gone, and what a loaded machine adds.
@@ -43,10 +43,7 @@ fn who_waits_for_a_stranger_finds_out_in_a_quarter_of_a_second() {
         let () = stage.ask(&["SET", KEY, "theirs"]);
         assert_eq!(lock.holder().unwrap().unwrap().remaining, None, "it has no end");
         thread::scope(|scope| {
-            let waits = scope.spawn(|| {
-                lock.lock().unwrap().unlock().unwrap();
-                Instant::now()
-            });
+            let waits = scope.spawn(|| comes_in(&lock));
             stage.await_queued(1);
             let () = stage.ask(&["DEL", KEY]);
             let gone = Instant::now();
@@ -126,10 +123,7 @@ fn a_dead_head_elsewhere_keeps_nobody_waiting() {
     stage.await_queued(1);
     let lock = stage.patient();
     thread::scope(|scope| {
-        let waits = scope.spawn(|| {
-            lock.lock().unwrap().unlock().unwrap();
-            Instant::now()
-        });
+        let waits = scope.spawn(|| comes_in(&lock));
         stage.await_queued(2);
         assert!(stranger.frees());
         let gone = Instant::now();
@@ -157,7 +151,7 @@ fn whatever_text_a_stranger_has_it_holds_and_can_be_taken_away() {
         assert_eq!((&*holder.owner, holder.since), (&*String::from_utf8_lossy(text), None));
         thread::scope(|scope| {
             // It is let in by who takes the lock away.
-            let waits = scope.spawn(|| other.lock().unwrap().unlock().unwrap());
+            let waits = scope.spawn(|| comes_in(&other));
             stage.await_queued(1);
             assert!(lock.force_unlock().unwrap(), "{text:?}");
             waits.join().unwrap();
@@ -192,7 +186,7 @@ fn a_stranger_that_comes_in_between_is_found() {
     let (held, lock) = (stage.lock(), stage.lock());
     let guard = held.lock().unwrap();
     thread::scope(|scope| {
-        let waits = scope.spawn(|| lock.lock().unwrap().unlock().unwrap());
+        let waits = scope.spawn(|| comes_in(&lock));
         stage.await_queued(1);
         let () = stage.ask(&["SET", KEY, "theirs"]);
         assert!(guard.unlock().unwrap_err().is_lease_lost());
