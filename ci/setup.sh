@@ -2,13 +2,17 @@
 # Sees to it that the programs named are there, and installs what is missing by apt-get (Debian,
 # Ubuntu). Asks nothing, and says what it does on standard error.
 #
-#   ci/setup.sh [make] [cc] [redis] [luacheck] [rust-tools]
+#   ci/setup.sh [make] [cc] [redis] [luacheck] [rust-tools] [redis-py]
+#
+# Without redis-py it goes on: the tests that have a use for it say that they were skipped.
 set -eu
 exec </dev/null >&2
 
 # The tests start servers with an option that came with 7.0.
 oldest_redis=7
 redis=${REDIS_SERVER_BIN:-redis-server}
+# Those that tests/foreign/redis_py.rs looks for; packages are installed for the last one.
+pythons="${PYTHON:-python3} /usr/bin/python3"
 
 has() { command -v "$1" >/dev/null; }
 say() { echo "setup: $*"; }
@@ -57,7 +61,15 @@ install() {
 
 has cargo || fail "missing: cargo; see https://rustup.rs"
 
+has_redis_py() {
+    for python in $pythons; do
+        "$python" -c 'import redis' 2>/dev/null && return
+    done
+    return 1
+}
+
 packages=
+wishes=
 for want in "$@"; do
     case $want in
     make) has make || packages="$packages make" ;;
@@ -69,11 +81,14 @@ for want in "$@"; do
             { has rustup && rustup component add rustfmt clippy; } ||
             fail "missing: cargo fmt and cargo clippy (rustup component add rustfmt clippy)"
         ;;
+    redis-py) has_redis_py || wishes="$wishes python3-redis" ;;
     *) fail "what is $want?" ;;
     esac
 done
 # shellcheck disable=SC2086 # a list of words
 [ -z "$packages" ] || install $packages
+# shellcheck disable=SC2086
+[ -z "$wishes" ] || (install $wishes) || say "going on without:$wishes"
 
 case " $* " in
 *" redis "*)

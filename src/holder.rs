@@ -8,7 +8,8 @@ use crate::engine::inspect::Held;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// Its owner id, `<client uuid>:<n>`; another client's text where the key is a plain string.
+    /// Its owner id, `<client uuid>:<n>`. Of a [simple lock](crate::Simple) it may be a stranger's text, in
+    /// which what is not UTF-8 is replaced.
     pub owner: String,
     /// The process, if it left a record (a plain string key has none).
     pub process: Option<Process>,

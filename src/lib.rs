@@ -35,8 +35,8 @@
 //! # The parts
 //!
 //! - [`Client`]: one for each process and server; makes the locks.
-//! - [`RedisLock`]: every way in. Its kinds: [`ReentrantLock`], [`SimpleLock`], and [your
-//!   own](Kind).
+//! - [`RedisLock`]: every way in. Its kinds: [`ReentrantLock`], [`SimpleLock`] (also [at a key that other
+//!   programs lock](Client::simple_lock_at)), and [your own](Kind).
 //! - [`ReadWriteLock`]: many readers, or one writer.
 //! - [`Semaphore`]: a number of permits.
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.

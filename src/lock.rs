@@ -69,7 +69,7 @@ pub type ReentrantLock = RedisLock<Reentrant>;
 /// gives up after [`give_up_after`](crate::ClientBuilder::give_up_after). `WrongKind` when the key
 /// is in use by something else. `WouldDeadlock` when this thread holds it and may not re-enter.
 /// `LeaseLost` when this thread has a guard of a lost hold. `Closed`, `Forked`, and `Config` for a
-/// bad name or lease. Busy is no error: it is `None`. A call with a deadline ends by it, give or
+/// bad name, key or lease. Busy is no error: it is `None`. A call with a deadline ends by it, give or
 /// take a quarter of a second.
 pub struct RedisLock<K: Kind> {
     cell: Result<Arc<Cell>, Error>,
@@ -446,6 +446,9 @@ impl<K: Kind> RedisLock<K> {
 
     /// Takes the lock away from whoever holds it, in any process, and lets the next one in. The
     /// holder is told: its hold is lost. Returns whether there was one. Two requests a holder.
+    ///
+    /// A stranger's string at the key of a [simple lock](Simple) is deleted, if it is still the one that was
+    /// found there; nobody tells the stranger.
     ///
     /// # Errors
     /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
