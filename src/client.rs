@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::barrier::CyclicBarrier;
+use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::condition::Condition;
 use crate::config::{ClientBuilder, Config};
@@ -25,6 +26,7 @@ use crate::latch::CountDownLatch;
 use crate::lock::{RedisLock, ReentrantLock, SimpleLock};
 use crate::names::inbox_prefix;
 use crate::observe::{Loss, Watch};
+use crate::rate_limiter::{Rate, RateLimiter};
 use crate::read_write::ReadWriteLock;
 use crate::receipt::Receipt;
 use crate::script::Scripts;
@@ -90,6 +92,8 @@ pub(crate) struct Shared {
     pid: u32,
     sequence: AtomicU64,
     closed: AtomicBool,
+    /// Cancelled when it is closed: wakes those who sleep and have no cell.
+    pub(crate) ended: CancellationToken,
 }
 
 impl Client {
@@ -209,6 +213,12 @@ impl Client {
         CyclicBarrier::new(&self.0, name, parties)
     }
 
+    /// The rate limiter `name`: it lets in as many in as much time as `rate` says. What was used is kept in
+    /// Redis, the rate in this handle.
+    pub fn rate_limiter(&self, name: &str, rate: Rate) -> RateLimiter {
+        RateLimiter::new(&self.0, name, rate)
+    }
+
     /// The lock `name` of any kind, one's own included.
     pub fn lock_of<K: Kind>(&self, kind: K, name: &str) -> RedisLock<K> {
         RedisLock::new(&self.0, kind, name)
@@ -296,6 +306,7 @@ impl Shared {
             pid: std::process::id(),
             sequence: AtomicU64::new(1),
             closed: AtomicBool::new(false),
+            ended: CancellationToken::new(),
         })
     }
 
@@ -381,6 +392,7 @@ impl Shared {
             return Ok(());
         }
         let limit = Moment::now().after(CLOSE_LIMIT);
+        self.ended.cancel();
         // First all guards and waiters learn of it, then Redis.
         let mut leaving = Vec::new();
         // Not in the head of the loop: that would keep the table locked for all of it.

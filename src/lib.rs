@@ -40,6 +40,7 @@
 //! - [`ReadWriteLock`]: many readers, or one writer.
 //! - [`Semaphore`]: a number of permits.
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
+//! - [`RateLimiter`]: so many in so much time.
 //! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped.
 //! - [`Receipt`]: a hold on its way from one process to another.
 //! - [`Condition`]: where threads that hold a lock wait for what others bring about.
@@ -98,6 +99,7 @@ mod lock;
 mod meeting;
 mod names;
 mod observe;
+mod rate_limiter;
 mod read_write;
 mod receipt;
 mod script;
@@ -125,6 +127,7 @@ pub use lock::{RedisLock, ReentrantLock, SimpleLock};
 #[cfg(feature = "metrics")]
 pub use observe::MetricsObserver;
 pub use observe::{Loss, Observed, Observer, Way};
+pub use rate_limiter::{Decision, Rate, RateLimiter};
 pub use read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use receipt::Receipt;
 pub use semaphore::{Permit, Semaphore};

@@ -33,7 +33,6 @@ pub(crate) struct Script {
 
 impl Script {
     /// A script as it is: one that is no operation over a rule.
-    #[expect(dead_code, reason = "its users come next")]
     pub(crate) fn plain(source: &str) -> Self {
         Script { source: source.to_owned(), sha: redis::Script::new(source).get_hash().to_owned() }
     }

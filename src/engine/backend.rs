@@ -113,7 +113,6 @@ pub(crate) struct Reply {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Copies {
     /// Two copies would do more than one.
-    #[expect(dead_code, reason = "its users come next")]
     One,
     /// It is idempotent, as every operation on a lock is by its owner id.
     Two,

@@ -29,7 +29,6 @@ pub(crate) fn change(cell: &Arc<Cell>, what: &[&str]) -> Result<Vec<Value>, Erro
 ///
 /// # Errors
 /// As [`change`].
-#[expect(dead_code, reason = "its users come next")]
 pub(crate) fn eval<A: AsRef<[u8]>>(
     shared: &Shared,
     name: &str,

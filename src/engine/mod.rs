@@ -34,6 +34,7 @@ pub(crate) mod held;
 pub(crate) mod inbox;
 pub(crate) mod inspect;
 pub(crate) mod modes;
+pub(crate) mod pause;
 pub(crate) mod receipt;
 mod release;
 pub(crate) mod renewer;

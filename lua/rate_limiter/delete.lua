@@ -1,0 +1,11 @@
+-- rate limiter: forgets what was used.
+--
+-- KEYS 1 the state
+-- ->  1 something was used | 0
+local TAG = 'rate limiter'
+local key, call = KEYS[1], redis.call
+local known = call('HGET', key, 'kind')
+if known ~= TAG and (known or call('EXISTS', key) == 1) then
+  error('WRONGKIND ' .. key .. ' does not hold a ' .. TAG, 0)
+end
+return call('DEL', key)

@@ -1,0 +1,270 @@
+//! So many in so much time, for all processes together.
+
+mod decision;
+mod rate;
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use redis::Value;
+
+pub use self::decision::Decision;
+pub use self::rate::Rate;
+use crate::cancel::CancellationToken;
+use crate::client::Shared;
+use crate::clock::Moment;
+use crate::engine::backend::{Copies, number};
+use crate::engine::change;
+use crate::engine::pause::pause;
+use crate::error::{Error, ErrorKind};
+use crate::names::Names;
+use crate::script::Script;
+use crate::wait::Wait;
+
+static ACQUIRE: LazyLock<Script> =
+    LazyLock::new(|| Script::plain(include_str!("../lua/rate_limiter/acquire.lua")));
+static DELETE: LazyLock<Script> =
+    LazyLock::new(|| Script::plain(include_str!("../lua/rate_limiter/delete.lua")));
+
+/// Lets in so many in so much time, in all processes together: the handle of one name, cheap to clone and to
+/// make. Whatever is to be limited by itself (an address, a customer) has a name of its own.
+///
+/// ```
+/// use std::time::Duration;
+/// use redis_concurrent::{Client, Rate};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let rate = Rate::fixed_window(3, Duration::from_secs(10));
+/// let logins = client.rate_limiter("login:203.0.113.7", rate);
+///
+/// for left in [2, 1, 0] {
+///     let decision = logins.try_acquire(1)?;
+///     assert!(decision.allowed && decision.remaining == left);
+/// }
+/// let decision = logins.try_acquire(1)?;
+/// assert!(!decision.allowed);
+/// println!("try again in {:?}", decision.retry_after);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # How it counts
+///
+/// Each decision is one request, made by one script and by the server's clock. A request for several gets all
+/// or nothing; one that is refused counts nothing and changes nothing. What came in has come in: nothing is
+/// given back.
+///
+/// Redis keeps how much was used, and since when; the [`Rate`] stays with the handle and goes with each
+/// request. So there is nothing to be set up, and a handle with
+/// [another rate](RateLimiter::with_rate) finds the same count: of 10 of which 4 are used, raised to 20, there
+/// are 16. Handles of a name that differ in their rate each judge by their own.
+///
+/// The count ends by itself, as soon as nothing of it is used any more.
+///
+/// # Waiting
+///
+/// Who waits sleeps for as long as Redis said, and asks again: a request each time. There is no queue: who
+/// asks first when there is room comes in, and one that asks for many may be passed for long by
+/// those that ask for few.
+///
+/// # Errors of all forms
+///
+/// `Config` for a bad name or rate, or for 0; `Refused` for more than the rate lets in
+/// [at once](Rate::at_once), since that can never be. Nothing is sent then. `Unknown` when there was no answer:
+/// it may have been counted, or be yet, and is not sent again, as it could count twice. `Unavailable` when
+/// Redis cannot be reached or refuses us, at once, also from those that wait: whether to let in without
+/// counting is the caller's to say. `WrongKind` when the key is in use by something else. `Closed`, `Forked`.
+#[derive(Clone)]
+pub struct RateLimiter {
+    shared: Arc<Shared>,
+    name: Arc<str>,
+    names: Result<Names, Error>,
+    rate: Rate,
+}
+
+impl fmt::Debug for RateLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimiter").field("name", &self.name).field("rate", &self.rate).finish()
+    }
+}
+
+impl RateLimiter {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str, rate: Rate) -> Self {
+        let names = Names::new(&shared.config.namespace, name);
+        RateLimiter { shared: shared.clone(), name: name.into(), names, rate }
+    }
+
+    /// The same limiter with another rate: what was used stays used.
+    ///
+    /// A count ends when nothing of it is used any more by the rate of whoever counted last; by a slower rate
+    /// it may have been there for longer.
+    #[must_use]
+    pub fn with_rate(&self, rate: Rate) -> Self {
+        RateLimiter { rate, ..self.clone() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The rate of this handle.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    // ---- coming in -------------------------------------------------------------------------
+
+    /// Counts `n` if they may come in now, and says whether. Blocks for one request, at most the command
+    /// limit.
+    ///
+    /// # Errors
+    /// See [the type](RateLimiter#errors-of-all-forms).
+    pub fn try_acquire(&self, n: u32) -> Result<Decision, Error> {
+        self.come_in(n, &Wait::once())
+    }
+
+    /// Waits until `n` may come in, without a deadline.
+    ///
+    /// # Errors
+    /// See [the type](RateLimiter#errors-of-all-forms).
+    pub fn acquire(&self, n: u32) -> Result<(), Error> {
+        self.must(n, &Wait::forever())
+    }
+
+    /// Waits until `n` may come in, for at most `limit`. Where Redis says that this is too short, it is refused
+    /// at once, as waiting would be in vain; the decision tells how long it would take. Nothing means one
+    /// attempt, an enormous limit means for ever.
+    ///
+    /// # Errors
+    /// See [the type](RateLimiter#errors-of-all-forms).
+    pub fn try_acquire_for(&self, n: u32, limit: Duration) -> Result<Decision, Error> {
+        self.come_in(n, &Wait::for_at_most(limit))
+    }
+
+    /// Waits until `n` may come in, until `deadline`; as [`try_acquire_for`](RateLimiter::try_acquire_for)
+    /// otherwise.
+    ///
+    /// # Errors
+    /// See [the type](RateLimiter#errors-of-all-forms).
+    pub fn try_acquire_until(&self, n: u32, deadline: Instant) -> Result<Decision, Error> {
+        self.come_in(n, &Wait::until(deadline))
+    }
+
+    /// Waits until `n` may come in or `cancel` is cancelled. A thread that sleeps wakes at once; one inside a
+    /// request sees it when that ends, after at most the command limit.
+    ///
+    /// # Errors
+    /// `Cancelled`, even if there was room when it was cancelled before the call: nothing was counted. See also
+    /// [the type](RateLimiter#errors-of-all-forms).
+    pub fn acquire_interruptibly(&self, n: u32, cancel: &CancellationToken) -> Result<(), Error> {
+        self.must(n, &Wait::forever().with(cancel))
+    }
+
+    /// Waits until `n` may come in, for at most `limit`, until `cancel` is cancelled; as
+    /// [`try_acquire_for`](RateLimiter::try_acquire_for) otherwise.
+    ///
+    /// # Errors
+    /// `Cancelled`; see also [`acquire_interruptibly`](RateLimiter::acquire_interruptibly).
+    pub fn try_acquire_for_interruptibly(
+        &self,
+        n: u32,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Decision, Error> {
+        self.come_in(n, &Wait::for_at_most(limit).with(cancel))
+    }
+
+    // ---- the count -------------------------------------------------------------------------
+
+    /// How many could come in now; it counts nothing. One request, at most the command limit.
+    ///
+    /// # Errors
+    /// `Config` for a bad name or rate; `Unavailable`, `WrongKind`, `Closed`, `Forked`.
+    pub fn available(&self) -> Result<u32, Error> {
+        self.rate.check().map_err(|why| self.error(ErrorKind::Config, why))?;
+        let limit = Moment::now().after(self.shared.config.command_timeout);
+        let about = |error: Error| error.about(&self.name);
+        self.shared.usable().map_err(about)?;
+        let (keys, args) = (self.keys()?, self.rate.args(0));
+        let reply = self.shared.backend.eval(&ACQUIRE, &keys, &args, limit, Copies::Two);
+        let answer = reply.map_err(|failure| about(failure.error()))?.value;
+        Ok(self.read(&answer)?.remaining)
+    }
+
+    /// Forgets what was used; returns whether there was anything. Whoever waits finds out when it asks next.
+    /// One request, at most the command limit.
+    ///
+    /// # Errors
+    /// `Config` for a bad name; `Unavailable`, `WrongKind`, `Closed`, `Forked`. `Unknown` when there was no
+    /// answer.
+    pub fn delete(&self) -> Result<bool, Error> {
+        let limit = Moment::now().after(self.shared.config.command_timeout);
+        let answer = self.change(&DELETE, &[], limit)?;
+        Ok(number(Some(&answer)).ok_or_else(|| self.strange(&answer))? == 1)
+    }
+
+    // ---- underneath ------------------------------------------------------------------------
+
+    fn must(&self, n: u32, wait: &Wait<'_>) -> Result<(), Error> {
+        // Without a deadline the time is never up.
+        if self.come_in(n, wait)?.allowed { Ok(()) } else { Err(self.error(ErrorKind::Timeout, "")) }
+    }
+
+    fn come_in(&self, n: u32, wait: &Wait<'_>) -> Result<Decision, Error> {
+        self.check(n)?;
+        loop {
+            if wait.is_cancelled() {
+                return Err(self.error(ErrorKind::Cancelled, ""));
+            }
+            let limit = wait.limit(Moment::now(), self.shared.config.command_timeout);
+            let answer = self.change(&ACQUIRE, &self.rate.args(n), limit)?;
+            let decision = self.read(&answer)?;
+            let again = Moment::now().after(decision.retry_after);
+            let in_vain = wait.deadline.is_some_and(|deadline| deadline < again);
+            if decision.allowed || wait.once || in_vain {
+                return Ok(decision);
+            }
+            pause(&self.shared, again, wait);
+        }
+    }
+
+    fn check(&self, n: u32) -> Result<(), Error> {
+        self.rate.check().map_err(|why| self.error(ErrorKind::Config, why))?;
+        let most = self.rate.at_once();
+        match n {
+            0 => Err(self.error(ErrorKind::Config, format!("from 1 to {most} come in at once, not 0"))),
+            n if n > most => {
+                Err(self.error(ErrorKind::Refused, format!("at most {most} come in at once, not {n}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The one key that a limiter has.
+    fn keys(&self) -> Result<[[&str; 2]; 1], Error> {
+        let [state, ..] = self.names.as_ref().map_err(Clone::clone)?.keys();
+        Ok([state])
+    }
+
+    /// Sent once: a second copy would count twice, or delete what came in after the first.
+    fn change(&self, script: &Script, args: &[String], limit: Moment) -> Result<Value, Error> {
+        change::eval(&self.shared, &self.name, script, &self.keys()?, args, limit, Copies::One)
+    }
+
+    fn read(&self, answer: &Value) -> Result<Decision, Error> {
+        Decision::read(answer).ok_or_else(|| self.strange(answer))
+    }
+
+    fn error(&self, kind: ErrorKind, why: impl Into<String>) -> Error {
+        Error::new(kind, &self.name).because(why)
+    }
+
+    fn strange(&self, answer: &Value) -> Error {
+        self.error(ErrorKind::Protocol, format!("a script answered {answer:?}"))
+    }
+}
