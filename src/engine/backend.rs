@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;
 use crate::script::Script;
-use crate::sync::RwLock;
+use crate::sync::{Mutex, RwLock};
 
 /// Makes the connections of a client's pool. Only its type is public, so that an
 /// [`r2d2::Builder`] can be given to [`ClientBuilder::pool`](crate::ClientBuilder::pool).
@@ -123,11 +123,13 @@ pub(crate) struct Backend {
     /// Gone once the client is closed.
     pool: RwLock<Option<Pool>>,
     requests: AtomicU64,
+    /// When a connection last broke.
+    broke: Mutex<Moment>,
 }
 
 impl Backend {
     pub(crate) fn new(pool: Pool) -> Self {
-        Backend { pool: RwLock::new(Some(pool)), requests: AtomicU64::new(0) }
+        Backend { pool: RwLock::new(Some(pool)), requests: AtomicU64::new(0), broke: Mutex::default() }
     }
 
     /// Requests sent so far, by whichever thread.
@@ -241,7 +243,12 @@ impl Backend {
     ) -> Result<Reply, Failure> {
         let mut failed: Option<(Moment, Error)> = None;
         loop {
-            let born_after = failed.as_ref().map(|(at, _)| *at);
+            // What broke one connection has often broken them all: a second attempt needs a younger one, and
+            // so does one that has no second.
+            let born_after = match &failed {
+                Some((at, _)) => Some(*at),
+                None => (copies == Copies::One).then(|| *self.broke.lock()),
+            };
             let mut connection = match self.connection(limit, born_after) {
                 Ok(connection) => connection,
                 Err(e) => {
@@ -264,12 +271,16 @@ impl Backend {
                 }
                 Err(e) => {
                     connection.broken = true;
+                    let at = Moment::now();
+                    if !e.is_timeout() {
+                        *self.broke.lock() = at;
+                    }
                     let again = copies == Copies::Two && failed.is_none() && !e.is_timeout();
                     let error = failed.take().map_or_else(|| unavailable(e), |(_, first)| first);
                     if !again {
                         return Err(Failure::Unanswered(error));
                     }
-                    failed = Some((Moment::now(), error));
+                    failed = Some((at, error));
                 }
             }
         }
@@ -320,8 +331,7 @@ impl Backend {
         }
     }
 
-    /// A connection from the pool; for a second attempt one that is younger than the failure of
-    /// the first, as what broke one connection has often broken them all.
+    /// A connection from the pool, one that was made since `born_after`.
     fn connection(&self, limit: Moment, born_after: Option<Moment>) -> Result<Pooled, Error> {
         loop {
             // A clone, so that close() does not wait for whoever waits here.
