@@ -31,6 +31,7 @@ pub fn key(name: &str, suffix: &str) -> String {
 
 /// Waits until so many have a place in the queue of this name.
 #[track_caller]
+#[allow(dead_code, reason = "not everybody queues")]
 pub fn await_places(name: &str, n: usize) {
     let mut redis = server().connection().unwrap();
     let mut places = || redis.zcard::<_, usize>(key(name, ":queue")).unwrap();
