@@ -1,5 +1,8 @@
 //! The demo and the other examples, as somebody runs them from a shell.
 
+#[path = "demo/web.rs"]
+mod web;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

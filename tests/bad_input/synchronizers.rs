@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use redis_concurrent::testing::{RedisServer, wait_until};
-use redis_concurrent::{Client, Error, ErrorKind};
+use redis_concurrent::{Client, Error, ErrorKind, Rate};
 
 use crate::calls::KINDS;
 use crate::support::*;
@@ -236,6 +236,10 @@ fn a_name_in_use_by_one_kind_is_kept_from_all_others() {
     is_not_for_others(&["count-down latch"], &server, clients);
     latch.delete().unwrap();
     server.flush_all().unwrap();
+    let limiter = mine.rate_limiter("it", Rate::smooth(10, Duration::from_secs(3600)));
+    assert!(limiter.try_acquire(5).unwrap().allowed);
+    is_not_for_others(&["rate limiter"], &server, clients);
+    limiter.delete().unwrap();
     let barrier = mine.cyclic_barrier("it", 2);
     assert_eq!(barrier.wait_for(ms(20)).unwrap_err().kind(), ErrorKind::Timeout);
     wait_until(SURELY, "it is broken", || barrier.is_broken().unwrap());

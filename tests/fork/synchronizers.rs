@@ -1,10 +1,10 @@
 //! The child of a process that reads, writes, has permits, and waits at a latch and a barrier.
 
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis_concurrent::testing::*;
-use redis_concurrent::{CancellationToken, Permits};
+use redis_concurrent::{CancellationToken, Permits, Rate};
 
 use crate::support::*;
 use crate::{forked, in_child};
@@ -21,6 +21,8 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
         let free = client.read_write_lock("free");
         let (permits, latch) = (client.semaphore("permits"), client.count_down_latch("latch"));
         let barrier = client.cyclic_barrier("barrier", 2);
+        let limiter = client.rate_limiter("limiter", Rate::fixed_window(2, Duration::from_secs(3600)));
+        assert!(limiter.try_acquire(1).unwrap().allowed);
         permits.set_permits(3).unwrap();
         latch.set_count(1).unwrap();
         let mut reads = Some(read.read_lock().lock().unwrap());
@@ -70,6 +72,11 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
                 forked(barrier.wait_then(|| panic!("an action in the child")));
                 forked(barrier.is_broken());
                 forked(barrier.reset());
+                forked(limiter.try_acquire(1));
+                forked(limiter.acquire(1));
+                forked(limiter.try_acquire_for(1, ms(50)));
+                forked(limiter.available());
+                forked(limiter.delete());
                 forked(permit.take().unwrap().unlock());
                 forked(reads.take().unwrap().unlock());
                 forked(client.close());
@@ -98,7 +105,8 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
         // The one on paper had nobody to renew it.
         wait_until(SOON, "all permits are back", || permits.available().unwrap() == 3);
         assert_eq!(ears.losses() + ears.failures(), 0, "{:?}", ears.all());
-        assert!(permits.delete().unwrap() && latch.delete().unwrap());
+        assert_eq!(limiter.available().unwrap(), 1);
+        assert!(permits.delete().unwrap() && latch.delete().unwrap() && limiter.delete().unwrap());
         client.close().unwrap();
     });
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_concurrent::{CancellationToken, Client, Error};
+use redis_concurrent::{CancellationToken, Client, Error, Rate};
 
 /// Asks a client for each of it under one name. None of it waits where it comes to an error.
 pub type Calls = fn(&Client, &str) -> Vec<Result<(), Error>>;
@@ -11,7 +11,7 @@ pub type Calls = fn(&Client, &str) -> Vec<Result<(), Error>>;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The kinds, as Redis has them.
-pub const KINDS: [(&str, Calls); 6] = [
+pub const KINDS: [(&str, Calls); 7] = [
     ("simple lock", |client, name| {
         let it = client.simple_lock(name);
         vec![
@@ -98,6 +98,17 @@ pub const KINDS: [(&str, Calls); 6] = [
             it.is_broken().map(drop),
             it.number_waiting().map(drop),
             it.reset(),
+        ]
+    }),
+    ("rate limiter", |client, name| {
+        let (it, never) = (client.rate_limiter(name, Rate::smooth(10, LIMIT)), CancellationToken::new());
+        vec![
+            it.try_acquire(1).map(drop),
+            it.acquire(1),
+            it.try_acquire_for(1, LIMIT).map(drop),
+            it.acquire_interruptibly(1, &never),
+            it.available().map(drop),
+            it.delete().map(drop),
         ]
     }),
 ];
