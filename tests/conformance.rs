@@ -1,5 +1,5 @@
-//! What the suites of other libraries check of locks, conditions, semaphores, latches and barriers, row by
-//! row, on each that this crate has. `docs/conformance.md` has the table: which row is which test, and
+//! What the suites of other libraries check of locks, conditions, semaphores, latches, barriers and rate
+//! limiters, row by row, on each that this crate has. `docs/conformance.md` has the table: which row is which test, and
 //! where this crate does something else.
 
 #[path = "conformance/rows.rs"]
@@ -33,6 +33,8 @@ mod many;
 mod order;
 #[path = "conformance/processes.rs"]
 mod processes;
+#[path = "conformance/rate_limiter.rs"]
+mod rate_limiter;
 #[path = "conformance/read_write.rs"]
 mod read_write;
 #[path = "conformance/read_write_ends.rs"]
