@@ -16,10 +16,11 @@ pub(crate) enum Workload {
     Signal,
     Latch,
     Barrier,
+    Limiter,
 }
 
 impl Workload {
-    pub(crate) const ALL: [Workload; 11] = [
+    pub(crate) const ALL: [Workload; 12] = [
         Workload::Uncontended,
         Workload::Reentry,
         Workload::Contended,
@@ -31,6 +32,7 @@ impl Workload {
         Workload::Signal,
         Workload::Latch,
         Workload::Barrier,
+        Workload::Limiter,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -46,6 +48,7 @@ impl Workload {
             Workload::Signal => "signal",
             Workload::Latch => "latch",
             Workload::Barrier => "barrier",
+            Workload::Limiter => "limiter",
         }
     }
 }
@@ -109,7 +112,7 @@ pub(crate) struct Args {
 pub(crate) const HELP: &str = "\
 cargo bench --bench contention -- [options]
   --workload W     uncontended, reentry, contended, handoff, renewal, names, writer, downgrade,
-                   signal, latch, barrier, or all (the default)
+                   signal, latch, barrier, limiter, or all (the default)
   --processes P    processes that contend; a list (2,16) runs them in turn, round by round (2)
   --threads T      threads in each; a list, too (1)
   --seconds S      length of a round (2)

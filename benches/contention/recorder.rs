@@ -5,12 +5,27 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use redis_concurrent::Client;
+use redis_concurrent::{Client, Error};
 
 type Heard = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// The words of the two requests, in and out, that lock and unlock `name` once.
-pub(crate) fn record(port: u16, simple: bool, name: &str) -> io::Result<[Vec<Vec<u8>>; 2]> {
+/// The words of one request.
+pub(crate) type Words = Vec<Vec<u8>>;
+
+/// The two requests, in and out, that lock and unlock `name` once.
+pub(crate) fn record(port: u16, simple: bool, name: &str) -> io::Result<[Words; 2]> {
+    let calls = heard(port, |client| {
+        let (plain, again) = (client.simple_lock(name), client.reentrant_lock(name));
+        if simple { plain.lock().map(drop) } else { again.lock().map(drop) }
+    })?;
+    let [lock, unlock, ..] = &calls[..] else {
+        return Err(io::Error::other("the library's requests were not heard"));
+    };
+    Ok([lock.clone(), unlock.clone()])
+}
+
+/// The scripts that the library calls for what `play` does.
+pub(crate) fn heard(port: u16, play: impl Fn(&Client) -> Result<(), Error>) -> io::Result<Vec<Words>> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let url = format!("redis://{}/", listener.local_addr()?);
     let heard = Heard::default();
@@ -24,22 +39,16 @@ pub(crate) fn record(port: u16, simple: bool, name: &str) -> io::Result<[Vec<Vec
         }
     });
     let client = Client::connect(&url).map_err(io::Error::other)?;
-    let (plain, again) = (client.simple_lock(name), client.reentrant_lock(name));
     // The first time the server does not know the scripts yet.
     for turn in 0..3 {
         if turn == 2 {
             heard.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
-        let done = if simple { plain.lock().map(drop) } else { again.lock().map(drop) };
-        done.map_err(io::Error::other)?;
+        play(&client).map_err(io::Error::other)?;
     }
     client.close().map_err(io::Error::other)?;
     let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut calls = heard.iter().map(|bytes| words(bytes)).filter(|words| words[0] == b"EVALSHA");
-    match (calls.next(), calls.next()) {
-        (Some(lock), Some(unlock)) => Ok([lock, unlock]),
-        _ => Err(io::Error::other("the library's requests were not heard")),
-    }
+    Ok(heard.iter().map(|bytes| words(bytes)).filter(|words| words[0] == b"EVALSHA").collect())
 }
 
 /// Lets everything pass between the two, and keeps what the client says. On loopback a request of
@@ -67,8 +76,7 @@ fn pump(mut client: TcpStream, mut server: TcpStream, heard: &Heard) -> io::Resu
     Ok(())
 }
 
-/// The words of one request.
-fn words(bytes: &[u8]) -> Vec<Vec<u8>> {
+fn words(bytes: &[u8]) -> Words {
     let mut words = Vec::new();
     let mut rest = bytes;
     while let Some(end) = rest.windows(2).position(|it| it == b"\r\n") {

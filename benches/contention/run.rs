@@ -6,6 +6,7 @@ mod children;
 mod clock;
 mod contended;
 mod handoff;
+mod limiter;
 mod memory;
 mod names;
 mod pair;
@@ -64,6 +65,11 @@ fn measure() -> Result<(), Box<dyn Error>> {
             Workload::Signal => print_own(&args, *workload, "condition", signals::run(&args)?)?,
             Workload::Latch => print_own(&args, *workload, "latch", starts::latch(&args)?)?,
             Workload::Barrier => print_own(&args, *workload, "barrier", starts::barrier(&args)?)?,
+            Workload::Limiter => {
+                for (kind, rate) in limiter::RATES {
+                    print_own(&args, *workload, kind, limiter::run(&args, rate)?)?;
+                }
+            }
         }
     }
     Ok(())

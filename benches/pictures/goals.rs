@@ -165,6 +165,10 @@ fn beside() -> Vec<Goal> {
         at_most("… requests of each", 2.0, |d, p| {
             of(d, p, "starts", "barrier", |r| r.commands_per_acquisition)
         }),
+        at_most("a limiter's decision, fixed window and smooth: requests", 1.0, |d, p| {
+            limiter(d, p, |r| r.commands_per_acquisition)
+        }),
+        at_most("… ÷ the same script on a bare socket", 1.10, |d, p| limiter(d, p, |r| r.ratio_floor)),
     ]
 }
 
@@ -179,6 +183,12 @@ fn of(data: &Data, pin: Pin, part: &str, workload: &str, figure: Figure) -> Figu
 
 fn pair(data: &Data, pin: Pin, kind: &str, figure: Figure) -> Figures {
     vec![data.row("pair", pin, |r| r.kind == kind).and_then(figure)]
+}
+
+fn limiter(data: &Data, pin: Pin, figure: Figure) -> Figures {
+    ["fixed window", "smooth"]
+        .map(|kind| data.row("limiter", pin, |r| r.kind == kind).and_then(figure))
+        .to_vec()
 }
 
 /// Of a part that has one row.
