@@ -1,5 +1,5 @@
 //! java.util.concurrent's locks, conditions, semaphores, latches and barriers for threads that live in
-//! different processes, kept in Redis.
+//! different processes, kept in Redis; and a rate limiter.
 //!
 //! ```
 //! use std::time::Duration;
@@ -40,7 +40,7 @@
 //! - [`ReadWriteLock`]: many readers, or one writer.
 //! - [`Semaphore`]: a number of permits.
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
-//! - [`RateLimiter`]: so many in so much time.
+//! - [`RateLimiter`]: so many in so much time, by a [`Rate`].
 //! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped.
 //! - [`Receipt`]: a hold on its way from one process to another.
 //! - [`Condition`]: where threads that hold a lock wait for what others bring about.

@@ -224,9 +224,11 @@ impl RateLimiter {
             let limit = wait.limit(Moment::now(), self.shared.config.command_timeout);
             let answer = self.change(&ACQUIRE, &self.rate.args(n), limit)?;
             let decision = self.read(&answer)?;
+            if decision.allowed || wait.once {
+                return Ok(decision);
+            }
             let again = Moment::now().after(decision.retry_after);
-            let in_vain = wait.deadline.is_some_and(|deadline| deadline < again);
-            if decision.allowed || wait.once || in_vain {
+            if wait.deadline.is_some_and(|deadline| deadline < again) {
                 return Ok(decision);
             }
             pause(&self.shared, again, wait);

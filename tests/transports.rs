@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Commands, IntoConnectionInfo, cmd};
 use redis_concurrent::testing::{RedisServer, wait_until};
-use redis_concurrent::{Client, ErrorKind, Permits};
+use redis_concurrent::{Client, ErrorKind, Permits, Rate};
 
 const LONG: Duration = Duration::from_secs(15);
 
@@ -115,7 +115,7 @@ fn an_acl_user_with_the_rights_that_the_pages_list() {
     }
 }
 
-/// What conditions, permits, receipts, a latch and a barrier do.
+/// What conditions, permits, receipts, a latch, a barrier and a rate limiter do.
 #[track_caller]
 fn meets_at(url: &str) {
     let [one, two] = [(); 2].map(|()| Client::connect(url).unwrap());
@@ -145,6 +145,9 @@ fn meets_at(url: &str) {
     first.reset().unwrap();
     let receipt = permits.acquire(2).unwrap().into_receipt().unwrap();
     assert_eq!(two.adopt::<Permits>(&receipt).unwrap().permits(), 2);
+    let limiter = one.rate_limiter("limited", Rate::smooth(2, LONG));
+    assert!(limiter.try_acquire(2).unwrap().allowed && !limiter.try_acquire(1).unwrap().allowed);
+    assert!(limiter.delete().unwrap());
     assert!(permits.expire_after(LONG).unwrap() && permits.delete().unwrap() && latch.delete().unwrap());
 }
 
