@@ -8,6 +8,7 @@
 //! script anew for each call.
 
 use std::collections::HashSet;
+use std::sync::OnceLock;
 
 use crate::planted;
 
@@ -22,6 +23,8 @@ pub(crate) struct Scripts {
     pub(crate) change: Option<Script>,
     /// Of a kind whose holds may be passed on by a receipt.
     pub(crate) adopt: Option<Script>,
+    /// Made on first use.
+    pub(crate) all: OnceLock<Script>,
 }
 
 /// A script's text and its name in Redis's cache.
@@ -35,6 +38,14 @@ impl Script {
     /// A script as it is: one that is no operation over a rule.
     pub(crate) fn plain(source: &str) -> Self {
         Script { source: source.to_owned(), sha: redis::Script::new(source).get_hash().to_owned() }
+    }
+
+    /// One of these lines, but for what only its reader needs.
+    fn made_of<'a>(lines: impl IntoIterator<Item = &'a str>) -> Self {
+        let lines = lines.into_iter().map(str::trim);
+        let source =
+            lines.filter(|line| !line.is_empty() && !line.starts_with("--")).collect::<Vec<_>>().join("\n");
+        Script::plain(&source)
     }
 }
 
@@ -60,6 +71,7 @@ impl Scripts {
             inspect: rule.compose(include_str!("../lua/lib/inspect.lua"))?,
             change: where_there_is("change", include_str!("../lua/lib/change.lua"))?,
             adopt: where_there_is("rename", include_str!("../lua/lib/adopt.lua"))?,
+            all: OnceLock::new(),
         })
     }
 
@@ -74,6 +86,20 @@ impl Scripts {
             inspect: rule.compose(include_str!("../lua/lib/inspect.lua"))?,
             change: Some(rule.compose(include_str!("../lua/lib/signal.lua"))?),
             adopt: None,
+            all: OnceLock::new(),
+        })
+    }
+
+    /// Acquire or leave of several locks with this rule.
+    pub(crate) fn all(&self) -> &Script {
+        self.all.get_or_init(|| {
+            let lines = planted::lua(include_str!("../lua/lib/all.lua")).lines();
+            let with_parts = lines.flat_map(|line| match line {
+                "--@ acquire" => self.acquire.source.lines().collect(),
+                "--@ leave" => self.leave.source.lines().collect(),
+                line => vec![line],
+            });
+            Script::made_of(with_parts)
         })
     }
 }
@@ -190,14 +216,7 @@ impl<'a> Rule<'a> {
                 }
             }
         }
-        let source = lines
-            .into_iter()
-            .map(str::trim)
-            .filter(|line| !line.is_empty() && !line.starts_with("--"))
-            .collect::<Vec<_>>()
-            .join("\n");
-        let sha = redis::Script::new(&source).get_hash().to_owned();
-        Ok(Script { source, sha })
+        Ok(Script::made_of(lines))
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Scripts {
     pub quit: String,
     /// Signal a condition, or count who waits for it.
     pub signal: String,
+    /// `acquire` or `leave` of several locks in one.
+    pub all: String,
 }
 
 /// Composes the operations over `rule` ([`Kind::RULE`](crate::Kind::RULE)).
@@ -34,7 +36,9 @@ pub struct Scripts {
 pub fn scripts(rule: &str) -> Result<Scripts, String> {
     let made = script::Scripts::of(rule)?;
     let condition = script::Scripts::of_conditions(rule)?;
+    let all = made.all().source.clone();
     Ok(Scripts {
+        all,
         acquire: made.acquire.source,
         leave: made.leave.source,
         renew: made.renew.source,

@@ -56,6 +56,7 @@ fn scripts() -> Arc<Scripts> {
         inspect: script("inspect"),
         change: None,
         adopt: None,
+        all: OnceLock::new(),
     };
     SCRIPTS.get_or_init(|| Arc::new(scripts())).clone()
 }

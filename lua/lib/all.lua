@@ -1,0 +1,40 @@
+-- all: one operation on several locks of one kind, in one step.
+--
+-- KEYS the keys of the locks, one lock's after the other's
+-- ARGV 1 'acquire' | 'leave'   2... for each lock: how many arguments follow, and these, as the operation
+--        takes them
+-- ->  a list: for each lock what the operation answers, or the error that it came to.
+--     acquire is all or nothing: the list ends with the first lock that was not come into, and those
+--     before it were given back (but for what an ask to 'share' is about: it was there before).
+
+-- Each of the two is a whole operation, with keys, arguments and locals of its own.
+local function acquire(KEYS, ARGV)
+--@ acquire
+end
+
+local function leave(KEYS, ARGV)
+--@ leave
+end
+
+local EACH = 6 -- keys
+local operation = ARGV[1] == 'leave' and leave or acquire
+local answers, taken, at = {}, {}, 2
+for i = 1, #KEYS / EACH do
+  local keys = {unpack(KEYS, (i - 1) * EACH + 1, i * EACH)}
+  local args = {unpack(ARGV, at + 1, at + ARGV[at])}
+  at = at + 1 + ARGV[at]
+  -- An error here must not keep what was taken before it, nor keep back what is to leave after it.
+  local ok, answer = pcall(operation, keys, args)
+  if not ok then answer = {err = type(answer) == 'table' and answer.err or answer} end
+  answers[i] = answer
+  if operation == acquire then
+    if type(answer) == 'table' and answer[1] ~= 1 then
+      -- By leave, so that the queues there are seen to as ever. Should that fail, the whole script has:
+      -- then nobody knows what is held, and the caller has all of it leave.
+      for t = #taken, 1, -1 do leave(unpack(taken[t])) end
+      break
+    end
+    if args[5] ~= 'share' then taken[#taken + 1] = {keys, {unpack(args, 1, 4)}} end
+  end
+end
+return answers
