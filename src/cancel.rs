@@ -66,15 +66,20 @@ impl CancellationToken {
     #[must_use]
     pub fn child(&self) -> CancellationToken {
         let child = CancellationToken::new();
+        self.cancels(&child);
+        child
+    }
+
+    /// From now on `other` is cancelled with this one, at once if it is already.
+    pub(crate) fn cancels(&self, other: &CancellationToken) {
         let mut state = self.0.state.lock();
         if self.is_cancelled() {
             drop(state);
-            child.cancel();
+            other.cancel();
         } else {
             state.children.retain(|c| c.strong_count() > 0);
-            state.children.push(Arc::downgrade(&child.0));
+            state.children.push(Arc::downgrade(&other.0));
         }
-        child
     }
 
     /// Waits until it is cancelled, at most `limit`. Returns whether it is.

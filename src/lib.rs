@@ -39,6 +39,7 @@
 //!   programs lock](Client::simple_lock_at)), and [your own](Kind).
 //! - [`ReadWriteLock`]: many readers, or one writer.
 //! - [`Semaphore`]: a number of permits.
+//! - [`MultiLock`]: any locks as one, of any kinds and any clients.
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
 //! - [`RateLimiter`]: so many in so much time, by a [`Rate`].
 //! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped.
@@ -97,6 +98,7 @@ mod kinds;
 mod latch;
 mod lock;
 mod meeting;
+mod multi_lock;
 mod names;
 mod observe;
 mod rate_limiter;
@@ -124,6 +126,7 @@ pub use kind::{Exclusive, Kind, Reentry, Sharing};
 pub use kinds::{Permits, Read, Reentrant, Simple, Write};
 pub use latch::CountDownLatch;
 pub use lock::{RedisLock, ReentrantLock, SimpleLock};
+pub use multi_lock::{Member, MultiGuard, MultiHold, MultiLock, OwnedMultiGuard};
 #[cfg(feature = "metrics")]
 pub use observe::MetricsObserver;
 pub use observe::{Loss, Observed, Observer, Way};

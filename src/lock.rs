@@ -17,6 +17,7 @@ use crate::engine::cell::{AtKey, Cell, Cells, made, made_beside};
 use crate::engine::gate::{Request, Taker, Terms};
 use crate::engine::inspect::{Inspection, force_unlock, inspect};
 use crate::engine::replicas::Replicas;
+use crate::engine::several::Part;
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Hold, OwnedGuard};
 use crate::holder::Holder;
@@ -507,6 +508,12 @@ impl<K: Kind> RedisLock<K> {
 
     pub(crate) fn cell(&self) -> Result<&Arc<Cell>, Error> {
         self.cell.as_ref().map_err(Clone::clone)
+    }
+
+    /// What it is among several locks.
+    pub(crate) fn part(&self) -> Result<Part, Error> {
+        let (cell, other, terms) = (self.cell()?.clone(), self.other.clone(), self.terms.clone());
+        Ok(Part { cell, other, sharing: K::SHARING, terms })
     }
 
     pub(crate) fn inspect(&self) -> Result<Inspection, Error> {

@@ -15,7 +15,7 @@ pub(crate) const KEYS: usize = 6;
 const SUFFIXES: [&str; KEYS] = ["", ":queue", ":places", ":fence", ":gone", ":conditions"];
 
 /// The keys of one lock, all in one slot.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     /// With the lock's name as their hash tag: what all of them begin with, which is the state's key. Of
     /// many locks in use only this is kept.
@@ -25,7 +25,7 @@ pub(crate) enum Names {
 }
 
 /// A key of the users' own, with ours beside it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Beside {
     state: Box<str>,
     /// What the others begin with.

@@ -50,6 +50,12 @@ impl ConnectionManager {
         }
     }
 
+    /// Whether both lead to the same data, as far as their addresses tell.
+    pub(crate) fn leads_where(&self, other: &ConnectionManager) -> bool {
+        let (one, other) = (self.client.get_connection_info(), other.client.get_connection_info());
+        one.addr() == other.addr() && one.redis_settings().db() == other.redis_settings().db()
+    }
+
     /// A connection of its own, for a thread that does not share one.
     pub(crate) fn raw(&self) -> Result<wire::Connection, RedisError> {
         let connection = wire::connect(&self.client, self.connect_timeout)?;
@@ -262,11 +268,8 @@ impl Backend {
             self.count(1);
             match exchange(&mut connection) {
                 Ok(value) => {
-                    if let Value::ServerError(e) = &value {
-                        // It talks to a server that cannot serve us: perhaps a new one can.
-                        connection.broken |=
-                            matches!(e.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown));
-                    }
+                    // It talks to a server that cannot serve us: perhaps a new one can.
+                    connection.broken |= is_no_primary(&value) || list(&value).iter().any(is_no_primary);
                     return Ok(Reply { value, resent: failed.is_some() });
                 }
                 Err(e) => {
@@ -400,6 +403,11 @@ impl Connection {
             self.limit = left;
         }
     }
+}
+
+fn is_no_primary(value: &Value) -> bool {
+    let Value::ServerError(e) = value else { return false };
+    matches!(e.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))
 }
 
 fn unavailable(e: RedisError) -> Error {

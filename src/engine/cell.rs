@@ -113,6 +113,12 @@ impl Cell {
         number.is_some_and(|number| number & (SLOTS as u64 - 1) == u64::from(self.slot))
     }
 
+    /// Whether both are about the same key, as far as their addresses tell: whatever the kind, the mode and
+    /// the client.
+    pub(crate) fn is_where(&self, other: &Cell) -> bool {
+        self.names == other.names && self.shared.manager.leads_where(&other.shared.manager)
+    }
+
     /// A new owner number: never used before by this client, and it leads back here.
     pub(crate) fn fresh(&self) -> u64 {
         self.shared.sequence() << SLOT_BITS | u64::from(self.slot)

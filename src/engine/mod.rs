@@ -24,7 +24,6 @@
 //! holds no lock of ours.
 
 mod acquire;
-#[expect(dead_code, reason = "its users come next")]
 pub(crate) mod attempt;
 pub(crate) mod backend;
 pub(crate) mod cell;
@@ -42,6 +41,7 @@ pub(crate) mod replicas;
 pub(crate) mod requests;
 pub(crate) mod resp;
 pub(crate) mod room;
+pub(crate) mod several;
 pub(crate) mod tenure;
 pub(crate) mod wire;
 

@@ -1,11 +1,15 @@
 //! Going out: a hold is handed on in this process, or leaves Redis, with the next ask in the same trip.
+//! In two halves, so that several may leave by one request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::backend::Failure;
 use super::cell::Cell;
-use super::gate::{Answer, Exit, Leaving, Ticket};
+use super::gate::{Answer, Asking, Exit, Leaving, Ticket};
+use super::requests::Left;
 use super::{carry_out, lock, lost, requests};
+use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::Loss;
@@ -16,36 +20,50 @@ use crate::observe::Loss;
 /// `LeaseLost` or `Closed` when it was over before, `Unknown` when Redis did not answer within the
 /// command limit; the renewal thread then goes on.
 pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
+    let Some(departure) = depart(cell, ticket)? else { return Ok(()) };
+    let outcome = requests::leave(cell, &departure.leaving, departure.next.as_ref(), departure.limit());
+    departure.answered(outcome)
+}
+
+/// A hold that ended here, and whose leave is to be sent. It is to be [answered](Departure::answered):
+/// until then this lock's gate lets nobody ask.
+pub(crate) struct Departure<'a> {
+    pub(crate) cell: &'a Arc<Cell>,
+    pub(crate) leaving: Leaving,
+    /// Whose ask goes with it.
+    pub(crate) next: Option<Asking>,
+    began: Moment,
+    held: Option<Duration>,
+    lost: Option<CancellationToken>,
+}
+
+/// The first half of a [`release`]; nothing where that needs no request.
+pub(crate) fn depart(cell: &Arc<Cell>, ticket: Ticket) -> Result<Option<Departure<'_>>, Error> {
     let shared = &cell.shared;
     let now = Moment::now();
     let mut core = lock(cell)?;
     let inbox = shared.inbox.is_up();
     // Of one that nobody was told of, nothing is told.
     let held = core.gate.held(ticket, now);
-    let released = || {
-        if let Some(held) = held {
-            shared.watch.tell(|o| o.released(cell.observed(), held));
-        }
-    };
     let exit = core.gate.exit(ticket, now, inbox, || cell.fresh());
     match exit {
-        Exit::Held => return Ok(()),
+        Exit::Held => return Ok(None),
         Exit::Shared => {
             drop(core);
-            released();
-            return Ok(());
+            released(cell, held);
+            return Ok(None);
         }
         _ => {}
     }
     // Nothing of a parent's is given back by its child.
     shared.same_process().map_err(|e| cell.error(e))?;
     let (leaving, next) = match exit {
-        Exit::Held | Exit::Shared => return Ok(()),
+        Exit::Held | Exit::Shared => return Ok(None),
         Exit::HandedOn(next) => {
             core.wake(Some(next));
             drop(core);
-            released();
-            return Ok(());
+            released(cell, held);
+            return Ok(None);
         }
         Exit::Lost(loss, then) => {
             drop(carry_out(cell, core, then));
@@ -53,72 +71,90 @@ pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
         }
         Exit::Leave(leaving, next) => (leaving, next),
     };
-    let token = core.asked_lost(leaving.owner);
-    let was_lost = || {
-        if let Some(token) = &token {
-            token.cancel();
-        }
-        shared.watch.tell(|o| o.lost(cell.observed(), Loss::Verdict));
-    };
+    let lost = core.asked_lost(leaving.owner);
     if let Some(due) = core.forget(leaving.owner) {
         shared.renewer.unwatch(cell, leaving.owner, due);
     }
     core.sets_out(&leaving);
-    drop(core);
-    let limit = now.after(shared.config.command_timeout);
-    let outcome = requests::leave(cell, &leaving, next.as_ref(), limit);
-    let mut core = cell.core.lock();
-    let at = Moment::now();
-    if let Err(failure) = &outcome
-        && !failure.is_wrong_kind()
-    {
-        // Under the lock: a client that closes finds it there or here.
-        shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving.clone() });
+    Ok(Some(Departure { cell, leaving, next, began: now, held, lost }))
+}
+
+fn released(cell: &Cell, held: Option<Duration>) {
+    if let Some(held) = held {
+        cell.shared.watch.tell(|o| o.released(cell.observed(), held));
     }
-    core.arrived(leaving.owner);
-    if let Some(next) = next {
-        let answer = match &outcome {
-            Ok(left) => left.next.clone().unwrap_or(Answer::Failed),
-            Err(Failure::Unanswered(_)) => Answer::Unanswered,
-            Err(_) => Answer::Failed,
-        };
-        if outcome.as_ref().is_ok_and(|left| left.resent) {
-            core.gate.unsettle(next.owner);
-        }
-        let then = core.gate.answered(next.owner, answer, at);
-        core = carry_out(cell, core, then);
+}
+
+impl Departure<'_> {
+    /// Until when its answer is waited for.
+    pub(crate) fn limit(&self) -> Moment {
+        self.began.after(self.cell.shared.config.command_timeout)
     }
-    let then = core.gate.left();
-    drop(carry_out(cell, core, then));
-    match outcome {
-        // Sent twice, "not inside" most likely means that the first copy did its work.
-        Ok(left) if left.inside || (left.resent && now < leaving.valid_until) => {
-            released();
-            Ok(())
+
+    /// The other half of a [`release`].
+    pub(crate) fn answered(self, outcome: Result<Left, Failure>) -> Result<(), Error> {
+        let Departure { cell, leaving, next, began, held, lost: token } = self;
+        let shared = &cell.shared;
+        let mut core = cell.core.lock();
+        let at = Moment::now();
+        if let Err(failure) = &outcome
+            && !failure.is_wrong_kind()
+        {
+            // Under the lock: a client that closes finds it there or here.
+            shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving.clone() });
         }
-        // Whoever closed it sent this leave as well, perhaps before we did.
-        outcome if shared.is_closed() => {
-            shared.watch.tell(|o| o.lost(cell.observed(), Loss::Closed));
-            let error = lost(Loss::Closed);
-            Err(cell.error(match outcome.err() {
-                Some(failure) => error.caused_by(failure.error()),
-                None => error,
-            }))
-        }
-        Ok(_) => {
-            was_lost();
-            Err(cell.error(lost(Loss::Verdict)))
-        }
-        Err(failure) if failure.is_wrong_kind() => {
-            was_lost();
-            Err(cell.error(lost(Loss::Verdict).caused_by(failure.error())))
-        }
-        Err(failure) => {
-            if let Some(held) = held {
-                shared.watch.tell(|o| o.release_deferred(cell.observed(), held));
+        core.arrived(leaving.owner);
+        if let Some(next) = next {
+            let answer = match &outcome {
+                Ok(left) => left.next.clone().unwrap_or(Answer::Failed),
+                Err(Failure::Unanswered(_)) => Answer::Unanswered,
+                Err(_) => Answer::Failed,
+            };
+            if outcome.as_ref().is_ok_and(|left| left.resent) {
+                core.gate.unsettle(next.owner);
             }
-            let error = Error::new(ErrorKind::Unknown, "").because("the release goes on in the background");
-            Err(cell.error(error.caused_by(failure.error())))
+            let then = core.gate.answered(next.owner, answer, at);
+            core = carry_out(cell, core, then);
+        }
+        let then = core.gate.left();
+        drop(carry_out(cell, core, then));
+        let was_lost = || {
+            if let Some(token) = &token {
+                token.cancel();
+            }
+            shared.watch.tell(|o| o.lost(cell.observed(), Loss::Verdict));
+        };
+        match outcome {
+            // Sent twice, "not inside" most likely means that the first copy did its work.
+            Ok(left) if left.inside || (left.resent && began < leaving.valid_until) => {
+                released(cell, held);
+                Ok(())
+            }
+            // Whoever closed it sent this leave as well, perhaps before we did.
+            outcome if shared.is_closed() => {
+                shared.watch.tell(|o| o.lost(cell.observed(), Loss::Closed));
+                let error = lost(Loss::Closed);
+                Err(cell.error(match outcome.err() {
+                    Some(failure) => error.caused_by(failure.error()),
+                    None => error,
+                }))
+            }
+            Ok(_) => {
+                was_lost();
+                Err(cell.error(lost(Loss::Verdict)))
+            }
+            Err(failure) if failure.is_wrong_kind() => {
+                was_lost();
+                Err(cell.error(lost(Loss::Verdict).caused_by(failure.error())))
+            }
+            Err(failure) => {
+                if let Some(held) = held {
+                    shared.watch.tell(|o| o.release_deferred(cell.observed(), held));
+                }
+                let error =
+                    Error::new(ErrorKind::Unknown, "").because("the release goes on in the background");
+                Err(cell.error(error.caused_by(failure.error())))
+            }
         }
     }
 }
@@ -148,9 +184,7 @@ pub(crate) fn replaced(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
     }
     let then = core.gate.left();
     drop(carry_out(cell, core, then));
-    if let Some(held) = held {
-        cell.shared.watch.tell(|o| o.released(cell.observed(), held));
-    }
+    released(cell, held);
     Ok(())
 }
 

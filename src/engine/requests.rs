@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::backend::{Failure, Reply, list, number, text};
+use super::backend::{Copies, Failure, Reply, list, number, refused, text};
 use super::cell::Cell;
 use super::gate::{Answer, Asking, How, Leaving, Renewal};
 use super::receipt::no_rule;
@@ -189,10 +189,100 @@ pub(crate) fn leave(
     let reply = with_leave_args(cell, leaving, next, |args| {
         cell.shared.backend.script(&cell.scripts.leave, &cell.names, args, limit)
     })?;
-    let items = list(&reply.value);
-    let inside = number(items.first().or(Some(&reply.value))).ok_or_else(|| strange(items))? == 1;
+    left(&reply.value, next, reply.resent)
+}
+
+/// What a leave was answered, which `next` asked along with.
+fn left(value: &Value, next: Option<&Asking>, resent: bool) -> Result<Left, Failure> {
+    let items = list(value);
+    let inside = number(items.first().or(Some(value))).ok_or_else(|| strange(slice::from_ref(value)))? == 1;
     let next = next.map(|n| answer(items.get(1..).unwrap_or_default(), n.terms.lease)).transpose()?;
-    Ok(Left { inside, resent: reply.resent, next })
+    Ok(Left { inside, resent, next })
+}
+
+/// Asks for several locks of one client and one kind at once, all or nothing. Returns an answer for each up
+/// to the first that was not come into, where those before it were given back; and whether the request was
+/// sent twice to get them.
+pub(crate) fn acquire_all(
+    all: &[(&Arc<Cell>, &Asking)],
+    limit: Moment,
+) -> Result<(Vec<Result<Answer, Failure>>, bool), Failure> {
+    let mut packed = Several::of("acquire");
+    for (cell, asking) in all {
+        with_acquire_args(cell, asking, |args| packed.add(cell, args));
+    }
+    let reply = packed.send(limit)?;
+    let answers = list(&reply.value).iter().zip(all);
+    let answers: Vec<_> =
+        answers.map(|(value, (_, asking))| acquired(one_of(value)?, asking.terms.lease)).collect();
+    // All are in, or the last one that was asked for is not.
+    match answers.iter().position(|answer| !is_in(answer)) {
+        None if answers.len() == all.len() => Ok((answers, reply.resent)),
+        Some(out) if out + 1 == answers.len() => Ok((answers, reply.resent)),
+        _ => Err(strange(slice::from_ref(&reply.value))),
+    }
+}
+
+/// Whether it is in.
+pub(crate) fn is_in(answer: &Result<Answer, Failure>) -> bool {
+    matches!(answer, Ok(Answer::In { .. }))
+}
+
+/// Out of several locks of one client and one kind at once, each with the ask of its next head. Returns an
+/// answer for each.
+pub(crate) fn leave_all(
+    all: &[(&Arc<Cell>, &Leaving, Option<&Asking>)],
+    limit: Moment,
+) -> Result<Vec<Result<Left, Failure>>, Failure> {
+    let mut packed = Several::of("leave");
+    for (cell, leaving, next) in all {
+        with_leave_args(cell, leaving, *next, |args| packed.add(cell, args));
+    }
+    let reply = packed.send(limit)?;
+    let answers = list(&reply.value);
+    if answers.len() != all.len() {
+        return Err(strange(slice::from_ref(&reply.value)));
+    }
+    let answers = answers.iter().zip(all);
+    Ok(answers.map(|(value, (_, _, next))| left(one_of(value)?, *next, reply.resent)).collect())
+}
+
+/// One operation on several locks of one client and one kind, as one request.
+struct Several<'a> {
+    cells: Vec<&'a Arc<Cell>>,
+    keys: Vec<[&'a str; 2]>,
+    args: Vec<String>,
+}
+
+impl<'a> Several<'a> {
+    fn of(operation: &str) -> Self {
+        Several { cells: Vec::new(), keys: Vec::new(), args: vec![operation.to_owned()] }
+    }
+
+    fn add(&mut self, cell: &'a Arc<Cell>, args: &[&str]) {
+        self.cells.push(cell);
+        self.keys.extend(cell.names.keys());
+        self.args.push(args.len().to_string());
+        self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+    }
+
+    fn send(&self, limit: Moment) -> Result<Reply, Failure> {
+        let cell = self.cells.first().ok_or_else(|| strange(&[]))?;
+        let (backend, script) = (&cell.shared.backend, cell.scripts.all());
+        let reply = backend.eval(script, &self.keys, &self.args, limit, Copies::Two)?;
+        match &reply.value {
+            Value::Array(answers) if !answers.is_empty() => Ok(reply),
+            other => Err(strange(slice::from_ref(other))),
+        }
+    }
+}
+
+/// What one of several locks was answered.
+fn one_of(value: &Value) -> Result<&Value, Failure> {
+    match value {
+        Value::ServerError(e) => Err(refused(e.clone().into())),
+        value => Ok(value),
+    }
 }
 
 /// Takes out an owner that is none of ours, for good. Returns whether it was inside.

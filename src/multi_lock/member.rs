@@ -1,0 +1,27 @@
+//! What a multi-lock is made of.
+
+use crate::kind::Kind;
+use crate::lock::RedisLock;
+
+/// A lock that may be part of a [`MultiLock`](crate::MultiLock): a [`RedisLock`] of any kind and any client.
+/// It cannot be implemented elsewhere.
+pub trait Member: sealed::Part {}
+
+impl<K: Kind> Member for RedisLock<K> {}
+
+pub(super) mod sealed {
+    use crate::engine::several;
+    use crate::error::Error;
+    use crate::kind::Kind;
+    use crate::lock::RedisLock;
+
+    pub trait Part {
+        fn part(&self) -> Result<several::Part, Error>;
+    }
+
+    impl<K: Kind> Part for RedisLock<K> {
+        fn part(&self) -> Result<several::Part, Error> {
+            RedisLock::part(self)
+        }
+    }
+}
