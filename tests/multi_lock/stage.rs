@@ -1,0 +1,45 @@
+//! A server of a test's own, and locks on it.
+
+use redis_concurrent::testing::{RedisServer, wait_until};
+use redis_concurrent::{Client, Member, MultiLock, ReentrantLock};
+
+use crate::support::{SOON, connect, nothing_left};
+
+pub struct Stage {
+    pub server: RedisServer,
+}
+
+impl Stage {
+    pub fn new() -> Stage {
+        Stage { server: RedisServer::start().unwrap() }
+    }
+
+    /// Another client; it stands for another process.
+    pub fn client(&self) -> Client {
+        connect(&self.server)
+    }
+
+    /// Nothing is left in Redis, and nothing in these clients.
+    #[track_caller]
+    pub fn end(&self, clients: &[&Client]) {
+        nothing_left(&self.server);
+        for client in clients {
+            wait_until(SOON, "no lock is in use", || client.locks() == 0);
+            client.close().unwrap();
+        }
+    }
+}
+
+pub fn locks(client: &Client, names: &[&str]) -> Vec<ReentrantLock> {
+    names.iter().map(|name| client.reentrant_lock(name)).collect()
+}
+
+pub fn all(locks: &[ReentrantLock]) -> MultiLock {
+    let members: Vec<&dyn Member> = locks.iter().map(|lock| lock as &dyn Member).collect();
+    MultiLock::new(&members)
+}
+
+/// Several reentrant locks of one client as one.
+pub fn multi(client: &Client, names: &[&str]) -> MultiLock {
+    all(&locks(client, names))
+}
