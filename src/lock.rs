@@ -216,19 +216,8 @@ impl<K: Kind> RedisLock<K> {
     /// The same handle, unless its terms cannot work: then each call on it says why.
     fn checked(mut self, check: impl FnOnce() -> Result<(), String>) -> Self {
         let Ok(cell) = &self.cell else { return self };
-        let Terms { lease, fixed, at_least, .. } = &self.terms;
-        let least = Duration::from(*at_least);
-        let wrong = check().err().or_else(|| {
-            (*fixed && least > *lease)
-                .then(|| format!("a hold that ends after {lease:?} cannot be kept for {least:?}"))
-        });
-        let wrong = wrong.or_else(|| {
-            let limit = self.replicas?.limit;
-            (limit < Duration::from_millis(1) || limit >= *lease).then(|| {
-                format!("replicas are waited for from 1ms to less than the lease of {lease:?}, not {limit:?}")
-            })
-        });
-        if let Some(why) = wrong {
+        let replicas = |()| self.replicas.map_or(Ok(()), |replicas| replicas.check(self.terms.lease));
+        if let Err(why) = check().and_then(|()| self.terms.check()).and_then(replicas) {
             self.cell = Err(Error::new(ErrorKind::Config, &cell.name).because(why));
         }
         self
@@ -513,7 +502,7 @@ impl<K: Kind> RedisLock<K> {
     /// What it is among several locks.
     pub(crate) fn part(&self) -> Result<Part, Error> {
         let (cell, other, terms) = (self.cell()?.clone(), self.other.clone(), self.terms.clone());
-        Ok(Part { cell, other, sharing: K::SHARING, terms })
+        Ok(Part { cell, other, sharing: K::SHARING, terms, replicas: self.replicas })
     }
 
     pub(crate) fn inspect(&self) -> Result<Inspection, Error> {

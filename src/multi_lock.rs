@@ -10,9 +10,8 @@ pub use self::guard::{MultiGuard, MultiHold, OwnedMultiGuard};
 pub use self::member::Member;
 use crate::any_lock::{Lock, LockGuard};
 use crate::cancel::CancellationToken;
-use crate::config::check_lease;
 use crate::engine::gate::Taker;
-use crate::engine::several::{Holds, Part, acquire_all};
+use crate::engine::several::{Call, Holds, Part};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
 use crate::lock::this_thread;
@@ -102,14 +101,8 @@ impl MultiLock {
     /// has it: the hold ends by itself and is never renewed. At least 100 ms, at most a year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> MultiLock {
-        let mut lock = self.clone();
-        if let Err(why) = check_lease("lease", lease) {
-            lock.parts = Err(Error::new(ErrorKind::Config, &self.name).because(why));
-        }
-        for part in lock.parts.iter_mut().flatten() {
-            (part.terms.lease, part.terms.fixed) = (lease, true);
-        }
-        lock
+        let with_lease = |parts: Vec<Part>| parts.into_iter().map(|part| part.with_lease(lease)).collect();
+        MultiLock { parts: self.parts.clone().and_then(with_lease), name: self.name.clone() }
     }
 
     /// The names of its locks, with ` + ` between them.
@@ -251,7 +244,7 @@ impl MultiLock {
 
     fn get(&self, wait: &Wait<'_>, taker: Taker) -> Result<Option<Holds>, Error> {
         let parts = self.parts.as_ref().map_err(Clone::clone)?;
-        let outcome = acquire_all(parts, taker, this_thread(), wait);
+        let outcome = Call { parts, taker, thread: this_thread(), wait }.acquire();
         outcome.map_err(|error| if error.name().is_empty() { error.about(&self.name) } else { error })
     }
 

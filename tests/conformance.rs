@@ -29,6 +29,8 @@ mod latch;
 mod leases;
 #[path = "conformance/many.rs"]
 mod many;
+#[path = "conformance/multi_lock.rs"]
+mod multi_lock;
 #[path = "conformance/order.rs"]
 mod order;
 #[path = "conformance/processes.rs"]

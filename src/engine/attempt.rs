@@ -131,14 +131,10 @@ impl Attempt<'_> {
     }
 
     /// Ends it: its request was not sent.
-    pub(crate) fn called_off(self) {
-        let Attempt { mut seat, asking, entered } = self;
-        let mut core = seat.cell.core.lock();
-        seat.asking = None;
-        core.gate.postponed(asking.owner, Moment::now());
-        let cell = seat.cell;
-        seat.leave(core);
-        busy(cell, entered);
+    pub(crate) fn called_off(mut self) {
+        // Put back, as it drops.
+        self.seat.sent = false;
+        busy(self.seat.cell, self.entered);
     }
 
     /// Ends it by what Redis said; `None` where it is busy. A grant that has to be renewed first is renewed

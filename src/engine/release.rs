@@ -20,9 +20,7 @@ use crate::observe::Loss;
 /// `LeaseLost` or `Closed` when it was over before, `Unknown` when Redis did not answer within the
 /// command limit; the renewal thread then goes on.
 pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
-    let Some(departure) = depart(cell, ticket)? else { return Ok(()) };
-    let outcome = requests::leave(cell, &departure.leaving, departure.next.as_ref(), departure.limit());
-    departure.answered(outcome)
+    depart(cell, ticket)?.map_or(Ok(()), Departure::sent)
 }
 
 /// A hold that ended here, and whose leave is to be sent. It is to be [answered](Departure::answered):
@@ -86,6 +84,12 @@ fn released(cell: &Cell, held: Option<Duration>) {
 }
 
 impl Departure<'_> {
+    /// Sent by itself, and answered.
+    pub(crate) fn sent(self) -> Result<(), Error> {
+        let outcome = requests::leave(self.cell, &self.leaving, self.next.as_ref(), self.limit());
+        self.answered(outcome)
+    }
+
     /// Until when its answer is waited for.
     pub(crate) fn limit(&self) -> Moment {
         self.began.after(self.cell.shared.config.command_timeout)

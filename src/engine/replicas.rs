@@ -25,6 +25,19 @@ pub(crate) struct Replicas {
     pub(crate) limit: Duration,
 }
 
+impl Replicas {
+    /// Whether they may take that long, of holds with this lease; says how not.
+    pub(crate) fn check(self, lease: Duration) -> Result<(), String> {
+        let limit = self.limit;
+        if limit < Duration::from_millis(1) || limit >= lease {
+            return Err(format!(
+                "replicas are waited for from 1ms to less than the lease of {lease:?}, not {limit:?}"
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// Waits until that many replicas have the hold `ticket`, which stays whatever comes of it.
 ///
 /// # Errors

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
+use redis_concurrent::testing::wait_until;
 use redis_concurrent::{
     CancellationToken, Client, ErrorKind, Lock, Member, MultiLock, Permits, Reentrant, Simple,
 };
 
 use crate::stage::{Stage, locks, multi};
-use crate::support::{LONG, ms};
+use crate::support::{LONG, ms, queued};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -247,4 +248,28 @@ fn a_panic_under_it_gives_all_back() {
     assert_eq!(held(&there), [false; 3]);
     drop(it);
     stage.end(&[&here, &there]);
+}
+
+#[test]
+fn one_that_stays_for_a_while_does_so_only_where_all_were_held() {
+    let stage = Stage::new();
+    let (here, there) = (stage.client(), stage.client());
+    let stays = here.reentrant_lock("a").hold_at_least(LONG);
+    let it = MultiLock::new(&[&stays, &here.reentrant_lock("b"), &here.reentrant_lock("c")]);
+    // It waits for the one that would stay, and then cannot have another one.
+    let (a, b) = (there.reentrant_lock("a"), there.reentrant_lock("b"));
+    let (first, busy) = (a.lock().unwrap(), b.lock().unwrap());
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| it.try_lock_owned_for(LONG).unwrap().expect("in time"));
+        queued(&a, 1);
+        first.unlock().unwrap();
+        queued(&b, 1);
+        wait_until(LONG / 2, "the other does not stay", || !a.is_locked().unwrap());
+        busy.unlock().unwrap();
+        waiter.join().unwrap().unlock().unwrap();
+    });
+    assert_eq!(held(&there), [true, false, false], "now it does");
+    assert!(a.force_unlock().unwrap());
+    let error = it.with_lease(LONG / 2).lock().unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Config, "a"), "{error}");
 }

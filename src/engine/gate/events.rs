@@ -33,6 +33,15 @@ impl Terms {
         Terms { lease, fixed: false, fair: false, at_least: Millis::default(), args: args.into() }
     }
 
+    /// Whether they agree with each other; says how not.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let (lease, least) = (self.lease, Duration::from(self.at_least));
+        if self.fixed && least > lease {
+            return Err(format!("a hold that ends after {lease:?} cannot be kept for {least:?}"));
+        }
+        Ok(())
+    }
+
     /// Whether a tenure on these terms can go on as one on those, without Redis.
     pub(crate) fn goes_on_as(&self, next: &Terms) -> bool {
         self == next && !self.fixed && !self.fair

@@ -1,0 +1,106 @@
+//! Locks of one client and one kind, tried by one request: all or nothing.
+
+use std::time::Duration;
+
+use super::{Call, Holds, Out};
+use crate::clock::Moment;
+use crate::engine::attempt::{Attempt, Begun, begin};
+use crate::engine::backend::Failure;
+use crate::engine::gate::{Answer, How};
+use crate::engine::requests;
+
+impl<'a> Call<'a> {
+    /// Tries these parts. What is in goes to `holds`, even if another one is out.
+    pub(super) fn try_batch(&self, batch: Vec<usize>, holds: &mut Holds) -> Option<Out> {
+        let mut limit = Moment::NEVER;
+        let mut attempts = Vec::new();
+        for i in batch {
+            let cell = &self.parts[i].cell;
+            limit = self.wait.limit(Moment::now(), cell.shared.config.command_timeout);
+            let error = match self.request(i, true).and_then(|request| begin(cell, request, limit)) {
+                Ok(Begun::In(grip)) => {
+                    holds.add(self.parts, i, grip);
+                    continue;
+                }
+                Ok(Begun::Asks(attempt)) => {
+                    attempts.push((i, attempt));
+                    continue;
+                }
+                Ok(Begun::Busy) => None,
+                Err(error) => Some(error),
+            };
+            // Redis need not be asked for the others.
+            attempts.into_iter().rev().for_each(|(_, attempt)| attempt.called_off());
+            return Some(Out { part: i, error });
+        }
+        if attempts.len() > 1 {
+            return self.ask_all(attempts, limit, holds);
+        }
+        let (i, attempt) = attempts.pop()?;
+        let outcome = requests::acquire(attempt.cell(), attempt.asking(), limit);
+        self.ended(i, attempt, outcome, limit, holds)
+    }
+
+    fn ask_all(&self, attempts: Vec<(usize, Attempt<'a>)>, limit: Moment, holds: &mut Holds) -> Option<Out> {
+        let all: Vec<_> = attempts.iter().map(|(_, attempt)| (attempt.cell(), attempt.asking())).collect();
+        let (answers, resent) = match requests::acquire_all(&all, limit) {
+            Ok(answers) => answers,
+            Err(failure) => {
+                let ended = attempts
+                    .into_iter()
+                    .map(|(i, attempt)| self.ended(i, attempt, Err(failure.clone()), limit, holds));
+                return first(ended);
+            }
+        };
+        let asked = answers.len();
+        let all_in = answers.iter().all(requests::is_in);
+        let mut answers = answers.into_iter();
+        let ended = attempts.into_iter().enumerate().map(|(n, (i, attempt))| {
+            let Some(answer) = answers.next() else {
+                // Not asked for, unless an earlier copy of the request came further.
+                if !resent {
+                    attempt.called_off();
+                }
+                return None;
+            };
+            let given_back = !all_in && n + 1 < asked && attempt.asking().how != How::Share;
+            let answer = if given_back { answer.map(busy_again) } else { answer };
+            let out = self.ended(i, attempt, answer.map(|answer| (answer, resent)), limit, holds);
+            out.filter(|_| !given_back)
+        });
+        first(ended)
+    }
+
+    fn ended(
+        &self,
+        i: usize,
+        attempt: Attempt<'a>,
+        outcome: Result<(Answer, bool), Failure>,
+        limit: Moment,
+        holds: &mut Holds,
+    ) -> Option<Out> {
+        match attempt.answered(outcome, limit) {
+            Ok(Some(grip)) => {
+                holds.add(self.parts, i, grip);
+                None
+            }
+            Ok(None) => Some(Out { part: i, error: None }),
+            Err(error) => Some(Out { part: i, error: Some(error) }),
+        }
+    }
+}
+
+/// The first that is out, after all of them have ended.
+fn first(ended: impl Iterator<Item = Option<Out>>) -> Option<Out> {
+    ended.fold(None, Option::or)
+}
+
+/// What was given back for another lock is as good as busy; its number was given to nobody else.
+fn busy_again(answer: Answer) -> Answer {
+    match answer {
+        Answer::In { number, .. } => {
+            Answer::Busy { floor: number, again: Duration::ZERO, arrival: String::new() }
+        }
+        other => other,
+    }
+}

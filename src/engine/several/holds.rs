@@ -1,0 +1,141 @@
+//! Holds of several locks, which end together.
+
+use std::sync::Arc;
+
+use super::{Out, Part, goes_with};
+use crate::clock::Moment;
+use crate::engine::cell::Cell;
+use crate::engine::gate::{Grip, Ticket};
+use crate::engine::release::{Departure, depart};
+use crate::engine::{held, requests};
+use crate::error::{Error, ErrorKind};
+use crate::kind::Sharing;
+
+/// Holds of several locks, given back together.
+#[derive(Default)]
+pub(crate) struct Holds {
+    held: Vec<Held>,
+    /// All were there at once: before, nothing was held that could stay for a while.
+    pub(super) complete: bool,
+}
+
+/// One of them.
+pub(crate) struct Held {
+    /// Which part it is of.
+    part: usize,
+    pub(crate) cell: Arc<Cell>,
+    pub(crate) ticket: Ticket,
+    /// Its token when it began, of an exclusive lock.
+    first_token: Option<u64>,
+}
+
+impl Held {
+    /// Its token, of an exclusive lock.
+    pub(crate) fn token(&self) -> Option<u64> {
+        self.first_token.map(|first| held::token(&self.cell, self.ticket).unwrap_or(first))
+    }
+}
+
+impl Holds {
+    pub(super) fn add(&mut self, parts: &[Part], part: usize, grip: Grip) {
+        let Part { cell, sharing, .. } = &parts[part];
+        let first_token = (*sharing == Sharing::Exclusive).then_some(grip.token);
+        let at = self.held.partition_point(|held| held.part < part);
+        self.held.insert(at, Held { part, cell: cell.clone(), ticket: grip.ticket, first_token });
+    }
+
+    pub(super) fn has(&self, part: usize) -> bool {
+        self.held.iter().any(|held| held.part == part)
+    }
+
+    /// One that was lost before the last one was there.
+    pub(super) fn lost(&self) -> Option<Out> {
+        let lost = self.held.iter().find(|held| held::remaining(&held.cell, held.ticket).is_zero())?;
+        let error = Error::new(ErrorKind::LeaseLost, "").because("before the others were there");
+        Some(Out { part: lost.part, error: Some(lost.cell.error(error)) })
+    }
+
+    /// All of them, in the order of the parts.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> {
+        self.held.iter()
+    }
+
+    /// Gives them back, the last one first, as far as they do not go together. Returns what went wrong, by
+    /// the order of the parts.
+    pub(crate) fn release(mut self) -> Vec<(Arc<Cell>, Error)> {
+        self.give_back()
+    }
+
+    fn give_back(&mut self) -> Vec<(Arc<Cell>, Error)> {
+        let mut rest = std::mem::take(&mut self.held);
+        rest.reverse();
+        let mut errors = Vec::new();
+        while let Some(first) = rest.first().map(|held| held.cell.clone()) {
+            let (batch, others): (Vec<_>, _) =
+                rest.into_iter().partition(|held| goes_with(&held.cell, &first));
+            rest = others;
+            leave(&batch, self.complete, &mut errors);
+        }
+        errors.sort_by_key(|(part, ..)| *part);
+        errors.into_iter().map(|(_, cell, error)| (cell, error)).collect()
+    }
+}
+
+/// Gives back what goes by one request; where they were not `complete`, none of them stays.
+fn leave(batch: &[Held], complete: bool, errors: &mut Vec<(usize, Arc<Cell>, Error)>) {
+    let mut failed = |held: &Held, error| errors.push((held.part, held.cell.clone(), error));
+    let mut departures: Vec<(&Held, Departure<'_>)> = Vec::new();
+    for held in batch {
+        match depart(&held.cell, held.ticket) {
+            Ok(Some(mut departure)) => {
+                if !complete {
+                    departure.leaving.stays_until = Moment::default();
+                }
+                if departure.leaving.rest(Moment::now()).is_none() {
+                    departures.push((held, departure));
+                } else if let Err(error) = departure.sent() {
+                    failed(held, error);
+                }
+            }
+            Ok(None) => {}
+            Err(error) => failed(held, error),
+        }
+    }
+    let outcomes: Vec<_> = match &departures[..] {
+        [] => return,
+        [_] => {
+            for (held, one) in departures {
+                one.sent().unwrap_or_else(|error| failed(held, error));
+            }
+            return;
+        }
+        [(_, first), ..] => {
+            let all: Vec<_> = departures.iter().map(|(_, d)| (d.cell, &d.leaving, d.next.as_ref())).collect();
+            match requests::leave_all(&all, first.limit()) {
+                Ok(outcomes) => outcomes,
+                Err(failure) => departures.iter().map(|_| Err(failure.clone())).collect(),
+            }
+        }
+    };
+    for ((held, departure), outcome) in departures.into_iter().zip(outcomes) {
+        if let Err(error) = departure.answered(outcome) {
+            failed(held, error);
+        }
+    }
+}
+
+/// What fails is told to the observers, as nobody else hears of it.
+impl Drop for Holds {
+    fn drop(&mut self) {
+        for (cell, error) in self.give_back() {
+            unheard(&cell, &error);
+        }
+    }
+}
+
+/// Nobody but the observers hears of it.
+pub(crate) fn unheard(cell: &Cell, error: &Error) {
+    if error.kind() != ErrorKind::Forked {
+        cell.shared.watch.tell(|o| o.unlock_failed(cell.observed(), error));
+    }
+}
