@@ -3,6 +3,11 @@
 #[path = "invariants/support.rs"]
 mod support;
 
+// A part of what it can do is for other tests.
+#[allow(dead_code)]
+#[path = "replicas/flock.rs"]
+mod flock;
+
 #[path = "multi_lock/chance.rs"]
 mod chance;
 #[path = "multi_lock/deadlock.rs"]
@@ -13,6 +18,8 @@ mod forms;
 mod losing;
 #[path = "multi_lock/refusing.rs"]
 mod refusing;
+#[path = "multi_lock/replicated.rs"]
+mod replicated;
 #[path = "multi_lock/requests.rs"]
 mod requests;
 #[path = "multi_lock/silence.rs"]

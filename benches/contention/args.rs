@@ -17,10 +17,11 @@ pub(crate) enum Workload {
     Latch,
     Barrier,
     Limiter,
+    Multi,
 }
 
 impl Workload {
-    pub(crate) const ALL: [Workload; 12] = [
+    pub(crate) const ALL: [Workload; 13] = [
         Workload::Uncontended,
         Workload::Reentry,
         Workload::Contended,
@@ -33,6 +34,7 @@ impl Workload {
         Workload::Latch,
         Workload::Barrier,
         Workload::Limiter,
+        Workload::Multi,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -49,6 +51,7 @@ impl Workload {
             Workload::Latch => "latch",
             Workload::Barrier => "barrier",
             Workload::Limiter => "limiter",
+            Workload::Multi => "multi",
         }
     }
 }
@@ -112,7 +115,7 @@ pub(crate) struct Args {
 pub(crate) const HELP: &str = "\
 cargo bench --bench contention -- [options]
   --workload W     uncontended, reentry, contended, handoff, renewal, names, writer, downgrade,
-                   signal, latch, barrier, limiter, or all (the default)
+                   signal, latch, barrier, limiter, multi, or all (the default)
   --processes P    processes that contend; a list (2,16) runs them in turn, round by round (2)
   --threads T      threads in each; a list, too (1)
   --seconds S      length of a round (2)

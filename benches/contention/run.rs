@@ -8,6 +8,7 @@ mod contended;
 mod handoff;
 mod limiter;
 mod memory;
+mod multi;
 mod names;
 mod pair;
 mod pin;
@@ -69,6 +70,10 @@ fn measure() -> Result<(), Box<dyn Error>> {
                 for (kind, rate) in limiter::RATES {
                     print_own(&args, *workload, kind, limiter::run(&args, rate)?)?;
                 }
+            }
+            Workload::Multi => {
+                print_own(&args, *workload, "of one client", multi::of_clients(&args, 1)?)?;
+                print_own(&args, *workload, "of ten clients", multi::of_clients(&args, multi::NAMES)?)?;
             }
         }
     }

@@ -169,6 +169,10 @@ fn beside() -> Vec<Goal> {
             limiter(d, p, |r| r.commands_per_acquisition)
         }),
         at_most("… ÷ the same script on a bare socket", 1.10, |d, p| limiter(d, p, |r| r.ratio_floor)),
+        at_most("ten names of one client as one lock: requests of lock + unlock", 2.0, |d, p| {
+            multi(d, p, "of one client")
+        }),
+        at_most("… of ten clients", 20.0, |d, p| multi(d, p, "of ten clients")).unit("", 0),
     ]
 }
 
@@ -179,6 +183,10 @@ fn reading(data: &Data, pin: Pin, figure: Figure) -> Figures {
 
 fn of(data: &Data, pin: Pin, part: &str, workload: &str, figure: Figure) -> Figures {
     vec![data.row(part, pin, |r| r.workload == workload).and_then(figure)]
+}
+
+fn multi(data: &Data, pin: Pin, kind: &str) -> Figures {
+    vec![data.row("multi", pin, |r| r.kind == kind).and_then(|r| r.commands_per_acquisition)]
 }
 
 fn pair(data: &Data, pin: Pin, kind: &str, figure: Figure) -> Figures {
