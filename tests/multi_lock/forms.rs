@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use redis_concurrent::testing::wait_until;
 use redis_concurrent::{
-    CancellationToken, Client, ErrorKind, Lock, Member, MultiLock, Permits, Reentrant, Simple,
+    CancellationToken, Client, ErrorKind, Lock, Member, MultiLock, Observed, Observer, Permits, Reentrant,
+    Simple,
 };
 
 use crate::stage::{Stage, locks, multi};
-use crate::support::{LONG, ms, queued};
+use crate::support::{LONG, builder, ms, queued};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -272,4 +274,27 @@ fn one_that_stays_for_a_while_does_so_only_where_all_were_held() {
     assert!(a.force_unlock().unwrap());
     let error = it.with_lease(LONG / 2).lock().unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::Config, "a"), "{error}");
+}
+
+/// Remembers whose holds ended, in order.
+#[derive(Clone, Default)]
+struct Ended(Arc<Mutex<Vec<String>>>);
+
+impl Observer for Ended {
+    fn released(&self, lock: Observed<'_>, _: Duration) {
+        self.0.lock().push(lock.name.to_owned());
+    }
+}
+
+#[test]
+fn they_are_given_back_in_reverse() {
+    let stage = Stage::new();
+    let ended = Ended::default();
+    let watched = || builder(&stage.server.url()).observer(ended.clone()).connect().unwrap();
+    // By one request, and by one each.
+    for clients in [[&watched(); 3], [&watched(), &watched(), &watched()]] {
+        let locks: Vec<_> = [0, 1, 2].map(|i| clients[i].reentrant_lock(NAMES[i])).into();
+        MultiLock::new(&[&locks[1], &locks[0], &locks[2]]).lock().unwrap().unlock().unwrap();
+        assert_eq!(std::mem::take(&mut *ended.0.lock()), ["c", "a", "b"]);
+    }
 }
