@@ -22,7 +22,6 @@ use crate::kind::Sharing;
 use crate::wait::Wait;
 
 /// A lock among several.
-/// A lock among several.
 #[derive(Clone, Debug)]
 pub struct Part {
     pub(crate) cell: Arc<Cell>,
@@ -85,11 +84,9 @@ impl Call<'_> {
                 };
                 holds.add(parts, i, grip);
             }
-            let out = self.try_rest(&mut holds);
-            if out.is_none() {
+            let Some(Out { part, error }) = self.try_rest(&mut holds) else {
                 self.replicate(&holds)?;
-            }
-            let Some(Out { part, error }) = out.or_else(|| holds.lost()) else {
+                holds.are_valid()?;
                 holds.complete = true;
                 return Ok(Some(holds));
             };
@@ -98,11 +95,9 @@ impl Call<'_> {
             // A wait that was cancelled says so by itself.
             let over = wait.once || (wait.is_over(Moment::now()) && !wait.is_cancelled());
             match error {
-                Some(error) if over || !(error.is_unavailable() || error.is_lease_lost()) => {
-                    return Err(error);
-                }
+                Some(error) if over || !error.is_unavailable() => return Err(error),
                 None if over => return Ok(None),
-                // What may pass, it waits for: it says so itself should it not.
+                // Redis may come back: a wait for that lock says for how long it did not.
                 _ => awaited = Some(part),
             }
         }

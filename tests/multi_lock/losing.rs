@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use redis_concurrent::testing::wait_until;
+use redis_concurrent::testing::{Proxy, wait_until};
 use redis_concurrent::{ErrorKind, Loss, MultiLock};
 
 use crate::stage::{Stage, locks, multi};
@@ -132,4 +132,23 @@ fn one_whose_client_closes() {
     assert!(!a.is_locked().unwrap());
     drop((a, b, it));
     stage.end(&[&here]);
+}
+
+#[test]
+fn one_that_ends_before_the_others_are_there() {
+    let (near, far) = (Stage::new(), Stage::new());
+    let proxy = Proxy::start(far.server.port()).unwrap();
+    let (here, there) = (near.client(), builder(&proxy.url()).connect().unwrap());
+    let (a, b) = (here.reentrant_lock("a").with_lease(ms(300)), there.reentrant_lock("b"));
+    let it = MultiLock::new(&[&a, &b]);
+    b.lock().unwrap().unlock().unwrap();
+    proxy.delay(ms(600));
+    for error in [it.lock().unwrap_err(), it.try_lock().unwrap_err()] {
+        assert_eq!((error.kind(), error.name()), (ErrorKind::LeaseLost, "a"), "{error}");
+    }
+    proxy.delay(ms(0));
+    assert!(!b.is_locked().unwrap());
+    drop((a, b, it));
+    near.end(&[&here]);
+    far.end(&[&there]);
 }

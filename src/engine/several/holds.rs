@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Out, Part, goes_with};
+use super::{Part, goes_with};
 use crate::clock::Moment;
 use crate::engine::cell::Cell;
 use crate::engine::gate::{Grip, Ticket};
@@ -48,11 +48,12 @@ impl Holds {
         self.held.iter().any(|held| held.part == part)
     }
 
-    /// One that was lost before the last one was there.
-    pub(super) fn lost(&self) -> Option<Out> {
-        let lost = self.held.iter().find(|held| held::remaining(&held.cell, held.ticket).is_zero())?;
-        let error = Error::new(ErrorKind::LeaseLost, "").because("before the others were there");
-        Some(Out { part: lost.part, error: Some(lost.cell.error(error)) })
+    /// Whether none was lost before the last one was there.
+    pub(super) fn are_valid(&self) -> Result<(), Error> {
+        let lost = self.held.iter().find(|held| held::remaining(&held.cell, held.ticket).is_zero());
+        let Some(Held { cell, .. }) = lost else { return Ok(()) };
+        let error = Error::new(ErrorKind::LeaseLost, "").because("it ended before the others were there");
+        Err(cell.error(error))
     }
 
     /// All of them, in the order of the parts.

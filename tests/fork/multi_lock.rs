@@ -1,0 +1,38 @@
+//! The child of a process that holds several locks as one.
+
+use redis_concurrent::MultiLock;
+use redis_concurrent::testing::*;
+
+use crate::support::*;
+use crate::{forked, in_child};
+
+#[test]
+fn a_child_holds_and_releases_none_of_its_parents_locks() {
+    alone("multi_lock::a_child_holds_and_releases_none_of_its_parents_locks", || {
+        let server = RedisServer::start().unwrap();
+        let ears = Ears::default();
+        let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| client.reentrant_lock(name));
+        let (held, other) = (MultiLock::new(&[&a, &b]), MultiLock::new(&[&c, &d]));
+        let free = MultiLock::new(&[&client.reentrant_lock("e"), &client.simple_lock("f")]);
+        let mut guard = Some(held.lock().unwrap());
+        let mut owned = Some(other.lock_owned().unwrap());
+        let told = ears.failures();
+        in_child(|| {
+            forked(free.lock());
+            forked(free.try_lock());
+            forked(free.try_lock_owned_for(SOON));
+            forked(guard.take().unwrap().unlock());
+            drop(owned.take());
+            assert_eq!(ears.failures(), told, "a child's copies end in silence");
+        });
+        let guard = guard.unwrap();
+        assert!(!guard.is_lost() && !owned.as_ref().unwrap().is_lost());
+        for lock in [&a, &b, &c, &d] {
+            assert!(lock.is_locked().unwrap());
+        }
+        guard.unlock().unwrap();
+        owned.take().unwrap().unlock().unwrap();
+        nothing_left(&server);
+    });
+}
