@@ -72,13 +72,11 @@ use crate::wait::Wait;
 ///
 /// # Errors of all forms
 ///
-/// Those of [each lock](RedisLock#errors-of-all-forms), about the lock that it came from; nothing is
+/// Those of [each lock](crate::RedisLock#errors-of-all-forms), about the lock that it came from; nothing is
 /// held then. Where the time is up, or at the one attempt of `try_lock`, a lock that cannot be had is
 /// `None`. `LeaseLost` also where one ended before the last one was there. `Config`, with nothing sent: for
 /// no locks at all; for the same lock twice, which are also the halves of one read/write lock, or two clients'
 /// handles where both have the same address; for a kind that [nobody holds](Sharing::Passed).
-///
-/// [`RedisLock`]: crate::RedisLock
 #[derive(Clone)]
 pub struct MultiLock {
     parts: Result<Vec<Part>, Error>,
