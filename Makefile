@@ -9,10 +9,14 @@ DEMO_ARGS ?=
 SCHEDULES ?= 100000
 TEST ?= engine::interleavings
 
-.PHONY: demo test history models shuttle planted bench figures lint doc setup
+.PHONY: demo pitfalls test history models shuttle planted bench figures lint doc setup
 
 demo: setup
 	$(CARGO) run --release --example flash_sale -- $(DEMO_ARGS)
+
+# The wrong ways of locking with Redis, each beside a right one: the table of docs/pitfalls.md.
+pitfalls: setup
+	$(CARGO) run --release --example pitfalls
 
 # Unit tests, tests/, and the examples in the documentation. The feature `tls` changes no code
 # of this crate: `lint` compiles it.

@@ -70,6 +70,9 @@ pub mod _documentation {
     #[doc = include_str!("../docs/benchmarks.md")]
     pub mod benchmarks {}
 
+    #[doc = include_str!("../docs/pitfalls.md")]
+    pub mod pitfalls {}
+
     #[doc = include_str!("../lua/README.md")]
     pub mod rules {}
 }

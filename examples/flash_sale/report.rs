@@ -64,7 +64,7 @@ pub fn conclude(args: &Args, runs: &[Run]) -> ExitCode {
     let complaints: Vec<String> = runs.iter().flat_map(|run| complaints(run, args.file.is_none())).collect();
     if !args.json {
         let rows: Vec<_> = runs.iter().map(row).collect();
-        println!("\n{}\n\n{LEGEND}\n", table(&HEAD, &rows));
+        println!("\n{}\n\n{LEGEND}\n", table(&HEAD, 1, &rows));
         if complaints.is_empty() {
             println!("{}", verdict(runs));
         }

@@ -1,16 +1,16 @@
 //! Columns, and numbers as people read them.
 
-/// Rows under a head, the first column to the left, the others to the right.
-pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+/// Rows under a head: text to the left, and from the column `numbers` on to the right.
+pub fn table(head: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
     let width = |i: usize| {
         let cells = rows.iter().filter_map(|row| row.get(i)).map(|it| it.chars().count());
         cells.chain([head[i].chars().count()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let cells = cells.zip(&widths).enumerate().map(|(i, (cell, &width))| match i {
-            0 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
+        let cells = cells.zip(&widths).enumerate().map(|(i, (cell, &width))| match i < numbers {
+            true => format!("{cell:<width$}"),
+            false => format!("{cell:>width$}"),
         });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };

@@ -1,0 +1,28 @@
+//! EXISTS, then SET: two look before one of them has set the key.
+
+use redis::Commands;
+
+use super::Failure;
+use super::holders::Holders;
+use super::scene::{LONG, Scene};
+
+pub fn wrong(scene: &Scene) -> Result<Holders, Failure> {
+    let mut both = scene.processes::<2>()?;
+    let mut free = [false; 2];
+    for (process, free) in both.iter_mut().zip(&mut free) {
+        *free = !process.exists::<_, bool>("lock")?;
+    }
+    let mut holders = 0;
+    for (process, _) in both.iter_mut().zip(free).filter(|(_, free)| *free) {
+        process.set_ex::<_, _, ()>("lock", "taken", LONG.as_secs())?;
+        holders += 1;
+    }
+    Ok(Holders::new(holders))
+}
+
+/// To look and to take is one step here: there is nothing between for the other one to come into.
+pub fn right(scene: &Scene) -> Result<Holders, Failure> {
+    let both = scene.clients::<2>()?.map(|it| it.simple_lock("lock"));
+    let held: Vec<_> = both.iter().map(|it| it.try_lock_owned()).collect::<Result<_, _>>()?;
+    Ok(Holders::new(held.iter().flatten().count()))
+}

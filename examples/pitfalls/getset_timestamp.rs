@@ -1,0 +1,47 @@
+//! The lock of a timestamp: the key holds when it ends, by the clock of whoever set it, and who finds it
+//! ended takes it by GETSET. A clock that is ahead finds everything ended.
+
+use std::time::Duration;
+
+use redis::{Commands, Connection, RedisResult, cmd};
+
+use super::Failure;
+use super::holders::Holders;
+use super::scene::{LONG, Scene};
+
+/// How far the second process's clock is ahead.
+const AHEAD: Duration = Duration::from_secs(60);
+
+/// Any time will do: it is only compared with itself.
+const NOON: Duration = Duration::from_secs(1_700_000_000);
+
+/// One attempt by who has this time.
+fn try_lock(redis: &mut Connection, now: Duration) -> RedisResult<bool> {
+    let (now, ends) = (now.as_millis() as u64, (now + LONG).as_millis() as u64);
+    if redis.set_nx("lock", ends)? {
+        return Ok(true);
+    }
+    let seen: u64 = redis.get("lock")?;
+    if seen >= now {
+        return Ok(false);
+    }
+    // Ended. Of those who see that, one gets the old value back.
+    let old: u64 = cmd("GETSET").arg("lock").arg(ends).query(redis)?;
+    Ok(old == seen)
+}
+
+pub fn wrong(scene: &Scene) -> Result<Holders, Failure> {
+    with_the_second_ahead(scene, AHEAD)
+}
+
+/// Two processes in the same instant, the second of which believes that it is later.
+pub fn with_the_second_ahead(scene: &Scene, by: Duration) -> Result<Holders, Failure> {
+    let [mut first, mut second] = scene.processes()?;
+    let held = [try_lock(&mut first, NOON)?, try_lock(&mut second, NOON + by)?];
+    Ok(Holders::new(held.into_iter().filter(|it| *it).count()))
+}
+
+/// No process's clock has a say: a lease is a length, and its end is a time of the server's.
+pub fn right(scene: &Scene) -> Result<Holders, Failure> {
+    super::exists_then_set::right(scene)
+}

@@ -1,0 +1,107 @@
+//! A script that errs after its first write: Redis runs it alone, and does not roll it back.
+
+use std::fmt;
+
+use redis::{Commands, Connection, cmd};
+use redis_concurrent::ErrorKind;
+
+use super::scene::{Scene, key};
+use super::{Failure, Finding};
+
+const STOCK: i64 = 10;
+
+/// Takes a unit from stock and writes down who got it; the list of sales may be none.
+const TAKE_THEN_NOTE: &str = "\
+redis.call('DECR', KEYS[1])
+redis.call('RPUSH', KEYS[2], ARGV[1])
+return 'OK'";
+
+/// The same, when everything that may be wrong has been looked at.
+const CHECK_TAKE_NOTE: &str = "\
+local kind = redis.call('TYPE', KEYS[2]).ok
+if kind ~= 'none' and kind ~= 'list' then
+  return redis.error_reply('WRONGTYPE the list of sales is a ' .. kind)
+end
+redis.call('DECR', KEYS[1])
+redis.call('RPUSH', KEYS[2], ARGV[1])
+return 'OK'";
+
+/// What the books say after a sale that failed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Books {
+    pub left: i64,
+    pub sold: i64,
+}
+
+impl Finding for Books {
+    fn is_kept(&self) -> bool {
+        self.left + self.sold == STOCK
+    }
+}
+
+impl fmt::Display for Books {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {STOCK} vanished", STOCK - self.left - self.sold)
+    }
+}
+
+pub fn wrong(scene: &Scene) -> Result<Books, Failure> {
+    sell(scene, TAKE_THEN_NOTE)
+}
+
+pub fn right(scene: &Scene) -> Result<Books, Failure> {
+    sell(scene, CHECK_TAKE_NOTE)
+}
+
+/// One sale, where somebody else has put a string in the place of the list.
+fn sell(scene: &Scene, script: &str) -> Result<Books, Failure> {
+    let [mut redis] = scene.processes()?;
+    redis.set::<_, _, ()>("stock", STOCK)?;
+    redis.set::<_, _, ()>("sales", "a stranger's")?;
+    let mut eval = cmd("EVAL");
+    let sale =
+        eval.arg(script).arg(2).arg("stock").arg("sales").arg("a customer").query::<String>(&mut redis);
+    // No list, so no sale in it.
+    match sale {
+        Ok(_) => Err("the sale did not fail".into()),
+        Err(_) => Ok(Books { left: redis.get("stock")?, sold: 0 }),
+    }
+}
+
+/// What a lock whose place is taken has written.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub told: ErrorKind,
+    pub changed: bool,
+}
+
+impl Finding for Refused {
+    fn is_kept(&self) -> bool {
+        !self.changed
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let changed = if self.changed { "something" } else { "nothing" };
+        write!(f, "{:?}; {changed} was written", self.told)
+    }
+}
+
+/// The library's own scripts: check everything, then write, then tell.
+pub fn right_by_the_lock(scene: &Scene) -> Result<Refused, Failure> {
+    let [mut redis] = scene.processes()?;
+    redis.set::<_, _, ()>(key("lock"), "a stranger's")?;
+    let before = everything(scene, &mut redis)?;
+    let [client] = scene.clients()?;
+    let Err(why) = client.reentrant_lock("lock").try_lock_owned() else {
+        return Err("it took a stranger's key".into());
+    };
+    Ok(Refused { told: why.kind(), changed: everything(scene, &mut redis)? != before })
+}
+
+/// All keys, and what is in them.
+fn everything(scene: &Scene, redis: &mut Connection) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+    let keys = scene.server.keys()?.into_iter();
+    keys.map(|key| Ok((key.clone(), cmd("DUMP").arg(key).query(redis)?))).collect()
+}

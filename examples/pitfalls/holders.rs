@@ -1,0 +1,38 @@
+//! How many hold a lock: what most pitfalls come to.
+
+use std::fmt;
+
+use redis_concurrent::ErrorKind;
+
+use super::Finding;
+use super::table::counted;
+
+/// How many hold the lock at once, each of them sure that it does, and what one who had lost it was
+/// told.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Holders {
+    pub at_once: usize,
+    pub told: Option<ErrorKind>,
+}
+
+impl Holders {
+    pub fn new(at_once: usize) -> Holders {
+        Holders { at_once, told: None }
+    }
+}
+
+impl Finding for Holders {
+    fn is_kept(&self) -> bool {
+        self.at_once <= 1
+    }
+}
+
+impl fmt::Display for Holders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", counted(self.at_once, "holder"))?;
+        match self.told {
+            Some(kind) => write!(f, "; the late unlock: {kind:?}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The well-known wrong ways of locking with Redis, each beside a right one. Shared by the program,
+//! which prints what they come to, and by `tests/pitfalls.rs`, which demands it.
+//!
+//! No wrong way fails by luck: its steps are taken one by one in an order that real processes may
+//! take them in, each process over a connection of its own.
+
+#[path = "../flash_sale/table.rs"]
+pub mod table;
+
+pub mod bare;
+pub mod exists_then_set;
+pub mod failover;
+pub mod getset_timestamp;
+pub mod half_a_script;
+pub mod holders;
+pub mod no_lock;
+pub mod one_mark;
+pub mod reader_count;
+pub mod reentry;
+pub mod report;
+pub mod scene;
+pub mod setnx_then_expire;
+pub mod short_lease;
+pub mod spinning;
+pub mod unlock;
+pub mod watch;
+
+use std::fmt;
+
+use scene::Scene;
+
+/// What stops a half before it has come to anything.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a half came to; it tells its figures.
+pub trait Finding: fmt::Display + fmt::Debug {
+    /// Whether what the lock is there for was kept.
+    fn is_kept(&self) -> bool;
+}
+
+/// Runs a half on a server of its own.
+type Run = Box<dyn Fn() -> Result<Box<dyn Finding>, Failure>>;
+
+/// One way of doing it.
+pub struct Way {
+    pub name: &'static str,
+    run: Run,
+}
+
+impl Way {
+    fn new<F: Finding + 'static>(name: &'static str, half: fn(&Scene) -> Result<F, Failure>) -> Way {
+        let run = move || Ok(Box::new(half(&Scene::open()?)?) as Box<dyn Finding>);
+        Way { name, run: Box::new(run) }
+    }
+
+    /// What it comes to on a server of its own.
+    pub fn run(&self) -> Result<Box<dyn Finding>, Failure> {
+        (self.run)()
+    }
+}
+
+/// One row of the table.
+pub struct Pitfall {
+    pub name: &'static str,
+    pub wrong: Way,
+    pub right: Vec<Way>,
+}
+
+impl Pitfall {
+    fn new<F: Finding + 'static>(name: &'static str, wrong: fn(&Scene) -> Result<F, Failure>) -> Pitfall {
+        Pitfall { name, wrong: Way::new(name, wrong), right: Vec::new() }
+    }
+
+    fn but<F: Finding + 'static>(
+        mut self,
+        name: &'static str,
+        right: fn(&Scene) -> Result<F, Failure>,
+    ) -> Self {
+        self.right.push(Way::new(name, right));
+        self
+    }
+}
+
+/// Every pitfall, in the order of the table.
+pub fn all() -> Vec<Pitfall> {
+    vec![
+        Pitfall::new("no lock", no_lock::wrong).but("ReentrantLock", no_lock::right),
+        Pitfall::new("EXISTS, then SET", exists_then_set::wrong).but("SimpleLock", exists_then_set::right),
+        Pitfall::new("SETNX, then EXPIRE", setnx_then_expire::wrong)
+            .but("SimpleLock", setnx_then_expire::right),
+        Pitfall::new("GETSET of a timestamp", getset_timestamp::wrong)
+            .but("SimpleLock", getset_timestamp::right),
+        Pitfall::new("unlock by DEL", unlock::wrong_by_del).but("SimpleLock", unlock::right_unlooked),
+        Pitfall::new("unlock by GET, then DEL", unlock::wrong_by_get_then_del)
+            .but("SimpleLock", unlock::right_looked),
+        Pitfall::new("locked twice by one thread", reentry::wrong)
+            .but("ReentrantLock", reentry::right)
+            .but("SimpleLock", reentry::right_refused),
+        Pitfall::new("a lease shorter than the work", short_lease::wrong).but("renewal", short_lease::right),
+        Pitfall::new("a script that errs half-way", half_a_script::wrong)
+            .but("check, then write", half_a_script::right)
+            .but("ReentrantLock", half_a_script::right_by_the_lock),
+        Pitfall::new("readers counted by INCR", reader_count::wrong)
+            .but("ReadWriteLock", reader_count::right),
+        Pitfall::new("one write-wait mark for all", one_mark::wrong).but("ReadWriteLock", one_mark::right),
+        Pitfall::new("spinning", spinning::wrong).but("ReentrantLock", spinning::right),
+        Pitfall::new("failover to a late replica", failover::wrong)
+            .but("fencing token", failover::right_by_token),
+        Pitfall::new("WATCH without a limit", watch::wrong).but("ReentrantLock", watch::right),
+    ]
+}

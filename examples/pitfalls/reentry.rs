@@ -1,0 +1,90 @@
+//! A lock that is not reentrant, entered again by who holds it: work under the lock calls a function that
+//! locks as well. It waits for itself until its lease ends; then it gets in, and the inner unlock frees
+//! what the outer work still relies on.
+
+use std::fmt;
+
+use redis_concurrent::ErrorKind;
+
+use super::bare::{give_back, take};
+use super::scene::{LONG, Scene};
+use super::table::counted;
+use super::{Failure, Finding};
+
+/// How often the inner call tries before its own lease is over.
+const TRIES: usize = 100;
+
+/// How the inner call fared, and who holds the lock after it, while the outer work goes on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reentry {
+    pub inner: Inner,
+    pub at_once: usize,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Inner {
+    /// So often, by itself.
+    Refused(usize),
+    /// At once, with so many requests.
+    In { requests: u64 },
+    /// At once.
+    Told(ErrorKind),
+}
+
+impl Finding for Reentry {
+    fn is_kept(&self) -> bool {
+        self.at_once == 1 && !matches!(self.inner, Inner::Refused(_))
+    }
+}
+
+impl fmt::Display for Reentry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.inner {
+            Inner::Refused(tries) => write!(f, "refuses itself {}", counted(tries, "time"))?,
+            Inner::In { requests } => write!(f, "in at once, {}", counted(requests as usize, "request"))?,
+            Inner::Told(kind) => write!(f, "{kind:?} at once")?,
+        }
+        write!(f, "; then {}", counted(self.at_once, "holder"))
+    }
+}
+
+pub fn wrong(scene: &Scene) -> Result<Reentry, Failure> {
+    let [mut process, mut other] = scene.processes()?;
+    let outer = take(&mut process, "lock", "outer", LONG)?;
+    let mut refused = 0;
+    for _ in 0..TRIES {
+        refused += usize::from(!take(&mut process, "lock", "inner", LONG)?);
+    }
+    scene.lease_ends("lock")?;
+    // The inner call is let in at last, works, and gives back what is its own.
+    let inner = take(&mut process, "lock", "inner", LONG)? && give_back(&mut process, "lock", "inner")?;
+    // The outer work is not done yet.
+    let others = inner && take(&mut other, "lock", "other", LONG)?;
+    Ok(Reentry { inner: Inner::Refused(refused), at_once: usize::from(outer) + usize::from(others) })
+}
+
+/// The same thread is let in again, and only its last unlock frees the lock.
+pub fn right(scene: &Scene) -> Result<Reentry, Failure> {
+    let [client, other] = scene.clients()?;
+    let lock = client.reentrant_lock("lock");
+    let outer = lock.lock()?;
+    let before = client.requests();
+    lock.lock()?.unlock()?;
+    let requests = client.requests() - before;
+    let others = other.reentrant_lock("lock").try_lock_owned()?;
+    let at_once = lock.hold_count() + usize::from(others.is_some());
+    outer.unlock()?;
+    Ok(Reentry { inner: Inner::In { requests }, at_once })
+}
+
+/// A lock that is not reentrant says so instead of waiting.
+pub fn right_refused(scene: &Scene) -> Result<Reentry, Failure> {
+    let [client, other] = scene.clients()?;
+    let lock = client.simple_lock("lock");
+    let outer = lock.lock()?;
+    let Err(why) = lock.lock() else { return Err("it was let in twice".into()) };
+    let others = other.simple_lock("lock").try_lock_owned()?;
+    let at_once = lock.hold_count() + usize::from(others.is_some());
+    outer.unlock()?;
+    Ok(Reentry { inner: Inner::Told(why.kind()), at_once })
+}

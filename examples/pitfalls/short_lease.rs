@@ -1,0 +1,82 @@
+//! A lease shorter than the work, and nobody who renews it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::Commands;
+use redis_concurrent::testing::wait_until;
+use redis_concurrent::{Client, Observed, Observer};
+
+use super::bare::take;
+use super::holders::Holders;
+use super::scene::{LONG, SURELY, Scene};
+use super::table::counted;
+use super::{Failure, Finding};
+
+/// Each lease takes this long, and the work longer.
+pub const LEASE: Duration = Duration::from_secs(3);
+
+/// Who holds the lock while a work longer than its lease is under way, and how often that was renewed.
+#[derive(Debug)]
+pub struct Work {
+    pub took: Duration,
+    pub holders: Holders,
+    pub renewals: u64,
+}
+
+impl Finding for Work {
+    fn is_kept(&self) -> bool {
+        self.holders.is_kept()
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (took, renewals) = (self.took.as_secs_f64(), counted(self.renewals as usize, "renewal"));
+        write!(f, "{} after {took:.1} s, {renewals}", self.holders)
+    }
+}
+
+/// The work goes on until the lease is over, and then somebody else comes.
+pub fn wrong(scene: &Scene) -> Result<Work, Failure> {
+    let [mut first, mut second] = scene.processes()?;
+    let mut holders = usize::from(take(&mut first, "lock", "first", LEASE)?);
+    let began = Instant::now();
+    wait_until(SURELY, "the end of the lease", || !first.exists("lock").unwrap_or(true));
+    holders += usize::from(take(&mut second, "lock", "second", LONG)?);
+    Ok(Work { took: began.elapsed(), holders: Holders::new(holders), renewals: 0 })
+}
+
+/// Counts the renewals of a client.
+#[derive(Clone, Default)]
+struct Renewals(Arc<AtomicU64>);
+
+impl Observer for Renewals {
+    fn renewed(&self, _: Observed<'_>, _: Duration, _: Duration) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// The client renews the lease as long as the guard lives.
+pub fn right(scene: &Scene) -> Result<Work, Failure> {
+    let renewals = Renewals::default();
+    let first = Client::builder()
+        .url(&scene.server.url())
+        .lease(LEASE)
+        // Often, so that a machine that stands still for a while does not end it.
+        .renew_every(LEASE / 10)
+        .observer(renewals.clone())
+        .connect()?;
+    let [second] = scene.clients()?;
+    let held = first.simple_lock("lock").lock_owned()?;
+    let began = Instant::now();
+    thread::sleep(LEASE + LEASE / 10);
+    let others = second.simple_lock("lock").try_lock_owned()?;
+    let took = began.elapsed();
+    let told = held.unlock().err().map(|why| why.kind());
+    let holders = Holders { at_once: 1 + usize::from(others.is_some()), told };
+    Ok(Work { took, holders, renewals: renewals.0.load(SeqCst) })
+}

@@ -1,0 +1,123 @@
+//! Spinning: who does not get the lock asks again at once.
+
+use std::fmt;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::{Connection, cmd};
+use redis_concurrent::Client;
+use redis_concurrent::testing::wait_until;
+
+use super::bare::{give_back, take};
+use super::scene::{LONG, SURELY, Scene};
+use super::table::grouped;
+use super::{Failure, Finding};
+
+const PROCESSES: usize = 8;
+/// How often each takes the lock.
+const TURNS: usize = 10;
+/// How long it keeps it.
+const WORK: Duration = Duration::from_millis(5);
+/// Who keeps it does so until the others, if there are any, were refused so often: on a machine
+/// that stands still they would not have had the time.
+const REFUSALS: usize = 20;
+/// Two it takes, to get it and to give it back; and who waits for long says now and then that it lives.
+const ENOUGH: f64 = 4.0;
+
+/// What an acquisition cost.
+#[derive(Debug)]
+pub struct Cost {
+    pub requests: f64,
+    /// In Redis.
+    pub cpu: Duration,
+}
+
+impl Finding for Cost {
+    fn is_kept(&self) -> bool {
+        self.requests <= ENOUGH
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cpu = grouped(self.cpu.as_micros() as u64);
+        write!(f, "{:.1} requests, {cpu} µs of Redis each", self.requests)
+    }
+}
+
+/// A process that asks by itself.
+struct Spinner {
+    redis: Connection,
+    owner: String,
+}
+
+/// Each asks again as soon as it was refused.
+pub fn wrong(scene: &Scene) -> Result<Cost, Failure> {
+    let spinners = scene.processes::<PROCESSES>()?.into_iter().enumerate();
+    let spinners = spinners.map(|(i, redis)| Spinner { redis, owner: i.to_string() }).collect();
+    let (refused, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    measure(scene, spinners, |Spinner { redis, owner }| {
+        let mut requests = 2;
+        waiting.fetch_add(1, SeqCst);
+        while !take(redis, "lock", owner, LONG)? {
+            refused.fetch_add(1, SeqCst);
+            requests += 1;
+        }
+        waiting.fetch_sub(1, SeqCst);
+        let (began, before) = (Instant::now(), refused.load(SeqCst));
+        wait_until(SURELY, "the end of the work", || {
+            let asked = waiting.load(SeqCst) == 0 || refused.load(SeqCst) - before >= REFUSALS;
+            began.elapsed() >= WORK && asked
+        });
+        give_back(redis, "lock", owner)?;
+        Ok(requests)
+    })
+}
+
+/// Each sleeps until it is told that the lock is its own.
+pub fn right(scene: &Scene) -> Result<Cost, Failure> {
+    let clients = scene.clients::<PROCESSES>()?.into();
+    measure(scene, clients, |client: &mut Client| {
+        let before = client.requests();
+        let lock = client.reentrant_lock("lock");
+        let guard = lock.lock()?;
+        thread::sleep(WORK);
+        guard.unlock()?;
+        Ok(client.requests() - before)
+    })
+}
+
+/// Lets all processes take their turns at once. A turn tells how many requests it took.
+fn measure<P: Send>(
+    scene: &Scene,
+    processes: Vec<P>,
+    turn: impl Fn(&mut P) -> Result<u64, Failure> + Sync,
+) -> Result<Cost, Failure> {
+    let acquisitions = (processes.len() * TURNS) as u32;
+    let (turn, start) = (&turn, &Barrier::new(processes.len()));
+    let before = cpu(scene)?;
+    let requests: u64 = thread::scope(|scope| {
+        let threads = processes.into_iter().map(|mut process| {
+            scope.spawn(move || {
+                start.wait();
+                (0..TURNS).map(|_| turn(&mut process)).sum::<Result<u64, Failure>>()
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().map(|it| it.join().expect("a process does not panic")).sum::<Result<u64, _>>()
+    })?;
+    let cpu = (cpu(scene)? - before) / acquisitions;
+    Ok(Cost { requests: requests as f64 / f64::from(acquisitions), cpu })
+}
+
+/// What Redis has used so far.
+fn cpu(scene: &Scene) -> Result<Duration, Failure> {
+    let info: String = cmd("INFO").arg("cpu").query(&mut scene.server.connection()?)?;
+    let seconds = |field: &str| -> Result<f64, Failure> {
+        let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        Ok(value.ok_or_else(|| format!("no {field} in INFO"))?.trim().parse()?)
+    };
+    Ok(Duration::from_secs_f64(seconds("used_cpu_user")? + seconds("used_cpu_sys")?))
+}

@@ -1,0 +1,54 @@
+//! Unlocking what may be somebody else's by now. A's lease ends while A works, B gets in, A unlocks, and C
+//! tries the lock while B is at work.
+
+use redis::Commands;
+
+use super::Failure;
+use super::bare::take;
+use super::holders::Holders;
+use super::scene::{LONG, Scene, key};
+
+pub fn wrong_by_del(scene: &Scene) -> Result<Holders, Failure> {
+    wrong(scene, false)
+}
+
+/// Here A looks first whether the lock is its own. It was when it looked.
+pub fn wrong_by_get_then_del(scene: &Scene) -> Result<Holders, Failure> {
+    wrong(scene, true)
+}
+
+fn wrong(scene: &Scene, looks: bool) -> Result<Holders, Failure> {
+    let [mut a, mut b, mut c] = scene.processes()?;
+    let a_had_it = take(&mut a, "lock", "A", LONG)?;
+    let deletes = a_had_it && (!looks || a.get::<_, String>("lock")? == "A");
+    scene.lease_ends("lock")?;
+    let b_works = take(&mut b, "lock", "B", LONG)?;
+    if deletes {
+        a.del::<_, ()>("lock")?;
+    }
+    let c_works = take(&mut c, "lock", "C", LONG)?;
+    Ok(Holders::new([b_works, c_works].into_iter().filter(|it| *it).count()))
+}
+
+pub fn right_unlooked(scene: &Scene) -> Result<Holders, Failure> {
+    right(scene, false)
+}
+
+/// A looks whether it has lost the lock before its lease ends: as above, that does not help it.
+pub fn right_looked(scene: &Scene) -> Result<Holders, Failure> {
+    right(scene, true)
+}
+
+/// Whose it is and that it is freed is one step in Redis: it can only be one's own.
+fn right(scene: &Scene, looks: bool) -> Result<Holders, Failure> {
+    let [a, b, c] = scene.clients()?.map(|it| it.simple_lock("lock"));
+    let held = a.lock_owned()?;
+    if looks && held.is_lost() {
+        return Err("lost too soon".into());
+    }
+    scene.lease_ends(&key("lock"))?;
+    let b_works = b.try_lock_owned()?;
+    let told = held.unlock().err().map(|why| why.kind());
+    let c_works = c.try_lock_owned()?;
+    Ok(Holders { at_once: [b_works, c_works].iter().flatten().count(), told })
+}
