@@ -91,7 +91,7 @@ impl fmt::Display for Refused {
 /// The library's own scripts: check everything, then write, then tell.
 pub fn right_by_the_lock(scene: &Scene) -> Result<Refused, Failure> {
     let [mut redis] = scene.processes()?;
-    redis.set::<_, _, ()>(key("lock"), "a stranger's")?;
+    redis.rpush::<_, _, ()>(format!("{}:fence", key("lock")), "a stranger's")?;
     let before = everything(scene, &mut redis)?;
     let [client] = scene.clients()?;
     let Err(why) = client.reentrant_lock("lock").try_lock_owned() else {

@@ -7,8 +7,8 @@ use redis_concurrent::ErrorKind;
 use super::Finding;
 use super::table::counted;
 
-/// How many hold the lock at once, each of them sure that it does, and what one who had lost it was
-/// told.
+/// How many hold the lock at once, each of them sure that it does, and what one was told who
+/// is none, though it thought so.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Holders {
     pub at_once: usize,
@@ -31,7 +31,7 @@ impl fmt::Display for Holders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", counted(self.at_once, "holder"))?;
         match self.told {
-            Some(kind) => write!(f, "; the late unlock: {kind:?}"),
+            Some(kind) => write!(f, "; the other is told {kind:?}"),
             None => Ok(()),
         }
     }
