@@ -3,61 +3,11 @@
 
 use std::fmt;
 
-use redis::{Commands, Connection, cmd};
-use redis_concurrent::Client;
-use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
-
 use super::holders::Holders;
-use super::scene::{SURELY, Scene, builder};
+use super::pair::Pair;
+use super::scene::Scene;
 use super::table::counted;
 use super::{Failure, Finding};
-
-/// A primary, and a replica that hears of it over a line of its own.
-pub struct Pair<'a> {
-    primary: &'a RedisServer,
-    replica: RedisServer,
-    line: Proxy,
-}
-
-impl Pair<'_> {
-    /// A replica of this primary, up to date.
-    pub fn of(primary: &RedisServer) -> Result<Pair<'_>, Failure> {
-        let mut there = primary.connection()?;
-        // A first copy otherwise waits for more replicas to come.
-        cmd("CONFIG").arg("SET").arg("repl-diskless-sync-delay").arg(0).exec(&mut there)?;
-        let line = Proxy::start(primary.port())?;
-        let replica = RedisServer::start()?;
-        let mut here = replica.connection()?;
-        // By command it begins at once, and not at the next full second.
-        cmd("REPLICAOF").arg("127.0.0.1").arg(line.port()).exec(&mut here)?;
-        there.set::<_, _, ()>("mark", 1)?;
-        wait_until(SURELY, "the replica to be up to date", || here.exists("mark").unwrap_or(false));
-        Ok(Pair { primary, replica, line })
-    }
-
-    /// From here on nothing that is written on the primary reaches the replica; both believe that their
-    /// line is up.
-    pub fn falls_behind(&self) {
-        self.line.black_hole(true);
-    }
-
-    /// The primary dies, and the replica is made primary.
-    pub fn fails_over(&self) -> Result<(), Failure> {
-        self.primary.kill()?;
-        let mut replica: Connection = self.replica.connection()?;
-        Ok(cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut replica)?)
-    }
-
-    /// A process that begins before the failover.
-    pub fn early(&self) -> Result<Client, Failure> {
-        Ok(builder(&self.primary.url()).connect()?)
-    }
-
-    /// A process that begins after it.
-    pub fn late(&self) -> Result<Client, Failure> {
-        Ok(builder(&self.replica.url()).connect()?)
-    }
-}
 
 /// Both are sure to hold the lock, and each of them writes to what it protects, the early one last.
 #[derive(Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ pub mod half_a_script;
 pub mod holders;
 pub mod no_lock;
 pub mod one_mark;
+pub mod pair;
 pub mod reader_count;
 pub mod reentry;
 pub mod report;
