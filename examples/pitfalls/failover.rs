@@ -2,12 +2,52 @@
 //! primary, has never heard of the lock, and grants it again.
 
 use std::fmt;
+use std::time::Duration;
+
+use redis_concurrent::{Client, Error, OwnedGuard, Reentrant};
 
 use super::holders::Holders;
 use super::pair::Pair;
 use super::scene::Scene;
 use super::table::counted;
 use super::{Failure, Finding};
+
+/// One attempt on this server alone.
+fn attempt(client: &Client) -> Result<Option<OwnedGuard<Reentrant>>, Error> {
+    client.reentrant_lock("lock").try_lock_owned()
+}
+
+/// Any lock on one primary, this library's too.
+pub fn wrong(scene: &Scene) -> Result<Holders, Failure> {
+    twice(scene, attempt, attempt, |it| it.is_lost())
+}
+
+/// The grant counts only once the replica has it. (The new primary has none yet.)
+pub fn right_by_replicas(scene: &Scene) -> Result<Holders, Failure> {
+    let patience = Duration::from_millis(100);
+    let acknowledged =
+        |client: &Client| client.reentrant_lock("lock").with_replicas(1, patience).try_lock_owned();
+    twice(scene, acknowledged, attempt, |it| it.is_lost())
+}
+
+/// One asks the primary right before its end, another one the replica that has taken its place.
+fn twice<G>(
+    scene: &Scene,
+    early: impl FnOnce(&Client) -> Result<Option<G>, Error>,
+    late: impl FnOnce(&Client) -> Result<Option<G>, Error>,
+    is_lost: impl Fn(&G) -> bool,
+) -> Result<Holders, Failure> {
+    let pair = Pair::of(&scene.server)?;
+    pair.falls_behind();
+    let (first, told) = match early(&pair.early()?) {
+        Ok(first) => (first, None),
+        Err(why) => (None, Some(why.kind())),
+    };
+    pair.fails_over()?;
+    let second = late(&pair.late()?)?;
+    let at_once = [&first, &second].into_iter().flatten().filter(|it| !is_lost(it)).count();
+    Ok(Holders { at_once, told })
+}
 
 /// Both are sure to hold the lock, and each of them writes to what it protects, the early one last.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,24 +69,14 @@ impl fmt::Display for Writes {
     }
 }
 
-/// Any lock on one primary, this library's too.
-pub fn wrong(scene: &Scene) -> Result<Holders, Failure> {
-    let pair = Pair::of(&scene.server)?;
-    pair.falls_behind();
-    let first = pair.early()?.reentrant_lock("lock").lock_owned()?;
-    pair.fails_over()?;
-    let second = pair.late()?.reentrant_lock("lock").try_lock_owned()?;
-    Ok(Holders::new(usize::from(!first.is_lost()) + usize::from(second.is_some())))
-}
-
-/// The same, where what is protected looks at the tokens: it takes no write with a lower one than it has
+/// What is protected looks at the tokens: it takes no write with a lower one than it has
 /// seen. The replica knows no token of the primary, but tokens begin with the time.
 pub fn right_by_token(scene: &Scene) -> Result<Writes, Failure> {
     let pair = Pair::of(&scene.server)?;
     pair.falls_behind();
-    let first = pair.early()?.reentrant_lock("lock").lock_owned()?;
+    let first = attempt(&pair.early()?)?.ok_or("the lock was not free")?;
     pair.fails_over()?;
-    let second = pair.late()?.reentrant_lock("lock").lock_owned()?;
+    let second = attempt(&pair.late()?)?.ok_or("the lock was not free")?;
     let mut highest = 0;
     let mut takes = |token: u64| {
         let takes = token >= highest;

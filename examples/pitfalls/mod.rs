@@ -106,6 +106,7 @@ pub fn all() -> Vec<Pitfall> {
         Pitfall::new("one write-wait mark for all", one_mark::wrong).but("ReadWriteLock", one_mark::right),
         Pitfall::new("spinning", spinning::wrong).but("ReentrantLock", spinning::right),
         Pitfall::new("failover to a late replica", failover::wrong)
+            .but("with_replicas", failover::right_by_replicas)
             .but("fencing token", failover::right_by_token),
         Pitfall::new("WATCH without a limit", watch::wrong).but("ReentrantLock", watch::right),
     ]
