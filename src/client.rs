@@ -27,6 +27,7 @@ use crate::lock::{RedisLock, ReentrantLock, SimpleLock};
 use crate::names::inbox_prefix;
 use crate::observe::{Loss, Watch};
 use crate::rate_limiter::{Rate, RateLimiter};
+use crate::optimistic::Optimistic;
 use crate::read_write::ReadWriteLock;
 use crate::receipt::Receipt;
 use crate::script::Scripts;
@@ -222,6 +223,16 @@ impl Client {
     /// The lock `name` of any kind, one's own included.
     pub fn lock_of<K: Kind>(&self, kind: K, name: &str) -> RedisLock<K> {
         RedisLock::new(&self.0, kind, name)
+    }
+
+    /// Updates of what stands under `keys`, without a lock: read, decide, and write only if nobody has
+    /// changed one of them meanwhile. The keys are Redis's, exactly as given, with nothing put before them;
+    /// in a cluster all of them must share a slot.
+    ///
+    /// Making a handle asks nothing of Redis and cannot fail: what is wrong with a key is told by the first
+    /// call on it.
+    pub fn optimistic<K: AsRef<[u8]>>(&self, keys: &[K]) -> Optimistic {
+        Optimistic::new(&self.0, keys)
     }
 
     /// Takes up the hold that `receipt` is of: from here on it is this client's, under a full lease, renewed

@@ -18,7 +18,8 @@ pub enum ErrorKind {
     WouldDeadlock,
     /// The key is in use by another kind of lock, or by something that is none of ours.
     WrongKind,
-    /// The kind's rule said never (for instance more permits than there are).
+    /// The kind's rule, or Redis in the midst of an update, said never (for instance more permits than there
+    /// are).
     Refused,
     /// The synchronizer was broken while we waited.
     Broken,

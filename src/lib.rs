@@ -45,6 +45,7 @@
 //! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped.
 //! - [`Receipt`]: a hold on its way from one process to another.
 //! - [`Condition`]: where threads that hold a lock wait for what others bring about.
+//! - [`Optimistic`]: a change that is made only if nobody else changed what it was made from.
 //! - [`Lock`]: any of them behind a trait object.
 //! - [`CancellationToken`]: ends a wait; and [tells of a loss](Hold::lost).
 //! - [`Observer`]: hears what happens; so does `tracing`, and by `MetricsObserver` (feature `metrics`)
@@ -105,6 +106,7 @@ mod multi_lock;
 mod names;
 mod observe;
 mod rate_limiter;
+mod optimistic;
 mod read_write;
 mod receipt;
 mod script;
@@ -134,6 +136,7 @@ pub use multi_lock::{Member, MultiGuard, MultiHold, MultiLock, OwnedMultiGuard};
 pub use observe::MetricsObserver;
 pub use observe::{Loss, Observed, Observer, Way};
 pub use rate_limiter::{Decision, Rate, RateLimiter};
+pub use optimistic::{Choice, Optimistic, Reads, Update};
 pub use read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use receipt::Receipt;
 pub use semaphore::{Permit, Semaphore};

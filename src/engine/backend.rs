@@ -29,10 +29,12 @@ pub struct Connection {
     inner: wire::Connection,
     /// Any I/O error leaves it out of step, time-outs included: the answer may come yet, and be
     /// taken for the next request's.
-    broken: bool,
+    pub(super) broken: bool,
     born: Moment,
     /// The read time limit that is set, to set it only when it changes.
     limit: Duration,
+    /// Whether Redis has let us begin a transaction on it.
+    pub(super) transacts: bool,
 }
 
 impl fmt::Debug for Connection {
@@ -71,7 +73,8 @@ impl r2d2::ManageConnection for ConnectionManager {
 
     fn connect(&self) -> Result<Connection, RedisError> {
         let inner = self.raw()?;
-        Ok(Connection { inner, broken: false, born: Moment::now(), limit: self.command_timeout })
+        let (born, limit) = (Moment::now(), self.command_timeout);
+        Ok(Connection { inner, broken: false, born, limit, transacts: false })
     }
 
     fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
@@ -175,7 +178,7 @@ impl Backend {
     ) -> Result<Reply, Failure> {
         let mut evalsha = Vec::new();
         call(&mut evalsha, "EVALSHA", &script.sha, keys, args);
-        let reply = self.send(limit, copies, |connection| match connection.request(&evalsha) {
+        let (_, reply) = self.send(limit, copies, |connection| match connection.request(&evalsha) {
             Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::NoScript) => {
                 self.count(1);
                 let mut eval = Vec::new();
@@ -197,7 +200,7 @@ impl Backend {
     /// Sends one command that may safely be sent twice, at most until `limit`.
     pub(crate) fn command(&self, cmd: &Cmd, limit: Moment) -> Result<Value, Failure> {
         let packed = cmd.get_packed_command();
-        let reply = self.send(limit, Copies::Two, |connection| connection.request(&packed))?;
+        let (_, reply) = self.send(limit, Copies::Two, |connection| connection.request(&packed))?;
         match reply.value {
             Value::ServerError(e) => Err(refused(e.into())),
             value => Ok(value),
@@ -220,7 +223,7 @@ impl Backend {
         let Ok(mut connection) = self.connection(limit, None) else { return done };
         for (i, batch) in requests.chunks(BATCH).enumerate() {
             self.count(batch.len());
-            let Some(answers) = connection.exchange(batch, limit) else { return done };
+            let Ok(answers) = connection.exchange(batch, limit) else { return done };
             for (j, answer) in answers.iter().enumerate() {
                 let at = i * BATCH + j;
                 done[at] = match answer {
@@ -240,13 +243,13 @@ impl Backend {
     }
 
     /// One attempt, and on an I/O error that leaves time for it one more on a connection made
-    /// since, where two copies do no more than one.
-    fn send(
+    /// since, where two copies do no more than one. Returns the connection too that gave the answer.
+    pub(super) fn send(
         &self,
         limit: Moment,
         copies: Copies,
         mut exchange: impl FnMut(&mut Connection) -> Result<Value, RedisError>,
-    ) -> Result<Reply, Failure> {
+    ) -> Result<(Pooled, Reply), Failure> {
         let mut failed: Option<(Moment, Error)> = None;
         loop {
             // What broke one connection has often broken them all: a second attempt needs a younger one, and
@@ -268,9 +271,8 @@ impl Backend {
             self.count(1);
             match exchange(&mut connection) {
                 Ok(value) => {
-                    // It talks to a server that cannot serve us: perhaps a new one can.
-                    connection.broken |= is_no_primary(&value) || list(&value).iter().any(is_no_primary);
-                    return Ok(Reply { value, resent: failed.is_some() });
+                    connection.heed(&value);
+                    return Ok((connection, Reply { value, resent: failed.is_some() }));
                 }
                 Err(e) => {
                     connection.broken = true;
@@ -297,7 +299,7 @@ impl Backend {
         command: &[u8],
         limit: Moment,
     ) -> Result<Reply, Failure> {
-        let reply = self.send(limit, Copies::Two, |connection| {
+        let (_, reply) = self.send(limit, Copies::Two, |connection| {
             let mut both = |eval| -> Result<[Value; 2], RedisError> {
                 connection.inner.send_packed_command(&[&renew(eval), command].concat())?;
                 Ok([connection.inner.recv_response()?, connection.inner.recv_response()?])
@@ -372,30 +374,34 @@ impl Posted {
 }
 
 impl Connection {
-    fn request(&mut self, packed: &[u8]) -> Result<Value, RedisError> {
+    pub(super) fn request(&mut self, packed: &[u8]) -> Result<Value, RedisError> {
         self.inner.req_packed_command(packed)
     }
 
     /// Sends requests in one write and reads their answers one by one until `limit`: the library's
-    /// own pipeline would wait for each one's time limit. `None` leaves it broken.
-    fn exchange(&mut self, requests: &[Vec<u8>], limit: Moment) -> Option<Vec<Value>> {
+    /// own pipeline would wait for each one's time limit. An error leaves it broken.
+    pub(super) fn exchange(&mut self, requests: &[Vec<u8>], limit: Moment) -> Result<Vec<Value>, RedisError> {
         self.limit_to(limit);
-        let mut answers = Vec::with_capacity(requests.len());
         let sent = self.inner.send_packed_command(&requests.concat());
-        while sent.is_ok() && answers.len() < requests.len() {
-            self.limit_to(limit);
-            match self.inner.recv_response() {
-                Ok(answer) => answers.push(answer),
-                Err(_) => break,
-            }
-        }
-        self.broken |= answers.len() < requests.len();
-        (!self.broken).then_some(answers)
+        let answers = sent.and_then(|()| {
+            let answer = |_| {
+                self.limit_to(limit);
+                self.inner.recv_response()
+            };
+            requests.iter().map(answer).collect()
+        });
+        self.broken |= answers.is_err();
+        answers
+    }
+
+    /// An answer may say that it talks to a server that cannot serve us: perhaps a new one can.
+    pub(super) fn heed(&mut self, answer: &Value) {
+        self.broken |= is_no_primary(answer) || list(answer).iter().any(is_no_primary);
     }
 
     /// The read time limit of the next request. Setting it is a system call, so it is set only
     /// where the usual one would be too long.
-    fn limit_to(&mut self, limit: Moment) {
+    pub(super) fn limit_to(&mut self, limit: Moment) {
         const COARSE: Duration = Duration::from_millis(1);
         let left = limit.since(Moment::now()).max(COARSE);
         if left + COARSE < self.limit || self.limit + COARSE < left {
@@ -410,7 +416,7 @@ fn is_no_primary(value: &Value) -> bool {
     matches!(e.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))
 }
 
-fn unavailable(e: RedisError) -> Error {
+pub(super) fn unavailable(e: RedisError) -> Error {
     Error::new(ErrorKind::Unavailable, "").because("no answer from Redis").caused_by(e)
 }
 

@@ -1,4 +1,4 @@
-//! Chance that can be repeated, for tests.
+//! Chance, which tests can repeat.
 
 /// splitmix64
 pub(super) struct Dice(pub(super) u64);
@@ -12,12 +12,14 @@ impl Dice {
         ((z ^ (z >> 31)) % n as u64) as usize
     }
 
+    #[cfg(all(test, not(shuttle)))]
     pub(super) fn percent(&mut self, n: usize) -> bool {
         self.below(100) < n
     }
 }
 
 /// The first of a test's seeds: `SEED`, or one of this process's own.
+#[cfg(all(test, not(shuttle)))]
 pub(super) fn first_seed() -> u64 {
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
     given.unwrap_or_else(|| u64::from(std::process::id()) << 16)

@@ -26,8 +26,10 @@
 mod acquire;
 pub(crate) mod attempt;
 pub(crate) mod backend;
+pub(crate) mod backoff;
 pub(crate) mod cell;
 pub(crate) mod change;
+mod dice;
 pub(crate) mod gate;
 pub(crate) mod held;
 pub(crate) mod inbox;
@@ -43,10 +45,9 @@ pub(crate) mod resp;
 pub(crate) mod room;
 pub(crate) mod several;
 pub(crate) mod tenure;
+pub(crate) mod watching;
 pub(crate) mod wire;
 
-#[cfg(all(test, not(shuttle)))]
-mod dice;
 #[cfg(all(test, not(shuttle)))]
 mod gate_tests;
 #[cfg(all(test, shuttle))]

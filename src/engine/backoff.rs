@@ -1,0 +1,65 @@
+//! Random pauses that grow, for those who got in each other's way.
+
+use std::time::Duration;
+
+use super::dice::Dice;
+
+/// How much a pause may have grown, as a power of two: enough for a thousand in each other's way.
+const DOUBLINGS: u32 = 10;
+
+/// The pauses of one call: "full jitter", after M. Brooker, *Exponential Backoff And Jitter*, AWS
+/// Architecture Blog, 2015. Each is of any length up to a bound that doubles, so that those who failed
+/// together do not try together again.
+pub(crate) struct Backoff {
+    dice: Dice,
+    failures: u32,
+}
+
+impl Backoff {
+    pub(crate) fn new() -> Self {
+        // Other processes began in the same instant: chance is all that tells us from them.
+        let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
+        Backoff { dice: Dice(seed), failures: 0 }
+    }
+
+    /// The pause after one more failure: below `slot`, doubled with each failure, and `longest`. A slot is
+    /// about as long as one try takes, as in an Ethernet.
+    pub(crate) fn pause(&mut self, slot: Duration, longest: Duration) -> Duration {
+        self.failures = (self.failures + 1).min(DOUBLINGS);
+        let bound = slot.saturating_mul(1 << self.failures).min(longest);
+        let nanos = usize::try_from(bound.as_nanos()).unwrap_or(usize::MAX);
+        Duration::from_nanos(self.dice.below(nanos.max(1)) as u64)
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    const SLOT: Duration = Duration::from_micros(100);
+    const LONGEST: Duration = Duration::from_millis(20);
+
+    #[test]
+    fn pauses_grow_to_a_bound_and_no_two_who_fail_together_go_on_alike() {
+        let mut crowd: Vec<_> = (0..200).map(|_| Backoff::new()).collect();
+        for n in 1..=20 {
+            let bound = (SLOT * (1 << n.min(DOUBLINGS))).min(LONGEST);
+            let mut pauses: Vec<_> = crowd.iter_mut().map(|b| b.pause(SLOT, LONGEST)).collect();
+            pauses.sort();
+            assert!(pauses[199] < bound, "{n}: {pauses:?}");
+            // Of 200 that are spread evenly, none but by a chance of 10^-24 is in the other half.
+            assert!(pauses[199] > bound / 2 && pauses[0] < bound / 2, "{n}: {pauses:?}");
+            pauses.dedup();
+            assert!(pauses.len() > 150, "{n}: {pauses:?}");
+        }
+    }
+
+    #[test]
+    fn no_slot_and_an_endless_one_do_no_harm() {
+        let mut backoff = Backoff::new();
+        for _ in 0..100 {
+            assert_eq!(backoff.pause(Duration::ZERO, LONGEST), Duration::ZERO);
+            assert!(backoff.pause(Duration::MAX, LONGEST) < LONGEST);
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Updates without a lock: done only if nobody has changed what they were made from.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::{Arg, Cmd, FromRedisValue, Pipeline, ToRedisArgs, Value};
+
+use crate::cancel::CancellationToken;
+use crate::client::Shared;
+use crate::clock::Moment;
+use crate::engine::backend::{Failure, refused};
+use crate::engine::backoff::Backoff;
+use crate::engine::watching::Watching;
+use crate::error::{Error, ErrorKind};
+use crate::wait::Wait;
+
+/// How often it is tried where nothing else was said.
+const USUAL_TRIES: u32 = 100;
+
+/// How often it may be tried. Whoever means more means for ever, and that would be spinning.
+const MOST_TRIES: u32 = 10_000;
+
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// What would change the connection itself, or end the transaction in the middle.
+const NOT_IN_AN_UPDATE: [&str; 20] = [
+    "MULTI",
+    "EXEC",
+    "DISCARD",
+    "WATCH",
+    "UNWATCH",
+    "AUTH",
+    "HELLO",
+    "CLIENT",
+    "SELECT",
+    "RESET",
+    "QUIT",
+    "SUBSCRIBE",
+    "PSUBSCRIBE",
+    "SSUBSCRIBE",
+    "MONITOR",
+    "ASKING",
+    "READONLY",
+    "READWRITE",
+    "SYNC",
+    "PSYNC",
+];
+
+/// Updates of some keys without a lock: `WATCH`, read, decide, then `MULTI`, write, `EXEC`, which Redis
+/// carries out only if nobody has changed one of the keys since. If somebody has, it is tried again after a
+/// random pause that grows with each try, so often and no more. The handle is cheap to clone; made by
+/// [`Client::optimistic`](crate::Client::optimistic).
+///
+/// ```
+/// use redis_concurrent::{Client, Choice};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let url = server.url();
+/// # redis::cmd("SET").arg("stock:42").arg(10).exec(&mut server.connection()?)?;
+/// let client = Client::connect(&url)?;
+/// let update = client.optimistic(&["stock:42"]).retry(50).run(|read, write| {
+///     let left: u32 = read.get("stock:42")?;
+///     if left == 0 {
+///         return Ok(Choice::GiveUp(0)); // sold out: nothing is written, nothing is tried again
+///     }
+///     write.set("stock:42", left - 1);
+///     Ok(Choice::Commit(left - 1))
+/// })?;
+/// assert!(update.committed);
+/// println!("{} left, after {} tries", update.value, update.tries);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # The closure
+///
+/// It is given [`Reads`], to read from Redis, and a [`redis::Pipeline`], in which it puts what is to be
+/// written, by its typed methods (`write.set(…).incr(…)`) or command by command; [`Pipeline::ignore`] and
+/// [`Pipeline::atomic`] change nothing here. It **may run more than once**: what it does besides reading is
+/// not taken back. It returns a [`Choice`], with a value of its own for the caller:
+///
+/// * `Commit`: what it has put into the pipeline is to be done. With nothing in it, that only makes
+///   sure that all that was read of the watched keys was true at the same time.
+/// * `GiveUp`: nothing is to be done, and nothing tried again.
+/// * An error, its own ([`Error::new`]) or one of reading: as `GiveUp`, and the call returns it.
+///
+/// While it runs it keeps one connection of the client's pool, which goes back unwatched also if it
+/// panics. Only changes to the keys that the handle was made with count, whatever else it reads. What it
+/// reads, it should not write at once: that would be done whatever happens then.
+///
+/// # When to take a lock instead
+///
+/// Under contention all tries but one are for nothing. A lock lets each in once, and in order; the README has
+/// the figures. This is for what is seldom touched by two at a time, or must not wait for a process that
+/// died.
+///
+/// # Errors of all forms
+///
+/// `Conflict` when the tries are used up, or the time, and somebody else came first each time: nothing was
+/// changed. `Timeout` when the closure itself came to its end after the deadline: nothing was changed.
+/// `Unknown` when the answer to `EXEC` was lost: all of it may have been done, or be done yet, or nothing.
+/// It is never sent twice; to know, read again.
+///
+/// `WrongKind` for a command on a key of another type, and `Refused` for a command that Redis refused for
+/// another reason **within** the transaction: as Redis has it, **all its other commands were carried out**.
+/// The error says which it was. A command that Redis would not even take (one that does not exist, or no
+/// memory left) is `Protocol` or `Unavailable`, and nothing was changed.
+///
+/// `Config` for no keys or an empty one, for no tries or more than 10,000, and for commands that
+/// are the connection's or the transaction's own affair (`EXEC`, `SELECT`, `SUBSCRIBE`, …): nothing was
+/// changed. `Unavailable`, `Closed`, `Forked`.
+#[derive(Clone)]
+pub struct Optimistic {
+    shared: Arc<Shared>,
+    keys: Arc<[Vec<u8>]>,
+    tries: u32,
+}
+
+/// What an update's closure came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice<T> {
+    /// What was put into the transaction is to be done, if nobody was faster.
+    Commit(T),
+    /// Nothing is to be done.
+    GiveUp(T),
+}
+
+/// An update that is over.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Update<T> {
+    /// What the closure returned in its last run.
+    pub value: T,
+    /// Whether it was committed and not given up.
+    pub committed: bool,
+    /// How often the closure ran.
+    pub tries: u32,
+    /// What Redis answered to each command of the transaction, to be read with
+    /// [`redis::from_redis_value`]; empty when it was given up.
+    pub replies: Vec<Value>,
+}
+
+/// What an update's closure reads with: all on the connection on which the keys are watched.
+pub struct Reads<'a> {
+    watching: Watching<'a>,
+    name: &'a str,
+}
+
+/// What a try came to that was not for nothing: the closure's value, and what `EXEC` answered, if it was sent.
+type Done<T> = (T, Option<Vec<Value>>);
+
+impl fmt::Debug for Optimistic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Optimistic")
+            .field("keys", &self.name())
+            .field("tries", &self.tries)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Reads<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reads").field("keys", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Optimistic {
+    pub(crate) fn new<K: AsRef<[u8]>>(shared: &Arc<Shared>, keys: &[K]) -> Self {
+        let keys = keys.iter().map(|key| key.as_ref().to_vec()).collect();
+        Optimistic { shared: shared.clone(), keys, tries: USUAL_TRIES }
+    }
+
+    /// The same, tried at most so many times, the first included: from 1 to 10,000. Default 100.
+    #[must_use]
+    pub fn retry(&self, tries: u32) -> Self {
+        Optimistic { tries, ..self.clone() }
+    }
+
+    /// Runs `update` until it is committed or gives up. Blocks for as long as the tries take, each of them
+    /// three requests of at most the command limit, and pauses of at most 100 ms between them.
+    ///
+    /// # Errors
+    /// See [the type](Optimistic#errors-of-all-forms).
+    pub fn run<T, F>(&self, update: F) -> Result<Update<T>, Error>
+    where
+        F: FnMut(&mut Reads<'_>, &mut Pipeline) -> Result<Choice<T>, Error>,
+    {
+        self.until_done(&Wait::forever(), update)
+    }
+
+    /// As [`run`](Self::run), for at most `limit`; nothing means one try.
+    ///
+    /// # Errors
+    /// See [the type](Optimistic#errors-of-all-forms).
+    pub fn run_for<T, F>(&self, limit: Duration, update: F) -> Result<Update<T>, Error>
+    where
+        F: FnMut(&mut Reads<'_>, &mut Pipeline) -> Result<Choice<T>, Error>,
+    {
+        self.until_done(&Wait::for_at_most(limit), update)
+    }
+
+    /// As [`run`](Self::run), until `deadline`; one that has passed means one try.
+    ///
+    /// # Errors
+    /// See [the type](Optimistic#errors-of-all-forms).
+    pub fn run_until<T, F>(&self, deadline: Instant, update: F) -> Result<Update<T>, Error>
+    where
+        F: FnMut(&mut Reads<'_>, &mut Pipeline) -> Result<Choice<T>, Error>,
+    {
+        self.until_done(&Wait::until(deadline), update)
+    }
+
+    /// As [`run`](Self::run), until `cancel` is cancelled. A pause ends at once; within a try it is seen
+    /// before `EXEC` is sent, and never after that.
+    ///
+    /// # Errors
+    /// `Cancelled`: nothing was changed. See also [the type](Optimistic#errors-of-all-forms).
+    pub fn run_interruptibly<T, F>(&self, cancel: &CancellationToken, update: F) -> Result<Update<T>, Error>
+    where
+        F: FnMut(&mut Reads<'_>, &mut Pipeline) -> Result<Choice<T>, Error>,
+    {
+        self.until_done(&Wait::forever().with(cancel), update)
+    }
+
+    /// As [`run`](Self::run), for at most `limit`, until `cancel` is cancelled.
+    ///
+    /// # Errors
+    /// `Cancelled`: nothing was changed. See also [the type](Optimistic#errors-of-all-forms).
+    pub fn run_for_interruptibly<T, F>(
+        &self,
+        limit: Duration,
+        cancel: &CancellationToken,
+        update: F,
+    ) -> Result<Update<T>, Error>
+    where
+        F: FnMut(&mut Reads<'_>, &mut Pipeline) -> Result<Choice<T>, Error>,
+    {
+        self.until_done(&Wait::for_at_most(limit).with(cancel), update)
+    }
+
+    // ---- underneath ------------------------------------------------------------------------
+
+    /// What errors call it.
+    fn name(&self) -> String {
+        self.keys.iter().map(|key| String::from_utf8_lossy(key)).collect::<Vec<_>>().join(", ")
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.keys.is_empty() {
+            return Err("an update needs a key at least, to be watched".to_owned());
+        }
+        if self.keys.iter().any(Vec::is_empty) {
+            return Err("a key must not be empty".to_owned());
+        }
+        if !(1..=MOST_TRIES).contains(&self.tries) {
+            return Err(format!("an update is tried from 1 to {MOST_TRIES} times, not {}", self.tries));
+        }
+        Ok(())
+    }
+
+    fn until_done<T>(
+        &self,
+        wait: &Wait<'_>,
+        mut update: impl FnMut(&mut Reads<'_>, &mut Pipeline) -> Result<Choice<T>, Error>,
+    ) -> Result<Update<T>, Error> {
+        let name = self.name();
+        let error = |kind, why: &str| Error::new(kind, &name).because(why);
+        self.check().map_err(|why| error(ErrorKind::Config, &why))?;
+        let mut backoff = None;
+        let mut tries = 0;
+        loop {
+            if wait.is_cancelled() {
+                return Err(error(ErrorKind::Cancelled, "nothing was written"));
+            }
+            tries += 1;
+            let began = Moment::now();
+            if let Some((value, replies)) = self.once(&name, wait, &mut update)? {
+                let committed = replies.is_some();
+                return Ok(Update { value, committed, tries, replies: replies.unwrap_or_default() });
+            }
+            let last = wait.once || tries == self.tries;
+            if !last {
+                // No connection is kept meanwhile.
+                let backoff = backoff.get_or_insert_with(Backoff::new);
+                wait.sleep(backoff.pause(Moment::now().since(began), LONGEST_PAUSE));
+            }
+            if last || is_late(wait) {
+                let why = format!("somebody else was faster in each of {tries} tries, nothing was written");
+                return Err(error(ErrorKind::Conflict, &why));
+            }
+        }
+    }
+
+    /// One try. `None` when somebody was faster; with answers if it was committed.
+    fn once<T>(
+        &self,
+        name: &str,
+        wait: &Wait<'_>,
+        update: &mut impl FnMut(&mut Reads<'_>, &mut Pipeline) -> Result<Choice<T>, Error>,
+    ) -> Result<Option<Done<T>>, Error> {
+        let error = |kind, why: &str| Error::new(kind, name).because(why);
+        let watching = Watching::begin(&self.shared, &self.keys, wait).map_err(|f| f.error().about(name))?;
+        let mut reads = Reads { watching, name };
+        let mut write = Pipeline::new();
+        let value = match update(&mut reads, &mut write)? {
+            Choice::Commit(value) => value,
+            Choice::GiveUp(value) => return Ok(Some((value, None))),
+        };
+        write.cmd_iter().try_for_each(fit).map_err(|why| error(ErrorKind::Config, &why))?;
+        if wait.is_cancelled() {
+            return Err(error(ErrorKind::Cancelled, "nothing was written"));
+        }
+        if is_late(wait) {
+            return Err(error(
+                ErrorKind::Timeout,
+                "the closure came to its end too late, nothing was written",
+            ));
+        }
+        let answers = reads.watching.exec(&write).map_err(|failure| match failure {
+            Failure::Unanswered(e) => {
+                error(ErrorKind::Unknown, "all of it was written, or nothing, or it will be yet").caused_by(e)
+            }
+            failure => failure.error().because("Redis did not take it, nothing was written").about(name),
+        })?;
+        let Some(answers) = answers else { return Ok(None) };
+        all_done(&write, &answers).map_err(|e| e.about(name))?;
+        Ok(Some((value, Some(answers))))
+    }
+}
+
+impl Reads<'_> {
+    /// What stands under `key`, by `GET`. A key that is not there has an `Option` to say so, or is empty
+    /// where the type can be. Blocks for one request, at most the command limit.
+    ///
+    /// # Errors
+    /// See [`query`](Self::query).
+    pub fn get<T: FromRedisValue>(&mut self, key: impl ToRedisArgs) -> Result<T, Error> {
+        self.query(redis::cmd("GET").arg(key))
+    }
+
+    /// What Redis answers to any command that reads: `read.query(&Cmd::hget("cart:7", "total"))`. Blocks for
+    /// one request, at most the command limit.
+    ///
+    /// # Errors
+    /// `WrongKind` when the key is of another type, or the answer cannot be made the type that is
+    /// asked for. `Config` for a command that is the connection's own affair. `Unavailable`: nothing was
+    /// changed, and nothing will be in this try. `Protocol` when Redis refuses the command.
+    pub fn query<T: FromRedisValue>(&mut self, cmd: &Cmd) -> Result<T, Error> {
+        fit(cmd).map_err(|why| Error::new(ErrorKind::Config, self.name).because(why))?;
+        let value = self.watching.query(cmd).map_err(|failure| failure.error().about(self.name))?;
+        redis::from_redis_value(value).map_err(|e| {
+            Error::new(ErrorKind::WrongKind, self.name).because("it is not what was asked for").caused_by(e)
+        })
+    }
+}
+
+fn is_late(wait: &Wait<'_>) -> bool {
+    wait.deadline.is_some_and(|deadline| deadline <= Moment::now())
+}
+
+/// Whether a command may be part of an update; says why not.
+fn fit(cmd: &Cmd) -> Result<(), String> {
+    let Some(Arg::Simple(verb)) = cmd.args_iter().next() else {
+        return Err("a command needs a name".to_owned());
+    };
+    match NOT_IN_AN_UPDATE.iter().find(|not| verb.eq_ignore_ascii_case(not.as_bytes())) {
+        Some(not) => Err(format!("{not} is no part of an update, nothing was written")),
+        None => Ok(()),
+    }
+}
+
+/// Redis carries out the rest of a transaction when one of its commands fails: that must not be missed.
+fn all_done(write: &Pipeline, answers: &[Value]) -> Result<(), Error> {
+    let failed = answers.iter().enumerate().find_map(|(i, answer)| match answer {
+        Value::ServerError(e) => Some((i, e.clone())),
+        _ => None,
+    });
+    let Some((i, e)) = failed else { return Ok(()) };
+    let verb = match write.cmd_iter().nth(i).and_then(|cmd| cmd.args_iter().next()) {
+        Some(Arg::Simple(verb)) => String::from_utf8_lossy(verb).into_owned(),
+        _ => String::new(),
+    };
+    let why = format!("command {} of {} ({verb}) failed, the others were carried out", i + 1, answers.len());
+    let failure = refused(e.clone().into());
+    let kind = if failure.is_wrong_kind() { ErrorKind::WrongKind } else { ErrorKind::Refused };
+    Err(Error::new(kind, "").because(why).caused_by(redis::RedisError::from(e)))
+}

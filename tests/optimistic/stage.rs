@@ -1,0 +1,68 @@
+//! One client with one connection in its pool: what an update leaves on it, the next one meets.
+
+use redis::{Commands, Connection, Pipeline};
+use redis_concurrent::testing::{Proxy, RedisServer};
+use redis_concurrent::{Client, Choice, Error, Reads};
+
+use crate::support::*;
+
+pub const KEY: &str = "stock:42";
+
+pub struct Stage {
+    // Before the server, so that nobody reports its end.
+    pub client: Client,
+    pub proxy: Proxy,
+    /// Not by the proxy.
+    pub redis: Connection,
+    pub server: RedisServer,
+}
+
+impl Stage {
+    pub fn new() -> Stage {
+        let server = RedisServer::start().unwrap();
+        let proxy = Proxy::start(server.port()).unwrap();
+        let pool = r2d2::Pool::builder().max_size(1).min_idle(Some(0)).idle_timeout(None).max_lifetime(None);
+        let client = builder(&proxy.url()).pool(pool).command_timeout(SOON).connect().unwrap();
+        let redis = server.connection().unwrap();
+        Stage { client, proxy, redis, server }
+    }
+
+    pub fn get(&mut self, key: &str) -> Option<String> {
+        self.redis.get(key).unwrap()
+    }
+
+    pub fn set(&mut self, key: &str, value: &str) {
+        let _: () = self.redis.set(key, value).unwrap();
+    }
+
+    /// Somebody else changes what is watched.
+    pub fn touch(&mut self) {
+        let _: () = self.redis.incr(KEY, 1).unwrap();
+    }
+
+    /// The next one to use the pool's only connection is not disturbed by what was watched on it.
+    #[track_caller]
+    pub fn next_one_is_unaffected(&mut self) {
+        let update = self.client.optimistic(&["another"]).retry(1).run(|read, write| {
+            let before: Option<u32> = read.get("another")?;
+            let _: () = self.redis.append(KEY, "!").unwrap();
+            write.set("another", before.unwrap_or(0) + 1);
+            Ok(Choice::Commit(()))
+        });
+        assert!(update.unwrap().committed);
+    }
+
+    /// The same, and it is the connection that was there before.
+    #[track_caller]
+    pub fn comes_back(&mut self, connections: u64) {
+        self.next_one_is_unaffected();
+        assert_eq!(self.proxy.connections(), connections, "it was closed");
+    }
+}
+
+/// One more, from what stands there.
+pub fn add_one(read: &mut Reads<'_>, write: &mut Pipeline) -> Result<Choice<u64>, Error> {
+    let next = read.get::<Option<u64>>(KEY)?.unwrap_or(0) + 1;
+    write.set(KEY, next);
+    Ok(Choice::Commit(next))
+}
