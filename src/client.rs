@@ -19,6 +19,7 @@ use crate::engine::inbox::Inbox;
 use crate::engine::renewer::Renewer;
 use crate::engine::{requests, wire};
 use crate::error::{Error, ErrorKind};
+use crate::fenced::Fenced;
 use crate::guard::OwnedGuard;
 use crate::kind::{Exclusive, Kind};
 use crate::kinds::{Reentrant, Simple};
@@ -233,6 +234,12 @@ impl Client {
     /// call on it.
     pub fn optimistic<K: AsRef<[u8]>>(&self, keys: &[K]) -> Optimistic {
         Optimistic::new(&self.0, keys)
+    }
+
+    /// The fenced resource `name`: takes a write only with a token not lower than the highest it has seen. It may
+    /// have the name of the lock that guards it.
+    pub fn fenced(&self, name: &str) -> Fenced {
+        Fenced::new(&self.0, name)
     }
 
     /// Takes up the hold that `receipt` is of: from here on it is this client's, under a full lease, renewed

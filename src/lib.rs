@@ -46,6 +46,7 @@
 //! - [`Receipt`]: a hold on its way from one process to another.
 //! - [`Condition`]: where threads that hold a lock wait for what others bring about.
 //! - [`Optimistic`]: a change that is made only if nobody else changed what it was made from.
+//! - [`Fenced`]: a resource that refuses the writes of a holder that others have come after.
 //! - [`Lock`]: any of them behind a trait object.
 //! - [`CancellationToken`]: ends a wait; and [tells of a loss](Hold::lost).
 //! - [`Observer`]: hears what happens; so does `tracing`, and by `MetricsObserver` (feature `metrics`)
@@ -64,6 +65,9 @@ pub mod _documentation {
 
     #[doc = include_str!("../docs/operations.md")]
     pub mod operations {}
+
+    #[doc = include_str!("../docs/fencing.md")]
+    pub mod fencing {}
 
     #[doc = include_str!("../docs/conformance.md")]
     pub mod conformance {}
@@ -95,6 +99,7 @@ mod condition;
 mod config;
 mod engine;
 mod error;
+mod fenced;
 mod guard;
 mod holder;
 mod kind;
@@ -125,6 +130,7 @@ pub use condition::Condition;
 pub use config::ClientBuilder;
 pub use engine::backend::{Connection, ConnectionManager};
 pub use error::{Error, ErrorKind};
+pub use fenced::{Fenced, FencedScript};
 pub use guard::{Guard, Hold, OwnedGuard};
 pub use holder::{Holder, Process};
 pub use kind::{Exclusive, Kind, Reentry, Sharing};

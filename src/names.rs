@@ -14,6 +14,9 @@ pub(crate) const KEYS: usize = 6;
 /// order of `KEYS` in every script.
 const SUFFIXES: [&str; KEYS] = ["", ":queue", ":places", ":fence", ":gone", ":conditions"];
 
+/// What stands behind it in the key of a fenced resource.
+const FENCED: &str = ":fenced";
+
 /// The keys of one lock, all in one slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
@@ -35,7 +38,12 @@ pub(crate) struct Beside {
 impl Names {
     /// The keys of the lock `name`.
     pub(crate) fn new(namespace: &str, name: &str) -> Result<Self, Error> {
-        check(name)?;
+        Names::of("lock", namespace, name)
+    }
+
+    /// The same of `what`, which is no lock.
+    pub(crate) fn of(what: &str, namespace: &str, name: &str) -> Result<Self, Error> {
+        check_of(what, name)?;
         Ok(Names::Named(state(namespace, name).into()))
     }
 
@@ -47,7 +55,7 @@ impl Names {
             return bad(why);
         }
         let ours = key.strip_prefix(namespace).is_some_and(|rest| rest.starts_with(":{"));
-        if ours && SUFFIXES[1..].iter().any(|suffix| key.ends_with(suffix)) {
+        if ours && SUFFIXES[1..].iter().chain([&FENCED]).any(|suffix| key.ends_with(suffix)) {
             return bad(format!("a key like this one is a lock's own, in the namespace {namespace:?}"));
         }
         let others = match tag(key) {
@@ -77,6 +85,12 @@ impl Names {
         all[0] = [state, SUFFIXES[0]];
         all
     }
+
+    /// The key of the fenced resource of this name, in two parts: beside a lock of the same name, which is
+    /// likely to be the one that guards it.
+    pub(crate) fn fenced(&self) -> [&str; 2] {
+        [self.keys()[0][0], FENCED]
+    }
 }
 
 /// Where the state of the lock `name` is.
@@ -101,7 +115,12 @@ fn tag(key: &str) -> Option<&str> {
 
 /// Whether a lock can have this name.
 pub(crate) fn check(name: &str) -> Result<(), Error> {
-    measure("lock's name", name).map_err(|why| Error::new(ErrorKind::Config, &short(name)).because(why))
+    check_of("lock", name)
+}
+
+fn check_of(what: &str, name: &str) -> Result<(), Error> {
+    measure(&format!("{what}'s name"), name)
+        .map_err(|why| Error::new(ErrorKind::Config, &short(name)).because(why))
 }
 
 /// As much of a name as an error tells.
@@ -167,9 +186,9 @@ mod tests {
             ["stock:42", "{", "}", "{}", "a{}b", "}x{", "{{x}", "ключ", "\0", "%7B", &"x".repeat(1024)]
         {
             let names = Names::new("rc", name).unwrap();
-            let keys = keys(&names);
-            for key in &keys {
-                assert_eq!(hashed(key), hashed(&keys[0]), "{name:?}");
+            let all = keys(&names);
+            for key in all.iter().chain([&names.fenced().concat()]) {
+                assert_eq!(hashed(key), hashed(&all[0]), "{name:?}");
                 assert!(!hashed(key).is_empty() && hashed(key) != key);
             }
         }

@@ -2,7 +2,7 @@
 //! breaks connections on demand, child processes and waiting with a limit.
 //!
 //! What may go in here: means to set a scene and to look at it from outside. But for
-//! [`contract`](mod@contract), what every lock must do, and [`scripts`], nothing in here knows a
+//! [`contract`](mod@contract), what every lock must do, [`scripts`] and [`fenced_script`], nothing in here knows a
 //! lock or a key of this crate, and nothing outside the tests, the demo and the benches
 //! may use it, so the whole module stands behind the feature `testing` and promises no stable
 //! interface. It needs a Unix with `sh`, and `redis-server` 7.0 or later.
@@ -21,7 +21,7 @@ mod wait;
 
 pub use children::{Child, hear_parent, is_role, tell_parent};
 pub use proxy::Proxy;
-pub use scripts::{Scripts, scripts};
+pub use scripts::{Scripts, fenced_script, scripts};
 pub use server::{ClientKind, RedisServer};
 pub use server_options::RedisServerBuilder;
 pub use wait::{eventually, wait_until};

@@ -1,6 +1,6 @@
 //! The composed Lua of a rule, for tests that talk to a server below the client.
 
-use crate::script;
+use crate::{fenced, script};
 
 /// The source text of the operations over one rule: what `EVAL` takes, with the lock's six
 /// keys and the arguments that `lua/lib/` names in the head of each operation.
@@ -49,4 +49,10 @@ pub fn scripts(rule: &str) -> Result<Scripts, String> {
         quit: condition.leave.source,
         signal: condition.change.map(|signal| signal.source).unwrap_or_default(),
     })
+}
+
+/// The source text of a user's script that runs only with a token that is high enough: what `EVAL` takes, with
+/// the resource's key and the token before the script's own keys and arguments.
+pub fn fenced_script(source: &str) -> String {
+    fenced::admitting(source).source
 }

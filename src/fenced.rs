@@ -1,0 +1,289 @@
+//! A resource that refuses the writes of a holder that others have come after.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use redis::{FromRedisValue, ToRedisArgs, ToSingleRedisArg, Value};
+
+use crate::client::Shared;
+use crate::clock::Moment;
+use crate::config::check_lease;
+use crate::engine::backend::{Copies, number, refused, text};
+use crate::engine::change::eval;
+use crate::error::{Error, ErrorKind};
+use crate::names::Names;
+use crate::script::Script;
+
+/// The highest token: 19 digits, as every number that Redis has an integer for.
+const HIGHEST: u64 = i64::MAX as u64;
+
+const LOOK: &str = include_str!("../lua/fenced/look.lua");
+
+static SET: LazyLock<Script> = LazyLock::new(|| admitting(include_str!("../lua/fenced/set.lua")));
+static WHOLE: LazyLock<Script> =
+    LazyLock::new(|| Script::plain(&format!("{LOOK}{}", include_str!("../lua/fenced/whole.lua"))));
+
+/// A value in Redis that takes a write only with a token not lower than the highest it has seen: so a holder
+/// that was paused for longer than its lease cannot write over what a later one wrote. The handle is cheap
+/// to clone; made by [`Client::fenced`](crate::Client::fenced).
+///
+/// The token is that of the guard under which one writes, [`Hold::token`](crate::Hold::token). Those of one
+/// lock rise with each hold: let all who write to a resource hold the same lock.
+///
+/// ```
+/// use redis_concurrent::{Client, ErrorKind};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let (lock, report) = (client.reentrant_lock("report"), client.fenced("report"));
+///
+/// let guard = lock.lock()?;
+/// report.set(guard.token(), "first draft")?;
+/// assert_eq!(report.get::<String>()?.as_deref(), Some("first draft"));
+///
+/// let error = report.set(guard.token() - 1, "from long ago").unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Conflict); // it names both tokens
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What it keeps
+///
+/// The value and the highest token are the users' own state: they stay until [`delete`](Fenced::delete), or
+/// for as long as [`expire_after`](Fenced::expire_after) says. A token that is as high as the highest is
+/// taken, as a holder may write more than once. Two writes of the **same** token are in the order in which
+/// they come to Redis, also when one of them was answered `Unknown` and comes late.
+///
+/// What is not in Redis can be fenced likewise: [the page](crate::_documentation::fencing) has the lines for
+/// SQL.
+///
+/// # Errors of all forms
+///
+/// `Conflict` when a higher token was seen: the error names both, and the value is not touched. `Config` for a
+/// name that is empty or longer than 1,024 bytes, and for a token above 2^63-1, which no lock gives.
+/// `WrongKind` when the key is in use by something else. `Unavailable`, `Closed`, `Forked`.
+#[derive(Clone)]
+pub struct Fenced {
+    shared: Arc<Shared>,
+    name: Arc<str>,
+    names: Result<Names, Error>,
+}
+
+/// A script of one's own that runs only with a token not lower than the highest seen. Made by
+/// [`Fenced::script`]; cheap to clone, and best made once.
+#[derive(Clone)]
+pub struct FencedScript {
+    fenced: Fenced,
+    script: Result<Arc<Script>, Error>,
+}
+
+impl fmt::Debug for Fenced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fenced").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for FencedScript {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FencedScript").field("name", &self.fenced.name).finish_non_exhaustive()
+    }
+}
+
+impl Fenced {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+        let names = Names::of("fenced resource", &shared.config.namespace, name);
+        Fenced { shared: shared.clone(), name: name.into(), names }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The value is `value` now. One request, which may be sent twice: blocks for the command limit at most.
+    ///
+    /// # Errors
+    /// `Unknown` when Redis did not answer: it may be written, or be yet. See also [the
+    /// type](Fenced#errors-of-all-forms).
+    pub fn set(&self, token: u64, value: impl ToSingleRedisArg) -> Result<(), Error> {
+        let key = self.names()?.fenced();
+        self.admitted(&SET, token, &[key, key], value.to_redis_args(), Copies::Two).map(drop)
+    }
+
+    /// The value as it was last set; `None` if it never was. One request.
+    ///
+    /// # Errors
+    /// `WrongKind` also when the value cannot be made a `T`. See also [the
+    /// type](Fenced#errors-of-all-forms).
+    pub fn get<T: FromRedisValue>(&self) -> Result<Option<T>, Error> {
+        Ok(self.get_with_token()?.1)
+    }
+
+    /// The highest token seen, be it by a write or by a [script](Fenced::script), and the value. One request.
+    ///
+    /// # Errors
+    /// Those of [`get`](Fenced::get).
+    pub fn get_with_token<T: FromRedisValue>(&self) -> Result<(Option<u64>, Option<T>), Error> {
+        let about = |error: Error| error.about(&self.name);
+        let (keys, what) = ([self.names()?.fenced()], ["get"]);
+        self.shared.usable().map_err(about)?;
+        let reply = self.shared.backend.eval(&WHOLE, &keys, &what, self.limit(), Copies::Two);
+        let reply = reply.map_err(|failure| about(failure.error()))?;
+        let Value::Array(mut state) = reply.value else { return Err(self.strange()) };
+        let (value, token) = (state.pop(), token_of(state.first()));
+        let value = value.filter(|value| *value != Value::Nil).map(redis::from_redis_value).transpose();
+        let value = value.map_err(|e| {
+            self.error(ErrorKind::WrongKind, "the value is not what was asked for".to_owned()).caused_by(e)
+        })?;
+        Ok((token, value))
+    }
+
+    /// A script of one's own, to be run with a token: see [`FencedScript::run`].
+    ///
+    /// Its source is as for `EVAL`. It sees only the keys and arguments that it is given, and runs
+    /// under the same rules: in one step with the check of its token, and as far as it comes should it
+    /// fail.
+    pub fn script(&self, source: &str) -> FencedScript {
+        let script = if source.starts_with("#!") {
+            let why = "a fenced script has no first line of its own that begins with #!";
+            Err(self.error(ErrorKind::Config, why.to_owned()))
+        } else {
+            Ok(Arc::new(admitting(source)))
+        };
+        FencedScript { fenced: self.clone(), script }
+    }
+
+    /// The resource ends by itself in `ttl`, its highest token with it, whatever is written meanwhile. From
+    /// 100 ms to a year. Returns whether there was one to set an end to. One request.
+    ///
+    /// # Errors
+    /// `Config` for another time. `Unknown` when Redis did not answer. See also [the
+    /// type](Fenced#errors-of-all-forms).
+    pub fn expire_after(&self, ttl: Duration) -> Result<bool, Error> {
+        check_lease("time to live", ttl).map_err(|why| self.error(ErrorKind::Config, why))?;
+        self.is_done(&["expire", &ttl.as_millis().to_string()])
+    }
+
+    /// The resource ends now, and its highest token is forgotten: from then on the next token that comes is
+    /// taken, however low. Returns whether there was one; `false` too if the request had to be sent twice.
+    /// One request.
+    ///
+    /// # Errors
+    /// `Unknown` when Redis did not answer. See also [the type](Fenced#errors-of-all-forms).
+    pub fn delete(&self) -> Result<bool, Error> {
+        self.is_done(&["delete"])
+    }
+
+    // ---- underneath ------------------------------------------------------------------------
+
+    fn names(&self) -> Result<&Names, Error> {
+        self.names.as_ref().map_err(Clone::clone)
+    }
+
+    fn error(&self, kind: ErrorKind, why: String) -> Error {
+        Error::new(kind, &self.name).because(why)
+    }
+
+    fn strange(&self) -> Error {
+        self.error(ErrorKind::Protocol, "a script answered what it never should".to_owned())
+    }
+
+    fn limit(&self) -> Moment {
+        Moment::now().after(self.shared.config.command_timeout)
+    }
+
+    /// Something done to the whole, which may be done twice: whether there was one.
+    fn is_done(&self, what: &[&str]) -> Result<bool, Error> {
+        let keys = [self.names()?.fenced()];
+        let answer = eval(&self.shared, &self.name, &WHOLE, &keys, what, self.limit(), Copies::Two)?;
+        match number(Some(&answer)) {
+            Some(n) => Ok(n == 1),
+            None => Err(self.strange()),
+        }
+    }
+
+    /// Runs a script that is fenced, and returns what it answered.
+    fn admitted(
+        &self,
+        script: &Script,
+        token: u64,
+        keys: &[[&str; 2]],
+        args: Vec<Vec<u8>>,
+        copies: Copies,
+    ) -> Result<Value, Error> {
+        if token > HIGHEST {
+            let why = format!("a token is at most {HIGHEST}, not {token}");
+            return Err(self.error(ErrorKind::Config, why));
+        }
+        let args: Vec<_> = [format!("{token:019}").into_bytes()].into_iter().chain(args).collect();
+        let answer = eval(&self.shared, &self.name, script, keys, &args, self.limit(), copies)?;
+        let Value::Array(answer) = answer else { return Err(self.strange()) };
+        match number(answer.first()) {
+            Some(1) => Ok(answer.into_iter().nth(1).unwrap_or(Value::Nil)),
+            Some(0) => {
+                let highest = token_of(answer.get(1)).ok_or_else(|| self.strange())?;
+                let why = format!("token {token} is lower than {highest}, the highest seen");
+                Err(self.error(ErrorKind::Conflict, why))
+            }
+            _ => Err(self.strange()),
+        }
+    }
+}
+
+impl FencedScript {
+    /// Runs the script, unless a higher token than this was seen: then nothing of it runs. `keys` and `args`
+    /// are its `KEYS` and `ARGV` (`None::<&str>` for no arguments), and these keys are the user's own, exactly as given; in a cluster they must
+    /// be in the resource's slot, that of `{name}`. It is sent once. Blocks for the command limit at most.
+    ///
+    /// ```
+    /// # use redis_concurrent::Client;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent::testing::RedisServer::start()?;
+    /// # let client = Client::connect(&server.url())?;
+    /// let ship = client.fenced("order:7").script("return redis.call('HINCRBY', KEYS[1], 'shipped', ARGV[1])");
+    /// let lock = client.reentrant_lock("order:7");
+    /// let guard = lock.lock()?;
+    /// let shipped: u32 = ship.run(guard.token(), &["order:7"], 3)?;
+    /// assert_eq!(shipped, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Unknown` when Redis did not answer: the script may have run, or will yet. `Protocol`
+    /// when it failed (`WrongKind` on a key of another type): what it had written until then stands, and its
+    /// token counts as seen; or when its answer, once it has run, cannot be made a `T`. `Config` for a source
+    /// that begins with `#!`. See also [the type](Fenced#errors-of-all-forms).
+    pub fn run<T: FromRedisValue>(
+        &self,
+        token: u64,
+        keys: &[&str],
+        args: impl ToRedisArgs,
+    ) -> Result<T, Error> {
+        let fenced = &self.fenced;
+        let script = self.script.as_ref().map_err(Clone::clone)?;
+        let keys: Vec<_> =
+            [fenced.names()?.fenced()].into_iter().chain(keys.iter().map(|key| [*key, ""])).collect();
+        match fenced.admitted(script, token, &keys, args.to_redis_args(), Copies::One)? {
+            Value::ServerError(e) => Err(refused(e.into()).error().about(&fenced.name)),
+            answer => redis::from_redis_value(answer).map_err(|e| {
+                let why = "the script has run, but did not return what was asked for";
+                fenced.error(ErrorKind::Protocol, why.to_owned()).caused_by(e)
+            }),
+        }
+    }
+}
+
+/// A script that runs only with a token that is high enough. The caller's stands first, so that the lines
+/// that its errors tell are its own, and sees nothing of ours.
+pub(crate) fn admitting(source: &str) -> Script {
+    let admit = include_str!("../lua/fenced/admit.lua");
+    Script::plain(&format!("local run = function() {source}\nend\n{LOOK}{admit}"))
+}
+
+fn token_of(value: Option<&Value>) -> Option<u64> {
+    text(value)?.parse().ok()
+}
