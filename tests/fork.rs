@@ -34,15 +34,31 @@ const SIGKILL: i32 = 9;
 /// Runs `body` in a forked child, which ends with it; waits for that end.
 #[track_caller]
 fn in_child(body: impl FnOnce()) {
-    // SAFETY: the child has this thread only. It runs `body`, which takes no lock of the standard
-    // library that another thread of ours could have held, and leaves by `_exit`.
-    let pid = unsafe { fork() };
-    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    let pid = split();
     if pid == 0 {
         let ended = catch_unwind(AssertUnwindSafe(body));
-        // SAFETY: nothing of the parent's may be undone here, so no destructor runs.
-        unsafe { _exit(i32::from(ended.is_err())) }
+        leave(ended.is_ok());
     }
+    wait_for(pid);
+}
+
+/// Forks: 0 in the child, which has to end by [`leave`].
+fn split() -> i32 {
+    // SAFETY: the child has this thread only. What it runs takes no lock of the standard library that
+    // another thread of ours could have held, and it leaves by `_exit`.
+    let pid = unsafe { fork() };
+    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    pid
+}
+
+/// Ends the forked child.
+fn leave(well: bool) -> ! {
+    // SAFETY: nothing of the parent's may be undone here, so no destructor runs.
+    unsafe { _exit(i32::from(!well)) }
+}
+
+#[track_caller]
+fn wait_for(pid: i32) {
     let mut status = 0;
     let began = Instant::now();
     loop {

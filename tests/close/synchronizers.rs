@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::testing::*;
-use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Exclusive, RedisLock};
+use redis_concurrent::{CancellationToken, Client, Choice, Error, ErrorKind, Exclusive, RedisLock};
 
 use crate::LOAD;
 use crate::calls::KINDS;
@@ -159,6 +159,15 @@ fn a_closed_client_says_so_at_every_synchronizer() {
         condition.signal_all(&write),
         condition.has_waiters(&write).map(drop),
         halves.downgrade(write).map(drop),
+    ]);
+    let (optimistic, fenced) = (client.optimistic(&["stock"]), client.fenced("report"));
+    outcomes.extend([
+        optimistic.run(|_, _| -> Result<Choice<()>, Error> { panic!("it ran") }).map(drop),
+        fenced.set(1, "x"),
+        fenced.get::<String>().map(drop),
+        fenced.script("return 1").run(1, &[], None::<&str>),
+        fenced.expire_after(LONG).map(drop),
+        fenced.delete().map(drop),
     ]);
     for (i, outcome) in outcomes.into_iter().enumerate() {
         assert_eq!(outcome.map_err(|e| e.kind()), Err(ErrorKind::Closed), "call {i}");

@@ -4,10 +4,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::testing::*;
-use redis_concurrent::{CancellationToken, Permits, Rate};
+use redis_concurrent::{CancellationToken, Choice, ErrorKind, Permits, Rate};
 
 use crate::support::*;
-use crate::{forked, in_child};
+use crate::{forked, in_child, leave, split, wait_for};
 
 #[test]
 fn a_child_uses_no_synchronizer_of_its_parent() {
@@ -108,5 +108,52 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
         assert_eq!(limiter.available().unwrap(), 1);
         assert!(permits.delete().unwrap() && latch.delete().unwrap() && limiter.delete().unwrap());
         client.close().unwrap();
+    });
+}
+
+/// Also one that is forked in the midst of an update: it has a copy of the connection on which its parent
+/// watches.
+#[test]
+fn a_child_writes_nothing_by_its_parent_s_connection() {
+    alone("synchronizers::a_child_writes_nothing_by_its_parent_s_connection", || {
+        let server = RedisServer::start().unwrap();
+        let client = connect(&server);
+        let (optimistic, fenced) = (client.optimistic(&["stock"]), client.fenced("report"));
+        fenced.set(5, "the parent's").unwrap();
+        let script = fenced.script("redis.call('INCR', 'ran')");
+        let update = optimistic.retry(1).run(|read, write| {
+            let before: Option<u32> = read.get("stock")?;
+            in_child(|| {
+                forked(optimistic.run(|_, _| Ok(Choice::Commit(()))));
+                forked(fenced.set(6, "the child's"));
+                forked(fenced.get::<String>());
+                forked(script.run::<()>(6, &[], None::<&str>));
+                forked(fenced.expire_after(LONG));
+                forked(fenced.delete());
+                forked(read.get::<Option<u32>>("stock"));
+            });
+            write.set("stock", before.unwrap_or(0) + 1);
+            Ok(Choice::Commit(()))
+        });
+        assert!(update.unwrap().committed);
+        // The child goes on with the closure where its parent does, and drops what it has of the connection.
+        let mut pid = 0;
+        let update = optimistic.retry(1).run(|_, write| {
+            pid = split();
+            if pid > 0 {
+                wait_for(pid);
+            }
+            write.set("stock", pid);
+            Ok(Choice::Commit(()))
+        });
+        if pid == 0 {
+            leave(update.is_err_and(|e| e.kind() == ErrorKind::Forked));
+        }
+        assert!(update.unwrap().committed);
+        assert_eq!(
+            optimistic.retry(1).run(|read, _| Ok(Choice::Commit(read.get::<i32>("stock")?))).unwrap().value,
+            pid
+        );
+        assert_eq!(fenced.get_with_token::<String>().unwrap(), (Some(5), Some("the parent's".to_owned())));
     });
 }
