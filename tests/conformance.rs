@@ -31,6 +31,8 @@ mod leases;
 mod many;
 #[path = "conformance/multi_lock.rs"]
 mod multi_lock;
+#[path = "conformance/optimistic.rs"]
+mod optimistic;
 #[path = "conformance/order.rs"]
 mod order;
 #[path = "conformance/processes.rs"]

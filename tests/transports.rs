@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Commands, IntoConnectionInfo, cmd};
 use redis_concurrent::testing::{RedisServer, wait_until};
-use redis_concurrent::{Client, ErrorKind, Permits, Rate};
+use redis_concurrent::{Choice, Client, ErrorKind, Permits, Rate};
 
 const LONG: Duration = Duration::from_secs(15);
 
@@ -112,7 +112,28 @@ fn an_acl_user_with_the_rights_that_the_pages_list() {
         works_at(&url);
         reads_and_writes_at(&url);
         meets_at(&url);
+        updates_at(&url);
     }
+}
+
+/// What optimistic updates and fenced writes do, to a key that these rights are for.
+#[track_caller]
+fn updates_at(url: &str) {
+    let client = Client::connect(url).unwrap();
+    let key = "rc:{mine}";
+    for gives_up in [true, false] {
+        let update = client.optimistic(&[key]).run(|read, write| {
+            let n = read.get::<Option<u32>>(key)?.unwrap_or(0) + 1;
+            write.set(key, n);
+            Ok(if gives_up { Choice::GiveUp(()) } else { Choice::Commit(()) })
+        });
+        assert_eq!(update.unwrap().committed, !gives_up);
+    }
+    let fenced = client.fenced("mine");
+    fenced.set(1, "x").unwrap();
+    assert_eq!(fenced.get::<String>().unwrap().as_deref(), Some("x"));
+    fenced.script("return redis.call('GET', KEYS[1])").run::<u32>(2, &[key], None::<&str>).unwrap();
+    assert!(fenced.expire_after(LONG).unwrap() && fenced.delete().unwrap());
 }
 
 /// What conditions, permits, receipts, a latch, a barrier and a rate limiter do.

@@ -67,10 +67,22 @@ pub(crate) enum Lock {
     Write,
     /// A semaphore of ten permits, one at a time.
     Semaphore,
+    /// None: one key is updated, and again if somebody else was faster.
+    Optimistic,
+    /// A simple lock, under which one key is updated.
+    Locked,
 }
 
 impl Lock {
-    const ALL: [Lock; 5] = [Lock::Simple, Lock::Reentrant, Lock::Read, Lock::Write, Lock::Semaphore];
+    const ALL: [Lock; 7] = [
+        Lock::Simple,
+        Lock::Reentrant,
+        Lock::Read,
+        Lock::Write,
+        Lock::Semaphore,
+        Lock::Optimistic,
+        Lock::Locked,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -79,6 +91,8 @@ impl Lock {
             Lock::Read => "read",
             Lock::Write => "write",
             Lock::Semaphore => "semaphore",
+            Lock::Optimistic => "optimistic",
+            Lock::Locked => "locked",
         }
     }
 }
@@ -124,7 +138,8 @@ cargo bench --bench contention -- [options]
   --slice-us L     the client's slice; `fair` for fair() locks; a list, too (the library's default)
   --fair           the same as --slice-us fair
   --kind K         simple or reentrant (reentrant); contended: read, write or
-                   semaphore (of ten permits), too
+                   semaphore (of ten permits), too; or optimistic or locked, an update of
+                   one key without a lock or under a simple one
   --locks N        renewal: how many locks are held (1000)
   --lease-ms M     renewal: their lease (30000)
   --names N        names: how many names are locked one after another (20000)

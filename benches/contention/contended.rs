@@ -1,4 +1,4 @@
-//! Everybody wants one lock: how often it is got, how long that takes, who gets it.
+//! Everybody wants one lock, or to update one key: how often it is got, how long that takes, who gets it.
 
 use std::error::Error;
 use std::thread;
@@ -14,6 +14,7 @@ use super::clock::{cpu, now, pass, sleep_until};
 use super::row::Row;
 use super::server::Watched;
 use super::stats::{Spread, jain};
+use super::updates;
 
 const ROLE: &str = "contender";
 /// How long everybody contends before anything counts.
@@ -128,26 +129,51 @@ pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
     let client = builder.connect()?;
     let name = "bench:one";
     match job.lock {
-        Lock::Simple => contend(&job, &client, client.simple_lock(name))?,
-        Lock::Reentrant => contend(&job, &client, client.reentrant_lock(name))?,
-        Lock::Read => contend(&job, &client, client.read_write_lock(name).read_lock().clone())?,
-        Lock::Write => contend(&job, &client, client.read_write_lock(name).write_lock().clone())?,
+        Lock::Simple => contend_for(&job, &client, &client.simple_lock(name))?,
+        Lock::Reentrant => contend_for(&job, &client, &client.reentrant_lock(name))?,
+        Lock::Read => contend_for(&job, &client, client.read_write_lock(name).read_lock())?,
+        Lock::Write => contend_for(&job, &client, client.read_write_lock(name).write_lock())?,
         Lock::Semaphore => {
             client.semaphore(name).try_set_permits(10)?;
-            contend(&job, &client, client.lock_of(Permits::default(), name))?;
+            contend_for(&job, &client, &client.lock_of(Permits::default(), name))?;
+        }
+        Lock::Optimistic => contend(&job, &client, || updates::optimistic(&client, job.hold_us))?,
+        Lock::Locked => {
+            let lock = client.simple_lock(name);
+            let lock = if job.fair { lock.fair() } else { lock };
+            contend(&job, &client, || updates::locked(&lock, &job.url, job.hold_us))?;
         }
     }
     client.close()?;
     Ok(true)
 }
 
-fn contend<K: Kind>(job: &Job, client: &Client, lock: RedisLock<K>) -> Result<(), Box<dyn Error>> {
-    let lock = if job.fair { lock.fair() } else { lock };
+fn contend_for<K: Kind>(job: &Job, client: &Client, lock: &RedisLock<K>) -> Result<(), Box<dyn Error>> {
+    let lock = &if job.fair { lock.fair() } else { lock.clone() };
+    let turn = move || {
+        let guard = lock.lock().map_err(|e| e.to_string())?;
+        let got = now();
+        pass(job.hold_us);
+        guard.unlock().map_err(|e| e.to_string())?;
+        Ok(got)
+    };
+    contend(job, client, || Ok(Box::new(turn)))
+}
+
+/// One turn of a thread: when it had what it waited for.
+pub(super) type Turn<'a> = Box<dyn FnMut() -> Result<u64, String> + 'a>;
+
+/// Each thread takes its turns by a `Turn` of its own.
+fn contend<'a>(
+    job: &Job,
+    client: &Client,
+    turn: impl Fn() -> Result<Turn<'a>, String> + Sync,
+) -> Result<(), Box<dyn Error>> {
     tell(&true)?;
     while let Some(span) = order::<Span>()? {
         let got = thread::scope(|scope| {
             let running: Vec<_> =
-                (0..job.threads).map(|_| scope.spawn(|| take_turns(&lock, job.hold_us, span))).collect();
+                (0..job.threads).map(|_| scope.spawn(|| take_turns(turn()?, span))).collect();
             sleep_until(span.begin);
             let before = (client.requests(), cpu());
             sleep_until(span.end);
@@ -170,21 +196,18 @@ fn contend<K: Kind>(job: &Job, client: &Client, lock: RedisLock<K>) -> Result<()
     Ok(())
 }
 
-/// One thread's round: how often it got the lock while it counted, and how long it waited.
-fn take_turns<K: Kind>(lock: &RedisLock<K>, hold_us: u64, span: Span) -> Result<(u64, Spread), String> {
+/// One thread's round: how often it got what it wanted while it counted, and how long it waited.
+fn take_turns(mut turn: Turn<'_>, span: Span) -> Result<(u64, Spread), String> {
     let (mut count, mut waits) = (0, Spread::default());
     loop {
         let asked = now();
         if asked >= span.end {
             return Ok((count, waits));
         }
-        let guard = lock.lock().map_err(|e| e.to_string())?;
-        let got = now();
+        let got = turn()?;
         if (span.begin..span.end).contains(&got) {
             count += 1;
             waits.add(got - asked);
         }
-        pass(hold_us);
-        guard.unlock().map_err(|e| e.to_string())?;
     }
 }

@@ -22,6 +22,7 @@ mod signals;
 mod starts;
 mod stats;
 mod uncontended;
+mod updates;
 
 use std::error::Error;
 use std::process::ExitCode;

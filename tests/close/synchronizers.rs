@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::testing::*;
-use redis_concurrent::{CancellationToken, Client, Choice, Error, ErrorKind, Exclusive, RedisLock};
+use redis_concurrent::{CancellationToken, Choice, Client, Error, ErrorKind, Exclusive, RedisLock};
 
 use crate::LOAD;
 use crate::calls::KINDS;

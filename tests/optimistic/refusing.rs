@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use redis::{Cmd, Commands, cmd};
-use redis_concurrent::{Client, Choice, ErrorKind};
+use redis_concurrent::{Choice, Client, ErrorKind};
 
 use crate::stage::*;
 use crate::support::*;

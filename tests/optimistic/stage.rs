@@ -2,7 +2,7 @@
 
 use redis::{Commands, Connection, Pipeline};
 use redis_concurrent::testing::{Proxy, RedisServer};
-use redis_concurrent::{Client, Choice, Error, Reads};
+use redis_concurrent::{Choice, Client, Error, Reads};
 
 use crate::support::*;
 

@@ -1,0 +1,39 @@
+//! One more for a key's number, by reading and writing it: without a lock, or under one.
+
+use redis::{Commands, Connection};
+use redis_concurrent::{Choice, Client, SimpleLock};
+
+use super::clock::{now, pass};
+use super::contended::Turn;
+
+const KEY: &str = "bench:number";
+
+/// Its wait is all of the update, with every try.
+pub(crate) fn optimistic(client: &Client, hold_us: u64) -> Result<Turn<'_>, String> {
+    let update = client.optimistic(&[KEY]).retry(10_000);
+    Ok(Box::new(move || {
+        let done = update.run(|read, write| {
+            let number: Option<u64> = read.get(KEY)?;
+            pass(hold_us);
+            write.set(KEY, number.unwrap_or(0) + 1);
+            Ok(Choice::Commit(()))
+        });
+        done.map(|_| now()).map_err(|e| e.to_string())
+    }))
+}
+
+/// Its wait is all of the update, to the end of the unlock. It reads and writes by a connection of its own.
+pub(crate) fn locked<'a>(lock: &'a SimpleLock, url: &str, hold_us: u64) -> Result<Turn<'a>, String> {
+    let connection = redis::Client::open(url).and_then(|client| client.get_connection());
+    let mut redis = connection.map_err(|e| e.to_string())?;
+    let add_one = move |redis: &mut Connection| -> redis::RedisResult<()> {
+        let number: Option<u64> = redis.get(KEY)?;
+        pass(hold_us);
+        redis.set(KEY, number.unwrap_or(0) + 1)
+    };
+    Ok(Box::new(move || {
+        let guard = lock.lock().map_err(|e| e.to_string())?;
+        add_one(&mut redis).map_err(|e| e.to_string())?;
+        guard.unlock().map(|()| now()).map_err(|e| e.to_string())
+    }))
+}
