@@ -93,8 +93,9 @@ const NOT_IN_AN_UPDATE: [&str; 20] = [
 ///
 /// # When to take a lock instead
 ///
-/// Under contention all tries but one are for nothing. A lock lets each in once, and in order; the README has
-/// the figures. This is for what is seldom touched by two at a time, or must not wait for a process that
+/// Nothing orders those who try: who has just won tries again at once, and others may lose often. A lock lets
+/// each in once, in order of arrival: the README has figures, by which it is the better choice from four writers
+/// at a time on. This is for what is seldom touched by two at a time, or must not wait for a process that
 /// died.
 ///
 /// # Errors of all forms

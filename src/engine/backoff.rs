@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::dice::Dice;
 
-/// How much a pause may have grown, as a power of two: enough for a thousand in each other's way.
+/// How much a pause may have grown, as a power of two: enough for a thousand in each other's way. (With 64 as
+/// the bound, 32 writers that never rest waste three times as many tries, for a longest wait of a third.)
 const DOUBLINGS: u32 = 10;
 
 /// The pauses of one call: "full jitter", after M. Brooker, *Exponential Backoff And Jitter*, AWS
@@ -13,20 +14,22 @@ const DOUBLINGS: u32 = 10;
 pub(crate) struct Backoff {
     dice: Dice,
     failures: u32,
+    slot: Duration,
 }
 
 impl Backoff {
     pub(crate) fn new() -> Self {
         // Other processes began in the same instant: chance is all that tells us from them.
         let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
-        Backoff { dice: Dice(seed), failures: 0 }
+        Backoff { dice: Dice(seed), failures: 0, slot: Duration::MAX }
     }
 
-    /// The pause after one more failure: below `slot`, doubled with each failure, and `longest`. A slot is
-    /// about as long as one try takes, as in an Ethernet.
-    pub(crate) fn pause(&mut self, slot: Duration, longest: Duration) -> Duration {
+    /// The pause after one more failure: below a slot, doubled with each failure, and `longest`. A slot is as
+    /// long as a try takes, as in an Ethernet: the shortest so far, as the others `took` what was not theirs.
+    pub(crate) fn pause(&mut self, took: Duration, longest: Duration) -> Duration {
+        self.slot = self.slot.min(took);
         self.failures = (self.failures + 1).min(DOUBLINGS);
-        let bound = slot.saturating_mul(1 << self.failures).min(longest);
+        let bound = self.slot.saturating_mul(1 << self.failures).min(longest);
         let nanos = usize::try_from(bound.as_nanos()).unwrap_or(usize::MAX);
         Duration::from_nanos(self.dice.below(nanos.max(1)) as u64)
     }
@@ -55,11 +58,17 @@ mod tests {
     }
 
     #[test]
-    fn no_slot_and_an_endless_one_do_no_harm() {
+    fn a_slot_is_the_shortest_and_none_or_an_endless_one_does_no_harm() {
         let mut backoff = Backoff::new();
         for _ in 0..100 {
-            assert_eq!(backoff.pause(Duration::ZERO, LONGEST), Duration::ZERO);
             assert!(backoff.pause(Duration::MAX, LONGEST) < LONGEST);
+        }
+        for _ in 0..100 {
+            assert!(backoff.pause(SLOT, LONGEST) < SLOT * (1 << DOUBLINGS));
+            assert!(backoff.pause(LONGEST, Duration::MAX) < SLOT * (1 << DOUBLINGS));
+        }
+        for _ in 0..100 {
+            assert_eq!(backoff.pause(Duration::ZERO, LONGEST), Duration::ZERO);
         }
     }
 }
