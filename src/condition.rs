@@ -89,7 +89,7 @@ impl<K: Exclusive> fmt::Debug for Condition<K> {
 
 impl<K: Exclusive> Condition<K> {
     pub(crate) fn new(lock: RedisLock<K>, name: &str) -> Self {
-        let name = names::condition(name).map(Arc::from);
+        let name = names::part("condition's name", name).map(Arc::from);
         let name = name.map_err(|why| Error::new(ErrorKind::Config, lock.name()).because(why));
         Condition { lock, name }
     }

@@ -59,7 +59,7 @@ pub trait Kind: Send + Sync + 'static {
     /// | `kind.extend(owner, lease)` | → remaining ms, or nothing. Never creates. May come before `look`; its first write must be one that cannot grow, too |
     /// | `kind.soon()` | → ms until the next holder lapses, or nothing |
     /// | `kind.holders()` | → `{owner, remaining ms, record, …}`; reads only |
-    /// | `kind.refuse(w)`, optional | → why it can never come in: one word, hyphens for its spaces |
+    /// | `kind.refuse(w)`, optional | → why it can never come in: one word, hyphens for its spaces, all but letters and digits of a name written `%XX` |
     /// | `kind.class(w)`, optional | its order class, 0 first |
     /// | `kind.passes(w)`, optional | may it pass the queue? |
     /// | `kind.full()`, optional | → true while nobody can come in, whoever it is: spares reading the queue. Like `admit`, a blank state may skip `look` |

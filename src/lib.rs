@@ -111,6 +111,7 @@ mod multi_lock;
 mod names;
 mod observe;
 mod optimistic;
+mod percent;
 mod rate_limiter;
 mod read_write;
 mod receipt;

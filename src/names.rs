@@ -1,5 +1,6 @@
 //! The only file that spells a key or a channel.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::error::{Error, ErrorKind};
@@ -138,11 +139,14 @@ fn measure(what: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A condition's name as it stands in the members of `:conditions`, where a `|` ends it. Says what is
-/// wrong with it, if anything.
-pub(crate) fn condition(name: &str) -> Result<String, String> {
-    measure("condition's name", name)?;
-    Ok(name.replace('%', "%25").replace('|', "%7C"))
+/// The name of `what` as it stands in the members of `:conditions` and in a stock gate's fields and arguments,
+/// where a `|` ends it. Says what is wrong with it, if anything.
+pub(crate) fn part<'a>(what: &str, name: &'a str) -> Result<Cow<'a, str>, String> {
+    measure(what, name)?;
+    if name.contains(['%', '|']) {
+        return Ok(name.replace('%', "%25").replace('|', "%7C").into());
+    }
+    Ok(name.into())
 }
 
 /// Braces are what makes a hash tag: escaped, the whole name is one tag, whatever it holds.
@@ -291,10 +295,11 @@ mod tests {
     }
 
     #[test]
-    fn conditions_do_not_begin_one_another() {
-        assert_eq!(condition("a|b%|").unwrap(), "a%7Cb%25%7C");
-        assert_eq!(condition("a%7Cb").unwrap(), "a%257Cb");
-        assert!(condition("").is_err() && condition(&"x".repeat(1025)).is_err());
+    fn parts_do_not_begin_one_another() {
+        assert_eq!(part("condition's name", "a|b%|").unwrap(), "a%7Cb%25%7C");
+        assert_eq!(part("condition's name", "a%7Cb").unwrap(), "a%257Cb");
+        assert_eq!(part("SKU's name", "").unwrap_err(), "a SKU's name must not be empty");
+        assert!(part("SKU's name", &"x".repeat(1025)).is_err());
     }
 
     #[test]

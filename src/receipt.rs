@@ -13,6 +13,7 @@ use crate::engine::tenure::{MOST_HAND_OVERS, MOST_NUMBER, Tenure};
 use crate::error::{Error, ErrorKind};
 use crate::holder::is_owner;
 use crate::names;
+use crate::percent::{escape, unescape};
 
 /// What a text begins with that this version can read.
 const VERSION: &str = "rc1";
@@ -178,31 +179,6 @@ fn is_version(text: &str) -> bool {
 
 fn natural(text: &str, most: u64) -> Option<u64> {
     text.parse().ok().filter(|n| *n <= most)
-}
-
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => out.push(char::from(byte)),
-            byte => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
-
-fn unescape(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut out = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            out.push(byte);
-            continue;
-        }
-        let digits = [bytes.next()?, bytes.next()?];
-        out.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
-    }
-    String::from_utf8(out).ok()
 }
 
 #[cfg(test)]

@@ -28,12 +28,13 @@ local function drop(owner)
   call('HDEL', K[3], owner)
 end
 
--- bar(owner): nothing of it comes in for a minute, as a request of it may still be on its way.
+-- bar(owner): nothing of it comes in for a minute, as a request of it may still be on its way. (What a rule keeps
+-- beside may last longer.)
 local function bar(owner)
   local ms = now() / 1000
   call('ZREMRANGEBYSCORE', K[5], '-inf', fmt('(%.0f', ms))
   call('ZADD', K[5], fmt('%.0f', ms + 60000), owner)
-  call('PEXPIRE', K[5], 60000)
+  call('PEXPIRE', K[5], fmt('%.0f', math.max(60000, call('PTTL', K[5]))))
 end
 
 -- signal(condition, arrival) -> the request of who has waited longest for the condition and lives: moved

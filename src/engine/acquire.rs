@@ -10,6 +10,7 @@ use super::{carry_out, held, leave_queue, lock, lost, release, release_quietly, 
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::{Loss, Way};
+use crate::percent::unescape;
 use crate::sync::{Condvar, MutexGuard};
 use crate::wait::Wait;
 
@@ -372,16 +373,19 @@ impl Core {
 }
 
 /// What a refusal is to a caller: that there is no hold to give up for it; `broken`, or
-/// `broken-` and how, of what broke while we waited; or the rule's own word.
+/// `broken-` and how, of what broke while we waited; `conflict-` and what with; or the rule's own word.
 fn refused(why: &str) -> Error {
     if why == NOT_INSIDE {
         return lost(Loss::Verdict);
     }
-    let (kind, why) = match why.strip_prefix("broken") {
-        Some(how) => (ErrorKind::Broken, how.trim_start_matches('-')),
-        None => (ErrorKind::Refused, why),
+    let (kind, why) = match (why.strip_prefix("broken"), why.strip_prefix("conflict-")) {
+        (Some(how), _) => (ErrorKind::Broken, how.trim_start_matches('-')),
+        (_, Some(with)) => (ErrorKind::Conflict, with),
+        _ => (ErrorKind::Refused, why),
     };
-    Error::new(kind, "").because(why.replace('-', " "))
+    let why = why.replace('-', " ");
+    // Names in it are escaped; of a rule that writes a mere `%`, it is what it says.
+    Error::new(kind, "").because(unescape(&why).unwrap_or(why))
 }
 
 impl Refusal {

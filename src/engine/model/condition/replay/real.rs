@@ -67,7 +67,7 @@ impl RealRoom {
     pub(super) fn new(rule: &str, window: u64) -> RealRoom {
         RealRoom {
             scripts: Scripts::of_conditions(rule).unwrap(),
-            conditions: ["c|", "c"].map(|name| names::condition(name).unwrap()),
+            conditions: ["c|", "c"].map(|name| names::part("condition's name", name).unwrap().into_owned()),
             window: window.to_string(),
         }
     }
