@@ -33,6 +33,7 @@ use crate::read_write::ReadWriteLock;
 use crate::receipt::Receipt;
 use crate::script::Scripts;
 use crate::semaphore::Semaphore;
+use crate::stock::StockGate;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -202,6 +203,11 @@ impl Client {
     /// The semaphore `name`: a number of permits, of which each caller takes some.
     pub fn semaphore(&self, name: &str) -> Semaphore {
         Semaphore::new(&self.0, name)
+    }
+
+    /// The stock gate `name`: units of any number of SKUs, which callers reserve, and then sell or give back.
+    pub fn stock_gate(&self, name: &str) -> StockGate {
+        StockGate::new(&self.0, name)
     }
 
     /// The latch `name`: threads wait there until its count is 0.

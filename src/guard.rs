@@ -106,7 +106,7 @@ impl<K: Kind> Hold<K> {
     }
 
     /// Not always that of its beginning: a wait for a condition gives the lock up and comes in anew.
-    fn current_token(&self) -> u64 {
+    pub(crate) fn current_token(&self) -> u64 {
         engine::held::token(&self.cell, self.ticket).unwrap_or(self.first_token)
     }
 
@@ -211,6 +211,12 @@ impl<K: Kind> OwnedGuard<K> {
     /// `LeaseLost`, `Closed`, `Unknown`.
     pub fn unlock(self) -> Result<(), Error> {
         self.hold.release()
+    }
+
+    /// Ends the hold by a change that the kind's rule makes of it, under its own owner id.
+    pub(crate) fn conclude(mut self, what: &str) -> Result<(), Error> {
+        self.hold.released = true;
+        engine::conclude(&self.hold.cell, self.hold.ticket, what)
     }
 
     /// Lets go of the hold without giving it back, for another process to

@@ -39,6 +39,7 @@
 //!   programs lock](Client::simple_lock_at)), and [your own](Kind).
 //! - [`ReadWriteLock`]: many readers, or one writer.
 //! - [`Semaphore`]: a number of permits.
+//! - [`StockGate`]: units of goods, reserved before they are sold.
 //! - [`MultiLock`]: any locks as one, of any kinds and any clients.
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
 //! - [`RateLimiter`]: so many in so much time, by a [`Rate`].
@@ -117,6 +118,7 @@ mod read_write;
 mod receipt;
 mod script;
 mod semaphore;
+mod stock;
 mod sync;
 mod wait;
 
@@ -135,7 +137,7 @@ pub use fenced::{Fenced, FencedScript};
 pub use guard::{Guard, Hold, OwnedGuard};
 pub use holder::{Holder, Process};
 pub use kind::{Exclusive, Kind, Reentry, Sharing};
-pub use kinds::{Permits, Read, Reentrant, Simple, Write};
+pub use kinds::{InStock, Permits, Read, Reentrant, Simple, Units, Write};
 pub use latch::CountDownLatch;
 pub use lock::{RedisLock, ReentrantLock, SimpleLock};
 pub use multi_lock::{Member, MultiGuard, MultiHold, MultiLock, OwnedMultiGuard};
@@ -147,3 +149,4 @@ pub use rate_limiter::{Decision, Rate, RateLimiter};
 pub use read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use receipt::Receipt;
 pub use semaphore::{Permit, Semaphore};
+pub use stock::{Order, Reservation, Stock, StockGate, StockLock};

@@ -214,7 +214,7 @@ impl<K: Kind> RedisLock<K> {
     }
 
     /// The same handle, unless its terms cannot work: then each call on it says why.
-    fn checked(mut self, check: impl FnOnce() -> Result<(), String>) -> Self {
+    pub(crate) fn checked(mut self, check: impl FnOnce() -> Result<(), String>) -> Self {
         let Ok(cell) = &self.cell else { return self };
         let replicas = |()| self.replicas.map_or(Ok(()), |replicas| replicas.check(self.terms.lease));
         if let Err(why) = check().and_then(|()| self.terms.check()).and_then(replicas) {

@@ -1,5 +1,5 @@
-//! What latch and barrier have in common: threads that wait there, each with a place of its own in Redis,
-//! and a state that calls change.
+//! What latch, barrier and stock gate have in common: threads that come in each by a cell of its own, so that
+//! none stands behind others of its process, and a state that calls change.
 
 use std::any::TypeId;
 use std::fmt;
@@ -46,8 +46,14 @@ impl<K> Meeting<K> {
         }
     }
 
-    fn cell(&self) -> Result<&Arc<Cell>, Error> {
+    pub(crate) fn cell(&self) -> Result<&Arc<Cell>, Error> {
         self.cell.as_ref().map_err(Clone::clone)
+    }
+
+    /// The same, of which every call says what is wrong with it.
+    pub(crate) fn failing(mut self, error: Error) -> Self {
+        self.cell = self.cell.and(Err(error));
+        self
     }
 }
 
@@ -60,12 +66,19 @@ impl<K: Kind> Meeting<K> {
     /// Gets the calling thread in, by a cell of its own: what is told to one who waits (it is broken, it is
     /// reset) is not for those of its process who come later. `None` where the time is up.
     pub(crate) fn come_in(&self, args: &str, wait: &Wait<'_>) -> Result<Option<(Arc<Cell>, Grip)>, Error> {
-        let cell = self.cell()?;
-        let shared = &cell.shared;
-        let own = Cells::alone(shared, TypeId::of::<K>(), &cell.name, made::<K>(shared, &cell.name)?)?;
+        let config = &self.cell()?.shared.config;
         // A lease longer than the window would only be what the others wait for, should this process die.
-        let lease = shared.config.lease.min(shared.config.window);
-        let terms = Terms::new(lease, args);
+        let lease = config.lease.min(config.window);
+        self.come_in_on(Terms::new(lease, args), wait)
+    }
+
+    /// The same, on these terms.
+    pub(crate) fn come_in_on(
+        &self,
+        terms: Terms,
+        wait: &Wait<'_>,
+    ) -> Result<Option<(Arc<Cell>, Grip)>, Error> {
+        let own = Cells::alone(self.cell()?)?;
         let request =
             Request { taker: Taker::Guard, thread: 0, terms, once: wait.once, from: None, instead: false };
         Ok(acquire(&own, request, wait)?.map(|grip| (own, grip)))
@@ -80,8 +93,13 @@ impl<K: Kind> Meeting<K> {
 
     /// What the rule says of the state, and who waits.
     pub(crate) fn inspect(&self) -> Result<(i64, Inspection), Error> {
-        let inspection = inspect(self.cell()?, "")?;
+        let inspection = self.ask("")?;
         Ok((self.first(&inspection.state)?, inspection))
+    }
+
+    /// What the rule says to this question, and who waits.
+    pub(crate) fn ask(&self, question: &str) -> Result<Inspection, Error> {
+        inspect(self.cell()?, question)
     }
 
     fn first(&self, answer: &[Value]) -> Result<i64, Error> {

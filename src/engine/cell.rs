@@ -258,16 +258,14 @@ impl Cells {
         Ok(cell)
     }
 
-    /// A cell of its own for one thread's wait, beside the one that this name has: where each thread has
+    /// A cell of its own for one thread's wait, beside `cell`, the one that this name has: where each thread has
     /// a place of its own in Redis.
-    pub(crate) fn alone(
-        shared: &Arc<Shared>,
-        type_id: TypeId,
-        name: &Arc<str>,
-        made: Made,
-    ) -> Result<Arc<Cell>, Error> {
-        let mut cells = shared.lock(&shared.cells).map_err(|e| e.about(name))?;
-        cells.add(shared, &(type_id, name.clone()), made, None)
+    pub(crate) fn alone(cell: &Arc<Cell>) -> Result<Arc<Cell>, Error> {
+        let shared = &cell.shared;
+        let shape = shared.lock(&cell.core).map_err(|e| cell.error(e))?.gate.shape().clone();
+        let made = (cell.kind, cell.names.clone(), cell.scripts.clone(), shape);
+        let mut cells = shared.lock(&shared.cells).map_err(|e| cell.error(e))?;
+        cells.add(shared, &(cell.type_id, cell.name.clone()), made, None)
     }
 
     /// A cell of its own for one thread's wait for a condition of the lock that is `lock`'s.

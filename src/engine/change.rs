@@ -21,7 +21,7 @@ pub(crate) fn change(cell: &Arc<Cell>, what: &[&str]) -> Result<Vec<Value>, Erro
     let shared = &cell.shared;
     shared.usable().map_err(|e| cell.error(e))?;
     let limit = Moment::now().after(shared.config.command_timeout);
-    requests::change(cell, what, limit).map_err(|failure| cell.error(told(failure)))
+    requests::change(cell, cell.fresh(), what, limit).map_err(|failure| cell.error(told(failure)))
 }
 
 /// Runs a script over keys that are no lock's, each in two parts, for the `name` that errors are to tell.

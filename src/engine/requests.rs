@@ -122,15 +122,20 @@ pub(crate) struct Left {
     pub(crate) next: Option<Answer>,
 }
 
-/// Has the kind's users' own state changed: `what`, with what the rule wants to know of it. Returns the
-/// rule's answer.
-pub(crate) fn change(cell: &Arc<Cell>, what: &[&str], limit: Moment) -> Result<Vec<Value>, Failure> {
+/// Has the kind's users' own state changed, once by `owner`: `what`, with what the rule wants to know of it.
+/// Returns the rule's answer.
+pub(crate) fn change(
+    cell: &Arc<Cell>,
+    owner: u64,
+    what: &[&str],
+    limit: Moment,
+) -> Result<Vec<Value>, Failure> {
     let shared = &cell.shared;
     let Some(script) = &cell.scripts.change else {
         let error = Error::new(ErrorKind::Config, "");
         return Err(Failure::Never(error.because("the rule of this kind has no kind.change")));
     };
-    let owner = cell.owner_id(cell.fresh());
+    let owner = cell.owner_id(owner);
     let mut args = vec![&*owner, "0", &shared.inbox_prefix, &shared.window];
     args.extend(what);
     let reply = shared.backend.script(script, &cell.names, &args, limit)?;

@@ -6,6 +6,7 @@ pub(crate) mod permits;
 mod read_write;
 mod reentrant;
 mod simple;
+pub(crate) mod stock;
 
 pub(crate) use barrier::Barrier;
 pub(crate) use latch::Latch;
@@ -13,3 +14,4 @@ pub use permits::Permits;
 pub use read_write::{Read, Write};
 pub use reentrant::Reentrant;
 pub use simple::Simple;
+pub use stock::{InStock, Units};

@@ -1,0 +1,255 @@
+-- stock: units for sale, reservations that took some, and a lock for as long as there are some. A hash {kind, lock};
+-- of each SKU `restocked|<sku>`, `available|<sku>`, `reserved|<sku>`, `sold|<sku>`; of each reservation, under its
+-- owner id, {end ms, number, record, id or '', ms to remember that, customer or '', units, sku, ...}, and `id|<id>`,
+-- whose it is; of each customer with a limit `customer|<customer>|<sku>`, the units that it reserved or bought. K[6]
+-- has the reservations by their ends. K[5] has of what was done `id|<id>` and `done|<request>`, besides who is barred.
+-- w.args is 'take|<id>|<ms>|<customer>|<limit>|<units>|<sku>|...' for a reservation, which never waits, or
+-- 'lock|<units>|<sku>'. The stock is its users' state: the key has no end.
+kind.tag = 'stock gate'
+-- The lock's holder as last read or written, {owner, end ms, number, record}.
+local held
+-- Some stock is less than before; of some there is nothing left.
+local less, gone
+-- The owner whose wishes were weighed, what is in their way for good, and the units that are taken if nothing is.
+local weighed, obstacle, taken
+
+-- parts(args) -> the words between the bars
+local function parts(args)
+  local list = {}
+  for word in string.gmatch(args .. '|', '([^|]*)|') do list[#list + 1] = word end
+  return list
+end
+
+-- say(text, ...) -> the text as the one word that refuse() returns, with names in it for its %s
+local function say(text, ...)
+  local names = {...}
+  for i, name in ipairs(names) do
+    names[i] = string.gsub(name, '[^%w_.%%]', function(c) return string.format('%%%02X', string.byte(c)) end)
+  end
+  return (string.gsub(string.format(text, unpack(names)), '[ "]', {[' '] = '-', ['"'] = '%22'}))
+end
+
+-- finish(owner, entry, count): the reservation ends, and its units go to that count. Its first write cannot grow.
+local function finish(owner, entry, count)
+  call('HDEL', K[1], owner, 'id|' .. entry[4])
+  call('ZREM', K[6], owner)
+  for i = 7, #entry, 2 do
+    local n, sku = entry[i], entry[i + 1]
+    call('HINCRBY', K[1], 'reserved|' .. sku, '-' .. n)
+    call('HINCRBY', K[1], count .. '|' .. sku, n)
+    local customer = 'customer|' .. entry[6] .. '|' .. sku
+    if entry[6] ~= '' and count == 'available' and call('HINCRBY', K[1], customer, '-' .. n) < 1 then
+      call('HDEL', K[1], customer)
+    end
+  end
+end
+
+-- short(sku, n, restocked) -> why there never can be so many of it | nothing
+local function short(sku, n, restocked)
+  if not restocked then return say('it has no SKU "%s"', sku) end
+  if n + 0 > restocked + 0 then return say('of "%s" only %s were ever stocked', sku, restocked) end
+end
+
+-- weigh(w) -> what is in a reservation's way for good | nothing. Leaves in `taken` what is to be written of the stock
+-- and the customer, if there is enough of it now.
+local function weigh(w)
+  if weighed == w.owner then return obstacle end
+  weighed, obstacle, taken = w.owner, nil, nil
+  local want = parts(w.args)
+  local id, customer, limit = want[2], want[4], want[5]
+  local fields = {'id|' .. id}
+  for i = 6, #want, 2 do
+    for _, field in ipairs({'restocked|', 'available|', 'reserved|', 'customer|' .. customer .. '|'}) do
+      fields[#fields + 1] = field .. want[i + 1]
+    end
+  end
+  local state, new = call('HMGET', K[1], unpack(fields)), {}
+  if id ~= '' then
+    local sold = call('ZSCORE', K[5], 'id|' .. id)
+    obstacle = sold and sold * 1000 > now() and say('conflict what "%s" reserved is sold', id)
+      or state[1] and say('conflict "%s" has a reservation', id)
+    if obstacle then return obstacle end
+  end
+  local enough = true
+  for i = 6, #want, 2 do
+    local n, sku, at = want[i] + 0, want[i + 1], 2 * i - 10
+    local restocked, available, reserved, has = unpack(state, at, at + 3)
+    obstacle = short(sku, want[i], restocked)
+      or customer ~= '' and (has or 0) + n > limit + 0
+        and say('"%s" has %s of "%s" and may have %s', customer, has or '0', sku, limit)
+    if obstacle then return obstacle end
+    enough = enough and available + 0 >= n
+    local after = {[fields[at + 1]] = available - n, [fields[at + 2]] = (reserved or 0) + n}
+    if customer ~= '' then after[fields[at + 3]] = (has or 0) + n end
+    for field, count in pairs(after) do
+      new[#new + 1] = field
+      new[#new + 1] = string.format('%.0f', count)
+    end
+    gone = gone or enough and available + 0 == n
+  end
+  taken = enough and new
+end
+
+-- Who lapsed is taken out, a thousand at a time: a script is to be short.
+function kind.look(owner)
+  local state = call('HMGET', K[1], 'kind', 'lock', owner)
+  if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
+  held = state[2] and cmsgpack.unpack(state[2])
+  local ms = now() / 1000
+  for _, lapsed in ipairs(call('ZRANGEBYSCORE', K[6], '-inf', string.format('%.0f', ms), 'LIMIT', 0, 1000)) do
+    finish(lapsed, cmsgpack.unpack(call('HGET', K[1], lapsed)), 'available')
+  end
+  if held and held[2] <= ms then
+    call('HDEL', K[1], 'lock')
+    held = nil
+  end
+  if held and held[1] == owner then return math.ceil(held[2] - ms), held[3] end
+  local entry = state[3] and cmsgpack.unpack(state[3])
+  if entry and entry[1] > ms then return math.ceil(entry[1] - ms), entry[2] end
+end
+
+function kind.refuse(w)
+  local what, n, sku = unpack(parts(w.args), 1, 3)
+  if what == 'take' then return weigh(w) end
+  local state = call('HMGET', K[1], 'restocked|' .. sku, 'available|' .. sku)
+  return short(sku, n, state[1]) or state[2] + 0 < n + 0 and say('of "%s" only %s are left', sku, state[2]) or nil
+end
+
+-- A reservation waits for no message, so that its number is the time and need not be the fence's next.
+function kind.admit(w)
+  local want, ends = parts(w.args), math.floor(now() / 1000 + w.lease)
+  if want[1] == 'lock' then
+    if held or kind.refuse(w) then return false end
+    held = {w.owner, ends, number(), w.record}
+    call('HSET', K[1], 'lock', cmsgpack.pack(held))
+    return true, held[3]
+  end
+  if weigh(w) or not taken then return false end
+  local id, new = want[2], taken
+  new[#new + 1] = w.owner
+  new[#new + 1] = cmsgpack.pack({ends, now(), w.record, id, want[3], want[4], unpack(want, 6)})
+  if id ~= '' then
+    new[#new + 1] = 'id|' .. id
+    new[#new + 1] = w.owner
+  end
+  call('HSET', K[1], unpack(new))
+  call('ZADD', K[6], string.format('%.0f', ends), w.owner)
+  less, taken = true, nil
+  return true, now()
+end
+
+-- There is nobody to be passed: who waits here waits for the lock.
+function kind.passes(w)
+  return string.sub(w.args, 1, 5) == 'take|'
+end
+
+function kind.dismiss(owner)
+  local state = call('HMGET', K[1], owner, 'lock')
+  if state[1] then
+    finish(owner, cmsgpack.unpack(state[1]), 'available')
+    return true
+  end
+  if not state[2] or cmsgpack.unpack(state[2])[1] ~= owner then return false end
+  call('HDEL', K[1], 'lock')
+  held = nil
+  return true
+end
+
+function kind.extend(owner, lease)
+  local state, ms = call('HMGET', K[1], owner, 'lock'), now() / 1000
+  local entry, lock = state[1] and cmsgpack.unpack(state[1]), state[2] and cmsgpack.unpack(state[2])
+  local ends = math.floor(ms + lease)
+  -- A write that cannot grow comes first, so that a full Redis takes the next ones.
+  call('HDEL', K[1], '')
+  if entry and entry[1] > ms then
+    entry[1] = ends
+    call('HSET', K[1], owner, cmsgpack.pack(entry))
+    call('ZADD', K[6], string.format('%.0f', ends), owner)
+    return lease
+  elseif lock and lock[1] == owner and lock[2] > ms then
+    lock[2] = ends
+    call('HSET', K[1], 'lock', cmsgpack.pack(lock))
+    return lease
+  end
+end
+
+-- Where something ran out, all who wait for it hear of that, wherever they stand; where there is less, the first
+-- ones may have to.
+function kind.full()
+  if gone and less then
+    gone = false
+    for _, owner in ipairs(call('ZRANGE', K[2], 0, -1)) do
+      local w = waiting(owner)
+      local why = w and kind.refuse(w)
+      if why then
+        drop(owner)
+        tell(w, 'no:' .. why)
+      end
+    end
+  end
+  return held and not less
+end
+
+function kind.soon()
+  return held and math.max(1, held[2] - now() / 1000)
+end
+
+-- Asked as 'lock|...' who has the lock, as 'take' who has reserved.
+function kind.holders()
+  local what, list = string.match(F[6] or '', '^%a*'), {}
+  local function add(owner, ends, record)
+    for _, it in ipairs({owner, math.ceil(ends - now() / 1000), record}) do list[#list + 1] = it end
+  end
+  if what == 'lock' and held then add(held[1], held[2], held[4]) end
+  for _, owner in ipairs(what == 'take' and call('ZRANGE', K[6], 0, -1) or {}) do
+    local entry = cmsgpack.unpack(call('HGET', K[1], owner))
+    add(owner, entry[1], entry[3])
+  end
+  return list
+end
+
+-- Asked as 'sku|<sku>': {restocked or '', available, reserved, sold}; as 'id|<id>': {1 what it reserved was sold | 0}.
+function kind.state()
+  local what, name = unpack(parts(F[6] or ''), 1, 2)
+  if what == 'id' then
+    local sold = call('ZSCORE', K[5], F[6])
+    return {sold and sold * 1000 > now() and 1 or 0}
+  end
+  if what ~= 'sku' then return {} end
+  local counts = {}
+  for i, count in ipairs({'restocked|', 'available|', 'reserved|', 'sold|'}) do counts[i] = count .. name end
+  counts = call('HMGET', K[1], unpack(counts))
+  return {counts[1] or '', counts[2] or 0, counts[3] or 0, counts[4] or 0}
+end
+
+-- change(what, ...) -> {1} done | {0} not
+--   'restock' n sku   not, if more than 2^53 - 1 would ever have been stocked
+--   'commit'          what the owner F[1] reserved is sold; not, if it has no reservation any more
+--   'delete'          all of it ends now, reservations too; not, if there is none
+function kind.change(what, n, sku)
+  -- A write that cannot grow comes first: after it a full Redis takes the others.
+  call('HDEL', K[1], '')
+  if what == 'again' then return {call('ZSCORE', K[5], 'done|' .. F[1]) and 1 or 0} end
+  local ms, keep = now() / 1000, 60000
+  if what == 'restock' then
+    if (call('HGET', K[1], 'restocked|' .. sku) or 0) + n > 9007199254740991 then return {0} end
+    call('HSET', K[1], 'kind', kind.tag)
+    call('HINCRBY', K[1], 'restocked|' .. sku, n)
+    call('HINCRBY', K[1], 'available|' .. sku, n)
+  elseif what == 'commit' then
+    local entry = call('HGET', K[1], F[1])
+    entry = entry and cmsgpack.unpack(entry)
+    if not entry or entry[1] <= ms then return {0} end
+    finish(F[1], entry, 'sold')
+    if entry[4] ~= '' then
+      keep = math.max(keep, entry[5])
+      call('ZADD', K[5], string.format('%.0f', ms + entry[5]), 'id|' .. entry[4])
+    end
+  else
+    held = nil
+    if call('DEL', K[1], K[6]) == 0 then return {0} end
+  end
+  call('ZADD', K[5], string.format('%.0f', ms + 60000), 'done|' .. F[1])
+  call('PEXPIRE', K[5], string.format('%.0f', math.max(keep, call('PTTL', K[5]))))
+  return {1}
+end
