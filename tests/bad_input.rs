@@ -4,6 +4,8 @@
 mod at_keys;
 #[path = "support/calls.rs"]
 mod calls;
+#[path = "bad_input/stock.rs"]
+mod stock;
 #[path = "support/server_days.rs"]
 mod support;
 #[path = "bad_input/synchronizers.rs"]

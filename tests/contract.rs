@@ -1,7 +1,7 @@
 //! The contract of all locks, kind by kind, plain and fair.
 
 use redis_concurrent::testing::contract;
-use redis_concurrent::{Client, Kind, Permits, RedisLock, Reentry, Sharing};
+use redis_concurrent::{Client, Kind, Permits, RedisLock, Reentry, Sharing, StockLock};
 
 /// The kind of `examples/own_kind.lua`: at most `self.0` holders.
 struct Bulkhead(u32);
@@ -75,6 +75,20 @@ fn semaphore_of_one() {
 #[test]
 fn semaphore_of_one_fair() {
     contract::run_with_state(|client, name| semaphore(client, name).fair(), delete);
+}
+
+/// To be had while there is a unit in stock, of which it makes one.
+fn stock_lock(client: &Client, name: &str) -> StockLock {
+    let gate = client.stock_gate(name);
+    let _ = gate.restock("tee", 1);
+    gate.stock_lock("tee", 1)
+}
+
+#[test]
+fn stock_lock_of_one_unit() {
+    contract::run_with_state(stock_lock, |client, name| {
+        client.stock_gate(name).delete().unwrap();
+    });
 }
 
 #[test]

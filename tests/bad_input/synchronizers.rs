@@ -11,7 +11,7 @@ use crate::calls::KINDS;
 use crate::support::*;
 
 /// Every key with its content, and whether it has an end. But for who is barred: a request is, done or not.
-fn everything(server: &RedisServer) -> Vec<(String, Vec<u8>, bool)> {
+pub fn everything(server: &RedisServer) -> Vec<(String, Vec<u8>, bool)> {
     let mut connection = server.connection().unwrap();
     let keys = server.keys().unwrap().into_iter().filter(|key| !key.ends_with(":gone"));
     keys.map(|key| {
@@ -23,16 +23,16 @@ fn everything(server: &RedisServer) -> Vec<(String, Vec<u8>, bool)> {
 }
 
 /// Renews nothing, and says of nobody that it lives, while a test runs: that would change keys too.
-fn quiet(server: &RedisServer) -> Client {
+pub fn quiet(server: &RedisServer) -> Client {
     let long = Duration::from_secs(3600);
     brisk(&server.url()).lease(long).window(long).connect().unwrap()
 }
 
 /// Calls that come to an error of this kind, about this name, which says this.
-type Bad<'a> = (ErrorKind, &'a str, &'a str, Vec<Result<(), Error>>);
+pub type Bad<'a> = (ErrorKind, &'a str, &'a str, Vec<Result<(), Error>>);
 
 #[track_caller]
-fn all_say((kind, name, told, outcomes): Bad<'_>) {
+pub fn all_say((kind, name, told, outcomes): Bad<'_>) {
     for (i, outcome) in outcomes.into_iter().enumerate() {
         let Err(error) = outcome else { panic!("{name}, call {i}: no error where {kind:?} was due") };
         assert_eq!((error.kind(), error.name()), (kind, name), "call {i}: {error}");
@@ -229,6 +229,13 @@ fn a_name_in_use_by_one_kind_is_kept_from_all_others() {
     is_not_for_others(&["semaphore"], &server, clients);
     permit.unlock().unwrap();
     permits.delete().unwrap();
+    let gate = mine.stock_gate("it");
+    gate.restock("tee", 2).unwrap();
+    is_not_for_others(&["stock gate"], &server, clients);
+    let held = (gate.try_reserve("tee", 1).unwrap(), gate.stock_lock("tee", 1).lock_owned().unwrap());
+    is_not_for_others(&["stock gate"], &server, clients);
+    drop(held);
+    gate.delete().unwrap();
     let latch = mine.count_down_latch("it");
     latch.set_count(1).unwrap();
     is_not_for_others(&["count-down latch"], &server, clients);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_concurrent::{CancellationToken, Client, Error, Rate};
+use redis_concurrent::{CancellationToken, Client, Error, Order, Rate};
 
 /// Asks a client for each of it under one name. None of it waits where it comes to an error.
 pub type Calls = fn(&Client, &str) -> Vec<Result<(), Error>>;
@@ -11,7 +11,7 @@ pub type Calls = fn(&Client, &str) -> Vec<Result<(), Error>>;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The kinds, as Redis has them.
-pub const KINDS: [(&str, Calls); 7] = [
+pub const KINDS: [(&str, Calls); 8] = [
     ("simple lock", |client, name| {
         let it = client.simple_lock(name);
         vec![
@@ -69,6 +69,27 @@ pub const KINDS: [(&str, Calls); 7] = [
             it.permits().map(drop),
             it.holders().map(drop),
             it.queue_length().map(drop),
+        ]
+    }),
+    ("stock gate", |client, name| {
+        let it = client.stock_gate(name);
+        let lock = it.stock_lock("tee", 1);
+        vec![
+            it.restock("tee", 1),
+            it.try_reserve("tee", 1).map(drop),
+            it.try_reserve_order(&Order::of("tee", 1).and("mug", 1).id("one").customer("alice", 1)).map(drop),
+            it.stock("tee").map(drop),
+            it.available("tee").map(drop),
+            it.reserved("tee").map(drop),
+            it.sold("tee").map(drop),
+            it.is_committed("one").map(drop),
+            it.holders().map(drop),
+            it.delete().map(drop),
+            lock.lock().map(drop),
+            lock.try_lock().map(drop),
+            lock.try_lock_owned_for(LIMIT).map(drop),
+            lock.is_locked().map(drop),
+            lock.force_unlock().map(drop),
         ]
     }),
     ("count-down latch", |client, name| {

@@ -1,0 +1,40 @@
+//! The child of a process that has reserved something, and holds the gate's lock.
+
+use redis_concurrent::testing::*;
+
+use crate::support::*;
+use crate::{forked, in_child};
+
+#[test]
+fn a_child_sells_nothing_and_gives_nothing_back_of_what_its_parent_reserved() {
+    alone("stock::a_child_sells_nothing_and_gives_nothing_back_of_what_its_parent_reserved", || {
+        let server = RedisServer::start().unwrap();
+        let client = connect(&server);
+        let gate = client.stock_gate("sale");
+        gate.restock("tee", 5).unwrap();
+        let lock = gate.stock_lock("tee", 1);
+        let mut sells = Some(gate.try_reserve("tee", 1).unwrap().unwrap());
+        let mut keeps = Some(gate.try_reserve("tee", 2).unwrap().unwrap());
+        let mut holds = Some(lock.lock().unwrap());
+        in_child(|| {
+            forked(gate.try_reserve("tee", 1));
+            forked(gate.restock("tee", 1));
+            forked(gate.stock("tee"));
+            forked(gate.is_committed("one"));
+            forked(gate.holders());
+            forked(gate.delete());
+            forked(lock.is_locked());
+            forked(sells.take().unwrap().commit());
+            forked(keeps.take().unwrap().unlock());
+            forked(holds.take().unwrap().unlock());
+        });
+        in_child(|| drop((sells.take(), keeps.take(), holds.take())));
+        assert!(lock.try_lock_owned().unwrap().is_none());
+        assert_eq!(gate.reserved("tee").unwrap(), 3);
+        sells.take().unwrap().commit().unwrap();
+        keeps.take().unwrap().unlock().unwrap();
+        holds.take().unwrap().unlock().unwrap();
+        let stock = gate.stock("tee").unwrap();
+        assert_eq!((stock.available, stock.reserved, stock.sold), (4, 0, 1));
+    });
+}
