@@ -197,6 +197,19 @@ fn the_kind_of_ones_own_does_what_it_says() {
 }
 
 #[test]
+fn the_gate_sells_each_lamp_once() {
+    let output = run("flash_gate", &[], None);
+    let (text, errors) = (stdout(&output), stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{text}{errors}");
+    let figures: Vec<u64> = text.split(' ').filter_map(|word| word.trim().parse().ok()).collect();
+    assert!(
+        matches!(figures[..], [bought, 100, failed, none, ..] if bought > 0 && bought + failed + none == 100),
+        "{text}"
+    );
+    assert!(text.trim_end().ends_with("left = 10"), "{text}");
+}
+
+#[test]
 fn the_batch_starts_when_its_input_is_there_and_ends_with_its_last_part() {
     let output = run("batch_start", &[], None);
     let text = stdout(&output);

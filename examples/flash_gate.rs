@@ -1,0 +1,76 @@
+//! Ten lamps for a hundred customers: a stock gate, before any database.
+//!
+//! `cargo run --example flash_gate`, on the server that `REDIS_URL` names or on a private one. The customers
+//! come all at once, to clients that are to Redis what processes are. Some fail to pay, and their lamp goes to
+//! whoever comes next. Two of them order twice.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::{env, thread, time::Duration};
+
+use redis_concurrent::testing::RedisServer;
+use redis_concurrent::{Client, Error, ErrorKind, Order, StockGate};
+
+const LAMPS: u64 = 10;
+const CUSTOMERS: usize = 100;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What became of the customers' attempts.
+#[derive(Default)]
+struct Count {
+    bought: AtomicUsize,
+    failed: AtomicUsize,
+    sold_out: AtomicUsize,
+}
+
+fn main() -> Result<(), Failure> {
+    let server = if env::var("REDIS_URL").is_ok() { None } else { Some(RedisServer::start()?) };
+    let url = server.as_ref().map_or_else(|| env::var("REDIS_URL"), |it| Ok(it.url()))?;
+    let name = format!("lamps-{}", std::process::id());
+    let office = Client::connect(&url)?.stock_gate(&name);
+    office.restock("lamp", LAMPS)?;
+
+    let clients = [Client::connect(&url)?, Client::connect(&url)?, Client::connect(&url)?];
+    let count = Count::default();
+    thread::scope(|scope| {
+        let customers: Vec<_> = (0..CUSTOMERS)
+            .zip(clients.iter().cycle())
+            .map(|(i, client)| {
+                let (gate, count) = (client.stock_gate(&name), &count);
+                scope.spawn(move || serve(&gate, i, count))
+            })
+            .collect();
+        customers.into_iter().try_for_each(|it| it.join().expect("a customer does not panic"))
+    })?;
+
+    let stock = office.stock("lamp")?;
+    let [bought, failed, sold_out] =
+        [count.bought, count.failed, count.sold_out].map(AtomicUsize::into_inner);
+    println!("{bought} of {CUSTOMERS} bought a lamp, {failed} could not pay, {sold_out} found none");
+    println!("{} sold + {} reserved + {} left = {LAMPS}", stock.sold, stock.reserved, stock.available);
+    assert_eq!((stock.sold as usize, stock.reserved), (bought, 0));
+    // The same order once more, as a message that is delivered twice: it is not sold twice.
+    let again = office.try_reserve_order(&Order::of("lamp", 1).id("first"));
+    assert!(again.is_err_and(|error| error.kind() == ErrorKind::Conflict));
+    office.delete()?;
+    Ok(())
+}
+
+/// A customer: a lamp is reserved while it pays, and at most one is its own.
+fn serve(gate: &StockGate, i: usize, count: &Count) -> Result<(), Error> {
+    // The first one is not in doubt, so that its order can come again.
+    let (id, pays) = if i == 0 { ("first".to_owned(), true) } else { (format!("order-{i}"), i % 4 != 3) };
+    let order = Order::of("lamp", 1).id(&id).customer(&format!("customer-{i}"), 1);
+    if i > 0 {
+        thread::sleep(Duration::from_millis(20 + i as u64 % 7));
+    }
+    let Some(reservation) = gate.try_reserve_order(&order)? else {
+        count.sold_out.fetch_add(1, SeqCst);
+        return Ok(());
+    };
+    thread::sleep(Duration::from_millis(3)); // it pays, or tries to
+    // Dropped, or left by a process that dies, the lamp is on sale again.
+    let count = if pays { reservation.commit().map(|()| &count.bought)? } else { &count.failed };
+    count.fetch_add(1, SeqCst);
+    Ok(())
+}
