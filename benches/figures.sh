@@ -3,7 +3,7 @@
 # table and the pictures are made of these files. By the environment:
 #
 #   FIGURES       the parts (pair threads reentry processes crowds slices handoff renewal names
-#                 reading readers signals permits starts limiter multi optimistic)
+#                 reading readers signals permits starts limiter multi stock optimistic)
 #   ROUNDS        how many rounds a figure is the median of (5)
 #   SECONDS       how long a round lasts (2)
 #   LOCKS, KEEP   renewal, in one round: how many locks are held (100000), for how many seconds (60)
@@ -15,7 +15,7 @@ exec </dev/null
 seconds=$(tr '\0' '\n' <"/proc/$$/environ" | sed -n 's/^SECONDS=//p')
 seconds=${seconds:-2}
 rounds=${ROUNDS:-5}
-parts=${FIGURES:-pair threads reentry processes crowds slices handoff renewal names reading readers signals permits starts limiter multi optimistic}
+parts=${FIGURES:-pair threads reentry processes crowds slices handoff renewal names reading readers signals permits starts limiter multi stock optimistic}
 where=$(realpath -m "${FIGURES_DIR:-$(dirname "$0")/../docs/benchmarks}")
 cd "$(dirname "$0")/.."
 
@@ -73,6 +73,7 @@ part() {
     starts) short --workload latch && short --workload barrier ;;
     limiter) short --workload limiter ;;
     multi) short --workload multi ;;
+    stock) short --workload stock ;;
     # Where the second overtakes the first, a lock is the better choice.
     optimistic)
         short --workload contended --kind optimistic --processes 1,2,4,8,16,32 &&

@@ -18,10 +18,11 @@ pub(crate) enum Workload {
     Barrier,
     Limiter,
     Multi,
+    Stock,
 }
 
 impl Workload {
-    pub(crate) const ALL: [Workload; 13] = [
+    pub(crate) const ALL: [Workload; 14] = [
         Workload::Uncontended,
         Workload::Reentry,
         Workload::Contended,
@@ -35,6 +36,7 @@ impl Workload {
         Workload::Barrier,
         Workload::Limiter,
         Workload::Multi,
+        Workload::Stock,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -52,6 +54,7 @@ impl Workload {
             Workload::Barrier => "barrier",
             Workload::Limiter => "limiter",
             Workload::Multi => "multi",
+            Workload::Stock => "stock",
         }
     }
 }
@@ -129,7 +132,7 @@ pub(crate) struct Args {
 pub(crate) const HELP: &str = "\
 cargo bench --bench contention -- [options]
   --workload W     uncontended, reentry, contended, handoff, renewal, names, writer, downgrade,
-                   signal, latch, barrier, limiter, multi, or all (the default)
+                   signal, latch, barrier, limiter, multi, stock, or all (the default)
   --processes P    processes that contend; a list (2,16) runs them in turn, round by round (2)
   --threads T      threads in each; a list, too (1)
   --seconds S      length of a round (2)

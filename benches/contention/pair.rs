@@ -2,8 +2,10 @@
 
 use std::io;
 
+use redis_concurrent::{Client, Error};
+
 use super::bare::{Bare, request};
-use super::recorder::record;
+use super::recorder::{Words, heard};
 
 /// A lock and its release as prepared bytes, with an owner id of its own each time.
 pub(crate) struct Pair {
@@ -20,9 +22,22 @@ impl Pair {
     /// The very requests that the library sends for the lock `name`, heard on the way to the
     /// server and sent again under owner ids of our own.
     pub(crate) fn floor(port: u16, simple: bool, name: &str) -> io::Result<Pair> {
-        let requests = record(port, simple, name)?;
-        // EVALSHA sha 5 key key key key key owner ...
-        Pair::new(port, requests, 8)
+        if simple {
+            return Pair::of(port, |client| client.simple_lock(name).lock().map(drop));
+        }
+        Pair::of(port, |client| client.reentrant_lock(name).lock().map(drop))
+    }
+
+    /// The same for the two requests that `play` comes to.
+    pub(crate) fn of(port: u16, play: impl Fn(&Client) -> Result<(), Error>) -> io::Result<Pair> {
+        let calls = heard(port, play)?;
+        let [lock, unlock, ..] = &calls[..] else {
+            return Err(io::Error::other("the library's requests were not heard"));
+        };
+        // EVALSHA sha n key ... owner ...
+        let keys = str::from_utf8(&lock[2]).ok().and_then(|n| n.parse::<usize>().ok());
+        let keys = keys.ok_or_else(|| io::Error::other("the library's request has no keys"))?;
+        Pair::new(port, [lock.clone(), unlock.clone()], 3 + keys)
     }
 
     /// `SET NX PX` and compare-and-delete, each as a script: less cannot lock and unlock.
@@ -37,7 +52,7 @@ impl Pair {
         Pair::new(port, requests, 4)
     }
 
-    fn new(port: u16, requests: [Vec<Vec<u8>>; 2], owner: usize) -> io::Result<Pair> {
+    fn new(port: u16, requests: [Words; 2], owner: usize) -> io::Result<Pair> {
         let id = format!("{}:{}", uuid::Uuid::new_v4(), "1".repeat(DIGITS));
         let requests = requests.map(|mut words| {
             words[owner] = id.clone().into_bytes();

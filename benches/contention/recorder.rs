@@ -12,18 +12,6 @@ type Heard = Arc<Mutex<Vec<Vec<u8>>>>;
 /// The words of one request.
 pub(crate) type Words = Vec<Vec<u8>>;
 
-/// The two requests, in and out, that lock and unlock `name` once.
-pub(crate) fn record(port: u16, simple: bool, name: &str) -> io::Result<[Words; 2]> {
-    let calls = heard(port, |client| {
-        let (plain, again) = (client.simple_lock(name), client.reentrant_lock(name));
-        if simple { plain.lock().map(drop) } else { again.lock().map(drop) }
-    })?;
-    let [lock, unlock, ..] = &calls[..] else {
-        return Err(io::Error::other("the library's requests were not heard"));
-    };
-    Ok([lock.clone(), unlock.clone()])
-}
-
 /// The scripts that the library calls for what `play` does.
 pub(crate) fn heard(port: u16, play: impl Fn(&Client) -> Result<(), Error>) -> io::Result<Vec<Words>> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;

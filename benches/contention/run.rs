@@ -21,6 +21,7 @@ mod server;
 mod signals;
 mod starts;
 mod stats;
+mod stock;
 mod uncontended;
 mod updates;
 
@@ -66,6 +67,7 @@ fn measure() -> Result<(), Box<dyn Error>> {
             Workload::Downgrade => print_own(&args, *workload, "read-write", readers::downgrade(&args)?)?,
             Workload::Signal => print_own(&args, *workload, "condition", signals::run(&args)?)?,
             Workload::Latch => print_own(&args, *workload, "latch", starts::latch(&args)?)?,
+            Workload::Stock => print_own(&args, *workload, "stock gate", stock::run(&args)?)?,
             Workload::Barrier => print_own(&args, *workload, "barrier", starts::barrier(&args)?)?,
             Workload::Limiter => {
                 for (kind, rate) in limiter::RATES {

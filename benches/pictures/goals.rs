@@ -151,6 +151,12 @@ fn beside() -> Vec<Goal> {
         at_most("semaphore of 10 permits, 16 processes: requests an acquisition", 2.05, |d, p| {
             only(d, p, "permits", |r| r.commands_per_acquisition)
         }),
+        at_most(
+            "stock gate: a unit reserved and given back ÷ the same two scripts on a bare socket",
+            1.10,
+            |d, p| only(d, p, "stock", |r| r.ratio_floor),
+        ),
+        at_most("… requests", 2.0, |d, p| only(d, p, "stock", |r| r.commands_per_acquisition)),
         at_most("32 processes at a latch: until the last is on its way, longest", 100.0, |d, p| {
             of(d, p, "starts", "latch", |r| r.longest_wait_us.map(|us| us / 1e3))
         })

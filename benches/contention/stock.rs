@@ -1,0 +1,65 @@
+//! A unit reserved and given back: two decisions, beside the same two scripts on a bare socket.
+
+use std::error::Error;
+
+use redis_concurrent::{Client, StockGate};
+
+use super::args::Args;
+use super::clock::{cpu, now};
+use super::pair::Pair;
+use super::row::Row;
+use super::server::Watched;
+use super::stats::median;
+
+/// Pairs in a row of one kind: so few that whatever else the machine does meets both alike.
+const SLICE: usize = 50;
+
+/// One thread: the library and the same scripts, in turn.
+pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
+    let server = Watched::start()?;
+    let client = Client::connect(&server.redis.url())?;
+    let gate = client.stock_gate("bench:sale:1");
+    for gate in [&gate, &client.stock_gate("bench:floor:1")] {
+        gate.restock("tee", 1_000)?;
+    }
+    let mut floor = Pair::of(server.redis.port(), |client| pair(&client.stock_gate("bench:floor:1")))?;
+    (0..args.rounds).map(|_| round(args, &client, &gate, &mut floor)).collect()
+}
+
+fn pair(gate: &StockGate) -> Result<(), redis_concurrent::Error> {
+    gate.try_reserve("tee", 1)?.map_or(Ok(()), |reservation| reservation.unlock())
+}
+
+fn round(args: &Args, client: &Client, gate: &StockGate, floor: &mut Pair) -> Result<Row, Box<dyn Error>> {
+    let end = now() + (args.seconds * 1e9) as u64;
+    let (mut library, mut bare, mut cpus) = (Vec::new(), Vec::new(), [0, 0]);
+    let mut requests = 0;
+    while library.is_empty() || now() < end {
+        let asked = client.requests();
+        let (t0, c0) = (now(), cpu());
+        for _ in 0..SLICE {
+            pair(gate)?;
+        }
+        let (t1, c1) = (now(), cpu());
+        for _ in 0..SLICE {
+            floor.run()?;
+        }
+        let (t2, c2) = (now(), cpu());
+        library.push((t1 - t0) as f64 / 1e3 / SLICE as f64);
+        bare.push((t2 - t1) as f64 / 1e3 / SLICE as f64);
+        cpus = [cpus[0] + c1 - c0, cpus[1] + c2 - c1];
+        requests += client.requests() - asked;
+    }
+    let pairs = (library.len() * SLICE) as f64;
+    let (library, bare) = (median(&library), median(&bare));
+    Ok(Row {
+        acquisitions_per_s: library.map(|us| 1e6 / us),
+        commands_per_acquisition: Some(requests as f64 / pairs),
+        pair_us: library,
+        floor_us: bare,
+        ratio_floor: library.zip(bare).map(|(a, b)| a / b),
+        client_cpu_us: Some(cpus[0] as f64 / 1e3 / pairs),
+        floor_client_cpu_us: Some(cpus[1] as f64 / 1e3 / pairs),
+        ..Row::default()
+    })
+}
