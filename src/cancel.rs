@@ -115,6 +115,12 @@ impl CancellationToken {
         state.wakers.push((id, Arc::new(waker)));
         OnCancel { token: self, id: Some(id) }
     }
+
+    /// Has `waker` called once when the token is cancelled (at once if it is already), as long as the
+    /// token lives.
+    pub(crate) fn when_cancelled(&self, waker: impl Fn() + Send + Sync + 'static) {
+        self.on_cancel(waker).id = None;
+    }
 }
 
 impl Inner {

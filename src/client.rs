@@ -113,16 +113,20 @@ impl Client {
         ClientBuilder::new()
     }
 
+    /// Makes one connection, to see that there can be one.
+    pub(crate) fn probe(&self) -> Result<(), Error> {
+        let probe = self.0.manager.raw().and_then(|mut c| redis::cmd("PING").exec(&mut c));
+        probe.map_err(|e| {
+            Error::new(ErrorKind::Unavailable, "").because("Redis cannot be reached").caused_by(e)
+        })
+    }
+
     pub(crate) fn start(
         config: Config,
         manager: ConnectionManager,
         pool: Option<r2d2::Builder<ConnectionManager>>,
         watch: Watch,
-    ) -> Result<Client, Error> {
-        let probe = manager.raw().and_then(|mut c| redis::cmd("PING").exec(&mut c));
-        probe.map_err(|e| {
-            Error::new(ErrorKind::Unavailable, "").because("Redis cannot be reached").caused_by(e)
-        })?;
+    ) -> Client {
         let pool = pool.unwrap_or_else(|| {
             // Without an age limit nothing is scheduled, for which its threads would stay on.
             r2d2::Pool::builder()
@@ -132,7 +136,7 @@ impl Client {
                 .connection_timeout(config.connect_timeout)
         });
         let backend = Backend::new(wire::pool(pool, manager.clone()));
-        Ok(Client(Shared::new(config, manager, backend, Renewer::current(), watch)))
+        Client(Shared::new(config, manager, backend, Renewer::current(), watch))
     }
 
     /// The lock `name` of the kind [`Simple`]: a string key, not reentrant.
@@ -264,6 +268,10 @@ impl Client {
             false => self.lock_of(K::default(), receipt.name()),
         };
         lock.adopt(receipt)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0
     }
 
     /// How many requests this client has sent so far, by all its threads.

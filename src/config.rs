@@ -212,11 +212,22 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// `Config` for a setting that cannot work, `Unavailable` if the server cannot be reached.
-    pub fn connect(mut self) -> Result<Client, Error> {
+    pub fn connect(self) -> Result<Client, Error> {
+        let client = self.connect_later()?;
+        client.probe()?;
+        Ok(client)
+    }
+
+    /// Makes the client without a connection: for a server that may be away just now, as one of several of a
+    /// [`RedLock`](crate::RedLock). That its address or password is wrong is told by the first call.
+    ///
+    /// # Errors
+    /// `Config` for a setting that cannot work.
+    pub fn connect_later(mut self) -> Result<Client, Error> {
         self.config.renew_every = self.renew_every.unwrap_or(self.config.lease / 3);
         self.config.check()?;
         let manager = ConnectionManager::new(self.server?, &self.config);
-        Client::start(self.config, manager, self.pool, self.watch)
+        Ok(Client::start(self.config, manager, self.pool, self.watch))
     }
 }
 

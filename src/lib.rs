@@ -43,6 +43,7 @@
 //! - [`MultiLock`]: any locks as one, of any kinds and any clients.
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
 //! - [`RateLimiter`]: so many in so much time, by a [`Rate`].
+//! - [`RedLock`]: a lock over several independent servers, held while a majority of them grants it.
 //! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped.
 //! - [`Receipt`]: a hold on its way from one process to another.
 //! - [`Condition`]: where threads that hold a lock wait for what others bring about.
@@ -116,6 +117,7 @@ mod percent;
 mod rate_limiter;
 mod read_write;
 mod receipt;
+mod red_lock;
 mod script;
 mod semaphore;
 mod stock;
@@ -148,5 +150,6 @@ pub use optimistic::{Choice, Optimistic, Reads, Update};
 pub use rate_limiter::{Decision, Rate, RateLimiter};
 pub use read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use receipt::Receipt;
+pub use red_lock::{OwnedQuorumGuard, QuorumGuard, QuorumHold, QuorumLock, RedLock};
 pub use semaphore::{Permit, Semaphore};
 pub use stock::{Order, Reservation, Stock, StockGate, StockLock};

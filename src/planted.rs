@@ -65,7 +65,7 @@ struct Fault {
 }
 
 #[cfg(planted)]
-const FAULTS: [Fault; 17] = [
+const FAULTS: [Fault; 18] = [
     // A leave takes out whoever holds the lock, be it its sender or not.
     Fault {
         name: "no-owner-check",
@@ -299,6 +299,15 @@ const FAULTS: [Fault; 17] = [
                 "the lock, and the wait",
             ),
         ],
+    },
+    // A server counts in a majority from its start on, though it may have forgotten what it granted.
+    Fault {
+        name: "young-server-counts",
+        caught_by: &[(
+            "red_lock",
+            "young::they_do_not_count_until_they_are_as_old_as_the_lease",
+            "called `Result::unwrap_err()` on an `Ok` value",
+        )],
     },
 ];
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::acquire::{Seat, confirm, joined};
 use super::backend::Failure;
 use super::cell::{Cell, Core};
-use super::gate::{Answer, Asking, Entered, Grip, Refusal, Request, Turn};
+use super::gate::{Answer, Asking, Entered, Grip, Refusal, Request, Ticket, Turn};
 use super::{held, leave_queue, lock, release_quietly};
 use crate::clock::Moment;
 use crate::error::Error;
@@ -74,6 +74,36 @@ fn busy<'a>(cell: &Arc<Cell>, entered: Moment) -> Begun<'a> {
     Begun::Busy
 }
 
+/// An attempt whose answer another thread is to hear. Dropped, it is given back as an [`Attempt`] is.
+pub(crate) struct Detached {
+    cell: Arc<Cell>,
+    ticket: Ticket,
+    entered: Moment,
+    /// Until it goes on.
+    asking: Option<Asking>,
+}
+
+impl Detached {
+    /// It goes on in this thread; once.
+    pub(crate) fn attach(&mut self) -> Option<Attempt<'_>> {
+        let asking = self.asking.take()?;
+        let seat = Seat {
+            cell: &self.cell,
+            ticket: self.ticket,
+            taken: true,
+            asking: Some(asking.owner),
+            sent: true,
+        };
+        Some(Attempt { seat, asking, entered: self.entered })
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        drop(self.attach());
+    }
+}
+
 enum Advanced<'a> {
     In(Grip),
     Busy,
@@ -128,6 +158,13 @@ impl Attempt<'_> {
     /// The lock that it is at.
     pub(crate) fn cell(&self) -> &Arc<Cell> {
         self.seat.cell
+    }
+
+    /// Takes it out of this thread.
+    pub(crate) fn detach(self) -> Detached {
+        let Attempt { mut seat, asking, entered } = self;
+        seat.taken = false;
+        Detached { cell: seat.cell.clone(), ticket: seat.ticket, entered, asking: Some(asking) }
     }
 
     /// Ends it: its request was not sent.

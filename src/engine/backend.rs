@@ -1,12 +1,14 @@
 //! The way to Redis: the pool, one request with its retry, and what an error means.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, ConnectionLike, RedisError, ServerErrorKind, Value};
 
 use super::resp::call;
+use super::server_info::ServerInfo;
 use super::wire::{self, Pool, Pooled};
 use crate::clock::Moment;
 use crate::config::Config;
@@ -35,6 +37,8 @@ pub struct Connection {
     limit: Duration,
     /// Whether Redis has let us begin a transaction on it.
     pub(super) transacts: bool,
+    /// What the server told of itself, once it was asked.
+    server: Option<Arc<ServerInfo>>,
 }
 
 impl fmt::Debug for Connection {
@@ -58,6 +62,11 @@ impl ConnectionManager {
         one.addr() == other.addr() && one.redis_settings().db() == other.redis_settings().db()
     }
 
+    /// Where it leads to.
+    pub(crate) fn address(&self) -> String {
+        self.client.get_connection_info().addr().to_string()
+    }
+
     /// A connection of its own, for a thread that does not share one.
     pub(crate) fn raw(&self) -> Result<wire::Connection, RedisError> {
         let connection = wire::connect(&self.client, self.connect_timeout)?;
@@ -74,7 +83,7 @@ impl r2d2::ManageConnection for ConnectionManager {
     fn connect(&self) -> Result<Connection, RedisError> {
         let inner = self.raw()?;
         let (born, limit) = (Moment::now(), self.command_timeout);
-        Ok(Connection { inner, broken: false, born, limit, transacts: false })
+        Ok(Connection { inner, broken: false, born, limit, transacts: false, server: None })
     }
 
     fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
@@ -323,15 +332,36 @@ impl Backend {
 
     /// Writes one request, whose answer is read later: so that those to several servers are on their way at
     /// the same time. It is written once.
-    #[expect(dead_code, reason = "its users come next")]
     pub(crate) fn post(&self, packed: &[u8], limit: Moment) -> Result<Posted, Failure> {
-        let mut connection = self.connection(limit, None).map_err(Failure::Unsent)?;
+        let connection = self.connection(limit, None).map_err(Failure::Unsent)?;
+        self.write(connection, packed, false)
+    }
+
+    /// Like [`post`](Backend::post), for who has to know which server answers: where the connection is new,
+    /// that is asked in the same write. Where only a younger connection will do, by one born after that.
+    pub(crate) fn post_to_known(
+        &self,
+        packed: &[u8],
+        limit: Moment,
+        born_after: Option<Moment>,
+    ) -> Result<Posted, Failure> {
+        let connection = self.connection(limit, born_after).map_err(Failure::Unsent)?;
+        if connection.server.is_some() {
+            return self.write(connection, packed, false);
+        }
+        self.count(1);
+        let mut both = ServerInfo::request();
+        both.extend_from_slice(packed);
+        self.write(connection, &both, true)
+    }
+
+    fn write(&self, mut connection: Pooled, packed: &[u8], asks_server: bool) -> Result<Posted, Failure> {
         self.count(1);
         let sent = connection.inner.send_packed_command(packed);
         // Until its answer is read, what it would say next is not the next request's.
         connection.broken = true;
         match sent {
-            Ok(()) => Ok(Posted { connection }),
+            Ok(()) => Ok(Posted { connection, asks_server }),
             Err(e) => Err(Failure::Unanswered(unavailable(e))),
         }
     }
@@ -359,17 +389,62 @@ impl Backend {
 /// A request that was written. Dropped unread, it takes its connection with it.
 pub(crate) struct Posted {
     connection: Pooled,
+    /// The first answer is what the server tells of itself.
+    asks_server: bool,
+}
+
+/// What a script was answered, and by which server, where that is known.
+pub(crate) struct Told {
+    pub(crate) answer: Result<Value, Failure>,
+    pub(crate) server: Option<Arc<ServerInfo>>,
 }
 
 impl Posted {
     /// Its answer, waited for until `limit`; an error of the server is one.
     #[expect(dead_code, reason = "its users come next")]
     pub(crate) fn answer(mut self, limit: Moment) -> Result<Value, Failure> {
-        self.connection.limit_to(limit);
-        let answer = self.connection.inner.recv_response();
-        let value = answer.map_err(|e| Failure::Unanswered(unavailable(e)))?;
+        let value = self.receive(limit)?;
         self.connection.broken = false;
         Ok(value)
+    }
+
+    /// What a script was answered, waited for until `limit`; an error of the server is one here. Where Redis
+    /// does not know the script, it is sent as `full` says.
+    pub(crate) fn told(mut self, backend: &Backend, limit: Moment, full: impl FnOnce() -> Vec<u8>) -> Told {
+        let answer = self.hear(backend, limit, full);
+        Told { answer, server: self.connection.server.clone() }
+    }
+
+    fn hear(
+        &mut self,
+        backend: &Backend,
+        limit: Moment,
+        full: impl FnOnce() -> Vec<u8>,
+    ) -> Result<Value, Failure> {
+        if self.asks_server {
+            let told = self.receive(limit)?;
+            self.connection.server = Some(Arc::new(ServerInfo::read(&told, Moment::now())));
+        }
+        let mut value = self.receive(limit)?;
+        if matches!(&value, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript)) {
+            backend.count(1);
+            let sent = self.connection.inner.send_packed_command(&full());
+            sent.map_err(|e| Failure::Unanswered(unavailable(e)))?;
+            value = self.receive(limit)?;
+        }
+        let Value::ServerError(e) = value else {
+            self.connection.broken = false;
+            return Ok(value);
+        };
+        self.connection.broken =
+            matches!(e.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown));
+        Err(refused(e.into()))
+    }
+
+    fn receive(&mut self, limit: Moment) -> Result<Value, Failure> {
+        self.connection.limit_to(limit);
+        let answer = self.connection.inner.recv_response();
+        answer.map_err(|e| Failure::Unanswered(unavailable(e)))
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::cell::Cell;
 use super::gate::{Renewal, Ticket};
+use super::requests::Renewed;
 use super::{carry_out, lock, lost, requests};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -67,6 +68,18 @@ pub(crate) fn renew_for(cell: &Arc<Cell>, ticket: Ticket, lease: Duration) -> Re
     let sent = Moment::now();
     let owner = owner(cell, ticket, sent)?;
     let answer = requests::renew(cell, owner, lease, sent.after(shared.config.command_timeout));
+    renewed(cell, owner, sent, lease, answer)
+}
+
+/// The other half of [`renew_for`]: what became of the request that was sent at `sent`.
+pub(crate) fn renewed(
+    cell: &Arc<Cell>,
+    owner: u64,
+    sent: Moment,
+    lease: Duration,
+    answer: Renewed,
+) -> Result<(), Error> {
+    let shared = &cell.shared;
     let mut core = cell.core.lock();
     let now = Moment::now();
     let then = core.gate.renewed(owner, sent, answer.renewal, now);

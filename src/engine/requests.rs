@@ -198,7 +198,7 @@ pub(crate) fn leave(
 }
 
 /// What a leave was answered, which `next` asked along with.
-fn left(value: &Value, next: Option<&Asking>, resent: bool) -> Result<Left, Failure> {
+pub(crate) fn left(value: &Value, next: Option<&Asking>, resent: bool) -> Result<Left, Failure> {
     let items = list(value);
     let inside = number(items.first().or(Some(value))).ok_or_else(|| strange(slice::from_ref(value)))? == 1;
     let next = next.map(|n| answer(items.get(1..).unwrap_or_default(), n.terms.lease)).transpose()?;
@@ -337,14 +337,21 @@ pub(crate) struct Renewed {
 pub(crate) fn renew(cell: &Arc<Cell>, owner: u64, lease: Duration, limit: Moment) -> Renewed {
     let reply = send_renewal(cell, owner, lease, limit);
     let resent = reply.as_ref().is_ok_and(|reply| reply.resent);
-    let (renewal, error) = match reply.and_then(|reply| renewed(&reply.value)) {
-        Ok(renewal) => (renewal, None),
-        // What is not this kind any more is not our hold either.
-        Err(failure) if failure.is_wrong_kind() => (Renewal::NotInside, Some(failure.error())),
-        Err(Failure::Unsent(e) | Failure::Later(e)) => (Renewal::Failed, Some(e)),
-        Err(Failure::Unanswered(e) | Failure::Never(e)) => (Renewal::Unanswered, Some(e)),
-    };
-    Renewed { renewal, resent, error }
+    Renewed::of(reply.map(|reply| reply.value), resent)
+}
+
+impl Renewed {
+    /// By what it was answered.
+    pub(crate) fn of(answer: Result<Value, Failure>, resent: bool) -> Renewed {
+        let (renewal, error) = match answer.and_then(|value| renewed(&value)) {
+            Ok(renewal) => (renewal, None),
+            // What is not this kind any more is not our hold either.
+            Err(failure) if failure.is_wrong_kind() => (Renewal::NotInside, Some(failure.error())),
+            Err(Failure::Unsent(e) | Failure::Later(e)) => (Renewal::Failed, Some(e)),
+            Err(Failure::Unanswered(e) | Failure::Never(e)) => (Renewal::Unanswered, Some(e)),
+        };
+        Renewed { renewal, resent, error }
+    }
 }
 
 fn send_renewal(cell: &Arc<Cell>, owner: u64, lease: Duration, limit: Moment) -> Result<Reply, Failure> {
@@ -371,7 +378,6 @@ pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
 }
 
 /// Adds an ask to what is sent to several servers at once.
-#[expect(dead_code, reason = "its users come next")]
 pub(crate) fn pack_acquire(out: &mut Vec<u8>, cell: &Cell, asking: &Asking, eval: bool) {
     let (verb, text) = spelling(&cell.scripts.acquire, eval);
     with_acquire_args(cell, asking, |args| call(out, verb, text, &cell.names.keys(), args));
@@ -388,8 +394,19 @@ pub(crate) fn pack_leave(out: &mut Vec<u8>, cell: &Cell, leaving: &Leaving, eval
     if let Some(rest) = leaving.rest(Moment::now()) {
         return pack_renew(out, cell, leaving.owner, rest, eval);
     }
+    pack_leave_for(out, cell, leaving, None, eval);
+}
+
+/// Adds a leave, with the ask of its next head, to what is sent to several servers at once.
+pub(crate) fn pack_leave_for(
+    out: &mut Vec<u8>,
+    cell: &Cell,
+    leaving: &Leaving,
+    next: Option<&Asking>,
+    eval: bool,
+) {
     let (verb, text) = spelling(&cell.scripts.leave, eval);
-    with_leave_args(cell, leaving, None, |args| call(out, verb, text, &cell.names.keys(), args));
+    with_leave_args(cell, leaving, next, |args| call(out, verb, text, &cell.names.keys(), args));
 }
 
 /// By its SHA1, or in full (`eval`) where Redis does not know it.

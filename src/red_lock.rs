@@ -1,0 +1,121 @@
+//! A lock over several independent servers, held while a majority of them grants it: Redlock, after
+//! <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>.
+
+mod guard;
+mod holding;
+mod late;
+mod lock;
+mod node;
+mod release;
+mod renew;
+mod round;
+mod servers;
+mod vote;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::guard::{OwnedQuorumGuard, QuorumGuard, QuorumHold};
+pub use self::lock::QuorumLock;
+use self::node::Node;
+use crate::client::Client;
+use crate::config::SHORTEST_LEASE;
+use crate::error::Error;
+
+/// Locks over several independent servers, by the algorithm called *Redlock*: held as soon as a majority
+/// of the servers has granted it, and for as long as a majority does. Up to half of the servers, less one
+/// half, may be dead, hung or unreachable. Cheap to clone; to be made once and kept, as it remembers which
+/// servers did not answer.
+///
+/// ```
+/// use std::time::Duration;
+/// use redis_concurrent::{Client, RedLock};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let servers: [_; 3] = std::array::from_fn(|_| redis_concurrent::testing::RedisServer::start().unwrap());
+/// # let [a, b, c] = servers.each_ref().map(|server| server.url());
+/// let clients = [Client::connect(&a)?, Client::connect(&b)?, Client::connect(&c)?];
+/// // These servers were started a moment ago, and have granted nothing before: see below.
+/// let red = RedLock::new(clients)?.trust_young_nodes();
+///
+/// let lock = red.lock("stock:42");
+/// let guard = lock.lock()?; // renewed while it is held
+/// assert!(guard.remaining() > Duration::from_secs(20));
+/// let lost = guard.lost(); // cancelled when fewer than two servers have it still
+/// assert!(!lost.is_cancelled());
+/// guard.unlock()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What is done
+///
+/// On each server it is an ordinary [`SimpleLock`](crate::SimpleLock) of its client. An attempt writes its
+/// request to all servers before it reads an answer, and waits for none of them longer than the [node
+/// limit](RedLock::with_node_limit). It holds the lock when a majority said yes and something is left of the
+/// lease of a majority, counted from before the first request, less 1% for clocks that differ in rate. Else
+/// it gives everything back, on the servers that did not answer too, and tries again after a random pause
+/// that grows, until its deadline. It queues nowhere: who waits on one server while it holds another could
+/// wait for ever. So there is no order among those who wait, and many who want one name get it slower than
+/// with a lock on one server.
+///
+/// A server that does not answer is left out until a background thread has heard of it again: it costs the
+/// node limit once, and not with each acquisition. Answers that a majority need not wait for are heard in
+/// the background, and count when they come.
+///
+/// A server that was started less than a lease ago does not count, as it may have forgotten what it granted
+/// (unless [told otherwise](RedLock::trust_young_nodes)). So all who use a name are to use the same lease.
+///
+/// # What it promises, and what not
+///
+/// While servers' and clients' clocks run at about the same rate, and no server's clock is set forward or
+/// forgets what it granted in any other way than by a restart: never two holds of a name that are
+/// [valid](QuorumHold::remaining) at once, whichever minority of the servers fails, in whichever way.
+///
+/// It has no fencing token, and can have none: the servers know nothing of each other's numbers, so there is
+/// nothing that grows with each hold. A process that stands still for longer than its lease may therefore
+/// finish a write it had begun when others hold the lock, and what is written to cannot tell. Where that
+/// must not happen, use a lock on one server and its [token](crate::Hold::token), or a store with consensus.
+#[derive(Clone, Debug)]
+pub struct RedLock {
+    nodes: Arc<[Arc<Node>]>,
+    lease: Duration,
+    node_limit: Option<Duration>,
+    trusts_young: bool,
+}
+
+impl RedLock {
+    /// Over the servers of these clients, an odd number of them, three at least, each another one. Its lease
+    /// is the shortest of theirs. Asks each server for its name, all at once; one that does not answer is known
+    /// by its address, and left out until it does. Blocks for a client's connect and command limit at most.
+    ///
+    /// # Errors
+    /// `Config` for an even number of clients or fewer than three, and for two of the same server. `Closed`,
+    /// `Forked`.
+    pub fn new(clients: impl AsRef<[Client]>) -> Result<RedLock, Error> {
+        let nodes = servers::of(clients.as_ref())?;
+        let lease = nodes.iter().map(|node| node.shared.config.lease).min().unwrap_or(SHORTEST_LEASE);
+        Ok(RedLock { nodes, lease, node_limit: None, trusts_young: false })
+    }
+
+    /// The same servers, each of which may take this long to answer. At least 1 ms, at most half the lease.
+    /// Default a hundredth of the lease, from 5 to 50 ms.
+    #[must_use]
+    pub fn with_node_limit(&self, limit: Duration) -> RedLock {
+        RedLock { node_limit: Some(limit), ..self.clone() }
+    }
+
+    /// The same servers, of which those count as well that were started less than a lease ago: for a first
+    /// start, when nobody can have been granted anything yet. Otherwise a server that died and came back empty
+    /// may grant what another holder was granted before.
+    #[must_use]
+    pub fn trust_young_nodes(&self) -> RedLock {
+        RedLock { trusts_young: true, ..self.clone() }
+    }
+
+    /// The lock `name`. Making a handle asks nothing and cannot fail: what is wrong with a name is told by the
+    /// first call on it.
+    pub fn lock(&self, name: &str) -> QuorumLock {
+        QuorumLock::new(self, name)
+    }
+}

@@ -1,0 +1,218 @@
+//! A hold: its members, of which a majority must be valid.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::node::Node;
+use super::release::{defer, give_back};
+use crate::cancel::CancellationToken;
+use crate::engine::cell::Cell;
+use crate::engine::gate::Ticket;
+use crate::engine::held;
+use crate::error::{Error, ErrorKind};
+use crate::sync::{Mutex, MutexGuard};
+
+/// What one server granted: an ordinary hold there, renewed by the ordinary thread.
+#[derive(Clone)]
+pub(super) struct Member {
+    /// Which server it is.
+    pub(super) at: usize,
+    pub(super) node: Arc<Node>,
+    pub(super) cell: Arc<Cell>,
+    pub(super) ticket: Ticket,
+}
+
+/// What a majority granted.
+pub(super) struct Holding {
+    pub(super) lease: Duration,
+    /// How long an answer is waited for.
+    pub(super) limit: Duration,
+    majority: usize,
+    lost: CancellationToken,
+    /// Of the first server.
+    first: Arc<Cell>,
+    state: Mutex<State>,
+}
+
+struct State {
+    members: Vec<Member>,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Held,
+    /// Too few members were left.
+    Lost,
+    /// Given back.
+    Ended,
+}
+
+impl Holding {
+    /// Of `members`, and of those that come later.
+    pub(super) fn new(
+        lease: Duration,
+        limit: Duration,
+        majority: usize,
+        first: Arc<Cell>,
+        members: Vec<Member>,
+    ) -> Arc<Holding> {
+        let state = Mutex::new(State { members: members.clone(), phase: Phase::Held });
+        let lost = CancellationToken::new();
+        let holding = Arc::new(Holding { lease, limit, majority, lost, first, state });
+        for member in &members {
+            holding.watch(member);
+        }
+        holding
+    }
+
+    /// The lock's name.
+    pub(super) fn name(&self) -> &str {
+        &self.first.name
+    }
+
+    /// An error in a forked child, which has nothing of what its parent holds.
+    fn state(&self) -> Result<MutexGuard<'_, State>, Error> {
+        let shared = &self.first.shared;
+        shared.same_process().and_then(|()| shared.lock(&self.state)).map_err(|e| e.about(self.name()))
+    }
+
+    /// A server has granted it too, later than the others. Gives the member back where it is not wanted.
+    pub(super) fn joined(self: &Arc<Self>, member: Member) -> Option<Member> {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Held {
+            return Some(member);
+        }
+        state.members.push(member.clone());
+        drop(state);
+        self.watch(&member);
+        None
+    }
+
+    /// Hears of the member's loss.
+    fn watch(self: &Arc<Self>, member: &Member) {
+        let (holding, at) = (Arc::downgrade(self), member.at);
+        held::lost_token(&member.cell, member.ticket).when_cancelled(move || {
+            if let Some(holding) = holding.upgrade() {
+                holding.member_lost(at);
+            }
+        });
+    }
+
+    fn member_lost(&self, at: usize) {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Held {
+            return;
+        }
+        let remaining = |m: &Member| if m.at == at { Duration::ZERO } else { m.remaining() };
+        let valid = state.members.iter().filter(|m| !remaining(m).is_zero()).count();
+        if valid < self.majority {
+            state.phase = Phase::Lost;
+            let rest = state.members.clone();
+            drop(state);
+            self.tell_lost(&rest);
+        }
+    }
+
+    /// It is lost: what is left of it is in others' way.
+    fn tell_lost(&self, rest: &[Member]) {
+        self.lost.cancel();
+        for member in rest.iter().filter(|m| !m.remaining().is_zero()) {
+            defer(member);
+        }
+    }
+
+    /// How long a majority of its members is certain to last.
+    pub(super) fn remaining(&self) -> Duration {
+        let Ok(mut state) = self.state() else { return Duration::ZERO };
+        if state.phase != Phase::Held {
+            return Duration::ZERO;
+        }
+        let left = self.majority_of(state.members.iter().map(Member::remaining));
+        if left.is_zero() {
+            state.phase = Phase::Lost;
+            let rest = state.members.clone();
+            drop(state);
+            self.tell_lost(&rest);
+        }
+        left
+    }
+
+    /// How long the majority lasts whose members last longest.
+    fn majority_of(&self, left: impl Iterator<Item = Duration>) -> Duration {
+        let mut left: Vec<_> = left.collect();
+        left.sort_unstable_by(|a, b| b.cmp(a));
+        left.get(self.majority - 1).copied().unwrap_or_default()
+    }
+
+    /// How many servers it is held on; none once it is lost.
+    pub(super) fn servers(&self) -> usize {
+        let Ok(state) = self.state() else { return 0 };
+        let valid = |m: &&Member| state.phase == Phase::Held && !m.remaining().is_zero();
+        state.members.iter().filter(valid).count()
+    }
+
+    pub(super) fn lost(&self) -> CancellationToken {
+        // Looked at, so that it is told where it has just ended.
+        let _ = self.remaining();
+        self.lost.clone()
+    }
+
+    pub(super) fn members(&self) -> Result<Vec<Member>, Error> {
+        Ok(self.state()?.members.clone())
+    }
+
+    pub(super) fn majority(&self) -> usize {
+        self.majority
+    }
+
+    /// Nobody else hears of an error when a guard is dropped: one of its clients' observer does.
+    pub(super) fn tell_unlock_failed(&self, error: &Error) {
+        self.first.shared.watch.tell(|o| o.unlock_failed(self.first.observed(), error));
+    }
+
+    /// Gives it back.
+    pub(super) fn end(&self) -> Result<(), Error> {
+        // Should it have ended by now, it is lost.
+        let was_lost = self.remaining().is_zero();
+        let mut state = self.state()?;
+        let members = std::mem::take(&mut state.members);
+        state.phase = Phase::Ended;
+        drop(state);
+        let outcomes = give_back(&members, self.limit);
+        let count = |kind| outcomes.iter().filter(|o| o.as_ref().is_err_and(|e| e.kind() == kind)).count();
+        let (lost, closed) = (count(ErrorKind::LeaseLost), count(ErrorKind::Closed));
+        let released = outcomes.iter().filter(|o| o.is_ok()).count();
+        let all = members.len();
+        let kind = match () {
+            () if !was_lost && released >= self.majority => return Ok(()),
+            // Those that were not heard of may have been in their places.
+            () if was_lost || all - lost - closed < self.majority => {
+                if closed > lost {
+                    ErrorKind::Closed
+                } else {
+                    ErrorKind::LeaseLost
+                }
+            }
+            () => ErrorKind::Unknown,
+        };
+        let why = match kind {
+            ErrorKind::Unknown => format!(
+                "given back on {released} servers, {} are needed; it goes on in the background",
+                self.majority
+            ),
+            _ => format!("fewer than {} servers had it still", self.majority),
+        };
+        let error = Error::new(kind, self.name()).because(why);
+        Err(match outcomes.into_iter().find_map(Result::err) {
+            Some(source) => error.caused_by(source),
+            None => error,
+        })
+    }
+}
+
+impl Member {
+    pub(super) fn remaining(&self) -> Duration {
+        held::remaining(&self.cell, self.ticket)
+    }
+}

@@ -1,0 +1,61 @@
+//! Answers that a majority did not wait for.
+
+use std::sync::Arc;
+
+use super::holding::Holding;
+use super::node::Node;
+use super::release::defer;
+use super::vote::{Asked, Question, Vote};
+use crate::engine::attempt::Detached;
+use crate::engine::backend::Posted;
+use crate::sync::thread;
+
+/// A question whose answer another thread is to hear. Dropped, what it was granted is given back.
+struct Late {
+    at: usize,
+    node: Arc<Node>,
+    detached: Detached,
+    posted: Option<Posted>,
+}
+
+/// Hears the answers in a thread that ends with that, within the limit of each: who says yes now is a member
+/// as the others are, if the hold is still there; else it is given back.
+pub(super) fn spawn(questions: Vec<Question<'_>>, asked: Asked, holding: &Arc<Holding>) {
+    if questions.is_empty() {
+        return;
+    }
+    let late = |Question { at, node, attempt, posted }: Question<'_>| Late {
+        at,
+        node: node.clone(),
+        detached: attempt.detach(),
+        posted,
+    };
+    let late: Vec<Late> = questions.into_iter().map(late).collect();
+    let holding = Arc::downgrade(holding);
+    let hearing = thread::Builder::new().name("rc-late".to_owned()).spawn(move || {
+        for late in late {
+            let unwanted = match late.hear(&asked) {
+                Some(Vote::Yes(member)) => match holding.upgrade() {
+                    Some(holding) => holding.joined(member),
+                    None => Some(member),
+                },
+                Some(Vote::Young(member, _)) => Some(member),
+                _ => None,
+            };
+            if let Some(member) = unwanted {
+                defer(&member);
+            }
+        }
+    });
+    if let Err(error) = hearing {
+        tracing::error!(%error, "a thread for late answers could not be started");
+    }
+}
+
+impl Late {
+    fn hear(mut self, asked: &Asked) -> Option<Vote> {
+        let attempt = self.detached.attach()?;
+        let question = Question { at: self.at, node: &self.node, attempt, posted: self.posted.take() };
+        Some(question.answer(asked))
+    }
+}

@@ -1,0 +1,339 @@
+//! The lock of one name over all servers: every way in.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::RedLock;
+use super::guard::{OwnedQuorumGuard, QuorumGuard, QuorumHold, boxed};
+use super::round::{Missed, attempt};
+use crate::any_lock::{Lock, LockGuard};
+use crate::cancel::CancellationToken;
+use crate::clock::Moment;
+use crate::config::check_lease;
+use crate::engine::backoff::Backoff;
+use crate::engine::cell::Cell;
+use crate::engine::gate::{Request, Taker, Terms};
+use crate::engine::pause::pause;
+use crate::error::{Error, ErrorKind};
+use crate::kinds::Simple;
+use crate::lock::{RedisLock, this_thread};
+use crate::wait::Wait;
+
+/// The default node limit is a hundredth of the lease, from and to these.
+const NODE_LIMITS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
+/// The shortest one that can be waited for.
+const SHORTEST_LIMIT: Duration = Duration::from_millis(1);
+/// The first pause after an attempt in vain is at most about as long as that took, but not less than this.
+const SHORTEST_SLOT: Duration = Duration::from_millis(1);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// A lock over several servers: the handle of one name, made by [`RedLock::lock`]. Cheap to clone.
+///
+/// Not reentrant: a thread that holds it and asks again gets
+/// [`WouldDeadlock`](ErrorKind::WouldDeadlock) (`try_lock`: `None`). As with a [`RedisLock`],
+/// [`lock`](QuorumLock::lock) makes the thread the owner and [`lock_owned`](QuorumLock::lock_owned) the
+/// guard, a hold is renewed until its guard ends unless its lease is [fixed](QuorumLock::with_lease), and a
+/// hold that a majority has no more is *lost*. An observer of a client hears what its server grants, loses
+/// and is given back, as of a simple lock.
+///
+/// # Errors of all forms
+///
+/// `Unavailable` when fewer than a majority of the servers can be asked, or count: it says why each does
+/// not. Timed forms then go to their deadline, those without one give up after the longest
+/// [`give_up_after`](crate::ClientBuilder::give_up_after) of the clients. Where a majority of the servers
+/// says so: `WrongKind` when the key is in use by something else, `WouldDeadlock` when this thread holds it,
+/// `LeaseLost` when it has a guard of a lost hold, `Closed`. `Forked`, and `Config` for a bad name, lease or
+/// node limit. Busy is no error: it is `None`. A call with a deadline ends by it, give or take a quarter of a
+/// second.
+#[derive(Clone)]
+pub struct QuorumLock {
+    pub(super) servers: RedLock,
+    name: Arc<str>,
+    /// The lock's cell of each server, in their order.
+    cells: Result<Arc<[Arc<Cell>]>, Error>,
+    terms: Terms,
+}
+
+impl fmt::Debug for QuorumLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuorumLock").field("name", &self.name).field("terms", &self.terms).finish()
+    }
+}
+
+impl QuorumLock {
+    pub(super) fn new(servers: &RedLock, name: &str) -> QuorumLock {
+        let cell = |shared| RedisLock::new(shared, Simple, name).cell().cloned();
+        let cells = servers.nodes.iter().map(|node| cell(&node.shared)).collect();
+        let terms = Terms::new(servers.lease, "");
+        QuorumLock { servers: servers.clone(), name: Arc::from(name), cells, terms }
+    }
+
+    /// The same lock with a fixed lease: a hold ends by itself at most `lease` after it was granted, and is
+    /// renewed only by [`renew`](QuorumHold::renew). At least 100 ms, at most a year. All who use a name are
+    /// to use the same lease, as [servers that were restarted](RedLock#what-is-done) do not count for so long.
+    #[must_use]
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        let mut lock = self.clone();
+        lock.terms.lease = lease;
+        lock.terms.fixed = true;
+        lock
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    // ---- for the thread --------------------------------------------------------------------
+
+    /// Tries until it has the lock, without a deadline.
+    ///
+    /// # Errors
+    /// See [the type](QuorumLock#errors-of-all-forms).
+    pub fn lock(&self) -> Result<QuorumGuard<'_>, Error> {
+        self.must(&Wait::forever(), self.thread()).map(QuorumGuard::new)
+    }
+
+    /// One attempt: `None` when it is busy, when others asked at the same time and nobody has a majority, or
+    /// when this thread holds it. Blocks for the node limit at most, twice that where what it got on a
+    /// minority has to be given back.
+    ///
+    /// # Errors
+    /// See [the type](QuorumLock#errors-of-all-forms).
+    pub fn try_lock(&self) -> Result<Option<QuorumGuard<'_>>, Error> {
+        Ok(self.try_once(self.thread())?.map(QuorumGuard::new))
+    }
+
+    /// Tries for at most `limit`; `None` when the time is up. Nothing means one attempt, an enormous limit
+    /// means for ever.
+    ///
+    /// # Errors
+    /// See [the type](QuorumLock#errors-of-all-forms).
+    pub fn try_lock_for(&self, limit: Duration) -> Result<Option<QuorumGuard<'_>>, Error> {
+        Ok(self.get(&Wait::for_at_most(limit), self.thread())?.map(QuorumGuard::new))
+    }
+
+    /// Tries until `deadline`; `None` when the time is up.
+    ///
+    /// # Errors
+    /// See [the type](QuorumLock#errors-of-all-forms).
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<QuorumGuard<'_>>, Error> {
+        Ok(self.get(&Wait::until(deadline), self.thread())?.map(QuorumGuard::new))
+    }
+
+    /// Tries until it has the lock, or `cancel` is cancelled: a thread between two attempts sees that at
+    /// once, one within an attempt when that ends.
+    ///
+    /// # Errors
+    /// `Cancelled`, even if the lock was free when it was cancelled before the call. See also
+    /// [the type](QuorumLock#errors-of-all-forms).
+    pub fn lock_interruptibly(&self, cancel: &CancellationToken) -> Result<QuorumGuard<'_>, Error> {
+        self.must(&Wait::forever().with(cancel), self.thread()).map(QuorumGuard::new)
+    }
+
+    /// Tries for at most `limit`, until `cancel` is cancelled; `None` when the time is up.
+    ///
+    /// # Errors
+    /// `Cancelled`; see also [the type](QuorumLock#errors-of-all-forms).
+    pub fn try_lock_for_interruptibly(
+        &self,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Option<QuorumGuard<'_>>, Error> {
+        let wait = Wait::for_at_most(limit).with(cancel);
+        Ok(self.get(&wait, self.thread())?.map(QuorumGuard::new))
+    }
+
+    /// Runs `work` under the lock and returns its value. An error of the unlock afterwards goes to the
+    /// observer, as the work is done.
+    ///
+    /// # Errors
+    /// Those of [`lock`](QuorumLock::lock); then `work` did not run.
+    pub fn with<R>(&self, work: impl FnOnce(&QuorumGuard<'_>) -> R) -> Result<R, Error> {
+        let guard = self.lock()?;
+        Ok(work(&guard))
+    }
+
+    // ---- for the guard ---------------------------------------------------------------------
+
+    /// Like [`lock`](QuorumLock::lock), for a guard that may go to another thread.
+    ///
+    /// # Errors
+    /// See [the type](QuorumLock#errors-of-all-forms).
+    pub fn lock_owned(&self) -> Result<OwnedQuorumGuard, Error> {
+        self.must(&Wait::forever(), Taker::Guard).map(OwnedQuorumGuard::new)
+    }
+
+    /// Like [`try_lock`](QuorumLock::try_lock), for a guard that may go to another thread.
+    ///
+    /// # Errors
+    /// See [the type](QuorumLock#errors-of-all-forms).
+    pub fn try_lock_owned(&self) -> Result<Option<OwnedQuorumGuard>, Error> {
+        Ok(self.try_once(Taker::Guard)?.map(OwnedQuorumGuard::new))
+    }
+
+    /// Like [`try_lock_for`](QuorumLock::try_lock_for), for a guard that may go to another thread.
+    ///
+    /// # Errors
+    /// See [the type](QuorumLock#errors-of-all-forms).
+    pub fn try_lock_owned_for(&self, limit: Duration) -> Result<Option<OwnedQuorumGuard>, Error> {
+        Ok(self.get(&Wait::for_at_most(limit), Taker::Guard)?.map(OwnedQuorumGuard::new))
+    }
+
+    /// Like [`try_lock_until`](QuorumLock::try_lock_until), for a guard that may go to another thread.
+    ///
+    /// # Errors
+    /// See [the type](QuorumLock#errors-of-all-forms).
+    pub fn try_lock_owned_until(&self, deadline: Instant) -> Result<Option<OwnedQuorumGuard>, Error> {
+        Ok(self.get(&Wait::until(deadline), Taker::Guard)?.map(OwnedQuorumGuard::new))
+    }
+
+    /// Like [`lock_interruptibly`](QuorumLock::lock_interruptibly), for a guard that may go to another
+    /// thread.
+    ///
+    /// # Errors
+    /// `Cancelled`; see also [the type](QuorumLock#errors-of-all-forms).
+    pub fn lock_owned_interruptibly(&self, cancel: &CancellationToken) -> Result<OwnedQuorumGuard, Error> {
+        self.must(&Wait::forever().with(cancel), Taker::Guard).map(OwnedQuorumGuard::new)
+    }
+
+    /// Like [`try_lock_for_interruptibly`](QuorumLock::try_lock_for_interruptibly), for a guard that may go
+    /// to another thread.
+    ///
+    /// # Errors
+    /// `Cancelled`; see also [the type](QuorumLock#errors-of-all-forms).
+    pub fn try_lock_owned_for_interruptibly(
+        &self,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Option<OwnedQuorumGuard>, Error> {
+        let wait = Wait::for_at_most(limit).with(cancel);
+        Ok(self.get(&wait, Taker::Guard)?.map(OwnedQuorumGuard::new))
+    }
+
+    // ---- underneath ------------------------------------------------------------------------
+
+    pub(super) fn majority(&self) -> usize {
+        self.servers.nodes.len() / 2 + 1
+    }
+
+    /// How long an answer is waited for.
+    pub(super) fn limit(&self) -> Duration {
+        let [least, most] = NODE_LIMITS;
+        self.servers.node_limit.unwrap_or((self.terms.lease / 100).clamp(least, most))
+    }
+
+    fn thread(&self) -> Taker {
+        Taker::Thread(this_thread())
+    }
+
+    /// The cells, if the settings can work.
+    fn cells(&self) -> Result<&Arc<[Arc<Cell>]>, Error> {
+        let bad = |why: String| Error::new(ErrorKind::Config, &self.name).because(why);
+        let cells = self.cells.as_ref().map_err(Clone::clone)?;
+        let (lease, limit) = (self.terms.lease, self.limit());
+        check_lease("lease", lease).map_err(bad)?;
+        if !(SHORTEST_LIMIT..=lease / 2).contains(&limit) {
+            let most = lease / 2;
+            return Err(bad(format!("a node limit is from {SHORTEST_LIMIT:?} to {most:?}, not {limit:?}")));
+        }
+        Ok(cells)
+    }
+
+    fn must(&self, wait: &Wait<'_>, taker: Taker) -> Result<QuorumHold, Error> {
+        // Without a deadline the time is never up.
+        self.get(wait, taker)?.ok_or_else(|| Error::new(ErrorKind::Timeout, &self.name))
+    }
+
+    fn try_once(&self, taker: Taker) -> Result<Option<QuorumHold>, Error> {
+        match self.get(&Wait::once(), taker) {
+            Err(e) if e.kind() == ErrorKind::WouldDeadlock => Ok(None),
+            other => other,
+        }
+    }
+
+    /// Tries until `wait` is over.
+    fn get(&self, wait: &Wait<'_>, taker: Taker) -> Result<Option<QuorumHold>, Error> {
+        let cells = self.cells()?;
+        for node in &*self.servers.nodes {
+            node.shared.same_process().map_err(|e| e.about(&self.name))?;
+        }
+        let terms = self.terms.clone();
+        let request = Request { taker, thread: this_thread(), terms, once: true, from: None, instead: false };
+        let mut backoff = Backoff::new();
+        let mut trouble: Option<(Moment, Error)> = None;
+        loop {
+            if wait.is_cancelled() {
+                return Err(Error::new(ErrorKind::Cancelled, &self.name));
+            }
+            let began = Moment::now();
+            match attempt(self, cells, &request) {
+                Ok(holding) => return Ok(Some(QuorumHold::new(holding))),
+                Err(Missed::Never(error)) => return Err(error),
+                Err(Missed::Busy) => trouble = None,
+                Err(Missed::TooFew(error)) => {
+                    let since = trouble.map_or_else(Moment::now, |(since, _)| since);
+                    trouble = Some((since, error));
+                }
+            }
+            if !wait.once {
+                let now = Moment::now();
+                let slot = now.since(began).max(SHORTEST_SLOT);
+                self.pause(now.after(backoff.pause(slot, LONGEST_PAUSE)), wait);
+            }
+            let now = Moment::now();
+            let over = wait.once || wait.is_over(now);
+            match trouble.as_ref().filter(|(since, _)| over || self.gives_up(*since, now, wait)) {
+                Some(_) if wait.is_cancelled() => {}
+                Some((_, error)) => return Err(error.clone()),
+                None if over && !wait.is_cancelled() => return Ok(None),
+                None => {}
+            }
+        }
+    }
+
+    /// Sleeps between two attempts, as a thread of a client that is not closed.
+    fn pause(&self, until: Moment, wait: &Wait<'_>) {
+        if let Some(node) = self.servers.nodes.iter().find(|node| !node.shared.is_closed()) {
+            pause(&node.shared, until, wait);
+        }
+    }
+
+    /// A majority has been out of reach for so long that a call without a deadline says so.
+    fn gives_up(&self, since: Moment, now: Moment, wait: &Wait<'_>) -> bool {
+        let limits = self.servers.nodes.iter().map(|node| node.shared.config.give_up_after);
+        wait.deadline.is_none() && limits.max().is_some_and(|limit| now.since(since) >= limit)
+    }
+}
+
+impl Lock for QuorumLock {
+    fn name(&self) -> &str {
+        QuorumLock::name(self)
+    }
+
+    fn lock(&self) -> Result<Box<dyn LockGuard + '_>, Error> {
+        QuorumLock::lock(self).map(boxed)
+    }
+
+    fn try_lock(&self) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
+        Ok(QuorumLock::try_lock(self)?.map(boxed))
+    }
+
+    fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
+        Ok(QuorumLock::try_lock_for(self, limit)?.map(boxed))
+    }
+
+    fn lock_interruptibly(&self, cancel: &CancellationToken) -> Result<Box<dyn LockGuard + '_>, Error> {
+        QuorumLock::lock_interruptibly(self, cancel).map(boxed)
+    }
+
+    fn try_lock_for_interruptibly(
+        &self,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
+        Ok(QuorumLock::try_lock_for_interruptibly(self, limit, cancel)?.map(boxed))
+    }
+}

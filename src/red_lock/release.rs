@@ -1,0 +1,71 @@
+//! Going out on several servers: all are told before one is waited for.
+
+use std::time::Duration;
+
+use super::holding::Member;
+use crate::clock::Moment;
+use crate::engine::backend::{Failure, Posted};
+use crate::engine::release::{Departure, depart};
+use crate::engine::requests::{left, pack_leave_for};
+use crate::error::{Error, ErrorKind};
+
+/// Gives the members back, and waits for at most `limit` for the servers to say so. One that is away, or
+/// does not answer, is the renewal thread's.
+pub(super) fn give_back(members: &[Member], limit: Duration) -> Vec<Result<(), Error>> {
+    let began = Moment::now();
+    let deadline = began.after(limit);
+    let mut outcomes = Vec::with_capacity(members.len());
+    let mut leaving: Vec<(&Member, Departure<'_>, Option<Posted>)> = Vec::with_capacity(members.len());
+    for member in members {
+        match depart(&member.cell, member.ticket) {
+            Ok(Some(departure)) => match member.node.away() {
+                Some(error) => outcomes.push(departure.answered(Err(Failure::Unsent(error)))),
+                None => {
+                    let posted = post(member, &departure, began).ok();
+                    leaving.push((member, departure, posted));
+                }
+            },
+            Ok(None) => outcomes.push(Ok(())),
+            Err(error) => outcomes.push(Err(error)),
+        }
+    }
+    // Those for which there was no connection at once: by now it may be there.
+    let posted: Vec<_> = leaving
+        .into_iter()
+        .map(|(member, departure, posted)| {
+            let posted = posted.map_or_else(|| post(member, &departure, deadline), Ok);
+            (member, departure, posted)
+        })
+        .collect();
+    for (member, departure, posted) in posted {
+        let backend = &member.cell.shared.backend;
+        let awaited = Moment::now();
+        let answer = posted.and_then(|p| p.told(backend, deadline, || pack(member, &departure, true)).answer);
+        match &answer {
+            Err(Failure::Unsent(e) | Failure::Unanswered(e)) => member.node.failed(e.clone()),
+            _ => member.node.answered(began, awaited),
+        }
+        let answer = answer.and_then(|value| left(&value, departure.next.as_ref(), false));
+        outcomes.push(departure.answered(answer));
+    }
+    outcomes
+}
+
+fn pack(member: &Member, departure: &Departure<'_>, eval: bool) -> Vec<u8> {
+    let mut request = Vec::new();
+    pack_leave_for(&mut request, &member.cell, &departure.leaving, departure.next.as_ref(), eval);
+    request
+}
+
+fn post(member: &Member, departure: &Departure<'_>, limit: Moment) -> Result<Posted, Failure> {
+    member.cell.shared.backend.post(&pack(member, departure, false), limit)
+}
+
+/// Gives one back without waiting: the renewal thread does it.
+pub(super) fn defer(member: &Member) {
+    if let Ok(Some(departure)) = depart(&member.cell, member.ticket) {
+        let later = Error::new(ErrorKind::Unavailable, "").because("left to the renewal thread");
+        // Nobody waits for it; the observer has been told.
+        let _ = departure.answered(Err(Failure::Unsent(later)));
+    }
+}

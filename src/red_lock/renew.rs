@@ -1,0 +1,64 @@
+//! A full lease anew, at its holder's wish: all servers are asked before one is waited for.
+
+use super::holding::{Holding, Member};
+use crate::clock::Moment;
+use crate::engine::backend::{Failure, Posted};
+use crate::engine::held;
+use crate::engine::requests::{Renewed, pack_renew};
+use crate::error::{Error, ErrorKind};
+
+/// Renews a hold on the servers that have it. Those that are away keep what they have.
+pub(super) fn renew(holding: &Holding) -> Result<(), Error> {
+    let lost = || Error::new(ErrorKind::LeaseLost, holding.name());
+    let members = holding.members()?;
+    if holding.remaining().is_zero() {
+        return Err(lost());
+    }
+    let sent = Moment::now();
+    let deadline = sent.after(holding.limit);
+    let pack = |member: &Member, owner, eval| {
+        let mut request = Vec::new();
+        pack_renew(&mut request, &member.cell, owner, holding.lease, eval);
+        request
+    };
+    let post = |member: &Member, owner, limit| -> Result<Posted, Failure> {
+        member.cell.shared.backend.post(&pack(member, owner, false), limit)
+    };
+    let mut asked = Vec::with_capacity(members.len());
+    let mut failed = None;
+    for member in members.iter().filter(|m| m.node.away().is_none()) {
+        match held::owner(&member.cell, member.ticket, sent) {
+            Ok(owner) => asked.push((member, owner, post(member, owner, sent).ok())),
+            Err(error) => failed = Some(error),
+        }
+    }
+    let asked: Vec<_> = asked
+        .into_iter()
+        .map(|(member, owner, p)| (member, owner, p.map_or_else(|| post(member, owner, deadline), Ok)))
+        .collect();
+    let mut renewed = 0;
+    for (member, owner, posted) in asked {
+        let backend = &member.cell.shared.backend;
+        let answer = posted.and_then(|p| p.told(backend, deadline, || pack(member, owner, true)).answer);
+        if let Err(Failure::Unsent(e) | Failure::Unanswered(e)) = &answer {
+            member.node.failed(e.clone());
+        }
+        match held::renewed(&member.cell, owner, sent, holding.lease, Renewed::of(answer, false)) {
+            Ok(()) => renewed += 1,
+            Err(error) => failed = Some(error),
+        }
+    }
+    if renewed >= holding.majority() {
+        return Ok(());
+    }
+    let error = if holding.remaining().is_zero() {
+        lost()
+    } else {
+        let why = format!("renewed on {renewed} servers, {} are needed", holding.majority());
+        Error::new(ErrorKind::Unknown, holding.name()).because(why)
+    };
+    Err(match failed {
+        Some(source) => error.caused_by(source),
+        None => error,
+    })
+}

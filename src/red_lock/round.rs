@@ -1,0 +1,197 @@
+//! One attempt: all are asked before one is waited for.
+
+use std::sync::Arc;
+
+use super::holding::{Holding, Member};
+use super::late;
+use super::lock::QuorumLock;
+use super::node::Node;
+use super::release::give_back;
+use super::vote::{Asked, Question, Vote};
+use crate::clock::Moment;
+use crate::engine::attempt::{Begun, begin};
+use crate::engine::cell::Cell;
+use crate::engine::gate::Request;
+use crate::error::{Error, ErrorKind};
+
+/// Why there was no majority.
+pub(super) enum Missed {
+    /// Others have it, or asked at the same time.
+    Busy,
+    /// Too few servers can be asked: that may pass.
+    TooFew(Error),
+    /// It will not pass.
+    Never(Error),
+}
+
+/// What was said so far.
+struct Poll<'a> {
+    lock: &'a QuorumLock,
+    cells: &'a [Arc<Cell>],
+    granted: Vec<Member>,
+    /// Granted, but by servers that do not count.
+    young: Vec<Member>,
+    busy: usize,
+    errors: Vec<(usize, Error)>,
+}
+
+/// Asks all servers once.
+pub(super) fn attempt<'a>(
+    lock: &'a QuorumLock,
+    cells: &'a [Arc<Cell>],
+    request: &Request,
+) -> Result<Arc<Holding>, Missed> {
+    let began = Moment::now();
+    let asked = Asked {
+        began,
+        deadline: began.after(lock.limit()),
+        lease: request.terms.lease,
+        trusts_young: lock.servers.trusts_young,
+    };
+    let mut poll = Poll { lock, cells, granted: Vec::new(), young: Vec::new(), busy: 0, errors: Vec::new() };
+    let mut questions = poll.begin(request, &asked);
+    if poll.granted.len() + questions.len() < lock.majority() {
+        questions.into_iter().for_each(|q| q.attempt.called_off());
+        return Err(poll.missed());
+    }
+    poll.post(&mut questions, &asked);
+    let late = poll.listen(questions, &asked);
+    poll.conclude(late, asked)
+}
+
+impl<'a> Poll<'a> {
+    /// Takes a place in the gate of each server that is worth asking, those first that answer soonest.
+    fn begin(&mut self, request: &Request, asked: &Asked) -> Vec<Question<'a>> {
+        let nodes = &self.lock.servers.nodes;
+        let mut some: Vec<(usize, &Arc<Node>)> = Vec::with_capacity(nodes.len());
+        let mut away = Vec::new();
+        for (at, node) in nodes.iter().enumerate() {
+            if let Some(error) = node.young(asked.began).filter(|_| !asked.trusts_young) {
+                self.errors.push((at, error));
+            } else if let Some(error) = node.away() {
+                away.push((at, node, error));
+            } else {
+                some.push((at, node));
+            }
+        }
+        some.sort_by_key(|(_, node)| node.usual());
+        // Who is away costs time, so it is asked only where there is no majority without it.
+        if some.len() < self.lock.majority() {
+            some.extend(away.into_iter().map(|(at, node, _)| (at, node)));
+        } else {
+            self.errors.extend(away.into_iter().map(|(at, _, error)| (at, error)));
+        }
+        let mut questions = Vec::with_capacity(some.len());
+        for (at, node) in some {
+            let cell = &self.cells[at];
+            match begin(cell, request.clone(), asked.deadline) {
+                Ok(Begun::Asks(attempt)) => questions.push(Question { at, node, attempt, posted: None }),
+                Ok(Begun::In(grip)) => {
+                    let member = Member { at, node: node.clone(), cell: cell.clone(), ticket: grip.ticket };
+                    self.granted.push(member);
+                }
+                Ok(Begun::Busy) => self.busy += 1,
+                Err(error) => self.errors.push((at, error)),
+            }
+        }
+        questions
+    }
+
+    /// Writes the questions. One for which there is no connection is waited for only where the others are
+    /// no majority.
+    fn post(&mut self, questions: &mut [Question<'a>], asked: &Asked) {
+        let mut posted = self.granted.len();
+        // By now: a connection that is not there is begun to be made, and not waited for.
+        posted += questions.iter_mut().filter_map(|q| q.post(asked.began).ok()).count();
+        for question in questions.iter_mut().filter(|q| q.posted.is_none()) {
+            if posted < self.lock.majority() && question.post(asked.deadline).is_ok() {
+                posted += 1;
+            }
+        }
+    }
+
+    /// Reads what they say, until a majority has said yes. Returns the questions whose answers are not worth
+    /// waiting for then.
+    fn listen(&mut self, questions: Vec<Question<'a>>, asked: &Asked) -> Vec<Question<'a>> {
+        let (posted, mut late): (Vec<_>, Vec<_>) = questions.into_iter().partition(|q| q.posted.is_some());
+        for question in posted {
+            // What should be there by now is read here: one that hangs costs this once.
+            if self.is_held() && question.node.is_slow(Moment::now().since(asked.began)) {
+                late.push(question);
+            } else {
+                self.hear(question, asked);
+            }
+        }
+        if self.is_held() {
+            return late;
+        }
+        late.into_iter().for_each(|question| self.hear(question, asked));
+        Vec::new()
+    }
+
+    fn is_held(&self) -> bool {
+        self.granted.len() >= self.lock.majority()
+    }
+
+    fn hear(&mut self, question: Question<'a>, asked: &Asked) {
+        let at = question.at;
+        match question.answer(asked) {
+            Vote::Yes(member) => self.granted.push(member),
+            Vote::Busy => self.busy += 1,
+            Vote::Young(member, error) => {
+                self.young.push(member);
+                self.errors.push((at, error));
+            }
+            Vote::Failed(error) => self.errors.push((at, error)),
+        }
+    }
+
+    /// A hold, if a majority has said yes and its lease is not over by now; else all is given back.
+    fn conclude(mut self, late: Vec<Question<'a>>, asked: Asked) -> Result<Arc<Holding>, Missed> {
+        let (lock, limit) = (self.lock, self.lock.limit());
+        if !self.is_held() {
+            let mut all = std::mem::take(&mut self.young);
+            all.extend_from_slice(&self.granted);
+            give_back(&all, limit);
+            return Err(self.missed());
+        }
+        let members = std::mem::take(&mut self.granted);
+        let holding = Holding::new(asked.lease, limit, lock.majority(), self.cells[0].clone(), members);
+        late::spawn(late, asked, &holding);
+        give_back(&self.young, limit);
+        if holding.remaining().is_zero() {
+            let _ = holding.end();
+            let why = "the answers took longer than the lease lasts";
+            return Err(Missed::TooFew(Error::new(ErrorKind::Unavailable, lock.name()).because(why)));
+        }
+        Ok(holding)
+    }
+
+    /// Why there is no majority.
+    fn missed(&self) -> Missed {
+        let n = self.lock.servers.nodes.len();
+        let majority = self.lock.majority();
+        let name = self.lock.name();
+        let never: Vec<_> = self.errors.iter().filter(|(_, e)| !e.is_unavailable()).collect();
+        if n - never.len() < majority
+            && let Some((_, first)) = never.first()
+        {
+            let why = format!("so say {} of {n} servers", never.len());
+            return Missed::Never(Error::new(first.kind(), name).because(why).caused_by(first.clone()));
+        }
+        let reached = self.granted.len() + self.busy;
+        if reached >= majority {
+            return Missed::Busy;
+        }
+        let each = |(at, error): &(usize, Error)| {
+            format!("{}: {}", self.lock.servers.nodes[*at].address, error.clone().about(""))
+        };
+        let each: Vec<_> = self.errors.iter().map(each).collect();
+        let why = format!("{reached} of {n} servers count now, {majority} are needed ({})", each.join("; "));
+        let error = Error::new(ErrorKind::Unavailable, name).because(why);
+        Missed::TooFew(match self.errors.first() {
+            Some((_, first)) => error.caused_by(first.clone()),
+            None => error,
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! What one server says to one attempt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::holding::Member;
+use super::node::Node;
+use crate::clock::Moment;
+use crate::engine::attempt::Attempt;
+use crate::engine::backend::{Failure, Posted, Told};
+use crate::engine::requests::{acquired, pack_acquire};
+use crate::error::Error;
+
+/// What all the asks of an attempt have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) began: Moment,
+    /// Until when answers are waited for.
+    pub(super) deadline: Moment,
+    pub(super) lease: Duration,
+    /// Servers count that were started a moment ago.
+    pub(super) trusts_young: bool,
+}
+
+/// What a server says.
+pub(super) enum Vote {
+    Yes(Member),
+    Busy,
+    /// It did, but it does not count.
+    Young(Member, Error),
+    Failed(Error),
+}
+
+/// A question that is on its way, or will be when there is a connection for it.
+pub(super) struct Question<'a> {
+    pub(super) at: usize,
+    pub(super) node: &'a Arc<Node>,
+    pub(super) attempt: Attempt<'a>,
+    pub(super) posted: Option<Posted>,
+}
+
+impl Question<'_> {
+    /// Writes it, if there is a connection for it by `limit`; where not, one is being made.
+    pub(super) fn post(&mut self, limit: Moment) -> Result<(), Failure> {
+        self.posted = Some(self.write(limit, None)?);
+        Ok(())
+    }
+
+    fn pack(&self, eval: bool) -> Vec<u8> {
+        let mut request = Vec::new();
+        pack_acquire(&mut request, self.attempt.cell(), self.attempt.asking(), eval);
+        request
+    }
+
+    fn write(&self, limit: Moment, born_after: Option<Moment>) -> Result<Posted, Failure> {
+        self.node.shared.backend.post_to_known(&self.pack(false), limit, born_after)
+    }
+
+    /// Waits for the answer.
+    pub(super) fn answer(mut self, asked: &Asked) -> Vote {
+        let awaited = Moment::now();
+        let (told, resent) = self.hear(asked.deadline);
+        match &told.answer {
+            Err(Failure::Unsent(e) | Failure::Unanswered(e)) => self.node.failed(e.clone()),
+            _ => self.node.answered(asked.began, awaited),
+        }
+        let Question { at, node, attempt, .. } = self;
+        let cell = attempt.cell().clone();
+        let lease = attempt.asking().terms.lease;
+        let answer = told.answer.and_then(|value| Ok((acquired(&value, lease)?, resent)));
+        let member = |ticket| Member { at, node: node.clone(), cell, ticket };
+        match attempt.answered(answer, asked.deadline) {
+            Ok(Some(grip)) if asked.trusts_young => Vote::Yes(member(grip.ticket)),
+            Ok(Some(grip)) => match node.counts(told.server.as_deref(), asked.lease, asked.began) {
+                Ok(()) => Vote::Yes(member(grip.ticket)),
+                Err(error) => Vote::Young(member(grip.ticket), error),
+            },
+            Ok(None) => Vote::Busy,
+            Err(error) => Vote::Failed(error),
+        }
+    }
+
+    /// What it was answered, and whether it was sent twice to hear that: what broke one connection has often
+    /// broken them all, so the second time by one that was made since.
+    fn hear(&mut self, deadline: Moment) -> (Told, bool) {
+        let backend = &self.node.shared.backend;
+        let posted = self.posted.take().map_or_else(|| self.write(deadline, None), Ok);
+        let told = match posted {
+            Ok(posted) => posted.told(backend, deadline, || self.pack(true)),
+            Err(failure) => Told { answer: Err(failure), server: None },
+        };
+        let now = Moment::now();
+        let Err(Failure::Unanswered(first)) = &told.answer else { return (told, false) };
+        if deadline <= now {
+            return (told, false);
+        }
+        let Ok(posted) = self.write(deadline, Some(now)) else { return (told, false) };
+        let mut again = posted.told(backend, deadline, || self.pack(true));
+        if let Err(Failure::Unsent(_) | Failure::Later(_)) = &again.answer {
+            // The first copy may run yet.
+            again.answer = Err(Failure::Unanswered(first.clone()));
+        }
+        (again, true)
+    }
+}
