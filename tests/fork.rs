@@ -6,6 +6,8 @@
 
 #[path = "fork/multi_lock.rs"]
 mod multi_lock;
+#[path = "fork/red_lock.rs"]
+mod red_lock;
 #[path = "fork/stock.rs"]
 mod stock;
 #[path = "invariants/support.rs"]

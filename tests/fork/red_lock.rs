@@ -1,0 +1,60 @@
+//! The child of a process that holds a lock over several servers.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::testing::*;
+use redis_concurrent::{CancellationToken, Client, RedLock};
+
+use crate::support::*;
+use crate::{forked, in_child};
+
+#[test]
+fn a_child_has_nothing_of_its_parents_majority() {
+    alone("red_lock::a_child_has_nothing_of_its_parents_majority", || {
+        let servers: Vec<_> = (0..3).map(|_| RedisServer::start().unwrap()).collect();
+        let (ears, lease) = (Ears::default(), ms(1500));
+        let connect = |observed: bool| -> Vec<Client> {
+            let builder = |server: &RedisServer| {
+                let builder = builder(&server.url()).lease(lease);
+                if observed { builder.observer(ears.clone()) } else { builder }
+            };
+            servers.iter().map(|server| builder(server).connect().unwrap()).collect()
+        };
+        let clients = connect(true);
+        let red = |clients: &[Client]| {
+            RedLock::new(clients).unwrap().trust_young_nodes().with_node_limit(lease / 3)
+        };
+        let (mine, yours) = (red(&clients), red(&connect(false)));
+        let (lock, free, others) = (mine.lock("it"), mine.lock("free"), yours.lock("it"));
+        let mut guard = Some(lock.lock().unwrap());
+        let mut owned = Some(mine.lock("owned").lock_owned().unwrap());
+        let told = ears.failures();
+        in_child(|| {
+            let token = CancellationToken::new();
+            forked(free.lock());
+            forked(free.try_lock());
+            forked(free.try_lock_for(ms(50)));
+            forked(free.lock_owned());
+            forked(free.lock_interruptibly(&token));
+            forked(RedLock::new(&clients));
+            let held = guard.as_ref().unwrap();
+            assert!(held.is_lost() && held.remaining().is_zero() && held.servers() == 0);
+            forked(held.renew());
+            forked(guard.take().unwrap().unlock());
+            forked(owned.take().unwrap().unlock());
+            assert_eq!(ears.failures(), told);
+        });
+        in_child(|| drop((guard.take(), owned.take())));
+        // The parent is unharmed: it holds, and renews.
+        let began = Instant::now();
+        while began.elapsed() < 2 * lease {
+            assert!(!guard.as_ref().unwrap().is_lost() && !owned.as_ref().unwrap().is_lost());
+            assert!(others.try_lock().unwrap().is_none());
+            thread::sleep(ms(20));
+        }
+        guard.take().unwrap().unlock().unwrap();
+        owned.take().unwrap().unlock().unwrap();
+        assert_eq!(ears.losses() + ears.failures(), 0, "{:?}", ears.all());
+    });
+}

@@ -1,0 +1,107 @@
+//! Servers that know nothing of each other, and locks over them.
+
+use std::time::Duration;
+
+use redis_concurrent::testing::{RedisServer, wait_until};
+use redis_concurrent::{Client, ClientBuilder, RedLock};
+
+/// Long enough for whatever is sure to come.
+pub const LONG: Duration = Duration::from_secs(20);
+/// A lease of which a loaded machine misses nothing.
+pub const LEASE: Duration = Duration::from_secs(10);
+/// How long a server may take in a test that is not about that: a loaded machine stands still at times.
+pub const PATIENT: Duration = Duration::from_millis(1500);
+/// The lock that a test is about.
+pub const NAME: &str = "it";
+
+pub const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Servers, each started a moment ago.
+pub struct Stage {
+    pub servers: Vec<RedisServer>,
+}
+
+impl Stage {
+    pub fn of(n: usize) -> Stage {
+        Stage { servers: (0..n).map(|_| RedisServer::start().unwrap()).collect() }
+    }
+
+    pub fn five() -> Stage {
+        Stage::of(5)
+    }
+
+    /// A client of each; together they stand for another process.
+    pub fn clients(&self, set: impl Fn(ClientBuilder) -> ClientBuilder) -> Vec<Client> {
+        let builder = |server: &RedisServer| Client::builder().url(&server.url()).lease(LEASE);
+        self.servers.iter().map(|server| set(builder(server)).connect().unwrap()).collect()
+    }
+
+    /// Another process, patient, and sure that nothing was granted before.
+    pub fn red(&self) -> RedLock {
+        self.red_with(|b| b)
+    }
+
+    pub fn red_with(&self, set: impl Fn(ClientBuilder) -> ClientBuilder) -> RedLock {
+        RedLock::new(self.clients(set)).unwrap().trust_young_nodes().with_node_limit(PATIENT)
+    }
+
+    /// Whom each server has as the holder of the lock.
+    pub fn owners(&self) -> Vec<Option<String>> {
+        let key = format!("rc:{{{NAME}}}");
+        let get = |server: &RedisServer| -> Option<String> {
+            redis::cmd("GET").arg(&key).query(&mut server.connection().ok()?).ok()?
+        };
+        self.servers.iter().map(get).collect()
+    }
+
+    /// On how many servers it is held.
+    pub fn held_on(&self) -> usize {
+        self.owners().iter().flatten().count()
+    }
+
+    #[track_caller]
+    pub fn await_held_on(&self, n: usize) {
+        wait_until(LONG, &format!("held on {n} servers"), || self.held_on() == n);
+    }
+
+    /// For how long each server keeps the lock.
+    pub fn leases(&self) -> Vec<Duration> {
+        let key = format!("rc:{{{NAME}}}");
+        let pttl = |server: &RedisServer| -> i64 {
+            redis::cmd("PTTL").arg(&key).query(&mut server.connection().unwrap()).unwrap()
+        };
+        self.servers.iter().map(|s| Duration::from_millis(pttl(s).try_into().unwrap_or(0))).collect()
+    }
+
+    /// Keys that are neither a last number nor ended owners with an end of their own.
+    pub fn lasting_keys(&self) -> Vec<String> {
+        let mut rest = Vec::new();
+        for server in &self.servers {
+            let mut redis = server.connection().unwrap();
+            for key in server.keys().unwrap() {
+                let ttl: i64 = redis::cmd("PTTL").arg(&key).query(&mut redis).unwrap();
+                let may_last = key.ends_with(":fence") || key.ends_with(":gone");
+                if ttl != -2 && !(may_last && ttl > 0) {
+                    rest.push(key);
+                }
+            }
+        }
+        rest
+    }
+
+    /// Well within a lease nothing is left.
+    #[track_caller]
+    pub fn nothing_stays(&self) {
+        wait_until(LEASE / 2, "nothing is left behind", || self.lasting_keys().is_empty());
+    }
+
+    pub fn requests(&self) -> u64 {
+        let calls = |server: &RedisServer| -> u64 {
+            let calls = server.command_calls().unwrap();
+            ["evalsha", "eval"].iter().filter_map(|it| calls.get(*it)).sum()
+        };
+        self.servers.iter().map(calls).sum()
+    }
+}
