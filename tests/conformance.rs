@@ -1,5 +1,5 @@
-//! What the suites of other libraries check of locks, conditions, semaphores, latches, barriers and rate
-//! limiters, row by row, on each that this crate has. `docs/conformance.md` has the table: which row is which test, and
+//! What the suites of other libraries check of locks, also over several servers, conditions, semaphores, latches, barriers
+//! and rate limiters, row by row, on each that this crate has. `docs/conformance.md` has the table: which row is which test, and
 //! where this crate does something else.
 
 #[path = "conformance/rows.rs"]
@@ -45,6 +45,8 @@ mod read_write;
 mod read_write_ends;
 #[path = "conformance/read_write_many.rs"]
 mod read_write_many;
+#[path = "conformance/red_lock.rs"]
+mod red_lock;
 #[path = "conformance/semaphore.rs"]
 mod semaphore;
 #[path = "conformance/semaphore_many.rs"]
