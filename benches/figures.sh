@@ -3,7 +3,8 @@
 # table and the pictures are made of these files. By the environment:
 #
 #   FIGURES       the parts (pair threads reentry processes crowds slices handoff renewal names
-#                 reading readers signals permits starts limiter multi stock optimistic)
+#                 reading readers signals permits starts limiter multi stock optimistic
+#                 redlock)
 #   ROUNDS        how many rounds a figure is the median of (5)
 #   SECONDS       how long a round lasts (2)
 #   LOCKS, KEEP   renewal, in one round: how many locks are held (100000), for how many seconds (60)
@@ -15,7 +16,7 @@ exec </dev/null
 seconds=$(tr '\0' '\n' <"/proc/$$/environ" | sed -n 's/^SECONDS=//p')
 seconds=${seconds:-2}
 rounds=${ROUNDS:-5}
-parts=${FIGURES:-pair threads reentry processes crowds slices handoff renewal names reading readers signals permits starts limiter multi stock optimistic}
+parts=${FIGURES:-pair threads reentry processes crowds slices handoff renewal names reading readers signals permits starts limiter multi stock optimistic redlock}
 where=$(realpath -m "${FIGURES_DIR:-$(dirname "$0")/../docs/benchmarks}")
 cd "$(dirname "$0")/.."
 
@@ -79,6 +80,7 @@ part() {
         short --workload contended --kind optimistic --processes 1,2,4,8,16,32 &&
             short --workload contended --kind locked --processes 1,2,4,8,16,32
         ;;
+    redlock) short --workload redlock ;;
     *)
         echo "there is no part $1" >&2
         return 1

@@ -19,10 +19,11 @@ pub(crate) enum Workload {
     Limiter,
     Multi,
     Stock,
+    Redlock,
 }
 
 impl Workload {
-    pub(crate) const ALL: [Workload; 14] = [
+    pub(crate) const ALL: [Workload; 15] = [
         Workload::Uncontended,
         Workload::Reentry,
         Workload::Contended,
@@ -37,6 +38,7 @@ impl Workload {
         Workload::Limiter,
         Workload::Multi,
         Workload::Stock,
+        Workload::Redlock,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -55,6 +57,7 @@ impl Workload {
             Workload::Limiter => "limiter",
             Workload::Multi => "multi",
             Workload::Stock => "stock",
+            Workload::Redlock => "redlock",
         }
     }
 }
@@ -132,7 +135,8 @@ pub(crate) struct Args {
 pub(crate) const HELP: &str = "\
 cargo bench --bench contention -- [options]
   --workload W     uncontended, reentry, contended, handoff, renewal, names, writer, downgrade,
-                   signal, latch, barrier, limiter, multi, stock, or all (the default)
+                   signal, latch, barrier, limiter, multi, stock, redlock,
+                   or all (the default)
   --processes P    processes that contend; a list (2,16) runs them in turn, round by round (2)
   --threads T      threads in each; a list, too (1)
   --seconds S      length of a round (2)

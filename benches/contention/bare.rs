@@ -18,7 +18,17 @@ impl Bare {
 
     /// Sends one request and reads its whole reply.
     pub(crate) fn exchange(&mut self, request: &[u8]) -> io::Result<&[u8]> {
-        self.stream.write_all(request)?;
+        self.write(request)?;
+        self.read()
+    }
+
+    /// Sends one request.
+    pub(crate) fn write(&mut self, request: &[u8]) -> io::Result<()> {
+        self.stream.write_all(request)
+    }
+
+    /// Reads the whole reply to one request.
+    pub(crate) fn read(&mut self) -> io::Result<&[u8]> {
         let mut read = 0;
         loop {
             match self.stream.read(&mut self.reply[read..])? {

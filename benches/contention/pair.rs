@@ -67,16 +67,28 @@ impl Pair {
 
     /// Locks and unlocks once.
     pub(crate) fn run(&mut self) -> io::Result<()> {
-        self.turn += 1;
-        for (bytes, at) in &mut self.requests {
-            let mut rest = self.turn;
-            for digit in bytes[*at..*at + DIGITS].iter_mut().rev() {
-                *digit = b'0' + (rest % 10) as u8;
-                rest /= 10;
-            }
-            self.bare.exchange(bytes)?;
+        for half in 0..2 {
+            self.write(half)?;
+            self.read()?;
         }
         Ok(())
+    }
+
+    /// Sends one half: in (0), under a new number, or out (1).
+    pub(crate) fn write(&mut self, half: usize) -> io::Result<()> {
+        self.turn += u64::from(half == 0);
+        let (bytes, at) = &mut self.requests[half];
+        let mut rest = self.turn;
+        for digit in bytes[*at..*at + DIGITS].iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        self.bare.write(bytes)
+    }
+
+    /// Reads the reply to a half.
+    pub(crate) fn read(&mut self) -> io::Result<()> {
+        self.bare.read().map(drop)
     }
 
     /// A floor that does not lock would be a very low one: in must say so, and out as well.

@@ -46,6 +46,8 @@ pub(crate) struct Row {
     pub(crate) floor_client_cpu_us: Option<f64>,
     pub(crate) server_cpu_us: Option<f64>,
     pub(crate) floor_pairs_per_s: Option<f64>,
+    pub(crate) stopped_us: Option<f64>,
+    pub(crate) ratio_stopped: Option<f64>,
     pub(crate) reentry_ns: Option<f64>,
     pub(crate) locks: Option<u64>,
     pub(crate) lease_ms: Option<u64>,

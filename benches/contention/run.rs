@@ -12,6 +12,7 @@ mod multi;
 mod names;
 mod pair;
 mod pin;
+mod quorum;
 mod readers;
 mod recorder;
 mod renewal;
@@ -78,6 +79,7 @@ fn measure() -> Result<(), Box<dyn Error>> {
                 print_own(&args, *workload, "of one client", multi::of_clients(&args, 1)?)?;
                 print_own(&args, *workload, "of ten clients", multi::of_clients(&args, multi::NAMES)?)?;
             }
+            Workload::Redlock => print_own(&args, *workload, "redlock", quorum::run(&args)?)?,
         }
     }
     Ok(())

@@ -179,6 +179,14 @@ fn beside() -> Vec<Goal> {
             multi(d, p, "of one client")
         }),
         at_most("… of ten clients", 20.0, |d, p| multi(d, p, "of ten clients")).unit("", 0),
+        at_most(
+            "RedLock over 5 servers, lock + unlock ÷ the same scripts on 5 bare sockets",
+            1.25,
+            |d, p| only(d, p, "redlock", |r| r.ratio_floor),
+        ),
+        at_most("… with 2 of them stopped ÷ with all well", 1.20, |d, p| {
+            only(d, p, "redlock", |r| r.ratio_stopped)
+        }),
     ]
 }
 
