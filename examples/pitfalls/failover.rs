@@ -4,11 +4,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use redis_concurrent::{Client, Error, OwnedGuard, Reentrant};
+use redis_concurrent::testing::RedisServer;
+use redis_concurrent::{Client, Error, MultiLock, OwnedGuard, Reentrant};
 
 use super::holders::Holders;
 use super::pair::Pair;
-use super::scene::Scene;
+use super::scene::{Scene, builder};
 use super::table::counted;
 use super::{Failure, Finding};
 
@@ -28,6 +29,17 @@ pub fn right_by_replicas(scene: &Scene) -> Result<Holders, Failure> {
     let acknowledged =
         |client: &Client| client.reentrant_lock("lock").with_replicas(1, patience).try_lock_owned();
     twice(scene, acknowledged, attempt, |it| it.is_lost())
+}
+
+/// The lock counts only if two masters gave it, and the second one is still there.
+pub fn right_by_multi_lock(scene: &Scene) -> Result<Holders, Failure> {
+    let other = RedisServer::start()?;
+    let on_both = |client: &Client| {
+        let (here, there) = (client.clone(), builder(&other.url()).connect()?);
+        let [here, there] = [here, there].map(|it| it.reentrant_lock("lock"));
+        MultiLock::new(&[&here, &there]).try_lock_owned()
+    };
+    twice(scene, on_both, on_both, |it| it.is_lost())
 }
 
 /// One asks the primary right before its end, another one the replica that has taken its place.

@@ -107,6 +107,7 @@ pub fn all() -> Vec<Pitfall> {
         Pitfall::new("spinning", spinning::wrong).but("ReentrantLock", spinning::right),
         Pitfall::new("failover to a late replica", failover::wrong)
             .but("with_replicas", failover::right_by_replicas)
+            .but("MultiLock", failover::right_by_multi_lock)
             .but("fencing token", failover::right_by_token),
         Pitfall::new("WATCH without a limit", watch::wrong).but("ReentrantLock", watch::right),
     ]
