@@ -13,7 +13,7 @@ use pitfalls::one_mark::Passed;
 use pitfalls::reentry::{Inner, Reentry};
 use pitfalls::report::{self, Row};
 use pitfalls::scene::Scene;
-use pitfalls::watch::Updates;
+use pitfalls::watch::{Beaten, Updates};
 use pitfalls::*;
 use redis_concurrent::ErrorKind;
 
@@ -135,6 +135,10 @@ fn a_lock_that_its_replica_does_not_know_is_granted_twice() {
 fn who_watches_without_a_limit_may_be_beaten_for_ever() {
     comes_to(watch::wrong, Updates { tries: 3200, done: 100, counted: 100, fewest: 0 });
     comes_to(watch::right, Updates { tries: 128, done: 128, counted: 128, fewest: 4 });
+    let right = of(watch::right_with_a_limit);
+    assert!(right.tries >= 128, "{right:?}");
+    assert_eq!(right, Updates { tries: right.tries, done: 128, counted: 128, fewest: 4 });
+    comes_to(watch::right_when_beaten, Beaten { tries: 10, told: ErrorKind::Conflict });
 }
 
 /// One row is enough: of the others the tests above know.

@@ -109,6 +109,9 @@ pub fn all() -> Vec<Pitfall> {
             .but("with_replicas", failover::right_by_replicas)
             .but("MultiLock", failover::right_by_multi_lock)
             .but("fencing token", failover::right_by_token),
-        Pitfall::new("WATCH without a limit", watch::wrong).but("ReentrantLock", watch::right),
+        Pitfall::new("WATCH without a limit", watch::wrong)
+            .but("ReentrantLock", watch::right)
+            .but("Optimistic", watch::right_with_a_limit)
+            .but("Optimistic, beaten", watch::right_when_beaten),
     ]
 }

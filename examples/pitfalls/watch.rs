@@ -5,6 +5,7 @@ use std::fmt;
 use std::thread;
 
 use redis::{Commands, Connection, RedisResult, Value, cmd};
+use redis_concurrent::{Client, Choice, Error, ErrorKind};
 
 use super::scene::Scene;
 use super::table::{counted, grouped};
@@ -66,33 +67,96 @@ pub fn wrong(scene: &Scene) -> Result<Updates, Failure> {
     updates(&mut writers[0], ROUNDS * WRITERS as u64, &done)
 }
 
+/// How often each of them updates, where that is certain.
+const EACH: u64 = 4;
+
 /// One try an update, and everybody in turn.
 pub fn right(scene: &Scene) -> Result<Updates, Failure> {
-    const EACH: u64 = 4;
+    all_at_once(scene, |client, redis| {
+        let lock = client.reentrant_lock("counter");
+        let guard = lock.lock()?;
+        let seen: u64 = redis.get("counter")?;
+        redis.set::<_, _, ()>("counter", seen + 1)?;
+        guard.unlock()?;
+        Ok(1)
+    })
+}
+
+/// A limit, and pauses at random that grow. Each try in vain is somebody else's update, so that there are
+/// fewer than this limit.
+pub fn right_with_a_limit(scene: &Scene) -> Result<Updates, Failure> {
+    all_at_once(scene, |client, _| {
+        let counter = client.optimistic(&["counter"]).retry(WRITERS as u32 * EACH as u32);
+        let update = counter.run(|read, write| {
+            let seen: u64 = read.get("counter")?;
+            write.set("counter", seen + 1);
+            Ok(Choice::Commit(()))
+        })?;
+        Ok(u64::from(update.tries))
+    })
+}
+
+/// Every writer does its updates; each tells how many tries it took.
+fn all_at_once(
+    scene: &Scene,
+    update: impl Fn(&Client, &mut Connection) -> Result<u64, Failure> + Sync,
+) -> Result<Updates, Failure> {
     let [mut redis] = scene.processes()?;
     redis.set::<_, _, ()>("counter", 0)?;
-    let clients = scene.clients::<WRITERS>()?;
-    let done = thread::scope(|scope| {
+    let (clients, update) = (scene.clients::<WRITERS>()?, &update);
+    let tries = thread::scope(|scope| {
         let writers = clients.map(|client| {
-            scope.spawn(move || -> Result<u64, Failure> {
+            scope.spawn(move || {
                 let [mut redis] = scene.processes()?;
-                let lock = client.reentrant_lock("counter");
-                for _ in 0..EACH {
-                    let guard = lock.lock()?;
-                    let seen: u64 = redis.get("counter")?;
-                    redis.set::<_, _, ()>("counter", seen + 1)?;
-                    guard.unlock()?;
-                }
-                Ok(EACH)
+                (0..EACH).map(|_| update(&client, &mut redis)).sum::<Result<u64, Failure>>()
             })
         });
-        let done = writers.into_iter().map(|it| it.join().expect("a writer does not panic"));
-        done.collect::<Result<Vec<_>, _>>()
+        writers.into_iter().map(|it| it.join().expect("a writer does not panic")).sum::<Result<u64, _>>()
     })?;
-    updates(&mut redis, EACH * WRITERS as u64, &done)
+    updates(&mut redis, tries, &[EACH; WRITERS])
 }
 
 fn updates(redis: &mut Connection, tries: u64, done: &[u64]) -> Result<Updates, Failure> {
     let fewest = done.iter().min().copied().unwrap_or(0);
     Ok(Updates { tries, done: done.iter().sum(), counted: redis.get("counter")?, fewest })
+}
+
+/// What a writer comes to that is beaten every time.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Beaten {
+    pub tries: u64,
+    pub told: ErrorKind,
+}
+
+impl Finding for Beaten {
+    fn is_kept(&self) -> bool {
+        self.told == ErrorKind::Conflict
+    }
+}
+
+impl fmt::Display for Beaten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} after {} tries", self.told, self.tries)
+    }
+}
+
+/// Contention that does not end is an error.
+pub fn right_when_beaten(scene: &Scene) -> Result<Beaten, Failure> {
+    const LIMIT: u32 = 10;
+    let [mut quicker] = scene.processes()?;
+    quicker.set::<_, _, ()>("counter", 0)?;
+    let [client] = scene.clients()?;
+    let mut tries = 0;
+    let update = client.optimistic(&["counter"]).retry(LIMIT).run(|read, write| {
+        tries += 1;
+        let seen: u64 = read.get("counter")?;
+        let beaten: RedisResult<()> = quicker.set("counter", seen + 1);
+        beaten.map_err(|e| Error::new(ErrorKind::Unavailable, "counter").caused_by(e))?;
+        write.set("counter", seen + 1);
+        Ok(Choice::Commit(()))
+    });
+    match update {
+        Ok(_) => Err("it was not beaten".into()),
+        Err(why) => Ok(Beaten { tries, told: why.kind() }),
+    }
 }
