@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use redis_concurrent::testing::RedisServer;
-use redis_concurrent::{Client, Error, MultiLock, OwnedGuard, Reentrant};
+use redis_concurrent::{Client, Error, ErrorKind, MultiLock, OwnedGuard, Reentrant};
 
 use super::holders::Holders;
 use super::pair::Pair;
@@ -81,23 +81,17 @@ impl fmt::Display for Writes {
     }
 }
 
-/// What is protected looks at the tokens: it takes no write with a lower one than it has
-/// seen. The replica knows no token of the primary, but tokens begin with the time.
+/// What the lock protects looks at the token of each write, and takes none lower than it has seen. The new
+/// primary knows no token of the old one, but tokens begin with the time.
 pub fn right_by_token(scene: &Scene) -> Result<Writes, Failure> {
     let pair = Pair::of(&scene.server)?;
     pair.falls_behind();
     let first = attempt(&pair.early()?)?.ok_or("the lock was not free")?;
     pair.fails_over()?;
     let second = attempt(&pair.late()?)?.ok_or("the lock was not free")?;
-    let mut highest = 0;
-    let mut takes = |token: u64| {
-        let takes = token >= highest;
-        highest = highest.max(token);
-        takes
-    };
-    if !takes(second.token()) {
-        return Err("the write of the holder that Redis knows was refused".into());
-    }
+    pair.late()?.fenced("stock").set(second.token(), "the second's")?;
+    // Where its service is now, the first finds the new primary.
+    let late = pair.late()?.fenced("stock").set(first.token(), "the first's");
     let holders = [&first, &second].iter().filter(|it| !it.is_lost()).count();
-    Ok(Writes { holders, late_refused: !takes(first.token()) })
+    Ok(Writes { holders, late_refused: late.is_err_and(|why| why.kind() == ErrorKind::Conflict) })
 }

@@ -108,7 +108,7 @@ pub fn all() -> Vec<Pitfall> {
         Pitfall::new("failover to a late replica", failover::wrong)
             .but("with_replicas", failover::right_by_replicas)
             .but("MultiLock", failover::right_by_multi_lock)
-            .but("fencing token", failover::right_by_token),
+            .but("Fenced", failover::right_by_token),
         Pitfall::new("WATCH without a limit", watch::wrong)
             .but("ReentrantLock", watch::right)
             .but("Optimistic", watch::right_with_a_limit)
