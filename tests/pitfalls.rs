@@ -128,6 +128,7 @@ fn a_lock_that_its_replica_does_not_know_is_granted_twice() {
     comes_to(failover::wrong, TWO);
     comes_to(failover::right_by_replicas, Holders { at_once: 1, told: Some(ErrorKind::NotReplicated) });
     comes_to(failover::right_by_multi_lock, ONE);
+    comes_to(failover::right_by_red_lock, ONE);
     comes_to(failover::right_by_token, failover::Writes { holders: 2, late_refused: true });
 }
 

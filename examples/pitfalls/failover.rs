@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use redis_concurrent::testing::RedisServer;
-use redis_concurrent::{Client, Error, ErrorKind, MultiLock, OwnedGuard, Reentrant};
+use redis_concurrent::{Client, Error, ErrorKind, MultiLock, OwnedGuard, RedLock, Reentrant};
 
 use super::holders::Holders;
 use super::pair::Pair;
@@ -40,6 +40,19 @@ pub fn right_by_multi_lock(scene: &Scene) -> Result<Holders, Failure> {
         MultiLock::new(&[&here, &there]).try_lock_owned()
     };
     twice(scene, on_both, on_both, |it| it.is_lost())
+}
+
+/// The lock is held if most of three masters gave it, and two of them are still there.
+pub fn right_by_red_lock(scene: &Scene) -> Result<Holders, Failure> {
+    let others = [RedisServer::start()?, RedisServer::start()?];
+    let by_most = |client: &Client| {
+        let [second, third] = [builder(&others[0].url()).connect()?, builder(&others[1].url()).connect()?];
+        let masters = RedLock::new([client.clone(), second, third])?;
+        // All servers are new, and before this nothing was granted. None is slow, but the machine may be.
+        let masters = masters.trust_young_nodes().with_node_limit(Duration::from_secs(2));
+        masters.lock("lock").try_lock_owned()
+    };
+    twice(scene, by_most, by_most, |it| it.is_lost())
 }
 
 /// One asks the primary right before its end, another one the replica that has taken its place.

@@ -108,6 +108,7 @@ pub fn all() -> Vec<Pitfall> {
         Pitfall::new("failover to a late replica", failover::wrong)
             .but("with_replicas", failover::right_by_replicas)
             .but("MultiLock", failover::right_by_multi_lock)
+            .but("RedLock", failover::right_by_red_lock)
             .but("Fenced", failover::right_by_token),
         Pitfall::new("WATCH without a limit", watch::wrong)
             .but("ReentrantLock", watch::right)
