@@ -1,5 +1,5 @@
 //! A flash sale: four processes of eight threads sell what is there to more customers than it is
-//! enough for, once without a lock and once with each of the locks, and count the damage.
+//! enough for, once without a lock and once in each way of not overselling, and count the damage.
 //!
 //! ```text
 //! cargo run --release --example flash_sale -- [--json] [ORDERS.csv]
@@ -15,6 +15,7 @@ mod flash_sale {
     pub mod audit;
     pub mod books;
     pub mod crew;
+    pub mod desk;
     pub mod message;
     pub mod order;
     pub mod place;

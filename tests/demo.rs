@@ -76,7 +76,10 @@ fn runs(output: &Output) -> BTreeMap<String, Value> {
         runs.insert(run["variant"].as_str().unwrap().to_owned(), run);
     }
     let variants: Vec<_> = runs.keys().map(String::as_str).collect();
-    assert_eq!(variants, ["fair", "none", "reentrant", "reentrant+kill", "simple"]);
+    assert_eq!(
+        variants,
+        ["fair", "none", "optimistic", "redlock", "reentrant", "reentrant+kill", "simple", "stock gate",]
+    );
     runs
 }
 
@@ -154,7 +157,7 @@ fn the_table_is_for_people() {
     let heads = ["variant ", "oversold ", "lost updates ", "duplicates ", "longest wait "];
     let table = text.lines().find(|line| heads.iter().all(|head| line.contains(head)));
     assert!(table.is_some(), "{text}");
-    for variant in ["simple", "reentrant", "reentrant+kill", "fair"] {
+    for variant in ["simple", "reentrant", "reentrant+kill", "fair", "redlock", "optimistic", "stock gate"] {
         let accounts = text.lines().any(|line| {
             line.starts_with(&format!("{variant} "))
                 && line.ends_with("200 orders = 100 sold + 100 refused + 0 sold out")

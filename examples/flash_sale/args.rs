@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// What `--help` prints.
 pub const HELP: &str = "\
-A flash sale by 4 processes of 8 threads, without a lock and with each of the locks.
+A flash sale by 4 processes of 8 threads, without a lock and with each way of not overselling.
 
 usage: flash_sale [--json] [ORDERS.csv]
 
@@ -12,7 +12,7 @@ usage: flash_sale [--json] [ORDERS.csv]
   ORDERS.csv   the orders: a file with the columns id, customer, product, quantity
                (default: examples/data/orders.csv)
 
-REDIS_URL names a server to use instead of a private one.";
+REDIS_URL names a server to use instead of a private one; a RedLock has five private ones always.";
 
 /// What was asked for.
 #[derive(Debug, Default)]

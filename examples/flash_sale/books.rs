@@ -4,22 +4,25 @@
 //! | --- | --- |
 //! | `open` | a list: the orders that nobody works on |
 //! | `claimed:<worker>` | a list: the orders that a worker has taken and not finished |
-//! | `stock` | a hash: product → pieces left |
-//! | `bought` | a hash: customer and product → the order it was sold by |
+//! | `stock:<product>` | a string: pieces left |
+//! | `bought:<customer>` | a hash: product → the order it was sold by |
 //! | `orders` | a hash: order id → what became of it |
 //! | `journal` | a list: every sale that was written |
 //!
 //! An order is always in one of the first two lists, or in `orders`: it moves by one command,
 //! and what becomes of it is written in one transaction with leaving the list.
+//!
+//! In the run with a stock gate, that has the pieces, and knows what was sold to whom: `stock` and `bought`
+//! are not written.
 
 use std::collections::{BTreeMap, HashMap};
 
-use redis::{Commands, Connection, Direction, RedisResult, pipe};
+use redis::{Cmd, Commands, Connection, Direction, Pipeline, RedisResult, cmd, pipe};
 
 use super::order::Order;
 
 /// A demo that was interrupted leaves keys behind for no longer than this, in seconds.
-const LIFE: i64 = 600;
+const LIFE: u64 = 600;
 
 /// What becomes of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +47,7 @@ impl Fate {
 /// What was there before this order.
 pub struct History {
     /// The customer has bought this product.
-    bought: bool,
+    pub bought: bool,
     /// The order is decided: by a worker that died before the others knew.
     pub decided: bool,
 }
@@ -96,10 +99,20 @@ impl Books {
         self.key(&format!("claimed:{worker}"))
     }
 
+    /// Where the pieces are that are left of a product.
+    pub fn stock(&self, product: &str) -> String {
+        self.key(&format!("stock:{product}"))
+    }
+
+    /// Where it stands what a customer has bought.
+    pub fn bought(&self, customer: &str) -> String {
+        self.key(&format!("bought:{customer}"))
+    }
+
     /// Puts the goods on the shelf and the orders in the list.
     pub fn begin(&mut self, stock: &BTreeMap<String, i64>, orders: &[Order]) -> RedisResult<()> {
         for (product, pieces) in stock {
-            let _: () = self.connection.hset(self.key("stock"), product, pieces)?;
+            let _: () = self.connection.set_ex(self.stock(product), pieces, LIFE)?;
         }
         for some in orders.chunks(1000) {
             let texts: Vec<String> = some.iter().map(text).collect();
@@ -117,33 +130,61 @@ impl Books {
 
     /// The first read, which the customer's lock makes right.
     pub fn history(&mut self, order: &Order) -> RedisResult<History> {
-        let (bought, decided) = pipe()
-            .hexists(self.key("bought"), bought(order))
-            .hexists(self.key("orders"), &order.id)
-            .query(&mut self.connection)?;
+        let [bought, decided] = self.asks_history(order);
+        let (bought, decided) =
+            pipe().add_command(bought).add_command(decided).query(&mut self.connection)?;
         Ok(History { bought, decided })
+    }
+
+    /// What is to be asked for it: whether the customer has bought this product, whether the order is decided.
+    pub fn asks_history(&self, order: &Order) -> [Cmd; 2] {
+        let mut bought = cmd("HEXISTS");
+        bought.arg(self.bought(&order.customer)).arg(&order.product);
+        let mut decided = cmd("HEXISTS");
+        decided.arg(self.key("orders")).arg(&order.id);
+        [bought, decided]
     }
 
     /// The second read, which the product's lock makes right.
     pub fn left(&mut self, order: &Order) -> RedisResult<i64> {
-        self.connection.hget(self.key("stock"), &order.product)
+        self.connection.get(self.stock(&order.product))
     }
 
     /// The write, in one transaction: what is left is what was *read* less what is sold, as in any
     /// program that reads, decides and writes.
     pub fn write(&mut self, worker: usize, claim: &Claim, left: i64, fate: Fate) -> RedisResult<()> {
-        let order = &claim.order;
         let mut transaction = pipe();
         transaction.atomic();
+        self.take(&mut transaction, &claim.order, left, fate);
+        self.note(&mut transaction, worker, claim, fate);
+        transaction.exec(&mut self.connection)
+    }
+
+    /// The write of what the gate has sold, or not.
+    pub fn write_fate(&mut self, worker: usize, claim: &Claim, fate: Fate) -> RedisResult<()> {
+        let mut transaction = pipe();
+        transaction.atomic();
+        self.note(&mut transaction, worker, claim, fate);
+        transaction.exec(&mut self.connection)
+    }
+
+    /// Of a sale: what is left, and who has bought it.
+    pub fn take(&self, transaction: &mut Pipeline, order: &Order, left: i64, fate: Fate) {
         if fate == Fate::Sold {
-            let left = left - i64::from(order.quantity);
-            transaction.hset(self.key("stock"), &order.product, left);
-            transaction.hset(self.key("bought"), bought(order), &order.id);
+            let bought = self.bought(&order.customer);
+            transaction.set_ex(self.stock(&order.product), left - i64::from(order.quantity), LIFE);
+            transaction.hset(&bought, &order.product, &order.id);
+            transaction.expire(bought, LIFE as i64);
+        }
+    }
+
+    /// What became of an order.
+    pub fn note(&self, transaction: &mut Pipeline, worker: usize, claim: &Claim, fate: Fate) {
+        if fate == Fate::Sold {
             transaction.rpush(self.key("journal"), &claim.text);
         }
-        transaction.hset(self.key("orders"), &order.id, fate.name());
+        transaction.hset(self.key("orders"), &claim.order.id, fate.name());
         transaction.lrem(self.claimed(worker), 1, &claim.text);
-        transaction.exec(&mut self.connection)
     }
 
     /// Crosses an order off this worker's list that was decided before.
@@ -181,30 +222,28 @@ impl Books {
 
     /// The same; and gives the books another ten minutes, which end when nobody asks any more.
     pub fn progress(&mut self, workers: usize) -> RedisResult<usize> {
-        let names = ["open", "stock", "bought", "orders", "journal"];
+        let names = ["open", "orders", "journal"];
         let keys = names.map(|it| self.key(it)).into_iter().chain((0..workers).map(|it| self.claimed(it)));
         let mut pipeline = pipe();
         for key in keys {
-            pipeline.expire(key, LIFE).ignore();
+            pipeline.expire(key, LIFE as i64).ignore();
         }
         let (decided,) = pipeline.hlen(self.key("orders")).query(&mut self.connection)?;
         Ok(decided)
     }
 
-    /// What they say in the end.
-    pub fn close(&mut self) -> RedisResult<Closing> {
-        let (left, fates, sales): (_, _, Vec<String>) = pipe()
-            .hgetall(self.key("stock"))
+    /// What they say in the end of these products.
+    pub fn close(&mut self, stock: &BTreeMap<String, i64>) -> RedisResult<Closing> {
+        let mut left = BTreeMap::new();
+        for product in stock.keys() {
+            left.insert(product.clone(), self.connection.get(self.stock(product))?);
+        }
+        let (fates, sales): (_, Vec<String>) = pipe()
             .hgetall(self.key("orders"))
             .lrange(self.key("journal"), 0, -1)
             .query(&mut self.connection)?;
         Ok(Closing { left, fates, sales: sales.iter().map(|it| order(it)).collect() })
     }
-}
-
-/// The field of `bought`. No text of an order has a control character in it.
-fn bought(order: &Order) -> String {
-    format!("{}\n{}", order.customer, order.product)
 }
 
 fn text(order: &Order) -> String {

@@ -63,10 +63,12 @@ pub fn work(
     progress: impl Fn(usize),
 ) -> Result<Report, Failure> {
     let mut children = Vec::new();
+    let servers = if variant == Variant::RedLock { place.five_servers()? } else { Vec::new() };
     for worker in 0..PROCESSES {
         let victim = variant.kills() && worker == VICTIM;
         let task = Task {
             url: place.url.clone(),
+            servers: servers.clone(),
             prefix: prefix.to_owned(),
             variant,
             worker,

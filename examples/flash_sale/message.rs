@@ -9,6 +9,8 @@ use super::variant::Variant;
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Task {
     pub url: String,
+    /// Where a RedLock is, in the run that has one.
+    pub servers: Vec<String>,
     pub prefix: String,
     pub variant: Variant,
     pub worker: usize,

@@ -1,5 +1,7 @@
 //! Where the sale takes place: a Redis server, and a prefix for all keys on it.
 
+use std::cell::OnceCell;
+
 use redis::{Connection, RedisResult};
 use redis_concurrent::testing::RedisServer;
 
@@ -11,16 +13,27 @@ pub struct Place {
     pub prefix: String,
     // Ended when dropped.
     _server: Option<RedisServer>,
+    five: OnceCell<Vec<RedisServer>>,
 }
 
 impl Place {
     pub fn find() -> Result<Place, Failure> {
         let prefix = format!("flash-sale:{}", uuid::Uuid::new_v4().simple());
         if let Ok(url) = std::env::var("REDIS_URL") {
-            return Ok(Place { url, prefix, _server: None });
+            return Ok(Place { url, prefix, _server: None, five: OnceCell::new() });
         }
         let server = RedisServer::start()?;
-        Ok(Place { url: server.url(), prefix, _server: Some(server) })
+        Ok(Place { url: server.url(), prefix, _server: Some(server), five: OnceCell::new() })
+    }
+
+    /// Five servers that know nothing of each other, always private: started with the first call.
+    pub fn five_servers(&self) -> Result<Vec<String>, Failure> {
+        if self.five.get().is_none() {
+            let servers = (0..5).map(|_| RedisServer::start()).collect::<Result<_, _>>()?;
+            // It was empty a line ago, and nobody else is here.
+            let _ = self.five.set(servers);
+        }
+        Ok(self.five.get().into_iter().flatten().map(RedisServer::url).collect())
     }
 
     pub fn connect(&self) -> RedisResult<Connection> {

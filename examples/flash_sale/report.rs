@@ -31,8 +31,9 @@ oversold        pieces sold that never were there: max(0, sold - initial), produ
 lost updates    pieces that the books lost track of: |sold - (initial - left)|, product by product
 duplicates      sales to a customer that had bought this product before, or of an order sold before
 requests/order  requests that the locks sent to Redis, renewals and heartbeats included, as counted by
-                Client::requests(); the sale's own four an order (claim, two reads, write) are not
-longest wait    the longest time that a thread waited for a lock
+                Client::requests(); the sale's own four an order (claim, two reads, write) are not, but
+                of optimistic updates their reads and writes, in every try
+longest wait    the longest time that a thread waited for a lock, or for its update to be done
 recovery        from the kill until the stock lock that the dead process held was granted to another";
 
 /// One run as a line of JSON.
@@ -88,7 +89,7 @@ for {} pieces of {}; there are {}.
 {PROCESSES} processes of {THREADS} threads work them off. Each order takes its customer's lock and looks whether
 the customer has bought this product before, which is refused. Within that lock it takes its
 product's, reads what is left, thinks for {THINK:?}, and writes what is left and the sale in one
-transaction. A lease is {LEASE:?}. One run each:
+transaction. A lease is {LEASE:?}. Three runs do without locks of one server. One run each:
 
 ",
         counted(orders.len(), "order"),
@@ -116,7 +117,8 @@ fn course(run: &Run) -> String {
         grouped(fates.sold_out as u64),
     );
     let mut add = |line: String| text += &format!("\n{:25}{line}", "");
-    if run.variant != Variant::None {
+    // On each of its servers a RedLock finds its lock free, or does not get it.
+    if run.variant.locks() && run.variant != Variant::RedLock {
         let CustomerWaits { all, strangers } = run.customer_waits;
         let times = format!("a customer's lock was busy {},", counted(all, "time"));
         add(match strangers {
@@ -139,7 +141,7 @@ fn course(run: &Run) -> String {
 fn row(run: &Run) -> Vec<String> {
     let damage = &run.damage;
     let pieces = |n: i64| grouped(n.unsigned_abs());
-    let locked = run.variant != Variant::None;
+    let guarded = run.variant != Variant::None;
     let or_dash = |there: bool, text: String| if there { text } else { "-".to_owned() };
     vec![
         run.variant.name().to_owned(),
@@ -148,8 +150,8 @@ fn row(run: &Run) -> Vec<String> {
         pieces(damage.lost_updates),
         grouped(damage.duplicates as u64),
         grouped(run.orders_per_s.round() as u64),
-        or_dash(locked, format!("{:.1}", run.requests_per_order)),
-        or_dash(locked, millis(run.longest_wait)),
+        or_dash(guarded, format!("{:.1}", run.requests_per_order)),
+        or_dash(guarded && run.variant != Variant::StockGate, millis(run.longest_wait)),
         run.recovery.map_or("-".to_owned(), millis),
     ]
 }
@@ -217,5 +219,5 @@ fn verdict(runs: &[Run]) -> String {
             counted(it.duplicates, "duplicate")
         )
     });
-    format!("OK: {without}with each lock none.")
+    format!("OK: {without}in every other way none.")
 }

@@ -6,6 +6,7 @@ use super::Failure;
 use super::audit::{self, CustomerWaits, Damage, Fates};
 use super::books::Books;
 use super::crew::{self, Death, Report};
+use super::desk::{client, gate};
 use super::order::{Order, stock};
 use super::place::Place;
 use super::variant::Variant;
@@ -52,12 +53,22 @@ fn one(place: &Place, variant: Variant, orders: &[Order]) -> Result<Run, Failure
     let stock = stock(orders);
     let mut books = Books::open(&place.url, &prefix)?;
     books.begin(&stock, orders)?;
+    let at_gate =
+        (variant == Variant::StockGate).then(|| client(&place.url, &prefix).connect()).transpose()?;
+    if let Some(client) = &at_gate {
+        stock.iter().try_for_each(|(product, n)| gate(client).restock(product, n.unsigned_abs()))?;
+    }
     let bar = bar(variant, orders.len());
     let report =
         crew::work(place, &prefix, variant, orders.len(), &mut books, |done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let report = report?;
-    let closing = books.close()?;
+    let mut closing = books.close(&stock)?;
+    if let Some(client) = &at_gate {
+        for (product, left) in &mut closing.left {
+            *left = gate(client).available(product)?.try_into()?;
+        }
+    }
     place.clean()?;
     let seconds = seconds(&report);
     let (traces, micros) = (|| report.done.iter(), |us: u64| us as f64 / 1000.0);

@@ -1,15 +1,13 @@
 //! What a worker notes about its waits.
 
 use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis_concurrent::{Observed, Observer, Way};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// One order's way through its locks. Times are [`now`]'s.
+/// One order's way through its locks; without any, all but the last time are the first. Times are [`now`]'s.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Trace {
     pub order: String,
@@ -40,20 +38,10 @@ pub fn waited() -> bool {
 
 /// Hears of every lock that is taken.
 #[derive(Clone, Default)]
-pub struct Meter {
-    longest: Arc<AtomicU64>,
-}
-
-impl Meter {
-    /// The longest wait for a lock so far, in microseconds.
-    pub fn longest(&self) -> u64 {
-        self.longest.load(Ordering::Relaxed)
-    }
-}
+pub struct Meter;
 
 impl Observer for Meter {
-    fn acquired(&self, _lock: Observed<'_>, waited: Duration, way: Way) {
-        self.longest.fetch_max(waited.as_micros() as u64, Ordering::Relaxed);
+    fn acquired(&self, _lock: Observed<'_>, _waited: Duration, way: Way) {
         WAITED.set(way != Way::Free);
     }
 }

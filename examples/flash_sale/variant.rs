@@ -1,6 +1,5 @@
-//! The runs: the same sale, each time under another lock.
+//! The runs: the same sale, each time under another lock, or with something else than a lock.
 
-use redis_concurrent::{Client, Lock};
 use serde::{Deserialize, Serialize};
 
 /// One run.
@@ -11,12 +10,23 @@ pub enum Variant {
     Reentrant,
     ReentrantKill,
     Fair,
+    RedLock,
+    Optimistic,
+    StockGate,
 }
 
 impl Variant {
     /// In the order of the runs.
-    pub const ALL: [Variant; 5] =
-        [Variant::None, Variant::Simple, Variant::Reentrant, Variant::ReentrantKill, Variant::Fair];
+    pub const ALL: [Variant; 8] = [
+        Variant::None,
+        Variant::Simple,
+        Variant::Reentrant,
+        Variant::ReentrantKill,
+        Variant::Fair,
+        Variant::RedLock,
+        Variant::Optimistic,
+        Variant::StockGate,
+    ];
 
     /// What it is called in the table.
     pub fn name(self) -> &'static str {
@@ -26,6 +36,9 @@ impl Variant {
             Variant::Reentrant => "reentrant",
             Variant::ReentrantKill => "reentrant+kill",
             Variant::Fair => "fair",
+            Variant::RedLock => "redlock",
+            Variant::Optimistic => "optimistic",
+            Variant::StockGate => "stock gate",
         }
     }
 
@@ -37,6 +50,9 @@ impl Variant {
             Variant::Reentrant => "a ReentrantLock",
             Variant::ReentrantKill => "the same; one process is killed (-9) while it holds a stock lock",
             Variant::Fair => "a ReentrantLock, fair: processes strictly in turn",
+            Variant::RedLock => "a RedLock over five servers of its own",
+            Variant::Optimistic => "no lock: WATCH, reads, MULTI, EXEC, and once more if somebody was faster",
+            Variant::StockGate => "no lock: pieces are reserved at a StockGate, and then sold",
         }
     }
 
@@ -45,13 +61,8 @@ impl Variant {
         self == Variant::ReentrantKill
     }
 
-    /// The lock `name` of this run's kind, behind a trait object.
-    pub fn lock(self, client: &Client, name: &str) -> Option<Box<dyn Lock>> {
-        match self {
-            Variant::None => None,
-            Variant::Simple => Some(Box::new(client.simple_lock(name))),
-            Variant::Reentrant | Variant::ReentrantKill => Some(Box::new(client.reentrant_lock(name))),
-            Variant::Fair => Some(Box::new(client.reentrant_lock(name).fair())),
-        }
+    /// Whether orders take locks.
+    pub fn locks(self) -> bool {
+        !matches!(self, Variant::None | Variant::Optimistic | Variant::StockGate)
     }
 }

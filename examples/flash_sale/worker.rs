@@ -1,17 +1,19 @@
 //! A worker process: eight threads that take orders and work them off.
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use redis_concurrent::testing::{hear_parent, tell_parent};
-use redis_concurrent::{Client, Error, Lock, LockGuard};
+use redis_concurrent::{Choice, Error, ErrorKind, Lock, LockGuard};
 
 use super::Failure;
-use super::books::{Books, Claim, Fate};
+use super::books::{Books, Claim, Fate, History};
+use super::desk::{Desk, gate};
 use super::message::{Done, Message, Task};
 use super::trace::{Meter, Trace, now, waited};
+use super::variant::Variant;
 
 /// The role that makes a process a worker.
 pub const ROLE: &str = "flash_sale_worker";
@@ -23,13 +25,16 @@ pub const THREADS: usize = 8;
 pub const LEASE: Duration = Duration::from_secs(2);
 /// Between the read and the write: what a check of an address, say, or of a card would take.
 pub const THINK: Duration = Duration::from_millis(2);
+/// How often an update is tried. Thirty-two want the same product at times, and one of them gets it.
+const TRIES: u32 = 10_000;
 /// How long to wait for orders that may come back, when there are none.
 const IDLE: Duration = Duration::from_millis(5);
 
 struct Worker {
     task: Task,
-    client: Client,
-    meter: Meter,
+    desk: Desk,
+    /// The longest wait so far, in microseconds.
+    longest_wait: AtomicU64,
     /// Orders taken.
     taken: AtomicUsize,
     /// A thread stands still and waits for the kill.
@@ -61,17 +66,14 @@ fn tell(message: &Message) -> Result<(), Failure> {
 
 fn work() -> Result<Done, Failure> {
     let task: Task = serde_json::from_str(&std::env::var(TASK)?)?;
-    let meter = Meter::default();
-    // The default pool: ten connections, for the locks of all threads.
-    let client = Client::builder()
-        .url(&task.url)
-        .namespace(&format!("{}:lock", task.prefix))
-        .lease(LEASE)
-        .label(&format!("worker {}", task.worker))
-        .observer(meter.clone())
-        .connect()?;
-    let (taken, stands_still, failed) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
-    let worker = Worker { task, client, meter, taken, stands_still, failed };
+    let worker = Worker {
+        desk: Desk::open(&task, &Meter)?,
+        longest_wait: AtomicU64::new(0),
+        taken: AtomicUsize::new(0),
+        stands_still: AtomicBool::new(false),
+        failed: AtomicBool::new(false),
+        task,
+    };
     let books = (0..THREADS)
         .map(|_| Books::open(&worker.task.url, &worker.task.prefix))
         .collect::<Result<Vec<_>, _>>()?;
@@ -84,13 +86,14 @@ fn work() -> Result<Done, Failure> {
         threads.into_iter().map(|it| it.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
     });
     let notes: Result<Vec<Notes>, Failure> = notes;
-    let mut done = Done { longest_wait: worker.meter.longest(), ..Done::default() };
+    let longest_wait = worker.longest_wait.load(Ordering::Relaxed);
+    let mut done = Done { longest_wait, ..Done::default() };
     for notes in notes? {
         done.given_back += notes.given_back;
         done.traces.extend(notes.traces);
     }
-    done.requests = worker.client.requests();
-    worker.client.close()?;
+    done.requests = worker.desk.requests();
+    worker.desk.close()?;
     Ok(done)
 }
 
@@ -121,17 +124,26 @@ impl Worker {
         Ok(notes)
     }
 
-    /// One order, under its customer's lock and within it its product's.
+    /// One order.
     fn do_order(&self, books: &mut Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
+        match self.task.variant {
+            Variant::Optimistic => self.update(books, claim, notes),
+            Variant::StockGate => self.reserve(books, claim, notes),
+            _ => self.under_locks(books, claim, notes),
+        }
+    }
+
+    /// Under its customer's lock, and within it its product's.
+    fn under_locks(&self, books: &mut Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
         let order = &claim.order;
-        let customer_lock = self.lock(&format!("customer:{}", order.customer));
-        let stock_lock = self.lock(&format!("stock:{}", order.product));
+        let customer_lock = self.desk.lock(&format!("customer:{}", order.customer));
+        let stock_lock = self.desk.lock(&format!("stock:{}", order.product));
         let asked = now();
-        let customer = take(customer_lock.as_deref())?;
+        let customer = self.take(customer_lock.as_deref())?;
         let granted = now();
         let waited = customer.is_some() && waited();
         let history = books.history(order)?;
-        let stock = take(stock_lock.as_deref())?;
+        let stock = self.take(stock_lock.as_deref())?;
         let stock_granted = now();
         let left = books.left(order)?;
 
@@ -158,8 +170,61 @@ impl Worker {
         Ok(())
     }
 
-    fn lock(&self, name: &str) -> Option<Box<dyn Lock>> {
-        self.task.variant.lock(&self.client, name)
+    /// The same reads and writes, which count if nobody has changed meanwhile what was read.
+    fn update(&self, books: &Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
+        let order = &claim.order;
+        let (stock, [bought, decided]) = (books.stock(&order.product), books.asks_history(order));
+        let asked = now();
+        let keys = [stock.as_str(), &books.bought(&order.customer)];
+        self.desk.client.optimistic(&keys).retry(TRIES).run(|read, write| {
+            let history = History { bought: read.query(&bought)?, decided: read.query(&decided)? };
+            let left = read.get(&stock)?;
+            let fate = history.fate(order, left);
+            if fate == Fate::Sold {
+                thread::sleep(THINK);
+            }
+            books.take(write, order, left, fate);
+            books.note(write, self.task.worker, claim, fate);
+            Ok(Choice::Commit(()))
+        })?;
+        self.has_waited(asked);
+        notes.traces.push(without_locks(claim, asked));
+        Ok(())
+    }
+
+    /// The pieces are the gate's: it has them, knows what was sold to whom, and decides in one step.
+    fn reserve(&self, books: &mut Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
+        let order = &claim.order;
+        let wish = redis_concurrent::Order::of(&order.product, order.quantity.into())
+            .id(&format!("{} {:?}", order.product, order.customer));
+        let asked = now();
+        let fate = match gate(&self.desk.client).try_reserve_order(&wish) {
+            Ok(Some(reservation)) => {
+                thread::sleep(THINK);
+                reservation.commit()?;
+                Fate::Sold
+            }
+            Ok(None) => Fate::SoldOut,
+            // This customer's order of this product is being done, or was.
+            Err(error) if error.kind() == ErrorKind::Conflict => Fate::Refused,
+            // More than there ever were.
+            Err(error) if error.kind() == ErrorKind::Refused => Fate::SoldOut,
+            Err(error) => return Err(error.into()),
+        };
+        books.write_fate(self.task.worker, claim, fate)?;
+        notes.traces.push(without_locks(claim, asked));
+        Ok(())
+    }
+
+    fn take<'a>(&self, lock: Option<&'a dyn Lock>) -> Result<Option<Box<dyn LockGuard + 'a>>, Error> {
+        let asked = now();
+        let guard = lock.map(|it| it.lock()).transpose()?;
+        self.has_waited(asked);
+        Ok(guard)
+    }
+
+    fn has_waited(&self, since: u64) {
+        self.longest_wait.fetch_max(now() - since, Ordering::Relaxed);
     }
 
     /// The time between the read and the write; for the victim's chosen thread, the end.
@@ -170,15 +235,16 @@ impl Worker {
             thread::sleep(THINK);
             return Ok(());
         }
-        tell(&Message::Holding { product: product.to_owned(), requests: self.client.requests() })?;
+        tell(&Message::Holding { product: product.to_owned(), requests: self.desk.requests() })?;
         loop {
             thread::park();
         }
     }
 }
 
-fn take(lock: Option<&dyn Lock>) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
-    lock.map(|it| it.lock()).transpose()
+fn without_locks(claim: &Claim, asked: u64) -> Trace {
+    let order = claim.order.id.clone();
+    Trace { order, asked, granted: asked, released: now(), waited: false, stock_granted: asked }
 }
 
 /// A lease that ended meanwhile is not the end of the worker: the audit will tell whether it did

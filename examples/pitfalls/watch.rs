@@ -5,7 +5,7 @@ use std::fmt;
 use std::thread;
 
 use redis::{Commands, Connection, RedisResult, Value, cmd};
-use redis_concurrent::{Client, Choice, Error, ErrorKind};
+use redis_concurrent::{Choice, Client, Error, ErrorKind};
 
 use super::scene::Scene;
 use super::table::{counted, grouped};

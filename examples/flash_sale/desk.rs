@@ -1,0 +1,71 @@
+//! What a worker locks, updates and reserves with: its clients.
+
+use redis_concurrent::{Client, ClientBuilder, Error, Lock, RedLock, StockGate};
+
+use super::message::Task;
+use super::trace::Meter;
+use super::variant::Variant;
+use super::worker::LEASE;
+
+/// The name of the gate, in the run that has one.
+const GATE: &str = "sale";
+
+/// The clients of one process.
+pub struct Desk {
+    pub client: Client,
+    /// Over servers of their own, in the run with a RedLock.
+    others: Vec<Client>,
+    red: Option<RedLock>,
+    variant: Variant,
+}
+
+/// The settings that all clients of a run share. The default pool: ten connections, for all threads.
+pub fn client(url: &str, prefix: &str) -> ClientBuilder {
+    Client::builder().url(url).namespace(&format!("{prefix}:lock")).lease(LEASE)
+}
+
+/// The gate of a run.
+pub fn gate(client: &Client) -> StockGate {
+    client.stock_gate(GATE)
+}
+
+impl Desk {
+    pub fn open(task: &Task, meter: &Meter) -> Result<Desk, Error> {
+        let connect = |url: &String| {
+            client(url, &task.prefix)
+                .label(&format!("worker {}", task.worker))
+                .observer(meter.clone())
+                .connect()
+        };
+        let others = task.servers.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
+        // They were started for this, and have granted nothing before.
+        let red = (!others.is_empty()).then(|| RedLock::new(&others)).transpose()?;
+        let red = red.map(|red| red.trust_young_nodes());
+        Ok(Desk { client: connect(&task.url)?, others, red, variant: task.variant })
+    }
+
+    /// The lock `name` of this run's kind, behind a trait object.
+    pub fn lock(&self, name: &str) -> Option<Box<dyn Lock>> {
+        let client = &self.client;
+        match self.variant {
+            Variant::None | Variant::Optimistic | Variant::StockGate => None,
+            Variant::Simple => Some(Box::new(client.simple_lock(name))),
+            Variant::Reentrant | Variant::ReentrantKill => Some(Box::new(client.reentrant_lock(name))),
+            Variant::Fair => Some(Box::new(client.reentrant_lock(name).fair())),
+            Variant::RedLock => self.red.as_ref().map(|red| Box::new(red.lock(name)) as Box<dyn Lock>),
+        }
+    }
+
+    /// How many requests were sent by them.
+    pub fn requests(&self) -> u64 {
+        self.clients().map(Client::requests).sum()
+    }
+
+    pub fn close(&self) -> Result<(), Error> {
+        self.clients().try_for_each(Client::close)
+    }
+
+    fn clients(&self) -> impl Iterator<Item = &Client> {
+        self.others.iter().chain([&self.client])
+    }
+}
