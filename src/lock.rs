@@ -1,5 +1,8 @@
 //! The base type of all locks: every way in, written once over the engine.
 
+mod questions;
+mod terms;
+
 use std::any::TypeId;
 use std::cell::Cell as StdCell;
 use std::fmt;
@@ -9,29 +12,19 @@ use std::time::{Duration, Instant};
 
 use crate::cancel::CancellationToken;
 use crate::client::Shared;
-use crate::clock::Moment;
 use crate::condition::Condition;
-use crate::config::check_lease;
 use crate::engine;
 use crate::engine::cell::{AtKey, Cell, Cells, made, made_beside};
 use crate::engine::gate::{Request, Taker, Terms};
-use crate::engine::inspect::{Inspection, force_unlock, inspect};
 use crate::engine::replicas::Replicas;
 use crate::engine::several::Part;
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Hold, OwnedGuard};
-use crate::holder::Holder;
-use crate::kind::{Exclusive, Kind, Sharing};
+use crate::kind::{Exclusive, Kind};
 use crate::kinds::{Reentrant, Simple};
 use crate::names;
 use crate::receipt::Receipt;
 use crate::wait::Wait;
-
-/// How long a hold may be kept that is released earlier.
-const SHORTEST_STAY: Duration = Duration::from_millis(1);
-/// Far more than any server has.
-const MOST_REPLICAS: usize = 100;
-const LONGEST_STAY: Duration = Duration::from_secs(40 * 24 * 3600);
 
 /// A lock in a string key, as `SET key owner NX PX lease` leaves it. Not reentrant: see [`Simple`].
 pub type SimpleLock = RedisLock<Simple>;
@@ -135,92 +128,6 @@ impl<K: Kind> RedisLock<K> {
         let args = Some(kind.args()).filter(|args| !args.is_empty()).map(Arc::from).unwrap_or_default();
         let terms = Terms::new(shared.config.lease, args);
         RedisLock { cell, kind: Arc::new(kind), terms, replicas: None, other: None }
-    }
-
-    /// The same lock with a fixed lease: a hold ends by itself at most `lease` after it was granted, and is
-    /// never renewed. After a wait it counts from the last time that Redis said busy; a hold of which
-    /// less than half is left by then is set to the full lease first. At least 100 ms, at most a year.
-    #[must_use]
-    pub fn with_lease(&self, lease: Duration) -> Self {
-        let mut lock = self.clone();
-        lock.terms.lease = lease;
-        lock.terms.fixed = true;
-        lock.checked(|| check_lease("lease", lease))
-    }
-
-    /// The same lock for requests without a slice: processes in order of arrival, one turn each;
-    /// threads in order of arrival within a process.
-    #[must_use]
-    pub fn fair(&self) -> Self {
-        let mut lock = self.clone();
-        lock.terms.fair = true;
-        lock
-    }
-
-    /// The same lock for holds of at least `least`: one that is released earlier stays in Redis for the
-    /// rest of it, renewed by nobody, and keeps everybody out, its own thread too. So a job that is over in
-    /// a second is not run again by a process whose clock is a minute late (ShedLock's `lockAtLeastFor`).
-    ///
-    /// It counts from when the hold began. To whoever released it, it has ended: `unlock()` does not
-    /// block for it. A process that dies before it releases leaves its hold for the lease, which may be
-    /// shorter; so does one that releases while Redis is silent, for the lease at most. Holds of such a
-    /// handle are asked of Redis one by one, as [`fair`](RedisLock::fair) ones are. A
-    /// [receipt](crate::Receipt) and a wait for a [condition](Condition) give the hold up without it.
-    ///
-    /// From 1 ms to 40 days, and not longer than a [fixed lease](RedisLock::with_lease): anything else is
-    /// `Config` on the first call.
-    #[must_use]
-    pub fn hold_at_least(&self, least: Duration) -> Self {
-        let mut lock = self.clone();
-        lock.terms.at_least = least.into();
-        lock.terms.fair = true;
-        lock.checked(|| {
-            if !(SHORTEST_STAY..=LONGEST_STAY).contains(&least) {
-                return Err(format!(
-                    "a hold is kept for {SHORTEST_STAY:?} to {LONGEST_STAY:?}, not {least:?}"
-                ));
-            }
-            Ok(())
-        })
-    }
-
-    /// The same lock for holds that count only once `n` replicas have them: `lock` and its fellows then
-    /// take until they have, at most `limit` longer. Where too few have it by then, the hold is given back,
-    /// and the error is `NotReplicated`; so it is with `try_lock`.
-    ///
-    /// It costs one more round trip for each call that gets in, a re-entry too, and what the replicas take
-    /// to say so; holds of such a handle are asked of Redis one by one, as [`fair`](RedisLock::fair) ones
-    /// are. What it is worth: a replica that becomes the primary knows of the hold if it is one of those that
-    /// had it. With fewer than all replicas, another may be promoted; and no replica has to have what was
-    /// renewed since, or that it was released. So it makes two holders at a failover rare, and does not rule
-    /// them out: what protects the data is the [token](Hold::token).
-    ///
-    /// After a wait for a [condition](Condition) too few replicas are an error of the wait, and the lock is
-    /// held.
-    ///
-    /// `n` is from 1 to 100, `limit` from 1 ms to less than the lease: anything else is `Config` on the first
-    /// call.
-    #[must_use]
-    pub fn with_replicas(&self, n: usize, limit: Duration) -> Self {
-        let mut lock = self.clone();
-        lock.replicas = Some(Replicas { n, limit });
-        lock.terms.fair = true;
-        lock.checked(|| {
-            if !(1..=MOST_REPLICAS).contains(&n) {
-                return Err(format!("1 to {MOST_REPLICAS} replicas can be waited for, not {n}"));
-            }
-            Ok(())
-        })
-    }
-
-    /// The same handle, unless its terms cannot work: then each call on it says why.
-    pub(crate) fn checked(mut self, check: impl FnOnce() -> Result<(), String>) -> Self {
-        let Ok(cell) = &self.cell else { return self };
-        let replicas = |()| self.replicas.map_or(Ok(()), |replicas| replicas.check(self.terms.lease));
-        if let Err(why) = check().and_then(|()| self.terms.check()).and_then(replicas) {
-            self.cell = Err(Error::new(ErrorKind::Config, &cell.name).because(why));
-        }
-        self
     }
 
     /// The lock's name.
@@ -361,105 +268,12 @@ impl<K: Kind> RedisLock<K> {
         Ok(self.get(&Wait::for_at_most(limit).with(cancel), For::Guard)?.map(|hold| self.owned(hold)))
     }
 
-    // ---- questions -------------------------------------------------------------------------
-
-    /// Whether anybody holds it, in any process. One request.
-    ///
-    /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
-    pub fn is_locked(&self) -> Result<bool, Error> {
-        Ok(!self.inspect()?.holders.is_empty())
-    }
-
-    /// Who holds it, in any process; of several holders the first. One request.
-    ///
-    /// It tells the tenure: which process, since when, for how long yet. Which of its threads that
-    /// is, only that process knows.
-    ///
-    /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
-    pub fn holder(&self) -> Result<Option<Holder>, Error> {
-        Ok(self.holders()?.into_iter().next())
-    }
-
-    /// Who holds it, in all processes, as [`holder`](RedisLock::holder) tells it. One request.
-    ///
-    /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
-    pub fn holders(&self) -> Result<Vec<Holder>, Error> {
-        let inspection = self.inspect()?;
-        // Of a shared kind the last number is somebody's, but perhaps not this holder's.
-        let number = if K::SHARING == Sharing::Exclusive { inspection.number } else { 0 };
-        Ok(inspection.holders.into_iter().map(|held| Holder::new(held, number)).collect())
-    }
-
-    /// How long the holder's lease lasts if nobody renews it; `None` when nobody holds it, or its
-    /// key has no end. One request.
-    ///
-    /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
-    pub fn remaining(&self) -> Result<Option<Duration>, Error> {
-        Ok(self.inspect()?.holders.first().and_then(|held| held.remaining))
-    }
-
-    /// How often this thread holds it; 0 once its hold is lost. No request.
-    pub fn hold_count(&self) -> usize {
-        let core = self.cell.as_ref().map_err(Clone::clone).and_then(|cell| engine::lock(cell));
-        core.map_or(0, |core| core.gate.hold_count(this_thread(), Moment::now()))
-    }
-
-    /// Whether this thread holds it. No request.
-    pub fn is_held_by_current_thread(&self) -> bool {
-        self.hold_count() > 0
-    }
-
-    /// How many threads wait for it, in all processes: those of this process exactly, those of
-    /// others as they said at their last heartbeat, at most a window ago. Of a read/write lock those for
-    /// both halves. One request.
-    ///
-    /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
-    pub fn queue_length(&self) -> Result<usize, Error> {
-        let cell = self.cell()?;
-        let places = self.inspect()?.places;
-        let here: Vec<_> = [Some(cell), self.other.as_ref()].into_iter().flatten().collect();
-        let others = places.iter().filter(|(owner, _)| !here.iter().any(|cell| cell.is_mine(owner)));
-        let threads = |record: &str| record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
-        let ours: usize = here.iter().copied().map(queued).sum();
-        Ok(others.map(|(_, record)| threads(record)).sum::<usize>() + ours)
-    }
-
-    /// How many threads of this process wait for it. No request.
-    pub fn queued_threads(&self) -> usize {
-        self.cell.as_ref().map_or(0, queued)
-    }
-
-    /// Takes the lock away from whoever holds it, in any process, and lets the next one in. The
-    /// holder is told: its hold is lost. Returns whether there was one. Two requests a holder.
-    ///
-    /// A stranger's string at the key of a [simple lock](Simple) is deleted, if it is still the one that was
-    /// found there; nobody tells the stranger.
-    ///
-    /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
-    pub fn force_unlock(&self) -> Result<bool, Error> {
-        force_unlock(self.cell()?, &self.terms.args)
-    }
-
     /// The same lock, asked for as `kind` says.
     pub(crate) fn with_kind(&self, kind: K) -> Self {
         let mut lock = self.clone();
         lock.terms.args = kind.args().into();
         lock.kind = Arc::new(kind);
         lock
-    }
-
-    /// How many hold it: those of this process exactly, others as their processes' holds in Redis.
-    pub(crate) fn hold_count_of_all(&self) -> Result<usize, Error> {
-        let cell = self.cell()?;
-        let holders = self.inspect()?.holders;
-        let others = holders.iter().filter(|held| !cell.is_mine(&held.owner)).count();
-        Ok(others + engine::lock(cell)?.gate.holders(Moment::now()))
     }
 
     // ---- with another mode -----------------------------------------------------------------
@@ -503,10 +317,6 @@ impl<K: Kind> RedisLock<K> {
     pub(crate) fn part(&self) -> Result<Part, Error> {
         let (cell, other, terms) = (self.cell()?.clone(), self.other.clone(), self.terms.clone());
         Ok(Part { cell, other, sharing: K::SHARING, terms, replicas: self.replicas })
-    }
-
-    pub(crate) fn inspect(&self) -> Result<Inspection, Error> {
-        inspect(self.cell()?, &self.terms.args)
     }
 
     fn request(&self, whose: For, once: bool) -> Request {
@@ -580,11 +390,6 @@ impl<K: Kind> RedisLock<K> {
         let grip = engine::receipt::adopt(cell, receipt.owner(), receipt.tenure())?;
         Ok(self.owned(Hold::new(cell.clone(), grip)))
     }
-}
-
-/// How many threads of this process wait there.
-fn queued(cell: &Arc<Cell>) -> usize {
-    engine::lock(cell).map_or(0, |core| core.gate.queued_threads())
 }
 
 impl<K: Exclusive> RedisLock<K> {

@@ -1,0 +1,115 @@
+//! What a lock is asked: who holds it, who waits; and the way to take it from its holder.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{RedisLock, this_thread};
+use crate::clock::Moment;
+use crate::engine;
+use crate::engine::cell::Cell;
+use crate::engine::inspect::{Inspection, force_unlock, inspect};
+use crate::error::Error;
+use crate::holder::Holder;
+use crate::kind::{Kind, Sharing};
+
+impl<K: Kind> RedisLock<K> {
+    /// Whether anybody holds it, in any process. One request.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        Ok(!self.inspect()?.holders.is_empty())
+    }
+
+    /// Who holds it, in any process; of several holders the first. One request.
+    ///
+    /// It tells the tenure: which process, since when, for how long yet. Which of its threads that
+    /// is, only that process knows.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn holder(&self) -> Result<Option<Holder>, Error> {
+        Ok(self.holders()?.into_iter().next())
+    }
+
+    /// Who holds it, in all processes, as [`holder`](RedisLock::holder) tells it. One request.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn holders(&self) -> Result<Vec<Holder>, Error> {
+        let inspection = self.inspect()?;
+        // Of a shared kind the last number is somebody's, but perhaps not this holder's.
+        let number = if K::SHARING == Sharing::Exclusive { inspection.number } else { 0 };
+        Ok(inspection.holders.into_iter().map(|held| Holder::new(held, number)).collect())
+    }
+
+    /// How long the holder's lease lasts if nobody renews it; `None` when nobody holds it, or its
+    /// key has no end. One request.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn remaining(&self) -> Result<Option<Duration>, Error> {
+        Ok(self.inspect()?.holders.first().and_then(|held| held.remaining))
+    }
+
+    /// How often this thread holds it; 0 once its hold is lost. No request.
+    pub fn hold_count(&self) -> usize {
+        let core = self.cell.as_ref().map_err(Clone::clone).and_then(|cell| engine::lock(cell));
+        core.map_or(0, |core| core.gate.hold_count(this_thread(), Moment::now()))
+    }
+
+    /// Whether this thread holds it. No request.
+    pub fn is_held_by_current_thread(&self) -> bool {
+        self.hold_count() > 0
+    }
+
+    /// How many threads wait for it, in all processes: those of this process exactly, those of
+    /// others as they said at their last heartbeat, at most a window ago. Of a read/write lock those for
+    /// both halves. One request.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn queue_length(&self) -> Result<usize, Error> {
+        let cell = self.cell()?;
+        let places = self.inspect()?.places;
+        let here: Vec<_> = [Some(cell), self.other.as_ref()].into_iter().flatten().collect();
+        let others = places.iter().filter(|(owner, _)| !here.iter().any(|cell| cell.is_mine(owner)));
+        let threads = |record: &str| record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
+        let ours: usize = here.iter().copied().map(queued).sum();
+        Ok(others.map(|(_, record)| threads(record)).sum::<usize>() + ours)
+    }
+
+    /// How many threads of this process wait for it. No request.
+    pub fn queued_threads(&self) -> usize {
+        self.cell.as_ref().map_or(0, queued)
+    }
+
+    /// Takes the lock away from whoever holds it, in any process, and lets the next one in. The
+    /// holder is told: its hold is lost. Returns whether there was one. Two requests a holder.
+    ///
+    /// A stranger's string at the key of a [simple lock](crate::Simple) is deleted, if it is still the one that was
+    /// found there; nobody tells the stranger.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn force_unlock(&self) -> Result<bool, Error> {
+        force_unlock(self.cell()?, &self.terms.args)
+    }
+
+    /// How many hold it: those of this process exactly, others as their processes' holds in Redis.
+    pub(crate) fn hold_count_of_all(&self) -> Result<usize, Error> {
+        let cell = self.cell()?;
+        let holders = self.inspect()?.holders;
+        let others = holders.iter().filter(|held| !cell.is_mine(&held.owner)).count();
+        Ok(others + engine::lock(cell)?.gate.holders(Moment::now()))
+    }
+
+    pub(crate) fn inspect(&self) -> Result<Inspection, Error> {
+        inspect(self.cell()?, &self.terms.args)
+    }
+}
+
+/// How many threads of this process wait there.
+fn queued(cell: &Arc<Cell>) -> usize {
+    engine::lock(cell).map_or(0, |core| core.gate.queued_threads())
+}

@@ -1,0 +1,103 @@
+//! On what terms a lock is taken: its lease, its slice, what it stays for, who has to have it.
+
+use std::time::Duration;
+
+use super::RedisLock;
+use crate::config::check_lease;
+use crate::engine::replicas::Replicas;
+use crate::error::{Error, ErrorKind};
+use crate::kind::Kind;
+
+/// How long a hold may be kept that is released earlier.
+const SHORTEST_STAY: Duration = Duration::from_millis(1);
+const LONGEST_STAY: Duration = Duration::from_secs(40 * 24 * 3600);
+/// Far more than any server has.
+const MOST_REPLICAS: usize = 100;
+
+impl<K: Kind> RedisLock<K> {
+    /// The same lock with a fixed lease: a hold ends by itself at most `lease` after it was granted, and is
+    /// never renewed. After a wait it counts from the last time that Redis said busy; a hold of which
+    /// less than half is left by then is set to the full lease first. At least 100 ms, at most a year.
+    #[must_use]
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        let mut lock = self.clone();
+        lock.terms.lease = lease;
+        lock.terms.fixed = true;
+        lock.checked(|| check_lease("lease", lease))
+    }
+
+    /// The same lock for requests without a slice: processes in order of arrival, one turn each;
+    /// threads in order of arrival within a process.
+    #[must_use]
+    pub fn fair(&self) -> Self {
+        let mut lock = self.clone();
+        lock.terms.fair = true;
+        lock
+    }
+
+    /// The same lock for holds of at least `least`: one that is released earlier stays in Redis for the
+    /// rest of it, renewed by nobody, and keeps everybody out, its own thread too. So a job that is over in
+    /// a second is not run again by a process whose clock is a minute late (ShedLock's `lockAtLeastFor`).
+    ///
+    /// It counts from when the hold began. To whoever released it, it has ended: `unlock()` does not
+    /// block for it. A process that dies before it releases leaves its hold for the lease, which may be
+    /// shorter; so does one that releases while Redis is silent, for the lease at most. Holds of such a
+    /// handle are asked of Redis one by one, as [`fair`](RedisLock::fair) ones are. A
+    /// [receipt](crate::Receipt) and a wait for a [condition](crate::Condition) give the hold up without it.
+    ///
+    /// From 1 ms to 40 days, and not longer than a [fixed lease](RedisLock::with_lease): anything else is
+    /// `Config` on the first call.
+    #[must_use]
+    pub fn hold_at_least(&self, least: Duration) -> Self {
+        let mut lock = self.clone();
+        lock.terms.at_least = least.into();
+        lock.terms.fair = true;
+        lock.checked(|| {
+            if !(SHORTEST_STAY..=LONGEST_STAY).contains(&least) {
+                return Err(format!(
+                    "a hold is kept for {SHORTEST_STAY:?} to {LONGEST_STAY:?}, not {least:?}"
+                ));
+            }
+            Ok(())
+        })
+    }
+
+    /// The same lock for holds that count only once `n` replicas have them: `lock` and its fellows then
+    /// take until they have, at most `limit` longer. Where too few have it by then, the hold is given back,
+    /// and the error is `NotReplicated`; so it is with `try_lock`.
+    ///
+    /// It costs one more round trip for each call that gets in, a re-entry too, and what the replicas take
+    /// to say so; holds of such a handle are asked of Redis one by one, as [`fair`](RedisLock::fair) ones
+    /// are. What it is worth: a replica that becomes the primary knows of the hold if it is one of those that
+    /// had it. With fewer than all replicas, another may be promoted; and no replica has to have what was
+    /// renewed since, or that it was released. So it makes two holders at a failover rare, and does not rule
+    /// them out: what protects the data is the [token](crate::Hold::token).
+    ///
+    /// After a wait for a [condition](crate::Condition) too few replicas are an error of the wait, and the lock is
+    /// held.
+    ///
+    /// `n` is from 1 to 100, `limit` from 1 ms to less than the lease: anything else is `Config` on the first
+    /// call.
+    #[must_use]
+    pub fn with_replicas(&self, n: usize, limit: Duration) -> Self {
+        let mut lock = self.clone();
+        lock.replicas = Some(Replicas { n, limit });
+        lock.terms.fair = true;
+        lock.checked(|| {
+            if !(1..=MOST_REPLICAS).contains(&n) {
+                return Err(format!("1 to {MOST_REPLICAS} replicas can be waited for, not {n}"));
+            }
+            Ok(())
+        })
+    }
+
+    /// The same handle, unless its terms cannot work: then each call on it says why.
+    pub(crate) fn checked(mut self, check: impl FnOnce() -> Result<(), String>) -> Self {
+        let Ok(cell) = &self.cell else { return self };
+        let replicas = |()| self.replicas.map_or(Ok(()), |replicas| replicas.check(self.terms.lease));
+        if let Err(why) = check().and_then(|()| self.terms.check()).and_then(replicas) {
+            self.cell = Err(Error::new(ErrorKind::Config, &cell.name).because(why));
+        }
+        self
+    }
+}
