@@ -15,7 +15,7 @@ const ROUNDS: u64 = 60;
 const LATE: Duration = SOON;
 
 #[test]
-fn no_call_takes_longer_than_its_wait_and_no_key_lives_longer_than_the_lease() {
+fn pain_26_no_call_takes_longer_than_its_wait_and_no_key_lives_longer_than_the_lease() {
     let stage = Stage::new();
     let (here, elsewhere, there) = (stage.client(), stage.client(), stage.client());
     let mut random = Random::new("wait, lease, contention");

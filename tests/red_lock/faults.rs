@@ -9,7 +9,7 @@ use redis_concurrent::{CancellationToken, Client, ErrorKind, RedLock};
 use crate::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
 
 #[test]
-fn contention_is_none_and_no_error() {
+fn pain_27_contention_is_none_and_no_error() {
     let stage = Stage::of(3);
     let (mine, yours) = (stage.red().lock(NAME), stage.red().lock(NAME));
     let _guard = yours.lock().unwrap();
@@ -24,7 +24,7 @@ fn contention_is_none_and_no_error() {
 }
 
 #[test]
-fn too_few_servers_are_unavailable_and_each_is_named() {
+fn pain_27_too_few_servers_are_unavailable_and_each_is_named() {
     let stage = Stage::five();
     let red = stage.red_with(|b| b.give_up_after(ms(700))).with_node_limit(ms(200));
     let lock = red.lock(NAME);
@@ -90,7 +90,7 @@ fn keys_of_others_are_a_wrong_kind_and_left_alone() {
 }
 
 #[test]
-fn a_release_that_nobody_answers_is_unknown_and_goes_on() {
+fn pain_27_a_release_that_nobody_answers_is_unknown_and_goes_on() {
     const LIMIT: Duration = ms(300);
     let stage = Stage::of(3);
     let lock = stage.red().with_node_limit(LIMIT).lock(NAME);
@@ -111,7 +111,7 @@ fn a_release_that_nobody_answers_is_unknown_and_goes_on() {
 }
 
 #[test]
-fn a_renewal_that_fails_says_whether_it_is_lost() {
+fn pain_27_a_renewal_that_fails_says_whether_it_is_lost() {
     let stage = Stage::of(3);
     let lock = stage.red().with_node_limit(ms(300)).lock(NAME).with_lease(LEASE);
     let guard = lock.lock_owned().unwrap();

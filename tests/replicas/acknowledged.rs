@@ -147,7 +147,7 @@ fn the_call_s_deadline_is_that_of_the_replicas_too() {
 
 /// Redisson #4706, #4822, #4305: after "none of the replicas were synced" the lock was never free again.
 #[test]
-fn a_hold_whose_release_is_lost_too_ends_with_its_lease_at_most() {
+fn pain_14_a_hold_whose_release_is_lost_too_ends_with_its_lease_at_most() {
     let flock = Flock::start(1);
     let proxy = Proxy::start(flock.primary.port()).unwrap();
     let client = builder(&proxy.url()).lease(ms(3000)).command_timeout(ms(300)).connect().unwrap();

@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// With all replicas asked for, whichever is promoted knows of every grant that counted.
 #[test]
-fn no_grant_that_all_replicas_had_is_lost() {
+fn pain_15_no_grant_that_all_replicas_had_is_lost() {
     let flock = Flock::start(2);
     let proxy = Proxy::start(flock.primary.port()).unwrap();
     let client = builder(&proxy.url()).connect().unwrap();
@@ -36,9 +36,9 @@ fn no_grant_that_all_replicas_had_is_lost() {
 }
 
 /// Without, a grant may be unknown to the one that is promoted. Its holder is told with its next renewal,
-/// and its token is lower than that of whoever came after it.
+/// and its token is lower than that of whoever came after it, so that no fenced write of it is accepted.
 #[test]
-fn who_lost_its_hold_with_the_primary_is_told_and_has_the_lower_token() {
+fn pain_15_who_lost_its_hold_with_the_primary_is_told_and_writes_nothing() {
     let flock = Flock::start(1);
     let proxy = Proxy::start(flock.primary.port()).unwrap();
     let ears = Ears::default();
@@ -51,9 +51,14 @@ fn who_lost_its_hold_with_the_primary_is_told_and_has_the_lower_token() {
     promote(new);
     assert!(!exists(new, "rc:{it}"), "it was never told");
     let other = connect(new).reentrant_lock("it").lock_owned().unwrap();
-    assert!(other.token() > guard.token(), "what it protects refuses the old holder");
+    assert!(other.token() > guard.token());
+    let report = connect(new).fenced("report");
+    report.set(other.token(), "theirs").unwrap();
     proxy.set_target(new.port());
     proxy.cut_all();
+    let late = client.fenced("report").set(guard.token(), "mine").unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Conflict, "{late}");
+    assert_eq!(report.get::<String>().unwrap().as_deref(), Some("theirs"));
     let lost = guard.lost();
     wait_until(LONG, "it is told", || lost.is_cancelled());
     wait_until(LONG, "so is the observer", || ears.count(Heard::Lost(Loss::Verdict)) == 1);
