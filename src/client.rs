@@ -246,8 +246,8 @@ impl Client {
         Optimistic::new(&self.0, keys)
     }
 
-    /// The fenced resource `name`: takes a write only with a token not lower than the highest it has seen. It may
-    /// have the name of the lock that guards it.
+    /// The fenced resource `name`: takes a write only with a token not lower than the highest it has seen. It
+    /// may have the name of the lock that guards it.
     pub fn fenced(&self, name: &str) -> Fenced {
         Fenced::new(&self.0, name)
     }

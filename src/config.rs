@@ -129,8 +129,7 @@ impl ClientBuilder {
     }
 
     /// How long Redis keeps a hold that is not renewed, for instance since its process died.
-    /// Default 30 s, at least 100 ms, at most a
-    /// year.
+    /// Default 30 s, at least 100 ms, at most a year.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.config.lease = lease;
         self

@@ -23,7 +23,7 @@ pub enum ErrorKind {
     Refused,
     /// The synchronizer was broken while we waited.
     Broken,
-    /// Somebody else changed what this call was to change.
+    /// Somebody else changed what this call was to change, or did before what it was to do.
     Conflict,
     /// Too few replicas acknowledged the grant.
     NotReplicated,

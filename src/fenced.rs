@@ -235,8 +235,9 @@ impl Fenced {
 
 impl FencedScript {
     /// Runs the script, unless a higher token than this was seen: then nothing of it runs. `keys` and `args`
-    /// are its `KEYS` and `ARGV` (`None::<&str>` for no arguments), and these keys are the user's own, exactly as given; in a cluster they must
-    /// be in the resource's slot, that of `{name}`. It is sent once. Blocks for the command limit at most.
+    /// are its `KEYS` and `ARGV` (`None::<&str>` for no arguments). The keys are the user's own, exactly as
+    /// given; in a cluster they must be in the resource's slot, that of `{name}`. It is sent once. Blocks for
+    /// the command limit at most.
     ///
     /// ```
     /// # use redis_concurrent::Client;

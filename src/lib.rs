@@ -1,5 +1,6 @@
 //! java.util.concurrent's locks, conditions, semaphores, latches and barriers for threads that live in
-//! different processes, kept in Redis; and a rate limiter.
+//! different processes, kept in Redis; beside them locks over several servers, a stock gate, a rate limiter,
+//! updates without a lock, and writes that are fenced.
 //!
 //! ```
 //! use std::time::Duration;
@@ -34,28 +35,37 @@
 //!
 //! # The parts
 //!
-//! - [`Client`]: one for each process and server; makes the locks.
+//! A [`Client`], one for each process and server, makes all but the last two of these:
+//!
 //! - [`RedisLock`]: every way in. Its kinds: [`ReentrantLock`], [`SimpleLock`] (also [at a key that other
-//!   programs lock](Client::simple_lock_at)), and [your own](Kind).
+//!   programs lock](Client::simple_lock_at)), and [your own](Kind). Its terms: a [fixed
+//!   lease](RedisLock::with_lease), [fair](RedisLock::fair), [kept for a while](RedisLock::hold_at_least),
+//!   [known to replicas](RedisLock::with_replicas).
 //! - [`ReadWriteLock`]: many readers, or one writer.
 //! - [`Semaphore`]: a number of permits.
-//! - [`StockGate`]: units of goods, reserved before they are sold.
-//! - [`MultiLock`]: any locks as one, of any kinds and any clients.
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
+//! - [`StockGate`]: units of goods, reserved before they are sold; and a [`StockLock`] for as long as there are
+//!   some.
 //! - [`RateLimiter`]: so many in so much time, by a [`Rate`].
-//! - [`RedLock`]: a lock over several independent servers, held while a majority of them grants it.
-//! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped.
-//! - [`Receipt`]: a hold on its way from one process to another.
-//! - [`Condition`]: where threads that hold a lock wait for what others bring about.
 //! - [`Optimistic`]: a change that is made only if nobody else changed what it was made from.
 //! - [`Fenced`]: a resource that refuses the writes of a holder that others have come after.
-//! - [`Lock`]: any of them behind a trait object.
+//! - [`MultiLock`]: any locks as one, of any kinds and any clients.
+//! - [`RedLock`]: locks over several independent servers, held while a majority of them grants it.
+//!
+//! What goes with them:
+//!
+//! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped. A [`MultiHold`] is that of a [`MultiLock`],
+//!   a [`QuorumHold`] that of a [`RedLock`].
+//! - [`Condition`]: where threads that hold a lock wait for what others bring about.
+//! - [`Receipt`]: a hold on its way from one process to another.
+//! - [`Lock`]: any of the locks behind a trait object.
 //! - [`CancellationToken`]: ends a wait; and [tells of a loss](Hold::lost).
 //! - [`Observer`]: hears what happens; so does `tracing`, and by `MetricsObserver` (feature `metrics`)
 //!   the `metrics` facade.
 //! - [`Error`] and its [`ErrorKind`].
 //!
-//! What is promised, and what no lock with leases can promise, is in the README.
+//! Which of them to take, what is promised, and what no lock with leases can promise, is in the README. The
+//! [pages](_documentation) tell how it works, how to run it, and what it costs.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs, missing_debug_implementations)]

@@ -208,7 +208,8 @@ impl Semaphore {
     }
 
     /// The semaphore ends by itself in `ttl`, with the permits that are out then: whoever has some has
-    /// lost them, and learns of it at its next renewal. From 100 ms to a year. Returns whether there was one to set an end to. One request.
+    /// lost them, and learns of it at its next renewal. From 100 ms to a year. Returns whether there was one to
+    /// set an end to. One request.
     ///
     /// # Errors
     /// Those of [`set_permits`](Semaphore::set_permits).
