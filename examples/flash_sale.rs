@@ -6,8 +6,9 @@
 //! ```
 //!
 //! It starts a Redis server of its own, or uses the one that `REDIS_URL` names, under a prefix of
-//! its own that it removes in the end; the RedLock has five of its own in any case. The exit code is 0 if every promise was kept, 1 if one was
-//! not, 2 if the arguments or the file of orders are no good.
+//! its own that it removes in the end; the RedLock has five of its own in any case. The exit code
+//! is 0 if every promise was kept, 1 if one was not, 2 if the arguments or the file of orders are
+//! no good.
 
 /// The parts, from the command line to the table.
 mod flash_sale {

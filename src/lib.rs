@@ -44,8 +44,8 @@
 //! - [`ReadWriteLock`]: many readers, or one writer.
 //! - [`Semaphore`]: a number of permits.
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
-//! - [`StockGate`]: units of goods, reserved before they are sold; and a [`StockLock`] for as long as there are
-//!   some.
+//! - [`StockGate`]: units of goods, reserved before they are sold; and a [`StockLock`] for as long as there
+//!   are some.
 //! - [`RateLimiter`]: so many in so much time, by a [`Rate`].
 //! - [`Optimistic`]: a change that is made only if nobody else changed what it was made from.
 //! - [`Fenced`]: a resource that refuses the writes of a holder that others have come after.
@@ -54,8 +54,8 @@
 //!
 //! What goes with them:
 //!
-//! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped. A [`MultiHold`] is that of a [`MultiLock`],
-//!   a [`QuorumHold`] that of a [`RedLock`].
+//! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped. A [`MultiHold`] is that of a
+//!   [`MultiLock`], a [`QuorumHold`] that of a [`RedLock`].
 //! - [`Condition`]: where threads that hold a lock wait for what others bring about.
 //! - [`Receipt`]: a hold on its way from one process to another.
 //! - [`Lock`]: any of the locks behind a trait object.

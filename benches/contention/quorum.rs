@@ -1,5 +1,5 @@
-//! A lock over five servers with nobody in the way, beside the same scripts on five bare sockets; and with two of
-//! the servers stopped.
+//! A lock over five servers with nobody in the way, beside the same scripts on five bare sockets; and with two
+//! of the servers stopped.
 
 use std::error::Error;
 use std::io;

@@ -2,8 +2,8 @@
 //! breaks connections on demand, child processes and waiting with a limit.
 //!
 //! What may go in here: means to set a scene and to look at it from outside. But for
-//! [`contract`](mod@contract), what every lock must do, [`scripts`] and [`fenced_script`], nothing in here knows a
-//! lock or a key of this crate, and nothing outside the tests, the demo and the benches
+//! [`contract`](mod@contract), what every lock must do, [`scripts`] and [`fenced_script`], nothing in
+//! here knows a lock or a key of this crate, and nothing outside the tests, the demo and the benches
 //! may use it, so the whole module stands behind the feature `testing` and promises no stable
 //! interface. It needs a Unix with `sh`, and `redis-server` 7.0 or later.
 
