@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::testing::wait_until;
-use redis_concurrent::{Client, MultiLock};
+use redis_concurrent::{Client, ErrorKind, MultiLock};
 
 use crate::rows::rows;
 use crate::stage::{LATE, Stage, Tried};
@@ -15,6 +15,7 @@ rows! { every_lock:
     who_waits_for_several_gets_all_of_them
     each_has_its_owner_and_all_are_gone_after_the_unlock
     who_waits_for_several_gets_in_when_a_lease_ends
+    one_that_fails_leaves_none_held
 }
 
 const NAMES: [&str; 3] = ["it", "second", "third"];
@@ -90,4 +91,21 @@ fn who_waits_for_several_gets_in_when_a_lease_ends<K: Tried>(stage: &Stage<K>) {
     wait_until(LONG, "it is lost", || holds.is_lost());
     assert!(holds.unlock().unwrap_err().is_lease_lost());
     guard.unlock().unwrap();
+}
+
+/// Curator TestInterProcessMultiMutex.testSomeLocksFailToLock.
+fn one_that_fails_leaves_none_held<K: Tried>(stage: &Stage<K>) {
+    let client = stage.client();
+    let it = multi(stage, &client);
+    let key = format!("{}:{{{}}}", stage.place.namespace(), NAMES[1]);
+    redis::cmd("RPUSH").arg(&key).arg("somebody else's").exec(&mut stage.redis()).unwrap();
+    for outcome in [it.lock().map(drop), it.try_lock().map(drop), it.try_lock_for(LONG).map(drop)] {
+        let error = outcome.unwrap_err();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::WrongKind, NAMES[1]), "{error}");
+        for name in [NAMES[0], NAMES[2]] {
+            assert!(!stage.named(&client, name).is_locked().unwrap(), "{name}");
+        }
+    }
+    redis::cmd("DEL").arg(&key).exec(&mut stage.redis()).unwrap();
+    it.lock().unwrap().unlock().unwrap();
 }

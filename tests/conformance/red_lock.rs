@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::testing::{RedisServer, eventually, wait_until};
-use redis_concurrent::{Client, QuorumLock, RedLock};
+use redis_concurrent::{Client, ErrorKind, MultiLock, QuorumLock, RedLock};
 
 use crate::rows::rows;
 use crate::stage::{LEASE, NAME, Stage, Tried};
@@ -24,6 +24,8 @@ rows! { one_lock:
     it_ends_by_itself
     two_exclude_each_other_until_the_time_is_up
     work_longer_than_the_lease_keeps_it
+    a_lease_is_in_whole_milliseconds
+    of_two_servers_both_are_needed
 }
 
 /// Servers that know nothing of each other.
@@ -241,5 +243,36 @@ fn work_longer_than_the_lease_keeps_it<K: Tried>(_: &Stage<K>) {
         assert_eq!(servers.owners(NAME), owners);
     })
     .unwrap();
+    servers.gone(NAME);
+}
+
+/// node-redlock: refuses to use a non-integer duration.
+fn a_lease_is_in_whole_milliseconds<K: Tried>(_: &Stage<K>) {
+    let servers = Servers::of(3);
+    let lock = servers.lock();
+    let leased = lock.with_lease(Duration::from_micros(5_000_999));
+    let guard = leased.try_lock().unwrap().expect("it is free");
+    let leases = servers.leases(NAME);
+    assert!(leases.iter().all(|left| (1..=5000).contains(left)), "{leases:?}");
+    guard.unlock().unwrap();
+    let error = lock.with_lease(Duration::from_micros(99_999)).try_lock().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    servers.gone(NAME);
+}
+
+/// rslock test_lock_manager_from_clients_partial_quorum.
+fn of_two_servers_both_are_needed<K: Tried>(_: &Stage<K>) {
+    let servers = Servers::of(2);
+    let connect = || servers.0.iter().map(|s| Client::connect(&s.url()).unwrap()).collect::<Vec<_>>();
+    let (mine, yours) = (connect(), connect());
+    assert_eq!(RedLock::new(&mine).unwrap_err().kind(), ErrorKind::Config);
+    let [a, b] = [0, 1].map(|i| mine[i].simple_lock(NAME));
+    let both = MultiLock::new(&[&a, &b]);
+    let taken = yours[1].simple_lock(NAME).lock_owned().unwrap();
+    assert!(both.try_lock().unwrap().is_none());
+    taken.unlock().unwrap();
+    let guard = both.try_lock().unwrap().expect("both are free");
+    assert_eq!(servers.owners(NAME).iter().flatten().count(), 2);
+    guard.unlock().unwrap();
     servers.gone(NAME);
 }
