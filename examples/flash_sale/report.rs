@@ -86,10 +86,10 @@ fn before(args: &Args, orders: &[Order]) -> String {
         "A flash sale: {} from {file}
 for {} pieces of {}; there are {}.
 
-{PROCESSES} processes of {THREADS} threads work them off. Each order takes its customer's lock and looks whether
-the customer has bought this product before, which is refused. Within that lock it takes its
+{PROCESSES} processes of {THREADS} threads work them off. Each order takes its customer's lock and looks
+whether the customer has bought this product before, which is refused. Within that lock it takes its
 product's, reads what is left, thinks for {THINK:?}, and writes what is left and the sale in one
-transaction. A lease is {LEASE:?}. Three runs do without locks of one server. One run each:
+transaction. A lease is {LEASE:?}. The last two runs take no locks. One run each:
 
 ",
         counted(orders.len(), "order"),
