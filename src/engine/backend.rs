@@ -400,14 +400,6 @@ pub(crate) struct Told {
 }
 
 impl Posted {
-    /// Its answer, waited for until `limit`; an error of the server is one.
-    #[expect(dead_code, reason = "its users come next")]
-    pub(crate) fn answer(mut self, limit: Moment) -> Result<Value, Failure> {
-        let value = self.receive(limit)?;
-        self.connection.broken = false;
-        Ok(value)
-    }
-
     /// What a script was answered, waited for until `limit`; an error of the server is one here. Where Redis
     /// does not know the script, it is sent as `full` says.
     pub(crate) fn told(mut self, backend: &Backend, limit: Moment, full: impl FnOnce() -> Vec<u8>) -> Told {
