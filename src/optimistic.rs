@@ -94,9 +94,9 @@ const NOT_IN_AN_UPDATE: [&str; 20] = [
 /// # When to take a lock instead
 ///
 /// Nothing orders those who try: who has just won tries again at once, and others may lose often. A lock lets
-/// each in once, in order of arrival: the README has figures, by which it is the better choice from four writers
-/// at a time on. This is for what is seldom touched by two at a time, or must not wait for a process that
-/// died.
+/// each in once, in order of arrival: the README has figures, by which the longest wait is shorter with one from
+/// two writers on that never rest. This is for what is seldom touched by two at a time, or must not wait for
+/// a process that died.
 ///
 /// # Errors of all forms
 ///
