@@ -160,5 +160,9 @@ fn the_page_tells_of_every_row() {
     for pitfall in pitfalls::all() {
         assert!(!pitfall.right.is_empty(), "{}", pitfall.name);
         assert!(PAGE.contains(&format!("\n## {}\n", pitfall.name)), "{}", pitfall.name);
+        // In the table behind the wrong way, the first right one in the same row.
+        for right in &pitfall.right {
+            assert!(PAGE.lines().any(|row| row.contains(&format!("  {}  ", right.name))), "{}", right.name);
+        }
     }
 }

@@ -227,3 +227,25 @@ fn what_cannot_be_is_told() {
     }
     assert_eq!(client.requests(), 0);
 }
+
+/// The same, by the server's own rule.
+#[test]
+fn pain_14_a_primary_that_wants_replicas_refuses_and_keeps_nothing() {
+    let flock = Flock::start(0);
+    let client = builder(&flock.primary.url()).give_up_after(ms(200)).connect().unwrap();
+    let lock = client.reentrant_lock("it");
+    let wants = |n: usize| {
+        let mut connection = flock.primary.connection().unwrap();
+        redis::cmd("CONFIG").arg("SET").arg("min-replicas-to-write").arg(n).exec(&mut connection).unwrap();
+    };
+    wants(1);
+    for _ in 0..3 {
+        let error = lock.lock().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("NOREPLICAS"), "{error}");
+        assert_eq!(lock.hold_count(), 0);
+        assert!(!exists(&flock.primary, "rc:{it}"));
+    }
+    wants(0);
+    lock.lock().unwrap().unlock().unwrap();
+}
