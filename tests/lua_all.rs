@@ -222,3 +222,16 @@ fn what_was_taken_before_is_as_if_it_had_never_been_asked_for() {
     let after: Vec<_> = all.0[..2].iter_mut().map(|rig| rig.our_keys()).collect();
     assert_eq!(after, [[3], [3]], "a number was given, and no more");
 }
+
+/// The owner's hold may be somebody else's of its process by now, who asked under it after it was given back.
+#[test]
+fn a_late_copy_gives_back_nothing_that_was_there_before() {
+    for mut all in [Several::of::<Reentrant>(3, "late"), Several::of::<Simple>(3, "late")] {
+        let (inside, other) = (all.0[1].a(), all.0[2].b());
+        all.0[1].try_(&inside);
+        all.0[2].try_(&other);
+        let answers = all.acquire();
+        assert!(answers.len() == 3 && is_in(&answers[1]) && texts(&answers[2])[0] == "0", "{answers:?}");
+        assert_eq!(all.held(), [false, true, false]);
+    }
+}

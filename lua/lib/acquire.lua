@@ -22,7 +22,8 @@ w.window, w.from, w.arrival = F[4], F[8] or '', F[9] or ''
 if barred(w.owner) then return {-1, 'over'} end
 local left, n, value = kind.look(w.owner)
 if F[5] == 'share' then return share(w, left, n, value) end
-if left then return {1, n, left, value} end
+-- (Behind the answer, which is all that Redis looks at: it was there before. For `all`.)
+if left then return {1, n, left, value}, true end
 if F[5] == 'keep' then
   -- A write that cannot grow comes first: after it a full Redis takes the beat as well.
   call('HDEL', K[3], '')

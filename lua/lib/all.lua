@@ -5,7 +5,8 @@
 --        takes them
 -- ->  a list: for each lock what the operation answers, or the error that it came to.
 --     acquire is all or nothing: the list ends with the first lock that was not come into, and those
---     before it were given back (but for what an ask to 'share' is about: it was there before).
+--     before it were given back, but for what was there before: what an ask to 'share' is about, and what
+--     this is a late copy of an ask for, which may be somebody's hold by now.
 
 -- Each of the two is a whole operation, with keys, arguments and locals of its own.
 local function acquire(KEYS, ARGV)
@@ -24,7 +25,7 @@ for i = 1, #KEYS / EACH do
   local args = {unpack(ARGV, at + 1, at + ARGV[at])}
   at = at + 1 + ARGV[at]
   -- An error here must not keep what was taken before it, nor keep back what is to leave after it.
-  local ok, answer = pcall(operation, keys, args)
+  local ok, answer, before = pcall(operation, keys, args)
   if not ok then answer = {err = type(answer) == 'table' and answer.err or answer} end
   answers[i] = answer
   if operation == acquire then
@@ -34,7 +35,7 @@ for i = 1, #KEYS / EACH do
       for t = #taken, 1, -1 do leave(unpack(taken[t])) end
       break
     end
-    if args[5] ~= 'share' then taken[#taken + 1] = {keys, {unpack(args, 1, 4)}} end
+    if not before then taken[#taken + 1] = {keys, {unpack(args, 1, 4)}} end
   end
 end
 return answers

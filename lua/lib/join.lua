@@ -73,7 +73,7 @@ local function share(w, left, n, value)
   local _, ahead = settle()
   if not left then return {-1, 'gone'} end
   if ahead or kind.full and kind.full() then return busy(w, '', ahead) end
-  return {1, n, left, value}
+  return {1, n, left, value}, true
 end
 
 -- join(w) -> an answer: in, refused, or in its place in the queue.

@@ -128,3 +128,33 @@ fn a_late_copy_of_an_ask_that_was_sent_twice_takes_nothing() {
     drop((it, c));
     stage.end(&[&client, &other]);
 }
+
+/// Of a lock that was given back whoever waits behind it in its gate asks under the same owner.
+#[test]
+fn a_late_copy_takes_nothing_from_who_came_in_after_it() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let (client, other) = (builder(&proxy.url()).command_timeout(LONG).connect().unwrap(), stage.client());
+    let it = multi(&client, &["a", "b"]);
+    it.lock().unwrap().unlock().unwrap();
+    let (a, theirs) = (client.reentrant_lock("a"), other.reentrant_lock("b").lock_owned().unwrap());
+    proxy.hold_next_requests(1);
+    let guard = thread::scope(|scope| {
+        let asks = scope.spawn(|| it.try_lock_owned().map(|guard| guard.is_some()));
+        wait_until(SOON, "its ask is held", || proxy.held() == 1);
+        let heir = scope.spawn(|| a.lock_owned());
+        wait_until(SOON, "another thread waits behind it", || a.queued_threads() == 2);
+        // Cut where it waits, it is sent again: the second lock is busy, and the first is given back.
+        proxy.cut_all();
+        assert!(!asks.join().unwrap().unwrap());
+        heir.join().unwrap().unwrap()
+    });
+    proxy.release_held();
+    wait_until(SOON, "the late copy was sent", || proxy.held() == 0);
+    thread::sleep(ms(50));
+    assert!(!guard.is_lost() && exists(&stage.server, "rc:{a}"), "it was taken away from its holder");
+    guard.unlock().unwrap();
+    theirs.unlock().unwrap();
+    drop((it, a));
+    stage.end(&[&client, &other]);
+}
