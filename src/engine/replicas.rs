@@ -65,7 +65,7 @@ pub(crate) fn have(
         requests::pack_renew(&mut request, cell, owner, lease, eval);
         request
     };
-    let until = sent.after(limit).after(shared.config.command_timeout);
+    let until = wait.limit(sent.after(limit), shared.config.command_timeout);
     let answers = shared.backend.renew_and(pack, &asks, until);
     let answers = match answers {
         Ok(reply) if reply.resent => {
@@ -87,6 +87,8 @@ pub(crate) fn have(
     if renewal == Renewal::NotInside {
         return Err(cell.error(lost(Loss::Verdict)));
     }
+    // What it was valid for may have ended while they were waited for.
+    held::owner(cell, ticket, Moment::now())?;
     let strange = |value: Option<&Value>| {
         Error::new(ErrorKind::Protocol, "").because(format!("WAIT was answered {value:?}"))
     };

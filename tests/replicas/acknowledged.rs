@@ -249,3 +249,38 @@ fn pain_14_a_primary_that_wants_replicas_refuses_and_keeps_nothing() {
     wants(0);
     lock.lock().unwrap().unlock().unwrap();
 }
+
+#[test]
+fn a_hold_that_ends_before_they_have_it_is_not_returned() {
+    let flock = Flock::start(1);
+    let client = connect(&flock.primary);
+    let lock = client.reentrant_lock("it").with_lease(ms(2000));
+    let outer = lock.lock().unwrap();
+    let lost = outer.lost();
+    flock.replicas[0].stop().unwrap();
+    wait_until(LONG, "half of it is over", || outer.remaining() < ms(1000));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(lost.wait_timeout(LONG));
+            flock.replicas[0].cont().unwrap();
+        });
+        let got = lock.with_replicas(1, ms(1900)).lock().map(|guard| guard.is_lost());
+        assert_ne!(got.as_ref().ok(), Some(&true), "a lost hold");
+        assert_eq!(got.unwrap_err().kind(), ErrorKind::LeaseLost);
+    });
+    drop(outer);
+}
+
+#[test]
+fn silence_is_not_borne_beyond_the_call_s_deadline() {
+    let flock = Flock::start(1);
+    let proxy = Proxy::start(flock.primary.port()).unwrap();
+    let client = builder(&proxy.url()).command_timeout(LONG).connect().unwrap();
+    let lock = client.simple_lock("it").with_replicas(1, PATIENCE);
+    lock.lock().unwrap().unlock().unwrap();
+    proxy.only_matching(b"WAIT");
+    proxy.swallow_replies(usize::MAX);
+    let began = Instant::now();
+    assert!(lock.try_lock_for(ms(300)).unwrap_err().is_unavailable());
+    assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
+}
