@@ -40,6 +40,12 @@ impl<K: Kind> Hold<K> {
         engine::release(&self.cell, self.ticket)
     }
 
+    /// It is given back before anybody had it: it does not stay.
+    pub(crate) fn never_counted(mut self) {
+        self.released = true;
+        engine::take_back(&self.cell, self.ticket);
+    }
+
     /// Whether it is a hold of this lock.
     pub(crate) fn is_of(&self, cell: &Arc<Cell>) -> bool {
         Arc::ptr_eq(&self.cell, cell)

@@ -339,9 +339,13 @@ impl<K: Kind> RedisLock<K> {
         }
         let Some(grip) = engine::acquire(cell, request, wait)? else { return Ok(None) };
         let hold = Hold::new(cell.clone(), grip);
-        // Dropped, it is given back.
-        self.replicated(&hold, wait)?;
-        Ok(Some(hold))
+        match self.replicated(&hold, wait) {
+            Ok(()) => Ok(Some(hold)),
+            Err(error) => {
+                hold.never_counted();
+                Err(error)
+            }
+        }
     }
 
     /// Waits until as many replicas have the hold as are to have it.

@@ -23,6 +23,17 @@ pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
     depart(cell, ticket)?.map_or(Ok(()), Departure::sent)
 }
 
+/// Ends the hold `ticket`, which nobody had for what it was to be had for: it does not stay.
+pub(crate) fn take_back(cell: &Arc<Cell>, ticket: Ticket) {
+    let left = depart(cell, ticket).and_then(|departure| {
+        departure.map_or(Ok(()), |mut departure| {
+            departure.does_not_stay();
+            departure.sent()
+        })
+    });
+    quietly(cell, left);
+}
+
 /// A hold that ended here, and whose leave is to be sent. It is to be [answered](Departure::answered):
 /// until then this lock's gate lets nobody ask.
 pub(crate) struct Departure<'a> {
@@ -84,6 +95,11 @@ fn released(cell: &Cell, held: Option<Duration>) {
 }
 
 impl Departure<'_> {
+    /// It leaves at once, whatever it was asked for.
+    pub(crate) fn does_not_stay(&mut self) {
+        self.leaving.stays_until = Moment::default();
+    }
+
     /// Sent by itself, and answered.
     pub(crate) fn sent(self) -> Result<(), Error> {
         let outcome = requests::leave(self.cell, &self.leaving, self.next.as_ref(), self.limit());
@@ -194,7 +210,11 @@ pub(crate) fn replaced(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
 
 /// A guard's `Drop`: what fails is told to the observer, as nobody else hears of it.
 pub(crate) fn release_quietly(cell: &Arc<Cell>, ticket: Ticket) {
-    if let Err(error) = release(cell, ticket)
+    quietly(cell, release(cell, ticket));
+}
+
+fn quietly(cell: &Arc<Cell>, released: Result<(), Error>) {
+    if let Err(error) = released
         && error.kind() != ErrorKind::Forked
     {
         cell.shared.watch.tell(|o| o.unlock_failed(cell.observed(), &error));

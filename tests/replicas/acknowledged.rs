@@ -272,6 +272,20 @@ fn a_hold_that_ends_before_they_have_it_is_not_returned() {
 }
 
 #[test]
+fn too_few_keep_it_for_no_time_at_all() {
+    let flock = Flock::start(0);
+    let client = connect(&flock.primary);
+    let lock = client.simple_lock("job").hold_at_least(LONG);
+    for error in [
+        lock.with_replicas(1, BRIEF).lock().unwrap_err(),
+        lock.with_replicas(1, BRIEF).try_lock().unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::NotReplicated);
+        assert!(!lock.is_locked().unwrap(), "it never counted");
+    }
+}
+
+#[test]
 fn silence_is_not_borne_beyond_the_call_s_deadline() {
     let flock = Flock::start(1);
     let proxy = Proxy::start(flock.primary.port()).unwrap();

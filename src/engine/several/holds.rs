@@ -90,7 +90,7 @@ fn leave(batch: &[Held], complete: bool, errors: &mut Vec<(usize, Arc<Cell>, Err
         match depart(&held.cell, held.ticket) {
             Ok(Some(mut departure)) => {
                 if !complete {
-                    departure.leaving.stays_until = Moment::default();
+                    departure.does_not_stay();
                 }
                 if departure.leaving.rest(Moment::now()).is_none() {
                     departures.push((held, departure));
