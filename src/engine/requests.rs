@@ -187,7 +187,7 @@ pub(crate) fn leave(
     limit: Moment,
 ) -> Result<Left, Failure> {
     if let Some(rest) = leaving.rest(Moment::now()) {
-        let reply = send_renewal(cell, leaving.owner, rest, limit)?;
+        let reply = send_renewal(cell, leaving.owner, rest, true, limit)?;
         let inside = matches!(renewed(&reply.value)?, Renewal::Left(_));
         return Ok(Left { inside, resent: reply.resent, next: None });
     }
@@ -335,7 +335,7 @@ pub(crate) struct Renewed {
 
 /// Sets the lease of a hold anew.
 pub(crate) fn renew(cell: &Arc<Cell>, owner: u64, lease: Duration, limit: Moment) -> Renewed {
-    let reply = send_renewal(cell, owner, lease, limit);
+    let reply = send_renewal(cell, owner, lease, false, limit);
     let resent = reply.as_ref().is_ok_and(|reply| reply.resent);
     Renewed::of(reply.map(|reply| reply.value), resent)
 }
@@ -354,16 +354,29 @@ impl Renewed {
     }
 }
 
-fn send_renewal(cell: &Arc<Cell>, owner: u64, lease: Duration, limit: Moment) -> Result<Reply, Failure> {
-    with_renew_args(cell, owner, lease, |args| {
+fn send_renewal(
+    cell: &Arc<Cell>,
+    owner: u64,
+    lease: Duration,
+    bars: bool,
+    limit: Moment,
+) -> Result<Reply, Failure> {
+    with_renew_args(cell, owner, lease, bars, |args| {
         cell.shared.backend.script(&cell.scripts.renew, &cell.names, args, limit)
     })
 }
 
-/// Has `send` send a renewal with these arguments.
-fn with_renew_args<R>(cell: &Cell, owner: u64, lease: Duration, send: impl FnOnce(&[&str]) -> R) -> R {
+/// Has `send` send a renewal with these arguments; one that `bars` is its owner's last one.
+fn with_renew_args<R>(
+    cell: &Cell,
+    owner: u64,
+    lease: Duration,
+    bars: bool,
+    send: impl FnOnce(&[&str]) -> R,
+) -> R {
     let shared = &cell.shared;
-    send(&[&cell.owner_id(owner), &ms(lease), &shared.inbox_prefix, &shared.window])
+    let args = [&*cell.owner_id(owner), &ms(lease), &shared.inbox_prefix, &shared.window, "1"];
+    send(if bars { &args } else { &args[..4] })
 }
 
 /// What an answer to a renewal says.
@@ -385,14 +398,18 @@ pub(crate) fn pack_acquire(out: &mut Vec<u8>, cell: &Cell, asking: &Asking, eval
 
 /// Adds a renewal to what the renewer sends.
 pub(crate) fn pack_renew(out: &mut Vec<u8>, cell: &Cell, owner: u64, lease: Duration, eval: bool) {
+    pack_renewal(out, cell, owner, lease, false, eval);
+}
+
+fn pack_renewal(out: &mut Vec<u8>, cell: &Cell, owner: u64, lease: Duration, bars: bool, eval: bool) {
     let (verb, text) = spelling(&cell.scripts.renew, eval);
-    with_renew_args(cell, owner, lease, |args| call(out, verb, text, &cell.names.keys(), args));
+    with_renew_args(cell, owner, lease, bars, |args| call(out, verb, text, &cell.names.keys(), args));
 }
 
 /// Adds a leave to what the renewer or `close` sends; or, for one that stays, what makes it end by itself.
 pub(crate) fn pack_leave(out: &mut Vec<u8>, cell: &Cell, leaving: &Leaving, eval: bool) {
     if let Some(rest) = leaving.rest(Moment::now()) {
-        return pack_renew(out, cell, leaving.owner, rest, eval);
+        return pack_renewal(out, cell, leaving.owner, rest, true, eval);
     }
     pack_leave_for(out, cell, leaving, None, eval);
 }

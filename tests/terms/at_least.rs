@@ -161,3 +161,49 @@ fn what_cannot_be_is_told() {
     lock.with_lease(ms(500)).hold_at_least(ms(500)).lock().unwrap().unlock().unwrap();
     lock.hold_at_least(40 * day).try_lock().unwrap();
 }
+
+/// What was asked for twice may be asked for once more when its time is over.
+#[test]
+fn a_late_copy_of_its_ask_takes_nothing() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = builder(&proxy.url()).command_timeout(LONG).connect().unwrap();
+    let (lock, others) =
+        (client.simple_lock("job").hold_at_least(SHORT), connect(&server).simple_lock("job"));
+    // So that the next ask has a connection.
+    client.simple_lock("other").lock().unwrap().unlock().unwrap();
+    proxy.hold_next_requests(1);
+    thread::scope(|scope| {
+        let asks = scope.spawn(|| lock.lock().unwrap().unlock().unwrap());
+        wait_until(SOON, "its ask is held", || proxy.held() == 1);
+        proxy.cut_all();
+        asks.join().unwrap();
+    });
+    assert!(others.is_locked().unwrap(), "it is kept");
+    wait_until(LONG, "its time is over", || !others.is_locked().unwrap());
+    proxy.release_held();
+    wait_until(SOON, "the late copy was sent", || proxy.held() == 0);
+    thread::sleep(ms(50));
+    assert!(!others.is_locked().unwrap(), "nobody holds it");
+}
+
+/// Else it would be over with the lease that it had before.
+#[test]
+fn a_late_renewal_does_not_shorten_it() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = builder(&proxy.url()).lease(ms(3000)).renew_every(ms(300)).connect().unwrap();
+    let (lock, others) =
+        (client.simple_lock("job").hold_at_least(LEAST), connect(&server).simple_lock("job"));
+    let guard = lock.lock().unwrap();
+    let before = client.requests();
+    wait_until(SOON, "it is renewed", || client.requests() > before + 1);
+    proxy.hold_next_requests(1);
+    wait_until(SOON, "a renewal is held", || proxy.held() == 1);
+    guard.unlock().unwrap();
+    assert!(others.remaining().unwrap().unwrap() > LEAST / 2);
+    proxy.release_held();
+    wait_until(SOON, "it was sent", || proxy.held() == 0);
+    thread::sleep(ms(50));
+    assert!(others.remaining().unwrap().unwrap() > LEAST / 2, "nobody renews what is kept");
+}
