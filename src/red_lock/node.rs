@@ -33,8 +33,8 @@ pub(super) struct Node {
 struct Health {
     /// Why it is not to be waited for, if it is not.
     away: Option<Error>,
-    /// When it will have been up for as long as was wanted last.
-    old_at: Option<Moment>,
+    /// Since when it has been up, if that was not for long when it was asked last.
+    up_since: Option<Moment>,
     /// How long its answers take.
     usual: Duration,
 }
@@ -63,10 +63,10 @@ impl Node {
         self.health.lock().away.clone()
     }
 
-    /// Why it does not count yet, if it is known that it does not.
-    pub(super) fn young(&self, now: Moment) -> Option<Error> {
-        let old_at = self.health.lock().old_at.filter(|at| *at > now)?;
-        Some(young(old_at.since(now)))
+    /// Why it does not count yet for this lease, if it is known that it does not.
+    pub(super) fn young(&self, lease: Duration, now: Moment) -> Option<Error> {
+        let old_at = old_at(self.health.lock().up_since?, lease);
+        (old_at > now).then(|| young(old_at.since(now)))
     }
 
     /// Whether the server that answered has been up for a whole lease: else it may have forgotten what it
@@ -81,11 +81,11 @@ impl Node {
             let why = "it does not tell how long it has been up (INFO server)";
             return Err(Error::new(ErrorKind::Unavailable, "").because(why));
         };
-        let old_at = up_since.after(lease).after(drift(lease));
+        let old_at = old_at(up_since, lease);
         if old_at <= now || planted!("young-server-counts") {
             return Ok(());
         }
-        self.health.lock().old_at = Some(old_at);
+        self.health.lock().up_since = Some(up_since);
         Err(young(old_at.since(now)))
     }
 
@@ -138,6 +138,11 @@ impl Node {
             Err(failure) => failure.error().is_closed(),
         }
     }
+}
+
+/// When who has been up since then will have been for a whole lease.
+fn old_at(up_since: Moment, lease: Duration) -> Moment {
+    up_since.after(lease).after(drift(lease))
 }
 
 fn young(left: Duration) -> Error {

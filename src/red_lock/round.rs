@@ -66,7 +66,7 @@ impl<'a> Poll<'a> {
         let mut some: Vec<(usize, &Arc<Node>)> = Vec::with_capacity(nodes.len());
         let mut away = Vec::new();
         for (at, node) in nodes.iter().enumerate() {
-            if let Some(error) = node.young(asked.began).filter(|_| !asked.trusts_young) {
+            if let Some(error) = node.young(asked.lease, asked.began).filter(|_| !asked.trusts_young) {
                 self.errors.push((at, error));
             } else if let Some(error) = node.away() {
                 away.push((at, node, error));

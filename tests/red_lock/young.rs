@@ -111,3 +111,16 @@ fn a_restart_is_noticed_on_whichever_connection() {
     }
     until_old(&red);
 }
+
+#[test]
+fn how_old_they_must_be_is_each_lock_s_own() {
+    let stage = Stage::five();
+    let red = red(&stage);
+    let day = red.lock("daily").with_lease(Duration::from_secs(24 * 3600));
+    assert_eq!(day.try_lock().unwrap_err().kind(), ErrorKind::Unavailable);
+    until_old(&red);
+    let before = stage.requests();
+    assert_eq!(day.try_lock().unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(stage.requests(), before);
+    assert!(red.lock(NAME).try_lock().unwrap().is_some());
+}
