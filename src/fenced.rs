@@ -168,11 +168,11 @@ impl Fenced {
     }
 
     /// The resource ends now, and its highest token is forgotten: from then on the next token that comes is
-    /// taken, however low. Returns whether there was one; `false` too if the request had to be sent twice.
-    /// One request.
+    /// taken, however low. Returns whether there was one. One request, sent once.
     ///
     /// # Errors
-    /// `Unknown` when Redis did not answer. See also [the type](Fenced#errors-of-all-forms).
+    /// `Unknown` when Redis did not answer: it may be deleted, or be yet. See also [the
+    /// type](Fenced#errors-of-all-forms).
     pub fn delete(&self) -> Result<bool, Error> {
         self.is_done(&["delete"])
     }
@@ -195,10 +195,11 @@ impl Fenced {
         Moment::now().after(self.shared.config.command_timeout)
     }
 
-    /// Something done to the whole, which may be done twice: whether there was one.
+    /// Something done to the whole: whether there was one. Sent once: a second copy would be done to what
+    /// came after the first, and forget its token.
     fn is_done(&self, what: &[&str]) -> Result<bool, Error> {
         let keys = [self.names()?.fenced()];
-        let answer = eval(&self.shared, &self.name, &WHOLE, &keys, what, self.limit(), Copies::Two)?;
+        let answer = eval(&self.shared, &self.name, &WHOLE, &keys, what, self.limit(), Copies::One)?;
         match number(Some(&answer)) {
             Some(n) => Ok(n == 1),
             None => Err(self.strange()),

@@ -1,7 +1,7 @@
 //! The value and its highest token.
 
 use redis::{Commands, cmd};
-use redis_concurrent::testing::{Proxy, RedisServer};
+use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
 use redis_concurrent::{ErrorKind, Fenced};
 
 use crate::NONE;
@@ -168,4 +168,29 @@ fn a_set_without_an_answer_is_unknown_and_a_get_is_not() {
     assert_eq!(it.set(2, "b").unwrap_err().kind(), ErrorKind::Unknown);
     assert_eq!(it.get::<String>().unwrap_err().kind(), ErrorKind::Unavailable);
     server.cont().unwrap();
+}
+
+/// Else the next tokens that come, however low, would be taken again.
+#[test]
+fn a_late_copy_deletes_nothing_that_came_after_it() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let it = builder(&proxy.url()).command_timeout(LONG).connect().unwrap().fenced("it");
+    it.set(1, "old").unwrap();
+    proxy.hold_next_requests(1);
+    std::thread::scope(|scope| {
+        let deletes = scope.spawn(|| it.delete());
+        wait_until(LONG, "it is held", || proxy.held() == 1);
+        proxy.cut_all();
+        if let Err(error) = deletes.join().unwrap() {
+            // Its caller knows that it may come yet.
+            assert_eq!(error.kind(), ErrorKind::Unknown);
+            return;
+        }
+        it.set(9, "new").unwrap();
+        proxy.release_held();
+        wait_until(LONG, "the late copy was sent", || proxy.held() == 0);
+        std::thread::sleep(ms(50));
+        refused(&it, 8, 9);
+    });
 }
