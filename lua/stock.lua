@@ -97,7 +97,9 @@ function kind.look(owner)
   held = state[2] and cmsgpack.unpack(state[2])
   local ms = now() / 1000
   for _, lapsed in ipairs(call('ZRANGEBYSCORE', K[6], '-inf', string.format('%.0f', ms), 'LIMIT', 0, 1000)) do
-    finish(lapsed, cmsgpack.unpack(call('HGET', K[1], lapsed)), 'available')
+    local entry = call('HGET', K[1], lapsed)
+    -- Nothing, where somebody deleted the stock by hand.
+    if entry then finish(lapsed, cmsgpack.unpack(entry), 'available') else call('ZREM', K[6], lapsed) end
   end
   if held and held[2] <= ms then
     call('HDEL', K[1], 'lock')
@@ -202,8 +204,9 @@ function kind.holders()
   end
   if what == 'lock' and held then add(held[1], held[2], held[4]) end
   for _, owner in ipairs(what == 'take' and call('ZRANGE', K[6], 0, -1) or {}) do
-    local entry = cmsgpack.unpack(call('HGET', K[1], owner))
-    add(owner, entry[1], entry[3])
+    local entry = call('HGET', K[1], owner)
+    entry = entry and cmsgpack.unpack(entry)
+    if entry then add(owner, entry[1], entry[3]) end
   end
   return list
 end

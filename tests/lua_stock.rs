@@ -440,3 +440,14 @@ fn nobody_is_walked_over_for_a_decision() {
     gate.leave("b:1");
     assert_eq!((gate.calls("hgetall"), gate.calls("hkeys"), gate.calls("hget")), (0, 0, 0));
 }
+
+#[test]
+fn what_somebody_deleted_by_hand_keeps_nobody_out_for_ever() {
+    let mut gate = Stage::with(&[("tee", 3)]);
+    gate.takes("a:1", &some("2|tee"));
+    let (state, ends) = (gate.keys[0].clone(), gate.keys[5].clone());
+    let _: () = gate.con.del(&state).unwrap();
+    let _: () = gate.con.zadd(&ends, "a:1", 1).unwrap();
+    assert_eq!(gate.change("r:9", &["restock", "5", "tee"]).unwrap(), ["1"]);
+    assert_eq!(gate.counts("tee"), [5, 5, 0, 0]);
+}
