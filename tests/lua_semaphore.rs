@@ -366,3 +366,14 @@ fn what_lapsed_is_not_adopted() {
     assert_eq!(rig.adopt("b:1", "a:1"), ["-1", "gone"]);
     assert_eq!(rig.counts(), ("2".into(), "0".into()));
 }
+
+#[test]
+fn who_tries_from_its_place_takes_its_permits_once() {
+    let mut rig = Stage::with(2);
+    rig.takes("a:1", 2);
+    let _inbox = subscribe(&rig.props, "b");
+    assert_eq!(rig.wait("b:1", "1")[0], "0");
+    rig.set_lease("a:1", -1);
+    assert_eq!(rig.try_("b:1", "1")[0], "0", "it is told");
+    assert_eq!(rig.counts(), ("2".into(), "1".into()));
+}

@@ -55,14 +55,16 @@ end
 
 -- try(w) -> an answer, without taking a place. Nobody who waits is passed.
 local function try(w)
+  -- It may have a place, from an ask that had no answer.
+  local placed = call('ZSCORE', K[2], w.owner)
   local _, ahead = settle()
   local why = kind.refuse and kind.refuse(w)
   if why then return {-1, why} end
-  if not ahead then
+  -- Let in from there it was told, and is not to come in once more.
+  if not ahead and not (placed and kind.look(w.owner)) then
     local ok, n, value = kind.admit(w)
     if ok then return {1, n, w.lease, value} end
   end
-  -- It may have a place, from an ask that had no answer.
   local score = call('ZSCORE', K[2], w.owner)
   return busy(w, score and fmt('%.0f', score % CLASS) or '', ahead)
 end
