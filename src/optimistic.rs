@@ -25,7 +25,7 @@ const MOST_TRIES: u32 = 10_000;
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// What would change the connection itself, or end the transaction in the middle.
-const NOT_IN_AN_UPDATE: [&str; 20] = [
+const NOT_IN_AN_UPDATE: [&str; 23] = [
     "MULTI",
     "EXEC",
     "DISCARD",
@@ -40,6 +40,9 @@ const NOT_IN_AN_UPDATE: [&str; 20] = [
     "SUBSCRIBE",
     "PSUBSCRIBE",
     "SSUBSCRIBE",
+    "UNSUBSCRIBE",
+    "PUNSUBSCRIBE",
+    "SUNSUBSCRIBE",
     "MONITOR",
     "ASKING",
     "READONLY",

@@ -106,9 +106,21 @@ fn a_command_that_redis_does_not_take_changes_nothing() {
 fn what_is_the_connection_s_own_affair_is_no_part_of_it() {
     let mut it = Stage::new();
     let connections = it.proxy.connections() + 1;
-    for verb in
-        ["exec", "EXEC", "Discard", "MULTI", "WATCH", "unwatch", "SELECT", "client", "SUBSCRIBE", "reset"]
-    {
+    for verb in [
+        "exec",
+        "EXEC",
+        "Discard",
+        "MULTI",
+        "WATCH",
+        "unwatch",
+        "SELECT",
+        "client",
+        "SUBSCRIBE",
+        "unsubscribe",
+        "PUNSUBSCRIBE",
+        "SUNSUBSCRIBE",
+        "reset",
+    ] {
         let read = it.client.optimistic(&[KEY]).run(|read, _| {
             read.query::<()>(&cmd(verb))?;
             Ok(Choice::Commit(()))
