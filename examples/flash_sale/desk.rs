@@ -1,5 +1,7 @@
 //! What a worker locks, updates and reserves with: its clients.
 
+use std::time::Duration;
+
 use redis_concurrent::{Client, ClientBuilder, Error, Lock, RedLock, StockGate};
 
 use super::message::Task;
@@ -9,6 +11,9 @@ use super::worker::LEASE;
 
 /// The name of the gate, in the run that has one.
 const GATE: &str = "sale";
+
+/// How long a server of a RedLock may take to answer.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The clients of one process.
 pub struct Desk {
@@ -40,7 +45,8 @@ impl Desk {
         let others = task.servers.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
         // They were started for this, and have granted nothing before.
         let red = (!others.is_empty()).then(|| RedLock::new(&others)).transpose()?;
-        let red = red.map(|red| red.trust_young_nodes());
+        // And they share a machine with all workers, which may have more to do at times than to answer.
+        let red = red.map(|red| red.trust_young_nodes().with_node_limit(PATIENCE));
         Ok(Desk { client: connect(&task.url)?, others, red, variant: task.variant })
     }
 

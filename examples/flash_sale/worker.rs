@@ -248,10 +248,10 @@ fn without_locks(claim: &Claim, asked: u64) -> Trace {
 }
 
 /// A lease that ended meanwhile is not the end of the worker: the audit will tell whether it did
-/// any harm.
+/// any harm. And a release without an answer goes on in the background.
 fn give(guard: Option<Box<dyn LockGuard + '_>>) -> Result<(), Error> {
     match guard.map(|it| it.unlock()) {
-        Some(Err(error)) if !error.is_lease_lost() => Err(error),
+        Some(Err(error)) if !error.is_lease_lost() && !error.is_unknown() => Err(error),
         _ => Ok(()),
     }
 }
