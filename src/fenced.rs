@@ -55,7 +55,8 @@ static WHOLE: LazyLock<Script> =
 /// The value and the highest token are the users' own state: they stay until [`delete`](Fenced::delete), or
 /// for as long as [`expire_after`](Fenced::expire_after) says. A token that is as high as the highest is
 /// taken, as a holder may write more than once. Two writes of the **same** token are in the order in which
-/// they come to Redis, also when one of them was answered `Unknown` and comes late.
+/// they come to Redis: one that was answered `Unknown`, or whose connection broke so that it was sent again, may
+/// leave a copy that comes late, and puts the older value back. Where that must not be, write once a hold.
 ///
 /// What is not in Redis can be fenced likewise: [the page](crate::_documentation::fencing) has the lines for
 /// SQL.
