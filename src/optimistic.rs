@@ -11,6 +11,7 @@ use crate::client::Shared;
 use crate::clock::Moment;
 use crate::engine::backend::{Failure, refused};
 use crate::engine::backoff::Backoff;
+use crate::engine::pause::pause;
 use crate::engine::watching::Watching;
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
@@ -289,7 +290,8 @@ impl Optimistic {
             if !last {
                 // No connection is kept meanwhile.
                 let backoff = backoff.get_or_insert_with(Backoff::new);
-                wait.sleep(backoff.pause(Moment::now().since(began), LONGEST_PAUSE));
+                let now = Moment::now();
+                pause(&self.shared, now.after(backoff.pause(now.since(began), LONGEST_PAUSE)), wait);
             }
             if last || is_late(wait) {
                 let why = format!("somebody else was faster in each of {tries} tries, nothing was written");

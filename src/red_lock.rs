@@ -6,6 +6,7 @@ mod holding;
 mod late;
 mod lock;
 mod node;
+mod post;
 mod release;
 mod renew;
 mod round;

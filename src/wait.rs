@@ -58,15 +58,6 @@ impl<'a> Wait<'a> {
         self.deadline.is_some_and(|d| d <= now) || self.is_cancelled()
     }
 
-    /// Sleeps for `pause`, or until the deadline or a cancellation.
-    pub(crate) fn sleep(&self, pause: Duration) {
-        let left = self.deadline.map_or(pause, |d| pause.min(d.since(Moment::now())));
-        match self.cancel {
-            Some(token) => drop(token.wait_timeout(left)),
-            None => std::thread::sleep(left),
-        }
-    }
-
     /// When a request sent now must be over, if one may take `limit`.
     pub(crate) fn limit(&self, now: Moment, limit: Duration) -> Moment {
         let longest = now.after(limit);

@@ -4,6 +4,8 @@
 mod played;
 #[path = "lua_rate_limiter/reference.rs"]
 mod reference;
+#[path = "invariants/support.rs"]
+mod support;
 
 use std::sync::OnceLock;
 

@@ -15,5 +15,7 @@ mod losing;
 mod making;
 #[path = "red_lock/stage.rs"]
 mod stage;
+#[path = "invariants/support.rs"]
+mod support;
 #[path = "red_lock/young.rs"]
 mod young;

@@ -424,13 +424,8 @@ impl Posted {
             sent.map_err(|e| Failure::Unanswered(unavailable(e)))?;
             value = self.receive(limit)?;
         }
-        let Value::ServerError(e) = value else {
-            self.connection.broken = false;
-            return Ok(value);
-        };
-        self.connection.broken =
-            matches!(e.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown));
-        Err(refused(e.into()))
+        self.connection.broken = is_no_primary(&value);
+        if let Value::ServerError(e) = value { Err(refused(e.into())) } else { Ok(value) }
     }
 
     fn receive(&mut self, limit: Moment) -> Result<Value, Failure> {

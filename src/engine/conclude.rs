@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::backend::{Failure, number};
 use super::cell::Cell;
 use super::gate::Ticket;
-use super::{carry_out, held, lock, lost, release, release_quietly, replaced, requests};
+use super::{carry_out, held, lock, lost, pause, release, release_quietly, replaced, requests};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::Loss;
@@ -57,7 +57,7 @@ pub(crate) fn conclude(cell: &Arc<Cell>, ticket: Ticket, what: &str) -> Result<(
         if matches!(failure, Failure::Never(_)) || until <= now.after(pause) || shared.is_closed() {
             break failure;
         }
-        wait.sleep(pause);
+        pause::pause(shared, now.after(pause), &wait);
         pause = PAUSES.1.min(pause * 2);
     };
     // It leaves in the background, and is barred: what is still on its way does nothing then.

@@ -67,7 +67,7 @@ use self::backend::Failure;
 use self::cell::{Cell, Core};
 pub(crate) use self::conclude::conclude;
 use self::gate::{Leaving, Then};
-pub(crate) use self::release::{release, release_quietly, replaced, take_back};
+pub(crate) use self::release::{release, release_quietly, replaced, take_back, unheard};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::Loss;

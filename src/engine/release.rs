@@ -31,7 +31,9 @@ pub(crate) fn take_back(cell: &Arc<Cell>, ticket: Ticket) {
             departure.sent()
         })
     });
-    quietly(cell, left);
+    if let Err(error) = left {
+        unheard(cell, &error);
+    }
 }
 
 /// A hold that ended here, and whose leave is to be sent. It is to be [answered](Departure::answered):
@@ -55,19 +57,17 @@ pub(crate) fn depart(cell: &Arc<Cell>, ticket: Ticket) -> Result<Option<Departur
     // Of one that nobody was told of, nothing is told.
     let held = core.gate.held(ticket, now);
     let exit = core.gate.exit(ticket, now, inbox, || cell.fresh());
-    match exit {
+    if !matches!(exit, Exit::Held | Exit::Shared) {
+        // Nothing of a parent's is given back by its child.
+        shared.same_process().map_err(|e| cell.error(e))?;
+    }
+    let (leaving, next) = match exit {
         Exit::Held => return Ok(None),
         Exit::Shared => {
             drop(core);
             released(cell, held);
             return Ok(None);
         }
-        _ => {}
-    }
-    // Nothing of a parent's is given back by its child.
-    shared.same_process().map_err(|e| cell.error(e))?;
-    let (leaving, next) = match exit {
-        Exit::Held | Exit::Shared => return Ok(None),
         Exit::HandedOn(next) => {
             core.wake(Some(next));
             drop(core);
@@ -210,13 +210,14 @@ pub(crate) fn replaced(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
 
 /// A guard's `Drop`: what fails is told to the observer, as nobody else hears of it.
 pub(crate) fn release_quietly(cell: &Arc<Cell>, ticket: Ticket) {
-    quietly(cell, release(cell, ticket));
+    if let Err(error) = release(cell, ticket) {
+        unheard(cell, &error);
+    }
 }
 
-fn quietly(cell: &Arc<Cell>, released: Result<(), Error>) {
-    if let Err(error) = released
-        && error.kind() != ErrorKind::Forked
-    {
-        cell.shared.watch.tell(|o| o.unlock_failed(cell.observed(), &error));
+/// What went wrong with a release, told to the observer; of a forked child's, which gives nothing back, nothing.
+pub(crate) fn unheard(cell: &Cell, error: &Error) {
+    if error.kind() != ErrorKind::Forked {
+        cell.shared.watch.tell(|o| o.unlock_failed(cell.observed(), error));
     }
 }

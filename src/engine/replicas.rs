@@ -11,7 +11,7 @@ use redis::{Value, cmd};
 
 use super::backend::{list, number};
 use super::cell::Cell;
-use super::gate::{Renewal, Ticket};
+use super::gate::{Renewal, Terms, Ticket};
 use super::{carry_out, held, lock, lost, requests};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -27,7 +27,7 @@ pub(crate) struct Replicas {
 
 impl Replicas {
     /// Whether they may take that long, of holds with this lease; says how not.
-    pub(crate) fn check(self, lease: Duration) -> Result<(), String> {
+    fn check(self, lease: Duration) -> Result<(), String> {
         let limit = self.limit;
         if limit < Duration::from_millis(1) || limit >= lease {
             return Err(format!(
@@ -36,6 +36,13 @@ impl Replicas {
         }
         Ok(())
     }
+}
+
+/// Whether a handle's terms agree with each other, and with the replicas that are to have its holds; says how
+/// not.
+pub(crate) fn agree(terms: &Terms, replicas: Option<Replicas>) -> Result<(), String> {
+    terms.check()?;
+    replicas.map_or(Ok(()), |replicas| replicas.check(terms.lease))
 }
 
 /// Waits until that many replicas have the hold `ticket`, which stays whatever comes of it.

@@ -10,7 +10,7 @@ mod holds;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use self::holds::{Holds, unheard};
+pub(crate) use self::holds::Holds;
 use super::cell::Cell;
 use super::gate::{Request, Taker, Terms};
 use super::replicas::{self, Replicas};
@@ -36,8 +36,7 @@ impl Part {
     /// The same with a fixed lease.
     pub(crate) fn with_lease(mut self, lease: Duration) -> Result<Part, Error> {
         (self.terms.lease, self.terms.fixed) = (lease, true);
-        let replicas = |()| self.replicas.map_or(Ok(()), |replicas| replicas.check(lease));
-        let checked = check_lease("lease", lease).and_then(|()| self.terms.check()).and_then(replicas);
+        let checked = check_lease("lease", lease).and_then(|()| replicas::agree(&self.terms, self.replicas));
         checked.map_err(|why| self.cell.error(Error::new(ErrorKind::Config, "").because(why)))?;
         Ok(self)
     }

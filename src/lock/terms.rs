@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::RedisLock;
 use crate::config::check_lease;
-use crate::engine::replicas::Replicas;
+use crate::engine::replicas::{self, Replicas};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
 
@@ -94,8 +94,7 @@ impl<K: Kind> RedisLock<K> {
     /// The same handle, unless its terms cannot work: then each call on it says why.
     pub(crate) fn checked(mut self, check: impl FnOnce() -> Result<(), String>) -> Self {
         let Ok(cell) = &self.cell else { return self };
-        let replicas = |()| self.replicas.map_or(Ok(()), |replicas| replicas.check(self.terms.lease));
-        if let Err(why) = check().and_then(|()| self.terms.check()).and_then(replicas) {
+        if let Err(why) = check().and_then(|()| replicas::agree(&self.terms, self.replicas)) {
             self.cell = Err(Error::new(ErrorKind::Config, &cell.name).because(why));
         }
         self

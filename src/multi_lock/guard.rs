@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::MultiLock;
 use crate::any_lock::LockGuard;
 use crate::cancel::CancellationToken;
-use crate::engine::held;
-use crate::engine::several::{Holds, unheard};
+use crate::engine::several::Holds;
+use crate::engine::{held, unheard};
 use crate::error::Error;
 
 /// What the guard of a [`MultiLock`] has: a hold of each of its locks. Both guards dereference to it.

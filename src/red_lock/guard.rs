@@ -11,7 +11,7 @@ use super::lock::QuorumLock;
 use super::renew::renew;
 use crate::any_lock::LockGuard;
 use crate::cancel::CancellationToken;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 /// What a guard of a [`QuorumLock`] has: the hold itself. Both guards dereference to it.
 pub struct QuorumHold {
@@ -80,9 +80,8 @@ impl Drop for QuorumHold {
     fn drop(&mut self) {
         if !self.released
             && let Err(error) = self.holding.end()
-            && error.kind() != ErrorKind::Forked
         {
-            self.holding.tell_unlock_failed(&error);
+            self.holding.unheard(&error);
         }
     }
 }

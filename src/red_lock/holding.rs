@@ -8,7 +8,7 @@ use super::release::{defer, give_back};
 use crate::cancel::CancellationToken;
 use crate::engine::cell::Cell;
 use crate::engine::gate::Ticket;
-use crate::engine::held;
+use crate::engine::{held, unheard};
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -167,8 +167,8 @@ impl Holding {
     }
 
     /// Nobody else hears of an error when a guard is dropped: one of its clients' observer does.
-    pub(super) fn tell_unlock_failed(&self, error: &Error) {
-        self.first.shared.watch.tell(|o| o.unlock_failed(self.first.observed(), error));
+    pub(super) fn unheard(&self, error: &Error) {
+        unheard(&self.first, error);
     }
 
     /// Gives it back.

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::holding::Member;
+use super::post::to_all;
 use crate::clock::Moment;
-use crate::engine::backend::{Failure, Posted};
+use crate::engine::backend::Failure;
 use crate::engine::release::{Departure, depart};
 use crate::engine::requests::{left, pack_leave_for};
 use crate::error::{Error, ErrorKind};
@@ -15,29 +16,21 @@ pub(super) fn give_back(members: &[Member], limit: Duration) -> Vec<Result<(), E
     let began = Moment::now();
     let deadline = began.after(limit);
     let mut outcomes = Vec::with_capacity(members.len());
-    let mut leaving: Vec<(&Member, Departure<'_>, Option<Posted>)> = Vec::with_capacity(members.len());
+    let mut leaving: Vec<(&Member, Departure<'_>)> = Vec::with_capacity(members.len());
     for member in members {
         match depart(&member.cell, member.ticket) {
             Ok(Some(departure)) => match member.node.away() {
                 Some(error) => outcomes.push(departure.answered(Err(Failure::Unsent(error)))),
-                None => {
-                    let posted = post(member, &departure, began).ok();
-                    leaving.push((member, departure, posted));
-                }
+                None => leaving.push((member, departure)),
             },
             Ok(None) => outcomes.push(Ok(())),
             Err(error) => outcomes.push(Err(error)),
         }
     }
-    // Those for which there was no connection at once: by now it may be there.
-    let posted: Vec<_> = leaving
-        .into_iter()
-        .map(|(member, departure, posted)| {
-            let posted = posted.map_or_else(|| post(member, &departure, deadline), Ok);
-            (member, departure, posted)
-        })
-        .collect();
-    for (member, departure, posted) in posted {
+    let post = |(member, departure): &(&Member, Departure<'_>), limit| {
+        member.cell.shared.backend.post(&pack(member, departure, false), limit)
+    };
+    for ((member, departure), posted) in to_all(leaving, began, deadline, post) {
         let backend = &member.cell.shared.backend;
         let awaited = Moment::now();
         let answer = posted.and_then(|p| p.told(backend, deadline, || pack(member, &departure, true)).answer);
@@ -55,10 +48,6 @@ fn pack(member: &Member, departure: &Departure<'_>, eval: bool) -> Vec<u8> {
     let mut request = Vec::new();
     pack_leave_for(&mut request, &member.cell, &departure.leaving, departure.next.as_ref(), eval);
     request
-}
-
-fn post(member: &Member, departure: &Departure<'_>, limit: Moment) -> Result<Posted, Failure> {
-    member.cell.shared.backend.post(&pack(member, departure, false), limit)
 }
 
 /// Gives one back without waiting: the renewal thread does it.

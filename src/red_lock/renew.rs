@@ -1,8 +1,9 @@
 //! A full lease anew, at its holder's wish: all servers are asked before one is waited for.
 
 use super::holding::{Holding, Member};
+use super::post::to_all;
 use crate::clock::Moment;
-use crate::engine::backend::{Failure, Posted};
+use crate::engine::backend::Failure;
 use crate::engine::held;
 use crate::engine::requests::{Renewed, pack_renew};
 use crate::error::{Error, ErrorKind};
@@ -21,23 +22,19 @@ pub(super) fn renew(holding: &Holding) -> Result<(), Error> {
         pack_renew(&mut request, &member.cell, owner, holding.lease, eval);
         request
     };
-    let post = |member: &Member, owner, limit| -> Result<Posted, Failure> {
-        member.cell.shared.backend.post(&pack(member, owner, false), limit)
+    let post = |(member, owner): &(&Member, u64), limit| {
+        member.cell.shared.backend.post(&pack(member, *owner, false), limit)
     };
     let mut asked = Vec::with_capacity(members.len());
     let mut failed = None;
     for member in members.iter().filter(|m| m.node.away().is_none()) {
         match held::owner(&member.cell, member.ticket, sent) {
-            Ok(owner) => asked.push((member, owner, post(member, owner, sent).ok())),
+            Ok(owner) => asked.push((member, owner)),
             Err(error) => failed = Some(error),
         }
     }
-    let asked: Vec<_> = asked
-        .into_iter()
-        .map(|(member, owner, p)| (member, owner, p.map_or_else(|| post(member, owner, deadline), Ok)))
-        .collect();
     let mut renewed = 0;
-    for (member, owner, posted) in asked {
+    for ((member, owner), posted) in to_all(asked, sent, deadline, post) {
         let backend = &member.cell.shared.backend;
         let answer = posted.and_then(|p| p.told(backend, deadline, || pack(member, owner, true)).answer);
         if let Err(Failure::Unsent(e) | Failure::Unanswered(e)) = &answer {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::node::Node;
+use super::post::to_all;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::backend::{Failure, Posted};
@@ -50,12 +51,9 @@ fn run_ids(nodes: &[Arc<Node>]) -> Result<Vec<Option<String>>, Error> {
     }
     let ping = redis::cmd("PING").get_packed_command();
     let began = Moment::now();
-    let post = |node: &Node, limit| node.shared.backend.post_to_known(&ping, limit, None);
-    let posted: Vec<_> = nodes.iter().map(|node| post(node, began)).collect();
+    let post = |node: &&Arc<Node>, limit| node.shared.backend.post_to_known(&ping, limit, None);
     let longest = |node: &Node| node.shared.config.connect_timeout.max(node.shared.config.command_timeout);
     let limit = began.after(nodes.iter().map(|node| longest(node)).max().unwrap_or(Duration::ZERO));
-    let posted: Vec<_> =
-        nodes.iter().zip(posted).map(|(node, posted)| posted.or_else(|_| post(node, limit))).collect();
     let name = |(node, posted): (&Arc<Node>, Result<Posted, Failure>)| {
         let told = posted.map(|posted| posted.told(&node.shared.backend, limit, Vec::new));
         let server = match told {
@@ -70,5 +68,5 @@ fn run_ids(nodes: &[Arc<Node>]) -> Result<Vec<Option<String>>, Error> {
             }
         }
     };
-    Ok(nodes.iter().zip(posted).map(name).collect())
+    Ok(to_all(nodes.iter().collect(), began, limit, post).into_iter().map(name).collect())
 }

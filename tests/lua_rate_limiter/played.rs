@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use redis::cmd;
 
 use crate::reference::{Rate, Reference};
+use crate::support::Random;
 use crate::{ACQUIRE, Limiter};
 
 /// How many worlds, and how many requests in each.
@@ -21,19 +22,6 @@ fn played() -> &'static str {
     })
 }
 
-/// splitmix64
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % n
-    }
-}
-
 #[test]
 fn by_any_rate_it_does_as_the_reference_and_lets_in_no_more() {
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
@@ -45,7 +33,7 @@ fn by_any_rate_it_does_as_the_reference_and_lets_in_no_more() {
 }
 
 fn world(seed: u64) {
-    let mut dice = Dice(seed);
+    let mut dice = Random::of(seed);
     let rate = Rate {
         limit: 1 + i128::from([dice.below(3), dice.below(20), dice.below(1_000_000)][dice.below(3) as usize]),
         window: 100_000 + i128::from(dice.below(3_600_000_000)),

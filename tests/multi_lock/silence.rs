@@ -149,9 +149,10 @@ fn a_late_copy_takes_nothing_from_who_came_in_after_it() {
         assert!(!asks.join().unwrap().unwrap());
         heir.join().unwrap().unwrap()
     });
+    let scripts = || stage.server.command_calls().unwrap()["evalsha"];
+    let before = scripts();
     proxy.release_held();
-    wait_until(SOON, "the late copy was sent", || proxy.held() == 0);
-    thread::sleep(ms(50));
+    wait_until(SOON, "the late copy has run", || scripts() > before);
     assert!(!guard.is_lost() && exists(&stage.server, "rc:{a}"), "it was taken away from its holder");
     guard.unlock().unwrap();
     theirs.unlock().unwrap();

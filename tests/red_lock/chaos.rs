@@ -8,25 +8,13 @@ use redis_concurrent::{Client, ErrorKind, RedLock};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::stage::{LONG, NAME, Stage, ms};
+use crate::support::Random;
 
 const LEASE: Duration = Duration::from_secs(1);
 const PROCESSES: usize = 3;
 const THREADS: u64 = 2;
 /// Short of a machine's usual stalls, so that a server that runs mostly answers.
 const NODE_LIMIT: Duration = Duration::from_millis(50);
-
-/// splitmix64
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % n
-    }
-}
 
 /// By the clock that all processes of this machine share, in nanoseconds.
 fn now() -> u64 {
@@ -78,7 +66,7 @@ fn role_taker() {
     thread::scope(|scope| {
         for i in 0..THREADS {
             let (red, ended) = (&red, &ended);
-            scope.spawn(move || take(&red.lock(NAME), Random(seed * THREADS + i), ended));
+            scope.spawn(move || take(&red.lock(NAME), Random::of(seed * THREADS + i), ended));
         }
         assert_eq!(hear_parent().unwrap().as_deref(), Some("end"));
         ended.cancel();
@@ -140,7 +128,7 @@ fn never_two_hold_it_while_servers_die_and_come_back() {
     let seed = setting("SEED", u64::from(std::process::id()));
     let (wanted, seconds) = (setting("ACQUISITIONS", 50), setting("CHAOS_SECONDS", 4));
     eprintln!("SEED={seed}");
-    let mut random = Random(seed);
+    let mut random = Random::of(seed);
     let stage = Stage::five();
     let urls: Vec<_> = stage.servers.iter().map(|server| server.url()).collect();
     let mut children: Vec<_> = (0..PROCESSES)

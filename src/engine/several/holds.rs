@@ -7,7 +7,7 @@ use crate::clock::Moment;
 use crate::engine::cell::Cell;
 use crate::engine::gate::{Grip, Ticket};
 use crate::engine::release::{Departure, depart};
-use crate::engine::{held, requests};
+use crate::engine::{held, requests, unheard};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
 
@@ -131,12 +131,5 @@ impl Drop for Holds {
         for (cell, error) in self.give_back() {
             unheard(&cell, &error);
         }
-    }
-}
-
-/// Nobody but the observers hears of it.
-pub(crate) fn unheard(cell: &Cell, error: &Error) {
-    if error.kind() != ErrorKind::Forked {
-        cell.shared.watch.tell(|o| o.unlock_failed(cell.observed(), error));
     }
 }
