@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cancel::CancellationToken;
+use crate::clock::Moment;
 use crate::config::check_lease;
 use crate::engine;
 use crate::engine::cell::Cell;
@@ -40,10 +41,10 @@ impl<K: Kind> Hold<K> {
         engine::release(&self.cell, self.ticket)
     }
 
-    /// It is given back before anybody had it: it does not stay.
-    pub(crate) fn never_counted(mut self) {
+    /// It is given back before anybody had it: it does not stay. That is waited for until `limit`.
+    pub(crate) fn never_counted(mut self, limit: Moment) {
         self.released = true;
-        engine::take_back(&self.cell, self.ticket);
+        engine::take_back(&self.cell, self.ticket, limit);
     }
 
     /// Whether it is a hold of this lock.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::cancel::CancellationToken;
 use crate::client::Shared;
+use crate::clock::Moment;
 use crate::condition::Condition;
 use crate::engine;
 use crate::engine::cell::{AtKey, Cell, Cells, made, made_beside};
@@ -342,7 +343,8 @@ impl<K: Kind> RedisLock<K> {
         match self.replicated(&hold, wait) {
             Ok(()) => Ok(Some(hold)),
             Err(error) => {
-                hold.never_counted();
+                let limit = wait.limit(Moment::now(), cell.shared.config.command_timeout);
+                hold.never_counted(limit);
                 Err(error)
             }
         }

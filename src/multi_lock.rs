@@ -50,7 +50,8 @@ use crate::wait::Wait;
 /// allows it, and stays held while the others are waited for: **locks held outside of it are their
 /// caller's order to keep.**
 ///
-/// There is one deadline for all. Each lock is taken once, and given back in reverse. Locks of one
+/// There is one deadline for all; what is not given back by then is given back in the background. Each lock is
+/// taken once, and given back in reverse. Locks of one
 /// client and one kind are tried, and given back, by one request each time, in one step; so ten names
 /// of one client cost two requests, ten names of ten clients twenty. Redis does nothing else in such a step:
 /// what it takes grows with the names in it.

@@ -58,12 +58,18 @@ impl<'a> Wait<'a> {
         self.deadline.is_some_and(|d| d <= now) || self.is_cancelled()
     }
 
-    /// When a request sent now must be over, if one may take `limit`.
+    /// When a request sent now must be over, if one may take `limit`. What is sent after the deadline, to give
+    /// something back, has a grace of its own, but only one for the whole call.
     pub(crate) fn limit(&self, now: Moment, limit: Duration) -> Moment {
         let longest = now.after(limit);
         match self.deadline {
-            Some(d) => longest.min(d.max(now).after(GRACE)),
+            Some(d) => longest.min(d.max(now).after(GRACE)).min(d.after(2 * GRACE)),
             None => longest,
         }
+    }
+
+    /// The same without its token: it may outlive the call.
+    pub(crate) fn uncancelled(&self) -> Wait<'static> {
+        Wait { deadline: self.deadline, cancel: None, once: self.once }
     }
 }

@@ -19,6 +19,8 @@ mod no_sleep_before_subscribed;
 mod nothing_left_behind;
 #[path = "invariants/one_deadline.rs"]
 mod one_deadline;
+#[path = "invariants/one_deadline_settling.rs"]
+mod one_deadline_settling;
 #[path = "invariants/one_owner.rs"]
 mod one_owner;
 #[path = "invariants/parks_are_bounded.rs"]

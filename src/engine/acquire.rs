@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::backend::Failure;
 use super::cell::{Cell, Core};
 use super::gate::{Answer, Asking, Entered, GaveUp, Grip, How, NOT_INSIDE, Refusal, Request, Ticket, Turn};
-use super::{carry_out, held, leave_queue, lock, lost, release, release_quietly, requests};
+use super::{LEAVE_LIMIT, carry_out, held, leave_queue, lock, lost, requests, take_back};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::{Loss, Way};
@@ -48,7 +48,8 @@ fn come_in(
                 if matches!(grip.way, Way::HandedOver | Way::Joined)
                     && held::remaining(cell, grip.ticket).is_zero() =>
             {
-                release_quietly(cell, grip.ticket);
+                let limit = wait.limit(Moment::now(), cell.shared.config.command_timeout);
+                take_back(cell, grip.ticket, limit);
             }
             grip => return Ok(grip),
         }
@@ -101,7 +102,7 @@ pub(super) fn joined(
     core.gate.came_in(grip.ticket, entered);
     drop(core);
     if let Err(error) = cell.shared.usable() {
-        release_quietly(cell, grip.ticket);
+        take_back(cell, grip.ticket, Moment::now().after(LEAVE_LIMIT));
         return Err(cell.error(error));
     }
     if let Some(asking) = ahead {
@@ -133,7 +134,7 @@ pub(super) fn welcome(
         core.set_due(grip.owner, due);
         if let Err(error) = shared.renewer.watch(cell, grip.owner, due) {
             drop(core);
-            let _ = release(cell, grip.ticket);
+            take_back(cell, grip.ticket, Moment::now().after(LEAVE_LIMIT));
             return Err(cell.error(error));
         }
     }
@@ -324,7 +325,7 @@ impl<'a> Seat<'a> {
             GaveUp::Out(then) => drop(carry_out(self.cell, core, then)),
             GaveUp::In(grip) => {
                 drop(core);
-                let _ = release(self.cell, grip.ticket);
+                take_back(self.cell, grip.ticket, Moment::now().after(LEAVE_LIMIT));
             }
         }
     }

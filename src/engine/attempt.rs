@@ -10,7 +10,7 @@ use super::acquire::{Seat, confirm, joined};
 use super::backend::Failure;
 use super::cell::{Cell, Core};
 use super::gate::{Answer, Asking, Entered, Grip, Refusal, Request, Ticket, Turn};
-use super::{held, leave_queue, lock, release_quietly};
+use super::{held, leave_queue, lock, take_back};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::sync::MutexGuard;
@@ -44,7 +44,7 @@ pub(crate) fn begin<'a>(cell: &'a Arc<Cell>, request: Request, limit: Moment) ->
         Ok(Entered::Joined(grip, ahead)) => {
             let grip = joined(cell, core, grip, ahead, &Wait::once(), entered)?;
             if held::remaining(cell, grip.ticket).is_zero() {
-                release_quietly(cell, grip.ticket);
+                take_back(cell, grip.ticket, limit);
                 return Ok(busy(cell, entered));
             }
             return Ok(Begun::In(grip));

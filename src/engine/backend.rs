@@ -188,10 +188,13 @@ impl Backend {
         let mut evalsha = Vec::new();
         call(&mut evalsha, "EVALSHA", &script.sha, keys, args);
         let (_, reply) = self.send(limit, copies, |connection| match connection.request(&evalsha) {
-            Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::NoScript) => {
+            Ok(Value::ServerError(e))
+                if e.kind() == Some(ServerErrorKind::NoScript) && Moment::now() < limit =>
+            {
                 self.count(1);
                 let mut eval = Vec::new();
                 call(&mut eval, "EVAL", &script.source, keys, args);
+                connection.limit_to(limit);
                 connection.request(&eval)
             }
             other => other,
@@ -238,6 +241,7 @@ impl Backend {
                 done[at] = match answer {
                     Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript) => {
                         self.count(1);
+                        connection.limit_to(limit);
                         matches!(connection.request(&eval(at)), Ok(answer) if !matches!(answer, Value::ServerError(_)))
                     }
                     Value::ServerError(_) => false,
@@ -301,21 +305,27 @@ impl Backend {
     }
 
     /// Sends a renewal (`renew`; in full where it is given `true`) and `command` on one connection, in one
-    /// trip, at most until `limit`. Returns both answers.
+    /// trip, at most until `limit`. Returns both answers. Where Redis does not know the renewal, both are sent
+    /// again: `command` is made anew, for the time that is left then.
     pub(crate) fn renew_and(
         &self,
         renew: impl Fn(bool) -> Vec<u8>,
-        command: &[u8],
+        command: impl Fn() -> Vec<u8>,
         limit: Moment,
     ) -> Result<Reply, Failure> {
         let (_, reply) = self.send(limit, Copies::Two, |connection| {
             let mut both = |eval| -> Result<[Value; 2], RedisError> {
-                connection.inner.send_packed_command(&[&renew(eval), command].concat())?;
-                Ok([connection.inner.recv_response()?, connection.inner.recv_response()?])
+                connection.limit_to(limit);
+                connection.inner.send_packed_command(&[renew(eval), command()].concat())?;
+                let renewed = connection.inner.recv_response()?;
+                connection.limit_to(limit);
+                Ok([renewed, connection.inner.recv_response()?])
             };
             self.count(1);
             let answers = match both(false)? {
-                [Value::ServerError(e), _] if e.kind() == Some(ServerErrorKind::NoScript) => {
+                [Value::ServerError(e), _]
+                    if e.kind() == Some(ServerErrorKind::NoScript) && Moment::now() < limit =>
+                {
                     self.count(2);
                     both(true)?
                 }
@@ -495,7 +505,7 @@ pub(crate) fn refused(e: RedisError) -> Failure {
         return Failure::Never(error.caused_by(e));
     }
     let error = Error::new(ErrorKind::Unavailable, "");
-    if says(&["LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "BUSY"]) {
+    if says(&["NOSCRIPT", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "BUSY"]) {
         return Failure::Later(error.because("Redis cannot serve us now").caused_by(e));
     }
     if says(&["OOM", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "WRONGPASS", NO_RIGHT_IN_SCRIPT]) {

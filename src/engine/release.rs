@@ -23,11 +23,13 @@ pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
     depart(cell, ticket)?.map_or(Ok(()), Departure::sent)
 }
 
-/// Ends the hold `ticket`, which nobody had for what it was to be had for: it does not stay.
-pub(crate) fn take_back(cell: &Arc<Cell>, ticket: Ticket) {
+/// Ends the hold `ticket`, which nobody had for what it was to be had for: it does not stay. The call that it
+/// was got by waits for that until `limit`; from then on it is the renewal thread's.
+pub(crate) fn take_back(cell: &Arc<Cell>, ticket: Ticket, limit: Moment) {
     let left = depart(cell, ticket).and_then(|departure| {
         departure.map_or(Ok(()), |mut departure| {
             departure.does_not_stay();
+            departure.within(limit);
             departure.sent()
         })
     });
@@ -44,6 +46,7 @@ pub(crate) struct Departure<'a> {
     /// Whose ask goes with it.
     pub(crate) next: Option<Asking>,
     began: Moment,
+    limit: Moment,
     held: Option<Duration>,
     lost: Option<CancellationToken>,
 }
@@ -85,7 +88,8 @@ pub(crate) fn depart(cell: &Arc<Cell>, ticket: Ticket) -> Result<Option<Departur
         shared.renewer.unwatch(cell, leaving.owner, due);
     }
     core.sets_out(&leaving);
-    Ok(Some(Departure { cell, leaving, next, began: now, held, lost }))
+    let limit = now.after(shared.config.command_timeout);
+    Ok(Some(Departure { cell, leaving, next, began: now, limit, held, lost }))
 }
 
 fn released(cell: &Cell, held: Option<Duration>) {
@@ -100,20 +104,39 @@ impl Departure<'_> {
         self.leaving.stays_until = Moment::default();
     }
 
+    /// Its answer is not waited for any longer than until `limit`.
+    pub(crate) fn within(&mut self, limit: Moment) {
+        self.limit = self.limit.min(limit);
+    }
+
     /// Sent by itself, and answered.
     pub(crate) fn sent(self) -> Result<(), Error> {
-        let outcome = requests::leave(self.cell, &self.leaving, self.next.as_ref(), self.limit());
+        if self.is_late() {
+            return self.deferred();
+        }
+        let outcome = requests::leave(self.cell, &self.leaving, self.next.as_ref(), self.limit);
         self.answered(outcome)
     }
 
     /// Until when its answer is waited for.
     pub(crate) fn limit(&self) -> Moment {
-        self.began.after(self.cell.shared.config.command_timeout)
+        self.limit
+    }
+
+    /// There is no time left to send it in.
+    pub(crate) fn is_late(&self) -> bool {
+        self.limit <= Moment::now()
+    }
+
+    /// Left to the renewal thread.
+    pub(crate) fn deferred(self) -> Result<(), Error> {
+        let later = Error::new(ErrorKind::Unavailable, "").because("left to the renewal thread");
+        self.answered(Err(Failure::Unsent(later)))
     }
 
     /// The other half of a [`release`].
     pub(crate) fn answered(self, outcome: Result<Left, Failure>) -> Result<(), Error> {
-        let Departure { cell, leaving, next, began, held, lost: token } = self;
+        let Departure { cell, leaving, next, began, held, lost: token, .. } = self;
         let shared = &cell.shared;
         let mut core = cell.core.lock();
         let at = Moment::now();

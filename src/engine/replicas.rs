@@ -18,6 +18,9 @@ use crate::error::{Error, ErrorKind};
 use crate::observe::Loss;
 use crate::wait::Wait;
 
+/// How late Redis may notice that the time of a WAIT is up: it looks ten times a second.
+const WAIT_LAG: Duration = Duration::from_millis(100);
+
 /// How many replicas are to have a hold, and how long it may take them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replicas {
@@ -64,16 +67,19 @@ pub(crate) fn have(
         let core = lock(cell)?;
         core.gate.look(owner).map_or(shared.config.lease, |tenure| tenure.renewal(sent))
     };
+    // Its answer is to be there by the end of the call.
+    let limit = wait.deadline.map_or(limit, |deadline| limit.min(deadline.since(sent)));
+    let over = sent.after(limit);
     // 0 would be for ever.
-    let limit = wait.limit(sent, limit).since(sent).max(Duration::from_millis(1));
-    let asks = cmd("WAIT").arg(n).arg(limit.as_millis() as u64).get_packed_command();
+    let left = || over.since(Moment::now()).max(Duration::from_millis(1));
+    let asks = || cmd("WAIT").arg(n).arg(left().as_millis() as u64).get_packed_command();
     let pack = |eval: bool| {
         let mut request = Vec::new();
         requests::pack_renew(&mut request, cell, owner, lease, eval);
         request
     };
-    let until = wait.limit(sent.after(limit), shared.config.command_timeout);
-    let answers = shared.backend.renew_and(pack, &asks, until);
+    let until = wait.limit(over.after(WAIT_LAG), shared.config.command_timeout);
+    let answers = shared.backend.renew_and(pack, asks, until);
     let answers = match answers {
         Ok(reply) if reply.resent => {
             lock(cell)?.gate.doubt(owner, sent, lease);

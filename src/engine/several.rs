@@ -76,7 +76,7 @@ impl Call<'_> {
         }
         let mut awaited: Option<usize> = None;
         loop {
-            let mut holds = Holds::default();
+            let mut holds = Holds::of(wait);
             if let Some(i) = awaited {
                 let Some(grip) = acquire(&parts[i].cell, self.request(i, false)?, wait)? else {
                     return Ok(None);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::node::Node;
 use super::release::{defer, give_back};
 use crate::cancel::CancellationToken;
+use crate::clock::Moment;
 use crate::engine::cell::Cell;
 use crate::engine::gate::Ticket;
 use crate::engine::{held, unheard};
@@ -173,13 +174,18 @@ impl Holding {
 
     /// Gives it back.
     pub(super) fn end(&self) -> Result<(), Error> {
+        self.end_by(Moment::now().after(self.limit))
+    }
+
+    /// Gives it back; the servers are waited for until `deadline`.
+    pub(super) fn end_by(&self, deadline: Moment) -> Result<(), Error> {
         // Should it have ended by now, it is lost.
         let was_lost = self.remaining().is_zero();
         let mut state = self.state()?;
         let members = std::mem::take(&mut state.members);
         state.phase = Phase::Ended;
         drop(state);
-        let outcomes = give_back(&members, self.limit);
+        let outcomes = give_back(&members, deadline);
         let count = |kind| outcomes.iter().filter(|o| o.as_ref().is_err_and(|e| e.kind() == kind)).count();
         let (lost, closed) = (count(ErrorKind::LeaseLost), count(ErrorKind::Closed));
         let released = outcomes.iter().filter(|o| o.is_ok()).count();

@@ -269,7 +269,7 @@ impl QuorumLock {
                 return Err(Error::new(ErrorKind::Cancelled, &self.name));
             }
             let began = Moment::now();
-            match attempt(self, cells, &request) {
+            match attempt(self, cells, &request, wait) {
                 Ok(holding) => return Ok(Some(QuorumHold::new(holding))),
                 Err(Missed::Never(error)) => return Err(error),
                 Err(Missed::Busy) => trouble = None,

@@ -1,20 +1,17 @@
 //! Going out on several servers: all are told before one is waited for.
 
-use std::time::Duration;
-
 use super::holding::Member;
 use super::post::to_all;
 use crate::clock::Moment;
 use crate::engine::backend::Failure;
 use crate::engine::release::{Departure, depart};
 use crate::engine::requests::{left, pack_leave_for};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
-/// Gives the members back, and waits for at most `limit` for the servers to say so. One that is away, or
+/// Gives the members back, and waits until `deadline` for the servers to say so. One that is away, or
 /// does not answer, is the renewal thread's.
-pub(super) fn give_back(members: &[Member], limit: Duration) -> Vec<Result<(), Error>> {
+pub(super) fn give_back(members: &[Member], deadline: Moment) -> Vec<Result<(), Error>> {
     let began = Moment::now();
-    let deadline = began.after(limit);
     let mut outcomes = Vec::with_capacity(members.len());
     let mut leaving: Vec<(&Member, Departure<'_>)> = Vec::with_capacity(members.len());
     for member in members {
@@ -53,8 +50,7 @@ fn pack(member: &Member, departure: &Departure<'_>, eval: bool) -> Vec<u8> {
 /// Gives one back without waiting: the renewal thread does it.
 pub(super) fn defer(member: &Member) {
     if let Ok(Some(departure)) = depart(&member.cell, member.ticket) {
-        let later = Error::new(ErrorKind::Unavailable, "").because("left to the renewal thread");
         // Nobody waits for it; the observer has been told.
-        let _ = departure.answered(Err(Failure::Unsent(later)));
+        let _ = departure.deferred();
     }
 }

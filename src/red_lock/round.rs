@@ -13,6 +13,7 @@ use crate::engine::attempt::{Begun, begin};
 use crate::engine::cell::Cell;
 use crate::engine::gate::Request;
 use crate::error::{Error, ErrorKind};
+use crate::wait::Wait;
 
 /// Why there was no majority.
 pub(super) enum Missed {
@@ -40,11 +41,13 @@ pub(super) fn attempt<'a>(
     lock: &'a QuorumLock,
     cells: &'a [Arc<Cell>],
     request: &Request,
+    wait: &Wait<'_>,
 ) -> Result<Arc<Holding>, Missed> {
     let began = Moment::now();
     let asked = Asked {
         began,
-        deadline: began.after(lock.limit()),
+        deadline: wait.limit(began, lock.limit()),
+        limit: lock.limit(),
         lease: request.terms.lease,
         trusts_young: lock.servers.trusts_young,
     };
@@ -56,7 +59,7 @@ pub(super) fn attempt<'a>(
     }
     poll.post(&mut questions, &asked);
     let late = poll.listen(questions, &asked);
-    poll.conclude(late, asked)
+    poll.conclude(late, asked, wait)
 }
 
 impl<'a> Poll<'a> {
@@ -147,20 +150,26 @@ impl<'a> Poll<'a> {
     }
 
     /// A hold, if a majority has said yes and its lease is not over by now; else all is given back.
-    fn conclude(mut self, late: Vec<Question<'a>>, asked: Asked) -> Result<Arc<Holding>, Missed> {
+    fn conclude(
+        mut self,
+        late: Vec<Question<'a>>,
+        asked: Asked,
+        wait: &Wait<'_>,
+    ) -> Result<Arc<Holding>, Missed> {
         let (lock, limit) = (self.lock, self.lock.limit());
+        let given_back_by = || wait.limit(Moment::now(), limit);
         if !self.is_held() {
             let mut all = std::mem::take(&mut self.young);
             all.extend_from_slice(&self.granted);
-            give_back(&all, limit);
+            give_back(&all, given_back_by());
             return Err(self.missed());
         }
         let members = std::mem::take(&mut self.granted);
         let holding = Holding::new(asked.lease, limit, lock.majority(), self.cells[0].clone(), members);
         late::spawn(late, asked, &holding);
-        give_back(&self.young, limit);
+        give_back(&self.young, given_back_by());
         if holding.remaining().is_zero() {
-            let _ = holding.end();
+            let _ = holding.end_by(given_back_by());
             let why = "the answers took longer than the lease lasts";
             return Err(Missed::TooFew(Error::new(ErrorKind::Unavailable, lock.name()).because(why)));
         }

@@ -15,11 +15,20 @@ use crate::error::Error;
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
     pub(super) began: Moment,
-    /// Until when answers are waited for.
+    /// Until when answers are waited for: for the node limit, or until the call is over.
     pub(super) deadline: Moment,
+    /// The node limit.
+    pub(super) limit: Duration,
     pub(super) lease: Duration,
     /// Servers count that were started a moment ago.
     pub(super) trusts_young: bool,
+}
+
+impl Asked {
+    /// The call is over before the node limit is: a server that has not answered by then may be well.
+    fn is_cut_short(&self) -> bool {
+        self.deadline < self.began.after(self.limit)
+    }
 }
 
 /// What a server says.
@@ -61,6 +70,7 @@ impl Question<'_> {
         let awaited = Moment::now();
         let (told, resent) = self.hear(asked.deadline);
         match &told.answer {
+            Err(Failure::Unsent(_) | Failure::Unanswered(_)) if asked.is_cut_short() => {}
             Err(Failure::Unsent(e) | Failure::Unanswered(e)) => self.node.failed(e.clone()),
             _ => self.node.answered(asked.began, awaited),
         }

@@ -10,11 +10,13 @@ use crate::engine::release::{Departure, depart};
 use crate::engine::{held, requests, unheard};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
+use crate::wait::Wait;
 
 /// Holds of several locks, given back together.
-#[derive(Default)]
 pub(crate) struct Holds {
     held: Vec<Held>,
+    /// The limits of the call that gets them: while not all are there, they are given back within them.
+    wait: Wait<'static>,
     /// All were there at once: before, nothing was held that could stay for a while.
     pub(super) complete: bool,
 }
@@ -37,6 +39,10 @@ impl Held {
 }
 
 impl Holds {
+    pub(super) fn of(wait: &Wait<'_>) -> Holds {
+        Holds { held: Vec::new(), wait: wait.uncancelled(), complete: false }
+    }
+
     pub(super) fn add(&mut self, parts: &[Part], part: usize, grip: Grip) {
         let Part { cell, sharing, .. } = &parts[part];
         let first_token = (*sharing == Sharing::Exclusive).then_some(grip.token);
@@ -75,22 +81,25 @@ impl Holds {
             let (batch, others): (Vec<_>, _) =
                 rest.into_iter().partition(|held| goes_with(&held.cell, &first));
             rest = others;
-            leave(&batch, self.complete, &mut errors);
+            leave(&batch, (!self.complete).then_some(&self.wait), &mut errors);
         }
         errors.sort_by_key(|(part, ..)| *part);
         errors.into_iter().map(|(_, cell, error)| (cell, error)).collect()
     }
 }
 
-/// Gives back what goes by one request; where they were not `complete`, none of them stays.
-fn leave(batch: &[Held], complete: bool, errors: &mut Vec<(usize, Arc<Cell>, Error)>) {
+/// Gives back what goes by one request; for a call that has not got all of them, none of them stays, and what it
+/// has no time for is the renewal thread's.
+fn leave(batch: &[Held], call: Option<&Wait<'_>>, errors: &mut Vec<(usize, Arc<Cell>, Error)>) {
     let mut failed = |held: &Held, error| errors.push((held.part, held.cell.clone(), error));
     let mut departures: Vec<(&Held, Departure<'_>)> = Vec::new();
     for held in batch {
         match depart(&held.cell, held.ticket) {
             Ok(Some(mut departure)) => {
-                if !complete {
+                if let Some(call) = call {
                     departure.does_not_stay();
+                    let timeout = held.cell.shared.config.command_timeout;
+                    departure.within(call.limit(Moment::now(), timeout));
                 }
                 if departure.leaving.rest(Moment::now()).is_none() {
                     departures.push((held, departure));
@@ -104,6 +113,12 @@ fn leave(batch: &[Held], complete: bool, errors: &mut Vec<(usize, Arc<Cell>, Err
     }
     let outcomes: Vec<_> = match &departures[..] {
         [] => return,
+        [(_, first), ..] if first.is_late() => {
+            for (held, one) in departures {
+                one.deferred().unwrap_or_else(|error| failed(held, error));
+            }
+            return;
+        }
         [_] => {
             for (held, one) in departures {
                 one.sent().unwrap_or_else(|error| failed(held, error));

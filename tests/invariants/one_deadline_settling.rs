@@ -1,0 +1,110 @@
+//! *one-deadline*, where a call ends with something that Redis has yet to be told: what it took and does not
+//! want, a script that the server does not know. The call's time is not for it.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::*;
+use redis_concurrent::{Client, ErrorKind, MultiLock, RedLock};
+
+use crate::support::*;
+
+const LIMIT: Duration = ms(1000);
+/// What was promised, and what a loaded machine may add. A neglected deadline shows as [`LONG`] or, where an
+/// answer is late, as twice the delay.
+const TOLERANCE: Duration = ms(250 + 4000);
+
+/// A client that bears a silent server for long, with a connection.
+fn patient(proxy: &Proxy) -> Client {
+    let client = builder(&proxy.url()).command_timeout(LONG).connect_timeout(LONG).connect().unwrap();
+    drop(client.simple_lock("warm").lock().unwrap());
+    client
+}
+
+/// What `call` comes to, which must not have taken longer than its limit.
+#[track_caller]
+fn in_time<T>(what: &str, limit: Duration, call: impl FnOnce() -> T) -> T {
+    let began = Instant::now();
+    let outcome = call();
+    let took = began.elapsed();
+    assert!(took < limit + TOLERANCE, "{what} took {took:?}");
+    outcome
+}
+
+#[test]
+fn one_deadline_where_a_part_is_given_back_to_a_server_that_fell_silent() {
+    let (near, far) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    let (near_door, far_door) = (Proxy::start(near.port()).unwrap(), Proxy::start(far.port()).unwrap());
+    let (here, there) = (patient(&near_door), patient(&far_door));
+    let (a, b) = (here.reentrant_lock("a"), there.reentrant_lock("b"));
+    let both = MultiLock::new(&[&a, &b]);
+    far_door.black_hole(true);
+    thread::scope(|scope| {
+        let call = scope.spawn(|| in_time("try_lock_for", LIMIT, || both.try_lock_for(LIMIT).map(drop)));
+        wait_until(SOON, "it has the first one", || exists(&near, "rc:{a}"));
+        near_door.black_hole(true);
+        let error = call.join().unwrap().unwrap_err();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Unavailable, "b"), "{error}");
+    });
+    // It is given back all the same, and not by its lease of half a minute.
+    near_door.black_hole(false);
+    wait_until(LONG, "it is given back", || !exists(&near, "rc:{a}"));
+}
+
+#[test]
+fn one_deadline_where_replicas_were_waited_for_and_the_server_fell_silent() {
+    let server = RedisServer::start().unwrap();
+    let door = Proxy::start(server.port()).unwrap();
+    let client = patient(&door);
+    let lock = client.reentrant_lock("x").with_replicas(1, LONG);
+    drop(client.reentrant_lock("y").lock().unwrap());
+    door.only_matching(b"WAIT");
+    door.hold_requests(true);
+    thread::scope(|scope| {
+        let call = scope.spawn(|| in_time("try_lock_for", LIMIT, || lock.try_lock_for(LIMIT).map(drop)));
+        wait_until(SOON, "it waits for replicas", || door.held() == 1);
+        door.only_matching(b"");
+        door.black_hole(true);
+        let error = call.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    });
+    door.heal().unwrap();
+    wait_until(LONG, "it is given back", || !exists(&server, "rc:{x}"));
+}
+
+#[test]
+fn one_deadline_where_the_script_has_to_be_sent_whole_on_a_slow_line() {
+    const FAR: Duration = ms(5500);
+    let server = RedisServer::start().unwrap();
+    let door = Proxy::start(server.port()).unwrap();
+    let client = patient(&door);
+    let lock = client.reentrant_lock("x");
+    door.delay(FAR);
+    // That the server does not know the script takes nearly all of the time to hear.
+    let limit = FAR + ms(200);
+    let outcome = in_time("try_lock_for", limit, || lock.try_lock_for(limit).map(|guard| guard.is_some()));
+    assert!(outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Unavailable), "{outcome:?}");
+    door.delay(Duration::ZERO);
+    free_at_once(&lock);
+}
+
+#[test]
+fn one_deadline_of_a_red_lock_with_patience_for_its_servers() {
+    let servers: Vec<_> = (0..3).map(|_| RedisServer::start().unwrap()).collect();
+    let doors: Vec<_> = servers.iter().map(|server| Proxy::start(server.port()).unwrap()).collect();
+    let clients: Vec<_> = doors.iter().map(patient).collect();
+    let red = RedLock::new(&clients).unwrap().trust_young_nodes().with_node_limit(ms(15_000));
+    let lock = red.lock("x");
+    drop(lock.lock().unwrap());
+    // The first server grants it, the others are silent; then that one is, too.
+    doors[1..].iter().for_each(|door| door.black_hole(true));
+    thread::scope(|scope| {
+        let call = scope.spawn(|| in_time("try_lock_for", LIMIT, || lock.try_lock_for(LIMIT).map(drop)));
+        wait_until(SOON, "it has the first one", || exists(&servers[0], "rc:{x}"));
+        doors[0].black_hole(true);
+        let error = call.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    });
+    doors[0].black_hole(false);
+    wait_until(LONG, "it is given back", || !exists(&servers[0], "rc:{x}"));
+}
