@@ -1,5 +1,6 @@
 -- barrier: those who wait are its round; who completes it trips it. A hash {kind, broken, bound}, and
--- owner -> {end, number, value} for each that was let in, until it has left. While the action of the one that
+-- owner -> {end, number, value} for each that was let in, until it has left: as long as an ended owner is
+-- barred, so that it outlives every request that may still ask whether it was. While the action of the one that
 -- tripped runs, also {tripper, last, members, index}: it, and of those it goes on with the last place, how
 -- many they are, and the first one's index.
 --
@@ -17,10 +18,13 @@ local function parties(args)
   return tonumber(string.match(args, '^%d+'))
 end
 
--- The state outlives the places. Broken it has no end: it stays until it is reset.
-local function lives()
+-- lives(least): the state outlives the places, and lives for so many ms at least. Broken it has no end: it stays
+-- until it is reset.
+local function lives(least)
   local ms, ttl = math.max(60000, 2 * F[4]), call('PTTL', K[1])
-  if not known or ttl >= 0 and ttl < ms / 2 then call('PEXPIRE', K[1], ms) end
+  if not known or ttl >= 0 and ttl < math.max(ms / 2, least or 0) then
+    call('PEXPIRE', K[1], math.max(ms, least or 0))
+  end
   known = kind.tag
 end
 
@@ -50,7 +54,10 @@ function kind.look(owner)
     if owner == state[2] then return end
   end
   entry = state[7] and cmsgpack.unpack(state[7])
-  if entry and entry[1] > now() then return math.ceil((entry[1] - now()) / 1000), entry[2], entry[3] end
+  -- One that passed is known for longer than its lease.
+  if entry and entry[1] > now() then
+    return math.min(math.ceil((entry[1] - now()) / 1000), F[2]), entry[2], entry[3]
+  end
 end
 
 function kind.refuse(w)
@@ -96,10 +103,11 @@ function kind.admit(w)
       call('HSET', K[1], 'bound', final)
     end
   end
-  local entry = cmsgpack.pack({now() + w.lease * 1000, grant, value})
+  local ms = acts and w.lease or math.max(60000, w.lease, 2 * (w.window or F[4]))
+  local entry = cmsgpack.pack({now() + ms * 1000, grant, value})
   came = not acts and entry
   call('HSET', K[1], w.owner, entry)
-  lives()
+  lives(ms)
   return true, grant, value
 end
 
@@ -159,7 +167,7 @@ function kind.extend(owner, lease)
   local entry = call('HGET', K[1], owner)
   entry = entry and cmsgpack.unpack(entry)
   if not entry or entry[1] <= now() then return end
-  call('HSET', K[1], owner, cmsgpack.pack({now() + lease * 1000, entry[2], entry[3]}))
+  call('HSET', K[1], owner, cmsgpack.pack({math.max(entry[1], now() + lease * 1000), entry[2], entry[3]}))
   known = kind.tag
   lives()
   return lease

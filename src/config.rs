@@ -73,6 +73,8 @@ impl Default for Config {
 pub struct ClientBuilder {
     config: Config,
     renew_every: Option<Duration>,
+    window: Option<Duration>,
+    command_timeout: Option<Duration>,
     server: Result<redis::Client, Error>,
     pool: Option<r2d2::Builder<ConnectionManager>>,
     watch: Watch,
@@ -89,6 +91,8 @@ impl ClientBuilder {
         ClientBuilder {
             config: Config::default(),
             renew_every: None,
+            window: None,
+            command_timeout: None,
             server: Err(bad("no server: give a url")),
             pool: None,
             watch: Watch::default(),
@@ -150,10 +154,12 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a waiter of which nothing is heard keeps its place in the queue. Default 3 s, at
-    /// least 100 ms.
+    /// How long a waiter of which nothing is heard keeps its place in the queue. Default 3 s, or the
+    /// [command timeout](ClientBuilder::command_timeout) where that is longer. At least 100 ms, at most a
+    /// year, and not shorter than the command timeout: a waiter must not lose its place while a request of
+    /// it may still be answered.
     pub fn window(mut self, window: Duration) -> Self {
-        self.config.window = window;
+        self.window = Some(window);
         self
     }
 
@@ -176,11 +182,12 @@ impl ClientBuilder {
         self
     }
 
-    /// How long the answer to one request may take. Default 2 s.
+    /// How long the answer to one request may take. Default 2 s, or the
+    /// [window](ClientBuilder::window) where that is shorter; not longer than the window.
     ///
     /// A thread inside a request cannot be cancelled: a cancellation is seen after at most this.
     pub fn command_timeout(mut self, limit: Duration) -> Self {
-        self.config.command_timeout = limit;
+        self.command_timeout = Some(limit);
         self
     }
 
@@ -224,6 +231,7 @@ impl ClientBuilder {
     /// `Config` for a setting that cannot work.
     pub fn connect_later(mut self) -> Result<Client, Error> {
         self.config.renew_every = self.renew_every.unwrap_or(self.config.lease / 3);
+        self.config.fit(self.window, self.command_timeout);
         self.config.check()?;
         let manager = ConnectionManager::new(self.server?, &self.config);
         Ok(Client::start(self.config, manager, self.pool, self.watch))
@@ -234,6 +242,14 @@ impl Config {
     /// How long the answer to a renewal may take.
     pub(crate) fn patience(&self) -> Duration {
         self.command_timeout.min(self.lease / 6)
+    }
+
+    /// Takes these settings, where they are given; of one that is not, its default or what fits the other.
+    fn fit(&mut self, window: Option<Duration>, command_timeout: Option<Duration>) {
+        let (usual_window, usual_timeout) = (self.window, self.command_timeout);
+        self.command_timeout =
+            command_timeout.unwrap_or_else(|| usual_timeout.min(window.unwrap_or(usual_window)));
+        self.window = window.unwrap_or_else(|| usual_window.max(self.command_timeout.min(LONGEST_LEASE)));
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -259,6 +275,13 @@ impl Config {
         }
         if self.connect_timeout.is_zero() || self.command_timeout.is_zero() {
             return Err(bad("connecting and commands need some time"));
+        }
+        if self.window < self.command_timeout.min(LONGEST_LEASE) {
+            return Err(bad(format!(
+                "a window of {:?} is shorter than the command timeout of {:?}: a waiter would lose its place \
+                 while a request of it may still be answered",
+                self.window, self.command_timeout
+            )));
         }
         Ok(())
     }

@@ -137,7 +137,7 @@ mod bodies {
     /// whether it is busy: the server is silent, and that is what it must say.
     pub fn who_waits_behind_an_unanswered_request_says_unavailable_too<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let client = brisk(&server.url()).command_timeout(ms(1500)).connect().unwrap();
+        let client = brisk(&server.url()).window(ms(1500)).command_timeout(ms(1500)).connect().unwrap();
         let lock = client.lock_of(kind, "behind");
         server.stop().unwrap();
         thread::scope(|scope| {
@@ -201,9 +201,12 @@ mod bodies {
     pub fn a_pause_shorter_than_the_lease_costs_only_time<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
-        let client =
-            brisk(&server.url()).lease(ms(1500)).command_timeout(ms(2000)).observer(ear.clone()).connect();
-        let client = client.unwrap();
+        let client = brisk(&server.url())
+            .lease(ms(1500))
+            .window(ms(2000))
+            .command_timeout(ms(2000))
+            .observer(ear.clone());
+        let client = client.connect().unwrap();
         let (held, other) = (client.lock_of(kind, "held"), client.lock_of(kind, "other"));
         for what in ["ALL", "WRITE"] {
             let guard = held.lock().unwrap();
@@ -875,6 +878,7 @@ fn a_silent_server_costs_no_hold_on_another_one() {
     let patient = brisk(&silent.url())
         .lease(Duration::from_secs(30))
         .renew_every(ms(100))
+        .window(Duration::from_secs(2))
         .command_timeout(Duration::from_secs(2))
         .connect()
         .unwrap();

@@ -377,7 +377,7 @@ fn a_setting_that_cannot_work_is_named() {
         error
     };
     type Change = fn(ClientBuilder) -> ClientBuilder;
-    let bad: [(&str, Change); 16] = [
+    let bad: [(&str, Change); 18] = [
         ("lease", |it| it.lease(ms(99))),
         ("lease", |it| it.lease(Duration::ZERO)),
         ("lease", |it| it.lease(Duration::MAX)),
@@ -386,6 +386,9 @@ fn a_setting_that_cannot_work_is_named() {
         ("renewed", |it| it.renew_every(Duration::ZERO)),
         ("window", |it| it.window(ms(99))),
         ("window", |it| it.window(Duration::MAX)),
+        // Both are named.
+        ("window of 400ms", |it| it.window(ms(400)).command_timeout(ms(401))),
+        ("command timeout of 401ms", |it| it.command_timeout(ms(401)).window(ms(400))),
         ("namespace", |it| it.namespace("")),
         ("namespace", |it| it.namespace("a{b")),
         ("namespace", |it| it.namespace("a}b")),

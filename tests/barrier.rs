@@ -15,6 +15,9 @@ use redis_concurrent::{CancellationToken, Client, CyclicBarrier, Error, ErrorKin
 
 use names::{LATE, LONG, await_places, client, key, ms, server};
 
+/// What a server tells its subscribers begins so.
+const MESSAGE: &[u8] = b"message";
+
 /// A client whose death is noticed soon.
 fn short(url: &str) -> Client {
     Client::builder().url(url).window(ms(600)).connect().unwrap()
@@ -348,8 +351,7 @@ fn unheard(name: &str, told: impl FnOnce(&CyclicBarrier)) -> Result<usize, Error
     let outcome = thread::scope(|scope| {
         let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_for(LONG));
         await_places(name, 1);
-        proxy.only_matching(b"message");
-        proxy.swallow_replies(1);
+        proxy.swallow_replies_with(MESSAGE);
         told(&barrier);
         wait_until(LONG, "the message was lost", || proxy.struck() == 1);
         let began = Instant::now();
@@ -369,6 +371,32 @@ fn who_did_not_hear_of_a_reset_finds_out_at_its_next_beat() {
 #[test]
 fn a_lost_message_costs_a_beat() {
     assert_eq!(unheard("lost", |barrier| assert_eq!(barrier.wait().unwrap(), 0)).unwrap(), 1);
+}
+
+/// Neither the answer to its arrival reaches it nor the message that lets it in, and its lease is shorter than
+/// the wait for that answer: it has nothing to show but its id.
+#[test]
+fn who_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
+    let name = "neither";
+    let proxy = Proxy::start(server().port()).unwrap();
+    let lease = ms(300);
+    let deaf = Client::builder().url(&proxy.url()).lease(lease).command_timeout(2 * lease).connect().unwrap();
+    let barrier = client().cyclic_barrier(name, 2);
+    // So that Redis knows the script, and the listener is there.
+    deaf.cyclic_barrier("neither before", 1).wait().unwrap();
+    deaf.cyclic_barrier("neither before", 2).wait_for(ms(50)).unwrap_err();
+    proxy.swallow_replies_with(MESSAGE);
+    proxy.only_matching(b"\r\nwait\r\n");
+    proxy.swallow_replies(1);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_for(LONG));
+        await_places(name, 1);
+        assert_eq!(barrier.wait().unwrap(), 0);
+        assert_eq!(waiter.join().unwrap().unwrap(), 1);
+    });
+    assert_eq!(proxy.struck(), 2);
+    assert_eq!(barrier.number_waiting().unwrap(), 0);
+    assert!(!barrier.is_broken().unwrap());
 }
 
 #[test]

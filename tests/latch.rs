@@ -202,14 +202,35 @@ fn a_lost_message_costs_a_beat() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| deaf.count_down_latch(name).wait());
         await_places(name, 1);
-        proxy.only_matching(b"message");
-        proxy.swallow_replies(1);
+        proxy.swallow_replies_with(b"message");
         latch.count_down().unwrap();
         wait_until(LONG, "the message was lost", || proxy.struck() == 1);
         let began = Instant::now();
         waiter.join().unwrap().unwrap();
         assert!(began.elapsed() < ms(500) + LATE, "{:?}", began.elapsed());
     });
+    latch.delete().unwrap();
+}
+
+#[test]
+fn who_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
+    let name = "neither";
+    let proxy = Proxy::start(server().port()).unwrap();
+    let deaf = Client::builder().url(&proxy.url()).lease(ms(300)).command_timeout(ms(600)).connect().unwrap();
+    let (latch, waits) = (client().count_down_latch(name), deaf.count_down_latch(name));
+    latch.set_count(1).unwrap();
+    // So that Redis knows the script, and the listener is there.
+    assert!(!waits.wait_for(ms(50)).unwrap());
+    proxy.only_matching(b"\r\nwait\r\n");
+    proxy.swallow_replies(1);
+    proxy.swallow_replies_with(b"message");
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| waits.wait_for(LONG));
+        await_places(name, 1);
+        latch.count_down().unwrap();
+        assert!(waiter.join().unwrap().unwrap());
+    });
+    assert_eq!(proxy.struck(), 2);
     latch.delete().unwrap();
 }
 

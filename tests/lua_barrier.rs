@@ -114,12 +114,32 @@ fn who_was_not_told_finds_itself_inside_and_gets_its_index() {
 }
 
 #[test]
+fn who_had_no_answer_to_its_arrival_passes_for_a_minute() {
+    let mut rig = rig("unanswered");
+    let (a, c) = (rig.a(), rig.c());
+    two_wait(&mut rig);
+    arrive(&mut rig, &c, ASK);
+    // Far longer than its lease, and without an arrival to show: its only answer was lost.
+    age_entry(&mut rig, &a, 55_000);
+    for _ in 0..2 {
+        let answer = again(&mut rig, "wait", &a, "");
+        assert_eq!((&*answer[0], &*answer[2], &*answer[3]), ("1", "3000", "4"), "{answer:?}");
+    }
+    // A renewal does not make it end sooner.
+    assert_eq!(rig.renew(&a, 100).unwrap(), ["100"]);
+    assert!(rig.queue().is_empty() && rig.pttl(0) > 55_000);
+    let answer = again(&mut rig, "wait", &a, "");
+    assert!(int(&answer[2]) > 2_000, "{answer:?}");
+    assert_eq!(rig.leave(&a), ["1"]);
+}
+
+#[test]
 fn who_comes_back_too_late_is_no_member_of_another_round() {
     let mut rig = rig("late");
     let (a, c) = (rig.a(), rig.c());
     let arrivals = two_wait(&mut rig);
     arrive(&mut rig, &c, ASK);
-    age_entry(&mut rig, &a, 4_000);
+    age_entry(&mut rig, &a, 61_000);
     assert_eq!(again(&mut rig, "keep", &a, &arrivals[0]), ["-1", "gone"]);
     assert_eq!(again(&mut rig, "wait", &a, &arrivals[0]), ["-1", "broken-its-round-is-over"]);
     assert!(rig.queue().is_empty() && !broken(&mut rig));

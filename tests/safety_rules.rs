@@ -253,7 +253,11 @@ fn a_release_without_an_answer_is_unknown_and_goes_on() {
 
 #[test]
 fn an_orphaned_ask_for_the_next_head_leaves_nothing() {
-    let mut scene = scene_with(|b| b.command_timeout(Duration::from_secs(5)).lease(Duration::from_secs(30)));
+    let mut scene = scene_with(|b| {
+        b.command_timeout(Duration::from_secs(5))
+            .window(Duration::from_secs(5))
+            .lease(Duration::from_secs(30))
+    });
     scene.warm_up();
     let (lock, other) = (scene.lock(&scene.far), scene.lock(&scene.near));
     let cancel = CancellationToken::new();

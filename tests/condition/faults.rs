@@ -104,6 +104,22 @@ fn a_lost_message_costs_a_beat() {
     nothing_left(&stage.server);
 }
 
+/// Neither the answer to its wait reaches it nor what it is told of its signal and of the lock.
+#[test]
+fn who_hears_neither_its_answer_nor_its_messages_comes_back_signalled() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let client = builder(&proxy.url()).command_timeout(ms(600)).connect().unwrap();
+    let (lock, other) = (client.reentrant_lock("it"), stage.lock());
+    // Of its requests only the wait names the condition.
+    proxy.only_matching(b"not_empty");
+    proxy.swallow_replies(1);
+    proxy.swallow_replies_with(b"message");
+    stage.while_one_waits(&lock, || signal(&other));
+    assert!(proxy.struck() >= 3, "{}", proxy.struck());
+    nothing_left(&stage.server);
+}
+
 #[test]
 fn an_inbox_that_breaks_loses_no_signal() {
     let stage = Stage::new();

@@ -132,7 +132,7 @@ fn one_deadline_when_redis_falls_silent_in_the_middle() {
     let server = RedisServer::start().unwrap();
     let holder = connect(&server).reentrant_lock("x");
     let held = holder.lock_owned().unwrap();
-    let client = builder(&server.url()).window(ms(300)).command_timeout(LONG).connect_timeout(LONG);
+    let client = builder(&server.url()).lease(ms(900)).command_timeout(LONG).connect_timeout(LONG);
     let lock = client.connect().unwrap().reentrant_lock("x");
     thread::scope(|scope| {
         let waits = scope.spawn(|| {

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use redis_concurrent::testing::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
+use redis_concurrent::testing::{Child, Proxy, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 use redis_concurrent::{CancellationToken, Semaphore};
 
 use crate::support::{LONG, SOON, builder, connect, env, ms};
@@ -41,6 +41,33 @@ fn a_large_request_at_the_head_is_not_passed_by_small_ones() {
     let order = order.into_inner();
     assert_eq!((order[0], order.len()), (4, 3));
     assert_eq!(holder.available().unwrap(), 4);
+}
+
+/// Neither the answer to its ask reaches it nor the message that lets it in, and by the time that it asks again
+/// its lease is over: its permits are nobody's then, and it gets them anew.
+#[test]
+fn who_hears_neither_its_answer_nor_its_message_gets_its_permits_all_the_same() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let holder = connect(&server).semaphore("it");
+    let deaf =
+        builder(&proxy.url()).lease(ms(300)).command_timeout(ms(600)).connect().unwrap().semaphore("it");
+    holder.set_permits(3).unwrap();
+    let held = holder.acquire(2).unwrap();
+    // So that Redis knows the script, and the listener is there.
+    assert!(deaf.try_acquire_for(2, ms(50)).unwrap().is_none());
+    proxy.only_matching(b"\r\nwait\r\n");
+    proxy.swallow_replies(1);
+    proxy.swallow_replies_with(b"message");
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| deaf.acquire(2).unwrap());
+        queued(&holder, 1);
+        held.unlock().unwrap();
+        let permit = waiter.join().unwrap();
+        assert_eq!((permit.permits(), holder.available().unwrap()), (2, 1));
+        permit.unlock().unwrap();
+    });
+    assert_eq!((proxy.struck(), holder.available().unwrap()), (2, 3));
 }
 
 #[test]
