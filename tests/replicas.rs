@@ -9,3 +9,5 @@ mod acknowledged;
 mod failover;
 #[path = "replicas/flock.rs"]
 mod flock;
+#[path = "replicas/planned.rs"]
+mod planned;

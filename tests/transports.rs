@@ -86,7 +86,7 @@ fn a_password_over_a_unix_socket() {
 fn an_acl_user_with_no_more_rights_than_it_needs() {
     let server = RedisServer::start().unwrap();
     let mut admin = server.connection().unwrap();
-    let rules = ["on", ">pass", "~rc:*", "&rc:inbox:*", "+@all", "-@admin", "-@dangerous"];
+    let rules = ["on", ">pass", "~rc:*", "resetchannels", "&rc:inbox:*", "+@all", "-@admin", "-@dangerous"];
     let _: () = cmd("ACL").arg("SETUSER").arg("app").arg(&rules).query(&mut admin).unwrap();
     let url = format!("redis://app:pass@127.0.0.1:{}/", server.port());
     works_at(&url);

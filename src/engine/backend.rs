@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, ConnectionLike, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ConnectionLike, RedisError, ServerError, ServerErrorKind, Value};
 
+use super::refusal::{no_primary, refused, unanswered};
 use super::resp::call;
 use super::server_info::ServerInfo;
 use super::wire::{self, Pool, Pooled};
@@ -234,19 +235,21 @@ impl Backend {
         }
         let Ok(mut connection) = self.connection(limit, None) else { return done };
         for (i, batch) in requests.chunks(BATCH).enumerate() {
-            self.count(batch.len());
-            let Ok(answers) = connection.exchange(batch, limit) else { return done };
-            for (j, answer) in answers.iter().enumerate() {
-                let at = i * BATCH + j;
-                done[at] = match answer {
-                    Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript) => {
-                        self.count(1);
-                        connection.limit_to(limit);
-                        matches!(connection.request(&eval(at)), Ok(answer) if !matches!(answer, Value::ServerError(_)))
-                    }
-                    Value::ServerError(_) => false,
-                    _ => true,
+            let eval = |j| eval(i * BATCH + j);
+            let Ok(mut answers) = self.answers(&mut connection, batch, limit, eval) else { return done };
+            if connection.broken {
+                // What was refused was not carried out: where the primary is now, it is.
+                let younger = self.connection(limit, Some(Moment::now()));
+                let Ok(again) = younger.and_then(|younger| {
+                    connection = younger;
+                    self.answers(&mut connection, batch, limit, eval).map_err(unanswered)
+                }) else {
+                    return done;
                 };
+                answers = again;
+            }
+            for (j, answer) in answers.iter().enumerate() {
+                done[i * BATCH + j] = !matches!(answer, Value::ServerError(_));
             }
             if limit <= Moment::now() {
                 return done;
@@ -255,8 +258,30 @@ impl Backend {
         done
     }
 
+    /// Sends requests in one write, and in full those that Redis does not know.
+    fn answers(
+        &self,
+        connection: &mut Connection,
+        requests: &[Vec<u8>],
+        limit: Moment,
+        eval: impl Fn(usize) -> Vec<u8>,
+    ) -> Result<Vec<Value>, RedisError> {
+        self.count(requests.len());
+        let mut answers = connection.exchange(requests, limit)?;
+        for (i, answer) in answers.iter_mut().enumerate() {
+            if matches!(answer, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript)) {
+                self.count(1);
+                connection.limit_to(limit);
+                *answer = connection.request(&eval(i))?;
+            }
+            connection.heed(answer);
+        }
+        Ok(answers)
+    }
+
     /// One attempt, and on an I/O error that leaves time for it one more on a connection made
-    /// since, where two copies do no more than one. Returns the connection too that gave the answer.
+    /// since, where two copies do no more than one. What a server has not carried out, as it is no primary, is
+    /// no copy: it is sent once more in any case. Returns the connection too that gave the answer.
     pub(super) fn send(
         &self,
         limit: Moment,
@@ -264,19 +289,22 @@ impl Backend {
         mut exchange: impl FnMut(&mut Connection) -> Result<Value, RedisError>,
     ) -> Result<(Pooled, Reply), Failure> {
         let mut failed: Option<(Moment, Error)> = None;
+        let mut moved: Option<(Moment, ServerError)> = None;
         loop {
             // What broke one connection has often broken them all: a second attempt needs a younger one, and
             // so does one that has no second.
-            let born_after = match &failed {
-                Some((at, _)) => Some(*at),
-                None => (copies == Copies::One).then(|| *self.broke.lock()),
+            let again_since = failed.as_ref().map(|(at, _)| *at).max(moved.as_ref().map(|(at, _)| *at));
+            let born_after = match again_since {
+                None if copies == Copies::One => Some(*self.broke.lock()),
+                since => since,
             };
             let mut connection = match self.connection(limit, born_after) {
                 Ok(connection) => connection,
                 Err(e) => {
-                    return Err(match failed {
-                        Some((_, first)) => Failure::Unanswered(first),
-                        None => Failure::Unsent(e),
+                    return Err(match (failed, moved) {
+                        (Some((_, first)), _) => Failure::Unanswered(first),
+                        (None, Some((_, refusal))) => refused(refusal.into()),
+                        (None, None) => Failure::Unsent(e),
                     });
                 }
             };
@@ -285,6 +313,10 @@ impl Backend {
             match exchange(&mut connection) {
                 Ok(value) => {
                     connection.heed(&value);
+                    if let Some(refusal) = no_primary(&value).filter(|_| moved.is_none()) {
+                        moved = Some((Moment::now(), refusal.clone()));
+                        continue;
+                    }
                     return Ok((connection, Reply { value, resent: failed.is_some() }));
                 }
                 Err(e) => {
@@ -294,7 +326,7 @@ impl Backend {
                         *self.broke.lock() = at;
                     }
                     let again = copies == Copies::Two && failed.is_none() && !e.is_timeout();
-                    let error = failed.take().map_or_else(|| unavailable(e), |(_, first)| first);
+                    let error = failed.take().map_or_else(|| unanswered(e), |(_, first)| first);
                     if !again {
                         return Err(Failure::Unanswered(error));
                     }
@@ -372,7 +404,7 @@ impl Backend {
         connection.broken = true;
         match sent {
             Ok(()) => Ok(Posted { connection, asks_server }),
-            Err(e) => Err(Failure::Unanswered(unavailable(e))),
+            Err(e) => Err(Failure::Unanswered(unanswered(e))),
         }
     }
 
@@ -431,17 +463,17 @@ impl Posted {
         if matches!(&value, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript)) {
             backend.count(1);
             let sent = self.connection.inner.send_packed_command(&full());
-            sent.map_err(|e| Failure::Unanswered(unavailable(e)))?;
+            sent.map_err(|e| Failure::Unanswered(unanswered(e)))?;
             value = self.receive(limit)?;
         }
-        self.connection.broken = is_no_primary(&value);
+        self.connection.broken = no_primary(&value).is_some();
         if let Value::ServerError(e) = value { Err(refused(e.into())) } else { Ok(value) }
     }
 
     fn receive(&mut self, limit: Moment) -> Result<Value, Failure> {
         self.connection.limit_to(limit);
         let answer = self.connection.inner.recv_response();
-        answer.map_err(|e| Failure::Unanswered(unavailable(e)))
+        answer.map_err(|e| Failure::Unanswered(unanswered(e)))
     }
 }
 
@@ -468,7 +500,7 @@ impl Connection {
 
     /// An answer may say that it talks to a server that cannot serve us: perhaps a new one can.
     pub(super) fn heed(&mut self, answer: &Value) {
-        self.broken |= is_no_primary(answer) || list(answer).iter().any(is_no_primary);
+        self.broken |= no_primary(answer).is_some();
     }
 
     /// The read time limit of the next request. Setting it is a system call, so it is set only
@@ -481,37 +513,6 @@ impl Connection {
             self.limit = left;
         }
     }
-}
-
-fn is_no_primary(value: &Value) -> bool {
-    let Value::ServerError(e) = value else { return false };
-    matches!(e.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))
-}
-
-pub(super) fn unavailable(e: RedisError) -> Error {
-    Error::new(ErrorKind::Unavailable, "").because("no answer from Redis").caused_by(e)
-}
-
-/// How Redis before 7.2 begins to say, without a code, that a script called what its user may not.
-const NO_RIGHT_IN_SCRIPT: &str = "The user executing the script can't";
-
-/// What an error of the server means for a caller.
-pub(crate) fn refused(e: RedisError) -> Failure {
-    let text = e.to_string();
-    // Inside a script older servers wrap the code into their own text.
-    let says = |codes: &[&str]| codes.iter().any(|code| e.code() == Some(code) || text.contains(code));
-    if says(&["WRONGKIND", "WRONGTYPE"]) {
-        let error = Error::new(ErrorKind::WrongKind, "").because("the key is in use by something else");
-        return Failure::Never(error.caused_by(e));
-    }
-    let error = Error::new(ErrorKind::Unavailable, "");
-    if says(&["NOSCRIPT", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "BUSY"]) {
-        return Failure::Later(error.because("Redis cannot serve us now").caused_by(e));
-    }
-    if says(&["OOM", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "WRONGPASS", NO_RIGHT_IN_SCRIPT]) {
-        return Failure::Never(error.because("Redis refused the request").caused_by(e));
-    }
-    Failure::Never(Error::new(ErrorKind::Protocol, "").because("Redis refused a script").caused_by(e))
 }
 
 /// A number in an answer: an integer, or text that reads as one.

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use redis::{RedisError, ServerErrorKind, Value};
 
-use super::backend::{ConnectionManager, Failure, refused};
+use super::backend::{ConnectionManager, Failure};
 use super::carry_out;
+use super::refusal::refused;
 use super::wire::{Connection, PubSub};
 use crate::client::Shared;
 use crate::clock::Moment;

@@ -38,6 +38,7 @@ pub(crate) mod inspect;
 pub(crate) mod modes;
 pub(crate) mod pause;
 pub(crate) mod receipt;
+pub(crate) mod refusal;
 pub(crate) mod release;
 pub(crate) mod renewer;
 pub(crate) mod replicas;

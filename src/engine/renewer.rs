@@ -18,9 +18,10 @@ use redis::{ServerErrorKind, Value};
 
 use self::batch::Batch;
 use self::schedule::{Line, State, Task, What};
-use super::backend::{Failure, refused};
+use super::backend::Failure;
 use super::cell::Cell;
 use super::gate::{Leaving, Renewal};
+use super::refusal::refused;
 use super::wire::Connection;
 use super::{carry_out, requests};
 use crate::clock::Moment;

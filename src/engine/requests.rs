@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::backend::{Copies, Failure, Reply, list, number, refused, text};
+use super::backend::{Copies, Failure, Reply, list, number, text};
 use super::cell::Cell;
 use super::gate::{Answer, Asking, How, Leaving, Renewal};
 use super::receipt::no_rule;
+use super::refusal::refused;
 use super::resp::call;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};

@@ -3,7 +3,8 @@
 
 use redis::{Cmd, Pipeline, ServerErrorKind, Value, cmd};
 
-use super::backend::{Copies, Failure, refused, unavailable};
+use super::backend::{Copies, Failure};
+use super::refusal::{refused, unanswered};
 use super::wire::Pooled;
 use crate::client::Shared;
 use crate::clock::Moment;
@@ -65,7 +66,7 @@ impl<'a> Watching<'a> {
             }
             Err(e) => {
                 self.connection.broken = true;
-                Err(Failure::Unanswered(unavailable(e)))
+                Err(Failure::Unanswered(unanswered(e)))
             }
         }
     }
@@ -80,7 +81,7 @@ impl<'a> Watching<'a> {
         let limit = self.limit();
         self.shared.backend.count(requests.len());
         let mut answers =
-            self.connection.exchange(&requests, limit).map_err(|e| Failure::Unanswered(unavailable(e)))?;
+            self.connection.exchange(&requests, limit).map_err(|e| Failure::Unanswered(unanswered(e)))?;
         let exec = answers.pop();
         if let Some(error) = first_error(&answers) {
             self.connection.heed(&error);

@@ -62,6 +62,21 @@ impl Flock {
     }
 }
 
+impl Flock {
+    /// A planned failover: the first replica becomes the primary, and the primary that replica's. Nobody closes
+    /// a connection.
+    pub fn fail_over(&self) {
+        let new = &self.replicas[0];
+        let mut connection = self.primary.connection().unwrap();
+        cmd("FAILOVER").arg("TO").arg("127.0.0.1").arg(new.port()).exec(&mut connection).unwrap();
+        wait_until(LONG, "the replica is the primary", || info(new).contains("role:master\r"));
+        wait_until(LONG, "the primary is its replica", || {
+            info(&self.primary).contains("role:slave\r")
+                && info(&self.primary).contains("master_link_status:up\r")
+        });
+    }
+}
+
 impl Drop for Flock {
     fn drop(&mut self) {
         for replica in &self.replicas {

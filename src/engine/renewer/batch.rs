@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use redis::{ServerErrorKind, Value};
+use redis::Value;
 
 use super::Task;
 use crate::clock::Moment;
+use crate::engine::refusal::no_primary;
 use crate::engine::wire::Connection;
 
 /// How many answers are read before the time limit is set anew.
@@ -75,11 +76,7 @@ impl Batch {
             }
         }
         // A server that is no longer the primary: perhaps a new connection leads to the new one.
-        let moved = |answer: &Option<Value>| {
-            matches!(answer, Some(Value::ServerError(e))
-                if matches!(e.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)))
-        };
-        if self.answers.iter().any(moved) {
+        if self.answers.iter().flatten().any(|answer| no_primary(answer).is_some()) {
             self.connection = None;
         }
     }
