@@ -56,7 +56,8 @@ pub type Permit = OwnedGuard<Permits>;
 ///
 /// A request gets all it asks for or nothing. Requests are served in order of arrival, among processes
 /// as among the threads of one: a large one at the head is not passed by small ones behind it, and
-/// `try_acquire` passes nobody.
+/// `try_acquire` passes nobody. A thread that gives up leaves its place among the processes to the next one
+/// of its process that asks for as many; one that asks for another number goes to the end.
 ///
 /// # Errors of all forms
 ///

@@ -9,7 +9,7 @@
 //!
 //! - Waiting threads form one FIFO. Only its **head** talks to Redis, under one owner id, the
 //!   **ask**, which belongs to the gate and not to the thread: a head that gives up leaves it,
-//!   with whatever it was granted meanwhile, to the next.
+//!   with whatever it was granted meanwhile, to the next, if that one asks for the same.
 //! - What Redis granted is a **tenure**; threads take turns in it as **holds**. Its id is closed
 //!   the moment its `leave` is sent, and is never used again.
 //! - A released exclusive tenure goes to the next local thread while its slice lasts; after that
@@ -23,6 +23,8 @@
 //!   a message, which has no request of its own, from the last ask that was answered busy, as the
 //!   grant cannot be older than that.
 //! - *A grant is never dropped*: `give_up` looks for it in the same step that leaves the queue.
+//! - *A grant is its request's*: an ask is never sent on other terms than its first ones. A head that asks for
+//!   something else gives it back, with whatever was granted to it, and asks for a place of its own.
 
 mod ask;
 mod events;
@@ -233,6 +235,18 @@ impl Gate {
         if self.ask.as_ref().is_some_and(|a| a.in_flight) {
             return wait(nap);
         }
+        if let Some(ask) = self.ask.as_mut().filter(|ask| !ask.serves(&request)) {
+            if over {
+                return Turn::Over;
+            }
+            if ask.is_known() {
+                let leaving = ask.leaving(now);
+                self.ask = None;
+                self.leaving += 1;
+                return Turn::Leave(leaving);
+            }
+            ask.turns_to(&request, now);
+        }
         if let Some(turn) = self.use_grant(ticket, &request, now, over) {
             return turn;
         }
@@ -252,11 +266,7 @@ impl Gate {
             }
             return Turn::Ask(share.asks(&request, threads, now));
         }
-        let ask = self.ask.get_or_insert_with(|| Box::new(Ask::new(fresh(), request.terms.clone(), now)));
-        // Somebody else's terms in the queue: let Redis know ours.
-        if ask.terms != request.terms || ask.from != request.from {
-            ask.again_at = now;
-        }
+        let ask = self.ask.get_or_insert_with(|| Box::new(Ask::new(fresh(), &request, now)));
         if attempted {
             return Turn::Busy;
         }
@@ -274,7 +284,7 @@ impl Gate {
         } else {
             How::Wait
         };
-        let asking = ask.send(how, &request, threads, now);
+        let asking = ask.send(how, threads, now);
         if let Some(head) = self.waiters.front_mut() {
             head.attempted = request.once;
         }
@@ -286,19 +296,9 @@ impl Gate {
         let joined = self.joined();
         let ask = self.ask.as_mut()?;
         let grant = ask.grant.as_mut()?;
-        if ask.terms.args != request.terms.args {
-            if over {
-                return Some(Turn::Over);
-            }
-            let ask = self.ask.take()?;
-            self.leaving += 1;
-            return Some(Turn::Leave(ask.leaving(now)));
-        }
         let lease = request.terms.lease;
         let left = grant.valid_until.since(now);
-        // Made on other terms, perhaps of a head that gave up, it may last too long.
-        let fresh = left > lease / 2 && left <= lease;
-        let usable = fresh || (grant.confirmed && !left.is_zero());
+        let usable = left > lease / 2 || (grant.confirmed && !left.is_zero());
         if !usable {
             if over {
                 return Some(Turn::Over);
@@ -314,7 +314,6 @@ impl Gate {
             }
             ask.in_flight = true;
             ask.sent = now;
-            ask.terms = request.terms.clone();
             return Some(Turn::Confirm(ask.owner, lease));
         }
         let mut tenure = Tenure {
@@ -412,8 +411,8 @@ impl Gate {
         // With one that stays nothing is asked: it is no leave.
         let inbox = inbox && leaving.stays_until <= now;
         let asking = next.filter(|n| inbox && !n.once && self.ask.is_none()).map(|next| {
-            let mut ask = Box::new(Ask::new(fresh(), next.terms.clone(), now));
-            let asking = ask.send(How::Wait, &next, threads, now);
+            let mut ask = Box::new(Ask::new(fresh(), &next, now));
+            let asking = ask.send(How::Wait, threads, now);
             self.ask = Some(ask);
             asking
         });
@@ -462,7 +461,7 @@ impl Gate {
             return None;
         }
         let ask = self.ask.take()?;
-        if !(ask.queued || ask.unsettled || ask.grant.is_some()) {
+        if !ask.is_there() {
             return None;
         }
         self.leaving += 1;
@@ -482,7 +481,7 @@ impl Gate {
             }
         }
         if let Some(ask) = self.ask.take()
-            && (ask.in_flight || ask.queued || ask.unsettled || ask.grant.is_some())
+            && (ask.in_flight || ask.is_there())
         {
             leave.push(Leaving { unsettled: true, ..ask.leaving(now) });
         }

@@ -2,6 +2,7 @@
 //! the tests say it is.
 
 mod chance;
+mod inheriting;
 mod receipts;
 mod room;
 mod share;
@@ -263,9 +264,8 @@ fn with_no_busy_answer_a_message_counts_from_the_first_ask_sent() {
 fn a_message_counts_with_the_lease_in_it() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
-    // Granted on the terms of an earlier head.
     desk.gate.granted(asking.owner, 6, ms(1_000), 0, at(0));
-    // Under half of what this one wants: set anew first.
+    // Under half of what it wants: set anew first.
     assert_eq!(desk.turn(ticket, 10), Turn::Confirm(asking.owner, ms(LEASE)));
     desk.gate.confirmed(asking.owner, Renewal::Failed, at(20));
     let grip = desk.is_in(ticket, 20);
@@ -347,45 +347,6 @@ fn who_comes_while_a_leave_is_on_its_way_waits_for_it_and_takes_a_new_id() {
     assert!(matches!(desk.turn(ticket, 11), Turn::Park(_)));
     assert_eq!(desk.gate.left().wake, Some(ticket));
     assert_ne!(desk.asks(ticket, 12).owner, leaving.owner);
-}
-
-#[test]
-fn the_next_head_inherits_the_id_and_asks_at_once_on_its_own_terms() {
-    let mut desk = Desk::new();
-    let (head, asking) = desk.queue_up(request(1), 5, 0);
-    let other = Request { terms: Terms { lease: ms(9_000), ..terms() }, ..request(2) };
-    let second = desk.enter(other, 1);
-    assert_eq!(out(desk.gate.give_up(head, at(2))).wake, Some(second));
-    let beat = desk.asks(second, 2);
-    assert_eq!((beat.owner, beat.how), (asking.owner, How::Keep));
-    assert_eq!((beat.terms.lease, beat.threads), (ms(9_000), 1));
-}
-
-#[test]
-fn the_next_head_inherits_the_grant() {
-    let mut desk = Desk::new();
-    let (head, asking) = desk.queue_up(request(1), 5, 0);
-    let second = desk.enter(request(2), 1);
-    desk.message(asking.owner, 6);
-    assert_eq!(out(desk.gate.give_up(head, at(2))).wake, Some(second));
-    assert_eq!(desk.is_in(second, 2).owner, asking.owner);
-}
-
-#[test]
-fn a_grant_for_other_arguments_is_given_back() {
-    let mut desk = Desk::new();
-    let (head, asking) = desk.queue_up(request(1), 5, 0);
-    let other = Request { terms: Terms { args: "3".into(), ..terms() }, ..request(2) };
-    let second = desk.enter(other, 1);
-    desk.message(asking.owner, 6);
-    out(desk.gate.give_up(head, at(2)));
-    let Turn::Leave(leaving) = desk.turn(second, 2) else { panic!("it must leave") };
-    assert_eq!(leaving.owner, asking.owner);
-    assert!(matches!(desk.turn(second, 3), Turn::Park(_)));
-    desk.gate.left();
-    let anew = desk.asks(second, 4);
-    assert_ne!(anew.owner, asking.owner);
-    assert_eq!(&*anew.terms.args, "3");
 }
 
 // ---- beats and tombstones ------------------------------------------------------------------
@@ -751,55 +712,6 @@ fn an_ask_that_was_on_its_way_when_the_inbox_came_back_is_asked_again() {
 }
 
 // ---- leases that differ --------------------------------------------------------------------
-
-#[test]
-fn a_shorter_lease_that_may_have_been_set_counts() {
-    let mut desk = Desk::new();
-    let (head, asking) = desk.queue_up(request(1), 5, 0);
-    let short = Terms { lease: ms(200), fixed: true, ..terms() };
-    let second = desk.enter(Request { terms: short, ..request(2) }, 1);
-    desk.message(asking.owner, 6);
-    out(desk.gate.give_up(head, at(2)));
-    assert_eq!(desk.turn(second, 10), Turn::Confirm(asking.owner, ms(200)));
-    desk.gate.confirmed(asking.owner, Renewal::Unanswered, at(50));
-    let grip = desk.is_in(second, 50);
-    assert!(desk.valid_until(grip) <= at(10 + 200), "{:?}", desk.valid_until(grip));
-}
-
-#[test]
-fn a_grant_on_longer_terms_is_set_to_the_fixed_lease() {
-    let mut desk = Desk::new();
-    let (head, asking) = desk.queue_up(request(1), 5, 0);
-    let short = Terms { lease: ms(200), fixed: true, ..terms() };
-    let second = desk.enter(Request { terms: short, ..request(2) }, 1);
-    out(desk.gate.give_up(head, at(2)));
-    // Its terms go out, but the grant was made before they arrived.
-    let beat = desk.asks(second, 2);
-    assert_eq!(beat.owner, asking.owner);
-    desk.answer(&beat, granted_in(6, LEASE), 3);
-    assert_eq!(desk.turn(second, 3), Turn::Confirm(asking.owner, ms(200)));
-}
-
-#[test]
-fn a_message_does_not_bring_back_a_grant_that_was_set_to_a_shorter_lease() {
-    let mut desk = Desk::new();
-    let (head, asking) = desk.queue_up(request(1), 5, 0);
-    let short = Terms { lease: ms(900), fixed: true, ..terms() };
-    let second = desk.enter(Request { terms: short, ..request(2) }, 1);
-    out(desk.gate.give_up(head, at(2)));
-    // The grant for a long lease: its message lies unread, the answer tells of it.
-    let beat = desk.asks(second, 2);
-    desk.answer(&beat, granted_in(6, LEASE), 3);
-    assert_eq!(desk.turn(second, 3), Turn::Confirm(asking.owner, ms(900)));
-    desk.gate.confirmed(asking.owner, Renewal::Left(ms(900)), at(1_000));
-    // Over before that was heard. Others may be in while this one asks, in vain, and hears the message.
-    let again = desk.asks(second, 1_000);
-    assert_eq!(again.owner, asking.owner);
-    desk.message(asking.owner, 6);
-    desk.answer(&again, Answer::Unanswered, 1_100);
-    let turn = desk.turn(second, 2_200);
-    assert!(matches!(turn, Turn::Ask(_)), "its lease ended at 1,900 at the latest: {turn:?}");
-}
 
 #[test]
 fn the_end_of_a_lease_of_another_length_counts_its_own_drift() {

@@ -6,11 +6,11 @@ use super::{Asking, How, Leaving, Request, Terms};
 use crate::clock::Moment;
 use crate::observe::Way;
 
-/// What this process asks of Redis for the head of its waiting threads.
+/// What this process asks of Redis for the head of its waiting threads. The next head goes on with it only if
+/// its request is [the same](Ask::serves): an owner id asks for one thing as long as it lives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ask {
     pub(super) owner: u64,
-    /// As last sent; the next head's replace the place's.
     pub(super) terms: Terms,
     /// A request under this id is on its way.
     pub(super) in_flight: bool,
@@ -37,8 +37,10 @@ pub(super) struct Ask {
     pub(super) grant: Option<Grant>,
     /// Somebody waits whom a share must not pass: what is granted takes nobody else in.
     pub(super) shut: bool,
-    /// As last sent, see [`Request::from`](super::Request::from).
+    /// See [`Request::from`](super::Request::from).
     pub(super) from: Option<u64>,
+    /// See [`Request::instead`](super::Request::instead).
+    pub(super) instead: bool,
     pub(super) refused: Option<String>,
     pub(super) failures: u32,
 }
@@ -56,10 +58,10 @@ pub(super) struct Grant {
 }
 
 impl Ask {
-    pub(super) fn new(owner: u64, terms: Terms, now: Moment) -> Self {
+    pub(super) fn new(owner: u64, request: &Request, now: Moment) -> Self {
         Ask {
             owner,
-            terms,
+            terms: request.terms.clone(),
             in_flight: false,
             sent: now,
             base: None,
@@ -73,25 +75,46 @@ impl Ask {
             least: Duration::MAX,
             grant: None,
             shut: false,
-            from: None,
+            from: request.from,
+            instead: request.instead,
             refused: None,
             failures: 0,
         }
     }
 
+    /// Whether what is granted to it is what `request` asks for.
+    pub(super) fn serves(&self, request: &Request) -> bool {
+        let same = self.terms == request.terms && self.from == request.from;
+        (same && self.instead == request.instead) || planted!("grant-of-another-request")
+    }
+
+    /// Whether Redis may have something of it.
+    pub(super) fn is_there(&self) -> bool {
+        self.queued || self.unsettled || self.grant.is_some()
+    }
+
+    /// Whether anything was said about it that is about its own request.
+    pub(super) fn is_known(&self) -> bool {
+        self.is_there() || self.refused.is_some()
+    }
+
+    /// Nothing is known of it: from now on it asks for this.
+    pub(super) fn turns_to(&mut self, request: &Request, now: Moment) {
+        self.terms = request.terms.clone();
+        (self.from, self.instead, self.again_at) = (request.from, request.instead, now);
+    }
+
     /// It is about to be sent.
-    pub(super) fn send(&mut self, how: How, request: &Request, threads: usize, now: Moment) -> Asking {
+    pub(super) fn send(&mut self, how: How, threads: usize, now: Moment) -> Asking {
         self.in_flight = true;
         self.unheard = false;
         self.sent = now;
         // Until one is answered busy, a grant counts from the first ask sent.
         self.base.get_or_insert(now);
-        self.terms = request.terms.clone();
-        self.from = request.from;
         let enqueues = how == How::Wait && self.arrival.is_empty();
-        let (terms, arrival, from) = (self.terms.clone(), self.arrival.clone(), self.from);
-        let instead = request.instead;
-        Asking { owner: self.owner, how, terms, arrival, threads, enqueues, from, instead }
+        let (terms, arrival) = (self.terms.clone(), self.arrival.clone());
+        let Ask { owner, from, instead, .. } = *self;
+        Asking { owner, how, terms, arrival, threads, enqueues, from, instead }
     }
 
     pub(super) fn leaving(&self, now: Moment) -> Leaving {

@@ -34,8 +34,7 @@ impl Gate {
             Answer::In { number, left, value } => {
                 let most = drift(left.max(ask.terms.lease));
                 let valid_until = ask.sent.after(left.min(ask.least)).before(most);
-                // Its message, if it lies unread, says nothing any more: by the time that it is heard the
-                // lease may have been set to a shorter one, and be over.
+                // Its message, if it lies unread, says less: it does not know what was left when.
                 ask.floor = ask.floor.max(number);
                 // Behind a message it is the same grant, known more exactly.
                 let way = if ask.asked { Way::Granted } else { Way::Free };
@@ -188,12 +187,10 @@ impl Gate {
                 let background = self.ask.take().filter(|_| unsettled).map(|a| a.leaving(now));
                 return Then { wake: self.head(), background, ..Then::default() };
             }
-            // What is left of it is still ours; of an inherited one perhaps less than it was.
+            // What is left of it is still ours.
             (Renewal::Unanswered, Some(grant)) => {
-                let lease = ask.terms.lease;
                 ask.unsettled = true;
-                ask.least = ask.least.min(lease);
-                grant.valid_until = grant.valid_until.min(ask.sent.after(lease).before(drift(lease)));
+                ask.least = ask.least.min(ask.terms.lease);
                 grant.confirmed = true;
             }
             (Renewal::Failed, Some(grant)) => grant.confirmed = true,

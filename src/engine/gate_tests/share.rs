@@ -254,22 +254,22 @@ fn those_who_wait_here_join_one_after_the_other() {
 #[test]
 fn who_holds_the_other_mode_goes_first_and_shares_with_nobody() {
     let mut desk = desk();
-    let (waits, theirs) = desk.queue_up(request(1), 4, 0);
+    let (waits, mut theirs) = desk.queue_up(request(1), 4, 0);
     for ask in [beside(77, 2), Request { once: true, ..beside(77, 2) }] {
         let ticket = desk.enter(ask, 1);
-        // What others wait for, it asks for now, past all.
-        let asking = desk.asks(ticket, 1);
-        assert_eq!((asking.owner, asking.from, asking.how), (theirs.owner, Some(77), How::Keep));
+        // It asks before who waits, and past all, for a hold of its own: what is asked for who waits ends.
+        let asking = desk.asks_anew(ticket, &theirs, 1);
+        assert_eq!(asking.from, Some(77));
         assert!(matches!(desk.turn(waits, 1), Turn::Park(_)));
         out(desk.gate.give_up(ticket, at(1)));
         desk.answer(&asking, busy(4), 2);
-        // Who waits says at once that it is about itself again.
-        let again = desk.asks(waits, 2);
-        assert_eq!((again.owner, again.from), (theirs.owner, None));
-        desk.answer(&again, busy(4), 2);
+        // Who waits asks for itself again.
+        theirs = desk.asks_anew(waits, &asking, 2);
+        assert_eq!(theirs.from, None);
+        desk.answer(&theirs, busy(4), 2);
     }
     let ticket = desk.enter(beside(77, 2), 3);
-    let asking = desk.asks(ticket, 3);
+    let asking = desk.asks_anew(ticket, &theirs, 3);
     desk.answer(&asking, granted_in(5, LEASE), 4);
     let grip = desk.is_in(ticket, 4);
     // Redis knows whether that one writes still. It does: to each its own.

@@ -1,0 +1,158 @@
+//! What the next head has of one that gave up: all of it, where it asks for the same, and nothing else.
+
+use super::*;
+
+/// What the head asks for and what the next one does, which differ in one thing that a grant depends on.
+fn pairs() -> [(&'static str, Request, Request); 8] {
+    let on = |terms: Terms| (request(1), Request { terms, ..request(2) });
+    let beside = |instead| (Request { from: Some(77), instead, ..request(1) }, request(2));
+    [
+        ("permits", on(Terms { args: "3".into(), ..terms() })),
+        ("a longer lease", on(Terms { lease: ms(9_000), ..terms() })),
+        ("a shorter lease", on(Terms { lease: ms(200), ..terms() })),
+        ("a fixed lease", on(Terms { fixed: true, ..terms() })),
+        ("fairness", on(Terms { fair: true, ..terms() })),
+        ("a shortest hold", on(Terms { at_least: ms(500).into(), ..terms() })),
+        ("another mode beside", beside(false)),
+        ("another mode instead", beside(true)),
+    ]
+    .map(|(what, (first, second))| (what, first, second))
+}
+
+impl Desk {
+    /// What was asked before for another request leaves, and this is asked for under an id of its own.
+    #[track_caller]
+    pub(super) fn asks_anew(&mut self, ticket: Ticket, before: &Asking, now: u64) -> Asking {
+        let Turn::Leave(leaving) = self.turn(ticket, now) else { panic!("it must leave") };
+        assert_eq!(leaving.owner, before.owner);
+        self.gate.left();
+        let anew = self.asks(ticket, now);
+        assert_ne!(anew.owner, before.owner);
+        anew
+    }
+}
+
+/// A head with a place, and a thread behind it.
+fn two(first: Request, second: Request) -> (Desk, Ticket, Asking, Ticket) {
+    let mut desk = Desk::new();
+    let (head, asking) = desk.queue_up(first, 5, 0);
+    let second = desk.enter(second, 1);
+    (desk, head, asking, second)
+}
+
+/// What it asks Redis for.
+fn of(asking: &Asking) -> (&Terms, Option<u64>, bool) {
+    (&asking.terms, asking.from, asking.instead)
+}
+
+fn by(request: &Request) -> (&Terms, Option<u64>, bool) {
+    (&request.terms, request.from, request.instead)
+}
+
+#[test]
+fn the_next_head_keeps_the_place() {
+    let (mut desk, head, asking, second) = two(request(1), request(2));
+    assert_eq!(out(desk.gate.give_up(head, at(2))).wake, Some(second));
+    let beat = desk.asks(second, 2);
+    assert_eq!((beat.owner, beat.how, beat.threads), (asking.owner, How::Keep, 1));
+}
+
+#[test]
+fn the_next_head_inherits_the_grant() {
+    let (mut desk, head, asking, second) = two(request(1), request(2));
+    desk.message(asking.owner, 6);
+    assert_eq!(out(desk.gate.give_up(head, at(2))).wake, Some(second));
+    assert_eq!(desk.is_in(second, 2).owner, asking.owner);
+}
+
+#[test]
+fn a_place_for_another_request_is_given_up() {
+    for (what, first, next) in pairs() {
+        let (mut desk, head, asking, second) = two(first.clone(), next.clone());
+        assert_eq!(out(desk.gate.give_up(head, at(2))).wake, Some(second), "{what}");
+        let anew = desk.asks_anew(second, &asking, 2);
+        assert_eq!((anew.how, anew.arrival.as_str()), (How::Wait, ""), "{what}");
+        assert_eq!(of(&anew), by(&next), "{what}");
+    }
+}
+
+#[test]
+fn a_grant_for_another_request_is_given_back_however_it_is_heard_of() {
+    for (what, first, next) in pairs() {
+        // By a message, before or after the head gave up.
+        for late in [false, true] {
+            let (mut desk, head, asking, second) = two(first.clone(), next.clone());
+            if !late {
+                desk.message(asking.owner, 6);
+            }
+            out(desk.gate.give_up(head, at(2)));
+            desk.message(asking.owner, 6);
+            let anew = desk.asks_anew(second, &asking, 3);
+            desk.message(asking.owner, 7);
+            desk.answer(&anew, busy(7), 4);
+            assert!(matches!(desk.turn(second, 4), Turn::Park(_)), "{what}");
+        }
+        // By the answer to a beat, or to a request that was on its way when the head gave up.
+        let (mut desk, head, asking, second) = two(first.clone(), next.clone());
+        let beat = desk.asks(head, 1_100);
+        out(desk.gate.give_up(head, at(1_100)));
+        assert!(matches!(desk.turn(second, 1_100), Turn::Park(_)), "{what}: it is on its way");
+        assert_eq!(desk.answer(&beat, granted_in(6, LEASE), 1_101).wake, Some(second));
+        desk.asks_anew(second, &asking, 1_102);
+    }
+}
+
+#[test]
+fn what_a_leave_was_granted_for_its_next_is_that_ones() {
+    for (what, first, next) in pairs() {
+        let mut desk = Desk::new();
+        let held = desk.come_in(request(9), 1, 0);
+        let head = desk.enter(first, 1);
+        let (_, asking) = leaves(desk.exit(held, 200));
+        let asking = asking.unwrap();
+        let second = desk.enter(next, 201);
+        out(desk.gate.give_up(head, at(202)));
+        desk.answer(&asking, granted_in(2, LEASE), 203);
+        assert!(matches!(desk.turn(second, 203), Turn::Park(_)), "{what}: the leave is on its way");
+        desk.gate.left();
+        desk.asks_anew(second, &asking, 204);
+    }
+}
+
+#[test]
+fn what_may_have_been_granted_without_an_answer_is_barred() {
+    for (what, first, next) in pairs() {
+        let (mut desk, head, asking, second) = two(first, next);
+        let beat = desk.asks(head, 1_100);
+        desk.answer(&beat, Answer::Unanswered, 1_200);
+        out(desk.gate.give_up(head, at(1_200)));
+        let Turn::Leave(leaving) = desk.turn(second, 1_200) else { panic!("{what}: it must leave") };
+        assert_eq!((leaving.owner, leaving.unsettled), (asking.owner, true), "{what}");
+    }
+}
+
+#[test]
+fn what_redis_does_not_know_of_is_not_left() {
+    for (what, first, next) in pairs() {
+        let mut desk = Desk::new();
+        let head = desk.enter(first, 0);
+        let second = desk.enter(next.clone(), 0);
+        let asking = desk.asks(head, 0);
+        desk.answer(&asking, Answer::Failed, 1);
+        out(desk.gate.give_up(head, at(2)));
+        assert_eq!(of(&desk.asks(second, 2)), by(&next), "{what}");
+    }
+}
+
+/// It would be one attempt more than it has time for.
+#[test]
+fn who_has_no_time_left_leaves_it_to_who_comes_behind() {
+    let other = Terms { args: "3".into(), ..terms() };
+    let (mut desk, head, asking, second) = two(request(1), Request { terms: other, ..request(2) });
+    let third = desk.enter(request(3), 1);
+    desk.message(asking.owner, 6);
+    out(desk.gate.give_up(head, at(2)));
+    assert_eq!(desk.turn_with(second, 2, true, true), Turn::Over);
+    out(desk.gate.give_up(second, at(2)));
+    assert_eq!(desk.is_in(third, 2).owner, asking.owner);
+}
