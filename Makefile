@@ -9,7 +9,7 @@ DEMO_ARGS ?=
 SCHEDULES ?= 100000
 TEST ?= engine::interleavings
 
-.PHONY: demo pitfalls test history models shuttle planted bench figures lint doc setup
+.PHONY: demo pitfalls test history models shuttle planted bench figures lint msrv doc setup
 
 demo: setup
 	$(CARGO) run --release --example flash_sale -- $(DEMO_ARGS)
@@ -57,6 +57,11 @@ lint:
 	$(CARGO) clippy --lib --no-default-features -- -D warnings
 	$(CARGO) clippy --all-targets --all-features -- -D warnings
 	luacheck --quiet lua examples/*.lua
+
+# With exactly the Rust version that Cargo.toml states.
+msrv:
+	@ci/setup.sh cc
+	ci/msrv.sh
 
 doc:
 	@ci/setup.sh cc
