@@ -26,7 +26,6 @@ fn latches(client: &Client, job: &str) -> [CountDownLatch; 2] {
 fn work() -> Result<(), Failure> {
     let client = Client::connect(&env::var("BATCH_URL")?)?;
     let [start, done] = latches(&client, &env::var("BATCH_JOB")?);
-    // It may come before the latch has a count: it waits for that too.
     tell_parent("ready")?;
     if !start.wait_for(LIMIT)? {
         return Err("the job never began".into());
@@ -43,6 +42,7 @@ fn coordinate() -> Result<(), Failure> {
     let job = format!("batch-{}", std::process::id());
     let client = Client::connect(&url)?;
     let [start, done] = latches(&client, &job);
+    prepare(&start, &done)?;
 
     let variables = [("BATCH_URL", &*url), ("BATCH_JOB", &job)];
     let workers: Vec<_> =
@@ -50,7 +50,8 @@ fn coordinate() -> Result<(), Failure> {
     for worker in &workers {
         println!("process {}: {}", worker.pid(), worker.read_line_within(LIMIT)?);
     }
-    prepare(&start, &done)?;
+    println!("the input is there");
+    start.count_down()?;
     if !done.wait_for(LIMIT)? {
         return Err(format!("after {LIMIT:?} {:?} parts are open", done.count()?).into());
     }
@@ -65,13 +66,12 @@ fn coordinate() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A job that is never cleaned up is gone after an hour.
+/// Their counts are set before anybody asks for them. A job that is never cleaned up is gone after an hour.
 fn prepare(start: &CountDownLatch, done: &CountDownLatch) -> Result<(), Error> {
     done.set_count(WORKERS)?;
     start.set_count(1)?;
     for latch in [start, done] {
         latch.expire_after(Duration::from_secs(3600))?;
     }
-    println!("the input is there");
-    start.count_down().map(drop)
+    Ok(())
 }

@@ -1,9 +1,10 @@
--- semaphore: so many permits, some of them out. A hash {kind, permits, used, soon, first}, and for each
+-- semaphore: so many permits, some of them out. A hash {kind, permits, used, soon, first, none}, and for each
 -- owner {end ms, number, permits, record}, known by the colon in its id. The permits are their users'
 -- state: the key has no end unless one was asked for.
 kind.tag = 'semaphore'
--- As last read or written: all permits, those that are out, and the ms before which nobody's lease ends.
-local total, used, soon
+-- As last read or written: all permits, those that are out, the ms before which nobody's lease ends, and whether
+-- there were none on purpose: then nobody asks for too many, as others are to add them.
+local total, used, soon, none
 local changed -- the permits are others than when those who wait were last asked whether they may hope
 
 -- holds() -> {owner, {end ms, number, permits, record}, ...}
@@ -28,9 +29,9 @@ end
 -- Whose lease is over is looked for only when somebody's may be: otherwise it costs the same however many
 -- are inside.
 function kind.look(owner)
-  local state = call('HMGET', K[1], 'kind', 'permits', 'used', 'soon', owner)
+  local state = call('HMGET', K[1], 'kind', 'permits', 'used', 'soon', owner, 'none')
   if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
-  total, used, soon = tonumber(state[2]), tonumber(state[3]) or 0, tonumber(state[4])
+  total, used, soon, none = tonumber(state[2]), tonumber(state[3]) or 0, tonumber(state[4]), state[6] == '1'
   local ms = soon and now() / 1000
   if soon and soon <= ms then
     local all = holds()
@@ -53,8 +54,8 @@ end
 
 function kind.refuse(w)
   if w.args == 'all' then return end
-  if not total then return 'it-has-no-permits' end
-  if tonumber(w.args) > total then return string.format('it-has-%.0f-permits-in-all', math.max(0, total)) end
+  if not total then return 'it-has-no-permits:-set_permits-comes-first' end
+  if not none and tonumber(w.args) > total then return string.format('it-has-%.0f-permits-in-all', total) end
 end
 
 -- For 'all' what is there, which must be something.
@@ -148,8 +149,9 @@ function kind.change(what, n)
   end
   local new = what == 'add' and (total or 0) + n or tonumber(n)
   if math.abs(new) > 2147483647 then return {-1} end
-  total = new
-  call('HSET', K[1], 'kind', kind.tag, 'permits', total, 'used', used, what == 'first' and what or 'kind',
-    what == 'first' and F[1] or kind.tag)
+  total, none = new, new <= 0 or what == 'add' and none
+  if not none then call('HDEL', K[1], 'none') end
+  call('HSET', K[1], 'kind', kind.tag, 'permits', total, 'used', used, none and 'none' or 'used', none and 1 or used,
+    what == 'first' and what or 'kind', what == 'first' and F[1] or kind.tag)
   return {1}
 end

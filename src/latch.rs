@@ -12,6 +12,9 @@ use crate::kinds::Latch;
 use crate::meeting::Meeting;
 use crate::wait::Wait;
 
+/// What counting down says without a count. The rule says the same to a wait.
+const NO_COUNT: &str = "this latch has no count: set_count comes first";
+
 /// The highest count, that of java.util.concurrent.
 const HIGHEST: u64 = i32::MAX as u64;
 
@@ -43,10 +46,11 @@ const HIGHEST: u64 = i32::MAX as u64;
 /// # Its count
 ///
 /// Somebody sets it once, by [`try_set_count`](CountDownLatch::try_set_count) or
-/// [`set_count`](CountDownLatch::set_count). Who waits before that waits for it too, so workers may start
-/// before whoever coordinates them. The count is the user's own state: it stays in Redis until
+/// [`set_count`](CountDownLatch::set_count), before anybody waits or counts down: a latch without a count
+/// refuses both, and says so. Whoever may come first sets it, as `try_set_count` does nothing where another
+/// was faster. The count is the user's own state: it stays in Redis until
 /// [`delete`](CountDownLatch::delete), or as long as
-/// [`expire_after`](CountDownLatch::expire_after) says.
+/// [`expire_after`](CountDownLatch::expire_after) says. Deleted, it leaves its name to any other kind.
 ///
 /// A call counts down once, also where its request is sent twice.
 ///
@@ -55,10 +59,13 @@ const HIGHEST: u64 = i32::MAX as u64;
 /// Each thread that waits has a place of its own in Redis: it asks once, is told when the count is 0, and
 /// meanwhile says three times a window that it lives. The last `count_down` wakes all of them. A message
 /// that is lost costs one such beat. Threads that were let in but were not told yet when the latch was
-/// set anew or deleted get `Broken` like those that were not: delete it when all are through.
+/// set anew or deleted get `Broken` like those that were not: delete it when all are through. (One whose
+/// first request had no answer either counts as one that comes later.)
 ///
 /// # Errors of all forms
 ///
+/// `Refused` from a wait or a count down where there is no count, with nothing changed:
+/// [`set_count`](CountDownLatch::set_count) comes first.
 /// `Unavailable` when Redis cannot be reached: timed waits then go to their deadline, `wait()` gives up after
 /// [`give_up_after`](crate::ClientBuilder::give_up_after). `Unknown` when a change of the count had no answer.
 /// `WrongKind` when the key is in use by something else. `Closed`, `Forked`, and `Config` for a bad name.
@@ -111,11 +118,11 @@ impl CountDownLatch {
     /// is left. Blocks for one request, at most the command limit.
     ///
     /// # Errors
-    /// `Refused` when it has no count. `Unknown` when there was no answer: it may have counted, or do so yet.
-    /// See also [the type](CountDownLatch#errors-of-all-forms).
+    /// `Refused` when it has no count, as a wait. `Unknown` when there was no answer: it may have counted, or
+    /// do so yet. See also [the type](CountDownLatch#errors-of-all-forms).
     pub fn count_down(&self) -> Result<u64, Error> {
         let left = self.meeting.change(&["down"])?;
-        let none = |_| self.meeting.error(ErrorKind::Refused, "this latch has no count");
+        let none = |_| self.meeting.error(ErrorKind::Refused, NO_COUNT);
         left.try_into().map_err(none)
     }
 
@@ -128,8 +135,8 @@ impl CountDownLatch {
     }
 
     /// Has the count end `limit` from now, whatever it is then; the next
-    /// [`reset`](CountDownLatch::reset) gives it no end again. Who waits at that time goes on waiting, as
-    /// for one that was never set. From 100 ms to a year. Returns whether it has a count. Blocks for one
+    /// [`reset`](CountDownLatch::reset) gives it no end again. Who waits at that time gets `Broken`, at its
+    /// next beat at the latest. From 100 ms to a year. Returns whether it has a count. Blocks for one
     /// request, at most the command limit.
     ///
     /// # Errors
@@ -148,7 +155,8 @@ impl CountDownLatch {
         self.meeting.change(&["reset", &self.checked(count)?]).map(drop)
     }
 
-    /// Deletes the count; returns whether there was one. Who waits for it gets `Broken`. Blocks for one
+    /// Deletes the count; returns whether there was one. Who waits for it gets `Broken`; the name is free for
+    /// locks of any kind. Blocks for one
     /// request, at most the command limit.
     ///
     /// # Errors
@@ -162,7 +170,8 @@ impl CountDownLatch {
     /// Waits until the count is 0, without a deadline.
     ///
     /// # Errors
-    /// `Broken` when it was set anew or deleted meanwhile. See also
+    /// `Refused` when it has no count. `Broken` when that was set anew, was deleted or has ended meanwhile. See
+    /// also
     /// [the type](CountDownLatch#errors-of-all-forms).
     pub fn wait(&self) -> Result<(), Error> {
         self.must(&Wait::forever())

@@ -54,6 +54,9 @@ pub type Permit = OwnedGuard<Permits>;
 /// [`Permit`] alone, so nobody gives back more than it took; to have more, unlike in
 /// java.util.concurrent, is [`add_permits`](Semaphore::add_permits).
 ///
+/// **Set to 0**, there are none yet: whoever asks waits, for however many, until others add them, as with
+/// java.util.concurrent's `Semaphore(0)`. It stays so until they are set to another number.
+///
 /// A request gets all it asks for or nothing. Requests are served in order of arrival, among processes
 /// as among the threads of one: a large one at the head is not passed by small ones behind it, and
 /// `try_acquire` passes nobody. A thread that gives up leaves its place among the processes to the next one
@@ -61,8 +64,8 @@ pub type Permit = OwnedGuard<Permits>;
 ///
 /// # Errors of all forms
 ///
-/// `Config` for 0 permits or more than 2^31-1, with nothing sent. `Refused` for more than there are in
-/// all, or where they were never set: as soon as Redis is asked, which for a thread behind others of its
+/// `Config` for 0 permits or more than 2^31-1, with nothing sent. `Refused` where they were never set, or
+/// for more than there are in all, unless they were set to 0: as soon as Redis is asked, which for a thread behind others of its
 /// process is when its turn comes; one that waits is told when the permits become too few for it. The
 /// rest as with [any lock](RedisLock#errors-of-all-forms), but `WouldDeadlock`: a thread that has
 /// permits may ask for more, and wait for itself.
@@ -172,7 +175,7 @@ impl Semaphore {
     // ---- how many there are ----------------------------------------------------------------
 
     /// There are `n` permits from now on, those that are out included; nothing to 2^31-1. Who waits and
-    /// may go on does; who asked for more than `n` is refused. One request.
+    /// may go on does; who asked for more than `n` is refused, unless `n` is 0: then all wait. One request.
     ///
     /// # Errors
     /// `Config`, `Unavailable`, `WrongKind`, `Closed`, `Forked`; `Unknown` when Redis did not answer.
@@ -200,7 +203,7 @@ impl Semaphore {
 
     /// There are `n` permits fewer. None is taken from anybody: while more are out than there are in
     /// all, [`available`](Semaphore::available) is negative. Who waits for more than there are in all is
-    /// refused. One request.
+    /// refused, unless none are left: then all wait, as where they were set to 0. One request.
     ///
     /// # Errors
     /// As [`add_permits`](Semaphore::add_permits).

@@ -17,7 +17,6 @@ use names::{LATE, LONG, await_places, client, key, ms, server};
 fn a_count_is_set_once_and_counted_down_to_nothing() {
     let latch = client().count_down_latch("once");
     assert_eq!(latch.count().unwrap(), None);
-    assert_eq!(latch.count_down().unwrap_err().kind(), ErrorKind::Refused);
     assert!(latch.try_set_count(2).unwrap());
     assert!(!latch.try_set_count(3).unwrap());
     let conflict = latch.set_count(3).unwrap_err();
@@ -68,21 +67,50 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
-fn who_comes_before_the_count_waits_for_it_and_keeps_the_name() {
-    let (early, late) = (client(), client());
+fn without_a_count_every_form_is_refused_and_says_the_cure() {
+    let name = "never set";
+    let (client, never) = (client(), CancellationToken::new());
+    let latch = client.count_down_latch(name);
+    for deleted in [false, true] {
+        if deleted {
+            latch.set_count(1).unwrap();
+            assert!(latch.delete().unwrap());
+        }
+        for error in [
+            latch.wait().unwrap_err(),
+            latch.wait_for(LONG).unwrap_err(),
+            latch.wait_for(Duration::ZERO).unwrap_err(),
+            latch.wait_until(Instant::now() + LONG).unwrap_err(),
+            latch.wait_interruptibly(&never).unwrap_err(),
+            latch.wait_for_interruptibly(LONG, &never).unwrap_err(),
+            latch.count_down().unwrap_err(),
+        ] {
+            assert_eq!((error.kind(), error.name()), (ErrorKind::Refused, name), "{error}");
+            assert!(error.to_string().contains("this latch has no count: set_count comes first"), "{error}");
+        }
+        await_places(name, 0);
+        // The name is free for any other kind.
+        client.reentrant_lock(name).lock().unwrap().unlock().unwrap();
+    }
+}
+
+#[test]
+fn who_waits_when_its_count_ends_learns_it_at_its_next_beat() {
+    let name = "ended";
+    let client = Client::builder().url(&server().url()).window(ms(1500)).connect().unwrap();
+    let latch = client.count_down_latch(name);
+    latch.set_count(1).unwrap();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| early.count_down_latch("early").wait());
-        await_places("early", 1);
-        // Nobody else may take the queue for its own.
-        assert_eq!(late.simple_lock("early").try_lock().unwrap_err().kind(), ErrorKind::WrongKind);
-        let latch = late.count_down_latch("early");
-        assert_eq!(latch.count().unwrap(), None);
-        latch.set_count(1).unwrap();
-        assert!(!waiter.is_finished());
-        latch.count_down().unwrap();
-        waiter.join().unwrap().unwrap();
-        latch.delete().unwrap();
+        let waiter = scope.spawn(|| latch.wait_for(LONG));
+        await_places(name, 1);
+        assert!(latch.expire_after(ms(100)).unwrap());
+        let began = Instant::now();
+        let error = waiter.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Broken, "{error}");
+        assert!(error.to_string().contains("has ended"), "{error}");
+        assert!(began.elapsed() < ms(100 + 500) + LATE, "{:?}", began.elapsed());
     });
+    await_places(name, 0);
 }
 
 #[test]
@@ -161,7 +189,10 @@ fn who_waits_when_it_is_reset_or_deleted_is_told_so_and_nobody_else() {
                 assert!(error.to_string().contains(says), "{error}");
             }
             // Who comes now is not concerned.
-            assert!(!latch.wait_for(ms(50)).unwrap());
+            match what {
+                "reset" => assert!(!latch.wait_for(ms(50)).unwrap()),
+                _ => assert_eq!(latch.wait().unwrap_err().kind(), ErrorKind::Refused),
+            }
         });
     }
     assert_eq!(latch.count().unwrap(), None);
@@ -289,14 +320,14 @@ fn a_count_has_an_end_only_where_it_is_given_one() {
     latch.reset(2).unwrap();
     assert_eq!(ends(), -1);
     latch.delete().unwrap();
-    // That it was deleted is kept for those who did not hear of it.
-    assert!((1..=60_000).contains(&ends()));
+    assert_eq!(ends(), -2, "nothing is left of it");
 }
 
 #[test]
 fn a_client_that_closes_lets_its_waiters_go() {
     let client = client();
     let latch = client.count_down_latch("closed");
+    latch.set_count(1).unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| latch.wait());
         await_places("closed", 1);

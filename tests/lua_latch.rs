@@ -80,30 +80,60 @@ fn what_is_sent_twice_is_done_once_and_answered_alike() {
 fn who_did_not_hear_of_it_is_told_when_it_asks_again_and_newcomers_are_not_concerned() {
     let mut rig = rig("bound");
     // Nobody listens there.
-    let old = rig.a();
-    for (n, what, says) in
-        [(1, &["reset", "1"][..], "broken-it-was-set-anew"), (2, &["delete"], "broken-it-was-deleted")]
-    {
+    let (old, mut n) = (rig.a(), 1);
+    change(&mut rig, 0, &["set", "1"]);
+    let mut told = |rig: &mut Rig, changes: &[&[&str]], says: &str| {
         let arrival = rig.wait(&old)[3].clone();
-        change(&mut rig, n, what);
+        for what in changes {
+            change(rig, n, what);
+            n += 1;
+        }
         assert!(rig.queue().is_empty());
         assert_eq!(rig.keep(&old), ["-1", "gone"]);
         assert_eq!(rig.acquire("wait", &old, Ask { arrival: &arrival, ..USUAL }).unwrap(), ["-1", says]);
         let new = rig.id("b", n);
-        let arrival = rig.wait(&new)[3].clone();
-        assert_eq!(rig.acquire("keep", &new, Ask { arrival: &arrival, ..USUAL }).unwrap()[0], "0");
-        rig.leave(&new);
-    }
+        if says.ends_with("anew") {
+            let arrival = rig.wait(&new)[3].clone();
+            assert_eq!(rig.acquire("keep", &new, Ask { arrival: &arrival, ..USUAL }).unwrap()[0], "0");
+            rig.leave(&new);
+        } else {
+            for how in ["wait", "try"] {
+                let answer = rig.acquire(how, &new, USUAL).unwrap();
+                assert_eq!(answer, ["-1", "this-latch-has-no-count:-set_count-comes-first"]);
+            }
+        }
+    };
+    told(&mut rig, &[&["reset", "1"]], "broken-it-was-set-anew");
+    told(&mut rig, &[&["delete"], &["set", "1"]], "broken-it-was-set-anew");
     // With the clock set back, too.
     let (ahead, new) = (rig.now() + 60_000_000, rig.c());
     let _: () = rig.con.hset(&rig.keys[0], "bound", ahead).unwrap();
     let arrival = rig.wait(&new)[3].clone();
     assert_eq!(rig.acquire("keep", &new, Ask { arrival: &arrival, ..USUAL }).unwrap()[0], "0");
     rig.leave(&new);
-    // The note of it ends, and counts as none.
-    assert!((1..=60_000).contains(&rig.pttl(0)));
-    assert_eq!(change(&mut rig, 3, &["set", "1"]), 1);
-    assert_eq!(rig.pttl(0), -1);
+    told(&mut rig, &[&["delete"]], "broken-its-count-was-deleted-or-has-ended");
+}
+
+/// Of those who wait when a count ends by itself, each learns it at its next beat, and whoever sets it anew
+/// tells the others.
+#[test]
+fn who_waited_for_a_count_that_has_ended_does_not_wait_for_the_next() {
+    let mut rig = rig("ended");
+    let mut inbox = rig.inbox(server(), "b");
+    let (a, b) = (rig.a(), rig.b());
+    change(&mut rig, 1, &["set", "1"]);
+    let _ = [&a, &b].map(|owner| rig.wait(owner));
+    let _: () = rig.con.del(&rig.keys[0]).unwrap();
+    assert_eq!(change(&mut rig, 2, &["set", "1"]), 1);
+    assert_eq!(messages(&rig, &mut inbox, "b"), [format!("{b} no:broken-it-was-set-anew 0 0")]);
+    assert!(rig.queue().is_empty());
+    let arrivals = [&a, &b].map(|owner| rig.wait(owner)[3].clone());
+    let _: () = rig.con.del(&rig.keys[0]).unwrap();
+    let says = "broken-its-count-was-deleted-or-has-ended";
+    assert_eq!(rig.acquire("keep", &a, Ask { arrival: &arrivals[0], ..USUAL }).unwrap(), ["-1", says]);
+    // The other one stood behind it.
+    assert_eq!(messages(&rig, &mut inbox, "b"), [format!("{b} no:{says} 0 0")]);
+    assert!(rig.queue().is_empty() && count(&mut rig) == -1);
 }
 
 #[test]
@@ -118,25 +148,25 @@ fn who_waits_hears_why_it_waits_no_longer() {
 }
 
 #[test]
-fn a_name_without_a_count_is_kept_while_somebody_waits() {
-    let mut rig = rig("note");
+fn what_was_deleted_leaves_its_name_to_any_kind() {
+    let mut rig = rig("name");
     let owner = rig.a();
+    change(&mut rig, 1, &["set", "1"]);
     rig.wait(&owner);
-    assert_eq!(count(&mut rig), -1);
-    let _: bool = rig.con.pexpire(&rig.keys[0], 5_000).unwrap();
-    rig.keep(&owner);
-    assert!((50_000..=60_000).contains(&rig.pttl(0)));
     // Another kind on the same keys, which would find a queue of its own there.
     let mut other = Rig::of(server(), "reentrant lock", Reentrant::RULE, "unused");
     other.keys = rig.keys.clone();
     let error = other.acquire("wait", &rig.b(), USUAL).unwrap_err().to_string();
     assert!(error.contains("WRONGKIND"), "{error}");
-    // Everything that is not the user's own has an end.
-    let there: Vec<_> = (0..6).filter(|i| rig.exists(*i)).collect();
-    assert!(there.iter().all(|i| rig.pttl(*i) > 0), "{there:?}");
-    assert_eq!(change(&mut rig, 1, &["set", "1"]), 1);
-    rig.keep(&owner);
-    assert_eq!(rig.pttl(0), -1);
+    assert_eq!(change(&mut rig, 2, &["delete"]), 1);
+    assert_eq!(rig.our_keys(), [4], "the requests that were done, for a minute");
+    assert!((1..=60_000).contains(&rig.pttl(4)));
+    let b = rig.b();
+    assert_eq!(other.wait(&b)[0], "1");
+    // Sent once more, it says what the first copy did, and does nothing.
+    assert_eq!(other.leave(&b), ["1"]);
+    assert_eq!(change(&mut rig, 2, &["delete"]), 1);
+    assert_eq!(change(&mut rig, 3, &["delete"]), 0);
 }
 
 #[test]

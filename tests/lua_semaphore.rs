@@ -245,8 +245,8 @@ fn a_change_lets_in_who_may_and_refuses_who_never_will() {
     assert_eq!(rig.wait("a:1", "5"), ["-1", "it-has-4-permits-in-all"]);
     assert_eq!(rig.wait("a:2", "4")[0], "0");
     rig.change("r:3", &["delete", "0"]);
-    assert!(next_message(&mut a).starts_with("a:2 no:it-has-no-permits "));
-    assert_eq!(rig.try_("a:3", "1"), ["-1", "it-has-no-permits"]);
+    assert!(next_message(&mut a).starts_with("a:2 no:it-has-no-permits:-set_permits-comes-first "));
+    assert_eq!(rig.try_("a:3", "1"), ["-1", "it-has-no-permits:-set_permits-comes-first"]);
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn what_a_semaphore_cannot_do_changes_nothing() {
     assert_eq!(everything(&server), before);
     let never = client.semaphore("never-set");
     let calls = vec![never.acquire(1).map(drop), never.try_acquire(1).map(drop)];
-    all_say((ErrorKind::Refused, "never-set", "no permits", calls));
+    all_say((ErrorKind::Refused, "never-set", "set_permits comes first", calls));
     assert_eq!(everything(&server), before);
     one.unlock().unwrap();
 }
@@ -90,7 +90,8 @@ fn what_a_latch_cannot_do_changes_nothing() {
         all_say((ErrorKind::Config, "it", &format!("not {count}"), calls));
     }
     let never = client.count_down_latch("never-set");
-    all_say((ErrorKind::Refused, "never-set", "no count", vec![never.count_down().map(drop)]));
+    let calls = vec![never.count_down().map(drop), never.wait(), never.wait_for(SURELY).map(drop)];
+    all_say((ErrorKind::Refused, "never-set", "set_count comes first", calls));
     assert_eq!(everything(&server), before);
 }
 
@@ -242,7 +243,6 @@ fn a_name_in_use_by_one_kind_is_kept_from_all_others() {
     latch.count_down().unwrap();
     is_not_for_others(&["count-down latch"], &server, clients);
     latch.delete().unwrap();
-    server.flush_all().unwrap();
     let limiter = mine.rate_limiter("it", Rate::smooth(10, Duration::from_secs(3600)));
     assert!(limiter.try_acquire(5).unwrap().allowed);
     is_not_for_others(&["rate limiter"], &server, clients);
@@ -258,16 +258,15 @@ fn a_name_that_is_waited_for_is_kept_from_all_others() {
     let server = RedisServer::start().unwrap();
     let (mine, yours) = (quiet(&server), quiet(&server));
     let latch = mine.count_down_latch("it");
+    latch.set_count(1).unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| latch.wait());
         wait_for_queue(&server, "it");
         is_not_for_others(&["count-down latch"], &server, [&mine, &yours]);
-        latch.set_count(1).unwrap();
         latch.count_down().unwrap();
         waiter.join().unwrap().unwrap();
         latch.delete().unwrap();
     });
-    server.flush_all().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| mine.cyclic_barrier("it", 2).wait());
         wait_for_queue(&server, "it");

@@ -61,8 +61,8 @@ const WAITS: [Wait; 11] = [
     ),
     Wait(|it| it.count_down_latch("latch").wait(), |_, server| count(server, "rc:{latch}:queue")),
     Wait(
-        |it| it.count_down_latch("never set").wait_for(LONG).map(drop),
-        |_, server| count(server, "rc:{never set}:queue"),
+        |it| it.count_down_latch("timed").wait_for(LONG).map(drop),
+        |_, server| count(server, "rc:{timed}:queue"),
     ),
     Wait(
         |it| it.cyclic_barrier("barrier", 3).wait_then(|| panic!("it is not complete")).map(drop),
@@ -80,7 +80,9 @@ fn close_wakes_all_who_wait_for_anything_and_gives_everything_back() {
             other.semaphore(name).set_permits(n).unwrap();
         }
         let permit = other.semaphore("their permits").acquire(1).unwrap();
-        other.count_down_latch("latch").set_count(1).unwrap();
+        for name in ["latch", "timed"] {
+            other.count_down_latch(name).set_count(1).unwrap();
+        }
         let threads_before = threads("rc-").len();
 
         let client = connect(&server);

@@ -31,10 +31,9 @@ fn latch<K: Tried>(stage: &Stage<K>, count: u64) -> CountDownLatch {
     latch
 }
 
-/// Ends a row: nothing stays but the note that it was deleted.
-fn delete<K: Tried>(stage: &Stage<K>, latch: &CountDownLatch) {
+/// Ends a row: nothing stays.
+fn delete(latch: &CountDownLatch) {
     assert!(latch.delete().unwrap());
-    stage.bygone();
 }
 
 /// JSR-166 CountDownLatchTest.testConstructor: a count is no negative number here, and not 0.
@@ -53,7 +52,7 @@ fn it_counts_down_to_nothing_and_no_further<K: Tried>(stage: &Stage<K>) {
         assert_eq!(latch.count_down().unwrap(), 0);
         assert_eq!(latch.count().unwrap(), Some(0));
     }
-    delete(stage, &latch);
+    delete(&latch);
 }
 
 /// JSR-166 CountDownLatchTest.testAwait and testTimedAwait.
@@ -75,7 +74,7 @@ fn who_waits_goes_on_with_the_last_count_down<K: Tried>(stage: &Stage<K>) {
             latch.count_down().unwrap();
             waiter.join().unwrap();
         });
-        delete(stage, &latch);
+        delete(&latch);
     }
 }
 
@@ -89,7 +88,7 @@ fn a_timed_wait_is_true_when_it_was_counted_down_in_time<K: Tried>(stage: &Stage
         latch.count_down().unwrap();
         assert!(waiter.join().unwrap().unwrap());
     });
-    delete(stage, &latch);
+    delete(&latch);
 }
 
 /// Redisson RedissonCountDownLatchTest.testAwaitTimeoutFail.
@@ -99,7 +98,7 @@ fn a_timed_wait_is_false_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
     assert!(!latch.wait_for(limit).unwrap());
     assert!((limit..limit + LATE).contains(&began.elapsed()), "{:?}", began.elapsed());
     latch.count_down().unwrap();
-    delete(stage, &latch);
+    delete(&latch);
 }
 
 /// JSR-166 CountDownLatchTest.testAwait_Interruptible.
@@ -115,7 +114,7 @@ fn a_wait_can_be_cancelled<K: Tried>(stage: &Stage<K>) {
     stage.await_places(0);
     assert!(latch.wait_for_interruptibly(LONG, &cancel).unwrap_err().is_cancelled());
     assert_eq!(latch.count().unwrap(), Some(1));
-    delete(stage, &latch);
+    delete(&latch);
 }
 
 /// JSR-166 CountDownLatchTest.testToString: the count is told by `count`.
@@ -130,7 +129,7 @@ fn its_text_costs_no_request<K: Tried>(stage: &Stage<K>) {
         assert_eq!(latch.count_down().unwrap(), left);
     }
     assert_eq!(client.requests() - before, 2);
-    delete(stage, &latch);
+    delete(&latch);
 }
 
 /// Redisson RedissonCountDownLatchTest.testTrySetCount.
@@ -139,7 +138,7 @@ fn it_is_set_once<K: Tried>(stage: &Stage<K>) {
     assert!(latch.try_set_count(1).unwrap());
     assert!(!latch.try_set_count(2).unwrap());
     assert_eq!(latch.count().unwrap(), Some(1));
-    delete(stage, &latch);
+    delete(&latch);
 }
 
 /// Redisson RedissonCountDownLatchTest.testDelete.
@@ -149,7 +148,6 @@ fn it_is_deleted_once<K: Tried>(stage: &Stage<K>) {
     assert!(latch.delete().unwrap());
     assert!(!latch.delete().unwrap());
     assert!(!client.count_down_latch("missing").delete().unwrap());
-    stage.bygone();
 }
 
 /// Curator TestDistributedBarrier.testServerCrash.
@@ -196,5 +194,5 @@ fn all_clients_go_on_when_another_one_opens_it<K: Tried>(stage: &Stage<K>) {
         latch.count_down().unwrap();
         wait_until(LONG, "both passed", || passed.load(Ordering::SeqCst) == 2);
     });
-    delete(stage, &latch);
+    delete(&latch);
 }

@@ -129,7 +129,7 @@ impl<K: Tried> Stage<K> {
         Duration::from_millis(ms.try_into().expect("it has an end"))
     }
 
-    /// What stays of a latch or a barrier for a minute: it has an end, and nobody is in it. Taken away here, as
+    /// What stays of a barrier for a minute: it has an end, and nobody is in it. Taken away here, as
     /// nothing else may stay.
     pub fn bygone(&self) {
         let limit = Duration::from_secs(60);

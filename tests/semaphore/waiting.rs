@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use redis_concurrent::testing::{Child, Proxy, RedisServer, hear_parent, is_role, tell_parent, wait_until};
-use redis_concurrent::{CancellationToken, Semaphore};
+use redis_concurrent::{CancellationToken, ErrorKind, Semaphore};
 
 use crate::support::{LONG, SOON, builder, connect, env, ms};
 
@@ -68,6 +68,46 @@ fn who_hears_neither_its_answer_nor_its_message_gets_its_permits_all_the_same() 
         permit.unlock().unwrap();
     });
     assert_eq!((proxy.struck(), holder.available().unwrap()), (2, 3));
+}
+
+/// As java.util.concurrent's `new Semaphore(0)`, on which others release first.
+#[test]
+fn where_there_are_none_on_purpose_all_wait_until_others_add_some() {
+    let server = RedisServer::start().unwrap();
+    let (here, there) = (connect(&server).semaphore("it"), connect(&server).semaphore("it"));
+    type Change = fn(&Semaphore);
+    let ways: [(&str, Change); 3] = [
+        ("set", |it| it.set_permits(0).unwrap()),
+        ("first", |it| assert!(it.try_set_permits(0).unwrap())),
+        ("reduce", |it| {
+            it.set_permits(2).unwrap();
+            it.reduce_permits(2).unwrap();
+        }),
+    ];
+    for (way, none) in ways {
+        none(&here);
+        assert!(there.try_acquire(1).unwrap().is_none(), "{way}");
+        assert!(there.try_acquire_for(3, ms(50)).unwrap().is_none(), "{way}");
+        assert!(there.drain().unwrap().is_none(), "{way}");
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| there.acquire(3).map(|permit| permit.permits()));
+            queued(&here, 1);
+            // Too few of them are no reason to refuse it: more may follow.
+            for _ in 0..2 {
+                here.add_permits(1).unwrap();
+                assert_eq!(here.queue_length().unwrap(), 1, "{way}");
+            }
+            here.add_permits(1).unwrap();
+            assert_eq!(waiter.join().unwrap().unwrap(), 3, "{way}");
+        });
+        // Set to a number, there are no more than that.
+        here.set_permits(3).unwrap();
+        assert_eq!(there.acquire(4).map(drop).unwrap_err().kind(), ErrorKind::Refused, "{way}");
+        assert!(here.delete().unwrap());
+        let error = there.acquire(1).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{way}: never set");
+        assert!(error.to_string().contains("set_permits comes first"), "{way}: {error}");
+    }
 }
 
 #[test]
