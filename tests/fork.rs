@@ -4,6 +4,8 @@
 // There is no way to fork but the C library's, and this is the one file that needs one.
 #![allow(unsafe_code)]
 
+#[path = "fork/held.rs"]
+mod held;
 #[path = "fork/multi_lock.rs"]
 mod multi_lock;
 #[path = "fork/red_lock.rs"]

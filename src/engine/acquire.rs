@@ -63,9 +63,10 @@ fn enter(
     wait: &Wait<'_>,
     entered: Moment,
 ) -> Result<Option<Grip>, Error> {
+    // Before the gate says anything: in a forked child what it knows is the parent's.
+    cell.shared.usable().map_err(|e| cell.error(e))?;
     let mut core = lock(cell)?;
     let ticket = match core.gate.enter(request, entered) {
-        // No outermost call: not worth a system call to ask which process this is.
         Ok(Entered::Again(grip)) => return Ok(Some(grip)),
         Ok(Entered::Joined(grip, ahead)) => return joined(cell, core, grip, ahead, wait, entered).map(Some),
         Ok(Entered::Waits(ticket)) => ticket,
@@ -73,10 +74,6 @@ fn enter(
         Err(refusal) => return Err(cell.error(refusal.error())),
     };
     let mut seat = Seat { cell, ticket, taken: true, asking: None, sent: false };
-    if let Err(error) = cell.shared.usable() {
-        seat.leave(core);
-        return Err(cell.error(error));
-    }
     if let Some(token) = wait.cancel {
         // A token that is cancelled by now calls back at once, and that takes our lock.
         drop(core);
@@ -101,10 +98,6 @@ pub(super) fn joined(
 ) -> Result<Grip, Error> {
     core.gate.came_in(grip.ticket, entered);
     drop(core);
-    if let Err(error) = cell.shared.usable() {
-        take_back(cell, grip.ticket, Moment::now().after(LEAVE_LIMIT));
-        return Err(cell.error(error));
-    }
     if let Some(asking) = ahead {
         let limit = wait.limit(entered, cell.shared.config.command_timeout);
         let (answer, ..) = settle(requests::acquire(cell, &asking, limit));

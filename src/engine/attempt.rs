@@ -38,6 +38,7 @@ pub(crate) struct Attempt<'a> {
 /// for a grant that waits here for its thread, which is renewed by `limit`.
 pub(crate) fn begin<'a>(cell: &'a Arc<Cell>, request: Request, limit: Moment) -> Result<Begun<'a>, Error> {
     let entered = Moment::now();
+    cell.shared.usable().map_err(|e| cell.error(e))?;
     let mut core = lock(cell)?;
     let ticket = match core.gate.enter(request, entered) {
         Ok(Entered::Again(grip)) => return Ok(Begun::In(grip)),
@@ -53,11 +54,7 @@ pub(crate) fn begin<'a>(cell: &'a Arc<Cell>, request: Request, limit: Moment) ->
         Err(Refusal::Busy) => return Ok(busy(cell, entered)),
         Err(refusal) => return Err(cell.error(refusal.error())),
     };
-    let mut seat = Seat { cell, ticket, taken: true, asking: None, sent: false };
-    if let Err(error) = cell.shared.usable() {
-        seat.leave(core);
-        return Err(cell.error(error));
-    }
+    let seat = Seat { cell, ticket, taken: true, asking: None, sent: false };
     Ok(match advance(seat, core, limit, entered)? {
         Advanced::In(grip) => Begun::In(grip),
         Advanced::Busy => busy(cell, entered),

@@ -36,6 +36,7 @@ pub(crate) fn mind(
     }
     let mut core = lock(other)?;
     if core.gate.held_by(request.thread, now).is_some() {
+        cell.shared.same_process().map_err(|e| cell.error(e))?;
         let error = Error::new(ErrorKind::WouldDeadlock, "");
         return Err(cell.error(error.because("this thread reads, and cannot wait for itself to end")));
     }

@@ -52,10 +52,13 @@ impl<K: Kind> RedisLock<K> {
         Ok(self.inspect()?.holders.first().and_then(|held| held.remaining))
     }
 
-    /// How often this thread holds it; 0 once its hold is lost. No request.
+    /// How often this thread holds it; 0 once its hold is lost, and in a forked child. No request.
     pub fn hold_count(&self) -> usize {
-        let core = self.cell.as_ref().map_err(Clone::clone).and_then(|cell| engine::lock(cell));
-        core.map_or(0, |core| core.gate.hold_count(this_thread(), Moment::now()))
+        let Ok(cell) = self.cell.as_ref().map_err(Clone::clone) else { return 0 };
+        if cell.shared.same_process().is_err() {
+            return 0;
+        }
+        engine::lock(cell).map_or(0, |core| core.gate.hold_count(this_thread(), Moment::now()))
     }
 
     /// Whether this thread holds it. No request.
