@@ -335,10 +335,11 @@ impl<K: Kind> RedisLock<K> {
 
     fn take(&self, mut request: Request, wait: &Wait<'_>) -> Result<Option<Hold<K>>, Error> {
         let cell = self.cell()?;
-        if let Some(other) = &self.other {
-            engine::modes::mind(cell, other, K::SHARING, &mut request)?;
-        }
-        let Some(grip) = engine::acquire(cell, request, wait)? else { return Ok(None) };
+        let behind = match &self.other {
+            Some(other) => engine::modes::mind(cell, other, K::SHARING, &mut request)?,
+            None => None,
+        };
+        let Some(grip) = engine::acquire(cell, behind, request, wait)? else { return Ok(None) };
         let hold = Hold::new(cell.clone(), grip);
         match self.replicated(&hold, wait) {
             Ok(()) => Ok(Some(hold)),

@@ -81,7 +81,7 @@ impl<K: Kind> Meeting<K> {
         let own = Cells::alone(self.cell()?)?;
         let request =
             Request { taker: Taker::Guard, thread: 0, terms, once: wait.once, from: None, instead: false };
-        Ok(acquire(&own, request, wait)?.map(|grip| (own, grip)))
+        Ok(acquire(&own, None, request, wait)?.map(|grip| (own, grip)))
     }
 
     /// Has the state changed, once, also where the request is sent twice. Returns the number that the rule

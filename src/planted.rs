@@ -65,7 +65,7 @@ struct Fault {
 }
 
 #[cfg(planted)]
-const FAULTS: [Fault; 18] = [
+const FAULTS: [Fault; 19] = [
     // A leave takes out whoever holds the lock, be it its sender or not.
     Fault {
         name: "no-owner-check",
@@ -201,6 +201,27 @@ const FAULTS: [Fault; 18] = [
                 "invariants",
                 "validity_from_before_send::validity_from_before_send_of_a_grant_by_who_has_a_shorter_lease",
                 "are believed left",
+            ),
+        ],
+    },
+    // Who reads asks, and joins, past a writer of its process that has no place in Redis yet.
+    Fault {
+        name: "unknown-is-passed",
+        caught_by: &[
+            (
+                "lib",
+                "engine::model::worlds::read_write::nobody_joins_past_a_writer_of_the_same_process",
+                "slices end",
+            ),
+            (
+                "lib",
+                "engine::gate_tests::share::nobody_comes_in_past_a_thread_of_its_process_that_redis_does_not_know_of",
+                "gate_tests/share.rs:",
+            ),
+            (
+                "read_write",
+                "order::no_reader_passes_a_writer_of_its_process_that_has_no_place_in_redis_yet",
+                "past the writer",
             ),
         ],
     },

@@ -24,7 +24,8 @@ pub type WriteLock = RedisLock<Write>;
 /// that reads already. The threads of a process share one hold in Redis: while some of them read, others
 /// join them without asking Redis for at most one [slice](crate::ClientBuilder::slice) after it last said
 /// that nobody waits. A writer that comes tells the reading processes, so that each passes it by one
-/// slice at most, and by none where the slice is nothing. With
+/// slice at most, and by none where the slice is nothing; readers of the writer's own client do not pass it
+/// at all. With
 /// [`arrival_order`](ReadWriteLock::arrival_order) who came first comes in first, and readers that stand
 /// behind each other come in together.
 ///

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::backend::Failure;
 use super::cell::{Cell, Core};
 use super::gate::{Answer, Asking, Entered, GaveUp, Grip, How, NOT_INSIDE, Refusal, Request, Ticket, Turn};
-use super::{LEAVE_LIMIT, carry_out, held, leave_queue, lock, lost, requests, take_back};
+use super::{LEAVE_LIMIT, carry_out, held, leave_queue, lock, lost, modes, requests, take_back};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::{Loss, Way};
@@ -19,10 +19,16 @@ const UNHEARD: Duration = Duration::from_millis(100);
 /// How long a head waits for the inbox before it looks again, if nothing wakes it.
 const INBOX_LIMIT: Duration = Duration::from_millis(250);
 
-/// Gets `request` in, within `wait`: a hold, or `None` where it is busy and the time is up.
-pub(crate) fn acquire(cell: &Arc<Cell>, request: Request, wait: &Wait<'_>) -> Result<Option<Grip>, Error> {
+/// Gets `request` in, within `wait`: a hold, or `None` where it is busy and the time is up. `other` is the lock's
+/// other mode, where that is to [stand behind](modes::tie) it.
+pub(crate) fn acquire(
+    cell: &Arc<Cell>,
+    other: Option<&Arc<Cell>>,
+    request: Request,
+    wait: &Wait<'_>,
+) -> Result<Option<Grip>, Error> {
     let entered = Moment::now();
-    let outcome = come_in(cell, request, wait, entered);
+    let outcome = come_in(cell, other, request, wait, entered);
     let forked = matches!(&outcome, Err(error) if error.kind() == ErrorKind::Forked);
     if !forked && !matches!(outcome, Ok(Some(_))) && cell.shared.watch.is_on() {
         let waited = Moment::now().since(entered);
@@ -33,6 +39,7 @@ pub(crate) fn acquire(cell: &Arc<Cell>, request: Request, wait: &Wait<'_>) -> Re
 
 fn come_in(
     cell: &Arc<Cell>,
+    other: Option<&Arc<Cell>>,
     request: Request,
     wait: &Wait<'_>,
     entered: Moment,
@@ -41,7 +48,7 @@ fn come_in(
         return Err(cell.error(Error::new(ErrorKind::Cancelled, "")));
     }
     loop {
-        let grip = enter(cell, request.clone(), wait, entered)?;
+        let grip = enter(cell, other, request.clone(), wait, entered)?;
         match grip {
             // Handed on while it was valid, but this thread woke too late for it.
             Some(grip)
@@ -59,6 +66,7 @@ fn come_in(
 /// Takes a place in the gate and waits there.
 fn enter(
     cell: &Arc<Cell>,
+    other: Option<&Arc<Cell>>,
     request: Request,
     wait: &Wait<'_>,
     entered: Moment,
@@ -73,7 +81,7 @@ fn enter(
         Err(Refusal::Busy) => return Ok(None),
         Err(refusal) => return Err(cell.error(refusal.error())),
     };
-    let mut seat = Seat { cell, ticket, taken: true, asking: None, sent: false };
+    let mut seat = Seat { cell, other, ticket, taken: true, asking: None, sent: false };
     if let Some(token) = wait.cancel {
         // A token that is cancelled by now calls back at once, and that takes our lock.
         drop(core);
@@ -141,6 +149,8 @@ pub(super) fn welcome(
 /// whatever it was granted.
 pub(super) struct Seat<'a> {
     pub(super) cell: &'a Arc<Cell>,
+    /// The lock's other mode, whose threads stand behind this one's.
+    pub(super) other: Option<&'a Arc<Cell>>,
     pub(super) ticket: Ticket,
     pub(super) taken: bool,
     /// The request it is about. Should it not come back from there, the ask must not wait for it.
@@ -170,10 +180,12 @@ impl<'a> Seat<'a> {
                 // A wait for a condition cannot end without the lock: now it waits for that.
                 (wait, over) = (Wait::forever(), false);
             }
+            self.tie(&core);
             match core.gate.turn(self.ticket, now, shared.inbox.is_up(), over, || cell.fresh()) {
                 Turn::In(grip, next) => {
                     core.wake(next);
                     self.taken = false;
+                    self.tie(&core);
                     return welcome(cell, core, grip, now, entered).map(Some);
                 }
                 Turn::Ask(asking) => {
@@ -198,6 +210,13 @@ impl<'a> Seat<'a> {
                     return outcome;
                 }
             }
+        }
+    }
+
+    /// The lock's other mode learns whether anybody waits here of whom only this process knows.
+    fn tie(&self, core: &Core) {
+        if let Some(other) = self.other {
+            modes::tie(core, other);
         }
     }
 
@@ -314,7 +333,9 @@ impl<'a> Seat<'a> {
     /// Gives the place up, under the lock that saw there is nothing to be had.
     pub(super) fn leave(&mut self, mut core: MutexGuard<'_, Core>) {
         self.taken = false;
-        match core.gate.give_up(self.ticket, Moment::now()) {
+        let gave_up = core.gate.give_up(self.ticket, Moment::now());
+        self.tie(&core);
+        match gave_up {
             GaveUp::Out(then) => drop(carry_out(self.cell, core, then)),
             GaveUp::In(grip) => {
                 drop(core);

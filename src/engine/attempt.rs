@@ -54,7 +54,7 @@ pub(crate) fn begin<'a>(cell: &'a Arc<Cell>, request: Request, limit: Moment) ->
         Err(Refusal::Busy) => return Ok(busy(cell, entered)),
         Err(refusal) => return Err(cell.error(refusal.error())),
     };
-    let seat = Seat { cell, ticket, taken: true, asking: None, sent: false };
+    let seat = Seat { cell, other: None, ticket, taken: true, asking: None, sent: false };
     Ok(match advance(seat, core, limit, entered)? {
         Advanced::In(grip) => Begun::In(grip),
         Advanced::Busy => busy(cell, entered),
@@ -86,6 +86,7 @@ impl Detached {
         let asking = self.asking.take()?;
         let seat = Seat {
             cell: &self.cell,
+            other: None,
             ticket: self.ticket,
             taken: true,
             asking: Some(asking.owner),

@@ -106,6 +106,8 @@ pub(crate) struct Gate {
     /// Redis has not answered since.
     trouble: Option<Moment>,
     closed: bool,
+    /// A thread of this process waits for the lock's other mode, and Redis does not know of it yet.
+    behind: bool,
     /// Of one thread's wait for a condition: how far that is.
     room: Option<Box<Room>>,
 }
@@ -122,6 +124,7 @@ impl Gate {
             tickets: 0,
             trouble: None,
             closed: false,
+            behind: false,
             room: None,
         }
     }
@@ -231,6 +234,9 @@ impl Gate {
         {
             self.waiters.pop_front();
             return Turn::In(grip, self.head());
+        }
+        if self.ask.is_none() && self.stands_behind(&request) {
+            return if request.once { Turn::Busy } else { wait(nap) };
         }
         if self.ask.as_ref().is_some_and(|a| a.in_flight) {
             return wait(nap);

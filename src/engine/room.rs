@@ -41,7 +41,7 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
     let given_up = give_up(cell, ticket)?;
     let way = given_up.aside.way();
     room.core.lock().gate.gives_up(&given_up.leaving);
-    let outcome = acquire(&room, given_up.aside.request(thread), limits);
+    let outcome = acquire(&room, None, given_up.aside.request(thread), limits);
     let stay = come_back(cell, &room, given_up, &outcome)?;
     match outcome {
         Ok(Some(_)) if !stay.unsignalled => Ok(true),

@@ -78,7 +78,8 @@ impl Call<'_> {
         loop {
             let mut holds = Holds::of(wait);
             if let Some(i) = awaited {
-                let Some(grip) = acquire(&parts[i].cell, self.request(i, false)?, wait)? else {
+                let (request, other) = self.request(i, false)?;
+                let Some(grip) = acquire(&parts[i].cell, other, request, wait)? else {
                     return Ok(None);
                 };
                 holds.add(parts, i, grip);
@@ -126,14 +127,15 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// What is asked for of this part.
-    fn request(&self, part: usize, once: bool) -> Result<Request, Error> {
+    /// What is asked for of this part, and the part's other mode where that is to stand behind it.
+    fn request(&self, part: usize, once: bool) -> Result<(Request, Option<&Arc<Cell>>), Error> {
         let Part { cell, other, sharing, terms, .. } = &self.parts[part];
         let (taker, thread, terms) = (self.taker, self.thread, terms.clone());
         let mut request = Request { taker, thread, terms, once, from: None, instead: false };
-        if let Some(other) = other {
-            modes::mind(cell, other, *sharing, &mut request)?;
-        }
-        Ok(request)
+        let behind = match other {
+            Some(other) => modes::mind(cell, other, *sharing, &mut request)?,
+            None => None,
+        };
+        Ok((request, behind))
     }
 }

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::wait_until;
+use redis_concurrent::testing::{Proxy, wait_until};
 use redis_concurrent::{CancellationToken, ErrorKind};
 
 use crate::Stage;
-use crate::support::{LONG, SOON, ms, nothing_left};
+use crate::support::{LONG, SOON, builder, ms, nothing_left};
 
 #[test]
 fn a_waiting_writer_keeps_new_readers_out_but_not_those_who_read() {
@@ -224,4 +224,69 @@ fn a_writer_that_waits_does_not_cut_the_slice_of_who_writes() {
         assert_eq!((ours.join().unwrap(), theirs.join().unwrap()), (0, 1));
     });
     nothing_left(&stage.server);
+}
+
+/// Its client's subscription takes its time: until that is there the writer has no place in Redis, and only its
+/// process knows that it waits.
+#[test]
+fn no_reader_passes_a_writer_of_its_process_that_has_no_place_in_redis_yet() {
+    for (slice, in_order) in [(LONG, false), (LONG, true), (ms(0), false), (ms(0), true)] {
+        let stage = Stage::new();
+        let proxy = Proxy::start(stage.server.port()).unwrap();
+        let client = builder(&proxy.url()).slice(slice).command_timeout(LONG).connect().unwrap();
+        let lock = client.read_write_lock("it");
+        let lock = if in_order { lock.arrival_order() } else { lock };
+        proxy.only_matching(b"SUBSCRIBE");
+        proxy.hold_requests(true);
+        let turn = AtomicUsize::new(0);
+        let read = lock.read_lock().lock().unwrap();
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let _guard = lock.write_lock().lock().unwrap();
+                turn.fetch_add(1, Ordering::SeqCst)
+            });
+            wait_until(LONG, "the writer waits", || lock.write_lock().queued_threads() == 1);
+            wait_until(LONG, "it subscribes", || proxy.held() > 0);
+            let newcomers = || {
+                assert!(lock.read_lock().try_lock().unwrap().is_none(), "past the writer");
+                assert!(lock.read_lock().try_lock_for(ms(50)).unwrap().is_none(), "past the writer");
+            };
+            scope.spawn(newcomers).join().unwrap();
+            drop(lock.read_lock().try_lock().unwrap().expect("this thread reads already"));
+            let reader = scope.spawn(|| {
+                let _guard = lock.read_lock().lock().unwrap();
+                turn.fetch_add(1, Ordering::SeqCst)
+            });
+            wait_until(LONG, "a reader waits", || lock.read_lock().queued_threads() == 1);
+            drop(read);
+            assert_eq!(stage.queued(), 0);
+            assert!(!writer.is_finished() && !reader.is_finished());
+            proxy.heal().unwrap();
+            assert_eq!((writer.join().unwrap(), reader.join().unwrap()), (0, 1));
+        });
+        client.close().unwrap();
+        nothing_left(&stage.server);
+    }
+}
+
+/// One that gives up, for whatever reason, before it has a place lets those in whom it kept out.
+#[test]
+fn a_writer_that_gives_up_without_a_place_lets_the_readers_of_its_process_in() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let client = builder(&proxy.url()).command_timeout(LONG).connect().unwrap();
+    let lock = client.read_write_lock("it");
+    proxy.only_matching(b"SUBSCRIBE");
+    proxy.hold_requests(true);
+    let (_read, token) = (lock.read_lock().lock().unwrap(), CancellationToken::new());
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| lock.write_lock().lock_interruptibly(&token).map(drop));
+        wait_until(LONG, "it subscribes", || proxy.held() > 0);
+        let reader = scope.spawn(|| lock.read_lock().lock().map(drop));
+        wait_until(LONG, "a reader waits", || lock.read_lock().queued_threads() == 1);
+        token.cancel();
+        assert_eq!(writer.join().unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
+        reader.join().unwrap().unwrap();
+    });
+    proxy.heal().unwrap();
 }

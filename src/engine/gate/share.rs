@@ -1,5 +1,6 @@
 //! The share: threads of a process that have one tenure together, and what keeps others out of it.
 
+use super::ask::Ask;
 use super::{Asking, Gate, Grip, Request, Tenure, Ticket};
 use crate::clock::Moment;
 use crate::kind::Sharing;
@@ -13,7 +14,7 @@ impl Gate {
 
     /// Lets a thread into a share that other threads of this process have, if one may be joined.
     pub(super) fn join(&mut self, ticket: Ticket, request: &Request, now: Moment) -> Option<Grip> {
-        if !self.joined() || request.from.is_some() {
+        if !self.joined() || request.from.is_some() || self.stands_behind(request) {
             return None;
         }
         let slice = self.shape.slice;
@@ -61,14 +62,39 @@ impl Gate {
         }
     }
 
-    /// A thread of this process waits for another mode of this lock: no share takes anybody in before
-    /// Redis has been asked.
-    pub(crate) fn yields_all(&mut self) {
+    /// Whether a thread waits here of which Redis does not know yet. While this process has the lock, there is
+    /// nobody whom it would have to know of.
+    pub(crate) fn waits_unknown(&self, now: Moment) -> bool {
+        let known = |ask: &Ask| ask.queued || ask.grant.is_some() || ask.refused.is_some();
+        self.waiters.iter().any(|w| !w.request.once)
+            && !self.ask.as_deref().is_some_and(known)
+            && self.in_the_way(now).is_none()
+    }
+
+    /// Whether a thread of this process waits for another mode of this lock, and Redis does not know of it yet
+    /// (`ahead`): then it is known here alone, so no share takes anybody in any more, and nobody asks Redis, past
+    /// it. Where Redis has not answered that thread since `trouble`, it has not answered those behind it either.
+    /// Returns whom to wake once it is over.
+    pub(crate) fn stand_behind(&mut self, ahead: bool, trouble: Option<Moment>) -> Option<Ticket> {
+        let was = std::mem::replace(&mut self.behind, ahead);
+        if self.ask.is_none() && (ahead || was) {
+            self.trouble = trouble.filter(|_| ahead);
+        }
+        if !ahead {
+            return self.head().filter(|_| was);
+        }
         for tenure in &mut self.tenures {
             tenure.shut = true;
         }
         if let Some(ask) = &mut self.ask {
             ask.shut = true;
         }
+        None
+    }
+
+    /// Whether this request has to wait for a thread of this process that Redis does not know of. One from
+    /// another mode does not: whoever waits there waits for its thread.
+    pub(super) fn stands_behind(&self, request: &Request) -> bool {
+        self.behind && request.from.is_none() && !planted!("unknown-is-passed")
     }
 }

@@ -25,6 +25,14 @@ fn beside(from: u64, thread: u64) -> Request {
     Request { from: Some(from), ..request(thread) }
 }
 
+impl Desk {
+    /// A thread that Redis does not know of came to wait for the other mode, and has a place there now.
+    fn stood_behind(&mut self) {
+        assert_eq!(self.gate.stand_behind(true, None), None);
+        self.gate.stand_behind(false, None);
+    }
+}
+
 /// It joins at once; with the question that it is to send, if there is one.
 #[track_caller]
 fn joins(desk: &mut Desk, request: Request, now: u64) -> (Grip, Option<Asking>) {
@@ -140,7 +148,7 @@ fn one_that_waits_elsewhere_shuts_it_and_who_is_inside_re_enters() {
         if told {
             desk.gate.yields(first.owner);
         } else {
-            desk.gate.yields_all();
+            desk.stood_behind();
         }
         for thread in [1, 2] {
             assert!(matches!(desk.gate.enter(request(thread), at(2)), Ok(Entered::Again(_))));
@@ -159,7 +167,7 @@ fn one_that_waits_elsewhere_shuts_also_what_is_not_granted_yet() {
         if told {
             desk.gate.yields(asking.owner);
         } else {
-            desk.gate.yields_all();
+            desk.stood_behind();
         }
         desk.answer(&asking, granted_in(5, LEASE), 1);
         desk.is_in(ticket, 1);
@@ -170,6 +178,62 @@ fn one_that_waits_elsewhere_shuts_also_what_is_not_granted_yet() {
     let first = desk.come_in(request(1), 5, 0);
     desk.gate.yields(first.owner + 100);
     joins(&mut desk, request(2), 1);
+}
+
+#[test]
+fn nobody_comes_in_past_a_thread_of_its_process_that_redis_does_not_know_of() {
+    let mut desk = desk();
+    let first = desk.come_in(request(1), 5, 0);
+    assert_eq!(desk.gate.stand_behind(true, None), None);
+    // Neither into the share, nor by an ask that would come to Redis before the other one's.
+    let attempt = desk.enter(once(2), 1);
+    assert_eq!(desk.turn(attempt, 1), Turn::Busy);
+    desk.gate.give_up(attempt, at(1));
+    let late = desk.enter(request(3), 1);
+    assert!(matches!(desk.turn(late, 1), Turn::Park(_)));
+    assert_eq!(desk.turn_with(late, 2, true, true), Turn::Over);
+    // A thread that is inside goes on.
+    assert!(matches!(desk.gate.enter(request(1), at(2)), Ok(Entered::Again(_))));
+    // And so does one beside its own hold of the other mode: it is what the others wait for.
+    let own = desk.enter(beside(9, 4), 3);
+    assert_eq!(desk.asks(own, 3).from, Some(9));
+    desk.gate.give_up(own, at(3));
+    desk.gate.answered(1, busy(4), at(3));
+    assert!(desk.gate.holds_valid(first.ticket, at(3)));
+}
+
+#[test]
+fn what_stands_behind_shares_the_trouble_and_goes_on_when_it_is_over() {
+    let mut desk = desk();
+    desk.gate.stand_behind(true, Some(at(1)));
+    let late = desk.enter(request(2), 1);
+    assert!(matches!(desk.turn(late, 1), Turn::Park(_)));
+    assert_eq!(desk.gate.trouble(), Some(at(1)), "Redis does not answer the one that it stands behind");
+    assert_eq!(desk.gate.stand_behind(false, None), Some(late));
+    assert_eq!(desk.gate.trouble(), None);
+    desk.asks(late, 4);
+}
+
+#[test]
+fn a_thread_is_unknown_until_redis_keeps_its_place() {
+    let mut desk = Desk::new();
+    assert!(!desk.gate.waits_unknown(at(0)));
+    let attempt = desk.enter(once(1), 0);
+    assert!(!desk.gate.waits_unknown(at(0)), "one attempt does not wait");
+    desk.gate.give_up(attempt, at(0));
+    let ticket = desk.enter(request(1), 0);
+    assert!(desk.gate.waits_unknown(at(0)));
+    let asking = desk.asks(ticket, 0);
+    assert!(desk.gate.waits_unknown(at(0)), "on its way");
+    desk.answer(&asking, busy(4), 1);
+    assert!(!desk.gate.waits_unknown(at(1)), "it has a place");
+    desk.gate.granted(asking.owner, 5, ms(LEASE), 0, at(2));
+    assert!(!desk.gate.waits_unknown(at(2)));
+    desk.is_in(ticket, 2);
+    let second = desk.enter(request(2), 3);
+    assert!(!desk.gate.waits_unknown(at(3)), "this process has the lock");
+    desk.gate.give_up(second, at(4));
+    assert!(!desk.gate.waits_unknown(at(4)));
 }
 
 #[test]

@@ -131,7 +131,7 @@ impl Process {
             from: None,
             instead: false,
         };
-        acquire(&self.cell, request, wait)
+        acquire(&self.cell, None, request, wait)
     }
 
     pub(super) fn unlock(&self, grip: Grip) -> Result<(), Error> {

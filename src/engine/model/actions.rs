@@ -313,6 +313,7 @@ impl Model for World {
             }
             Step::Tick => World::tick(&mut state),
         }
+        state.tie();
         Some(state)
     }
 

@@ -63,8 +63,35 @@ pub(super) fn mind(gates: &mut Gates, g: u8, request: &mut Request, now: Moment)
             Some(owner) => gates[WRITES].shut(owner),
             None => {}
         }
-    } else if !request.once {
-        gates[READS].yields_all();
+    }
+}
+
+impl State {
+    /// Those who read stand behind those of their process who would write and whom Redis does not know of.
+    pub(super) fn tie(&mut self) {
+        let now = self.now();
+        for p in 0..self.processes.len() {
+            let gates = &mut self.processes[p].gates;
+            if gates.1.is_none() {
+                continue;
+            }
+            let (ahead, trouble) = (gates[WRITES].waits_unknown(now), gates[WRITES].trouble());
+            if let Some(ticket) = gates[READS].stand_behind(ahead, trouble) {
+                self.wake(p as u8, READS, ticket);
+            }
+        }
+    }
+
+    /// Whether a thread of this process waits to write.
+    fn waits_to_write(&self, p: u8) -> bool {
+        let waits = |thread: &Thread| {
+            matches!(
+                thread,
+                Thread::Awake(_) | Thread::Parked(..) | Thread::Asking { .. } | Thread::Confirming(..)
+            )
+        };
+        let seats = &self.processes[p as usize].seats;
+        seats.iter().any(|seat| seat.gate == WRITES && !seat.once && waits(&seat.thread))
     }
 }
 
@@ -98,6 +125,7 @@ impl State {
     pub(super) fn holds(&mut self, world: &World, p: u8, t: u8, grip: &Grip) {
         self.set(p, t, Thread::Holding(grip.ticket));
         if grip.way == Way::Joined {
+            self.overstayed |= self.waits_to_write(p);
             self.overstayed |= self.told.iter().any(|owner| *owner == grip.owner);
             let slices_over = |tick: u8| self.now().since(super::at(tick)) >= world.slice;
             self.overstayed |= self.writers.iter().any(|(_, since)| slices_over(*since));

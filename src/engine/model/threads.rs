@@ -51,7 +51,7 @@ impl State {
         then.leave
     }
 
-    fn wake(&mut self, p: u8, g: u8, ticket: Ticket) {
+    pub(super) fn wake(&mut self, p: u8, g: u8, ticket: Ticket) {
         for seat in self.processes[p as usize].seats.iter_mut().filter(|seat| seat.gate == g) {
             if let Thread::Parked(t, _) = seat.thread
                 && t == ticket
@@ -125,10 +125,16 @@ impl State {
         let (Thread::Awake(ticket) | Thread::Parked(ticket, _)) = process.seats[t as usize].thread else {
             return;
         };
-        let inbox = process.inbox;
+        let (inbox, sequence) = (process.inbox, process.sequence);
         let mut gate = process.gates[g].clone();
         let turn = gate.turn(ticket, now, inbox, over, || fresh(process, p));
         process.gates[g] = gate;
+        if let Turn::Ask(Asking { from: None, .. }) = turn
+            && g != WRITES
+            && process.sequence > sequence
+        {
+            self.overstayed |= process.gates[WRITES].waits_unknown(now);
+        }
         match turn {
             Turn::In(grip, next) => {
                 (process.turns_before, process.came) = (None, None);

@@ -17,7 +17,7 @@ impl<'a> Call<'a> {
         for i in batch {
             let cell = &self.parts[i].cell;
             limit = self.wait.limit(Moment::now(), cell.shared.config.command_timeout);
-            let error = match self.request(i, true).and_then(|request| begin(cell, request, limit)) {
+            let error = match self.request(i, true).and_then(|(request, _)| begin(cell, request, limit)) {
                 Ok(Begun::In(grip)) => {
                     holds.add(self.parts, i, grip);
                     continue;

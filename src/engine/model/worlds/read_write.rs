@@ -36,6 +36,14 @@ fn threads_of_a_process_read_together() {
 }
 
 #[test]
+fn nobody_joins_past_a_writer_of_the_same_process() {
+    let small = World { processes: 1, threads: 3, roles: &[Reads, Reads, Writes], ..shared() };
+    let deaf = World { faults: Faults { breaks: 1, ..none() }, ..small.clone() };
+    let late = World { faults: Faults { lost: 1, time_outs: 1, ..none() }, ..small.clone() };
+    check(small, [deaf, late]);
+}
+
+#[test]
 fn shares_are_asked_for_late() {
     let faults = Faults { lost: 1, ..none() };
     let small = World { processes: 1, threads: 2, ticks: 2, roles: &[Reads, Reads], faults, ..shared() };
