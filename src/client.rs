@@ -46,7 +46,8 @@ const END_LIMIT: Duration = Duration::from_millis(300);
 /// life; locks and guards keep it alive.
 ///
 /// It has a pool of connections, one channel on which it is told what it is granted (with a
-/// thread, from the first wait on), and a part in the process's renewal thread.
+/// thread, from the first wait on), a line for its renewals (with a thread, from the first one on), and a part
+/// in the process's renewal thread.
 ///
 /// It belongs to the process that made it. In a forked child its calls say
 /// [`Forked`](ErrorKind::Forked) and nothing of the parent's is released. Fork before the first
@@ -103,7 +104,8 @@ impl Client {
     /// A client of the server at `url`, with the default settings. Makes one connection at once.
     ///
     /// # Errors
-    /// `Config` if `url` is none, `Unavailable` if the server cannot be reached or refuses us.
+    /// `Config` if `url` is none, `Unavailable` if the server cannot be reached or refuses us, or if this
+    /// process can start no thread.
     pub fn connect(url: &str) -> Result<Client, Error> {
         Client::builder().url(url).connect()
     }
@@ -126,7 +128,7 @@ impl Client {
         manager: ConnectionManager,
         pool: Option<r2d2::Builder<ConnectionManager>>,
         watch: Watch,
-    ) -> Client {
+    ) -> Result<Client, Error> {
         let pool = pool.unwrap_or_else(|| {
             // Without an age limit nothing is scheduled, for which its threads would stay on.
             r2d2::Pool::builder()
@@ -135,8 +137,12 @@ impl Client {
                 .max_lifetime(None)
                 .connection_timeout(config.connect_timeout)
         });
-        let backend = Backend::new(wire::pool(pool, manager.clone()));
-        Client(Shared::new(config, manager, backend, Renewer::current(), watch))
+        let pool = wire::pool(pool, manager.clone()).map_err(|e| {
+            let error = Error::new(ErrorKind::Unavailable, "");
+            error.because("the threads of the connection pool could not be started").caused_by(e)
+        })?;
+        let backend = Backend::new(pool);
+        Ok(Client(Shared::new(config, manager, backend, Renewer::current(), watch)))
     }
 
     /// The lock `name` of the kind [`Simple`]: a string key, not reentrant.
@@ -448,7 +454,9 @@ impl Shared {
             leaving.extend(mine.into_iter().chain(under_way).map(|l| (cell.clone(), l)));
         }
         self.inbox.stop();
-        let unfinished = self.renewer.remove(self.id);
+        // What was to be released in the background is sent now: perhaps once more.
+        let unfinished = self.renewer.remove(self.id).into_iter();
+        leaving.extend(unfinished.map(|(cell, leaving)| (cell, Leaving { unsettled: true, ..leaving })));
         let leave = |(cell, leaving): &(Arc<Cell>, Leaving), eval: bool| {
             let mut request = Vec::new();
             requests::pack_leave(&mut request, cell, leaving, eval);
@@ -460,8 +468,8 @@ impl Shared {
         });
         let failed: Vec<_> =
             leaving.iter().zip(&sent).filter(|(_, ok)| !**ok).map(|((cell, _), _)| cell).collect();
-        let left = failed.len() + unfinished.len();
-        for cell in failed.into_iter().chain(&unfinished) {
+        let left = failed.len();
+        for cell in failed {
             let error = cell.error(
                 Error::new(ErrorKind::Closed, "").because("not released in time: it ends with its lease"),
             );
@@ -473,7 +481,7 @@ impl Shared {
             let _ = self.backend.command(&bye, limit.before(END_LIMIT / 2));
         }
         self.backend.close();
-        let ended = self.inbox.wait_for_end(limit) & self.renewer.wait_for_end(limit);
+        let ended = self.inbox.wait_for_end(limit) & self.renewer.wait_for_end(self.id, limit);
         if !ended {
             tracing::warn!("a thread of the closed client is still ending");
         }

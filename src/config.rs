@@ -217,7 +217,8 @@ impl ClientBuilder {
     /// now. Blocks for the connect limit and the command limit at most.
     ///
     /// # Errors
-    /// `Config` for a setting that cannot work, `Unavailable` if the server cannot be reached.
+    /// `Config` for a setting that cannot work, `Unavailable` if the server cannot be reached, or if this
+    /// process can start no thread.
     pub fn connect(self) -> Result<Client, Error> {
         let client = self.connect_later()?;
         client.probe()?;
@@ -228,13 +229,13 @@ impl ClientBuilder {
     /// [`RedLock`](crate::RedLock). That its address or password is wrong is told by the first call.
     ///
     /// # Errors
-    /// `Config` for a setting that cannot work.
+    /// `Config` for a setting that cannot work, `Unavailable` if this process can start no thread.
     pub fn connect_later(mut self) -> Result<Client, Error> {
         self.config.renew_every = self.renew_every.unwrap_or(self.config.lease / 3);
         self.config.fit(self.window, self.command_timeout);
         self.config.check()?;
         let manager = ConnectionManager::new(self.server?, &self.config);
-        Ok(Client::start(self.config, manager, self.pool, self.watch))
+        Client::start(self.config, manager, self.pool, self.watch)
     }
 }
 

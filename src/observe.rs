@@ -128,6 +128,13 @@ pub trait Observer: Send + Sync + 'static {
         let _ = (lock, left, error);
     }
 
+    /// Renewals were sent: `under_way` of them (and releases in the background) were then on their way to
+    /// Redis, or waited for their turn, of `most` that the client can have on its way at once. Beyond that
+    /// renewals are late; with round trips that get longer, or more holds, it grows in proportion.
+    fn renewal_load(&self, under_way: usize, most: usize) {
+        let _ = (under_way, most);
+    }
+
     /// A hold of `lock` ended before it was released. Told once a tenure.
     fn lost(&self, lock: Observed<'_>, why: Loss) {
         let _ = (lock, why);

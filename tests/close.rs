@@ -210,6 +210,23 @@ fn close_finishes_what_was_to_be_released_in_the_background() {
     assert_eq!(told, 1, "{:?}", ears.all());
 }
 
+/// What was to be released later is released now.
+#[test]
+fn close_sends_what_was_to_be_released_in_the_background() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let other = connect(&server).reentrant_lock("x");
+    for _ in 0..5 {
+        let client = builder(&proxy.url()).command_timeout(ms(200)).connect().unwrap();
+        let guard = client.reentrant_lock("x").lock_owned().unwrap();
+        proxy.black_hole(true);
+        assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
+        proxy.black_hole(false);
+        client.close().unwrap();
+        assert!(!other.is_locked().unwrap(), "left to its lease");
+    }
+}
+
 #[test]
 fn close_from_many_threads_at_once() {
     // A process of its own bounds a hang.

@@ -408,6 +408,11 @@ impl Backend {
         }
     }
 
+    /// A connection of the pool that nobody uses just now, if there is one. Waits for nothing.
+    pub(super) fn idle(&self) -> Option<Pooled> {
+        self.pool.read().clone()?.try_get()
+    }
+
     /// A connection from the pool, one that was made since `born_after`.
     fn connection(&self, limit: Moment, born_after: Option<Moment>) -> Result<Pooled, Error> {
         loop {
@@ -478,6 +483,30 @@ impl Posted {
 }
 
 impl Connection {
+    /// Writes requests whose answers are [read](Connection::read) later.
+    pub(super) fn write(&mut self, packed: &[u8]) -> Result<(), RedisError> {
+        let sent = self.inner.send_packed_command(packed);
+        self.broken |= sent.is_err();
+        sent
+    }
+
+    /// The next answer, waited for until the [limit](Connection::limit_to). One that does not come leaves it
+    /// broken.
+    pub(super) fn read(&mut self) -> Result<Value, RedisError> {
+        let answer = self.inner.recv_response();
+        self.broken |= answer.is_err();
+        answer
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// How long a write may take.
+    pub(super) fn limit_writes_to(&self, limit: Duration) -> Result<(), RedisError> {
+        self.inner.set_write_timeout(Some(limit))
+    }
+
     pub(super) fn request(&mut self, packed: &[u8]) -> Result<Value, RedisError> {
         self.inner.req_packed_command(packed)
     }

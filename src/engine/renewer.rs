@@ -1,28 +1,27 @@
-//! One thread a process keeps all leases of all its clients alive.
+//! All leases of all clients of a process are kept alive.
 //!
-//! A schedule of due times is its work, a channel its alarm clock: it is woken only for something
-//! that is due before it would wake anyway, so a lock that is held for less than a third of its
-//! lease wakes nobody. What is due goes out in pipelines of 64, to every server that has some
-//! before an answer of any is read; and none is waited for longer than the leases of the others
-//! allow. Nothing here waits for a pool, and connecting is done by a thread of its own, so that one
-//! server's silence costs another's leases nothing.
+//! One thread has the schedule of due times and the ends of leases. A channel is its alarm clock: it is woken
+//! only for something that is due before it would wake anyway, so a lock that is held for less than a third
+//! of its lease wakes nobody. It tells every loss that is found by the clock, and never waits for a server.
+//! What is to be sent it hands to the client's [`line`], whose thread connects, writes and reads: so one
+//! server's silence costs another's leases nothing. (A thread of its own, as a read of the `redis` crate that
+//! is given up takes its answer with it: nobody could look up from it and go on.) Nothing here waits for a
+//! pool.
 
-mod batch;
+mod line;
 mod schedule;
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ServerErrorKind, Value};
 
-use self::batch::Batch;
+use self::line::Server;
 use self::schedule::{Line, State, Task, What};
 use super::backend::Failure;
 use super::cell::Cell;
 use super::gate::{Leaving, Renewal};
 use super::refusal::refused;
-use super::wire::Connection;
 use super::{carry_out, requests};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -38,7 +37,7 @@ pub(crate) struct Renewer {
     pid: u32,
     state: Mutex<State>,
     alarm: (Sender<()>, Receiver<()>),
-    /// The thread has ended.
+    /// A thread has ended.
     ended: Condvar,
 }
 
@@ -65,31 +64,22 @@ impl Renewer {
 
     /// A client comes.
     pub(crate) fn add(&self, client: u64, renew_every: Duration, patience: Duration) {
-        let line = Line {
-            connection: None,
-            connecting: false,
-            failed: false,
-            leaving: Vec::new(),
-            renew_every,
-            patience,
-            tasks: 0,
-        };
-        self.state.lock().lines.insert(client, line);
+        self.state.lock().lines.insert(client, Line::new(renew_every, patience));
     }
 
-    /// A client goes, with all that was to be done for it. Returns what had not left Redis.
-    pub(crate) fn remove(&self, client: u64) -> Vec<Arc<Cell>> {
-        let mut state = self.state.lock();
-        let line = state.lines.remove(&client);
-        let (mine, others): (BTreeMap<_, _>, _) =
-            std::mem::take(&mut state.schedule).into_iter().partition(|((_, c, _), _)| *c == client);
-        state.schedule = others;
-        self.wake();
-        drop(state);
+    /// A client goes, with all that was to be done for it. Returns the leaves that Redis has not answered.
+    pub(crate) fn remove(&self, client: u64) -> Vec<(Arc<Cell>, Leaving)> {
         // Cells and sockets end outside the lock: they come back here.
-        let under_way = line.map(|l| l.leaving).unwrap_or_default().into_iter().map(|(_, cell)| cell);
-        let due = mine.into_values().filter(|t| matches!(t.what, What::Leave(..))).map(|t| t.cell);
-        due.chain(under_way).collect()
+        let (line, tasks, _cells) = {
+            let mut state = self.state.lock();
+            self.wake();
+            state.remove(client)
+        };
+        let due = tasks.into_iter().filter_map(|task| match task.what {
+            What::Leave(leaving, _) => Some((task.cell, *leaving)),
+            What::Tenure => None,
+        });
+        due.chain(line.map(Line::into_leaving).unwrap_or_default()).collect()
     }
 
     /// Looks at the tenure at `due`.
@@ -100,6 +90,7 @@ impl Renewer {
             what: What::Tenure,
             at: due,
             due,
+            until: Moment::default(),
             lease: Duration::ZERO,
             eval: false,
         })
@@ -107,7 +98,7 @@ impl Renewer {
 
     /// The tenure is over: nothing is to be done at `due`.
     pub(crate) fn unwatch(&self, cell: &Cell, owner: u64, due: Moment) {
-        let task = self.state.lock().remove(&(due, cell.shared.id, owner));
+        let task = self.state.lock().schedule.remove(&(due, cell.shared.id, owner));
         drop(task);
     }
 
@@ -126,6 +117,7 @@ impl Renewer {
             what: What::Leave(Box::new(leaving), until),
             at: now,
             due: now,
+            until: Moment::default(),
             lease: Duration::ZERO,
             eval: false,
         };
@@ -136,27 +128,28 @@ impl Renewer {
     }
 
     fn schedule(self: &Arc<Self>, task: Task) -> Result<(), Error> {
-        let key = (task.at, task.cell.shared.id, task.owner);
+        let (at, key) = (task.at, (task.at, task.cell.shared.id, task.owner));
         let mut state = self.state.lock();
+        state.settle(&task);
         if !state.lines.contains_key(&key.1) {
             // Closed meanwhile. The task's cell must not end under our lock.
             drop(state);
             drop(task);
             return Ok(());
         }
-        let replaced = state.insert(key, task);
+        let replaced = state.insert(task);
         if !state.running {
             let renewer = self.clone();
             let thread = thread::Builder::new().name("rc-renewal".to_owned()).spawn(move || renewer.run());
             if let Err(e) = thread {
-                let task = state.remove(&key);
+                let task = state.schedule.remove(&key);
                 drop(state);
                 drop((task, replaced));
                 let error = Error::new(ErrorKind::Unavailable, "");
                 return Err(error.because("the renewal thread could not be started").caused_by(e));
             }
             state.running = true;
-        } else if key.0 < state.wakes_at {
+        } else if at < state.wakes_at {
             self.wake();
         }
         drop(state);
@@ -169,14 +162,17 @@ impl Renewer {
         let _ = self.alarm.0.try_send(());
     }
 
-    /// Waits for the thread to end if it has nothing to do any more, at most until `limit`.
-    pub(crate) fn wait_for_end(&self, limit: Moment) -> bool {
+    /// Waits for the threads to end that have nothing to do any more without `client`, at most until `limit`.
+    pub(crate) fn wait_for_end(&self, client: u64, limit: Moment) -> bool {
         let mut state = self.state.lock();
-        while state.running && state.lines.is_empty() && Moment::now() < limit {
+        loop {
+            let runs = state.served.contains(&client) || (state.running && state.lines.is_empty());
+            if !runs || limit <= Moment::now() {
+                return !runs;
+            }
             let Some(instant) = limit.instant() else { return false };
             self.ended.wait_until(&mut state, instant);
         }
-        !state.running || !state.lines.is_empty()
     }
 
     // ---- the thread ------------------------------------------------------------------------
@@ -186,19 +182,24 @@ impl Renewer {
         loop {
             let mut state = self.state.lock();
             let now = Moment::now();
-            let round = state.take_due(now);
-            if !round.is_empty() {
+            let (ended, due) = (state.take_ended(now), state.take_due(now));
+            if !(ended.is_empty() && due.is_empty()) {
                 idle_since = None;
                 state.wakes_at = Moment::default();
                 drop(state);
-                self.round(round);
+                for (owner, cell) in ended {
+                    let mut core = cell.core.lock();
+                    let then = core.gate.expire(owner, Moment::now());
+                    drop(carry_out(&cell, core, then));
+                }
+                self.round(due);
                 continue;
             }
             // One period without work, or nobody left who could have some: the end.
-            let next = match state.schedule.first_key_value() {
-                Some(((due, _, _), _)) => {
+            let next = match state.next() {
+                Some(next) => {
                     idle_since = None;
-                    *due
+                    next
                 }
                 None => {
                     let period = state.lines.values().map(|l| l.renew_every).max().unwrap_or_default();
@@ -219,59 +220,58 @@ impl Renewer {
         }
     }
 
-    /// Sends all that is due, to every server, then reads what each has to say.
-    fn round(self: &Arc<Self>, tasks: Vec<Task>) {
-        // In order, so that a schedule that is run again is the same.
-        let mut batches: BTreeMap<u64, Batch> = BTreeMap::new();
-        for task in tasks {
-            let batch = batches.entry(task.cell.shared.id).or_insert_with(Batch::new);
-            if let Some(task) = self.prepare(task, &mut batch.bytes) {
-                batch.push(task);
+    /// Looks at all that is due, and hands what is to be sent to the lines.
+    fn round(self: &Arc<Self>, due: Vec<Task>) {
+        let ready: Vec<_> = due.into_iter().filter_map(|task| self.look(task)).collect();
+        // What came to nothing ends outside the lock.
+        let (mut closed, mut unserved) = (Vec::new(), Vec::new());
+        let mut state = self.state.lock();
+        let mut clients = Vec::new();
+        for task in ready {
+            let shared = &task.cell.shared;
+            if !clients.iter().any(|(client, _)| *client == shared.id) {
+                clients.push((shared.id, shared.manager.clone()));
+            }
+            closed.extend(state.hand_over(task));
+        }
+        for (client, manager) in clients {
+            let served = state.served.contains(&client);
+            let Some(line) = state.lines.get_mut(&client) else { continue };
+            if served {
+                line.work.notify_one();
+                continue;
+            }
+            let server = Server::new(self.clone(), client, manager, line.patience);
+            let thread = thread::Builder::new().name("rc-renewal-line".to_owned()).spawn(|| server.run());
+            match thread {
+                Ok(_) => drop(state.served.insert(client)),
+                Err(e) => {
+                    let error = Error::new(ErrorKind::Unavailable, "");
+                    let error = error.because("the thread for renewals could not be started").caused_by(e);
+                    unserved.extend(line.queue.drain(..).map(|task| (task, error.clone())));
+                }
             }
         }
-        batches.retain(|_, batch| !batch.tasks.is_empty());
-        let patience: HashMap<u64, Duration> = {
-            let state = self.state.lock();
-            batches.keys().map(|client| (*client, state.patience(*client, &batches))).collect()
-        };
-        let mut sent = Vec::with_capacity(batches.len());
-        for (client, mut batch) in batches {
-            let Some(cell) = batch.tasks.first().map(|(t, _)| t.cell.clone()) else { continue };
-            let (shared, patience) = (&cell.shared, patience[&client]);
-            if let Err(error) = shared.inbox.start(shared) {
-                tracing::warn!(%error, "a holder cannot be told of a forced unlock before its next renewal");
-            }
-            batch.connection = self.take_connection(client);
-            batch.send(patience);
-            shared.backend.count(batch.sent());
-            sent.push((Moment::now().after(patience), client, cell, batch));
-        }
-        // The most impatient first: what a silent server costs then is its own time.
-        sent.sort_by_key(|(limit, client, ..)| (*limit, *client));
-        for (limit, client, cell, mut batch) in sent {
-            batch.receive(limit);
-            let connection = batch.connection.take();
-            let connected = batch.connected;
-            let line = Outlook { connected, soon: self.give_connection_back(client, connection, &cell) };
-            for ((task, sent), answer) in batch.tasks.into_iter().zip(batch.answers) {
-                self.finish(task, sent, answer, line);
-            }
+        drop(state);
+        drop(closed);
+        for (task, error) in unserved {
+            self.finish(task, Moment::now(), Err(Missing::Unsent(error)));
         }
     }
 
-    /// Adds the request that a task needs now. One that needs none is finished, or put back.
-    fn prepare(self: &Arc<Self>, mut task: Task, requests: &mut Vec<u8>) -> Option<Task> {
+    /// What a task needs to be sent now. One that needs nothing is finished, or put back.
+    fn look(self: &Arc<Self>, mut task: Task) -> Option<Task> {
         let now = Moment::now();
         match &task.what {
             What::Leave(_, until) if *until <= now => {
-                self.state.lock().not_under_way(&task);
+                self.state.lock().settle(&task);
                 let cell = &task.cell;
                 let error =
                     cell.error(Error::new(ErrorKind::Unknown, "").because("no answer to its release"));
                 cell.shared.watch.tell(|o| o.release_abandoned(cell.observed(), &error));
                 return None;
             }
-            What::Leave(leaving, _) => requests::pack_leave(requests, &task.cell, leaving, task.eval),
+            What::Leave(..) => {}
             What::Tenure => {
                 let mut core = task.cell.core.lock();
                 let then = core.gate.expire(task.owner, now);
@@ -295,34 +295,38 @@ impl Renewer {
                     }
                     return None;
                 }
-                task.lease = lease;
-                requests::pack_renew(requests, &task.cell, task.owner, lease, task.eval);
+                (task.lease, task.until) = (lease, until);
+                if !cell.shared.inbox.is_up()
+                    && let Err(error) = cell.shared.inbox.start(&cell.shared)
+                {
+                    tracing::warn!(%error, "a holder cannot be told of a forced unlock before its next renewal");
+                }
             }
         }
         Some(task)
     }
 
     /// Applies one answer, and puts the task back where there is more to do.
-    fn finish(self: &Arc<Self>, task: Task, sent: Moment, answer: Option<Value>, line: Outlook) {
+    fn finish(self: &Arc<Self>, task: Task, sent: Moment, answer: Result<Value, Missing>) {
         let now = Moment::now();
-        if matches!(&answer, Some(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::NoScript)) {
+        if matches!(&answer, Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::NoScript)) {
             return self.again(Task { eval: true, ..task }, now);
         }
         let config = &task.cell.shared.config;
         // Refused is not cut off: a new connection may be refused as well.
-        let soon = line.soon && answer.is_none();
+        let soon = matches!(answer, Err(Missing::Unanswered));
         let pause = |lease: Duration| if soon { SOON } else { SOON.max(lease / 12) };
         let answer = match answer {
             // It never left: no reason to doubt anything.
-            None if !line.connected => Err(Some(Failure::Unsent(Error::new(ErrorKind::Unavailable, "")))),
-            None => Err(None),
-            Some(Value::ServerError(e)) => Err(Some(refused(e.into()))),
-            Some(value) => Ok(value),
+            Err(Missing::Unsent(error)) => Err(Some(Failure::Unsent(error))),
+            Err(Missing::Unanswered) => Err(None),
+            Ok(Value::ServerError(e)) => Err(Some(refused(e.into()))),
+            Ok(value) => Ok(value),
         };
         // What is not this kind any more is not our hold either.
         let alien = matches!(&answer, Err(Some(failure)) if failure.is_wrong_kind());
         match &task.what {
-            What::Leave(..) if answer.is_ok() || alien => self.state.lock().not_under_way(&task),
+            What::Leave(..) if answer.is_ok() || alien => self.state.lock().settle(&task),
             What::Leave(leaving, _) => {
                 // Others wait for it, whatever its lease is.
                 let due = now.after(pause(leaving.lease.min(config.lease)).min(RELEASE_AGAIN));
@@ -344,26 +348,25 @@ impl Renewer {
                     core.gate.doubt(task.owner, sent, task.lease);
                 }
                 core = carry_out(&task.cell, core, then);
-                let Some(tenure) = core.gate.look(task.owner).filter(|t| t.lost.is_none()) else { return };
-                let (until, lease) = (tenure.valid_until, tenure.terms.lease);
                 let done = matches!(renewal, Renewal::Left(_));
-                let at = match done {
-                    true => tenure.due(now, config.renew_every),
-                    false => now.after(pause(lease)).min(until),
+                let tenure = core.gate.look(task.owner).filter(|t| t.lost.is_none());
+                let next = tenure.map(|tenure| match done {
+                    true => (tenure.valid_until, tenure.due(now, config.renew_every)),
+                    false => {
+                        (tenure.valid_until, now.after(pause(tenure.terms.lease)).min(tenure.valid_until))
+                    }
+                });
+                let Some((until, at)) = next.filter(|(_, at)| core.move_due(task.owner, task.at, *at)) else {
+                    drop(core);
+                    return self.state.lock().settle(&task);
                 };
-                if !core.move_due(task.owner, task.at, at) {
-                    return;
-                }
                 drop(core);
                 if done {
                     let lag = sent.since(task.due);
                     task.cell.shared.watch.tell(|o| o.renewed(task.cell.observed(), lag, left));
                     self.put_back(Task { due: at, eval: false, ..task }, at);
                 } else {
-                    // That a connection is about to be there is no failure: so it is at first.
-                    if line.connected || !line.soon {
-                        tell_failure(&task.cell, until.since(now), answer.err().flatten());
-                    }
+                    tell_failure(&task.cell, until.since(now), answer.err().flatten());
                     self.put_back(task, at);
                 }
             }
@@ -376,7 +379,7 @@ impl Renewer {
         if let What::Tenure = task.what
             && !task.cell.core.lock().move_due(task.owner, task.at, at)
         {
-            return;
+            return self.state.lock().settle(&task);
         }
         self.put_back(task, at);
     }
@@ -387,64 +390,18 @@ impl Renewer {
             tracing::error!(lock = &*cell.name, %error, "a lease is not renewed");
         }
     }
+}
 
-    // ---- connections -----------------------------------------------------------------------
-
-    fn take_connection(&self, client: u64) -> Option<Connection> {
-        self.state.lock().lines.get_mut(&client)?.connection.take()
-    }
-
-    /// Puts a client's connection back; or, where there is none, has one made by a thread that
-    /// ends with that, as connecting may take its time. Returns whether one can be expected soon.
-    fn give_connection_back(
-        self: &Arc<Self>,
-        client: u64,
-        connection: Option<Connection>,
-        cell: &Arc<Cell>,
-    ) -> bool {
-        let mut state = self.state.lock();
-        let Some(line) = state.lines.get_mut(&client) else { return false };
-        if connection.is_some() {
-            line.connection = connection;
-            return false;
-        }
-        if line.connecting {
-            return !line.failed;
-        }
-        let manager = cell.shared.manager.clone();
-        let renewer = Arc::downgrade(self);
-        let thread = thread::Builder::new().name("rc-connect".to_owned()).spawn(move || {
-            let connection = manager.raw();
-            if let Err(error) = &connection {
-                tracing::debug!(%error, "no connection for renewals");
-            }
-            let Some(renewer) = renewer.upgrade() else { return };
-            let mut state = renewer.state.lock();
-            if let Some(line) = state.lines.get_mut(&client) {
-                line.connecting = false;
-                line.failed = connection.is_err();
-                line.connection = connection.ok();
-            }
-        });
-        match thread {
-            Ok(_) => line.connecting = true,
-            Err(error) => tracing::error!(%error, "the connecting thread could not be started"),
-        }
-        line.connecting && !line.failed
-    }
+/// Why there is no answer to a request.
+enum Missing {
+    /// It may have run, or do so yet.
+    Unanswered,
+    /// It never left.
+    Unsent(Error),
 }
 
 fn tell_failure(cell: &Cell, left: Duration, failure: Option<Failure>) {
     let unanswered = || Error::new(ErrorKind::Unknown, "").because("no usable answer to a renewal");
     let error = cell.error(failure.map_or_else(unanswered, Failure::error));
     cell.shared.watch.tell(|o| o.renewal_failed(cell.observed(), left, &error));
-}
-
-/// How it stands with a client's connection after a round.
-#[derive(Clone, Copy)]
-struct Outlook {
-    /// There was one, so what was sent may have run.
-    connected: bool,
-    /// A new one is about to be there.
-    soon: bool,
 }

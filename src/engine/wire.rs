@@ -15,11 +15,17 @@ pub(crate) use self::real::{Connection, Pool, Pooled, PubSub, connect, pool};
 
 #[cfg(not(shuttle))]
 mod real {
+    use std::io;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::thread::Builder;
     use std::time::Duration;
 
     pub(crate) use redis::{Connection, PubSub};
 
     use crate::engine::backend::ConnectionManager;
+
+    /// How many threads a pool starts.
+    const THREADS: usize = 3;
 
     pub(crate) type Pool = r2d2::Pool<ConnectionManager>;
     pub(crate) type Pooled = r2d2::PooledConnection<ConnectionManager>;
@@ -28,10 +34,32 @@ mod real {
         client.get_connection_with_timeout(limit)
     }
 
-    pub(crate) fn pool(builder: r2d2::Builder<ConnectionManager>, manager: ConnectionManager) -> Pool {
-        builder
-            .test_on_check_out(false)
-            .error_handler(Box::new(r2d2::NopErrorHandler))
-            .build_unchecked(manager)
+    /// The pool panics where it cannot start its threads.
+    pub(crate) fn pool(
+        builder: r2d2::Builder<ConnectionManager>,
+        manager: ConnectionManager,
+    ) -> io::Result<Pool> {
+        can_start(THREADS)?;
+        let builder = builder.test_on_check_out(false).error_handler(Box::new(r2d2::NopErrorHandler));
+        // Somebody else may have started the last thread that there could be since.
+        catch_unwind(AssertUnwindSafe(|| builder.build_unchecked(manager)))
+            .map_err(|_| io::Error::other("the pool could not be built"))
+    }
+
+    /// Whether so many threads can be there at once.
+    fn can_start(threads: usize) -> io::Result<()> {
+        let (stay, go) = crossbeam_channel::bounded::<()>(0);
+        let started = (0..threads).map(|_| {
+            let go = go.clone();
+            // Nothing is ever sent: they end when the sender is dropped.
+            Builder::new().name("rc-can-start".to_owned()).spawn(move || go.recv().is_err())
+        });
+        let started: Vec<_> = started.collect();
+        drop(stay);
+        started.into_iter().try_for_each(|thread| {
+            // They do nothing that could panic.
+            let _ = thread?.join();
+            Ok(())
+        })
     }
 }

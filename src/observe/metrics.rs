@@ -12,6 +12,7 @@ const HOLD: &str = "redis_concurrent_hold_seconds";
 const LOSSES: &str = "redis_concurrent_losses_total";
 const RENEWAL_LAG: &str = "redis_concurrent_renewal_lag_seconds";
 const RENEWAL_LEFT: &str = "redis_concurrent_renewal_left_seconds";
+const RENEWAL_LOAD: &str = "redis_concurrent_renewal_load_ratio";
 const RENEWAL_FAILURES: &str = "redis_concurrent_renewal_failures_total";
 const RELEASES_ABANDONED: &str = "redis_concurrent_releases_abandoned_total";
 const UNLOCK_FAILURES: &str = "redis_concurrent_unlock_failures_total";
@@ -48,6 +49,11 @@ impl MetricsObserver {
         describe_counter!(LOSSES, Unit::Count, "Holds that ended before they were given back");
         describe_histogram!(RENEWAL_LAG, seconds, "How much later than due renewals were sent");
         describe_histogram!(RENEWAL_LEFT, seconds, "What was left of a lease when its renewal was answered");
+        describe_histogram!(
+            RENEWAL_LOAD,
+            Unit::Count,
+            "Renewals under way or waiting for it, of those that can be under way at once (1 is all)"
+        );
         describe_counter!(RENEWAL_FAILURES, Unit::Count, "Renewals that were refused or not answered");
         describe_counter!(
             RELEASES_ABANDONED,
@@ -100,6 +106,10 @@ impl Observer for MetricsObserver {
     fn renewed(&self, lock: Observed<'_>, lag: Duration, left: Duration) {
         histogram!(RENEWAL_LAG, self.labels(lock, None)).record(lag);
         histogram!(RENEWAL_LEFT, self.labels(lock, None)).record(left);
+    }
+
+    fn renewal_load(&self, under_way: usize, most: usize) {
+        histogram!(RENEWAL_LOAD).record(under_way as f64 / most as f64);
     }
 
     fn renewal_failed(&self, lock: Observed<'_>, _: Duration, error: &Error) {

@@ -38,6 +38,10 @@ impl Observer for Tracing {
         trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?lag, ?left, "renewed");
     }
 
+    fn renewal_load(&self, under_way: usize, most: usize) {
+        trace!(target: TARGET, under_way, most, "renewals sent");
+    }
+
     fn renewal_failed(&self, lock: Observed<'_>, left: Duration, error: &Error) {
         debug!(target: TARGET, lock = lock.name, kind = lock.kind, ?left, %error, "not renewed");
     }

@@ -95,7 +95,7 @@ impl Process {
         let server = SERVER.get_or_init(|| redis::Client::open("redis://memory").expect("a URL"));
         let slice = config.slice;
         let manager = ConnectionManager::new(server.clone(), &config);
-        let backend = Backend::new(wire::pool(r2d2::Pool::builder(), manager.clone()));
+        let backend = Backend::new(wire::pool(r2d2::Pool::builder(), manager.clone()).expect("no threads"));
         let beat = config.window.min(config.lease) / 3;
         let shared = Shared::new(config, manager, backend, renewer, watch);
         let shape = Shape { sharing: Sharing::Exclusive, reentry: Reentry::Count, slice, beat };
@@ -162,7 +162,7 @@ impl Process {
         self.shared.close().expect("everything was released in time");
         let now = Moment::default();
         assert!(self.shared.inbox.wait_for_end(now), "the listener is left");
-        assert!(self.shared.renewer.wait_for_end(now), "the renewal thread is left");
+        assert!(self.shared.renewer.wait_for_end(self.shared.id, now), "the renewal thread is left");
     }
 }
 

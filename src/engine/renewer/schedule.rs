@@ -1,17 +1,17 @@
 //! What is to be done when, and for whom.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batch::Batch;
 use crate::clock::Moment;
+use crate::engine::backend::Connection;
 use crate::engine::cell::Cell;
 use crate::engine::gate::Leaving;
-use crate::engine::wire::Connection;
+use crate::sync::Condvar;
 
-/// How many requests go out in one write: more would hold up other clients of the server.
-const BATCH: usize = 64;
+/// How many requests go out in one write.
+pub(super) const BATCH: usize = 64;
 /// By which part of its period a renewal may come early, to go out with others.
 const EARLY: u32 = 256;
 
@@ -19,27 +19,32 @@ const EARLY: u32 = 256;
 pub(super) struct State {
     /// When, whose, for which owner.
     pub(super) schedule: BTreeMap<Due, Task>,
+    /// When a tenure ends whose renewal is in its line's hands: told in time, whatever the line waits for.
+    ends: BTreeMap<Due, Arc<Cell>>,
     /// One for each client that is not closed.
     pub(super) lines: HashMap<u64, Line>,
+    /// The clients whose lines have a thread.
+    pub(super) served: BTreeSet<u64>,
+    /// The schedule has a thread.
     pub(super) running: bool,
     pub(super) wakes_at: Moment,
 }
 
 pub(super) type Due = (Moment, u64, u64);
 
-/// A client's own connection for renewals.
+/// A client's way to its server.
 pub(super) struct Line {
+    /// What is to be sent, in this order.
+    pub(super) queue: VecDeque<Task>,
+    /// Something came into the queue, or the client goes.
+    pub(super) work: Arc<Condvar>,
+    /// While no thread has it.
     pub(super) connection: Option<Connection>,
-    pub(super) connecting: bool,
-    /// The last attempt to connect was in vain.
-    pub(super) failed: bool,
-    /// The leaves of the round that is under way: in no schedule, and not yet done.
-    pub(super) leaving: Vec<(u64, Arc<Cell>)>,
+    /// The leaves that are in the line's hands: in no schedule, and not yet done.
+    leaving: Vec<(Arc<Cell>, Leaving)>,
     pub(super) renew_every: Duration,
     /// How long it waits for an answer.
     pub(super) patience: Duration,
-    /// How much of the schedule is for it.
-    pub(super) tasks: usize,
 }
 
 pub(super) struct Task {
@@ -50,6 +55,8 @@ pub(super) struct Task {
     pub(super) at: Moment,
     /// When it was due at first: what its lag is counted from.
     pub(super) due: Moment,
+    /// When its tenure ends, if nothing comes of it.
+    pub(super) until: Moment,
     /// What its renewal asks for.
     pub(super) lease: Duration,
     /// Redis does not know the script: send all of it.
@@ -64,42 +71,35 @@ pub(super) enum What {
     Leave(Box<Leaving>, Moment),
 }
 
+impl Line {
+    pub(super) fn new(renew_every: Duration, patience: Duration) -> Line {
+        Line {
+            queue: VecDeque::new(),
+            work: Arc::default(),
+            connection: None,
+            leaving: Vec::new(),
+            renew_every,
+            patience,
+        }
+    }
+}
+
+impl Task {
+    fn key(&self) -> Due {
+        (self.at, self.cell.shared.id, self.owner)
+    }
+}
+
 impl State {
-    /// A leave is done, or in the schedule again. The task has its cell still, so it does not end
-    /// here, under the lock.
-    pub(super) fn not_under_way(&mut self, task: &Task) {
-        if let (What::Leave(..), Some(line)) = (&task.what, self.lines.get_mut(&task.cell.shared.id)) {
-            line.leaving.retain(|(owner, _)| *owner != task.owner);
-        }
+    pub(super) fn insert(&mut self, task: Task) -> Option<Task> {
+        self.schedule.insert(task.key(), task)
     }
 
-    pub(super) fn insert(&mut self, key: Due, task: Task) -> Option<Task> {
-        self.not_under_way(&task);
-        let replaced = self.schedule.insert(key, task);
-        if let Some(line) = self.lines.get_mut(&key.1).filter(|_| replaced.is_none()) {
-            line.tasks += 1;
-        }
-        replaced
-    }
-
-    pub(super) fn remove(&mut self, key: &Due) -> Option<Task> {
-        let task = self.schedule.remove(key);
-        if let Some(line) = self.lines.get_mut(&key.1).filter(|_| task.is_some()) {
-            line.tasks = line.tasks.saturating_sub(1);
-        }
-        task
-    }
-
-    /// How long a round may wait for this client's server: its own limit, and never so long that
-    /// another client that has leases to be kept would miss its turn.
-    pub(super) fn patience(&self, client: u64, round: &BTreeMap<u64, Batch>) -> Duration {
-        let own = self.lines.get(&client).map_or(Duration::ZERO, |line| line.patience);
-        let others = self
-            .lines
-            .iter()
-            .filter(|(id, line)| **id != client && (line.tasks > 0 || round.contains_key(id)));
-        // Twice their own patience: a third of their lease, when they were to be renewed.
-        others.map(|(_, line)| line.patience * 2).fold(own, Duration::min)
+    /// When there is something to do next.
+    pub(super) fn next(&self) -> Option<Moment> {
+        let due = self.schedule.first_key_value().map(|((due, ..), _)| *due);
+        let end = self.ends.first_key_value().map(|((end, ..), _)| *end);
+        due.into_iter().chain(end).min()
     }
 
     /// What is due, at most one batch a client.
@@ -107,7 +107,7 @@ impl State {
         let mut tasks = Vec::new();
         let mut taken: HashMap<u64, usize> = HashMap::new();
         // Once something is due, what is due soon goes with it: else many locks, each with a due
-        // time of its own, would have a round each instead of one for a batch.
+        // time of its own, would have a write each instead of one for a batch.
         let mut until = now;
         while let Some(entry) = self.schedule.first_entry() {
             let (due, client, _) = *entry.key();
@@ -120,14 +120,70 @@ impl State {
             }
             *mine += 1;
             let task = entry.remove();
-            if let (What::Leave(..), Some(line)) = (&task.what, self.lines.get_mut(&client)) {
-                line.leaving.push((task.owner, task.cell.clone()));
+            if let (What::Leave(leaving, _), Some(line)) = (&task.what, self.lines.get_mut(&client)) {
+                line.leaving.push((task.cell.clone(), (**leaving).clone()));
             }
             tasks.push(task);
-            if let Some(line) = self.lines.get_mut(&client) {
-                line.tasks = line.tasks.saturating_sub(1);
-            }
         }
         tasks
+    }
+
+    /// The tenures, by owner, that end while their renewals are on their way.
+    pub(super) fn take_ended(&mut self, now: Moment) -> Vec<(u64, Arc<Cell>)> {
+        let mut ended = Vec::new();
+        while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= now) {
+            let (_, _, owner) = *entry.key();
+            ended.push((owner, entry.remove()));
+        }
+        ended
+    }
+
+    /// A task goes into its line's hands; it comes back where the client is gone.
+    pub(super) fn hand_over(&mut self, task: Task) -> Option<Task> {
+        let (_, client, owner) = task.key();
+        let Some(line) = self.lines.get_mut(&client) else { return Some(task) };
+        if let What::Tenure = task.what {
+            self.ends.insert((task.until, client, owner), task.cell.clone());
+        }
+        line.queue.push_back(task);
+        None
+    }
+
+    /// A task is not in its line's hands any more. It has its cell still, so that does not end here, under
+    /// the lock.
+    pub(super) fn settle(&mut self, task: &Task) {
+        let (_, client, owner) = task.key();
+        match task.what {
+            What::Tenure => drop(self.ends.remove(&(task.until, client, owner))),
+            What::Leave(..) => {
+                if let Some(line) = self.lines.get_mut(&client) {
+                    line.leaving.retain(|(_, leaving)| leaving.owner != owner);
+                }
+            }
+        }
+    }
+
+    /// A client goes. Returns its line, what was to be done for it, and the cells that must not end under the
+    /// lock.
+    pub(super) fn remove(&mut self, client: u64) -> (Option<Line>, Vec<Task>, Vec<Arc<Cell>>) {
+        let line = self.lines.remove(&client);
+        if let Some(line) = &line {
+            line.work.notify_all();
+        }
+        (line, take_of(client, &mut self.schedule), take_of(client, &mut self.ends))
+    }
+}
+
+fn take_of<T>(client: u64, all: &mut BTreeMap<Due, T>) -> Vec<T> {
+    let (mine, others): (BTreeMap<_, _>, _) =
+        std::mem::take(all).into_iter().partition(|((_, of, _), _)| *of == client);
+    *all = others;
+    mine.into_values().collect()
+}
+
+impl Line {
+    /// The leaves that are in its hands.
+    pub(super) fn into_leaving(self) -> Vec<(Arc<Cell>, Leaving)> {
+        self.leaving
     }
 }

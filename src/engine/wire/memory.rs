@@ -144,8 +144,11 @@ impl PubSub<'_> {
 #[derive(Clone)]
 pub(crate) struct Pool(ConnectionManager);
 
-pub(crate) fn pool(_builder: r2d2::Builder<ConnectionManager>, manager: ConnectionManager) -> Pool {
-    Pool(manager)
+pub(crate) fn pool(
+    _builder: r2d2::Builder<ConnectionManager>,
+    manager: ConnectionManager,
+) -> io::Result<Pool> {
+    Ok(Pool(manager))
 }
 
 impl Pool {
