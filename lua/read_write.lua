@@ -15,6 +15,8 @@ function kind.look(owner)
   if soon <= ms then
     -- Somebody may have lapsed: only now is it worth a walk over all of them.
     local all, first = call('HGETALL', K[1]), nil
+    -- A write that cannot grow comes first, so that a full Redis takes the others.
+    call('HDEL', K[1], '')
     for i = 1, #all, 2 do
       if string.find(all[i], ':', 1, true) then
         local ends = cmsgpack.unpack(all[i + 1])[1]
