@@ -13,7 +13,7 @@ files['examples/*.lua'] = rule
 files['lua/lib/*.lua'] = {
   globals = {'kind'},
   read_globals = {'K', 'F', 'call', 'now', 'number', 'alien', 'fmt', 'waiting', 'silent', 'drop', 'bar', 'settle', 'CLASS',
-    'barred', 'last', 'try', 'share', 'join', 'tell',
+    'barred', 'last', 'try', 'share', 'join', 'tell', 'deaf',
     'signal', 'pass_on', 'outlive', 'stay', 'behind'},
   ignore = {'211', '221', '231'},
 }

@@ -258,6 +258,21 @@ const FAULTS: [Fault; 19] = [
             ),
         ],
     },
+    // A grant is told, and taken back where nobody at this server was counted to hear it: whoever listens at the
+    // primary of before hears it all the same.
+    Fault {
+        name: "tell-before-asking",
+        caught_by: &[
+            ("lib", "engine::model::worlds::the_primary_moves", "what is valid here is held in Redis"),
+            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            ("lua_operations", "what_is_taken_back_was_told_to_nobody", "failed: simple"),
+            (
+                "replicas",
+                "planned::after_a_planned_failover_nobody_holds_beside_another",
+                "assertion `left == right` failed: Contenders",
+            ),
+        ],
+    },
     // Only a leave lets the next one in; an ask and a beat do not.
     Fault {
         name: "only-leave-admits",
@@ -364,7 +379,7 @@ const READ_WRITE: &str = include_str!("../lua/read_write.lua");
 
 /// As short as can be and still exactly once: the Lua around them changes.
 #[cfg(any(test, planted))]
-const IN_LUA: [InLua; 15] = [
+const IN_LUA: [InLua; 17] = [
     InLua {
         fault: "no-owner-check",
         part: REENTRANT,
@@ -393,8 +408,21 @@ const IN_LUA: [InLua; 15] = [
     InLua {
         fault: "releasers-lease",
         part: QUEUE,
-        text: "if not tell(w,",
-        becomes: "w.lease = own if not tell(w,",
+        text: "tell(w, why and",
+        becomes: "w.lease = own tell(w, why and",
+    },
+    InLua {
+        fault: "tell-before-asking",
+        part: QUEUE,
+        text: "tell(w, why and 'no:' .. why or 'in', n, value)",
+        becomes: "do end",
+    },
+    InLua {
+        fault: "tell-before-asking",
+        part: QUEUE,
+        text: "if ok and deaf(w) then",
+        becomes: "tell(w, why and 'no:' .. why or 'in', n, value)
+            if ok and deaf(w) then",
     },
     InLua {
         fault: "reader-counter",

@@ -7,7 +7,7 @@ mod rig;
 use redis::{Commands, Connection};
 use redis_concurrent::{Kind, Reentrant, Simple};
 
-use self::rig::{PREFIX, RECORD, Rig, server};
+use self::rig::{PREFIX, RECORD, Rig, is_deaf, server};
 
 /// One lock with clients `a` to `d`, who are there to be told; others are not. Each has one owner id.
 type Stage = rig::Stage<Vec<Connection>>;
@@ -44,7 +44,11 @@ impl Stage {
     fn ask(&mut self, how: &str, who: &str, from: &str) -> Vec<String> {
         let (source, id) = (self.scripts.wait_for.clone(), self.id(who));
         let from = if from.is_empty() { String::new() } else { self.id(from) };
-        self.eval(&source, &[&id, "30000", PREFIX, "3000", how, "", RECORD, &from, "", "full"])
+        let mut answer =
+            self.eval(&source, &[&id, "30000", PREFIX, "3000", how, "", RECORD, &from, "", "full"]);
+        let from = usize::from(answer[0] == "2");
+        is_deaf(&mut answer, from);
+        answer
     }
 
     /// Gives the lock up for a place in the condition `full`; the hold has another id than the place.

@@ -8,12 +8,12 @@ mod rig;
 use std::time::Duration;
 
 use redis::{Commands, cmd};
-use redis_concurrent::testing::RedisServer;
+use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Kind, Reentrant, Simple};
 
 use rig::{
-    Ask, EPOCH, LEASE, PREFIX, RECORD, Rig, USUAL, WINDOW, assert_busy, assert_in, heard, int, messages,
-    server, server_that_fills,
+    Ask, EPOCH, LEASE, PREFIX, RECORD, Rig, USUAL, WINDOW, assert_busy, assert_in, heard, int, is_deaf,
+    messages, server, server_that_fills,
 };
 
 const BULKHEAD: &str = include_str!("../examples/own_kind.lua");
@@ -372,6 +372,64 @@ fn a_grant_that_nobody_hears_is_undone_and_goes_to_the_next() {
         rig.wait(&d);
         rig.acquire("wait", &b, Ask { arrival: &arrival, ..USUAL }).unwrap();
         assert_eq!(rig.queue(), [b, d], "{}", rig.kind);
+    }
+}
+
+/// Another server may have its messages, with those who listen there: as a pattern has them here, which does not
+/// count as listening either.
+#[test]
+fn what_is_taken_back_was_told_to_nobody() {
+    for mut rig in rigs("untold") {
+        let (a, b) = (rig.a(), rig.b());
+        let mut elsewhere = server().connection().unwrap();
+        let pattern = cmd("PSUBSCRIBE").arg(format!("{PREFIX}{}*", rig.name)).get_packed_command();
+        elsewhere.send_packed_command(&pattern).unwrap();
+        elsewhere.recv_response().unwrap();
+        rig.try_(&a);
+        rig.wait(&b);
+        rig.leave(&a);
+        assert_eq!(rig.our_keys(), [3], "{}: nothing is left but the fence", rig.kind);
+        let mark: i64 = rig.con.publish(format!("{PREFIX}{}-mark", rig.name), "mark").unwrap();
+        let message = format!("{:?}", elsewhere.recv_response().unwrap());
+        assert_eq!((mark, message.contains("mark")), (1, true), "{}: {message}", rig.kind);
+    }
+}
+
+#[test]
+fn who_waits_is_told_that_nobody_listens_for_it() {
+    for mut rig in rigs("told-deaf") {
+        let (a, b, c) = (rig.a(), rig.b(), rig.c());
+        let ask = |rig: &mut Rig, how: &str, owner: &str| {
+            let source = rig.scripts.acquire.clone();
+            let mut answer = rig.eval(&source, &[owner, "30000", PREFIX, "3000", how, "1", RECORD]).unwrap();
+            let deaf = is_deaf(&mut answer, 0);
+            assert_busy(rig.kind, &answer);
+            deaf
+        };
+        rig.try_(&a);
+        assert!(ask(&mut rig, "wait", &b) && ask(&mut rig, "keep", &b), "{}", rig.kind);
+        assert!(!ask(&mut rig, "try", &c), "{}: it has no place in which to hear anything", rig.kind);
+        let inbox = rig.inbox(server(), "b");
+        assert!(!ask(&mut rig, "wait", &b) && !ask(&mut rig, "keep", &b), "{}", rig.kind);
+        drop(inbox);
+        wait_until(Duration::from_secs(5), "it has gone", || ask(&mut rig, "keep", &b));
+    }
+}
+
+/// Then nobody can be asked about, and everybody is believed to listen.
+#[test]
+fn without_the_right_to_ask_who_listens_a_grant_stands() {
+    for mut rig in rigs("no-numsub") {
+        let (a, b) = (rig.a(), rig.b());
+        let user = format!("{}-user", rig.name);
+        let rights = ["on", "nopass", "~*", "&*", "+@all", "-pubsub"];
+        cmd("ACL").arg("SETUSER").arg(&user).arg(&rights).exec(&mut rig.con).unwrap();
+        cmd("AUTH").arg(&user).arg("x").exec(&mut rig.con).unwrap();
+        rig.try_(&a);
+        assert_busy(rig.kind, &rig.wait(&b));
+        rig.leave(&a);
+        assert_eq!(rig.keep(&b)[0], "1", "{}: it finds itself inside", rig.kind);
+        server().connection().and_then(|mut c| cmd("ACL").arg("DELUSER").arg(&user).exec(&mut c)).unwrap();
     }
 }
 

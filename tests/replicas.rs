@@ -5,6 +5,8 @@ mod support;
 
 #[path = "replicas/acknowledged.rs"]
 mod acknowledged;
+#[path = "replicas/contenders.rs"]
+mod contenders;
 #[path = "replicas/failover.rs"]
 mod failover;
 #[path = "replicas/flock.rs"]

@@ -4,7 +4,8 @@
 --      10 '1': in place of `from`, which ends
 -- ->  number                         in, with the whole lease: nobody was in the way
 --     {1, number, remaining ms, value}                         in; value: what the rule says beside
---     {0, last number, ms until asking again makes sense, arrival}   busy
+--     {0, last number, ms until asking again makes sense, arrival}   busy; behind it 1 where it waits, and
+--                  nobody listens here for its process: it is to listen anew
 --     {-1, why}    'gone': keep found no place, share no hold; 'over': this owner's tenure has ended;
 --                  'not-inside': `from` is not, and leaves no place to take; else the kind's own refusal
 --     WRONGKIND    the key is not this kind's

@@ -95,5 +95,7 @@ local function join(w)
   local answer, ahead = settle(w.owner)
   if answer then return answer end
   if new and kind.waits then kind.waits(w) end
-  return busy(w, arrival, ahead)
+  answer = busy(w, arrival, ahead)
+  if deaf(w) then answer[5] = 1 end
+  return answer
 end

@@ -64,22 +64,31 @@ local function pass_on(w)
   if score then signal(w.condition, score % CLASS) end
 end
 
--- tell(w, what, number, value) -> true when the process of w heard it. Without channel rights nobody
--- can be told: believed heard, and the waiter's own timer finds the grant.
+local function inbox(w)
+  return F[3] .. string.match(w.owner, '^[^:]*')
+end
+
+-- deaf(w) -> true where nobody listens at this server for the process of w. Asked before anything is told, and
+-- not found out by telling it: whoever listens at another server that has these messages too (the primary of
+-- before, now a replica) is not counted here, and hears them. Without the right to ask: believed to listen, and
+-- the waiter's own timer finds the grant.
+local function deaf(w)
+  return redis.pcall('PUBSUB', 'NUMSUB', inbox(w))[2] == 0
+end
+
+-- tell(w, what, number, value): to the process of w. Without channel rights nobody can be told.
 local function tell(w, what, number, value)
-  local channel = F[3] .. string.match(w.owner, '^[^:]*')
   local text = fmt('%s %s %.0f %s', w.owner, what, number or 0, number and w.lease or 0)
   if value then text = text .. ' ' .. value end
-  local heard = redis.pcall('PUBLISH', channel, text)
-  return type(heard) ~= 'number' or heard > 0
+  redis.pcall('PUBLISH', inbox(w), text)
 end
 
 -- settle(me, first) -> me's answer, when the loop let me in or refused me; otherwise nothing, and
 -- the head that may not come in yet, if it looked for one. `first` is the head, where the caller
 -- knows it.
 -- Ends every script that can change who may come in; kind.look() has been called. Drops heads
--- that are silent, lets heads in while the rule does: installed first, told second, taken
--- back when their process is not there to hear it.
+-- that are silent, lets heads in while the rule does: installed first, taken back where their process does
+-- not listen, told last. What was told is never taken back.
 local function settle(me, first)
   while not (kind.full and kind.full()) do
     local head = first or call('ZRANGE', K[2], 0, 0)[1]
@@ -103,11 +112,13 @@ local function settle(me, first)
         settle()
         return why and {-1, why} or {1, n, w.lease, value}
       end
-      if not tell(w, why and 'no:' .. why or 'in', n, value) and ok then
+      if ok and deaf(w) then
         kind.dismiss(head)
         kind.look(head)
         if score then signal(w.condition, score % CLASS) end
         if kind.left then kind.left(w, 'unheard') end
+      else
+        tell(w, why and 'no:' .. why or 'in', n, value)
       end
     end
   end

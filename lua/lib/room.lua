@@ -9,7 +9,7 @@ local function stay(w, since)
   call('ZADD', K[6], 0, w.condition .. '|' .. since .. '|' .. w.owner)
   local ttl = call('PTTL', K[6])
   if ttl < w.window + 0 then call('PEXPIRE', K[6], fmt('%.0f', math.max(ttl, 2 * w.window))) end
-  return {0, last(), math.ceil(math.min(w.window, w.lease) / 3), since}
+  return {0, last(), math.ceil(math.min(w.window, w.lease) / 3), since, deaf(w) and 1 or nil}
 end
 
 -- behind(w) -> when w came, to be behind all that wait for its condition, should the clock have been set

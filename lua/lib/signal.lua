@@ -16,7 +16,7 @@ end
 repeat
   local tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
   local w = signal(F[5], math.max(tail and tail % CLASS + 1 or 0, now()))
-  if w and tell(w, 'moved') then
+  if w and not deaf(w) then
     count = count + 1
   elseif w then
     -- Nobody is there to be granted the lock: the signal is the next one's.

@@ -39,6 +39,10 @@ pub(crate) struct Inbox {
 struct State {
     running: bool,
     stop: bool,
+    /// It is up since then.
+    since: Moment,
+    /// Up, but not where the locks are: it is to connect anew.
+    elsewhere: bool,
     failure: Option<Failure>,
 }
 
@@ -76,6 +80,17 @@ impl Inbox {
         Ok(())
     }
 
+    /// The server that was asked at `asked` says that nobody listens there for this client. Where the listener
+    /// was up by then, it listens at another one: it connects anew, within a tick.
+    pub(crate) fn is_deaf(&self, asked: Moment) {
+        let mut state = self.state.lock();
+        state.elsewhere |= self.is_up() && state.since < asked;
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        self.state.lock().elsewhere
+    }
+
     /// Tells the listener to end; it does within a tick.
     pub(crate) fn stop(&self) {
         self.state.lock().stop = true;
@@ -90,6 +105,12 @@ impl Inbox {
             self.changed.wait_until(&mut state, instant);
         }
         !state.running
+    }
+
+    fn came_up(&self) {
+        let mut state = self.state.lock();
+        (state.failure, state.elsewhere, state.since) = (None, false, Moment::now());
+        self.up.store(true, Ordering::Release);
     }
 
     fn is_stopped(&self) -> bool {
@@ -113,8 +134,7 @@ impl Listener {
         while self.goes_on() {
             match self.connect() {
                 Ok(mut connection) => {
-                    self.inbox.state.lock().failure = None;
-                    self.inbox.up.store(true, Ordering::Release);
+                    self.inbox.came_up();
                     let missed = (!first).then(|| Moment::now().since(down));
                     self.came_up(missed);
                     first = false;
@@ -198,7 +218,7 @@ impl Listener {
         if pubsub.set_read_timeout(Some(TICK)).is_err() {
             return;
         }
-        while self.goes_on() {
+        while self.goes_on() && !self.inbox.is_elsewhere() {
             match pubsub.get_message() {
                 Ok(message) => {
                     heard = Moment::now();

@@ -28,10 +28,22 @@ fn record(cell: &Cell, threads: usize) -> String {
 /// Asks for the head of the cell's waiting threads. Returns the answer, and whether the request was
 /// sent twice to get it.
 pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Result<(Answer, bool), Failure> {
+    let asked = Moment::now();
     let reply = with_acquire_args(cell, asking, |args| {
         cell.shared.backend.script(&cell.scripts.acquire, &cell.names, args, limit)
     })?;
+    mind_deafness(cell, list(&reply.value), asked);
     Ok((acquired(&reply.value, asking.terms.lease)?, reply.resent))
+}
+
+/// A busy answer to what was sent at `asked` may say that nobody listens for us at the server that has the lock.
+fn mind_deafness(cell: &Cell, answer: &[Value], asked: Moment) {
+    let is = |i: usize, n: i64| number(answer.get(i)) == Some(n);
+    match answer {
+        [_, busy @ ..] if is(0, 2) => mind_deafness(cell, busy, asked),
+        _ if is(0, 0) && is(4, 1) => cell.shared.inbox.is_deaf(asked),
+        _ => {}
+    }
 }
 
 /// Has `send` send an ask with these arguments.
@@ -192,9 +204,11 @@ pub(crate) fn leave(
         let inside = matches!(renewed(&reply.value)?, Renewal::Left(_));
         return Ok(Left { inside, resent: reply.resent, next: None });
     }
+    let asked = Moment::now();
     let reply = with_leave_args(cell, leaving, next, |args| {
         cell.shared.backend.script(&cell.scripts.leave, &cell.names, args, limit)
     })?;
+    mind_deafness(cell, list(&reply.value).get(1..).unwrap_or_default(), asked);
     left(&reply.value, next, reply.resent)
 }
 

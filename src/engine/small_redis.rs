@@ -51,9 +51,22 @@ pub(super) struct SmallRedis {
     pub(super) gone_ends: u64,
 }
 
-/// Whom a grant is told to: says whether that process was there to hear it.
-pub(super) trait Tell: FnMut(Message) -> bool {}
-impl<F: FnMut(Message) -> bool> Tell for F {}
+/// The channels of those who wait.
+pub(super) trait Tell {
+    /// Whether the process of this owner listens at this server.
+    fn listens(&mut self, owner: u64) -> bool;
+    fn tell(&mut self, message: Message);
+}
+
+impl<L: FnMut(u64) -> bool, T: FnMut(Message)> Tell for (L, T) {
+    fn listens(&mut self, owner: u64) -> bool {
+        self.0(owner)
+    }
+
+    fn tell(&mut self, message: Message) {
+        self.1(message);
+    }
+}
 
 impl SmallRedis {
     /// An empty one of an exclusive lock, whose last number is `fence`. `window`: how long a silent
@@ -257,9 +270,17 @@ impl SmallRedis {
             let holder = self.holder(place.owner);
             let (number, value) = holder.map_or((0, 0), |h| (h.number, h.value));
             let message = Message { owner: place.owner, number, lease: place.lease, value };
-            if Some(place.owner) != me && !tell(message) {
+            if Some(place.owner) == me {
+                continue;
+            }
+            if planted!("tell-before-asking") {
+                tell.tell(message);
+            }
+            if !tell.listens(place.owner) {
                 self.kind.dismiss(place.owner);
                 self.pass_on(&place, arrival, now);
+            } else if !planted!("tell-before-asking") {
+                tell.tell(message);
             }
         }
         None
@@ -335,7 +356,7 @@ impl SmallRedis {
             return answer;
         }
         if new && self.kind.waits(ask.mode) {
-            self.holders().iter().for_each(|holder| _ = tell(Message::word(holder.owner)));
+            self.holders().iter().for_each(|holder| tell.tell(Message::word(holder.owner)));
         }
         self.busy(ask, ahead, now)
     }

@@ -93,7 +93,8 @@ impl Rig {
         if ask.instead {
             args.push("1");
         }
-        let answer = self.eval(&source, &args)?;
+        let mut answer = self.eval(&source, &args)?;
+        is_deaf(&mut answer, 0);
         // A mere number: in, with the whole lease.
         Ok(if let [number] = &*answer { vec!["1".to_owned(), number.clone(), lease] } else { answer })
     }
@@ -134,7 +135,10 @@ impl Rig {
     ) -> RedisResult<Vec<String>> {
         let source = self.scripts.leave.clone();
         let unsettled = if unsettled { "1" } else { "0" };
-        self.eval(&source, &[owner, "30000", PREFIX, "3000", unsettled, args, RECORD, next])
+        let mut answer =
+            self.eval(&source, &[owner, "30000", PREFIX, "3000", unsettled, args, RECORD, next])?;
+        is_deaf(&mut answer, 1);
+        Ok(answer)
     }
 
     pub fn renew(&mut self, owner: &str, lease: i64) -> RedisResult<Vec<String>> {
@@ -326,6 +330,16 @@ pub fn texts(value: &Value) -> Vec<String> {
 
 pub fn int(text: &str) -> i64 {
     text.parse().unwrap_or_else(|e| panic!("{text:?}: {e}"))
+}
+
+/// Takes off a busy answer, which begins at `from`, that nobody listens for who asked: of most of those in these
+/// tests nobody does. Returns whether it was there.
+pub fn is_deaf(answer: &mut Vec<String>, from: usize) -> bool {
+    let is = answer.len() == from + 5 && answer[from] == "0" && answer[from + 4] == "1";
+    if is {
+        answer.pop();
+    }
+    is
 }
 
 /// A subscription to the inbox of the client with this id.

@@ -297,13 +297,7 @@ impl World {
             }
         };
         let (dice, messages, deaf) = (&mut self.dice, &mut self.messages, self.deaf);
-        self.redis.run(&op, self.now, &mut |message| {
-            let heard = !dice.percent(deaf);
-            if heard {
-                messages.push(message);
-            }
-            heard
-        })
+        self.redis.run(&op, self.now, &mut (|_| !dice.percent(deaf), |message| messages.push(message)))
     }
 
     /// A request gets to Redis, or its answer back; or one of them does not.

@@ -43,6 +43,8 @@ pub(super) enum Step {
     Crash(u8),
     Vanish(u8),
     Break(u8),
+    /// Its inbox is at the old primary from here on.
+    Move(u8),
     Mend(u8),
     Tick,
 }
@@ -83,9 +85,13 @@ impl World {
             };
             steps.extend(process.gates.owners().into_iter().filter(renewed).map(|o| Step::Renew(p, o)));
         }
-        if !process.inbox {
+        if !process.inbox || process.elsewhere {
             steps.push(Step::Mend(p));
-        } else if left.breaks > 0 {
+        }
+        if process.inbox && !process.elsewhere && left.moves > 0 {
+            steps.push(Step::Move(p));
+        }
+        if process.inbox && left.breaks > 0 {
             steps.push(Step::Break(p));
         }
         if left.crashes > 0 {
@@ -303,9 +309,13 @@ impl Model for World {
                 state.processes[p as usize].inbox = false;
                 state.messages.retain(|message| process_of(message.owner) != p as usize);
             }
+            Step::Move(p) => {
+                state.left.moves -= 1;
+                state.processes[p as usize].elsewhere = true;
+            }
             Step::Mend(p) => {
                 let now = state.now();
-                state.processes[p as usize].inbox = true;
+                (state.processes[p as usize].inbox, state.processes[p as usize].elsewhere) = (true, false);
                 for g in state.processes[p as usize].gates.numbers() {
                     let then = state.processes[p as usize].gates[g].ask_again(now);
                     state.carry_out(p, g, then);

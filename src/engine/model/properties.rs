@@ -10,6 +10,7 @@ use super::state::{Faults, Process, Seat, State, Thread, process_of};
 use super::{PATIENCE, TICK, World};
 use crate::clock::Moment;
 use crate::engine::gate::Gate;
+use crate::engine::small_redis::Message;
 use crate::engine::tenure::Tenure;
 
 /// More than any run without faults takes.
@@ -113,11 +114,8 @@ pub(super) fn is_due(state: &State) -> bool {
 fn could_be_in(state: &State) -> bool {
     let mut redis = state.redis.clone();
     let mut heard = false;
-    redis.look(state.millis(), &mut |message| {
-        let hears = state.hears(message.owner);
-        heard |= hears && state.processes[process_of(message.owner)].alive;
-        hears
-    });
+    let tell = |message: Message| heard |= state.processes[process_of(message.owner)].alive;
+    redis.look(state.millis(), &mut (|owner| state.listens(owner), tell));
     heard
 }
 

@@ -71,7 +71,16 @@ fn world(roles: &'static [Role]) -> World {
         roles,
         prompt: false,
         behind: false,
-        faults: Faults { crashes: 1, vanishes: 0, time_outs: 8, lost: 20, breaks: 4, tries: 8, renewals: 20 },
+        faults: Faults {
+            crashes: 1,
+            vanishes: 0,
+            time_outs: 8,
+            lost: 20,
+            breaks: 4,
+            moves: 0,
+            tries: 8,
+            renewals: 20,
+        },
     }
 }
 
@@ -143,7 +152,7 @@ impl Walk<'_> {
     /// Who can hear now.
     fn listen(&mut self) {
         for p in 0..self.state.processes.len() {
-            self.real.set_hearing(p, self.state.hears(p as u64));
+            self.real.set_hearing(p, self.state.listens(p as u64));
         }
     }
 

@@ -99,6 +99,8 @@ pub(super) struct Seat {
 pub(super) struct Process {
     pub(super) alive: bool,
     pub(super) inbox: bool,
+    /// Its inbox is at a server that was the primary, and hears what this one says by replication.
+    pub(super) elsewhere: bool,
     pub(super) gates: Gates,
     pub(super) seats: Vec<Seat>,
     pub(super) sequence: u64,
@@ -150,6 +152,8 @@ pub(super) struct Faults {
     pub(super) lost: u8,
     /// An inbox loses its connection.
     pub(super) breaks: u8,
+    /// The primary goes over to a replica, and lives on as one: who listens there stays.
+    pub(super) moves: u8,
     /// A thread makes one attempt.
     pub(super) tries: u8,
     pub(super) renewals: u8,
@@ -198,6 +202,7 @@ impl World {
         let process = Process {
             alive: true,
             inbox: true,
+            elsewhere: false,
             gates: self.gates(),
             seats: vec![seat; self.threads.into()],
             sequence: 0,
@@ -252,9 +257,14 @@ impl State {
         self.processes.iter().filter(|p| p.alive)
     }
 
-    /// The process of this owner is there to hear a message.
+    /// The process of this owner is there to hear a message, at whatever server.
     pub(super) fn hears(&self, owner: u64) -> bool {
         self.processes.get(process_of(owner)).is_some_and(|p| p.inbox)
+    }
+
+    /// It listens at this server.
+    pub(super) fn listens(&self, owner: u64) -> bool {
+        self.processes.get(process_of(owner)).is_some_and(|p| p.inbox && !p.elsewhere)
     }
 
     /// Redis runs a request.
@@ -263,13 +273,10 @@ impl State {
         let before = self.redis.clone();
         let mut redis = self.redis.clone();
         let mut told = Vec::new();
-        let reply = redis.run(op, now, &mut |message| {
-            let heard = self.hears(message.owner);
-            if heard {
-                told.push(message);
-            }
-            heard
-        });
+        let listens = |owner| self.listens(owner);
+        let reply = redis.run(op, now, &mut (listens, |message| told.push(message)));
+        let heard = |message: &Message| self.hears(message.owner);
+        told.retain(heard);
         told.into_iter().for_each(|message| self.messages.insert(message));
         if world.never_silent() {
             redis.forget_when();

@@ -67,6 +67,15 @@ fn an_inbox_breaks() {
     check(small, [late, again]);
 }
 
+/// To a replica, and lives on as one itself: who listens there hears all that the new one says.
+#[test]
+fn the_primary_moves() {
+    let small = World { faults: Faults { moves: 1, ..none() }, ..world() };
+    let late = World { faults: Faults { moves: 1, lost: 1, ..none() }, ..world() };
+    let three = World { processes: 3, ticks: 1, faults: Faults { moves: 2, ..none() }, ..world() };
+    check(small, [late, three]);
+}
+
 #[test]
 fn waiting_threads_give_up() {
     let small = World { faults: Faults { time_outs: 1, ..none() }, ..world() };

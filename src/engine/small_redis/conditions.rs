@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::{Answer, Ask, BARRED, FOR_EVER, How, Mode, Place, SmallRedis, Tell};
 use crate::engine::gate::NOT_INSIDE;
-use crate::engine::small_redis::Message;
 
 /// How a place has come into the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -193,7 +192,7 @@ impl SmallRedis {
         loop {
             self.arrivals += 1;
             let Some(waiter) = self.signal(condition, self.arrivals, now) else { break };
-            if tell(Message::word(waiter)) {
+            if tell.listens(waiter) {
                 moved += 1;
             } else {
                 self.drop_place(waiter);

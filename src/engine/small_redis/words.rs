@@ -95,8 +95,7 @@ pub(in crate::engine) struct Message {
 }
 
 impl Message {
-    /// "Somebody waits whom you must not let pass"; or, to who waits for a condition, "you were
-    /// signalled": of use to nobody but who sends it, who learns whether it is heard.
+    /// "Somebody waits whom you must not let pass".
     pub(super) fn word(owner: u64) -> Message {
         Message { owner, number: 0, lease: 0, value: 0 }
     }

@@ -184,17 +184,12 @@ impl State {
         let before = self.redis.clone();
         let mut redis = self.redis.clone();
         let mut told = Vec::new();
-        let mut tell = |message: Message| {
-            let heard = self.hears(message.owner);
-            if heard && message.is_grant() {
-                told.push(message);
-            }
-            heard
-        };
+        let mut tell = (|owner| self.hears(owner), |message| told.push(message));
         let answered = match request {
             Request::Lock(op) => Answered::Lock(redis.run(op, now, &mut tell)),
             Request::Room(op) => Answered::Room(redis.run_room(op, now, &mut tell)),
         };
+        told.retain(|message: &Message| self.hears(message.owner));
         told.into_iter().for_each(|message| self.messages.insert(message));
         if world.never_silent() {
             redis.forget_when();

@@ -351,7 +351,7 @@ impl Real {
             let (id, number, lease, value) = match words[..] {
                 [id, "in", number, lease] => (id, number, lease, "0"),
                 [id, "in", number, lease, value] => (id, number, lease, value),
-                [id, "yield" | "moved", "0", "0"] => (id, "0", "0", "0"),
+                [id, "yield", "0", "0"] => (id, "0", "0", "0"),
                 _ => panic!("heard {said:?}"),
             };
             let owner = Self::owner(id);

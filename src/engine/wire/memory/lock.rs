@@ -161,8 +161,10 @@ impl Lock {
             if Some(place.owner.as_str()) == me {
                 continue;
             }
-            let text = format!("{} in {} {}", place.owner, self.number, place.lease);
-            if channels.publish(&channel(&place.prefix, &place.owner), &text) == 0 {
+            let channel = channel(&place.prefix, &place.owner);
+            if channels.is_heard(&channel) {
+                channels.publish(&channel, &format!("{} in {} {}", place.owner, self.number, place.lease));
+            } else {
                 self.held = None;
             }
         }

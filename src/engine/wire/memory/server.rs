@@ -63,6 +63,10 @@ impl Channels {
         heard
     }
 
+    pub(super) fn is_heard(&self, channel: &str) -> bool {
+        self.subscribed.iter().any(|s| s.channel == channel)
+    }
+
     pub(super) fn was_there(&self, channel: &str) -> bool {
         self.known.contains(channel)
     }

@@ -1,0 +1,73 @@
+//! Clients that contend for one lock, and count how often two were in at once.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+use redis_concurrent::{Client, ReentrantLock};
+
+use crate::support::{LONG, ms};
+
+/// What is counted of those who come in.
+#[derive(Debug, Default)]
+pub struct Contenders {
+    /// How often each client came in.
+    holds: Vec<AtomicU64>,
+    inside: AtomicU64,
+    highest: AtomicU64,
+    double: AtomicU64,
+    fallen: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Contenders {
+    /// One thread of each client comes in again and again while `during` runs.
+    pub fn contend(clients: &[Client], during: impl FnOnce(&Contenders)) -> Contenders {
+        let all =
+            Contenders { holds: clients.iter().map(|_| AtomicU64::new(0)).collect(), ..Self::default() };
+        thread::scope(|scope| {
+            for (holds, client) in all.holds.iter().zip(clients) {
+                let all = &all;
+                scope.spawn(move || all.come_and_go(holds, &client.reentrant_lock("it")));
+            }
+            // Also where it panics: else the others go on for ever.
+            let _over = Over(&all.over);
+            during(&all);
+        });
+        all
+    }
+
+    fn come_and_go(&self, holds: &AtomicU64, lock: &ReentrantLock) {
+        while !self.over.load(SeqCst) {
+            // What was refused during the failover is no hold.
+            let Ok(Some(guard)) = lock.try_lock_for(LONG) else { continue };
+            let beside = self.inside.fetch_add(1, SeqCst) != 0;
+            let fallen = self.highest.fetch_max(guard.token(), SeqCst) >= guard.token();
+            thread::sleep(ms(5));
+            self.inside.fetch_sub(1, SeqCst);
+            if guard.is_lost() {
+                continue;
+            }
+            holds.fetch_add(1, SeqCst);
+            self.double.fetch_add(u64::from(beside), SeqCst);
+            self.fallen.fetch_add(u64::from(fallen), SeqCst);
+        }
+    }
+
+    /// How often each client has come in.
+    pub fn holds(&self) -> Vec<u64> {
+        self.holds.iter().map(|n| n.load(SeqCst)).collect()
+    }
+
+    /// Holds beside another, and those whose token was not above all before.
+    pub fn double_and_fallen(&self) -> (u64, u64) {
+        (self.double.load(SeqCst), self.fallen.load(SeqCst))
+    }
+}
+
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
