@@ -191,8 +191,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a `lock()` without a deadline bears a server that cannot be reached before it says
-    /// [`Unavailable`](ErrorKind::Unavailable). Default 10 s. Timed forms go to their deadline.
+    /// How long a `lock()` without a deadline bears a server that cannot be reached, or cannot serve it,
+    /// before it says [`Unavailable`](ErrorKind::Unavailable). Default 10 s. Timed forms go to their deadline.
     pub fn give_up_after(mut self, limit: Duration) -> Self {
         self.config.give_up_after = limit;
         self

@@ -60,8 +60,10 @@ pub type ReentrantLock = RedisLock<Reentrant>;
 ///
 /// # Errors of all forms
 ///
-/// `Unavailable` when Redis cannot be reached: timed forms then go to their deadline, `lock()`
-/// gives up after [`give_up_after`](crate::ClientBuilder::give_up_after). `WrongKind` when the key
+/// `Unavailable` when Redis cannot be reached, or says that it cannot serve us now (loading, busy, full,
+/// read-only, too few replicas): timed forms then go to their deadline, `lock()` gives up after
+/// [`give_up_after`](crate::ClientBuilder::give_up_after), `try_lock` says it at once. `Unavailable` at once, from
+/// every form, where it is for good: a wrong password, a right that is missing. `WrongKind` when the key
 /// is in use by something else. `WouldDeadlock` when this thread holds it and may not re-enter.
 /// `LeaseLost` when this thread has a guard of a lost hold. `Closed`, `Forked`, and `Config` for a
 /// bad name, key or lease. Busy is no error: it is `None`. A call with a deadline ends by it, give or

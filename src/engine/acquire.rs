@@ -246,7 +246,7 @@ impl<'a> Seat<'a> {
         // It must be there before we are in the queue: what is granted is told only once.
         shared.inbox.start(shared).map_err(|e| cell.error(e))?;
         match shared.inbox.failure() {
-            Some(Failure::Never(e)) => Err(cell.error(e)),
+            Some(failure) if failure.is_final() => Err(cell.error(failure.error())),
             // Who waits for a condition has no use for a mere try: it could not begin.
             Some(failure) if cell.room.is_some() => {
                 let mut core = cell.core.lock();
@@ -424,6 +424,7 @@ fn settle(outcome: Result<(Answer, bool), Failure>) -> (Answer, bool, Option<(Er
         Err(Failure::Unsent(e) | Failure::Later(e)) => (Answer::Failed, false, Some((e, false))),
         Err(Failure::Unanswered(e)) => (Answer::Unanswered, false, Some((e, false))),
         Err(failure) if failure.is_wrong_kind() => (Answer::Failed, false, Some((failure.error(), true))),
+        Err(Failure::Denied(e)) => (Answer::Failed, false, Some((e, true))),
         // A script that errs half-way keeps what it wrote.
         Err(Failure::Never(e)) => (Answer::Unanswered, false, Some((e, true))),
     }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, ConnectionLike, RedisError, ServerError, ServerErrorKind, Value};
+use redis::{Cmd, RedisError, ServerError, ServerErrorKind, Value};
 
-use super::refusal::{no_primary, refused, unanswered};
+use super::link::{Link, OpenLinks};
+use super::refusal::{no_primary, not_connected, refused, unanswered};
 use super::resp::call;
 use super::server_info::ServerInfo;
 use super::wire::{self, Pool, Pooled};
@@ -25,14 +26,19 @@ pub struct ConnectionManager {
     client: redis::Client,
     connect_timeout: Duration,
     command_timeout: Duration,
+    /// Those of the pool.
+    links: OpenLinks,
 }
 
 /// A connection of a client's pool.
 pub struct Connection {
-    inner: wire::Connection,
+    inner: Link,
     /// Any I/O error leaves it out of step, time-outs included: the answer may come yet, and be
     /// taken for the next request's.
     pub(super) broken: bool,
+    /// It is not to go back to the pool. A broken one does: who waits there is woken by what comes back, and
+    /// has another made.
+    discarded: bool,
     born: Moment,
     /// The read time limit that is set, to set it only when it changes.
     limit: Duration,
@@ -54,6 +60,7 @@ impl ConnectionManager {
             client,
             connect_timeout: config.connect_timeout,
             command_timeout: config.command_timeout,
+            links: OpenLinks::default(),
         }
     }
 
@@ -75,24 +82,38 @@ impl ConnectionManager {
         connection.set_write_timeout(Some(self.command_timeout))?;
         Ok(connection)
     }
+
+    /// One that is none of the pool's.
+    pub(super) fn apart(&self) -> Result<Connection, RedisError> {
+        Ok(self.over(Link::new(Ok(self.raw()?), OpenLinks::default())))
+    }
+
+    fn over(&self, inner: Link) -> Connection {
+        let (born, limit) = (Moment::now(), self.command_timeout);
+        let (broken, discarded) = (false, false);
+        Connection { inner, broken, discarded, born, limit, transacts: false, server: None }
+    }
 }
 
 impl r2d2::ManageConnection for ConnectionManager {
     type Connection = Connection;
     type Error = RedisError;
 
+    /// Whatever that comes to: whoever waits for it hears of a failure at once.
     fn connect(&self) -> Result<Connection, RedisError> {
-        let inner = self.raw()?;
-        let (born, limit) = (Moment::now(), self.command_timeout);
-        Ok(Connection { inner, broken: false, born, limit, transacts: false, server: None })
+        Ok(self.over(Link::new(self.raw(), self.links.clone())))
     }
 
     fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
-        redis::cmd("PING").exec(&mut connection.inner)
+        let ping = redis::cmd("PING").get_packed_command();
+        connection.inner.req_packed_command(&ping)?.extract_error().map(drop)
     }
 
     fn has_broken(&self, connection: &mut Connection) -> bool {
-        connection.broken || !connection.inner.is_open()
+        if connection.broken || !connection.inner.is_open() {
+            connection.inner.close();
+        }
+        connection.discarded
     }
 }
 
@@ -105,8 +126,10 @@ pub(crate) enum Failure {
     Unanswered(Error),
     /// Redis refused it for a reason that may pass: loading, busy, no longer the primary.
     Later(Error),
-    /// Redis refused it, and will again.
+    /// Redis refused it, and will again: a script that errs half-way keeps what it wrote.
     Never(Error),
+    /// Redis would not even begin it, and never will.
+    Denied(Error),
 }
 
 impl Failure {
@@ -115,9 +138,18 @@ impl Failure {
         matches!(self, Failure::Never(e) if e.kind() == ErrorKind::WrongKind)
     }
 
+    /// Whether it would be the same the next time.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Failure::Never(_) | Failure::Denied(_))
+    }
+
     pub(crate) fn error(self) -> Error {
         match self {
-            Failure::Unsent(e) | Failure::Unanswered(e) | Failure::Later(e) | Failure::Never(e) => e,
+            Failure::Unsent(e)
+            | Failure::Unanswered(e)
+            | Failure::Later(e)
+            | Failure::Never(e)
+            | Failure::Denied(e) => e,
         }
     }
 }
@@ -242,7 +274,8 @@ impl Backend {
                 let younger = self.connection(limit, Some(Moment::now()));
                 let Ok(again) = younger.and_then(|younger| {
                     connection = younger;
-                    self.answers(&mut connection, batch, limit, eval).map_err(unanswered)
+                    let again = self.answers(&mut connection, batch, limit, eval);
+                    again.map_err(|e| Failure::Unanswered(unanswered(e)))
                 }) else {
                     return done;
                 };
@@ -304,7 +337,7 @@ impl Backend {
                     return Err(match (failed, moved) {
                         (Some((_, first)), _) => Failure::Unanswered(first),
                         (None, Some((_, refusal))) => refused(refusal.into()),
-                        (None, None) => Failure::Unsent(e),
+                        (None, None) => e,
                     });
                 }
             };
@@ -375,7 +408,7 @@ impl Backend {
     /// Writes one request, whose answer is read later: so that those to several servers are on their way at
     /// the same time. It is written once.
     pub(crate) fn post(&self, packed: &[u8], limit: Moment) -> Result<Posted, Failure> {
-        let connection = self.connection(limit, None).map_err(Failure::Unsent)?;
+        let connection = self.connection(limit, None)?;
         self.write(connection, packed, false)
     }
 
@@ -387,7 +420,7 @@ impl Backend {
         limit: Moment,
         born_after: Option<Moment>,
     ) -> Result<Posted, Failure> {
-        let connection = self.connection(limit, born_after).map_err(Failure::Unsent)?;
+        let connection = self.connection(limit, born_after)?;
         if connection.server.is_some() {
             return self.write(connection, packed, false);
         }
@@ -410,27 +443,67 @@ impl Backend {
 
     /// A connection of the pool that nobody uses just now, if there is one. Waits for nothing.
     pub(super) fn idle(&self) -> Option<Pooled> {
-        self.pool.read().clone()?.try_get()
+        let pool = self.pool.read().clone()?;
+        loop {
+            let mut connection = pool.try_get()?;
+            if connection.inner.is_open() {
+                return Some(connection);
+            }
+            connection.discarded = true;
+        }
     }
 
-    /// A connection from the pool, one that was made since `born_after`.
-    fn connection(&self, limit: Moment, born_after: Option<Moment>) -> Result<Pooled, Error> {
+    /// A connection from the pool, one that was made since `born_after`. Where none can be made, that is told at
+    /// once; but while others are in use, one of those is waited for.
+    fn connection(&self, limit: Moment, born_after: Option<Moment>) -> Result<Pooled, Failure> {
+        let (mut asked, mut before) = (None, None);
         loop {
             // A clone, so that close() does not wait for whoever waits here.
-            let pool = self.pool.read().clone().ok_or_else(|| Error::new(ErrorKind::Closed, ""))?;
+            let pool = self.pool.read().clone();
+            let pool = pool.ok_or_else(|| Failure::Unsent(Error::new(ErrorKind::Closed, "")))?;
             // Mostly there is one, and then it is not worth a look at the clock.
             let mut connection = match pool.try_get() {
                 Some(connection) => connection,
-                None => pool.get_timeout(limit.since(Moment::now())).map_err(|e| {
-                    Error::new(ErrorKind::Unavailable, "").because("no connection to Redis").caused_by(e)
-                })?,
+                None => {
+                    let now = Moment::now();
+                    asked.get_or_insert(now);
+                    pool.get_timeout(limit.since(now)).map_err(|e| no_connection(e, before.take()))?
+                }
             };
-            if born_after.is_none_or(|moment| connection.born > moment) {
-                return Ok(connection);
+            match connection.inner.failure() {
+                None if connection.inner.is_open()
+                    && born_after.is_none_or(|moment| connection.born > moment) =>
+                {
+                    return Ok(connection);
+                }
+                // Of one that failed before nobody knows how it would be now.
+                Some(failure) if asked.is_some_and(|asked| asked <= connection.born) => {
+                    let failure = not_connected(failure.clone());
+                    if !connection.inner.others_are_open() || limit <= Moment::now() {
+                        // It goes back: others who wait hear it, too.
+                        return Err(failure);
+                    }
+                    connection.discarded = true;
+                    drop(connection);
+                    wire::breathe();
+                }
+                failure => {
+                    before = failure.cloned();
+                    asked.get_or_insert_with(Moment::now);
+                    connection.discarded = true;
+                }
             }
-            connection.broken = true;
         }
     }
+}
+
+/// The time was up before there was a connection. `before`: why there was none the last time, if that is known.
+fn no_connection(e: impl std::error::Error + Send + Sync + 'static, before: Option<RedisError>) -> Failure {
+    let error = Error::new(ErrorKind::Unavailable, "").because("no connection to Redis in time");
+    Failure::Unsent(match before {
+        Some(before) => error.caused_by(before),
+        None => error.caused_by(e),
+    })
 }
 
 /// A request that was written. Dropped unread, it takes its connection with it.
@@ -503,7 +576,7 @@ impl Connection {
     }
 
     /// How long a write may take.
-    pub(super) fn limit_writes_to(&self, limit: Duration) -> Result<(), RedisError> {
+    pub(super) fn limit_writes_to(&mut self, limit: Duration) -> Result<(), RedisError> {
         self.inner.set_write_timeout(Some(limit))
     }
 

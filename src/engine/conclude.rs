@@ -54,7 +54,7 @@ pub(crate) fn conclude(cell: &Arc<Cell>, ticket: Ticket, what: &str) -> Result<(
         };
         unanswered |= matches!(failure, Failure::Unanswered(_));
         let now = Moment::now();
-        if matches!(failure, Failure::Never(_)) || until <= now.after(pause) || shared.is_closed() {
+        if failure.is_final() || until <= now.after(pause) || shared.is_closed() {
             break failure;
         }
         pause::pause(shared, now.after(pause), &wait);

@@ -7,7 +7,7 @@ use redis::{RedisError, ServerErrorKind, Value};
 
 use super::backend::{ConnectionManager, Failure};
 use super::carry_out;
-use super::refusal::refused;
+use super::refusal::{not_connected, refused};
 use super::wire::{Connection, PubSub};
 use crate::client::Shared;
 use crate::clock::Moment;
@@ -147,7 +147,7 @@ impl Listener {
                     let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
                 }
                 Err(failure) => {
-                    let permanent = matches!(failure, Failure::Never(_));
+                    let permanent = failure.is_final();
                     self.inbox.state.lock().failure = Some(failure);
                     self.came_up(None);
                     pause = if permanent { LONGEST_PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
@@ -174,19 +174,11 @@ impl Listener {
 
     /// A connection on which the channel is confirmed.
     fn connect(&self) -> Result<Connection, Failure> {
-        let unsent = |e: RedisError| match e.kind() {
-            redis::ErrorKind::AuthenticationFailed => refused(e),
-            _ if e.code().is_some() => refused(e),
-            _ => {
-                let error = Error::new(ErrorKind::Unavailable, "").because("no connection to Redis");
-                Failure::Unsent(error.caused_by(e))
-            }
-        };
-        let mut connection = self.manager.raw().map_err(unsent)?;
+        let mut connection = self.manager.raw().map_err(not_connected)?;
         // Not PubSub::subscribe(), which takes a refusal for an answer.
         let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).get_packed_command();
-        connection.send_packed_command(&subscribe).map_err(unsent)?;
-        match connection.recv_response().map_err(unsent)? {
+        connection.send_packed_command(&subscribe).map_err(not_connected)?;
+        match connection.recv_response().map_err(not_connected)? {
             Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoPerm) => {
                 let error = Error::new(ErrorKind::Unavailable, "");
                 let error =

@@ -35,6 +35,7 @@ pub(crate) mod gate;
 pub(crate) mod held;
 pub(crate) mod inbox;
 pub(crate) mod inspect;
+mod link;
 pub(crate) mod modes;
 pub(crate) mod pause;
 pub(crate) mod receipt;

@@ -74,7 +74,7 @@ pub(crate) fn adopt(cell: &Arc<Cell>, from: &str, tenure: Tenure) -> Result<Grip
         Ok((Answer::Over, _)) => Error::new(ErrorKind::Closed, ""),
         Ok(_) => Error::new(ErrorKind::NotOwner, "")
             .because("the hold of this receipt has ended, or was adopted by another"),
-        Err(failure @ (Failure::Unsent(_) | Failure::Later(_))) => failure.error(),
+        Err(failure @ (Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_))) => failure.error(),
         Err(failure) if failure.is_wrong_kind() => failure.error(),
         // A script that errs half-way keeps what it wrote.
         Err(failure) => {

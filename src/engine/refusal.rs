@@ -1,35 +1,124 @@
-//! What Redis says no with, and what that means.
+//! What Redis says no with, and what that means: the one table of it.
+//!
+//! | code | it says so | it means |
+//! | --- | --- | --- |
+//! | `LOADING` | while it reads its data after a start | may pass |
+//! | `BUSY` | while a script runs for too long | may pass |
+//! | `OOM` | while its memory is full | may pass |
+//! | `MISCONF` | while it cannot write its data to disk | may pass |
+//! | `NOREPLICAS` | while too few replicas are connected (`min-replicas-to-write`) | may pass |
+//! | `CLUSTERDOWN`, `TRYAGAIN` | while slots are without a primary, or on their way | may pass |
+//! | `NOSCRIPT` | of a script that it does not know, with no time left to send it | may pass |
+//! | `ERR max number of clients reached` | on connecting | may pass |
+//! | `READONLY`, `MASTERDOWN` | as a replica | may pass; a new connection may lead to the primary |
+//! | `NOAUTH`, `WRONGPASS`, `NOPERM`, `DENIED`, `NOPROTO` | to this user, before anything ran | is for good |
+//! | `NOPERM`, or an ACL's words without a code | in the midst of a script | is for good, and it may have written |
+//! | `WRONGKIND`, `WRONGTYPE` | of a key that is in use by something else | is for good, and it wrote nothing |
+//! | any other | | is a fault of ours, or of a rule |
+//!
+//! What may pass has written nothing: Redis looks for all of that before a script's first write, and no more
+//! after it. A call waits for it as long as it may wait, and else says `Unavailable` at once; what is for good
+//! is told at once. That there is no connection is as what may pass, but for what is for good above.
 
-use redis::{RedisError, ServerError, ServerErrorKind, Value};
+use redis::{RedisError, ServerError, Value};
 
 use super::backend::{Failure, list};
 use crate::error::{Error, ErrorKind};
 
-/// How servers before 7.0 begin to say that a command of a script was refused, and what stands before the line
-/// that it is in: behind that its own words, code and all.
+/// What stands before the line of a script that an error is from. Servers before 7.0 put that, and more, before
+/// its own words, code and all.
+const AT_LINE: &str = "@user_script:";
 const IN_SCRIPT: &str = "Error running script";
-const AT_LINE: &str = "@user_script: ";
 
 /// How Redis says, without a code, that a script called what its user may not: before 7.2, and since.
 const NO_RIGHT_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 
+const TOO_MANY_CLIENTS: &str = "max number of clients";
+
+/// What a refusal means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    Passes,
+    /// It passes, or has where another server is the primary.
+    NoPrimary,
+    /// Nothing of the request was begun.
+    Denied,
+    /// A part of it may have been carried out.
+    DeniedInScript,
+    WrongKind,
+    Fault,
+}
+
+/// The table.
+fn meaning(code: &str, words: &str) -> Meaning {
+    // Where scripts raise errors themselves, theirs are servers' words, too.
+    let (code, words) = match words.split_once(AT_LINE) {
+        Some((before, at)) if before.starts_with(IN_SCRIPT) => of_script(at),
+        _ => (code, words),
+    };
+    match code {
+        "LOADING" | "BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "CLUSTERDOWN" | "TRYAGAIN" | "NOSCRIPT" => {
+            Meaning::Passes
+        }
+        "READONLY" | "MASTERDOWN" => Meaning::NoPrimary,
+        "WRONGKIND" | "WRONGTYPE" => Meaning::WrongKind,
+        // As servers from 7.0 on pass on what our scripts raise.
+        "ERR" if words.starts_with("WRONGKIND ") => Meaning::WrongKind,
+        "NOPERM" if words.contains(AT_LINE) || words.starts_with(NO_RIGHT_IN_SCRIPT[0]) => {
+            Meaning::DeniedInScript
+        }
+        "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" | "NOPROTO" => Meaning::Denied,
+        _ if NO_RIGHT_IN_SCRIPT.iter().any(|no_right| words.starts_with(no_right)) => Meaning::DeniedInScript,
+        _ if words.starts_with(TOO_MANY_CLIENTS) => Meaning::Passes,
+        _ => Meaning::Fault,
+    }
+}
+
+/// The code and the words behind `<line>: `, and the same once more, `@user_script: <line>: -`.
+fn of_script(at: &str) -> (&str, &str) {
+    let behind_line = |at: &str| -> Option<usize> {
+        let rest = at.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;
+        Some(at.len() - rest.len())
+    };
+    let mut said = at;
+    while let Some(behind) = behind_line(said) {
+        said = &said[behind..];
+        match said.strip_prefix(AT_LINE) {
+            Some(again) => said = again,
+            None => break,
+        }
+    }
+    let said = said.strip_prefix('-').unwrap_or(said);
+    said.split_once(' ').unwrap_or((said, ""))
+}
+
 /// What an error of the server means for a caller.
 pub(crate) fn refused(e: RedisError) -> Failure {
-    let text = e.to_string();
-    // Inside a script older servers wrap the code into their own text.
-    let says = |codes: &[&str]| codes.iter().any(|code| e.code() == Some(code) || text.contains(code));
-    if says(&["WRONGKIND", "WRONGTYPE"]) {
-        let error = Error::new(ErrorKind::WrongKind, "").because("the key is in use by something else");
-        return Failure::Never(error.caused_by(e));
+    let unavailable = Error::new(ErrorKind::Unavailable, "");
+    match meaning(e.code().unwrap_or_default(), e.detail().unwrap_or_default()) {
+        Meaning::Passes | Meaning::NoPrimary => {
+            Failure::Later(unavailable.because("Redis cannot serve us now").caused_by(e))
+        }
+        Meaning::Denied => Failure::Denied(unavailable.because("Redis refused the request").caused_by(e)),
+        Meaning::DeniedInScript => {
+            Failure::Never(unavailable.because("Redis refused the request").caused_by(e))
+        }
+        Meaning::WrongKind => {
+            let error = Error::new(ErrorKind::WrongKind, "").because("the key is in use by something else");
+            Failure::Never(error.caused_by(e))
+        }
+        Meaning::Fault => {
+            Failure::Never(Error::new(ErrorKind::Protocol, "").because("Redis refused a script").caused_by(e))
+        }
     }
-    let error = Error::new(ErrorKind::Unavailable, "");
-    if says(&["NOSCRIPT", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "BUSY"]) {
-        return Failure::Later(error.because("Redis cannot serve us now").caused_by(e));
-    }
-    if says(&["OOM", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "WRONGPASS"]) || says(&NO_RIGHT_IN_SCRIPT) {
-        return Failure::Never(error.because("Redis refused the request").caused_by(e));
-    }
-    Failure::Never(Error::new(ErrorKind::Protocol, "").because("Redis refused a script").caused_by(e))
+}
+
+/// What it means that there is no connection.
+pub(crate) fn not_connected(e: RedisError) -> Failure {
+    let denied = e.kind() == redis::ErrorKind::AuthenticationFailed
+        || e.code().is_some_and(|code| meaning(code, e.detail().unwrap_or_default()) == Meaning::Denied);
+    let error = Error::new(ErrorKind::Unavailable, "").because("no connection to Redis").caused_by(e);
+    if denied { Failure::Denied(error) } else { Failure::Unsent(error) }
 }
 
 /// The words of a server that is no primary, or one of several answers is: nothing of the request was carried
@@ -41,12 +130,7 @@ pub(crate) fn no_primary(answer: &Value) -> Option<&ServerError> {
 }
 
 fn is_no_primary(e: &ServerError) -> bool {
-    let in_script = || {
-        let (_, at) = e.details().filter(|text| text.starts_with(IN_SCRIPT))?.split_once(AT_LINE)?;
-        at.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": -")
-    };
-    matches!(e.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))
-        || in_script().is_some_and(|says| says.starts_with("READONLY ") || says.starts_with("MASTERDOWN "))
+    meaning(e.code(), e.details().unwrap_or_default()) == Meaning::NoPrimary
 }
 
 /// There was no answer.
@@ -100,9 +184,51 @@ mod tests {
     }
 
     #[test]
+    fn what_may_pass_is_known_by_its_code_and_by_nothing_else() {
+        for code in [
+            "LOADING",
+            "BUSY",
+            "OOM",
+            "MISCONF",
+            "NOREPLICAS",
+            "CLUSTERDOWN",
+            "TRYAGAIN",
+            "NOSCRIPT",
+            "READONLY",
+        ] {
+            let wrapped = "ERR Error running script (call to f_4b): @user_script:9: @user_script: 9: -";
+            for line in [format!("{code} for some reason"), code.to_owned(), format!("{wrapped}{code} no")] {
+                let Failure::Later(e) = means(&line) else { panic!("{line}") };
+                assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
+            }
+            // In a name it means nothing.
+            for line in [
+                format!("ERR WRONGKIND rc:{{{code}}} does not hold a lock script: 4b, on @user_script:3."),
+                format!("WRONGKIND rc:{{{code}}} does not hold a lock"),
+                format!("ERR Error running script (call to f_4b): @user_script:9: WRONGTYPE of {code}"),
+            ] {
+                assert!(means(&line).is_wrong_kind(), "{line}");
+            }
+            assert_eq!(means(&format!("ERR no {code}")).error().kind(), ErrorKind::Protocol);
+        }
+        assert!(matches!(means("ERR max number of clients reached"), Failure::Later(_)));
+    }
+
+    #[test]
+    fn without_a_connection_nothing_was_sent() {
+        let io = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert!(matches!(not_connected(io.into()), Failure::Unsent(_)));
+        let said = |line: &str| {
+            let Value::ServerError(e) = error(line) else { unreachable!() };
+            not_connected(e.into())
+        };
+        assert!(matches!(said("ERR max number of clients reached"), Failure::Unsent(_)));
+        assert!(matches!(said("WRONGPASS invalid username-password pair"), Failure::Denied(_)));
+    }
+
+    #[test]
     fn a_right_that_a_script_lacks_is_no_fault_of_ours() {
         for line in [
-            "NOPERM this user has no permissions to run the 'evalsha' command",
             "ERR The user executing the script can't run this command or subcommand script: 4b, on @user_script:3.",
             "ERR Error running script (call to f_4b): @user_script:1: @user_script: 1: -NOPERM The user executing \
              the script can't run this command or subcommand",
@@ -110,6 +236,16 @@ mod tests {
              @user_script:3.",
         ] {
             let Failure::Never(e) = means(line) else { panic!("{line}") };
+            assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
+        }
+        // Where nothing of it was begun, nothing is left to be settled.
+        for line in [
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+            "NOAUTH Authentication required.",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "DENIED Redis is running in protected mode",
+        ] {
+            let Failure::Denied(e) = means(line) else { panic!("{line}") };
             assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
         }
         assert_eq!(means("ERR user_script:1: attempt to index nil").error().kind(), ErrorKind::Protocol);

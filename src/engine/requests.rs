@@ -362,7 +362,7 @@ impl Renewed {
             Ok(renewal) => (renewal, None),
             // What is not this kind any more is not our hold either.
             Err(failure) if failure.is_wrong_kind() => (Renewal::NotInside, Some(failure.error())),
-            Err(Failure::Unsent(e) | Failure::Later(e)) => (Renewal::Failed, Some(e)),
+            Err(Failure::Unsent(e) | Failure::Later(e) | Failure::Denied(e)) => (Renewal::Failed, Some(e)),
             Err(Failure::Unanswered(e) | Failure::Never(e)) => (Renewal::Unanswered, Some(e)),
         };
         Renewed { renewal, resent, error }

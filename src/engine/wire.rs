@@ -8,10 +8,10 @@
 pub(crate) mod memory;
 
 #[cfg(shuttle)]
-pub(crate) use self::memory::{Connection, Pool, Pooled, PubSub, connect, pool};
+pub(crate) use self::memory::{Connection, Pool, Pooled, PubSub, breathe, connect, pool};
 
 #[cfg(not(shuttle))]
-pub(crate) use self::real::{Connection, Pool, Pooled, PubSub, connect, pool};
+pub(crate) use self::real::{Connection, Pool, Pooled, PubSub, breathe, connect, pool};
 
 #[cfg(not(shuttle))]
 mod real {
@@ -32,6 +32,11 @@ mod real {
 
     pub(crate) fn connect(client: &redis::Client, limit: Duration) -> redis::RedisResult<Connection> {
         client.get_connection_with_timeout(limit)
+    }
+
+    /// The pause of a thread that waits for others' connections, as it could not have one of its own.
+    pub(crate) fn breathe() {
+        std::thread::sleep(Duration::from_millis(10));
     }
 
     /// The pool panics where it cannot start its threads.

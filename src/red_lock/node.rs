@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::cancel::CancellationToken;
 use crate::client::{Client, Shared};
 use crate::clock::Moment;
-use crate::engine::backend::Failure;
 use crate::engine::server_info::ServerInfo;
 use crate::engine::tenure::drift;
 use crate::error::{Error, ErrorKind};
@@ -131,11 +130,16 @@ impl Node {
         let limit = Moment::now().after(PROBE_LIMIT);
         match self.shared.backend.command(&redis::cmd("PING"), limit) {
             // Refused is answered.
-            Ok(_) | Err(Failure::Never(_)) => {
+            Err(failure) if !failure.is_final() => {
+                let error = failure.error();
+                let closed = error.is_closed();
+                self.health.lock().away = Some(error);
+                closed
+            }
+            _ => {
                 *self.health.lock() = Health::default();
                 true
             }
-            Err(failure) => failure.error().is_closed(),
         }
     }
 }

@@ -34,6 +34,8 @@ struct Poll<'a> {
     young: Vec<Member>,
     busy: usize,
     errors: Vec<(usize, Error)>,
+    /// How it will be the next time, too, as so many servers say.
+    never: Vec<Error>,
 }
 
 /// Asks all servers once.
@@ -51,7 +53,15 @@ pub(super) fn attempt<'a>(
         lease: request.terms.lease,
         trusts_young: lock.servers.trusts_young,
     };
-    let mut poll = Poll { lock, cells, granted: Vec::new(), young: Vec::new(), busy: 0, errors: Vec::new() };
+    let mut poll = Poll {
+        lock,
+        cells,
+        granted: Vec::new(),
+        young: Vec::new(),
+        busy: 0,
+        errors: Vec::new(),
+        never: Vec::new(),
+    };
     let mut questions = poll.begin(request, &asked);
     if poll.granted.len() + questions.len() < lock.majority() {
         questions.into_iter().for_each(|q| q.attempt.called_off());
@@ -94,7 +104,8 @@ impl<'a> Poll<'a> {
                     self.granted.push(member);
                 }
                 Ok(Begun::Busy) => self.busy += 1,
-                Err(error) => self.errors.push((at, error)),
+                Err(error) if error.is_unavailable() => self.errors.push((at, error)),
+                Err(error) => self.never(at, error),
             }
         }
         questions
@@ -146,7 +157,13 @@ impl<'a> Poll<'a> {
                 self.errors.push((at, error));
             }
             Vote::Failed(error) => self.errors.push((at, error)),
+            Vote::Never(error) => self.never(at, error),
         }
+    }
+
+    fn never(&mut self, at: usize, error: Error) {
+        self.never.push(error.clone());
+        self.errors.push((at, error));
     }
 
     /// A hold, if a majority has said yes and its lease is not over by now; else all is given back.
@@ -181,11 +198,10 @@ impl<'a> Poll<'a> {
         let n = self.lock.servers.nodes.len();
         let majority = self.lock.majority();
         let name = self.lock.name();
-        let never: Vec<_> = self.errors.iter().filter(|(_, e)| !e.is_unavailable()).collect();
-        if n - never.len() < majority
-            && let Some((_, first)) = never.first()
+        if n - self.never.len() < majority
+            && let Some(first) = self.never.first()
         {
-            let why = format!("so say {} of {n} servers", never.len());
+            let why = format!("so say {} of {n} servers", self.never.len());
             return Missed::Never(Error::new(first.kind(), name).because(why).caused_by(first.clone()));
         }
         let reached = self.granted.len() + self.busy;

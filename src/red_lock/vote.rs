@@ -38,6 +38,8 @@ pub(super) enum Vote {
     /// It did, but it does not count.
     Young(Member, Error),
     Failed(Error),
+    /// It will not, the next time either.
+    Never(Error),
 }
 
 /// A question that is on its way, or will be when there is a connection for it.
@@ -78,6 +80,7 @@ impl Question<'_> {
         let cell = attempt.cell().clone();
         let lease = attempt.asking().terms.lease;
         let answer = told.answer.and_then(|value| Ok((acquired(&value, lease)?, resent)));
+        let never = answer.as_ref().is_err_and(Failure::is_final);
         let member = |ticket| Member { at, node: node.clone(), cell, ticket };
         match attempt.answered(answer, asked.deadline) {
             Ok(Some(grip)) if asked.trusts_young => Vote::Yes(member(grip.ticket)),
@@ -86,6 +89,7 @@ impl Question<'_> {
                 Err(error) => Vote::Young(member(grip.ticket), error),
             },
             Ok(None) => Vote::Busy,
+            Err(error) if never || !error.is_unavailable() => Vote::Never(error),
             Err(error) => Vote::Failed(error),
         }
     }
@@ -106,7 +110,7 @@ impl Question<'_> {
         }
         let Ok(posted) = self.write(deadline, Some(now)) else { return (told, false) };
         let mut again = posted.told(backend, deadline, || self.pack(true));
-        if let Err(Failure::Unsent(_) | Failure::Later(_)) = &again.answer {
+        if let Err(Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_)) = &again.answer {
             // The first copy may run yet.
             again.answer = Err(Failure::Unanswered(first.clone()));
         }

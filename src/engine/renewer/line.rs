@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use r2d2::ManageConnection;
 use redis::Value;
 
 use super::schedule::{BATCH, Task, What};
@@ -165,7 +164,7 @@ impl Server {
         if Moment::now() < self.connects_at {
             return Err(no_connection());
         }
-        let connection = self.manager.connect().and_then(|connection| {
+        let connection = self.manager.apart().and_then(|mut connection| {
             connection.limit_writes_to(self.patience)?;
             Ok(connection)
         });

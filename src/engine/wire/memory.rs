@@ -140,6 +140,11 @@ impl PubSub<'_> {
     }
 }
 
+/// The next step is another thread's.
+pub(crate) fn breathe() {
+    shuttle::thread::yield_now();
+}
+
 /// A pool that has a connection for everybody.
 #[derive(Clone)]
 pub(crate) struct Pool(ConnectionManager);

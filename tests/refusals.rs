@@ -1,0 +1,12 @@
+//! What a server refuses: where nothing waits it is told at once, where something does and it may pass it is
+//! waited for, and what is for good is told at once to everybody.
+
+#[path = "invariants/support.rs"]
+mod support;
+
+#[path = "refusals/connections.rs"]
+mod connections;
+#[path = "refusals/passing.rs"]
+mod passing;
+#[path = "refusals/red_lock.rs"]
+mod red_lock;
