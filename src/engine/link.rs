@@ -28,7 +28,6 @@ pub(super) struct Link {
     all: OpenLinks,
 }
 
-#[expect(clippy::large_enum_variant, reason = "nearly all are open")]
 enum State {
     Open(wire::Connection),
     Failed(RedisError),
