@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use redis::ConnectionLike;
+
 use crate::barrier::CyclicBarrier;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -17,6 +19,7 @@ use crate::engine::cell::{Cell, Cells};
 use crate::engine::gate::{Leaving, Shape};
 use crate::engine::inbox::Inbox;
 use crate::engine::renewer::Renewer;
+use crate::engine::server_info::{LastServer, ServerInfo};
 use crate::engine::{requests, wire};
 use crate::error::{Error, ErrorKind};
 use crate::fenced::Fenced;
@@ -88,6 +91,7 @@ pub(crate) struct Shared {
     pub(crate) window: String,
     pub(crate) manager: ConnectionManager,
     pub(crate) backend: Backend,
+    pub(crate) server: LastServer,
     pub(crate) cells: Mutex<Cells>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) renewer: Arc<Renewer>,
@@ -117,10 +121,20 @@ impl Client {
 
     /// Makes one connection, to see that there can be one.
     pub(crate) fn probe(&self) -> Result<(), Error> {
-        let probe = self.0.manager.raw().and_then(|mut c| redis::cmd("PING").exec(&mut c));
-        probe.map_err(|e| {
-            Error::new(ErrorKind::Unavailable, "").because("Redis cannot be reached").caused_by(e)
-        })
+        let probe = self.0.manager.raw().and_then(|mut connection| {
+            redis::cmd("PING").exec(&mut connection)?;
+            connection.req_packed_command(&ServerInfo::request())
+        });
+        match probe {
+            Ok(told) => {
+                let _ = self.0.server.is_another(&ServerInfo::read(&told, Moment::now()));
+                Ok(())
+            }
+            Err(e) => {
+                let error = Error::new(ErrorKind::Unavailable, "").because("Redis cannot be reached");
+                Err(error.caused_by(e))
+            }
+        }
     }
 
     pub(crate) fn start(
@@ -336,6 +350,7 @@ impl Shared {
             config,
             manager,
             backend,
+            server: LastServer::default(),
             cells: Mutex::default(),
             inbox: Arc::default(),
             renewer,

@@ -162,6 +162,11 @@ impl Core {
         self.seats.retain(|(t, _)| *t != ticket);
     }
 
+    /// When the renewer will look at this tenure.
+    pub(crate) fn due(&self, owner: u64) -> Option<Moment> {
+        self.sides.iter().find(|s| s.owner == owner).map(|s| s.due)
+    }
+
     /// The renewer will look at this tenure at `due`. Returns when it would have otherwise.
     pub(crate) fn set_due(&mut self, owner: u64, due: Moment) -> Option<Moment> {
         match self.sides.iter_mut().find(|s| s.owner == owner) {

@@ -8,7 +8,9 @@ use redis::{RedisError, ServerErrorKind, Value};
 use super::backend::{ConnectionManager, Failure};
 use super::carry_out;
 use super::refusal::{not_connected, refused};
+use super::server_info::ServerInfo;
 use super::wire::{Connection, PubSub};
+use super::young;
 use crate::client::Shared;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -133,10 +135,13 @@ impl Listener {
         let mut pause = FIRST_PAUSE;
         while self.goes_on() {
             match self.connect() {
-                Ok(mut connection) => {
+                Ok((mut connection, server)) => {
                     self.inbox.came_up();
                     let missed = (!first).then(|| Moment::now().since(down));
                     self.came_up(missed);
+                    if let Some(shared) = self.shared.upgrade() {
+                        young::connected(&shared, &server, down);
+                    }
                     first = false;
                     pause = FIRST_PAUSE;
                     let mut pubsub = connection.as_pubsub();
@@ -172,12 +177,14 @@ impl Listener {
         }
     }
 
-    /// A connection on which the channel is confirmed.
-    fn connect(&self) -> Result<Connection, Failure> {
+    /// A connection on which the channel is confirmed, and what its server says of itself.
+    fn connect(&self) -> Result<(Connection, ServerInfo), Failure> {
         let mut connection = self.manager.raw().map_err(not_connected)?;
         // Not PubSub::subscribe(), which takes a refusal for an answer.
         let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).get_packed_command();
-        connection.send_packed_command(&subscribe).map_err(not_connected)?;
+        let both = [ServerInfo::request(), subscribe].concat();
+        connection.send_packed_command(&both).map_err(not_connected)?;
+        let server = ServerInfo::read(&connection.recv_response().map_err(not_connected)?, Moment::now());
         match connection.recv_response().map_err(not_connected)? {
             Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoPerm) => {
                 let error = Error::new(ErrorKind::Unavailable, "");
@@ -186,7 +193,7 @@ impl Listener {
                 Err(Failure::Never(error.caused_by(RedisError::from(e))))
             }
             Value::ServerError(e) => Err(refused(e.into())),
-            _ => Ok(connection),
+            _ => Ok((connection, server)),
         }
     }
 

@@ -51,6 +51,7 @@ pub(crate) mod several;
 pub(crate) mod tenure;
 pub(crate) mod watching;
 pub(crate) mod wire;
+mod young;
 
 #[cfg(all(test, not(shuttle)))]
 mod gate_tests;

@@ -6,6 +6,7 @@ use redis::Value;
 
 use super::backend::text;
 use crate::clock::Moment;
+use crate::sync::Mutex;
 
 /// What a server told of itself on one connection, which leads to no other server as long as it lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +15,19 @@ pub(crate) struct ServerInfo {
     pub(crate) run_id: Option<String>,
     /// It was up by then, if it says so.
     pub(crate) up_since: Option<Moment>,
+}
+
+/// The server that a client's connections led to, as far as they were asked.
+#[derive(Default)]
+pub(crate) struct LastServer(Mutex<Option<String>>);
+
+impl LastServer {
+    /// Whether this one is another than the last. One that does not say who it is is none.
+    pub(crate) fn is_another(&self, server: &ServerInfo) -> bool {
+        let Some(run_id) = &server.run_id else { return false };
+        let before = self.0.lock().replace(run_id.clone());
+        before.is_some_and(|before| before != *run_id)
+    }
 }
 
 /// Servers count whole seconds from their start, and look at the clock once in a while.
@@ -45,6 +59,15 @@ impl ServerInfo {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_server_is_one_that_says_so() {
+        let last = LastServer::default();
+        let named = |name: Option<&str>| ServerInfo { run_id: name.map(str::to_owned), up_since: None };
+        let told = [None, Some("a"), Some("a"), None, Some("b"), Some("b"), Some("a")];
+        let another = told.map(|name| last.is_another(&named(name)));
+        assert_eq!(another, [false, false, false, false, true, false, true]);
+    }
 
     #[test]
     fn it_is_read_and_an_error_tells_nothing() {

@@ -195,6 +195,11 @@ impl Tenure {
         since.unwrap_or(self.since).after(self.terms.at_least.into())
     }
 
+    /// When it was last granted or renewed, at the latest.
+    pub(crate) fn written(&self) -> Moment {
+        self.since.max(self.valid_until.after(drift(self.terms.lease)).before(self.terms.lease))
+    }
+
     /// When it is to be looked at next: before it ends if it is renewed, when it ends if not.
     pub(crate) fn due(&self, now: Moment, renew_every: Duration) -> Moment {
         if self.terms.fixed {

@@ -97,14 +97,14 @@ fn a_lost_message_costs_a_beat() {
     let lock = builder(&proxy.url()).window(ms(900)).connect().unwrap().reentrant_lock("it");
     let other = stage.lock();
     stage.while_one_waits(&lock, || {
-        proxy.swallow_replies(2);
+        proxy.swallow_replies(1);
         signal(&other);
     });
     assert!(proxy.struck() >= 1, "no message was lost");
     nothing_left(&stage.server);
 }
 
-/// Neither the answer to its wait reaches it nor what it is told of its signal and of the lock.
+/// Neither the answer to its wait reaches it nor what it is told of the lock.
 #[test]
 fn who_hears_neither_its_answer_nor_its_messages_comes_back_signalled() {
     let stage = Stage::new();
@@ -116,7 +116,7 @@ fn who_hears_neither_its_answer_nor_its_messages_comes_back_signalled() {
     proxy.swallow_replies(1);
     proxy.swallow_replies_with(b"message");
     stage.while_one_waits(&lock, || signal(&other));
-    assert!(proxy.struck() >= 3, "{}", proxy.struck());
+    assert!(proxy.struck() >= 2, "{}", proxy.struck());
     nothing_left(&stage.server);
 }
 

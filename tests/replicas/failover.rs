@@ -1,11 +1,12 @@
 //! A primary that dies with what it has not passed on (Redisson #775, #3994, #5256, #2669, Curator #727).
 
+use std::time::{Duration, Instant};
+
 use redis_concurrent::testing::{Proxy, wait_until};
-use redis_concurrent::{ErrorKind, Loss};
+use redis_concurrent::{Client, ErrorKind, Loss};
 
 use crate::flock::{Flock, promote};
-use crate::support::{Ears, Heard, LONG, builder, connect, exists, ms};
-use std::time::Duration;
+use crate::support::{Ears, Heard, LONG, SOON, builder, channels, connect, exists, ms};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -64,4 +65,72 @@ fn pain_15_who_lost_its_hold_with_the_primary_is_told_and_writes_nothing() {
     wait_until(LONG, "so is the observer", || ears.count(Heard::Lost(Loss::Verdict)) == 1);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
     assert!(!other.is_lost());
+}
+
+/// Also where the next renewal is far away: who listens learns within about a round trip that another server has
+/// taken over, and asks it at once about what is young.
+#[test]
+fn who_lost_its_hold_with_the_primary_is_told_long_before_its_next_renewal() {
+    let flock = Flock::start(1);
+    let proxy = Proxy::start(flock.primary.port()).unwrap();
+    // Renewed every ten seconds.
+    let client = builder(&proxy.url()).connect().unwrap();
+    let lock = client.reentrant_lock("it");
+    listens(&client, &flock);
+    flock.link.black_hole(true);
+    let guard = lock.lock_owned().unwrap();
+    let lost = guard.lost();
+    let new = &flock.replicas[0];
+    flock.primary.kill().unwrap();
+    promote(new);
+    let other = connect(new).reentrant_lock("it").lock_owned().unwrap();
+    proxy.set_target(new.port());
+    proxy.cut_all();
+    let began = Instant::now();
+    wait_until(SOON, "it is told", || lost.is_cancelled());
+    println!("told after {:?}", began.elapsed());
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert!(!other.is_lost());
+}
+
+/// The same of a server that was started anew without its data.
+#[test]
+fn a_restart_without_data_is_told_long_before_the_next_renewal() {
+    let flock = Flock::start(0);
+    let client = connect(&flock.primary);
+    listens(&client, &flock);
+    let guard = client.reentrant_lock("it").lock_owned().unwrap();
+    flock.primary.kill().unwrap();
+    flock.primary.restart().unwrap();
+    let lost = guard.lost();
+    wait_until(SOON, "it is told", || lost.is_cancelled());
+}
+
+/// What the new primary knows stays: it is renewed there.
+#[test]
+fn a_young_hold_that_is_known_to_the_new_primary_stays() {
+    let flock = Flock::start(1);
+    let proxy = Proxy::start(flock.primary.port()).unwrap();
+    let ears = Ears::default();
+    let client = builder(&proxy.url()).observer(ears.clone()).connect().unwrap();
+    listens(&client, &flock);
+    let guard = client.reentrant_lock("it").lock_owned().unwrap();
+    let new = &flock.replicas[0];
+    wait_until(LONG, "the replica has it", || exists(new, "rc:{it}"));
+    flock.primary.kill().unwrap();
+    promote(new);
+    proxy.set_target(new.port());
+    proxy.cut_all();
+    wait_until(SOON, "it is renewed there", || ears.count(Heard::Renewed) == 1);
+    assert!(!guard.is_lost());
+    guard.unlock().unwrap();
+    assert_eq!(ears.losses(), 0);
+}
+
+/// The client has waited once, and is told of grants since.
+fn listens(client: &Client, flock: &Flock) {
+    let other = connect(&flock.primary).reentrant_lock("once").lock_owned().unwrap();
+    assert!(client.reentrant_lock("once").try_lock_for(ms(200)).unwrap().is_none());
+    wait_until(SOON, "it listens", || channels(&flock.primary).len() == 1);
+    other.unlock().unwrap();
 }

@@ -41,6 +41,12 @@ impl Gate {
         since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
+    /// The owners whose tenures were granted or renewed since then, of those that are renewed.
+    pub(crate) fn written_since(&self, since: Moment) -> Vec<u64> {
+        let young = |t: &&Tenure| !t.terms.fixed && t.lost.is_none() && since < t.written();
+        self.tenures.iter().filter(young).map(|t| t.owner).collect()
+    }
+
     /// How many threads of this process wait.
     pub(crate) fn queued_threads(&self) -> usize {
         self.waiters.len()

@@ -12,10 +12,13 @@ use redis::Value;
 
 use super::schedule::{BATCH, Task, What};
 use super::{Missing, RELEASE_AGAIN, Renewer};
+use crate::client::Shared;
 use crate::clock::Moment;
 use crate::engine::backend::{Connection, ConnectionManager};
 use crate::engine::refusal::no_primary;
 use crate::engine::requests;
+use crate::engine::server_info::ServerInfo;
+use crate::engine::young;
 use crate::error::{Error, ErrorKind};
 
 /// How many requests may be on their way at once: some 2 MB of requests, 40 kB of answers.
@@ -118,7 +121,7 @@ impl Server {
     /// on one of its pool that nobody uses just now.
     fn send(&mut self, tasks: Vec<Task>, waiting: usize) {
         let Some(shared) = tasks.first().map(|task| task.cell.shared.clone()) else { return };
-        let refusal = self.connect().err();
+        let refusal = self.connect(&shared).err();
         let mut bytes = Vec::new();
         for task in &tasks {
             match &task.what {
@@ -156,7 +159,7 @@ impl Server {
     }
 
     /// Sees to it that there is a connection. One that failed is not tried again at once.
-    fn connect(&mut self) -> Result<(), Error> {
+    fn connect(&mut self, shared: &Arc<Shared>) -> Result<(), Error> {
         let no_connection = || Error::new(ErrorKind::Unavailable, "").because("no connection for renewals");
         if self.connection.is_some() {
             return Ok(());
@@ -166,11 +169,15 @@ impl Server {
         }
         let connection = self.manager.apart().and_then(|mut connection| {
             connection.limit_writes_to(self.patience)?;
-            Ok(connection)
+            connection.limit_to(Moment::now().after(self.patience));
+            let told = connection.request(&ServerInfo::request())?;
+            Ok((connection, ServerInfo::read(&told, Moment::now())))
         });
         match connection {
-            Ok(connection) => {
+            Ok((connection, server)) => {
                 self.connection = Some(connection);
+                // (Where it has heard nothing yet, all holds are asked about.)
+                young::connected(shared, &server, self.heard);
                 Ok(())
             }
             Err(error) => {

@@ -129,6 +129,8 @@ impl Server {
         let State { locks, channels, faults, .. } = &mut *state;
         let answer = match command[..] {
             ["PING"] => Value::Okay,
+            // It is always the same.
+            ["INFO", "server"] => Value::Nil,
             ["SUBSCRIBE", channel] => {
                 channels.known.insert(channel.to_owned());
                 let (channel, messages) = (channel.to_owned(), VecDeque::new());

@@ -1,0 +1,42 @@
+//! Holds that another server may never have heard of.
+//!
+//! What was granted shortly before a failover, or a restart, may not be known to the server that a client
+//! reaches afterwards: it may grant the lock to others at once. So as soon as a new connection leads to another
+//! server than those before it, whatever was written shortly before is renewed, and a loss is told within a
+//! round trip. Without that it would be believed until its next renewal, for a third of its lease.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::server_info::ServerInfo;
+use crate::client::Shared;
+use crate::clock::Moment;
+
+/// How far a replica, or a file, may be behind.
+const YOUNG: Duration = Duration::from_secs(5);
+
+/// A new connection of this client leads to the server that said this. The one before it was last known to live
+/// at `alive`.
+pub(crate) fn connected(shared: &Arc<Shared>, server: &ServerInfo, alive: Moment) {
+    if shared.server.is_another(server) {
+        renew(shared, alive.before(YOUNG));
+    }
+}
+
+/// Has every tenure renewed at once that was written since then.
+fn renew(shared: &Arc<Shared>, since: Moment) {
+    let cells = shared.cells.lock().all();
+    for cell in &cells {
+        let mut core = cell.core.lock();
+        for owner in core.gate.written_since(since) {
+            let now = Moment::now();
+            // One that is not watched is about to be.
+            let Some(due) = core.due(owner) else { continue };
+            core.set_due(owner, now);
+            shared.renewer.unwatch(cell, owner, due);
+            if let Err(error) = shared.renewer.watch(cell, owner, now) {
+                tracing::error!(lock = &*cell.name, %error, "a lease is not renewed");
+            }
+        }
+    }
+}
