@@ -176,11 +176,23 @@ pub(crate) struct Backend {
     requests: AtomicU64,
     /// When a connection last broke.
     broke: Mutex<Moment>,
+    /// When another server was last found to be the primary.
+    moved: Mutex<Moment>,
 }
 
 impl Backend {
     pub(crate) fn new(pool: Pool) -> Self {
-        Backend { pool: RwLock::new(Some(pool)), requests: AtomicU64::new(0), broke: Mutex::default() }
+        Backend {
+            pool: RwLock::new(Some(pool)),
+            requests: AtomicU64::new(0),
+            broke: Mutex::default(),
+            moved: Mutex::default(),
+        }
+    }
+
+    /// When a request was last answered by another primary than the one that had refused it.
+    pub(super) fn moved(&self) -> Moment {
+        *self.moved.lock()
     }
 
     /// Requests sent so far, by whichever thread.
@@ -349,6 +361,9 @@ impl Backend {
                     if let Some(refusal) = no_primary(&value).filter(|_| moved.is_none()) {
                         moved = Some((Moment::now(), refusal.clone()));
                         continue;
+                    }
+                    if moved.is_some() && no_primary(&value).is_none() {
+                        *self.moved.lock() = Moment::now();
                     }
                     return Ok((connection, Reply { value, resent: failed.is_some() }));
                 }

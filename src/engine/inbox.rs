@@ -89,8 +89,10 @@ impl Inbox {
         state.elsewhere |= self.is_up() && state.since < asked;
     }
 
-    fn is_elsewhere(&self) -> bool {
-        self.state.lock().elsewhere
+    /// The primary was found at another server at `moved`.
+    fn is_elsewhere(&self, moved: Moment) -> bool {
+        let state = self.state.lock();
+        state.elsewhere || state.since < moved
     }
 
     /// Tells the listener to end; it does within a tick.
@@ -170,6 +172,11 @@ impl Listener {
         !self.inbox.is_stopped() && self.shared.strong_count() > 0
     }
 
+    /// Whether it listens at another server than the one that has the locks.
+    fn is_elsewhere(&self) -> bool {
+        self.shared.upgrade().is_some_and(|shared| self.inbox.is_elsewhere(shared.backend.moved()))
+    }
+
     fn sleep(&self, pause: Duration) {
         let mut state = self.inbox.state.lock();
         if !state.stop {
@@ -217,7 +224,7 @@ impl Listener {
         if pubsub.set_read_timeout(Some(TICK)).is_err() {
             return;
         }
-        while self.goes_on() && !self.inbox.is_elsewhere() {
+        while self.goes_on() && !self.is_elsewhere() {
             match pubsub.get_message() {
                 Ok(message) => {
                     heard = Moment::now();

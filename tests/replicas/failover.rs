@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis_concurrent::testing::{Proxy, wait_until};
 use redis_concurrent::{Client, ErrorKind, Loss};
 
-use crate::flock::{Flock, promote};
+use crate::flock::{Flock, follow, info, promote};
 use crate::support::{Ears, Heard, LONG, SOON, builder, channels, connect, exists, ms};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -91,6 +91,27 @@ fn who_lost_its_hold_with_the_primary_is_told_long_before_its_next_renewal() {
     println!("told after {:?}", began.elapsed());
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
     assert!(!other.is_lost());
+}
+
+/// Also where the primary lives on, as an operator makes it a replica, and the client's listener stays connected to
+/// it: any request that is refused there has it look where the primary is.
+#[test]
+fn who_lost_its_hold_by_a_demotion_is_told_with_any_request() {
+    let flock = Flock::start(1);
+    let door = Proxy::start(flock.primary.port()).unwrap();
+    let client = builder(&door.url()).connect().unwrap();
+    listens(&client, &flock);
+    flock.link.black_hole(true);
+    let guard = client.reentrant_lock("it").lock_owned().unwrap();
+    let (old, new) = (&flock.primary, &flock.replicas[0]);
+    promote(new);
+    follow(old, new.port());
+    wait_until(LONG, "it is a replica", || info(old).contains("master_link_status:up\r"));
+    door.set_target(new.port());
+    let lost = guard.lost();
+    client.simple_lock("another").try_lock().unwrap().expect("it is free").unlock().unwrap();
+    wait_until(SOON, "it is told", || lost.is_cancelled());
+    wait_until(SOON, "it listens there", || channels(new).len() == 1);
 }
 
 /// The same of a server that was started anew without its data.

@@ -90,7 +90,7 @@ pub fn info(server: &RedisServer) -> String {
     cmd("INFO").arg("replication").query(&mut server.connection().unwrap()).unwrap()
 }
 
-fn follow(replica: &RedisServer, port: u16) {
+pub fn follow(replica: &RedisServer, port: u16) {
     let mut connection = replica.connection().unwrap();
     cmd("REPLICAOF").arg("127.0.0.1").arg(port).exec(&mut connection).unwrap();
 }

@@ -196,7 +196,10 @@ impl Server {
         // As long as answers come, those behind them are on their way.
         let answers = flight.answers(connection, flight.sent.max(self.heard).after(self.patience));
         self.heard = Moment::now();
-        self.moved |= answers.iter().any(|answer| no_primary(answer).is_some());
+        if answers.iter().any(|answer| no_primary(answer).is_some()) {
+            self.moved = true;
+            flight.tasks.iter().take(1).for_each(|task| task.cell.shared.inbox.is_deaf(flight.sent));
+        }
         let broken = connection.is_broken();
         flight.finish(&self.renewer, answers);
         if broken {
