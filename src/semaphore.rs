@@ -1,5 +1,6 @@
 //! A number of permits for all processes together.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -262,9 +263,10 @@ impl Semaphore {
     /// Those of [`available`](Semaphore::available).
     pub fn holders(&self) -> Result<Vec<Holder>, Error> {
         let inspection = self.lock.inspect()?;
-        let shares = State::of(&inspection).shares;
+        let shares = State::of(&inspection).shares.into_iter();
+        let shares: HashMap<String, Share> = shares.map(|share| (share.owner.clone(), share)).collect();
         let holder = |held: crate::engine::inspect::Held| {
-            let share = shares.iter().find(|share| share.owner == held.owner);
+            let share = shares.get(&held.owner);
             let (permits, number) = share.map_or((None, 0), |share| (Some(share.permits), share.number));
             Holder { permits, ..Holder::new(held, number) }
         };

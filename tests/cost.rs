@@ -2,6 +2,8 @@
 
 #[path = "../benches/contention/bare.rs"]
 mod bare;
+#[path = "cost/many_holds.rs"]
+mod many_holds;
 #[path = "../benches/contention/pair.rs"]
 mod pair;
 #[path = "../benches/contention/recorder.rs"]

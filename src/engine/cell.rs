@@ -6,7 +6,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
-use super::gate::{Gate, Leaving, Shape, Ticket, push};
+use super::gate::{Gate, Leaving, Shape, Ticket};
+use super::table::{Numbered, Table, push};
 use crate::cancel::CancellationToken;
 use crate::client::Shared;
 use crate::clock::Moment;
@@ -44,7 +45,7 @@ pub(crate) struct Core {
     pub(crate) gate: Gate,
     /// The threads that are parked.
     seats: Vec<(Ticket, Arc<Condvar>)>,
-    sides: Vec<Side>,
+    sides: Table<Side>,
     /// Leaves that threads are sending: a client that closes sends them once more, since it closes
     /// the connections under theirs.
     pub(crate) under_way: Vec<Leaving>,
@@ -63,6 +64,14 @@ struct Side {
     /// there, for what Redis may have to say of it.
     #[expect(dead_code, reason = "while it is here, its slot is no other cell's")]
     room: Option<Arc<Cell>>,
+}
+
+impl Numbered for Side {
+    type Index = ();
+
+    fn key(&self) -> u64 {
+        self.owner
+    }
 }
 
 type Key = (TypeId, Arc<str>);
@@ -169,10 +178,10 @@ impl Core {
 
     /// The renewer will look at this tenure at `due`. Returns when it would have otherwise.
     pub(crate) fn set_due(&mut self, owner: u64, due: Moment) -> Option<Moment> {
-        match self.sides.iter_mut().find(|s| s.owner == owner) {
+        match self.sides.get_mut(owner) {
             Some(side) => Some(std::mem::replace(&mut side.due, due)),
             None => {
-                push(&mut self.sides, Side { owner, due, lost: None, room: None });
+                self.sides.insert(Side { owner, due, lost: None, room: None });
                 None
             }
         }
@@ -187,13 +196,13 @@ impl Core {
         lost: Option<CancellationToken>,
         room: Option<Arc<Cell>>,
     ) {
-        push(&mut self.sides, Side { owner, due, lost, room });
+        self.sides.insert(Side { owner, due, lost, room });
     }
 
     /// Moves the renewer's look at this tenure, if it is still the one of `old`: a `renew_for` in
     /// between has made another, and two would renew for ever.
     pub(crate) fn move_due(&mut self, owner: u64, old: Moment, new: Moment) -> bool {
-        match self.sides.iter_mut().find(|s| s.owner == owner && s.due == old) {
+        match self.sides.get_mut(owner).filter(|s| s.due == old) {
             Some(side) => {
                 side.due = new;
                 true
@@ -204,8 +213,7 @@ impl Core {
 
     /// The tenure is no more. Returns where the renewer has it.
     pub(crate) fn forget(&mut self, owner: u64) -> Option<Moment> {
-        let i = self.sides.iter().position(|s| s.owner == owner)?;
-        Some(self.sides.swap_remove(i).due)
+        Some(self.sides.remove(owner)?.due)
     }
 
     /// A leave is about to be sent.
@@ -220,7 +228,7 @@ impl Core {
 
     /// The token of the tenure's loss.
     pub(crate) fn lost(&mut self, owner: u64) -> CancellationToken {
-        match self.sides.iter_mut().find(|s| s.owner == owner) {
+        match self.sides.get_mut(owner) {
             Some(side) => side.lost.get_or_insert_default().clone(),
             None => CancellationToken::default(),
         }
@@ -228,7 +236,7 @@ impl Core {
 
     /// The token of the tenure's loss, if anybody asked for it.
     pub(crate) fn asked_lost(&self, owner: u64) -> Option<CancellationToken> {
-        self.sides.iter().find(|s| s.owner == owner)?.lost.clone()
+        self.sides.get(owner)?.lost.clone()
     }
 }
 
@@ -308,7 +316,7 @@ impl Cells {
         let core = Core {
             gate: if room.is_some() { Gate::of_room(shape) } else { Gate::new(shape) },
             seats: Vec::new(),
-            sides: Vec::new(),
+            sides: Table::new(),
             under_way: Vec::new(),
             trouble: None,
         };

@@ -29,6 +29,7 @@
 mod ask;
 mod events;
 mod heard;
+mod holds;
 mod questions;
 mod receipt;
 mod room;
@@ -46,6 +47,7 @@ pub(crate) use self::events::{
 pub(crate) use self::receipt::Stays;
 use self::room::Room;
 pub(crate) use self::room::{Aside, NOT_INSIDE, Stay};
+use super::table::Table;
 use super::tenure::{Door, Tenure};
 use crate::clock::Moment;
 use crate::kind::{Reentry, Sharing};
@@ -91,14 +93,14 @@ struct Hold {
 
 /// The gate. See the module's documentation.
 ///
-/// A process may hold a hundred thousand locks, most of them by one thread each: its lists begin with
+/// A process may hold a hundred thousand locks, most of them by one thread each: its tables begin with
 /// room for one, and what only a wait needs goes with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Gate {
     shape: Arc<Shape>,
     waiters: VecDeque<Waiter>,
-    holds: Vec<Hold>,
-    tenures: Vec<Tenure>,
+    holds: Table<Hold>,
+    tenures: Table<Tenure>,
     ask: Option<Box<Ask>>,
     /// Leaves of this gate that are on their way.
     leaving: usize,
@@ -117,8 +119,8 @@ impl Gate {
         Gate {
             shape: shape.into(),
             waiters: VecDeque::new(),
-            holds: Vec::new(),
-            tenures: Vec::new(),
+            holds: Table::new(),
+            tenures: Table::new(),
             ask: None,
             leaving: 0,
             tickets: 0,
@@ -138,16 +140,19 @@ impl Gate {
     }
 
     fn tenure(&self, owner: u64) -> Option<&Tenure> {
-        self.tenures.iter().find(|t| t.owner == owner)
+        self.tenures.get(owner)
     }
 
     fn tenure_mut(&mut self, owner: u64) -> Option<&mut Tenure> {
-        self.tenures.iter_mut().find(|t| t.owner == owner)
+        self.tenures.get_mut(owner)
     }
 
     /// The tenure that keeps other threads of this process out.
     fn in_the_way(&self, now: Moment) -> Option<&Tenure> {
-        self.tenures.iter().find(|t| self.exclusive() && t.loss(now).is_none())
+        if !self.exclusive() {
+            return None;
+        }
+        self.tenures.iter().find(|t| t.loss(now).is_none())
     }
 
     fn grip(&self, hold: &Hold, outermost: bool) -> Grip {
@@ -163,17 +168,22 @@ impl Gate {
         if self.closed {
             return Err(Refusal::Closed);
         }
-        let mine = self.holds.iter().position(|h| h.taker == Taker::Thread(request.thread));
-        if let Some(i) = mine.filter(|_| self.shape.reentry != Reentry::Another) {
-            let hold = &self.holds[i];
+        let mine = match self.shape.reentry {
+            Reentry::Another => None,
+            _ => self.holds.of_thread(request.thread).next().map(|h| h.ticket),
+        };
+        if let Some(hold) = mine.and_then(|ticket| self.holds.get(ticket)) {
             if let Some(loss) = self.tenure(hold.owner).and_then(|t| t.loss(now)) {
                 return Err(Refusal::LeaseLost(loss));
             }
             if self.shape.reentry == Reentry::Refuse || request.taker == Taker::Guard {
                 return Err(Refusal::WouldDeadlock);
             }
-            self.holds[i].count += 1;
-            return Ok(Entered::Again(self.grip(&self.holds[i], false)));
+            let grip = self.grip(hold, false);
+            if let Some(hold) = self.holds.get_mut(grip.ticket) {
+                hold.count += 1;
+            }
+            return Ok(Entered::Again(grip));
         }
         self.tickets += 1;
         let ticket = self.tickets;
@@ -204,7 +214,7 @@ impl Gate {
         over: bool,
         fresh: impl FnOnce() -> u64,
     ) -> Turn {
-        if let Some(hold) = self.holds.iter().find(|h| h.ticket == ticket) {
+        if let Some(hold) = self.holds.get(ticket) {
             return Turn::In(self.grip(hold, true), None);
         }
         if self.closed {
@@ -345,26 +355,16 @@ impl Gate {
             let grip = Grip { ticket, owner, token: tenure.token(), value, way, outermost: true };
             return Some(Turn::In(grip, self.head()));
         }
-        push(&mut self.tenures, tenure);
-        let grip = self.take_hold(ticket, request.taker, self.tenures.len() - 1, way);
+        let grip = self.holds.take(&mut tenure, ticket, request.taker, way);
+        self.tenures.insert(tenure);
         // Others may get in beside it: the next head asks.
         let next = if self.exclusive() { None } else { self.head() };
         Some(Turn::In(grip, next))
     }
 
-    fn take_hold(&mut self, ticket: Ticket, taker: Taker, tenure: usize, way: Way) -> Grip {
-        let tenure = &mut self.tenures[tenure];
-        tenure.holds += 1;
-        let (owner, token) = (tenure.owner, tenure.token());
-        let hold = Hold { ticket, taker, owner, count: 1, token, way, since: None };
-        let grip = self.grip(&hold, true);
-        push(&mut self.holds, hold);
-        grip
-    }
-
     /// The thread with this hold knows that it is in.
     pub(crate) fn came_in(&mut self, ticket: Ticket, now: Moment) {
-        if let Some(hold) = self.holds.iter_mut().find(|h| h.ticket == ticket) {
+        if let Some(hold) = self.holds.get_mut(ticket) {
             hold.since = Some(now);
         }
     }
@@ -379,38 +379,39 @@ impl Gate {
         inbox: bool,
         fresh: impl FnOnce() -> u64,
     ) -> Exit {
-        let Some(i) = self.holds.iter().position(|h| h.ticket == ticket) else { return Exit::Held };
-        self.holds[i].count -= 1;
-        if self.holds[i].count > 0 {
+        let Some(hold) = self.holds.get_mut(ticket) else { return Exit::Held };
+        hold.count -= 1;
+        if hold.count > 0 {
             return Exit::Held;
         }
-        let Hold { owner, since, .. } = self.holds.swap_remove(i);
+        let Hold { owner, since, .. } = *hold;
+        self.holds.remove(ticket);
         let then = self.expire(owner, now);
-        let Some(t) = self.tenures.iter().position(|t| t.owner == owner) else { return Exit::Held };
-        self.tenures[t].holds -= 1;
-        let last = self.tenures[t].holds == 0;
-        if let Some(loss) = self.tenures[t].lost {
+        let next = self.waiters.front().map(|w| w.request.clone()).filter(|_| self.exclusive());
+        let Some(tenure) = self.tenures.get_mut(owner) else { return Exit::Held };
+        tenure.holds -= 1;
+        let last = tenure.holds == 0;
+        if let Some(loss) = tenure.lost {
             if last {
-                self.tenures.swap_remove(t);
+                self.tenures.remove(owner);
             }
             return Exit::Lost(loss, then);
         }
         if !last {
             return Exit::Shared;
         }
-        let next = self.waiters.front().map(|w| w.request.clone()).filter(|_| self.exclusive());
         if let Some(next) = &next
             // Who has a place in the queue waits for its turn there.
             && self.ask.is_none()
-            && self.tenures[t].may_be_handed_to(&next.terms, self.shape.slice, now)
+            && tenure.may_be_handed_to(&next.terms, self.shape.slice, now)
         {
-            self.tenures[t].hand_overs += 1;
+            tenure.hand_overs += 1;
             let waiter = self.waiters.pop_front();
             let ticket = waiter.map_or(0, |w| w.ticket);
-            self.take_hold(ticket, next.taker, t, Way::HandedOver);
+            self.holds.take(tenure, ticket, next.taker, Way::HandedOver);
             return Exit::HandedOn(ticket);
         }
-        let tenure = self.tenures.swap_remove(t);
+        let Some(tenure) = self.tenures.remove(owner) else { return Exit::Held };
         self.leaving += 1;
         let threads = self.waiters.len();
         let leaving = Leaving { stays_until: tenure.stays_until(since), ..leaving_of(&tenure, now) };
@@ -433,7 +434,7 @@ impl Gate {
 
     /// A thread stops waiting. The lead goes to the next one, with the ask and all it was granted.
     pub(crate) fn give_up(&mut self, ticket: Ticket, now: Moment) -> GaveUp {
-        if let Some(hold) = self.holds.iter().find(|h| h.ticket == ticket) {
+        if let Some(hold) = self.holds.get(ticket) {
             return GaveUp::In(self.grip(hold, true));
         }
         let was_head = self.head() == Some(ticket);
@@ -479,9 +480,9 @@ impl Gate {
     pub(crate) fn close(&mut self, now: Moment) -> Vec<Leaving> {
         self.closed = true;
         let mut leave = Vec::new();
-        for tenure in &mut self.tenures {
+        for tenure in self.tenures.iter_mut() {
             if tenure.lost.is_none() {
-                let since = self.holds.iter().find(|h| h.owner == tenure.owner).and_then(|h| h.since);
+                let since = self.holds.of_owner(tenure.owner).next().and_then(|h| h.since);
                 leave.push(Leaving { stays_until: tenure.stays_until(since), ..leaving_of(tenure, now) });
                 tenure.lost = Some(Loss::Closed);
             }
@@ -493,14 +494,6 @@ impl Gate {
         }
         leave
     }
-}
-
-/// Adds to a list that mostly has one item, and so begins with room for just that.
-pub(super) fn push<T>(list: &mut Vec<T>, item: T) {
-    if list.is_empty() {
-        list.reserve_exact(1);
-    }
-    list.push(item);
 }
 
 fn leaving_of(tenure: &Tenure, now: Moment) -> Leaving {

@@ -48,6 +48,7 @@ pub(crate) mod resp;
 pub(crate) mod room;
 pub(crate) mod server_info;
 pub(crate) mod several;
+mod table;
 pub(crate) mod tenure;
 pub(crate) mod watching;
 pub(crate) mod wire;

@@ -279,8 +279,8 @@ impl Renewer {
                 let tenure = core.gate.look(task.owner).filter(|t| t.lost.is_none())?;
                 let (fixed, until, lease) = (tenure.terms.fixed, tenure.valid_until, tenure.renewal(now));
                 let cell = task.cell.clone();
-                let held = core.gate.oldest(task.owner, now);
-                let forgotten = !fixed && cell.shared.config.max_hold.is_some_and(|longest| longest <= held);
+                let is_old = |longest| longest <= core.gate.oldest(task.owner, now);
+                let forgotten = !fixed && cell.shared.config.max_hold.is_some_and(is_old);
                 if forgotten {
                     // What ends takes nobody in.
                     core.gate.shut(task.owner);

@@ -123,6 +123,11 @@ impl Tenure {
         !self.shut && self.lost.is_none() && healthy && self.terms.goes_on_as(next)
     }
 
+    /// Whether it may be shared now or later: what it is not once it is never again.
+    pub(crate) fn may_ever_be_shared(&self) -> bool {
+        !self.shut && self.lost.is_none() && self.terms.goes_on_as(&self.terms)
+    }
+
     /// The question whether others may join it, about to be sent.
     pub(crate) fn asks(&mut self, request: &Request, threads: usize, now: Moment) -> Asking {
         self.door.get_or_insert_default().asked = Some(now);

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use super::{Gate, Hold, Taker, Tenure, Ticket};
+use super::{Gate, Hold, Tenure, Ticket};
 use crate::clock::Moment;
 
 impl Gate {
     /// How often this thread holds it, if its tenure is valid.
     pub(crate) fn hold_count(&self, thread: u64, now: Moment) -> usize {
-        let mine = self.holds.iter().filter(|h| h.taker == Taker::Thread(thread));
+        let mine = self.holds.of_thread(thread);
         mine.filter(|h| self.tenure(h.owner).is_some_and(|t| t.loss(now).is_none())).map(|h| h.count).sum()
     }
 
     /// How many guards this hold has.
     pub(crate) fn count(&self, ticket: Ticket) -> usize {
-        self.holds.iter().find(|h| h.ticket == ticket).map_or(0, |h| h.count)
+        self.holds.get(ticket).map_or(0, |h| h.count)
     }
 
     /// How many threads and guards hold it, of a valid tenure.
@@ -25,19 +25,19 @@ impl Gate {
 
     /// The valid tenure that this thread holds, if it does.
     pub(crate) fn held_by(&self, thread: u64, now: Moment) -> Option<u64> {
-        let mut mine = self.holds.iter().filter(|h| h.taker == Taker::Thread(thread)).map(|h| h.owner);
+        let mut mine = self.holds.of_thread(thread).map(|h| h.owner);
         mine.find(|owner| self.tenure(*owner).is_some_and(|t| t.loss(now).is_none()))
     }
 
     /// For how long this hold's thread has known that it is in, if it does.
     pub(crate) fn held(&self, ticket: Ticket, now: Moment) -> Option<Duration> {
-        let hold = self.holds.iter().find(|h| h.ticket == ticket)?;
+        let hold = self.holds.get(ticket)?;
         Some(now.since(hold.since?))
     }
 
     /// For how long the oldest hold of this owner has been there.
     pub(crate) fn oldest(&self, owner: u64, now: Moment) -> Duration {
-        let since = self.holds.iter().filter(|h| h.owner == owner).filter_map(|h| h.since).min();
+        let since = self.holds.of_owner(owner).filter_map(|h| h.since).min();
         since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
@@ -60,12 +60,12 @@ impl Gate {
     /// The tenure of this hold, for its guards. Not always the one that it began with: a wait for a
     /// condition gives that back and comes in anew.
     pub(crate) fn tenure_of(&self, ticket: Ticket) -> Option<&Tenure> {
-        self.tenure(self.holds.iter().find(|h| h.ticket == ticket)?.owner)
+        self.tenure(self.holds.get(ticket)?.owner)
     }
 
     /// The token of this hold.
     pub(crate) fn token_of(&self, ticket: Ticket) -> Option<u64> {
-        Some(self.holds.iter().find(|h| h.ticket == ticket)?.token)
+        Some(self.holds.get(ticket)?.token)
     }
 
     /// Whether this owner asks here, or holds.
@@ -81,7 +81,7 @@ impl Gate {
     /// Whether this hold is there and its tenure valid.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn holds_valid(&self, ticket: Ticket, now: Moment) -> bool {
-        let hold = self.holds.iter().find(|h| h.ticket == ticket);
+        let hold = self.holds.get(ticket);
         hold.and_then(|h| self.tenure(h.owner)).is_some_and(|t| t.loss(now).is_none())
     }
 

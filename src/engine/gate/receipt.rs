@@ -1,6 +1,6 @@
 //! A tenure that goes out of this process and comes into another, without Redis taking it back between.
 
-use super::{Gate, Grip, Taker, Then, Ticket, push};
+use super::{Gate, Grip, Taker, Then, Ticket};
 use crate::clock::Moment;
 use crate::engine::tenure::Tenure;
 use crate::observe::{Loss, Way};
@@ -16,7 +16,7 @@ pub(crate) enum Stays {
 impl Gate {
     /// Whether the hold `ticket` can go, alone on a valid tenure: which is told.
     pub(crate) fn may_part(&self, ticket: Ticket, now: Moment) -> Result<&Tenure, Stays> {
-        let hold = self.holds.iter().find(|h| h.ticket == ticket);
+        let hold = self.holds.get(ticket);
         let Some((hold, tenure)) = hold.and_then(|h| Some((h, self.tenure(h.owner)?))) else {
             return Err(Stays::Lost(Loss::Verdict));
         };
@@ -31,11 +31,10 @@ impl Gate {
     /// it, as they would if another process had come in.
     pub(crate) fn part(&mut self, ticket: Ticket, now: Moment) -> Result<(Tenure, Then), Stays> {
         let owner = self.may_part(ticket, now)?.owner;
-        let Some(at) = self.tenures.iter().position(|t| t.owner == owner) else {
+        let Some(tenure) = self.tenures.remove(owner) else {
             return Err(Stays::Lost(Loss::Verdict));
         };
-        let tenure = self.tenures.swap_remove(at);
-        self.holds.retain(|h| h.ticket != ticket);
+        self.holds.remove(ticket);
         Ok((tenure, Then { wake: self.head(), ..Then::default() }))
     }
 
@@ -49,7 +48,9 @@ impl Gate {
             return None;
         }
         self.tickets += 1;
-        push(&mut self.tenures, Tenure { shut: true, ..tenure });
-        Some(self.take_hold(self.tickets, Taker::Guard, self.tenures.len() - 1, Way::Adopted))
+        let mut tenure = Tenure { shut: true, ..tenure };
+        let grip = self.holds.take(&mut tenure, self.tickets, Taker::Guard, Way::Adopted);
+        self.tenures.insert(tenure);
+        Some(grip)
     }
 }

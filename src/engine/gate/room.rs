@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::ask::Ask;
-use super::{Answer, Gate, Hold, How, Leaving, Request, Shape, Then, Ticket, leaving_of, push};
+use super::{Answer, Gate, Hold, How, Leaving, Request, Shape, Then, Ticket, leaving_of};
 use crate::clock::Moment;
 use crate::engine::tenure::Tenure;
 use crate::observe::{Loss, Way};
@@ -154,10 +154,8 @@ impl Gate {
 
     /// What the wait of this gate was granted; it is not this gate's any more.
     pub(crate) fn hand_over(&mut self, ticket: Ticket) -> Option<Tenure> {
-        let hold = self.holds.iter().position(|h| h.ticket == ticket)?;
-        let owner = self.holds.swap_remove(hold).owner;
-        let tenure = self.tenures.iter().position(|t| t.owner == owner)?;
-        Some(self.tenures.swap_remove(tenure))
+        let owner = self.holds.remove(ticket)?.owner;
+        self.tenures.remove(owner)
     }
 
     /// The hold `ticket` is given up whole, to be put back later. An error, and what is to be done about
@@ -167,18 +165,17 @@ impl Gate {
         ticket: Ticket,
         now: Moment,
     ) -> Result<(Aside, Then), Box<(Loss, Then)>> {
-        let Some(i) = self.holds.iter().position(|h| h.ticket == ticket) else {
+        let Some(owner) = self.holds.get(ticket).map(|h| h.owner) else {
             return Err((Loss::Verdict, Then::default()).into());
         };
-        let owner = self.holds[i].owner;
         let then = self.expire(owner, now);
-        let Some(t) = self.tenures.iter().position(|t| t.owner == owner) else {
-            return Err((Loss::Verdict, then).into());
-        };
-        if let Some(loss) = self.tenures[t].lost {
+        if let Some(loss) = self.tenure(owner).map_or(Some(Loss::Verdict), |t| t.lost) {
             return Err((loss, then).into());
         }
-        let aside = Aside { hold: self.holds.swap_remove(i), tenure: self.tenures.swap_remove(t) };
+        let (Some(hold), Some(tenure)) = (self.holds.remove(ticket), self.tenures.remove(owner)) else {
+            return Err((Loss::Verdict, then).into());
+        };
+        let aside = Aside { hold, tenure };
         Ok((aside, Then { wake: self.head(), ..Then::default() }))
     }
 
@@ -195,14 +192,14 @@ impl Gate {
         tenure.holds = 1;
         tenure.lost = tenure.lost.or(lost);
         let (owner, token) = (tenure.owner, tenure.token());
-        push(&mut self.holds, Hold { owner, token, since: Some(now), ..aside.hold });
+        self.holds.insert(Hold { owner, token, since: Some(now), ..aside.hold });
         let mut leave = None;
         if self.closed && tenure.lost.is_none() {
             tenure.lost = Some(Loss::Closed);
             self.leaving += 1;
             leave = Some(leaving_of(&tenure, now));
         }
-        push(&mut self.tenures, tenure);
+        self.tenures.insert(tenure);
         // While it was set aside nobody renewed it.
         Then { leave, ..self.expire(owner, now) }
     }

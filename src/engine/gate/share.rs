@@ -14,12 +14,12 @@ impl Gate {
 
     /// Lets a thread into a share that other threads of this process have, if one may be joined.
     pub(super) fn join(&mut self, ticket: Ticket, request: &Request, now: Moment) -> Option<Grip> {
-        if !self.joined() || request.from.is_some() || self.stands_behind(request) {
+        let slice = self.shape.slice;
+        if !self.joined() || slice.is_zero() || request.from.is_some() || self.stands_behind(request) {
             return None;
         }
-        let slice = self.shape.slice;
-        let t = self.tenures.iter().position(|t| t.may_be_joined(&request.terms, slice, now))?;
-        Some(self.take_hold(ticket, request.taker, t, Way::Joined))
+        let share = self.tenures.find_shared(|t| t.may_be_joined(&request.terms, slice, now))?;
+        Some(self.holds.take(share, ticket, request.taker, Way::Joined))
     }
 
     /// Asks whether a share may take more threads in, well before its slice is over, so that those who
@@ -36,7 +36,7 @@ impl Gate {
         if !self.joined() || self.shape.slice.is_zero() || request.from.is_some() {
             return None;
         }
-        self.tenures.iter_mut().find(|t| t.goes_on_as(&request.terms, now))
+        self.tenures.find_shared(|t| t.goes_on_as(&request.terms, now))
     }
 
     /// Something is let in beside this tenure: it goes to nobody else here.
@@ -83,9 +83,7 @@ impl Gate {
         if !ahead {
             return self.head().filter(|_| was);
         }
-        for tenure in &mut self.tenures {
-            tenure.shut = true;
-        }
+        self.tenures.shut_all();
         if let Some(ask) = &mut self.ask {
             ask.shut = true;
         }

@@ -428,3 +428,31 @@ fn a_late_single_attempt_is_one_question_to_redis() {
         }
     }
 }
+
+#[test]
+fn among_very_many_shares_each_is_found_and_the_one_that_may_be_joined() {
+    const MANY: u64 = 200;
+    let mut desk = desk();
+    let guard = |terms: Request| Request { taker: Taker::Guard, ..terms };
+    let mut grips: Vec<Grip> = (1..=MANY).map(|n| desk.come_in(guard(fair(n)), n, 0)).collect();
+    let open = desk.come_in(request(1), MANY + 1, 0);
+    assert_eq!(desk.gate.held_by(1, at(0)), Some(open.owner));
+    assert!(matches!(desk.gate.enter(request(1), at(0)), Ok(Entered::Again(_))));
+    assert_eq!((desk.gate.hold_count(1, at(0)), desk.gate.hold_count(2, at(0))), (2, 0));
+    let (joined, _) = joins(&mut desk, request(2), 1);
+    assert_eq!(joined.owner, open.owner);
+    assert_eq!(desk.gate.holders(at(1)), MANY as usize + 2);
+    desk.gate.came_in(joined.ticket, at(1));
+    assert_eq!(desk.gate.oldest(open.owner, at(5)), ms(4));
+    // Others go, in any order, and are found until then.
+    for i in (0..MANY as usize).rev().step_by(2).collect::<Vec<_>>() {
+        let grip = grips.swap_remove(i);
+        assert!(desk.gate.holds_valid(grip.ticket, at(2)));
+        assert!(matches!(desk.exit(grip, 2), Exit::Leave(leaving, None) if leaving.owner == grip.owner));
+        desk.gate.left();
+        assert_eq!(desk.gate.tenure_of(grip.ticket), None);
+    }
+    desk.stood_behind();
+    asks_for_itself(&mut desk, request(3), 3);
+    assert_eq!(desk.gate.close(at(4)).len(), grips.len() + 2, "the share and the ask too");
+}

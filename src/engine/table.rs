@@ -1,0 +1,203 @@
+//! What a lock has of something, each by its number: mostly one, sometimes very many.
+//!
+//! A process may hold a hundred thousand locks, most of them by one thread each: such a list has room for one. And
+//! it may hold a hundred thousand permits of one semaphore: then nothing is looked for by going through all of
+//! them.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::hash::Hash;
+
+/// How many are looked through one by one.
+const FEW: usize = 16;
+
+/// What has a number of its own, for as long as it is in a table.
+pub(crate) trait Numbered {
+    /// By what else it is found where there are many; what that hangs on must not change in the table.
+    type Index: Clone + Debug + Default + PartialEq + Eq + Hash;
+
+    fn key(&self) -> u64;
+
+    /// It comes into the table.
+    fn note(&self, _index: &mut Self::Index) {}
+
+    /// It goes out of the table.
+    fn strike(&self, _index: &mut Self::Index) {}
+}
+
+/// See the module's documentation. It takes no more room than a list.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Table<T: Numbered> {
+    Few(Vec<T>),
+    Many(Box<Many<T>>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Many<T: Numbered> {
+    pub(crate) items: BTreeMap<u64, T>,
+    pub(crate) index: T::Index,
+}
+
+impl<T: Numbered> Table<T> {
+    pub(crate) const fn new() -> Self {
+        Table::Few(Vec::new())
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<&T> {
+        match self {
+            Table::Few(items) => items.iter().find(|item| item.key() == number),
+            Table::Many(many) => many.items.get(&number),
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+        match self {
+            Table::Few(items) => items.iter_mut().find(|item| item.key() == number),
+            Table::Many(many) => many.items.get_mut(&number),
+        }
+    }
+
+    /// Adds what is not there yet.
+    pub(crate) fn insert(&mut self, item: T) {
+        match self {
+            Table::Few(items) if items.len() < FEW => push(items, item),
+            Table::Few(items) => {
+                let mut many = Box::new(Many { items: BTreeMap::new(), index: T::Index::default() });
+                std::mem::take(items).into_iter().for_each(|item| many.add(item));
+                many.add(item);
+                *self = Table::Many(many);
+            }
+            Table::Many(many) => many.add(item),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
+        match self {
+            Table::Few(items) => {
+                let at = items.iter().position(|item| item.key() == number)?;
+                Some(items.swap_remove(at))
+            }
+            Table::Many(many) => {
+                let item = many.items.remove(&number)?;
+                item.strike(&mut many.index);
+                if many.items.is_empty() {
+                    *self = Table::new();
+                }
+                Some(item)
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Table::Few(items) if items.is_empty())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.few().iter().chain(self.many().into_iter().flat_map(|many| many.items.values()))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let (few, many) = match self {
+            Table::Few(items) => (Some(items.iter_mut()), None),
+            Table::Many(many) => (None, Some(many.items.values_mut())),
+        };
+        few.into_iter().flatten().chain(many.into_iter().flatten())
+    }
+
+    /// All of them, while they are few.
+    pub(crate) fn few(&self) -> &[T] {
+        match self {
+            Table::Few(items) => items,
+            Table::Many(_) => &[],
+        }
+    }
+
+    /// All of them, where they are many.
+    pub(crate) fn many(&self) -> Option<&Many<T>> {
+        match self {
+            Table::Few(_) => None,
+            Table::Many(many) => Some(many),
+        }
+    }
+}
+
+impl<T: Numbered> Many<T> {
+    fn add(&mut self, item: T) {
+        item.note(&mut self.index);
+        self.items.insert(item.key(), item);
+    }
+}
+
+/// Adds to a list that mostly has one item, and so begins with room for just that.
+pub(crate) fn push<T>(list: &mut Vec<T>, item: T) {
+    if list.is_empty() {
+        list.reserve_exact(1);
+    }
+    list.push(item);
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::{FEW, Numbered, Table};
+
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct Item(u64, bool);
+
+    impl Numbered for Item {
+        type Index = BTreeSet<u64>;
+
+        fn key(&self) -> u64 {
+            self.0
+        }
+
+        fn note(&self, index: &mut BTreeSet<u64>) {
+            index.insert(self.0);
+        }
+
+        fn strike(&self, index: &mut BTreeSet<u64>) {
+            index.remove(&self.0);
+        }
+    }
+
+    #[test]
+    fn it_takes_no_more_room_than_a_list() {
+        assert_eq!(size_of::<Table<Item>>(), size_of::<Vec<Item>>());
+        let mut table = Table::new();
+        table.insert(Item(1, false));
+        assert!(matches!(&table, Table::Few(items) if items.capacity() == 1));
+    }
+
+    #[test]
+    fn few_or_many_it_has_what_is_in_it() {
+        let (mut table, mut map) = (Table::new(), BTreeMap::new());
+        let mut n = 1;
+        for step in 0..20_000_u64 {
+            n = (n * 48_271) % 2_147_483_647;
+            // Grows beyond the few, and shrinks to nothing, several times.
+            let grows = (step / 500) % 2 == 0;
+            let number = n % (4 * FEW as u64);
+            let removes = if grows { n % 5 == 0 } else { n % 5 != 0 };
+            if removes {
+                assert_eq!(table.remove(number), map.remove(&number).map(|used| Item(number, used)));
+            } else if let Some(item) = table.get_mut(number) {
+                item.1 = !item.1;
+                map.entry(number).and_modify(|used| *used = !*used);
+            } else {
+                table.insert(Item(number, false));
+                map.insert(number, false);
+            }
+            assert_eq!(table.get(number).map(|item| item.1), map.get(&number).copied());
+            assert_eq!(table.is_empty(), map.is_empty());
+            let mut all: Vec<_> = table.iter().map(|item| (item.0, item.1)).collect();
+            all.sort_unstable();
+            assert!(all.iter().copied().eq(map.iter().map(|(n, used)| (*n, *used))));
+            assert_eq!(table.iter_mut().count(), map.len());
+            if let Some(many) = table.many() {
+                assert!(many.index.iter().eq(map.keys()));
+            }
+        }
+    }
+}

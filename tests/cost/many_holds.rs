@@ -1,0 +1,67 @@
+//! Very many holds of one lock in one process: one more costs what the first ones cost.
+
+use std::time::Duration;
+
+use redis_concurrent::testing::RedisServer;
+use redis_concurrent::{Client, Kind, OwnedGuard, Permits, RedisLock};
+use rustix::time::{ClockId, clock_gettime};
+
+const FEW: usize = 500;
+const MANY: usize = 12_000;
+const BATCH: usize = 100;
+const BATCHES: usize = 5;
+
+/// Nanoseconds of CPU that this thread has used: neither the server's nor other tests'.
+fn cpu() -> u64 {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs()
+}
+
+/// What each call of `one` takes, in the best of a few batches: nothing makes it faster than it is.
+fn each(mut one: impl FnMut()) -> f64 {
+    let batch = |_| {
+        let before = cpu();
+        (0..BATCH).for_each(|_| one());
+        (cpu() - before) as f64 / BATCH as f64
+    };
+    (0..BATCHES).map(batch).fold(f64::INFINITY, f64::min)
+}
+
+fn costs_the_same_among_many<K: Kind>(lock: impl Fn(&Client) -> RedisLock<K>) {
+    let server = RedisServer::start().unwrap();
+    // None is renewed meanwhile.
+    let client = Client::builder().url(&server.url()).lease(Duration::from_secs(3600)).connect().unwrap();
+    let lock = lock(&client);
+    let mut held: Vec<OwnedGuard<K>> = Vec::new();
+    let grow = |held: &mut Vec<OwnedGuard<K>>, to: usize| {
+        while held.len() < to {
+            held.push(lock.lock_owned().unwrap());
+        }
+        let comes = each(|| held.push(lock.lock_owned().unwrap()));
+        // In the order in which they came, as most do.
+        let goes = each(|| held.swap_remove(0).unlock().unwrap());
+        let is_asked = each(|| assert!(!held[0].is_lost() && !held[held.len() - 1].is_lost()));
+        [comes, goes, is_asked]
+    };
+    let few = grow(&mut held, FEW);
+    let many = grow(&mut held, MANY);
+    println!("ns of CPU to come, to go, to be asked: {few:.0?} with {FEW} holds, {many:.0?} with {MANY}");
+    for (few, many) in few.into_iter().zip(many) {
+        assert!(many < 3.0 * few, "{few} ns with {FEW} holds, {many} ns with {MANY}");
+    }
+    // Not one after the other; in its one second it need not come to all.
+    let _ = client.close();
+}
+
+#[test]
+fn permits() {
+    costs_the_same_among_many(|client| {
+        client.semaphore("many").set_permits(2 * MANY as u32).unwrap();
+        client.lock_of(Permits::default(), "many")
+    });
+}
+
+#[test]
+fn fair_readers() {
+    costs_the_same_among_many(|client| client.read_write_lock("many").read_lock().fair());
+}
