@@ -100,7 +100,9 @@ impl RedLock {
     }
 
     /// The same servers, each of which may take this long to answer. At least 1 ms, at most half the lease.
-    /// Default a hundredth of the lease, from 5 to 50 ms.
+    /// Default a twentieth of the lease, from 25 to 200 ms. One that a busy machine, or the way to a server, does
+    /// not keep to makes that server count as away for a while, and the lock `Unavailable` with a majority of
+    /// such.
     #[must_use]
     pub fn with_node_limit(&self, limit: Duration) -> RedLock {
         RedLock { node_limit: Some(limit), ..self.clone() }

@@ -47,6 +47,8 @@ pub(crate) struct Departure<'a> {
     pub(crate) next: Option<Asking>,
     began: Moment,
     limit: Moment,
+    /// It is of a call that has no longer than that, and not its holder's own release.
+    bounded: bool,
     held: Option<Duration>,
     lost: Option<CancellationToken>,
 }
@@ -89,7 +91,7 @@ pub(crate) fn depart(cell: &Arc<Cell>, ticket: Ticket) -> Result<Option<Departur
     }
     core.sets_out(&leaving);
     let limit = now.after(shared.config.command_timeout);
-    Ok(Some(Departure { cell, leaving, next, began: now, limit, held, lost }))
+    Ok(Some(Departure { cell, leaving, next, began: now, limit, bounded: false, held, lost }))
 }
 
 fn released(cell: &Cell, held: Option<Duration>) {
@@ -107,6 +109,7 @@ impl Departure<'_> {
     /// Its answer is not waited for any longer than until `limit`.
     pub(crate) fn within(&mut self, limit: Moment) {
         self.limit = self.limit.min(limit);
+        self.bounded = true;
     }
 
     /// Sent by itself, and answered.
@@ -123,9 +126,9 @@ impl Departure<'_> {
         self.limit
     }
 
-    /// There is no time left to send it in.
+    /// The call has no time left to send it in. A holder's own is sent in any case.
     pub(crate) fn is_late(&self) -> bool {
-        self.limit <= Moment::now()
+        self.bounded && self.limit <= Moment::now()
     }
 
     /// Left to the renewal thread.

@@ -20,8 +20,9 @@ use crate::kinds::Simple;
 use crate::lock::{RedisLock, this_thread};
 use crate::wait::Wait;
 
-/// The default node limit is a hundredth of the lease, from and to these.
-const NODE_LIMITS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
+/// The default node limit is a twentieth of the lease, from and to these: a server that hangs costs it once, and
+/// a thread of a busy machine may well not run for some 10 ms.
+const NODE_LIMITS: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(200)];
 /// The shortest one that can be waited for.
 const SHORTEST_LIMIT: Duration = Duration::from_millis(1);
 /// The first pause after an attempt in vain is at most about as long as that took, but not less than this.
@@ -221,8 +222,7 @@ impl QuorumLock {
 
     /// How long an answer is waited for.
     pub(super) fn limit(&self) -> Duration {
-        let [least, most] = NODE_LIMITS;
-        self.servers.node_limit.unwrap_or((self.terms.lease / 100).clamp(least, most))
+        self.servers.node_limit.unwrap_or_else(|| usual_limit(self.terms.lease))
     }
 
     fn thread(&self) -> Taker {
@@ -308,6 +308,11 @@ impl QuorumLock {
     }
 }
 
+fn usual_limit(lease: Duration) -> Duration {
+    let [least, most] = NODE_LIMITS;
+    (lease / 20).clamp(least, most)
+}
+
 impl Lock for QuorumLock {
     fn name(&self) -> &str {
         QuorumLock::name(self)
@@ -335,5 +340,25 @@ impl Lock for QuorumLock {
         cancel: &CancellationToken,
     ) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
         Ok(QuorumLock::try_lock_for_interruptibly(self, limit, cancel)?.map(boxed))
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::config::{LONGEST_LEASE, SHORTEST_LEASE};
+
+    #[test]
+    fn the_usual_node_limit_suits_every_lease() {
+        for lease in [SHORTEST_LEASE, ms(500), ms(3000), ms(30_000), LONGEST_LEASE] {
+            let limit = usual_limit(lease);
+            assert!((SHORTEST_LIMIT..=lease / 2).contains(&limit), "{limit:?} of {lease:?}");
+            assert!(limit >= ms(25) && limit <= ms(200), "{limit:?} of {lease:?}");
+        }
+        assert_eq!((usual_limit(ms(2000)), usual_limit(ms(30_000))), (ms(100), ms(200)));
+    }
+
+    const fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
     }
 }

@@ -12,8 +12,6 @@ use crate::engine::tenure::drift;
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Mutex, thread};
 
-/// How long a server that was away may take to answer before it is asked again.
-const PROBE_LIMIT: Duration = Duration::from_millis(250);
 /// The first pause before it is asked again, and the longest.
 const PROBE_PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
 /// What a wait for an answer may be off by.
@@ -104,7 +102,9 @@ impl Node {
         let took = now.since(asked);
         let mut health = self.health.lock();
         if now.since(awaited) > JITTER {
-            health.usual = (health.usual * 3 + took) / 4;
+            // The first answer is all that is known: a slow server is to cost its time once.
+            let known = if health.usual.is_zero() { took } else { health.usual };
+            health.usual = (known * 3 + took) / 4;
         } else {
             // It was there before: how long, nobody saw.
             health.usual = health.usual.min(took);
@@ -127,7 +127,8 @@ impl Node {
 
     /// Asks whether it is there. Returns whether that is known for good.
     fn is_back(&self) -> bool {
-        let limit = Moment::now().after(PROBE_LIMIT);
+        // Not less than anybody would give it: one that is slow would never be back.
+        let limit = Moment::now().after(self.shared.config.command_timeout);
         match self.shared.backend.command(&redis::cmd("PING"), limit) {
             // Refused is answered.
             Err(failure) if !failure.is_final() => {

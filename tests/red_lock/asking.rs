@@ -22,7 +22,11 @@ impl Far {
     }
 
     fn red(&self) -> RedLock {
-        let connect = |proxy: &Proxy| Client::builder().url(&proxy.url()).lease(LEASE).connect().unwrap();
+        self.red_for(LEASE)
+    }
+
+    fn red_for(&self, lease: Duration) -> RedLock {
+        let connect = |proxy: &Proxy| Client::builder().url(&proxy.url()).lease(lease).connect().unwrap();
         let clients: Vec<_> = self.proxies.iter().map(connect).collect();
         RedLock::new(clients).unwrap().trust_young_nodes().with_node_limit(PATIENT)
     }
@@ -46,15 +50,16 @@ fn all_are_asked_before_one_is_waited_for() {
 
 #[test]
 fn slow_servers_are_not_waited_for_and_their_late_answers_count() {
-    const SLOW: Duration = ms(400);
+    const SLOW: Duration = ms(1000);
     let far = Far::five();
-    let lock = far.red().lock(NAME);
+    let lock = far.red_for(3 * LEASE).with_node_limit(LEASE).lock(NAME);
+    lock.lock().unwrap().unlock().unwrap();
     for slow in &far.proxies[..2] {
         slow.delay(SLOW);
     }
     // Now it is known who is slow.
     lock.lock().unwrap().unlock().unwrap();
-    let quickest = (0..3).map(|_| {
+    let quick = (0..5).any(|_| {
         let began = Instant::now();
         let guard = lock.lock().unwrap();
         let took = began.elapsed();
@@ -62,10 +67,10 @@ fn slow_servers_are_not_waited_for_and_their_late_answers_count() {
         wait_until(LONG, "the late answers count", || guard.servers() == 5);
         assert_eq!(far.stage.held_on(), 5);
         guard.unlock().unwrap();
-        (took, at_once)
+        println!("{at_once} servers after {took:?}");
+        took < SLOW / 2 && at_once == 3
     });
-    let (took, at_once) = quickest.min().unwrap();
-    assert!(took < SLOW / 2 && at_once == 3, "{took:?}, {at_once}");
+    assert!(quick, "the slow servers were waited for each time");
     // One that is given back before they come leaves nothing to them.
     for _ in 0..3 {
         drop(lock.lock().unwrap());
@@ -173,8 +178,10 @@ fn refused_connections_and_dead_servers_cost_little_and_come_back() {
 
 #[test]
 fn many_threads_with_a_hung_server_neither_wait_nor_use_its_pool_up() {
+    // Waited for each time, it would cost 80 of them, ten in each thread.
+    const LIMIT: Duration = ms(4000);
     let stage = Stage::of(3);
-    let red = stage.red().with_node_limit(ms(300));
+    let red = stage.red().with_node_limit(LIMIT);
     red.lock(NAME).lock().unwrap().unlock().unwrap();
     stage.servers[0].stop().unwrap();
     red.lock(NAME).lock().unwrap().unlock().unwrap();
@@ -189,7 +196,7 @@ fn many_threads_with_a_hung_server_neither_wait_nor_use_its_pool_up() {
             });
         }
     });
-    assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
+    assert!(began.elapsed() < LIMIT * 6, "{:?}", began.elapsed());
     stage.servers[0].cont().unwrap();
     stage.nothing_stays();
 }

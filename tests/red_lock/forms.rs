@@ -35,12 +35,15 @@ fn an_acquisition_is_two_requests_to_each_server() {
     // The first time the scripts are not known, and two are sent twice.
     lock.lock().unwrap().unlock().unwrap();
     // A machine that stands still makes an answer late, and its server is told in the background.
-    let fewest = (0..5).map(|_| {
-        let before = stage.requests();
-        lock.lock().unwrap().unlock().unwrap();
-        stage.requests() - before
-    });
-    assert_eq!(fewest.min(), Some(10));
+    let requests: Vec<_> = (0..5)
+        .map(|_| {
+            let before = stage.requests();
+            lock.lock().unwrap().unlock().unwrap();
+            stage.nothing_stays();
+            stage.requests() - before
+        })
+        .collect();
+    assert!(requests.contains(&10), "{requests:?}");
 }
 
 type Form = fn(&QuorumLock, &CancellationToken) -> bool;

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Runs a command on a machine that has more to do than it can: four busy loops for each core run beside it.
+#
+#   ci/busy.sh cargo test --test red_lock
+#
+# Ends the loops when the command ends or this script is told to, and ends as the command does.
+set -euo pipefail
+(($# > 0)) || { echo "usage: ci/busy.sh COMMAND [ARGUMENT...]" >&2; exit 2; }
+
+loops=()
+command=
+end_all() {
+    local pid
+    for pid in ${command:+"$command"} "${loops[@]}"; do
+        kill "$pid" 2>/dev/null || true
+    done
+    wait
+}
+trap end_all EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Each looks once in a while whether this script is there, should that be ended without notice.
+parent=$$
+busy() {
+    local i
+    while kill -0 "$parent" 2>/dev/null; do
+        for ((i = 0; i < 100000; i++)); do :; done
+    done
+}
+
+for ((n = 4 * $(nproc); n > 0; n--)); do
+    busy &
+    loops+=("$!")
+done
+
+# In the background, so that a signal is heard at once; with our input all the same.
+"$@" <&0 &
+command=$!
+status=0
+wait "$command" || status=$?
+command=
+exit "$status"
