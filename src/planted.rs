@@ -268,7 +268,7 @@ const FAULTS: [Fault; 19] = [
             ("lua_operations", "what_is_taken_back_was_told_to_nobody", "failed: simple"),
             (
                 "replicas",
-                "planned::after_a_planned_failover_nobody_holds_beside_another",
+                "planned::nor_where_only_those_that_listen_stay_connected",
                 "assertion `left == right` failed: Contenders",
             ),
         ],
