@@ -65,7 +65,7 @@ struct Fault {
 }
 
 #[cfg(planted)]
-const FAULTS: [Fault; 19] = [
+const FAULTS: &[Fault] = &[
     // A leave takes out whoever holds the lock, be it its sender or not.
     Fault {
         name: "no-owner-check",
@@ -379,7 +379,7 @@ const READ_WRITE: &str = include_str!("../lua/read_write.lua");
 
 /// As short as can be and still exactly once: the Lua around them changes.
 #[cfg(any(test, planted))]
-const IN_LUA: [InLua; 17] = [
+const IN_LUA: &[InLua] = &[
     InLua {
         fault: "no-owner-check",
         part: REENTRANT,
@@ -508,7 +508,7 @@ mod tests {
 
     #[test]
     fn what_is_replaced_in_lua_stands_there_exactly_once() {
-        for at in &IN_LUA {
+        for at in IN_LUA {
             assert_eq!(at.part.matches(at.text).count(), 1, "{}: {}", at.fault, at.text);
             assert_ne!(at.text, at.becomes, "{}", at.fault);
         }
@@ -518,7 +518,7 @@ mod tests {
     #[cfg(planted)]
     #[test]
     fn list() {
-        for fault in &FAULTS {
+        for fault in FAULTS {
             assert!(!fault.caught_by.is_empty(), "{}: nobody is to catch it", fault.name);
             for (binary, test, says) in fault.caught_by {
                 println!("@{}|{binary}|{test}|{says}", fault.name);
