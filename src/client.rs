@@ -49,7 +49,8 @@ const END_LIMIT: Duration = Duration::from_millis(300);
 /// life; locks and guards keep it alive.
 ///
 /// It has a pool of connections, one channel on which it is told what it is granted (with a
-/// thread, from the first wait on), a line for its renewals (with a thread, from the first one on), and a part
+/// thread, from the first wait on, the first hold that lasts longer than a beat, or the first question for
+/// [`lost`](crate::Hold::lost)), a line for its renewals (with a thread, from the first one on), and a part
 /// in the process's renewal thread.
 ///
 /// It belongs to the process that made it. In a forked child its calls say
@@ -423,6 +424,15 @@ impl Shared {
         }
         self.same_process()?;
         Ok(mutex.lock())
+    }
+
+    /// Has the client listen for what its holders are to be told. Waits for nothing.
+    pub(crate) fn listen(self: &Arc<Self>) {
+        if !self.inbox.is_up()
+            && let Err(error) = self.inbox.start(self)
+        {
+            tracing::warn!(%error, "a holder cannot be told of a forced unlock before its next renewal");
+        }
     }
 
     /// Whether it may send anything.

@@ -83,7 +83,8 @@ impl<K: Kind> Hold<K> {
     }
 
     /// A token that is cancelled when the hold is lost, also while Redis is silent: to hand to the
-    /// work that is done under the lock.
+    /// work that is done under the lock. From the first one on the client listens (with a thread and a
+    /// connection, made in the background), so that a forced unlock is told at once.
     pub fn lost(&self) -> CancellationToken {
         engine::held::lost_token(&self.cell, self.ticket)
     }

@@ -22,6 +22,29 @@ pub struct Holder {
     pub permits: Option<u64>,
 }
 
+/// What a [`force_unlock`](crate::RedisLock::force_unlock) came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct ForcedUnlock {
+    /// How many holds it took away: one at most, of an exclusive lock.
+    pub holders: usize,
+    /// How many of them are known to have been told: their processes listened when it was said.
+    pub told: usize,
+}
+
+impl ForcedUnlock {
+    /// Whether anybody held the lock.
+    pub fn was_held(&self) -> bool {
+        self.holders > 0
+    }
+
+    /// Whether every hold that was taken away is known to have been told, also where there was none. If not,
+    /// a holder may work on until its next renewal, or, with a fixed lease, until its release.
+    pub fn all_told(&self) -> bool {
+        self.told == self.holders
+    }
+}
+
 /// The process behind a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

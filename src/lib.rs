@@ -147,7 +147,7 @@ pub use engine::backend::{Connection, ConnectionManager};
 pub use error::{Error, ErrorKind};
 pub use fenced::{Fenced, FencedScript};
 pub use guard::{Guard, Hold, OwnedGuard};
-pub use holder::{Holder, Process};
+pub use holder::{ForcedUnlock, Holder, Process};
 pub use kind::{Exclusive, Kind, Reentry, Sharing};
 pub use kinds::{InStock, Permits, Read, Reentrant, Simple, Units, Write};
 pub use latch::CountDownLatch;

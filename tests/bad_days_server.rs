@@ -501,7 +501,7 @@ mod bodies {
         flush();
         let taken = lock.lock().unwrap();
         flush();
-        assert!(other.force_unlock().unwrap());
+        assert!(other.force_unlock().unwrap().was_held());
         error_of(taken.unlock(), ErrorKind::LeaseLost, "flushed");
         flush();
         let last = lock.lock().unwrap();

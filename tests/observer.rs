@@ -205,7 +205,7 @@ fn each_loss_is_told_once_with_its_reason() {
         diary.clear();
     };
     lose(Loss::Verdict, &mut || redis.del("rc:{watched}").unwrap());
-    lose(Loss::Forced, &mut || assert!(other.force_unlock().unwrap()));
+    lose(Loss::Forced, &mut || assert!(other.force_unlock().unwrap().was_held()));
     lose(Loss::Closed, &mut || client.close().unwrap());
 }
 

@@ -219,7 +219,7 @@ fn a_lost_hold_has_no_receipt() {
     told(taken.into_receipt(), ErrorKind::LeaseLost);
     // Taken away while it was on paper.
     let receipt = on_paper(lock.lock_owned().unwrap());
-    assert!(there.reentrant_lock("it").force_unlock().unwrap());
+    assert!(there.reentrant_lock("it").force_unlock().unwrap().was_held());
     told(there.adopt::<Reentrant>(&receipt), ErrorKind::NotOwner);
     let closed = lock.lock_owned().unwrap();
     here.close().unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis_concurrent::testing::*;
-use redis_concurrent::{Client, Error, Observed, Observer};
+use redis_concurrent::{Client, Error, ErrorKind, Loss, Observed, Observer};
 
 use support::*;
 
@@ -100,4 +100,57 @@ fn a_hold_lives_on_where_no_connection_is_to_be_had_for_its_renewals() {
     assert!(Client::connect(&server.url()).is_err(), "a new connection was let in");
     assert!(!guard.lost().wait_timeout(2 * lease), "{:?}", renewals.0.lock());
     guard.unlock().unwrap();
+}
+
+/// A holder that never waited hears of it all the same: since it asked for `lost`, or holds for longer than a beat.
+#[test]
+fn a_forced_unlock_is_told_at_once_to_whoever_asked_or_holds_on() {
+    let server = RedisServer::start().unwrap();
+    let other = Client::connect(&server.url()).unwrap().reentrant_lock("x");
+    for fixed in [None, Some(ms(30_000))] {
+        for asks in [true, false] {
+            let ears = Ears::default();
+            let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+            let lock = client.reentrant_lock("x");
+            let lock = match fixed {
+                Some(lease) => lock.with_lease(lease),
+                None => lock,
+            };
+            let guard = lock.lock().unwrap();
+            let lost = asks.then(|| guard.lost());
+            wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
+            let forced = other.force_unlock().unwrap();
+            assert!(forced.was_held() && forced.all_told() && forced.told == 1, "{forced:?}");
+            wait_until(SOON, "the holder is told", || ears.count(Heard::Lost(Loss::Forced)) == 1);
+            assert!(guard.is_lost() && lost.is_none_or(|lost| lost.is_cancelled()));
+            assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+            client.close().unwrap();
+            wait_until(SOON, "nobody listens", || channels(&server).is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_forced_unlock_says_that_nobody_was_told() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server), connect(&server).reentrant_lock("x"));
+    let nobody = other.force_unlock().unwrap();
+    assert!(!nobody.was_held() && nobody.all_told(), "{nobody:?}");
+    let guard = client.reentrant_lock("x").lock_owned().unwrap();
+    let forced = other.force_unlock().unwrap();
+    assert_eq!((forced.holders, forced.told, forced.all_told()), (1, 0, false));
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+}
+
+/// What is held for less than a beat costs neither a connection nor a message.
+#[test]
+fn short_holds_make_nobody_listen() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let lock = client.reentrant_lock("x");
+    let began = Instant::now();
+    while began.elapsed() < ms(2500) {
+        lock.lock().unwrap().unlock().unwrap();
+        assert!(channels(&server).is_empty());
+    }
 }

@@ -360,7 +360,7 @@ fn a_grant_that_was_taken_away_before_it_was_heard_is_asked_for_anew() {
         scene.proxy.swallow_replies(2);
         guard.unlock().unwrap();
         assert_eq!(scene.owner_inside(), Some(owner), "granted, and not heard");
-        assert!(held.force_unlock().unwrap());
+        assert!(held.force_unlock().unwrap().was_held());
         assert!(waiter.join().unwrap().unwrap(), "it takes a new id, and comes in");
         assert_eq!(scene.proxy.struck(), 2, "both messages were lost");
     });

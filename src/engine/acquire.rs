@@ -132,8 +132,7 @@ pub(super) fn welcome(
         && let Some(tenure) = core.gate.look(grip.owner)
     {
         let due = tenure.due(now, shared.config.renew_every);
-        core.set_due(grip.owner, due);
-        if let Err(error) = shared.renewer.watch(cell, grip.owner, due) {
+        if let Err(error) = shared.renewer.watch(cell, &mut core, grip.owner, due) {
             drop(core);
             take_back(cell, grip.ticket, Moment::now().after(LEAVE_LIMIT));
             return Err(cell.error(error));

@@ -38,7 +38,7 @@ pub(crate) fn owner(cell: &Cell, ticket: Ticket, now: Moment) -> Result<u64, Err
     }
 }
 
-/// A token that is cancelled when the hold is lost.
+/// A token that is cancelled when the hold is lost. From here on the client listens.
 pub(crate) fn lost_token(cell: &Cell, ticket: Ticket) -> CancellationToken {
     let Ok(mut core) = lock(cell) else {
         let token = CancellationToken::new();
@@ -52,6 +52,8 @@ pub(crate) fn lost_token(cell: &Cell, ticket: Ticket) -> CancellationToken {
     drop(core);
     if is_lost {
         token.cancel();
+    } else if cell.shared.same_process().is_ok() {
+        cell.shared.listen();
     }
     token
 }
@@ -94,10 +96,7 @@ pub(crate) fn renewed(
         return Err(cell.error(lost(Loss::Verdict)));
     };
     let due = tenure.due(now, shared.config.renew_every.min(lease / 3));
-    if let Some(before) = core.set_due(owner, due) {
-        shared.renewer.unwatch(cell, owner, before);
-    }
-    shared.renewer.watch(cell, owner, due).map_err(|e| cell.error(e))?;
+    shared.renewer.watch(cell, &mut core, owner, due).map_err(|e| cell.error(e))?;
     drop(core);
     match answer.error {
         None => Ok(()),

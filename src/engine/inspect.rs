@@ -64,15 +64,16 @@ pub(crate) fn inspect(cell: &Arc<Cell>, mode: &str) -> Result<Inspection, Error>
     })
 }
 
-/// Takes every holder out, and tells them. Returns whether there was one.
-pub(crate) fn force_unlock(cell: &Arc<Cell>, mode: &str) -> Result<bool, Error> {
+/// Takes every holder out, and tells them. Returns how many there were, and how many of them were told.
+pub(crate) fn force_unlock(cell: &Arc<Cell>, mode: &str) -> Result<(usize, usize), Error> {
     let shared = &cell.shared;
-    let mut any = false;
+    let (mut holders, mut told) = (0, 0);
     for held in inspect(cell, mode)?.holders {
         let limit = Moment::now().after(shared.config.command_timeout);
-        any |= requests::force(cell, &held.raw, limit).map_err(|e| cell.error(e.error()))?;
-        if !is_owner(&held.owner) {
-            continue; // A stranger, whom nobody can tell.
+        let inside = requests::force(cell, &held.raw, limit).map_err(|e| cell.error(e.error()))?;
+        holders += usize::from(inside);
+        if !inside || !is_owner(&held.owner) {
+            continue; // It has gone by itself; or is a stranger, whom nobody can tell.
         }
         let uuid = held.owner.split(':').next().unwrap_or_default();
         let publish = redis::cmd("PUBLISH")
@@ -80,9 +81,12 @@ pub(crate) fn force_unlock(cell: &Arc<Cell>, mode: &str) -> Result<bool, Error> 
             .arg(format!("{} no:forced 0 0", held.owner))
             .clone();
         // Should it not be heard, the holder's next renewal tells it.
-        if let Err(failure) = shared.backend.command(&publish, limit) {
-            tracing::debug!(lock = &*cell.name, error = %failure.error(), "a holder was not told of a forced unlock");
+        match shared.backend.command(&publish, limit) {
+            Ok(heard) => told += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),
+            Err(failure) => {
+                tracing::debug!(lock = &*cell.name, error = %failure.error(), "a holder was not told of a forced unlock");
+            }
         }
     }
-    Ok(any)
+    Ok((holders, told))
 }

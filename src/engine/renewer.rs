@@ -19,7 +19,7 @@ use redis::{ServerErrorKind, Value};
 use self::line::Server;
 use self::schedule::{Line, State, Task, What};
 use super::backend::Failure;
-use super::cell::Cell;
+use super::cell::{Cell, Core};
 use super::gate::{Leaving, Renewal};
 use super::refusal::refused;
 use super::{carry_out, requests};
@@ -82,13 +82,27 @@ impl Renewer {
         due.chain(line.map(Line::into_leaving).unwrap_or_default()).collect()
     }
 
-    /// Looks at the tenure at `due`.
-    pub(crate) fn watch(self: &Arc<Self>, cell: &Arc<Cell>, owner: u64, due: Moment) -> Result<(), Error> {
+    /// Looks at the tenure at `due`, whenever it was to be looked at before. Where its client does not listen
+    /// yet, also after a beat: whoever holds for longer is to hear of a forced unlock.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        cell: &Arc<Cell>,
+        core: &mut Core,
+        owner: u64,
+        due: Moment,
+    ) -> Result<(), Error> {
+        let at = match cell.shared.inbox.is_up() {
+            true => due,
+            false => due.min(Moment::now().after(core.gate.shape().beat)),
+        };
+        if let Some(before) = core.set_due(owner, at) {
+            self.unwatch(cell, owner, before);
+        }
         self.schedule(Task {
             cell: cell.clone(),
             owner,
             what: What::Tenure,
-            at: due,
+            at,
             due,
             until: Moment::default(),
             lease: Duration::ZERO,
@@ -272,6 +286,12 @@ impl Renewer {
                 return None;
             }
             What::Leave(..) => {}
+            What::Tenure if task.at < task.due => {
+                task.cell.shared.listen();
+                let due = task.due;
+                self.again(task, due);
+                return None;
+            }
             What::Tenure => {
                 let mut core = task.cell.core.lock();
                 let then = core.gate.expire(task.owner, now);
@@ -296,11 +316,7 @@ impl Renewer {
                     return None;
                 }
                 (task.lease, task.until) = (lease, until);
-                if !cell.shared.inbox.is_up()
-                    && let Err(error) = cell.shared.inbox.start(&cell.shared)
-                {
-                    tracing::warn!(%error, "a holder cannot be told of a forced unlock before its next renewal");
-                }
+                cell.shared.listen();
             }
         }
         Some(task)

@@ -124,7 +124,7 @@ fn come_back(
     if let Some(tenure) = core.gate.look(owner).filter(|tenure| tenure.lost.is_none()) {
         let due = tenure.due(now, shared.config.renew_every);
         core.take_over(owner, due, token.clone(), room);
-        watched = shared.renewer.watch(cell, owner, due);
+        watched = shared.renewer.watch(cell, &mut core, owner, due);
     }
     core = carry_out(cell, core, then);
     let then = core.gate.expire(owner, now);

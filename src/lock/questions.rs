@@ -9,7 +9,7 @@ use crate::engine;
 use crate::engine::cell::Cell;
 use crate::engine::inspect::{Inspection, force_unlock, inspect};
 use crate::error::Error;
-use crate::holder::Holder;
+use crate::holder::{ForcedUnlock, Holder};
 use crate::kind::{Kind, Sharing};
 
 impl<K: Kind> RedisLock<K> {
@@ -87,16 +87,23 @@ impl<K: Kind> RedisLock<K> {
         self.cell.as_ref().map_or(0, queued)
     }
 
-    /// Takes the lock away from whoever holds it, in any process, and lets the next one in. The
-    /// holder is told: its hold is lost. Returns whether there was one. Two requests a holder.
+    /// Takes the lock away from whoever holds it, in any process, and lets the next one in. Two requests a
+    /// holder, each for the command limit at most.
+    ///
+    /// A holder is told at once, so that its hold is lost and its [`lost`](crate::Hold::lost) fires, if its
+    /// client listens: since somebody asked for `lost`, since a thread of it waited for a lock, or since it
+    /// has held one for longer than a beat (a third of its [window](crate::ClientBuilder::window), a second).
+    /// Whether it was, the answer says. A holder that was not told learns of it at its next renewal, or by its
+    /// release; one whose lease is fixed, only by that.
     ///
     /// A stranger's string at the key of a [simple lock](crate::Simple) is deleted, if it is still the one that was
     /// found there; nobody tells the stranger.
     ///
     /// # Errors
     /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
-    pub fn force_unlock(&self) -> Result<bool, Error> {
-        force_unlock(self.cell()?, &self.terms.args)
+    pub fn force_unlock(&self) -> Result<ForcedUnlock, Error> {
+        let (holders, told) = force_unlock(self.cell()?, &self.terms.args)?;
+        Ok(ForcedUnlock { holders, told })
     }
 
     /// How many hold it: those of this process exactly, others as their processes' holds in Redis.

@@ -185,7 +185,7 @@ fn every_hold_of_the_thread_is_given_up_and_comes_back() {
     third.unlock().unwrap();
     assert!(other.try_lock().unwrap().is_none());
     // The token that was asked for before the wait tells of what comes after it.
-    assert!(other.force_unlock().unwrap());
+    assert!(other.force_unlock().unwrap().was_held());
     wait_until(SOON, "it is told", || lost.is_cancelled());
     assert!(second.unlock().unwrap_err().is_lease_lost());
 }

@@ -79,16 +79,16 @@ fn a_reader_is_no_obstacle_to_readers_however_long_its_lease(stage: &Stage<Write
 fn one_half_is_taken_away_and_not_the_other(stage: &Stage<Write>) {
     let (lock, other) = (stage.read_write(), stage.read_write());
     let read = lock.read_lock().lock().unwrap();
-    assert!(!other.write_lock().force_unlock().unwrap());
+    assert!(!other.write_lock().force_unlock().unwrap().was_held());
     assert!(other.read_lock().is_locked().unwrap() && !read.is_lost());
-    assert!(other.read_lock().force_unlock().unwrap());
+    assert!(other.read_lock().force_unlock().unwrap().was_held());
     assert!(!other.read_lock().is_locked().unwrap());
     assert!(read.unlock().unwrap_err().is_lease_lost());
 
     let write = lock.write_lock().lock().unwrap();
-    assert!(!other.read_lock().force_unlock().unwrap());
+    assert!(!other.read_lock().force_unlock().unwrap().was_held());
     assert!(other.is_write_locked().unwrap() && !write.is_lost());
-    assert!(other.write_lock().force_unlock().unwrap());
+    assert!(other.write_lock().force_unlock().unwrap().was_held());
     assert!(!other.is_write_locked().unwrap());
     other.write_lock().try_lock().unwrap().expect("it is free").unlock().unwrap();
     assert!(write.unlock().unwrap_err().is_lease_lost());

@@ -25,7 +25,7 @@ fn all_keys_of_a_lock_are_in_the_slot_of_its_key() {
         let [lock, waits, queues] = [(); 3].map(|()| stage.client().simple_lock_at(key));
         let is_waited_for = || lock.condition("c").has_waiters(&lock.lock().unwrap()).unwrap();
         let forced = lock.lock_owned().unwrap();
-        assert!(lock.force_unlock().unwrap());
+        assert!(lock.force_unlock().unwrap().was_held());
         assert!(forced.unlock().unwrap_err().is_lease_lost());
         thread::scope(|scope| {
             scope.spawn(|| assert!(waits.condition("c").wait_for(&mut waits.lock().unwrap(), LONG).unwrap()));

@@ -18,7 +18,7 @@ fn one_that_was_unlocked_by_force() {
     for lost in 0..3 {
         let guard = it.lock().unwrap();
         let (fires, alone) = (guard.lost(), here.reentrant_lock(["b", "c", "a"][lost]));
-        assert!(theirs[lost].force_unlock().unwrap());
+        assert!(theirs[lost].force_unlock().unwrap().was_held());
         assert!(fires.wait_timeout(SOON), "told of {lost}");
         assert!(guard.is_lost() && guard.remaining().is_zero());
         assert!(alone.is_held_by_current_thread(), "the others are held until it ends");

@@ -83,7 +83,7 @@ fn losses(client: &Client, others: &Client, server: &RedisServer, diary: &Diary)
         assert!(guard.lost().wait_timeout(LONG));
         drop(guard);
     };
-    lose(&|| assert!(others.reentrant_lock("watched").force_unlock().unwrap()));
+    lose(&|| assert!(others.reentrant_lock("watched").force_unlock().unwrap().was_held()));
     lose(&|| server.flush_all().unwrap());
     let guard = lock.with_lease(ms(150)).lock_owned().unwrap();
     wait_until(LONG, "its end", || diary.has(&Heard::Lost(Loss::Deadline)));

@@ -182,7 +182,7 @@ fn a_write_lock_that_was_lost_is_not_downgraded_whoever_writes_meanwhile() {
     }
     // Nor when nobody else is there by then.
     let write = lock.write_lock().lock().unwrap();
-    assert!(other.write_lock().force_unlock().unwrap());
+    assert!(other.write_lock().force_unlock().unwrap().was_held());
     drop(other.write_lock().try_lock().unwrap().expect("it is free"));
     assert_eq!(lock.downgrade(write).unwrap_err().kind(), ErrorKind::LeaseLost);
     nothing_left(&stage.server);
@@ -231,9 +231,9 @@ fn each_half_tells_of_its_own_holders() {
     let holder = b.read_lock().holder().unwrap().expect("a reader");
     assert_eq!(holder.process.unwrap().pid, std::process::id());
     assert!(b.write_lock().holder().unwrap().is_none());
-    assert!(!b.write_lock().force_unlock().unwrap(), "nobody writes");
+    assert!(!b.write_lock().force_unlock().unwrap().was_held(), "nobody writes");
     assert!(!read.is_lost());
-    assert!(b.read_lock().force_unlock().unwrap());
+    assert!(b.read_lock().force_unlock().unwrap().was_held());
     assert_eq!(read.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
     drop(b.write_lock().try_lock().unwrap().expect("free"));
     nothing_left(&stage.server);

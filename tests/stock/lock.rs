@@ -96,7 +96,7 @@ fn it_is_one_lock_for_all_skus_and_not_reentrant() {
     // Reservations need no lock.
     there.try_reserve("tee", 2).unwrap().unwrap().commit().unwrap();
     assert!(!held.is_lost());
-    assert!(there.stock_lock("mug", 1).force_unlock().unwrap());
+    assert!(there.stock_lock("mug", 1).force_unlock().unwrap().was_held());
     wait_until(SOON, "it finds that at its next renewal", || held.is_lost());
     drop(there.stock_lock("mug", 2).try_lock().unwrap().unwrap());
     told(here.stock_lock("mug", 3).lock().map(drop), ErrorKind::LeaseLost, "");

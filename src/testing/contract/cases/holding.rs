@@ -128,13 +128,13 @@ fn two_are_never_inside<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
 fn force_unlock_takes_it_away<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let client = stage.patient();
     let (lock, other, third) = (stage.lock(&client), stage.fresh(), stage.keeper());
-    assert!(!other.force_unlock().unwrap(), "nobody holds it");
+    assert!(!other.force_unlock().unwrap().was_held(), "nobody holds it");
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| third.lock().map(|g| g.is_lost()));
         stage.await_places(1);
-        assert!(other.force_unlock().unwrap());
+        assert!(other.force_unlock().unwrap().was_held());
         assert!(!waiter.join().unwrap().unwrap(), "the next one is let in");
     });
     // Told at once where the listener is up, at the next renewal where it is not: so it is
