@@ -29,12 +29,11 @@ fn renew(shared: &Arc<Shared>, since: Moment) {
     for cell in &cells {
         let mut core = cell.core.lock();
         for owner in core.gate.written_since(since) {
-            let now = Moment::now();
             // One that is not watched is about to be.
-            let Some(due) = core.due(owner) else { continue };
-            core.set_due(owner, now);
-            shared.renewer.unwatch(cell, owner, due);
-            if let Err(error) = shared.renewer.watch(cell, owner, now) {
+            if core.due(owner).is_none() {
+                continue;
+            }
+            if let Err(error) = shared.renewer.watch(cell, &mut core, owner, Moment::now()) {
                 tracing::error!(lock = &*cell.name, %error, "a lease is not renewed");
             }
         }
