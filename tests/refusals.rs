@@ -10,3 +10,6 @@ mod connections;
 mod passing;
 #[path = "refusals/red_lock.rs"]
 mod red_lock;
+
+/// One of several calls that a test makes in turn.
+type AskOnce<'a> = &'a dyn Fn() -> Result<(), redis_concurrent::Error>;

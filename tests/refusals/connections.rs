@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
 use redis_concurrent::{Client, Error, ErrorKind, Rate};
 
+use crate::AskOnce;
 use crate::support::*;
 
 /// A client that bears silence for long: what it says sooner, it was told.
@@ -45,7 +46,7 @@ fn a_refusal_is_told_at_once_where_nothing_waits() {
     door.cut_all();
     let lock = client.simple_lock("x");
     let limiter = client.rate_limiter("r", Rate::fixed_window(1, ms(1000)));
-    let calls: [(&str, &dyn Fn() -> Result<(), Error>); 8] = [
+    let calls: [(&str, AskOnce<'_>); 8] = [
         ("try_lock", &|| lock.try_lock().map(drop)),
         ("is_locked", &|| lock.is_locked().map(drop)),
         ("holder", &|| lock.holder().map(drop)),

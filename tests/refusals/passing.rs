@@ -7,6 +7,7 @@ use std::time::Instant;
 use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, Error, ErrorKind, MultiLock};
 
+use crate::AskOnce;
 use crate::support::*;
 
 /// A server that says no, and how to end that.
@@ -86,7 +87,7 @@ fn what_may_pass_is_told_at_once_where_nothing_waits_and_at_the_deadline() {
         let lock = client.reentrant_lock("x");
         drop(lock.lock().unwrap());
         tell(&server, on);
-        let calls: [(&str, u64, &dyn Fn() -> Result<(), Error>); 3] = [
+        let calls: [(&str, u64, AskOnce<'_>); 3] = [
             ("try_lock", 0, &|| lock.try_lock().map(drop)),
             ("try_lock_for", 500, &|| lock.try_lock_for(ms(500)).map(drop)),
             ("lock", 700, &|| lock.lock().map(drop)),
