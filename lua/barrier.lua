@@ -7,6 +7,7 @@
 -- Who has no action opens the barrier at once. Who has one opens it afterwards (change 'open'); if it leaves
 -- before that, or its lease ends, the barrier is broken.
 kind.tag = 'cyclic barrier'
+kind.whole = true -- nobody renews what it lets in
 local known, tripper, final, index, broken, bound -- as last read or written
 local ready -- a round is complete, and may be tripped
 -- How many are to be let in yet, the next one's index, and the last one's entry, to be put back. Apart from what

@@ -1,6 +1,7 @@
 -- latch: a count in a hash {kind, count, by, bound}. At 0 everybody passes; nobody is ever inside. Without a count
 -- there is nothing at all, and nobody waits.
 kind.tag = 'count-down latch'
+kind.whole = true -- nobody renews what it lets in
 local known, count, by, bound -- as last read or written
 
 function kind.look()

@@ -69,6 +69,7 @@ pub trait Kind: Send + Sync + 'static {
     /// | `kind.rename(w, from)`, optional | the hold of the owner `from` is `w`'s from now on, for `w.lease` → number and value, or nothing: without it there are no [receipts](crate::Receipt) |
     /// | `kind.change(what, a, b)`, optional | what users do to its state → a list |
     /// | `kind.state()`, optional | what *inspect* tells of it → a list; reads only |
+    /// | `kind.whole = true`, optional | who is let in by a message has its whole lease: nobody renews it ([`Passed`](Sharing::Passed)) |
     ///
     /// `w` is `{owner, lease, args, record}`, all text; `window` and `from` too where it queues.
     /// Every key that it writes must get a time to live, unless it is its users' own state, and none may be

@@ -225,6 +225,19 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
+    // Whom only a message tells has its whole lease, though it may be dead.
+    Fault {
+        name: "told-for-the-whole-lease",
+        caught_by: &[
+            ("lib", "engine::model::worlds::heads_of_the_queue_die", "a dead waiter costs no lease"),
+            ("lua_operations", "whom_a_message_tells_is_let_in_for_a_window", "assertion `left == right`"),
+            (
+                "bad_days_process",
+                "dead_waiters::a_waiter_that_stands_still_at_its_turn_costs_a_waiter_timeout_and_not_its_lease",
+                "behind a waiter that stands still",
+            ),
+        ],
+    },
     // Readers are one count with one life, and not a field for each: a leave that comes twice counts
     // twice, and who died stays in while others renew.
     Fault {
@@ -423,6 +436,12 @@ const IN_LUA: &[InLua] = &[
         text: "if ok and deaf(w) then",
         becomes: "tell(w, why and 'no:' .. why or 'in', n, value)
             if ok and deaf(w) then",
+    },
+    InLua {
+        fault: "told-for-the-whole-lease",
+        part: QUEUE,
+        text: "if head ~= me and not kind.whole then",
+        becomes: "if false then",
     },
     InLua {
         fault: "reader-counter",

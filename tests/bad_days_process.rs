@@ -4,6 +4,8 @@
 #[path = "invariants/support.rs"]
 mod support;
 
+#[path = "bad_days_process/dead_waiters.rs"]
+mod dead_waiters;
 #[path = "bad_days_process/ownership.rs"]
 mod ownership;
 

@@ -12,8 +12,8 @@ use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Kind, Reentrant, Simple};
 
 use rig::{
-    Ask, EPOCH, LEASE, PREFIX, RECORD, Rig, USUAL, WINDOW, assert_busy, assert_in, heard, int, is_deaf,
-    messages, server, server_that_fills,
+    Ask, EPOCH, FIRST, LEASE, PREFIX, RECORD, Rig, USUAL, WINDOW, assert_busy, assert_in, heard, int,
+    is_deaf, messages, server, server_that_fills,
 };
 
 const BULKHEAD: &str = include_str!("../examples/own_kind.lua");
@@ -284,7 +284,7 @@ fn a_try_does_not_overtake_who_waits() {
         rig.set_lease(&a, -1);
         let (floor, _, _) = assert_busy(rig.kind, &rig.try_(&c));
         // Its try found the lock free, and let the head in.
-        assert_eq!(messages(&rig, &mut inbox, "b"), [format!("{b} in {floor} {LEASE}")], "{}", rig.kind);
+        assert_eq!(messages(&rig, &mut inbox, "b"), [format!("{b} in {floor} {FIRST}")], "{}", rig.kind);
         assert!(rig.left(&b).is_some() && rig.left(&c).is_none(), "{}", rig.kind);
     }
 }
@@ -297,7 +297,7 @@ fn leaving_lets_the_first_in_and_tells_it_in_so_many_words() {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         let mut inboxes = ["b", "c"].map(|who| rig.inbox(server(), who));
         let first = assert_in(rig.kind, &rig.try_(&a), LEASE);
-        rig.acquire("wait", &b, Ask { lease: 12_345, ..USUAL }).unwrap();
+        rig.acquire("wait", &b, Ask { lease: 12_345, window: 60_000, ..USUAL }).unwrap();
         rig.wait(&c);
         assert_eq!(rig.leave(&a), ["1"], "{}", rig.kind);
         let number = rig.fence();
@@ -310,6 +310,31 @@ fn leaving_lets_the_first_in_and_tells_it_in_so_many_words() {
         assert_eq!(rig.queue(), [c], "{}", rig.kind);
         // What the message said is what asking says.
         assert_eq!(rig.keep(&b)[..2], ["1".to_owned(), number.to_string()], "{}", rig.kind);
+    }
+}
+
+/// It may be dead: then it costs no more than a silent place.
+#[test]
+fn whom_a_message_tells_is_let_in_for_a_window() {
+    for mut rig in rigs("first lease") {
+        let (a, b) = (rig.a(), rig.b());
+        let mut inbox = rig.inbox(server(), "b");
+        for (lease, window, first) in [(LEASE, 3_000, 3_000), (2_500, 3_000, 2_500), (LEASE, 200, 1_000)] {
+            rig.try_(&a);
+            rig.acquire("wait", &b, Ask { lease, window, ..USUAL }).unwrap();
+            rig.leave(&a);
+            let number = rig.fence();
+            assert_eq!(messages(&rig, &mut inbox, "b"), [format!("{b} in {number} {first}")]);
+            let left = rig.left(&b).unwrap();
+            assert!(left <= first + 1 && left > first / 2, "{}: {left}", rig.kind);
+            // Its own next ask and its renewal are answered: they know that it lives.
+            assert_eq!(rig.renew(&b, lease).unwrap(), [lease.to_string()], "{}", rig.kind);
+            rig.leave(&b);
+        }
+        rig.try_(&a);
+        rig.wait(&b);
+        let answer = rig.leave_next(&a, false, &b).unwrap();
+        assert_eq!(answer[3], LEASE.to_string(), "{}: by an answer for all of it", rig.kind);
     }
 }
 
@@ -364,7 +389,7 @@ fn a_grant_that_nobody_hears_is_undone_and_goes_to_the_next() {
         rig.leave(&a);
         let number = rig.fence();
         assert!(number >= first + 2, "{}: the grant that was undone has used a number", rig.kind);
-        assert_eq!(messages(&rig, &mut inbox, "c"), [format!("{c} in {number} {LEASE}")], "{}", rig.kind);
+        assert_eq!(messages(&rig, &mut inbox, "c"), [format!("{c} in {number} {FIRST}")], "{}", rig.kind);
         assert!(rig.left(&b).is_none() && rig.left(&c).is_some(), "{}", rig.kind);
         // Its place is lost, and it may have it back.
         assert_eq!(rig.keep(&b), ["-1", "gone"], "{}", rig.kind);
@@ -534,7 +559,7 @@ fn leave_for_the_next_one_asks_in_the_same_trip() {
         let answer = rig.leave_next(&second, false, &third).unwrap();
         assert_eq!(answer[0], "1", "{}", rig.kind);
         let (floor, _, arrival) = assert_busy(rig.kind, &answer[1..]);
-        assert_eq!(messages(&rig, &mut inbox, "b"), [format!("{b} in {floor} {LEASE}")], "{}", rig.kind);
+        assert_eq!(messages(&rig, &mut inbox, "b"), [format!("{b} in {floor} {FIRST}")], "{}", rig.kind);
         assert!(!arrival.is_empty(), "{}", rig.kind);
         assert_eq!(rig.queue(), [third], "{}", rig.kind);
     }
@@ -896,7 +921,7 @@ fn without_the_right_to_publish_a_grant_counts_as_heard() {
         rig.wait(&b);
         assert_eq!(rig.leave(&a), ["1"], "{}", rig.kind);
         // It has the lock, and its own next beat tells it.
-        assert_in(rig.kind, &rig.keep(&b), LEASE);
+        assert_in(rig.kind, &rig.keep(&b), FIRST);
         let channel = format!("{PREFIX}{}-b", rig.name);
         assert!(heard(&server, &mut inbox, &channel).is_empty(), "{}", rig.kind);
     }

@@ -12,7 +12,8 @@ use redis_concurrent::testing::wait_until;
 use redis_concurrent::{Kind, Read};
 
 use rig::{
-    Ask, LEASE, RECORD, Rig, USUAL, WINDOW, assert_busy, assert_in, int, messages, server, server_that_fills,
+    Ask, FIRST, LEASE, RECORD, Rig, USUAL, WINDOW, assert_busy, assert_in, int, messages, server,
+    server_that_fills,
 };
 
 const WRITE: Ask<'_> = Ask { args: "write", ..USUAL };
@@ -162,13 +163,13 @@ fn nobody_reads_past_a_writer_that_waits_and_its_end_lets_all_readers_in() {
     assert_eq!(rig.inside(), [a.as_str()]);
     rig.leave(&a);
     let written = rig.fence();
-    assert_eq!(rig.told(&mut inboxes[0], "b"), [format!("{b} in {written} {LEASE}")]);
+    assert_eq!(rig.told(&mut inboxes[0], "b"), [format!("{b} in {written} {FIRST}")]);
     assert_eq!((rig.inside(), rig.writer()), (vec![b.clone()], Some(b.clone())));
     rig.leave(&b);
     let mut numbers = Vec::new();
     for (i, (who, owner)) in [("c", &c), ("d", &d)].into_iter().enumerate() {
         let (number, _, _) = reading(&rig.acquire("keep", owner, READ).unwrap());
-        let text = format!("{owner} in {number} {LEASE} {written}");
+        let text = format!("{owner} in {number} {FIRST} {written}");
         assert_eq!(rig.told(&mut inboxes[i + 1], who), [text], "the last write's number is told too");
         numbers.push(number);
     }
@@ -639,7 +640,7 @@ fn numbers_rise_while_the_clock_stands_behind_them() {
     rig.leave(&a);
     rig.leave(&b);
     let granted = rig.fence();
-    assert_eq!(rig.told(&mut inbox, "c"), [format!("{c} in {granted} {LEASE}")]);
+    assert_eq!(rig.told(&mut inbox, "c"), [format!("{c} in {granted} {FIRST}")]);
     assert!(granted > ahead && granted > floor, "{granted} would not be believed after {floor}");
 }
 

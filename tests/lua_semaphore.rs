@@ -240,7 +240,7 @@ fn a_change_lets_in_who_may_and_refuses_who_never_will() {
     assert_eq!(rig.inspect()[2].len(), 2, "one waits");
     rig.change("r:2", &["set", "4"]);
     let told = next_message(&mut b);
-    assert!(told.starts_with("b:1 in ") && told.ends_with(" 30000 1"), "{told}");
+    assert!(told.starts_with("b:1 in ") && told.ends_with(" 3000 1"), "{told}");
     assert_eq!(rig.counts(), ("4".into(), "4".into()));
     assert_eq!(rig.wait("a:1", "5"), ["-1", "it-has-4-permits-in-all"]);
     assert_eq!(rig.wait("a:2", "4")[0], "0");

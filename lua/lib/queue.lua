@@ -103,6 +103,9 @@ local function settle(me, first)
       local why = kind.refuse and kind.refuse(w)
       local ok, n, value
       if not why then
+        -- Nobody knows whether its process lives to hear it: a dead one is to cost what a silent place does. (A
+        -- shorter lease than a second is none, whatever the window.) The first renewal is for the whole lease.
+        if head ~= me and not kind.whole then w.lease = math.min(w.lease, math.max(w.window, 1000)) end
         ok, n, value = kind.admit(w)
         if not ok then return nil, w end
       end

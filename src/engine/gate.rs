@@ -314,7 +314,8 @@ impl Gate {
         let grant = ask.grant.as_mut()?;
         let lease = request.terms.lease;
         let left = grant.valid_until.since(now);
-        let usable = left > lease / 2 || (grant.confirmed && !left.is_zero());
+        let granted = if grant.told { grant.lease.min(lease) } else { lease };
+        let usable = left > granted / 2 || (grant.confirmed && !left.is_zero());
         if !usable {
             if over {
                 return Some(Turn::Over);
@@ -344,6 +345,9 @@ impl Gate {
             ..Tenure::new(ask.owner, grant.number, request.terms.clone())
         };
         tenure.is_worth(ask.least);
+        if grant.lease < lease && (grant.told || request.terms.fixed) {
+            tenure.begins_for(grant.lease, grant.since);
+        }
         let way = grant.way;
         self.ask = None;
         self.waiters.pop_front();

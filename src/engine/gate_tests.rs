@@ -265,11 +265,37 @@ fn a_message_counts_with_the_lease_in_it() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
     desk.gate.granted(asking.owner, 6, ms(1_000), 0, at(0));
-    // Under half of what it wants: set anew first.
-    assert_eq!(desk.turn(ticket, 10), Turn::Confirm(asking.owner, ms(LEASE)));
-    desk.gate.confirmed(asking.owner, Renewal::Failed, at(20));
-    let grip = desk.is_in(ticket, 20);
+    // Under half of that is left: set anew first.
+    assert_eq!(desk.turn(ticket, 600), Turn::Confirm(asking.owner, ms(LEASE)));
+    desk.gate.confirmed(asking.owner, Renewal::Failed, at(620));
+    let grip = desk.is_in(ticket, 620);
     assert_eq!(desk.valid_until(grip), at(1_000 - 10));
+}
+
+/// Whom a message tells may be dead, so that it is granted for less than was asked for.
+#[test]
+fn a_first_lease_is_used_as_it_is_and_renewed_soon() {
+    for fixed in [false, true] {
+        let mut desk = Desk::new();
+        let mut request = request(1);
+        request.terms.fixed = fixed;
+        let (ticket, asking) = desk.queue_up(request, 5, 0);
+        desk.gate.granted(asking.owner, 6, ms(1_200), 0, at(0));
+        let grip = desk.is_in(ticket, 300);
+        assert_eq!(desk.valid_until(grip), at(1_200 - 12));
+        let tenure = desk.gate.look(grip.owner).unwrap();
+        assert_eq!(tenure.due(at(300), ms(1_000)), at(300).after((ms(1_200 - 12 - 300)) / 6));
+        // Of a fixed lease the rest.
+        assert_eq!(tenure.renewal(at(300)), ms(if fixed { LEASE - 300 } else { LEASE }));
+        // It goes on in this process as any other.
+        assert!(fixed || tenure.goes_on_as(&tenure.terms, at(300)));
+        let left = tenure.renewal(at(300));
+        desk.gate.renewed(grip.owner, at(300), Renewal::Left(left), at(310));
+        let tenure = desk.gate.look(grip.owner).unwrap();
+        assert_eq!(tenure.valid_until, at(300).after(left).before(ms(DRIFT)));
+        let due = if fixed { tenure.valid_until } else { at(310 + 1_000) };
+        assert_eq!(tenure.due(at(310), ms(1_000)), due);
+    }
 }
 
 #[test]

@@ -297,7 +297,8 @@ impl Renewer {
                 let then = core.gate.expire(task.owner, now);
                 core = carry_out(&task.cell, core, then);
                 let tenure = core.gate.look(task.owner).filter(|t| t.lost.is_none())?;
-                let (fixed, until, lease) = (tenure.terms.fixed, tenure.valid_until, tenure.renewal(now));
+                let fixed = tenure.terms.fixed && !tenure.is_first();
+                let (until, lease) = (tenure.valid_until, tenure.renewal(now));
                 let cell = task.cell.clone();
                 let is_old = |longest| longest <= core.gate.oldest(task.owner, now);
                 let forgotten = !fixed && cell.shared.config.max_hold.is_some_and(is_old);
@@ -366,11 +367,16 @@ impl Renewer {
                 core = carry_out(&task.cell, core, then);
                 let done = matches!(renewal, Renewal::Left(_));
                 let tenure = core.gate.look(task.owner).filter(|t| t.lost.is_none());
-                let next = tenure.map(|tenure| match done {
-                    true => (tenure.valid_until, tenure.due(now, config.renew_every)),
-                    false => {
-                        (tenure.valid_until, now.after(pause(tenure.terms.lease)).min(tenure.valid_until))
-                    }
+                let next = tenure.map(|tenure| {
+                    let (until, lease) = (tenure.valid_until, tenure.terms.lease);
+                    // A first lease is shorter.
+                    let pause = || pause(lease).min(SOON.max(until.since(now) / 4));
+                    let due = if done {
+                        tenure.due(now, config.renew_every)
+                    } else {
+                        now.after(pause()).min(until)
+                    };
+                    (until, due)
                 });
                 let Some((until, at)) = next.filter(|(_, at)| core.move_due(task.owner, task.at, *at)) else {
                     drop(core);

@@ -259,7 +259,9 @@ impl SmallRedis {
             if planted!("one-writer-mark") && silent && place.mode == Mode::Write {
                 return Some(place);
             }
-            if !silent && !self.comes_in(&place.ask(), now) {
+            // Whom only a message tells may be dead.
+            let lease = if Some(place.owner) == me { place.lease } else { self.first_lease(&place) };
+            if !silent && !self.comes_in(&Ask { lease, ..place.ask() }, now) {
                 return Some(place);
             }
             self.queue.remove(&arrival);
@@ -269,7 +271,7 @@ impl SmallRedis {
             }
             let holder = self.holder(place.owner);
             let (number, value) = holder.map_or((0, 0), |h| (h.number, h.value));
-            let message = Message { owner: place.owner, number, lease: place.lease, value };
+            let message = Message { owner: place.owner, number, lease, value };
             if Some(place.owner) == me {
                 continue;
             }
@@ -292,6 +294,15 @@ impl SmallRedis {
         let blank = self.holders().is_empty() && self.queue.is_empty() && self.gone.is_empty();
         let asks = !matches!(ask.how, How::Keep | How::Share) && !ask.instead;
         (blank && asks && self.comes_in(ask, now)).then(|| self.inside(ask.owner, now)).flatten()
+    }
+
+    /// For how long it is let in by a message: until its first renewal.
+    pub(super) fn first_lease(&self, place: &Place) -> u64 {
+        if planted!("told-for-the-whole-lease") {
+            place.lease
+        } else {
+            place.lease.min(self.window.max(1_000))
+        }
     }
 
     fn comes_in(&mut self, ask: &Ask, now: u64) -> bool {

@@ -30,6 +30,9 @@ pub(crate) struct Tenure {
     pub(crate) terms: Terms,
     /// Until when it is known to be valid, counted from before the request was sent.
     pub(crate) valid_until: Moment,
+    /// What it was granted for, where that is less than its lease: whom a message tells that it is in may be
+    /// dead. Nothing, once it is renewed.
+    pub(crate) first: Millis,
     /// When this process got it: the beginning of its slice.
     pub(crate) since: Moment,
     /// What renewals have to mind, if anything.
@@ -53,7 +56,8 @@ pub(crate) struct Tenure {
 /// What renewals of a tenure have to mind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Minds {
-    /// Asked for by `renew_for`: renewals do not shorten it below this.
+    /// Asked for by `renew_for`: renewals do not shorten it below this. Of a fixed lease that was granted for
+    /// less, its end.
     wanted_until: Moment,
     /// The shortest lease that a renewal without an answer asked for: a copy of it may run at any
     /// time yet, so no later renewal is worth more.
@@ -84,6 +88,7 @@ impl Tenure {
             value: 0,
             terms,
             valid_until: Moment::default(),
+            first: Millis::default(),
             since: Moment::default(),
             minds: None,
             hand_overs: 0,
@@ -119,7 +124,8 @@ impl Tenure {
 
     /// Whether it may go on as what `next` asks for.
     pub(crate) fn goes_on_as(&self, next: &Terms, now: Moment) -> bool {
-        let healthy = self.valid_until.since(now) > self.terms.lease / 3;
+        let lease = if self.is_first() { self.first.into() } else { self.terms.lease };
+        let healthy = self.valid_until.since(now) > lease / 3;
         !self.shut && self.lost.is_none() && healthy && self.terms.goes_on_as(next)
     }
 
@@ -164,8 +170,22 @@ impl Tenure {
         self.door.as_ref().is_some_and(|door| door.asked.is_some())
     }
 
+    /// It was granted for so long only, counted from `since`: the first renewal is for the rest.
+    pub(crate) fn begins_for(&mut self, first: Duration, since: Moment) {
+        self.first = first.into();
+        if self.terms.fixed {
+            self.wants(since.after(self.terms.lease));
+        }
+    }
+
+    /// It stands on its first lease, and is to be renewed soon.
+    pub(crate) fn is_first(&self) -> bool {
+        self.first != Millis::default()
+    }
+
     /// Redis said, to a request sent at `sent`, that this much is left.
     pub(crate) fn extended(&mut self, sent: Moment, left: Duration) {
+        self.first = Millis::default();
         self.valid_until = sent.after(left.min(self.least())).before(drift(left.max(self.terms.lease)));
     }
 
@@ -205,8 +225,13 @@ impl Tenure {
         self.since.max(self.valid_until.after(drift(self.terms.lease)).before(self.terms.lease))
     }
 
-    /// When it is to be looked at next: before it ends if it is renewed, when it ends if not.
+    /// When it is to be looked at next: before it ends if it is renewed, when it ends if not. On its first
+    /// lease it is renewed as early as a short hold does not pay for: until then whoever cannot reach Redis
+    /// loses it soon.
     pub(crate) fn due(&self, now: Moment, renew_every: Duration) -> Moment {
+        if self.is_first() {
+            return now.after(renew_every.min(self.valid_until.since(now) / 6));
+        }
         if self.terms.fixed {
             return self.valid_until;
         }
@@ -215,8 +240,11 @@ impl Tenure {
 
     /// The lease that the next renewal asks for.
     pub(crate) fn renewal(&self, now: Moment) -> Duration {
-        self.terms
-            .lease
-            .max(self.minds.as_ref().map_or(Duration::ZERO, |minds| minds.wanted_until.since(now)))
+        let wanted = self.minds.as_ref().map_or(Duration::ZERO, |minds| minds.wanted_until.since(now));
+        if self.is_first() && self.terms.fixed {
+            // Redis counts in milliseconds.
+            return wanted.max(Duration::from_millis(1));
+        }
+        self.terms.lease.max(wanted)
     }
 }

@@ -71,6 +71,15 @@ fn who_stands_still_after_its_signal_passes_it_on() {
     child.kill9().unwrap();
 }
 
+/// It is told that it has the lock, and does not hear of it.
+#[test]
+fn who_stands_still_at_its_signal_passes_it_on_when_its_lease_is_over() {
+    let (_stage, mut child) = struck_after_its_signal(|child| child.stop().unwrap());
+    child.cont().unwrap();
+    assert_eq!(child.read_line_within(LONG).unwrap(), "in");
+    child.kill9().unwrap();
+}
+
 #[test]
 fn who_died_while_it_waited_is_skipped() {
     let stage = Stage::new();

@@ -13,6 +13,8 @@ use redis_concurrent::testing::{RedisServer, Scripts, scripts};
 pub const PREFIX: &str = "rc:inbox:";
 pub const LEASE: i64 = 30_000;
 pub const WINDOW: i64 = 3_000;
+/// What a message grants, until the first renewal.
+pub const FIRST: i64 = WINDOW;
 /// What a record looks like; the scripts only pass it on.
 pub const RECORD: &str = "1 4711 host label";
 /// 2020-01-01 in microseconds since 1970.

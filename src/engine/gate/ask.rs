@@ -52,6 +52,12 @@ pub(super) struct Grant {
     /// When Redis last said so, as far as is known here.
     pub(super) said: Moment,
     pub(super) valid_until: Moment,
+    /// What its lease is counted from.
+    pub(super) since: Moment,
+    /// What it was granted for, as far as is known.
+    pub(super) lease: Duration,
+    /// A message told it: perhaps granted for less than was asked for.
+    pub(super) told: bool,
     pub(super) way: Way,
     /// Its lease was set anew since it was granted.
     pub(super) confirmed: bool,

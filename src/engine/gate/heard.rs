@@ -42,7 +42,9 @@ impl Gate {
                 // If an earlier request let it in, somebody may have come to wait since: that it is in says
                 // nothing of others.
                 ask.shut |= joined && ask.unsettled;
-                ask.grant = Some(Grant { number, value, said, valid_until, way, confirmed: false });
+                let (since, lease, told, confirmed) = (ask.sent, left, false, false);
+                ask.grant =
+                    Some(Grant { number, value, said, valid_until, since, lease, told, way, confirmed });
                 ask.queued = false;
             }
             Answer::Busy { floor, again, arrival } => {
@@ -140,8 +142,8 @@ impl Gate {
         {
             let base = ask.base.filter(|_| !planted!("valid-from-last-sent")).unwrap_or(ask.sent);
             let valid_until = base.after(lease.min(ask.least)).before(drift(lease));
-            let way = Way::Granted;
-            ask.grant = Some(Grant { number, value, said, valid_until, way, confirmed: false });
+            let (since, told, way, confirmed) = (base, true, Way::Granted, false);
+            ask.grant = Some(Grant { number, value, said, valid_until, since, lease, told, way, confirmed });
             ask.queued = false;
             return Then { wake: self.head(), ..Then::default() };
         }
@@ -179,6 +181,7 @@ impl Gate {
             (Renewal::Left(left), Some(grant)) => {
                 let left = left.min(ask.least);
                 grant.valid_until = ask.sent.after(left).before(drift(ask.terms.lease));
+                (grant.since, grant.lease, grant.told) = (ask.sent, ask.terms.lease, false);
                 grant.confirmed = true;
             }
             // Over, by Redis's own word: this id is done with.

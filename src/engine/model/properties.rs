@@ -26,6 +26,7 @@ pub(super) fn all() -> Vec<Property<World>> {
         Property::always("nobody waits for the dead", |world: &World, s: &State| {
             !world.prompt || !s.quiet() || is_due(s) || !could_be_in(s)
         }),
+        Property::always("a dead waiter costs no lease", |_, s: &State| !s.trusted),
         Property::always("who comes back comes back to its place", |_, s: &State| !s.fell_back),
         Property::always("nothing is left behind", |_, s| !is_over(s) || is_clean(s)),
         Property::always("nobody jumps the queue", |_, s: &State| !s.jumped),

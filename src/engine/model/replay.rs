@@ -63,7 +63,8 @@ fn world(roles: &'static [Role]) -> World {
         rounds: 60,
         ticks: 200,
         slice: if roles.is_empty() { Duration::ZERO } else { TICK },
-        window: millis(TICK) * 5 / 2,
+        // Less than the lease: what is told is told for less.
+        window: millis(TICK) * 3 / 2,
         fair: false,
         // A share is only of those who ask for the same.
         terms_differ: roles.is_empty(),

@@ -127,6 +127,8 @@ pub(super) struct State {
     pub(super) jumped: bool,
     /// A process that waited was passed by more often than it may be.
     pub(super) bypassed: bool,
+    /// Whom only a message tells was let in for longer than a silent place lives.
+    pub(super) trusted: bool,
     /// A downgrade was said to have failed that had not.
     pub(super) robbed: bool,
     /// Who lost its place came back to another.
@@ -228,6 +230,7 @@ impl World {
             fell: false,
             jumped: false,
             bypassed: false,
+            trusted: false,
             robbed: false,
             fell_back: false,
             overstayed: false,
@@ -275,6 +278,9 @@ impl State {
         let mut told = Vec::new();
         let listens = |owner| self.listens(owner);
         let reply = redis.run(op, now, &mut (listens, |message| told.push(message)));
+        let end = now.saturating_add(world.window);
+        let lasts = |m: &Message| m.is_grant() && redis.holder(m.owner).is_some_and(|h| h.end > end);
+        self.trusted |= told.iter().any(lasts);
         let heard = |message: &Message| self.hears(message.owner);
         told.retain(heard);
         told.into_iter().for_each(|message| self.messages.insert(message));
