@@ -14,7 +14,7 @@ files['lua/lib/*.lua'] = {
   globals = {'kind'},
   read_globals = {'K', 'F', 'call', 'now', 'number', 'alien', 'fmt', 'waiting', 'silent', 'drop', 'bar', 'settle', 'CLASS',
     'barred', 'last', 'try', 'share', 'join', 'tell', 'deaf',
-    'signal', 'pass_on', 'outlive', 'stay', 'behind'},
+    'signal', 'pass_on', 'pass_lapsed', 'behind_all', 'outlive', 'stay', 'behind'},
   ignore = {'211', '221', '231'},
 }
 

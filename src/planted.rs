@@ -325,6 +325,22 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
+    // The signal of one that was let in by it, and never heard of that, ends with its lease.
+    Fault {
+        name: "signal-dies-with-its-owner",
+        caught_by: &[
+            (
+                "lib",
+                "engine::model::condition::worlds::who_was_let_in_by_a_signal_is_dead",
+                "no signal dies with who had it",
+            ),
+            (
+                "condition",
+                "faults::who_stands_still_at_its_signal_passes_it_on_when_its_lease_is_over",
+                "wait_for(&mut guard, LONG)",
+            ),
+        ],
+    },
     // A wait whose time is over says so, even if it was signalled before.
     Fault {
         name: "timed-out-is-unsignalled",
@@ -433,9 +449,15 @@ const IN_LUA: &[InLua] = &[
     InLua {
         fault: "tell-before-asking",
         part: QUEUE,
-        text: "if ok and deaf(w) then",
+        text: "if not there then",
         becomes: "tell(w, why and 'no:' .. why or 'in', n, value)
-            if ok and deaf(w) then",
+            if not there then",
+    },
+    InLua {
+        fault: "signal-dies-with-its-owner",
+        part: QUEUE,
+        text: "if not left and rest <= 50 then",
+        becomes: "if false then",
     },
     InLua {
         fault: "told-for-the-whole-lease",

@@ -118,7 +118,7 @@ const OPTIONAL: [&str; 10] =
 
 /// What the operations and their parts call their own variables. They stand between a rule's head and some
 /// of its functions, which would see them instead of the rule's.
-const RESERVED: [&str; 24] = [
+const RESERVED: [&str; 27] = [
     "w",
     "was_inside",
     "was_last",
@@ -140,6 +140,9 @@ const RESERVED: [&str; 24] = [
     "join",
     "signal",
     "pass_on",
+    "pass_lapsed",
+    "behind_all",
+    "entrust",
     "outlive",
     "stay",
     "behind",

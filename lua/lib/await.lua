@@ -12,6 +12,10 @@ local left, n, value = kind.look(w.owner)
 if left then return {1, n, left, value} end
 -- A write that cannot grow comes first: after it a full Redis takes the rest as well.
 call('HDEL', K[3], '')
+if pass_lapsed() then
+  local inside = settle(w.owner)
+  if inside then return inside end
+end
 local place = waiting(w.owner)
 local came_back = place and place.condition == false
 if place and call('ZSCORE', K[2], w.owner) then

@@ -64,6 +64,34 @@ local function pass_on(w)
   if score then signal(w.condition, score % CLASS) end
 end
 
+-- behind_all() -> an arrival behind whoever is last, should the clock have been set back.
+local function behind_all()
+  local tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
+  return math.max(tail and tail % CLASS + 1 or 0, now())
+end
+
+-- pass_lapsed() -> the request of who has the signal now that went with its owner: it was let in, may never have
+-- heard of that, and its lease ended as it was. Field 'signalled' of the places is {owner, condition, end of that
+-- lease in ms}, while others wait for signals; they look after it with each beat. Whoever is renewed, or out
+-- before that end, has had its signal.
+local function pass_lapsed()
+  local it = call('HGET', K[3], 'signalled')
+  if not it then return end
+  local owner, condition, ends = unpack(cmsgpack.unpack(it))
+  local rest, left = ends - now() / 1000, kind.look(owner)
+  if left and left <= rest + 50 then return end
+  call('HDEL', K[3], 'signalled')
+  if not left and rest <= 50 then return signal(condition, behind_all()) end
+end
+
+-- entrust(w): it is let in by a signal, and nobody knows whether it hears of that.
+local function entrust(w)
+  pass_lapsed()
+  if call('EXISTS', K[6]) == 0 then return end
+  call('HSET', K[3], 'signalled', cmsgpack.pack({w.owner, w.condition, now() / 1000 + w.lease}))
+  if call('PTTL', K[3]) < 0 then call('PEXPIRE', K[3], fmt('%.0f', 2 * math.max(w.window, w.lease))) end
+end
+
 local function inbox(w)
   return F[3] .. string.match(w.owner, '^[^:]*')
 end
@@ -111,11 +139,13 @@ local function settle(me, first)
       end
       local score = w.condition and call('ZSCORE', K[2], head)
       drop(head)
+      local there = head == me or not ok or not deaf(w)
+      if there and ok and score then entrust(w) end
       if head == me then
         settle()
         return why and {-1, why} or {1, n, w.lease, value}
       end
-      if ok and deaf(w) then
+      if not there then
         kind.dismiss(head)
         kind.look(head)
         if score then signal(w.condition, score % CLASS) end

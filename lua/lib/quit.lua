@@ -13,8 +13,7 @@ drop(F[1])
 if was_inside then
   -- It never saw that it was let in. That it was signalled before is likely, and not known any more: better
   -- one wakes in vain than nobody does.
-  local tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
-  signal(F[6], math.max(tail and tail % CLASS + 1 or 0, now()))
+  signal(F[6], behind_all())
 end
 if F[5] == '1' then bar(F[1]) end
 kind.look('')

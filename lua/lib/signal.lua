@@ -14,8 +14,7 @@ if F[6] == 'count' then
   return count
 end
 repeat
-  local tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
-  local w = signal(F[5], math.max(tail and tail % CLASS + 1 or 0, now()))
+  local w = signal(F[5], behind_all())
   if w and not deaf(w) then
     count = count + 1
   elseif w then

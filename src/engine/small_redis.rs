@@ -273,6 +273,7 @@ impl SmallRedis {
             let (number, value) = holder.map_or((0, 0), |h| (h.number, h.value));
             let message = Message { owner: place.owner, number, lease, value };
             if Some(place.owner) == me {
+                self.entrust(&place, lease, now);
                 continue;
             }
             if planted!("tell-before-asking") {
@@ -281,8 +282,11 @@ impl SmallRedis {
             if !tell.listens(place.owner) {
                 self.kind.dismiss(place.owner);
                 self.pass_on(&place, arrival, now);
-            } else if !planted!("tell-before-asking") {
-                tell.tell(message);
+            } else {
+                self.entrust(&place, lease, now);
+                if !planted!("tell-before-asking") {
+                    tell.tell(message);
+                }
             }
         }
         None

@@ -56,6 +56,18 @@ pub(in crate::engine) struct Waits {
     pub(in crate::engine) beat: u64,
 }
 
+/// One that was let in by a signal, and may never hear of it: see `lua/lib/queue.lua`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::engine) struct Entrusted {
+    pub(in crate::engine) owner: u64,
+    pub(in crate::engine) condition: u8,
+    /// When its first lease ends.
+    pub(in crate::engine) ends: u64,
+}
+
+/// By how much the end of a lease may be missed.
+const CLOSE: u64 = 50;
+
 /// Those who wait for signals.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Room {
@@ -65,12 +77,15 @@ pub(in crate::engine) struct Room {
     pub(in crate::engine) members: BTreeMap<(u8, u64), u64>,
     /// When the key of that ends.
     pub(in crate::engine) ends: u64,
+    /// Kept with the places.
+    pub(in crate::engine) signalled: Option<Entrusted>,
 }
 
 impl Room {
     pub(super) fn lapse(&mut self, now: u64, places: bool) {
         if places {
             self.places.clear();
+            self.signalled = None;
         }
         if self.ends <= now {
             self.members.clear();
@@ -119,6 +134,12 @@ impl SmallRedis {
         }
         if let Some(answer) = self.inside(ask.owner, now) {
             return answer;
+        }
+        if self.pass_lapsed(now) {
+            self.settle(Some(ask.owner), now, tell);
+            if let Some(answer) = self.inside(ask.owner, now) {
+                return answer;
+            }
         }
         let back = ask.how == How::Back;
         let mut stage = Stage::Asked;
@@ -229,6 +250,34 @@ impl SmallRedis {
         }
     }
 
+    /// Whether the signal went on of one that was let in by it, and whose first lease ended as it was.
+    fn pass_lapsed(&mut self, now: u64) -> bool {
+        let Some(Entrusted { owner, condition, ends }) = self.room.signalled else { return false };
+        let left = self.holder(owner).map(|holder| holder.end - now);
+        if left.is_some_and(|left| left + now <= ends + CLOSE) {
+            return false;
+        }
+        self.room.signalled = None;
+        if left.is_some() || ends > now + CLOSE || planted!("signal-dies-with-its-owner") {
+            return false;
+        }
+        self.arrivals += 1;
+        self.signal(condition, self.arrivals, now).is_some()
+    }
+
+    /// `place` is let in for so long, and told.
+    pub(super) fn entrust(&mut self, place: &Place, lease: u64, now: u64) {
+        let Stage::Signalled(condition) = place.stage else { return };
+        self.pass_lapsed(now);
+        if self.room.members.is_empty() {
+            return;
+        }
+        if self.places_end() == 0 {
+            self.queue_ends = now.saturating_add(self.window.max(lease).saturating_mul(2));
+        }
+        self.room.signalled = Some(Entrusted { owner: place.owner, condition, ends: now + lease });
+    }
+
     /// Out of the queue and the condition.
     fn quits(&mut self, owner: u64, now: u64) {
         if let Some(waits) = self.room.places.remove(&owner) {
@@ -243,6 +292,7 @@ impl SmallRedis {
 
     /// When the places' key ends, if it is there.
     pub(super) fn places_end(&self) -> u64 {
-        if self.queue.is_empty() && self.room.places.is_empty() { 0 } else { self.queue_ends }
+        let places = !self.queue.is_empty() || !self.room.places.is_empty();
+        if places || self.room.signalled.is_some() { self.queue_ends } else { 0 }
     }
 }

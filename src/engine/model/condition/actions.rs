@@ -41,6 +41,8 @@ pub(super) enum Step {
     Deliver(Message),
     LoseMessage(Message),
     Crash(u8),
+    /// It dies, and its connections stay open.
+    Vanish(u8),
     Break(u8),
     Mend(u8),
     Tick,
@@ -103,14 +105,16 @@ impl World {
         Some(())
     }
 
-    fn crash(&self, state: &mut State, p: u8) {
+    fn crash(&self, state: &mut State, p: u8, heard_of: bool) {
         let process = &mut state.processes[p as usize];
-        process.alive = false;
+        (process.alive, process.inbox) = (false, !heard_of);
         process.gate = Gate::new(self.shape());
         process.seats.clear();
         state.replies.retain(|(packet, _)| packet.process != p);
         state.messages.retain(|message| process_of(message.owner) != p as usize);
-        state.signals.crash(p);
+        if heard_of {
+            state.signals.crash(p);
+        }
         // What it had sent may still run.
         for packet in std::mem::take(&mut state.packets).iter() {
             let thread = packet.thread.filter(|_| packet.process != p);
@@ -134,10 +138,10 @@ impl World {
 
     fn deliver(&self, state: &mut State, message: Message) {
         state.messages.remove(&message);
-        if !state.hears(message.owner) {
+        let p = process_of(message.owner);
+        if !state.hears(message.owner) || !state.processes[p].alive {
             return;
         }
-        let p = process_of(message.owner);
         let lease = Duration::from_millis(message.lease);
         let granted =
             |gate: &mut Gate| gate.granted(message.owner, message.number, lease, 0, Moment::default());
@@ -227,6 +231,9 @@ impl Model for World {
             if state.left.crashes > 0 {
                 steps.push(Step::Crash(p));
             }
+            if state.left.vanishes > 0 {
+                steps.push(Step::Vanish(p));
+            }
         }
         let lost = state.left.lost > 0;
         for packet in state.packets.iter() {
@@ -285,7 +292,11 @@ impl Model for World {
             }
             Step::Crash(p) => {
                 state.left.crashes -= 1;
-                self.crash(&mut state, p);
+                self.crash(&mut state, p, true);
+            }
+            Step::Vanish(p) => {
+                state.left.vanishes -= 1;
+                self.crash(&mut state, p, false);
             }
             Step::Break(p) => {
                 state.left.breaks -= 1;

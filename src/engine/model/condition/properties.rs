@@ -25,6 +25,9 @@ pub(super) fn all() -> Vec<Property<World>> {
         Property::always("nobody jumps the queue", |_, s: &State| !s.jumped),
         Property::always("a wait returns with the lock", |_, s: &State| !s.empty_handed),
         Property::always("a signal is never lost", |_, s: &State| !s.signals.lost),
+        Property::always("no signal dies with who had it", |_, s: &State| {
+            !s.quiet() || is_due(s) || !s.signals.are_owed(&s.redis, |o| s.processes[process_of(o)].alive)
+        }),
         Property::always("signals go to who has waited longest", |_, s: &State| !s.signals.out_of_turn),
         Property::always("who was signalled says so", |_, s: &State| !s.signals.swallowed),
     ]
@@ -71,6 +74,14 @@ fn parks_are_bounded(state: &State) -> bool {
 fn is_still(state: &State) -> bool {
     let any = |which: fn(&Thread) -> bool| seats(state).any(|(_, seat)| which(&seat.thread));
     state.quiet() && any(|t| matches!(t, Thread::Parked(..))) && !any(|t| matches!(t, Thread::Awake(_)))
+}
+
+/// Somebody is about to take its turn.
+fn is_due(state: &State) -> bool {
+    seats(state).any(|(_, seat)| match seat.thread {
+        Thread::Parked(_, until) => until <= state.now(),
+        ref thread => matches!(thread, Thread::Awake(_)),
+    })
 }
 
 /// All threads are out, and nothing is on its way.

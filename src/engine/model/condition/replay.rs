@@ -57,7 +57,7 @@ impl Seen {
 }
 
 /// All that the walks are to come to, so that they compare something.
-const ALL: [&str; 12] = [
+const ALL: [&str; 13] = [
     "began to wait",
     "a beat",
     "back without a signal",
@@ -70,6 +70,7 @@ const ALL: [&str; 12] = [
     "a signal was passed on",
     "quit the lock",
     "quit from outside",
+    "a signal went on from one that was let in",
 ];
 
 struct Walk<'a> {
@@ -113,6 +114,7 @@ impl Walk<'_> {
             if reaches {
                 steps += 1;
                 self.real.wind(&self.state.redis, self.state.millis());
+                self.room.wind(self.real, &self.state.redis, self.state.millis());
             }
         }
         true
@@ -260,6 +262,8 @@ impl Walk<'_> {
             0 => assert_eq!(view.ttl, -2, "no conditions"),
             _ => self.sides.near_end(small.room.ends, view.ttl, now, "conditions"),
         }
+        let ours = small.room.signalled.map(|it| (it.owner, it.condition));
+        assert_eq!(ours, view.signalled, "who was let in by a signal");
         assert_eq!(small.room.places.len(), view.waits.len(), "places beside the queue");
         for ((owner, waits), seen) in small.room.places.iter().zip(&view.waits) {
             let ours = (*owner, waits.condition, waits.lease, self.sides.window);
@@ -291,6 +295,12 @@ impl Walk<'_> {
                 seen.count("back without a signal", matches!(answer, Answer::Back(_)));
                 seen.count("its hold was not there", matches!(answer, Answer::Refused(_)));
                 seen.count("a signal was passed on", passed_on);
+                let went = before.room.signalled.is_some() && then.room.signalled != before.room.signalled;
+                let moved = |o: &u64| before.arrival(*o).is_none() && came(o);
+                seen.count(
+                    "a signal went on from one that was let in",
+                    went && before.room.places.keys().any(moved),
+                );
             }
             (Request::Room(RoomOp::Signal { .. }), Answered::Room(RoomReply::Signalled(n))) => {
                 let left = before.room.places.len() - then.room.places.len();

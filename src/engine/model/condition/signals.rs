@@ -6,7 +6,7 @@
 use super::state::Request;
 use crate::engine::gate::How;
 use crate::engine::model::state::{Bag, process_of};
-use crate::engine::small_redis::{RoomOp, SmallRedis, Stage};
+use crate::engine::small_redis::{Op, RoomOp, SmallRedis, Stage};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Signals {
@@ -14,6 +14,8 @@ pub(super) struct Signals {
     waiting: Vec<(u8, u64)>,
     /// Who was, and has not returned.
     signalled: Bag<(u64, u8)>,
+    /// Who was let in by one and has not returned, until when, and who waited for the same condition then.
+    let_in: Vec<(u64, u64, Vec<u64>)>,
     /// A signal woke nobody, though somebody waited.
     pub(super) lost: bool,
     /// Another was woken than who has waited longest.
@@ -51,6 +53,7 @@ impl Signals {
             !lost && !lined(after, *owner)
         });
         moved.iter().for_each(|(condition, owner)| self.signalled.insert((*owner, *condition)));
+        self.went_on(before, after, &was_waiting);
         match request {
             Request::Room(RoomOp::Signal { owner, condition, all }) if inside(before, *owner) => {
                 let could = was_waiting.iter().filter(|(c, o)| c == condition && reachable.contains(o));
@@ -69,6 +72,8 @@ impl Signals {
                 }
             }
             Request::Room(RoomOp::Quit { owner, .. }) => self.waiting.retain(|(_, o)| o != owner),
+            // It knows that it is in.
+            Request::Lock(Op::Renew { owner, .. }) => self.let_in.retain(|(o, ..)| o != owner),
             _ => {}
         }
         // Who had been signalled, and goes without the lock.
@@ -87,6 +92,37 @@ impl Signals {
         }
     }
 
+    /// Who was let in by a signal, and whose goes on to another.
+    fn went_on(&mut self, before: &SmallRedis, after: &SmallRedis, was_waiting: &[(u8, u64)]) {
+        let lined = |owner| after.arrival(owner).is_some() || after.holder(owner).is_some();
+        if let Some(it) = before.room.signalled.filter(|it| after.room.signalled != Some(*it))
+            && was_waiting.iter().any(|(c, owner)| *c == it.condition && lined(*owner))
+        {
+            self.returned(it.owner);
+        }
+        for holder in after.holders().iter().filter(|holder| before.holder(holder.owner).is_none()) {
+            let condition = self.signalled.iter().find(|(owner, _)| *owner == holder.owner);
+            if let Some((_, condition)) = condition {
+                let beside = self.waiting.iter().filter(|(c, _)| c == condition).map(|(_, o)| *o).collect();
+                self.let_in.push((holder.owner, holder.end, beside));
+            }
+        }
+    }
+
+    fn returned(&mut self, owner: u64) {
+        self.signalled.retain(|(o, _)| *o != owner);
+        self.let_in.retain(|(o, ..)| *o != owner);
+    }
+
+    /// Whether somebody has looked and waits on for a signal that another, let in by it, took along when it
+    /// died.
+    pub(super) fn are_owed(&self, redis: &SmallRedis, alive: impl Fn(u64) -> bool) -> bool {
+        let looked = |owner: &u64, end: u64| redis.room.places.get(owner).is_some_and(|w| w.beat >= end);
+        let gone = |owner: u64| !alive(owner) && redis.holder(owner).is_none();
+        let mut let_in = self.let_in.iter();
+        let_in.any(|(o, end, beside)| gone(*o) && beside.iter().any(|w| alive(*w) && looked(w, *end)))
+    }
+
     /// Places have lapsed with their keys: who had one comes back by itself.
     pub(super) fn lapse(&mut self, before: &SmallRedis, after: &SmallRedis) {
         let there = |redis: &SmallRedis, owner: u64| redis.room.places.contains_key(&owner);
@@ -96,13 +132,14 @@ impl Signals {
     /// The wait of `owner` returns with the lock.
     pub(super) fn returns(&mut self, owner: u64, unsignalled: bool) {
         self.swallowed |= unsignalled && self.signalled.iter().any(|(o, _)| *o == owner);
-        self.signalled.retain(|(o, _)| *o != owner);
+        self.returned(owner);
     }
 
     pub(super) fn crash(&mut self, process: u8) {
         let another = |owner: u64| process_of(owner) != process as usize;
         self.waiting.retain(|(_, owner)| another(*owner));
         self.signalled.retain(|(owner, _)| another(*owner));
+        self.let_in.retain(|(owner, ..)| another(*owner));
     }
 }
 

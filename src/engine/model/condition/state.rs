@@ -175,7 +175,7 @@ impl State {
 
     /// The process of this owner is there to hear a message.
     pub(super) fn hears(&self, owner: u64) -> bool {
-        self.processes.get(process_of(owner)).is_some_and(|p| p.alive && p.inbox)
+        self.processes.get(process_of(owner)).is_some_and(|p| p.inbox)
     }
 
     /// Redis runs a request.

@@ -101,6 +101,18 @@ fn who_was_signalled_dies() {
     check(small, [three, late]);
 }
 
+/// With its connections open: nobody sees at once that it is dead.
+#[test]
+fn who_was_let_in_by_a_signal_is_dead() {
+    let faults = Faults { vanishes: 1, ..none() };
+    // A first lease is over after a tick, and nobody is silent by then.
+    let window = millis(TICK);
+    let small = World { window, ticks: 1, faults, ..world([vec!["w"], vec!["w", "s"]]) };
+    let longer = World { ticks: 3, ..small.clone() };
+    let three = World { plans: vec![vec!["w"], vec!["w"], vec!["s"]], ..small.clone() };
+    check(small, [longer, three]);
+}
+
 #[test]
 fn an_inbox_breaks() {
     let small = World { faults: breaks(1), ..world([vec!["w"], vec!["s"]]) };

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use redis::Value;
+
 use crate::engine::backend::{list, number, text};
 use crate::engine::gate::How;
 use crate::engine::model::replay::real::{NAMESPACE, RECORD, Real};
 use crate::engine::requests;
-use crate::engine::small_redis::{RoomOp, RoomReply, Stage};
+use crate::engine::small_redis::{RoomOp, RoomReply, SmallRedis, Stage};
 use crate::names::{self, inbox_prefix};
 use crate::script::Scripts;
 
 /// {members, time to live, what the places in the queue are there by, {owner, lease, age µs, window,
-/// condition, since, …} of the places beside it}.
+/// condition, since, …} of the places beside it, {owner, condition} of who was let in by a signal}.
 const VIEW: &str = "
 local call, fmt = redis.call, string.format
 local t = call('TIME')
@@ -22,14 +24,27 @@ for i, owner in ipairs(call('ZRANGE', KEYS[2], 0, -1)) do
   stages[i] = p[6] == nil and 'asked' or p[6] == false and 'back' or p[6]
 end
 for _, owner in ipairs(call('HKEYS', KEYS[3])) do
-  if not call('ZSCORE', KEYS[2], owner) then
+  if owner ~= 'signalled' and not call('ZSCORE', KEYS[2], owner) then
     local p = cmsgpack.unpack(call('HGET', KEYS[3], owner))
     for _, it in ipairs({owner, p[1], fmt('%.0f', now - p[2]), p[3], p[6], p[7]}) do
       waits[#waits + 1] = it
     end
   end
 end
-return {call('ZRANGE', KEYS[6], 0, -1), call('PTTL', KEYS[6]), stages, waits}";
+local signalled = call('HGET', KEYS[3], 'signalled')
+return {call('ZRANGE', KEYS[6], 0, -1), call('PTTL', KEYS[6]), stages, waits,
+  signalled and cmsgpack.unpack(signalled) or {}}";
+
+/// Sets the end of the first lease of who was let in by a signal: in so many ms.
+const WIND: &str = "
+local it = redis.call('HGET', KEYS[3], 'signalled')
+if it then
+  local t = redis.call('TIME')
+  it = cmsgpack.unpack(it)
+  it[3] = (t[1] * 1000000 + t[2] - 1577836800000000) / 1000 + ARGV[1]
+  redis.call('HSET', KEYS[3], 'signalled', cmsgpack.pack(it))
+end
+return {}";
 
 /// A place of who waits for a signal.
 #[derive(Debug)]
@@ -54,6 +69,16 @@ pub(super) struct RoomView {
     pub(super) stages: Vec<Stage>,
     /// By owner.
     pub(super) waits: Vec<Seen>,
+    /// Who was let in by a signal of which condition.
+    pub(super) signalled: Option<(u64, u8)>,
+}
+
+/// The first two of a list, if it has any.
+fn texts_of_two(items: &Value) -> Option<(String, String)> {
+    match list(items) {
+        [] => None,
+        items => Some((text(items.first())?, text(items.get(1))?)),
+    }
 }
 
 pub(super) struct RealRoom {
@@ -134,11 +159,21 @@ impl RealRoom {
         };
         let mut waits: Vec<Seen> = texts(3).chunks(6).map(seen).collect();
         waits.sort_by_key(|w| w.owner);
+        let signalled = texts_of_two(&items[4]).map(|(o, c)| (Real::owner(&o), self.condition(&c)));
         RoomView {
             members: texts(0).iter().map(member).collect(),
             ttl: number(items.get(1)).unwrap(),
             stages: texts(2).iter().map(stage).collect(),
             waits,
+            signalled,
+        }
+    }
+
+    /// Sets the times to what they are in `small` at `now`.
+    pub(super) fn wind(&self, real: &mut Real, small: &SmallRedis, now: u64) {
+        if let Some(it) = small.room.signalled {
+            let left = (i128::from(it.ends) - i128::from(now)).to_string();
+            real.send("EVAL", WIND, &[&left]).unwrap();
         }
     }
 }
