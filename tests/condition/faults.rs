@@ -115,7 +115,7 @@ fn a_lost_message_costs_a_beat() {
 
 /// Neither the answer to its wait reaches it nor what it is told of the lock.
 #[test]
-fn who_hears_neither_its_answer_nor_its_messages_comes_back_signalled() {
+fn who_hears_neither_its_answer_nor_its_message_comes_back_signalled() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
     let client = builder(&proxy.url()).command_timeout(ms(600)).connect().unwrap();
