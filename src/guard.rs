@@ -186,8 +186,11 @@ impl<'a, K: Kind> Guard<'a, K> {
     /// command limit at most, and not at all where a thread of this process is handed the lock.
     ///
     /// # Errors
-    /// `LeaseLost` if the hold was over before, `Closed` if the client was closed, `Unknown` if
-    /// Redis did not answer: the release then goes on in the background until the lease is over.
+    /// `LeaseLost` if the hold was over before, also for an inner one of several guards; `Closed` if the client was
+    /// closed. `Unknown` if Redis did not answer, `Unavailable` if it is sure not to have run the release: it then
+    /// goes on in the background until the lease is over. `Unknown` too if the hold is over and nobody can tell
+    /// whether it was before: the request was sent twice, as its connection broke, and Redis may have forgotten the
+    /// hold in between.
     pub fn unlock(self) -> Result<(), Error> {
         self.hold.release()
     }
@@ -216,7 +219,7 @@ impl<K: Kind> OwnedGuard<K> {
     /// Gives the hold back. Blocks and errs as [`Guard::unlock`] does.
     ///
     /// # Errors
-    /// `LeaseLost`, `Closed`, `Unknown`.
+    /// `LeaseLost`, `Closed`, `Unknown`, `Unavailable`.
     pub fn unlock(self) -> Result<(), Error> {
         self.hold.release()
     }

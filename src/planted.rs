@@ -365,6 +365,44 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
+    // What was granted to a head that gave up is the next one's, whatever that asks for.
+    Fault {
+        name: "grant-of-another-request",
+        caught_by: &[
+            (
+                "lib",
+                "engine::gate_tests::inheriting::a_grant_for_another_request_is_given_back_however_it_is_heard_of",
+                "it must leave",
+            ),
+            ("grants", "of_one_permit_is_not_that_of_three", "assertion `left == right`"),
+            (
+                "grants",
+                "of_a_writer_that_reads_is_not_that_of_a_reader",
+                "it reads while another thread writes",
+            ),
+        ],
+    },
+    // A leave that was sent twice and finds its owner outside was done by the first copy, whatever happened.
+    Fault {
+        name: "not-inside-is-released",
+        caught_by: &[(
+            "unlocking",
+            "of_a_hold_that_a_restart_forgot_is_lost_where_another_holds_since",
+            "called `Result::unwrap_err()` on an `Ok` value",
+        )],
+    },
+    // Who had a hold before it went over may still be let in.
+    Fault {
+        name: "adopted-not-barred",
+        caught_by: &[
+            ("receipts", "a_late_copy_of_the_ask_for_what_went_over_takes_nothing", "the lock is free"),
+            (
+                "lua_semaphore",
+                "adopting_keeps_the_number_and_is_done_once_of_a_reentrant_lock",
+                "assertion `left == right`",
+            ),
+        ],
+    },
     // A server counts in a majority from its start on, though it may have forgotten what it granted.
     Fault {
         name: "young-server-counts",
@@ -400,6 +438,8 @@ const QUEUE: &str = include_str!("../lua/lib/queue.lua");
 const LEAVE: &str = include_str!("../lua/lib/leave.lua");
 #[cfg(any(test, planted))]
 const AWAIT: &str = include_str!("../lua/lib/await.lua");
+#[cfg(any(test, planted))]
+const ADOPT: &str = include_str!("../lua/lib/adopt.lua");
 #[cfg(any(test, planted))]
 const REENTRANT: &str = include_str!("../lua/reentrant.lua");
 
@@ -530,6 +570,7 @@ const IN_LUA: &[InLua] = &[
         becomes: "if place and call('ZSCORE', K[2], w.owner) then
             if F[5] == 'back' then came_back, place.condition = true, false end",
     },
+    InLua { fault: "adopted-not-barred", part: ADOPT, text: "if n then bar(F[5]) end", becomes: "" },
     InLua {
         fault: "waits-before-enqueued",
         part: AWAIT,

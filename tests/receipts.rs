@@ -358,6 +358,29 @@ fn a_late_copy_of_an_adoption_takes_nothing() {
     free_at_once(&other);
 }
 
+/// It was asked for twice before it was there, and the first copy comes when it has gone over and has ended.
+#[test]
+fn a_late_copy_of_the_ask_for_what_went_over_takes_nothing() {
+    let Scene { server, proxy, client, .. } = scene();
+    let lock = client.reentrant_lock("later");
+    drop(lock.lock().unwrap());
+    proxy.only_matching(b"rc:{later}");
+    proxy.hold_next_requests(1);
+    let guard = thread::scope(|scope| {
+        let asks = scope.spawn(|| lock.lock_owned().unwrap());
+        wait_until(SOON, "its request is held", || proxy.held() == 1);
+        proxy.cut_all();
+        asks.join().unwrap()
+    });
+    let adopted = connect(&server).adopt::<Reentrant>(&on_paper(guard)).unwrap();
+    adopted.unlock().unwrap();
+    proxy.release_held();
+    wait_until(SOON, "the late copy was sent", || proxy.held() == 0);
+    // Redis has run it when it has answered something that came later.
+    free_at_once(&connect(&server).reentrant_lock("later"));
+    assert!(!exists(&server, "rc:{later}"), "it is held by nobody");
+}
+
 /// Has the server know the script, by way of another lock.
 fn knows_the_script(client: &Client) {
     let receipt = on_paper(client.reentrant_lock("another").lock_owned().unwrap());

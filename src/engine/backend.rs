@@ -158,6 +158,8 @@ impl Failure {
 pub(crate) struct Reply {
     pub(crate) value: Value,
     pub(crate) resent: bool,
+    /// When the connection was made that the first copy went by, if there was a second.
+    pub(crate) first_by: Option<Moment>,
 }
 
 /// How often a request may be sent while it has no answer.
@@ -247,7 +249,7 @@ impl Backend {
         match reply.value {
             Value::ServerError(e) => Err(match refused(e.into()) {
                 // The second copy was refused; the first one may run yet.
-                Failure::Later(e) if reply.resent => Failure::Unanswered(e),
+                Failure::Later(e) | Failure::Denied(e) if reply.resent => Failure::Unanswered(e),
                 failure => failure,
             }),
             _ => Ok(reply),
@@ -334,6 +336,7 @@ impl Backend {
         mut exchange: impl FnMut(&mut Connection) -> Result<Value, RedisError>,
     ) -> Result<(Pooled, Reply), Failure> {
         let mut failed: Option<(Moment, Error)> = None;
+        let mut first_by = None;
         let mut moved: Option<(Moment, ServerError)> = None;
         loop {
             // What broke one connection has often broken them all: a second attempt needs a younger one, and
@@ -365,7 +368,7 @@ impl Backend {
                     if moved.is_some() && no_primary(&value).is_none() {
                         *self.moved.lock() = Moment::now();
                     }
-                    return Ok((connection, Reply { value, resent: failed.is_some() }));
+                    return Ok((connection, Reply { value, resent: failed.is_some(), first_by }));
                 }
                 Err(e) => {
                     connection.broken = true;
@@ -379,6 +382,7 @@ impl Backend {
                         return Err(Failure::Unanswered(error));
                     }
                     failed = Some((at, error));
+                    first_by = Some(connection.born);
                 }
             }
         }

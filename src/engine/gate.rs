@@ -385,12 +385,13 @@ impl Gate {
     ) -> Exit {
         let Some(hold) = self.holds.get_mut(ticket) else { return Exit::Held };
         hold.count -= 1;
-        if hold.count > 0 {
-            return Exit::Held;
-        }
-        let Hold { owner, since, .. } = *hold;
-        self.holds.remove(ticket);
+        let Hold { owner, since, count, .. } = *hold;
         let then = self.expire(owner, now);
+        if count > 0 {
+            let loss = self.tenure(owner).and_then(|tenure| tenure.lost);
+            return loss.map_or(Exit::Held, |loss| Exit::Lost(loss, then));
+        }
+        self.holds.remove(ticket);
         let next = self.waiters.front().map(|w| w.request.clone()).filter(|_| self.exclusive());
         let Some(tenure) = self.tenures.get_mut(owner) else { return Exit::Held };
         tenure.holds -= 1;

@@ -750,6 +750,27 @@ fn the_end_of_a_lease_of_another_length_counts_its_own_drift() {
 
 // ---- kinds that are shared -----------------------------------------------------------------
 
+/// Its thread may have many guards: each is told.
+#[test]
+fn every_guard_of_a_lost_hold_is_told() {
+    for told in [false, true] {
+        let mut desk = Desk::new();
+        let outer = desk.come_in(request(1), 1, 0);
+        for _ in 0..2 {
+            assert!(matches!(desk.gate.enter(request(1), at(1)), Ok(Entered::Again(_))));
+        }
+        assert_eq!(desk.exit(outer, 2), Exit::Held);
+        let (loss, then) = if told { (Loss::Forced, 10) } else { (Loss::Deadline, LEASE) };
+        if told {
+            desk.gate.lose(outer.owner, loss, at(3));
+        }
+        let Exit::Lost(why, first) = desk.exit(outer, then) else { panic!("it is lost") };
+        assert_eq!((why, first.lost.is_some()), (loss, !told), "what is to be done is said once");
+        assert_eq!(desk.exit(outer, then), Exit::Lost(loss, Then::default()));
+        assert!(desk.gate.is_idle());
+    }
+}
+
 #[test]
 fn a_shared_kind_has_as_many_tenures_as_redis_grants() {
     let mut desk = Desk::of(Shape { sharing: Sharing::Shared, reentry: Reentry::Another, ..shape() });

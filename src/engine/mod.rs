@@ -44,6 +44,7 @@ pub(crate) mod release;
 pub(crate) mod renewer;
 pub(crate) mod replicas;
 pub(crate) mod requests;
+mod resent;
 pub(crate) mod resp;
 pub(crate) mod room;
 pub(crate) mod server_info;

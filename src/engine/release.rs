@@ -8,6 +8,7 @@ use super::backend::Failure;
 use super::cell::Cell;
 use super::gate::{Answer, Asking, Exit, Leaving, Ticket};
 use super::requests::Left;
+use super::resent::{Fate, Known};
 use super::{carry_out, lock, lost, requests};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -17,8 +18,9 @@ use crate::observe::Loss;
 /// Ends the hold `ticket` once.
 ///
 /// # Errors
-/// `LeaseLost` or `Closed` when it was over before, `Unknown` when Redis did not answer within the
-/// command limit; the renewal thread then goes on.
+/// `LeaseLost` or `Closed` when it was over before, `Unavailable` when Redis did not run it, `Unknown` when it did
+/// not answer within the command limit: the renewal thread then goes on. `Unknown` too when it is over, and nobody
+/// can tell whether it was before.
 pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
     depart(cell, ticket)?.map_or(Ok(()), Departure::sent)
 }
@@ -49,6 +51,7 @@ pub(crate) struct Departure<'a> {
     limit: Moment,
     /// It is of a call that has no longer than that, and not its holder's own release.
     bounded: bool,
+    tenure: Known,
     held: Option<Duration>,
     lost: Option<CancellationToken>,
 }
@@ -61,6 +64,7 @@ pub(crate) fn depart(cell: &Arc<Cell>, ticket: Ticket) -> Result<Option<Departur
     let inbox = shared.inbox.is_up();
     // Of one that nobody was told of, nothing is told.
     let held = core.gate.held(ticket, now);
+    let tenure = Known::of(&core.gate, ticket);
     let exit = core.gate.exit(ticket, now, inbox, || cell.fresh());
     if !matches!(exit, Exit::Held | Exit::Shared) {
         // Nothing of a parent's is given back by its child.
@@ -91,7 +95,7 @@ pub(crate) fn depart(cell: &Arc<Cell>, ticket: Ticket) -> Result<Option<Departur
     }
     core.sets_out(&leaving);
     let limit = now.after(shared.config.command_timeout);
-    Ok(Some(Departure { cell, leaving, next, began: now, limit, bounded: false, held, lost }))
+    Ok(Some(Departure { cell, leaving, next, began: now, limit, bounded: false, tenure, held, lost }))
 }
 
 fn released(cell: &Cell, held: Option<Duration>) {
@@ -139,7 +143,7 @@ impl Departure<'_> {
 
     /// The other half of a [`release`].
     pub(crate) fn answered(self, outcome: Result<Left, Failure>) -> Result<(), Error> {
-        let Departure { cell, leaving, next, began, held, lost: token, .. } = self;
+        let Departure { cell, leaving, next, began, limit, tenure, held, lost: token, .. } = self;
         let shared = &cell.shared;
         let mut core = cell.core.lock();
         let at = Moment::now();
@@ -156,7 +160,7 @@ impl Departure<'_> {
                 Err(Failure::Unanswered(_)) => Answer::Unanswered,
                 Err(_) => Answer::Failed,
             };
-            if outcome.as_ref().is_ok_and(|left| left.resent) {
+            if outcome.as_ref().is_ok_and(|left| left.resent.is_some()) {
                 core.gate.unsettle(next.owner);
             }
             let then = core.gate.answered(next.owner, answer, at);
@@ -171,8 +175,7 @@ impl Departure<'_> {
             shared.watch.tell(|o| o.lost(cell.observed(), Loss::Verdict));
         };
         match outcome {
-            // Sent twice, "not inside" most likely means that the first copy did its work.
-            Ok(left) if left.inside || (left.resent && began < leaving.valid_until) => {
+            Ok(left) if left.inside => {
                 released(cell, held);
                 Ok(())
             }
@@ -185,10 +188,21 @@ impl Departure<'_> {
                     None => error,
                 }))
             }
-            Ok(_) => {
-                was_lost();
-                Err(cell.error(lost(Loss::Verdict)))
-            }
+            Ok(left) => match left.resent.map_or(Fate::Lost, |by| tenure.fate(cell, began, by, limit)) {
+                Fate::Released => {
+                    released(cell, held);
+                    Ok(())
+                }
+                Fate::Lost => {
+                    was_lost();
+                    Err(cell.error(lost(Loss::Verdict)))
+                }
+                Fate::Unknown => {
+                    was_lost();
+                    let why = "it is not held any more, by this call or before";
+                    Err(cell.error(Error::new(ErrorKind::Unknown, "").because(why)))
+                }
+            },
             Err(failure) if failure.is_wrong_kind() => {
                 was_lost();
                 Err(cell.error(lost(Loss::Verdict).caused_by(failure.error())))
@@ -197,8 +211,13 @@ impl Departure<'_> {
                 if let Some(held) = held {
                     shared.watch.tell(|o| o.release_deferred(cell.observed(), held));
                 }
-                let error =
-                    Error::new(ErrorKind::Unknown, "").because("the release goes on in the background");
+                let kind = match failure {
+                    // Redis has not run it.
+                    Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_) => ErrorKind::Unavailable,
+                    // A script that errs half-way keeps what it wrote.
+                    Failure::Unanswered(_) | Failure::Never(_) => ErrorKind::Unknown,
+                };
+                let error = Error::new(kind, "").because("the release goes on in the background");
                 Err(cell.error(error.caused_by(failure.error())))
             }
         }

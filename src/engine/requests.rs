@@ -129,8 +129,9 @@ fn strange(items: &[Value]) -> Failure {
 pub(crate) struct Left {
     /// The owner held the lock.
     pub(crate) inside: bool,
-    /// Sent twice, so that `inside` may be the second copy's view.
-    pub(crate) resent: bool,
+    /// Sent twice, so that `inside` may be the second copy's view: when the connection was made that the first
+    /// one went by.
+    pub(crate) resent: Option<Moment>,
     /// The answer for the next owner.
     pub(crate) next: Option<Answer>,
 }
@@ -202,18 +203,18 @@ pub(crate) fn leave(
     if let Some(rest) = leaving.rest(Moment::now()) {
         let reply = send_renewal(cell, leaving.owner, rest, true, limit)?;
         let inside = matches!(renewed(&reply.value)?, Renewal::Left(_));
-        return Ok(Left { inside, resent: reply.resent, next: None });
+        return Ok(Left { inside, resent: reply.first_by, next: None });
     }
     let asked = Moment::now();
     let reply = with_leave_args(cell, leaving, next, |args| {
         cell.shared.backend.script(&cell.scripts.leave, &cell.names, args, limit)
     })?;
     mind_deafness(cell, list(&reply.value).get(1..).unwrap_or_default(), asked);
-    left(&reply.value, next, reply.resent)
+    left(&reply.value, next, reply.first_by)
 }
 
 /// What a leave was answered, which `next` asked along with.
-pub(crate) fn left(value: &Value, next: Option<&Asking>, resent: bool) -> Result<Left, Failure> {
+pub(crate) fn left(value: &Value, next: Option<&Asking>, resent: Option<Moment>) -> Result<Left, Failure> {
     let items = list(value);
     let inside = number(items.first().or(Some(value))).ok_or_else(|| strange(slice::from_ref(value)))? == 1;
     let next = next.map(|n| answer(items.get(1..).unwrap_or_default(), n.terms.lease)).transpose()?;
@@ -264,7 +265,7 @@ pub(crate) fn leave_all(
         return Err(strange(slice::from_ref(&reply.value)));
     }
     let answers = answers.iter().zip(all);
-    Ok(answers.map(|(value, (_, _, next))| left(one_of(value)?, *next, reply.resent)).collect())
+    Ok(answers.map(|(value, (_, _, next))| left(one_of(value)?, *next, reply.first_by)).collect())
 }
 
 /// One operation on several locks of one client and one kind, as one request.

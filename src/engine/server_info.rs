@@ -41,19 +41,61 @@ impl ServerInfo {
 
     /// Reads the answer, heard at `heard`; nothing of it where the server may not be asked.
     pub(crate) fn read(answer: &Value, heard: Moment) -> ServerInfo {
-        let info = match answer {
-            Value::VerbatimString { text, .. } => Some(text.clone()),
-            other => text(Some(other)),
-        };
-        let info = info.unwrap_or_default();
-        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        let uptime = field("uptime_in_seconds:").and_then(|seconds| seconds.parse().ok());
-        let uptime = uptime.map(|seconds| Duration::from_secs(seconds).saturating_sub(COARSE));
+        let info = lines(answer);
+        let uptime = uptime(&info).map(|uptime| uptime.saturating_sub(COARSE));
         ServerInfo {
-            run_id: field("run_id:").map(str::to_owned),
+            run_id: field(&info, "run_id:").map(str::to_owned),
             up_since: uptime.map(|uptime| heard.before(uptime)),
         }
     }
+}
+
+/// What a server tells of what it was before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Past {
+    /// It was up by then.
+    pub(crate) up_since: Moment,
+    /// And not before.
+    pub(crate) not_before: Moment,
+    /// It is a primary and was a replica of none, as far as it knows: it has what it was told itself.
+    pub(crate) its_own: bool,
+}
+
+impl Past {
+    /// What asks for it.
+    pub(crate) fn request() -> redis::Cmd {
+        redis::cmd("INFO")
+    }
+
+    /// Reads the answer to what was asked at `asked` and heard at `heard`; nothing where the server may not be
+    /// asked.
+    pub(crate) fn read(answer: &Value, asked: Moment, heard: Moment) -> Option<Past> {
+        let info = lines(answer);
+        let uptime = uptime(&info)?;
+        let role = field(&info, "role:")?;
+        let before = field(&info, "master_replid2:").unwrap_or_default();
+        Some(Past {
+            up_since: heard.before(uptime.saturating_sub(COARSE)),
+            not_before: asked.before(uptime + 2 * COARSE),
+            its_own: role == "master" && before.bytes().all(|digit| digit == b'0'),
+        })
+    }
+}
+
+fn lines(answer: &Value) -> String {
+    let info = match answer {
+        Value::VerbatimString { text, .. } => Some(text.clone()),
+        other => text(Some(other)),
+    };
+    info.unwrap_or_default()
+}
+
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+fn uptime(info: &str) -> Option<Duration> {
+    Some(Duration::from_secs(field(info, "uptime_in_seconds:")?.parse().ok()?))
 }
 
 #[cfg(all(test, not(shuttle)))]
@@ -79,6 +121,22 @@ mod tests {
         assert_eq!(info.up_since, Some(now.before(Duration::from_secs(4))));
         for nothing in [Value::Nil, Value::Okay, Value::BulkString("uptime_in_seconds:x".into())] {
             assert_eq!(ServerInfo::read(&nothing, now), ServerInfo::default());
+            assert_eq!(Past::read(&nothing, now, now), None);
         }
+    }
+
+    #[test]
+    fn a_past_is_as_long_as_is_certain() {
+        let second = Duration::from_secs(1);
+        let (asked, heard) = (Moment::now(), Moment::now().after(second));
+        let past = |role: &str, before: &str| {
+            let answer =
+                format!("uptime_in_seconds:5\r\n# Replication\r\nrole:{role}\r\nmaster_replid2:{before}\r\n");
+            Past::read(&Value::BulkString(answer.into()), asked, heard).unwrap()
+        };
+        let (up_since, not_before) = (heard.before(4 * second), asked.before(7 * second));
+        assert_eq!(past("master", "000"), Past { up_since, not_before, its_own: true });
+        assert!(!past("slave", "000").its_own);
+        assert!(!past("master", "0a0").its_own, "it was promoted");
     }
 }

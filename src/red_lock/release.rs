@@ -35,7 +35,7 @@ pub(super) fn give_back(members: &[Member], deadline: Moment) -> Vec<Result<(), 
             Err(Failure::Unsent(e) | Failure::Unanswered(e)) => member.node.failed(e.clone()),
             _ => member.node.answered(began, awaited),
         }
-        let answer = answer.and_then(|value| left(&value, departure.next.as_ref(), false));
+        let answer = answer.and_then(|value| left(&value, departure.next.as_ref(), None));
         outcomes.push(departure.answered(answer));
     }
     outcomes

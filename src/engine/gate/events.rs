@@ -219,7 +219,7 @@ pub(crate) enum Exit {
     Shared,
     /// The next local thread has it now: wake it.
     HandedOn(Ticket),
-    /// It was lost before; what is to be done where that was found out just now.
+    /// It was lost before, which each of its guards is told; what is to be done where that was found out just now.
     Lost(Loss, Then),
     /// Send this leave, with the ask for the next head if there is one, and report by
     /// [`Gate::left`] and [`Gate::answered`].
