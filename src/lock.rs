@@ -47,7 +47,8 @@ pub type ReentrantLock = RedisLock<Reentrant>;
 ///
 /// A hold has a lease in Redis, renewed in the background until its guard ends; or, by
 /// [`with_lease`](RedisLock::with_lease), a fixed one. A hold whose lease ended is *lost*: its
-/// guard [says so](Hold::lost), and unlocking it is an error. No lock with leases can promise that
+/// guard [says so](Hold::lost), and unlocking it is an error. A re-entry is the same hold once more, on the
+/// terms on which it began, whichever handle it is asked for by. No lock with leases can promise that
 /// a process which stands still beyond its lease does nothing afterwards: that is what the
 /// [token](Hold::token) is for.
 ///
@@ -298,8 +299,12 @@ impl<K: Kind> RedisLock<K> {
             guard.unlock()?;
             return Err(Error::new(ErrorKind::LeaseLost, self.name()));
         }
-        let once = guard.is_last();
-        let request = Request { instead: once, ..self.request(For::Thread, false) };
+        // A thread that reads already comes in again, without a request that could end the other hold.
+        let once = guard.is_last() && self.hold_count() == 0;
+        let mut request = Request { instead: once, ..self.request(For::Thread, false) };
+        if let Some(held) = engine::held::terms(guard.cell(), guard.ticket()) {
+            request.terms = Terms { args: request.terms.args, ..held };
+        }
         let hold = self.take(request, &Wait::forever())?;
         let hold = hold.ok_or_else(|| Error::new(ErrorKind::Timeout, self.name()))?;
         if once {

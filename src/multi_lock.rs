@@ -99,7 +99,8 @@ impl MultiLock {
     }
 
     /// The same locks with a fixed lease, each as [`RedisLock::with_lease`](crate::RedisLock::with_lease)
-    /// has it: the hold ends by itself and is never renewed. At least 100 ms, at most a year.
+    /// has it: the hold ends by itself and is never renewed; where the thread holds one of them already, that
+    /// one keeps its lease. At least 100 ms, at most a year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> MultiLock {
         let with_lease = |parts: Vec<Part>| parts.into_iter().map(|part| part.with_lease(lease)).collect();

@@ -121,7 +121,11 @@ impl ReadWriteLock {
     /// Exchanges this thread's write lock for a read lock: no other writer comes in between, and readers
     /// that wait come in at once, unless a writer waits. One request, of at most the command limit; where
     /// Redis is silent, for as long as [`give_up_after`](crate::ClientBuilder::give_up_after). Where the thread
-    /// holds the write lock more than once, the others of its guards go on holding it.
+    /// holds the write lock more than once, the others of its guards go on holding it; that, and a thread that
+    /// reads already, takes a second request.
+    ///
+    /// The read lock is on the terms of the write lock: a [fixed lease](RedisLock::with_lease) begins anew, and
+    /// is fixed. (Those of [`with_replicas`](RedisLock::with_replicas) are not asked again.)
     ///
     /// # Errors
     /// `LeaseLost` if the write lock was lost; `NotOwner` for the guard of another lock; `Unavailable`,
@@ -147,7 +151,7 @@ impl ReadWriteLock {
         self.read.hold_count_of_all()
     }
 
-    /// How many threads wait for either half, in all processes: see
+    /// How many threads wait for either half, in all processes, as far as Redis knows of them: see
     /// [`RedisLock::queue_length`]. One request.
     ///
     /// # Errors

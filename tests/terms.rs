@@ -7,3 +7,5 @@ mod support;
 mod at_least;
 #[path = "terms/max_hold.rs"]
 mod max_hold;
+#[path = "terms/nested.rs"]
+mod nested;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cell::Cell;
-use super::gate::{Renewal, Ticket};
+use super::gate::{Renewal, Terms, Ticket};
 use super::requests::Renewed;
 use super::{carry_out, lock, lost, requests};
 use crate::cancel::CancellationToken;
@@ -26,6 +26,11 @@ pub(crate) fn remaining(cell: &Cell, ticket: Ticket) -> Duration {
 /// The hold's token, if it is there.
 pub(crate) fn token(cell: &Cell, ticket: Ticket) -> Option<u64> {
     lock(cell).ok()?.gate.token_of(ticket)
+}
+
+/// On what terms the hold began, if it is there.
+pub(crate) fn terms(cell: &Cell, ticket: Ticket) -> Option<Terms> {
+    Some(lock(cell).ok()?.gate.tenure_of(ticket)?.terms.clone())
 }
 
 /// The owner number under which the hold is valid.

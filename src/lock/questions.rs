@@ -66,9 +66,14 @@ impl<K: Kind> RedisLock<K> {
         self.hold_count() > 0
     }
 
-    /// How many threads wait for it, in all processes: those of this process exactly, those of
-    /// others as they said at their last heartbeat, at most a window ago. Of a read/write lock those for
-    /// both halves. One request.
+    /// How many threads wait for it, in all processes, as far as Redis knows of them: those of this process
+    /// exactly, those of others as they said at their last heartbeat, at most a window ago. Of a read/write
+    /// lock those for both halves. One request.
+    ///
+    /// What it leaves out are threads of another process that holds the lock itself, exclusively: they have no
+    /// place in Redis before their process has given the lock back, and only it knows of them (by
+    /// [`queued_threads`](RedisLock::queued_threads)). So where all contention is within the process that holds
+    /// the lock, others are told 0.
     ///
     /// # Errors
     /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.

@@ -22,6 +22,13 @@ impl<K: Kind> RedisLock<K> {
     /// A hold that was waited for begins with a lease of one [window](crate::ClientBuilder::window), and is set
     /// to the rest of its own once, half a second later: a waiter that died just before its turn costs others no
     /// more than that.
+    ///
+    /// A thread that holds the lock and comes in again by such a handle has the hold that it had, and the lease
+    /// of that: it is neither cut short under the outer work nor made longer, and nothing is asked of Redis
+    /// (unlike in Redisson, where a re-entry sets the lease anew). [`remaining`](crate::Hold::remaining)
+    /// tells what is left, [`renew_for`](crate::Hold::renew_for) sets another. So it is with
+    /// [`fair`](RedisLock::fair) and [`hold_at_least`](RedisLock::hold_at_least): the terms of a hold are those
+    /// on which it began. Only [`with_replicas`](RedisLock::with_replicas) is asked of a re-entry too.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
         let mut lock = self.clone();

@@ -24,6 +24,25 @@ fn take_part(server: &RedisServer, label: &str, threads: &str) -> Child {
     child
 }
 
+/// A place in the queue tells how many threads stand behind it; inside the process that holds there is none.
+#[test]
+fn threads_behind_a_holder_of_their_own_process_are_counted_by_that_process() {
+    let server = RedisServer::start().unwrap();
+    let (mine, theirs) = (connect(&server), connect(&server));
+    let (lock, other) = (mine.reentrant_lock("x"), theirs.reentrant_lock("x"));
+    let held = lock.lock().unwrap();
+    thread::scope(|scope| {
+        (0..2).for_each(|_| drop(scope.spawn(|| drop(lock.lock().unwrap()))));
+        wait_until(SOON, "two wait here", || lock.queued_threads() == 2);
+        assert_eq!((lock.queue_length().unwrap(), other.queue_length().unwrap()), (2, 0));
+        (0..3).for_each(|_| drop(scope.spawn(|| drop(other.lock().unwrap()))));
+        wait_until(LONG, "three wait there, and Redis was told", || lock.queue_length().unwrap() == 5);
+        assert_eq!((other.queue_length().unwrap(), other.queued_threads()), (3, 3));
+        held.unlock().unwrap();
+    });
+    assert_eq!((lock.queue_length().unwrap(), other.queue_length().unwrap()), (0, 0));
+}
+
 #[test]
 #[ignore = "a role, played by a child process"]
 fn role_takes_part() {

@@ -1,0 +1,88 @@
+//! Whose terms a hold is on where a thread comes in again, or goes from one mode to the other.
+
+use redis_concurrent::testing::{RedisServer, wait_until};
+use redis_concurrent::{Client, ErrorKind, Kind, MultiLock, RedisLock};
+
+use crate::support::{LONG, SOON, connect, ms, nothing_left};
+
+/// A re-entry by a handle of other terms is the hold that it was, and asks nothing.
+fn a_re_entry_keeps_the_terms_of_its_hold<K: Kind>(
+    client: &Client,
+    lock: &RedisLock<K>,
+    several: &MultiLock,
+) {
+    let (short, shorter) = (ms(1000), ms(300));
+    let (limited, several) = (lock.with_lease(shorter), several.with_lease(shorter));
+    let kept = lock.hold_at_least(LONG);
+    // Renewed stays renewed, and as long as it was.
+    let outer = lock.lock().unwrap();
+    let asked = client.requests();
+    let (inner, both) = (limited.lock().unwrap(), several.lock().unwrap());
+    let at_least = kept.try_lock().unwrap().unwrap();
+    assert!(inner.remaining() > shorter && outer.remaining() > shorter && both.remaining() > shorter);
+    drop((inner, both, at_least));
+    assert_eq!(client.requests(), asked);
+    outer.unlock().unwrap();
+    assert!(!lock.is_locked().unwrap(), "it was not to be kept");
+    // What is fixed stays so, also under work that would have it renewed.
+    let limited = lock.with_lease(short);
+    let outer = limited.lock().unwrap();
+    let inner = lock.lock().unwrap();
+    assert!(inner.remaining() <= short && outer.remaining() <= short);
+    wait_until(LONG, "its lease ends", || inner.is_lost() && outer.is_lost());
+    drop(inner);
+    assert_eq!(outer.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+}
+
+#[test]
+fn a_re_entry_is_on_the_terms_of_the_hold() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let (reentrant, both) = (client.reentrant_lock("it"), client.read_write_lock("rw"));
+    a_re_entry_keeps_the_terms_of_its_hold(&client, &reentrant, &MultiLock::new(&[&reentrant]));
+    let (read, write) = (both.read_lock(), both.write_lock());
+    a_re_entry_keeps_the_terms_of_its_hold(&client, read, &MultiLock::new(&[read]));
+    a_re_entry_keeps_the_terms_of_its_hold(&client, write, &MultiLock::new(&[write]));
+    nothing_left(&server);
+}
+
+#[test]
+fn a_downgraded_hold_is_on_the_terms_of_the_write_lock() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server), connect(&server));
+    let (lock, theirs) = (client.read_write_lock("it"), other.read_write_lock("it"));
+    let (short, limited) = (ms(1000), lock.write_lock().with_lease(ms(1000)));
+    for nested in [false, true] {
+        let write = limited.lock().unwrap();
+        let outer = nested.then(|| lock.write_lock().lock().unwrap());
+        let read = lock.downgrade(write).unwrap();
+        assert!(read.remaining() <= short, "{:?}", read.remaining());
+        wait_until(LONG, "its lease ends", || read.is_lost());
+        assert_eq!(read.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+        drop(outer);
+    }
+    // And what is to be kept for a while is kept as a read lock.
+    let read = lock.downgrade(lock.write_lock().hold_at_least(ms(500)).lock().unwrap()).unwrap();
+    read.unlock().unwrap();
+    assert!(theirs.write_lock().try_lock().unwrap().is_none(), "it stays for the rest");
+    assert!(theirs.read_lock().try_lock().unwrap().is_some());
+    assert!(theirs.write_lock().try_lock_for(LONG).unwrap().is_some());
+    nothing_left(&server);
+}
+
+/// A thread that writes, reads beside, and then exchanges its write lock.
+#[test]
+fn a_downgrade_of_who_reads_already_ends_the_write_lock() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server), connect(&server));
+    let (lock, theirs) = (client.read_write_lock("it"), other.read_write_lock("it"));
+    let write = lock.write_lock().lock().unwrap();
+    let beside = lock.read_lock().lock().unwrap();
+    let read = lock.downgrade(write).unwrap();
+    assert_eq!((lock.read_lock().hold_count(), lock.write_lock().hold_count()), (2, 0));
+    assert!(!theirs.is_write_locked().unwrap());
+    assert!(theirs.read_lock().try_lock_for(SOON).unwrap().is_some(), "nobody writes");
+    drop((beside, read));
+    assert!(theirs.write_lock().try_lock().unwrap().is_some());
+    nothing_left(&server);
+}
