@@ -12,11 +12,14 @@ use self::rig::{PREFIX, RECORD, Rig, is_deaf, server};
 /// One lock with clients `a` to `d`, who are there to be told; others are not. Each has one owner id.
 type Stage = rig::Stage<Vec<Connection>>;
 
+/// The clients that there are inboxes of.
+const LISTENING: [&str; 4] = ["a", "b", "c", "d"];
+
 /// The lock of either kind.
 fn rigs(test: &str) -> [Stage; 2] {
     [("simple", Simple::RULE), ("reentrant", Reentrant::RULE)].map(|(kind, rule)| {
         let rig = Rig::of(server(), kind, rule, test);
-        let props = ["a", "b", "c", "d"].map(|who| rig.inbox(server(), who)).into();
+        let props = LISTENING.map(|who| rig.inbox(server(), who)).into();
         Stage { rig, props }
     })
 }
@@ -47,7 +50,12 @@ impl Stage {
         let mut answer =
             self.eval(&source, &[&id, "30000", PREFIX, "3000", how, "", RECORD, &from, "", "full"]);
         let from = usize::from(answer[0] == "2");
-        is_deaf(&mut answer, from);
+        let deaf = is_deaf(&mut answer, from);
+        let listens = LISTENING.contains(&who);
+        assert!(
+            answer[from] != "0" || deaf != listens,
+            "{who} is told whether it is heard: {answer:?}, {deaf}"
+        );
         answer
     }
 

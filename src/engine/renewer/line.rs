@@ -144,6 +144,7 @@ impl Server {
             // An error shows when the answers are read.
             let _ = lent.write(&bytes);
             let answers = flight.answers(&mut lent, flight.sent.after(self.patience));
+            answers.iter().for_each(|answer| lent.heed(answer));
             drop(lent);
             flight.finish(&self.renewer, answers);
         } else {
