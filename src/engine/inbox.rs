@@ -133,6 +133,7 @@ struct Listener {
 impl Listener {
     fn run(self) {
         let mut down = Moment::now();
+        let mut alive = down;
         let mut first = true;
         let mut pause = FIRST_PAUSE;
         while self.goes_on() {
@@ -142,7 +143,7 @@ impl Listener {
                     let missed = (!first).then(|| Moment::now().since(down));
                     self.came_up(missed);
                     if let Some(shared) = self.shared.upgrade() {
-                        young::connected(&shared, &server, down);
+                        young::connected(&shared, &server, alive);
                     }
                     first = false;
                     pause = FIRST_PAUSE;
@@ -150,6 +151,8 @@ impl Listener {
                     self.listen(&mut pubsub);
                     self.inbox.up.store(false, Ordering::Release);
                     down = Moment::now();
+                    // A server that is no primary any more may have been none for long.
+                    alive = if self.is_elsewhere() { Moment::default() } else { down };
                     // Dropping it unsubscribes and waits for the answer: not for long.
                     let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
                 }

@@ -199,6 +199,8 @@ impl Server {
         self.heard = Moment::now();
         if answers.iter().any(|answer| no_primary(answer).is_some()) {
             self.moved = true;
+            // It may have been no primary for long.
+            self.heard = Moment::default();
             flight.tasks.iter().take(1).for_each(|task| task.cell.shared.inbox.is_deaf(flight.sent));
         }
         let broken = connection.is_broken();
