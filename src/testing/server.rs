@@ -286,6 +286,7 @@ impl RedisServer {
                 .args(["--port", &self.port.to_string(), "--dir"])
                 .arg(folder)
                 .args(&self.options.args)
+                .envs(self.options.env.iter().map(|(name, value)| (name, value)))
                 .stdout(log)
                 .stderr(errors);
             if self.options.unix_socket {

@@ -1,5 +1,6 @@
 //! How a private Redis server is to be configured.
 
+use std::ffi::{OsStr, OsString};
 use std::io;
 
 use super::server::RedisServer;
@@ -11,6 +12,7 @@ use super::server::RedisServer;
 #[must_use = "nothing runs before start()"]
 pub struct RedisServerBuilder {
     pub(super) args: Vec<String>,
+    pub(super) env: Vec<(String, OsString)>,
     pub(super) unix_socket: bool,
     pub(super) password: Option<String>,
 }
@@ -25,6 +27,12 @@ impl RedisServerBuilder {
             self.args.push(String::new());
         }
         self.args.extend(value.split_ascii_whitespace().map(str::to_owned));
+        self
+    }
+
+    /// Sets a variable of the server's environment.
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.env.push((name.to_owned(), value.as_ref().to_owned()));
         self
     }
 
