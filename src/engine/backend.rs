@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, ServerError, ServerErrorKind, Value};
 
 use super::link::{Link, OpenLinks};
-use super::refusal::{no_primary, not_connected, refused, unanswered};
+use super::refusal::{is_broken_off, no_primary, not_connected, refused, unanswered};
 use super::resp::call;
 use super::server_info::ServerInfo;
 use super::wire::{self, Pool, Pooled};
@@ -473,9 +473,12 @@ impl Backend {
     }
 
     /// A connection from the pool, one that was made since `born_after`. Where none can be made, that is told at
-    /// once; but while others are in use, one of those is waited for.
+    /// once; but while others are in use, one of those is waited for. One that broke as it was made says little:
+    /// a few more are.
     fn connection(&self, limit: Moment, born_after: Option<Moment>) -> Result<Pooled, Failure> {
-        let (mut asked, mut before) = (None, None);
+        /// How many may break.
+        const DIALS: u32 = 3;
+        let (mut asked, mut before, mut dialled) = (None, None, 0);
         loop {
             // A clone, so that close() does not wait for whoever waits here.
             let pool = self.pool.read().clone();
@@ -497,8 +500,10 @@ impl Backend {
                 }
                 // Of one that failed before nobody knows how it would be now.
                 Some(failure) if asked.is_some_and(|asked| asked <= connection.born) => {
+                    dialled += 1;
+                    let broke = is_broken_off(failure) && dialled < DIALS;
                     let failure = not_connected(failure.clone());
-                    if !connection.inner.others_are_open() || limit <= Moment::now() {
+                    if !(broke || connection.inner.others_are_open()) || limit <= Moment::now() {
                         // It goes back: others who wait hear it, too.
                         return Err(failure);
                     }

@@ -113,6 +113,11 @@ pub(crate) fn refused(e: RedisError) -> Failure {
     }
 }
 
+/// Whether a connection was there, or about to be, when it broke: nobody refused it.
+pub(crate) fn is_broken_off(e: &RedisError) -> bool {
+    e.is_io_error() && !e.is_connection_refusal() && !e.is_timeout()
+}
+
 /// What it means that there is no connection.
 pub(crate) fn not_connected(e: RedisError) -> Failure {
     let denied = e.kind() == redis::ErrorKind::AuthenticationFailed

@@ -172,3 +172,19 @@ fn a_wrong_password_is_told_at_once_whoever_waits() {
     // Nothing of it is left to be settled.
     client.close().unwrap();
 }
+
+/// Nobody refused it: another one is made.
+#[test]
+fn a_connection_that_breaks_as_it_is_made_is_made_again() {
+    let server = RedisServer::start().unwrap();
+    let door = Proxy::start(server.port()).unwrap();
+    let client = patient(&door.url());
+    for n in 1..=4 {
+        // What a client library sends on connecting is struck.
+        door.swallow_next_reply_and_reset();
+        assert!(client.simple_lock("x").try_lock().unwrap().is_some());
+        assert_eq!(door.struck(), n);
+        door.cut_all();
+    }
+    client.close().unwrap();
+}

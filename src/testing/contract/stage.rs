@@ -78,7 +78,8 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
 
     /// A client with short times.
     pub(super) fn brisk(&self) -> Client {
-        self.client(|b| b.lease(Duration::from_millis(600)).window(Duration::from_millis(600)))
+        let (lease, often) = (Duration::from_secs(3), Duration::from_millis(300));
+        self.client(|b| b.lease(lease).renew_every(often).window(Duration::from_millis(600)))
     }
 
     pub(super) fn client(&self, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {

@@ -22,7 +22,7 @@ fn a_renewed_hold_outlives_its_lease<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) 
     let (other, guard) = (stage.fresh(), lock.lock().unwrap());
     let owned = stage.other(&stage.brisk(), "owned").lock_owned().unwrap();
     let (start, owner) = (Instant::now(), other.holder().unwrap().map(|h| h.owner));
-    while start.elapsed() < Duration::from_millis(600) * 4 {
+    while start.elapsed() < Duration::from_secs(4) {
         assert!(kept_out.try_lock().unwrap().is_none(), "after {:?}", start.elapsed());
         assert!(!guard.is_lost() && !owned.is_lost(), "after {:?}", start.elapsed());
         std::thread::sleep(Duration::from_millis(50));
@@ -36,7 +36,14 @@ fn a_fixed_lease_ends_by_itself_in_every_form<K: Kind, W: Kind>(stage: &Stage<'_
     let (lock, never) = (stage.fresh(), CancellationToken::new());
     let fixed = lock.with_lease(Duration::from_millis(150));
     for form in forms::all::<K>() {
-        let held = form.take(&fixed, LONG, &never).unwrap().unwrap_or_else(|| panic!("{}", form.name));
+        let began = Instant::now();
+        // A machine that stands still for that long has nothing to hold when it goes on.
+        let held = loop {
+            match form.take(&fixed, LONG, &never).unwrap() {
+                Some(held) => break held,
+                None => assert!(began.elapsed() < LONG, "{}", form.name),
+            }
+        };
         let lost = held.lost();
         assert!(held.remaining() <= Duration::from_millis(150), "{}", form.name);
         assert!(lost.wait_timeout(LONG), "{}: told without being asked", form.name);

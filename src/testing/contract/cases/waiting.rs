@@ -108,7 +108,7 @@ fn a_timed_out_head_passes_the_lead_on<K: Kind, W: Kind>(stage: &Stage<'_, K, W>
     let (holder, waits) = (stage.keeper(), stage.fresh());
     let guard = holder.lock_owned().unwrap();
     thread::scope(|scope| {
-        let head = scope.spawn(|| waits.try_lock_for(Duration::from_millis(500)).map(|held| held.is_some()));
+        let head = scope.spawn(|| waits.try_lock_for(Duration::from_secs(4)).map(|held| held.is_some()));
         stage.await_places(1);
         let second = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
         wait_until(LONG, "two wait", || waits.queued_threads() == 2);
