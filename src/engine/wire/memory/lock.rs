@@ -123,6 +123,11 @@ impl Lock {
         vec![Value::Int(0), int(self.number), again, Value::BulkString(arrival.into())]
     }
 
+    /// The last number.
+    pub(super) fn last(&self) -> u64 {
+        self.number
+    }
+
     fn arrival(&self, owner: &str) -> Option<u64> {
         self.queue.iter().find(|(_, place)| place.owner == owner).map(|(arrival, _)| *arrival)
     }

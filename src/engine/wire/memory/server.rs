@@ -130,7 +130,12 @@ impl Server {
         let answer = match command[..] {
             ["PING"] => Value::Okay,
             // It is always the same.
-            ["INFO", "server"] => Value::Nil,
+            ["INFO", ..] => Value::Nil,
+            // A lock's fence.
+            ["GET", key] => {
+                let lock = locks.get(key.trim_end_matches(":fence"));
+                lock.map_or(Value::Nil, |lock| Value::BulkString(lock.last().to_string().into()))
+            }
             ["SUBSCRIBE", channel] => {
                 channels.known.insert(channel.to_owned());
                 let (channel, messages) = (channel.to_owned(), VecDeque::new());
