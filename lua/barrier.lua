@@ -126,7 +126,7 @@ function kind.passes(w)
   if rank then
     local other = call('ZRANGE', K[2], rank - 1, rank - 1)[1]
     local place = other ~= w.owner and waiting(other)
-    if place and silent(place) then
+    if place and dead(place) then
       drop(other)
       breaks()
     end
@@ -147,11 +147,13 @@ function kind.full(w)
   if call('ZCARD', K[2]) < others then return true end
   for _, owner in ipairs(others > 0 and call('ZRANGE', K[2], 0, others - 1) or {}) do
     local place = waiting(owner)
-    if not place or silent(place) then
+    if not place or dead(place) then
       drop(owner)
       breaks()
       return false
     end
+    -- The server stood still: it is to be heard first.
+    if place.steady == false then return true end
   end
   ready = true
   return false

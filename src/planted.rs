@@ -537,7 +537,7 @@ const IN_LUA: &[InLua] = &[
     InLua {
         fault: "one-writer-mark",
         part: QUEUE,
-        text: "if not w or silent(w) then",
+        text: "if not w or dead(w) then",
         becomes: "if w and silent(w) and w.args == 'write' then return nil, w end
             if not w then",
     },

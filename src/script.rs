@@ -118,7 +118,7 @@ const OPTIONAL: [&str; 10] =
 
 /// What the operations and their parts call their own variables. They stand between a rule's head and some
 /// of its functions, which would see them instead of the rule's.
-const RESERVED: [&str; 27] = [
+const RESERVED: [&str; 31] = [
     "w",
     "was_inside",
     "was_last",
@@ -127,6 +127,10 @@ const RESERVED: [&str; 27] = [
     "CLASS",
     "waiting",
     "silent",
+    "steadily",
+    "comes_back",
+    "dead",
+    "lifetime",
     "drop",
     "bar",
     "tell",

@@ -360,3 +360,26 @@ fn a_full_redis_opens_it_and_breaks_it() {
         rig.full(false);
     }
 }
+
+/// All are silent, as the server stood still: the round is neither broken nor complete before all are heard.
+#[test]
+fn a_server_that_stood_still_breaks_nothing() {
+    for dead in [false, true] {
+        let mut rig = rig(&format!("stall-{dead}"));
+        let (a, b, c) = (rig.a(), rig.b(), rig.c());
+        let arrivals = two_wait(&mut rig);
+        rig.stand_still(&[&a, &b], 10_000);
+        assert_eq!(arrive(&mut rig, &c, ASK)[0], "0", "{dead}: first they are to be heard");
+        assert_eq!(again(&mut rig, "keep", &b, &arrivals[1])[0], "0", "{dead}");
+        assert!(!broken(&mut rig), "{dead}");
+        if dead {
+            rig.age_place(&a, 4_000);
+            assert_eq!(again(&mut rig, "keep", &b, &arrivals[1]), ["-1", "broken"]);
+        } else {
+            // Who was there first completes it.
+            assert_eq!(again(&mut rig, "keep", &a, &arrivals[0])[0], "1");
+            assert!(rig.queue().is_empty());
+        }
+        assert_eq!(broken(&mut rig), dead);
+    }
+}

@@ -28,10 +28,12 @@ if left then return {1, n, left, value}, true end
 if F[5] == 'keep' then
   -- A write that cannot grow comes first: after it a full Redis takes the beat as well.
   call('HDEL', K[3], '')
-  if not (call('ZSCORE', K[2], w.owner) and call('HEXISTS', K[3], w.owner) == 1) then
+  local place = call('ZSCORE', K[2], w.owner) and waiting(w.owner)
+  if not place then
     settle()
     return {-1, 'gone'}
   end
+  w.beat, w.steady = place.beat, steadily(place)
 end
 -- What takes the place of a hold takes no more room: a full Redis takes it, as it takes a beat.
 if F[10] then call('HDEL', K[3], '') end

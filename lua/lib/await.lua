@@ -17,6 +17,7 @@ if pass_lapsed() then
   if inside then return inside end
 end
 local place = waiting(w.owner)
+w.steady = place and steadily(place) or now()
 local came_back = place and place.condition == false
 if place and call('ZSCORE', K[2], w.owner) then
   w.condition = place.condition

@@ -10,13 +10,19 @@ local function last()
   return kind.last and kind.last() or tonumber(call('GET', K[4]) or 0)
 end
 
--- outlive(w, new) -> both keys outlive the longest window in them; twice that, so that few asks need to
--- see to it. They get their ends together: a queue that was there before (not new) has that of its places.
+-- lifetime(w) -> how many ms at least the places live that nobody is heard of: five windows in which the server may
+-- stand still, or half a minute, and never less than a window. They get twice that, so that few asks see to it.
+local function lifetime(w)
+  return math.max(w.window, math.min(30000, 5 * w.window))
+end
+
+-- outlive(w, new): both keys live on. They get their ends together: a queue that was there before (not new) has
+-- that of its places.
 local function outlive(w, new)
   local places = call('PTTL', K[3])
   local ttl = new and math.min(places, call('PTTL', K[2])) or places
-  if ttl < w.window + 0 then
-    local ms = fmt('%.0f', math.max(places, 2 * w.window))
+  if ttl < lifetime(w) then
+    local ms = fmt('%.0f', math.max(places, 2 * lifetime(w)))
     call('PEXPIRE', K[2], ms)
     call('PEXPIRE', K[3], ms)
   end
@@ -35,8 +41,10 @@ local function enqueue(w)
   local class = kind.class and kind.class(w) or 0
   if call('ZADD', K[2], 'NX', fmt('%.0f', class * CLASS + arrival), w.owner) == 0 then
     arrival, new = fmt('%.0f', call('ZSCORE', K[2], w.owner) % CLASS), false
+    w.steady = w.steady or steadily(waiting(w.owner))
   end
-  call('HSET', K[3], w.owner, cmsgpack.pack({w.lease, now(), w.window, w.args, w.record, w.condition}))
+  local steady = w.steady or now()
+  call('HSET', K[3], w.owner, cmsgpack.pack({w.lease, now(), w.window, w.args, w.record, w.condition, nil, steady}))
   outlive(w, not tail)
   return arrival, new
 end

@@ -1,9 +1,10 @@
 -- The order of those who wait, and the one loop that lets them in.
 --
--- A place is {lease ms, beat, window ms, args, record, condition, since}: what its owner asked for
+-- A place is {lease ms, beat, window ms, args, record, condition, since, steady}: what its owner asked for
 -- and when it was last heard (server time). Order and liveness are kept apart: a beat never moves a
--- place. The last two only one has that waits for a condition's signal (since: its arrival there), or
--- has had it; with false for the condition it came back without.
+-- place. Condition and since only one has that waits for a condition's signal (since: its arrival there), or
+-- has had it; with false for the condition it came back without. Steady is since when it has been heard without
+-- a gap, below 0 where there was one before; false while it has its window once more, to be heard in (see dead()).
 
 local fmt = string.format
 local CLASS = 1125899906842624 -- 2^50: arrivals of one order class stay below it
@@ -14,13 +15,47 @@ local function waiting(owner)
   if place then
     local p = cmsgpack.unpack(place)
     return {owner = owner, lease = p[1], beat = p[2], window = p[3], args = p[4], record = p[5], from = '',
-      condition = p[6], since = p[7]}
+      condition = p[6], since = p[7], steady = p[8]}
   end
 end
 
--- silent(w) -> true once nothing was heard of it for its window: it is dead.
+-- silent(w) -> true once nothing was heard of it for its window.
 local function silent(w)
   return now() - w.beat > w.window * 1000
+end
+
+-- steadily(w) -> since when w is heard without a gap, it being heard now: its beats come every third of its window, or
+-- more often, and one may be late by as much. Below 0 where there was a gap before that.
+local function steadily(w)
+  return w.steady and (now() - w.beat) * 3 < w.window * 2000 and w.steady or -now()
+end
+
+-- dead(w) -> true where w is silent, and was not kept from being heard: somebody was, all the while. Where nobody
+-- was it may have been the server that stood still; then w, and whoever else is silent, has its window once more,
+-- and is let in when it is heard. (The first ones are looked at: there may be thousands.)
+local function dead(w)
+  if not silent(w) then return false end
+  if w.steady == false then return true end
+  local owners, spared = {w.owner}, {}
+  for _, owner in ipairs(call('ZRANGE', K[2], 0, 63)) do owners[#owners + 1] = owner end
+  for _, member in ipairs(call('ZRANGE', K[6], 0, 63)) do owners[#owners + 1] = string.match(member, '[^|]*$') end
+  for i, place in ipairs(call('HMGET', K[3], unpack(owners))) do
+    local p = place and cmsgpack.unpack(place)
+    local gap = p and (now() - p[2]) / 1000 / p[3]
+    if p and p[8] and gap * 3 < 2 and p[3] + 0 <= w.window + 0 and now() - math.abs(p[8]) > w.window * 1000 then
+      return true
+    end
+    if p and p[8] ~= false and gap > 1 then
+      p[2], p[8] = now(), false
+      spared[#spared + 1] = owners[i]
+      spared[#spared + 1] = cmsgpack.pack(p)
+    end
+  end
+  -- A write that cannot grow comes first: after it a full Redis takes the other.
+  call('HDEL', K[3], '')
+  call('HSET', K[3], unpack(spared))
+  w.beat, w.steady = now(), false
+  return false
 end
 
 local function drop(owner)
@@ -38,7 +73,7 @@ local function bar(owner)
 end
 
 -- signal(condition, arrival) -> the request of who has waited longest for the condition and lives: moved
--- into the queue, to that arrival | nil. The silent ones before it are dropped.
+-- into the queue, to that arrival | nil. The dead ones before it are dropped.
 local function signal(condition, arrival)
   -- '}' follows '|', the end of a condition's name in its members.
   local member = call('ZRANGEBYLEX', K[6], '[' .. condition .. '|', '(' .. condition .. '}', 'LIMIT', 0, 1)[1]
@@ -47,7 +82,7 @@ local function signal(condition, arrival)
   local w = waiting(string.match(member, '[^|]*$'))
   -- Whose place was lost meanwhile has come back by itself.
   if not w or w.condition ~= condition then return signal(condition, arrival) end
-  if silent(w) then
+  if dead(w) then
     call('HDEL', K[3], w.owner)
     return signal(condition, arrival)
   end
@@ -111,11 +146,19 @@ local function tell(w, what, number, value)
   redis.pcall('PUBLISH', inbox(w), text)
 end
 
+-- comes_back(w) -> true while w is to be waited for, as the server stood still: until it is heard, and then, for its
+-- window at most, until its process listens again. Not where the rule sees to who goes without a grant.
+local function comes_back(w)
+  if kind.left then return false end
+  if w.steady == false then return true end
+  return (w.steady or 0) < 0 and now() + w.steady <= w.window * 1000 and deaf(w)
+end
+
 -- settle(me, first) -> me's answer, when the loop let me in or refused me; otherwise nothing, and
 -- the head that may not come in yet, if it looked for one. `first` is the head, where the caller
 -- knows it.
 -- Ends every script that can change who may come in; kind.look() has been called. Drops heads
--- that are silent, lets heads in while the rule does: installed first, taken back where their process does
+-- that are dead, lets heads in while the rule does: installed first, taken back where their process does
 -- not listen, told last. What was told is never taken back.
 local function settle(me, first)
   while not (kind.full and kind.full()) do
@@ -123,10 +166,12 @@ local function settle(me, first)
     first = nil
     if not head then return end
     local w = waiting(head)
-    if not w or silent(w) then
+    if not w or dead(w) then
       if w and w.condition then pass_on(w) end
       drop(head)
       if w and kind.left then kind.left(w, 'silent') end
+    elseif head ~= me and comes_back(w) then
+      return nil, w
     else
       local why = kind.refuse and kind.refuse(w)
       local ok, n, value

@@ -3,12 +3,13 @@
 
 -- stay(w, since) -> a beat of who waits for its condition since then, or its first place there.
 local function stay(w, since)
-  call('HSET', K[3], w.owner, cmsgpack.pack({w.lease, now(), w.window, w.args, w.record, w.condition, since}))
+  local place = {w.lease, now(), w.window, w.args, w.record, w.condition, since, w.steady or now()}
+  call('HSET', K[3], w.owner, cmsgpack.pack(place))
   outlive(w, false)
   -- Each beat anew: a waiter that no signal finds would never wake.
   call('ZADD', K[6], 0, w.condition .. '|' .. since .. '|' .. w.owner)
   local ttl = call('PTTL', K[6])
-  if ttl < w.window + 0 then call('PEXPIRE', K[6], fmt('%.0f', math.max(ttl, 2 * w.window))) end
+  if ttl < lifetime(w) then call('PEXPIRE', K[6], fmt('%.0f', math.max(ttl, 2 * lifetime(w)))) end
   return {0, last(), math.ceil(math.min(w.window, w.lease) / 3), since, deaf(w) and 1 or nil}
 end
 

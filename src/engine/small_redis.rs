@@ -19,11 +19,14 @@ pub(super) use self::conditions::{RoomOp, RoomReply, Stage};
 use self::exclusive::Exclusive;
 use self::read_write::ReadWrite;
 pub(super) use self::rule::{Kind, Rule};
-pub(super) use self::words::{Ask, Holder, Message, Mode, Op, Place, Reply};
+pub(super) use self::words::{Ask, Holder, Message, Mode, Op, Place, Reply, Steady};
 use super::gate::{Answer, How, NOT_INSIDE, Renewal};
 
 /// How long an owner is barred.
 pub(super) const BARRED: u64 = 60_000;
+
+/// How long places live at least of which nobody is heard: five windows, but no longer than this if a window is not.
+const LIFETIME: u64 = 30_000;
 
 /// A window that is never over.
 pub(super) const FOR_EVER: u64 = u64::MAX / 2;
@@ -124,7 +127,8 @@ impl SmallRedis {
             Op::Renew { owner, lease } => {
                 if planted!("renewal-creates") {
                     let (mode, stage) = (Mode::Plain, Stage::Asked);
-                    let ask = Place { owner: *owner, lease: *lease, beat: now, mode, stage }.ask();
+                    let ask =
+                        Place { owner: *owner, lease: *lease, beat: now, steady: None, mode, stage }.ask();
                     self.comes_in(&ask, now);
                 }
                 let extended = self.kind.extend(*owner, *lease, now);
@@ -156,7 +160,7 @@ impl SmallRedis {
     /// For a model in which nobody is silent for long and no bar ends: what differs only in when
     /// it was last heard is one state.
     pub(super) fn forget_when(&mut self) {
-        self.queue.values_mut().for_each(|place| place.beat = 0);
+        self.queue.values_mut().for_each(|place| (place.beat, place.steady) = (0, Some(Steady::default())));
         self.room.forget_when();
         self.gone.values_mut().for_each(|end| *end = FOR_EVER);
         (self.queue_ends, self.gone_ends) = (FOR_EVER, FOR_EVER);
@@ -242,12 +246,61 @@ impl SmallRedis {
         });
         let (ends, first) = (self.places_end(), self.queue.is_empty());
         let Ask { owner, lease, mode, .. } = *ask;
-        self.queue.insert(arrival, Place { owner, lease, beat: now, mode, stage });
+        let before = self.queue.get(&arrival).map(|place| (place.beat, place.steady));
+        let steady = Some(self.steadily(ask.owner, before, now));
+        self.queue.insert(arrival, Place { owner, lease, beat: now, steady, mode, stage });
         self.queue_ends = ends;
-        if first || ends < now + self.window {
-            self.queue_ends = ends.max(now.saturating_add(self.window.saturating_mul(2)));
+        if first || ends < now + self.lifetime() {
+            self.queue_ends = ends.max(now.saturating_add(self.lifetime().saturating_mul(2)));
         }
         had.is_none()
+    }
+
+    /// How long places live at least, nobody being heard.
+    fn lifetime(&self) -> u64 {
+        self.window.max(LIFETIME.min(self.window.saturating_mul(5)))
+    }
+
+    /// How an owner is heard that is heard now, and whose place was that before.
+    fn steadily(&self, owner: u64, before: Option<(u64, Option<Steady>)>, now: u64) -> Steady {
+        // A way back from a condition, which has no place any more, goes on with what that one was.
+        let before = before.or_else(|| self.room.left.filter(|left| left.0 == owner).map(|left| left.1));
+        let Some((beat, steady)) = before else { return Steady { since: now, late: false } };
+        let on_time = (now - beat) * 3 < self.window.saturating_mul(2);
+        steady.filter(|_| on_time).unwrap_or(Steady { since: now, late: true })
+    }
+
+    fn silent(&self, beat: u64, now: u64) -> bool {
+        now - beat > self.window
+    }
+
+    /// Whether `owner`, heard last at `beat`, is dead: silent while somebody was heard all the time, or for the
+    /// second time. If nobody was, it was perhaps the server: each that is silent gets its window once more.
+    fn dead(&mut self, owner: u64, beat: u64, steady: Option<Steady>, now: u64) -> bool {
+        if !self.silent(beat, now) || steady.is_none() {
+            return self.silent(beat, now);
+        }
+        let window = self.window;
+        let queue = self.queue.values_mut().map(|place| (&mut place.beat, &mut place.steady));
+        let Room { places, members, .. } = &mut self.room;
+        // Those whom a signal would find.
+        let found = |it: u64| it == owner || members.values().any(|member| *member == it);
+        let room = places.iter_mut().filter(|(it, _)| found(**it));
+        let room = room.map(|(_, waits)| (&mut waits.beat, &mut waits.steady));
+        let mut all: Vec<_> = queue.chain(room).collect();
+        let attends = |(beat, steady): &(&mut u64, &mut Option<Steady>)| {
+            (now - **beat) * 3 < window.saturating_mul(2)
+                && steady.is_some_and(|steady| now - steady.since > window)
+        };
+        if all.iter().any(attends) {
+            return true;
+        }
+        for (beat, steady) in &mut all {
+            if now - **beat > window && steady.is_some() {
+                (**beat, **steady) = (now, None);
+            }
+        }
+        false
     }
 
     /// The loop that ends every script: `me` is answered, others are told. Returns the head that may
@@ -255,17 +308,19 @@ impl SmallRedis {
     fn settle(&mut self, me: Option<u64>, now: u64, tell: &mut impl Tell) -> Option<Place> {
         while !self.kind.full() {
             let (arrival, place) = self.queue.first_key_value().map(|(arrival, place)| (*arrival, *place))?;
-            let silent = now - place.beat > self.window;
-            if planted!("one-writer-mark") && silent && place.mode == Mode::Write {
+            if planted!("one-writer-mark") && self.silent(place.beat, now) && place.mode == Mode::Write {
                 return Some(place);
             }
+            let dead = self.dead(place.owner, place.beat, place.steady, now);
+            let place = *self.queue.get(&arrival)?;
+            let waits = !dead && Some(place.owner) != me && self.comes_back(&place, now, tell);
             // Whom only a message tells may be dead.
             let lease = if Some(place.owner) == me { place.lease } else { self.first_lease(&place) };
-            if !silent && !self.comes_in(&Ask { lease, ..place.ask() }, now) {
+            if waits || (!dead && !self.comes_in(&Ask { lease, ..place.ask() }, now)) {
                 return Some(place);
             }
             self.queue.remove(&arrival);
-            if silent {
+            if dead {
                 self.pass_on(&place, arrival, now);
                 continue;
             }
@@ -290,6 +345,18 @@ impl SmallRedis {
             }
         }
         None
+    }
+
+    /// Whether who waits for a signal would be passed over as dead.
+    pub(super) fn is_dead(&self, owner: u64, now: u64) -> bool {
+        let place = self.room.places.get(&owner);
+        place.is_some_and(|waits| self.clone().dead(owner, waits.beat, waits.steady, now))
+    }
+
+    /// Whether it is to be waited for: to be heard, or, once it was, to listen again.
+    fn comes_back(&self, place: &Place, now: u64, tell: &mut impl Tell) -> bool {
+        let back = |steady: Steady| steady.late && now - steady.since <= self.window;
+        place.steady.is_none_or(|steady| back(steady) && !tell.listens(place.owner))
     }
 
     /// Nobody holds, nobody waits, nobody is barred: it is in, and had no place, which would make those of

@@ -224,13 +224,38 @@ impl Rig {
         self.eval(source, &[owner]).unwrap()
     }
 
-    /// Makes the place look as if nothing had been heard of it for `ms` longer.
+    /// Makes the place look as if nothing had been heard of it for `ms` longer, and in its second window neither,
+    /// if that is too long.
     pub fn age_place(&mut self, owner: &str, ms: i64) {
         let source = "local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[1]))
             p[2] = p[2] - ARGV[2] * 1000
+            if ARGV[2] + 0 > p[3] + 0 then p[8] = false end
             redis.call('HSET', KEYS[3], ARGV[1], cmsgpack.pack(p))
             return {}";
         self.eval(source, &[owner, &ms.to_string()]).unwrap();
+    }
+
+    /// Makes it look as if these were heard for `ms` without a gap, and the last time that long ago: as when the
+    /// server stands still for so long.
+    pub fn stand_still(&mut self, owners: &[&str], ms: i64) {
+        let source = "for i = 2, #ARGV do
+              local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[i]))
+              p[2], p[8] = p[2] - ARGV[1] * 1000, p[2] - ARGV[1] * 2000
+              redis.call('HSET', KEYS[3], ARGV[i], cmsgpack.pack(p))
+            end
+            return {}";
+        self.eval(source, &[&[&*ms.to_string()], owners].concat()).unwrap();
+    }
+
+    /// Makes these have been heard without a gap for so long.
+    pub fn steady(&mut self, owners: &[&str], ms: i64) {
+        let source = "for i = 2, #ARGV do
+              local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[i]))
+              p[8] = p[2] - ARGV[1] * 1000
+              redis.call('HSET', KEYS[3], ARGV[i], cmsgpack.pack(p))
+            end
+            return {}";
+        self.eval(source, &[&[&*ms.to_string()], owners].concat()).unwrap();
     }
 
     /// Makes the owner's hold end in `ms`, or lets it have ended.

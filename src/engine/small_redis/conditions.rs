@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Answer, Ask, BARRED, FOR_EVER, How, Mode, Place, SmallRedis, Tell};
+use super::{Answer, Ask, BARRED, FOR_EVER, How, Mode, Place, SmallRedis, Steady, Tell};
 use crate::engine::gate::NOT_INSIDE;
 
 /// How a place has come into the queue.
@@ -54,6 +54,8 @@ pub(in crate::engine) struct Waits {
     pub(in crate::engine) since: u64,
     pub(in crate::engine) lease: u64,
     pub(in crate::engine) beat: u64,
+    /// As a [`Place`]'s.
+    pub(in crate::engine) steady: Option<Steady>,
 }
 
 /// One that was let in by a signal, and may never hear of it: see `lua/lib/queue.lua`.
@@ -79,6 +81,8 @@ pub(in crate::engine) struct Room {
     pub(in crate::engine) ends: u64,
     /// Kept with the places.
     pub(in crate::engine) signalled: Option<Entrusted>,
+    /// Whose place was left in this script, and how that one had been heard.
+    pub(super) left: Option<(u64, (u64, Option<Steady>))>,
 }
 
 impl Room {
@@ -93,7 +97,7 @@ impl Room {
     }
 
     pub(super) fn forget_when(&mut self) {
-        self.places.values_mut().for_each(|waits| waits.beat = 0);
+        self.places.values_mut().for_each(|waits| (waits.beat, waits.steady) = (0, Some(Steady::default())));
         self.ends = FOR_EVER;
     }
 }
@@ -154,7 +158,8 @@ impl SmallRedis {
                 return self.stay(ask, condition, since, now);
             }
             self.room.members.remove(&(condition, since));
-            self.room.places.remove(&ask.owner);
+            let left = self.room.places.remove(&ask.owner);
+            self.room.left = left.map(|waits| (ask.owner, (waits.beat, waits.steady)));
             stage = Stage::Back;
         } else if let Some(from) = ask.from {
             let gave_up = self.kind.dismiss(from);
@@ -179,6 +184,7 @@ impl SmallRedis {
             stage = Stage::Back;
         }
         let answer = self.join(ask, stage, now, tell);
+        self.room.left = None;
         if stage == Stage::Back { Answer::Back(Box::new(answer)) } else { answer }
     }
 
@@ -186,15 +192,17 @@ impl SmallRedis {
     fn stay(&mut self, ask: &Ask, condition: u8, since: u64, now: u64) -> Answer {
         let Ask { owner, lease, .. } = *ask;
         let ends = self.places_end();
-        self.room.places.insert(owner, Waits { condition, since, lease, beat: now });
-        if ends < now + self.window {
-            self.queue_ends = now.saturating_add(self.window.saturating_mul(2));
+        let before = self.room.places.get(&owner).map(|waits| (waits.beat, waits.steady));
+        let steady = Some(self.steadily(owner, before, now));
+        self.room.places.insert(owner, Waits { condition, since, lease, beat: now, steady });
+        if ends < now + self.lifetime() {
+            self.queue_ends = now.saturating_add(self.lifetime().saturating_mul(2));
         }
         let ends = if self.room.members.is_empty() { 0 } else { self.room.ends };
         self.room.members.insert((condition, since), owner);
         self.room.ends = ends;
-        if ends < now + self.window {
-            self.room.ends = now.saturating_add(self.window.saturating_mul(2));
+        if ends < now + self.lifetime() {
+            self.room.ends = now.saturating_add(self.lifetime().saturating_mul(2));
         }
         let again = Duration::from_millis(self.window.min(lease).div_ceil(3));
         Answer::Busy { floor: self.fence, again, arrival: since.to_string() }
@@ -231,10 +239,13 @@ impl SmallRedis {
             let (member, owner) = self.room.members.range((condition, 0)..=(condition, u64::MAX)).next()?;
             let (member, owner) = (*member, *owner);
             self.room.members.remove(&member);
-            let Some(Waits { lease, beat, .. }) = self.room.places.remove(&owner) else { continue };
-            if now - beat <= self.window {
+            let Some(waits) = self.room.places.get(&owner) else { continue };
+            let dead = self.dead(owner, waits.beat, waits.steady, now);
+            if let Some(Waits { lease, beat, steady, .. }) = self.room.places.remove(&owner)
+                && !dead
+            {
                 let (mode, stage) = (Mode::Plain, Stage::Signalled(condition));
-                self.queue.insert(arrival, Place { owner, lease, beat, mode, stage });
+                self.queue.insert(arrival, Place { owner, lease, beat, steady, mode, stage });
                 return Some(owner);
             }
         }

@@ -117,11 +117,22 @@ pub(in crate::engine) struct Holder {
     pub(in crate::engine) instead: Option<u64>,
 }
 
+/// How a place is heard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(in crate::engine) struct Steady {
+    /// Without a gap.
+    pub(in crate::engine) since: u64,
+    /// There was a gap before.
+    pub(in crate::engine) late: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Place {
     pub(in crate::engine) owner: u64,
     pub(in crate::engine) lease: u64,
     pub(in crate::engine) beat: u64,
+    /// None while it has its window once more, to be heard in.
+    pub(in crate::engine) steady: Option<Steady>,
     pub(in crate::engine) mode: Mode,
     pub(in crate::engine) stage: Stage,
 }

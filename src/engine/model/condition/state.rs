@@ -198,7 +198,7 @@ impl State {
         if let Some(holder) = self.redis.holders().first().filter(|h| h.number > before.fence) {
             self.jumped |= self.jumps(holder.owner, request, &before);
         }
-        let reachable: Vec<u64> = self.reachable(world, &before).collect();
+        let reachable: Vec<u64> = self.reachable(&before).collect();
         self.signals.run(request, &before, &self.redis, &reachable);
         answered
     }
@@ -219,11 +219,9 @@ impl State {
         still.any(|o| self.redis.arrival(o).is_some_and(|a| a < came))
     }
 
-    /// Whom a signal could reach `before`: who waits in a process that hears, and was heard of.
-    fn reachable(&self, world: &World, before: &SmallRedis) -> impl Iterator<Item = u64> {
+    /// Whom a signal could reach `before`: who waits in a process that hears, and is not taken for dead.
+    fn reachable(&self, before: &SmallRedis) -> impl Iterator<Item = u64> {
         let now = self.millis();
-        let silent =
-            move |owner: u64| before.room.places.get(&owner).is_some_and(|p| now - p.beat > world.window);
-        self.signals.waiting().filter(move |owner| self.hears(*owner) && !silent(*owner))
+        self.signals.waiting().filter(move |owner| self.hears(*owner) && !before.is_dead(*owner, now))
     }
 }

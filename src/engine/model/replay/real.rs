@@ -76,7 +76,12 @@ local now = t[1] * 1000000 + t[2] - 1577836800000000
 local places = tonumber(ARGV[5])
 local ends, soon = {}, false
 for i = 6, #ARGV, 2 do
-  if ARGV[i] == '=' then soon = ARGV[i + 1]
+  if ARGV[i] == '~' then
+    local owner, ms, sign = string.match(ARGV[i + 1], '(%S+) (%S+) (%S+)')
+    local p = cmsgpack.unpack(call('HGET', KEYS[3], owner))
+    p[8] = ms ~= '-' and (now - ms * 1000) * sign
+    call('HSET', KEYS[3], owner, cmsgpack.pack(p))
+  elseif ARGV[i] == '=' then soon = ARGV[i + 1]
   elseif string.sub(ARGV[i], 1, 1) == '=' then ends[string.sub(ARGV[i], 2)] = ARGV[i + 1]
   elseif i < 6 + 2 * places then
     local p = cmsgpack.unpack(call('HGET', KEYS[3], ARGV[i]))
@@ -371,11 +376,17 @@ impl Real {
             left(small.gone_ends),
             left(small.room.ends),
         ];
-        let queue = small.queue.values().map(|place| (place.owner, place.beat));
-        let places: Vec<_> = queue.chain(small.room.places.iter().map(|(o, w)| (*o, w.beat))).collect();
+        let queue = small.queue.values().map(|place| (place.owner, place.beat, place.steady));
+        let room = small.room.places.iter().map(|(o, w)| (*o, w.beat, w.steady));
+        let places: Vec<_> = queue.chain(room).collect();
         args.push(places.len().to_string());
-        for (owner, beat) in places {
-            args.extend([self.id(owner), (now - beat).to_string()]);
+        for (owner, beat, _) in &places {
+            args.extend([self.id(*owner), (now - beat).to_string()]);
+        }
+        for (owner, _, steady) in &places {
+            let sign = |late| if late { -1 } else { 1 };
+            let ms = steady.map_or("- 0".into(), |it| format!("{} {}", now - it.since, sign(it.late)));
+            args.extend(["~".into(), format!("{} {ms}", self.id(*owner))]);
         }
         for (owner, end) in &small.gone {
             args.extend([self.id(*owner), (i128::from(*end) - i128::from(now)).to_string()]);
