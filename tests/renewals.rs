@@ -64,11 +64,12 @@ fn a_loss_is_told_in_time_while_another_renewal_waits_for_its_answer() {
     proxy.black_hole(false);
 }
 
-/// As many requests are on their way as the due times ask for: a round trip is no limit.
+/// As many requests are on their way as the due times ask for: a round trip is no limit. (Optimized and on an idle
+/// machine also with LOCKS=20000 ROUND_TRIP_MS=50.)
 #[test]
 fn renewals_keep_up_on_a_slow_line() {
-    let locks = std::env::var("LOCKS").map_or(4_000, |n| n.parse().unwrap());
-    let round_trip = ms(std::env::var("ROUND_TRIP_MS").map_or(50, |n| n.parse().unwrap()));
+    let locks = std::env::var("LOCKS").map_or(2_500, |n| n.parse().unwrap());
+    let round_trip = ms(std::env::var("ROUND_TRIP_MS").map_or(100, |n| n.parse().unwrap()));
     let (lease, ears, renewals) = (ms(5000), Ears::default(), Renewals::default());
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
