@@ -371,6 +371,12 @@ const FAULTS: &[Fault] = &[
         caught_by: &[
             (
                 "lib",
+                "engine::model::worlds::permits::threads_ask_for_other_numbers",
+                "never more permits are out than there are",
+            ),
+            ("lib", "engine::model::worlds::read_write::a_writer_gives_up_to_read_beside", "one owner"),
+            (
+                "lib",
                 "engine::gate_tests::inheriting::a_grant_for_another_request_is_given_back_however_it_is_heard_of",
                 "it must leave",
             ),

@@ -7,6 +7,7 @@
 
 mod conditions;
 mod exclusive;
+mod permits;
 mod read_write;
 mod rule;
 mod words;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use self::conditions::Room;
 pub(super) use self::conditions::{RoomOp, RoomReply, Stage};
 use self::exclusive::Exclusive;
+use self::permits::Permits;
 use self::read_write::ReadWrite;
 pub(super) use self::rule::{Kind, Rule};
 pub(super) use self::words::{Ask, Holder, Message, Mode, Op, Place, Reply, Steady};
@@ -81,6 +83,11 @@ impl SmallRedis {
     /// The same of a read/write lock.
     pub(super) fn read_write(window: u64, fence: u64) -> Self {
         Self::of(Kind::ReadWrite(ReadWrite::default()), window, fence)
+    }
+
+    /// The same of a semaphore with so many permits.
+    pub(super) fn semaphore(permits: u8, window: u64, fence: u64) -> Self {
+        Self::of(Kind::Permits(Permits::of(permits)), window, fence)
     }
 
     fn of(kind: Kind, window: u64, fence: u64) -> Self {
@@ -215,7 +222,7 @@ impl SmallRedis {
         let place = self.arrival(owner).and_then(|arrival| self.queue.get(&arrival));
         if planted!("reader-counter") && place.is_none() {
             // One off, whoever says so.
-            let reads = |holder: &&Holder| !matches!(holder.mode, Mode::Plain | Mode::Write);
+            let reads = |holder: &&Holder| matches!(holder.mode, Mode::Read | Mode::InOrder);
             let reader = self.holders().iter().find(reads);
             if let Some(reader) = reader.map(|holder| holder.owner) {
                 self.kind.dismiss(reader);

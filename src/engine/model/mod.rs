@@ -58,6 +58,9 @@ struct World {
     /// Count who is passed by. Only where nothing is lost, not even a grant that is not heard of
     /// before its lease is over: who loses its place is passed by.
     counts: bool,
+    /// Of a semaphore, how many permits there are: the first thread of each process asks for one, the second for
+    /// two. 0 of any other lock.
+    permits: u8,
     /// Of a read/write lock, what each thread does with it, those of the first process first; none of
     /// an exclusive one.
     roles: &'static [Role],

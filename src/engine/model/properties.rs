@@ -11,6 +11,7 @@ use super::{PATIENCE, TICK, World};
 use crate::clock::Moment;
 use crate::engine::gate::Gate;
 use crate::engine::small_redis::Message;
+use crate::engine::small_redis::Mode;
 use crate::engine::tenure::Tenure;
 
 /// More than any run without faults takes.
@@ -18,7 +19,10 @@ const MOST_STEPS: usize = 2_000;
 
 pub(super) fn all() -> Vec<Property<World>> {
     vec![
-        Property::always("one owner", |_, s| nobody_beside_who_writes(s)),
+        Property::always("one owner", |world: &World, s| world.permits > 0 || nobody_beside_who_writes(s)),
+        Property::always("never more permits are out than there are", |world: &World, s| {
+            permits_out(s) <= world.permits
+        }),
         Property::always("what is valid here is held in Redis", |_, s| is_held_in_redis(s)),
         Property::always("tokens rise", |_, s: &State| !s.fell),
         Property::always("parks are bounded", |_, s| parks_are_bounded(s)),
@@ -58,6 +62,14 @@ fn nobody_beside_who_writes(state: &State) -> bool {
         1 => !has(READS).any(|(p, seat)| !has_valid(p, seat, WRITES, now)),
         _ => false,
     }
+}
+
+/// How many permits all processes together believe that they have.
+fn permits_out(state: &State) -> u8 {
+    let now = state.now();
+    let tenures =
+        state.live().flat_map(|p| p.gates.owners().into_iter().filter_map(|o| p.gates[WRITES].look(o)));
+    tenures.filter(|t| t.loss(now).is_none()).map(|t| Mode::of(&t.terms.args).permits()).sum()
 }
 
 /// A tenure that a process believes valid is in Redis, under its number and for as long at least; or

@@ -69,6 +69,7 @@ fn world(roles: &'static [Role]) -> World {
         // A share is only of those who ask for the same.
         terms_differ: roles.is_empty(),
         counts: false,
+        permits: 0,
         roles,
         prompt: false,
         behind: false,

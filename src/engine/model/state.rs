@@ -168,7 +168,10 @@ pub(super) fn process_of(owner: u64) -> usize {
 
 impl World {
     pub(super) fn gates(&self) -> Gates {
-        let (sharing, reentry) = (Sharing::Exclusive, Reentry::Count);
+        let (sharing, reentry) = match self.permits {
+            0 => (Sharing::Exclusive, Reentry::Count),
+            _ => (Sharing::Shared, Reentry::Another),
+        };
         let shape = Shape { sharing, reentry, slice: self.slice, beat: TICK };
         let second = Shape { sharing: Sharing::Joined, ..shape.clone() };
         let second = (!self.roles.is_empty()).then(|| Box::new(Gate::new(second)));
@@ -182,6 +185,7 @@ impl World {
     /// On what terms the `t`th thread of a process asks its gate `g`.
     pub(super) fn terms(&self, p: u8, t: u8, g: u8) -> Terms {
         let mode = match self.role(p, t) {
+            None if self.permits > 0 => Mode::Permits(1 + t),
             None => Mode::Plain,
             Some(_) if g == WRITES => Mode::Write,
             Some(Role::ReadsInOrder) => Mode::InOrder,
@@ -194,6 +198,9 @@ impl World {
 
     /// A Redis with nothing in it but, unless it is 0, the last number.
     pub(super) fn redis(&self, fence: u64) -> SmallRedis {
+        if self.permits > 0 {
+            return SmallRedis::semaphore(self.permits, self.window, fence);
+        }
         let of = if self.roles.is_empty() { SmallRedis::new } else { SmallRedis::read_write };
         of(self.window, fence)
     }

@@ -139,7 +139,8 @@ impl State {
             Turn::In(grip, next) => {
                 (process.turns_before, process.came) = (None, None);
                 let valid = process.gates[g].look(grip.owner).is_some_and(|t| t.loss(now).is_none());
-                if valid && grip.ticket == ticket && g == WRITES {
+                // Of permits several are out at once, and who came in later may know it sooner.
+                if valid && grip.ticket == ticket && g == WRITES && world.permits == 0 {
                     self.rises(grip.token, grip.way == Way::HandedOver);
                 }
                 self.holds(world, p, t, &grip);

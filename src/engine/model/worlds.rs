@@ -1,5 +1,6 @@
 //! The models: small ones for every day, and larger ones for `make models`.
 
+mod permits;
 mod read_write;
 
 use std::time::Duration;
@@ -24,6 +25,7 @@ fn world() -> World {
         fair: false,
         terms_differ: false,
         counts: false,
+        permits: 0,
         roles: &[],
         prompt: false,
         behind: false,

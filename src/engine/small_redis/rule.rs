@@ -3,6 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use super::exclusive::Exclusive;
+use super::permits::Permits;
 use super::read_write::ReadWrite;
 use super::words::{Ask, Holder, Mode};
 
@@ -47,6 +48,7 @@ pub(in crate::engine) trait Rule {
 pub(in crate::engine) enum Kind {
     Exclusive(Exclusive),
     ReadWrite(ReadWrite),
+    Permits(Permits),
 }
 
 impl Deref for Kind {
@@ -56,6 +58,7 @@ impl Deref for Kind {
         match self {
             Kind::Exclusive(rule) => rule,
             Kind::ReadWrite(rule) => rule,
+            Kind::Permits(rule) => rule,
         }
     }
 }
@@ -65,6 +68,7 @@ impl DerefMut for Kind {
         match self {
             Kind::Exclusive(rule) => rule,
             Kind::ReadWrite(rule) => rule,
+            Kind::Permits(rule) => rule,
         }
     }
 }

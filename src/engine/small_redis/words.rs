@@ -13,6 +13,8 @@ pub(in crate::engine) enum Mode {
     Read,
     /// For reading, and later writers do not pass.
     InOrder,
+    /// So many permits.
+    Permits(u8),
 }
 
 impl Mode {
@@ -22,12 +24,19 @@ impl Mode {
             Mode::Write => "write",
             Mode::Read => "read",
             Mode::InOrder => "read-in-order",
+            Mode::Permits(n) => ["0", "1", "2", "3"][usize::from(n)],
         }
     }
 
-    pub(super) fn of(args: &str) -> Mode {
-        let modes = [Mode::Write, Mode::Read, Mode::InOrder];
-        modes.into_iter().find(|mode| mode.args() == args).unwrap_or(Mode::Plain)
+    /// How many permits that is.
+    pub(in crate::engine) fn permits(self) -> u8 {
+        if let Mode::Permits(n) = self { n } else { 0 }
+    }
+
+    pub(in crate::engine) fn of(args: &str) -> Mode {
+        let permits = [1, 2, 3].map(Mode::Permits);
+        let modes = [Mode::Write, Mode::Read, Mode::InOrder].into_iter().chain(permits);
+        { modes }.find(|mode| mode.args() == args).unwrap_or(Mode::Plain)
     }
 }
 

@@ -83,6 +83,16 @@ fn nobody_reads_with_a_thread_that_writes() {
 }
 
 #[test]
+fn a_writer_gives_up_to_read_beside() {
+    let faults = Faults { lost: 1, time_outs: 1, ..none() };
+    let small =
+        World { processes: 1, threads: 2, ticks: 0, roles: &[ReadsBeside, Reads], faults, ..shared() };
+    let longer = World { ticks: 1, ..small.clone() };
+    let instead = World { roles: &[Downgrades, Reads], ..longer.clone() };
+    check(small, [longer, instead]);
+}
+
+#[test]
 fn an_exchange_comes_too_late() {
     let small = World { processes: 1, threads: 2, ticks: 2, roles: &[Downgrades, Reads], ..shared() };
     let late = World { faults: Faults { lost: 1, ..none() }, ..small.clone() };

@@ -1,0 +1,74 @@
+//! So many permits, of which some are out: `lua/semaphore.lua`.
+
+use super::{Ask, Holder, Rule};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Permits {
+    total: u8,
+    /// By owner.
+    holders: Vec<Holder>,
+    /// When the first of them lapses at the earliest.
+    soon: Option<u64>,
+}
+
+impl Permits {
+    pub(super) fn of(total: u8) -> Self {
+        Permits { total, holders: Vec::new(), soon: None }
+    }
+
+    fn out(&self) -> u8 {
+        self.holders.iter().map(|holder| holder.mode.permits()).sum()
+    }
+}
+
+impl Rule for Permits {
+    fn lapse(&mut self, now: u64) {
+        if self.soon.is_some_and(|soon| soon <= now) {
+            self.holders.retain(|holder| holder.end > now);
+            self.soon = self.holders.iter().map(|holder| holder.end).min();
+        }
+    }
+
+    fn holders(&self) -> &[Holder] {
+        &self.holders
+    }
+
+    fn admit(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool {
+        let (owner, mode, end) = (ask.owner, ask.mode, now + ask.lease);
+        if self.out() + mode.permits() > self.total {
+            return false;
+        }
+        *fence = (*fence + 1).max(now);
+        self.soon = Some(self.soon.map_or(end, |soon| soon.min(end)));
+        let at = self.holders.partition_point(|holder| holder.owner < owner);
+        let value = mode.permits().into();
+        self.holders.reserve_exact(1);
+        self.holders.insert(at, Holder { owner, number: *fence, end, mode, value, instead: None });
+        true
+    }
+
+    fn dismiss(&mut self, owner: u64) -> bool {
+        let before = self.holders.len();
+        self.holders.retain(|holder| holder.owner != owner);
+        if self.holders.is_empty() {
+            (self.holders, self.soon) = (Vec::new(), None);
+        }
+        self.holders.len() < before
+    }
+
+    fn extend(&mut self, owner: u64, lease: u64, now: u64) -> bool {
+        let holder = self.holders.iter_mut().find(|holder| holder.owner == owner && holder.end > now);
+        let Some(holder) = holder else { return false };
+        holder.end = now + lease;
+        self.soon = self.soon.map(|soon| soon.min(holder.end));
+        true
+    }
+
+    fn soon(&self) -> Option<u64> {
+        self.soon
+    }
+
+    fn full(&self) -> bool {
+        self.out() >= self.total
+    }
+}
