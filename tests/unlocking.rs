@@ -149,7 +149,7 @@ fn of_each_guard_of_a_lost_hold_is_lost() {
         let outer = brief.lock().unwrap();
         let (middle, inner) = (brief.lock().unwrap(), brief.lock().unwrap());
         if forced {
-            assert!(connect(&server).reentrant_lock("x").force_unlock().unwrap());
+            assert!(connect(&server).reentrant_lock("x").force_unlock().unwrap().was_held());
             outer.renew_for(ms(60_000)).unwrap_err();
         }
         assert!(outer.lost().wait_timeout(SOON));
