@@ -158,6 +158,10 @@ impl ClientBuilder {
     /// [command timeout](ClientBuilder::command_timeout) where that is longer. At least 100 ms, at most a
     /// year, and not shorter than the command timeout: a waiter must not lose its place while a request of
     /// it may still be answered.
+    ///
+    /// It is also the lease with which a waiter is let in, if its own is longer, and at least a second: the
+    /// first renewal, when a sixth of that is over, is for the whole lease. So a waiter that died just before its
+    /// turn costs those behind it no more; and one that cannot reach Redis in that time loses its hold as early.
     pub fn window(mut self, window: Duration) -> Self {
         self.window = Some(window);
         self
