@@ -3,6 +3,7 @@
 kind.tag = 'count-down latch'
 kind.whole = true -- nobody renews what it lets in
 local known, count, by, bound -- as last read or written
+local deleted -- by this script
 
 function kind.look()
   local state = call('HMGET', K[1], 'kind', 'count', 'by', 'bound')
@@ -10,12 +11,15 @@ function kind.look()
   if known ~= kind.tag and (known or call('EXISTS', K[1]) == 1) then alien() end
 end
 
--- Who came before the count was set waited for one that is no more. It was told; this is for those that did not
--- hear of it.
+-- Who came before the count was set waited for one that is no more. That is how all of them are told, and those that
+-- do not hear of it.
 function kind.refuse(w)
   local arrival = tonumber(w.arrival or '')
-  if count then return arrival and bound and arrival <= bound and 'broken-it-was-set-anew' or nil end
-  if arrival or w.beat then return 'broken-its-count-was-deleted-or-has-ended' end
+  if count then
+    arrival = bound and (arrival or tonumber(call('ZSCORE', K[2], w.owner) or nil))
+    return arrival and arrival <= bound and 'broken-it-was-set-anew' or nil
+  end
+  if arrival or w.beat then return deleted and 'broken-it-was-deleted' or 'broken-its-count-was-deleted-or-has-ended' end
   return 'this-latch-has-no-count:-set_count-comes-first'
 end
 
@@ -24,10 +28,10 @@ function kind.admit()
   return true, number()
 end
 
--- Nobody passes anybody. Who comes after the bound is behind it, also where the clock was set back.
+-- At 0 nobody stands in anybody's way. Who comes after the bound is behind it, also where the clock was set back.
 function kind.passes(w)
   if w.arrival == '' and bound and now() <= bound then w.arrival = fmt('%.0f', bound + 1) end
-  return false
+  return count == 0 and not kind.refuse(w)
 end
 
 function kind.dismiss()
@@ -53,10 +57,10 @@ end
 function kind.change(what, a)
   -- A write that cannot grow comes first: after it a full Redis takes the others.
   call('HDEL', K[1], '')
-  local deleted = 'deleted|' .. F[1]
+  local mark = 'deleted|' .. F[1]
   if what == 'again' then
     if F[5] == 'down' then return {count or -1} end
-    return {(F[5] == 'delete' and call('ZSCORE', K[5], deleted) or by == F[1] or F[5] == 'expire' and count) and 1 or 0}
+    return {(F[5] == 'delete' and call('ZSCORE', K[5], mark) or by == F[1] or F[5] == 'expire' and count) and 1 or 0}
   end
   if what == 'down' then
     if count and count > 0 then count = call('HINCRBY', K[1], 'count', -1) end
@@ -64,20 +68,14 @@ function kind.change(what, a)
   end
   if what == 'expire' then return {count and call('PEXPIRE', K[1], a) or 0} end
   if what == 'set' and count or what == 'delete' and not count then return {0} end
-  local waits = call('ZRANGE', K[2], 0, -1)
-  bound = fmt('%.0f', math.max(now(), (call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2] or 0) + 0))
-  for _, owner in ipairs(waits) do
-    local w = waiting(owner)
-    drop(owner)
-    if w then tell(w, 'no:broken-it-was-' .. (what == 'delete' and 'deleted' or 'set-anew')) end
-  end
+  bound = math.max(now(), (call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2] or 0) + 0)
   if what == 'delete' then
-    count = nil
+    count, deleted = nil, true
     call('DEL', K[1])
-    call('ZADD', K[5], fmt('%.0f', now() / 1000 + 60000), deleted)
+    call('ZADD', K[5], fmt('%.0f', now() / 1000 + 60000), mark)
   else
     count = tonumber(a)
-    call('HSET', K[1], 'kind', kind.tag, 'count', a, 'by', F[1], 'bound', bound)
+    call('HSET', K[1], 'kind', kind.tag, 'count', a, 'by', F[1], 'bound', fmt('%.0f', bound))
     call('PERSIST', K[1])
   end
   return {1}

@@ -1,47 +1,78 @@
 -- read_write: many readers, or one writer, who may read as well. A hash {kind, writer, soon, last} and for
 -- each holder, under its owner id, {end in ms, number, value, record}: a lease of its own. w.args is
 -- 'write', 'read', or 'read-in-order' for a reader that does not let later writers pass.
+--
+-- `soon` is the ms before which nobody lapses. Once that is over all holders are looked at, some by each script: then
+-- it is '<ms> <cursor> <first>', where HSCAN goes on, and the first end among those that were looked at.
 kind.tag = 'read-write lock'
 -- As last read or written: who writes, how many hold, when the first of them lapses at the earliest, and
 -- the last grant number of anybody.
 local writer, held, soon, recent
+local cursor, first_end -- of the look at all of them that is on its way
+
+-- It is written as text, with the look that is on its way.
+local function spelled()
+  if not cursor then return string.format('%.0f', soon) end
+  return string.format('%.0f %s %.0f', soon, cursor, first_end or 0)
+end
+
+local function spell(text)
+  local ms, at, seen = string.match(text or '', '^(%S+) ?(%S*) ?(%S*)')
+  soon, cursor, first_end = tonumber(ms), at ~= '' and at or nil, tonumber(seen)
+  if first_end == 0 then first_end = nil end
+end
+
+-- ends_at(ms): a lease ends then
+local function ends_at(ms)
+  soon = math.min(soon or ms, ms)
+  if cursor then first_end = math.min(first_end or ms, ms) end
+end
+
+-- Looks at some of the holders, and drops those that lapsed.
+local function sweep(ms, owner)
+  local scan, lapsed = call('HSCAN', K[1], cursor or '0', 'COUNT', 100), {}
+  local some = scan[2]
+  cursor = scan[1]
+  for i = 1, #some, 2 do
+    if string.find(some[i], ':', 1, true) then
+      local ends = cmsgpack.unpack(some[i + 1])[1]
+      if ends > ms then ends_at(ends) else lapsed[#lapsed + 1] = some[i] end
+    end
+  end
+  lapsed[#lapsed + 1] = owner
+  for _, it in ipairs(lapsed) do
+    if it == writer then
+      writer = false
+      call('HDEL', K[1], 'writer')
+    end
+  end
+  call('HDEL', K[1], '', unpack(lapsed))
+  if cursor == '0' then soon, cursor, first_end = first_end, nil, nil end
+end
 
 function kind.look(owner)
   local state = call('HMGET', K[1], 'kind', 'writer', 'soon', 'last', owner)
   if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
-  writer, held, soon, recent = state[2], 0, tonumber(state[3]), tonumber(state[4])
+  writer, held, recent = state[2], 0, tonumber(state[4])
+  spell(state[3])
   if not state[1] then return end
-  local ms, entry = now() / 1000, state[5]
-  if soon <= ms then
-    -- Somebody may have lapsed: only now is it worth a walk over all of them.
-    local all, first = call('HGETALL', K[1]), nil
-    -- A write that cannot grow comes first, so that a full Redis takes the others.
-    call('HDEL', K[1], '')
-    for i = 1, #all, 2 do
-      if string.find(all[i], ':', 1, true) then
-        local ends = cmsgpack.unpack(all[i + 1])[1]
-        if ends > ms then
-          first = math.min(first or ends, ends)
-        else
-          call('HDEL', K[1], all[i])
-          if all[i] == writer then call('HDEL', K[1], 'writer') end
-          if all[i] == writer then writer = false end
-          if all[i] == owner then entry = false end
-        end
-      end
-    end
-    soon = first
-    if not first then
-      call('DEL', K[1])
-      return
-    end
-    call('HSET', K[1], 'soon', string.format('%.0f', soon))
-  end
+  local ms, entry = now() / 1000, state[5] and cmsgpack.unpack(state[5])
+  local over = entry and entry[1] <= ms
+  if soon <= ms then sweep(ms, over and owner or nil) end
   held = call('HLEN', K[1]) - (writer and 4 or 3)
-  if entry then
-    entry = cmsgpack.unpack(entry)
-    return math.ceil(entry[1] - ms), entry[2], entry[3] or nil
+  if held == 0 then
+    soon, cursor, first_end = nil, nil, nil
+    call('DEL', K[1])
+    return
   end
+  if not soon then soon = ms end
+  if spelled() ~= state[3] then call('HSET', K[1], 'soon', spelled()) end
+  if entry and not over then return math.ceil(entry[1] - ms), entry[2], entry[3] or nil end
+end
+
+-- More may have lapsed than this script has looked at.
+function kind.more()
+  return cursor
 end
 
 function kind.admit(w)
@@ -57,8 +88,9 @@ function kind.admit(w)
     n = math.max(now(), value + 1)
   end
   local ends = now() / 1000 + w.lease
-  soon, recent, held = math.min(soon or ends, ends), math.max(recent or 0, n), (held or 0) + 1
-  call('HSET', K[1], 'kind', kind.tag, 'soon', string.format('%.0f', soon), 'last', string.format('%.0f', recent),
+  ends_at(ends)
+  recent, held = math.max(recent or 0, n), (held or 0) + 1
+  call('HSET', K[1], 'kind', kind.tag, 'soon', spelled(), 'last', string.format('%.0f', recent),
     w.owner, cmsgpack.pack({ends, n, value or false, w.record}),
     unpack(w.args == 'write' and {'writer', w.owner} or {}))
   call('PEXPIRE', K[1], math.max(w.lease, call('PTTL', K[1])))
@@ -85,7 +117,9 @@ function kind.extend(owner, lease)
   local ends = now() / 1000 + lease
   if ends < entry[1] then
     -- For less than it had: it may be the first to lapse now.
-    call('HSET', K[1], 'soon', string.format('%.0f', math.min(ends, call('HGET', K[1], 'soon'))))
+    spell(call('HGET', K[1], 'soon'))
+    ends_at(ends)
+    call('HSET', K[1], 'soon', spelled())
   end
   entry[1] = ends
   call('HSET', K[1], owner, cmsgpack.pack(entry))
@@ -102,7 +136,8 @@ function kind.rename(w, from)
     call('HSET', K[1], 'writer', writer)
   end
   entry[1], entry[4] = now() / 1000 + w.lease, w.record
-  call('HSET', K[1], w.owner, cmsgpack.pack(entry))
+  ends_at(entry[1])
+  call('HSET', K[1], 'soon', spelled(), w.owner, cmsgpack.pack(entry))
   call('PEXPIRE', K[1], math.max(w.lease, call('PTTL', K[1])))
   return entry[2], entry[3] or nil
 end
@@ -128,8 +163,10 @@ end
 function kind.waits(w)
   -- Who writes shares with nobody, and may hand on as long as its slice lasts.
   if w.args ~= 'write' or writer then return end
-  for _, owner in ipairs(call('HKEYS', K[1])) do
-    if string.find(owner, ':', 1, true) then tell({owner = owner}, 'yield') end
+  -- Some of them: the others ask as soon as their slice is over, and see it then.
+  local some = call('HSCAN', K[1], '0', 'COUNT', 30)[2]
+  for i = 1, math.min(60, #some), 2 do
+    if string.find(some[i], ':', 1, true) then tell({owner = some[i]}, 'yield') end
   end
 end
 
@@ -137,15 +174,17 @@ function kind.soon()
   return soon and math.max(1, soon - now() / 1000)
 end
 
-function kind.holders()
-  local all, list = held > 0 and call('HGETALL', K[1]) or {}, {}
+function kind.holders(from)
+  local scan, list = held > 0 and call('HSCAN', K[1], from or '0', 'COUNT', 50) or {'0', {}}, {}
+  local all = scan[2]
   for i = 1, #all, 2 do
     local mode = all[i] == writer and 'write' or 'read'
     -- Each half of the lock sees its own.
     if string.find(all[i], ':', 1, true) and mode == string.match(F[6], '^%a+') then
       local entry = cmsgpack.unpack(all[i + 1])
-      for _, it in ipairs({all[i], math.ceil(entry[1] - now() / 1000), entry[4]}) do list[#list + 1] = it end
+      local left = math.ceil(entry[1] - now() / 1000)
+      for _, it in ipairs(left > 0 and {all[i], left, entry[4]} or {}) do list[#list + 1] = it end
     end
   end
-  return list
+  return list, scan[1] ~= '0' and scan[1]
 end

@@ -1,55 +1,63 @@
--- semaphore: so many permits, some of them out. A hash {kind, permits, used, soon, first, none}, and for each
--- owner {end ms, number, permits, record}, known by the colon in its id. The permits are their users'
--- state: the key has no end unless one was asked for.
+-- semaphore: so many permits, some of them out. A hash {kind, permits, used, first, none}, and for each owner {end
+-- ms, number, permits, record}, known by the colon in its id; K[6] has the owners by their ends. The permits are
+-- their users' state: the keys have no end unless one was asked for.
 kind.tag = 'semaphore'
--- As last read or written: all permits, those that are out, the ms before which nobody's lease ends, and whether
--- there were none on purpose: then nobody asks for too many, as others are to add them.
+-- As last read or written: all permits, those that are out, the ms when the first lease ends, and whether there
+-- were none on purpose: then nobody asks for too many, as others are to add them.
 local total, used, soon, none
+local late -- more have lapsed than this script takes out
 local changed -- the permits are others than when those who wait were last asked whether they may hope
+local page -- as last read: {owner, {end ms, number, permits, record}, ...} of those who hold some
 
--- holds() -> {owner, {end ms, number, permits, record}, ...}
-local function holds()
-  local all, list = call('HGETALL', K[1]), {}
-  for i = 1, #all, 2 do
-    if string.find(all[i], ':', 1, true) then
-      list[#list + 1] = all[i]
-      list[#list + 1] = cmsgpack.unpack(all[i + 1])
-    end
-  end
-  return list
+-- first_end() -> the ms when the first lease ends
+local function first_end()
+  return tonumber(call('ZRANGE', K[6], 0, 0, 'WITHSCORES')[2])
 end
 
--- install(owner, hold, ends): one write of all that is new. (Not every script has now() before this.)
+-- install(owner, hold, ends): writes all that is new. (Not every script has now() before this.)
 local function install(owner, hold, ends)
   hold[1] = math.floor(ends)
   soon = math.min(soon or hold[1], hold[1])
-  call('HSET', K[1], 'used', used, 'soon', string.format('%.0f', soon), owner, cmsgpack.pack(hold))
+  call('HSET', K[1], 'used', used, owner, cmsgpack.pack(hold))
+  call('ZADD', K[6], string.format('%.0f', hold[1]), owner)
+  local ttl = call('PTTL', K[1])
+  if ttl >= 0 then call('PEXPIRE', K[6], ttl) end
 end
 
--- Whose lease is over is looked for only when somebody's may be: otherwise it costs the same however many
--- are inside.
-function kind.look(owner)
-  local state = call('HMGET', K[1], 'kind', 'permits', 'used', 'soon', owner, 'none')
-  if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
-  total, used, soon, none = tonumber(state[2]), tonumber(state[3]) or 0, tonumber(state[4]), state[6] == '1'
-  local ms = soon and now() / 1000
-  if soon and soon <= ms then
-    local all = holds()
-    used, soon = 0, nil
-    -- A write that cannot grow comes first, so that a full Redis takes the others.
-    call('HDEL', K[1], 'soon')
-    for i = 1, #all, 2 do
-      local hold = all[i + 1]
-      if hold[1] > ms then
-        used, soon = used + hold[3], math.min(soon or hold[1], hold[1])
-      else
-        call('HDEL', K[1], all[i])
-      end
-    end
-    call('HSET', K[1], 'used', used, soon and 'soon' or 'used', soon and string.format('%.0f', soon) or used)
+-- forget(ms, owner): takes out who has lapsed by then, this owner and a hundred others; the rest is the next
+-- script's.
+local function forget(ms, owner)
+  local now_on = string.format('%.0f', math.floor(ms))
+  local lapsed = call('ZRANGE', K[6], '-inf', now_on, 'BYSCORE', 'LIMIT', 0, 100)
+  lapsed[#lapsed + 1] = owner
+  local held, out = call('HMGET', K[1], unpack(lapsed)), {}
+  -- A write that cannot grow comes first, so that a full Redis takes the others.
+  call('HDEL', K[1], unpack(lapsed))
+  call('ZREM', K[6], unpack(lapsed))
+  for i, it in ipairs(lapsed) do
+    if held[i] and not out[it] then used = used - cmsgpack.unpack(held[i])[3] end
+    out[it] = true
   end
-  local hold = state[5] and cmsgpack.unpack(state[5])
-  if hold and hold[1] > ms then return math.ceil(hold[1] - ms), hold[2], hold[3] end
+  call('HSET', K[1], 'used', used)
+  soon = first_end()
+  late = soon and soon <= ms
+end
+
+function kind.look(owner)
+  local state = call('HMGET', K[1], 'kind', 'permits', 'used', owner, 'none')
+  if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
+  total, used, none = tonumber(state[2]), tonumber(state[3]) or 0, state[5] == '1'
+  soon, late = nil, false
+  if used == 0 then return end
+  soon = first_end()
+  local ms, hold = now() / 1000, state[4] and cmsgpack.unpack(state[4])
+  local over = hold and hold[1] <= ms
+  if over or soon and soon <= ms then forget(ms, over and owner or '') end
+  if hold and not over then return math.ceil(hold[1] - ms), hold[2], hold[3] end
+end
+
+function kind.more()
+  return late
 end
 
 function kind.refuse(w)
@@ -73,19 +81,19 @@ function kind.dismiss(owner)
   local state = call('HMGET', K[1], 'used', owner)
   if not state[2] then return false end
   call('HDEL', K[1], owner)
+  call('ZREM', K[6], owner)
   used = state[1] - cmsgpack.unpack(state[2])[3]
-  if used == 0 then call('HDEL', K[1], 'soon') end
   call('HSET', K[1], 'used', used)
   return true
 end
 
 function kind.extend(owner, lease)
-  local state = call('HMGET', K[1], 'used', 'soon', owner)
-  local hold = state[3] and cmsgpack.unpack(state[3])
+  local state = call('HMGET', K[1], 'used', owner)
+  local hold = state[2] and cmsgpack.unpack(state[2])
   if not hold or hold[1] <= now() / 1000 then return end
   -- A write that cannot grow comes first, so that a full Redis takes the next one.
   call('HDEL', K[1], '')
-  used, soon = state[1], tonumber(state[2])
+  used = state[1]
   install(owner, hold, now() / 1000 + lease)
   return lease
 end
@@ -95,6 +103,7 @@ function kind.rename(w, from)
   hold = hold and cmsgpack.unpack(hold)
   if not hold or hold[1] <= now() / 1000 then return end
   call('HDEL', K[1], from)
+  call('ZREM', K[6], from)
   hold[4] = w.record
   install(w.owner, hold, now() / 1000 + w.lease)
   return hold[2], hold[3]
@@ -109,24 +118,25 @@ function kind.soon()
   return soon and math.max(1, soon - now() / 1000)
 end
 
-function kind.holders()
-  local all, list = holds(), {}
-  for i = 1, #all, 2 do
-    local hold = all[i + 1]
-    list[#list + 1] = all[i]
-    list[#list + 1] = math.ceil(hold[1] - now() / 1000)
-    list[#list + 1] = hold[4]
+function kind.holders(from)
+  local scan, list = call('HSCAN', K[1], from or '0', 'COUNT', 50), {}
+  page = {}
+  for i = 1, #scan[2], 2 do
+    local owner = scan[2][i]
+    local hold = string.find(owner, ':', 1, true) and cmsgpack.unpack(scan[2][i + 1])
+    if hold and hold[1] > now() / 1000 then
+      page[#page + 1], page[#page + 2] = owner, hold
+      for _, it in ipairs({owner, math.ceil(hold[1] - now() / 1000), hold[4]}) do list[#list + 1] = it end
+    end
   end
-  return list
+  return list, scan[1] ~= '0' and scan[1]
 end
 
--- -> {all permits or '', permits out, owner, its permits, its number, ...}
-function kind.state()
-  local all, list = holds(), {total or '', used}
-  for i = 1, #all, 2 do
-    list[#list + 1] = all[i]
-    list[#list + 1] = all[i + 1][3]
-    list[#list + 1] = all[i + 1][2]
+-- -> {all permits or '', permits out, owner, its permits, its number, ...}; on a later page without the two
+function kind.state(from)
+  local list = from and {} or {total or '', used}
+  for i = 1, #page, 2 do
+    for _, it in ipairs({page[i], page[i + 1][3], page[i + 1][2]}) do list[#list + 1] = it end
   end
   return list
 end
@@ -140,12 +150,16 @@ function kind.change(what, n)
   if what == 'again' then
     return {(F[5] ~= 'first' or call('HGET', K[1], 'first') == F[1]) and 1 or 0}
   end
-  if what == 'expire' then return {call('PEXPIRE', K[1], n)} end
+  if what == 'expire' then
+    call('PEXPIRE', K[6], n)
+    return {call('PEXPIRE', K[1], n)}
+  end
   if what == 'first' and total then return {0} end
   changed = true
   if what == 'delete' then
-    total, used, soon = nil, 0, nil
-    return {call('DEL', K[1])}
+    total, used, soon, late = nil, 0, nil, false
+    call('UNLINK', K[6])
+    return {call('UNLINK', K[1])}
   end
   local new = what == 'add' and (total or 0) + n or tonumber(n)
   if math.abs(new) > 2147483647 then return {-1} end

@@ -10,6 +10,8 @@ kind.tag = 'stock gate'
 local held
 -- Some stock is less than before; of some there is nothing left.
 local less, gone
+-- More has lapsed than this script takes out: what is there may be more than it seems to be.
+local late
 -- The owner whose wishes were weighed, what is in their way for good, and the units that are taken if nothing is.
 local weighed, obstacle, taken
 
@@ -33,15 +35,36 @@ end
 local function finish(owner, entry, count)
   call('HDEL', K[1], owner, 'id|' .. entry[4])
   call('ZREM', K[6], owner)
+  local fields, by, new, none = {}, {}, {}, {}
+  local function moves(field, n)
+    fields[#fields + 1], by[#by + 1] = field, n
+  end
   for i = 7, #entry, 2 do
-    local n, sku = entry[i], entry[i + 1]
-    call('HINCRBY', K[1], 'reserved|' .. sku, '-' .. n)
-    call('HINCRBY', K[1], count .. '|' .. sku, n)
-    local customer = 'customer|' .. entry[6] .. '|' .. sku
-    if entry[6] ~= '' and count == 'available' and call('HINCRBY', K[1], customer, '-' .. n) < 1 then
-      call('HDEL', K[1], customer)
+    moves('reserved|' .. entry[i + 1], -entry[i])
+    moves(count .. '|' .. entry[i + 1], entry[i])
+    if entry[6] ~= '' and count == 'available' then
+      moves('customer|' .. entry[6] .. '|' .. entry[i + 1], -entry[i])
     end
   end
+  for i, before in ipairs(call('HMGET', K[1], unpack(fields))) do
+    local after = (before or 0) + by[i]
+    if after < 1 and string.sub(fields[i], 1, 9) == 'customer|' then
+      none[#none + 1] = fields[i]
+    else
+      new[#new + 1], new[#new + 2] = fields[i], string.format('%.0f', after)
+    end
+  end
+  if none[1] then call('HDEL', K[1], unpack(none)) end
+  call('HSET', K[1], unpack(new))
+end
+
+-- give_back(owner, ms) -> true, and its units are there again, where that reservation has lapsed by then
+local function give_back(owner, ms)
+  local entry = call('HGET', K[1], owner)
+  entry = entry and cmsgpack.unpack(entry)
+  if not entry or entry[1] > ms then return false end
+  finish(owner, entry, 'available')
+  return true
 end
 
 -- short(sku, n, restocked) -> why there never can be so many of it | nothing
@@ -66,6 +89,10 @@ local function weigh(w)
   local state, new = call('HMGET', K[1], unpack(fields)), {}
   if id ~= '' then
     local sold = call('ZSCORE', K[5], 'id|' .. id)
+    if state[1] and give_back(state[1], now() / 1000) then
+      weighed = nil
+      return weigh(w)
+    end
     obstacle = sold and sold * 1000 > now() and say('conflict what "%s" reserved is sold', id)
       or state[1] and say('conflict "%s" has a reservation', id)
     if obstacle then return obstacle end
@@ -90,16 +117,24 @@ local function weigh(w)
   taken = enough and new
 end
 
--- Who lapsed is taken out, a thousand at a time: a script is to be short.
+-- Of those that lapsed it takes some out, of a hundred SKUs together: a script is to be short.
 function kind.look(owner)
   local state = call('HMGET', K[1], 'kind', 'lock', owner)
   if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
   held = state[2] and cmsgpack.unpack(state[2])
-  local ms = now() / 1000
-  for _, lapsed in ipairs(call('ZRANGEBYSCORE', K[6], '-inf', string.format('%.0f', ms), 'LIMIT', 0, 1000)) do
-    local entry = call('HGET', K[1], lapsed)
-    -- Nothing, where somebody deleted the stock by hand.
-    if entry then finish(lapsed, cmsgpack.unpack(entry), 'available') else call('ZREM', K[6], lapsed) end
+  local ms, skus = now() / 1000, 0
+  local until_now = {K[6], '-inf', string.format('%.0f', math.floor(ms)), 'BYSCORE', 'LIMIT', 0, 30}
+  local lapsed = call('ZRANGE', unpack(until_now))
+  local entries = lapsed[1] and call('HMGET', K[1], unpack(lapsed)) or {}
+  late = #lapsed == 30
+  for i, entry in ipairs(entries) do
+    late = late or skus >= 100
+    if skus < 100 then
+      local it = entry and cmsgpack.unpack(entry)
+      -- Nothing, where somebody deleted the stock by hand.
+      if it then finish(lapsed[i], it, 'available') else call('ZREM', K[6], lapsed[i]) end
+      skus = skus + (it and (#it - 6) / 2 or 0)
+    end
   end
   if held and held[2] <= ms then
     call('HDEL', K[1], 'lock')
@@ -108,20 +143,33 @@ function kind.look(owner)
   if held and held[1] == owner then return math.ceil(held[2] - ms), held[3] end
   local entry = state[3] and cmsgpack.unpack(state[3])
   if entry and entry[1] > ms then return math.ceil(entry[1] - ms), entry[2] end
+  -- It may be one of those that are left.
+  if entry and late then give_back(owner, ms) end
 end
 
-function kind.refuse(w)
-  local what, n, sku = unpack(parts(w.args), 1, 3)
-  if what == 'take' then return weigh(w) end
+function kind.more()
+  return late
+end
+
+-- lacks(n, sku) -> why there is no use in waiting for so much of it | nothing
+local function lacks(n, sku)
   local state = call('HMGET', K[1], 'restocked|' .. sku, 'available|' .. sku)
   return short(sku, n, state[1]) or state[2] + 0 < n + 0 and say('of "%s" only %s are left', sku, state[2]) or nil
+end
+
+-- As long as something that lapsed is left in the way, nobody is told that there is nothing.
+function kind.refuse(w)
+  if late then return end
+  local what, n, sku = unpack(parts(w.args), 1, 3)
+  if what == 'take' then return weigh(w) end
+  return lacks(n, sku)
 end
 
 -- A reservation waits for no message, so that its number is the time and need not be the fence's next.
 function kind.admit(w)
   local want, ends = parts(w.args), math.floor(now() / 1000 + w.lease)
   if want[1] == 'lock' then
-    if held or kind.refuse(w) then return false end
+    if held or lacks(want[2], want[3]) then return false end
     held = {w.owner, ends, number(), w.record}
     call('HSET', K[1], 'lock', cmsgpack.pack(held))
     return true, held[3]
@@ -175,12 +223,12 @@ function kind.extend(owner, lease)
   end
 end
 
--- Where something ran out, all who wait for it hear of that, wherever they stand; where there is less, the first
--- ones may have to.
+-- Where something ran out, the first who wait for it hear of that, wherever they stand, and any others at their
+-- next beat; where there is less, the first ones may have to.
 function kind.full()
   if gone and less then
     gone = false
-    for _, owner in ipairs(call('ZRANGE', K[2], 0, -1)) do
+    for _, owner in ipairs(call('ZRANGE', K[2], 0, 29)) do
       local w = waiting(owner)
       local why = w and kind.refuse(w)
       if why then
@@ -197,18 +245,20 @@ function kind.soon()
 end
 
 -- Asked as 'lock|...' who has the lock, as 'take' who has reserved.
-function kind.holders()
+function kind.holders(from)
   local what, list = string.match(F[6] or '', '^%a*'), {}
   local function add(owner, ends, record)
     for _, it in ipairs({owner, math.ceil(ends - now() / 1000), record}) do list[#list + 1] = it end
   end
   if what == 'lock' and held then add(held[1], held[2], held[4]) end
-  for _, owner in ipairs(what == 'take' and call('ZRANGE', K[6], 0, -1) or {}) do
-    local entry = call('HGET', K[1], owner)
+  if what ~= 'take' then return list end
+  local scan = call('ZSCAN', K[6], from or '0', 'COUNT', 50)
+  for i = 1, #scan[2], 2 do
+    local entry = call('HGET', K[1], scan[2][i])
     entry = entry and cmsgpack.unpack(entry)
-    if entry then add(owner, entry[1], entry[3]) end
+    if entry and entry[1] > now() / 1000 then add(scan[2][i], entry[1], entry[3]) end
   end
-  return list
+  return list, scan[1] ~= '0' and scan[1]
 end
 
 -- Asked as 'sku|<sku>': {restocked or '', available, reserved, sold}; as 'id|<id>': {1 what it reserved was sold | 0}.
@@ -250,7 +300,7 @@ function kind.change(what, n, sku)
     end
   else
     held = nil
-    if call('DEL', K[1], K[6]) == 0 then return {0} end
+    if call('UNLINK', K[1], K[6]) == 0 then return {0} end
   end
   call('ZADD', K[5], string.format('%.0f', ms + 60000), 'done|' .. F[1])
   call('PEXPIRE', K[5], string.format('%.0f', math.max(keep, call('PTTL', K[5]))))

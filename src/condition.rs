@@ -194,7 +194,7 @@ impl<K: Exclusive> Condition<K> {
     // ---- signalling ------------------------------------------------------------------------
 
     /// Signals the thread that has waited longest, if one waits: it comes in when this thread, and all that
-    /// wait for the lock by now, have left. One request.
+    /// wait for the lock by now, have left. One request, unless dozens died waiting before it.
     ///
     /// # Errors
     /// `Unknown` if Redis did not answer: it may have been signalled. Signalled again, another one may wake.
@@ -203,7 +203,8 @@ impl<K: Exclusive> Condition<K> {
         self.ask(guard, "one").map(drop)
     }
 
-    /// Signals all threads that wait: they come in one after the other, in order of arrival. One request.
+    /// Signals all threads that wait: they come in one after the other, in order of arrival. A request for
+    /// each dozen of them.
     ///
     /// # Errors
     /// `Unknown` if Redis did not answer: they may have been signalled. See also [the
@@ -212,7 +213,8 @@ impl<K: Exclusive> Condition<K> {
         self.ask(guard, "all").map(drop)
     }
 
-    /// Whether any thread waits that was not signalled, in any process. One request.
+    /// Whether any thread waits that was not signalled, in any process. A request for each
+    /// hundred of them.
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
@@ -220,7 +222,8 @@ impl<K: Exclusive> Condition<K> {
         Ok(self.wait_queue_length(guard)? > 0)
     }
 
-    /// How many threads wait that were not signalled, in all processes. One request.
+    /// How many threads wait that were not signalled, in all processes. A request for
+    /// each hundred of them.
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).

@@ -58,7 +58,7 @@ pub trait Kind: Send + Sync + 'static {
     /// | `kind.dismiss(owner)` | takes it out → `true` if it was inside; a second `true` if nothing is left of the state. May come before `look` and without `now()`; its first write must be one that cannot grow (`DEL`, `HDEL`, `ZREM`), so that a full Redis takes it |
     /// | `kind.extend(owner, lease)` | → remaining ms, or nothing. Never creates. May come before `look`; its first write must be one that cannot grow, too |
     /// | `kind.soon()` | → ms until the next holder lapses, or nothing |
-    /// | `kind.holders()` | → `{owner, remaining ms, record, …}`; reads only |
+    /// | `kind.holders(from)` | → `{owner, remaining ms, record, …}`; reads only. Of many a page, and where the next one begins, which comes as `from` then |
     /// | `kind.refuse(w)`, optional | → why it can never come in: one word, hyphens for its spaces, all but letters and digits of a name written `%XX` |
     /// | `kind.class(w)`, optional | its order class, 0 first |
     /// | `kind.passes(w)`, optional | may it pass the queue? |
@@ -68,7 +68,8 @@ pub trait Kind: Send + Sync + 'static {
     /// | `kind.last()`, optional | → the last grant number, where that is not the fence's |
     /// | `kind.rename(w, from)`, optional | the hold of the owner `from` is `w`'s from now on, for `w.lease` → number and value, or nothing: without it there are no [receipts](crate::Receipt) |
     /// | `kind.change(what, a, b)`, optional | what users do to its state → a list |
-    /// | `kind.state()`, optional | what *inspect* tells of it → a list; reads only |
+    /// | `kind.state(from)`, optional | what *inspect* tells of it, page by page → a list; reads only |
+    /// | `kind.more()`, optional | → true where `look` has left some that lapsed to the next script |
     /// | `kind.whole = true`, optional | who is let in by a message has its whole lease: nobody renews it ([`Passed`](Sharing::Passed)) |
     ///
     /// `w` is `{owner, lease, args, record}`, all text; `window` and `from` too where it queues.

@@ -527,7 +527,7 @@ const IN_LUA: &[InLua] = &[
     InLua {
         fault: "reader-counter",
         part: READ_WRITE,
-        text: "cmsgpack.unpack(all[i + 1])[1]",
+        text: "cmsgpack.unpack(some[i + 1])[1]",
         becomes: "ms + call('PTTL', K[1])",
     },
     InLua {
@@ -560,8 +560,8 @@ const IN_LUA: &[InLua] = &[
     InLua {
         fault: "signal-not-passed-on",
         part: QUEUE,
-        text: "local score = w.condition and call('ZSCORE', K[2], w.owner)",
-        becomes: "local score",
+        text: "if not score then return end",
+        becomes: "do return end",
     },
     InLua {
         fault: "signal-not-passed-on",

@@ -113,8 +113,8 @@ struct Rule<'a> {
 /// What every rule must define.
 const REQUIRED: [&str; 6] = ["look", "admit", "dismiss", "extend", "soon", "holders"];
 /// What it may define.
-const OPTIONAL: [&str; 10] =
-    ["refuse", "class", "passes", "full", "left", "last", "waits", "state", "change", "rename"];
+const OPTIONAL: [&str; 11] =
+    ["refuse", "class", "passes", "full", "left", "last", "waits", "state", "change", "rename", "more"];
 
 /// What the operations and their parts call their own variables. They stand between a rule's head and some
 /// of its functions, which would see them instead of the rule's.
@@ -134,6 +134,9 @@ const RESERVED: [&str; 31] = [
     "drop",
     "bar",
     "tell",
+    "rest",
+    "carried",
+    "carry_on",
     "settle",
     "barred",
     "last",

@@ -144,6 +144,28 @@ fn the_last_count_down_wakes_all_in_all_clients() {
     latch.delete().unwrap();
 }
 
+/// More than one script lets in: those that are left are told to ask, long before their next beat.
+#[test]
+fn a_hundred_pass_without_waiting_for_their_beats() {
+    const EACH: usize = 50;
+    // Beats are every 10 s.
+    let slow = || Client::builder().url(&server().url()).window(ms(30_000)).connect().unwrap();
+    let clients = [slow(), slow()];
+    let latch = client().count_down_latch("hundred");
+    latch.set_count(1).unwrap();
+    thread::scope(|scope| {
+        for client in clients.iter().flat_map(|client| [client; EACH]) {
+            scope.spawn(|| client.count_down_latch("hundred").wait().unwrap());
+        }
+        await_places("hundred", 2 * EACH);
+        let began = Instant::now();
+        latch.count_down().unwrap();
+        await_places("hundred", 0);
+        assert!(began.elapsed() < ms(8_000), "{:?}", began.elapsed());
+    });
+    latch.delete().unwrap();
+}
+
 #[test]
 fn a_wait_takes_two_requests_and_passing_none() {
     // So rarely does it say that it lives.

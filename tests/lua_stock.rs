@@ -268,9 +268,7 @@ fn thousands_lapse_at_once_and_none_is_lost() {
     let source = "for _, owner in ipairs(redis.call('ZRANGE', KEYS[6], 0, -1)) do redis.call('ZADD', KEYS[6], 1, owner) end
         return {}";
     gate.eval(source, &[]).unwrap();
-    for back in [1000, 2000, 2500] {
-        assert_eq!(gate.counts("tee"), [2500, back, 2500 - back, 0]);
-    }
+    assert_eq!(gate.counts("tee"), [2500, 2500, 0, 0]);
 }
 
 // ---- ids and customers ---------------------------------------------------------------------

@@ -5,7 +5,8 @@
 -- ->  number                         in, with the whole lease: nobody was in the way
 --     {1, number, remaining ms, value}                         in; value: what the rule says beside
 --     {0, last number, ms until asking again makes sense, arrival}   busy; behind it 1 where it waits, and
---                  nobody listens here for its process: it is to listen anew
+--                  nobody listens here for its process: it is to listen anew; 2 where something was left to the
+--                  next script: that one may find it is not
 --     {-1, why}    'gone': keep found no place, share no hold; 'over': this owner's tenure has ended;
 --                  'not-inside': `from` is not, and leaves no place to take; else the kind's own refusal
 --     WRONGKIND    the key is not this kind's
@@ -18,7 +19,7 @@ if call('EXISTS', K[1], K[2], K[5]) == 0 and F[5] ~= 'keep' and F[5] ~= 'share' 
   local ok, n, value = kind.admit(w)
   if ok then return value and {1, n, w.lease, value} or n end
 end
---@ alien queue join kind:look,soon,dismiss,class,passes,full,left,last,waits
+--@ alien queue join kind:look,more,soon,dismiss,class,passes,full,left,last,waits
 w.window, w.from, w.arrival = F[4], F[8] or '', F[9] or ''
 if barred(w.owner) then return {-1, 'over'} end
 local left, n, value = kind.look(w.owner)

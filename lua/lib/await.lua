@@ -18,31 +18,38 @@ if pass_lapsed() then
 end
 local place = waiting(w.owner)
 w.steady = place and steadily(place) or now()
-local came_back = place and place.condition == false
+local came_back, since = place and place.condition == false, nil
 if place and call('ZSCORE', K[2], w.owner) then
   w.condition = place.condition
 elseif place and place.condition == F[10] and place.since then
   w.condition = place.condition
-  if F[5] ~= 'back' then return stay(w, place.since) end
-  call('ZREM', K[6], F[10] .. '|' .. place.since .. '|' .. w.owner)
-  -- Where the lock is free it needs no other one.
-  call('HDEL', K[3], w.owner)
-  came_back, w.condition = true, false
+  if F[5] ~= 'back' then
+    since = place.since
+  else
+    call('ZREM', K[6], F[10] .. '|' .. place.since .. '|' .. w.owner)
+    -- Where the lock is free it needs no other one.
+    call('HDEL', K[3], w.owner)
+    came_back, w.condition = true, false
+  end
 elseif F[8] ~= '' then
   if not kind.look(F[8]) then return {-1, 'not-inside'} end
   kind.dismiss(F[8])
   kind.look('')
   if F[5] ~= 'back' then
     w.condition = F[10]
-    local answer = stay(w, behind(w))
-    -- It may be let in itself, by the signal of one that died.
-    local inside = settle(w.owner)
-    if inside then return inside end
-    -- Whoever was let in has a number below that of our own grant.
-    answer[2] = last()
-    return answer
+    since = behind(w)
+  else
+    came_back, w.condition = true, false
   end
-  came_back, w.condition = true, false
+end
+if since then
+  local answer = stay(w, since)
+  -- It may be let in itself, by the signal of one that died.
+  local inside = settle(w.owner)
+  if inside then return inside end
+  -- Whoever was let in has a number below that of our own grant.
+  answer[2] = last()
+  return answer
 end
 -- Signalled, or back; or its place was lost, and it comes in as anybody does.
 local answer = join(w)

@@ -1,16 +1,30 @@
--- inspect: who holds, who waits. Writes nothing.
+-- inspect: who holds, who waits, page after page. Writes nothing.
 --
--- ARGV 6 args, of a kind that has several modes
+-- ARGV 5 page: '' or what the one before told   6 args, of a kind that has several modes
 -- ->  {last number, {owner, remaining ms (-1: no end), record, ...}, {owner, record, ...}, what the rule
---     says of its state}
+--     says of its state}; as a fifth, where this is not all, the next page
 --@ prelude clock alien queue kind
 kind.look('')
-local places = {}
-for _, owner in ipairs(call('ZRANGE', K[2], 0, -1)) do
-  local w = waiting(owner)
-  if w and not silent(w) then
-    places[#places + 1] = owner
-    places[#places + 1] = w.record
-  end
+local number = tonumber(call('GET', K[4]) or 0)
+-- What the rule says of its state is true once all that lapsed is out of it.
+if kind.state and kind.more and kind.more() then return {number, {}, {}, {}, F[5] or ''} end
+local part, from = string.match(F[5] or '', '^(%a)(.*)$')
+local holders, places, state, page = {}, {}, {}, nil
+if part ~= 'q' then
+  holders, page = kind.holders(from)
+  state = kind.state and kind.state(from) or state
+  page = page and 'h' .. page
 end
-return {tonumber(call('GET', K[4]) or 0), kind.holders(), places, kind.state and kind.state() or {}}
+if not page then
+  local first = part == 'q' and '(' .. from or '-inf'
+  local some = call('ZRANGE', K[2], first, '+inf', 'BYSCORE', 'LIMIT', 0, 100, 'WITHSCORES')
+  for i = 1, #some, 2 do
+    local w = waiting(some[i])
+    if w and not silent(w) then
+      places[#places + 1] = w.owner
+      places[#places + 1] = w.record
+    end
+  end
+  page = some[200] and 'q' .. some[200]
+end
+return {number, holders, places, state, page}

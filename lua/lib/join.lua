@@ -51,14 +51,17 @@ end
 
 -- busy(w, arrival, ahead) -> {0, last number, ms until asking again makes sense, arrival}: when
 -- a hold lapses, when the head that is ahead is out of its window (a full lock comes free before
--- that counts), and never later than w's own next beat.
+-- that counts), and never later than w's own next beat. Behind it 2 where this script has left something to the
+-- next one, so that it may not be busy: at once, unless somebody else goes on with that.
 local function busy(w, arrival, ahead)
   local ms = math.min(w.window, w.lease) / 3
   ms = math.min(ms, kind.soon() or ms)
   if ahead and ahead.owner ~= w.owner then
     ms = math.min(ms, ahead.window - (now() - ahead.beat) / 1000)
   end
-  return {0, last(), math.max(1, math.ceil(ms)), arrival}
+  local more = kind.more and kind.more()
+  if more or carried == false then ms = 1 end
+  return {0, last(), math.max(1, math.ceil(ms)), arrival, (more or carried ~= nil) and 2 or nil}
 end
 
 -- try(w) -> an answer, without taking a place. Nobody who waits is passed.

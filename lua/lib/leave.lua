@@ -24,7 +24,7 @@ if not F[8] then
   settle(nil, first)
   return was_inside
 end
---@ join kind:soon,last,waits
+--@ join kind:more,soon,last,waits
 local left, n, value, answer
 if not was_last then left, n, value = kind.look(F[8]) end
 answer = settle(F[8], first)

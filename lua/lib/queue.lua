@@ -9,6 +9,12 @@
 local fmt = string.format
 local CLASS = 1125899906842624 -- 2^50: arrivals of one order class stay below it
 
+-- How much this script may still do for those who wait: 1 is to look at one and drop it, 2 to let it in, 2 to take
+-- that back. The server does nothing else meanwhile, so what is over is left to the next script.
+local rest = 30
+-- Once it is spent: whether anybody was told to go on with it.
+local carried
+
 -- waiting(owner) -> the request (w) behind a place | nil
 local function waiting(owner)
   local place = call('HGET', K[3], owner)
@@ -33,16 +39,22 @@ end
 -- dead(w) -> true where w is silent, and was not kept from being heard: somebody was, all the while. Where nobody
 -- was it may have been the server that stood still; then w, and whoever else is silent, has its window once more,
 -- and is let in when it is heard. (The first ones are looked at: there may be thousands.)
+local heard -- the place of one that was heard all the while
 local function dead(w)
   if not silent(w) then return false end
   if w.steady == false then return true end
+  local function proves(p, gap)
+    return p[8] and gap * 3 < 2 and p[3] + 0 <= w.window + 0 and now() - math.abs(p[8]) > w.window * 1000
+  end
+  if heard and proves(heard, 0) then return true end
   local owners, spared = {w.owner}, {}
-  for _, owner in ipairs(call('ZRANGE', K[2], 0, 63)) do owners[#owners + 1] = owner end
-  for _, member in ipairs(call('ZRANGE', K[6], 0, 63)) do owners[#owners + 1] = string.match(member, '[^|]*$') end
+  for _, owner in ipairs(call('ZRANGE', K[2], 0, 31)) do owners[#owners + 1] = owner end
+  for _, member in ipairs(call('ZRANGE', K[6], 0, 31)) do owners[#owners + 1] = string.match(member, '[^|]*$') end
   for i, place in ipairs(call('HMGET', K[3], unpack(owners))) do
     local p = place and cmsgpack.unpack(place)
     local gap = p and (now() - p[2]) / 1000 / p[3]
-    if p and p[8] and gap * 3 < 2 and p[3] + 0 <= w.window + 0 and now() - math.abs(p[8]) > w.window * 1000 then
+    if p and proves(p, gap) then
+      heard = p
       return true
     end
     if p and p[8] ~= false and gap > 1 then
@@ -64,39 +76,54 @@ local function drop(owner)
 end
 
 -- bar(owner): nothing of it comes in for a minute, as a request of it may still be on its way. (What a rule keeps
--- beside may last longer.)
+-- beside may last longer.) Of those whose minute is over some are forgotten.
 local function bar(owner)
   local ms = now() / 1000
-  call('ZREMRANGEBYSCORE', K[5], '-inf', fmt('(%.0f', ms))
+  local some = call('ZRANGE', K[5], 64, 64, 'WITHSCORES')[2]
+  call('ZREMRANGEBYSCORE', K[5], '-inf', some and some + 0 < ms and some or fmt('(%.0f', ms))
   call('ZADD', K[5], fmt('%.0f', ms + 60000), owner)
   call('PEXPIRE', K[5], fmt('%.0f', math.max(60000, call('PTTL', K[5]))))
 end
 
 -- signal(condition, arrival) -> the request of who has waited longest for the condition and lives: moved
--- into the queue, to that arrival | nil. The dead ones before it are dropped.
+-- into the queue, to that arrival | nil, true where there are more before it than this script looks at. The
+-- dead ones before it are dropped.
 local function signal(condition, arrival)
-  -- '}' follows '|', the end of a condition's name in its members.
-  local member = call('ZRANGEBYLEX', K[6], '[' .. condition .. '|', '(' .. condition .. '}', 'LIMIT', 0, 1)[1]
-  if not member then return end
-  call('ZREM', K[6], member)
-  local w = waiting(string.match(member, '[^|]*$'))
-  -- Whose place was lost meanwhile has come back by itself.
-  if not w or w.condition ~= condition then return signal(condition, arrival) end
-  if dead(w) then
-    call('HDEL', K[3], w.owner)
-    return signal(condition, arrival)
+  while rest >= 1 do
+    -- '}' follows '|', the end of a condition's name in its members.
+    local from, to = '[' .. condition .. '|', '(' .. condition .. '}'
+    local member = call('ZRANGEBYLEX', K[6], from, to, 'LIMIT', 0, 1)[1]
+    if not member then return end
+    rest = rest - 1
+    call('ZREM', K[6], member)
+    local w = waiting(string.match(member, '[^|]*$'))
+    -- Whose place was lost meanwhile has come back by itself.
+    local waits = w and w.condition == condition
+    if waits and not dead(w) then
+      call('ZADD', K[2], fmt('%.0f', (kind.class and kind.class(w) or 0) * CLASS + arrival), w.owner)
+      -- A queue that begins with this one ends with its places.
+      if call('PTTL', K[2]) < 0 then call('PEXPIRE', K[2], call('PTTL', K[3])) end
+      return w
+    end
+    if waits then call('HDEL', K[3], w.owner) end
   end
-  call('ZADD', K[2], fmt('%.0f', (kind.class and kind.class(w) or 0) * CLASS + arrival), w.owner)
-  -- A queue that begins with this one ends with its places.
-  if call('PTTL', K[2]) < 0 then call('PEXPIRE', K[2], call('PTTL', K[3])) end
-  return w
+  return nil, true
 end
 
--- pass_on(w) -> w leaves the queue without the lock. Had it been signalled, the next one of its
--- condition takes its place there.
-local function pass_on(w)
-  local score = w.condition and call('ZSCORE', K[2], w.owner)
-  if score then signal(w.condition, score % CLASS) end
+-- pass_on(w, score) -> w leaves the queue without the lock, or has left it from that score. Had it been
+-- signalled, the next one of its condition takes its place there. True where that one was not found yet: then
+-- a silent place of w stays, and whoever sees to the queue next passes its signal on.
+local function pass_on(w, score)
+  score = w.condition and (score or call('ZSCORE', K[2], w.owner))
+  if not score then return end
+  local _, more = signal(w.condition, score % CLASS)
+  if not more then return end
+  call('ZADD', K[2], fmt('%.0f', score), w.owner)
+  call('HSET', K[3], w.owner, cmsgpack.pack({w.lease, 0, w.window, w.args, w.record, w.condition, false, false}))
+  for i = 2, 3 do
+    if call('PTTL', K[i]) < 0 then call('PEXPIRE', K[i], fmt('%.0f', 2 * w.window)) end
+  end
+  return true
 end
 
 -- behind_all() -> an arrival behind whoever is last, should the clock have been set back.
@@ -113,10 +140,13 @@ local function pass_lapsed()
   local it = call('HGET', K[3], 'signalled')
   if not it then return end
   local owner, condition, ends = unpack(cmsgpack.unpack(it))
-  local rest, left = ends - now() / 1000, kind.look(owner)
-  if left and left <= rest + 50 then return end
-  call('HDEL', K[3], 'signalled')
-  if not left and rest <= 50 then return signal(condition, behind_all()) end
+  local ms, left = ends - now() / 1000, kind.look(owner)
+  if left and left <= ms + 50 then return end
+  local w, more
+  if not left and ms <= 50 then w, more = signal(condition, behind_all()) end
+  -- Where that one was not found yet, the next beat goes on.
+  if not more then call('HDEL', K[3], 'signalled') end
+  return w
 end
 
 -- entrust(w): it is let in by a signal, and nobody knows whether it hears of that.
@@ -154,22 +184,41 @@ local function comes_back(w)
   return (w.steady or 0) < 0 and now() + w.steady <= w.window * 1000 and deaf(w)
 end
 
+-- carry_on(): this script has done its piece. One of the first in the queue is told to ask again, and so goes on
+-- with it. Where none of them hears that, whoever asks next does.
+local function carry_on()
+  carried = false
+  for _, owner in ipairs(call('ZRANGE', K[2], 0, 7)) do
+    local w = {owner = owner}
+    if not deaf(w) then
+      carried = true
+      return tell(w, 'again')
+    end
+  end
+end
+
 -- settle(me, first) -> me's answer, when the loop let me in or refused me; otherwise nothing, and
 -- the head that may not come in yet, if it looked for one. `first` is the head, where the caller
 -- knows it.
 -- Ends every script that can change who may come in; kind.look() has been called. Drops heads
 -- that are dead, lets heads in while the rule does: installed first, taken back where their process does
--- not listen, told last. What was told is never taken back.
+-- not listen, told last. What was told is never taken back. So many and no more: see carry_on().
 local function settle(me, first)
   while not (kind.full and kind.full()) do
     local head = first or call('ZRANGE', K[2], 0, 0)[1]
     first = nil
     if not head then return end
     local w = waiting(head)
+    if rest < 1 then
+      if carried == nil then carry_on() end
+      return nil, w or {owner = head, window = F[4], beat = now()}
+    end
     if not w or dead(w) then
-      if w and w.condition then pass_on(w) end
-      drop(head)
-      if w and kind.left then kind.left(w, 'silent') end
+      rest = rest - 1
+      if not (w and pass_on(w)) then
+        drop(head)
+        if w and kind.left then kind.left(w, 'silent') end
+      end
     elseif head ~= me and comes_back(w) then
       return nil, w
     else
@@ -182,6 +231,7 @@ local function settle(me, first)
         ok, n, value = kind.admit(w)
         if not ok then return nil, w end
       end
+      rest = rest - 2
       local score = w.condition and call('ZSCORE', K[2], head)
       drop(head)
       local there = head == me or not ok or not deaf(w)
@@ -191,9 +241,10 @@ local function settle(me, first)
         return why and {-1, why} or {1, n, w.lease, value}
       end
       if not there then
+        rest = rest - 2
         kind.dismiss(head)
         kind.look(head)
-        if score then signal(w.condition, score % CLASS) end
+        if score then pass_on(w, score) end
         if kind.left then kind.left(w, 'unheard') end
       else
         tell(w, why and 'no:' .. why or 'in', n, value)

@@ -5,15 +5,15 @@
 --@ prelude clock alien queue kind
 local was_inside = kind.dismiss(F[1])
 local place = not was_inside and waiting(F[1])
-if place and place.condition then
-  if place.since then call('ZREM', K[6], place.condition .. '|' .. place.since .. '|' .. F[1]) end
-  pass_on(place)
+if place and place.condition and place.since then
+  call('ZREM', K[6], place.condition .. '|' .. place.since .. '|' .. F[1])
 end
-drop(F[1])
+if not (place and pass_on(place)) then drop(F[1]) end
 if was_inside then
   -- It never saw that it was let in. That it was signalled before is likely, and not known any more: better
   -- one wakes in vain than nobody does.
-  signal(F[6], behind_all())
+  local signalled = {owner = F[1], lease = F[2], window = F[4], args = '', record = '', condition = F[6]}
+  pass_on(signalled, behind_all())
 end
 if F[5] == '1' then bar(F[1]) end
 kind.look('')

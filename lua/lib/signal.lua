@@ -1,25 +1,30 @@
 -- signal: whoever has waited longest for a condition goes to the end of the lock's queue, and will be let in
--- by whoever leaves. Sent twice, it may move one more.
+-- by whoever leaves. Sent twice, it may move one more. It moves, looks at or counts so many and no more.
 --
--- ARGV 5 condition   6 'one' | 'all' | 'count' (moves nobody)
+-- ARGV 5 condition   6 'one' | 'all' | 'count' (moves nobody)   7 from: where an earlier one ended, or ''
 -- ->  how many were moved, or wait; -1: the owner is not inside
+--     {how many, from}: that was not all, and the same goes on from there
 --@ prelude clock alien queue kind
 if not kind.look(F[1]) then return -1 end
 local count = 0
 if F[6] == 'count' then
-  for _, member in ipairs(call('ZRANGEBYLEX', K[6], '[' .. F[5] .. '|', '(' .. F[5] .. '}')) do
+  local from = (F[7] or '') ~= '' and '(' .. F[7] or '[' .. F[5] .. '|'
+  local members = call('ZRANGEBYLEX', K[6], from, '(' .. F[5] .. '}', 'LIMIT', 0, 100)
+  for _, member in ipairs(members) do
     local w = waiting(string.match(member, '[^|]*$'))
     if w and w.condition == F[5] and not silent(w) then count = count + 1 end
   end
-  return count
+  return members[100] and {count, members[100]} or count
 end
+local arrival, w, more = behind_all(), nil, nil
 repeat
-  local w = signal(F[5], behind_all())
+  w, more = signal(F[5], arrival)
+  rest = rest - (w and 1 or 0)
   if w and not deaf(w) then
-    count = count + 1
+    count, arrival = count + 1, arrival + 1
   elseif w then
     -- Nobody is there to be granted the lock: the signal is the next one's.
     drop(w.owner)
   end
 until not w or count == 1 and F[6] == 'one'
-return count
+return more and {count, 'more'} or count

@@ -279,6 +279,8 @@ impl Listener {
                 return drop(carry_out(&cell, core, then));
             }
             "no:forced" => core.gate.lose(owner, Loss::Forced, now),
+            // A script has left some of those who wait to the next one, which is to be this one's.
+            "again" => core.gate.ask_again(now),
             other => match other.strip_prefix("no:") {
                 Some(why) => core.gate.refused(owner, why.to_owned()),
                 None => return,

@@ -1,5 +1,6 @@
 //! Who holds a lock and who waits for it, in all processes.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ pub(crate) struct Held {
 }
 
 /// What `inspect` answers.
+#[derive(Default)]
 pub(crate) struct Inspection {
     /// The number of the last grant.
     pub(crate) number: u64,
@@ -34,11 +36,34 @@ pub(crate) struct Inspection {
     pub(crate) state: Vec<Value>,
 }
 
-/// Asks Redis, on a lock with several modes about the one of `mode`. Blocks for the command limit at most.
+/// Asks Redis, on a lock with several modes about the one of `mode`; where there are many, page after page. Each
+/// is of its own moment: who is there all the time is in one of them. Blocks for the command limit a page at most.
 pub(crate) fn inspect(cell: &Arc<Cell>, mode: &str) -> Result<Inspection, Error> {
+    let mut all = Inspection::default();
+    let (mut holders, mut places) = (HashSet::new(), HashSet::new());
+    let mut next = Some(String::new());
+    while let Some(page) = next {
+        let Page { inspection, next: behind } = inspect_page(cell, mode, &page)?;
+        all.number = all.number.max(inspection.number);
+        // Who is renewed, or moves, between two pages may be on both.
+        all.holders.extend(inspection.holders.into_iter().filter(|held| holders.insert(held.raw.clone())));
+        all.places.extend(inspection.places.into_iter().filter(|(owner, _)| places.insert(owner.clone())));
+        all.state.extend(inspection.state);
+        next = behind;
+    }
+    Ok(all)
+}
+
+struct Page {
+    inspection: Inspection,
+    /// What asks for the next one.
+    next: Option<String>,
+}
+
+fn inspect_page(cell: &Arc<Cell>, mode: &str, page: &str) -> Result<Page, Error> {
     let shared = &cell.shared;
     shared.usable().map_err(|e| cell.error(e))?;
-    let args = ["", "0", &shared.inbox_prefix, &shared.window, "", mode];
+    let args = ["", "0", &shared.inbox_prefix, &shared.window, page, mode];
     let limit = Moment::now().after(shared.config.command_timeout);
     let reply = shared.backend.script(&cell.scripts.inspect, &cell.names, &args, limit);
     let reply = reply.map_err(|e| cell.error(e.error()))?;
@@ -56,12 +81,13 @@ pub(crate) fn inspect(cell: &Arc<Cell>, mode: &str) -> Result<Inspection, Error>
             record: text(chunk.get(2))?,
         })
     };
-    Ok(Inspection {
+    let inspection = Inspection {
         number: number(items.first()).and_then(|n| n.try_into().ok()).unwrap_or(0),
         holders: texts(1).chunks(3).filter_map(held).collect(),
         state: texts(3).to_vec(),
         places: texts(2).chunks(2).filter_map(|c| Some((text(c.first())?, text(c.get(1))?))).collect(),
-    })
+    };
+    Ok(Page { inspection, next: text(items.get(4)) })
 }
 
 /// Takes every holder out, and tells them. Returns how many there were, and how many of them were told.

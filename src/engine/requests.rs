@@ -28,12 +28,24 @@ fn record(cell: &Cell, threads: usize) -> String {
 /// Asks for the head of the cell's waiting threads. Returns the answer, and whether the request was
 /// sent twice to get it.
 pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Result<(Answer, bool), Failure> {
-    let asked = Moment::now();
-    let reply = with_acquire_args(cell, asking, |args| {
-        cell.shared.backend.script(&cell.scripts.acquire, &cell.names, args, limit)
-    })?;
-    mind_deafness(cell, list(&reply.value), asked);
-    Ok((acquired(&reply.value, asking.terms.lease)?, reply.resent))
+    let mut resent = false;
+    loop {
+        let asked = Moment::now();
+        let reply = with_acquire_args(cell, asking, |args| {
+            cell.shared.backend.script(&cell.scripts.acquire, &cell.names, args, limit)
+        })?;
+        resent |= reply.resent;
+        mind_deafness(cell, list(&reply.value), asked);
+        // Only one that has a place is asked for again by itself.
+        if asking.how != How::Try || !is_unfinished(&reply.value) || Moment::now() >= limit {
+            return Ok((acquired(&reply.value, asking.terms.lease)?, resent));
+        }
+    }
+}
+
+/// Whether an acquire was answered busy by a script that has left something in the way to the next one.
+fn is_unfinished(answer: &Value) -> bool {
+    matches!(list(answer), [Value::Int(0), _, _, _, Value::Int(2)])
 }
 
 /// A busy answer to what was sent at `asked` may say that nobody listens for us at the server that has the lock.
@@ -175,21 +187,31 @@ pub(crate) fn adopt(
     Ok((acquired(&reply.value, lease)?, reply.resent))
 }
 
+/// A piece of a signal or of a count.
+pub(crate) struct Signalled {
+    /// How many were moved or wait; `None` if the owner is not inside.
+    pub(crate) how_many: Option<usize>,
+    /// Where the next piece begins, if this was not all.
+    pub(crate) from: Option<String>,
+}
+
 /// Has a condition signalled, or counted (`what`: `one`, `all`, `count`), by `owner`, which is to hold the
-/// lock. Returns how many were moved or wait; `None` if it is not inside.
+/// lock, beginning where an earlier piece ended.
 pub(crate) fn signal(
     cell: &Arc<Cell>,
     script: &Script,
     owner: u64,
     condition: &str,
-    what: &str,
+    (what, from): (&str, &str),
     limit: Moment,
-) -> Result<Option<usize>, Failure> {
+) -> Result<Signalled, Failure> {
     let shared = &cell.shared;
-    let args = [&cell.owner_id(owner), "0", &shared.inbox_prefix, &shared.window, condition, what];
+    let args = [&cell.owner_id(owner), "0", &shared.inbox_prefix, &shared.window, condition, what, from];
     let reply = shared.backend.script(script, &cell.names, &args, limit)?;
-    let n = number(Some(&reply.value)).ok_or_else(|| strange(slice::from_ref(&reply.value)))?;
-    Ok(n.try_into().ok())
+    let items = list(&reply.value);
+    let n =
+        number(items.first().or(Some(&reply.value))).ok_or_else(|| strange(slice::from_ref(&reply.value)))?;
+    Ok(Signalled { how_many: n.try_into().ok(), from: text(items.get(1)) })
 }
 
 /// Out of the lock and the queue, and in the same trip the ask of the next head; or, for one that stays,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::backend::Failure;
 use super::cell::{Cell, Cells};
 use super::gate::{Aside, Grip, Leaving, Stay, Ticket};
+use super::requests::Signalled;
 use super::{acquire, carry_out, held, lock, lost, requests};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -139,26 +140,39 @@ fn come_back(
 }
 
 /// Signals those who wait, by the hold `ticket`: `one` or `all`; or does not, and counts (`count`).
-/// Returns how many it was or are.
+/// Returns how many it was or are. Where they are many it is done in pieces, each by a request of its own: nobody
+/// begins to wait meanwhile, as that takes the lock.
 ///
 /// # Errors
 /// `LeaseLost` or `Closed` where the hold is lost; `Unknown` where it may have been done.
 pub(crate) fn signal(at: &At<'_>, ticket: Ticket, what: &str) -> Result<usize, Error> {
+    let (mut all, mut from) = (0, String::new());
+    loop {
+        let piece = signal_some(at, ticket, (what, &from))?;
+        all += piece.how_many.unwrap_or(0);
+        match piece.from {
+            Some(next) => from = next,
+            None => return Ok(all),
+        }
+    }
+}
+
+fn signal_some(at: &At<'_>, ticket: Ticket, what: (&str, &str)) -> Result<Signalled, Error> {
     let (cell, shared) = (at.lock, &at.lock.shared);
     shared.usable().map_err(|e| cell.error(e))?;
     let now = Moment::now();
     let owner = held::owner(cell, ticket, now)?;
     let limit = now.after(shared.config.command_timeout);
-    let Some(script) = &at.scripts.change else { return Ok(0) };
+    let Some(script) = &at.scripts.change else { return Ok(Signalled { how_many: Some(0), from: None }) };
     match requests::signal(cell, script, owner, at.condition, what, limit) {
-        Ok(Some(n)) => Ok(n),
-        Ok(None) => {
+        Ok(piece) if piece.how_many.is_some() => Ok(piece),
+        Ok(_) => {
             let mut core = cell.core.lock();
             let then = core.gate.lose(owner, Loss::Verdict, Moment::now());
             drop(carry_out(cell, core, then));
             Err(cell.error(lost(Loss::Verdict)))
         }
-        Err(Failure::Unanswered(e)) if what != "count" => {
+        Err(Failure::Unanswered(e)) if what.0 != "count" => {
             let error = Error::new(ErrorKind::Unknown, "").because("it may have been signalled, or not");
             Err(cell.error(error.caused_by(e)))
         }

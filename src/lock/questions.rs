@@ -32,7 +32,8 @@ impl<K: Kind> RedisLock<K> {
         Ok(self.holders()?.into_iter().next())
     }
 
-    /// Who holds it, in all processes, as [`holder`](RedisLock::holder) tells it. One request.
+    /// Who holds it, in all processes, as [`holder`](RedisLock::holder) tells it. One request; of a lock with many
+    /// holders or waiters one for each few dozen of them.
     ///
     /// # Errors
     /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.

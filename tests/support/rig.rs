@@ -164,16 +164,25 @@ impl Rig {
         self.inspect_as("")
     }
 
-    /// As the half of a lock of several modes sees it.
+    /// As the half of a lock of several modes sees it; all pages as one.
     pub fn inspect_as(&mut self, args: &str) -> RedisResult<Vec<Vec<String>>> {
-        let mut eval = cmd("EVAL");
-        eval.arg(&self.scripts.inspect)
-            .arg(self.keys.len())
-            .arg(&self.keys)
-            .arg(["", "0", PREFIX, "3000", "", args].as_slice());
-        match eval.query::<Value>(&mut self.con)? {
-            Value::Array(items) => Ok(items.iter().map(texts).collect()),
-            other => panic!("inspect answered {other:?}"),
+        let (mut all, mut page) = (vec![Vec::new(); 4], String::new());
+        loop {
+            let mut eval = cmd("EVAL");
+            eval.arg(&self.scripts.inspect)
+                .arg(self.keys.len())
+                .arg(&self.keys)
+                .arg(["", "0", PREFIX, "3000", &page, args].as_slice());
+            let answer = eval.query::<Value>(&mut self.con)?;
+            let Value::Array(items) = answer else { panic!("inspect answered {answer:?}") };
+            all[0] = texts(&items[0]);
+            for i in 1..4 {
+                all[i].extend(texts(&items[i]));
+            }
+            match items.get(4) {
+                Some(next) => page = texts(next).remove(0),
+                None => return Ok(all),
+            }
         }
     }
 
@@ -264,8 +273,13 @@ impl Rig {
             let source = "local ends = math.floor(ARGV[2] / 1000) + ARGV[3]
                 local entry = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1]))
                 entry[1] = ends
-                local soon = math.min(ends, redis.call('HGET', KEYS[1], 'soon'))
-                redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(entry), 'soon', string.format('%.0f', soon))
+                redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(entry))
+                local soon = redis.call('HGET', KEYS[1], 'soon')
+                if soon then
+                    redis.call('HSET', KEYS[1], 'soon', string.format('%.0f', math.min(ends, soon)))
+                else
+                    redis.call('ZADD', KEYS[6], string.format('%.0f', ends), ARGV[1])
+                end
                 return {}";
             let now = self.now().to_string();
             self.eval(source, &[owner, &now, &ms.to_string()]).unwrap();

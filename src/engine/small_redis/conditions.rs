@@ -155,7 +155,7 @@ impl SmallRedis {
             }
         } else if let Some(since) = there.map(|waits| waits.since) {
             if !back {
-                return self.stay(ask, condition, since, now);
+                return self.stays(ask, condition, since, now, tell);
             }
             self.room.members.remove(&(condition, since));
             let left = self.room.places.remove(&ask.owner);
@@ -173,19 +173,24 @@ impl SmallRedis {
             }
             if !back {
                 self.arrivals += 1;
-                let answer = self.stay(ask, condition, self.arrivals, now);
-                self.settle(Some(ask.owner), now, tell);
-                if let Some(inside) = self.inside(ask.owner, now) {
-                    return inside;
-                }
-                let Answer::Busy { again, arrival, .. } = answer else { return answer };
-                return Answer::Busy { floor: self.fence, again, arrival };
+                return self.stays(ask, condition, self.arrivals, now, tell);
             }
             stage = Stage::Back;
         }
         let answer = self.join(ask, stage, now, tell);
         self.room.left = None;
         if stage == Stage::Back { Answer::Back(Box::new(answer)) } else { answer }
+    }
+
+    /// The same, and whoever may come in does.
+    fn stays(&mut self, ask: &Ask, condition: u8, since: u64, now: u64, tell: &mut impl Tell) -> Answer {
+        let answer = self.stay(ask, condition, since, now);
+        self.settle(Some(ask.owner), now, tell);
+        if let Some(inside) = self.inside(ask.owner, now) {
+            return inside;
+        }
+        let Answer::Busy { again, arrival, .. } = answer else { return answer };
+        Answer::Busy { floor: self.fence, again, arrival }
     }
 
     /// A beat of who waits for a condition since then, or its first place there.
