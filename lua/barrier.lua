@@ -2,16 +2,16 @@
 -- owner -> {end, number, value} for each that was let in, until it has left: as long as an ended owner is
 -- barred, so that it outlives every request that may still ask whether it was. While the action of the one that
 -- tripped runs, also {tripper, last, members, index}: it, and of those it goes on with the last place, how
--- many they are, and the first one's index.
+-- many they are, and the first one's index. While those of a round are let in, more than one script does, {upto,
+-- shift}: the last one's place, and by how much the next one's index is above the number of them that is left.
 --
 -- Who has no action opens the barrier at once. Who has one opens it afterwards (change 'open'); if it leaves
 -- before that, or its lease ends, the barrier is broken.
 kind.tag = 'cyclic barrier'
 kind.whole = true -- nobody renews what it lets in
-local known, tripper, final, index, broken, bound -- as last read or written
+local known, tripper, final, index, broken, bound, upto, shift, swept -- as last read or written
 local ready -- a round is complete, and may be tripped
--- How many are to be let in yet, the next one's index, and the last one's entry, to be put back. Apart from what
--- is read: the loop reads the state anew after one that nobody could tell.
+-- How many are to be let in yet, the next one's index, and the last one's entry, to be put back.
 local members, nth, came = 0, 0, nil
 
 -- parties(args) -> how many make a round. Behind that stands whether there is an action.
@@ -44,10 +44,37 @@ local function breaks()
   known, broken = kind.tag, '1'
 end
 
+-- lets_in(n, place, more): so many are to be let in, the last one from that place.
+local function lets_in(n, place, more)
+  members, nth, upto, shift = n, n + more, place, more
+end
+
+-- One less is.
+local function one_less()
+  members, nth = members - 1, nth - 1
+  if members == 0 then call('HDEL', K[1], 'upto', 'shift') end
+end
+
+-- Of earlier rounds nothing is left but what nobody fetched: of all entries some are looked at by each round.
+local function sweep(ms)
+  local scan, over = call('HSCAN', K[1], swept or '0', 'COUNT', 50), {}
+  for i = 1, #scan[2], 2 do
+    if string.find(scan[2][i], ':', 1, true) and cmsgpack.unpack(scan[2][i + 1])[1] <= ms then
+      over[#over + 1] = scan[2][i]
+    end
+  end
+  if over[1] then call('HDEL', K[1], unpack(over)) end
+  if scan[1] ~= '0' then call('HSET', K[1], 'swept', scan[1]) elseif swept then call('HDEL', K[1], 'swept') end
+end
+
 function kind.look(owner)
-  local state = call('HMGET', K[1], 'kind', 'tripper', 'last', 'index', 'broken', 'bound', owner)
+  local state = call('HMGET', K[1], 'kind', 'tripper', 'last', 'index', 'broken', 'bound', owner, 'upto', 'shift',
+    'swept')
   known, tripper, final, index, broken, bound = unpack(state, 1, 6)
+  swept = state[10]
   if known ~= kind.tag and (known or call('EXISTS', K[1]) == 1) then alien() end
+  members = 0
+  if state[8] then lets_in(call('ZCOUNT', K[2], '-inf', state[8]), state[8], state[9] + 0) end
   local entry = tripper and call('HGET', K[1], tripper)
   if tripper and not (entry and cmsgpack.unpack(entry)[1] > now()) then
     call('HDEL', K[1], tripper)
@@ -62,46 +89,44 @@ function kind.look(owner)
 end
 
 function kind.refuse(w)
-  if members > 0 then return end
+  local score = (members > 0 or bound or broken) and call('ZSCORE', K[2], w.owner)
+  if members > 0 and score and score + 0 <= upto + 0 then return end
+  -- It is yet to be told.
+  if bound and score and score + 0 <= bound + 0 then return 'broken-it-was-reset' end
   -- It was let in or told, and heard nothing of it for too long.
   if bound and (w.arrival or '') ~= '' and w.arrival + 0 <= bound + 0 then return 'broken-its-round-is-over' end
-  if broken then
-    local score = tripper and call('ZSCORE', K[2], w.owner)
-    if not (score and score + 0 <= final + 0) then return 'broken' end
-  end
-  local head = call('ZRANGE', K[2], 0, 0)[1]
-  local place = head and head ~= w.owner and call('HGET', K[3], head)
+  if broken and not (tripper and score and score + 0 <= final + 0) then return 'broken' end
+  local head = call('ZRANGE', K[2], 0, 0, 'WITHSCORES')
+  local ours = head[1] and head[1] ~= w.owner and not (bound and head[2] + 0 <= bound + 0)
+  local place = ours and call('HGET', K[3], head[1])
   local n = place and parties(cmsgpack.unpack(place)[4])
   if n and n ~= parties(w.args) then return string.format('those-who-wait-are-for-%.0f-parties', n) end
 end
 
 function kind.admit(w)
   local n, acts, value = parties(w.args), false
-  local opens = members > 0
-  if not opens and (tripper or not (ready or n == 1)) then return false end
+  local score = members > 0 and call('ZSCORE', K[2], w.owner)
+  local opens = score and score + 0 <= upto + 0
+  if not opens and (members > 0 or tripper or not (ready or n == 1)) then return false end
   local grant = number()
   if opens then
-    value, members, nth = 2 * nth, members - 1, nth - 1
+    value = 2 * nth
+    one_less()
   else
     -- Who waited to be the last, and others came behind: it goes on with those after it.
     local waited = call('ZRANK', K[2], w.owner) and 1 or 0
     value, nth = 2 * waited * (n - 1), n - 1 - waited
     acts, ready = string.find(w.args, 'then', 1, true), false
     final = n > 1 and call('ZRANGE', K[2], n - 2 + waited, n - 2 + waited, 'WITHSCORES')[2] or 0
-    -- Of earlier rounds nothing is left but what nobody fetched.
-    local all = known and call('HGETALL', K[1]) or {}
-    for i = 1, #all, 2 do
-      if string.find(all[i], ':', 1, true) and cmsgpack.unpack(all[i + 1])[1] <= now() then
-        call('HDEL', K[1], all[i])
-      end
-    end
+    if known then sweep(now()) end
     call('HSET', K[1], 'kind', kind.tag)
     if acts then
       tripper, value = w.owner, value + 1
       call('HSET', K[1], 'tripper', tripper, 'last', final, 'members', n - 1, 'index', nth)
     elseif n > 1 then
-      members, bound = n - 1, final
-      call('HSET', K[1], 'bound', final)
+      bound = final
+      lets_in(n - 1, final, -waited)
+      call('HSET', K[1], 'bound', final, 'upto', upto, 'shift', shift)
     end
   end
   local ms = acts and w.lease or math.max(60000, w.lease, 2 * (w.window or F[4]))
@@ -122,7 +147,7 @@ function kind.passes(w)
     local tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
     w.arrival = fmt('%.0f', math.max(bound, tail or 0) + 1)
   end
-  local rank = not broken and call('ZRANK', K[2], w.owner)
+  local rank = not broken and members == 0 and call('ZRANK', K[2], w.owner)
   if rank then
     local other = call('ZRANGE', K[2], rank - 1, rank - 1)[1]
     local place = other ~= w.owner and waiting(other)
@@ -135,17 +160,20 @@ function kind.passes(w)
   return not kind.refuse(w) and not kind.full(w) and ready
 end
 
--- True while no round is complete: of those who wait, or with w, who has no place. Whether all of a complete
--- one are alive is looked at once.
+-- True while no round is complete: of those who wait, or with w, who has no place. Whether those of a complete
+-- one are alive is looked at once: of a large one the first fifty, which have nobody before them to be found by. The
+-- others have a neighbour each, which looks at every beat.
 function kind.full(w)
   if members > 0 or broken or ready then return false end
   if tripper then return true end
-  local head = call('ZRANGE', K[2], 0, 0)[1]
+  local head, score = unpack(call('ZRANGE', K[2], 0, 0, 'WITHSCORES'))
+  -- It is yet to be told of a reset.
+  if head and bound and score + 0 <= bound + 0 then return false end
   local first = w or head and waiting(head)
   if not first then return not head end
   local others = parties(first.args) - (w and 1 or 0)
   if call('ZCARD', K[2]) < others then return true end
-  for _, owner in ipairs(others > 0 and call('ZRANGE', K[2], 0, others - 1) or {}) do
+  for _, owner in ipairs(others > 0 and call('ZRANGE', K[2], 0, math.min(others, 50) - 1) or {}) do
     local place = waiting(owner)
     if not place or dead(place) then
       drop(owner)
@@ -181,9 +209,11 @@ function kind.left(w, why)
   if why == 'unheard' and came then
     call('HSET', K[1], w.owner, came)
   elseif members > 0 then
-    members, nth = members - 1, nth - 1
+    one_less()
   else
-    breaks()
+    -- The others of a round that is being let in go on without it.
+    local last = w.score and call('HGET', K[1], 'upto')
+    if not (last and w.score + 0 <= last + 0) then breaks() end
   end
 end
 
@@ -205,21 +235,19 @@ end
 function kind.change(what, owner, n)
   if what == 'open' and tripper == owner then
     call('HDEL', K[1], 'tripper', 'last', 'members', 'index')
-    if n ~= '1' then call('HSET', K[1], 'bound', final) end
-    tripper, bound, members, nth = nil, final, n - 1, index + 0
+    if n ~= '1' then
+      lets_in(n - 1, final, index - (n - 1))
+      call('HSET', K[1], 'bound', final, 'upto', upto, 'shift', shift)
+    end
+    tripper, bound = nil, final
     return {1}
   end
   if what ~= 'reset' then return {call('HEXISTS', K[1], F[6] or '')} end
-  local waits, tail = call('ZRANGE', K[2], 0, -1), call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
+  local tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
   call('HDEL', K[1], 'broken', tripper or '', 'tripper', 'last', 'members', 'index')
   tripper, broken, known = nil, nil, nil
   bound = math.max(now(), (tail or 0) + 0)
   call('HSET', K[1], 'kind', kind.tag, 'bound', fmt('%.0f', bound))
   lives()
-  for _, waiter in ipairs(waits) do
-    local w = waiting(waiter)
-    drop(waiter)
-    if w then tell(w, 'no:broken-it-was-reset') end
-  end
   return {1}
 end

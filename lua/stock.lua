@@ -14,12 +14,14 @@ local less, gone
 local late
 -- The owner whose wishes were weighed, what is in their way for good, and the units that are taken if nothing is.
 local weighed, obstacle, taken
+local read, words -- the last arguments that were taken apart
 
 -- parts(args) -> the words between the bars
 local function parts(args)
-  local list = {}
-  for word in string.gmatch(args .. '|', '([^|]*)|') do list[#list + 1] = word end
-  return list
+  if args == read then return words end
+  read, words = args, {}
+  for word in string.gmatch(args .. '|', '([^|]*)|') do words[#words + 1] = word end
+  return words
 end
 
 -- say(text, ...) -> the text as the one word that refuse() returns, with names in it for its %s
@@ -31,40 +33,54 @@ local function say(text, ...)
   return (string.gsub(string.format(text, unpack(names)), '[ "]', {[' '] = '-', ['"'] = '%22'}))
 end
 
--- finish(owner, entry, count): the reservation ends, and its units go to that count. Its first write cannot grow.
-local function finish(owner, entry, count)
-  call('HDEL', K[1], owner, 'id|' .. entry[4])
-  call('ZREM', K[6], owner)
-  local fields, by, new, none = {}, {}, {}, {}
-  local function moves(field, n)
-    fields[#fields + 1], by[#by + 1] = field, n
+-- finish(owner, entry, count, most) -> how many SKUs' units go to that count: of so many at most. The reservation
+-- ends, where these were all; else it has ended, and what is left of it is for the next script. Its first write
+-- cannot grow.
+local function finish(owner, entry, count, most)
+  local final, id = #entry, 'id|' .. entry[4]
+  local partly = most and final - 6 > 2 * most
+  if partly then final = 6 + 2 * most end
+  if partly then call('HDEL', K[1], '') else call('HDEL', K[1], owner, id) end
+  local customer = entry[6] ~= '' and count == 'available' and 'customer|' .. entry[6] .. '|'
+  local fields, new, none, at = {}, {}, {}, 1
+  for i = 8, final, 2 do
+    fields[#fields + 1] = 'reserved|' .. entry[i]
+    fields[#fields + 1] = count .. '|' .. entry[i]
+    if customer then fields[#fields + 1] = customer .. entry[i] end
   end
-  for i = 7, #entry, 2 do
-    moves('reserved|' .. entry[i + 1], -entry[i])
-    moves(count .. '|' .. entry[i + 1], entry[i])
-    if entry[6] ~= '' and count == 'available' then
-      moves('customer|' .. entry[6] .. '|' .. entry[i + 1], -entry[i])
-    end
+  local before = call('HMGET', K[1], unpack(fields))
+  local function is(n)
+    new[#new + 1], new[#new + 2] = fields[at], string.format('%.0f', n)
+    at = at + 1
   end
-  for i, before in ipairs(call('HMGET', K[1], unpack(fields))) do
-    local after = (before or 0) + by[i]
-    if after < 1 and string.sub(fields[i], 1, 9) == 'customer|' then
-      none[#none + 1] = fields[i]
-    else
-      new[#new + 1], new[#new + 2] = fields[i], string.format('%.0f', after)
+  for i = 7, final, 2 do
+    is((before[at] or 0) - entry[i])
+    is((before[at] or 0) + entry[i])
+    local has = customer and (before[at] or 0) - entry[i]
+    if has and has < 1 then
+      none[#none + 1] = fields[at]
+      at = at + 1
+    elseif has then
+      is(has)
     end
   end
   if none[1] then call('HDEL', K[1], unpack(none)) end
+  if partly then
+    local _, number, record, name, ms, of = unpack(entry, 1, 6)
+    new[#new + 1] = owner
+    new[#new + 1] = cmsgpack.pack({0, number, record, name, ms, of, unpack(entry, final + 1)})
+  else
+    call('ZREM', K[6], owner)
+  end
   call('HSET', K[1], unpack(new))
+  return (final - 6) / 2
 end
 
--- give_back(owner, ms) -> true, and its units are there again, where that reservation has lapsed by then
-local function give_back(owner, ms)
+-- give_back(owner, ms, most) -> how many SKUs' units are there again, as that reservation has lapsed by then | nothing
+local function give_back(owner, ms, most)
   local entry = call('HGET', K[1], owner)
   entry = entry and cmsgpack.unpack(entry)
-  if not entry or entry[1] > ms then return false end
-  finish(owner, entry, 'available')
-  return true
+  return entry and entry[1] <= ms and finish(owner, entry, 'available', most) or nil
 end
 
 -- short(sku, n, restocked) -> why there never can be so many of it | nothing
@@ -80,11 +96,12 @@ local function weigh(w)
   weighed, obstacle, taken = w.owner, nil, nil
   local want = parts(w.args)
   local id, customer, limit = want[2], want[4], want[5]
-  local fields = {'id|' .. id}
-  for i = 6, #want, 2 do
-    for _, field in ipairs({'restocked|', 'available|', 'reserved|', 'customer|' .. customer .. '|'}) do
-      fields[#fields + 1] = field .. want[i + 1]
-    end
+  local fields, free, of = {'id|' .. id}, 2, 'customer|' .. customer .. '|'
+  for i = 7, #want, 2 do
+    local sku = want[i]
+    fields[free], fields[free + 1] = 'restocked|' .. sku, 'available|' .. sku
+    fields[free + 2], fields[free + 3] = 'reserved|' .. sku, of .. sku
+    free = free + 4
   end
   local state, new = call('HMGET', K[1], unpack(fields)), {}
   if id ~= '' then
@@ -106,36 +123,30 @@ local function weigh(w)
         and say('"%s" has %s of "%s" and may have %s', customer, has or '0', sku, limit)
     if obstacle then return obstacle end
     enough = enough and available + 0 >= n
-    local after = {[fields[at + 1]] = available - n, [fields[at + 2]] = (reserved or 0) + n}
-    if customer ~= '' then after[fields[at + 3]] = (has or 0) + n end
-    for field, count in pairs(after) do
-      new[#new + 1] = field
-      new[#new + 1] = string.format('%.0f', count)
-    end
+    new[#new + 1], new[#new + 2] = fields[at + 1], string.format('%.0f', available - n)
+    new[#new + 1], new[#new + 2] = fields[at + 2], string.format('%.0f', (reserved or 0) + n)
+    if customer ~= '' then new[#new + 1], new[#new + 2] = fields[at + 3], string.format('%.0f', (has or 0) + n) end
     gone = gone or enough and available + 0 == n
   end
   taken = enough and new
 end
 
--- Of those that lapsed it takes some out, of a hundred SKUs together: a script is to be short.
+-- Of those that lapsed it takes some out, of fifty SKUs together: a script is to be short.
 function kind.look(owner)
   local state = call('HMGET', K[1], 'kind', 'lock', owner)
   if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
   held = state[2] and cmsgpack.unpack(state[2])
-  local ms, skus = now() / 1000, 0
+  local ms, skus = now() / 1000, 50
   local until_now = {K[6], '-inf', string.format('%.0f', math.floor(ms)), 'BYSCORE', 'LIMIT', 0, 30}
   local lapsed = call('ZRANGE', unpack(until_now))
-  local entries = lapsed[1] and call('HMGET', K[1], unpack(lapsed)) or {}
-  late = #lapsed == 30
-  for i, entry in ipairs(entries) do
-    late = late or skus >= 100
-    if skus < 100 then
-      local it = entry and cmsgpack.unpack(entry)
-      -- Nothing, where somebody deleted the stock by hand.
-      if it then finish(lapsed[i], it, 'available') else call('ZREM', K[6], lapsed[i]) end
-      skus = skus + (it and (#it - 6) / 2 or 0)
-    end
+  for _, it in ipairs(lapsed) do
+    if skus < 1 then break end
+    local entry = call('HGET', K[1], it)
+    entry = entry and cmsgpack.unpack(entry)
+    -- Nothing, where somebody deleted the stock by hand.
+    if entry then skus = skus - finish(it, entry, 'available', skus) else call('ZREM', K[6], it) end
   end
+  late = #lapsed == 30 or skus < 1
   if held and held[2] <= ms then
     call('HDEL', K[1], 'lock')
     held = nil
@@ -252,7 +263,7 @@ function kind.holders(from)
   end
   if what == 'lock' and held then add(held[1], held[2], held[4]) end
   if what ~= 'take' then return list end
-  local scan = call('ZSCAN', K[6], from or '0', 'COUNT', 50)
+  local scan = call('ZSCAN', K[6], from or '0', 'COUNT', 20)
   for i = 1, #scan[2], 2 do
     local entry = call('HGET', K[1], scan[2][i])
     entry = entry and cmsgpack.unpack(entry)

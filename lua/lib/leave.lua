@@ -14,6 +14,7 @@ if was_inside == 0 then
   -- Who is inside has no place. Begins with a write that cannot grow, as dismiss did: after it
   -- a full Redis takes the rest.
   local w = kind.left and waiting(F[1])
+  if w then w.score = call('ZSCORE', K[2], F[1]) end
   drop(F[1])
   first = nil
   if w then kind.left(w, 'left') end

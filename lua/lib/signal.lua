@@ -16,7 +16,8 @@ if F[6] == 'count' then
   end
   return members[100] and {count, members[100]} or count
 end
-local arrival, w, more = behind_all(), nil, nil
+local arrival = behind_all()
+local w, more
 repeat
   w, more = signal(F[5], arrival)
   rest = rest - (w and 1 or 0)
