@@ -19,7 +19,9 @@ function kind.refuse(w)
     arrival = bound and (arrival or tonumber(call('ZSCORE', K[2], w.owner) or nil))
     return arrival and arrival <= bound and 'broken-it-was-set-anew' or nil
   end
-  if arrival or w.beat then return deleted and 'broken-it-was-deleted' or 'broken-its-count-was-deleted-or-has-ended' end
+  if arrival or w.beat then
+    return deleted and 'broken-it-was-deleted' or 'broken-its-count-was-deleted-or-has-ended'
+  end
   return 'this-latch-has-no-count:-set_count-comes-first'
 end
 
