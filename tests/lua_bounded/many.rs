@@ -186,9 +186,11 @@ impl Many {
     pub fn all_are_silent(&mut self) {
         let source = "local all = redis.call('HGETALL', KEYS[3])
             for i = 1, #all, 2 do
-                local p = cmsgpack.unpack(all[i + 1])
-                p[2] = p[2] - 1000000000
-                redis.call('HSET', KEYS[3], all[i], cmsgpack.pack(p))
+                if all[i] ~= 'signalled' then
+                    local p = cmsgpack.unpack(all[i + 1])
+                    p[2] = p[2] - 1000000000
+                    redis.call('HSET', KEYS[3], all[i], cmsgpack.pack(p))
+                end
             end
             return {}";
         self.rig.eval(source, &[]).unwrap();
