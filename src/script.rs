@@ -118,7 +118,7 @@ const OPTIONAL: [&str; 11] =
 
 /// What the operations and their parts call their own variables. They stand between a rule's head and some
 /// of its functions, which would see them instead of the rule's.
-const RESERVED: [&str; 31] = [
+const RESERVED: [&str; 35] = [
     "w",
     "was_inside",
     "was_last",
@@ -138,6 +138,7 @@ const RESERVED: [&str; 31] = [
     "carried",
     "carry_on",
     "settle",
+    "heard",
     "barred",
     "last",
     "enqueue",
