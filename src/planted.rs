@@ -502,7 +502,7 @@ const IN_LUA: &[InLua] = &[
     InLua {
         fault: "signal-dies-with-its-owner",
         part: QUEUE,
-        text: "if not left and rest <= 50 then",
+        text: "if not left and ms <= 50 then",
         becomes: "if false then",
     },
     InLua {
