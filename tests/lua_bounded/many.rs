@@ -188,7 +188,8 @@ impl Many {
             for i = 1, #all, 2 do
                 if all[i] ~= 'signalled' then
                     local p = cmsgpack.unpack(all[i + 1])
-                    p[2] = p[2] - 1000000000
+                    -- And each had its window once more.
+                    p[2], p[6], p[7], p[8] = p[2] - 1000000000, p[6] or false, p[7] or false, false
                     redis.call('HSET', KEYS[3], all[i], cmsgpack.pack(p))
                 end
             end
