@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::cancel::CancellationToken;
-use crate::client::Shared;
 use crate::clock::Moment;
 use crate::engine::cell::Cell;
 use crate::engine::gate::Ticket;
 use crate::engine::release;
+use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::kinds::Barrier;
 use crate::meeting::Meeting;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use redis::{FromRedisValue, ToRedisArgs, ToSingleRedisArg, Value};
 
-use crate::client::Shared;
 use crate::clock::Moment;
 use crate::config::check_lease;
 use crate::engine::backend::{Copies, number, text};
 use crate::engine::change::eval;
 use crate::engine::refusal::refused;
+use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;
 use crate::script::Script;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::cancel::CancellationToken;
-use crate::client::Shared;
 use crate::config::check_lease;
+use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::kinds::Latch;
 use crate::meeting::Meeting;

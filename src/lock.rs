@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::cancel::CancellationToken;
-use crate::client::Shared;
 use crate::clock::Moment;
 use crate::condition::Condition;
 use crate::engine;
 use crate::engine::cell::{AtKey, Cell, Cells, made, made_beside};
 use crate::engine::gate::{Request, Taker, Terms};
 use crate::engine::replicas::Replicas;
+use crate::engine::runtime::Shared;
 use crate::engine::several::Part;
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Hold, OwnedGuard};

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use crate::client::Shared;
 use crate::engine::acquire;
 use crate::engine::backend::number;
 use crate::engine::cell::{Cell, Cells, made};
 use crate::engine::change::change;
 use crate::engine::gate::{Grip, Request, Taker, Terms};
 use crate::engine::inspect::{Inspection, inspect};
+use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
 use crate::wait::Wait;

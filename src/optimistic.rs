@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use redis::{Arg, Cmd, FromRedisValue, Pipeline, ToRedisArgs, Value};
 
 use crate::cancel::CancellationToken;
-use crate::client::Shared;
 use crate::clock::Moment;
 use crate::engine::backend::Failure;
 use crate::engine::backoff::Backoff;
 use crate::engine::pause::pause;
 use crate::engine::refusal::refused;
+use crate::engine::runtime::Shared;
 use crate::engine::watching::Watching;
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;

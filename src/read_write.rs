@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::client::Shared;
+use crate::engine::runtime::Shared;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::kinds::{Read, Write};

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use redis::Value;
 
 use crate::cancel::CancellationToken;
-use crate::client::Shared;
 use crate::config::check_lease;
 use crate::engine::backend::{number, text};
 use crate::engine::change::change;
 use crate::engine::inspect::Inspection;
+use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::guard::OwnedGuard;
 use crate::holder::Holder;

@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Shared;
 use crate::config::check_lease;
 use crate::engine::backend::number;
 use crate::engine::gate::Terms;
+use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Hold, OwnedGuard};
 use crate::holder::Holder;

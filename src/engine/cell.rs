@@ -7,9 +7,9 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
 use super::gate::{Gate, Leaving, Shape, Ticket};
+use super::runtime::Shared;
 use super::table::{Numbered, Table, push};
 use crate::cancel::CancellationToken;
-use crate::client::Shared;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::kind::Kind;

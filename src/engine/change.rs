@@ -7,7 +7,7 @@ use redis::Value;
 use super::backend::{Copies, Failure};
 use super::cell::Cell;
 use super::requests;
-use crate::client::Shared;
+use super::runtime::Shared;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::script::Script;

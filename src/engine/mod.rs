@@ -47,6 +47,7 @@ pub(crate) mod requests;
 mod resent;
 pub(crate) mod resp;
 pub(crate) mod room;
+pub(crate) mod runtime;
 pub(crate) mod server_info;
 pub(crate) mod several;
 mod table;

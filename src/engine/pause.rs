@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::client::Shared;
+use super::runtime::Shared;
 use crate::clock::Moment;
 use crate::sync::{Condvar, Mutex};
 use crate::wait::Wait;

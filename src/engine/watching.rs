@@ -5,8 +5,8 @@ use redis::{Cmd, Pipeline, ServerErrorKind, Value, cmd};
 
 use super::backend::{Copies, Failure};
 use super::refusal::{refused, unanswered};
+use super::runtime::Shared;
 use super::wire::Pooled;
-use crate::client::Shared;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::runtime::Shared;
 use super::server_info::ServerInfo;
-use crate::client::Shared;
 use crate::clock::Moment;
 
 /// How far a replica, or a file, may be behind.

@@ -5,8 +5,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::cancel::CancellationToken;
-use crate::client::{Client, Shared};
+use crate::client::Client;
 use crate::clock::Moment;
+use crate::engine::runtime::Shared;
 use crate::engine::server_info::ServerInfo;
 use crate::engine::tenure::drift;
 use crate::error::{Error, ErrorKind};

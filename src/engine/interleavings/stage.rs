@@ -8,13 +8,13 @@ use std::time::Duration;
 use shuttle::rand::{Rng, thread_rng};
 
 use crate::CancellationToken;
-use crate::client::Shared;
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::engine::backend::{Backend, ConnectionManager};
 use crate::engine::cell::{Cell, Cells};
 use crate::engine::gate::{Grip, Request, Shape, Taker, Terms};
 use crate::engine::renewer::Renewer;
+use crate::engine::runtime::Shared;
 use crate::engine::wire;
 use crate::engine::wire::memory::{self, Faults, Server};
 use crate::engine::{acquire, release};

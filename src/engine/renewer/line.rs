@@ -12,11 +12,11 @@ use redis::Value;
 
 use super::schedule::{BATCH, Task, What};
 use super::{Missing, RELEASE_AGAIN, Renewer};
-use crate::client::Shared;
 use crate::clock::Moment;
 use crate::engine::backend::{Connection, ConnectionManager};
 use crate::engine::refusal::no_primary;
 use crate::engine::requests;
+use crate::engine::runtime::Shared;
 use crate::engine::server_info::ServerInfo;
 use crate::engine::young;
 use crate::error::{Error, ErrorKind};
