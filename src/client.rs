@@ -81,7 +81,8 @@ impl Client {
         });
         match probe {
             Ok(told) => {
-                let _ = self.0.server.is_another(&ServerInfo::read(&told, Moment::now()));
+                let heard = Moment::now();
+                let _ = self.0.server.is_another(&ServerInfo::read(&told, heard), heard);
                 Ok(())
             }
             Err(e) => {

@@ -44,7 +44,7 @@ impl Known {
         let backend = &cell.shared.backend;
         let asked = Moment::now();
         let past = backend.command(&Past::request(), limit).ok();
-        let past = past.and_then(|answer| Past::read(&answer, asked, Moment::now()));
+        let past = past.and_then(|answer| Past::read(&answer, asked, Moment::now(), &cell.shared.server));
         match past.filter(|past| past.its_own) {
             // It has forgotten nothing: the hold, which was valid, was there until the first copy came.
             Some(past) if past.up_since <= self.since => return Fate::Released,

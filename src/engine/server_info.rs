@@ -17,16 +17,24 @@ pub(crate) struct ServerInfo {
     pub(crate) up_since: Option<Moment>,
 }
 
-/// The server that a client's connections led to, as far as they were asked.
+/// The server that a client's connections led to, as far as they were asked, and since when it was up for certain.
 #[derive(Default)]
-pub(crate) struct LastServer(Mutex<Option<String>>);
+pub(crate) struct LastServer(Mutex<Option<(String, Moment)>>);
 
 impl LastServer {
-    /// Whether this one is another than the last. One that does not say who it is is none.
-    pub(crate) fn is_another(&self, server: &ServerInfo) -> bool {
+    /// Whether this one, heard at `heard`, is another than the last. One that does not say who it is is none.
+    pub(crate) fn is_another(&self, server: &ServerInfo, heard: Moment) -> bool {
         let Some(run_id) = &server.run_id else { return false };
-        let before = self.0.lock().replace(run_id.clone());
-        before.is_some_and(|before| before != *run_id)
+        let mut last = self.0.lock();
+        if last.as_ref().is_some_and(|(before, _)| before == run_id) {
+            return false;
+        }
+        last.replace((run_id.clone(), heard)).is_some()
+    }
+
+    /// When this start of a server was first heard of, if it is the last one's: it has been up since.
+    fn heard_since(&self, run_id: &str) -> Option<Moment> {
+        self.0.lock().as_ref().filter(|(last, _)| last == run_id).map(|(_, heard)| *heard)
     }
 }
 
@@ -67,15 +75,18 @@ impl Past {
         redis::cmd("INFO")
     }
 
-    /// Reads the answer to what was asked at `asked` and heard at `heard`; nothing where the server may not be
-    /// asked.
-    pub(crate) fn read(answer: &Value, asked: Moment, heard: Moment) -> Option<Past> {
+    /// Reads the answer to what was asked at `asked` and heard at `heard`, of a server that may be the `last` one;
+    /// nothing where the server may not be asked.
+    pub(crate) fn read(answer: &Value, asked: Moment, heard: Moment, last: &LastServer) -> Option<Past> {
         let info = lines(answer);
         let uptime = uptime(&info)?;
         let role = field(&info, "role:")?;
         let before = field(&info, "master_replid2:").unwrap_or_default();
+        // Its own count alone says little of its first two seconds.
+        let counted = heard.before(uptime.saturating_sub(COARSE));
+        let heard_since = field(&info, "run_id:").and_then(|run_id| last.heard_since(run_id));
         Some(Past {
-            up_since: heard.before(uptime.saturating_sub(COARSE)),
+            up_since: heard_since.map_or(counted, |since| since.min(counted)),
             not_before: asked.before(uptime + 2 * COARSE),
             its_own: role == "master" && before.bytes().all(|digit| digit == b'0'),
         })
@@ -107,8 +118,9 @@ mod tests {
         let last = LastServer::default();
         let named = |name: Option<&str>| ServerInfo { run_id: name.map(str::to_owned), up_since: None };
         let told = [None, Some("a"), Some("a"), None, Some("b"), Some("b"), Some("a")];
-        let another = told.map(|name| last.is_another(&named(name)));
+        let another = told.map(|name| last.is_another(&named(name), Moment::now()));
         assert_eq!(another, [false, false, false, false, true, false, true]);
+        assert_eq!(last.heard_since("b"), None);
     }
 
     #[test]
@@ -121,7 +133,7 @@ mod tests {
         assert_eq!(info.up_since, Some(now.before(Duration::from_secs(4))));
         for nothing in [Value::Nil, Value::Okay, Value::BulkString("uptime_in_seconds:x".into())] {
             assert_eq!(ServerInfo::read(&nothing, now), ServerInfo::default());
-            assert_eq!(Past::read(&nothing, now, now), None);
+            assert_eq!(Past::read(&nothing, now, now, &LastServer::default()), None);
         }
     }
 
@@ -132,11 +144,27 @@ mod tests {
         let past = |role: &str, before: &str| {
             let answer =
                 format!("uptime_in_seconds:5\r\n# Replication\r\nrole:{role}\r\nmaster_replid2:{before}\r\n");
-            Past::read(&Value::BulkString(answer.into()), asked, heard).unwrap()
+            Past::read(&Value::BulkString(answer.into()), asked, heard, &LastServer::default()).unwrap()
         };
         let (up_since, not_before) = (heard.before(4 * second), asked.before(7 * second));
         assert_eq!(past("master", "000"), Past { up_since, not_before, its_own: true });
         assert!(!past("slave", "000").its_own);
         assert!(!past("master", "0a0").its_own, "it was promoted");
+    }
+
+    #[test]
+    fn one_that_was_heard_of_before_has_been_up_since() {
+        let (last, heard) = (LastServer::default(), Moment::now());
+        let early = heard.before(Duration::from_secs(3));
+        let a = ServerInfo { run_id: Some("a".into()), up_since: None };
+        last.is_another(&a, early);
+        last.is_another(&a, heard);
+        let up_since = |run_id: &str, uptime: u64| {
+            let answer = format!("run_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\nrole:master\r\n");
+            Past::read(&Value::BulkString(answer.into()), heard, heard, &last).unwrap().up_since
+        };
+        assert_eq!(up_since("a", 0), early);
+        assert_eq!(up_since("a", 9), heard.before(Duration::from_secs(8)));
+        assert_eq!(up_since("b", 0), heard, "a start of its own");
     }
 }

@@ -18,7 +18,7 @@ const YOUNG: Duration = Duration::from_secs(5);
 /// A new connection of this client leads to the server that said this. The one before it was last known to be
 /// the primary, and to live, at `alive`.
 pub(crate) fn connected(shared: &Arc<Shared>, server: &ServerInfo, alive: Moment) {
-    if shared.server.is_another(server) {
+    if shared.server.is_another(server, Moment::now()) {
         renew(shared, alive.before(YOUNG));
     }
 }
