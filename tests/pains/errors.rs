@@ -150,22 +150,30 @@ fn pain_27_each_trouble_has_its_own_word_in_every_call() {
 #[test]
 fn pain_27_silence_is_told_from_a_no() {
     let server = RedisServer::start().unwrap();
-    let client = builder(&server.url()).give_up_after(ms(300)).command_timeout(ms(100)).connect().unwrap();
-    let (lock, held) = (client.reentrant_lock("x"), client.reentrant_lock("held"));
-    let guards = [held.lock_owned().unwrap(), client.reentrant_lock("renewed").lock_owned().unwrap()];
+    let impatient =
+        || builder(&server.url()).give_up_after(ms(300)).command_timeout(ms(100)).connect().unwrap();
+    let (client, renews) = (impatient(), impatient());
+    let lock = client.reentrant_lock("x");
+    let [sent, kept_back] =
+        ["sent", "kept back"].map(|name| client.reentrant_lock(name).lock_owned().unwrap());
+    let renewed = renews.reentrant_lock("renewed").lock_owned().unwrap();
     server.stop().unwrap();
-    let [held, renewed] = guards;
-    // It has a connection still, so what was sent may have run.
+    // Each has a connection still, so what was sent may have run.
+    says(ErrorKind::Unknown, "sent", "unlock", sent.unlock());
     says(ErrorKind::Unknown, "renewed", "renew_for", renewed.renew_for(ms(60_000)));
-    says(ErrorKind::Unknown, "held", "unlock", held.unlock());
+    // And none any more, so that nothing is sent.
+    says(ErrorKind::Unavailable, "kept back", "unlock", kept_back.unlock());
+    says(ErrorKind::Unavailable, "renewed", "renew_for", renewed.renew_for(ms(60_000)));
     for (call, outcome) in everything(&lock) {
         let error = says(ErrorKind::Unavailable, "x", call, outcome);
         assert!(error.source().is_some(), "{call}: nothing underneath: {error:?}");
     }
     server.cont().unwrap();
-    // What was unknown is settled, without anybody's doing.
+    // Either is released without anybody's doing.
     let others = connect(&server);
-    wait_until(SOON, "it is released", || !others.reentrant_lock("held").is_locked().unwrap());
+    for name in ["sent", "kept back"] {
+        wait_until(SOON, "it is released", || !others.reentrant_lock(name).is_locked().unwrap());
+    }
     assert!(!renewed.is_lost());
     renewed.unlock().unwrap();
 }
