@@ -39,7 +39,7 @@ fn serve(client: &Client, request: Request) {
         Ok(answer) => answer,
         // Nobody knows whether it is too much. What is worth less than that would let them in here.
         Err(error) => {
-            eprintln!("{address}: {error}");
+            eprintln!("{address}: {error:#}");
             Response::from_string("try again later\n").with_status_code(503)
         }
     };

@@ -50,7 +50,7 @@ impl ErrorKind {
             ErrorKind::LeaseLost => "lease lost",
             ErrorKind::NotOwner => "not the owner",
             ErrorKind::WouldDeadlock => "would deadlock",
-            ErrorKind::WrongKind => "wrong kind",
+            ErrorKind::WrongKind => "wrong type",
             ErrorKind::Refused => "refused",
             ErrorKind::Broken => "broken",
             ErrorKind::Conflict => "conflict",
@@ -59,7 +59,7 @@ impl ErrorKind {
             ErrorKind::Unknown => "outcome unknown",
             ErrorKind::Forked => "used after a fork",
             ErrorKind::Closed => "client closed",
-            ErrorKind::Config => "bad configuration",
+            ErrorKind::Config => "invalid argument",
             ErrorKind::Protocol => "protocol error",
             ErrorKind::Timeout => "timed out",
         }
@@ -69,15 +69,20 @@ impl ErrorKind {
 /// Any error of this crate: a [kind](Error::kind), the lock's name, what exactly happened, and
 /// the error underneath ([`source`](StdError::source)).
 ///
-/// Busy is never an error: a lock that somebody else holds is `Ok(None)`.
+/// A lock that somebody else holds is no error: it is `Ok(None)`.
+///
+/// `{}` prints this error alone, so that a reporter that walks the chain of sources prints nothing twice.
+/// `{:#}` prints the whole chain in one line, as `{:?}` does: for a log.
 ///
 /// ```
 /// use redis_concurrent::{Error, ErrorKind};
 ///
-/// // Public, so that a fake lock in a test can say what a real one would.
-/// let e = Error::new(ErrorKind::LeaseLost, "stock:42").because("paused for too long");
-/// assert!(e.is_lease_lost());
-/// assert_eq!(e.to_string(), "\"stock:42\": lease lost: paused for too long");
+/// // Public, so that a fake lock in a test can return what a real one would.
+/// let io = std::io::Error::other("connection reset");
+/// let e = Error::new(ErrorKind::Unavailable, "stock:42").because("no answer from Redis").caused_by(io);
+/// assert!(e.is_unavailable() && e.is_retryable());
+/// assert_eq!(e.to_string(), "\"stock:42\": unavailable: no answer from Redis");
+/// assert_eq!(format!("{e:#}"), "\"stock:42\": unavailable: no answer from Redis: connection reset");
 /// ```
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
@@ -123,36 +128,112 @@ impl Error {
         &self.0.name
     }
 
-    /// Whether the call's token was cancelled.
+    /// Whether the same call may succeed if it is made again, and the one that failed took no effect that lasts:
+    ///
+    /// - [`Unavailable`](ErrorKind::Unavailable): Redis may be back by then. What may have been taken is given
+    ///   back.
+    /// - [`Timeout`](ErrorKind::Timeout): the lock may be free by then. Nothing was taken.
+    /// - [`NotReplicated`](ErrorKind::NotReplicated): the replicas may have caught up by then. The hold was given
+    ///   back.
+    ///
+    /// Bound the number of retries and pause between them: a wrong password is `Unavailable` too. All other
+    /// kinds are not retryable, two of them although a retry can make sense: after
+    /// [`Unknown`](ErrorKind::Unknown) the call may have taken effect, so that a second one may do it twice;
+    /// after [`Conflict`](ErrorKind::Conflict) the caller has to look at what was changed first.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::NotReplicated)
+    }
+
+    /// Whether the call's token was cancelled ([`Cancelled`](ErrorKind::Cancelled)).
     pub fn is_cancelled(&self) -> bool {
         self.kind() == ErrorKind::Cancelled
     }
 
-    /// Whether the hold ended before it was released.
+    /// Whether the hold ended before it was released ([`LeaseLost`](ErrorKind::LeaseLost)).
     pub fn is_lease_lost(&self) -> bool {
         self.kind() == ErrorKind::LeaseLost
     }
 
-    /// Whether Redis could not be reached, or cannot serve us now. The call had no effect that
-    /// lasts: whatever may have been taken is given back.
+    /// Whether the caller does not hold what it tried to use ([`NotOwner`](ErrorKind::NotOwner)).
+    pub fn is_not_owner(&self) -> bool {
+        self.kind() == ErrorKind::NotOwner
+    }
+
+    /// Whether waiting could never end ([`WouldDeadlock`](ErrorKind::WouldDeadlock)).
+    pub fn is_would_deadlock(&self) -> bool {
+        self.kind() == ErrorKind::WouldDeadlock
+    }
+
+    /// Whether the key holds another kind of lock, or something else ([`WrongKind`](ErrorKind::WrongKind)).
+    pub fn is_wrong_type(&self) -> bool {
+        self.kind() == ErrorKind::WrongKind
+    }
+
+    /// Whether the kind's script, or Redis, rejected the call for good ([`Refused`](ErrorKind::Refused)).
+    pub fn is_refused(&self) -> bool {
+        self.kind() == ErrorKind::Refused
+    }
+
+    /// Whether the synchronizer was broken while the caller waited ([`Broken`](ErrorKind::Broken)).
+    pub fn is_broken(&self) -> bool {
+        self.kind() == ErrorKind::Broken
+    }
+
+    /// Whether somebody else changed what this call was to change ([`Conflict`](ErrorKind::Conflict)).
+    pub fn is_conflict(&self) -> bool {
+        self.kind() == ErrorKind::Conflict
+    }
+
+    /// Whether too few replicas acknowledged the grant ([`NotReplicated`](ErrorKind::NotReplicated)).
+    pub fn is_not_replicated(&self) -> bool {
+        self.kind() == ErrorKind::NotReplicated
+    }
+
+    /// Whether Redis could not be reached, or cannot serve requests now
+    /// ([`Unavailable`](ErrorKind::Unavailable)). The call had no effect that lasts: whatever may have been
+    /// taken is given back.
     pub fn is_unavailable(&self) -> bool {
         self.kind() == ErrorKind::Unavailable
     }
 
-    /// Whether the request may have taken effect without an answer.
+    /// Whether the request may have taken effect without an answer ([`Unknown`](ErrorKind::Unknown)).
     pub fn is_unknown(&self) -> bool {
         self.kind() == ErrorKind::Unknown
     }
 
-    /// Whether the client was closed.
+    /// Whether the client was made before this process was forked ([`Forked`](ErrorKind::Forked)).
+    pub fn is_forked(&self) -> bool {
+        self.kind() == ErrorKind::Forked
+    }
+
+    /// Whether the client was closed ([`Closed`](ErrorKind::Closed)).
     pub fn is_closed(&self) -> bool {
         self.kind() == ErrorKind::Closed
+    }
+
+    /// Whether a setting, a name or an argument cannot work ([`Config`](ErrorKind::Config)).
+    pub fn is_invalid_input(&self) -> bool {
+        self.kind() == ErrorKind::Config
+    }
+
+    /// Whether Redis replied what it never should ([`Protocol`](ErrorKind::Protocol)).
+    pub fn is_protocol(&self) -> bool {
+        self.kind() == ErrorKind::Protocol
+    }
+
+    /// Whether the call's own timeout ran out ([`Timeout`](ErrorKind::Timeout)), where no `Option` can say so.
+    /// A server that does not answer in time is [`Unavailable`](ErrorKind::Unavailable) instead.
+    pub fn is_timeout(&self) -> bool {
+        self.kind() == ErrorKind::Timeout
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, name, detail, source } = &*self.0;
+        if f.alternate() {
+            return f.write_str(&self.chain());
+        }
+        let Inner { kind, name, detail, .. } = &*self.0;
         if !name.is_empty() {
             write!(f, "{name:?}: ")?;
         }
@@ -160,21 +241,99 @@ impl fmt::Display for Error {
         if !detail.is_empty() {
             write!(f, ": {detail}")?;
         }
-        match source {
-            Some(source) => write!(f, ": {source}"),
-            None => Ok(()),
+        Ok(())
+    }
+}
+
+impl Error {
+    /// This error and its sources, but for those whose text is part of the text before them: many an error
+    /// prints its own source.
+    fn chain(&self) -> String {
+        let mut chain = self.to_string();
+        let mut source = self.source();
+        while let Some(error) = source {
+            let text = error.to_string();
+            if !chain.contains(&text) {
+                chain = format!("{chain}: {text}");
+            }
+            source = error.source();
         }
+        chain
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Error({:?}, {self})", self.0.kind)
+        write!(f, "Error({:?}, {self:#})", self.0.kind)
     }
 }
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_deref().map(|e| e as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [ErrorKind; 16] = [
+        ErrorKind::Cancelled,
+        ErrorKind::LeaseLost,
+        ErrorKind::NotOwner,
+        ErrorKind::WouldDeadlock,
+        ErrorKind::WrongKind,
+        ErrorKind::Refused,
+        ErrorKind::Broken,
+        ErrorKind::Conflict,
+        ErrorKind::NotReplicated,
+        ErrorKind::Unavailable,
+        ErrorKind::Unknown,
+        ErrorKind::Forked,
+        ErrorKind::Closed,
+        ErrorKind::Config,
+        ErrorKind::Protocol,
+        ErrorKind::Timeout,
+    ];
+
+    #[test]
+    fn each_kind_has_a_predicate_of_its_own() {
+        for (i, kind) in ALL.into_iter().enumerate() {
+            let e = Error::new(kind, "it");
+            let are = [
+                e.is_cancelled(),
+                e.is_lease_lost(),
+                e.is_not_owner(),
+                e.is_would_deadlock(),
+                e.is_wrong_type(),
+                e.is_refused(),
+                e.is_broken(),
+                e.is_conflict(),
+                e.is_not_replicated(),
+                e.is_unavailable(),
+                e.is_unknown(),
+                e.is_forked(),
+                e.is_closed(),
+                e.is_invalid_input(),
+                e.is_protocol(),
+                e.is_timeout(),
+            ];
+            assert!(are.into_iter().enumerate().all(|(j, is)| is == (i == j)), "{kind:?}: {are:?}");
+        }
+    }
+
+    #[test]
+    fn the_sources_are_printed_by_the_alternate_form_alone_and_once_each() {
+        let io = std::io::Error::other("reset");
+        let redis = redis::RedisError::from(io);
+        assert_eq!(redis.source().unwrap().to_string(), redis.to_string(), "it prints its own source");
+        let below = Error::new(ErrorKind::Unavailable, "").because("no answer").caused_by(redis);
+        let above = Error::new(ErrorKind::Unknown, "a").because("given back").caused_by(below);
+        assert_eq!(above.to_string(), "\"a\": outcome unknown: given back");
+        let chain = "\"a\": outcome unknown: given back: unavailable: no answer: reset";
+        assert_eq!(format!("{above:#}"), chain);
+        assert_eq!(format!("{above:?}"), format!("Error(Unknown, {chain})"));
+        assert_eq!(above.source().unwrap().to_string(), "unavailable: no answer");
     }
 }

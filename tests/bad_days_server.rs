@@ -301,10 +301,10 @@ mod bodies {
     pub fn says_writes_fail<K: Subject>(client: &Client, kind: K, name: &str, told: &str) {
         let lock = client.lock_of(kind, name);
         let error = error_of(on_time("try_lock", ms(0), || lock.try_lock()), ErrorKind::Unavailable, name);
-        assert!(error.to_string().to_uppercase().contains(told), "{error}");
+        assert!(format!("{error:#}").to_uppercase().contains(told), "{error:#}");
         let timed = on_time("try_lock_for", ms(300), || lock.try_lock_for(ms(300)));
         let error = error_of(timed, ErrorKind::Unavailable, name);
-        assert!(error.to_string().to_uppercase().contains(told), "{error}");
+        assert!(format!("{error:#}").to_uppercase().contains(told), "{error:#}");
         assert!(!on_time("is_locked", ms(0), || lock.is_locked()).unwrap());
     }
 
@@ -349,7 +349,7 @@ mod bodies {
             wait_until(SURELY, "the server loads", is_loading);
             let error = on_time("try_lock", ms(0), || free.try_lock()).map(drop);
             let error = error_of(error, ErrorKind::Unavailable, "free");
-            assert!(error.to_string().to_lowercase().contains("loading"), "{error}");
+            assert!(format!("{error:#}").to_lowercase().contains("loading"), "{error:#}");
             let timed = on_time("try_lock_for", ms(300), || free.try_lock_for(ms(300)));
             error_of(timed, ErrorKind::Unavailable, "free");
             error_of(on_time("unlock", COMMAND, || second.unlock()), ErrorKind::Unavailable, "unlucky");
@@ -380,7 +380,7 @@ mod bodies {
             on_time("lock", ms(300), || lock.lock().map(drop)),
         ] {
             let error = error_of(outcome, ErrorKind::Unavailable, "full");
-            assert!(error.to_string().contains("OOM"), "{error}");
+            assert!(format!("{error:#}").contains("OOM"), "{error:#}");
         }
         assert!(!lock.is_locked().unwrap());
         configure(&server, "maxmemory", "0");
@@ -450,7 +450,7 @@ mod bodies {
             });
             let error = on_time("try_lock", COMMAND, || free.try_lock()).map(drop);
             let error = error_of(error, ErrorKind::Unavailable, "free");
-            assert!(error.to_string().contains("BUSY"), "{error}");
+            assert!(format!("{error:#}").contains("BUSY"), "{error:#}");
             let timed = on_time("try_lock_for", ms(300), || free.try_lock_for(ms(300)));
             error_of(timed, ErrorKind::Unavailable, "free");
             error_of(on_time("unlock", COMMAND, || second.unlock()), ErrorKind::Unavailable, "unlucky");
@@ -554,7 +554,7 @@ mod bodies {
             ] {
                 let error = error_of(outcome, ErrorKind::Unavailable, "rights");
                 // A command inside a script has a text of its own.
-                let told = error.to_string();
+                let told = format!("{error:#}");
                 let names = ["NoPerm", "NOPERM", "can't run this command", "ACL failure in script"];
                 assert!(names.iter().any(|name| told.contains(name)), "{taken:?}: {error}");
             }

@@ -312,7 +312,7 @@ impl<'a> Seat<'a> {
         if !self.cell.shared.inbox.is_up()
             && let Err(error) = self.cell.shared.inbox.start(&self.cell.shared)
         {
-            tracing::warn!(%error, "waiting without a listener");
+            tracing::warn!(error = %format_args!("{error:#}"), "waiting without a listener");
         }
         let seat = Arc::new(Condvar::new());
         core.sit(self.ticket, seat.clone());

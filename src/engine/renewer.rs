@@ -137,7 +137,7 @@ impl Renewer {
         };
         if let Err(error) = self.schedule(task) {
             // Our caller may have the cell locked: no observer is told here.
-            tracing::warn!(lock = &*cell.name, %error, "left to its lease");
+            tracing::warn!(lock = &*cell.name, error = %format_args!("{error:#}"), "left to its lease");
         }
     }
 
@@ -409,7 +409,7 @@ impl Renewer {
     fn put_back(self: &Arc<Self>, task: Task, at: Moment) {
         let cell = task.cell.clone();
         if let Err(error) = self.schedule(Task { at, ..task }) {
-            tracing::error!(lock = &*cell.name, %error, "a lease is not renewed");
+            tracing::error!(lock = &*cell.name, error = %format_args!("{error:#}"), "a lease is not renewed");
         }
     }
 }

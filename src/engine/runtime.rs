@@ -164,7 +164,10 @@ impl Shared {
         if !self.inbox.is_up()
             && let Err(error) = self.inbox.start(self)
         {
-            tracing::warn!(%error, "a holder cannot be told of a forced unlock before its next renewal");
+            tracing::warn!(
+                error = %format_args!("{error:#}"),
+                "a holder cannot be told of a forced unlock before its next renewal"
+            );
         }
     }
 

@@ -34,7 +34,7 @@ fn renew(shared: &Arc<Shared>, since: Moment) {
                 continue;
             }
             if let Err(error) = shared.renewer.watch(cell, &mut core, owner, Moment::now()) {
-                tracing::error!(lock = &*cell.name, %error, "a lease is not renewed");
+                tracing::error!(lock = &*cell.name, error = %format_args!("{error:#}"), "a lease is not renewed");
             }
         }
     }

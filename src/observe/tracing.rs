@@ -26,7 +26,7 @@ impl Observer for Tracing {
     }
 
     fn not_acquired(&self, lock: Observed<'_>, waited: Duration, error: Option<&Error>) {
-        let error = error.map(tracing::field::display);
+        let error = error.map(|error| tracing::field::display(format!("{error:#}")));
         trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?waited, error, "not acquired");
     }
 
@@ -43,7 +43,7 @@ impl Observer for Tracing {
     }
 
     fn renewal_failed(&self, lock: Observed<'_>, left: Duration, error: &Error) {
-        debug!(target: TARGET, lock = lock.name, kind = lock.kind, ?left, %error, "not renewed");
+        debug!(target: TARGET, lock = lock.name, kind = lock.kind, ?left, error = %format_args!("{error:#}"), "not renewed");
     }
 
     fn lost(&self, lock: Observed<'_>, why: Loss) {
@@ -56,11 +56,11 @@ impl Observer for Tracing {
     }
 
     fn release_abandoned(&self, lock: Observed<'_>, error: &Error) {
-        warn!(target: TARGET, lock = lock.name, kind = lock.kind, %error, "left to its lease");
+        warn!(target: TARGET, lock = lock.name, kind = lock.kind, error = %format_args!("{error:#}"), "left to its lease");
     }
 
     fn unlock_failed(&self, lock: Observed<'_>, error: &Error) {
-        debug!(target: TARGET, lock = lock.name, kind = lock.kind, %error, "a guard could not release");
+        debug!(target: TARGET, lock = lock.name, kind = lock.kind, error = %format_args!("{error:#}"), "a guard could not release");
     }
 
     fn reconnected(&self, down: Duration) {

@@ -201,7 +201,8 @@ impl<'a> Poll<'a> {
         if n - self.never.len() < majority
             && let Some(first) = self.never.first()
         {
-            let why = format!("so say {} of {n} servers", self.never.len());
+            let why =
+                format!("refused by {} of {n} servers: {:#}", self.never.len(), first.clone().about(""));
             return Missed::Never(Error::new(first.kind(), name).because(why).caused_by(first.clone()));
         }
         let reached = self.granted.len() + self.busy;
@@ -209,7 +210,7 @@ impl<'a> Poll<'a> {
             return Missed::Busy;
         }
         let each = |(at, error): &(usize, Error)| {
-            format!("{}: {}", self.lock.servers.nodes[*at].address, error.clone().about(""))
+            format!("{}: {:#}", self.lock.servers.nodes[*at].address, error.clone().about(""))
         };
         let each: Vec<_> = self.errors.iter().map(each).collect();
         let why = format!("{reached} of {n} servers count now, {majority} are needed ({})", each.join("; "));

@@ -98,7 +98,7 @@ pub fn run_against<K: Kind, W: Kind>(
 fn play<K: Kind, W: Kind>(part: &str, play: Play<'_, K, W>) {
     let server = match RedisServer::start() {
         Ok(server) => server,
-        Err(error) => panic!("{error}"),
+        Err(error) => panic!("{error:#}"),
     };
     let cases: Vec<_> = cases::all::<K, W>().into_iter().filter(|(name, _)| name.contains(part)).collect();
     assert!(!cases.is_empty(), "there is no case with {part:?} in its name");

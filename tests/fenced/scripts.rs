@@ -71,7 +71,7 @@ fn a_script_that_fails_says_why_and_in_which_of_its_own_lines() {
     for (i, (source, kind, told)) in cases.into_iter().enumerate() {
         let error = it.script(source).run::<()>(i as u64, &["k"], NONE).unwrap_err();
         assert_eq!((error.kind(), error.name()), (kind, "it"), "{source}: {error}");
-        assert!(error.to_string().contains(told), "{source}: {error}");
+        assert!(format!("{error:#}").contains(told), "{source}: {error:#}");
         let written = source.contains("SET");
         assert_eq!(redis.del::<_, bool>("k").unwrap(), written, "what it wrote stands: {source}");
     }

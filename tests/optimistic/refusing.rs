@@ -97,7 +97,7 @@ fn a_command_that_redis_does_not_take_changes_nothing() {
     });
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
-    assert!(error.to_string().contains("NOSUCH"), "{error}");
+    assert!(format!("{error:#}").contains("NOSUCH"), "{error:#}");
     assert_eq!(it.get(KEY), None);
     it.comes_back(connections);
 }
@@ -156,7 +156,7 @@ fn where_transactions_are_not_allowed_nothing_is_written() {
         }
         let error = outcome.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{missing}: {error}");
-        assert!(error.to_string().contains(missing), "{error}");
+        assert!(format!("{error:#}").contains(missing), "{error:#}");
         assert_eq!(it.get(KEY), None, "{missing}");
     }
 }

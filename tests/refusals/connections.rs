@@ -26,7 +26,7 @@ fn at_once<T>(what: &str, call: impl FnOnce() -> Result<T, Error>) -> Error {
     let outcome = call().map(drop);
     assert!(began.elapsed() < SOON, "{what} took {:?}", began.elapsed());
     let error = outcome.expect_err(what);
-    assert!(error.to_string().to_lowercase().contains("refused"), "{what}: {error}");
+    assert!(format!("{error:#}").to_lowercase().contains("refused"), "{what}: {error:#}");
     error
 }
 
@@ -167,7 +167,7 @@ fn a_wrong_password_is_told_at_once_whoever_waits() {
         client.semaphore("s").acquire(1).map(drop).unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(error.to_string().to_lowercase().contains("authentication"), "{error}");
+        assert!(format!("{error:#}").to_lowercase().contains("authentication"), "{error:#}");
     }
     assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
     // Nothing of it is left to be settled.

@@ -98,7 +98,7 @@ fn what_may_pass_is_told_at_once_where_nothing_waits_and_at_the_deadline() {
             let took = began.elapsed();
             assert!(took + ms(5) >= ms(least) && took < ms(least) + SOON, "{says}: {what} took {took:?}");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{says}: {error}");
-            assert!(error.to_string().to_uppercase().contains(says), "{says}: {error}");
+            assert!(format!("{error:#}").to_uppercase().contains(says), "{says}: {error:#}");
         }
         tell(&server, off);
         free_at_once(&lock);

@@ -242,7 +242,7 @@ fn pain_14_a_primary_that_wants_replicas_refuses_and_keeps_nothing() {
     for _ in 0..3 {
         let error = lock.lock().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        assert!(error.to_string().contains("NOREPLICAS"), "{error}");
+        assert!(format!("{error:#}").contains("NOREPLICAS"), "{error:#}");
         assert_eq!(lock.hold_count(), 0);
         assert!(!exists(&flock.primary, "rc:{it}"));
     }

@@ -85,7 +85,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
     pub(super) fn client(&self, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
         let client = match set(Client::builder().url(&self.server.url()).label("contract")).connect() {
             Ok(client) => client,
-            Err(error) => panic!("{error}"),
+            Err(error) => panic!("{error:#}"),
         };
         self.clients.lock().push(client.clone());
         client
@@ -128,7 +128,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
     pub(super) fn redis(&self) -> redis::Connection {
         match self.server.connection() {
             Ok(connection) => connection,
-            Err(error) => panic!("{error}"),
+            Err(error) => panic!("{error:#}"),
         }
     }
 
@@ -169,7 +169,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         let [_, queue, ..] = self.keys();
         match self.redis().zcard(queue) {
             Ok(n) => n,
-            Err(error) => panic!("{error}"),
+            Err(error) => panic!("{error:#}"),
         }
     }
 
