@@ -191,6 +191,20 @@ fn commands_are_counted() {
 }
 
 #[test]
+fn the_end_of_a_key_is_told_to_the_millisecond() {
+    let server = RedisServer::start().unwrap();
+    let mut connection = server.connection().unwrap();
+    let ms: u64 = 4_102_444_800_123;
+    let _: () = cmd("SET").arg(&["ends", "1", "PXAT", &ms.to_string()]).query(&mut connection).unwrap();
+    let _: () = connection.set("stays", 1).unwrap();
+    for _ in 0..100 {
+        assert_eq!(expires_at(&mut connection, "ends").unwrap(), Some(Duration::from_millis(ms)));
+    }
+    assert_eq!(expires_at(&mut connection, "stays").unwrap(), None);
+    assert_eq!(expires_at(&mut connection, "missing").unwrap(), None);
+}
+
+#[test]
 fn clients_are_listed_and_killed_by_kind() {
     let server = RedisServer::start().unwrap();
     let mut normal = server.connection().unwrap();

@@ -348,7 +348,7 @@ fn the_rights_that_are_written_down_are_enough() {
 fn without_the_right_to_subscribe_a_wait_is_refused_and_the_hold_stays() {
     let stage = Stage::new();
     let mut redis = stage.server.connection().unwrap();
-    let rights = ["locks", "on", ">secret", "~*", "+@all"];
+    let rights = ["locks", "on", ">secret", "~*", "resetchannels", "+@all"];
     let _: () = redis::cmd("ACL").arg("SETUSER").arg(&rights).query(&mut redis).unwrap();
     let url = stage.server.url().replace("redis://", "redis://locks:secret@");
     let lock = builder(&url).connect().unwrap().reentrant_lock("it");

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use redis_concurrent::testing::wait_until;
+use redis_concurrent::testing::{expires_at, wait_until};
 use redis_concurrent::{Client, ClientBuilder, Exclusive, RedisLock, Reentry};
 
 use crate::support::{LONG, ms};
@@ -143,8 +143,7 @@ impl<K: Tried> Stage<K> {
 
     /// When the lock's key ends, by the server's clock.
     pub fn ends_at(&self) -> Duration {
-        let ms = redis::cmd("PEXPIRETIME").arg(self.key("")).query(&mut self.redis()).unwrap();
-        Duration::from_millis(ms)
+        expires_at(&mut self.redis(), &self.key("")).unwrap().expect("it has an end")
     }
 
     /// The server's clock, in whole milliseconds as keys end.

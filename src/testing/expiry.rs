@@ -1,0 +1,28 @@
+//! When a key ends.
+
+use std::time::Duration;
+
+use redis::{Connection, RedisResult};
+
+/// When `key` of the connection's database ends, since 1970 by the server's clock and to the millisecond;
+/// `None` if it is not there or has no end. Blocks until the server has answered, a few times at most where
+/// it is busy.
+///
+/// Only servers from 7.0 on can be asked for this, so what all of them tell is added up: the time, and how long
+/// the key lives yet, asked within one millisecond.
+///
+/// # Errors
+///
+/// If the server does not answer.
+pub fn expires_at(connection: &mut Connection, key: &str) -> RedisResult<Option<Duration>> {
+    let mut question = redis::pipe();
+    question.cmd("TIME").cmd("PTTL").arg(key).cmd("TIME");
+    loop {
+        let (before, left, after): ((u64, u64), i64, (u64, u64)) = question.query(connection)?;
+        let ms = |(s, us): (u64, u64)| Duration::from_millis(s * 1000 + us / 1000);
+        let Ok(left) = u64::try_from(left) else { return Ok(None) };
+        if ms(before) == ms(after) {
+            return Ok(Some(ms(before) + Duration::from_millis(left)));
+        }
+    }
+}
