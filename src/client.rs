@@ -6,8 +6,8 @@ use std::sync::Arc;
 use redis::ConnectionLike;
 
 use crate::barrier::CyclicBarrier;
+use crate::builder::ClientBuilder;
 use crate::clock::Moment;
-use crate::config::{ClientBuilder, Config};
 use crate::engine::backend::{Backend, ConnectionManager};
 use crate::engine::renewer::Renewer;
 use crate::engine::runtime::Shared;
@@ -26,6 +26,7 @@ use crate::rate_limiter::{Rate, RateLimiter};
 use crate::read_write::ReadWriteLock;
 use crate::receipt::Receipt;
 use crate::semaphore::Semaphore;
+use crate::settings::Config;
 use crate::stock::StockGate;
 
 /// A client of one Redis server: makes the locks. Cheap to clone, to be kept for the process's

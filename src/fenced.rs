@@ -7,7 +7,6 @@ use std::time::Duration;
 use redis::{FromRedisValue, ToRedisArgs, ToSingleRedisArg, Value};
 
 use crate::clock::Moment;
-use crate::config::check_lease;
 use crate::engine::backend::{Copies, number, text};
 use crate::engine::change::eval;
 use crate::engine::refusal::refused;
@@ -15,6 +14,7 @@ use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;
 use crate::script::Script;
+use crate::settings::check_lease;
 
 /// The highest token: 19 digits, as every number that Redis has an integer for.
 const HIGHEST: u64 = i64::MAX as u64;

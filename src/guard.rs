@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
-use crate::config::check_lease;
 use crate::engine;
 use crate::engine::cell::Cell;
 use crate::engine::gate::{Grip, Ticket};
@@ -17,6 +16,7 @@ use crate::kind::{Exclusive, Kind, Sharing};
 use crate::kinds::Read;
 use crate::lock::RedisLock;
 use crate::receipt::Receipt;
+use crate::settings::check_lease;
 
 /// What a guard has: the hold itself. Both guards dereference to it.
 pub struct Hold<K: Kind> {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::cancel::CancellationToken;
-use crate::config::check_lease;
 use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::kinds::Latch;
 use crate::meeting::Meeting;
+use crate::settings::check_lease;
 use crate::wait::Wait;
 
 /// What counting down says without a count. The rule says the same to a wait.

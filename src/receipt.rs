@@ -5,7 +5,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::check_lease;
 use crate::engine::cell::Cell;
 use crate::engine::gate::Terms;
 use crate::engine::receipt::told;
@@ -14,6 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::holder::is_owner;
 use crate::names;
 use crate::percent::{escape, unescape};
+use crate::settings::check_lease;
 
 /// What a text begins with that this version can read.
 const VERSION: &str = "rc1";

@@ -20,8 +20,8 @@ pub use self::guard::{OwnedQuorumGuard, QuorumGuard, QuorumHold};
 pub use self::lock::QuorumLock;
 use self::node::Node;
 use crate::client::Client;
-use crate::config::SHORTEST_LEASE;
 use crate::error::Error;
+use crate::settings::SHORTEST_LEASE;
 
 /// Locks over several independent servers, by the algorithm called *Redlock*: held as soon as a majority
 /// of the servers has granted it, and for as long as a majority does. Up to half of the servers, less one

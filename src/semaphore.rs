@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use redis::Value;
 
 use crate::cancel::CancellationToken;
-use crate::config::check_lease;
 use crate::engine::backend::{number, text};
 use crate::engine::change::change;
 use crate::engine::inspect::Inspection;
@@ -19,6 +18,7 @@ use crate::holder::Holder;
 use crate::kinds::Permits;
 use crate::kinds::permits::{MOST, check};
 use crate::lock::RedisLock;
+use crate::settings::check_lease;
 
 /// Permits that were taken: given back when dropped, all of them at once. It may go to another thread.
 ///

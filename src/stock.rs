@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::check_lease;
 use crate::engine::backend::number;
 use crate::engine::gate::Terms;
 use crate::engine::runtime::Shared;
@@ -17,6 +16,7 @@ use crate::kinds::{InStock, Units};
 use crate::lock::RedisLock;
 use crate::meeting::Meeting;
 use crate::names;
+use crate::settings::check_lease;
 use crate::wait::Wait;
 
 /// Units that were reserved: sold by [`commit`](OwnedGuard::commit), given back when dropped, all of them at

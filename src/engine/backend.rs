@@ -13,10 +13,10 @@ use super::resp::call;
 use super::server_info::ServerInfo;
 use super::wire::{self, Pool, Pooled};
 use crate::clock::Moment;
-use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;
 use crate::script::Script;
+use crate::settings::Config;
 use crate::sync::{Mutex, RwLock};
 
 /// Makes the connections of a client's pool. Only its type is public, so that an

@@ -16,12 +16,12 @@ use super::requests;
 use super::server_info::LastServer;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
-use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind};
 use crate::names::inbox_prefix;
 use crate::observe::{Loss, Watch};
 use crate::script::Scripts;
+use crate::settings::Config;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 

@@ -16,9 +16,9 @@ use super::gate::{Request, Taker, Terms};
 use super::replicas::{self, Replicas};
 use super::{acquire, lock, modes};
 use crate::clock::Moment;
-use crate::config::check_lease;
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
+use crate::settings::check_lease;
 use crate::wait::Wait;
 
 /// A lock among several.

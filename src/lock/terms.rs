@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::RedisLock;
-use crate::config::check_lease;
 use crate::engine::replicas::{self, Replicas};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
+use crate::settings::check_lease;
 
 /// How long a hold may be kept that is released earlier.
 const SHORTEST_STAY: Duration = Duration::from_millis(1);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::check_lease;
+use crate::settings::check_lease;
 
 /// The highest number that a rate has, that of a semaphore's permits.
 const MOST: u32 = i32::MAX as u32;

@@ -10,7 +10,6 @@ use super::round::{Missed, attempt};
 use crate::any_lock::{Lock, LockGuard};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
-use crate::config::check_lease;
 use crate::engine::backoff::Backoff;
 use crate::engine::cell::Cell;
 use crate::engine::gate::{Request, Taker, Terms};
@@ -18,6 +17,7 @@ use crate::engine::pause::pause;
 use crate::error::{Error, ErrorKind};
 use crate::kinds::Simple;
 use crate::lock::{RedisLock, this_thread};
+use crate::settings::check_lease;
 use crate::wait::Wait;
 
 /// The default node limit is a twentieth of the lease, from and to these: a server that hangs costs it once, and
@@ -346,7 +346,7 @@ impl Lock for QuorumLock {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::config::{LONGEST_LEASE, SHORTEST_LEASE};
+    use crate::settings::{LONGEST_LEASE, SHORTEST_LEASE};
 
     #[test]
     fn the_usual_node_limit_suits_every_lease() {

@@ -9,7 +9,6 @@ use shuttle::rand::{Rng, thread_rng};
 
 use crate::CancellationToken;
 use crate::clock::Moment;
-use crate::config::Config;
 use crate::engine::backend::{Backend, ConnectionManager};
 use crate::engine::cell::{Cell, Cells};
 use crate::engine::gate::{Grip, Request, Shape, Taker, Terms};
@@ -24,6 +23,7 @@ use crate::kinds::Reentrant;
 use crate::names::Names;
 use crate::observe::Watch;
 use crate::script::{Script, Scripts};
+use crate::settings::Config;
 use crate::sync::{self, Condvar, Mutex, time};
 use crate::wait::Wait;
 

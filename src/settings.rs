@@ -1,0 +1,104 @@
+//! The settings of a client, checked once.
+
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind};
+
+/// The shortest lease: below it, the network's ordinary jitter would decide who holds what.
+pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+
+/// The longest lease or window. Whoever means more means for ever, and that is no lease.
+pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// What is wrong with a lease (or a window) of this length, if anything.
+pub(crate) fn check_lease(what: &str, lease: Duration) -> Result<(), String> {
+    if (SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
+        return Ok(());
+    }
+    Err(format!("a {what} lasts from {SHORTEST_LEASE:?} to {LONGEST_LEASE:?}, not {lease:?}"))
+}
+
+/// What every part of a client reads.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) lease: Duration,
+    pub(crate) renew_every: Duration,
+    pub(crate) slice: Duration,
+    pub(crate) window: Duration,
+    pub(crate) namespace: String,
+    pub(crate) label: String,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) command_timeout: Duration,
+    pub(crate) give_up_after: Duration,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            lease: Duration::from_secs(30),
+            renew_every: Duration::from_secs(10),
+            slice: Duration::from_millis(1),
+            window: Duration::from_secs(3),
+            namespace: "rc".to_owned(),
+            label: String::new(),
+            connect_timeout: Duration::from_secs(1),
+            command_timeout: Duration::from_secs(2),
+            give_up_after: Duration::from_secs(10),
+            max_hold: None,
+        }
+    }
+}
+
+impl Config {
+    /// How long the answer to a renewal may take.
+    pub(crate) fn patience(&self) -> Duration {
+        self.command_timeout.min(self.lease / 6)
+    }
+
+    /// Takes these settings, where they are given; of one that is not, its default or what fits the other.
+    pub(crate) fn fit(&mut self, window: Option<Duration>, command_timeout: Option<Duration>) {
+        let (usual_window, usual_timeout) = (self.window, self.command_timeout);
+        self.command_timeout =
+            command_timeout.unwrap_or_else(|| usual_timeout.min(window.unwrap_or(usual_window)));
+        self.window = window.unwrap_or_else(|| usual_window.max(self.command_timeout.min(LONGEST_LEASE)));
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check_lease("lease", self.lease).map_err(bad)?;
+        check_lease("window", self.window).map_err(bad)?;
+        if self.renew_every.is_zero() || self.renew_every > self.lease / 2 {
+            let (every, lease) = (self.renew_every, self.lease);
+            return Err(bad(format!(
+                "a lease of {lease:?} must be renewed at least twice, not every {every:?}"
+            )));
+        }
+        if self.max_hold.is_some_and(|longest| longest.is_zero()) {
+            return Err(bad("a hold that is never renewed has a fixed lease: max_hold must not be nothing"));
+        }
+        if self.namespace.is_empty() || self.namespace.contains(['{', '}']) {
+            return Err(bad(format!(
+                "a namespace is not empty and has no braces, unlike {:?}",
+                self.namespace
+            )));
+        }
+        if self.label.contains(|c: char| c.is_control()) {
+            return Err(bad(format!("a label has no control characters, unlike {:?}", self.label)));
+        }
+        if self.connect_timeout.is_zero() || self.command_timeout.is_zero() {
+            return Err(bad("connecting and commands need some time"));
+        }
+        if self.window < self.command_timeout.min(LONGEST_LEASE) {
+            return Err(bad(format!(
+                "a window of {:?} is shorter than the command timeout of {:?}: a waiter would lose its place \
+                 while a request of it may still be answered",
+                self.window, self.command_timeout
+            )));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn bad(why: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Config, "").because(why)
+}
