@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::engine::inspect::Held;
+use crate::names::is_owner;
 
 /// The holder of a lock, as Redis has it. See [`RedisLock::holder`](crate::RedisLock::holder).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,12 +79,4 @@ impl Process {
         let host = words.next()?.to_owned();
         Some(Process { pid, host, label: words.next().unwrap_or_default().to_owned() })
     }
-}
-
-/// Whether it reads `<client uuid>:<n>`, as every owner of ours does.
-pub(crate) fn is_owner(text: &str) -> bool {
-    text.split_once(':').is_some_and(|(client, n)| {
-        uuid::Uuid::try_parse(client).is_ok_and(|it| it.to_string() == client)
-            && n.parse::<u64>().is_ok_and(|it| it.to_string() == n)
-    })
 }

@@ -1,4 +1,4 @@
-//! The only file that spells a key or a channel.
+//! The only file that spells a key or a channel, or reads an owner id.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -167,6 +167,14 @@ fn escape(name: &str) -> String {
 /// What the channels of all inboxes of a namespace begin with; a client's uuid follows.
 pub(crate) fn inbox_prefix(namespace: &str) -> String {
     format!("{namespace}:inbox:")
+}
+
+/// Whether it reads `<client uuid>:<n>`, as every owner of ours does.
+pub(crate) fn is_owner(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(client, n)| {
+        uuid::Uuid::try_parse(client).is_ok_and(|it| it.to_string() == client)
+            && n.parse::<u64>().is_ok_and(|it| it.to_string() == n)
+    })
 }
 
 #[cfg(test)]

@@ -10,8 +10,7 @@ use crate::engine::gate::Terms;
 use crate::engine::receipt::told;
 use crate::engine::tenure::{MOST_HAND_OVERS, MOST_NUMBER, Tenure};
 use crate::error::{Error, ErrorKind};
-use crate::holder::is_owner;
-use crate::names;
+use crate::names::{self, is_owner};
 use crate::percent::{escape, unescape};
 use crate::settings::check_lease;
 

@@ -11,7 +11,7 @@ use super::cell::Cell;
 use super::requests;
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::holder::is_owner;
+use crate::names::is_owner;
 
 /// One holder, as Redis has it.
 pub(crate) struct Held {
