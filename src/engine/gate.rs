@@ -40,13 +40,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::ask::Ask;
-pub(crate) use self::events::{
-    Answer, Asking, Entered, Exit, GaveUp, Grip, How, Leaving, Refusal, Renewal, Request, Taker, Terms, Then,
-    Ticket, Turn,
-};
+pub(crate) use self::events::{Entered, Exit, GaveUp, Grip, Leaving, Refusal, Renewal, Then, Ticket, Turn};
 pub(crate) use self::receipt::Stays;
 use self::room::Room;
 pub(crate) use self::room::{Aside, NOT_INSIDE, Stay};
+pub(crate) use super::asking::{Answer, Asking, How, Request, Taker, Terms};
 use super::table::Table;
 use super::tenure::{Door, Tenure};
 use crate::clock::Moment;

@@ -24,6 +24,7 @@
 //! holds no lock of ours.
 
 mod acquire;
+mod asking;
 pub(crate) mod attempt;
 pub(crate) mod backend;
 pub(crate) mod backoff;

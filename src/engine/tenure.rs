@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::gate::{Answer, Asking, How, Request, Terms};
+use super::asking::{Answer, Asking, How, Request, Terms};
 use crate::clock::{Millis, Moment};
 use crate::observe::Loss;
 
