@@ -19,9 +19,10 @@
 //! 12. *bounded-bypass*: a process that waits in Redis gets in after at most one slice and one
 //!     critical section of each process ahead of it.
 //!
-//! A call goes `lock.rs → engine → backend.rs → script.rs → lua/`; nothing calls back up. The
-//! waiting is in [`acquire`], the decisions are in [`gate`], and while a thread talks to Redis it
-//! holds no lock of ours.
+//! A call goes `lock.rs → engine → backend.rs → script.rs → lua/`; nothing calls back up, and nothing
+//! here names what a user sees (`tests/imports.rs` reads the paths). What all locks of a client share
+//! is [`runtime::Shared`]. The waiting is in [`acquire`]; the decisions are in [`gate`], in the words of
+//! [`asking`], about what [`tenure`] keeps; and while a thread talks to Redis it holds no lock of ours.
 
 mod acquire;
 mod asking;
