@@ -56,24 +56,23 @@ impl ClientBuilder {
 
     /// The server, as a URL: `redis://[user:password@]host[:port][/db][?protocol=resp3]`,
     /// `redis+unix:///path/to/socket`, or with the feature `tls` `rediss://…`.
-    pub fn url(self, url: &str) -> Self {
-        self.connection(url)
+    /// Special characters of the user name and the password are percent-encoded (`/` is `%2F`, `@` is `%40`).
+    ///
+    /// What is wrong with the URL is returned by [`connect`](Self::connect), as `Config`.
+    pub fn url(mut self, url: &str) -> Self {
+        self.server = server_at(url);
+        self
     }
 
     /// The server, as the `redis` crate's connection information.
-    pub fn connection_info(self, info: redis::ConnectionInfo) -> Self {
-        self.connection(info)
+    pub fn connection_info(mut self, info: redis::ConnectionInfo) -> Self {
+        self.server = redis::Client::open(info).map_err(no_address);
+        self
     }
 
     /// The server, as a client of the `redis` crate, for instance one with certificates of its own.
     pub fn redis_client(mut self, client: redis::Client) -> Self {
         self.server = Ok(client);
-        self
-    }
-
-    fn connection(mut self, info: impl redis::IntoConnectionInfo) -> Self {
-        self.server =
-            redis::Client::open(info).map_err(|e| bad("this is no address of a server").caused_by(e));
         self
     }
 
@@ -196,4 +195,30 @@ impl ClientBuilder {
         let manager = ConnectionManager::new(self.server?, &self.config);
         Client::start(self.config, manager, self.pool, self.watch)
     }
+}
+
+/// The server at this URL. What is wrong with it is told without its password.
+fn server_at(url: &str) -> Result<redis::Client, Error> {
+    let tcp = ["redis", "rediss", "valkey", "valkeys"];
+    if let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| tcp.contains(scheme)) {
+        // The credentials end with the last `@`, which nothing behind the host has: where one of these comes
+        // before it, part of them would be taken for a port, a database number or a query.
+        let cut = rest.rfind('@').and_then(|at| rest[..at].find(['/', '?', '#']).map(|i| &rest[i..=i]));
+        if let Some(cut) = cut {
+            return Err(bad(format!(
+                "a {cut:?} stands before the last '@' of this URL: special characters of the user name and the \
+                 password must be percent-encoded"
+            )));
+        }
+        // Another crate may have turned TLS on in the redis crate: so not before that has refused it.
+        if !cfg!(feature = "tls") && scheme.ends_with('s') {
+            let needed = format!("{scheme}:// needs the feature `tls` of redis-concurrent");
+            return redis::Client::open(url).map_err(|_| bad(needed));
+        }
+    }
+    redis::Client::open(url).map_err(no_address)
+}
+
+fn no_address(e: redis::RedisError) -> Error {
+    bad(format!("this is no address of a server: {e}"))
 }

@@ -9,6 +9,7 @@ use crate::barrier::CyclicBarrier;
 use crate::builder::ClientBuilder;
 use crate::clock::Moment;
 use crate::engine::backend::{Backend, ConnectionManager};
+use crate::engine::refusal::{not_connected, unanswered};
 use crate::engine::renewer::Renewer;
 use crate::engine::runtime::Shared;
 use crate::engine::server_info::ServerInfo;
@@ -76,21 +77,18 @@ impl Client {
 
     /// Makes one connection, to see that there can be one.
     pub(crate) fn probe(&self) -> Result<(), Error> {
-        let probe = self.0.manager.raw().and_then(|mut connection| {
-            redis::cmd("PING").exec(&mut connection)?;
-            connection.req_packed_command(&ServerInfo::request())
-        });
-        match probe {
-            Ok(told) => {
-                let heard = Moment::now();
-                let _ = self.0.server.is_another(&ServerInfo::read(&told, heard), heard);
-                Ok(())
+        let mut connection = self.0.manager.raw().map_err(|e| not_connected(e).error())?;
+        let asked = redis::cmd("PING").exec(&mut connection);
+        let told = asked.and_then(|()| connection.req_packed_command(&ServerInfo::request()));
+        let told = told.map_err(|e| {
+            if e.is_timeout() {
+                return unanswered(e, self.0.config.command_timeout);
             }
-            Err(e) => {
-                let error = Error::new(ErrorKind::Unavailable, "").because("Redis cannot be reached");
-                Err(error.caused_by(e))
-            }
-        }
+            Error::new(ErrorKind::Unavailable, "").because("Redis cannot be reached").caused_by(e)
+        })?;
+        let heard = Moment::now();
+        let _ = self.0.server.is_another(&ServerInfo::read(&told, heard), heard);
+        Ok(())
     }
 
     pub(crate) fn start(

@@ -360,6 +360,14 @@ fn what_is_no_url_is_told_without_its_password() {
         assert_eq!(error.kind(), ErrorKind::Config, "{url:?}: {error}");
         assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
     }
+    // Taken apart as it stands, part of the password would be a port, a database number, a fragment.
+    for raw in ["se/cret", "se?cret", "se#cret", "se@/cret", "@se/cret", "6379/0?secret", "6379#secret"] {
+        let url = format!("redis://:{raw}@127.0.0.1:1/");
+        let error = on_time(&url, ms(0), || Client::connect(&url)).map(drop).unwrap_err();
+        assert!(error.is_invalid_input() && !error.is_retryable(), "{url:?}: {error:?}");
+        assert!(error.to_string().contains("percent-encoded"), "{url:?}: {error}");
+        assert!(!format!("{error:?}").contains("cret"), "{error:?}");
+    }
     let error = Client::builder().connect().map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("url"), "{error}");

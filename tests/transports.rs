@@ -273,7 +273,8 @@ fn what_is_no_address_is_told_at_once() {
 #[test]
 fn without_the_feature_tls_is_told() {
     let error = Client::connect("rediss://127.0.0.1:1/").unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.is_invalid_input(), "{error}");
+    assert!(error.to_string().contains("needs the feature `tls` of redis-concurrent"), "{error}");
 }
 
 #[cfg(feature = "tls")]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, ServerError, ServerErrorKind, Value};
 
 use super::link::{Link, OpenLinks};
-use super::refusal::{is_broken_off, no_primary, not_connected, refused, unanswered};
+use super::refusal::{NO_CONNECTION_IN_TIME, is_broken_off, no_primary, not_connected, refused, unanswered};
 use super::resp::call;
 use super::server_info::ServerInfo;
 use super::wire::{self, Pool, Pooled};
@@ -289,7 +289,7 @@ impl Backend {
                 let Ok(again) = younger.and_then(|younger| {
                     connection = younger;
                     let again = self.answers(&mut connection, batch, limit, eval);
-                    again.map_err(|e| Failure::Unanswered(unanswered(e)))
+                    again.map_err(|e| connection.unanswered(e))
                 }) else {
                     return done;
                 };
@@ -377,7 +377,8 @@ impl Backend {
                         *self.broke.lock() = at;
                     }
                     let again = copies == Copies::Two && failed.is_none() && !e.is_timeout();
-                    let error = failed.take().map_or_else(|| unanswered(e), |(_, first)| first);
+                    let error =
+                        failed.take().map_or_else(|| unanswered(e, connection.limit), |(_, first)| first);
                     if !again {
                         return Err(Failure::Unanswered(error));
                     }
@@ -456,7 +457,7 @@ impl Backend {
         connection.broken = true;
         match sent {
             Ok(()) => Ok(Posted { connection, asks_server }),
-            Err(e) => Err(Failure::Unanswered(unanswered(e))),
+            Err(e) => Err(connection.unanswered(e)),
         }
     }
 
@@ -523,10 +524,10 @@ impl Backend {
 
 /// The time was up before there was a connection. `before`: why there was none the last time, if that is known.
 fn no_connection(e: impl std::error::Error + Send + Sync + 'static, before: Option<RedisError>) -> Failure {
-    let error = Error::new(ErrorKind::Unavailable, "").because("no connection to Redis in time");
+    let error = Error::new(ErrorKind::Unavailable, "").because(NO_CONNECTION_IN_TIME);
     Failure::Unsent(match before {
-        Some(before) => error.caused_by(before),
-        None => error.caused_by(e),
+        Some(before) if !before.is_timeout() => error.caused_by(before),
+        _ => error.caused_by(e),
     })
 }
 
@@ -565,7 +566,7 @@ impl Posted {
         if matches!(&value, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript)) {
             backend.count(1);
             let sent = self.connection.inner.send_packed_command(&full());
-            sent.map_err(|e| Failure::Unanswered(unanswered(e)))?;
+            sent.map_err(|e| self.connection.unanswered(e))?;
             value = self.receive(limit)?;
         }
         self.connection.broken = no_primary(&value).is_some();
@@ -575,7 +576,7 @@ impl Posted {
     fn receive(&mut self, limit: Moment) -> Result<Value, Failure> {
         self.connection.limit_to(limit);
         let answer = self.connection.inner.recv_response();
-        answer.map_err(|e| Failure::Unanswered(unanswered(e)))
+        answer.map_err(|e| self.connection.unanswered(e))
     }
 }
 
@@ -597,6 +598,11 @@ impl Connection {
 
     pub(super) fn is_broken(&self) -> bool {
         self.broken
+    }
+
+    /// There was no answer by its limit.
+    pub(super) fn unanswered(&self, e: RedisError) -> Failure {
+        Failure::Unanswered(unanswered(e, self.limit))
     }
 
     /// How long a write may take.

@@ -20,6 +20,9 @@
 //! after it. A call waits for it as long as it may wait, and else says `Unavailable` at once; what is for good
 //! is told at once. That there is no connection is as what may pass, but for what is for good above.
 
+use std::io;
+use std::time::Duration;
+
 use redis::{RedisError, ServerError, Value};
 
 use super::backend::{Failure, list};
@@ -34,6 +37,9 @@ const IN_SCRIPT: &str = "Error running script";
 const NO_RIGHT_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 
 const TOO_MANY_CLIENTS: &str = "max number of clients";
+
+/// There was no time for more.
+pub(super) const NO_CONNECTION_IN_TIME: &str = "no connection to Redis in time";
 
 /// What a refusal means.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,7 +128,11 @@ pub(crate) fn is_broken_off(e: &RedisError) -> bool {
 pub(crate) fn not_connected(e: RedisError) -> Failure {
     let denied = e.kind() == redis::ErrorKind::AuthenticationFailed
         || e.code().is_some_and(|code| meaning(code, e.detail().unwrap_or_default()) == Meaning::Denied);
-    let error = Error::new(ErrorKind::Unavailable, "").because("no connection to Redis").caused_by(e);
+    let error = Error::new(ErrorKind::Unavailable, "");
+    if e.is_timeout() {
+        return Failure::Unsent(error.because(NO_CONNECTION_IN_TIME).caused_by(timed_out()));
+    }
+    let error = error.because("no connection to Redis").caused_by(e);
     if denied { Failure::Denied(error) } else { Failure::Unsent(error) }
 }
 
@@ -138,9 +148,24 @@ fn is_no_primary(e: &ServerError) -> bool {
     meaning(e.code(), e.details().unwrap_or_default()) == Meaning::NoPrimary
 }
 
-/// There was no answer.
-pub(crate) fn unanswered(e: RedisError) -> Error {
-    Error::new(ErrorKind::Unavailable, "").because("no answer from Redis").caused_by(e)
+/// There was no answer, which was waited for `within` this time.
+pub(crate) fn unanswered(e: RedisError, within: Duration) -> Error {
+    let error = Error::new(ErrorKind::Unavailable, "");
+    if e.is_timeout() {
+        return error.because(format!("no answer within {}", spelled(within))).caused_by(timed_out());
+    }
+    error.because("no answer from Redis").caused_by(e)
+}
+
+/// What the system says of a time-out, "Resource temporarily unavailable", would only mislead.
+fn timed_out() -> io::Error {
+    io::Error::from(io::ErrorKind::TimedOut)
+}
+
+/// `2 s`, `1.5 s`, `300 ms`
+fn spelled(time: Duration) -> String {
+    let ms = (time.as_secs_f64() * 1000.0).round();
+    if ms < 1000.0 { format!("{ms} ms") } else { format!("{} s", ms / 1000.0) }
 }
 
 #[cfg(all(test, not(shuttle)))]
@@ -229,6 +254,25 @@ mod tests {
         };
         assert!(matches!(said("ERR max number of clients reached"), Failure::Unsent(_)));
         assert!(matches!(said("WRONGPASS invalid username-password pair"), Failure::Denied(_)));
+    }
+
+    #[test]
+    fn a_timeout_says_how_long_was_waited_and_not_what_the_system_calls_it() {
+        let timeout = || RedisError::from(std::io::Error::from_raw_os_error(11));
+        assert!(timeout().is_timeout());
+        for (waited, said) in [
+            (Duration::from_secs(2), "2 s"),
+            (Duration::from_millis(1500), "1.5 s"),
+            (Duration::from_micros(299_700), "300 ms"),
+            (Duration::from_micros(1_999_999), "2 s"),
+        ] {
+            let error = unanswered(timeout(), waited);
+            assert_eq!(format!("{error:#}"), format!("unavailable: no answer within {said}: timed out"));
+        }
+        let Failure::Unsent(error) = not_connected(timeout()) else { panic!("it was sent") };
+        assert_eq!(format!("{error:#}"), "unavailable: no connection to Redis in time: timed out");
+        let broken = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        assert!(format!("{:#}", unanswered(broken, Duration::MAX)).contains("reset"));
     }
 
     #[test]

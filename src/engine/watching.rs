@@ -4,7 +4,7 @@
 use redis::{Cmd, Pipeline, ServerErrorKind, Value, cmd};
 
 use super::backend::{Copies, Failure};
-use super::refusal::{refused, unanswered};
+use super::refusal::refused;
 use super::runtime::Shared;
 use super::wire::Pooled;
 use crate::clock::Moment;
@@ -66,7 +66,7 @@ impl<'a> Watching<'a> {
             }
             Err(e) => {
                 self.connection.broken = true;
-                Err(Failure::Unanswered(unanswered(e)))
+                Err(self.connection.unanswered(e))
             }
         }
     }
@@ -81,7 +81,7 @@ impl<'a> Watching<'a> {
         let limit = self.limit();
         self.shared.backend.count(requests.len());
         let mut answers =
-            self.connection.exchange(&requests, limit).map_err(|e| Failure::Unanswered(unanswered(e)))?;
+            self.connection.exchange(&requests, limit).map_err(|e| self.connection.unanswered(e))?;
         let exec = answers.pop();
         if let Some(error) = first_error(&answers) {
             self.connection.heed(&error);

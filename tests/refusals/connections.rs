@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
-use redis_concurrent::{Client, Error, ErrorKind, Rate};
+use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Rate};
 
 use crate::AskOnce;
 use crate::support::*;
@@ -188,4 +188,26 @@ fn a_connection_that_breaks_as_it_is_made_is_made_again() {
         door.cut_all();
     }
     client.close().unwrap();
+}
+
+/// Neither what the system calls it, "Resource temporarily unavailable", nor what the library below makes of it.
+#[test]
+fn a_server_that_does_not_answer_is_told_with_the_time_it_had() {
+    let server = RedisServer::start().unwrap();
+    let timed = |it: ClientBuilder| it.command_timeout(ms(300)).connect_timeout(ms(400));
+    let client = timed(Client::builder().url(&server.url())).connect().unwrap();
+    let lock = client.simple_lock("x");
+    lock.lock().unwrap().unlock().unwrap();
+    server.stop().unwrap();
+    let says = |error: Error, said: &str| {
+        assert!(error.is_unavailable() && error.is_retryable() && !error.is_timeout(), "{error:?}");
+        let text = format!("{error:#}");
+        assert!(text.starts_with(said) && !text.contains("temporarily"), "{text}");
+    };
+    says(lock.try_lock().map(drop).unwrap_err(), "\"x\": unavailable: no answer within 300 ms");
+    // Its connection was the only one, and another one is not made.
+    says(lock.try_lock().map(drop).unwrap_err(), "\"x\": unavailable: no connection to Redis in time");
+    let other = timed(Client::builder().url(&server.url())).connect().map(drop).unwrap_err();
+    says(other, "unavailable: no connection to Redis in time");
+    server.cont().unwrap();
 }

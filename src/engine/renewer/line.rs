@@ -14,7 +14,7 @@ use super::schedule::{BATCH, Task, What};
 use super::{Missing, RELEASE_AGAIN, Renewer};
 use crate::clock::Moment;
 use crate::engine::backend::{Connection, ConnectionManager};
-use crate::engine::refusal::no_primary;
+use crate::engine::refusal::{no_primary, not_connected};
 use crate::engine::requests;
 use crate::engine::runtime::Shared;
 use crate::engine::server_info::ServerInfo;
@@ -183,7 +183,7 @@ impl Server {
             }
             Err(error) => {
                 self.connects_at = Moment::now().after(self.patience.min(RELEASE_AGAIN) / 2);
-                Err(no_connection().caused_by(error))
+                Err(no_connection().caused_by(not_connected(error).error()))
             }
         }
     }
