@@ -80,7 +80,8 @@ fn meaning(code: &str, words: &str) -> Meaning {
     }
 }
 
-/// The code and the words behind `<line>: `, and the same once more, `@user_script: <line>: -`.
+/// The code and the words behind `<line>: `, and the same once more, `@user_script: <line>: -`. Not all words have
+/// a code before them, and those without begin as a sentence does.
 fn of_script(at: &str) -> (&str, &str) {
     let behind_line = |at: &str| -> Option<usize> {
         let rest = at.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;
@@ -95,7 +96,8 @@ fn of_script(at: &str) -> (&str, &str) {
         }
     }
     let said = said.strip_prefix('-').unwrap_or(said);
-    said.split_once(' ').unwrap_or((said, ""))
+    let (code, words) = said.split_once(' ').unwrap_or((said, ""));
+    if code.bytes().all(|b| b.is_ascii_uppercase()) { (code, words) } else { ("", said) }
 }
 
 /// What an error of the server means for a caller.
@@ -281,6 +283,10 @@ mod tests {
             "ERR The user executing the script can't run this command or subcommand script: 4b, on @user_script:3.",
             "ERR Error running script (call to f_4b): @user_script:1: @user_script: 1: -NOPERM The user executing \
              the script can't run this command or subcommand",
+            "ERR Error running script (call to f_4b): @user_script:13: @user_script: 13: The user executing the \
+             script can't run this command or subcommand",
+            "ERR Error running script (call to f_4b): @user_script:2: @user_script: 2: The user executing the \
+             script can't access at least one of the keys mentioned in the command arguments",
             "ERR ACL failure in script: User app has no permissions to run the 'set' command script: 4b, on \
              @user_script:3.",
         ] {
