@@ -331,7 +331,7 @@ mod bodies {
     }
 
     pub fn a_server_that_loads_its_data_is_waited_for<K: Subject>(kind: K) {
-        // An event loop's turn for every 2 MB, which are 26 keys, and three milliseconds' work for each key.
+        // An event loop's turn for every 2 MB, which are 26 keys, and five milliseconds' work for each key.
         let server = RedisServer::builder().arg("rdbcompression", "no").start().unwrap();
         let ear = Ear::default();
         let client = brisk(&server.url()).lease(ms(6000)).observer(ear.clone()).connect().unwrap();
@@ -339,10 +339,11 @@ mod bodies {
             (client.lock_of(kind, "held"), client.lock_of(kind, "unlucky"), client.lock_of(kind, "free"));
         let (guard, second) = (held.lock().unwrap(), unlucky.lock().unwrap());
         free.lock().unwrap().unlock().unwrap();
-        ask::<()>(&server, &["DEBUG", "POPULATE", "600", "key", "80000"]);
-        configure(&server, "key-load-delay", "3000");
+        ask::<()>(&server, &["DEBUG", "POPULATE", "400", "key", "80000"]);
+        configure(&server, "key-load-delay", "5000");
         thread::scope(|scope| {
             let mut loader = server.connection().unwrap();
+            loader.set_read_timeout(Some(SURELY)).unwrap();
             scope.spawn(move || on::<()>(&mut loader, &["DEBUG", "RELOAD"]));
             let is_loading = || ask::<String>(&server, &["INFO", "persistence"]).contains("loading:1");
             wait_until(SURELY, "the server loads", is_loading);
@@ -361,7 +362,7 @@ mod bodies {
         guard.unlock().unwrap();
         assert!(ear.losses().is_empty());
         drop((held, unlucky, free));
-        let spared: Vec<String> = (0..600).map(|n| format!("key:{n}")).collect();
+        let spared: Vec<String> = (0..400).map(|n| format!("key:{n}")).collect();
         nothing_stays_but(&spared.iter().map(String::as_str).collect::<Vec<_>>(), &server, &[&client]);
     }
 
