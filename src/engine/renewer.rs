@@ -76,7 +76,7 @@ impl Renewer {
             state.remove(client)
         };
         let due = tasks.into_iter().filter_map(|task| match task.what {
-            What::Leave(leaving, _) => Some((task.cell, *leaving)),
+            What::Leave(leave) => Some((task.cell, leave.0)),
             What::Tenure => None,
         });
         due.chain(line.map(Line::into_leaving).unwrap_or_default()).collect()
@@ -98,22 +98,13 @@ impl Renewer {
         if let Some(before) = core.set_due(owner, at) {
             self.unwatch(cell, owner, before);
         }
-        self.schedule(Task {
-            cell: cell.clone(),
-            owner,
-            what: What::Tenure,
-            at,
-            due,
-            until: Moment::default(),
-            lease: Duration::ZERO,
-            eval: false,
-        })
+        self.schedule(Task::new(cell.clone(), owner, What::Tenure, at, due))
     }
 
     /// The tenure is over: nothing is to be done at `due`.
     pub(crate) fn unwatch(&self, cell: &Cell, owner: u64, due: Moment) {
-        let task = self.state.lock().schedule.remove(&(due, cell.shared.id, owner));
-        drop(task);
+        let planned = self.state.lock().cancel(&(due, cell.shared.id, owner));
+        drop(planned);
     }
 
     /// Has an owner leave Redis, however long it takes, until its lease is over.
@@ -125,16 +116,7 @@ impl Renewer {
         let now = Moment::now();
         let until = leaving.valid_until.max(now.after(leaving.lease));
         let owner = leaving.owner;
-        let task = Task {
-            cell: cell.clone(),
-            owner,
-            what: What::Leave(Box::new(leaving), until),
-            at: now,
-            due: now,
-            until: Moment::default(),
-            lease: Duration::ZERO,
-            eval: false,
-        };
+        let task = Task::new(cell.clone(), owner, What::Leave(Box::new((leaving, until))), now, now);
         if let Err(error) = self.schedule(task) {
             // Our caller may have the cell locked: no observer is told here.
             tracing::warn!(lock = &*cell.name, error = %format_args!("{error:#}"), "left to its lease");
@@ -156,9 +138,9 @@ impl Renewer {
             let renewer = self.clone();
             let thread = thread::Builder::new().name("rc-renewal".to_owned()).spawn(move || renewer.run());
             if let Err(e) = thread {
-                let task = state.schedule.remove(&key);
+                let planned = state.cancel(&key);
                 drop(state);
-                drop((task, replaced));
+                drop((planned, replaced));
                 let error = Error::new(ErrorKind::Unavailable, "");
                 return Err(error.because("the renewal thread could not be started").caused_by(e));
             }
@@ -277,7 +259,7 @@ impl Renewer {
     fn look(self: &Arc<Self>, mut task: Task) -> Option<Task> {
         let now = Moment::now();
         match &task.what {
-            What::Leave(_, until) if *until <= now => {
+            What::Leave(leave) if leave.1 <= now => {
                 self.state.lock().settle(&task);
                 let cell = &task.cell;
                 let error =
@@ -344,9 +326,9 @@ impl Renewer {
         let alien = matches!(&answer, Err(Some(failure)) if failure.is_wrong_kind());
         match &task.what {
             What::Leave(..) if answer.is_ok() || alien => self.state.lock().settle(&task),
-            What::Leave(leaving, _) => {
+            What::Leave(leave) => {
                 // Others wait for it, whatever its lease is.
-                let due = now.after(pause(leaving.lease.min(config.lease)).min(RELEASE_AGAIN));
+                let due = now.after(pause(leave.0.lease.min(config.lease)).min(RELEASE_AGAIN));
                 self.again(task, due);
             }
             What::Tenure => {

@@ -128,7 +128,7 @@ impl Server {
                 What::Tenure => {
                     requests::pack_renew(&mut bytes, &task.cell, task.owner, task.lease, task.eval);
                 }
-                What::Leave(leaving, _) => requests::pack_leave(&mut bytes, &task.cell, leaving, task.eval),
+                What::Leave(leave) => requests::pack_leave(&mut bytes, &task.cell, &leave.0, task.eval),
             }
         }
         let requests = tasks.len();

@@ -18,7 +18,7 @@ const EARLY: u32 = 256;
 #[derive(Default)]
 pub(super) struct State {
     /// When, whose, for which owner.
-    pub(super) schedule: BTreeMap<Due, Task>,
+    schedule: BTreeMap<Due, Planned>,
     /// When a tenure ends whose renewal is in its line's hands: told in time, whatever the line waits for.
     ends: BTreeMap<Due, Arc<Cell>>,
     /// One for each client that is not closed.
@@ -68,7 +68,15 @@ pub(super) enum What {
     Tenure,
     /// Repeat a leave until it is answered or its lease is over anyway. In a box, as it is rare and
     /// there may be very many tenures.
-    Leave(Box<Leaving>, Moment),
+    Leave(Box<(Leaving, Moment)>),
+}
+
+/// What the schedule keeps of a task: there may be very many, and what its place tells is not said twice.
+pub(super) struct Planned {
+    cell: Arc<Cell>,
+    what: What,
+    due: Moment,
+    eval: bool,
 }
 
 impl Line {
@@ -85,14 +93,35 @@ impl Line {
 }
 
 impl Task {
+    /// What is to be done at `at`, unless it is moved.
+    pub(super) fn new(cell: Arc<Cell>, owner: u64, what: What, at: Moment, due: Moment) -> Task {
+        let (until, lease) = (Moment::default(), Duration::ZERO);
+        Task { cell, owner, what, at, due, until, lease, eval: false }
+    }
+
     fn key(&self) -> Due {
         (self.at, self.cell.shared.id, self.owner)
     }
 }
 
+impl Planned {
+    fn into_task(self, (at, _, owner): Due) -> Task {
+        let Planned { cell, what, due, eval } = self;
+        Task { eval, ..Task::new(cell, owner, what, at, due) }
+    }
+}
+
 impl State {
-    pub(super) fn insert(&mut self, task: Task) -> Option<Task> {
-        self.schedule.insert(task.key(), task)
+    /// Returns what stood there before, whose cell must not end under the lock.
+    pub(super) fn insert(&mut self, task: Task) -> Option<Planned> {
+        let key = task.key();
+        let Task { cell, what, due, eval, .. } = task;
+        self.schedule.insert(key, Planned { cell, what, due, eval })
+    }
+
+    /// Takes what is planned there out; its cell must not end under the lock.
+    pub(super) fn cancel(&mut self, key: &Due) -> Option<Planned> {
+        self.schedule.remove(key)
     }
 
     /// When there is something to do next.
@@ -110,7 +139,7 @@ impl State {
         // time of its own, would have a write each instead of one for a batch.
         let mut until = now;
         while let Some(entry) = self.schedule.first_entry() {
-            let (due, client, _) = *entry.key();
+            let key @ (due, client, _) = *entry.key();
             let mine = taken.entry(client).or_insert(0);
             if tasks.is_empty() && due <= now {
                 until = now.after(self.lines.get(&client).map_or(Duration::ZERO, |l| l.renew_every / EARLY));
@@ -119,9 +148,9 @@ impl State {
                 break;
             }
             *mine += 1;
-            let task = entry.remove();
-            if let (What::Leave(leaving, _), Some(line)) = (&task.what, self.lines.get_mut(&client)) {
-                line.leaving.push((task.cell.clone(), (**leaving).clone()));
+            let task = entry.remove().into_task(key);
+            if let (What::Leave(leave), Some(line)) = (&task.what, self.lines.get_mut(&client)) {
+                line.leaving.push((task.cell.clone(), leave.0.clone()));
             }
             tasks.push(task);
         }
@@ -170,15 +199,15 @@ impl State {
         if let Some(line) = &line {
             line.work.notify_all();
         }
-        (line, take_of(client, &mut self.schedule), take_of(client, &mut self.ends))
+        let tasks = take_of(client, &mut self.schedule).into_iter().map(|(key, it)| it.into_task(key));
+        (line, tasks.collect(), take_of(client, &mut self.ends).into_values().collect())
     }
 }
 
-fn take_of<T>(client: u64, all: &mut BTreeMap<Due, T>) -> Vec<T> {
-    let (mine, others): (BTreeMap<_, _>, _) =
-        std::mem::take(all).into_iter().partition(|((_, of, _), _)| *of == client);
+fn take_of<T>(client: u64, all: &mut BTreeMap<Due, T>) -> BTreeMap<Due, T> {
+    let (mine, others) = std::mem::take(all).into_iter().partition(|((_, of, _), _)| *of == client);
     *all = others;
-    mine.into_values().collect()
+    mine
 }
 
 impl Line {
