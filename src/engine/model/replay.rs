@@ -9,6 +9,7 @@
 
 pub(super) mod compare;
 pub(super) mod real;
+mod scripts;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use crate::engine::dice::{Dice, first_seed};
 use crate::engine::gate::{Answer, How, Renewal};
 use crate::engine::small_redis::{Ask, Message, Mode, Op, Place, Reply, SmallRedis, millis};
 use crate::kind::Kind;
-use crate::kinds::{Read, Reentrant, Simple};
+use crate::kinds::{Permits, Read, Reentrant, Simple};
 use crate::testing::RedisServer;
 
 /// How many walks there are of each kind.
@@ -56,7 +57,7 @@ struct Walk<'a> {
     requests: Vec<Op>,
 }
 
-fn world(roles: &'static [Role]) -> World {
+fn world(roles: &'static [Role], permits: u8) -> World {
     World {
         processes: 3,
         threads: 2,
@@ -69,7 +70,7 @@ fn world(roles: &'static [Role]) -> World {
         // A share is only of those who ask for the same.
         terms_differ: roles.is_empty(),
         counts: false,
-        permits: 0,
+        permits,
         roles,
         prompt: false,
         behind: false,
@@ -204,6 +205,7 @@ impl Walk<'_> {
             Op::Leave { owner, .. } | Op::Renew { owner, .. } => *owner == o,
         };
         let is_out = |o: u64| then.arrival(o).is_none() && then.holder(o).is_none();
+        let permits = |redis: &SmallRedis| redis.holders().iter().map(|h| h.mode.permits()).sum::<u8>();
         let dropped = before.queue.values().filter(silent).any(|p| then.arrival(p.owner).is_none());
         let whats = [
             ("told", told.iter().any(Message::is_grant)),
@@ -212,6 +214,11 @@ impl Walk<'_> {
             (
                 "read beside its write",
                 then.holders().iter().any(|h| h.mode == Mode::Write) && then.holders().len() > 1,
+            ),
+            ("permits are out together", permits(then) > 0 && then.holders().len() > 1),
+            (
+                "some permits, and too few",
+                matches!(answer, Answer::Busy { .. }) && permits(then) < self.world.permits,
             ),
             ("exchanged", then.holders().iter().any(|h| h.instead.is_some())),
             (
@@ -241,7 +248,8 @@ impl Walk<'_> {
     }
 
     fn note_time(&mut self, before: &SmallRedis) {
-        if !self.world.roles.is_empty() {
+        // Where each holder has an end of its own.
+        if !self.world.roles.is_empty() || self.world.permits > 0 {
             let over = before.holders().iter().filter(|h| h.end <= self.state.millis());
             self.sides.lapsed.extend(over.map(|h| h.owner));
         }
@@ -292,29 +300,23 @@ const OF_TWO_MODES: [&str; 7] = [
     "may not share",
 ];
 
-fn walk_on(kind: &str, rule: &str, roles: &'static [Role]) {
+/// And those of a semaphore.
+const OF_PERMITS: [&str; 2] = ["permits are out together", "some permits, and too few"];
+
+fn walk_on(kind: &str, rule: &str, world: &World, also: &[&str]) {
     let server = RedisServer::start().unwrap();
-    let world = world(roles);
     let mut real = Real::new(&server, rule, kind, world.processes, world.window);
     let mut seen = Seen::default();
     let (mut walked, mut seed) = (0, first_seed());
     while walked < WALKS {
         println!("{kind}: SEED={seed}");
         let fence = if seed % 2 == 0 { real.now() + 3_600_000_000 } else { 0 };
-        real.begin(fence);
+        real.begin(fence, world.permits);
         let mut state = world.beginning();
         state.redis = world.redis(fence);
-        let (dice, seen, sides) = (Dice(seed), &mut seen, Sides::new(world.window));
-        let mut walk = Walk {
-            dice,
-            asleep: 0,
-            world: &world,
-            state,
-            real: &mut real,
-            seen,
-            sides,
-            requests: Vec::new(),
-        };
+        let (dice, seen, sides) = (Dice(seed), &mut seen, Sides::new(world.window, world.permits > 0));
+        let mut walk =
+            Walk { dice, asleep: 0, world, state, real: &mut real, seen, sides, requests: Vec::new() };
         walked += u64::from(walk.walk());
         seed += 1;
         if fence > 0 {
@@ -326,24 +328,29 @@ fn walk_on(kind: &str, rule: &str, roles: &'static [Role]) {
         }
     }
     println!("{kind}: {WALKS} walks, {} left half-way: {:?}", seed - first_seed() - WALKS, seen.0);
-    let also = if roles.is_empty() { &[][..] } else { &OF_TWO_MODES };
     let missing: Vec<_> = ALL.iter().chain(also).filter(|what| !seen.0.contains_key(**what)).collect();
     assert!(missing.is_empty(), "never seen: {missing:?}");
 }
 
 #[test]
 fn the_simple_lock_says_what_the_models_redis_says() {
-    walk_on("simple", Simple::RULE, &[]);
+    walk_on("simple", Simple::RULE, &world(&[], 0), &[]);
 }
 
 #[test]
 fn the_reentrant_lock_says_what_the_models_redis_says() {
-    walk_on("reentrant", Reentrant::RULE, &[]);
+    walk_on("reentrant", Reentrant::RULE, &world(&[], 0), &[]);
 }
 
 #[test]
 fn the_read_write_lock_says_what_the_models_redis_says() {
     use Role::{Downgrades, Reads, ReadsBeside, ReadsInOrder};
     let roles = &[Reads, Reads, Downgrades, Reads, ReadsBeside, ReadsInOrder];
-    walk_on("read-write", Read::RULE, roles);
+    walk_on("read-write", Read::RULE, &world(roles, 0), &OF_TWO_MODES);
+}
+
+/// One thread of each process asks for one permit, the other for two of the three.
+#[test]
+fn the_semaphore_says_what_the_models_redis_says() {
+    walk_on("semaphore", Permits::RULE, &world(&[], 3), &OF_PERMITS);
 }

@@ -7,13 +7,11 @@ pub(crate) struct Permits {
     total: u8,
     /// By owner.
     holders: Vec<Holder>,
-    /// When the first of them lapses at the earliest.
-    soon: Option<u64>,
 }
 
 impl Permits {
     pub(super) fn of(total: u8) -> Self {
-        Permits { total, holders: Vec::new(), soon: None }
+        Permits { total, holders: Vec::new() }
     }
 
     fn out(&self) -> u8 {
@@ -23,10 +21,7 @@ impl Permits {
 
 impl Rule for Permits {
     fn lapse(&mut self, now: u64) {
-        if self.soon.is_some_and(|soon| soon <= now) {
-            self.holders.retain(|holder| holder.end > now);
-            self.soon = self.holders.iter().map(|holder| holder.end).min();
-        }
+        self.holders.retain(|holder| holder.end > now);
     }
 
     fn holders(&self) -> &[Holder] {
@@ -39,7 +34,6 @@ impl Rule for Permits {
             return false;
         }
         *fence = (*fence + 1).max(now);
-        self.soon = Some(self.soon.map_or(end, |soon| soon.min(end)));
         let at = self.holders.partition_point(|holder| holder.owner < owner);
         let value = mode.permits().into();
         self.holders.reserve_exact(1);
@@ -51,7 +45,7 @@ impl Rule for Permits {
         let before = self.holders.len();
         self.holders.retain(|holder| holder.owner != owner);
         if self.holders.is_empty() {
-            (self.holders, self.soon) = (Vec::new(), None);
+            self.holders = Vec::new();
         }
         self.holders.len() < before
     }
@@ -60,12 +54,11 @@ impl Rule for Permits {
         let holder = self.holders.iter_mut().find(|holder| holder.owner == owner && holder.end > now);
         let Some(holder) = holder else { return false };
         holder.end = now + lease;
-        self.soon = self.soon.map(|soon| soon.min(holder.end));
         true
     }
 
     fn soon(&self) -> Option<u64> {
-        self.soon
+        self.holders.iter().map(|holder| holder.end).min()
     }
 
     fn full(&self) -> bool {

@@ -338,7 +338,7 @@ fn conditions_say_what_the_models_redis_says() {
     while walked < WALKS || walked < MOST_WALKS && !all_seen(&seen) {
         let (kind, real, room) = &mut sides[(seed % 2) as usize];
         println!("{kind}: SEED={seed}");
-        real.begin(0);
+        real.begin(0, 0);
         let mut walk = Walk {
             dice: Dice(seed),
             asleep: 0,
@@ -348,7 +348,7 @@ fn conditions_say_what_the_models_redis_says() {
             real,
             room,
             seen: &mut seen,
-            sides: Sides::new(world.window),
+            sides: Sides::new(world.window, false),
             requests: Vec::new(),
         };
         walked += u64::from(walk.walk());

@@ -35,14 +35,22 @@ pub(in crate::engine::model) struct Sides {
     pub(in crate::engine::model) drift: Duration,
     pub(in crate::engine::model) numbers: Pairs,
     pub(in crate::engine::model) arrivals: Pairs,
+    /// What the rule says beside a grant is an amount, and not a number.
+    amounts: bool,
     /// Every owner whose lease was over, where it is there until a script looks.
     pub(in crate::engine::model) lapsed: BTreeSet<u64>,
 }
 
 impl Sides {
-    pub(in crate::engine::model) fn new(window: u64) -> Sides {
+    pub(in crate::engine::model) fn new(window: u64, amounts: bool) -> Sides {
         let (numbers, arrivals) = (Pairs::default(), Pairs::default());
-        Sides { window, drift: Duration::ZERO, numbers, arrivals, lapsed: BTreeSet::new() }
+        Sides { window, drift: Duration::ZERO, numbers, arrivals, amounts, lapsed: BTreeSet::new() }
+    }
+
+    /// What the rule says beside a grant.
+    #[track_caller]
+    fn same_value(&mut self, small: u64, real: u64, what: &str) {
+        if self.amounts { assert_eq!(small, real, "{what}") } else { self.numbers.same(small, real, what) }
     }
 
     /// The same length of time, but for what really passed since it was set right.
@@ -85,7 +93,7 @@ impl Sides {
                 Answer::In { number: r, left: real, value: theirs },
             ) => {
                 self.numbers.same(*s, *r, "number");
-                self.numbers.same(*mine, *theirs, "value");
+                self.same_value(*mine, *theirs, "value");
                 self.near(ms(small), ms(real), "left");
             }
             (
@@ -120,7 +128,7 @@ impl Sides {
                 self.numbers.same(holder.number, number, "number");
             }
             if let Some(value) = real.value {
-                self.numbers.same(holder.value, value, "value");
+                self.same_value(holder.value, value, "value");
             }
             assert_eq!(holder.mode == Mode::Write, real.writes, "{real:?}");
             self.near_end(holder.end, real.left, now, "lease");
@@ -171,7 +179,7 @@ impl Sides {
         for (small, real) in told.iter().zip(heard) {
             if small.is_grant() {
                 self.numbers.same(small.number, real.number, "number told");
-                self.numbers.same(small.value, real.value, "value told");
+                self.same_value(small.value, real.value, "value told");
             }
         }
     }
