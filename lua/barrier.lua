@@ -68,7 +68,7 @@ local function sweep(ms)
 end
 
 function kind.look(owner)
-  local state = call('HMGET', K[1], 'kind', 'tripper', 'last', 'index', 'broken', 'bound', owner, 'upto', 'shift',
+  local state = fetch('HMGET', K[1], 'kind', 'tripper', 'last', 'index', 'broken', 'bound', owner, 'upto', 'shift',
     'swept')
   known, tripper, final, index, broken, bound = unpack(state, 1, 6)
   swept = state[10]

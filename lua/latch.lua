@@ -6,7 +6,7 @@ local known, count, by, bound -- as last read or written
 local deleted -- by this script
 
 function kind.look()
-  local state = call('HMGET', K[1], 'kind', 'count', 'by', 'bound')
+  local state = fetch('HMGET', K[1], 'kind', 'count', 'by', 'bound')
   known, count, by, bound = state[1], tonumber(state[2]), state[3], tonumber(state[4])
   if known ~= kind.tag and (known or call('EXISTS', K[1]) == 1) then alien() end
 end

@@ -51,7 +51,7 @@ local function sweep(ms, owner)
 end
 
 function kind.look(owner)
-  local state = call('HMGET', K[1], 'kind', 'writer', 'soon', 'last', owner)
+  local state = fetch('HMGET', K[1], 'kind', 'writer', 'soon', 'last', owner)
   if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
   writer, held, recent = state[2], 0, tonumber(state[4])
   spell(state[3])

@@ -4,7 +4,7 @@ kind.tag = 'reentrant lock'
 local held -- the owner, as last read or written
 
 function kind.look(owner)
-  local state = call('HMGET', K[1], 'kind', 'owner', 'number')
+  local state = fetch('HMGET', K[1], 'kind', 'owner', 'number')
   held = state[2]
   if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
   if held == owner then return call('PTTL', K[1]), tonumber(state[3]) end

@@ -44,7 +44,7 @@ local function forget(ms, owner)
 end
 
 function kind.look(owner)
-  local state = call('HMGET', K[1], 'kind', 'permits', 'used', owner, 'none')
+  local state = fetch('HMGET', K[1], 'kind', 'permits', 'used', owner, 'none')
   if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
   total, used, none = tonumber(state[2]), tonumber(state[3]) or 0, state[5] == '1'
   soon, late = nil, false

@@ -3,7 +3,7 @@ kind.tag = 'simple lock'
 local held -- the owner's text, as last read or written
 
 function kind.look(owner)
-  held = call('GET', K[1])
+  held = fetch('GET', K[1])
   if held == owner then
     -- An exclusive lock's last number is its holder's.
     return call('PTTL', K[1]), tonumber(call('GET', K[4])) or number()

@@ -133,7 +133,7 @@ end
 
 -- Of those that lapsed it takes some out, of fifty SKUs together: a script is to be short.
 function kind.look(owner)
-  local state = call('HMGET', K[1], 'kind', 'lock', owner)
+  local state = fetch('HMGET', K[1], 'kind', 'lock', owner)
   if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
   held = state[2] and cmsgpack.unpack(state[2])
   local ms, skus = now() / 1000, 50

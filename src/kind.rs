@@ -48,7 +48,8 @@ pub trait Kind: Send + Sync + 'static {
     /// A function begins at the left margin with `function kind.name(` and ends there with `end`.
     /// Given are `K` (the keys; `K[1]` is the kind's state, the others belong to the queue), `F`
     /// (the arguments), `call` (`redis.call`), `now()` (microseconds since 2020, server time),
-    /// `number()` (the next grant number) and `alien()` (raises `WRONGKIND`).
+    /// `number()` (the next grant number) `alien()` (raises `WRONGTYPE`) and
+    /// `fetch(…)` (a read of the key, which raises that where the key is of another type).
     ///
     /// | | |
     /// | --- | --- |

@@ -118,8 +118,9 @@ const OPTIONAL: [&str; 11] =
 
 /// What the operations and their parts call their own variables. They stand between a rule's head and some
 /// of its functions, which would see them instead of the rule's.
-const RESERVED: [&str; 35] = [
+const RESERVED: [&str; 36] = [
     "w",
+    "fetch",
     "was_inside",
     "was_last",
     "first",

@@ -233,6 +233,14 @@ mod bodies {
         }
     }
 
+    /// It says what the key is, and nothing of the script that found out.
+    #[track_caller]
+    fn is_another<T>(outcome: Result<T, Error>, is: &str) {
+        let error = error_of(outcome, ErrorKind::WrongKind, "both");
+        assert!(error.is_wrong_type());
+        assert_eq!(format!("{error:#}"), format!("\"both\": wrong type: key \"rc:{{both}}\" is {is}"));
+    }
+
     pub fn two_kinds_on_one_name_exclude_each_other<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let (mine, yours) = (connect(&server.url()), connect(&server.url()));
@@ -243,14 +251,14 @@ mod bodies {
         for client in [&mine, &yours] {
             if K::NAME == <redis_concurrent::Simple as redis_concurrent::Kind>::NAME {
                 let other = client.reentrant_lock("both");
-                error_of(other.lock(), ErrorKind::WrongKind, "both");
-                error_of(other.try_lock_for(SURELY), ErrorKind::WrongKind, "both");
-                error_of(other.force_unlock(), ErrorKind::WrongKind, "both");
+                is_another(other.lock(), "a simple lock, not a reentrant lock");
+                is_another(other.try_lock_for(SURELY), "a simple lock, not a reentrant lock");
+                is_another(other.force_unlock(), "a simple lock, not a reentrant lock");
             } else {
                 let other = client.simple_lock("both");
-                error_of(other.lock(), ErrorKind::WrongKind, "both");
-                error_of(other.try_lock_for(SURELY), ErrorKind::WrongKind, "both");
-                error_of(other.force_unlock(), ErrorKind::WrongKind, "both");
+                is_another(other.lock(), "a reentrant lock, not a simple lock");
+                is_another(other.try_lock_for(SURELY), "a reentrant lock, not a simple lock");
+                is_another(other.force_unlock(), "a reentrant lock, not a simple lock");
             }
         }
         assert_eq!(ask::<Vec<u8>>(&server, &["DUMP", &key("both")]), before);

@@ -121,7 +121,7 @@ fn a_foreign_key_is_told_in_its_place_and_leaves_none_taken() {
     let _: () = cmd("HSET").arg(&key).arg("mine").arg(1).query(&mut all.0[1].con).unwrap();
     let answers = all.acquire();
     assert_eq!(answers.len(), 2);
-    assert!(error(&answers[1]).contains("WRONGKIND") && error(&answers[1]).contains(&key), "{answers:?}");
+    assert!(error(&answers[1]).contains("WRONGTYPE") && error(&answers[1]).contains(&key), "{answers:?}");
     let mine: Vec<String> = cmd("HKEYS").arg(&key).query(&mut all.0[1].con).unwrap();
     assert_eq!(mine, ["mine"]);
     let _: () = cmd("DEL").arg(&key).query(&mut all.0[1].con).unwrap();

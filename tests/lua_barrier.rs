@@ -336,7 +336,7 @@ fn the_name_is_a_barriers_while_somebody_waits() {
     let mut other = Rig::of(server(), "reentrant lock", Reentrant::RULE, "unused");
     other.keys = rig.keys.clone();
     let error = other.acquire("wait", &rig.c(), USUAL).unwrap_err().to_string();
-    assert!(error.contains("WRONGKIND"), "{error}");
+    assert!(error.contains("WRONGTYPE"), "{error}");
 }
 
 #[test]

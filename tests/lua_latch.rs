@@ -157,7 +157,7 @@ fn what_was_deleted_leaves_its_name_to_any_kind() {
     let mut other = Rig::of(server(), "reentrant lock", Reentrant::RULE, "unused");
     other.keys = rig.keys.clone();
     let error = other.acquire("wait", &rig.b(), USUAL).unwrap_err().to_string();
-    assert!(error.contains("WRONGKIND"), "{error}");
+    assert!(error.contains("WRONGTYPE"), "{error}");
     assert_eq!(change(&mut rig, 2, &["delete"]), 1);
     assert_eq!(rig.our_keys(), [4], "the requests that were done, for a minute");
     assert!((1..=60_000).contains(&rig.pttl(4)));

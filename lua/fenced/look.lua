@@ -6,5 +6,6 @@
 local key = table.remove(KEYS, 1)
 local state = redis.call('HMGET', key, 'kind', 'token')
 if state[1] ~= 'fenced' and (state[1] or redis.call('EXISTS', key) == 1) then
-  error('WRONGKIND ' .. key .. ' does not hold a fenced resource', 0)
+  local holds = state[1] and 'is a ' .. state[1] .. ', not' or 'does not hold'
+  error('WRONGTYPE key "' .. key .. '" ' .. holds .. ' a fenced resource', 0)
 end

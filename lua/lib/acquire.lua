@@ -9,7 +9,7 @@
 --                  next script: that one may find it is not
 --     {-1, why}    'gone': keep found no place, share no hold; 'over': this owner's tenure has ended;
 --                  'not-inside': `from` is not, and leaves no place to take; else the kind's own refusal
---     WRONGKIND    the key is not this kind's
+--     WRONGTYPE    the key is not this kind's
 --@ prelude clock kind:refuse,admit
 local w = {owner = F[1], lease = F[2], args = F[6], record = F[7]}
 -- Nobody holds, nobody waits, nobody is barred: the state is blank, so the rule need not look.

@@ -4,7 +4,7 @@
 -- ARGV 5 the old owner   7 record
 -- ->  {1, number, remaining ms, value}
 --     {-1, why}    'gone': the old owner is not inside; 'over': this owner's tenure has ended
---     WRONGKIND    the key is not this kind's
+--     WRONGTYPE    the key is not this kind's
 --@ prelude clock alien queue join kind
 local left, n, value = kind.look(F[1])
 if left then return {1, n, left, value} end

@@ -1,5 +1,23 @@
--- The key is in use by another kind of lock, or by a stranger: refuse it, write nothing. (Plain
--- text, because servers before 7.0 cannot raise anything else.)
+-- alien(): the key is in use by another kind of lock, or by a foreign program: refuses it, says what it holds, and
+-- writes nothing. (Plain text, because servers before 7.0 cannot raise anything else.)
 local function alien()
-  error('WRONGKIND ' .. K[1] .. ' does not hold a ' .. kind.tag, 0)
+  local function a(what)
+    return (string.find(what, '^[aeiou]') and 'an ' or 'a ') .. what
+  end
+  local holds = redis.pcall('HGET', K[1], 'kind')
+  -- A foreign hash may have any text there.
+  if type(holds) ~= 'string' or not string.find(holds, '^%a[%a -]*$') or holds == kind.tag then
+    holds = redis.pcall('TYPE', K[1]).ok -- nothing without the right to ask that
+    local text = holds == 'string' and redis.pcall('GET', K[1])
+    if type(text) == 'string' and string.find(text, '^%x+%-[%x-]+:%d+$') then holds = 'simple lock' end
+  end
+  error('WRONGTYPE key "' .. K[1] .. '" is ' .. (holds and a(holds) or 'something else') .. ', not ' .. a(kind.tag), 0)
+end
+
+-- fetch(...) -> what Redis answers to this read of K[1]; alien() where that is of another type
+local function fetch(...)
+  local answer = redis.pcall(...)
+  if type(answer) ~= 'table' or not answer.err then return answer end
+  if string.find(answer.err, 'WRONGTYPE', 1, true) then alien() end
+  return call(...) -- raises it
 end

@@ -16,7 +16,8 @@ local n, limit, window, burst = ARGV[1] + 0, ARGV[2] + 0, ARGV[3] + 0, tonumber(
 
 local known, used, at = unpack(call('HMGET', key, 'kind', 'used', 'at'))
 if known ~= TAG and (known or call('EXISTS', key) == 1) then
-  error('WRONGKIND ' .. key .. ' does not hold a ' .. TAG, 0)
+  local holds = known and 'is a ' .. known .. ', not' or 'does not hold'
+  error('WRONGTYPE key "' .. key .. '" ' .. holds .. ' a ' .. TAG, 0)
 end
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -6,6 +6,7 @@ local TAG = 'rate limiter'
 local key, call = KEYS[1], redis.call
 local known = call('HGET', key, 'kind')
 if known ~= TAG and (known or call('EXISTS', key) == 1) then
-  error('WRONGKIND ' .. key .. ' does not hold a ' .. TAG, 0)
+  local holds = known and 'is a ' .. known .. ', not' or 'does not hold'
+  error('WRONGTYPE key "' .. key .. '" ' .. holds .. ' a ' .. TAG, 0)
 end
 return call('DEL', key)

@@ -13,7 +13,7 @@
 //! | `READONLY`, `MASTERDOWN` | as a replica | may pass; a new connection may lead to the primary |
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, `DENIED`, `NOPROTO` | to this user, before anything ran | is for good |
 //! | `NOPERM`, or an ACL's words without a code | in the midst of a script | is for good, and it may have written |
-//! | `WRONGKIND`, `WRONGTYPE` | of a key that is in use by something else | is for good, and it wrote nothing |
+//! | `WRONGTYPE` | of a key that is in use by something else | is for good, and it wrote nothing |
 //! | any other | | is a fault of ours, or of a rule |
 //!
 //! What may pass has written nothing: Redis looks for all of that before a script's first write, and no more
@@ -35,6 +35,9 @@ const IN_SCRIPT: &str = "Error running script";
 
 /// How Redis says, without a code, that a script called what its user may not: before 7.2, and since.
 const NO_RIGHT_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
+
+/// How our scripts begin to say what a key is that is not theirs.
+const KEY_IS: &str = "key \"";
 
 const TOO_MANY_CLIENTS: &str = "max number of clients";
 
@@ -67,9 +70,9 @@ fn meaning(code: &str, words: &str) -> Meaning {
             Meaning::Passes
         }
         "READONLY" | "MASTERDOWN" => Meaning::NoPrimary,
-        "WRONGKIND" | "WRONGTYPE" => Meaning::WrongKind,
+        "WRONGTYPE" => Meaning::WrongKind,
         // As servers from 7.0 on pass on what our scripts raise.
-        "ERR" if words.starts_with("WRONGKIND ") => Meaning::WrongKind,
+        "ERR" if words.starts_with("WRONGTYPE ") => Meaning::WrongKind,
         "NOPERM" if words.contains(AT_LINE) || words.starts_with(NO_RIGHT_IN_SCRIPT[0]) => {
             Meaning::DeniedInScript
         }
@@ -100,6 +103,13 @@ fn of_script(at: &str) -> (&str, &str) {
     if code.bytes().all(|b| b.is_ascii_uppercase()) { (code, words) } else { ("", said) }
 }
 
+/// What our scripts say of a key that is not theirs, without what servers put around it.
+fn what_is_there(words: &str) -> Option<&str> {
+    let told = &words[words.find(KEY_IS)?..];
+    let ends = told.rfind(" script: ").filter(|at| told[*at..].contains(AT_LINE.trim_end_matches(':')));
+    Some(&told[..ends.unwrap_or(told.len())])
+}
+
 /// What an error of the server means for a caller.
 pub(crate) fn refused(e: RedisError) -> Failure {
     let unavailable = Error::new(ErrorKind::Unavailable, "");
@@ -112,8 +122,11 @@ pub(crate) fn refused(e: RedisError) -> Failure {
             Failure::Never(unavailable.because("Redis refused the request").caused_by(e))
         }
         Meaning::WrongKind => {
-            let error = Error::new(ErrorKind::WrongKind, "").because("the key is in use by something else");
-            Failure::Never(error.caused_by(e))
+            let error = Error::new(ErrorKind::WrongKind, "");
+            Failure::Never(match what_is_there(e.detail().unwrap_or_default()) {
+                Some(told) => error.because(told),
+                None => error.because("a key holds a value of another type").caused_by(e),
+            })
         }
         Meaning::Fault => {
             Failure::Never(Error::new(ErrorKind::Protocol, "").because("Redis refused a script").caused_by(e))
@@ -206,8 +219,8 @@ mod tests {
         }
         for line in [
             "ERR Error running script (call to f_4b): @user_script:9: @user_script: 9: -OOM command not allowed",
-            "ERR Error running script (call to f_4b): @user_script:9: WRONGKIND rc:{a: -READONLY b} does not hold a lock",
-            "WRONGKIND rc:{-READONLY } does not hold a simple lock",
+            "ERR Error running script (call to f_4b): @user_script:9: WRONGTYPE key \"rc:{a: -READONLY b}\" is a string, not a lock",
+            "WRONGTYPE key \"rc:{-READONLY }\" is a hash, not a simple lock",
             "LOADING Redis is loading the dataset in memory",
         ] {
             assert!(no_primary(&error(line)).is_none(), "{line}");
@@ -235,8 +248,10 @@ mod tests {
             }
             // In a name it means nothing.
             for line in [
-                format!("ERR WRONGKIND rc:{{{code}}} does not hold a lock script: 4b, on @user_script:3."),
-                format!("WRONGKIND rc:{{{code}}} does not hold a lock"),
+                format!(
+                    "ERR WRONGTYPE key \"rc:{{{code}}}\" is a set, not a lock script: 4b, on @user_script:3."
+                ),
+                format!("WRONGTYPE key \"rc:{{{code}}}\" is a set, not a lock"),
                 format!("ERR Error running script (call to f_4b): @user_script:9: WRONGTYPE of {code}"),
             ] {
                 assert!(means(&line).is_wrong_kind(), "{line}");
@@ -256,6 +271,26 @@ mod tests {
         };
         assert!(matches!(said("ERR max number of clients reached"), Failure::Unsent(_)));
         assert!(matches!(said("WRONGPASS invalid username-password pair"), Failure::Denied(_)));
+    }
+
+    #[test]
+    fn what_a_key_is_is_told_without_what_servers_put_around_it() {
+        let told = "key \"rc:{a script: b}\" is a reentrant lock, not a simple lock";
+        for line in [
+            format!("WRONGTYPE {told}"),
+            format!("ERR WRONGTYPE {told} script: 4b, on @user_script:3."),
+            format!("ERR Error running script (call to f_4b): @user_script:9: WRONGTYPE {told}"),
+        ] {
+            let error = means(&line).error();
+            assert_eq!(format!("{error:#}"), format!("wrong type: {told}"), "{line}");
+        }
+        // Redis's own words say neither which key nor what it is.
+        let own = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        for line in [own.to_owned(), format!("{own} script: 4b, on @user_script:3.")] {
+            let error = means(&line).error();
+            assert_eq!(error.to_string(), "wrong type: a key holds a value of another type");
+            assert!(format!("{error:#}").contains("Operation against"), "{error:#}");
+        }
     }
 
     #[test]
