@@ -7,7 +7,8 @@ use std::time::Duration;
 use redis::{FromRedisValue, ToRedisArgs, ToSingleRedisArg, Value};
 
 use crate::clock::Moment;
-use crate::engine::backend::{Copies, number, text};
+use crate::engine::answers::{number, text};
+use crate::engine::backend::Copies;
 use crate::engine::change::eval;
 use crate::engine::refusal::refused;
 use crate::engine::runtime::Shared;

@@ -144,7 +144,7 @@ pub use builder::ClientBuilder;
 pub use cancel::CancellationToken;
 pub use client::Client;
 pub use condition::Condition;
-pub use engine::backend::{Connection, ConnectionManager};
+pub use engine::connection::{Connection, ConnectionManager};
 pub use error::{Error, ErrorKind};
 pub use fenced::{Fenced, FencedScript};
 pub use guard::{Guard, Hold, OwnedGuard};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use redis::Value;
 
 use crate::engine::acquire;
-use crate::engine::backend::number;
+use crate::engine::answers::number;
 use crate::engine::cell::{Cell, Cells, made};
 use crate::engine::change::change;
 use crate::engine::gate::{Grip, Request, Taker, Terms};

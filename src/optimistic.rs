@@ -8,8 +8,8 @@ use redis::{Arg, Cmd, FromRedisValue, Pipeline, ToRedisArgs, Value};
 
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
-use crate::engine::backend::Failure;
 use crate::engine::backoff::Backoff;
+use crate::engine::failure::Failure;
 use crate::engine::pause::pause;
 use crate::engine::refusal::refused;
 use crate::engine::runtime::Shared;

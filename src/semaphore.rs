@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redis::Value;
 
 use crate::cancel::CancellationToken;
-use crate::engine::backend::{number, text};
+use crate::engine::answers::{number, text};
 use crate::engine::change::change;
 use crate::engine::inspect::Inspection;
 use crate::engine::runtime::Shared;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::backend::number;
+use crate::engine::answers::number;
 use crate::engine::gate::Terms;
 use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};

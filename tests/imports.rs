@@ -53,14 +53,8 @@ const CIRCLES: &[(&[&str], &str)] = &[
         "a cell keeps the runtime that it asks, and the runtime's threads bring news to all of its cells",
     ),
     (
-        &[
-            "engine/backend.rs",
-            "engine/link.rs",
-            "engine/refusal.rs",
-            "engine/server_info.rs",
-            "engine/wire.rs",
-        ],
-        "the pool makes connections by the manager that users know, which looks at what each of them says",
+        &["engine/connection.rs", "engine/link.rs", "engine/wire.rs"],
+        "the pool makes connections by the manager that users know",
     ),
     (
         &["engine/gate.rs", "engine/gate/receipt.rs", "engine/gate/room.rs"],

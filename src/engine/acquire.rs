@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::backend::Failure;
 use super::cell::{Cell, Core};
+use super::failure::Failure;
 use super::gate::{Answer, Asking, Entered, GaveUp, Grip, How, NOT_INSIDE, Refusal, Request, Ticket, Turn};
 use super::{LEAVE_LIMIT, carry_out, held, leave_queue, lock, lost, modes, requests, take_back};
 use crate::clock::Moment;

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use super::acquire::{Seat, confirm, joined};
-use super::backend::Failure;
 use super::cell::{Cell, Core};
+use super::failure::Failure;
 use super::gate::{Answer, Asking, Entered, Grip, Refusal, Request, Ticket, Turn};
 use super::{held, leave_queue, lock, take_back};
 use crate::clock::Moment;

@@ -1,158 +1,20 @@
-//! The way to Redis: the pool, one request with its retry, and what an error means.
+//! The way to Redis: the pool, and one request with its retry.
 
-use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use redis::{Cmd, RedisError, ServerError, ServerErrorKind, Value};
 
-use super::link::{Link, OpenLinks};
+use super::answers::list;
+use super::connection::Connection;
+use super::failure::Failure;
 use super::refusal::{NO_CONNECTION_IN_TIME, is_broken_off, no_primary, not_connected, refused, unanswered};
 use super::resp::call;
-use super::server_info::ServerInfo;
 use super::wire::{self, Pool, Pooled};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;
 use crate::script::Script;
-use crate::settings::Config;
 use crate::sync::{Mutex, RwLock};
-
-/// Makes the connections of a client's pool. Only its type is public, so that an
-/// [`r2d2::Builder`] can be given to [`ClientBuilder::pool`](crate::ClientBuilder::pool).
-#[derive(Clone, Debug)]
-pub struct ConnectionManager {
-    client: redis::Client,
-    connect_timeout: Duration,
-    command_timeout: Duration,
-    /// Those of the pool.
-    links: OpenLinks,
-}
-
-/// A connection of a client's pool.
-pub struct Connection {
-    inner: Link,
-    /// Any I/O error leaves it out of step, time-outs included: the answer may come yet, and be
-    /// taken for the next request's.
-    pub(super) broken: bool,
-    /// It is not to go back to the pool. A broken one does: who waits there is woken by what comes back, and
-    /// has another made.
-    discarded: bool,
-    born: Moment,
-    /// The read time limit that is set, to set it only when it changes.
-    limit: Duration,
-    /// Whether Redis has let us begin a transaction on it.
-    pub(super) transacts: bool,
-    /// What the server told of itself, once it was asked.
-    server: Option<Arc<ServerInfo>>,
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("broken", &self.broken).finish_non_exhaustive()
-    }
-}
-
-impl ConnectionManager {
-    pub(crate) fn new(client: redis::Client, config: &Config) -> Self {
-        ConnectionManager {
-            client,
-            connect_timeout: config.connect_timeout,
-            command_timeout: config.command_timeout,
-            links: OpenLinks::default(),
-        }
-    }
-
-    /// Whether both lead to the same data, as far as their addresses tell.
-    pub(crate) fn leads_where(&self, other: &ConnectionManager) -> bool {
-        let (one, other) = (self.client.get_connection_info(), other.client.get_connection_info());
-        one.addr() == other.addr() && one.redis_settings().db() == other.redis_settings().db()
-    }
-
-    /// Where it leads to.
-    pub(crate) fn address(&self) -> String {
-        self.client.get_connection_info().addr().to_string()
-    }
-
-    /// A connection of its own, for a thread that does not share one.
-    pub(crate) fn raw(&self) -> Result<wire::Connection, RedisError> {
-        let connection = wire::connect(&self.client, self.connect_timeout)?;
-        connection.set_read_timeout(Some(self.command_timeout))?;
-        connection.set_write_timeout(Some(self.command_timeout))?;
-        Ok(connection)
-    }
-
-    /// One that is none of the pool's.
-    pub(super) fn apart(&self) -> Result<Connection, RedisError> {
-        Ok(self.over(Link::new(Ok(self.raw()?), OpenLinks::default())))
-    }
-
-    fn over(&self, inner: Link) -> Connection {
-        let (born, limit) = (Moment::now(), self.command_timeout);
-        let (broken, discarded) = (false, false);
-        Connection { inner, broken, discarded, born, limit, transacts: false, server: None }
-    }
-}
-
-impl r2d2::ManageConnection for ConnectionManager {
-    type Connection = Connection;
-    type Error = RedisError;
-
-    /// Whatever that comes to: whoever waits for it hears of a failure at once.
-    fn connect(&self) -> Result<Connection, RedisError> {
-        Ok(self.over(Link::new(self.raw(), self.links.clone())))
-    }
-
-    fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
-        let ping = redis::cmd("PING").get_packed_command();
-        connection.inner.req_packed_command(&ping)?.extract_error().map(drop)
-    }
-
-    fn has_broken(&self, connection: &mut Connection) -> bool {
-        if connection.broken || !connection.inner.is_open() {
-            connection.inner.close();
-        }
-        connection.discarded
-    }
-}
-
-/// What became of a request that has no answer that could be used.
-#[derive(Clone, Debug)]
-pub(crate) enum Failure {
-    /// It never left.
-    Unsent(Error),
-    /// It may have run, or do so yet.
-    Unanswered(Error),
-    /// Redis refused it for a reason that may pass: loading, busy, no longer the primary.
-    Later(Error),
-    /// Redis refused it, and will again: a script that errs half-way keeps what it wrote.
-    Never(Error),
-    /// Redis would not even begin it, and never will.
-    Denied(Error),
-}
-
-impl Failure {
-    /// The key is not this kind's any more.
-    pub(crate) fn is_wrong_kind(&self) -> bool {
-        matches!(self, Failure::Never(e) if e.kind() == ErrorKind::WrongKind)
-    }
-
-    /// Whether it would be the same the next time.
-    pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Failure::Never(_) | Failure::Denied(_))
-    }
-
-    pub(crate) fn error(self) -> Error {
-        match self {
-            Failure::Unsent(e)
-            | Failure::Unanswered(e)
-            | Failure::Later(e)
-            | Failure::Never(e)
-            | Failure::Denied(e) => e,
-        }
-    }
-}
 
 /// An answer, and whether the request was sent twice to get it.
 pub(crate) struct Reply {
@@ -425,42 +287,6 @@ impl Backend {
         refusal.map_or(Ok(reply), Err)
     }
 
-    /// Writes one request, whose answer is read later: so that those to several servers are on their way at
-    /// the same time. It is written once.
-    pub(crate) fn post(&self, packed: &[u8], limit: Moment) -> Result<Posted, Failure> {
-        let connection = self.connection(limit, None)?;
-        self.write(connection, packed, false)
-    }
-
-    /// Like [`post`](Backend::post), for who has to know which server answers: where the connection is new,
-    /// that is asked in the same write. Where only a younger connection will do, by one born after that.
-    pub(crate) fn post_to_known(
-        &self,
-        packed: &[u8],
-        limit: Moment,
-        born_after: Option<Moment>,
-    ) -> Result<Posted, Failure> {
-        let connection = self.connection(limit, born_after)?;
-        if connection.server.is_some() {
-            return self.write(connection, packed, false);
-        }
-        self.count(1);
-        let mut both = ServerInfo::request();
-        both.extend_from_slice(packed);
-        self.write(connection, &both, true)
-    }
-
-    fn write(&self, mut connection: Pooled, packed: &[u8], asks_server: bool) -> Result<Posted, Failure> {
-        self.count(1);
-        let sent = connection.inner.send_packed_command(packed);
-        // Until its answer is read, what it would say next is not the next request's.
-        connection.broken = true;
-        match sent {
-            Ok(()) => Ok(Posted { connection, asks_server }),
-            Err(e) => Err(connection.unanswered(e)),
-        }
-    }
-
     /// A connection of the pool that nobody uses just now, if there is one. Waits for nothing.
     pub(super) fn idle(&self) -> Option<Pooled> {
         let pool = self.pool.read().clone()?;
@@ -476,7 +302,7 @@ impl Backend {
     /// A connection from the pool, one that was made since `born_after`. Where none can be made, that is told at
     /// once; but while others are in use, one of those is waited for. One that broke as it was made says little:
     /// a few more are.
-    fn connection(&self, limit: Moment, born_after: Option<Moment>) -> Result<Pooled, Failure> {
+    pub(super) fn connection(&self, limit: Moment, born_after: Option<Moment>) -> Result<Pooled, Failure> {
         /// How many may break.
         const DIALS: u32 = 3;
         let (mut asked, mut before, mut dialled) = (None, None, 0);
@@ -529,146 +355,4 @@ fn no_connection(e: impl std::error::Error + Send + Sync + 'static, before: Opti
         Some(before) if !before.is_timeout() => error.caused_by(before),
         _ => error.caused_by(e),
     })
-}
-
-/// A request that was written. Dropped unread, it takes its connection with it.
-pub(crate) struct Posted {
-    connection: Pooled,
-    /// The first answer is what the server tells of itself.
-    asks_server: bool,
-}
-
-/// What a script was answered, and by which server, where that is known.
-pub(crate) struct Told {
-    pub(crate) answer: Result<Value, Failure>,
-    pub(crate) server: Option<Arc<ServerInfo>>,
-}
-
-impl Posted {
-    /// What a script was answered, waited for until `limit`; an error of the server is one here. Where Redis
-    /// does not know the script, it is sent as `full` says.
-    pub(crate) fn told(mut self, backend: &Backend, limit: Moment, full: impl FnOnce() -> Vec<u8>) -> Told {
-        let answer = self.hear(backend, limit, full);
-        Told { answer, server: self.connection.server.clone() }
-    }
-
-    fn hear(
-        &mut self,
-        backend: &Backend,
-        limit: Moment,
-        full: impl FnOnce() -> Vec<u8>,
-    ) -> Result<Value, Failure> {
-        if self.asks_server {
-            let told = self.receive(limit)?;
-            self.connection.server = Some(Arc::new(ServerInfo::read(&told, Moment::now())));
-        }
-        let mut value = self.receive(limit)?;
-        if matches!(&value, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript)) {
-            backend.count(1);
-            let sent = self.connection.inner.send_packed_command(&full());
-            sent.map_err(|e| self.connection.unanswered(e))?;
-            value = self.receive(limit)?;
-        }
-        self.connection.broken = no_primary(&value).is_some();
-        if let Value::ServerError(e) = value { Err(refused(e.into())) } else { Ok(value) }
-    }
-
-    fn receive(&mut self, limit: Moment) -> Result<Value, Failure> {
-        self.connection.limit_to(limit);
-        let answer = self.connection.inner.recv_response();
-        answer.map_err(|e| self.connection.unanswered(e))
-    }
-}
-
-impl Connection {
-    /// Writes requests whose answers are [read](Connection::read) later.
-    pub(super) fn write(&mut self, packed: &[u8]) -> Result<(), RedisError> {
-        let sent = self.inner.send_packed_command(packed);
-        self.broken |= sent.is_err();
-        sent
-    }
-
-    /// The next answer, waited for until the [limit](Connection::limit_to). One that does not come leaves it
-    /// broken.
-    pub(super) fn read(&mut self) -> Result<Value, RedisError> {
-        let answer = self.inner.recv_response();
-        self.broken |= answer.is_err();
-        answer
-    }
-
-    pub(super) fn is_broken(&self) -> bool {
-        self.broken
-    }
-
-    /// There was no answer by its limit.
-    pub(super) fn unanswered(&self, e: RedisError) -> Failure {
-        Failure::Unanswered(unanswered(e, self.limit))
-    }
-
-    /// How long a write may take.
-    pub(super) fn limit_writes_to(&mut self, limit: Duration) -> Result<(), RedisError> {
-        self.inner.set_write_timeout(Some(limit))
-    }
-
-    pub(super) fn request(&mut self, packed: &[u8]) -> Result<Value, RedisError> {
-        self.inner.req_packed_command(packed)
-    }
-
-    /// Sends requests in one write and reads their answers one by one until `limit`: the library's
-    /// own pipeline would wait for each one's time limit. An error leaves it broken.
-    pub(super) fn exchange(&mut self, requests: &[Vec<u8>], limit: Moment) -> Result<Vec<Value>, RedisError> {
-        self.limit_to(limit);
-        let sent = self.inner.send_packed_command(&requests.concat());
-        let answers = sent.and_then(|()| {
-            let answer = |_| {
-                self.limit_to(limit);
-                self.inner.recv_response()
-            };
-            requests.iter().map(answer).collect()
-        });
-        self.broken |= answers.is_err();
-        answers
-    }
-
-    /// An answer may say that it talks to a server that cannot serve us: perhaps a new one can.
-    pub(super) fn heed(&mut self, answer: &Value) {
-        self.broken |= no_primary(answer).is_some();
-    }
-
-    /// The read time limit of the next request. Setting it is a system call, so it is set only
-    /// where the usual one would be too long.
-    pub(super) fn limit_to(&mut self, limit: Moment) {
-        const COARSE: Duration = Duration::from_millis(1);
-        let left = limit.since(Moment::now()).max(COARSE);
-        if left + COARSE < self.limit || self.limit + COARSE < left {
-            self.broken |= self.inner.set_read_timeout(Some(left)).is_err();
-            self.limit = left;
-        }
-    }
-}
-
-/// A number in an answer: an integer, or text that reads as one.
-pub(crate) fn number(value: Option<&Value>) -> Option<i64> {
-    match value? {
-        Value::Int(n) => Some(*n),
-        other => text(Some(other))?.parse().ok(),
-    }
-}
-
-/// Text in an answer.
-pub(crate) fn text(value: Option<&Value>) -> Option<String> {
-    match value? {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Value::SimpleString(text) => Some(text.clone()),
-        Value::Int(n) => Some(n.to_string()),
-        _ => None,
-    }
-}
-
-/// A list in an answer.
-pub(crate) fn list(value: &Value) -> &[Value] {
-    match value {
-        Value::Array(items) => items,
-        _ => &[],
-    }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use super::backend::{Copies, Failure};
+use super::backend::Copies;
 use super::cell::Cell;
+use super::failure::Failure;
 use super::requests;
 use super::runtime::Shared;
 use crate::clock::Moment;

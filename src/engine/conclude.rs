@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::backend::{Failure, number};
+use super::answers::number;
 use super::cell::Cell;
+use super::failure::Failure;
 use super::gate::Ticket;
 use super::{carry_out, held, lock, lost, pause, release, release_quietly, replaced, requests};
 use crate::clock::Moment;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use redis::{RedisError, ServerErrorKind, Value};
 
-use super::backend::{ConnectionManager, Failure};
 use super::carry_out;
+use super::connection::ConnectionManager;
+use super::failure::Failure;
 use super::refusal::{not_connected, refused};
 use super::runtime::Shared;
 use super::server_info::ServerInfo;

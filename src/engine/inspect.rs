@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::backend::{list, number, text};
+use super::answers::{list, number, text};
 use super::cell::Cell;
 use super::requests;
 use crate::clock::Moment;

@@ -25,6 +25,7 @@
 //! [`asking`], about what [`tenure`] keeps; and while a thread talks to Redis it holds no lock of ours.
 
 mod acquire;
+pub(crate) mod answers;
 mod asking;
 pub(crate) mod attempt;
 pub(crate) mod backend;
@@ -32,7 +33,9 @@ pub(crate) mod backoff;
 pub(crate) mod cell;
 pub(crate) mod change;
 mod conclude;
+pub(crate) mod connection;
 mod dice;
+pub(crate) mod failure;
 pub(crate) mod gate;
 pub(crate) mod held;
 pub(crate) mod inbox;
@@ -40,6 +43,7 @@ pub(crate) mod inspect;
 mod link;
 pub(crate) mod modes;
 pub(crate) mod pause;
+pub(crate) mod posted;
 pub(crate) mod receipt;
 pub(crate) mod refusal;
 pub(crate) mod release;
@@ -71,9 +75,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::acquire::acquire;
-use self::backend::Failure;
 use self::cell::{Cell, Core};
 pub(crate) use self::conclude::conclude;
+use self::failure::Failure;
 use self::gate::{Leaving, Then};
 pub(crate) use self::release::{release, release_quietly, replaced, take_back, unheard};
 use crate::clock::Moment;

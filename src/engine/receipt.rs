@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::backend::Failure;
 use super::cell::Cell;
+use super::failure::Failure;
 use super::gate::{Answer, Grip, Leaving, Stays, Terms, Ticket};
 use super::tenure::{Tenure, drift};
 use super::{acquire, carry_out, held, lock, lost, requests};

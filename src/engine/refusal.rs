@@ -25,7 +25,8 @@ use std::time::Duration;
 
 use redis::{RedisError, ServerError, Value};
 
-use super::backend::{Failure, list};
+use super::answers::list;
+use super::failure::Failure;
 use crate::error::{Error, ErrorKind};
 
 /// What stands before the line of a script that an error is from. Servers before 7.0 put that, and more, before

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::backend::Failure;
 use super::cell::Cell;
+use super::failure::Failure;
 use super::gate::{Answer, Asking, Exit, Leaving, Ticket};
 use super::requests::Left;
 use super::resent::{Fate, Known};

@@ -18,8 +18,8 @@ use redis::{ServerErrorKind, Value};
 
 use self::line::Server;
 use self::schedule::{Line, State, Task, What};
-use super::backend::Failure;
 use super::cell::{Cell, Core};
+use super::failure::Failure;
 use super::gate::{Leaving, Renewal};
 use super::refusal::refused;
 use super::{carry_out, requests};

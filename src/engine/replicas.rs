@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::{Value, cmd};
 
-use super::backend::{list, number};
+use super::answers::{list, number};
 use super::cell::Cell;
 use super::gate::{Renewal, Terms, Ticket};
 use super::{carry_out, held, lock, lost, requests};

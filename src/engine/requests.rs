@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::backend::{Copies, Failure, Reply, list, number, text};
+use super::answers::{list, number, text};
+use super::backend::{Copies, Reply};
 use super::cell::Cell;
+use super::failure::Failure;
 use super::gate::{Answer, Asking, How, Leaving, Renewal};
 use super::receipt::no_rule;
 use super::refusal::refused;

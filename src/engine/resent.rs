@@ -4,7 +4,7 @@
 
 use redis::cmd;
 
-use super::backend::number;
+use super::answers::number;
 use super::cell::Cell;
 use super::gate::{Gate, Ticket};
 use super::server_info::Past;

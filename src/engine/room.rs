@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::backend::Failure;
 use super::cell::{Cell, Cells};
+use super::failure::Failure;
 use super::gate::{Aside, Grip, Leaving, Stay, Ticket};
 use super::requests::Signalled;
 use super::{acquire, carry_out, held, lock, lost, requests};

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use super::backend::{Backend, ConnectionManager};
+use super::backend::Backend;
 use super::cell::{Cell, Cells};
+use super::connection::ConnectionManager;
 use super::gate::{Leaving, Shape};
 use super::inbox::Inbox;
 use super::renewer::Renewer;

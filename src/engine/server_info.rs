@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::backend::text;
+use super::answers::text;
 use crate::clock::Moment;
 use crate::sync::Mutex;
 

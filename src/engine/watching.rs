@@ -3,7 +3,8 @@
 
 use redis::{Cmd, Pipeline, ServerErrorKind, Value, cmd};
 
-use super::backend::{Copies, Failure};
+use super::backend::Copies;
+use super::failure::Failure;
 use super::refusal::refused;
 use super::runtime::Shared;
 use super::wire::Pooled;

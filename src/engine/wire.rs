@@ -22,7 +22,7 @@ mod real {
 
     pub(crate) use redis::{Connection, PubSub};
 
-    use crate::engine::backend::ConnectionManager;
+    use crate::engine::connection::ConnectionManager;
 
     /// How many threads a pool starts.
     const THREADS: usize = 3;

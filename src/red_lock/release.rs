@@ -3,7 +3,7 @@
 use super::holding::Member;
 use super::post::to_all;
 use crate::clock::Moment;
-use crate::engine::backend::Failure;
+use crate::engine::failure::Failure;
 use crate::engine::release::{Departure, depart};
 use crate::engine::requests::{left, pack_leave_for};
 use crate::error::Error;

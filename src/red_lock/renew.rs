@@ -3,7 +3,7 @@
 use super::holding::{Holding, Member};
 use super::post::to_all;
 use crate::clock::Moment;
-use crate::engine::backend::Failure;
+use crate::engine::failure::Failure;
 use crate::engine::held;
 use crate::engine::requests::{Renewed, pack_renew};
 use crate::error::{Error, ErrorKind};

@@ -7,7 +7,8 @@ use super::holding::Member;
 use super::node::Node;
 use crate::clock::Moment;
 use crate::engine::attempt::Attempt;
-use crate::engine::backend::{Failure, Posted, Told};
+use crate::engine::failure::Failure;
+use crate::engine::posted::{Posted, Told};
 use crate::engine::requests::{acquired, pack_acquire};
 use crate::error::Error;
 

@@ -9,8 +9,9 @@ use shuttle::rand::{Rng, thread_rng};
 
 use crate::CancellationToken;
 use crate::clock::Moment;
-use crate::engine::backend::{Backend, ConnectionManager};
+use crate::engine::backend::Backend;
 use crate::engine::cell::{Cell, Cells};
+use crate::engine::connection::ConnectionManager;
 use crate::engine::gate::{Grip, Request, Shape, Taker, Terms};
 use crate::engine::renewer::Renewer;
 use crate::engine::runtime::Shared;

@@ -13,7 +13,7 @@ use redis::Value;
 use super::schedule::{BATCH, Task, What};
 use super::{Missing, RELEASE_AGAIN, Renewer};
 use crate::clock::Moment;
-use crate::engine::backend::{Connection, ConnectionManager};
+use crate::engine::connection::{Connection, ConnectionManager};
 use crate::engine::refusal::{no_primary, not_connected};
 use crate::engine::requests;
 use crate::engine::runtime::Shared;

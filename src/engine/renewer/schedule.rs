@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::backend::Connection;
 use crate::engine::cell::Cell;
+use crate::engine::connection::Connection;
 use crate::engine::gate::Leaving;
 use crate::sync::Condvar;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Call, Holds, Out};
 use crate::clock::Moment;
 use crate::engine::attempt::{Attempt, Begun, begin};
-use crate::engine::backend::Failure;
+use crate::engine::failure::Failure;
 use crate::engine::gate::{Answer, How};
 use crate::engine::requests;
 

@@ -19,7 +19,7 @@ use redis::{ConnectionLike, Msg, RedisError, RedisResult, Value};
 
 pub(crate) use self::server::{Faults, Server};
 use crate::clock::Moment;
-use crate::engine::backend::{self, ConnectionManager};
+use crate::engine::connection::{self, ConnectionManager};
 
 // All threads of an execution run on one thread of the machine.
 thread_local!(static SERVER: RefCell<Option<Arc<Server>>> = const { RefCell::new(None) });
@@ -166,18 +166,18 @@ impl Pool {
     }
 }
 
-pub(crate) struct Pooled(backend::Connection);
+pub(crate) struct Pooled(connection::Connection);
 
 impl Deref for Pooled {
-    type Target = backend::Connection;
+    type Target = connection::Connection;
 
-    fn deref(&self) -> &backend::Connection {
+    fn deref(&self) -> &connection::Connection {
         &self.0
     }
 }
 
 impl DerefMut for Pooled {
-    fn deref_mut(&mut self) -> &mut backend::Connection {
+    fn deref_mut(&mut self) -> &mut connection::Connection {
         &mut self.0
     }
 }

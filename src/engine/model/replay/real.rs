@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use redis::{Connection, ConnectionLike, RedisResult, Value, cmd, from_redis_value};
 
 use super::scripts::{VIEW, WIND};
-use crate::engine::backend::{list, number, text};
+use crate::engine::answers::{list, number, text};
 use crate::engine::gate::How;
 use crate::engine::model::state::process_of;
 use crate::engine::requests;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::engine::backend::{list, number, text};
+use crate::engine::answers::{list, number, text};
 use crate::engine::gate::How;
 use crate::engine::model::replay::real::{NAMESPACE, RECORD, Real};
 use crate::engine::requests;
