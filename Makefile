@@ -5,11 +5,15 @@ CARGO ?= cargo
 # What the demo is given, for instance DEMO_ARGS=--json.
 DEMO_ARGS ?=
 
+# Where `make matrix` runs, and which groups of tests: all, unless they are named.
+SERVERS ?=
+ONLY ?=
+
 # How many orders of steps `make shuttle` tries, and in which of its tests.
 SCHEDULES ?= 100000
 TEST ?= engine::interleavings
 
-.PHONY: demo pitfalls test history models shuttle planted bench figures lint msrv doc setup
+.PHONY: demo pitfalls test matrix history models shuttle planted bench figures lint msrv doc setup
 
 demo: setup
 	$(CARGO) run --release --example flash_sale -- $(DEMO_ARGS)
@@ -22,6 +26,11 @@ pitfalls: setup
 # of this crate: `lint` compiles it.
 test: setup
 	$(CARGO) test
+
+# The tests that may depend on the server, on others than the system's: on all of ci/servers.sh, or
+# make matrix SERVERS="redis-6.2 valkey-9" ONLY="Lua transports"
+matrix: setup
+	@CARGO="$(CARGO)" ONLY="$(ONLY)" ci/matrix.sh $(SERVERS)
 
 # One history check (tests/history.rs), a minute of it: make history SEED=7 SECONDS=60
 history: setup
