@@ -32,21 +32,13 @@ const VALUES: &[&str] =
 const CIRCLES: &[(&[&str], &str)] = &[
     (
         &[
-            "engine/acquire.rs",
             "engine/cell.rs",
-            "engine/conclude.rs",
-            "engine/held.rs",
+            "engine/effects.rs",
             "engine/inbox.rs",
-            "engine/mod.rs",
-            "engine/modes.rs",
-            "engine/pause.rs",
-            "engine/receipt.rs",
-            "engine/release.rs",
             "engine/renewer.rs",
             "engine/renewer/line.rs",
             "engine/renewer/schedule.rs",
             "engine/requests.rs",
-            "engine/resent.rs",
             "engine/runtime.rs",
             "engine/young.rs",
         ],

@@ -35,6 +35,7 @@ pub(crate) mod change;
 mod conclude;
 pub(crate) mod connection;
 mod dice;
+mod effects;
 pub(crate) mod failure;
 pub(crate) mod gate;
 pub(crate) mod held;
@@ -71,84 +72,8 @@ mod model;
 #[cfg(all(test, not(shuttle)))]
 mod small_redis;
 
-use std::sync::Arc;
-use std::time::Duration;
-
 pub(crate) use self::acquire::acquire;
-use self::cell::{Cell, Core};
 pub(crate) use self::conclude::conclude;
-use self::failure::Failure;
-use self::gate::{Leaving, Then};
+use self::effects::{LEAVE_LIMIT, leave_queue, lost};
+pub(crate) use self::effects::{carry_out, lock};
 pub(crate) use self::release::{release, release_quietly, replaced, take_back, unheard};
-use crate::clock::Moment;
-use crate::error::{Error, ErrorKind};
-use crate::observe::Loss;
-use crate::sync::MutexGuard;
-
-/// How long a thread that gives up spends on leaving the queue before others do it for it.
-const LEAVE_LIMIT: Duration = Duration::from_millis(100);
-
-/// The cell's mutex; an error where it is held and this is a forked child.
-pub(crate) fn lock(cell: &Cell) -> Result<MutexGuard<'_, Core>, Error> {
-    cell.shared.lock(&cell.core).map_err(|e| cell.error(e))
-}
-
-fn lost(loss: Loss) -> Error {
-    let kind = if loss == Loss::Closed { ErrorKind::Closed } else { ErrorKind::LeaseLost };
-    Error::new(kind, "").because(loss.text())
-}
-
-/// Does what the gate said is to be done, outside the lock where it must be.
-pub(crate) fn carry_out<'a>(
-    cell: &'a Arc<Cell>,
-    mut core: MutexGuard<'a, Core>,
-    then: Then,
-) -> MutexGuard<'a, Core> {
-    core.wake(then.wake);
-    if let Some(leaving) = then.background {
-        cell.shared.renewer.leave(cell, leaving);
-    }
-    if let Some((owner, loss)) = then.lost {
-        // Its guards may live on: what they ask for later finds the tenure lost.
-        let token = core.asked_lost(owner);
-        if let Some(due) = core.forget(owner) {
-            cell.shared.renewer.unwatch(cell, owner, due);
-        }
-        MutexGuard::unlocked(&mut core, || {
-            if let Some(token) = token {
-                token.cancel();
-            }
-            cell.shared.watch.tell(|o| o.lost(cell.observed(), loss));
-        });
-    }
-    match then.leave {
-        Some(leaving) => leave_queue(cell, core, leaving),
-        None => core,
-    }
-}
-
-/// An owner that nobody wants any more leaves Redis: at once if Redis answers, else later.
-fn leave_queue<'a>(
-    cell: &'a Arc<Cell>,
-    mut core: MutexGuard<'a, Core>,
-    leaving: Leaving,
-) -> MutexGuard<'a, Core> {
-    if leaving.unsettled {
-        // Redis was silent a moment ago: the caller's time is not for trying again.
-        cell.shared.renewer.leave(cell, leaving);
-    } else {
-        core.sets_out(&leaving);
-        let owner = leaving.owner;
-        MutexGuard::unlocked(&mut core, || {
-            let limit = Moment::now().after(LEAVE_LIMIT);
-            let same = cell.shared.same_process().map_err(Failure::Never);
-            if same.and_then(|()| requests::leave(cell, &leaving, None, limit)).is_err() {
-                cell.shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving });
-            }
-        });
-        core.arrived(owner);
-    }
-    let then = core.gate.left();
-    core.wake(then.wake);
-    core
-}

@@ -24,7 +24,7 @@ impl Stays {
 /// Ends the hold `ticket` here and leaves it in Redis, with a full lease. Returns what it was.
 pub(crate) fn part(cell: &Arc<Cell>, ticket: Ticket) -> Result<Tenure, Error> {
     if cell.scripts.adopt.is_none() {
-        return Err(cell.error(no_rule()));
+        return Err(cell.error(requests::no_rule()));
     }
     let (owner, lease) = {
         let core = lock(cell)?;
@@ -90,10 +90,6 @@ pub(crate) fn adopt(cell: &Arc<Cell>, from: &str, tenure: Tenure) -> Result<Grip
     };
     core.arrived(owner);
     Err(cell.error(error))
-}
-
-pub(super) fn no_rule() -> Error {
-    Error::new(ErrorKind::Config, "").because("the rule of this kind has no kind.rename")
 }
 
 /// A tenure as a receipt tells it, before Redis has said that it is ours.

@@ -11,7 +11,6 @@ use super::backend::{Copies, Reply};
 use super::cell::Cell;
 use super::failure::Failure;
 use super::gate::{Answer, Asking, How, Leaving, Renewal};
-use super::receipt::no_rule;
 use super::refusal::refused;
 use super::resp::call;
 use crate::clock::Moment;
@@ -469,4 +468,8 @@ pub(crate) fn pack_leave_for(
 /// By its SHA1, or in full (`eval`) where Redis does not know it.
 fn spelling(script: &Script, eval: bool) -> (&'static str, &str) {
     if eval { ("EVAL", &script.source) } else { ("EVALSHA", &script.sha) }
+}
+
+pub(super) fn no_rule() -> Error {
+    Error::new(ErrorKind::Config, "").because("the rule of this kind has no kind.rename")
 }
