@@ -33,6 +33,8 @@ pub(crate) struct Moment(u64);
 impl Moment {
     /// Later than every deadline: "for ever".
     pub(crate) const NEVER: Moment = Moment(u64::MAX);
+    /// Earlier than every other.
+    pub(crate) const BEGINNING: Moment = Moment(0);
 
     #[cfg(not(shuttle))]
     pub(crate) fn now() -> Self {

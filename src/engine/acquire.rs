@@ -72,7 +72,7 @@ fn enter(
     entered: Moment,
 ) -> Result<Option<Grip>, Error> {
     // Before the gate says anything: in a forked child what it knows is the parent's.
-    cell.shared.usable().map_err(|e| cell.error(e))?;
+    cell.shared.usable_at(entered).map_err(|e| cell.error(e))?;
     let mut core = lock(cell)?;
     let ticket = match core.gate.enter(request, entered) {
         Ok(Entered::Again(grip)) => return Ok(Some(grip)),

@@ -38,7 +38,7 @@ pub(crate) struct Attempt<'a> {
 /// for a grant that waits here for its thread, which is renewed by `limit`.
 pub(crate) fn begin<'a>(cell: &'a Arc<Cell>, request: Request, limit: Moment) -> Result<Begun<'a>, Error> {
     let entered = Moment::now();
-    cell.shared.usable().map_err(|e| cell.error(e))?;
+    cell.shared.usable_at(entered).map_err(|e| cell.error(e))?;
     let mut core = lock(cell)?;
     let ticket = match core.gate.enter(request, entered) {
         Ok(Entered::Again(grip)) => return Ok(Begun::In(grip)),

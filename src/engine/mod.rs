@@ -45,6 +45,7 @@ mod link;
 pub(crate) mod modes;
 pub(crate) mod pause;
 pub(crate) mod posted;
+mod process;
 pub(crate) mod receipt;
 pub(crate) mod refusal;
 pub(crate) mod release;

@@ -12,6 +12,7 @@ use super::cell::{Cell, Cells};
 use super::connection::ConnectionManager;
 use super::gate::{Leaving, Shape};
 use super::inbox::Inbox;
+use super::process;
 use super::renewer::Renewer;
 use super::requests;
 use super::server_info::LastServer;
@@ -141,7 +142,11 @@ impl Shared {
     /// # Errors
     /// `Forked` if it is not: connections, threads and holds are the parent's.
     pub(crate) fn same_process(&self) -> Result<(), Error> {
-        if std::process::id() == self.pid {
+        self.is_process(std::process::id())
+    }
+
+    fn is_process(&self, id: u32) -> Result<(), Error> {
+        if id == self.pid {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Forked, "").because("fork before making a client, or exec"))
@@ -175,6 +180,16 @@ impl Shared {
     /// Whether it may send anything.
     pub(crate) fn usable(&self) -> Result<(), Error> {
         self.same_process()?;
+        self.not_closed()
+    }
+
+    /// The same, for a call that has just read the clock: see [`process::id`].
+    pub(crate) fn usable_at(&self, now: Moment) -> Result<(), Error> {
+        self.is_process(process::id(now))?;
+        self.not_closed()
+    }
+
+    fn not_closed(&self) -> Result<(), Error> {
         if self.is_closed() {
             return Err(Error::new(ErrorKind::Closed, ""));
         }
