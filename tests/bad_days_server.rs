@@ -331,10 +331,16 @@ mod bodies {
     }
 
     pub fn a_server_that_loads_its_data_is_waited_for<K: Subject>(kind: K) {
-        // An event loop's turn for every 2 MB, which are 26 keys, and five milliseconds' work for each key.
+        // An event loop's turn for every 2 MB, which are 26 keys, and five milliseconds' work for each key. A
+        // disk that is busy may take longer than that.
         let server = RedisServer::builder().arg("rdbcompression", "no").start().unwrap();
         let ear = Ear::default();
-        let client = brisk(&server.url()).lease(ms(6000)).observer(ear.clone()).connect().unwrap();
+        let client = brisk(&server.url())
+            .lease(ms(15_000))
+            .renew_every(ms(2000))
+            .observer(ear.clone())
+            .connect()
+            .unwrap();
         let (held, unlucky, free) =
             (client.lock_of(kind, "held"), client.lock_of(kind, "unlucky"), client.lock_of(kind, "free"));
         let (guard, second) = (held.lock().unwrap(), unlucky.lock().unwrap());
