@@ -31,7 +31,8 @@ pub(super) enum Fate {
 impl Known {
     pub(super) fn of(gate: &Gate, ticket: Ticket) -> Known {
         let exclusive = gate.shape().sharing == Sharing::Exclusive;
-        let (number, since) = gate.tenure_of(ticket).map_or((0, Moment::now()), |t| (t.number, t.since));
+        let (number, since) =
+            gate.tenure_of(ticket).map_or_else(|| (0, Moment::now()), |t| (t.number, t.since));
         Known { number: exclusive.then_some(number), since }
     }
 
