@@ -67,6 +67,8 @@
 //! Which of them to take, what is promised, and what no lock with leases can promise, is in the README. The
 //! [pages](_documentation) tell how it works, how to run it, and what it costs.
 
+// On docs.rs each item says which feature it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![deny(missing_docs, missing_debug_implementations)]
 
