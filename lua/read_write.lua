@@ -30,7 +30,7 @@ end
 
 -- Looks at some of the holders, and drops those that lapsed.
 local function sweep(ms, owner)
-  local scan, lapsed = call('HSCAN', K[1], cursor or '0', 'COUNT', 100), {}
+  local scan, lapsed = call('HSCAN', K[1], cursor or '0', 'COUNT', 50), {}
   local some = scan[2]
   cursor = scan[1]
   for i = 1, #some, 2 do
@@ -175,7 +175,7 @@ function kind.soon()
 end
 
 function kind.holders(from)
-  local scan, list = held > 0 and call('HSCAN', K[1], from or '0', 'COUNT', 50) or {'0', {}}, {}
+  local scan, list = held > 0 and call('HSCAN', K[1], from or '0', 'COUNT', 30) or {'0', {}}, {}
   local all = scan[2]
   for i = 1, #all, 2 do
     local mode = all[i] == writer and 'write' or 'read'

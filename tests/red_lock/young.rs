@@ -54,13 +54,22 @@ fn they_do_not_count_until_they_are_as_old_as_the_lease() {
 /// came. Returns what B gets by these three.
 fn by_a_server_that_forgot(trusts: bool) -> bool {
     let stage = Stage::five();
-    let (a, b) = (red(&stage), red(&stage));
-    let (a, b) = if trusts { (a.trust_young_nodes(), b.trust_young_nodes()) } else { (a, b) };
+    let clients = stage.clients(|b| b.lease(LEASE));
+    let a = RedLock::new(clients.clone()).unwrap().with_node_limit(LEASE / 4);
+    let (a, b) =
+        if trusts { (a.trust_young_nodes(), red(&stage).trust_young_nodes()) } else { (a, red(&stage)) };
     until_old(&a);
     until_old(&b);
     for away in &stage.servers[3..] {
         away.stop().unwrap();
     }
+    // What A asks of them before it knows, they grant as soon as they are back: until it asks three alone.
+    wait_until(LONG, "A leaves two servers out", || {
+        let requests = || clients.iter().map(|client| client.requests()).sum::<u64>();
+        let before = requests();
+        a.lock("aside").lock().unwrap().unlock().unwrap();
+        requests() - before == 6
+    });
     let guard = a.lock(NAME).lock_owned().unwrap();
     assert_eq!(guard.servers(), 3);
     stage.servers[2].kill().unwrap();
