@@ -13,6 +13,7 @@
 //! | `READONLY`, `MASTERDOWN` | as a replica | may pass; a new connection may lead to the primary |
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, `DENIED`, `NOPROTO` | to this user, before anything ran | is for good |
 //! | `NOPERM`, or an ACL's words without a code | in the midst of a script | is for good, and it may have written |
+//! | `EXECABORT` | of a transaction, with the code of what it was discarded for | as that code |
 //! | `WRONGTYPE` | of a key that is in use by something else | is for good, and it wrote nothing |
 //! | any other | | is a fault of ours, or of a rule |
 //!
@@ -33,6 +34,9 @@ use crate::error::{Error, ErrorKind};
 /// its own words, code and all.
 const AT_LINE: &str = "@user_script:";
 const IN_SCRIPT: &str = "Error running script";
+
+/// Behind this `EXEC` says what it did not run for, with a code of its own.
+const DISCARDED: &str = "Transaction discarded because of: ";
 
 /// How Redis says, without a code, that a script called what its user may not: before 7.2, and since.
 const NO_RIGHT_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
@@ -64,7 +68,10 @@ fn meaning(code: &str, words: &str) -> Meaning {
     // Where scripts raise errors themselves, theirs are servers' words, too.
     let (code, words) = match words.split_once(AT_LINE) {
         Some((before, at)) if before.starts_with(IN_SCRIPT) => of_script(at),
-        _ => (code, words),
+        _ => match words.split_once(DISCARDED) {
+            Some((_, why)) if code == "EXECABORT" => why.split_once(' ').unwrap_or((why, "")),
+            _ => (code, words),
+        },
     };
     match code {
         "LOADING" | "BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "CLUSTERDOWN" | "TRYAGAIN" | "NOSCRIPT" => {
@@ -331,6 +338,8 @@ mod tests {
         }
         // Where nothing of it was begun, nothing is left to be settled.
         for line in [
+            "EXECABORT Transaction discarded because of: NOPERM this user has no permissions to run the 'exec' \
+             command",
             "NOPERM this user has no permissions to run the 'evalsha' command",
             "NOAUTH Authentication required.",
             "WRONGPASS invalid username-password pair or user is disabled.",
