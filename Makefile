@@ -41,7 +41,7 @@ models:
 	@ci/setup.sh cc
 	MODELS=large $(CARGO) test --release --lib worlds:: -- --nocapture --test-threads 1
 
-# The engine's threads under a scheduler that decides every step: see src/engine/interleavings.rs.
+# The engine's threads under a scheduler that decides every step: see verify/interleavings/mod.rs.
 shuttle:
 	@ci/setup.sh cc
 	RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle SCHEDULES=$(SCHEDULES) \

@@ -5,9 +5,11 @@
 //! no machine would come to by itself.
 
 #[cfg(shuttle)]
+#[path = "../verify/shuttle/scheduled.rs"]
 mod scheduled;
 #[cfg(shuttle)]
 #[cfg_attr(not(test), allow(dead_code))]
+#[path = "../verify/shuttle/time.rs"]
 pub(crate) mod time;
 
 #[cfg(shuttle)]

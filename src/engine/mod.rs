@@ -64,13 +64,18 @@ pub(crate) mod watching;
 pub(crate) mod wire;
 mod young;
 
+// What shows that the engine keeps its promises: see verify/README.md.
 #[cfg(all(test, not(shuttle)))]
+#[path = "../../verify/gate_tests/mod.rs"]
 mod gate_tests;
 #[cfg(all(test, shuttle))]
+#[path = "../../verify/interleavings/mod.rs"]
 mod interleavings;
 #[cfg(all(test, not(shuttle)))]
+#[path = "../../verify/model/mod.rs"]
 mod model;
 #[cfg(all(test, not(shuttle)))]
+#[path = "../../verify/small_redis/mod.rs"]
 mod small_redis;
 
 pub(crate) use self::acquire::acquire;

@@ -5,6 +5,7 @@
 
 #[cfg(shuttle)]
 #[cfg_attr(not(test), allow(dead_code, unused_imports))]
+#[path = "../../verify/shuttle/memory/mod.rs"]
 pub(crate) mod memory;
 
 #[cfg(shuttle)]
