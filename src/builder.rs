@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::client::Client;
-use crate::engine::connection::ConnectionManager;
+use crate::engine::redis::connection::ConnectionManager;
 use crate::error::Error;
 use crate::observe::{Observer, Watch};
 use crate::settings::{Config, bad};

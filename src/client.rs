@@ -5,31 +5,31 @@ use std::sync::Arc;
 
 use redis::ConnectionLike;
 
-use crate::barrier::CyclicBarrier;
 use crate::builder::ClientBuilder;
 use crate::clock::Moment;
-use crate::engine::backend::Backend;
-use crate::engine::connection::ConnectionManager;
-use crate::engine::refusal::{not_connected, unanswered};
-use crate::engine::renewer::Renewer;
+use crate::engine::redis::backend::Backend;
+use crate::engine::redis::connection::ConnectionManager;
+use crate::engine::redis::refusal::{not_connected, unanswered};
+use crate::engine::redis::server_info::ServerInfo;
+use crate::engine::renewal::renewer::Renewer;
 use crate::engine::runtime::Shared;
-use crate::engine::server_info::ServerInfo;
 use crate::engine::wire;
 use crate::error::{Error, ErrorKind};
 use crate::fenced::Fenced;
 use crate::guard::OwnedGuard;
 use crate::kind::Kind;
+use crate::kinds::barrier::CyclicBarrier;
+use crate::kinds::inventory::StockGate;
+use crate::kinds::latch::CountDownLatch;
+use crate::kinds::read_write::ReadWriteLock;
+use crate::kinds::semaphore::Semaphore;
 use crate::kinds::{Reentrant, Simple};
-use crate::latch::CountDownLatch;
+use crate::lock::receipt::Receipt;
 use crate::lock::{RedisLock, ReentrantLock, SimpleLock};
 use crate::observe::Watch;
 use crate::optimistic::Optimistic;
 use crate::rate_limiter::{Rate, RateLimiter};
-use crate::read_write::ReadWriteLock;
-use crate::receipt::Receipt;
-use crate::semaphore::Semaphore;
 use crate::settings::Config;
-use crate::stock::StockGate;
 
 /// A client of one Redis server: makes the locks. Cheap to clone, to be kept for the process's
 /// life; locks and guards keep it alive.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use redis::{FromRedisValue, ToRedisArgs, ToSingleRedisArg, Value};
 
 use crate::clock::Moment;
-use crate::engine::answers::{number, text};
-use crate::engine::backend::Copies;
 use crate::engine::change::eval;
-use crate::engine::refusal::refused;
+use crate::engine::redis::answers::{number, text};
+use crate::engine::redis::backend::Copies;
+use crate::engine::redis::refusal::refused;
 use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;

@@ -9,13 +9,12 @@ use std::time::Duration;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine;
-use crate::engine::cell::Cell;
-use crate::engine::gate::{Grip, Ticket};
+use crate::engine::entry::Cell;
+use crate::engine::state::lock_state::{Grip, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind, Sharing};
-use crate::kinds::Read;
 use crate::lock::RedisLock;
-use crate::receipt::Receipt;
+use crate::lock::receipt::Receipt;
 use crate::settings::check_lease;
 
 /// What a guard has: the hold itself. Both guards dereference to it.
@@ -139,16 +138,6 @@ impl<K: Exclusive> Hold<K> {
     /// Tokens exceed 2^53: in Lua, JavaScript or JSON compare them as text padded with zeros.
     pub fn token(&self) -> u64 {
         self.current_token()
-    }
-}
-
-impl Hold<Read> {
-    /// The number of the last write, by whichever process: two reads that tell the same number have seen
-    /// the same state of what the lock protects. It stays the same while the hold lasts. 0 where there
-    /// was no write for two hours; writes of threads that handed the lock on to each other within a slice
-    /// count as one.
-    pub fn last_write(&self) -> u64 {
-        self.beside
     }
 }
 

@@ -104,56 +104,50 @@ mod readme {}
 #[macro_use]
 mod planted;
 
-mod any_lock;
-mod barrier;
 mod builder;
 mod cancel;
 mod client;
 mod clock;
-mod condition;
 mod engine;
 mod error;
 mod fenced;
 mod guard;
-mod holder;
 mod kind;
 mod kinds;
-mod latch;
 mod lock;
-mod meeting;
 mod multi_lock;
 mod names;
 mod observe;
 mod optimistic;
 mod percent;
 mod rate_limiter;
-mod read_write;
-mod receipt;
 mod red_lock;
 mod script;
-mod semaphore;
 mod settings;
-mod stock;
 mod sync;
 mod wait;
 
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use any_lock::{Lock, LockGuard};
-pub use barrier::CyclicBarrier;
 pub use builder::ClientBuilder;
 pub use cancel::CancellationToken;
 pub use client::Client;
-pub use condition::Condition;
-pub use engine::connection::{Connection, ConnectionManager};
+pub use engine::redis::connection::{Connection, ConnectionManager};
 pub use error::{Error, ErrorKind};
 pub use fenced::{Fenced, FencedScript};
 pub use guard::{Guard, Hold, OwnedGuard};
-pub use holder::{ForcedUnlock, Holder, Process};
 pub use kind::{Exclusive, Kind, Reentry, Sharing};
+pub use kinds::barrier::CyclicBarrier;
+pub use kinds::inventory::{Order, Reservation, Stock, StockGate, StockLock};
+pub use kinds::latch::CountDownLatch;
+pub use kinds::read_write::{ReadLock, ReadWriteLock, WriteLock};
+pub use kinds::semaphore::{Permit, Semaphore};
 pub use kinds::{InStock, Permits, Read, Reentrant, Simple, Units, Write};
-pub use latch::CountDownLatch;
+pub use lock::any_lock::{Lock, LockGuard};
+pub use lock::condition::Condition;
+pub use lock::holder::{ForcedUnlock, Holder, Process};
+pub use lock::receipt::Receipt;
 pub use lock::{RedisLock, ReentrantLock, SimpleLock};
 pub use multi_lock::{Member, MultiGuard, MultiHold, MultiLock, OwnedMultiGuard};
 #[cfg(feature = "metrics")]
@@ -161,8 +155,4 @@ pub use observe::MetricsObserver;
 pub use observe::{Loss, Observed, Observer, Way};
 pub use optimistic::{Choice, Optimistic, Reads, Update};
 pub use rate_limiter::{Decision, Rate, RateLimiter};
-pub use read_write::{ReadLock, ReadWriteLock, WriteLock};
-pub use receipt::Receipt;
 pub use red_lock::{OwnedQuorumGuard, QuorumGuard, QuorumHold, QuorumLock, RedLock};
-pub use semaphore::{Permit, Semaphore};
-pub use stock::{Order, Reservation, Stock, StockGate, StockLock};

@@ -9,11 +9,11 @@ use redis::{Arg, Cmd, FromRedisValue, Pipeline, ToRedisArgs, Value};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::backoff::Backoff;
-use crate::engine::failure::Failure;
 use crate::engine::pause::pause;
-use crate::engine::refusal::refused;
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::refusal::refused;
+use crate::engine::redis::watching::Watching;
 use crate::engine::runtime::Shared;
-use crate::engine::watching::Watching;
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
 

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cell::{Cell, Core};
-use super::failure::Failure;
-use super::gate::{Answer, Asking, Entered, GaveUp, Grip, How, NOT_INSIDE, Refusal, Request, Ticket, Turn};
-use super::{LEAVE_LIMIT, carry_out, held, leave_queue, lock, lost, modes, requests, take_back};
+use super::entry::{Cell, Core};
+use super::redis::failure::Failure;
+use super::redis::requests;
+use super::state::lock_state::{
+    Answer, Asking, Entered, GaveUp, Grip, How, NOT_INSIDE, Refusal, Request, Ticket, Turn,
+};
+use super::{LEAVE_LIMIT, carry_out, held, leave_queue, lock, lost, modes, take_back};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::{Loss, Way};

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use super::acquire::{Seat, confirm, joined};
-use super::cell::{Cell, Core};
-use super::failure::Failure;
-use super::gate::{Answer, Asking, Entered, Grip, Refusal, Request, Ticket, Turn};
+use super::entry::{Cell, Core};
+use super::redis::failure::Failure;
+use super::state::lock_state::{Answer, Asking, Entered, Grip, Refusal, Request, Ticket, Turn};
 use super::{held, leave_queue, lock, take_back};
 use crate::clock::Moment;
 use crate::error::Error;

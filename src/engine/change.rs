@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use super::backend::Copies;
-use super::cell::Cell;
-use super::failure::Failure;
-use super::requests;
+use super::entry::Cell;
+use super::redis::backend::Copies;
+use super::redis::failure::Failure;
+use super::redis::requests;
 use super::runtime::Shared;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};

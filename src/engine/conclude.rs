@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answers::number;
-use super::cell::Cell;
-use super::failure::Failure;
-use super::gate::Ticket;
-use super::{carry_out, held, lock, lost, pause, release, release_quietly, replaced, requests};
+use super::entry::Cell;
+use super::redis::answers::number;
+use super::redis::failure::Failure;
+use super::redis::requests;
+use super::state::lock_state::Ticket;
+use super::{carry_out, held, lock, lost, pause, release, release_quietly, replaced};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::Loss;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cell::{Cell, Core};
-use super::failure::Failure;
-use super::gate::{Leaving, Then};
-use super::requests;
+use super::entry::{Cell, Core};
+use super::redis::failure::Failure;
+use super::redis::requests;
+use super::state::lock_state::{Leaving, Then};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::Loss;

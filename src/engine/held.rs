@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cell::Cell;
-use super::gate::{Renewal, Terms, Ticket};
-use super::requests::Renewed;
-use super::{carry_out, lock, lost, requests};
+use super::entry::Cell;
+use super::redis::requests;
+use super::redis::requests::Renewed;
+use super::state::lock_state::{Renewal, Terms, Ticket};
+use super::{carry_out, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};

@@ -19,50 +19,34 @@
 //! 12. *bounded-bypass*: a process that waits in Redis gets in after at most one slice and one
 //!     critical section of each process ahead of it.
 //!
-//! A call goes `lock.rs → engine → backend.rs → script.rs → lua/`; nothing calls back up, and nothing
+//! A call goes `lock/ → engine → redis/backend.rs → script.rs → lua/`; nothing calls back up, and nothing
 //! here names what a user sees (`tests/imports.rs` reads the paths). What all locks of a client share
-//! is [`runtime::Shared`]. The waiting is in [`acquire`]; the decisions are in [`gate`], in the words of
-//! [`asking`], about what [`tenure`] keeps; and while a thread talks to Redis it holds no lock of ours.
+//! is [`runtime::Shared`]. The waiting is in [`acquire`]; the decisions are in [`state::lock_state`], in the
+//! words of [`state::asking`], about what [`state::grant`] keeps; and while a thread talks to Redis it
+//! holds no lock of ours.
 
 mod acquire;
-pub(crate) mod answers;
-mod asking;
 pub(crate) mod attempt;
-pub(crate) mod backend;
 pub(crate) mod backoff;
-pub(crate) mod cell;
 pub(crate) mod change;
 mod conclude;
-pub(crate) mod connection;
+pub(crate) mod condition;
 mod dice;
 mod effects;
-pub(crate) mod failure;
-pub(crate) mod gate;
+pub(crate) mod entry;
 pub(crate) mod held;
-pub(crate) mod inbox;
-pub(crate) mod inspect;
-mod link;
+pub(crate) mod listener;
 pub(crate) mod modes;
 pub(crate) mod pause;
-pub(crate) mod posted;
 mod process;
 pub(crate) mod receipt;
-pub(crate) mod refusal;
+pub(crate) mod redis;
 pub(crate) mod release;
-pub(crate) mod renewer;
-pub(crate) mod replicas;
-pub(crate) mod requests;
-mod resent;
-pub(crate) mod resp;
-pub(crate) mod room;
+pub(crate) mod renewal;
 pub(crate) mod runtime;
-pub(crate) mod server_info;
 pub(crate) mod several;
-mod table;
-pub(crate) mod tenure;
-pub(crate) mod watching;
+pub(crate) mod state;
 pub(crate) mod wire;
-mod young;
 
 // What shows that the engine keeps its promises: see verify/README.md.
 #[cfg(all(test, not(shuttle)))]

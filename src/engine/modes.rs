@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::cell::{Cell, Core};
-use super::gate::Request;
+use super::entry::{Cell, Core};
 use super::lock;
+use super::state::lock_state::Request;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::cell::Cell;
-use super::failure::Failure;
-use super::gate::{Answer, Grip, Leaving, Stays, Terms, Ticket};
-use super::tenure::{Tenure, drift};
-use super::{acquire, carry_out, held, lock, lost, requests};
+use super::entry::Cell;
+use super::redis::failure::Failure;
+use super::redis::requests;
+use super::state::grant::{Tenure, drift};
+use super::state::lock_state::{Answer, Grip, Leaving, Stays, Terms, Ticket};
+use super::{acquire, carry_out, held, lock, lost};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 

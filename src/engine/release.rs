@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cell::Cell;
-use super::failure::Failure;
-use super::gate::{Answer, Asking, Exit, Leaving, Ticket};
-use super::requests::Left;
-use super::resent::{Fate, Known};
-use super::{carry_out, lock, lost, requests};
+use super::entry::Cell;
+use super::redis::failure::Failure;
+use super::redis::requests;
+use super::redis::requests::Left;
+use super::redis::resent::{Fate, Known};
+use super::state::lock_state::{Answer, Asking, Exit, Leaving, Ticket};
+use super::{carry_out, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};

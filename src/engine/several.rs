@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::holds::Holds;
-use super::cell::Cell;
-use super::gate::{Request, Taker, Terms};
-use super::replicas::{self, Replicas};
+use super::entry::Cell;
+use super::redis::replicas::{self, Replicas};
+use super::state::lock_state::{Request, Taker, Terms};
 use super::{acquire, lock, modes};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};

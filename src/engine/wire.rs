@@ -23,7 +23,7 @@ mod real {
 
     pub(crate) use redis::{Connection, PubSub};
 
-    use crate::engine::connection::ConnectionManager;
+    use crate::engine::redis::connection::ConnectionManager;
 
     /// How many threads a pool starts.
     const THREADS: usize = 3;

@@ -1,6 +1,235 @@
-//! A count that threads wait for.
+//! A latch: threads wait until a count is 0.
 
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::meeting::Meeting;
+use crate::cancel::CancellationToken;
+use crate::engine::runtime::Shared;
+use crate::error::{Error, ErrorKind};
 use crate::kind::{Kind, Reentry, Sharing};
+use crate::settings::check_lease;
+use crate::wait::Wait;
+
+/// What counting down says without a count. The rule says the same to a wait.
+const NO_COUNT: &str = "this latch has no count: set_count comes first";
+
+/// The highest count, that of java.util.concurrent.
+const HIGHEST: u64 = i32::MAX as u64;
+
+/// A latch kept in Redis: the handle of one name. Cheap to clone and to make. Threads in any process wait
+/// until its count is 0; from then on everybody passes at once, until the latch is set anew or deleted.
+///
+/// ```
+/// use std::thread;
+/// use redis_concurrent::Client;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let done = client.count_down_latch("import:done");
+/// done.set_count(2)?;
+/// thread::scope(|scope| {
+///     for _ in 0..2 {
+///         scope.spawn(|| done.count_down());
+///     }
+///     done.wait()
+/// })?;
+/// assert_eq!(done.count()?, Some(0));
+/// # done.delete()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Its count
+///
+/// Somebody sets it once, by [`try_set_count`](CountDownLatch::try_set_count) or
+/// [`set_count`](CountDownLatch::set_count), before anybody waits or counts down: a latch without a count
+/// refuses both, and says so. Whoever may come first sets it, as `try_set_count` does nothing where another
+/// was faster. The count is the user's own state: it stays in Redis until
+/// [`delete`](CountDownLatch::delete), or as long as
+/// [`expire_after`](CountDownLatch::expire_after) says. Deleted, it leaves its name to any other kind.
+///
+/// A call counts down once, also where its request is sent twice.
+///
+/// # Waiting
+///
+/// Each thread that waits has a place of its own in Redis: it asks once, is told when the count is 0, and
+/// meanwhile says three times a window that it lives. The last `count_down` wakes all of them. A message
+/// that is lost costs one such beat. Threads that were let in but were not told yet when the latch was
+/// set anew or deleted get `Broken` like those that were not: delete it when all are through. (One whose
+/// first request had no answer either counts as one that comes later.)
+///
+/// # Errors of all forms
+///
+/// `Refused` from a wait or a count down where there is no count, with nothing changed:
+/// [`set_count`](CountDownLatch::set_count) comes first.
+/// `Unavailable` when Redis cannot be reached: timed waits then go to their deadline, `wait()` gives up after
+/// [`give_up_after`](crate::ClientBuilder::give_up_after). `Unknown` when a change of the count had no answer.
+/// `WrongKind` when the key is in use by something else. `Closed`, `Forked`, and `Config` for a bad name.
+#[derive(Clone)]
+pub struct CountDownLatch {
+    meeting: Meeting<Latch>,
+}
+
+impl fmt::Debug for CountDownLatch {
+    /// Its name. The count would be a request: see [`count`](CountDownLatch::count).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountDownLatch").field("name", &self.meeting).finish()
+    }
+}
+
+impl CountDownLatch {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+        CountDownLatch { meeting: Meeting::new(shared, name) }
+    }
+
+    /// The latch's name.
+    pub fn name(&self) -> &str {
+        self.meeting.name()
+    }
+
+    // ---- the count -------------------------------------------------------------------------
+
+    /// Sets the count, if it has none; returns whether it did. From 1 to 2,147,483,647. Blocks for one
+    /// request, at most the command limit.
+    ///
+    /// # Errors
+    /// `Config` for another number; see also [the type](CountDownLatch#errors-of-all-forms).
+    pub fn try_set_count(&self, count: u64) -> Result<bool, Error> {
+        Ok(self.meeting.change(&["set", &self.checked(count)?])? == 1)
+    }
+
+    /// Sets the count, where it must have none yet. Like
+    /// [`try_set_count`](CountDownLatch::try_set_count) otherwise.
+    ///
+    /// # Errors
+    /// `Conflict` when it has one. See also [`try_set_count`](CountDownLatch::try_set_count).
+    pub fn set_count(&self, count: u64) -> Result<(), Error> {
+        if self.try_set_count(count)? {
+            return Ok(());
+        }
+        Err(self.meeting.error(ErrorKind::Conflict, "this latch has a count already"))
+    }
+
+    /// Counts down by one, and lets in everybody who waits when that makes 0. At 0 it stays 0. Returns what
+    /// is left. Blocks for one request, at most the command limit.
+    ///
+    /// # Errors
+    /// `Refused` when it has no count, as a wait. `Unknown` when there was no answer: it may have counted, or
+    /// do so yet. See also [the type](CountDownLatch#errors-of-all-forms).
+    pub fn count_down(&self) -> Result<u64, Error> {
+        let left = self.meeting.change(&["down"])?;
+        let none = |_| self.meeting.error(ErrorKind::Refused, NO_COUNT);
+        left.try_into().map_err(none)
+    }
+
+    /// The count; `None` when it was never set, was deleted, or has ended. One request.
+    ///
+    /// # Errors
+    /// See [the type](CountDownLatch#errors-of-all-forms).
+    pub fn count(&self) -> Result<Option<u64>, Error> {
+        Ok(self.meeting.inspect()?.0.try_into().ok())
+    }
+
+    /// Has the count end `limit` from now, whatever it is then; the next
+    /// [`reset`](CountDownLatch::reset) gives it no end again. Who waits at that time gets `Broken`, at its
+    /// next beat at the latest. From 100 ms to a year. Returns whether it has a count. Blocks for one
+    /// request, at most the command limit.
+    ///
+    /// # Errors
+    /// `Config` for another time; see also [the type](CountDownLatch#errors-of-all-forms).
+    pub fn expire_after(&self, limit: Duration) -> Result<bool, Error> {
+        check_lease("latch", limit).map_err(|why| self.meeting.error(ErrorKind::Config, why))?;
+        Ok(self.meeting.change(&["expire", &limit.as_millis().to_string()])? == 1)
+    }
+
+    /// Sets the count anew, whatever it was. Who waits gets `Broken`. Blocks for one request, at most the
+    /// command limit.
+    ///
+    /// # Errors
+    /// See [`try_set_count`](CountDownLatch::try_set_count).
+    pub fn reset(&self, count: u64) -> Result<(), Error> {
+        self.meeting.change(&["reset", &self.checked(count)?]).map(drop)
+    }
+
+    /// Deletes the count; returns whether there was one. Who waits for it gets `Broken`; the name is free for
+    /// locks of any kind. Blocks for one
+    /// request, at most the command limit.
+    ///
+    /// # Errors
+    /// See [the type](CountDownLatch#errors-of-all-forms).
+    pub fn delete(&self) -> Result<bool, Error> {
+        Ok(self.meeting.change(&["delete"])? == 1)
+    }
+
+    // ---- waiting ---------------------------------------------------------------------------
+
+    /// Waits until the count is 0, without a deadline.
+    ///
+    /// # Errors
+    /// `Refused` when it has no count. `Broken` when that was set anew, was deleted or has ended meanwhile. See
+    /// also
+    /// [the type](CountDownLatch#errors-of-all-forms).
+    pub fn wait(&self) -> Result<(), Error> {
+        self.must(&Wait::forever())
+    }
+
+    /// Waits for at most `limit`; `false` when the time is up. Nothing means one look at it, an enormous
+    /// limit means for ever.
+    ///
+    /// # Errors
+    /// See [`wait`](CountDownLatch::wait).
+    pub fn wait_for(&self, limit: Duration) -> Result<bool, Error> {
+        self.passes(&Wait::for_at_most(limit))
+    }
+
+    /// Waits until `deadline`; `false` when the time is up.
+    ///
+    /// # Errors
+    /// See [`wait`](CountDownLatch::wait).
+    pub fn wait_until(&self, deadline: Instant) -> Result<bool, Error> {
+        self.passes(&Wait::until(deadline))
+    }
+
+    /// Waits until the count is 0 or `cancel` is cancelled. A thread that sleeps wakes at once; one inside a
+    /// request sees it when that ends, after at most the command limit.
+    ///
+    /// # Errors
+    /// `Cancelled`, even if the count was 0 when it was cancelled before the call. See also
+    /// [`wait`](CountDownLatch::wait).
+    pub fn wait_interruptibly(&self, cancel: &CancellationToken) -> Result<(), Error> {
+        self.must(&Wait::forever().with(cancel))
+    }
+
+    /// Waits for at most `limit`, until `cancel` is cancelled; `false` when the time is up.
+    ///
+    /// # Errors
+    /// `Cancelled`; see also [`wait`](CountDownLatch::wait).
+    pub fn wait_for_interruptibly(&self, limit: Duration, cancel: &CancellationToken) -> Result<bool, Error> {
+        self.passes(&Wait::for_at_most(limit).with(cancel))
+    }
+
+    // ---- underneath ------------------------------------------------------------------------
+
+    fn passes(&self, wait: &Wait<'_>) -> Result<bool, Error> {
+        Ok(self.meeting.come_in("", wait)?.is_some())
+    }
+
+    fn must(&self, wait: &Wait<'_>) -> Result<(), Error> {
+        // Without a deadline the time is never up.
+        if self.passes(wait)? { Ok(()) } else { Err(self.meeting.error(ErrorKind::Timeout, "")) }
+    }
+
+    fn checked(&self, count: u64) -> Result<String, Error> {
+        if (1..=HIGHEST).contains(&count) {
+            return Ok(count.to_string());
+        }
+        Err(self.meeting.error(ErrorKind::Config, format!("a latch counts from 1 to {HIGHEST}, not {count}")))
+    }
+}
 
 /// The kind of [`CountDownLatch`](crate::CountDownLatch): a hash with the count, which is its user's own
 /// state and has no end unless it is given one.

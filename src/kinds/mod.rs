@@ -1,17 +1,16 @@
-//! The kinds of lock that come with the crate, a file each.
+//! The kinds of lock that come with the crate, a file each: the rule, and what its users see of it.
 
-mod barrier;
-mod latch;
-pub(crate) mod permits;
-mod read_write;
+pub(crate) mod barrier;
+pub(crate) mod inventory;
+pub(crate) mod latch;
+mod meeting;
+pub(crate) mod read_write;
 mod reentrant;
+pub(crate) mod semaphore;
 mod simple;
-pub(crate) mod stock;
 
-pub(crate) use barrier::Barrier;
-pub(crate) use latch::Latch;
-pub use permits::Permits;
+pub use inventory::{InStock, Units};
 pub use read_write::{Read, Write};
 pub use reentrant::Reentrant;
+pub use semaphore::Permits;
 pub use simple::Simple;
-pub use stock::{InStock, Units};

@@ -1,6 +1,175 @@
-//! The two halves of a read/write lock.
+//! The read/write lock: its two halves, and what belongs to both.
 
+use std::fmt;
+use std::sync::Arc;
+
+use crate::engine::runtime::Shared;
+use crate::error::Error;
+use crate::guard::{Guard, Hold};
 use crate::kind::{Exclusive, Kind, Reentry, Sharing};
+use crate::lock::RedisLock;
+
+/// The half of a [`ReadWriteLock`] that many hold at a time.
+pub type ReadLock = RedisLock<Read>;
+
+/// The half of a [`ReadWriteLock`] that one holds at a time.
+pub type WriteLock = RedisLock<Write>;
+
+/// A lock for many readers or one writer, in all processes together. Both halves are locks like any
+/// other, with all their forms.
+///
+/// # Who comes in
+///
+/// Writers first: once a writer waits in Redis, no reader is admitted there before it, except a thread
+/// that reads already. The threads of a process share one hold in Redis: while some of them read, others
+/// join them without asking Redis for at most one [slice](crate::ClientBuilder::slice) after it last said
+/// that nobody waits. A writer that comes tells the reading processes, so that each passes it by one
+/// slice at most, and by none where the slice is nothing; readers of the writer's own client do not pass it
+/// at all. With
+/// [`arrival_order`](ReadWriteLock::arrival_order) who came first comes in first, and readers that stand
+/// behind each other come in together.
+///
+/// A waiting writer holds readers back by its place in the queue, which lives as long as it says every
+/// second that it waits: one that gives up lets them in at once, one that died within the
+/// [window](crate::ClientBuilder::window). Each reading process has a lease of its own: one that died lets
+/// the writer in when that is over, whatever the others renew.
+///
+/// # Re-entry
+///
+/// Both halves by thread. Who writes may read as well, and goes on reading when it has given the write
+/// lock back ([`downgrade`](ReadWriteLock::downgrade) does both in one request). Who reads and asks for the
+/// write lock would wait for itself: [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock), at once (`try_lock`:
+/// `None`). That goes for holds of threads; an owned guard belongs to no thread.
+///
+/// # The three classical keys
+///
+/// A read/write lock in Redis is often told as three keys. Here they are: *write-wait*, the mark that keeps
+/// readers out while a writer waits: the writer's own place in the queue. One mark for all waiting
+/// writers would be cleared by the first that gives up, or stay for ever when one dies. *write*: the
+/// field `writer` of the state. *read*, the count of readers: a field for each reading process, with an
+/// end of its own. A counter kept by INCR and DECR cannot work: a command that is sent twice, because its
+/// answer was lost, counts twice; who dies is never subtracted; and a life for the counter as a whole is
+/// either renewed by those who live, and keeps the dead one in, or ends, and lets a writer in among them.
+///
+/// # Example
+///
+/// `examples/cached.rs` is a cache that is read and filled anew under it.
+///
+/// ```
+/// use redis_concurrent::Client;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let prices = client.read_write_lock("prices");
+///
+/// let read = prices.read_lock().lock()?;
+/// let before = read.last_write();
+/// read.unlock()?;
+///
+/// let write = prices.write_lock().lock()?;
+/// // … change them …
+/// let read = prices.downgrade(write)?; // from here on others read too, and nobody writes
+/// assert_ne!(read.last_write(), before);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ReadWriteLock {
+    read: ReadLock,
+    write: WriteLock,
+}
+
+impl ReadWriteLock {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+        Self::of(shared, Read::default(), name)
+    }
+
+    fn of(shared: &Arc<Shared>, read: Read, name: &str) -> Self {
+        let (read, write) = (RedisLock::new(shared, read, name), RedisLock::new(shared, Write, name));
+        ReadWriteLock { read: read.clone().beside(&write), write: write.beside(&read) }
+    }
+
+    /// The same lock for readers that do not let later writers pass: strictly who came first, readers
+    /// that stand behind each other together. It goes for the requests of this handle.
+    ///
+    /// A process is asked in the order in which its threads came; its readers share a hold as long as
+    /// nobody waits in Redis.
+    #[must_use]
+    pub fn arrival_order(&self) -> Self {
+        let mut lock = self.clone();
+        lock.read = lock.read.with_kind(Read { in_order: true });
+        lock
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        self.read.name()
+    }
+
+    /// The half for reading.
+    pub fn read_lock(&self) -> &ReadLock {
+        &self.read
+    }
+
+    /// The half for writing.
+    pub fn write_lock(&self) -> &WriteLock {
+        &self.write
+    }
+
+    /// Exchanges this thread's write lock for a read lock: no other writer comes in between, and readers
+    /// that wait come in at once, unless a writer waits. One request, of at most the command limit; where
+    /// Redis is silent, for as long as [`give_up_after`](crate::ClientBuilder::give_up_after). Where the thread
+    /// holds the write lock more than once, the others of its guards go on holding it; that, and a thread that
+    /// reads already, takes a second request.
+    ///
+    /// The read lock is on the terms of the write lock: a [fixed lease](RedisLock::with_lease) begins anew, and
+    /// is fixed. (Those of [`with_replicas`](RedisLock::with_replicas) are not asked again.)
+    ///
+    /// # Errors
+    /// `LeaseLost` if the write lock was lost; `NotOwner` for the guard of another lock; `Unavailable`,
+    /// `Closed`. The guard has ended then.
+    pub fn downgrade(&self, guard: Guard<'_, Write>) -> Result<Guard<'_, Read>, Error> {
+        self.read.instead_of(guard)
+    }
+
+    /// Whether anybody writes, in any process. One request.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn is_write_locked(&self) -> Result<bool, Error> {
+        self.write.is_locked()
+    }
+
+    /// How many read: the threads and owned guards of this process exactly, those of each other process
+    /// that share a hold as one. One request.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn read_count(&self) -> Result<usize, Error> {
+        self.read.hold_count_of_all()
+    }
+
+    /// How many threads wait for either half, in all processes, as far as Redis knows of them: see
+    /// [`RedisLock::queue_length`]. One request.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn queue_length(&self) -> Result<usize, Error> {
+        self.read.queue_length()
+    }
+}
+
+impl fmt::Debug for ReadWriteLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadWriteLock")
+            .field("name", &self.name())
+            .field("read_holds", &self.read.hold_count())
+            .field("write_holds", &self.write.hold_count())
+            .finish()
+    }
+}
 
 const RULE: &str = include_str!("../../lua/read_write.lua");
 
@@ -39,3 +208,13 @@ impl Kind for Write {
 }
 
 impl Exclusive for Write {}
+
+impl Hold<Read> {
+    /// The number of the last write, by whichever process: two reads that tell the same number have seen
+    /// the same state of what the lock protects. It stays the same while the hold lasts. 0 where there
+    /// was no write for two hours; writes of threads that handed the lock on to each other within a slice
+    /// count as one.
+    pub fn last_write(&self) -> u64 {
+        self.value()
+    }
+}

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::holder::{ForcedUnlock, Holder};
 use super::{RedisLock, this_thread};
 use crate::clock::Moment;
 use crate::engine;
-use crate::engine::cell::Cell;
-use crate::engine::inspect::{Inspection, force_unlock, inspect};
+use crate::engine::entry::Cell;
+use crate::engine::redis::inspect::{Inspection, force_unlock, inspect};
 use crate::error::Error;
-use crate::holder::{ForcedUnlock, Holder};
 use crate::kind::{Kind, Sharing};
 
 impl<K: Kind> RedisLock<K> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::RedisLock;
-use crate::engine::replicas::{self, Replicas};
+use crate::engine::redis::replicas::{self, Replicas};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
 use crate::settings::check_lease;

@@ -6,11 +6,11 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::MultiLock;
-use crate::any_lock::LockGuard;
 use crate::cancel::CancellationToken;
 use crate::engine::several::Holds;
 use crate::engine::{held, unheard};
 use crate::error::Error;
+use crate::lock::any_lock::LockGuard;
 
 /// What the guard of a [`MultiLock`] has: a hold of each of its locks. Both guards dereference to it.
 pub struct MultiHold {

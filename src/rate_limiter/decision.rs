@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::engine::answers::{list, number};
+use crate::engine::redis::answers::{list, number};
 
 /// What a [`RateLimiter`](crate::RateLimiter) says to one request, as of the moment when Redis decided it:
 /// others may have come in since.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::holding::Holding;
 use super::lock::QuorumLock;
 use super::renew::renew;
-use crate::any_lock::LockGuard;
 use crate::cancel::CancellationToken;
 use crate::error::Error;
+use crate::lock::any_lock::LockGuard;
 
 /// What a guard of a [`QuorumLock`] has: the hold itself. Both guards dereference to it.
 pub struct QuorumHold {

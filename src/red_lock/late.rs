@@ -7,7 +7,7 @@ use super::node::Node;
 use super::release::defer;
 use super::vote::{Asked, Question, Vote};
 use crate::engine::attempt::Detached;
-use crate::engine::posted::Posted;
+use crate::engine::redis::posted::Posted;
 use crate::sync::thread;
 
 /// A question whose answer another thread is to hear. Dropped, what it was granted is given back.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::cancel::CancellationToken;
 use crate::client::Client;
 use crate::clock::Moment;
+use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::runtime::Shared;
-use crate::engine::server_info::ServerInfo;
-use crate::engine::tenure::drift;
+use crate::engine::state::grant::drift;
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Mutex, thread};
 

@@ -1,8 +1,8 @@
 //! Requests to all servers, written before one is waited for.
 
 use crate::clock::Moment;
-use crate::engine::failure::Failure;
-use crate::engine::posted::Posted;
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::posted::Posted;
 
 /// Has `post` write the request of each: first to all that have a connection by `began`; then to the others,
 /// whose connections have been begun to be made meanwhile, by `deadline`.

@@ -3,9 +3,9 @@
 use super::holding::Member;
 use super::post::to_all;
 use crate::clock::Moment;
-use crate::engine::failure::Failure;
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::requests::{left, pack_leave_for};
 use crate::engine::release::{Departure, depart};
-use crate::engine::requests::{left, pack_leave_for};
 use crate::error::Error;
 
 /// Gives the members back, and waits until `deadline` for the servers to say so. One that is away, or

@@ -3,9 +3,9 @@
 use super::holding::{Holding, Member};
 use super::post::to_all;
 use crate::clock::Moment;
-use crate::engine::failure::Failure;
 use crate::engine::held;
-use crate::engine::requests::{Renewed, pack_renew};
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::requests::{Renewed, pack_renew};
 use crate::error::{Error, ErrorKind};
 
 /// Renews a hold on the servers that have it. Those that are away keep what they have.

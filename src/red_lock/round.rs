@@ -10,8 +10,8 @@ use super::release::give_back;
 use super::vote::{Asked, Question, Vote};
 use crate::clock::Moment;
 use crate::engine::attempt::{Begun, begin};
-use crate::engine::cell::Cell;
-use crate::engine::gate::Request;
+use crate::engine::entry::Cell;
+use crate::engine::state::lock_state::Request;
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
 

@@ -7,8 +7,8 @@ use super::node::Node;
 use super::post::to_all;
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::engine::failure::Failure;
-use crate::engine::posted::Posted;
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::posted::Posted;
 use crate::error::{Error, ErrorKind};
 
 /// The smallest number of servers of which one may fail.

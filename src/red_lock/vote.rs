@@ -7,9 +7,9 @@ use super::holding::Member;
 use super::node::Node;
 use crate::clock::Moment;
 use crate::engine::attempt::Attempt;
-use crate::engine::failure::Failure;
-use crate::engine::posted::{Posted, Told};
-use crate::engine::requests::{acquired, pack_acquire};
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::posted::{Posted, Told};
+use crate::engine::redis::requests::{acquired, pack_acquire};
 use crate::error::Error;
 
 /// What all the asks of an attempt have in common.

@@ -10,11 +10,11 @@ mod stays;
 
 use std::time::Duration;
 
-use super::gate::{
+use super::state::grant::MOST_HAND_OVERS;
+use super::state::lock_state::{
     Answer, Asking, Entered, Exit, Gate, GaveUp, Grip, How, Leaving, Refusal, Renewal, Request, Shape, Taker,
     Terms, Then, Ticket, Turn,
 };
-use super::tenure::MOST_HAND_OVERS;
 use crate::clock::Moment;
 use crate::kind::{Reentry, Sharing};
 use crate::observe::{Loss, Way};

@@ -1,9 +1,9 @@
 //! Tenures that go out of the gate without leaving Redis, and come in without an ask.
 
 use super::*;
-use crate::engine::gate::Stays;
 use crate::engine::receipt::told;
-use crate::engine::tenure::Tenure;
+use crate::engine::state::grant::Tenure;
+use crate::engine::state::lock_state::Stays;
 
 /// The tenure of a receipt, as Redis said at 0 that it is ours for a lease.
 fn adopted(owner: u64) -> Tenure {

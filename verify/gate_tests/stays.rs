@@ -1,7 +1,7 @@
 //! A hold that is kept in Redis for a while after its release.
 
 use super::{Desk, at, ms, request, terms};
-use crate::engine::gate::{Exit, Leaving, Request, Terms, Turn};
+use crate::engine::state::lock_state::{Exit, Leaving, Request, Terms, Turn};
 
 const LEAST: u64 = 400;
 

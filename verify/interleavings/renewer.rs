@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::stage::{self, Cast, Process, RENEW_EVERY, Room};
-use crate::engine::renewer::Renewer;
+use crate::engine::renewal::renewer::Renewer;
 use crate::engine::wire::memory::Faults;
 use crate::observe::{Observed, Observer, Watch};
 use crate::sync::{Condvar, Mutex, time};

@@ -9,12 +9,12 @@ use shuttle::rand::{Rng, thread_rng};
 
 use crate::CancellationToken;
 use crate::clock::Moment;
-use crate::engine::backend::Backend;
-use crate::engine::cell::{Cell, Cells};
-use crate::engine::connection::ConnectionManager;
-use crate::engine::gate::{Grip, Request, Shape, Taker, Terms};
-use crate::engine::renewer::Renewer;
+use crate::engine::entry::{Cell, Cells};
+use crate::engine::redis::backend::Backend;
+use crate::engine::redis::connection::ConnectionManager;
+use crate::engine::renewal::renewer::Renewer;
 use crate::engine::runtime::Shared;
+use crate::engine::state::lock_state::{Grip, Request, Shape, Taker, Terms};
 use crate::engine::wire;
 use crate::engine::wire::memory::{self, Faults, Server};
 use crate::engine::{acquire, release};

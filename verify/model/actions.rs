@@ -7,8 +7,8 @@ use super::modes::{Beside, READS, Role, WRITES, mind};
 use super::properties::{self, is_due};
 use super::state::{Packet, RENEWER, State, Thread, process_of};
 use super::threads::Outcome;
-use crate::engine::gate::{Entered, Request, Taker};
 use crate::engine::small_redis::Message;
+use crate::engine::state::lock_state::{Entered, Request, Taker};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {

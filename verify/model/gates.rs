@@ -3,7 +3,7 @@
 use std::iter;
 use std::ops::{Index, IndexMut};
 
-use crate::engine::gate::Gate;
+use crate::engine::state::lock_state::Gate;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Gates(pub(super) Gate, pub(super) Option<Box<Gate>>);

@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use self::modes::Role;
 use self::state::Faults;
+use super::small_redis::FOR_EVER;
 use crate::clock::Moment;
-use crate::engine::small_redis::FOR_EVER;
 
 /// A bar does not end at a full tick: on a real server, that would be a little before or after.
 const TICK: Duration = Duration::from_secs(8);

@@ -8,8 +8,8 @@ use super::actions::Step;
 use super::gates::Gates;
 use super::state::{State, Thread, process_of};
 use crate::clock::Moment;
-use crate::engine::gate::{Exit, Grip, Request};
 use crate::engine::small_redis::Message;
+use crate::engine::state::lock_state::{Exit, Grip, Request};
 use crate::observe::{Loss, Way};
 
 /// The gate for writing, and the only one of an exclusive lock.

@@ -9,10 +9,10 @@ use super::modes::{Beside, READS, WRITES};
 use super::state::{Faults, Process, Seat, State, Thread, process_of};
 use super::{PATIENCE, TICK, World};
 use crate::clock::Moment;
-use crate::engine::gate::Gate;
 use crate::engine::small_redis::Message;
 use crate::engine::small_redis::Mode;
-use crate::engine::tenure::Tenure;
+use crate::engine::state::grant::Tenure;
+use crate::engine::state::lock_state::Gate;
 
 /// More than any run without faults takes.
 const MOST_STEPS: usize = 2_000;

@@ -4,8 +4,8 @@ use super::gates::Gates;
 use super::modes::{Beside, Role, WRITES};
 use super::{LEASE, TICK, World, at};
 use crate::clock::Moment;
-use crate::engine::gate::{Asking, Gate, Leaving, Shape, Terms, Ticket};
 use crate::engine::small_redis::{Holder, Message, Mode, Op, Reply, SmallRedis, millis};
+use crate::engine::state::lock_state::{Asking, Gate, Leaving, Shape, Terms, Ticket};
 use crate::kind::{Reentry, Sharing};
 
 /// The thread that renews: it has no seat among the others.

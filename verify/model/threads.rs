@@ -5,8 +5,10 @@ use std::time::Duration;
 use super::modes::WRITES;
 use super::state::{Packet, Process, RENEWER, State, Thread};
 use super::{TICK, World, at};
-use crate::engine::gate::{Answer, Asking, Exit, Gate, GaveUp, How, Leaving, Renewal, Then, Ticket, Turn};
 use crate::engine::small_redis::{Ask, Op, Reply, millis};
+use crate::engine::state::lock_state::{
+    Answer, Asking, Exit, Gate, GaveUp, How, Leaving, Renewal, Then, Ticket, Turn,
+};
 use crate::observe::Way;
 
 /// What comes of a request for who sent it.

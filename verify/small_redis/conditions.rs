@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Answer, Ask, BARRED, FOR_EVER, How, Mode, Place, SmallRedis, Steady, Tell};
-use crate::engine::gate::NOT_INSIDE;
+use crate::engine::state::lock_state::NOT_INSIDE;
 
 /// How a place has come into the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

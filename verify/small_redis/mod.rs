@@ -22,7 +22,7 @@ use self::permits::Permits;
 use self::read_write::ReadWrite;
 pub(super) use self::rule::{Kind, Rule};
 pub(super) use self::words::{Ask, Holder, Message, Mode, Op, Place, Reply, Steady};
-use super::gate::{Answer, How, NOT_INSIDE, Renewal};
+use super::state::lock_state::{Answer, How, NOT_INSIDE, Renewal};
 
 /// How long an owner is barred.
 pub(super) const BARRED: u64 = 60_000;

@@ -2,7 +2,7 @@
 
 use super::conditions::Stage;
 use super::{CLASS, SmallRedis, millis};
-use crate::engine::gate::{Answer, Asking, How, Renewal};
+use crate::engine::state::lock_state::{Answer, Asking, How, Renewal};
 
 /// As what a lock is asked for: the `args` of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::{Call, Holds, Out};
 use crate::clock::Moment;
 use crate::engine::attempt::{Attempt, Begun, begin};
-use crate::engine::failure::Failure;
-use crate::engine::gate::{Answer, How};
-use crate::engine::requests;
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::requests;
+use crate::engine::state::lock_state::{Answer, How};
 
 impl<'a> Call<'a> {
     /// Tries these parts. What is in goes to `holds`, even if another one is out.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::{Part, goes_with};
 use crate::clock::Moment;
-use crate::engine::cell::Cell;
-use crate::engine::gate::{Grip, Ticket};
+use crate::engine::entry::Cell;
+use crate::engine::redis::requests;
 use crate::engine::release::{Departure, depart};
-use crate::engine::{held, requests, unheard};
+use crate::engine::state::lock_state::{Grip, Ticket};
+use crate::engine::{held, unheard};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
 use crate::wait::Wait;

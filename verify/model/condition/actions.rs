@@ -8,9 +8,9 @@ use super::state::{Answered, Packet, Seat, State, Thread};
 use super::threads::Outcome;
 use super::{World, properties};
 use crate::clock::Moment;
-use crate::engine::gate::{self, Entered, Gate, Taker};
 use crate::engine::model::state::process_of;
 use crate::engine::small_redis::Message;
+use crate::engine::state::lock_state::{Entered, Gate, Request, Taker};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -87,7 +87,7 @@ impl World {
     fn enter(&self, state: &mut State, p: u8, t: u8) -> Option<()> {
         let now = state.now();
         let thread = u64::from(t);
-        let request = gate::Request {
+        let request = Request {
             taker: Taker::Thread(thread),
             thread,
             terms: self.terms(),

@@ -1,5 +1,5 @@
 //! Waiting for a condition, model-checked: the gates of a lock, and one of its own for each thread
-//! that waits, driven as `engine/room.rs` and `engine/acquire.rs` drive them.
+//! that waits, driven as `engine/condition.rs` and `engine/acquire.rs` drive them.
 //!
 //! Each thread has a plan, once through: it takes the lock, does what its plan says while it holds
 //! it (`w`: wait, `s`: signal one, `a`: signal all), and unlocks. Anything may go wrong meanwhile

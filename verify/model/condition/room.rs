@@ -1,9 +1,9 @@
-//! A thread's wait for a condition, and its signals: what `engine/room.rs` does, in small.
+//! A thread's wait for a condition, and its signals: what `engine/condition.rs` does, in small.
 
 use super::World;
 use super::state::{Request, State, Stay, Thread};
-use crate::engine::gate::{Entered, Gate, Ticket};
 use crate::engine::small_redis::{Ask, RoomOp};
+use crate::engine::state::lock_state::{Entered, Gate, Ticket};
 use crate::observe::Loss;
 
 impl State {

@@ -4,9 +4,9 @@
 //! at which its lock is given up.
 
 use super::state::Request;
-use crate::engine::gate::How;
 use crate::engine::model::state::{Bag, process_of};
 use crate::engine::small_redis::{Op, RoomOp, SmallRedis, Stage};
+use crate::engine::state::lock_state::How;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Signals {

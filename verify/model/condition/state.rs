@@ -3,10 +3,10 @@
 use super::World;
 use super::signals::Signals;
 use crate::clock::Moment;
-use crate::engine::gate::{Aside, Asking, Gate, Leaving, Shape, Terms, Ticket};
 use crate::engine::model::state::{Bag, Faults, process_of};
 use crate::engine::model::{LEASE, TICK, at};
 use crate::engine::small_redis::{Message, Op, Reply, RoomOp, RoomReply, SmallRedis, millis};
+use crate::engine::state::lock_state::{Aside, Asking, Gate, Leaving, Shape, Terms, Ticket};
 use crate::kind::{Reentry, Sharing};
 
 /// A request to the lock's scripts, or to those of its conditions.

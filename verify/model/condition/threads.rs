@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::World;
 use super::state::{Answered, Packet, Process, Request, State, Thread};
-use crate::engine::gate::{Answer, Exit, GaveUp, How, Leaving, Renewal, Then, Ticket, Turn};
 use crate::engine::model::{TICK, at};
 use crate::engine::small_redis::{Ask, Op, Reply, RoomOp, RoomReply, millis};
+use crate::engine::state::lock_state::{Answer, Exit, GaveUp, How, Leaving, Renewal, Then, Ticket, Turn};
 use crate::observe::{Loss, Way};
 
 /// What comes of a request for who sent it.

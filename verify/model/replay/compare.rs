@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::real::{Inside, View};
-use crate::engine::gate::Answer;
 use crate::engine::small_redis::{CLASS, Message, Mode, Op, Reply, SmallRedis, millis};
+use crate::engine::state::lock_state::Answer;
 
 /// Beyond the time that really passed, a millisecond of each of the times that are compared.
 const ROUNDING: u64 = 3;

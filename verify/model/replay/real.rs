@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use redis::{Connection, ConnectionLike, RedisResult, Value, cmd, from_redis_value};
 
 use super::scripts::{VIEW, WIND};
-use crate::engine::answers::{list, number, text};
-use crate::engine::gate::How;
 use crate::engine::model::state::process_of;
-use crate::engine::requests;
-use crate::engine::resp::call;
+use crate::engine::redis::answers::{list, number, text};
+use crate::engine::redis::requests;
+use crate::engine::redis::resp::call;
 use crate::engine::small_redis::{Ask, Message, Op, Reply, SmallRedis};
+use crate::engine::state::lock_state::How;
 use crate::names::{Names, inbox_prefix};
 use crate::script::{Script, Scripts};
 use crate::testing::RedisServer;

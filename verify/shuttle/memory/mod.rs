@@ -19,7 +19,7 @@ use redis::{ConnectionLike, Msg, RedisError, RedisResult, Value};
 
 pub(crate) use self::server::{Faults, Server};
 use crate::clock::Moment;
-use crate::engine::connection::{self, ConnectionManager};
+use crate::engine::redis::connection::{self, ConnectionManager};
 
 // All threads of an execution run on one thread of the machine.
 thread_local!(static SERVER: RefCell<Option<Arc<Server>>> = const { RefCell::new(None) });

@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::super::forms::{self, Ends};
-use super::super::stage::{LONG, Stage};
 use super::cases;
+use crate::testing::contract::forms::{self, Ends};
+use crate::testing::contract::stage::{LONG, Stage};
 use crate::testing::wait_until;
 use crate::{CancellationToken, ErrorKind, Kind, Lock, Reentry};
 

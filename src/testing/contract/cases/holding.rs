@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use super::super::stage::{LONG, Stage};
 use super::cases;
 use crate::Kind;
+use crate::testing::contract::stage::{LONG, Stage};
 use crate::testing::wait_until;
 
 cases! {

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::forms;
-use super::super::stage::{LONG, Stage};
 use super::cases;
+use crate::testing::contract::forms;
+use crate::testing::contract::stage::{LONG, Stage};
 use crate::testing::wait_until;
 use crate::{CancellationToken, Kind};
 

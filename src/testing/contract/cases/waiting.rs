@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::super::forms::{self, Ends};
-use super::super::stage::{LONG, Stage};
 use super::cases;
+use crate::testing::contract::forms::{self, Ends};
+use crate::testing::contract::stage::{LONG, Stage};
 use crate::testing::wait_until;
 use crate::{CancellationToken, ErrorKind, Kind};
 

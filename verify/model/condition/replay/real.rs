@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::engine::answers::{list, number, text};
-use crate::engine::gate::How;
 use crate::engine::model::replay::real::{NAMESPACE, RECORD, Real};
-use crate::engine::requests;
+use crate::engine::redis::answers::{list, number, text};
+use crate::engine::redis::requests;
 use crate::engine::small_redis::{RoomOp, RoomReply, SmallRedis, Stage};
+use crate::engine::state::lock_state::How;
 use crate::names::{self, inbox_prefix};
 use crate::script::Scripts;
 

@@ -1,0 +1,182 @@
+//! Waiting for a condition and signalling it: between the gate of a lock and that of one thread's wait.
+
+use std::sync::Arc;
+
+use super::entry::{Cell, Cells};
+use super::redis::failure::Failure;
+use super::redis::requests;
+use super::redis::requests::Signalled;
+use super::state::lock_state::{Aside, Grip, Leaving, Stay, Ticket};
+use super::{acquire, carry_out, held, lock, lost};
+use crate::cancel::CancellationToken;
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::observe::Loss;
+use crate::script::Scripts;
+use crate::wait::Wait;
+
+/// A condition of a lock.
+pub(crate) struct At<'a> {
+    pub(crate) lock: &'a Arc<Cell>,
+    /// Its name, as Redis knows it.
+    pub(crate) condition: &'a str,
+    pub(crate) scripts: &'a Arc<Scripts>,
+}
+
+/// Gives the hold `ticket` of the thread up whole, waits for a signal, and comes back with it. Returns
+/// whether it was signalled, as far as is known: what has had no answer counts as a signal.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` where the hold is lost, by then or by the wait. `Cancelled`: it is held again.
+/// Any other: it is lost, unless the wait had not begun.
+pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) -> Result<bool, Error> {
+    let (cell, shared) = (at.lock, &at.lock.shared);
+    shared.usable().map_err(|e| cell.error(e))?;
+    let began = Moment::now();
+    held::owner(cell, ticket, began)?;
+    let cancelled = || Err(cell.error(Error::new(ErrorKind::Cancelled, "")));
+    if limits.is_cancelled() {
+        return cancelled();
+    }
+    let shape = lock(cell)?.gate.shape().clone();
+    let room = Cells::room(cell, at.condition.to_owned(), at.scripts.clone(), shape)?;
+    let given_up = give_up(cell, ticket)?;
+    let way = given_up.aside.way();
+    room.core.lock().gate.gives_up(&given_up.leaving);
+    let outcome = acquire(&room, None, given_up.aside.request(thread), limits);
+    let stay = come_back(cell, &room, given_up, &outcome)?;
+    match outcome {
+        Ok(Some(_)) if !stay.unsignalled => Ok(true),
+        Ok(Some(_)) if limits.is_cancelled() => cancelled(),
+        Ok(Some(_)) => Ok(false),
+        // It never left.
+        outcome => {
+            shared.watch.tell(|o| o.acquired(cell.observed(), Moment::now().since(began), way));
+            outcome.map(|_| false)
+        }
+    }
+}
+
+/// A hold that its thread has given up for a wait.
+struct GivenUp {
+    aside: Aside,
+    /// The leave of its tenure.
+    leaving: Leaving,
+    /// The token of its loss, if anybody asked for it.
+    token: Option<CancellationToken>,
+}
+
+/// Takes the hold out of the gate of its lock. In Redis it is given up by the first request of the wait.
+fn give_up(cell: &Arc<Cell>, ticket: Ticket) -> Result<GivenUp, Error> {
+    let shared = &cell.shared;
+    let mut core = lock(cell)?;
+    let now = Moment::now();
+    let held = core.gate.held(ticket, now).unwrap_or_default();
+    let (aside, then) = match core.gate.set_aside(ticket, now) {
+        Ok(aside) => aside,
+        Err(lost_before) => {
+            let (loss, then) = *lost_before;
+            drop(carry_out(cell, core, then));
+            return Err(cell.error(lost(loss)));
+        }
+    };
+    let leaving = aside.leaving(now);
+    let token = core.asked_lost(leaving.owner);
+    if let Some(due) = core.forget(leaving.owner) {
+        shared.renewer.unwatch(cell, leaving.owner, due);
+    }
+    // Until the wait has given it up in Redis, a client that closes has to do it.
+    core.sets_out(&leaving);
+    drop(carry_out(cell, core, then));
+    shared.watch.tell(|o| o.released(cell.observed(), held));
+    Ok(GivenUp { aside, leaving, token })
+}
+
+/// Puts the hold back into the gate of its lock, with what the wait was granted. An error where it is lost.
+fn come_back(
+    cell: &Arc<Cell>,
+    room: &Arc<Cell>,
+    given_up: GivenUp,
+    outcome: &Result<Option<Grip>, Error>,
+) -> Result<Stay, Error> {
+    let shared = &cell.shared;
+    let GivenUp { aside, leaving, token } = given_up;
+    let (stay, granted) = {
+        let mut core = room.core.lock();
+        let grip = outcome.as_ref().ok().and_then(Option::as_ref);
+        let granted = grip.and_then(|grip| core.gate.hand_over(grip.ticket));
+        (core.gate.stay(), granted)
+    };
+    let loss = match outcome {
+        _ if stay.stayed || granted.is_some() => None,
+        Err(error) if error.is_closed() => Some(Loss::Closed),
+        _ => Some(Loss::Verdict),
+    };
+    if !stay.entered && (loss.is_some() || granted.is_some() && leaving.unsettled) {
+        // Whether it was given up, nobody knows; or a copy of a request of it may come yet.
+        shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving.clone() });
+    }
+    let owner = granted.as_ref().map_or(leaving.owner, |tenure| tenure.owner);
+    let room = granted.is_some().then(|| room.clone());
+    let now = Moment::now();
+    let mut core = cell.core.lock();
+    core.arrived(leaving.owner);
+    let then = core.gate.put_back(aside, granted, loss, now);
+    let mut watched = Ok(());
+    if let Some(tenure) = core.gate.look(owner).filter(|tenure| tenure.lost.is_none()) {
+        let due = tenure.due(now, shared.config.renew_every);
+        core.take_over(owner, due, token.clone(), room);
+        watched = shared.renewer.watch(cell, &mut core, owner, due);
+    }
+    core = carry_out(cell, core, then);
+    let then = core.gate.expire(owner, now);
+    core = carry_out(cell, core, then);
+    let over = core.gate.look(owner).map_or(Some(Loss::Verdict), |tenure| tenure.lost);
+    drop(core);
+    let Some(loss) = over else { return watched.map(|()| stay).map_err(|e| cell.error(e)) };
+    if let Some(token) = token {
+        token.cancel();
+    }
+    Err(outcome.as_ref().err().cloned().unwrap_or_else(|| cell.error(lost(loss))))
+}
+
+/// Signals those who wait, by the hold `ticket`: `one` or `all`; or does not, and counts (`count`).
+/// Returns how many it was or are. Where they are many it is done in pieces, each by a request of its own: nobody
+/// begins to wait meanwhile, as that takes the lock.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` where the hold is lost; `Unknown` where it may have been done.
+pub(crate) fn signal(at: &At<'_>, ticket: Ticket, what: &str) -> Result<usize, Error> {
+    let (mut all, mut from) = (0, String::new());
+    loop {
+        let piece = signal_some(at, ticket, (what, &from))?;
+        all += piece.how_many.unwrap_or(0);
+        match piece.from {
+            Some(next) => from = next,
+            None => return Ok(all),
+        }
+    }
+}
+
+fn signal_some(at: &At<'_>, ticket: Ticket, what: (&str, &str)) -> Result<Signalled, Error> {
+    let (cell, shared) = (at.lock, &at.lock.shared);
+    shared.usable().map_err(|e| cell.error(e))?;
+    let now = Moment::now();
+    let owner = held::owner(cell, ticket, now)?;
+    let limit = now.after(shared.config.command_timeout);
+    let Some(script) = &at.scripts.change else { return Ok(Signalled { how_many: Some(0), from: None }) };
+    match requests::signal(cell, script, owner, at.condition, what, limit) {
+        Ok(piece) if piece.how_many.is_some() => Ok(piece),
+        Ok(_) => {
+            let mut core = cell.core.lock();
+            let then = core.gate.lose(owner, Loss::Verdict, Moment::now());
+            drop(carry_out(cell, core, then));
+            Err(cell.error(lost(Loss::Verdict)))
+        }
+        Err(Failure::Unanswered(e)) if what.0 != "count" => {
+            let error = Error::new(ErrorKind::Unknown, "").because("it may have been signalled, or not");
+            Err(cell.error(error.caused_by(e)))
+        }
+        Err(failure) => Err(cell.error(failure.error())),
+    }
+}

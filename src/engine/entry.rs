@@ -1,0 +1,363 @@
+//! A gate with what it needs to run: its mutex, the condvars of its threads, its keys and scripts.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Weak};
+
+use super::runtime::Shared;
+use super::state::lock_state::{Gate, Leaving, Shape, Ticket};
+use super::state::table::{Numbered, Table, push};
+use crate::cancel::CancellationToken;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::kind::Kind;
+use crate::names::Names;
+use crate::observe::Observed;
+use crate::script::Scripts;
+use crate::sync::{Condvar, Mutex};
+
+/// One lock of one client, shared by its handles and guards.
+pub(crate) struct Cell {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) kind: &'static str,
+    pub(crate) name: Arc<str>,
+    pub(crate) names: Names,
+    pub(crate) scripts: Arc<Scripts>,
+    /// What it is if it is one thread's wait for a condition of a lock.
+    pub(crate) room: Option<Box<Room>>,
+    slot: u32,
+    type_id: TypeId,
+    pub(crate) core: Mutex<Core>,
+}
+
+/// Of the cell of one thread's wait for a condition.
+pub(crate) struct Room {
+    /// The condition, as Redis knows it.
+    pub(crate) condition: String,
+    /// The cell of its lock, in which what the wait was granted goes on.
+    pub(crate) lock: Weak<Cell>,
+}
+
+/// What the cell's mutex guards.
+pub(crate) struct Core {
+    pub(crate) gate: Gate,
+    /// The threads that are parked.
+    seats: Vec<(Ticket, Arc<Condvar>)>,
+    sides: Table<Side>,
+    /// Leaves that threads are sending: a client that closes sends them once more, since it closes
+    /// the connections under theirs.
+    pub(crate) under_way: Vec<Leaving>,
+    /// What was wrong when Redis last failed the head.
+    pub(crate) trouble: Option<Error>,
+}
+
+/// What the engine keeps of a tenure beside the gate.
+struct Side {
+    owner: u64,
+    /// Where the renewer has it.
+    due: Moment,
+    /// Made on first use.
+    lost: Option<CancellationToken>,
+    /// The cell that its number leads to, if that is not this one: it was granted to a wait. Only kept
+    /// there, for what Redis may have to say of it.
+    #[expect(dead_code, reason = "while it is here, its slot is no other cell's")]
+    room: Option<Arc<Cell>>,
+}
+
+impl Numbered for Side {
+    type Index = ();
+
+    fn key(&self) -> u64 {
+        self.owner
+    }
+}
+
+type Key = (TypeId, Arc<str>);
+/// What a cell is made of: what its kind is called, its keys, its scripts, what it is like.
+type Made = (&'static str, Names, Arc<Scripts>, Arc<Shape>);
+
+/// What a cell of kind `K` and this name is made of.
+pub(crate) fn made<K: Kind>(shared: &Shared, name: &str) -> Result<Made, Error> {
+    made_with::<K>(shared, name, Names::new)
+}
+
+/// What a cell of kind `K` at this key of the users' own is made of.
+pub(crate) fn made_beside<K: Kind>(shared: &Shared, key: &str) -> Result<Made, Error> {
+    made_with::<K>(shared, key, Names::beside)
+}
+
+fn made_with<K: Kind>(
+    shared: &Shared,
+    name: &str,
+    names: impl FnOnce(&str, &str) -> Result<Names, Error>,
+) -> Result<Made, Error> {
+    let (scripts, shape) = shared.kind::<K>().map_err(|e| e.about(name))?;
+    Ok((K::NAME, names(&shared.config.namespace, name)?, scripts, shape))
+}
+
+/// In the table of cells, the kind of those locks of kind `K` that are at keys of the users' own: such a key
+/// may be another lock's name.
+pub(crate) struct AtKey<K>(PhantomData<fn() -> K>);
+
+impl Cell {
+    pub(crate) fn error(&self, error: Error) -> Error {
+        error.about(&self.name)
+    }
+
+    /// What observers are told that it is.
+    pub(crate) fn observed(&self) -> Observed<'_> {
+        Observed { kind: self.kind, name: &self.name }
+    }
+
+    pub(crate) fn owner_id(&self, owner: u64) -> String {
+        format!("{}:{owner}", self.shared.uuid)
+    }
+
+    /// Whether this owner id is one of this cell's gate.
+    pub(crate) fn is_mine(&self, owner: &str) -> bool {
+        let number = owner.strip_prefix(&self.shared.uuid).and_then(|rest| rest.strip_prefix(':'));
+        let number = number.and_then(|number| number.parse::<u64>().ok());
+        number.is_some_and(|number| number & (SLOTS as u64 - 1) == u64::from(self.slot))
+    }
+
+    /// Whether both are about the same key, as far as their addresses tell: whatever the kind, the mode and
+    /// the client.
+    pub(crate) fn is_where(&self, other: &Cell) -> bool {
+        self.names == other.names && self.shared.manager.leads_where(&other.shared.manager)
+    }
+
+    /// A new owner number: never used before by this client, and it leads back here.
+    pub(crate) fn fresh(&self) -> u64 {
+        self.shared.sequence() << SLOT_BITS | u64::from(self.slot)
+    }
+}
+
+impl fmt::Debug for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.kind, self.name)
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        // In a forked child it may stay in the table.
+        if let Ok(mut cells) = self.shared.lock(&self.shared.cells) {
+            cells.remove(self.slot, &(self.type_id, self.name.clone()));
+        }
+    }
+}
+
+impl Core {
+    /// Wakes the thread with this ticket, if it is parked; otherwise it will look by itself.
+    pub(crate) fn wake(&self, ticket: Option<Ticket>) {
+        if let Some((_, seat)) = self.seats.iter().find(|(t, _)| Some(*t) == ticket) {
+            seat.notify_one();
+        }
+    }
+
+    pub(crate) fn wake_all(&self) {
+        for (_, seat) in &self.seats {
+            seat.notify_one();
+        }
+    }
+
+    pub(crate) fn sit(&mut self, ticket: Ticket, seat: Arc<Condvar>) {
+        self.seats.push((ticket, seat));
+    }
+
+    pub(crate) fn rise(&mut self, ticket: Ticket) {
+        self.seats.retain(|(t, _)| *t != ticket);
+    }
+
+    /// When the renewer will look at this tenure.
+    pub(crate) fn due(&self, owner: u64) -> Option<Moment> {
+        self.sides.iter().find(|s| s.owner == owner).map(|s| s.due)
+    }
+
+    /// The renewer will look at this tenure at `due`. Returns when it would have otherwise.
+    pub(crate) fn set_due(&mut self, owner: u64, due: Moment) -> Option<Moment> {
+        match self.sides.get_mut(owner) {
+            Some(side) => Some(std::mem::replace(&mut side.due, due)),
+            None => {
+                self.sides.insert(Side { owner, due, lost: None, room: None });
+                None
+            }
+        }
+    }
+
+    /// A tenure comes from the wait that it was granted to, if it is not the one that was there before; the
+    /// token that tells of its loss stays the same.
+    pub(crate) fn take_over(
+        &mut self,
+        owner: u64,
+        due: Moment,
+        lost: Option<CancellationToken>,
+        room: Option<Arc<Cell>>,
+    ) {
+        self.sides.insert(Side { owner, due, lost, room });
+    }
+
+    /// Moves the renewer's look at this tenure, if it is still the one of `old`: a `renew_for` in
+    /// between has made another, and two would renew for ever.
+    pub(crate) fn move_due(&mut self, owner: u64, old: Moment, new: Moment) -> bool {
+        match self.sides.get_mut(owner).filter(|s| s.due == old) {
+            Some(side) => {
+                side.due = new;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The tenure is no more. Returns where the renewer has it.
+    pub(crate) fn forget(&mut self, owner: u64) -> Option<Moment> {
+        Some(self.sides.remove(owner)?.due)
+    }
+
+    /// A leave is about to be sent.
+    pub(crate) fn sets_out(&mut self, leaving: &Leaving) {
+        push(&mut self.under_way, leaving.clone());
+    }
+
+    /// A leave was answered, or is the renewer's business now.
+    pub(crate) fn arrived(&mut self, owner: u64) {
+        self.under_way.retain(|leaving| leaving.owner != owner);
+    }
+
+    /// The token of the tenure's loss.
+    pub(crate) fn lost(&mut self, owner: u64) -> CancellationToken {
+        match self.sides.get_mut(owner) {
+            Some(side) => side.lost.get_or_insert_default().clone(),
+            None => CancellationToken::default(),
+        }
+    }
+
+    /// The token of the tenure's loss, if anybody asked for it.
+    pub(crate) fn asked_lost(&self, owner: u64) -> Option<CancellationToken> {
+        self.sides.get(owner)?.lost.clone()
+    }
+}
+
+/// The low bits of an owner number are its cell's slot: a message finds its cell without a table
+/// that would have to be kept for each tenure.
+const SLOT_BITS: u32 = 22;
+const SLOTS: usize = 1 << SLOT_BITS;
+
+/// The cells of a client.
+#[derive(Default)]
+pub(crate) struct Cells {
+    by_name: HashMap<Key, u32>,
+    slots: Vec<Option<Weak<Cell>>>,
+    free: Vec<u32>,
+}
+
+impl Cells {
+    /// The cell of this kind and name, made where there is none. Says so if there are too many.
+    pub(crate) fn get(
+        shared: &Arc<Shared>,
+        type_id: TypeId,
+        name: &str,
+        make: impl FnOnce() -> Result<Made, Error>,
+    ) -> Result<Arc<Cell>, Error> {
+        let key = (type_id, Arc::from(name));
+        let mut cells = shared.lock(&shared.cells).map_err(|e| e.about(name))?;
+        if let Some(cell) = cells.by_name.get(&key).and_then(|slot| cells.at(*slot)) {
+            return Ok(cell);
+        }
+        let cell = cells.add(shared, &key, make()?, None)?;
+        cells.by_name.insert(key, cell.slot);
+        Ok(cell)
+    }
+
+    /// A cell of its own for one thread's wait, beside `cell`, the one that this name has: where each thread has
+    /// a place of its own in Redis.
+    pub(crate) fn alone(cell: &Arc<Cell>) -> Result<Arc<Cell>, Error> {
+        let shared = &cell.shared;
+        let shape = shared.lock(&cell.core).map_err(|e| cell.error(e))?.gate.shape().clone();
+        let made = (cell.kind, cell.names.clone(), cell.scripts.clone(), shape);
+        let mut cells = shared.lock(&shared.cells).map_err(|e| cell.error(e))?;
+        cells.add(shared, &(cell.type_id, cell.name.clone()), made, None)
+    }
+
+    /// A cell of its own for one thread's wait for a condition of the lock that is `lock`'s.
+    pub(crate) fn room(
+        lock: &Arc<Cell>,
+        condition: String,
+        scripts: Arc<Scripts>,
+        shape: Arc<Shape>,
+    ) -> Result<Arc<Cell>, Error> {
+        let made = (lock.kind, lock.names.clone(), scripts, shape);
+        let room = Box::new(Room { condition, lock: Arc::downgrade(lock) });
+        let mut cells = lock.shared.lock(&lock.shared.cells).map_err(|e| lock.error(e))?;
+        cells.add(&lock.shared, &(lock.type_id, lock.name.clone()), made, Some(room))
+    }
+
+    fn add(
+        &mut self,
+        shared: &Arc<Shared>,
+        key: &Key,
+        made: Made,
+        room: Option<Box<Room>>,
+    ) -> Result<Arc<Cell>, Error> {
+        let (kind, names, scripts, shape) = made;
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.slots.len() < SLOTS => {
+                self.slots.push(None);
+                (self.slots.len() - 1) as u32
+            }
+            None => {
+                let error = Error::new(crate::ErrorKind::Config, &key.1);
+                return Err(error.because(format!("a client has at most {SLOTS} locks at a time")));
+            }
+        };
+        let core = Core {
+            gate: if room.is_some() { Gate::of_room(shape) } else { Gate::new(shape) },
+            seats: Vec::new(),
+            sides: Table::new(),
+            under_way: Vec::new(),
+            trouble: None,
+        };
+        let cell = Arc::new(Cell {
+            shared: shared.clone(),
+            kind,
+            name: key.1.clone(),
+            names,
+            scripts,
+            room,
+            slot,
+            type_id: key.0,
+            core: Mutex::new(core),
+        });
+        self.slots[slot as usize] = Some(Arc::downgrade(&cell));
+        Ok(cell)
+    }
+
+    fn at(&self, slot: u32) -> Option<Arc<Cell>> {
+        self.slots.get(slot as usize)?.as_ref()?.upgrade()
+    }
+
+    /// The cell that an owner number leads to. It may be another one by now: its gate knows.
+    pub(crate) fn of_owner(&self, owner: u64) -> Option<Arc<Cell>> {
+        self.at((owner & (SLOTS as u64 - 1)) as u32)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Cell>> {
+        self.slots.iter().flatten().filter_map(Weak::upgrade).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    fn remove(&mut self, slot: u32, key: &Key) {
+        // A new cell of that name may have come while this one was being dropped.
+        if self.by_name.get(key) == Some(&slot) {
+            self.by_name.remove(key);
+        }
+        self.slots[slot as usize] = None;
+        self.free.push(slot);
+    }
+}

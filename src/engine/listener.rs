@@ -1,0 +1,292 @@
+//! The grant listener: one thread and one channel a client, from its first wait to its end.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redis::{RedisError, ServerErrorKind, Value};
+
+use super::carry_out;
+use super::redis::connection::ConnectionManager;
+use super::redis::failure::Failure;
+use super::redis::refusal::{not_connected, refused};
+use super::redis::server_info::ServerInfo;
+use super::renewal::young;
+use super::runtime::Shared;
+use super::wire::{Connection, PubSub};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::observe::Loss;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Condvar, Mutex, thread};
+
+/// How long the connection may be silent before it is asked whether it lives, and how long it may
+/// take to say so: a peer that is gone is found within twice this.
+const PING_AFTER: Duration = Duration::from_secs(1);
+/// How often a silent listener looks whether it is to end.
+const TICK: Duration = Duration::from_millis(250);
+/// The pauses between attempts to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The listener as the rest of the client sees it.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    /// Subscribed, and confirmed.
+    up: AtomicBool,
+    state: Mutex<State>,
+    /// Something in the state changed.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    running: bool,
+    stop: bool,
+    /// It is up since then.
+    since: Moment,
+    /// Up, but not where the locks are: it is to connect anew.
+    elsewhere: bool,
+    failure: Option<Failure>,
+}
+
+impl Inbox {
+    /// Whether what is published now will be heard.
+    pub(crate) fn is_up(&self) -> bool {
+        self.up.load(Ordering::Acquire)
+    }
+
+    /// Why it is not up, if it tried.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.state.lock().failure.clone()
+    }
+
+    /// Starts the listener, unless it runs. Does not wait for it to be up: it will make every
+    /// gate ask again when it is.
+    pub(crate) fn start(&self, shared: &Arc<Shared>) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        if state.running || state.stop {
+            return Ok(());
+        }
+        let listener = Listener {
+            shared: Arc::downgrade(shared),
+            inbox: shared.inbox.clone(),
+            manager: shared.manager.clone(),
+            channel: format!("{}{}", shared.inbox_prefix, shared.uuid),
+        };
+        let thread = thread::Builder::new().name("rc-inbox".to_owned()).spawn(move || listener.run());
+        thread.map_err(|e| {
+            let error =
+                Error::new(ErrorKind::Unavailable, "").because("the listening thread could not be started");
+            error.caused_by(e)
+        })?;
+        state.running = true;
+        Ok(())
+    }
+
+    /// The server that was asked at `asked` says that nobody listens there for this client. Where the listener
+    /// was up by then, it listens at another one: it connects anew, within a tick.
+    pub(crate) fn is_deaf(&self, asked: Moment) {
+        let mut state = self.state.lock();
+        state.elsewhere |= self.is_up() && state.since < asked;
+    }
+
+    /// The primary was found at another server at `moved`.
+    fn is_elsewhere(&self, moved: Moment) -> bool {
+        let state = self.state.lock();
+        state.elsewhere || state.since < moved
+    }
+
+    /// Tells the listener to end; it does within a tick.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stop = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for the listener to end, at most until `limit`.
+    pub(crate) fn wait_for_end(&self, limit: Moment) -> bool {
+        let mut state = self.state.lock();
+        while state.running && Moment::now() < limit {
+            let Some(instant) = limit.instant() else { return false };
+            self.changed.wait_until(&mut state, instant);
+        }
+        !state.running
+    }
+
+    fn came_up(&self) {
+        let mut state = self.state.lock();
+        (state.failure, state.elsewhere, state.since) = (None, false, Moment::now());
+        self.up.store(true, Ordering::Release);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.state.lock().stop
+    }
+}
+
+struct Listener {
+    /// Not strong: the listener does not keep its client alive.
+    shared: Weak<Shared>,
+    inbox: Arc<Inbox>,
+    manager: ConnectionManager,
+    channel: String,
+}
+
+impl Listener {
+    fn run(self) {
+        let mut down = Moment::now();
+        let mut alive = down;
+        let mut first = true;
+        let mut pause = FIRST_PAUSE;
+        while self.goes_on() {
+            match self.connect() {
+                Ok((mut connection, server)) => {
+                    self.inbox.came_up();
+                    let missed = (!first).then(|| Moment::now().since(down));
+                    self.came_up(missed);
+                    if let Some(shared) = self.shared.upgrade() {
+                        young::connected(&shared, &server, alive);
+                    }
+                    first = false;
+                    pause = FIRST_PAUSE;
+                    let mut pubsub = connection.as_pubsub();
+                    self.listen(&mut pubsub);
+                    self.inbox.up.store(false, Ordering::Release);
+                    down = Moment::now();
+                    // A server that is no primary any more may have been none for long.
+                    alive = if self.is_elsewhere() { Moment::default() } else { down };
+                    // Dropping it unsubscribes and waits for the answer: not for long.
+                    let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
+                }
+                Err(failure) => {
+                    let permanent = failure.is_final();
+                    self.inbox.state.lock().failure = Some(failure);
+                    self.came_up(None);
+                    pause = if permanent { LONGEST_PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
+                    self.sleep(pause);
+                }
+            }
+        }
+        let mut state = self.inbox.state.lock();
+        state.running = false;
+        self.inbox.changed.notify_all();
+    }
+
+    /// Whether there is a client that listens, and did not say otherwise.
+    fn goes_on(&self) -> bool {
+        !self.inbox.is_stopped() && self.shared.strong_count() > 0
+    }
+
+    /// Whether it listens at another server than the one that has the locks.
+    fn is_elsewhere(&self) -> bool {
+        self.shared.upgrade().is_some_and(|shared| self.inbox.is_elsewhere(shared.backend.moved()))
+    }
+
+    fn sleep(&self, pause: Duration) {
+        let mut state = self.inbox.state.lock();
+        if !state.stop {
+            self.inbox.changed.wait_for(&mut state, pause);
+        }
+    }
+
+    /// A connection on which the channel is confirmed, and what its server says of itself.
+    fn connect(&self) -> Result<(Connection, ServerInfo), Failure> {
+        let mut connection = self.manager.raw().map_err(not_connected)?;
+        // Not PubSub::subscribe(), which takes a refusal for an answer.
+        let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).get_packed_command();
+        let both = [ServerInfo::request(), subscribe].concat();
+        connection.send_packed_command(&both).map_err(not_connected)?;
+        let server = ServerInfo::read(&connection.recv_response().map_err(not_connected)?, Moment::now());
+        match connection.recv_response().map_err(not_connected)? {
+            Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoPerm) => {
+                let error = Error::new(ErrorKind::Unavailable, "");
+                let error =
+                    error.because(format!("waiting needs the right to subscribe to {}", self.channel));
+                Err(Failure::Never(error.caused_by(RedisError::from(e))))
+            }
+            Value::ServerError(e) => Err(refused(e.into())),
+            _ => Ok((connection, server)),
+        }
+    }
+
+    /// Whatever was told while nobody listened is asked for; and who waits for us looks again.
+    fn came_up(&self, missed: Option<Duration>) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        if let Some(missed) = missed {
+            shared.watch.tell(|o| o.reconnected(missed));
+        }
+        let cells = shared.cells.lock().all();
+        for cell in &cells {
+            let mut core = cell.core.lock();
+            let then = core.gate.ask_again(Moment::now());
+            drop(carry_out(cell, core, then));
+        }
+    }
+
+    /// Hears messages until the connection fails or the client ends.
+    fn listen(&self, pubsub: &mut PubSub<'_>) {
+        let mut heard = Moment::now();
+        if pubsub.set_read_timeout(Some(TICK)).is_err() {
+            return;
+        }
+        while self.goes_on() && !self.is_elsewhere() {
+            match pubsub.get_message() {
+                Ok(message) => {
+                    heard = Moment::now();
+                    if let Ok(text) = message.get_payload::<String>() {
+                        self.dispatch(&text);
+                    }
+                }
+                Err(e) if e.is_timeout() => {
+                    if Moment::now().since(heard) < PING_AFTER {
+                        continue;
+                    }
+                    // A ping that is not answered leaves the connection out of step: it goes.
+                    let asked = pubsub
+                        .set_read_timeout(Some(PING_AFTER))
+                        .and_then(|()| pubsub.ping::<Value>())
+                        .and_then(|_| pubsub.set_read_timeout(Some(TICK)));
+                    if asked.is_err() {
+                        return;
+                    }
+                    heard = Moment::now();
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// `<uuid>:<n> <what> <number> <lease ms> [<value>]`; what is not for anybody here is ignored.
+    fn dispatch(&self, text: &str) {
+        let mut words = text.split(' ');
+        let (Some(owner), Some(what)) = (words.next(), words.next()) else { return };
+        let Some(Ok(owner)) = owner.rsplit(':').next().map(str::parse::<u64>) else { return };
+        let mut numbers = words.map(|w| w.parse::<u64>().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        let (number, lease, value) = (next(), next(), next());
+        let Some(shared) = self.shared.upgrade() else { return };
+        let cell = shared.cells.lock().of_owner(owner);
+        let Some(cell) = cell else { return };
+        let now = Moment::now();
+        let mut core = cell.core.lock();
+        let then = match what {
+            "in" => core.gate.granted(owner, number, Duration::from_millis(lease), value, now),
+            "yield" => return core.gate.yields(owner),
+            // What a wait was granted is held in its lock's cell.
+            "no:forced" if cell.room.is_some() && !core.gate.knows(owner) => {
+                drop(core);
+                let Some(cell) = cell.room.as_ref().and_then(|room| room.lock.upgrade()) else { return };
+                let mut core = cell.core.lock();
+                let then = core.gate.lose(owner, Loss::Forced, now);
+                return drop(carry_out(&cell, core, then));
+            }
+            "no:forced" => core.gate.lose(owner, Loss::Forced, now),
+            // A script has left some of those who wait to the next one, which is to be this one's.
+            "again" => core.gate.ask_again(now),
+            other => match other.strip_prefix("no:") {
+                Some(why) => core.gate.refused(owner, why.to_owned()),
+                None => return,
+            },
+        };
+        drop(carry_out(&cell, core, then));
+    }
+}

@@ -1,0 +1,358 @@
+//! The way to Redis: the pool, and one request with its retry.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis::{Cmd, RedisError, ServerError, ServerErrorKind, Value};
+
+use super::answers::list;
+use super::connection::Connection;
+use super::failure::Failure;
+use super::refusal::{NO_CONNECTION_IN_TIME, is_broken_off, no_primary, not_connected, refused, unanswered};
+use super::resp::call;
+use crate::clock::Moment;
+use crate::engine::wire::{self, Pool, Pooled};
+use crate::error::{Error, ErrorKind};
+use crate::names::Names;
+use crate::script::Script;
+use crate::sync::{Mutex, RwLock};
+
+/// An answer, and whether the request was sent twice to get it.
+pub(crate) struct Reply {
+    pub(crate) value: Value,
+    pub(crate) resent: bool,
+    /// When the connection was made that the first copy went by, if there was a second.
+    pub(crate) first_by: Option<Moment>,
+}
+
+/// How often a request may be sent while it has no answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// Two copies would do more than one.
+    One,
+    /// It is idempotent, as every operation on a lock is by its owner id.
+    Two,
+}
+
+/// The pool, and what is counted of it.
+pub(crate) struct Backend {
+    /// Gone once the client is closed.
+    pool: RwLock<Option<Pool>>,
+    requests: AtomicU64,
+    /// When a connection last broke.
+    broke: Mutex<Moment>,
+    /// When another server was last found to be the primary.
+    moved: Mutex<Moment>,
+}
+
+impl Backend {
+    pub(crate) fn new(pool: Pool) -> Self {
+        Backend {
+            pool: RwLock::new(Some(pool)),
+            requests: AtomicU64::new(0),
+            broke: Mutex::default(),
+            moved: Mutex::default(),
+        }
+    }
+
+    /// When a request was last answered by another primary than the one that had refused it.
+    pub(crate) fn moved(&self) -> Moment {
+        *self.moved.lock()
+    }
+
+    /// Requests sent so far, by whichever thread.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count(&self, requests: usize) {
+        self.requests.fetch_add(requests as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn close(&self) {
+        // The pool ends with its last user: outside our lock.
+        let pool = self.pool.write().take();
+        drop(pool);
+    }
+
+    /// Runs an operation on a lock, at most until `limit`.
+    pub(crate) fn script<A: AsRef<[u8]>>(
+        &self,
+        script: &Script,
+        names: &Names,
+        args: &[A],
+        limit: Moment,
+    ) -> Result<Reply, Failure> {
+        self.eval(script, &names.keys(), args, limit, Copies::Two)
+    }
+
+    /// Runs a script over keys of its own, each in two parts, at most until `limit`.
+    pub(crate) fn eval<A: AsRef<[u8]>>(
+        &self,
+        script: &Script,
+        keys: &[[&str; 2]],
+        args: &[A],
+        limit: Moment,
+        copies: Copies,
+    ) -> Result<Reply, Failure> {
+        let mut evalsha = Vec::new();
+        call(&mut evalsha, "EVALSHA", &script.sha, keys, args);
+        let (_, reply) = self.send(limit, copies, |connection| match connection.request(&evalsha) {
+            Ok(Value::ServerError(e))
+                if e.kind() == Some(ServerErrorKind::NoScript) && Moment::now() < limit =>
+            {
+                self.count(1);
+                let mut eval = Vec::new();
+                call(&mut eval, "EVAL", &script.source, keys, args);
+                connection.limit_to(limit);
+                connection.request(&eval)
+            }
+            other => other,
+        })?;
+        match reply.value {
+            Value::ServerError(e) => Err(match refused(e.into()) {
+                // The second copy was refused; the first one may run yet.
+                Failure::Later(e) | Failure::Denied(e) if reply.resent => Failure::Unanswered(e),
+                failure => failure,
+            }),
+            _ => Ok(reply),
+        }
+    }
+
+    /// Sends one command that may safely be sent twice, at most until `limit`.
+    pub(crate) fn command(&self, cmd: &Cmd, limit: Moment) -> Result<Value, Failure> {
+        let packed = cmd.get_packed_command();
+        let (_, reply) = self.send(limit, Copies::Two, |connection| connection.request(&packed))?;
+        match reply.value {
+            Value::ServerError(e) => Err(refused(e.into())),
+            value => Ok(value),
+        }
+    }
+
+    /// Sends requests in pipelines until `limit`, the ones that Redis does not know as a whole
+    /// (`eval`, by their index). Returns which were answered.
+    pub(crate) fn pipeline(
+        &self,
+        requests: &[Vec<u8>],
+        limit: Moment,
+        eval: impl Fn(usize) -> Vec<u8>,
+    ) -> Vec<bool> {
+        const BATCH: usize = 64;
+        let mut done = vec![false; requests.len()];
+        if requests.is_empty() {
+            return done;
+        }
+        let Ok(mut connection) = self.connection(limit, None) else { return done };
+        for (i, batch) in requests.chunks(BATCH).enumerate() {
+            let eval = |j| eval(i * BATCH + j);
+            let Ok(mut answers) = self.answers(&mut connection, batch, limit, eval) else { return done };
+            if connection.broken {
+                // What was refused was not carried out: where the primary is now, it is.
+                let younger = self.connection(limit, Some(Moment::now()));
+                let Ok(again) = younger.and_then(|younger| {
+                    connection = younger;
+                    let again = self.answers(&mut connection, batch, limit, eval);
+                    again.map_err(|e| connection.unanswered(e))
+                }) else {
+                    return done;
+                };
+                answers = again;
+            }
+            for (j, answer) in answers.iter().enumerate() {
+                done[i * BATCH + j] = !matches!(answer, Value::ServerError(_));
+            }
+            if limit <= Moment::now() {
+                return done;
+            }
+        }
+        done
+    }
+
+    /// Sends requests in one write, and in full those that Redis does not know.
+    fn answers(
+        &self,
+        connection: &mut Connection,
+        requests: &[Vec<u8>],
+        limit: Moment,
+        eval: impl Fn(usize) -> Vec<u8>,
+    ) -> Result<Vec<Value>, RedisError> {
+        self.count(requests.len());
+        let mut answers = connection.exchange(requests, limit)?;
+        for (i, answer) in answers.iter_mut().enumerate() {
+            if matches!(answer, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript)) {
+                self.count(1);
+                connection.limit_to(limit);
+                *answer = connection.request(&eval(i))?;
+            }
+            connection.heed(answer);
+        }
+        Ok(answers)
+    }
+
+    /// One attempt, and on an I/O error that leaves time for it one more on a connection made
+    /// since, where two copies do no more than one. What a server has not carried out, as it is no primary, is
+    /// no copy: it is sent once more in any case. Returns the connection too that gave the answer.
+    pub(crate) fn send(
+        &self,
+        limit: Moment,
+        copies: Copies,
+        mut exchange: impl FnMut(&mut Connection) -> Result<Value, RedisError>,
+    ) -> Result<(Pooled, Reply), Failure> {
+        let mut failed: Option<(Moment, Error)> = None;
+        let mut first_by = None;
+        let mut moved: Option<(Moment, ServerError)> = None;
+        loop {
+            // What broke one connection has often broken them all: a second attempt needs a younger one, and
+            // so does one that has no second.
+            let again_since = failed.as_ref().map(|(at, _)| *at).max(moved.as_ref().map(|(at, _)| *at));
+            let born_after = match again_since {
+                None if copies == Copies::One => Some(*self.broke.lock()),
+                since => since,
+            };
+            let mut connection = match self.connection(limit, born_after) {
+                Ok(connection) => connection,
+                Err(e) => {
+                    return Err(match (failed, moved) {
+                        (Some((_, first)), _) => Failure::Unanswered(first),
+                        (None, Some((_, refusal))) => refused(refusal.into()),
+                        (None, None) => e,
+                    });
+                }
+            };
+            connection.limit_to(limit);
+            self.count(1);
+            match exchange(&mut connection) {
+                Ok(value) => {
+                    connection.heed(&value);
+                    if let Some(refusal) = no_primary(&value).filter(|_| moved.is_none()) {
+                        moved = Some((Moment::now(), refusal.clone()));
+                        continue;
+                    }
+                    if moved.is_some() && no_primary(&value).is_none() {
+                        *self.moved.lock() = Moment::now();
+                    }
+                    return Ok((connection, Reply { value, resent: failed.is_some(), first_by }));
+                }
+                Err(e) => {
+                    connection.broken = true;
+                    let at = Moment::now();
+                    if !e.is_timeout() {
+                        *self.broke.lock() = at;
+                    }
+                    let again = copies == Copies::Two && failed.is_none() && !e.is_timeout();
+                    let error =
+                        failed.take().map_or_else(|| unanswered(e, connection.limit), |(_, first)| first);
+                    if !again {
+                        return Err(Failure::Unanswered(error));
+                    }
+                    failed = Some((at, error));
+                    first_by = Some(connection.born);
+                }
+            }
+        }
+    }
+
+    /// Sends a renewal (`renew`; in full where it is given `true`) and `command` on one connection, in one
+    /// trip, at most until `limit`. Returns both answers. Where Redis does not know the renewal, both are sent
+    /// again: `command` is made anew, for the time that is left then.
+    pub(crate) fn renew_and(
+        &self,
+        renew: impl Fn(bool) -> Vec<u8>,
+        command: impl Fn() -> Vec<u8>,
+        limit: Moment,
+    ) -> Result<Reply, Failure> {
+        let (_, reply) = self.send(limit, Copies::Two, |connection| {
+            let mut both = |eval| -> Result<[Value; 2], RedisError> {
+                connection.limit_to(limit);
+                connection.inner.send_packed_command(&[renew(eval), command()].concat())?;
+                let renewed = connection.inner.recv_response()?;
+                connection.limit_to(limit);
+                Ok([renewed, connection.inner.recv_response()?])
+            };
+            self.count(1);
+            let answers = match both(false)? {
+                [Value::ServerError(e), _]
+                    if e.kind() == Some(ServerErrorKind::NoScript) && Moment::now() < limit =>
+                {
+                    self.count(2);
+                    both(true)?
+                }
+                answers => answers,
+            };
+            Ok(Value::Array(answers.into()))
+        })?;
+        let refusal = list(&reply.value).iter().find_map(|answer| match answer {
+            Value::ServerError(e) => Some(refused(e.clone().into())),
+            _ => None,
+        });
+        refusal.map_or(Ok(reply), Err)
+    }
+
+    /// A connection of the pool that nobody uses just now, if there is one. Waits for nothing.
+    pub(crate) fn idle(&self) -> Option<Pooled> {
+        let pool = self.pool.read().clone()?;
+        loop {
+            let mut connection = pool.try_get()?;
+            if connection.inner.is_open() {
+                return Some(connection);
+            }
+            connection.discarded = true;
+        }
+    }
+
+    /// A connection from the pool, one that was made since `born_after`. Where none can be made, that is told at
+    /// once; but while others are in use, one of those is waited for. One that broke as it was made says little:
+    /// a few more are.
+    pub(crate) fn connection(&self, limit: Moment, born_after: Option<Moment>) -> Result<Pooled, Failure> {
+        /// How many may break.
+        const DIALS: u32 = 3;
+        let (mut asked, mut before, mut dialled) = (None, None, 0);
+        loop {
+            // A clone, so that close() does not wait for whoever waits here.
+            let pool = self.pool.read().clone();
+            let pool = pool.ok_or_else(|| Failure::Unsent(Error::new(ErrorKind::Closed, "")))?;
+            // Mostly there is one, and then it is not worth a look at the clock.
+            let mut connection = match pool.try_get() {
+                Some(connection) => connection,
+                None => {
+                    let now = Moment::now();
+                    asked.get_or_insert(now);
+                    pool.get_timeout(limit.since(now)).map_err(|e| no_connection(e, before.take()))?
+                }
+            };
+            match connection.inner.failure() {
+                None if connection.inner.is_open()
+                    && born_after.is_none_or(|moment| connection.born > moment) =>
+                {
+                    return Ok(connection);
+                }
+                // Of one that failed before nobody knows how it would be now.
+                Some(failure) if asked.is_some_and(|asked| asked <= connection.born) => {
+                    dialled += 1;
+                    let broke = is_broken_off(failure) && dialled < DIALS;
+                    let failure = not_connected(failure.clone());
+                    if !(broke || connection.inner.others_are_open()) || limit <= Moment::now() {
+                        // It goes back: others who wait hear it, too.
+                        return Err(failure);
+                    }
+                    connection.discarded = true;
+                    drop(connection);
+                    wire::breathe();
+                }
+                failure => {
+                    before = failure.cloned();
+                    asked.get_or_insert_with(Moment::now);
+                    connection.discarded = true;
+                }
+            }
+        }
+    }
+}
+
+/// The time was up before there was a connection. `before`: why there was none the last time, if that is known.
+fn no_connection(e: impl std::error::Error + Send + Sync + 'static, before: Option<RedisError>) -> Failure {
+    let error = Error::new(ErrorKind::Unavailable, "").because(NO_CONNECTION_IN_TIME);
+    Failure::Unsent(match before {
+        Some(before) if !before.is_timeout() => error.caused_by(before),
+        _ => error.caused_by(e),
+    })
+}

@@ -1,0 +1,180 @@
+//! A connection of a client's pool, and what makes it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{RedisError, Value};
+
+use super::failure::Failure;
+use super::link::{Link, OpenLinks};
+use super::refusal::{no_primary, unanswered};
+use super::server_info::ServerInfo;
+use crate::clock::Moment;
+use crate::engine::wire;
+use crate::settings::Config;
+
+/// Makes the connections of a client's pool. Only its type is public, so that an
+/// [`r2d2::Builder`] can be given to [`ClientBuilder::pool`](crate::ClientBuilder::pool).
+#[derive(Clone, Debug)]
+pub struct ConnectionManager {
+    client: redis::Client,
+    connect_timeout: Duration,
+    command_timeout: Duration,
+    /// Those of the pool.
+    links: OpenLinks,
+}
+
+/// A connection of a client's pool.
+pub struct Connection {
+    pub(crate) inner: Link,
+    /// Any I/O error leaves it out of step, time-outs included: the answer may come yet, and be
+    /// taken for the next request's.
+    pub(crate) broken: bool,
+    /// It is not to go back to the pool. A broken one does: who waits there is woken by what comes back, and
+    /// has another made.
+    pub(crate) discarded: bool,
+    pub(crate) born: Moment,
+    /// The read time limit that is set, to set it only when it changes.
+    pub(crate) limit: Duration,
+    /// Whether Redis has let us begin a transaction on it.
+    pub(crate) transacts: bool,
+    /// What the server told of itself, once it was asked.
+    pub(crate) server: Option<Arc<ServerInfo>>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("broken", &self.broken).finish_non_exhaustive()
+    }
+}
+
+impl ConnectionManager {
+    pub(crate) fn new(client: redis::Client, config: &Config) -> Self {
+        ConnectionManager {
+            client,
+            connect_timeout: config.connect_timeout,
+            command_timeout: config.command_timeout,
+            links: OpenLinks::default(),
+        }
+    }
+
+    /// Whether both lead to the same data, as far as their addresses tell.
+    pub(crate) fn leads_where(&self, other: &ConnectionManager) -> bool {
+        let (one, other) = (self.client.get_connection_info(), other.client.get_connection_info());
+        one.addr() == other.addr() && one.redis_settings().db() == other.redis_settings().db()
+    }
+
+    /// Where it leads to.
+    pub(crate) fn address(&self) -> String {
+        self.client.get_connection_info().addr().to_string()
+    }
+
+    /// A connection of its own, for a thread that does not share one.
+    pub(crate) fn raw(&self) -> Result<wire::Connection, RedisError> {
+        let connection = wire::connect(&self.client, self.connect_timeout)?;
+        connection.set_read_timeout(Some(self.command_timeout))?;
+        connection.set_write_timeout(Some(self.command_timeout))?;
+        Ok(connection)
+    }
+
+    /// One that is none of the pool's.
+    pub(crate) fn apart(&self) -> Result<Connection, RedisError> {
+        Ok(self.over(Link::new(Ok(self.raw()?), OpenLinks::default())))
+    }
+
+    fn over(&self, inner: Link) -> Connection {
+        let (born, limit) = (Moment::now(), self.command_timeout);
+        let (broken, discarded) = (false, false);
+        Connection { inner, broken, discarded, born, limit, transacts: false, server: None }
+    }
+}
+
+impl r2d2::ManageConnection for ConnectionManager {
+    type Connection = Connection;
+    type Error = RedisError;
+
+    /// Whatever that comes to: whoever waits for it hears of a failure at once.
+    fn connect(&self) -> Result<Connection, RedisError> {
+        Ok(self.over(Link::new(self.raw(), self.links.clone())))
+    }
+
+    fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
+        let ping = redis::cmd("PING").get_packed_command();
+        connection.inner.req_packed_command(&ping)?.extract_error().map(drop)
+    }
+
+    fn has_broken(&self, connection: &mut Connection) -> bool {
+        if connection.broken || !connection.inner.is_open() {
+            connection.inner.close();
+        }
+        connection.discarded
+    }
+}
+
+impl Connection {
+    /// Writes requests whose answers are [read](Connection::read) later.
+    pub(crate) fn write(&mut self, packed: &[u8]) -> Result<(), RedisError> {
+        let sent = self.inner.send_packed_command(packed);
+        self.broken |= sent.is_err();
+        sent
+    }
+
+    /// The next answer, waited for until the [limit](Connection::limit_to). One that does not come leaves it
+    /// broken.
+    pub(crate) fn read(&mut self) -> Result<Value, RedisError> {
+        let answer = self.inner.recv_response();
+        self.broken |= answer.is_err();
+        answer
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// There was no answer by its limit.
+    pub(crate) fn unanswered(&self, e: RedisError) -> Failure {
+        Failure::Unanswered(unanswered(e, self.limit))
+    }
+
+    /// How long a write may take.
+    pub(crate) fn limit_writes_to(&mut self, limit: Duration) -> Result<(), RedisError> {
+        self.inner.set_write_timeout(Some(limit))
+    }
+
+    pub(crate) fn request(&mut self, packed: &[u8]) -> Result<Value, RedisError> {
+        self.inner.req_packed_command(packed)
+    }
+
+    /// Sends requests in one write and reads their answers one by one until `limit`: the library's
+    /// own pipeline would wait for each one's time limit. An error leaves it broken.
+    pub(crate) fn exchange(&mut self, requests: &[Vec<u8>], limit: Moment) -> Result<Vec<Value>, RedisError> {
+        self.limit_to(limit);
+        let sent = self.inner.send_packed_command(&requests.concat());
+        let answers = sent.and_then(|()| {
+            let answer = |_| {
+                self.limit_to(limit);
+                self.inner.recv_response()
+            };
+            requests.iter().map(answer).collect()
+        });
+        self.broken |= answers.is_err();
+        answers
+    }
+
+    /// An answer may say that it talks to a server that cannot serve us: perhaps a new one can.
+    pub(crate) fn heed(&mut self, answer: &Value) {
+        self.broken |= no_primary(answer).is_some();
+    }
+
+    /// The read time limit of the next request. Setting it is a system call, so it is set only
+    /// where the usual one would be too long.
+    pub(crate) fn limit_to(&mut self, limit: Moment) {
+        const COARSE: Duration = Duration::from_millis(1);
+        let left = limit.since(Moment::now()).max(COARSE);
+        if left + COARSE < self.limit || self.limit + COARSE < left {
+            self.broken |= self.inner.set_read_timeout(Some(left)).is_err();
+            self.limit = left;
+        }
+    }
+}

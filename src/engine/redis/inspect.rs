@@ -1,0 +1,118 @@
+//! Who holds a lock and who waits for it, in all processes.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::answers::{list, number, text};
+use super::requests;
+use crate::clock::Moment;
+use crate::engine::entry::Cell;
+use crate::error::Error;
+use crate::names::is_owner;
+
+/// One holder, as Redis has it.
+pub(crate) struct Held {
+    /// Its owner id.
+    pub(crate) owner: String,
+    /// The same to the byte: what a stranger has there need be no text.
+    raw: Vec<u8>,
+    /// `None`: it has no end.
+    pub(crate) remaining: Option<Duration>,
+    pub(crate) record: String,
+}
+
+/// What `inspect` answers.
+#[derive(Default)]
+pub(crate) struct Inspection {
+    /// The number of the last grant.
+    pub(crate) number: u64,
+    pub(crate) holders: Vec<Held>,
+    /// The waiting processes: owner id and record.
+    pub(crate) places: Vec<(String, String)>,
+    /// What the rule says of its state.
+    pub(crate) state: Vec<Value>,
+}
+
+/// Asks Redis, on a lock with several modes about the one of `mode`; where there are many, page after page. Each
+/// is of its own moment: who is there all the time is in one of them. Blocks for the command limit a page at most.
+pub(crate) fn inspect(cell: &Arc<Cell>, mode: &str) -> Result<Inspection, Error> {
+    let mut all = Inspection::default();
+    let (mut holders, mut places) = (HashSet::new(), HashSet::new());
+    let mut next = Some(String::new());
+    while let Some(page) = next {
+        let Page { inspection, next: behind } = inspect_page(cell, mode, &page)?;
+        all.number = all.number.max(inspection.number);
+        // Who is renewed, or moves, between two pages may be on both.
+        all.holders.extend(inspection.holders.into_iter().filter(|held| holders.insert(held.raw.clone())));
+        all.places.extend(inspection.places.into_iter().filter(|(owner, _)| places.insert(owner.clone())));
+        all.state.extend(inspection.state);
+        next = behind;
+    }
+    Ok(all)
+}
+
+struct Page {
+    inspection: Inspection,
+    /// What asks for the next one.
+    next: Option<String>,
+}
+
+fn inspect_page(cell: &Arc<Cell>, mode: &str, page: &str) -> Result<Page, Error> {
+    let shared = &cell.shared;
+    shared.usable().map_err(|e| cell.error(e))?;
+    let args = ["", "0", &shared.inbox_prefix, &shared.window, page, mode];
+    let limit = Moment::now().after(shared.config.command_timeout);
+    let reply = shared.backend.script(&cell.scripts.inspect, &cell.names, &args, limit);
+    let reply = reply.map_err(|e| cell.error(e.error()))?;
+    let items = list(&reply.value);
+    let texts = |i: usize| items.get(i).map(list).unwrap_or_default();
+    let held = |chunk: &[Value]| {
+        let owner = text(chunk.first())?;
+        Some(Held {
+            raw: match chunk.first() {
+                Some(Value::BulkString(bytes)) => bytes.clone(),
+                _ => owner.clone().into(),
+            },
+            owner,
+            remaining: number(chunk.get(1)).and_then(|ms| ms.try_into().ok()).map(Duration::from_millis),
+            record: text(chunk.get(2))?,
+        })
+    };
+    let inspection = Inspection {
+        number: number(items.first()).and_then(|n| n.try_into().ok()).unwrap_or(0),
+        holders: texts(1).chunks(3).filter_map(held).collect(),
+        state: texts(3).to_vec(),
+        places: texts(2).chunks(2).filter_map(|c| Some((text(c.first())?, text(c.get(1))?))).collect(),
+    };
+    Ok(Page { inspection, next: text(items.get(4)) })
+}
+
+/// Takes every holder out, and tells them. Returns how many there were, and how many of them were told.
+pub(crate) fn force_unlock(cell: &Arc<Cell>, mode: &str) -> Result<(usize, usize), Error> {
+    let shared = &cell.shared;
+    let (mut holders, mut told) = (0, 0);
+    for held in inspect(cell, mode)?.holders {
+        let limit = Moment::now().after(shared.config.command_timeout);
+        let inside = requests::force(cell, &held.raw, limit).map_err(|e| cell.error(e.error()))?;
+        holders += usize::from(inside);
+        if !inside || !is_owner(&held.owner) {
+            continue; // It has gone by itself; or is a stranger, whom nobody can tell.
+        }
+        let uuid = held.owner.split(':').next().unwrap_or_default();
+        let publish = redis::cmd("PUBLISH")
+            .arg(format!("{}{uuid}", shared.inbox_prefix))
+            .arg(format!("{} no:forced 0 0", held.owner))
+            .clone();
+        // Should it not be heard, the holder's next renewal tells it.
+        match shared.backend.command(&publish, limit) {
+            Ok(heard) => told += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),
+            Err(failure) => {
+                tracing::debug!(lock = &*cell.name, error = %failure.error(), "a holder was not told of a forced unlock");
+            }
+        }
+    }
+    Ok((holders, told))
+}

@@ -1,0 +1,105 @@
+//! A pooled connection's link to Redis: open, or why it is not.
+//!
+//! r2d2 dials in threads of its own, and answers a failure by dialling again and again until whoever waits has
+//! no time left. So a failure is a connection to it, too: one without a link, which tells the waiter at once.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use redis::{ConnectionLike, RedisError, RedisResult, Value};
+
+use crate::engine::wire;
+
+/// How many links of one pool are open.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OpenLinks(Arc<AtomicUsize>);
+
+impl OpenLinks {
+    fn are_there(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// A link, with the calls of a connection that the engine uses.
+pub(crate) struct Link {
+    state: State,
+    all: OpenLinks,
+}
+
+enum State {
+    Open(wire::Connection),
+    Failed(RedisError),
+    Closed,
+}
+
+impl Link {
+    /// What dialling came to.
+    pub(crate) fn new(dialled: RedisResult<wire::Connection>, all: OpenLinks) -> Link {
+        let state = match dialled {
+            Ok(connection) => {
+                all.0.fetch_add(1, Ordering::Relaxed);
+                State::Open(connection)
+            }
+            Err(failure) => State::Failed(failure),
+        };
+        Link { state, all }
+    }
+
+    /// Why there was none.
+    pub(crate) fn failure(&self) -> Option<&RedisError> {
+        if let State::Failed(failure) = &self.state { Some(failure) } else { None }
+    }
+
+    /// Whether others of its pool are open: it is not, so one of those may soon be free.
+    pub(crate) fn others_are_open(&self) -> bool {
+        self.all.are_there()
+    }
+
+    /// Closes it.
+    pub(crate) fn close(&mut self) {
+        if let State::Open(_) = self.state {
+            self.all.0.fetch_sub(1, Ordering::Relaxed);
+            self.state = State::Closed;
+        }
+    }
+
+    fn open(&mut self) -> RedisResult<&mut wire::Connection> {
+        match &mut self.state {
+            State::Open(connection) => Ok(connection),
+            State::Failed(failure) => Err(failure.clone()),
+            State::Closed => Err(io::Error::from(io::ErrorKind::NotConnected).into()),
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(&self.state, State::Open(connection) if connection.is_open())
+    }
+
+    pub(crate) fn send_packed_command(&mut self, packed: &[u8]) -> RedisResult<()> {
+        self.open()?.send_packed_command(packed)
+    }
+
+    pub(crate) fn recv_response(&mut self) -> RedisResult<Value> {
+        self.open()?.recv_response()
+    }
+
+    pub(crate) fn req_packed_command(&mut self, packed: &[u8]) -> RedisResult<Value> {
+        self.open()?.req_packed_command(packed)
+    }
+
+    pub(crate) fn set_write_timeout(&mut self, limit: Option<Duration>) -> RedisResult<()> {
+        self.open()?.set_write_timeout(limit)
+    }
+
+    pub(crate) fn set_read_timeout(&mut self, limit: Option<Duration>) -> RedisResult<()> {
+        self.open()?.set_read_timeout(limit)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

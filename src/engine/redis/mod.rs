@@ -1,0 +1,16 @@
+//! Connections to Redis, what is sent on them, and what its answers mean.
+
+pub(crate) mod answers;
+pub(crate) mod backend;
+pub(crate) mod connection;
+pub(crate) mod failure;
+pub(crate) mod inspect;
+mod link;
+pub(crate) mod posted;
+pub(crate) mod refusal;
+pub(crate) mod replicas;
+pub(crate) mod requests;
+pub(crate) mod resent;
+pub(crate) mod resp;
+pub(crate) mod server_info;
+pub(crate) mod watching;

@@ -1,0 +1,100 @@
+//! A request that is written now and whose answer is read later, so that those to several servers are on their way at
+//! the same time.
+
+use std::sync::Arc;
+
+use redis::{ServerErrorKind, Value};
+
+use super::backend::Backend;
+use super::failure::Failure;
+use super::refusal::{no_primary, refused};
+use super::server_info::ServerInfo;
+use crate::clock::Moment;
+use crate::engine::wire::Pooled;
+
+/// A request that was written. Dropped unread, it takes its connection with it.
+pub(crate) struct Posted {
+    connection: Pooled,
+    /// The first answer is what the server tells of itself.
+    asks_server: bool,
+}
+
+/// What a script was answered, and by which server, where that is known.
+pub(crate) struct Told {
+    pub(crate) answer: Result<Value, Failure>,
+    pub(crate) server: Option<Arc<ServerInfo>>,
+}
+
+impl Posted {
+    /// What a script was answered, waited for until `limit`; an error of the server is one here. Where Redis
+    /// does not know the script, it is sent as `full` says.
+    pub(crate) fn told(mut self, backend: &Backend, limit: Moment, full: impl FnOnce() -> Vec<u8>) -> Told {
+        let answer = self.hear(backend, limit, full);
+        Told { answer, server: self.connection.server.clone() }
+    }
+
+    fn hear(
+        &mut self,
+        backend: &Backend,
+        limit: Moment,
+        full: impl FnOnce() -> Vec<u8>,
+    ) -> Result<Value, Failure> {
+        if self.asks_server {
+            let told = self.receive(limit)?;
+            self.connection.server = Some(Arc::new(ServerInfo::read(&told, Moment::now())));
+        }
+        let mut value = self.receive(limit)?;
+        if matches!(&value, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript)) {
+            backend.count(1);
+            let sent = self.connection.inner.send_packed_command(&full());
+            sent.map_err(|e| self.connection.unanswered(e))?;
+            value = self.receive(limit)?;
+        }
+        self.connection.broken = no_primary(&value).is_some();
+        if let Value::ServerError(e) = value { Err(refused(e.into())) } else { Ok(value) }
+    }
+
+    fn receive(&mut self, limit: Moment) -> Result<Value, Failure> {
+        self.connection.limit_to(limit);
+        let answer = self.connection.inner.recv_response();
+        answer.map_err(|e| self.connection.unanswered(e))
+    }
+}
+
+impl Backend {
+    /// Writes one request, whose answer is read later: so that those to several servers are on their way at
+    /// the same time. It is written once.
+    pub(crate) fn post(&self, packed: &[u8], limit: Moment) -> Result<Posted, Failure> {
+        let connection = self.connection(limit, None)?;
+        self.write(connection, packed, false)
+    }
+
+    /// Like [`post`](Backend::post), for who has to know which server answers: where the connection is new,
+    /// that is asked in the same write. Where only a younger connection will do, by one born after that.
+    pub(crate) fn post_to_known(
+        &self,
+        packed: &[u8],
+        limit: Moment,
+        born_after: Option<Moment>,
+    ) -> Result<Posted, Failure> {
+        let connection = self.connection(limit, born_after)?;
+        if connection.server.is_some() {
+            return self.write(connection, packed, false);
+        }
+        self.count(1);
+        let mut both = ServerInfo::request();
+        both.extend_from_slice(packed);
+        self.write(connection, &both, true)
+    }
+
+    fn write(&self, mut connection: Pooled, packed: &[u8], asks_server: bool) -> Result<Posted, Failure> {
+        self.count(1);
+        let sent = connection.inner.send_packed_command(packed);
+        // Until its answer is read, what it would say next is not the next request's.
+        connection.broken = true;
+        match sent {
+            Ok(()) => Ok(Posted { connection, asks_server }),
+            Err(e) => Err(connection.unanswered(e)),
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! What Redis says no with, and what that means: the one table of it.
+//!
+//! | code | it says so | it means |
+//! | --- | --- | --- |
+//! | `LOADING` | while it reads its data after a start | may pass |
+//! | `BUSY` | while a script runs for too long | may pass |
+//! | `OOM` | while its memory is full | may pass |
+//! | `MISCONF` | while it cannot write its data to disk | may pass |
+//! | `NOREPLICAS` | while too few replicas are connected (`min-replicas-to-write`) | may pass |
+//! | `CLUSTERDOWN`, `TRYAGAIN` | while slots are without a primary, or on their way | may pass |
+//! | `NOSCRIPT` | of a script that it does not know, with no time left to send it | may pass |
+//! | `ERR max number of clients reached` | on connecting | may pass |
+//! | `READONLY`, `MASTERDOWN` | as a replica | may pass; a new connection may lead to the primary |
+//! | `NOAUTH`, `WRONGPASS`, `NOPERM`, `DENIED`, `NOPROTO` | to this user, before anything ran | is for good |
+//! | `NOPERM`, or an ACL's words without a code | in the midst of a script | is for good, and it may have written |
+//! | `EXECABORT` | of a transaction, with the code of what it was discarded for | as that code |
+//! | `WRONGTYPE` | of a key that is in use by something else | is for good, and it wrote nothing |
+//! | any other | | is a fault of ours, or of a rule |
+//!
+//! What may pass has written nothing: Redis looks for all of that before a script's first write, and no more
+//! after it. A call waits for it as long as it may wait, and else says `Unavailable` at once; what is for good
+//! is told at once. That there is no connection is as what may pass, but for what is for good above.
+
+use std::io;
+use std::time::Duration;
+
+use redis::{RedisError, ServerError, Value};
+
+use super::answers::list;
+use super::failure::Failure;
+use crate::error::{Error, ErrorKind};
+
+/// What stands before the line of a script that an error is from. Servers before 7.0 put that, and more, before
+/// its own words, code and all.
+const AT_LINE: &str = "@user_script:";
+const IN_SCRIPT: &str = "Error running script";
+
+/// Behind this `EXEC` says what it did not run for, with a code of its own.
+const DISCARDED: &str = "Transaction discarded because of: ";
+
+/// How Redis says, without a code, that a script called what its user may not: before 7.2, and since.
+const NO_RIGHT_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
+
+/// How our scripts begin to say what a key is that is not theirs.
+const KEY_IS: &str = "key \"";
+
+const TOO_MANY_CLIENTS: &str = "max number of clients";
+
+/// There was no time for more.
+pub(crate) const NO_CONNECTION_IN_TIME: &str = "no connection to Redis in time";
+
+/// What a refusal means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    Passes,
+    /// It passes, or has where another server is the primary.
+    NoPrimary,
+    /// Nothing of the request was begun.
+    Denied,
+    /// A part of it may have been carried out.
+    DeniedInScript,
+    WrongKind,
+    Fault,
+}
+
+/// The table.
+fn meaning(code: &str, words: &str) -> Meaning {
+    // Where scripts raise errors themselves, theirs are servers' words, too.
+    let (code, words) = match words.split_once(AT_LINE) {
+        Some((before, at)) if before.starts_with(IN_SCRIPT) => of_script(at),
+        _ => match words.split_once(DISCARDED) {
+            Some((_, why)) if code == "EXECABORT" => why.split_once(' ').unwrap_or((why, "")),
+            _ => (code, words),
+        },
+    };
+    match code {
+        "LOADING" | "BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "CLUSTERDOWN" | "TRYAGAIN" | "NOSCRIPT" => {
+            Meaning::Passes
+        }
+        "READONLY" | "MASTERDOWN" => Meaning::NoPrimary,
+        "WRONGTYPE" => Meaning::WrongKind,
+        // As servers from 7.0 on pass on what our scripts raise.
+        "ERR" if words.starts_with("WRONGTYPE ") => Meaning::WrongKind,
+        "NOPERM" if words.contains(AT_LINE) || words.starts_with(NO_RIGHT_IN_SCRIPT[0]) => {
+            Meaning::DeniedInScript
+        }
+        "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" | "NOPROTO" => Meaning::Denied,
+        _ if NO_RIGHT_IN_SCRIPT.iter().any(|no_right| words.starts_with(no_right)) => Meaning::DeniedInScript,
+        _ if words.starts_with(TOO_MANY_CLIENTS) => Meaning::Passes,
+        _ => Meaning::Fault,
+    }
+}
+
+/// The code and the words behind `<line>: `, and the same once more, `@user_script: <line>: -`. Not all words have
+/// a code before them, and those without begin as a sentence does.
+fn of_script(at: &str) -> (&str, &str) {
+    let behind_line = |at: &str| -> Option<usize> {
+        let rest = at.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;
+        Some(at.len() - rest.len())
+    };
+    let mut said = at;
+    while let Some(behind) = behind_line(said) {
+        said = &said[behind..];
+        match said.strip_prefix(AT_LINE) {
+            Some(again) => said = again,
+            None => break,
+        }
+    }
+    let said = said.strip_prefix('-').unwrap_or(said);
+    let (code, words) = said.split_once(' ').unwrap_or((said, ""));
+    if code.bytes().all(|b| b.is_ascii_uppercase()) { (code, words) } else { ("", said) }
+}
+
+/// What our scripts say of a key that is not theirs, without what servers put around it.
+fn what_is_there(words: &str) -> Option<&str> {
+    let told = &words[words.find(KEY_IS)?..];
+    let ends = told.rfind(" script: ").filter(|at| told[*at..].contains(AT_LINE.trim_end_matches(':')));
+    Some(&told[..ends.unwrap_or(told.len())])
+}
+
+/// What an error of the server means for a caller.
+pub(crate) fn refused(e: RedisError) -> Failure {
+    let unavailable = Error::new(ErrorKind::Unavailable, "");
+    match meaning(e.code().unwrap_or_default(), e.detail().unwrap_or_default()) {
+        Meaning::Passes | Meaning::NoPrimary => {
+            Failure::Later(unavailable.because("Redis cannot serve us now").caused_by(e))
+        }
+        Meaning::Denied => Failure::Denied(unavailable.because("Redis refused the request").caused_by(e)),
+        Meaning::DeniedInScript => {
+            Failure::Never(unavailable.because("Redis refused the request").caused_by(e))
+        }
+        Meaning::WrongKind => {
+            let error = Error::new(ErrorKind::WrongKind, "");
+            Failure::Never(match what_is_there(e.detail().unwrap_or_default()) {
+                Some(told) => error.because(told),
+                None => error.because("a key holds a value of another type").caused_by(e),
+            })
+        }
+        Meaning::Fault => {
+            Failure::Never(Error::new(ErrorKind::Protocol, "").because("Redis refused a script").caused_by(e))
+        }
+    }
+}
+
+/// Whether a connection was there, or about to be, when it broke: nobody refused it.
+pub(crate) fn is_broken_off(e: &RedisError) -> bool {
+    e.is_io_error() && !e.is_connection_refusal() && !e.is_timeout()
+}
+
+/// What it means that there is no connection.
+pub(crate) fn not_connected(e: RedisError) -> Failure {
+    let denied = e.kind() == redis::ErrorKind::AuthenticationFailed
+        || e.code().is_some_and(|code| meaning(code, e.detail().unwrap_or_default()) == Meaning::Denied);
+    let error = Error::new(ErrorKind::Unavailable, "");
+    if e.is_timeout() {
+        return Failure::Unsent(error.because(NO_CONNECTION_IN_TIME).caused_by(timed_out()));
+    }
+    let error = error.because("no connection to Redis").caused_by(e);
+    if denied { Failure::Denied(error) } else { Failure::Unsent(error) }
+}
+
+/// The words of a server that is no primary, or one of several answers is: nothing of the request was carried
+/// out, and perhaps a new connection leads to the primary. A replica refuses a script at its first write.
+pub(crate) fn no_primary(answer: &Value) -> Option<&ServerError> {
+    let refusal = |value: &Value| matches!(value, Value::ServerError(e) if is_no_primary(e));
+    let said = std::iter::once(answer).chain(list(answer)).find(|value| refusal(value))?;
+    if let Value::ServerError(e) = said { Some(e) } else { None }
+}
+
+fn is_no_primary(e: &ServerError) -> bool {
+    meaning(e.code(), e.details().unwrap_or_default()) == Meaning::NoPrimary
+}
+
+/// There was no answer, which was waited for `within` this time.
+pub(crate) fn unanswered(e: RedisError, within: Duration) -> Error {
+    let error = Error::new(ErrorKind::Unavailable, "");
+    if e.is_timeout() {
+        return error.because(format!("no answer within {}", spelled(within))).caused_by(timed_out());
+    }
+    error.because("no answer from Redis").caused_by(e)
+}
+
+/// What the system says of a time-out, "Resource temporarily unavailable", would only mislead.
+fn timed_out() -> io::Error {
+    io::Error::from(io::ErrorKind::TimedOut)
+}
+
+/// `2 s`, `1.5 s`, `300 ms`
+fn spelled(time: Duration) -> String {
+    let ms = (time.as_secs_f64() * 1000.0).round();
+    if ms < 1000.0 { format!("{ms} ms") } else { format!("{} s", ms / 1000.0) }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use redis::parse_redis_value;
+
+    use super::*;
+
+    fn error(line: &str) -> Value {
+        let value = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        assert!(matches!(value, Value::ServerError(_)), "{line}");
+        value
+    }
+
+    fn means(line: &str) -> Failure {
+        let Value::ServerError(e) = error(line) else { unreachable!() };
+        refused(e.into())
+    }
+
+    /// As servers say it: 7.0, plainly; 6.2 and KeyDB, of a command in a script; 7.2 and later, with where.
+    #[test]
+    fn a_server_that_is_no_primary_is_known_by_what_it_says() {
+        for line in [
+            "READONLY You can't write against a read only replica.",
+            "READONLY You can't write against a read only replica. script: 4b, on @user_script:3.",
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            "ERR Error running script (call to f_4b): @user_script:61: @user_script: 61: -READONLY You can't \
+             write against a read only replica.",
+            "ERR Error running script (call to f_4b): @user_script:3: @user_script: 3: -MASTERDOWN Link with \
+             MASTER is down and replica-serve-stale-data is set to 'no'.",
+        ] {
+            assert!(no_primary(&error(line)).is_some(), "{line}");
+            assert!(no_primary(&Value::Array(vec![Value::Int(1), error(line)])).is_some(), "{line}");
+            let Failure::Later(e) = means(line) else { panic!("{line}") };
+            assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
+        }
+        for line in [
+            "ERR Error running script (call to f_4b): @user_script:9: @user_script: 9: -OOM command not allowed",
+            "ERR Error running script (call to f_4b): @user_script:9: WRONGTYPE key \"rc:{a: -READONLY b}\" is a string, not a lock",
+            "WRONGTYPE key \"rc:{-READONLY }\" is a hash, not a simple lock",
+            "LOADING Redis is loading the dataset in memory",
+        ] {
+            assert!(no_primary(&error(line)).is_none(), "{line}");
+        }
+        assert!(no_primary(&Value::Nil).is_none() && no_primary(&Value::Array(Vec::new())).is_none());
+    }
+
+    #[test]
+    fn what_may_pass_is_known_by_its_code_and_by_nothing_else() {
+        for code in [
+            "LOADING",
+            "BUSY",
+            "OOM",
+            "MISCONF",
+            "NOREPLICAS",
+            "CLUSTERDOWN",
+            "TRYAGAIN",
+            "NOSCRIPT",
+            "READONLY",
+        ] {
+            let wrapped = "ERR Error running script (call to f_4b): @user_script:9: @user_script: 9: -";
+            for line in [format!("{code} for some reason"), code.to_owned(), format!("{wrapped}{code} no")] {
+                let Failure::Later(e) = means(&line) else { panic!("{line}") };
+                assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
+            }
+            // In a name it means nothing.
+            for line in [
+                format!(
+                    "ERR WRONGTYPE key \"rc:{{{code}}}\" is a set, not a lock script: 4b, on @user_script:3."
+                ),
+                format!("WRONGTYPE key \"rc:{{{code}}}\" is a set, not a lock"),
+                format!("ERR Error running script (call to f_4b): @user_script:9: WRONGTYPE of {code}"),
+            ] {
+                assert!(means(&line).is_wrong_kind(), "{line}");
+            }
+            assert_eq!(means(&format!("ERR no {code}")).error().kind(), ErrorKind::Protocol);
+        }
+        assert!(matches!(means("ERR max number of clients reached"), Failure::Later(_)));
+    }
+
+    #[test]
+    fn without_a_connection_nothing_was_sent() {
+        let io = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert!(matches!(not_connected(io.into()), Failure::Unsent(_)));
+        let said = |line: &str| {
+            let Value::ServerError(e) = error(line) else { unreachable!() };
+            not_connected(e.into())
+        };
+        assert!(matches!(said("ERR max number of clients reached"), Failure::Unsent(_)));
+        assert!(matches!(said("WRONGPASS invalid username-password pair"), Failure::Denied(_)));
+    }
+
+    #[test]
+    fn what_a_key_is_is_told_without_what_servers_put_around_it() {
+        let told = "key \"rc:{a script: b}\" is a reentrant lock, not a simple lock";
+        for line in [
+            format!("WRONGTYPE {told}"),
+            format!("ERR WRONGTYPE {told} script: 4b, on @user_script:3."),
+            format!("ERR Error running script (call to f_4b): @user_script:9: WRONGTYPE {told}"),
+        ] {
+            let error = means(&line).error();
+            assert_eq!(format!("{error:#}"), format!("wrong type: {told}"), "{line}");
+        }
+        // Redis's own words say neither which key nor what it is.
+        let own = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        for line in [own.to_owned(), format!("{own} script: 4b, on @user_script:3.")] {
+            let error = means(&line).error();
+            assert_eq!(error.to_string(), "wrong type: a key holds a value of another type");
+            assert!(format!("{error:#}").contains("Operation against"), "{error:#}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_says_how_long_was_waited_and_not_what_the_system_calls_it() {
+        let timeout = || RedisError::from(std::io::Error::from_raw_os_error(11));
+        assert!(timeout().is_timeout());
+        for (waited, said) in [
+            (Duration::from_secs(2), "2 s"),
+            (Duration::from_millis(1500), "1.5 s"),
+            (Duration::from_micros(299_700), "300 ms"),
+            (Duration::from_micros(1_999_999), "2 s"),
+        ] {
+            let error = unanswered(timeout(), waited);
+            assert_eq!(format!("{error:#}"), format!("unavailable: no answer within {said}: timed out"));
+        }
+        let Failure::Unsent(error) = not_connected(timeout()) else { panic!("it was sent") };
+        assert_eq!(format!("{error:#}"), "unavailable: no connection to Redis in time: timed out");
+        let broken = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        assert!(format!("{:#}", unanswered(broken, Duration::MAX)).contains("reset"));
+    }
+
+    #[test]
+    fn a_right_that_a_script_lacks_is_no_fault_of_ours() {
+        for line in [
+            "ERR The user executing the script can't run this command or subcommand script: 4b, on @user_script:3.",
+            "ERR Error running script (call to f_4b): @user_script:1: @user_script: 1: -NOPERM The user executing \
+             the script can't run this command or subcommand",
+            "ERR Error running script (call to f_4b): @user_script:13: @user_script: 13: The user executing the \
+             script can't run this command or subcommand",
+            "ERR Error running script (call to f_4b): @user_script:2: @user_script: 2: The user executing the \
+             script can't access at least one of the keys mentioned in the command arguments",
+            "ERR ACL failure in script: User app has no permissions to run the 'set' command script: 4b, on \
+             @user_script:3.",
+        ] {
+            let Failure::Never(e) = means(line) else { panic!("{line}") };
+            assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
+        }
+        // Where nothing of it was begun, nothing is left to be settled.
+        for line in [
+            "EXECABORT Transaction discarded because of: NOPERM this user has no permissions to run the 'exec' \
+             command",
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+            "NOAUTH Authentication required.",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "DENIED Redis is running in protected mode",
+        ] {
+            let Failure::Denied(e) = means(line) else { panic!("{line}") };
+            assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
+        }
+        assert_eq!(means("ERR user_script:1: attempt to index nil").error().kind(), ErrorKind::Protocol);
+    }
+}

@@ -1,0 +1,115 @@
+//! Whether replicas know of a hold: Redis's WAIT.
+//!
+//! WAIT tells how many replicas have what was written *on its own connection*. What got the hold was
+//! perhaps another's connection (who released it installed us), so the lease is first set anew on the one
+//! that then waits: the order of writes is that of the primary, so who has this one has the grant.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Value, cmd};
+
+use super::answers::{list, number};
+use super::requests;
+use crate::clock::Moment;
+use crate::engine::entry::Cell;
+use crate::engine::state::lock_state::{Renewal, Terms, Ticket};
+use crate::engine::{carry_out, held, lock, lost};
+use crate::error::{Error, ErrorKind};
+use crate::observe::Loss;
+use crate::wait::Wait;
+
+/// How late Redis may notice that the time of a WAIT is up: it looks ten times a second.
+const WAIT_LAG: Duration = Duration::from_millis(100);
+
+/// How many replicas are to have a hold, and how long it may take them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replicas {
+    pub(crate) n: usize,
+    pub(crate) limit: Duration,
+}
+
+impl Replicas {
+    /// Whether they may take that long, of holds with this lease; says how not.
+    fn check(self, lease: Duration) -> Result<(), String> {
+        let limit = self.limit;
+        if limit < Duration::from_millis(1) || limit >= lease {
+            return Err(format!(
+                "replicas are waited for from 1ms to less than the lease of {lease:?}, not {limit:?}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a handle's terms agree with each other, and with the replicas that are to have its holds; says how
+/// not.
+pub(crate) fn agree(terms: &Terms, replicas: Option<Replicas>) -> Result<(), String> {
+    terms.check()?;
+    replicas.map_or(Ok(()), |replicas| replicas.check(terms.lease))
+}
+
+/// Waits until that many replicas have the hold `ticket`, which stays whatever comes of it.
+///
+/// # Errors
+/// `NotReplicated` where too few had it in time, `LeaseLost` where it is gone, `Unavailable` where Redis did
+/// not answer.
+pub(crate) fn have(
+    cell: &Arc<Cell>,
+    ticket: Ticket,
+    replicas: Replicas,
+    wait: &Wait<'_>,
+) -> Result<(), Error> {
+    let Replicas { n, limit } = replicas;
+    let shared = &cell.shared;
+    let sent = Moment::now();
+    let owner = held::owner(cell, ticket, sent)?;
+    let lease = {
+        let core = lock(cell)?;
+        core.gate.look(owner).map_or(shared.config.lease, |tenure| tenure.renewal(sent))
+    };
+    // Its answer is to be there by the end of the call.
+    let limit = wait.deadline.map_or(limit, |deadline| limit.min(deadline.since(sent)));
+    let over = sent.after(limit);
+    // 0 would be for ever.
+    let left = || over.since(Moment::now()).max(Duration::from_millis(1));
+    let asks = || cmd("WAIT").arg(n).arg(left().as_millis() as u64).get_packed_command();
+    let pack = |eval: bool| {
+        let mut request = Vec::new();
+        requests::pack_renew(&mut request, cell, owner, lease, eval);
+        request
+    };
+    let until = wait.limit(over.after(WAIT_LAG), shared.config.command_timeout);
+    let answers = shared.backend.renew_and(pack, asks, until);
+    let answers = match answers {
+        Ok(reply) if reply.resent => {
+            lock(cell)?.gate.doubt(owner, sent, lease);
+            reply.value
+        }
+        Ok(reply) => reply.value,
+        Err(failure) => {
+            lock(cell)?.gate.doubt(owner, sent, lease);
+            return Err(cell.error(failure.error()));
+        }
+    };
+    let answers = list(&answers);
+    let renewal = answers.first().map(requests::renewed);
+    let renewal = renewal.and_then(Result::ok).unwrap_or(Renewal::Failed);
+    let mut core = lock(cell)?;
+    let then = core.gate.renewed(owner, sent, renewal, Moment::now());
+    drop(carry_out(cell, core, then));
+    if renewal == Renewal::NotInside {
+        return Err(cell.error(lost(Loss::Verdict)));
+    }
+    // What it was valid for may have ended while they were waited for.
+    held::owner(cell, ticket, Moment::now())?;
+    let strange = |value: Option<&Value>| {
+        Error::new(ErrorKind::Protocol, "").because(format!("WAIT was answered {value:?}"))
+    };
+    let had = number(answers.get(1)).ok_or_else(|| cell.error(strange(answers.get(1))))?;
+    if usize::try_from(had).is_ok_and(|had| had >= n) {
+        return Ok(());
+    }
+    let why = format!("{had} of {n} replicas had the hold within {limit:?}");
+    Err(cell.error(Error::new(ErrorKind::NotReplicated, "").because(why)))
+}

@@ -1,0 +1,475 @@
+//! The operations as requests: arguments in, answers out.
+
+use std::slice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::answers::{list, number, text};
+use super::backend::{Copies, Reply};
+use super::failure::Failure;
+use super::refusal::refused;
+use super::resp::call;
+use crate::clock::Moment;
+use crate::engine::entry::Cell;
+use crate::engine::state::lock_state::{Answer, Asking, How, Leaving, Renewal};
+use crate::error::{Error, ErrorKind};
+use crate::script::Script;
+
+fn ms(d: Duration) -> String {
+    d.as_millis().to_string()
+}
+
+/// What a waiting place or a hold says of itself: threads waiting, pid, host, label.
+fn record(cell: &Cell, threads: usize) -> String {
+    format!("{threads} {}", cell.shared.identity)
+}
+
+/// Asks for the head of the cell's waiting threads. Returns the answer, and whether the request was
+/// sent twice to get it.
+pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Result<(Answer, bool), Failure> {
+    let mut resent = false;
+    loop {
+        let asked = Moment::now();
+        let reply = with_acquire_args(cell, asking, |args| {
+            cell.shared.backend.script(&cell.scripts.acquire, &cell.names, args, limit)
+        })?;
+        resent |= reply.resent;
+        mind_deafness(cell, list(&reply.value), asked);
+        // Only one that has a place is asked for again by itself.
+        if asking.how != How::Try || !is_unfinished(&reply.value) || Moment::now() >= limit {
+            return Ok((acquired(&reply.value, asking.terms.lease)?, resent));
+        }
+    }
+}
+
+/// Whether an acquire was answered busy by a script that has left something in the way to the next one.
+fn is_unfinished(answer: &Value) -> bool {
+    matches!(list(answer), [Value::Int(0), _, _, _, Value::Int(2)])
+}
+
+/// A busy answer to what was sent at `asked` may say that nobody listens for us at the server that has the lock.
+fn mind_deafness(cell: &Cell, answer: &[Value], asked: Moment) {
+    let is = |i: usize, n: i64| number(answer.get(i)) == Some(n);
+    match answer {
+        [_, busy @ ..] if is(0, 2) => mind_deafness(cell, busy, asked),
+        _ if is(0, 0) && is(4, 1) => cell.shared.inbox.is_deaf(asked),
+        _ => {}
+    }
+}
+
+/// Has `send` send an ask with these arguments.
+fn with_acquire_args<R>(cell: &Cell, asking: &Asking, send: impl FnOnce(&[&str]) -> R) -> R {
+    let shared = &cell.shared;
+    let (owner, lease) = (cell.owner_id(asking.owner), ms(asking.terms.lease));
+    let how = match asking.how {
+        How::Try => "try",
+        How::Wait => "wait",
+        How::Keep => "keep",
+        How::Share => "share",
+        How::Back => "back",
+    };
+    let record = record(cell, asking.threads);
+    let from = asking.from.map(|from| cell.owner_id(from)).unwrap_or_default();
+    let last = cell.room.as_ref().map_or("1", |room| &room.condition);
+    let args = [
+        &*owner,
+        &lease,
+        &shared.inbox_prefix,
+        &shared.window,
+        how,
+        &asking.terms.args,
+        &record,
+        &from,
+        &asking.arrival,
+        last,
+    ];
+    // What is empty at the end is left out.
+    send(match () {
+        () if cell.room.is_some() || asking.instead => &args[..],
+        () if asking.arrival.is_empty() && from.is_empty() => &args[..7],
+        () => &args[..9],
+    })
+}
+
+/// What an acquire for `lease` was answered.
+pub(crate) fn acquired(value: &Value, lease: Duration) -> Result<Answer, Failure> {
+    match value {
+        // Nobody was in the way: the number alone.
+        Value::Int(n) => match (*n).try_into() {
+            Ok(number) if number > 0 => Ok(Answer::In { number, left: lease, value: 0 }),
+            _ => Err(strange(slice::from_ref(value))),
+        },
+        several => answer(list(several), lease),
+    }
+}
+
+/// What is in the list that answers an acquire for `lease`.
+pub(crate) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure> {
+    if number(items.first()) == Some(2) {
+        return Ok(Answer::Back(Box::new(answer(&items[1..], lease)?)));
+    }
+    let read = || {
+        Some(match number(items.first())? {
+            1 => Answer::In {
+                number: number(items.get(1))?.try_into().ok()?,
+                // Negative: somebody took the key's end away. Ours stands.
+                left: number(items.get(2))?.try_into().map_or(lease, Duration::from_millis),
+                value: number(items.get(3)).and_then(|n| n.try_into().ok()).unwrap_or(0),
+            },
+            0 => Answer::Busy {
+                floor: number(items.get(1))?.try_into().ok()?,
+                again: Duration::from_millis(number(items.get(2))?.try_into().unwrap_or(0)),
+                arrival: text(items.get(3))?,
+            },
+            _ => match text(items.get(1))?.as_str() {
+                "gone" => Answer::Gone,
+                "over" => Answer::Over,
+                why => Answer::Refused(why.to_owned()),
+            },
+        })
+    };
+    read().ok_or_else(|| strange(items))
+}
+
+fn strange(items: &[Value]) -> Failure {
+    Failure::Never(Error::new(ErrorKind::Protocol, "").because(format!("a script answered {items:?}")))
+}
+
+/// What a leave was answered.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// The owner held the lock.
+    pub(crate) inside: bool,
+    /// Sent twice, so that `inside` may be the second copy's view: when the connection was made that the first
+    /// one went by.
+    pub(crate) resent: Option<Moment>,
+    /// The answer for the next owner.
+    pub(crate) next: Option<Answer>,
+}
+
+/// Has the kind's users' own state changed, once by `owner`: `what`, with what the rule wants to know of it.
+/// Returns the rule's answer.
+pub(crate) fn change(
+    cell: &Arc<Cell>,
+    owner: u64,
+    what: &[&str],
+    limit: Moment,
+) -> Result<Vec<Value>, Failure> {
+    let shared = &cell.shared;
+    let Some(script) = &cell.scripts.change else {
+        let error = Error::new(ErrorKind::Config, "");
+        return Err(Failure::Never(error.because("the rule of this kind has no kind.change")));
+    };
+    let owner = cell.owner_id(owner);
+    let mut args = vec![&*owner, "0", &shared.inbox_prefix, &shared.window];
+    args.extend(what);
+    let reply = shared.backend.script(script, &cell.names, &args, limit)?;
+    Ok(list(&reply.value).to_vec())
+}
+
+/// Makes the hold `from` that of `owner`. Returns the answer, and whether the request was sent twice to get
+/// it.
+pub(crate) fn adopt(
+    cell: &Arc<Cell>,
+    owner: u64,
+    from: &str,
+    lease: Duration,
+    limit: Moment,
+) -> Result<(Answer, bool), Failure> {
+    let shared = &cell.shared;
+    let Some(script) = &cell.scripts.adopt else {
+        return Err(Failure::Unsent(no_rule()));
+    };
+    let (id, ms, record) = (cell.owner_id(owner), ms(lease), record(cell, 0));
+    let args = [&*id, &*ms, &*shared.inbox_prefix, &*shared.window, from, "", &*record];
+    let reply = shared.backend.script(script, &cell.names, &args, limit)?;
+    Ok((acquired(&reply.value, lease)?, reply.resent))
+}
+
+/// A piece of a signal or of a count.
+pub(crate) struct Signalled {
+    /// How many were moved or wait; `None` if the owner is not inside.
+    pub(crate) how_many: Option<usize>,
+    /// Where the next piece begins, if this was not all.
+    pub(crate) from: Option<String>,
+}
+
+/// Has a condition signalled, or counted (`what`: `one`, `all`, `count`), by `owner`, which is to hold the
+/// lock, beginning where an earlier piece ended.
+pub(crate) fn signal(
+    cell: &Arc<Cell>,
+    script: &Script,
+    owner: u64,
+    condition: &str,
+    (what, from): (&str, &str),
+    limit: Moment,
+) -> Result<Signalled, Failure> {
+    let shared = &cell.shared;
+    let args = [&cell.owner_id(owner), "0", &shared.inbox_prefix, &shared.window, condition, what, from];
+    let reply = shared.backend.script(script, &cell.names, &args, limit)?;
+    let items = list(&reply.value);
+    let n =
+        number(items.first().or(Some(&reply.value))).ok_or_else(|| strange(slice::from_ref(&reply.value)))?;
+    Ok(Signalled { how_many: n.try_into().ok(), from: text(items.get(1)) })
+}
+
+/// Out of the lock and the queue, and in the same trip the ask of the next head; or, for one that stays,
+/// what is left of its time as its lease.
+pub(crate) fn leave(
+    cell: &Arc<Cell>,
+    leaving: &Leaving,
+    next: Option<&Asking>,
+    limit: Moment,
+) -> Result<Left, Failure> {
+    if let Some(rest) = leaving.rest(Moment::now()) {
+        let reply = send_renewal(cell, leaving.owner, rest, true, limit)?;
+        let inside = matches!(renewed(&reply.value)?, Renewal::Left(_));
+        return Ok(Left { inside, resent: reply.first_by, next: None });
+    }
+    let asked = Moment::now();
+    let reply = with_leave_args(cell, leaving, next, |args| {
+        cell.shared.backend.script(&cell.scripts.leave, &cell.names, args, limit)
+    })?;
+    mind_deafness(cell, list(&reply.value).get(1..).unwrap_or_default(), asked);
+    left(&reply.value, next, reply.first_by)
+}
+
+/// What a leave was answered, which `next` asked along with.
+pub(crate) fn left(value: &Value, next: Option<&Asking>, resent: Option<Moment>) -> Result<Left, Failure> {
+    let items = list(value);
+    let inside = number(items.first().or(Some(value))).ok_or_else(|| strange(slice::from_ref(value)))? == 1;
+    let next = next.map(|n| answer(items.get(1..).unwrap_or_default(), n.terms.lease)).transpose()?;
+    Ok(Left { inside, resent, next })
+}
+
+/// Asks for several locks of one client and one kind at once, all or nothing. Returns an answer for each up
+/// to the first that was not come into, where those before it were given back; and whether the request was
+/// sent twice to get them.
+pub(crate) fn acquire_all(
+    all: &[(&Arc<Cell>, &Asking)],
+    limit: Moment,
+) -> Result<(Vec<Result<Answer, Failure>>, bool), Failure> {
+    let mut packed = Several::of("acquire");
+    for (cell, asking) in all {
+        with_acquire_args(cell, asking, |args| packed.add(cell, args));
+    }
+    let reply = packed.send(limit)?;
+    let answers = list(&reply.value).iter().zip(all);
+    let answers: Vec<_> =
+        answers.map(|(value, (_, asking))| acquired(one_of(value)?, asking.terms.lease)).collect();
+    // All are in, or the last one that was asked for is not.
+    match answers.iter().position(|answer| !is_in(answer)) {
+        None if answers.len() == all.len() => Ok((answers, reply.resent)),
+        Some(out) if out + 1 == answers.len() => Ok((answers, reply.resent)),
+        _ => Err(strange(slice::from_ref(&reply.value))),
+    }
+}
+
+/// Whether it is in.
+pub(crate) fn is_in(answer: &Result<Answer, Failure>) -> bool {
+    matches!(answer, Ok(Answer::In { .. }))
+}
+
+/// Out of several locks of one client and one kind at once, each with the ask of its next head. Returns an
+/// answer for each.
+pub(crate) fn leave_all(
+    all: &[(&Arc<Cell>, &Leaving, Option<&Asking>)],
+    limit: Moment,
+) -> Result<Vec<Result<Left, Failure>>, Failure> {
+    let mut packed = Several::of("leave");
+    for (cell, leaving, next) in all {
+        with_leave_args(cell, leaving, *next, |args| packed.add(cell, args));
+    }
+    let reply = packed.send(limit)?;
+    let answers = list(&reply.value);
+    if answers.len() != all.len() {
+        return Err(strange(slice::from_ref(&reply.value)));
+    }
+    let answers = answers.iter().zip(all);
+    Ok(answers.map(|(value, (_, _, next))| left(one_of(value)?, *next, reply.first_by)).collect())
+}
+
+/// One operation on several locks of one client and one kind, as one request.
+struct Several<'a> {
+    cells: Vec<&'a Arc<Cell>>,
+    keys: Vec<[&'a str; 2]>,
+    args: Vec<String>,
+}
+
+impl<'a> Several<'a> {
+    fn of(operation: &str) -> Self {
+        Several { cells: Vec::new(), keys: Vec::new(), args: vec![operation.to_owned()] }
+    }
+
+    fn add(&mut self, cell: &'a Arc<Cell>, args: &[&str]) {
+        self.cells.push(cell);
+        self.keys.extend(cell.names.keys());
+        self.args.push(args.len().to_string());
+        self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+    }
+
+    fn send(&self, limit: Moment) -> Result<Reply, Failure> {
+        let cell = self.cells.first().ok_or_else(|| strange(&[]))?;
+        let (backend, script) = (&cell.shared.backend, cell.scripts.all());
+        let reply = backend.eval(script, &self.keys, &self.args, limit, Copies::Two)?;
+        match &reply.value {
+            Value::Array(answers) if !answers.is_empty() => Ok(reply),
+            other => Err(strange(slice::from_ref(other))),
+        }
+    }
+}
+
+/// What one of several locks was answered.
+fn one_of(value: &Value) -> Result<&Value, Failure> {
+    match value {
+        Value::ServerError(e) => Err(refused(e.clone().into())),
+        value => Ok(value),
+    }
+}
+
+/// Takes out an owner that is none of ours, for good. Returns whether it was inside.
+pub(crate) fn force(cell: &Arc<Cell>, owner: &[u8], limit: Moment) -> Result<bool, Failure> {
+    let shared = &cell.shared;
+    let args = [owner, b"0", shared.inbox_prefix.as_bytes(), shared.window.as_bytes(), b"1"];
+    let reply = shared.backend.script(&cell.scripts.leave, &cell.names, &args, limit)?;
+    let inside = number(Some(&reply.value)).ok_or_else(|| strange(slice::from_ref(&reply.value)))?;
+    Ok(inside == 1 || reply.resent)
+}
+
+/// Has `send` send a leave with these arguments.
+fn with_leave_args<R>(
+    cell: &Cell,
+    leaving: &Leaving,
+    next: Option<&Asking>,
+    send: impl FnOnce(&[&str]) -> R,
+) -> R {
+    let shared = &cell.shared;
+    let lease = ms(next.map_or(leaving.lease, |n| n.terms.lease));
+    let owner = cell.owner_id(leaving.owner);
+    let unsettled = if leaving.unsettled { "1" } else { "0" };
+    let (prefix, window) = (&*shared.inbox_prefix, &*shared.window);
+    if let Some(room) = &cell.room {
+        return send(&[&owner, &lease, prefix, window, unsettled, &room.condition]);
+    }
+    match next {
+        Some(next) => {
+            let (record, id) = (record(cell, next.threads), cell.owner_id(next.owner));
+            send(&[&owner, &lease, prefix, window, unsettled, &next.terms.args, &record, &id])
+        }
+        None if leaving.unsettled => send(&[&owner, &lease, prefix, window, unsettled]),
+        None => send(&[&owner, &lease, prefix, window]),
+    }
+}
+
+/// What became of a renewal.
+pub(crate) struct Renewed {
+    /// As the gate knows it.
+    pub(crate) renewal: Renewal,
+    /// Sent twice, so that a copy may run yet.
+    pub(crate) resent: bool,
+    pub(crate) error: Option<Error>,
+}
+
+/// Sets the lease of a hold anew.
+pub(crate) fn renew(cell: &Arc<Cell>, owner: u64, lease: Duration, limit: Moment) -> Renewed {
+    let reply = send_renewal(cell, owner, lease, false, limit);
+    let resent = reply.as_ref().is_ok_and(|reply| reply.resent);
+    Renewed::of(reply.map(|reply| reply.value), resent)
+}
+
+impl Renewed {
+    /// By what it was answered.
+    pub(crate) fn of(answer: Result<Value, Failure>, resent: bool) -> Renewed {
+        let (renewal, error) = match answer.and_then(|value| renewed(&value)) {
+            Ok(renewal) => (renewal, None),
+            // What is not this kind any more is not our hold either.
+            Err(failure) if failure.is_wrong_kind() => (Renewal::NotInside, Some(failure.error())),
+            Err(Failure::Unsent(e) | Failure::Later(e) | Failure::Denied(e)) => (Renewal::Failed, Some(e)),
+            Err(Failure::Unanswered(e) | Failure::Never(e)) => (Renewal::Unanswered, Some(e)),
+        };
+        Renewed { renewal, resent, error }
+    }
+}
+
+fn send_renewal(
+    cell: &Arc<Cell>,
+    owner: u64,
+    lease: Duration,
+    bars: bool,
+    limit: Moment,
+) -> Result<Reply, Failure> {
+    with_renew_args(cell, owner, lease, bars, |args| {
+        cell.shared.backend.script(&cell.scripts.renew, &cell.names, args, limit)
+    })
+}
+
+/// Has `send` send a renewal with these arguments; one that `bars` is its owner's last one.
+fn with_renew_args<R>(
+    cell: &Cell,
+    owner: u64,
+    lease: Duration,
+    bars: bool,
+    send: impl FnOnce(&[&str]) -> R,
+) -> R {
+    let shared = &cell.shared;
+    let args = [&*cell.owner_id(owner), &ms(lease), &shared.inbox_prefix, &shared.window, "1"];
+    send(if bars { &args } else { &args[..4] })
+}
+
+/// What an answer to a renewal says.
+pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
+    match value {
+        Value::Int(left) => Ok(match (*left).try_into() {
+            Ok(left) => Renewal::Left(Duration::from_millis(left)),
+            Err(_) => Renewal::NotInside,
+        }),
+        other => Err(strange(slice::from_ref(other))),
+    }
+}
+
+/// Adds an ask to what is sent to several servers at once.
+pub(crate) fn pack_acquire(out: &mut Vec<u8>, cell: &Cell, asking: &Asking, eval: bool) {
+    let (verb, text) = spelling(&cell.scripts.acquire, eval);
+    with_acquire_args(cell, asking, |args| call(out, verb, text, &cell.names.keys(), args));
+}
+
+/// Adds a renewal to what the renewer sends.
+pub(crate) fn pack_renew(out: &mut Vec<u8>, cell: &Cell, owner: u64, lease: Duration, eval: bool) {
+    pack_renewal(out, cell, owner, lease, false, eval);
+}
+
+fn pack_renewal(out: &mut Vec<u8>, cell: &Cell, owner: u64, lease: Duration, bars: bool, eval: bool) {
+    let (verb, text) = spelling(&cell.scripts.renew, eval);
+    with_renew_args(cell, owner, lease, bars, |args| call(out, verb, text, &cell.names.keys(), args));
+}
+
+/// Adds a leave to what the renewer or `close` sends; or, for one that stays, what makes it end by itself.
+pub(crate) fn pack_leave(out: &mut Vec<u8>, cell: &Cell, leaving: &Leaving, eval: bool) {
+    if let Some(rest) = leaving.rest(Moment::now()) {
+        return pack_renewal(out, cell, leaving.owner, rest, true, eval);
+    }
+    pack_leave_for(out, cell, leaving, None, eval);
+}
+
+/// Adds a leave, with the ask of its next head, to what is sent to several servers at once.
+pub(crate) fn pack_leave_for(
+    out: &mut Vec<u8>,
+    cell: &Cell,
+    leaving: &Leaving,
+    next: Option<&Asking>,
+    eval: bool,
+) {
+    let (verb, text) = spelling(&cell.scripts.leave, eval);
+    with_leave_args(cell, leaving, next, |args| call(out, verb, text, &cell.names.keys(), args));
+}
+
+/// By its SHA1, or in full (`eval`) where Redis does not know it.
+fn spelling(script: &Script, eval: bool) -> (&'static str, &str) {
+    if eval { ("EVAL", &script.source) } else { ("EVALSHA", &script.sha) }
+}
+
+pub(crate) fn no_rule() -> Error {
+    Error::new(ErrorKind::Config, "").because("the rule of this kind has no kind.rename")
+}

@@ -1,0 +1,60 @@
+//! A leave that was sent twice and found its owner outside: the first copy has taken it out, or it was over before.
+//! Of that Redis keeps no record, as it would cost each leave a write. What it is asked instead, where it happens:
+//! whether it is the same server still that knew of the hold, and whether anybody has come in since.
+
+use redis::cmd;
+
+use super::answers::number;
+use super::server_info::Past;
+use crate::clock::Moment;
+use crate::engine::entry::Cell;
+use crate::engine::state::lock_state::{Gate, Ticket};
+use crate::kind::Sharing;
+
+/// What is known of a tenure that ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// Of an exclusive lock, its number: nobody has come in since if it is the last one.
+    number: Option<u64>,
+    /// When this process had it.
+    since: Moment,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Released,
+    Lost,
+    Unknown,
+}
+
+impl Known {
+    pub(crate) fn of(gate: &Gate, ticket: Ticket) -> Known {
+        let exclusive = gate.shape().sharing == Sharing::Exclusive;
+        let (number, since) =
+            gate.tenure_of(ticket).map_or_else(|| (0, Moment::now()), |t| (t.number, t.since));
+        Known { number: exclusive.then_some(number), since }
+    }
+
+    /// What became of the tenure, whose leave was about to be sent at `began`, by a connection made at `first_by`.
+    /// Asks Redis, at most until `limit`.
+    pub(crate) fn fate(self, cell: &Cell, began: Moment, first_by: Moment, limit: Moment) -> Fate {
+        if planted!("not-inside-is-released") {
+            return Fate::Released;
+        }
+        let backend = &cell.shared.backend;
+        let asked = Moment::now();
+        let past = backend.command(&Past::request(), limit).ok();
+        let past = past.and_then(|answer| Past::read(&answer, asked, Moment::now(), &cell.shared.server));
+        match past.filter(|past| past.its_own) {
+            // It has forgotten nothing: the hold, which was valid, was there until the first copy came.
+            Some(past) if past.up_since <= self.since => return Fate::Released,
+            // The first copy was for a server that was no more.
+            Some(past) if first_by < past.not_before && past.up_since <= began => return Fate::Lost,
+            _ => {}
+        }
+        let last = cmd("GET").arg(cell.names.keys()[3].concat()).to_owned();
+        let last = || number(Some(&backend.command(&last, limit).ok()?))?.try_into().ok();
+        if self.number.is_some() && self.number == last() { Fate::Released } else { Fate::Unknown }
+    }
+}

@@ -1,0 +1,142 @@
+//! One connection for several requests: Redis watches keys for a connection, and answers on it whether
+//! somebody has changed one since.
+
+use redis::{Cmd, Pipeline, ServerErrorKind, Value, cmd};
+
+use super::backend::Copies;
+use super::failure::Failure;
+use super::refusal::refused;
+use crate::clock::Moment;
+use crate::engine::runtime::Shared;
+use crate::engine::wire::Pooled;
+use crate::error::{Error, ErrorKind};
+use crate::wait::Wait;
+
+/// A connection on which keys are watched. It goes back to the pool when this is dropped, and never
+/// watched: by then Redis has ended the watch or was told to, or else the connection is closed.
+pub(crate) struct Watching<'a> {
+    shared: &'a Shared,
+    connection: Pooled,
+    wait: &'a Wait<'a>,
+    /// Whether Redis may still watch.
+    watched: bool,
+}
+
+impl<'a> Watching<'a> {
+    /// Has Redis watch the keys, from now until the answer to [`exec`](Self::exec).
+    pub(crate) fn begin(shared: &'a Shared, keys: &[Vec<u8>], wait: &'a Wait<'a>) -> Result<Self, Failure> {
+        shared.usable().map_err(Failure::Never)?;
+        let limit = wait.limit(Moment::now(), shared.config.command_timeout);
+        let watch = cmd("WATCH").arg(keys).get_packed_command();
+        let (mut connection, reply) = shared.backend.send(limit, Copies::Two, |connection| {
+            if connection.transacts {
+                return connection.request(&watch);
+            }
+            // Where MULTI is refused (by the rights of a user, say) what follows it would be done at
+            // once, whatever has changed. So it is tried before anything hangs on it.
+            let requests =
+                [cmd("MULTI").get_packed_command(), cmd("DISCARD").get_packed_command(), watch.clone()];
+            shared.backend.count(requests.len() - 1);
+            let answers = connection.exchange(&requests, limit)?;
+            Ok(first_error(&answers).unwrap_or(Value::Okay))
+        })?;
+        match reply.value {
+            Value::ServerError(e) => {
+                // Some of several requests may have been carried out.
+                connection.broken |= !connection.transacts;
+                Err(refused(e.into()))
+            }
+            _ => {
+                connection.transacts = true;
+                Ok(Watching { shared, connection, wait, watched: true })
+            }
+        }
+    }
+
+    /// Sends one command, and waits for its answer until the call's limits at most. After an I/O error
+    /// there is no other answer: what another connection would say is not what is watched here.
+    pub(crate) fn query(&mut self, cmd: &Cmd) -> Result<Value, Failure> {
+        self.ready()?;
+        let limit = self.limit();
+        self.shared.backend.count(1);
+        self.connection.limit_to(limit);
+        match self.connection.request(&cmd.get_packed_command()) {
+            Ok(value) => {
+                self.connection.heed(&value);
+                if let Value::ServerError(e) = value { Err(refused(e.into())) } else { Ok(value) }
+            }
+            Err(e) => {
+                self.connection.broken = true;
+                Err(self.connection.unanswered(e))
+            }
+        }
+    }
+
+    /// Has the commands carried out, all at once, if nobody has changed a key since they are watched, and
+    /// returns their answers; `None` if somebody has. Sent once: two copies are not one.
+    pub(crate) fn exec(mut self, commands: &Pipeline) -> Result<Option<Vec<Value>>, Failure> {
+        self.ready()?;
+        let mut requests = vec![cmd("MULTI").get_packed_command()];
+        requests.extend(commands.cmd_iter().map(Cmd::get_packed_command));
+        requests.push(cmd("EXEC").get_packed_command());
+        let limit = self.limit();
+        self.shared.backend.count(requests.len());
+        let mut answers =
+            self.connection.exchange(&requests, limit).map_err(|e| self.connection.unanswered(e))?;
+        let exec = answers.pop();
+        if let Some(error) = first_error(&answers) {
+            self.connection.heed(&error);
+        }
+        match exec {
+            Some(Value::Array(answers)) => {
+                self.watched = false;
+                Ok(Some(answers))
+            }
+            Some(Value::Nil) => {
+                self.watched = false;
+                Ok(None)
+            }
+            Some(Value::ServerError(e)) => {
+                self.watched = e.kind() != Some(ServerErrorKind::ExecAbort);
+                // Which command was why, says the answer to that one.
+                let why = match first_error(&answers) {
+                    Some(Value::ServerError(first)) => first,
+                    _ => e,
+                };
+                Err(refused(why.into()))
+            }
+            other => {
+                self.connection.broken = true;
+                let error = Error::new(ErrorKind::Protocol, "").because(format!("EXEC answered {other:?}"));
+                Err(Failure::Never(error))
+            }
+        }
+    }
+
+    /// Nothing goes by a connection that is out of step, or is another process's.
+    fn ready(&self) -> Result<(), Failure> {
+        self.shared.same_process().map_err(Failure::Never)?;
+        if self.connection.broken {
+            let error = Error::new(ErrorKind::Unavailable, "").because("the connection was lost before");
+            return Err(Failure::Unsent(error));
+        }
+        Ok(())
+    }
+
+    fn limit(&self) -> Moment {
+        self.wait.limit(Moment::now(), self.shared.config.command_timeout)
+    }
+}
+
+impl Drop for Watching<'_> {
+    /// Also when the stack is unwound by a panic of the code that reads.
+    fn drop(&mut self) {
+        if self.watched && !self.query(&cmd("UNWATCH")).is_ok_and(|answer| answer == Value::Okay) {
+            self.connection.broken = true;
+        }
+    }
+}
+
+fn first_error(answers: &[Value]) -> Option<Value> {
+    answers.iter().find(|answer| matches!(answer, Value::ServerError(_))).cloned()
+}

@@ -1,0 +1,247 @@
+//! A client's line: the thread that talks to its server about leases, and what is on its way there.
+//!
+//! It writes whatever is due, in pipelines of 64, and reads only when nothing more is to be written: so as
+//! many requests are under way as the due times ask for, however long a round trip takes. What may be on its
+//! way at once is bounded, as neither end reads while it writes more than the sockets hold.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::renewer::{Missing, RELEASE_AGAIN, Renewer};
+use super::schedule::{BATCH, Task, What};
+use super::young;
+use crate::clock::Moment;
+use crate::engine::redis::connection::{Connection, ConnectionManager};
+use crate::engine::redis::refusal::{no_primary, not_connected};
+use crate::engine::redis::requests;
+use crate::engine::redis::server_info::ServerInfo;
+use crate::engine::runtime::Shared;
+use crate::error::{Error, ErrorKind};
+
+/// How many requests may be on their way at once: some 2 MB of requests, 40 kB of answers.
+pub(super) const MOST: usize = 64 * BATCH;
+/// How many answers are read before the time limit is set anew.
+const READS: usize = 16;
+
+/// The thread of one client's line.
+pub(super) struct Server {
+    renewer: Arc<Renewer>,
+    client: u64,
+    manager: ConnectionManager,
+    patience: Duration,
+    connection: Option<Connection>,
+    /// The connection leads to a server that is no primary any more: it is used up, and replaced.
+    moved: bool,
+    /// After an attempt to connect that failed: when the next one is made.
+    connects_at: Moment,
+    /// In the order in which they were written.
+    flights: VecDeque<Flight>,
+    under_way: usize,
+    /// When an answer last came.
+    heard: Moment,
+}
+
+/// What went out in one write.
+struct Flight {
+    tasks: Vec<Task>,
+    /// Before it was written.
+    sent: Moment,
+}
+
+impl Server {
+    pub(super) fn new(
+        renewer: Arc<Renewer>,
+        client: u64,
+        manager: ConnectionManager,
+        patience: Duration,
+    ) -> Self {
+        Server {
+            renewer,
+            client,
+            manager,
+            patience,
+            connection: None,
+            moved: false,
+            connects_at: Moment::default(),
+            flights: VecDeque::new(),
+            under_way: 0,
+            heard: Moment::default(),
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        while let Some((tasks, waiting)) = self.next() {
+            if tasks.is_empty() {
+                self.receive();
+            } else {
+                self.send(tasks, waiting);
+            }
+        }
+    }
+
+    /// What is to be written next, and how much waits behind it; nothing where answers are to be read first.
+    /// `None`: the client is gone, or has had nothing to do for two periods.
+    fn next(&mut self) -> Option<(Vec<Task>, usize)> {
+        let renewer = self.renewer.clone();
+        let mut state = renewer.state.lock();
+        let mut idle_until = None;
+        while let Some(line) = state.lines.get_mut(&self.client) {
+            self.connection = self.connection.take().or_else(|| line.connection.take());
+            if self.flights.is_empty() {
+                self.moved = false;
+            }
+            if !line.queue.is_empty() && self.under_way < MOST && !self.moved {
+                let batch = line.queue.len().min(BATCH);
+                return Some((line.queue.drain(..batch).collect(), line.queue.len()));
+            }
+            if !self.flights.is_empty() {
+                return Some((Vec::new(), line.queue.len()));
+            }
+            let now = Moment::now();
+            let until = *idle_until.get_or_insert_with(|| now.after(line.renew_every * 2));
+            if until <= now {
+                line.connection = self.connection.take();
+                break;
+            }
+            let work = line.work.clone();
+            match until.instant() {
+                Some(instant) => drop(work.wait_until(&mut state, instant)),
+                None => work.wait(&mut state),
+            }
+        }
+        state.served.remove(&self.client);
+        renewer.ended.notify_all();
+        None
+    }
+
+    /// Writes one batch, whose answers are read later; or, where the client can have no connection of its own,
+    /// on one of its pool that nobody uses just now.
+    fn send(&mut self, tasks: Vec<Task>, waiting: usize) {
+        let Some(shared) = tasks.first().map(|task| task.cell.shared.clone()) else { return };
+        let refusal = self.connect(&shared).err();
+        let mut bytes = Vec::new();
+        for task in &tasks {
+            match &task.what {
+                What::Tenure => {
+                    requests::pack_renew(&mut bytes, &task.cell, task.owner, task.lease, task.eval);
+                }
+                What::Leave(leave) => requests::pack_leave(&mut bytes, &task.cell, &leave.0, task.eval),
+            }
+        }
+        let requests = tasks.len();
+        let flight = Flight { tasks, sent: Moment::now() };
+        if let Some(connection) = &mut self.connection {
+            let written = connection.write(&bytes);
+            self.under_way += requests;
+            self.flights.push_back(flight);
+            if written.is_err() {
+                self.broke();
+            }
+        } else if let Some(mut lent) = shared.backend.idle() {
+            // An error shows when the answers are read.
+            let _ = lent.write(&bytes);
+            let answers = flight.answers(&mut lent, flight.sent.after(self.patience));
+            answers.iter().for_each(|answer| lent.heed(answer));
+            drop(lent);
+            flight.finish(&self.renewer, answers);
+        } else {
+            let why = refusal.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, ""));
+            for task in flight.tasks {
+                self.renewer.finish(task, flight.sent, Err(Missing::Unsent(why.clone())));
+            }
+            return;
+        }
+        shared.backend.count(requests);
+        let load = self.under_way.max(requests) + waiting;
+        shared.watch.tell(|o| o.renewal_load(load, MOST));
+    }
+
+    /// Sees to it that there is a connection. One that failed is not tried again at once.
+    fn connect(&mut self, shared: &Arc<Shared>) -> Result<(), Error> {
+        let no_connection = || Error::new(ErrorKind::Unavailable, "").because("no connection for renewals");
+        if self.connection.is_some() {
+            return Ok(());
+        }
+        if Moment::now() < self.connects_at {
+            return Err(no_connection());
+        }
+        let connection = self.manager.apart().and_then(|mut connection| {
+            connection.limit_writes_to(self.patience)?;
+            connection.limit_to(Moment::now().after(self.patience));
+            let told = connection.request(&ServerInfo::request())?;
+            Ok((connection, ServerInfo::read(&told, Moment::now())))
+        });
+        match connection {
+            Ok((connection, server)) => {
+                self.connection = Some(connection);
+                // (Where it has heard nothing yet, all holds are asked about.)
+                young::connected(shared, &server, self.heard);
+                Ok(())
+            }
+            Err(error) => {
+                self.connects_at = Moment::now().after(self.patience.min(RELEASE_AGAIN) / 2);
+                Err(no_connection().caused_by(not_connected(error).error()))
+            }
+        }
+    }
+
+    /// Reads the answers to what was written first.
+    fn receive(&mut self) {
+        let (Some(flight), Some(connection)) = (self.flights.pop_front(), &mut self.connection) else {
+            return;
+        };
+        self.under_way -= flight.tasks.len();
+        // As long as answers come, those behind them are on their way.
+        let answers = flight.answers(connection, flight.sent.max(self.heard).after(self.patience));
+        self.heard = Moment::now();
+        if answers.iter().any(|answer| no_primary(answer).is_some()) {
+            self.moved = true;
+            // It may have been no primary for long.
+            self.heard = Moment::default();
+            flight.tasks.iter().take(1).for_each(|task| task.cell.shared.inbox.is_deaf(flight.sent));
+        }
+        let broken = connection.is_broken();
+        flight.finish(&self.renewer, answers);
+        if broken {
+            self.broke();
+        } else if self.moved && self.flights.is_empty() {
+            self.connection = None;
+        }
+    }
+
+    /// The connection is out of step, and with it goes whatever else was on it.
+    fn broke(&mut self) {
+        self.connection = None;
+        self.under_way = 0;
+        for flight in std::mem::take(&mut self.flights) {
+            flight.finish(&self.renewer, Vec::new());
+        }
+    }
+}
+
+impl Flight {
+    /// The answers that come until `limit`, up to the first that does not.
+    fn answers(&self, connection: &mut Connection, limit: Moment) -> Vec<Value> {
+        let mut answers = Vec::with_capacity(self.tasks.len());
+        for i in 0..self.tasks.len() {
+            if i % READS == 0 {
+                connection.limit_to(limit);
+            }
+            match connection.read() {
+                Ok(value) => answers.push(value),
+                Err(_) => break,
+            }
+        }
+        answers
+    }
+
+    fn finish(self, renewer: &Arc<Renewer>, answers: Vec<Value>) {
+        let answers = answers.into_iter().map(Ok).chain(std::iter::repeat_with(|| Err(Missing::Unanswered)));
+        for (task, answer) in self.tasks.into_iter().zip(answers) {
+            renewer.finish(task, self.sent, answer);
+        }
+    }
+}

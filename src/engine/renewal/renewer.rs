@@ -1,0 +1,409 @@
+//! All leases of all clients of a process are kept alive.
+//!
+//! One thread has the schedule of due times and the ends of leases. A channel is its alarm clock: it is woken
+//! only for something that is due before it would wake anyway, so a lock that is held for less than a third
+//! of its lease wakes nobody. It tells every loss that is found by the clock, and never waits for a server.
+//! What is to be sent it hands to the client's [`line`], whose thread connects, writes and reads: so one
+//! server's silence costs another's leases nothing. (A thread of its own, as a read of the `redis` crate that
+//! is given up takes its answer with it: nobody could look up from it and go on.) Nothing here waits for a
+//! pool.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ServerErrorKind, Value};
+
+use super::line::Server;
+use super::schedule::{Line, State, Task, What};
+use crate::clock::Moment;
+use crate::engine::carry_out;
+use crate::engine::entry::{Cell, Core};
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::refusal::refused;
+use crate::engine::redis::requests;
+use crate::engine::state::lock_state::{Leaving, Renewal};
+use crate::error::{Error, ErrorKind};
+use crate::sync::{Condvar, Mutex, Receiver, Sender, bounded, thread};
+
+/// The longest pause before a release is tried again.
+pub(super) const RELEASE_AGAIN: Duration = Duration::from_millis(250);
+/// The shortest pause before something that failed is tried again.
+const SOON: Duration = Duration::from_millis(5);
+
+/// The renewal thread and its schedule.
+pub(crate) struct Renewer {
+    pid: u32,
+    pub(super) state: Mutex<State>,
+    alarm: (Sender<()>, Receiver<()>),
+    /// A thread has ended.
+    pub(super) ended: Condvar,
+}
+
+impl Renewer {
+    /// The one of this process; a forked child has one of its own.
+    pub(crate) fn current() -> Arc<Renewer> {
+        static CURRENT: Mutex<Option<Arc<Renewer>>> = Mutex::new(None);
+        let pid = std::process::id();
+        let mut current = CURRENT.lock();
+        match &*current {
+            Some(renewer) if renewer.pid == pid => renewer.clone(),
+            _ => {
+                let renewer = Arc::new(Renewer::new());
+                // A parent's is left as it is: its mutex may be held by a thread that is not here.
+                std::mem::forget(current.replace(renewer.clone()));
+                renewer
+            }
+        }
+    }
+
+    pub(crate) fn new() -> Renewer {
+        Renewer { pid: std::process::id(), state: Mutex::default(), alarm: bounded(1), ended: Condvar::new() }
+    }
+
+    /// A client comes.
+    pub(crate) fn add(&self, client: u64, renew_every: Duration, patience: Duration) {
+        self.state.lock().lines.insert(client, Line::new(renew_every, patience));
+    }
+
+    /// A client goes, with all that was to be done for it. Returns the leaves that Redis has not answered.
+    pub(crate) fn remove(&self, client: u64) -> Vec<(Arc<Cell>, Leaving)> {
+        // Cells and sockets end outside the lock: they come back here.
+        let (line, tasks, _cells) = {
+            let mut state = self.state.lock();
+            self.wake();
+            state.remove(client)
+        };
+        let due = tasks.into_iter().filter_map(|task| match task.what {
+            What::Leave(leave) => Some((task.cell, leave.0)),
+            What::Tenure => None,
+        });
+        due.chain(line.map(Line::into_leaving).unwrap_or_default()).collect()
+    }
+
+    /// Looks at the tenure at `due`, whenever it was to be looked at before. Where its client does not listen
+    /// yet, also after a beat: whoever holds for longer is to hear of a forced unlock.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        cell: &Arc<Cell>,
+        core: &mut Core,
+        owner: u64,
+        due: Moment,
+    ) -> Result<(), Error> {
+        let at = match cell.shared.inbox.is_up() {
+            true => due,
+            false => due.min(Moment::now().after(core.gate.shape().beat)),
+        };
+        if let Some(before) = core.set_due(owner, at) {
+            self.unwatch(cell, owner, before);
+        }
+        self.schedule(Task::new(cell.clone(), owner, What::Tenure, at, due))
+    }
+
+    /// The tenure is over: nothing is to be done at `due`.
+    pub(crate) fn unwatch(&self, cell: &Cell, owner: u64, due: Moment) {
+        let planned = self.state.lock().cancel(&(due, cell.shared.id, owner));
+        drop(planned);
+    }
+
+    /// Has an owner leave Redis, however long it takes, until its lease is over.
+    pub(crate) fn leave(self: &Arc<Self>, cell: &Arc<Cell>, leaving: Leaving) {
+        // A forked child releases nothing that its parent holds.
+        if cell.shared.same_process().is_err() {
+            return;
+        }
+        let now = Moment::now();
+        let until = leaving.valid_until.max(now.after(leaving.lease));
+        let owner = leaving.owner;
+        let task = Task::new(cell.clone(), owner, What::Leave(Box::new((leaving, until))), now, now);
+        if let Err(error) = self.schedule(task) {
+            // Our caller may have the cell locked: no observer is told here.
+            tracing::warn!(lock = &*cell.name, error = %format_args!("{error:#}"), "left to its lease");
+        }
+    }
+
+    fn schedule(self: &Arc<Self>, task: Task) -> Result<(), Error> {
+        let (at, key) = (task.at, (task.at, task.cell.shared.id, task.owner));
+        let mut state = self.state.lock();
+        state.settle(&task);
+        if !state.lines.contains_key(&key.1) {
+            // Closed meanwhile. The task's cell must not end under our lock.
+            drop(state);
+            drop(task);
+            return Ok(());
+        }
+        let replaced = state.insert(task);
+        if !state.running {
+            let renewer = self.clone();
+            let thread = thread::Builder::new().name("rc-renewal".to_owned()).spawn(move || renewer.run());
+            if let Err(e) = thread {
+                let planned = state.cancel(&key);
+                drop(state);
+                drop((planned, replaced));
+                let error = Error::new(ErrorKind::Unavailable, "");
+                return Err(error.because("the renewal thread could not be started").caused_by(e));
+            }
+            state.running = true;
+        } else if at < state.wakes_at {
+            self.wake();
+        }
+        drop(state);
+        drop(replaced);
+        Ok(())
+    }
+
+    fn wake(&self) {
+        // Full is as good: it will wake.
+        let _ = self.alarm.0.try_send(());
+    }
+
+    /// Waits for the threads to end that have nothing to do any more without `client`, at most until `limit`.
+    pub(crate) fn wait_for_end(&self, client: u64, limit: Moment) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            let runs = state.served.contains(&client) || (state.running && state.lines.is_empty());
+            if !runs || limit <= Moment::now() {
+                return !runs;
+            }
+            let Some(instant) = limit.instant() else { return false };
+            self.ended.wait_until(&mut state, instant);
+        }
+    }
+
+    // ---- the thread ------------------------------------------------------------------------
+
+    fn run(self: Arc<Self>) {
+        let mut idle_since: Option<Moment> = None;
+        loop {
+            let mut state = self.state.lock();
+            let now = Moment::now();
+            let (ended, due) = (state.take_ended(now), state.take_due(now));
+            if !(ended.is_empty() && due.is_empty()) {
+                idle_since = None;
+                state.wakes_at = Moment::default();
+                drop(state);
+                for (owner, cell) in ended {
+                    let mut core = cell.core.lock();
+                    let then = core.gate.expire(owner, Moment::now());
+                    drop(carry_out(&cell, core, then));
+                }
+                self.round(due);
+                continue;
+            }
+            // One period without work, or nobody left who could have some: the end.
+            let next = match state.next() {
+                Some(next) => {
+                    idle_since = None;
+                    next
+                }
+                None => {
+                    let period = state.lines.values().map(|l| l.renew_every).max().unwrap_or_default();
+                    idle_since.get_or_insert(now).after(period)
+                }
+            };
+            if next <= now {
+                state.running = false;
+                self.ended.notify_all();
+                return;
+            }
+            state.wakes_at = next;
+            drop(state);
+            let _ = match next.instant() {
+                Some(instant) => self.alarm.1.recv_deadline(instant).ok(),
+                None => self.alarm.1.recv().ok(),
+            };
+        }
+    }
+
+    /// Looks at all that is due, and hands what is to be sent to the lines.
+    fn round(self: &Arc<Self>, due: Vec<Task>) {
+        let ready: Vec<_> = due.into_iter().filter_map(|task| self.look(task)).collect();
+        // What came to nothing ends outside the lock.
+        let (mut closed, mut unserved) = (Vec::new(), Vec::new());
+        let mut state = self.state.lock();
+        let mut clients = Vec::new();
+        for task in ready {
+            let shared = &task.cell.shared;
+            if !clients.iter().any(|(client, _)| *client == shared.id) {
+                clients.push((shared.id, shared.manager.clone()));
+            }
+            closed.extend(state.hand_over(task));
+        }
+        for (client, manager) in clients {
+            let served = state.served.contains(&client);
+            let Some(line) = state.lines.get_mut(&client) else { continue };
+            if served {
+                line.work.notify_one();
+                continue;
+            }
+            let server = Server::new(self.clone(), client, manager, line.patience);
+            let thread = thread::Builder::new().name("rc-renewal-line".to_owned()).spawn(|| server.run());
+            match thread {
+                Ok(_) => drop(state.served.insert(client)),
+                Err(e) => {
+                    let error = Error::new(ErrorKind::Unavailable, "");
+                    let error = error.because("the thread for renewals could not be started").caused_by(e);
+                    unserved.extend(line.queue.drain(..).map(|task| (task, error.clone())));
+                }
+            }
+        }
+        drop(state);
+        drop(closed);
+        for (task, error) in unserved {
+            self.finish(task, Moment::now(), Err(Missing::Unsent(error)));
+        }
+    }
+
+    /// What a task needs to be sent now. One that needs nothing is finished, or put back.
+    fn look(self: &Arc<Self>, mut task: Task) -> Option<Task> {
+        let now = Moment::now();
+        match &task.what {
+            What::Leave(leave) if leave.1 <= now => {
+                self.state.lock().settle(&task);
+                let cell = &task.cell;
+                let error =
+                    cell.error(Error::new(ErrorKind::Unknown, "").because("no answer to its release"));
+                cell.shared.watch.tell(|o| o.release_abandoned(cell.observed(), &error));
+                return None;
+            }
+            What::Leave(..) => {}
+            What::Tenure if task.at < task.due => {
+                task.cell.shared.listen();
+                let due = task.due;
+                self.again(task, due);
+                return None;
+            }
+            What::Tenure => {
+                let mut core = task.cell.core.lock();
+                let then = core.gate.expire(task.owner, now);
+                core = carry_out(&task.cell, core, then);
+                let tenure = core.gate.look(task.owner).filter(|t| t.lost.is_none())?;
+                let fixed = tenure.terms.fixed && !tenure.is_first();
+                let (until, lease) = (tenure.valid_until, tenure.renewal(now));
+                let cell = task.cell.clone();
+                let is_old = |longest| longest <= core.gate.oldest(task.owner, now);
+                let forgotten = !fixed && cell.shared.config.max_hold.is_some_and(is_old);
+                if forgotten {
+                    // What ends takes nobody in.
+                    core.gate.shut(task.owner);
+                }
+                drop(core);
+                if fixed || forgotten {
+                    self.again(task, until);
+                    if forgotten {
+                        let error =
+                            Error::new(ErrorKind::Config, "").because("held for longer than max_hold");
+                        tell_failure(&cell, until.since(now), Some(Failure::Never(error)));
+                    }
+                    return None;
+                }
+                (task.lease, task.until) = (lease, until);
+                cell.shared.listen();
+            }
+        }
+        Some(task)
+    }
+
+    /// Applies one answer, and puts the task back where there is more to do.
+    pub(super) fn finish(self: &Arc<Self>, task: Task, sent: Moment, answer: Result<Value, Missing>) {
+        let now = Moment::now();
+        if matches!(&answer, Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::NoScript)) {
+            return self.again(Task { eval: true, ..task }, now);
+        }
+        let config = &task.cell.shared.config;
+        // Refused is not cut off: a new connection may be refused as well.
+        let soon = matches!(answer, Err(Missing::Unanswered));
+        let pause = |lease: Duration| if soon { SOON } else { SOON.max(lease / 12) };
+        let answer = match answer {
+            // It never left: no reason to doubt anything.
+            Err(Missing::Unsent(error)) => Err(Some(Failure::Unsent(error))),
+            Err(Missing::Unanswered) => Err(None),
+            Ok(Value::ServerError(e)) => Err(Some(refused(e.into()))),
+            Ok(value) => Ok(value),
+        };
+        // What is not this kind any more is not our hold either.
+        let alien = matches!(&answer, Err(Some(failure)) if failure.is_wrong_kind());
+        match &task.what {
+            What::Leave(..) if answer.is_ok() || alien => self.state.lock().settle(&task),
+            What::Leave(leave) => {
+                // Others wait for it, whatever its lease is.
+                let due = now.after(pause(leave.0.lease.min(config.lease)).min(RELEASE_AGAIN));
+                self.again(task, due);
+            }
+            What::Tenure => {
+                let renewal = match &answer {
+                    Ok(value) => requests::renewed(value).unwrap_or(Renewal::Failed),
+                    Err(None) => Renewal::Unanswered,
+                    Err(Some(_)) if alien => Renewal::NotInside,
+                    Err(Some(_)) => Renewal::Failed,
+                };
+                let mut core = task.cell.core.lock();
+                // By the clock under the lock: nobody has seen it lost before.
+                let now = Moment::now();
+                let left = core.gate.look(task.owner).map(|t| t.valid_until.since(now)).unwrap_or_default();
+                let then = core.gate.renewed(task.owner, sent, renewal, now);
+                if renewal == Renewal::Unanswered {
+                    core.gate.doubt(task.owner, sent, task.lease);
+                }
+                core = carry_out(&task.cell, core, then);
+                let done = matches!(renewal, Renewal::Left(_));
+                let tenure = core.gate.look(task.owner).filter(|t| t.lost.is_none());
+                let next = tenure.map(|tenure| {
+                    let (until, lease) = (tenure.valid_until, tenure.terms.lease);
+                    // A first lease is shorter.
+                    let pause = || pause(lease).min(SOON.max(until.since(now) / 4));
+                    let due = if done {
+                        tenure.due(now, config.renew_every)
+                    } else {
+                        now.after(pause()).min(until)
+                    };
+                    (until, due)
+                });
+                let Some((until, at)) = next.filter(|(_, at)| core.move_due(task.owner, task.at, *at)) else {
+                    drop(core);
+                    return self.state.lock().settle(&task);
+                };
+                drop(core);
+                if done {
+                    let lag = sent.since(task.due);
+                    task.cell.shared.watch.tell(|o| o.renewed(task.cell.observed(), lag, left));
+                    self.put_back(Task { due: at, eval: false, ..task }, at);
+                } else {
+                    tell_failure(&task.cell, until.since(now), answer.err().flatten());
+                    self.put_back(task, at);
+                }
+            }
+        }
+    }
+
+    /// The same task once more, at `at`; unless it is a look at a tenure that has ended, or one
+    /// that a `renew_for` has replaced meanwhile: two would renew for ever.
+    fn again(self: &Arc<Self>, task: Task, at: Moment) {
+        if let What::Tenure = task.what
+            && !task.cell.core.lock().move_due(task.owner, task.at, at)
+        {
+            return self.state.lock().settle(&task);
+        }
+        self.put_back(task, at);
+    }
+
+    fn put_back(self: &Arc<Self>, task: Task, at: Moment) {
+        let cell = task.cell.clone();
+        if let Err(error) = self.schedule(Task { at, ..task }) {
+            tracing::error!(lock = &*cell.name, error = %format_args!("{error:#}"), "a lease is not renewed");
+        }
+    }
+}
+
+/// Why there is no answer to a request.
+pub(super) enum Missing {
+    /// It may have run, or do so yet.
+    Unanswered,
+    /// It never left.
+    Unsent(Error),
+}
+
+fn tell_failure(cell: &Cell, left: Duration, failure: Option<Failure>) {
+    let unanswered = || Error::new(ErrorKind::Unknown, "").because("no usable answer to a renewal");
+    let error = cell.error(failure.map_or_else(unanswered, Failure::error));
+    cell.shared.watch.tell(|o| o.renewal_failed(cell.observed(), left, &error));
+}

@@ -1,0 +1,218 @@
+//! What is to be done when, and for whom.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::entry::Cell;
+use crate::engine::redis::connection::Connection;
+use crate::engine::state::lock_state::Leaving;
+use crate::sync::Condvar;
+
+/// How many requests go out in one write.
+pub(super) const BATCH: usize = 64;
+/// By which part of its period a renewal may come early, to go out with others.
+const EARLY: u32 = 256;
+
+#[derive(Default)]
+pub(super) struct State {
+    /// When, whose, for which owner.
+    schedule: BTreeMap<Due, Planned>,
+    /// When a tenure ends whose renewal is in its line's hands: told in time, whatever the line waits for.
+    ends: BTreeMap<Due, Arc<Cell>>,
+    /// One for each client that is not closed.
+    pub(super) lines: HashMap<u64, Line>,
+    /// The clients whose lines have a thread.
+    pub(super) served: BTreeSet<u64>,
+    /// The schedule has a thread.
+    pub(super) running: bool,
+    pub(super) wakes_at: Moment,
+}
+
+pub(super) type Due = (Moment, u64, u64);
+
+/// A client's way to its server.
+pub(super) struct Line {
+    /// What is to be sent, in this order.
+    pub(super) queue: VecDeque<Task>,
+    /// Something came into the queue, or the client goes.
+    pub(super) work: Arc<Condvar>,
+    /// While no thread has it.
+    pub(super) connection: Option<Connection>,
+    /// The leaves that are in the line's hands: in no schedule, and not yet done.
+    leaving: Vec<(Arc<Cell>, Leaving)>,
+    pub(super) renew_every: Duration,
+    /// How long it waits for an answer.
+    pub(super) patience: Duration,
+}
+
+pub(super) struct Task {
+    pub(super) cell: Arc<Cell>,
+    pub(super) owner: u64,
+    pub(super) what: What,
+    /// Where it stands in the schedule.
+    pub(super) at: Moment,
+    /// When it was due at first: what its lag is counted from.
+    pub(super) due: Moment,
+    /// When its tenure ends, if nothing comes of it.
+    pub(super) until: Moment,
+    /// What its renewal asks for.
+    pub(super) lease: Duration,
+    /// Redis does not know the script: send all of it.
+    pub(super) eval: bool,
+}
+
+pub(super) enum What {
+    /// Look at the tenure: renew it, or see that it is over.
+    Tenure,
+    /// Repeat a leave until it is answered or its lease is over anyway. In a box, as it is rare and
+    /// there may be very many tenures.
+    Leave(Box<(Leaving, Moment)>),
+}
+
+/// What the schedule keeps of a task: there may be very many, and what its place tells is not said twice.
+pub(super) struct Planned {
+    cell: Arc<Cell>,
+    what: What,
+    due: Moment,
+    eval: bool,
+}
+
+impl Line {
+    pub(super) fn new(renew_every: Duration, patience: Duration) -> Line {
+        Line {
+            queue: VecDeque::new(),
+            work: Arc::default(),
+            connection: None,
+            leaving: Vec::new(),
+            renew_every,
+            patience,
+        }
+    }
+}
+
+impl Task {
+    /// What is to be done at `at`, unless it is moved.
+    pub(super) fn new(cell: Arc<Cell>, owner: u64, what: What, at: Moment, due: Moment) -> Task {
+        let (until, lease) = (Moment::default(), Duration::ZERO);
+        Task { cell, owner, what, at, due, until, lease, eval: false }
+    }
+
+    fn key(&self) -> Due {
+        (self.at, self.cell.shared.id, self.owner)
+    }
+}
+
+impl Planned {
+    fn into_task(self, (at, _, owner): Due) -> Task {
+        let Planned { cell, what, due, eval } = self;
+        Task { eval, ..Task::new(cell, owner, what, at, due) }
+    }
+}
+
+impl State {
+    /// Returns what stood there before, whose cell must not end under the lock.
+    pub(super) fn insert(&mut self, task: Task) -> Option<Planned> {
+        let key = task.key();
+        let Task { cell, what, due, eval, .. } = task;
+        self.schedule.insert(key, Planned { cell, what, due, eval })
+    }
+
+    /// Takes what is planned there out; its cell must not end under the lock.
+    pub(super) fn cancel(&mut self, key: &Due) -> Option<Planned> {
+        self.schedule.remove(key)
+    }
+
+    /// When there is something to do next.
+    pub(super) fn next(&self) -> Option<Moment> {
+        let due = self.schedule.first_key_value().map(|((due, ..), _)| *due);
+        let end = self.ends.first_key_value().map(|((end, ..), _)| *end);
+        due.into_iter().chain(end).min()
+    }
+
+    /// What is due, at most one batch a client.
+    pub(super) fn take_due(&mut self, now: Moment) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        let mut taken: HashMap<u64, usize> = HashMap::new();
+        // Once something is due, what is due soon goes with it: else many locks, each with a due
+        // time of its own, would have a write each instead of one for a batch.
+        let mut until = now;
+        while let Some(entry) = self.schedule.first_entry() {
+            let key @ (due, client, _) = *entry.key();
+            let mine = taken.entry(client).or_insert(0);
+            if tasks.is_empty() && due <= now {
+                until = now.after(self.lines.get(&client).map_or(Duration::ZERO, |l| l.renew_every / EARLY));
+            }
+            if due > until || *mine == BATCH {
+                break;
+            }
+            *mine += 1;
+            let task = entry.remove().into_task(key);
+            if let (What::Leave(leave), Some(line)) = (&task.what, self.lines.get_mut(&client)) {
+                line.leaving.push((task.cell.clone(), leave.0.clone()));
+            }
+            tasks.push(task);
+        }
+        tasks
+    }
+
+    /// The tenures, by owner, that end while their renewals are on their way.
+    pub(super) fn take_ended(&mut self, now: Moment) -> Vec<(u64, Arc<Cell>)> {
+        let mut ended = Vec::new();
+        while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= now) {
+            let (_, _, owner) = *entry.key();
+            ended.push((owner, entry.remove()));
+        }
+        ended
+    }
+
+    /// A task goes into its line's hands; it comes back where the client is gone.
+    pub(super) fn hand_over(&mut self, task: Task) -> Option<Task> {
+        let (_, client, owner) = task.key();
+        let Some(line) = self.lines.get_mut(&client) else { return Some(task) };
+        if let What::Tenure = task.what {
+            self.ends.insert((task.until, client, owner), task.cell.clone());
+        }
+        line.queue.push_back(task);
+        None
+    }
+
+    /// A task is not in its line's hands any more. It has its cell still, so that does not end here, under
+    /// the lock.
+    pub(super) fn settle(&mut self, task: &Task) {
+        let (_, client, owner) = task.key();
+        match task.what {
+            What::Tenure => drop(self.ends.remove(&(task.until, client, owner))),
+            What::Leave(..) => {
+                if let Some(line) = self.lines.get_mut(&client) {
+                    line.leaving.retain(|(_, leaving)| leaving.owner != owner);
+                }
+            }
+        }
+    }
+
+    /// A client goes. Returns its line, what was to be done for it, and the cells that must not end under the
+    /// lock.
+    pub(super) fn remove(&mut self, client: u64) -> (Option<Line>, Vec<Task>, Vec<Arc<Cell>>) {
+        let line = self.lines.remove(&client);
+        if let Some(line) = &line {
+            line.work.notify_all();
+        }
+        let tasks = take_of(client, &mut self.schedule).into_iter().map(|(key, it)| it.into_task(key));
+        (line, tasks.collect(), take_of(client, &mut self.ends).into_values().collect())
+    }
+}
+
+fn take_of<T>(client: u64, all: &mut BTreeMap<Due, T>) -> BTreeMap<Due, T> {
+    let (mine, others) = std::mem::take(all).into_iter().partition(|((_, of, _), _)| *of == client);
+    *all = others;
+    mine
+}
+
+impl Line {
+    /// The leaves that are in its hands.
+    pub(super) fn into_leaving(self) -> Vec<(Arc<Cell>, Leaving)> {
+        self.leaving
+    }
+}

@@ -1,0 +1,510 @@
+//! One lock in this process: who waits, who holds, and what is asked of Redis for them.
+//!
+//! A plain state machine: each method is an event, its return value says what is to be done. No
+//! I/O, no clock of its own, no threads, so that it can be model-checked as it is. Whoever drives
+//! it ([`crate::engine::acquire`] and its fellows) holds the cell's mutex during a step and never during
+//! I/O.
+//!
+//! # The protocol in this process
+//!
+//! - Waiting threads form one FIFO. Only its **head** talks to Redis, under one owner id, the
+//!   **ask**, which belongs to the gate and not to the thread: a head that gives up leaves it,
+//!   with whatever it was granted meanwhile, to the next, if that one asks for the same.
+//! - What Redis granted is a **tenure**; threads take turns in it as **holds**. Its id is closed
+//!   the moment its `leave` is sent, and is never used again.
+//! - A released exclusive tenure goes to the next local thread while its slice lasts; after that
+//!   one `leave(next)` lets the other processes in and puts this one at the end of their queue.
+//!
+//! # The rules of safety kept here
+//!
+//! - *Numbers filter messages*: a grant numbered no higher than the last number that a busy answer
+//!   told was overtaken while it lay unread. So was one whose own number an answer told. It is dropped.
+//! - *Validity from before the send*: an answer counts from when its request was about to be sent;
+//!   a message, which has no request of its own, from the last ask that was answered busy, as the
+//!   grant cannot be older than that.
+//! - *A grant is never dropped*: `give_up` looks for it in the same step that leaves the queue.
+//! - *A grant is its request's*: an ask is never sent on other terms than its first ones. A head that asks for
+//!   something else gives it back, with whatever was granted to it, and asks for a place of its own.
+
+mod ask;
+mod condition_waiter;
+mod events;
+mod heard;
+mod holds;
+mod questions;
+mod receipt;
+mod share;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::ask::Ask;
+use self::condition_waiter::Room;
+pub(crate) use self::condition_waiter::{Aside, NOT_INSIDE, Stay};
+pub(crate) use self::events::{Entered, Exit, GaveUp, Grip, Leaving, Refusal, Renewal, Then, Ticket, Turn};
+pub(crate) use self::receipt::Stays;
+pub(crate) use super::asking::{Answer, Asking, How, Request, Taker, Terms};
+use super::grant::{Door, Tenure};
+use super::table::Table;
+use crate::clock::Moment;
+use crate::kind::{Reentry, Sharing};
+use crate::observe::{Loss, Way};
+
+/// How long after a hold should have lapsed we look: Redis's millisecond, and a little.
+const SLACK: Duration = Duration::from_millis(2);
+/// The first pause after a request that Redis did not take.
+const BACKOFF: Duration = Duration::from_millis(20);
+/// The longest such pause.
+const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
+
+/// What a lock of this kind, on this client, is like.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    pub(crate) sharing: Sharing,
+    pub(crate) reentry: Reentry,
+    /// How long a tenure may be handed on.
+    pub(crate) slice: Duration,
+    /// The longest pause between two looks at anything.
+    pub(crate) beat: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Waiter {
+    ticket: Ticket,
+    request: Request,
+    /// Its one attempt was made.
+    attempted: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Hold {
+    ticket: Ticket,
+    taker: Taker,
+    owner: u64,
+    count: usize,
+    token: u64,
+    way: Way,
+    /// When its thread knew that it is in.
+    since: Option<Moment>,
+}
+
+/// The gate. See the module's documentation.
+///
+/// A process may hold a hundred thousand locks, most of them by one thread each: its tables begin with
+/// room for one, and what only a wait needs goes with it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Gate {
+    shape: Arc<Shape>,
+    waiters: VecDeque<Waiter>,
+    holds: Table<Hold>,
+    tenures: Table<Tenure>,
+    ask: Option<Box<Ask>>,
+    /// Leaves of this gate that are on their way.
+    leaving: usize,
+    tickets: u64,
+    /// Redis has not answered since.
+    trouble: Option<Moment>,
+    closed: bool,
+    /// A thread of this process waits for the lock's other mode, and Redis does not know of it yet.
+    behind: bool,
+    /// Of one thread's wait for a condition: how far that is.
+    room: Option<Box<Room>>,
+}
+
+impl Gate {
+    pub(crate) fn new(shape: impl Into<Arc<Shape>>) -> Self {
+        Gate {
+            shape: shape.into(),
+            waiters: VecDeque::new(),
+            holds: Table::new(),
+            tenures: Table::new(),
+            ask: None,
+            leaving: 0,
+            tickets: 0,
+            trouble: None,
+            closed: false,
+            behind: false,
+            room: None,
+        }
+    }
+
+    fn exclusive(&self) -> bool {
+        self.shape.sharing == Sharing::Exclusive
+    }
+
+    fn head(&self) -> Option<Ticket> {
+        self.waiters.front().map(|w| w.ticket)
+    }
+
+    fn tenure(&self, owner: u64) -> Option<&Tenure> {
+        self.tenures.get(owner)
+    }
+
+    fn tenure_mut(&mut self, owner: u64) -> Option<&mut Tenure> {
+        self.tenures.get_mut(owner)
+    }
+
+    /// The tenure that keeps other threads of this process out.
+    fn in_the_way(&self, now: Moment) -> Option<&Tenure> {
+        if !self.exclusive() {
+            return None;
+        }
+        self.tenures.iter().find(|t| t.loss(now).is_none())
+    }
+
+    fn grip(&self, hold: &Hold, outermost: bool) -> Grip {
+        let Hold { ticket, owner, token, way, .. } = *hold;
+        let value = self.tenure(owner).map_or(0, |t| t.value);
+        Grip { ticket, owner, token, value, way, outermost }
+    }
+
+    // ---- coming in -------------------------------------------------------------------------
+
+    /// A thread wants in: it holds already, takes its place, or is refused at once.
+    pub(crate) fn enter(&mut self, request: Request, now: Moment) -> Result<Entered, Refusal> {
+        if self.closed {
+            return Err(Refusal::Closed);
+        }
+        let mine = match self.shape.reentry {
+            Reentry::Another => None,
+            _ => self.holds.of_thread(request.thread).next().map(|h| h.ticket),
+        };
+        if let Some(hold) = mine.and_then(|ticket| self.holds.get(ticket)) {
+            if let Some(loss) = self.tenure(hold.owner).and_then(|t| t.loss(now)) {
+                return Err(Refusal::LeaseLost(loss));
+            }
+            if self.shape.reentry == Reentry::Refuse || request.taker == Taker::Guard {
+                return Err(Refusal::WouldDeadlock);
+            }
+            let grip = self.grip(hold, false);
+            if let Some(hold) = self.holds.get_mut(grip.ticket) {
+                hold.count += 1;
+            }
+            return Ok(Entered::Again(grip));
+        }
+        self.tickets += 1;
+        let ticket = self.tickets;
+        // Passing those who wait here: they may join as well, as soon as they run.
+        if let Some(grip) = self.join(ticket, &request, now) {
+            let ahead = self.asks_ahead(grip.owner, &request, now);
+            return Ok(Entered::Joined(grip, ahead));
+        }
+        if request.from.is_some() {
+            // Whoever waits here waits for the very thread that asks.
+            self.waiters.push_front(Waiter { ticket, request, attempted: false });
+            return Ok(Entered::Waits(ticket));
+        }
+        if request.once && (!self.waiters.is_empty() || self.in_the_way(now).is_some()) {
+            return Err(Refusal::Busy);
+        }
+        self.waiters.push_back(Waiter { ticket, request, attempted: false });
+        Ok(Entered::Waits(ticket))
+    }
+
+    /// What the waiting thread is to do. `inbox`: grants can be heard; `over`: its time is up, so
+    /// that only what is already there counts; `fresh` makes a new owner number.
+    pub(crate) fn turn(
+        &mut self,
+        ticket: Ticket,
+        now: Moment,
+        inbox: bool,
+        over: bool,
+        fresh: impl FnOnce() -> u64,
+    ) -> Turn {
+        if let Some(hold) = self.holds.get(ticket) {
+            return Turn::In(self.grip(hold, true), None);
+        }
+        if self.closed {
+            return Turn::Closed;
+        }
+        let nap = now.after(self.shape.beat);
+        let wait = |until: Moment| if over { Turn::Over } else { Turn::Park(until.min(nap)) };
+        let Some(Waiter { request, attempted, .. }) =
+            self.waiters.front().filter(|w| w.ticket == ticket).cloned()
+        else {
+            return wait(nap);
+        };
+        if let Some(until) = self.in_the_way(now).map(|t| t.valid_until) {
+            // A hold that came back from a wait for a condition may find a place in the queue, which is
+            // to be kept meanwhile.
+            match self.ask.as_ref().filter(|a| a.queued && a.grant.is_none() && !a.in_flight && !over) {
+                Some(ask) if ask.again_at > now => return wait(until.min(ask.again_at)),
+                Some(_) => {}
+                None => return if request.once { Turn::Busy } else { wait(until) },
+            }
+        }
+        if self.exclusive() && self.leaving > 0 {
+            return wait(nap);
+        }
+        if self.ask.is_none()
+            && let Some(grip) = self.join(ticket, &request, now)
+        {
+            self.waiters.pop_front();
+            return Turn::In(grip, self.head());
+        }
+        if self.ask.is_none() && self.stands_behind(&request) {
+            return if request.once { Turn::Busy } else { wait(nap) };
+        }
+        if self.ask.as_ref().is_some_and(|a| a.in_flight) {
+            return wait(nap);
+        }
+        if let Some(ask) = self.ask.as_mut().filter(|ask| !ask.serves(&request)) {
+            if over {
+                return Turn::Over;
+            }
+            if ask.is_known() {
+                let leaving = ask.leaving(now);
+                self.ask = None;
+                self.leaving += 1;
+                return Turn::Leave(leaving);
+            }
+            ask.turns_to(&request, now);
+        }
+        if let Some(turn) = self.use_grant(ticket, &request, now, over) {
+            return turn;
+        }
+        // Also where the time is up meanwhile: it says more.
+        if let Some(why) = self.ask.as_ref().and_then(|ask| ask.refused.clone()) {
+            return Turn::Refused(why);
+        }
+        if over {
+            return Turn::Over;
+        }
+        let threads = self.waiters.len();
+        if self.ask.is_none()
+            && let Some(share) = self.share_to_extend(&request, now)
+        {
+            if share.is_asked() {
+                return wait(nap);
+            }
+            return Turn::Ask(share.asks(&request, threads, now));
+        }
+        let ask = self.ask.get_or_insert_with(|| Box::new(Ask::new(fresh(), &request, now)));
+        if attempted {
+            return Turn::Busy;
+        }
+        if ask.again_at > now && !request.once {
+            let only_messages = planted!("no-timer") && ask.queued;
+            return Turn::Park(if only_messages { Moment::NEVER } else { ask.again_at.min(nap) });
+        }
+        let how = if let Some(room) = &mut self.room {
+            room.how(ask.queued)
+        } else if ask.queued {
+            How::Keep
+        } else if request.once || !(inbox || ask.asked) {
+            // What may be answered at once needs no inbox.
+            How::Try
+        } else {
+            How::Wait
+        };
+        let asking = ask.send(how, threads, now);
+        if let Some(head) = self.waiters.front_mut() {
+            head.attempted = request.once;
+        }
+        Turn::Ask(asking)
+    }
+
+    /// What a head does with a grant that has come: use it, renew it first, or give it back.
+    fn use_grant(&mut self, ticket: Ticket, request: &Request, now: Moment, over: bool) -> Option<Turn> {
+        let joined = self.joined();
+        let ask = self.ask.as_mut()?;
+        let grant = ask.grant.as_mut()?;
+        let lease = request.terms.lease;
+        let left = grant.valid_until.since(now);
+        let granted = if grant.told { grant.lease.min(lease) } else { lease };
+        let usable = left > granted / 2 || (grant.confirmed && !left.is_zero());
+        if !usable {
+            if over {
+                return Some(Turn::Over);
+            }
+            if left.is_zero() {
+                // Perhaps it is ours still: the same id asks, and a hold is answered as one.
+                ask.grant = None;
+                ask.queued = false;
+                // One attempt does not ask again: whoever gives this up has to leave.
+                ask.unsettled = true;
+                ask.again_at = now;
+                return None;
+            }
+            ask.in_flight = true;
+            ask.sent = now;
+            return Some(Turn::Confirm(ask.owner, lease));
+        }
+        let mut tenure = Tenure {
+            value: grant.value,
+            valid_until: grant.valid_until,
+            since: now,
+            unsettled: ask.unsettled,
+            shut: ask.shut,
+            // Beside a hold of its own thread in another mode nobody else may read.
+            door: (joined && request.from.is_none())
+                .then(|| Box::new(Door { open_since: Some(grant.said), asked: None })),
+            ..Tenure::new(ask.owner, grant.number, request.terms.clone())
+        };
+        tenure.is_worth(ask.least);
+        if grant.lease < lease && (grant.told || request.terms.fixed) {
+            tenure.begins_for(grant.lease, grant.since);
+        }
+        let way = grant.way;
+        self.ask = None;
+        self.waiters.pop_front();
+        if self.waiters.is_empty() {
+            self.waiters = VecDeque::new();
+        }
+        if self.shape.sharing == Sharing::Passed {
+            let Tenure { owner, value, .. } = tenure;
+            let grip = Grip { ticket, owner, token: tenure.token(), value, way, outermost: true };
+            return Some(Turn::In(grip, self.head()));
+        }
+        let grip = self.holds.take(&mut tenure, ticket, request.taker, way);
+        self.tenures.insert(tenure);
+        // Others may get in beside it: the next head asks.
+        let next = if self.exclusive() { None } else { self.head() };
+        Some(Turn::In(grip, next))
+    }
+
+    /// The thread with this hold knows that it is in.
+    pub(crate) fn came_in(&mut self, ticket: Ticket, now: Moment) {
+        if let Some(hold) = self.holds.get_mut(ticket) {
+            hold.since = Some(now);
+        }
+    }
+
+    // ---- going out -------------------------------------------------------------------------
+
+    /// A guard of the hold `ticket` ends. `inbox`: the next head may be put into the queue.
+    pub(crate) fn exit(
+        &mut self,
+        ticket: Ticket,
+        now: Moment,
+        inbox: bool,
+        fresh: impl FnOnce() -> u64,
+    ) -> Exit {
+        let Some(hold) = self.holds.get_mut(ticket) else { return Exit::Held };
+        hold.count -= 1;
+        let Hold { owner, since, count, .. } = *hold;
+        let then = self.expire(owner, now);
+        if count > 0 {
+            let loss = self.tenure(owner).and_then(|tenure| tenure.lost);
+            return loss.map_or(Exit::Held, |loss| Exit::Lost(loss, then));
+        }
+        self.holds.remove(ticket);
+        let next = self.waiters.front().map(|w| w.request.clone()).filter(|_| self.exclusive());
+        let Some(tenure) = self.tenures.get_mut(owner) else { return Exit::Held };
+        tenure.holds -= 1;
+        let last = tenure.holds == 0;
+        if let Some(loss) = tenure.lost {
+            if last {
+                self.tenures.remove(owner);
+            }
+            return Exit::Lost(loss, then);
+        }
+        if !last {
+            return Exit::Shared;
+        }
+        if let Some(next) = &next
+            // Who has a place in the queue waits for its turn there.
+            && self.ask.is_none()
+            && tenure.may_be_handed_to(&next.terms, self.shape.slice, now)
+        {
+            tenure.hand_overs += 1;
+            let waiter = self.waiters.pop_front();
+            let ticket = waiter.map_or(0, |w| w.ticket);
+            self.holds.take(tenure, ticket, next.taker, Way::HandedOver);
+            return Exit::HandedOn(ticket);
+        }
+        let Some(tenure) = self.tenures.remove(owner) else { return Exit::Held };
+        self.leaving += 1;
+        let threads = self.waiters.len();
+        let leaving = Leaving { stays_until: tenure.stays_until(since), ..leaving_of(&tenure, now) };
+        // With one that stays nothing is asked: it is no leave.
+        let inbox = inbox && leaving.stays_until <= now;
+        let asking = next.filter(|n| inbox && !n.once && self.ask.is_none()).map(|next| {
+            let mut ask = Box::new(Ask::new(fresh(), &next, now));
+            let asking = ask.send(How::Wait, threads, now);
+            self.ask = Some(ask);
+            asking
+        });
+        Exit::Leave(leaving, asking)
+    }
+
+    /// A leave was answered, or is somebody else's business now.
+    pub(crate) fn left(&mut self) -> Then {
+        self.leaving = self.leaving.saturating_sub(1);
+        Then { wake: self.head(), ..Then::default() }
+    }
+
+    /// A thread stops waiting. The lead goes to the next one, with the ask and all it was granted.
+    pub(crate) fn give_up(&mut self, ticket: Ticket, now: Moment) -> GaveUp {
+        if let Some(hold) = self.holds.get(ticket) {
+            return GaveUp::In(self.grip(hold, true));
+        }
+        let was_head = self.head() == Some(ticket);
+        if planted!("lead-kept") && was_head && self.waiters.len() > 1 {
+            return GaveUp::Out(Then::default());
+        }
+        self.waiters.retain(|w| w.ticket != ticket);
+        if !was_head {
+            return GaveUp::Out(Then::default());
+        }
+        if self.waiters.is_empty() {
+            self.trouble = None;
+            let leave = self.abandon(now);
+            return GaveUp::Out(Then { leave, ..Then::default() });
+        }
+        // What was refused was refused to this head; the next one asks under an id of its own.
+        let refused = self.ask.take_if(|a| a.refused.is_some() && !a.in_flight);
+        if let Some(leave) = refused.filter(|a| a.unsettled).map(|a| a.leaving(now)) {
+            return GaveUp::Out(Then { wake: self.head(), background: Some(leave), ..Then::default() });
+        }
+        if let Some(ask) = &mut self.ask {
+            ask.again_at = ask.again_at.min(now);
+        }
+        GaveUp::Out(Then { wake: self.head(), ..Then::default() })
+    }
+
+    /// Nobody is left to want the ask: it leaves, unless Redis cannot know of it. One that is on
+    /// its way stays until it is answered: then whoever sent it comes here again.
+    fn abandon(&mut self, now: Moment) -> Option<Leaving> {
+        if self.ask.as_ref().is_some_and(|a| a.in_flight) {
+            return None;
+        }
+        let ask = self.ask.take()?;
+        if !ask.is_there() {
+            return None;
+        }
+        self.leaving += 1;
+        Some(ask.leaving(now))
+    }
+
+    /// The client closes: nobody comes in any more, all holds are lost. Returns what is to leave
+    /// Redis.
+    pub(crate) fn close(&mut self, now: Moment) -> Vec<Leaving> {
+        self.closed = true;
+        let mut leave = Vec::new();
+        for tenure in self.tenures.iter_mut() {
+            if tenure.lost.is_none() {
+                let since = self.holds.of_owner(tenure.owner).next().and_then(|h| h.since);
+                leave.push(Leaving { stays_until: tenure.stays_until(since), ..leaving_of(tenure, now) });
+                tenure.lost = Some(Loss::Closed);
+            }
+        }
+        if let Some(ask) = self.ask.take()
+            && (ask.in_flight || ask.is_there())
+        {
+            leave.push(Leaving { unsettled: true, ..ask.leaving(now) });
+        }
+        leave
+    }
+}
+
+fn leaving_of(tenure: &Tenure, now: Moment) -> Leaving {
+    Leaving {
+        owner: tenure.owner,
+        unsettled: tenure.unsettled,
+        valid_until: tenure.valid_until,
+        lease: tenure.renewal(now),
+        stays_until: Moment::default(),
+    }
+}

@@ -1,0 +1,206 @@
+//! A wait for a condition: the hold that it gives up and gets back, in the gate of its lock; and how far it
+//! is, in the gate that it waits in, which is its thread's alone.
+//!
+//! That thread asks with `wait`, which gives the lock up for a place in the condition, and keeps it with
+//! `keep`. When its time is over it asks with `back`, and from then on waits for the lock, as one that was
+//! signalled does: without a deadline, since it cannot return before it has the lock again.
+
+use std::sync::Arc;
+
+use super::ask::Ask;
+use super::{Answer, Gate, Hold, How, Leaving, Request, Shape, Then, Ticket, leaving_of};
+use crate::clock::Moment;
+use crate::engine::state::grant::Tenure;
+use crate::observe::{Loss, Way};
+
+/// How far a wait for a condition is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Room {
+    /// Of what was sent something may have run: the hold may be given up.
+    sent: bool,
+    /// Redis has said that the hold is given up.
+    entered: bool,
+    /// Its time is over.
+    over: bool,
+    /// Redis was told so.
+    told: bool,
+    /// It came back before it was signalled.
+    unsignalled: bool,
+    /// The hold, where a request of it may be on its way yet: once it is given up, it is barred.
+    unsettled: Option<Leaving>,
+}
+
+/// What a wait has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stay {
+    /// The hold is as it was: nothing that was sent can have run.
+    pub(crate) stayed: bool,
+    /// Redis has said that the hold is given up.
+    pub(crate) entered: bool,
+    pub(crate) unsignalled: bool,
+}
+
+/// A hold while its thread waits for a condition.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Aside {
+    hold: Hold,
+    tenure: Tenure,
+}
+
+impl Aside {
+    /// The leave of what is given up.
+    pub(crate) fn leaving(&self, now: Moment) -> Leaving {
+        leaving_of(&self.tenure, now)
+    }
+
+    /// What its thread asks for, to wait in its stead.
+    pub(crate) fn request(&self, thread: u64) -> Request {
+        let (taker, terms) = (self.hold.taker, self.tenure.terms.clone());
+        Request { taker, thread, terms, once: false, from: Some(self.tenure.owner), instead: false }
+    }
+
+    /// By which way it came.
+    pub(crate) fn way(&self) -> Way {
+        self.hold.way
+    }
+}
+
+impl Room {
+    pub(super) fn how(&mut self, queued: bool) -> How {
+        if self.over && !self.told {
+            self.told = true;
+            return How::Back;
+        }
+        if queued { How::Keep } else { How::Wait }
+    }
+
+    /// Takes in what only a wait for a condition is told, and returns what is the same for all.
+    pub(super) fn hears(&mut self, ask: &mut Ask, answer: Answer) -> Answer {
+        self.sent |= answer != Answer::Failed;
+        let answer = match answer {
+            Answer::Back(rest) => {
+                self.unsignalled = true;
+                *rest
+            }
+            // An earlier copy has given the hold up, and its place was lost since: it comes in as anybody.
+            Answer::Refused(why) if why == NOT_INSIDE && ask.unsettled => {
+                self.entered = true;
+                Answer::Gone
+            }
+            other => other,
+        };
+        match &answer {
+            Answer::In { .. } | Answer::Busy { .. } => self.entered = true,
+            Answer::Failed | Answer::Unanswered => self.told = false,
+            _ => {}
+        }
+        answer
+    }
+}
+
+/// The refusal of a wait whose hold is not there to be given up.
+pub(crate) const NOT_INSIDE: &str = "not-inside";
+
+impl Gate {
+    /// The gate of one wait for a condition.
+    pub(crate) fn of_room(shape: impl Into<Arc<Shape>>) -> Self {
+        Gate { room: Some(Box::default()), ..Gate::new(shape) }
+    }
+
+    /// The wait of this gate gives up the hold that this is the leave of.
+    pub(crate) fn gives_up(&mut self, leaving: &Leaving) {
+        if let Some(room) = &mut self.room {
+            room.unsettled = leaving.unsettled.then(|| leaving.clone());
+        }
+    }
+
+    /// What this lock is like.
+    pub(crate) fn shape(&self) -> &Arc<Shape> {
+        &self.shape
+    }
+
+    /// The time of the wait that this gate is for is over. Returns whether it goes on until it has the
+    /// lock: if not, it never gave it up.
+    pub(crate) fn turns_back(&mut self, now: Moment) -> bool {
+        let Some(room) = &mut self.room else { return false };
+        if !room.sent {
+            return false;
+        }
+        room.over = true;
+        if let Some(ask) = &mut self.ask {
+            ask.again_at = now;
+        }
+        true
+    }
+
+    /// Once it is given up, the hold is spoken of no more. Returns its leave, if it is to be barred.
+    pub(super) fn forget_given_up(&mut self) -> Option<Leaving> {
+        let room = self.room.as_mut().filter(|room| room.entered)?;
+        let unsettled = room.unsettled.take();
+        if let Some(ask) = &mut self.ask {
+            ask.from = None;
+        }
+        if let Some(head) = self.waiters.front_mut() {
+            head.request.from = None;
+        }
+        unsettled
+    }
+
+    /// What the wait of this gate has come to.
+    pub(crate) fn stay(&self) -> Stay {
+        let room = self.room.as_deref().cloned().unwrap_or_default();
+        Stay { stayed: !room.sent, entered: room.entered, unsignalled: room.unsignalled }
+    }
+
+    /// What the wait of this gate was granted; it is not this gate's any more.
+    pub(crate) fn hand_over(&mut self, ticket: Ticket) -> Option<Tenure> {
+        let owner = self.holds.remove(ticket)?.owner;
+        self.tenures.remove(owner)
+    }
+
+    /// The hold `ticket` is given up whole, to be put back later. An error, and what is to be done about
+    /// it, where it is lost.
+    pub(crate) fn set_aside(
+        &mut self,
+        ticket: Ticket,
+        now: Moment,
+    ) -> Result<(Aside, Then), Box<(Loss, Then)>> {
+        let Some(owner) = self.holds.get(ticket).map(|h| h.owner) else {
+            return Err((Loss::Verdict, Then::default()).into());
+        };
+        let then = self.expire(owner, now);
+        if let Some(loss) = self.tenure(owner).map_or(Some(Loss::Verdict), |t| t.lost) {
+            return Err((loss, then).into());
+        }
+        let (Some(hold), Some(tenure)) = (self.holds.remove(ticket), self.tenures.remove(owner)) else {
+            return Err((Loss::Verdict, then).into());
+        };
+        let aside = Aside { hold, tenure };
+        Ok((aside, Then { wake: self.head(), ..Then::default() }))
+    }
+
+    /// A hold that was set aside goes on, as often held as before: with what its wait was `granted`, or
+    /// as it was, or lost.
+    pub(crate) fn put_back(
+        &mut self,
+        aside: Aside,
+        granted: Option<Tenure>,
+        lost: Option<Loss>,
+        now: Moment,
+    ) -> Then {
+        let mut tenure = granted.unwrap_or(aside.tenure);
+        tenure.holds = 1;
+        tenure.lost = tenure.lost.or(lost);
+        let (owner, token) = (tenure.owner, tenure.token());
+        self.holds.insert(Hold { owner, token, since: Some(now), ..aside.hold });
+        let mut leave = None;
+        if self.closed && tenure.lost.is_none() {
+            tenure.lost = Some(Loss::Closed);
+            self.leaving += 1;
+            leave = Some(leaving_of(&tenure, now));
+        }
+        self.tenures.insert(tenure);
+        // While it was set aside nobody renewed it.
+        Then { leave, ..self.expire(owner, now) }
+    }
+}

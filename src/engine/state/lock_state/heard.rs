@@ -1,0 +1,269 @@
+//! What the gate makes of what Redis says: answers, messages, renewals, and silence.
+
+use std::time::Duration;
+
+use super::ask::Grant;
+use super::{Answer, BACKOFF, Gate, LONGEST_BACKOFF, Renewal, SLACK, Then, leaving_of};
+use crate::clock::Moment;
+use crate::engine::state::grant::drift;
+use crate::observe::{Loss, Way};
+
+impl Gate {
+    /// The answer to the ask of `owner`, whoever sent it.
+    pub(crate) fn answered(&mut self, owner: u64, answer: Answer, now: Moment) -> Then {
+        let alone = self.waiters.is_empty();
+        let joined = self.joined();
+        if let Some(tenure) = self.tenure_mut(owner).filter(|t| t.is_asked()) {
+            tenure.may_be_joined_since(&answer);
+            return Then { wake: self.head(), ..Then::default() };
+        }
+        let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) else {
+            return Then::default();
+        };
+        ask.in_flight = false;
+        let answer = match &mut self.room {
+            Some(room) => room.hears(ask, answer),
+            None => answer,
+        };
+        if answer == Answer::Over || (planted!("resent-under-new-id") && answer == Answer::Unanswered) {
+            self.ask = None;
+            return Then { wake: self.head(), ..Then::default() };
+        }
+        let heard = !matches!(answer, Answer::Failed | Answer::Unanswered);
+        match answer {
+            Answer::In { number, left, value } => {
+                let most = drift(left.max(ask.terms.lease));
+                let valid_until = ask.sent.after(left.min(ask.least)).before(most);
+                // Its message, if it lies unread, says less: it does not know what was left when.
+                ask.floor = ask.floor.max(number);
+                // Behind a message it is the same grant, known more exactly.
+                let way = if ask.asked { Way::Granted } else { Way::Free };
+                let said = if joined { ask.sent } else { Moment::default() };
+                // If an earlier request let it in, somebody may have come to wait since: that it is in says
+                // nothing of others.
+                ask.shut |= joined && ask.unsettled;
+                let (since, lease, told, confirmed) = (ask.sent, left, false, false);
+                ask.grant =
+                    Some(Grant { number, value, said, valid_until, since, lease, told, way, confirmed });
+                ask.queued = false;
+            }
+            Answer::Busy { floor, again, arrival } => {
+                ask.floor = ask.floor.max(floor);
+                ask.queued = !arrival.is_empty();
+                ask.asked = true;
+                ask.base = Some(ask.sent);
+                ask.arrival = arrival;
+                // Not in the queue: it was a first try, and now wants a place.
+                let nothing_to_do = ask.queued && !ask.unheard;
+                ask.again_at = if nothing_to_do { now.after(again).after(SLACK) } else { now };
+                let floor = ask.floor;
+                ask.grant.take_if(|g| g.number <= floor);
+            }
+            Answer::Gone => {
+                ask.queued = false;
+                ask.grant = None;
+                ask.again_at = now;
+            }
+            Answer::Refused(why) => {
+                ask.queued = false;
+                ask.refused = Some(why);
+            }
+            Answer::Unanswered => ask.unsettled = true,
+            Answer::Failed | Answer::Over | Answer::Back(_) => {}
+        }
+        if heard {
+            ask.failures = 0;
+            self.trouble = None;
+        } else {
+            ask.failures += 1;
+            ask.again_at = now.after(LONGEST_BACKOFF.min(BACKOFF * ask.failures));
+            self.trouble.get_or_insert(now);
+        }
+        let background = self.forget_given_up();
+        if alone {
+            return Then { leave: self.abandon(now), background, ..Then::default() };
+        }
+        Then { wake: self.head(), background, ..Then::default() }
+    }
+
+    /// A request of this ask was sent twice before it was answered: a copy may be on its way yet.
+    pub(crate) fn unsettle(&mut self, owner: u64) {
+        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
+            ask.unsettled = true;
+        }
+    }
+
+    /// An ask has been on its way for `limit`: whether it is busy, nobody can say.
+    pub(crate) fn is_unheard(&self, now: Moment, limit: Duration) -> bool {
+        self.ask.as_ref().is_some_and(|a| a.in_flight && now.since(a.sent) >= limit)
+    }
+
+    /// It was busy, and has no place in the queue: it is asked for again then.
+    pub(crate) fn try_later(&mut self, owner: u64, at: Moment) {
+        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner && !a.in_flight && !a.queued) {
+            ask.again_at = ask.again_at.max(at);
+        }
+    }
+
+    /// The ask was not sent, since the inbox is not ready: it is for `again_at`, or when woken.
+    pub(crate) fn postponed(&mut self, owner: u64, again_at: Moment) {
+        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
+            ask.in_flight = false;
+            ask.again_at = again_at;
+        }
+        // Nobody knows any more whether a share may be joined.
+        if let Some(share) = self.tenure_mut(owner).filter(|t| t.is_asked()) {
+            share.may_be_joined_since(&Answer::Unanswered);
+        }
+    }
+
+    /// The inbox is (again) there: what was missed meanwhile is asked for.
+    pub(crate) fn ask_again(&mut self, now: Moment) -> Then {
+        if let Some(ask) = &mut self.ask {
+            ask.again_at = now;
+            ask.unheard = ask.in_flight;
+        }
+        Then { wake: self.head(), ..Then::default() }
+    }
+
+    /// A message: `owner` was granted the lock.
+    pub(crate) fn granted(
+        &mut self,
+        owner: u64,
+        number: u64,
+        lease: Duration,
+        value: u64,
+        now: Moment,
+    ) -> Then {
+        let said = if self.joined() { now } else { Moment::default() };
+        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner)
+            && ask.grant.is_none()
+            && (number > ask.floor || planted!("any-number"))
+        {
+            let base = ask.base.filter(|_| !planted!("valid-from-last-sent")).unwrap_or(ask.sent);
+            let valid_until = base.after(lease.min(ask.least)).before(drift(lease));
+            let (since, told, way, confirmed) = (base, true, Way::Granted, false);
+            ask.grant = Some(Grant { number, value, said, valid_until, since, lease, told, way, confirmed });
+            ask.queued = false;
+            return Then { wake: self.head(), ..Then::default() };
+        }
+        Then::default()
+    }
+
+    /// A message: `owner` will never be let in.
+    pub(crate) fn refused(&mut self, owner: u64, why: String) -> Then {
+        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
+            ask.queued = false;
+            ask.refused = Some(why);
+            return Then { wake: self.head(), ..Then::default() };
+        }
+        Then::default()
+    }
+
+    /// The answer to [`Turn::Confirm`].
+    pub(crate) fn confirmed(&mut self, owner: u64, answer: Renewal, now: Moment) -> Then {
+        let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) else {
+            return Then::default();
+        };
+        ask.in_flight = false;
+        match (answer, &mut ask.grant) {
+            // Too late: the hold may have lapsed and, by a late copy of the ask, come again under
+            // a new number since. The same id asks, and is told the number.
+            (_, Some(grant)) if grant.valid_until <= now && answer != Renewal::NotInside => {
+                if answer == Renewal::Unanswered {
+                    ask.least = ask.least.min(ask.terms.lease);
+                }
+                ask.grant = None;
+                // It may have been renewed: whoever gives this up has to leave.
+                ask.unsettled = true;
+                ask.again_at = now;
+            }
+            (Renewal::Left(left), Some(grant)) => {
+                let left = left.min(ask.least);
+                grant.valid_until = ask.sent.after(left).before(drift(ask.terms.lease));
+                (grant.since, grant.lease, grant.told) = (ask.sent, ask.terms.lease, false);
+                grant.confirmed = true;
+            }
+            // Over, by Redis's own word: this id is done with.
+            (Renewal::NotInside, _) => {
+                let unsettled = ask.unsettled;
+                let background = self.ask.take().filter(|_| unsettled).map(|a| a.leaving(now));
+                return Then { wake: self.head(), background, ..Then::default() };
+            }
+            // What is left of it is still ours.
+            (Renewal::Unanswered, Some(grant)) => {
+                ask.unsettled = true;
+                ask.least = ask.least.min(ask.terms.lease);
+                grant.confirmed = true;
+            }
+            (Renewal::Failed, Some(grant)) => grant.confirmed = true,
+            (_, None) => {}
+        }
+        if self.waiters.is_empty() {
+            return Then { leave: self.abandon(now), ..Then::default() };
+        }
+        Then { wake: self.head(), ..Then::default() }
+    }
+
+    /// The answer to a renewal of a tenure, sent at `sent`. One without an answer comes with a
+    /// [`doubt`](Gate::doubt).
+    pub(crate) fn renewed(&mut self, owner: u64, sent: Moment, answer: Renewal, now: Moment) -> Then {
+        let Some(tenure) = self.tenure_mut(owner) else { return Then::default() };
+        match answer {
+            // Once lost, lost for good: an answer that comes late changes nothing.
+            Renewal::Left(left) if tenure.loss(now).is_none() => tenure.extended(sent, left),
+            // Whoever exchanges it hears of that by itself.
+            Renewal::NotInside if tenure.exchanged => {}
+            Renewal::NotInside => return self.lose(owner, Loss::Verdict, now),
+            Renewal::Unanswered => tenure.unsettled = true,
+            Renewal::Left(_) | Renewal::Failed => {}
+        }
+        self.expire(owner, now)
+    }
+
+    /// A renewal for `lease`, sent at `sent`, had no answer, or was sent twice to get one: a copy of it
+    /// may run at any time yet.
+    pub(crate) fn doubt(&mut self, owner: u64, sent: Moment, lease: Duration) {
+        if let Some(tenure) = self.tenure_mut(owner) {
+            tenure.doubt(sent, lease);
+        }
+        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
+            ask.unsettled = true;
+            ask.least = ask.least.min(lease);
+        }
+    }
+
+    /// `renew_for` asked for this much: later renewals do not shorten it.
+    pub(crate) fn wanted(&mut self, owner: u64, until: Moment) {
+        if let Some(tenure) = self.tenure_mut(owner) {
+            tenure.wants(until);
+        }
+    }
+
+    /// The local deadline of a tenure, looked at: nothing where it is not over.
+    pub(crate) fn expire(&mut self, owner: u64, now: Moment) -> Then {
+        match self.tenure(owner) {
+            Some(t) if t.lost.is_none() && t.valid_until <= now => self.lose(owner, Loss::Deadline, now),
+            _ => Then::default(),
+        }
+    }
+
+    /// A tenure is over for `why`. Lost by the deadline is not lost in Redis: it leaves. Lost by
+    /// Redis's own verdict, there is nothing to leave, unless a copy of its ask may come yet.
+    pub(crate) fn lose(&mut self, owner: u64, why: Loss, now: Moment) -> Then {
+        if self.ask.take_if(|a| a.owner == owner).is_some() {
+            // Taken away before its thread saw that it was granted: this id is done with.
+            return Then { wake: self.head(), ..Then::default() };
+        }
+        let Some(tenure) = self.tenure_mut(owner).filter(|t| t.lost.is_none()) else {
+            return Then::default();
+        };
+        tenure.lost = Some(why);
+        let stays = planted!("lost-not-left") && why == Loss::Deadline;
+        let background = (!stays && (why == Loss::Deadline || tenure.unsettled)).then(|| {
+            tenure.unsettled = true;
+            leaving_of(tenure, now)
+        });
+        Then { wake: self.head(), leave: None, background, lost: Some((owner, why)) }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a gate has of holds and tenures, and how each is found where there are very many of them.
+
+use std::collections::BTreeSet;
+
+use super::{Grip, Hold, Taker, Tenure, Ticket};
+use crate::engine::state::table::{Numbered, Table};
+use crate::observe::Way;
+
+/// The tickets of holds: with the thread that has each, and with the owner of its tenure.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Tickets {
+    threads: BTreeSet<(u64, Ticket)>,
+    owners: BTreeSet<(u64, Ticket)>,
+}
+
+impl Numbered for Hold {
+    type Index = Tickets;
+
+    fn key(&self) -> u64 {
+        self.ticket
+    }
+
+    fn note(&self, index: &mut Tickets) {
+        if let Taker::Thread(thread) = self.taker {
+            index.threads.insert((thread, self.ticket));
+        }
+        index.owners.insert((self.owner, self.ticket));
+    }
+
+    fn strike(&self, index: &mut Tickets) {
+        if let Taker::Thread(thread) = self.taker {
+            index.threads.remove(&(thread, self.ticket));
+        }
+        index.owners.remove(&(self.owner, self.ticket));
+    }
+}
+
+impl Table<Hold> {
+    /// A hold on this tenure.
+    pub(super) fn take(&mut self, tenure: &mut Tenure, ticket: Ticket, taker: Taker, way: Way) -> Grip {
+        tenure.holds += 1;
+        let (owner, token, value) = (tenure.owner, tenure.token(), tenure.value);
+        self.insert(Hold { ticket, taker, owner, count: 1, token, way, since: None });
+        Grip { ticket, owner, token, value, way, outermost: true }
+    }
+
+    /// The holds of this thread.
+    pub(super) fn of_thread(&self, thread: u64) -> impl Iterator<Item = &Hold> {
+        let few = self.few().iter().filter(move |h| h.taker == Taker::Thread(thread));
+        few.chain(self.many().into_iter().flat_map(move |many| {
+            let tickets = many.index.threads.range((thread, 0)..=(thread, Ticket::MAX));
+            tickets.filter_map(|(_, ticket)| many.items.get(ticket))
+        }))
+    }
+
+    /// The holds on the tenure of this owner.
+    pub(super) fn of_owner(&self, owner: u64) -> impl Iterator<Item = &Hold> {
+        let few = self.few().iter().filter(move |h| h.owner == owner);
+        few.chain(self.many().into_iter().flat_map(move |many| {
+            let tickets = many.index.owners.range((owner, 0)..=(owner, Ticket::MAX));
+            tickets.filter_map(|(_, ticket)| many.items.get(ticket))
+        }))
+    }
+}
+
+/// By the owners of those that other threads of the process might still share.
+impl Numbered for Tenure {
+    type Index = BTreeSet<u64>;
+
+    fn key(&self) -> u64 {
+        self.owner
+    }
+
+    fn note(&self, index: &mut BTreeSet<u64>) {
+        if self.may_ever_be_shared() {
+            index.insert(self.owner);
+        }
+    }
+
+    fn strike(&self, index: &mut BTreeSet<u64>) {
+        index.remove(&self.owner);
+    }
+}
+
+impl Table<Tenure> {
+    /// A tenure that is `wanted`, of those that might still be shared.
+    pub(super) fn find_shared(&mut self, wanted: impl Fn(&Tenure) -> bool) -> Option<&mut Tenure> {
+        match self {
+            Table::Few(tenures) => tenures.iter_mut().find(|t| wanted(t)),
+            Table::Many(many) => {
+                let tenures = &mut many.items;
+                // Each is dropped once: what is shut or lost stays so.
+                many.index.retain(|owner| tenures.get(owner).is_some_and(Tenure::may_ever_be_shared));
+                let found = many.index.iter().find(|owner| tenures.get(owner).is_some_and(&wanted))?;
+                tenures.get_mut(found)
+            }
+        }
+    }
+
+    /// None takes anybody in any more.
+    pub(super) fn shut_all(&mut self) {
+        match self {
+            Table::Few(tenures) => tenures.iter_mut().for_each(|t| t.shut = true),
+            Table::Many(many) => {
+                for owner in std::mem::take(&mut many.index) {
+                    if let Some(tenure) = many.items.get_mut(&owner) {
+                        tenure.shut = true;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! A number of permits for all processes together.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::Value;
+
+use crate::cancel::CancellationToken;
+use crate::engine::change::change;
+use crate::engine::redis::answers::{number, text};
+use crate::engine::redis::inspect::Inspection;
+use crate::engine::runtime::Shared;
+use crate::error::{Error, ErrorKind};
+use crate::guard::Hold;
+use crate::guard::OwnedGuard;
+use crate::kind::{Kind, Reentry, Sharing};
+use crate::lock::RedisLock;
+use crate::lock::holder::Holder;
+use crate::settings::check_lease;
+
+/// Permits that were taken: given back when dropped, all of them at once. It may go to another thread.
+///
+/// A [`Hold`](crate::Hold) like that of a lock: it has a lease, renewed in the background, and
+/// [says](crate::Hold::lost) when it is lost. [`permits`](crate::Hold::permits) tells how many it has.
+pub type Permit = OwnedGuard<Permits>;
+
+/// A counting semaphore: a number of permits, of which each caller takes some and gives them back. The
+/// handle of one name, cheap to clone and to make.
+///
+/// ```
+/// use redis_concurrent::Client;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let printers = client.semaphore("printers");
+/// printers.try_set_permits(3)?; // whoever comes first
+///
+/// let two = printers.acquire(2)?;
+/// assert!(printers.try_acquire(2)?.is_none());
+/// assert_eq!(printers.available()?, 1);
+/// two.unlock()?; // dropping it does the same
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # How it counts
+///
+/// How many permits there are, its users say: [`set_permits`](Semaphore::set_permits) and its
+/// neighbours. It stays until [`delete`](Semaphore::delete), with no end of its own. Permits that are
+/// out have a lease: those of a process that died come back when it ends. They come back by their
+/// [`Permit`] alone, so nobody gives back more than it took; to have more, unlike in
+/// java.util.concurrent, is [`add_permits`](Semaphore::add_permits).
+///
+/// **Set to 0**, there are none yet: whoever asks waits, for however many, until others add them, as with
+/// java.util.concurrent's `Semaphore(0)`. It stays so until they are set to another number.
+///
+/// A request gets all it asks for or nothing. Requests are served in order of arrival, among processes
+/// as among the threads of one: a large one at the head is not passed by small ones behind it, and
+/// `try_acquire` passes nobody. A thread that gives up leaves its place among the processes to the next one
+/// of its process that asks for as many; one that asks for another number goes to the end.
+///
+/// # Errors of all forms
+///
+/// `Config` for 0 permits or more than 2^31-1, with nothing sent. `Refused` where they were never set, or
+/// for more than there are in all, unless they were set to 0: as soon as Redis is asked, which for a thread behind others of its
+/// process is when its turn comes; one that waits is told when the permits become too few for it. The
+/// rest as with [any lock](RedisLock#errors-of-all-forms), but `WouldDeadlock`: a thread that has
+/// permits may ask for more, and wait for itself.
+#[derive(Clone)]
+pub struct Semaphore {
+    lock: RedisLock<Permits>,
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl Semaphore {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+        Semaphore { lock: RedisLock::new(shared, Permits::default(), name) }
+    }
+
+    /// The same semaphore with a fixed lease: permits taken by it come back by themselves, at most
+    /// `lease` after they were granted, and are never renewed. At least 100 ms, at most a year.
+    #[must_use]
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        Semaphore { lock: self.lock.with_lease(lease) }
+    }
+
+    /// The same semaphore for permits that count only once `n` replicas have them: see
+    /// [`RedisLock::with_replicas`].
+    #[must_use]
+    pub fn with_replicas(&self, n: usize, limit: Duration) -> Self {
+        Semaphore { lock: self.lock.with_replicas(n, limit) }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.lock.name()
+    }
+
+    // ---- taking ----------------------------------------------------------------------------
+
+    /// Waits for `n` permits, without a deadline.
+    ///
+    /// # Errors
+    /// See [the type](Semaphore#errors-of-all-forms).
+    pub fn acquire(&self, n: u32) -> Result<Permit, Error> {
+        self.wanting(n)?.lock_owned()
+    }
+
+    /// One attempt: `None` when there are not `n` permits, or somebody waits. Blocks for one request, at
+    /// most the command limit.
+    ///
+    /// # Errors
+    /// See [the type](Semaphore#errors-of-all-forms).
+    pub fn try_acquire(&self, n: u32) -> Result<Option<Permit>, Error> {
+        self.wanting(n)?.try_lock_owned()
+    }
+
+    /// Waits for `n` permits for at most `limit`; `None` when the time is up. Nothing means one attempt,
+    /// an enormous limit means for ever.
+    ///
+    /// # Errors
+    /// See [the type](Semaphore#errors-of-all-forms).
+    pub fn try_acquire_for(&self, n: u32, limit: Duration) -> Result<Option<Permit>, Error> {
+        self.wanting(n)?.try_lock_owned_for(limit)
+    }
+
+    /// Waits for `n` permits until `deadline`; `None` when the time is up.
+    ///
+    /// # Errors
+    /// See [the type](Semaphore#errors-of-all-forms).
+    pub fn try_acquire_until(&self, n: u32, deadline: Instant) -> Result<Option<Permit>, Error> {
+        self.wanting(n)?.try_lock_owned_until(deadline)
+    }
+
+    /// Waits for `n` permits until `cancel` is cancelled. A thread that sleeps wakes at once; one inside
+    /// a request sees it when that ends, after at most the command limit.
+    ///
+    /// # Errors
+    /// `Cancelled`, even if the permits were there when it was cancelled before the call. See also
+    /// [the type](Semaphore#errors-of-all-forms).
+    pub fn acquire_interruptibly(&self, n: u32, cancel: &CancellationToken) -> Result<Permit, Error> {
+        self.wanting(n)?.lock_owned_interruptibly(cancel)
+    }
+
+    /// Waits for `n` permits for at most `limit`, until `cancel` is cancelled; `None` when the time is up.
+    ///
+    /// # Errors
+    /// `Cancelled`; see also [the type](Semaphore#errors-of-all-forms).
+    pub fn try_acquire_for_interruptibly(
+        &self,
+        n: u32,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Option<Permit>, Error> {
+        self.wanting(n)?.try_lock_owned_for_interruptibly(limit, cancel)
+    }
+
+    /// Takes all permits that are available, as one; `None` when there are none, or somebody waits.
+    /// Blocks for one request, at most the command limit.
+    ///
+    /// # Errors
+    /// See [the type](Semaphore#errors-of-all-forms); permits that were never set are none.
+    pub fn drain(&self) -> Result<Option<Permit>, Error> {
+        self.lock.with_kind(Permits::all()).try_lock_owned()
+    }
+
+    // ---- how many there are ----------------------------------------------------------------
+
+    /// There are `n` permits from now on, those that are out included; nothing to 2^31-1. Who waits and
+    /// may go on does; who asked for more than `n` is refused, unless `n` is 0: then all wait. One request.
+    ///
+    /// # Errors
+    /// `Config`, `Unavailable`, `WrongKind`, `Closed`, `Forked`; `Unknown` when Redis did not answer.
+    pub fn set_permits(&self, n: u32) -> Result<(), Error> {
+        self.must("set", self.at_most(n)?)
+    }
+
+    /// There are `n` permits from now on, nothing to 2^31-1, if they were never set. Returns whether that
+    /// was done. One request.
+    ///
+    /// # Errors
+    /// Those of [`set_permits`](Semaphore::set_permits).
+    pub fn try_set_permits(&self, n: u32) -> Result<bool, Error> {
+        self.changes("first", self.at_most(n)?)
+    }
+
+    /// There are `n` permits more; the first ones, where they were never set. One request.
+    ///
+    /// # Errors
+    /// `Config` for 0 or more than 2^31-1, `Refused` where there would be more than that in all; else
+    /// those of [`set_permits`](Semaphore::set_permits).
+    pub fn add_permits(&self, n: u32) -> Result<(), Error> {
+        self.must("add", self.checked(n)?.into())
+    }
+
+    /// There are `n` permits fewer. None is taken from anybody: while more are out than there are in
+    /// all, [`available`](Semaphore::available) is negative. Who waits for more than there are in all is
+    /// refused, unless none are left: then all wait, as where they were set to 0. One request.
+    ///
+    /// # Errors
+    /// As [`add_permits`](Semaphore::add_permits).
+    pub fn reduce_permits(&self, n: u32) -> Result<(), Error> {
+        self.must("add", -i64::from(self.checked(n)?))
+    }
+
+    /// The semaphore ends by itself in `ttl`, with the permits that are out then: whoever has some has
+    /// lost them, and learns of it at its next renewal. From 100 ms to a year. Returns whether there was one to
+    /// set an end to. One request.
+    ///
+    /// # Errors
+    /// Those of [`set_permits`](Semaphore::set_permits).
+    pub fn expire_after(&self, ttl: Duration) -> Result<bool, Error> {
+        let name = self.lock.cell()?.name.clone();
+        check_lease("time to live", ttl).map_err(|why| Error::new(ErrorKind::Config, &name).because(why))?;
+        // It was just checked to be far below that.
+        self.changes("expire", i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// The semaphore ends now: whoever has permits has lost them, and learns of it at its next renewal;
+    /// whoever waits is refused. Returns
+    /// whether there was one; `true` too if the request had to be sent twice. One request.
+    ///
+    /// # Errors
+    /// Those of [`set_permits`](Semaphore::set_permits).
+    pub fn delete(&self) -> Result<bool, Error> {
+        self.changes("delete", 0)
+    }
+
+    // ---- questions -------------------------------------------------------------------------
+
+    /// How many permits are available: those there are, less those that are out. Negative after they
+    /// were [reduced](Semaphore::reduce_permits) below what is out; 0 where they were never set. One
+    /// request.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    pub fn available(&self) -> Result<i64, Error> {
+        let state = self.state()?;
+        Ok(state.permits.unwrap_or(0) - state.used)
+    }
+
+    /// How many permits there are, those that are out included; `None` where they were never set. One
+    /// request. Negative only if more were taken away by `reduce_permits` than there were.
+    ///
+    /// # Errors
+    /// Those of [`available`](Semaphore::available).
+    pub fn permits(&self) -> Result<Option<i64>, Error> {
+        Ok(self.state()?.permits)
+    }
+
+    /// Who has permits, in all processes, and how many each. One request.
+    ///
+    /// # Errors
+    /// Those of [`available`](Semaphore::available).
+    pub fn holders(&self) -> Result<Vec<Holder>, Error> {
+        let inspection = self.lock.inspect()?;
+        let shares = State::of(&inspection).shares.into_iter();
+        let shares: HashMap<String, Share> = shares.map(|share| (share.owner.clone(), share)).collect();
+        let holder = |held: crate::engine::redis::inspect::Held| {
+            let share = shares.get(&held.owner);
+            let (permits, number) = share.map_or((None, 0), |share| (Some(share.permits), share.number));
+            Holder { permits, ..Holder::new(held, number) }
+        };
+        Ok(inspection.holders.into_iter().map(holder).collect())
+    }
+
+    /// How many threads wait for permits, in all processes: see [`RedisLock::queue_length`]. One request.
+    ///
+    /// # Errors
+    /// Those of [`available`](Semaphore::available).
+    pub fn queue_length(&self) -> Result<usize, Error> {
+        self.lock.queue_length()
+    }
+
+    /// How many threads of this process wait for permits. No request.
+    pub fn queued_threads(&self) -> usize {
+        self.lock.queued_threads()
+    }
+
+    // ---- underneath ------------------------------------------------------------------------
+
+    fn about(&self, error: Error) -> Error {
+        error.about(self.name())
+    }
+
+    fn checked(&self, n: u32) -> Result<u32, Error> {
+        check(n).map(|()| n).map_err(|e| self.about(e))
+    }
+
+    /// Of permits that are set: none at all are fine too.
+    fn at_most(&self, n: u32) -> Result<i64, Error> {
+        if n > 0 { self.checked(n).map(i64::from) } else { Ok(0) }
+    }
+
+    fn wanting(&self, n: u32) -> Result<RedisLock<Permits>, Error> {
+        Ok(self.lock.with_kind(Permits::of(n).map_err(|e| self.about(e))?))
+    }
+
+    /// Returns whether it was done.
+    fn changes(&self, what: &str, n: i64) -> Result<bool, Error> {
+        let answer = change(self.lock.cell()?, &[what, &n.to_string()])?;
+        match number(answer.first()) {
+            Some(1) => Ok(true),
+            Some(0) => Ok(false),
+            Some(-1) => {
+                let error = Error::new(ErrorKind::Refused, self.name());
+                Err(error.because(format!("there are at most {MOST} permits in all")))
+            }
+            _ => {
+                Err(Error::new(ErrorKind::Protocol, self.name())
+                    .because(format!("a script answered {answer:?}")))
+            }
+        }
+    }
+
+    fn must(&self, what: &str, n: i64) -> Result<(), Error> {
+        self.changes(what, n).map(drop)
+    }
+
+    fn state(&self) -> Result<State, Error> {
+        Ok(State::of(&self.lock.inspect()?))
+    }
+}
+
+/// What the rule says of its state.
+struct State {
+    permits: Option<i64>,
+    used: i64,
+    shares: Vec<Share>,
+}
+
+/// What one owner has.
+struct Share {
+    owner: String,
+    permits: u64,
+    number: u64,
+}
+
+impl State {
+    fn of(inspection: &Inspection) -> State {
+        let state = &inspection.state;
+        let natural = |value: Option<&Value>| number(value)?.try_into().ok();
+        let share = |chunk: &[Value]| {
+            let (owner, permits) = (text(chunk.first())?, natural(chunk.get(1))?);
+            Some(Share { owner, permits, number: natural(chunk.get(2))? })
+        };
+        State {
+            permits: number(state.first()),
+            used: number(state.get(1)).unwrap_or(0),
+            shares: state.get(2..).unwrap_or_default().chunks(3).filter_map(share).collect(),
+        }
+    }
+}
+
+/// The most permits that a semaphore has, or that anybody asks for.
+pub(crate) const MOST: u32 = i32::MAX as u32;
+
+/// The kind of [`Semaphore`](crate::Semaphore): a hash with the permits there are, those that are out, and
+/// for each owner how many it has, until when.
+///
+/// How many are available is counted and not summed up: to take some costs the same whoever else has
+/// some. **The permits there are belong to the semaphore's users**, not to a hold: they stay when all
+/// are back, and have no time to live unless [one is set](crate::Semaphore::expire_after). Those that
+/// are out belong to their holds, and come back with their leases.
+///
+/// A handle for always the same number of permits, with all forms of a lock, is
+/// `client.lock_of(Permits::of(3)?, name)`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Permits(Wanted);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Wanted {
+    Some(u32),
+    /// What is there.
+    All,
+}
+
+impl Permits {
+    /// So many of them, from 1 to 2^31-1.
+    ///
+    /// # Errors
+    /// `Config` for another number.
+    pub fn of(n: u32) -> Result<Permits, Error> {
+        check(n)?;
+        Ok(Permits(Wanted::Some(n)))
+    }
+
+    pub(crate) fn all() -> Permits {
+        Permits(Wanted::All)
+    }
+}
+
+/// Whether there can be so many permits.
+pub(crate) fn check(n: u32) -> Result<(), Error> {
+    if (1..=MOST).contains(&n) {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::Config, "");
+    Err(error.because(format!("a number of permits is from 1 to {MOST}, not {n}")))
+}
+
+/// One.
+impl Default for Permits {
+    fn default() -> Self {
+        Permits(Wanted::Some(1))
+    }
+}
+
+impl Kind for Permits {
+    const NAME: &'static str = "semaphore";
+    const RULE: &'static str = include_str!("../../lua/semaphore.lua");
+    const SHARING: Sharing = Sharing::Shared;
+    const REENTRY: Reentry = Reentry::Another;
+
+    fn args(&self) -> String {
+        match self.0 {
+            Wanted::Some(n) => n.to_string(),
+            Wanted::All => "all".to_owned(),
+        }
+    }
+}
+
+impl Hold<Permits> {
+    /// How many permits it has.
+    pub fn permits(&self) -> u64 {
+        self.value()
+    }
+}

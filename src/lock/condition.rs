@@ -1,0 +1,261 @@
+//! Where threads that hold a lock wait for what others who hold it bring about.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{RedisLock, this_thread};
+use crate::cancel::CancellationToken;
+use crate::clock::Moment;
+use crate::engine::condition::{At, signal, wait};
+use crate::error::{Error, ErrorKind};
+use crate::guard::Guard;
+use crate::kind::Exclusive;
+use crate::names;
+use crate::script::Scripts;
+use crate::wait::Wait;
+
+/// A condition of a lock: a thread that holds the lock waits here, without it, for the signal of another
+/// that holds it, in any process. Made by [`RedisLock::condition`]; cheap to clone.
+///
+/// ```
+/// use redis_concurrent::Client;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let lock = client.reentrant_lock("buffer");
+/// let not_empty = lock.condition("not_empty");
+/// # let items = std::sync::atomic::AtomicUsize::new(0);
+/// # let is_empty = || items.load(std::sync::atomic::Ordering::SeqCst) == 0;
+/// # let put = || items.store(1, std::sync::atomic::Ordering::SeqCst);
+///
+/// std::thread::scope(|scope| {
+///     let taker = scope.spawn(|| {
+///         let mut guard = lock.lock()?;
+///         not_empty.wait_while(&mut guard, is_empty)?;
+///         // the lock is held, and there is something to take
+///         guard.unlock()
+///     });
+///     let guard = lock.lock()?;
+///     put();
+///     not_empty.signal(&guard)?;
+///     guard.unlock()?;
+///     taker.join().expect("it does not panic")
+/// })?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What a wait does
+///
+/// It gives the lock up whole, however often the thread holds it, and returns with it held just as often,
+/// under a new [token](crate::Hold::token): so also when its time was up or it was cancelled. Every guard
+/// of the thread is valid again then. In between others hold the lock, so look at what you wait for before
+/// and after: [`wait_while`](Condition::wait_while) does. A wait may also end without a signal, which is
+/// rare: where Redis was restarted without its data, or a request had no answer.
+///
+/// Each waiting thread has a place of its own in Redis, in order of arrival. A signal moves the first one
+/// from there to the end of the lock's queue: whoever leaves the lock makes it the owner, it does not have
+/// to ask again. No signal is lost: a wait whose time is up after it was signalled counts as signalled, and
+/// where a process dies after its thread was signalled and before it was let in, or a wait ends with an error
+/// instead, the signal goes to the next that waits. A wait and a signal are one request each.
+///
+/// # Errors of all forms
+///
+/// `NotOwner` for a guard of another lock, at once. `LeaseLost` if the guard's hold is lost. `Config` for a
+/// bad name of the condition. `Closed`, `Forked`, `WrongKind` as for [the lock](RedisLock). A wait may also
+/// end with `Unavailable`, when Redis could not be reached for
+/// [`give_up_after`](crate::ClientBuilder::give_up_after). If it then [holds nothing](crate::Hold::is_lost)
+/// any more, unlocking its guards is an error too.
+pub struct Condition<K: Exclusive> {
+    lock: RedisLock<K>,
+    /// As Redis knows it, or what is wrong with it.
+    name: Result<Arc<str>, Error>,
+}
+
+impl<K: Exclusive> Clone for Condition<K> {
+    fn clone(&self) -> Self {
+        Condition { lock: self.lock.clone(), name: self.name.clone() }
+    }
+}
+
+impl<K: Exclusive> fmt::Debug for Condition<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Condition").field("lock", &self.lock.name()).field("name", &self.name).finish()
+    }
+}
+
+impl<K: Exclusive> Condition<K> {
+    pub(crate) fn new(lock: RedisLock<K>, name: &str) -> Self {
+        let name = names::part("condition's name", name).map(Arc::from);
+        let name = name.map_err(|why| Error::new(ErrorKind::Config, lock.name()).because(why));
+        Condition { lock, name }
+    }
+
+    /// The lock that it is a condition of.
+    pub fn lock(&self) -> &RedisLock<K> {
+        &self.lock
+    }
+
+    // ---- waiting ---------------------------------------------------------------------------
+
+    /// Waits for a signal, without a deadline.
+    ///
+    /// # Errors
+    /// See [the type](Condition#errors-of-all-forms).
+    pub fn wait(&self, guard: &mut Guard<'_, K>) -> Result<(), Error> {
+        self.wait_within(guard, &Wait::forever()).map(drop)
+    }
+
+    /// Waits for a signal, for at most `limit`; `false` when the time is up without one. It returns when it
+    /// has the lock again, which may take longer.
+    ///
+    /// # Errors
+    /// See [the type](Condition#errors-of-all-forms).
+    pub fn wait_for(&self, guard: &mut Guard<'_, K>, limit: Duration) -> Result<bool, Error> {
+        self.wait_within(guard, &Wait::until_moment(Moment::now().after(limit)))
+    }
+
+    /// Waits for a signal until `deadline`; `false` when the time is up without one. It returns when it has
+    /// the lock again, which may take longer.
+    ///
+    /// # Errors
+    /// See [the type](Condition#errors-of-all-forms).
+    pub fn wait_until(&self, guard: &mut Guard<'_, K>, deadline: Instant) -> Result<bool, Error> {
+        self.wait_within(guard, &Wait::until_moment(Moment::at(deadline)))
+    }
+
+    /// Waits for a signal until `cancel` is cancelled. It returns when it has the lock again, which may
+    /// take longer.
+    ///
+    /// # Errors
+    /// `Cancelled`, with the lock held; one that is cancelled before is not given up at all. See also [the
+    /// type](Condition#errors-of-all-forms).
+    pub fn wait_interruptibly(
+        &self,
+        guard: &mut Guard<'_, K>,
+        cancel: &CancellationToken,
+    ) -> Result<(), Error> {
+        self.wait_within(guard, &Wait::forever().with(cancel)).map(drop)
+    }
+
+    /// Waits for a signal, for at most `limit`, until `cancel` is cancelled; `false` when the time is up
+    /// without one. It returns when it has the lock again, which may take longer.
+    ///
+    /// # Errors
+    /// `Cancelled`, with the lock held; see also [the type](Condition#errors-of-all-forms).
+    pub fn wait_for_interruptibly(
+        &self,
+        guard: &mut Guard<'_, K>,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<bool, Error> {
+        self.wait_within(guard, &Wait::until_moment(Moment::now().after(limit)).with(cancel))
+    }
+
+    /// Waits for signals while `condition`, which is asked with the lock held, holds.
+    ///
+    /// # Errors
+    /// See [the type](Condition#errors-of-all-forms).
+    pub fn wait_while(
+        &self,
+        guard: &mut Guard<'_, K>,
+        mut condition: impl FnMut() -> bool,
+    ) -> Result<(), Error> {
+        while condition() {
+            self.wait(guard)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for signals while `condition`, which is asked with the lock held, holds, for at most `limit`.
+    /// `false` when the time is up and it holds still. It returns when it has the lock again, which may take
+    /// longer.
+    ///
+    /// # Errors
+    /// See [the type](Condition#errors-of-all-forms).
+    pub fn wait_while_for(
+        &self,
+        guard: &mut Guard<'_, K>,
+        limit: Duration,
+        mut condition: impl FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        let limits = Wait::until_moment(Moment::now().after(limit));
+        while condition() {
+            if !self.wait_within(guard, &limits)? {
+                return Ok(!condition());
+            }
+        }
+        Ok(true)
+    }
+
+    // ---- signalling ------------------------------------------------------------------------
+
+    /// Signals the thread that has waited longest, if one waits: it comes in when this thread, and all that
+    /// wait for the lock by now, have left. One request, unless dozens died waiting before it.
+    ///
+    /// # Errors
+    /// `Unknown` if Redis did not answer: it may have been signalled. Signalled again, another one may wake.
+    /// See also [the type](Condition#errors-of-all-forms).
+    pub fn signal(&self, guard: &Guard<'_, K>) -> Result<(), Error> {
+        self.ask(guard, "one").map(drop)
+    }
+
+    /// Signals all threads that wait: they come in one after the other, in order of arrival. A request for
+    /// each dozen of them.
+    ///
+    /// # Errors
+    /// `Unknown` if Redis did not answer: they may have been signalled. See also [the
+    /// type](Condition#errors-of-all-forms).
+    pub fn signal_all(&self, guard: &Guard<'_, K>) -> Result<(), Error> {
+        self.ask(guard, "all").map(drop)
+    }
+
+    /// Whether any thread waits that was not signalled, in any process. A request for each
+    /// hundred of them.
+    ///
+    /// # Errors
+    /// See [the type](Condition#errors-of-all-forms).
+    pub fn has_waiters(&self, guard: &Guard<'_, K>) -> Result<bool, Error> {
+        Ok(self.wait_queue_length(guard)? > 0)
+    }
+
+    /// How many threads wait that were not signalled, in all processes. A request for
+    /// each hundred of them.
+    ///
+    /// # Errors
+    /// See [the type](Condition#errors-of-all-forms).
+    pub fn wait_queue_length(&self, guard: &Guard<'_, K>) -> Result<usize, Error> {
+        self.ask(guard, "count")
+    }
+
+    // ---- underneath ------------------------------------------------------------------------
+
+    fn wait_within(&self, guard: &mut Guard<'_, K>, limits: &Wait<'_>) -> Result<bool, Error> {
+        let signalled = self.with(guard, |at| wait(at, guard.ticket(), this_thread(), limits))?;
+        // What it was granted is another hold than that of before.
+        self.lock.replicated(guard, &Wait::forever())?;
+        Ok(signalled)
+    }
+
+    fn ask(&self, guard: &Guard<'_, K>, what: &str) -> Result<usize, Error> {
+        self.with(guard, |at| signal(at, guard.ticket(), what))
+    }
+
+    fn with<R>(
+        &self,
+        guard: &Guard<'_, K>,
+        work: impl FnOnce(&At<'_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let lock = self.lock.cell()?;
+        if !Arc::ptr_eq(lock, guard.cell()) {
+            let why = format!("the guard is one of {:?}, or of another client", guard.name());
+            return Err(lock.error(Error::new(ErrorKind::NotOwner, "").because(why)));
+        }
+        let condition = self.name.as_ref().map_err(Clone::clone)?;
+        let scripts: Arc<Scripts> = lock.shared.condition_scripts::<K>().map_err(|e| lock.error(e))?;
+        work(&At { lock, condition, scripts: &scripts })
+    }
+}

@@ -1,0 +1,82 @@
+//! Who holds a lock: the first question at three in the morning.
+
+use std::time::{Duration, SystemTime};
+
+use crate::engine::redis::inspect::Held;
+use crate::names::is_owner;
+
+/// The holder of a lock, as Redis has it. See [`RedisLock::holder`](crate::RedisLock::holder).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// Its owner id, `<client uuid>:<n>`. Of a [simple lock](crate::Simple) it may be a stranger's text, in
+    /// which what is not UTF-8 is replaced.
+    pub owner: String,
+    /// The process, if it left a record (a plain string key has none).
+    pub process: Option<Process>,
+    /// Since when, by the server's clock: when the lock was granted to that process. `None` where
+    /// the owner is not one of this library's.
+    pub since: Option<SystemTime>,
+    /// How long its lease lasts if nobody renews it; `None`: it has no end.
+    pub remaining: Option<Duration>,
+    /// How many permits it has, of a holder that [`Semaphore::holders`](crate::Semaphore::holders) told.
+    pub permits: Option<u64>,
+}
+
+/// What a [`force_unlock`](crate::RedisLock::force_unlock) came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct ForcedUnlock {
+    /// How many holds it took away: one at most, of an exclusive lock.
+    pub holders: usize,
+    /// How many of them are known to have been told: their processes listened when it was said.
+    pub told: usize,
+}
+
+impl ForcedUnlock {
+    /// Whether anybody held the lock.
+    pub fn was_held(&self) -> bool {
+        self.holders > 0
+    }
+
+    /// Whether every hold that was taken away is known to have been told, also where there was none. If not,
+    /// a holder may work on until its next renewal, or, with a fixed lease, until its release.
+    pub fn all_told(&self) -> bool {
+        self.told == self.holders
+    }
+}
+
+/// The process behind a hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Process {
+    /// Its number on its host.
+    pub pid: u32,
+    /// Its host's name.
+    pub host: String,
+    /// Its client's [label](crate::ClientBuilder::label).
+    pub label: String,
+}
+
+/// 2020-01-01, where grant numbers begin.
+const EPOCH: Duration = Duration::from_secs(1_577_836_800);
+
+impl Holder {
+    /// `number`: the lock's last grant number, which is its holder's and a time.
+    pub(crate) fn new(held: Held, number: u64) -> Self {
+        let since = (is_owner(&held.owner) && number > 0)
+            .then(|| SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number));
+        let process = Process::read(&held.record);
+        Holder { process, owner: held.owner, since, remaining: held.remaining, permits: None }
+    }
+}
+
+impl Process {
+    /// A record: `<threads> <pid> <host> <label>`.
+    fn read(record: &str) -> Option<Process> {
+        let mut words = record.splitn(4, ' ').skip(1);
+        let pid = words.next()?.parse().ok()?;
+        let host = words.next()?.to_owned();
+        Some(Process { pid, host, label: words.next().unwrap_or_default().to_owned() })
+    }
+}

@@ -1,0 +1,437 @@
+//! The base type of all locks: every way in, written once over the engine.
+
+pub(crate) mod any_lock;
+pub(crate) mod condition;
+pub(crate) mod holder;
+mod questions;
+pub(crate) mod receipt;
+mod terms;
+
+use std::any::TypeId;
+use std::cell::Cell as StdCell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use self::condition::Condition;
+use self::receipt::Receipt;
+use crate::cancel::CancellationToken;
+use crate::clock::Moment;
+use crate::engine;
+use crate::engine::entry::{AtKey, Cell, Cells, made, made_beside};
+use crate::engine::redis::replicas::Replicas;
+use crate::engine::runtime::Shared;
+use crate::engine::several::Part;
+use crate::engine::state::lock_state::{Request, Taker, Terms};
+use crate::error::{Error, ErrorKind};
+use crate::guard::{Guard, Hold, OwnedGuard};
+use crate::kind::{Exclusive, Kind};
+use crate::kinds::{Reentrant, Simple};
+use crate::names;
+use crate::wait::Wait;
+
+/// A lock in a string key, as `SET key owner NX PX lease` leaves it. Not reentrant: see [`Simple`].
+pub type SimpleLock = RedisLock<Simple>;
+
+/// A lock that its holder may take again: see [`Reentrant`].
+pub type ReentrantLock = RedisLock<Reentrant>;
+
+/// A lock kept in Redis: the handle of one name. Cheap to clone and to make; handles of one client,
+/// kind and name are the same lock.
+///
+/// # Whose it is
+///
+/// [`lock`](RedisLock::lock) makes the *thread* the owner: its [`Guard`] stays on the thread, and
+/// on a reentrant lock the thread may lock again. [`lock_owned`](RedisLock::lock_owned) makes the
+/// *guard* the owner: it may go to another thread, and never re-enters. Each call gives a guard;
+/// the last one to end, in any order, releases.
+///
+/// # How long it is held
+///
+/// A hold has a lease in Redis, renewed in the background until its guard ends; or, by
+/// [`with_lease`](RedisLock::with_lease), a fixed one. A hold whose lease ended is *lost*: its
+/// guard [says so](Hold::lost), and unlocking it is an error. A re-entry is the same hold once more, on the
+/// terms on which it began, whichever handle it is asked for by. No lock with leases can promise that
+/// a process which stands still beyond its lease does nothing afterwards: that is what the
+/// [token](Hold::token) is for.
+///
+/// # Waiting
+///
+/// Threads that wait sleep, in order of arrival within a process. A released lock may go to the
+/// next thread of the same process for one [slice](crate::ClientBuilder::slice), then the process
+/// that came first gets it; [`fair`](RedisLock::fair) locks have no slice. `try_lock` never barges:
+/// it is `None` while a thread of this process waits (unlike `tryLock` in java.util.concurrent).
+///
+/// # Errors of all forms
+///
+/// `Unavailable` when Redis cannot be reached, or says that it cannot serve us now (loading, busy, full,
+/// read-only, too few replicas): timed forms then go to their deadline, `lock()` gives up after
+/// [`give_up_after`](crate::ClientBuilder::give_up_after), `try_lock` says it at once. `Unavailable` at once, from
+/// every form, where it is for good: a wrong password, a right that is missing. `WrongKind` when the key
+/// is in use by something else. `WouldDeadlock` when this thread holds it and may not re-enter.
+/// `LeaseLost` when this thread has a guard of a lost hold. `Closed`, `Forked`, and `Config` for a
+/// bad name, key or lease. Busy is no error: it is `None`. A call with a deadline ends by it, give or
+/// take a quarter of a second.
+pub struct RedisLock<K: Kind> {
+    cell: Result<Arc<Cell>, Error>,
+    kind: Arc<K>,
+    terms: Terms,
+    replicas: Option<Replicas>,
+    /// The same lock in its other mode.
+    other: Option<Arc<Cell>>,
+}
+
+impl<K: Kind> Clone for RedisLock<K> {
+    fn clone(&self) -> Self {
+        RedisLock {
+            cell: self.cell.clone(),
+            kind: self.kind.clone(),
+            terms: self.terms.clone(),
+            replicas: self.replicas,
+            other: self.other.clone(),
+        }
+    }
+}
+
+impl<K: Kind> fmt::Debug for RedisLock<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match &self.cell {
+            Ok(cell) => &*cell.name,
+            Err(error) => error.name(),
+        };
+        f.debug_struct("RedisLock")
+            .field("kind", &K::NAME)
+            .field("name", &name)
+            .field("terms", &self.terms)
+            .finish()
+    }
+}
+
+/// Who is to hold what is asked for.
+#[derive(Clone, Copy)]
+enum For {
+    Thread,
+    Guard,
+}
+
+impl<K: Kind> RedisLock<K> {
+    pub(crate) fn new(shared: &Arc<Shared>, kind: K, name: &str) -> Self {
+        let cell = Cells::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
+        Self::of(shared, kind, cell)
+    }
+
+    /// The lock whose state is at this key of the users' own. Where that is the state of a name, it is that
+    /// name's lock.
+    pub(crate) fn at(shared: &Arc<Shared>, kind: K, key: &str) -> Self {
+        if let Some(name) = names::of_state(&shared.config.namespace, key) {
+            return Self::new(shared, kind, &name);
+        }
+        let cell = Cells::get(shared, TypeId::of::<AtKey<K>>(), key, || made_beside::<K>(shared, key));
+        Self::of(shared, kind, cell)
+    }
+
+    fn of(shared: &Arc<Shared>, kind: K, cell: Result<Arc<Cell>, Error>) -> Self {
+        // The default is shared, and most kinds have none.
+        let args = Some(kind.args()).filter(|args| !args.is_empty()).map(Arc::from).unwrap_or_default();
+        let terms = Terms::new(shared.config.lease, args);
+        RedisLock { cell, kind: Arc::new(kind), terms, replicas: None, other: None }
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        match &self.cell {
+            Ok(cell) => &cell.name,
+            Err(error) => error.name(),
+        }
+    }
+
+    /// What kind of lock it is.
+    pub fn kind(&self) -> &K {
+        &self.kind
+    }
+
+    // ---- for the thread --------------------------------------------------------------------
+
+    /// Waits for the lock, without a deadline.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn lock(&self) -> Result<Guard<'_, K>, Error> {
+        self.guard(self.must(&Wait::forever(), For::Thread)?)
+    }
+
+    /// One attempt: `None` when it is busy, or when this thread holds it and may not re-enter.
+    /// Blocks for one request, at most the command limit.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock(&self) -> Result<Option<Guard<'_, K>>, Error> {
+        self.guarded(self.try_once(For::Thread)?)
+    }
+
+    /// Waits for at most `limit`; `None` when the time is up. Nothing means one attempt, an
+    /// enormous limit means for ever.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock_for(&self, limit: Duration) -> Result<Option<Guard<'_, K>>, Error> {
+        self.guarded(self.get(&Wait::for_at_most(limit), For::Thread)?)
+    }
+
+    /// Waits until `deadline`; `None` when the time is up.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<Guard<'_, K>>, Error> {
+        self.guarded(self.get(&Wait::until(deadline), For::Thread)?)
+    }
+
+    /// Waits for the lock until `cancel` is cancelled. A thread that sleeps wakes at once; one
+    /// inside a request sees it when that ends, after at most the command limit.
+    ///
+    /// # Errors
+    /// `Cancelled`, even if the lock was free when it was cancelled before the call. See also
+    /// [the type](RedisLock#errors-of-all-forms).
+    pub fn lock_interruptibly(&self, cancel: &CancellationToken) -> Result<Guard<'_, K>, Error> {
+        self.guard(self.must(&Wait::forever().with(cancel), For::Thread)?)
+    }
+
+    /// Waits for at most `limit`, until `cancel` is cancelled; `None` when the time is up.
+    ///
+    /// # Errors
+    /// `Cancelled`; see also [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock_for_interruptibly(
+        &self,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Option<Guard<'_, K>>, Error> {
+        self.guarded(self.get(&Wait::for_at_most(limit).with(cancel), For::Thread)?)
+    }
+
+    /// Runs `work` under the lock and returns its value. An error of the unlock afterwards goes to
+    /// the observer, as the work is done.
+    ///
+    /// # Errors
+    /// Those of [`lock`](RedisLock::lock); then `work` did not run.
+    pub fn with<R>(&self, work: impl FnOnce(&Guard<'_, K>) -> R) -> Result<R, Error> {
+        let guard = self.lock()?;
+        Ok(work(&guard))
+    }
+
+    // ---- for the guard ---------------------------------------------------------------------
+
+    /// Like [`lock`](RedisLock::lock), for a guard that may go to another thread.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn lock_owned(&self) -> Result<OwnedGuard<K>, Error> {
+        Ok(self.owned(self.must(&Wait::forever(), For::Guard)?))
+    }
+
+    /// Like [`try_lock`](RedisLock::try_lock), for a guard that may go to another thread.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock_owned(&self) -> Result<Option<OwnedGuard<K>>, Error> {
+        Ok(self.try_once(For::Guard)?.map(|hold| self.owned(hold)))
+    }
+
+    /// Like [`try_lock_for`](RedisLock::try_lock_for), for a guard that may go to another thread.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock_owned_for(&self, limit: Duration) -> Result<Option<OwnedGuard<K>>, Error> {
+        Ok(self.get(&Wait::for_at_most(limit), For::Guard)?.map(|hold| self.owned(hold)))
+    }
+
+    /// Like [`try_lock_until`](RedisLock::try_lock_until), for a guard that may go to another
+    /// thread.
+    ///
+    /// # Errors
+    /// See [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock_owned_until(&self, deadline: Instant) -> Result<Option<OwnedGuard<K>>, Error> {
+        Ok(self.get(&Wait::until(deadline), For::Guard)?.map(|hold| self.owned(hold)))
+    }
+
+    /// Like [`lock_interruptibly`](RedisLock::lock_interruptibly), for a guard that may go to
+    /// another thread.
+    ///
+    /// # Errors
+    /// `Cancelled`; see also [the type](RedisLock#errors-of-all-forms).
+    pub fn lock_owned_interruptibly(&self, cancel: &CancellationToken) -> Result<OwnedGuard<K>, Error> {
+        Ok(self.owned(self.must(&Wait::forever().with(cancel), For::Guard)?))
+    }
+
+    /// Like [`try_lock_for_interruptibly`](RedisLock::try_lock_for_interruptibly), for a guard that
+    /// may go to another thread.
+    ///
+    /// # Errors
+    /// `Cancelled`; see also [the type](RedisLock#errors-of-all-forms).
+    pub fn try_lock_owned_for_interruptibly(
+        &self,
+        limit: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<Option<OwnedGuard<K>>, Error> {
+        Ok(self.get(&Wait::for_at_most(limit).with(cancel), For::Guard)?.map(|hold| self.owned(hold)))
+    }
+
+    /// The same lock, asked for as `kind` says.
+    pub(crate) fn with_kind(&self, kind: K) -> Self {
+        let mut lock = self.clone();
+        lock.terms.args = kind.args().into();
+        lock.kind = Arc::new(kind);
+        lock
+    }
+
+    // ---- with another mode -----------------------------------------------------------------
+
+    /// The same lock as one mode of two: `other` is the other one.
+    pub(crate) fn beside<M: Kind>(mut self, other: &RedisLock<M>) -> Self {
+        self.other = other.cell.as_ref().ok().cloned();
+        self
+    }
+
+    /// Takes it in place of `guard`, a hold of the other mode by this thread, in one request.
+    pub(crate) fn instead_of<M: Kind>(&self, guard: Guard<'_, M>) -> Result<Guard<'_, K>, Error> {
+        let ours = self.other.as_ref().is_some_and(|other| guard.is_of(other));
+        if !ours {
+            return Err(Error::new(ErrorKind::NotOwner, self.name()).because("the guard is of another lock"));
+        }
+        if guard.is_lost() {
+            // It says what became of it.
+            guard.unlock()?;
+            return Err(Error::new(ErrorKind::LeaseLost, self.name()));
+        }
+        // A thread that reads already comes in again, without a request that could end the other hold.
+        let once = guard.is_last() && self.hold_count() == 0;
+        let mut request = Request { instead: once, ..self.request(For::Thread, false) };
+        if let Some(held) = engine::held::terms(guard.cell(), guard.ticket()) {
+            request.terms = Terms { args: request.terms.args, ..held };
+        }
+        let hold = self.take(request, &Wait::forever())?;
+        let hold = hold.ok_or_else(|| Error::new(ErrorKind::Timeout, self.name()))?;
+        if once {
+            guard.replaced()?
+        } else {
+            guard.unlock()?
+        }
+        self.guard(hold)
+    }
+
+    // ---- underneath ------------------------------------------------------------------------
+
+    pub(crate) fn cell(&self) -> Result<&Arc<Cell>, Error> {
+        self.cell.as_ref().map_err(Clone::clone)
+    }
+
+    /// What it is among several locks.
+    pub(crate) fn part(&self) -> Result<Part, Error> {
+        let (cell, other, terms) = (self.cell()?.clone(), self.other.clone(), self.terms.clone());
+        Ok(Part { cell, other, sharing: K::SHARING, terms, replicas: self.replicas })
+    }
+
+    fn request(&self, whose: For, once: bool) -> Request {
+        let thread = this_thread();
+        let taker = match whose {
+            For::Thread => Taker::Thread(thread),
+            For::Guard => Taker::Guard,
+        };
+        Request { taker, thread, terms: self.terms.clone(), once, from: None, instead: false }
+    }
+
+    fn get(&self, wait: &Wait<'_>, whose: For) -> Result<Option<Hold<K>>, Error> {
+        self.take(self.request(whose, wait.once), wait)
+    }
+
+    fn take(&self, mut request: Request, wait: &Wait<'_>) -> Result<Option<Hold<K>>, Error> {
+        let cell = self.cell()?;
+        let behind = match &self.other {
+            Some(other) => engine::modes::mind(cell, other, K::SHARING, &mut request)?,
+            None => None,
+        };
+        let Some(grip) = engine::acquire(cell, behind, request, wait)? else { return Ok(None) };
+        let hold = Hold::new(cell.clone(), grip);
+        match self.replicated(&hold, wait) {
+            Ok(()) => Ok(Some(hold)),
+            Err(error) => {
+                let limit = wait.limit(Moment::now(), cell.shared.config.command_timeout);
+                hold.never_counted(limit);
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits until as many replicas have the hold as are to have it.
+    pub(crate) fn replicated(&self, hold: &Hold<K>, wait: &Wait<'_>) -> Result<(), Error> {
+        match self.replicas {
+            Some(replicas) => engine::redis::replicas::have(hold.cell(), hold.ticket(), replicas, wait),
+            None => Ok(()),
+        }
+    }
+
+    fn must(&self, wait: &Wait<'_>, whose: For) -> Result<Hold<K>, Error> {
+        // Without a deadline the time is never up.
+        self.get(wait, whose)?.ok_or_else(|| Error::new(ErrorKind::Timeout, self.name()))
+    }
+
+    fn try_once(&self, whose: For) -> Result<Option<Hold<K>>, Error> {
+        match self.get(&Wait::once(), whose) {
+            Err(e) if e.kind() == ErrorKind::WouldDeadlock => Ok(None),
+            other => other,
+        }
+    }
+
+    fn guard(&self, hold: Hold<K>) -> Result<Guard<'_, K>, Error> {
+        Ok(Guard::new(self, hold))
+    }
+
+    fn guarded(&self, hold: Option<Hold<K>>) -> Result<Option<Guard<'_, K>>, Error> {
+        hold.map(|hold| self.guard(hold)).transpose()
+    }
+
+    fn owned(&self, hold: Hold<K>) -> OwnedGuard<K> {
+        OwnedGuard::new(hold)
+    }
+
+    /// See [`Client::adopt`](crate::Client::adopt).
+    pub(crate) fn adopt(&self, receipt: &Receipt) -> Result<OwnedGuard<K>, Error> {
+        let cell = self.cell()?;
+        if receipt.kind() != K::NAME {
+            let error = Error::new(ErrorKind::WrongKind, receipt.name());
+            return Err(error.because(format!(
+                "it is a receipt of a {}, not of a {}",
+                receipt.kind(),
+                K::NAME
+            )));
+        }
+        let grip = engine::receipt::adopt(cell, receipt.owner(), receipt.tenure())?;
+        Ok(self.owned(Hold::new(cell.clone(), grip)))
+    }
+}
+
+impl<K: Exclusive> RedisLock<K> {
+    /// The condition `name` of this lock, for threads that hold it to wait for something that others
+    /// who hold it bring about, in any process. A lock may have any number of them; those of one name
+    /// are the same condition.
+    ///
+    /// Making a handle asks nothing of Redis and cannot fail: what is wrong with a name (it has 1 to
+    /// 1024 bytes) is told by the first call on it.
+    pub fn condition(&self, name: &str) -> Condition<K> {
+        Condition::new(self.clone(), name)
+    }
+}
+
+/// A number of this thread, never used again in this process.
+pub(crate) fn this_thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static MINE: StdCell<u64> = const { StdCell::new(0) });
+    // A destructor of another thread-local may call us when ours is gone: any new number will do.
+    MINE.try_with(|mine| {
+        if mine.get() == 0 {
+            mine.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        mine.get()
+    })
+    .unwrap_or_else(|_| NEXT.fetch_add(1, Ordering::Relaxed))
+}

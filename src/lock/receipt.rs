@@ -1,0 +1,269 @@
+//! A hold on paper: written down by the process that has it, for another one to go on with.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::entry::Cell;
+use crate::engine::receipt::told;
+use crate::engine::state::grant::{MOST_HAND_OVERS, MOST_NUMBER, Tenure};
+use crate::engine::state::lock_state::Terms;
+use crate::error::{Error, ErrorKind};
+use crate::names::{self, is_owner};
+use crate::percent::{escape, unescape};
+use crate::settings::check_lease;
+
+/// What a text begins with that this version can read.
+const VERSION: &str = "rc1";
+
+/// A hold that no process has in its hands: made by
+/// [`OwnedGuard::into_receipt`](crate::OwnedGuard::into_receipt), taken up by
+/// [`Client::adopt`](crate::Client::adopt), in another process as a rule. Nobody renews it meanwhile.
+///
+/// It is a text, of one line and without blanks, to be sent along with the work: [`Display`](fmt::Display)
+/// writes it, [`FromStr`] reads it. Nothing in it is secret, but **whoever has it can take the hold**: it
+/// is worth as much as the guard was, once.
+///
+/// ```
+/// use redis_concurrent::{Client, Receipt, Reentrant};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let url = server.url();
+/// let (frontend, worker) = (Client::connect(&url)?, Client::connect(&url)?);
+/// let guard = frontend.reentrant_lock("order:7").lock_owned()?;
+/// let token = guard.token();
+/// let text = guard.into_receipt()?.to_string();
+///
+/// // in another process, before the lease is over
+/// let receipt: Receipt = text.parse()?;
+/// let guard = worker.adopt::<Reentrant>(&receipt)?;
+/// assert_eq!(guard.token(), token);
+/// assert!(worker.adopt::<Reentrant>(&receipt).is_err()); // only once
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Receipt {
+    kind: String,
+    name: String,
+    /// The name is a key of the users' own.
+    at_key: bool,
+    owner: String,
+    number: u64,
+    hand_overs: u64,
+    lease: Duration,
+    fixed: bool,
+    args: String,
+    value: u64,
+}
+
+impl Receipt {
+    pub(crate) fn new(kind: &str, cell: &Cell, owner: String, tenure: &Tenure) -> Receipt {
+        Receipt {
+            kind: kind.to_owned(),
+            name: cell.name.to_string(),
+            at_key: cell.names.is_beside(),
+            owner,
+            number: tenure.number,
+            hand_overs: tenure.hand_overs,
+            lease: tenure.terms.lease,
+            fixed: tenure.terms.fixed,
+            args: tenure.terms.args.to_string(),
+            value: tenure.value,
+        }
+    }
+
+    /// What kind of lock it is of: its [`Kind::NAME`](crate::Kind::NAME).
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The lease that the hold is given when it is adopted.
+    pub fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    pub(crate) fn is_at_key(&self) -> bool {
+        self.at_key
+    }
+
+    pub(crate) fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// The tenure that it is of.
+    pub(crate) fn tenure(&self) -> Tenure {
+        let args: Arc<str> = self.args.as_str().into();
+        let terms = Terms { fixed: self.fixed, ..Terms::new(self.lease, args) };
+        told(self.number, self.hand_overs, terms)
+    }
+}
+
+/// Version, kind, name, owner, number, hand-overs, lease in ms, `fixed` or `renewed`, what the kind's rule
+/// is told, what it said; with points between. All but letters, digits, `-` and `_` is escaped. An `@` before
+/// the name: it is a key of the users' own.
+impl fmt::Display for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [kind, name, owner, args] = [&self.kind, &self.name, &self.owner, &self.args].map(|t| escape(t));
+        let (lease, ends) = (self.lease.as_millis(), if self.fixed { "fixed" } else { "renewed" });
+        let at = if self.at_key { "@" } else { "" };
+        let Receipt { number, hand_overs, value, .. } = self;
+        write!(f, "{VERSION}.{kind}.{at}{name}.{owner}.{number}.{hand_overs}.{lease}.{ends}.{args}.{value}")
+    }
+}
+
+impl FromStr for Receipt {
+    type Err = Error;
+
+    /// Reads what `Display` wrote, and nothing else.
+    ///
+    /// # Errors
+    /// `Config`, saying what is wrong with it.
+    fn from_str(text: &str) -> Result<Receipt, Error> {
+        let fields: Vec<&str> = text.split('.').collect();
+        let receipt = match *fields {
+            [VERSION, kind, name, owner, number, hand_overs, lease, ends, args, value] => Receipt {
+                kind: unescape(kind).ok_or_else(|| bad("kind"))?,
+                name: unescape(name.strip_prefix('@').unwrap_or(name)).ok_or_else(|| bad("name"))?,
+                at_key: name.starts_with('@'),
+                owner: unescape(owner).filter(|it| is_owner(it)).ok_or_else(|| bad("owner"))?,
+                number: natural(number, MOST_NUMBER).ok_or_else(|| bad("number"))?,
+                hand_overs: natural(hand_overs, MOST_HAND_OVERS).ok_or_else(|| bad("hand-overs"))?,
+                lease: Duration::from_millis(natural(lease, u64::MAX).ok_or_else(|| bad("lease"))?),
+                fixed: match ends {
+                    "fixed" => true,
+                    "renewed" => false,
+                    _ => return Err(bad("kind of lease")),
+                },
+                args: unescape(args).ok_or_else(|| bad("arguments"))?,
+                value: natural(value, u64::MAX).ok_or_else(|| bad("value"))?,
+            },
+            [VERSION, ..] => return Err(wrong(format!("it has 10 parts, not {}", fields.len()))),
+            [version, ..] if is_version(version) => {
+                return Err(wrong(format!("it is of version {version}, and {VERSION} can be read here")));
+            }
+            _ => return Err(wrong("it is no receipt")),
+        };
+        if receipt.kind.is_empty() {
+            return Err(bad("kind"));
+        }
+        names::check(&receipt.name)?;
+        check_lease("lease", receipt.lease).map_err(wrong)?;
+        // There is one way to write each: what differs was changed on its way.
+        if receipt.to_string() != text {
+            return Err(wrong("it is not as it was written"));
+        }
+        Ok(receipt)
+    }
+}
+
+fn wrong(why: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Config, "").because(format!("a receipt cannot be read: {}", why.into()))
+}
+
+fn bad(part: &str) -> Error {
+    wrong(format!("its {part} cannot be"))
+}
+
+fn is_version(text: &str) -> bool {
+    text.strip_prefix("rc").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn natural(text: &str, most: u64) -> Option<u64> {
+    text.parse().ok().filter(|n| *n <= most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8:4194305";
+
+    fn receipt() -> Receipt {
+        Receipt {
+            kind: "reentrant lock".to_owned(),
+            name: "stock:42".to_owned(),
+            at_key: false,
+            owner: OWNER.to_owned(),
+            number: 217_123_456_789_012,
+            hand_overs: 3,
+            lease: Duration::from_secs(30),
+            fixed: false,
+            args: String::new(),
+            value: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let names = ["a", "a.b", "%", "ключ 鍵\n", "\0", "rc1.", "+", &"x".repeat(1024)];
+        for name in names {
+            for (fixed, args, value) in [(false, "", 0), (true, "7", 7), (true, "a.b %", u64::MAX)] {
+                let (name, args) = (name.to_owned(), args.to_owned());
+                let receipt = Receipt { name, at_key: fixed, fixed, args, value, ..receipt() };
+                let text = receipt.to_string();
+                assert!(text.bytes().all(|b| b.is_ascii_graphic()), "{text}");
+                assert_eq!(text.parse::<Receipt>().unwrap(), receipt, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_not_written_is_refused() {
+        let good = receipt().to_string();
+        assert_eq!(good.parse::<Receipt>().unwrap(), receipt());
+        let with = |i: usize, part: &str| {
+            let mut fields: Vec<&str> = good.split('.').collect();
+            fields[i] = part;
+            fields.join(".")
+        };
+        let cases = [
+            (String::new(), "no receipt"),
+            ("hello".to_owned(), "no receipt"),
+            (with(0, "rc2"), "version rc2"),
+            (with(0, "RC1"), "no receipt"),
+            (format!(" {good}"), "no receipt"),
+            (format!("{good}\n"), "value"),
+            (format!("{good}.0"), "11"),
+            (good.rsplit_once('.').unwrap().0.to_owned(), "9"),
+            (with(1, ""), "kind"),
+            (with(1, "%F"), "kind"),
+            (with(1, "%FF"), "kind"),
+            (with(1, "reentrant lock"), "as it was written"),
+            (with(2, ""), "empty"),
+            (with(2, &"x".repeat(1025)), "1025"),
+            (with(2, "stock%3a42"), "as it was written"),
+            (with(2, "%73tock"), "as it was written"),
+            (with(2, "%+5"), "as it was written"),
+            (with(2, "@@a"), "as it was written"),
+            (with(2, "@"), "empty"),
+            (with(3, "4711"), "owner"),
+            (with(3, "x%3A1"), "owner"),
+            (with(3, &escape(&OWNER.to_uppercase())), "owner"),
+            (with(4, "x"), "number"),
+            (with(4, "-1"), "number"),
+            (with(4, "+1"), "as it was written"),
+            (with(4, "01"), "as it was written"),
+            (with(4, &u64::MAX.to_string()), "number"),
+            (with(5, "4096"), "hand-overs"),
+            (with(6, "99"), "lease lasts"),
+            (with(6, "18446744073709551615"), "lease lasts"),
+            (with(6, "18446744073709551616"), "lease"),
+            (with(7, ""), "kind of lease"),
+            (with(7, "Fixed"), "kind of lease"),
+            (with(9, ""), "value"),
+        ];
+        for (text, told) in cases {
+            let error = text.parse::<Receipt>().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{text:?}: {error}");
+            assert!(error.to_string().contains(told), "{text:?}: {error}");
+        }
+    }
+}
