@@ -32,9 +32,9 @@ test: setup
 matrix: setup
 	@CARGO="$(CARGO)" ONLY="$(ONLY)" ci/matrix.sh $(SERVERS)
 
-# One history check (tests/history.rs), a minute of it: make history SEED=7 SECONDS=60
+# One history check (tests/faults/history.rs), a minute of it: make history SEED=7 SECONDS=60
 history: setup
-	$(CARGO) test --test history -- --ignored --exact --nocapture history_of_the_given_seed
+	$(CARGO) test --test faults -- --ignored --exact --nocapture history::history_of_the_given_seed
 
 # The models of `make test`, larger: some minutes.
 models:

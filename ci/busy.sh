@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a command on a machine that has more to do than it can: four busy loops for each core run beside it.
 #
-#   ci/busy.sh cargo test --test red_lock
+#   ci/busy.sh cargo test --test locks red_lock
 #
 # Ends the loops when the command ends or this script is told to, and ends as the command does.
 set -euo pipefail

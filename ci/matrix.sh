@@ -4,7 +4,7 @@
 #
 #   ci/matrix.sh [NAME...]             all servers, or the named ones
 #   ONLY="Lua replicas" ci/matrix.sh   only these groups of tests
-#   LIMIT=600                          how long one test file may take, in seconds
+#   LIMIT=600                          how long the tests of one module may take, in seconds
 #
 # A test that did not pass is run once more, alone, before it counts: the machine may be busy. Fails if a test
 # fails twice, and names it on standard error.
@@ -14,49 +14,51 @@ exec </dev/null
 cargo=${CARGO:-cargo}
 limit=${LIMIT:-600}
 
-# GROUP: its test files.
+# GROUP: its tests, each a binary, or a module of one.
 groups="
-Lua           lua_*
-transports    transports
-replicas      replicas
-refusals      refusals
-cost          cost
-releases      unlocking grants stall
-synchronizers condition semaphore latch barrier
-contract      contract
-bad-days      bad_days_server
-locks         invariants safety_rules read_write stock receipts close terms
+Lua           lua
+transports    faults::transports
+replicas      locks::replicas
+refusals      faults::refusals
+cost          tools::cost
+releases      locks::unlocking locks::grants faults::stall
+synchronizers locks::condition synchronizers::semaphore synchronizers::latch synchronizers::barrier
+contract      locks::contract
+bad-days      faults::bad_days_server
+locks         locks::invariants locks::safety_rules locks::read_write synchronizers::stock locks::receipts
+              locks::close locks::terms
 "
 
 say() { echo "matrix: $*" >&2; }
 
-# of_group GROUP: its test files, without folder and ending.
+# of_group GROUP: its tests.
 of_group() {
-    local words pattern file
-    read -ra words < <(awk -v group="$1" '$1 == group { $1 = ""; print }' <<<"$groups")
+    local words
+    read -ra words < <(sed -z 's/\n  */ /g' <<<"$groups" | awk -v group="$1" '$1 == group { $1 = ""; print }')
     [ ${#words[@]} -gt 0 ] || { say "there is no group $1"; return 1; }
-    for pattern in "${words[@]}"; do
-        for file in tests/$pattern.rs; do basename "$file" .rs; done
-    done
+    printf '%s\n' "${words[@]}"
 }
 
-# named ARGUMENT...: the names of a file's tests that cargo lists with these arguments.
+# named BINARY MODULE [ARGUMENT...]: the names of the module's tests that cargo lists with these arguments; no
+# module is all.
 named() {
-    "$cargo" test "$@" 2>/dev/null | sed -n 's/: test$//p' | sort
+    "$cargo" test --test "$1" -- --list "${@:3}" 2>/dev/null | sed -n 's/: test$//p' | grep "^${2:+$2::}" | sort
 }
 
-# try PROGRAM FILE: prints how many passed, and of how many; fails if one failed twice. Its standard output
+# try PROGRAM TESTS: prints how many passed, and of how many; fails if one failed twice. Its standard output
 # is its answer.
 try() {
-    local log=$logs/log all test failed=0
-    all=$(comm -23 <(named --test "$2" -- --list) <(named --test "$2" -- --list --ignored))
+    local log=$logs/log all tests test failed=0 binary=${2%%::*} module=
+    [[ $2 != *::* ]] || module=${2#*::}
+    all=$(comm -23 <(named "$binary" "$module") <(named "$binary" "$module" --ignored))
     [ -n "$all" ] || { say "$2: no test is listed"; echo 0 0; return 1; }
-    REDIS_SERVER_BIN=$1 timeout "$limit" "$cargo" test --test "$2" >"$log" 2>&1 || true
+    mapfile -t tests <<<"$all"
+    REDIS_SERVER_BIN=$1 timeout "$limit" "$cargo" test --test "$binary" -- --exact "${tests[@]}" >"$log" 2>&1 || true
     while read -r test; do
-        say "$2: $test did not pass: once more"
-        REDIS_SERVER_BIN=$1 timeout "$limit" "$cargo" test --test "$2" -- --exact "$test" >"$log.again" 2>&1 && continue
+        say "$binary: $test did not pass: once more"
+        REDIS_SERVER_BIN=$1 timeout "$limit" "$cargo" test --test "$binary" -- --exact "$test" >"$log.again" 2>&1 && continue
         tail -n 40 "$log.again" >&2
-        say "failed twice: $2: $test"
+        say "failed twice: $binary: $test"
         failed=$((failed + 1))
     done < <(comm -23 <(echo "$all") <(sed -nE 's/^test (.*[^ ])( - should panic)? \.\.\. ok$/\1/p' "$log" | sort))
     local run
@@ -67,12 +69,12 @@ try() {
 
 # row PROGRAM: one row of the table; fails if a test failed twice.
 row() {
-    local group file passed run some all status=0 line
+    local group tests passed run some all status=0 line
     line=$("$1" --version | sed -E 's/^(Redis|Valkey) server v=([0-9.]+).*/\1 \2/')
     for group in "${columns[@]}"; do
         passed=0 run=0
-        for file in $(of_group "$group"); do
-            read -r some all < <(try "$1" "$file")
+        for tests in $(of_group "$group"); do
+            read -r some all < <(try "$1" "$tests")
             passed=$((passed + some)) run=$((run + all))
         done
         [ $passed = $run ] || status=1
@@ -82,7 +84,7 @@ row() {
     return $status
 }
 
-read -ra columns <<<"${ONLY:-$(awk 'NF { print $1 }' <<<"$groups" | xargs)}"
+read -ra columns <<<"${ONLY:-$(awk '/^[^ ]/ { print $1 }' <<<"$groups" | xargs)}"
 names=("$@")
 [ $# -gt 0 ] || mapfile -t names < <(ci/servers.sh)
 logs=$(mktemp -d)
@@ -92,8 +94,8 @@ export LC_ALL=C
 # What is missing is told before anything runs.
 build=() programs=()
 for group in "${columns[@]}"; do
-    files=$(of_group "$group")
-    for file in $files; do build+=(--test "$file"); done
+    tests=$(of_group "$group")
+    for test in $tests; do build+=(--test "${test%%::*}"); done
 done
 for name in "${names[@]}"; do
     program=$(ci/servers.sh "$name")

@@ -31,7 +31,7 @@ build() {
         exit 1
     fi
     while IFS= read -r line; do
-        [[ $line =~ Executable\ (unittests\ src/lib|tests/([a-z_]+))\.rs\ \((.*)\) ]] || continue
+        [[ $line =~ Executable\ (unittests\ src/lib|tests/([a-z_]+)/main)\.rs\ \((.*)\) ]] || continue
         binary[${BASH_REMATCH[2]:-lib}]=${BASH_REMATCH[3]}
     done <"$output"
 }

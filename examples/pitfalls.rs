@@ -5,7 +5,7 @@
 //! ```
 //!
 //! It starts every server that it needs, and ends it. `docs/pitfalls.md` tells what each row is about, and
-//! `tests/pitfalls.rs` demands what is printed here. The exit code is 1 if a wrong way went well or a
+//! `tests/tools/pitfalls.rs` demands what is printed here. The exit code is 1 if a wrong way went well or a
 //! right one did not.
 
 #[path = "pitfalls/mod.rs"]

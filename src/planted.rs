@@ -72,10 +72,10 @@ const FAULTS: &[Fault] = &[
         caught_by: &[
             ("lib", "engine::model::worlds::the_lead_is_passed_on", "what is valid here is held in Redis"),
             ("lib", CHANCE, "gate_tests/chance.rs:"),
-            ("lua_operations", "a_late_leave_does_not_hit_the_next_hold", "failed: reentrant"),
+            ("lua", "operations::a_late_leave_does_not_hit_the_next_hold", "failed: reentrant"),
             (
-                "invariants",
-                "unknown_is_settled::unknown_is_settled_for_an_unlock_without_an_answer",
+                "locks",
+                "invariants::unknown_is_settled::unknown_is_settled_for_an_unlock_without_an_answer",
                 "a late release hit the next holder",
             ),
         ],
@@ -86,7 +86,11 @@ const FAULTS: &[Fault] = &[
         caught_by: &[
             ("lib", "engine::model::worlds::a_process_dies", "no live waiter is stuck"),
             ("lib", "engine::gate_tests::parks_are_bounded", "Moment(18446744073709551615)"),
-            ("safety_rules", "a_message_that_got_lost_costs_one_bounded_park", "assertion failed: waiter"),
+            (
+                "locks",
+                "safety_rules::a_message_that_got_lost_costs_one_bounded_park",
+                "assertion failed: waiter",
+            ),
         ],
     },
     // A beat puts the place that it does not find. No model would see it: a gate sends no beat for
@@ -95,7 +99,7 @@ const FAULTS: &[Fault] = &[
         name: "beat-creates",
         caught_by: &[
             ("lib", REPLAY, "replay/compare.rs:"),
-            ("lua_operations", "keep_never_creates", "failed: simple"),
+            ("lua", "operations::keep_never_creates", "failed: simple"),
         ],
     },
     // A grant is believed whatever its number.
@@ -108,7 +112,11 @@ const FAULTS: &[Fault] = &[
                 "what is valid here is held in Redis",
             ),
             ("lib", CHANCE, "gate_tests/chance.rs:"),
-            ("safety_rules", "a_message_that_was_overtaken_is_not_believed", "it believed that it holds"),
+            (
+                "locks",
+                "safety_rules::a_message_that_was_overtaken_is_not_believed",
+                "it believed that it holds",
+            ),
         ],
     },
     // A leave that is to bar its owner does not.
@@ -121,10 +129,10 @@ const FAULTS: &[Fault] = &[
                 "nothing is left behind",
             ),
             ("lib", CHANCE, "gate_tests/chance.rs:"),
-            ("lua_operations", "a_tombstone_is_written_for_who_was_never_inside", "failed: simple"),
+            ("lua", "operations::a_tombstone_is_written_for_who_was_never_inside", "failed: simple"),
             (
-                "invariants",
-                "unknown_is_settled::unknown_is_settled_against_a_late_copy_of_an_ask",
+                "locks",
+                "invariants::unknown_is_settled::unknown_is_settled_against_a_late_copy_of_an_ask",
                 "its owner is barred",
             ),
         ],
@@ -148,7 +156,7 @@ const FAULTS: &[Fault] = &[
         caught_by: &[
             ("lib", "engine::model::worlds::the_lead_is_passed_on", "no live waiter is stuck"),
             ("lib", CHANCE, "gate_tests/chance.rs:"),
-            ("safety_rules", "the_next_head_inherits_the_place", "it beats"),
+            ("locks", "safety_rules::the_next_head_inherits_the_place", "it beats"),
         ],
     },
     // What had no answer is asked again under another id, and the first is forgotten.
@@ -162,8 +170,8 @@ const FAULTS: &[Fault] = &[
             ),
             ("lib", CHANCE, "gate_tests/chance.rs:"),
             (
-                "invariants",
-                "unknown_is_settled::unknown_is_settled_when_an_ask_is_never_answered",
+                "locks",
+                "invariants::unknown_is_settled::unknown_is_settled_when_an_ask_is_never_answered",
                 "the lock is free",
             ),
         ],
@@ -178,7 +186,11 @@ const FAULTS: &[Fault] = &[
                 "nothing is left behind",
             ),
             ("lib", "engine::gate_tests::lost_by_the_deadline_leaves_in_the_background", "unwrap()"),
-            ("safety_rules", "lost_by_the_deadline_is_given_back_in_redis", "it has left, with a tombstone"),
+            (
+                "locks",
+                "safety_rules::lost_by_the_deadline_is_given_back_in_redis",
+                "it has left, with a tombstone",
+            ),
         ],
     },
     // A renewal of a hold that is no more makes it anew.
@@ -187,8 +199,8 @@ const FAULTS: &[Fault] = &[
         caught_by: &[
             ("lib", "engine::model::worlds::leases_are_renewed", "nobody jumps the queue"),
             ("lib", CHANCE, "gate_tests/chance.rs:"),
-            ("lua_operations", "renewing_sets_the_lease_and_never_creates", "failed: reentrant"),
-            ("invariants", "lost_is_final::renewal_never_creates", "it is lost"),
+            ("lua", "operations::renewing_sets_the_lease_and_never_creates", "failed: reentrant"),
+            ("locks", "invariants::lost_is_final::renewal_never_creates", "it is lost"),
         ],
     },
     // A waiter is let in for the lease of whoever let it in, and told its own.
@@ -196,10 +208,10 @@ const FAULTS: &[Fault] = &[
         name: "releasers-lease",
         caught_by: &[
             ("lib", REPLAY, "replay/compare.rs:"),
-            ("lua_operations", "leaving_lets_the_first_in_and_tells_it_in_so_many_words", "unwrap()"),
+            ("lua", "operations::leaving_lets_the_first_in_and_tells_it_in_so_many_words", "unwrap()"),
             (
-                "invariants",
-                "validity_from_before_send::validity_from_before_send_of_a_grant_by_who_has_a_shorter_lease",
+                "locks",
+                "invariants::validity_from_before_send::validity_from_before_send_of_a_grant_by_who_has_a_shorter_lease",
                 "are believed left",
             ),
         ],
@@ -219,8 +231,8 @@ const FAULTS: &[Fault] = &[
                 "gate_tests/share.rs:",
             ),
             (
-                "read_write",
-                "order::no_reader_passes_a_writer_of_its_process_that_has_no_place_in_redis_yet",
+                "locks",
+                "read_write::order::no_reader_passes_a_writer_of_its_process_that_has_no_place_in_redis_yet",
                 "past the writer",
             ),
         ],
@@ -230,10 +242,10 @@ const FAULTS: &[Fault] = &[
         name: "told-for-the-whole-lease",
         caught_by: &[
             ("lib", "engine::model::worlds::heads_of_the_queue_die", "a dead waiter costs no lease"),
-            ("lua_operations", "whom_a_message_tells_is_let_in_for_a_window", "assertion `left == right`"),
+            ("lua", "operations::whom_a_message_tells_is_let_in_for_a_window", "assertion `left == right`"),
             (
-                "bad_days_process",
-                "dead_waiters::a_waiter_that_stands_still_at_its_turn_costs_a_waiter_timeout_and_not_its_lease",
+                "faults",
+                "bad_days_process::dead_waiters::a_waiter_that_stands_still_at_its_turn_costs_a_waiter_timeout_and_not_its_lease",
                 "behind a waiter that stands still",
             ),
         ],
@@ -248,8 +260,8 @@ const FAULTS: &[Fault] = &[
                 "engine::model::worlds::read_write::shares_are_asked_for_late",
                 "what is valid here is held in Redis",
             ),
-            ("lua_read_write", "a_late_leave_of_a_reader_takes_no_other_out", "the other reads"),
-            ("lua_read_write", "a_reader_that_is_renewed_for_less_lapses_then", "both have lapsed"),
+            ("lua", "read_write::a_late_leave_of_a_reader_takes_no_other_out", "the other reads"),
+            ("lua", "read_write::a_reader_that_is_renewed_for_less_lapses_then", "both have lapsed"),
         ],
     },
     // One mark for all writers that wait, and not a place for each: the first that gives up clears it,
@@ -263,10 +275,10 @@ const FAULTS: &[Fault] = &[
                 "nobody jumps the queue",
             ),
             ("lib", "engine::model::worlds::read_write::a_writer_dies_waiting", "no live waiter is stuck"),
-            ("lua_read_write", "readers_wait_for_each_writer_that_waits", "failed: read-write"),
+            ("lua", "read_write::readers_wait_for_each_writer_that_waits", "failed: read-write"),
             (
-                "read_write",
-                "trouble::a_writer_that_dies_waiting_keeps_readers_out_for_its_window",
+                "locks",
+                "read_write::trouble::a_writer_that_dies_waiting_keeps_readers_out_for_its_window",
                 "nobody writes",
             ),
         ],
@@ -278,10 +290,10 @@ const FAULTS: &[Fault] = &[
         caught_by: &[
             ("lib", "engine::model::worlds::the_primary_moves", "what is valid here is held in Redis"),
             ("lib", CHANCE, "gate_tests/chance.rs:"),
-            ("lua_operations", "what_is_taken_back_was_told_to_nobody", "failed: simple"),
+            ("lua", "operations::what_is_taken_back_was_told_to_nobody", "failed: simple"),
             (
-                "replicas",
-                "planned::nor_where_only_those_that_listen_stay_connected",
+                "locks",
+                "replicas::planned::nor_where_only_those_that_listen_stay_connected",
                 "assertion `left == right` failed: Contenders",
             ),
         ],
@@ -295,10 +307,14 @@ const FAULTS: &[Fault] = &[
                 "engine::model::worlds::replies_are_lost_and_requests_come_late",
                 "no live waiter is stuck",
             ),
-            ("lua_operations", "the_next_beat_of_anybody_finds_a_lapsed_holder", "assertion `left == right`"),
             (
-                "invariants",
-                "validity_from_before_send::validity_from_before_send_of_a_grant_slept_through",
+                "lua",
+                "operations::the_next_beat_of_anybody_finds_a_lapsed_holder",
+                "assertion `left == right`",
+            ),
+            (
+                "locks",
+                "invariants::validity_from_before_send::validity_from_before_send_of_a_grant_slept_through",
                 "the sleeper's lease lapses",
             ),
         ],
@@ -309,18 +325,18 @@ const FAULTS: &[Fault] = &[
         caught_by: &[
             ("lib", "engine::model::condition::worlds::who_was_signalled_dies", "a signal is never lost"),
             (
-                "condition",
-                "signals::the_signal_of_a_client_that_closes_is_the_next_ones",
+                "locks",
+                "condition::signals::the_signal_of_a_client_that_closes_is_the_next_ones",
                 "0 wait for a condition",
             ),
             (
-                "lua_condition",
-                "a_signal_goes_on_where_its_owner_is_silent_unheard_or_leaves",
+                "lua",
+                "condition::a_signal_goes_on_where_its_owner_is_silent_unheard_or_leaves",
                 "assertion `left == right` failed: silent",
             ),
             (
-                "condition",
-                "faults::who_stands_still_after_its_signal_passes_it_on",
+                "locks",
+                "condition::faults::who_stands_still_after_its_signal_passes_it_on",
                 "wait_for(&mut guard, LONG)",
             ),
         ],
@@ -335,8 +351,8 @@ const FAULTS: &[Fault] = &[
                 "no signal dies with who had it",
             ),
             (
-                "condition",
-                "faults::who_stands_still_at_its_signal_passes_it_on_when_its_lease_is_over",
+                "locks",
+                "condition::faults::who_stands_still_at_its_signal_passes_it_on_when_its_lease_is_over",
                 "wait_for(&mut guard, LONG)",
             ),
         ],
@@ -347,8 +363,8 @@ const FAULTS: &[Fault] = &[
         caught_by: &[
             ("lib", "engine::model::condition::worlds::a_wait_times_out", "who was signalled says so"),
             (
-                "condition",
-                "signals::a_wait_whose_time_is_over_after_its_signal_was_signalled",
+                "locks",
+                "condition::signals::a_wait_whose_time_is_over_after_its_signal_was_signalled",
                 "its signal is nobody else's",
             ),
         ],
@@ -359,8 +375,8 @@ const FAULTS: &[Fault] = &[
         caught_by: &[
             ("lib", "engine::model::condition::worlds::all_are_signalled_in_turn", "a signal is never lost"),
             (
-                "condition",
-                "signals::a_wait_takes_its_place_in_the_request_that_gives_the_lock_up",
+                "locks",
+                "condition::signals::a_wait_takes_its_place_in_the_request_that_gives_the_lock_up",
                 "the lock, and the wait",
             ),
         ],
@@ -380,10 +396,10 @@ const FAULTS: &[Fault] = &[
                 "engine::gate_tests::inheriting::a_grant_for_another_request_is_given_back_however_it_is_heard_of",
                 "it must leave",
             ),
-            ("grants", "of_one_permit_is_not_that_of_three", "assertion `left == right`"),
+            ("locks", "grants::of_one_permit_is_not_that_of_three", "assertion `left == right`"),
             (
-                "grants",
-                "of_a_writer_that_reads_is_not_that_of_a_reader",
+                "locks",
+                "grants::of_a_writer_that_reads_is_not_that_of_a_reader",
                 "it reads while another thread writes",
             ),
         ],
@@ -392,8 +408,8 @@ const FAULTS: &[Fault] = &[
     Fault {
         name: "not-inside-is-released",
         caught_by: &[(
-            "unlocking",
-            "of_a_hold_that_a_restart_forgot_is_lost_where_another_holds_since",
+            "locks",
+            "unlocking::of_a_hold_that_a_restart_forgot_is_lost_where_another_holds_since",
             "called `Result::unwrap_err()` on an `Ok` value",
         )],
     },
@@ -401,10 +417,14 @@ const FAULTS: &[Fault] = &[
     Fault {
         name: "adopted-not-barred",
         caught_by: &[
-            ("receipts", "a_late_copy_of_the_ask_for_what_went_over_takes_nothing", "the lock is free"),
             (
-                "lua_semaphore",
-                "adopting_keeps_the_number_and_is_done_once_of_a_reentrant_lock",
+                "locks",
+                "receipts::a_late_copy_of_the_ask_for_what_went_over_takes_nothing",
+                "the lock is free",
+            ),
+            (
+                "lua",
+                "semaphore::adopting_keeps_the_number_and_is_done_once_of_a_reentrant_lock",
                 "assertion `left == right`",
             ),
         ],
@@ -413,8 +433,8 @@ const FAULTS: &[Fault] = &[
     Fault {
         name: "young-server-counts",
         caught_by: &[(
-            "red_lock",
-            "young::they_do_not_count_until_they_are_as_old_as_the_lease",
+            "locks",
+            "red_lock::young::they_do_not_count_until_they_are_as_old_as_the_lease",
             "called `Result::unwrap_err()` on an `Ok` value",
         )],
     },

@@ -1,5 +1,5 @@
 //! The well-known wrong ways of locking with Redis, each beside a right one. Shared by the program,
-//! which prints what they come to, and by `tests/pitfalls.rs`, which demands it.
+//! which prints what they come to, and by `tests/tools/pitfalls.rs`, which demands it.
 //!
 //! No wrong way fails by luck: its steps are taken one by one in an order that real processes may
 //! take them in, each process over a connection of its own.

@@ -1,6 +1,6 @@
 //! The engine: how a thread gets in and out, written once for every kind of lock.
 //!
-//! It keeps these invariants; each has tests of its name in `tests/invariants.rs`:
+//! It keeps these invariants; each has tests of its name in `tests/locks/invariants/`:
 //!
 //! 1. *one-owner*: never two holds of an exclusive lock that are valid at once; tokens rise in the
 //!    order of the grants.
@@ -20,7 +20,7 @@
 //!     critical section of each process ahead of it.
 //!
 //! A call goes `lock/ → engine → redis/backend.rs → script.rs → lua/`; nothing calls back up, and nothing
-//! here names what a user sees (`tests/imports.rs` reads the paths). What all locks of a client share
+//! here names what a user sees (`tests/tools/imports.rs` reads the paths). What all locks of a client share
 //! is [`runtime::Shared`]. The waiting is in [`acquire`]; the decisions are in [`state::lock_state`], in the
 //! words of [`state::asking`], about what [`state::grant`] keeps; and while a thread talks to Redis it
 //! holds no lock of ours.

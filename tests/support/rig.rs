@@ -4,6 +4,7 @@
 // Each test binary uses a part of it.
 #![allow(dead_code)]
 
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 
@@ -331,18 +332,39 @@ impl Rig {
         all
     }
 
+    /// The fields of the lock's state, in order.
+    pub fn fields(&mut self) -> Vec<String> {
+        let mut fields: Vec<String> = self.con.hkeys(&self.keys[0]).unwrap();
+        fields.sort();
+        fields
+    }
+
     pub fn our_keys(&mut self) -> Vec<usize> {
         (0..5).filter(|i| self.exists(*i)).collect()
     }
 }
 
-/// A rig, and what else the tests of a file play with. Its own words for the operations go before the rig's.
-pub struct Stage<T> {
+/// A rig, and what else the tests of a kind `K` play with. Their own words for the operations go before the rig's.
+pub struct Stage<T, K = ()> {
     pub rig: Rig,
     pub props: T,
+    kind: PhantomData<K>,
 }
 
-impl<T> Deref for Stage<T> {
+impl<T, K> Stage<T, K> {
+    pub fn new(rig: Rig, props: T) -> Stage<T, K> {
+        Stage { rig, props, kind: PhantomData }
+    }
+}
+
+impl<K> Stage<RedisServer, K> {
+    /// How often the server has run this command.
+    pub fn calls(&mut self, command: &str) -> u64 {
+        self.props.command_calls().unwrap().get(command).copied().unwrap_or(0)
+    }
+}
+
+impl<T, K> Deref for Stage<T, K> {
     type Target = Rig;
 
     fn deref(&self) -> &Rig {
@@ -350,7 +372,7 @@ impl<T> Deref for Stage<T> {
     }
 }
 
-impl<T> DerefMut for Stage<T> {
+impl<T, K> DerefMut for Stage<T, K> {
     fn deref_mut(&mut self) -> &mut Rig {
         &mut self.rig
     }

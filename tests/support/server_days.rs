@@ -18,25 +18,6 @@ pub const SURELY: Duration = Duration::from_secs(10);
 /// One command's time limit in these tests.
 pub const COMMAND: Duration = Duration::from_millis(400);
 
-/// Makes a body that takes any kind of lock a test for each of the two.
-macro_rules! both {
-    ($($(#[$note:meta])* $name:ident;)*) => {$(
-        $(#[$note])*
-        mod $name {
-            #[test]
-            fn simple_lock() {
-                super::bodies::$name(redis_concurrent::Simple);
-            }
-
-            #[test]
-            fn reentrant_lock() {
-                super::bodies::$name(redis_concurrent::Reentrant);
-            }
-        }
-    )*};
-}
-pub(crate) use both;
-
 /// A kind that the tests of this folder are about.
 pub trait Subject: Exclusive + Copy {}
 impl<K: Exclusive + Copy> Subject for K {}

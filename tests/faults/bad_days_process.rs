@@ -1,0 +1,347 @@
+//! Bad days inside a process and between processes: leaked guards, panics, kills, stops; and whose
+//! a hold is on better days.
+
+mod dead_waiters;
+mod ownership;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::*;
+use redis_concurrent::{Error, ErrorKind, Loss, Observed, Observer, Way};
+
+use crate::support::*;
+
+const LEASE: Duration = ms(600);
+/// What a loaded machine may add to any bound.
+const LOAD: Duration = ms(4000);
+
+// ---- inside --------------------------------------------------------------------------------
+
+#[test]
+fn a_leaked_guard_is_held_and_renewed_until_close() {
+    let server = RedisServer::start().unwrap();
+    let ears = Ears::default();
+    let client = builder(&server.url()).lease(LEASE).observer(ears.clone()).connect().unwrap();
+    let lock = client.reentrant_lock("x");
+    std::mem::forget(lock.lock().unwrap());
+    std::mem::forget(client.simple_lock("y").lock_owned().unwrap());
+    let (x, y) = (connect(&server).reentrant_lock("x"), connect(&server).simple_lock("y"));
+    let began = Instant::now();
+    while began.elapsed() < 3 * LEASE {
+        assert!(x.is_locked().unwrap() && y.is_locked().unwrap());
+        thread::sleep(ms(20));
+    }
+    // It is this thread's hold still.
+    assert_eq!(lock.hold_count(), 1);
+    lock.lock().unwrap().unlock().unwrap();
+    client.close().unwrap();
+    assert_eq!(ears.count(Heard::Lost(Loss::Closed)), 2, "{:?}", ears.all());
+    assert!(x.try_lock().unwrap().is_some());
+    assert!(y.try_lock().unwrap().is_some());
+    nothing_left(&server);
+}
+
+#[test]
+fn a_panic_while_holding_releases() {
+    let server = RedisServer::start().unwrap();
+    let lock = connect(&server).reentrant_lock("x");
+    let other = connect(&server).reentrant_lock("x");
+    for _ in 0..3 {
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _outer = lock.lock().unwrap();
+            lock.with(|_| std::panic::resume_unwind(Box::new("on purpose"))).unwrap()
+        }));
+        assert_eq!(*panicked.unwrap_err().downcast::<&str>().unwrap(), "on purpose");
+        assert_eq!(lock.hold_count(), 0);
+        free_at_once(&other);
+    }
+    let panicked = thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                let _guard = lock.lock().unwrap();
+                std::panic::resume_unwind(Box::new("on purpose"));
+            })
+            .join()
+    });
+    assert!(panicked.is_err());
+    free_at_once(&other);
+    nothing_left(&server);
+}
+
+/// Everything it is told makes it panic.
+struct Panics(Arc<AtomicUsize>);
+
+impl Panics {
+    fn panic(&self) -> ! {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        // Without the hook's message on standard error.
+        std::panic::resume_unwind(Box::new("on purpose"))
+    }
+}
+
+impl Observer for Panics {
+    fn acquired(&self, _: Observed<'_>, _: Duration, _: Way) {
+        self.panic()
+    }
+    fn released(&self, _: Observed<'_>, _: Duration) {
+        self.panic()
+    }
+    fn renewed(&self, _: Observed<'_>, _: Duration, _: Duration) {
+        self.panic()
+    }
+    fn lost(&self, _: Observed<'_>, _: Loss) {
+        self.panic()
+    }
+    fn reconnected(&self, _: Duration) {
+        self.panic()
+    }
+    fn unlock_failed(&self, _: Observed<'_>, _: &Error) {
+        self.panic()
+    }
+}
+
+/// In the threads that lock, in the renewal thread, in the listener: nothing stops for it.
+#[test]
+fn an_observer_that_panics_changes_nothing() {
+    let server = RedisServer::start().unwrap();
+    let panics = Arc::new(AtomicUsize::new(0));
+    let told = |n: &mut usize| {
+        let now = panics.load(Ordering::SeqCst);
+        assert!(now > *n, "the observer was not told");
+        *n = now;
+    };
+    let mut n = 0;
+    // Renewed so often that a machine with much to do does not lose it.
+    let lease = ms(2000);
+    let client = builder(&server.url()).lease(lease).renew_every(ms(100));
+    let client = client.observer(Panics(panics.clone())).connect().unwrap();
+    let lock = client.reentrant_lock("x");
+    let other = connect(&server).reentrant_lock("x");
+    let guard = lock.lock().unwrap();
+    told(&mut n);
+    thread::sleep(2 * lease);
+    assert!(!guard.is_lost(), "no longer renewed");
+    told(&mut n);
+    // A local waiter, a remote one, both in the end.
+    thread::scope(|scope| {
+        let local = scope.spawn(|| lock.lock().and_then(|g| g.unlock()));
+        let remote = scope.spawn(|| other.lock().and_then(|g| g.unlock()));
+        wait_until(SOON, "both wait", || lock.queue_length().unwrap() == 2);
+        guard.unlock().unwrap();
+        local.join().unwrap().unwrap();
+        remote.join().unwrap().unwrap();
+    });
+    told(&mut n);
+    let theirs = other.lock().unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| lock.lock().map(drop));
+        queued(&other, 1);
+        assert_eq!(server.kill_clients(ClientKind::PubSub).unwrap(), 2);
+        wait_until(SOON, "it listens again", || server.clients(ClientKind::PubSub).unwrap().len() == 2);
+        theirs.unlock().unwrap();
+        waits.join().unwrap().unwrap();
+    });
+    told(&mut n);
+    let guard = lock.lock().unwrap();
+    assert!(delete(&server, "rc:{x}"));
+    assert!(guard.lost().wait_timeout(SOON));
+    drop(guard);
+    told(&mut n);
+    client.close().unwrap();
+    nothing_left(&server);
+}
+
+/// The thread that waits first dies of a panic as soon as it gets in; whoever waits behind it gets
+/// in all the same.
+#[test]
+fn a_waiting_thread_that_dies_holds_nobody_up() {
+    let server = RedisServer::start().unwrap();
+    let lock = connect(&server).reentrant_lock("x");
+    let held = lock.lock_owned().unwrap();
+    thread::scope(|scope| {
+        let dies = scope.spawn(|| {
+            let _guard = lock.lock().unwrap();
+            std::panic::resume_unwind(Box::new("on purpose"));
+        });
+        wait_until(SOON, "it waits", || lock.queued_threads() == 1);
+        let lives = scope.spawn(|| lock.lock().and_then(|g| g.unlock()));
+        wait_until(SOON, "both wait", || lock.queued_threads() == 2);
+        held.unlock().unwrap();
+        assert!(dies.join().is_err());
+        lives.join().unwrap().unwrap();
+    });
+    assert_eq!(lock.queued_threads(), 0);
+    nothing_left(&server);
+}
+
+// ---- between -------------------------------------------------------------------------------
+
+const HOLDER: &str = "bad_days_process::role_holder";
+const WAITER: &str = "bad_days_process::role_waiter";
+
+#[test]
+#[ignore = "a role, played by a child process"]
+fn role_holder() {
+    if !is_role(HOLDER) {
+        return;
+    }
+    let client = builder(&env("URL")).lease(LEASE).connect().unwrap();
+    let lock = client.reentrant_lock("x");
+    let guard = lock.lock().unwrap();
+    let lost = guard.lost();
+    tell_parent(&guard.token().to_string()).unwrap();
+    hear_parent().unwrap();
+    // Stopped and continued: nothing that is called now may succeed.
+    let renewed = guard.renew_for(LEASE);
+    let is_lost = (guard.is_lost(), guard.remaining().is_zero(), lock.hold_count());
+    let again = lock.try_lock().map(|g| g.is_some());
+    let fired = lost.wait_timeout(SOON);
+    let unlocked = guard.unlock();
+    let lost = |r: Result<(), Error>| r.is_err_and(|e| e.is_lease_lost());
+    let again = again.is_err_and(|e| e.is_lease_lost());
+    assert!(lost(renewed), "renewed");
+    assert_eq!(is_lost, (true, true, 0));
+    assert!(again && fired && lost(unlocked), "again {again}, fired {fired}");
+    tell_parent("knows").unwrap();
+}
+
+#[test]
+#[ignore = "a role, played by a child process"]
+fn role_waiter() {
+    if !is_role(WAITER) {
+        return;
+    }
+    let client = builder(&env("URL")).lease(LEASE).window(LEASE).connect().unwrap();
+    tell_parent("ready").unwrap();
+    loop {
+        let lock = client.reentrant_lock("x").fair();
+        drop(lock.lock().unwrap());
+    }
+}
+
+fn child(role: &str, server: &RedisServer) -> Child {
+    Child::spawn(role, &[("URL", &server.url())]).unwrap()
+}
+
+#[test]
+fn a_process_killed_while_holding_blocks_others_for_its_lease() {
+    let server = RedisServer::start().unwrap();
+    let lock = connect(&server).reentrant_lock("x");
+    let mut holder = child(HOLDER, &server);
+    let its: u64 = holder.read_line_within(LONG).unwrap().parse().unwrap();
+    assert!(lock.try_lock().unwrap().is_none());
+    assert_eq!(lock.holder().unwrap().unwrap().process.unwrap().pid, holder.pid());
+    holder.kill9().unwrap();
+    let began = Instant::now();
+    let guard = lock.try_lock_for(LONG).unwrap().unwrap();
+    assert!(began.elapsed() < LEASE + ms(250) + LOAD, "{:?}", began.elapsed());
+    assert!(guard.token() > its);
+    guard.unlock().unwrap();
+    nothing_left(&server);
+}
+
+/// The child is a waiter, a holder, or just being granted the lock when it is killed.
+#[test]
+fn a_process_killed_at_any_moment_blocks_others_for_its_lease() {
+    let mut random = Random::new("a_process_killed_at_any_moment");
+    let server = RedisServer::start().unwrap();
+    let lock = connect(&server).reentrant_lock("x");
+    let mut before = free_at_once(&lock);
+    for round in 0..8 {
+        let held = lock.lock().unwrap();
+        let mut waiter = child(WAITER, &server);
+        waiter.read_line_within(LONG).unwrap();
+        queued(&lock, 1);
+        let (start, pause, spin) = (Barrier::new(2), random.micros(1500), round % 2 == 0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                if spin {
+                    thread::sleep(pause);
+                }
+                waiter.kill9().unwrap();
+            });
+            start.wait();
+            if !spin {
+                thread::sleep(pause);
+            }
+            held.unlock().unwrap();
+        });
+        let began = Instant::now();
+        let guard = lock.try_lock_for(LONG).unwrap().unwrap();
+        assert!(began.elapsed() < LEASE + ms(250) + LOAD, "round {round}: {:?}", began.elapsed());
+        assert!(guard.token() > before);
+        before = guard.token();
+        guard.unlock().unwrap();
+    }
+    nothing_left(&server);
+}
+
+#[test]
+fn a_holder_stopped_beyond_its_lease_knows_it_before_anything_succeeds() {
+    let server = RedisServer::start().unwrap();
+    let lock = connect(&server).reentrant_lock("x");
+    let mut holder = child(HOLDER, &server);
+    let its: u64 = holder.read_line_within(LONG).unwrap().parse().unwrap();
+    holder.stop().unwrap();
+    let began = Instant::now();
+    let guard = lock.try_lock_for(LONG).unwrap().unwrap();
+    assert!(began.elapsed() < LEASE + ms(250) + LOAD, "{:?}", began.elapsed());
+    assert!(guard.token() > its);
+    holder.say("go on").unwrap();
+    holder.cont().unwrap();
+    assert_eq!(holder.read_line_within(LONG).unwrap(), "knows");
+    assert!(holder.wait_within(LONG).unwrap().success());
+    // What it did when it woke has not touched us.
+    assert!(!guard.is_lost());
+    guard.unlock().unwrap();
+    free_at_once(&lock);
+    nothing_left(&server);
+}
+
+/// Nobody took the lock meanwhile, and still the stopped holder has lost it.
+#[test]
+fn a_holder_stopped_beyond_its_lease_knows_it_though_nobody_came() {
+    let server = RedisServer::start().unwrap();
+    let mut holder = child(HOLDER, &server);
+    holder.read_line_within(LONG).unwrap();
+    holder.stop().unwrap();
+    wait_until(SOON, "its lease is over", || !exists(&server, "rc:{x}"));
+    holder.say("go on").unwrap();
+    holder.cont().unwrap();
+    assert_eq!(holder.read_line_within(LONG).unwrap(), "knows");
+    assert!(holder.wait_within(LONG).unwrap().success());
+    nothing_left(&server);
+}
+
+/// Kind of an error, or what came instead.
+fn kind<T: std::fmt::Debug>(result: Result<T, Error>) -> ErrorKind {
+    result.unwrap_err().kind()
+}
+
+/// A child that does nothing bad while its parent's handles see it come and go.
+#[test]
+fn a_stopped_waiter_that_goes_on_in_time_still_gets_in() {
+    let server = RedisServer::start().unwrap();
+    let lock = connect(&server).reentrant_lock("x");
+    let held = lock.lock().unwrap();
+    let mut waiter = child(WAITER, &server);
+    waiter.read_line_within(LONG).unwrap();
+    queued(&lock, 1);
+    waiter.stop().unwrap();
+    // It has lost its place by now.
+    queued(&lock, 0);
+    waiter.cont().unwrap();
+    queued(&lock, 1);
+    held.unlock().unwrap();
+    wait_until(SOON, "it gets in", || {
+        let guard = lock.try_lock_for(ms(0)).unwrap();
+        guard.is_none() || lock.holder().unwrap().is_some_and(|h| h.process.is_some())
+    });
+    waiter.kill9().unwrap();
+    assert_eq!(kind(lock.with_lease(ms(1)).lock().map(drop)), ErrorKind::Config);
+}

@@ -1,0 +1,232 @@
+//! Conditions: who may wait and signal, when a wait ends, and what is held then.
+
+use std::thread;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use redis_concurrent::{CancellationToken, Condition, Error, ErrorKind, Guard};
+
+use crate::conformance::rows::rows;
+use crate::conformance::stage::{LATE, Stage, Tried};
+use crate::support::{LONG, ms};
+
+rows! { every_lock:
+    a_wait_wants_a_guard_of_its_lock
+    a_signal_and_a_question_want_a_guard_of_their_lock
+    a_timed_wait_is_false_in_time_and_not_early
+    who_is_signalled_comes_in_when_the_signaller_has_left
+    who_waits_is_counted_until_it_is_signalled
+    a_cancelled_wait_holds_the_lock_again
+    a_signal_for_all_ends_two_waits_of_each_form
+}
+
+rows! { read_write_lock:
+    a_wait_wants_a_guard_of_its_lock
+    a_timed_wait_is_false_in_time_and_not_early
+    who_is_signalled_comes_in_when_the_signaller_has_left
+    who_waits_is_counted_until_it_is_signalled
+    a_cancelled_wait_holds_the_lock_again
+    who_waited_longest_is_signalled_first
+}
+
+type Form<K> = fn(&Condition<K>, &mut Guard<'_, K>, &CancellationToken) -> Result<(), Error>;
+
+/// Untimed, timed, until, interruptible; and timed and interruptible.
+fn forms<K: Tried>() -> [Form<K>; 5] {
+    [
+        |it, guard, _| it.wait(guard),
+        |it, guard, _| it.wait_for(guard, LONG).map(|signalled| assert!(signalled)),
+        |it, guard, _| it.wait_until(guard, Instant::now() + LONG).map(|signalled| assert!(signalled)),
+        |it, guard, cancel| it.wait_interruptibly(guard, cancel),
+        |it, guard, cancel| {
+            it.wait_for_interruptibly(guard, LONG, cancel).map(|signalled| assert!(signalled))
+        },
+    ]
+}
+
+/// Who waits for a signal, whoever has waited longest first.
+fn waiters<K: Tried>(stage: &Stage<K>) -> Vec<String> {
+    redis::cmd("ZRANGE").arg(stage.key(":conditions")).arg(0).arg(-1).query(&mut stage.redis()).unwrap()
+}
+
+fn waiting<K: Tried>(stage: &Stage<K>) -> usize {
+    waiters(stage).len()
+}
+
+#[track_caller]
+fn await_waiting<K: Tried>(stage: &Stage<K>, n: usize) {
+    redis_concurrent::testing::wait_until(LONG, "so many wait", || waiting(stage) == n);
+}
+
+#[track_caller]
+fn is_refused<R>(outcome: Result<R, Error>) {
+    assert_eq!(outcome.err().map(|e| e.kind()), Some(ErrorKind::NotOwner));
+}
+
+/// JSR-166 ReentrantLockTest.testAwait_IMSE, ReentrantReadWriteLockTest.testAwait_IMSE: without a guard it does
+/// not compile, so the guard is one of another lock.
+fn a_wait_wants_a_guard_of_its_lock<K: Tried>(stage: &Stage<K>) {
+    let client = stage.client();
+    let it = stage.lock_of(&client).condition("it");
+    let other = stage.named(&client, "other");
+    let mut guard = other.lock().unwrap();
+    let began = Instant::now();
+    for form in forms() {
+        is_refused(form(&it, &mut guard, &CancellationToken::new()));
+    }
+    assert!(began.elapsed() < LATE);
+    guard.unlock().unwrap();
+}
+
+/// JSR-166 ReentrantLockTest.testSignal_IMSE, testHasWaitersIMSE, testGetWaitQueueLengthIMSE and
+/// testGetWaitQueueLengthIAE, likewise.
+fn a_signal_and_a_question_want_a_guard_of_their_lock<K: Tried>(stage: &Stage<K>) {
+    let client = stage.client();
+    let it = stage.lock_of(&client).condition("it");
+    let other = stage.named(&client, "other");
+    let guard = other.lock().unwrap();
+    is_refused(it.signal(&guard));
+    is_refused(it.signal_all(&guard));
+    is_refused(it.has_waiters(&guard));
+    is_refused(it.wait_queue_length(&guard));
+    guard.unlock().unwrap();
+}
+
+/// JSR-166 ReentrantLockTest.testAwaitNanos_Timeout and testAwait_Timeout,
+/// ReentrantReadWriteLockTest.testAwaitNanos_Timeout.
+fn a_timed_wait_is_false_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
+    let lock = stage.lock();
+    let it = lock.condition("it");
+    let mut guard = lock.lock().unwrap();
+    let limit = ms(300);
+    for until in [false, true] {
+        let began = Instant::now();
+        let signalled =
+            if until { it.wait_until(&mut guard, began + limit) } else { it.wait_for(&mut guard, limit) };
+        assert!(!signalled.unwrap());
+        let took = began.elapsed();
+        assert!(took >= limit && took < limit + LATE, "{took:?}");
+        assert!(lock.is_held_by_current_thread() && !guard.is_lost());
+    }
+    guard.unlock().unwrap();
+}
+
+/// JSR-166 ReentrantLockTest.testAwait, ReentrantReadWriteLockTest.testAwait.
+fn who_is_signalled_comes_in_when_the_signaller_has_left<K: Tried>(stage: &Stage<K>) {
+    let (lock, other) = (stage.lock(), stage.lock());
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut guard = lock.lock().unwrap();
+            lock.condition("it").wait(&mut guard).unwrap();
+            guard.unlock().unwrap();
+        });
+        await_waiting(stage, 1);
+        let guard = other.lock().unwrap();
+        other.condition("it").signal(&guard).unwrap();
+        stage.await_places(1);
+        let owner = stage.owner();
+        thread::sleep(ms(100));
+        assert!(!waits.is_finished() && stage.owner() == owner);
+        guard.unlock().unwrap();
+        waits.join().unwrap();
+    });
+}
+
+/// JSR-166 ReentrantLockTest.testHasWaiters, ReentrantReadWriteLockTest.testGetWaitQueueLength.
+fn who_waits_is_counted_until_it_is_signalled<K: Tried>(stage: &Stage<K>) {
+    let (lock, other) = (stage.lock(), stage.lock());
+    let it = other.condition("it");
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut guard = lock.lock().unwrap();
+            let it = lock.condition("it");
+            assert!(!it.has_waiters(&guard).unwrap());
+            it.wait(&mut guard).unwrap();
+            assert!(!it.has_waiters(&guard).unwrap());
+            guard.unlock().unwrap();
+        });
+        await_waiting(stage, 1);
+        let guard = other.lock().unwrap();
+        assert!(it.has_waiters(&guard).unwrap());
+        assert_eq!(it.wait_queue_length(&guard).unwrap(), 1);
+        it.signal(&guard).unwrap();
+        assert!(!it.has_waiters(&guard).unwrap());
+        guard.unlock().unwrap();
+        waits.join().unwrap();
+    });
+    let guard = other.lock().unwrap();
+    assert!(!it.has_waiters(&guard).unwrap());
+    guard.unlock().unwrap();
+}
+
+/// JSR-166 ReentrantLockTest.testInterruptible_await, ReentrantReadWriteLockTest.testInterruptible_await.
+fn a_cancelled_wait_holds_the_lock_again<K: Tried>(stage: &Stage<K>) {
+    let lock = stage.lock();
+    let it = lock.condition("it");
+    for form in &forms()[3..] {
+        let cancel = CancellationToken::new();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let mut guard = lock.lock().unwrap();
+                assert!(form(&it, &mut guard, &cancel).unwrap_err().is_cancelled());
+                assert!(lock.is_held_by_current_thread() && lock.is_locked().unwrap());
+                assert_eq!(it.wait_queue_length(&guard).unwrap(), 0);
+                guard.unlock().unwrap();
+            });
+            await_waiting(stage, 1);
+            cancel.cancel();
+            waits.join().unwrap();
+        });
+    }
+    assert_eq!(waiting(stage), 0);
+}
+
+/// JSR-166 ReentrantLockTest.testSignalAll_await.
+fn a_signal_for_all_ends_two_waits_of_each_form<K: Tried>(stage: &Stage<K>) {
+    let (lock, other) = (stage.lock(), stage.lock());
+    for form in forms() {
+        thread::scope(|scope| {
+            let waits = [&lock, &other].map(|lock| {
+                scope.spawn(move || {
+                    let mut guard = lock.lock().unwrap();
+                    form(&lock.condition("it"), &mut guard, &CancellationToken::new()).unwrap();
+                    guard.unlock().unwrap();
+                })
+            });
+            await_waiting(stage, 2);
+            let guard = other.lock().unwrap();
+            other.condition("it").signal_all(&guard).unwrap();
+            guard.unlock().unwrap();
+            waits.into_iter().for_each(|wait| wait.join().unwrap());
+        });
+    }
+}
+
+/// JSR-166 ReentrantReadWriteLockTest.testSignalWakesFifo.
+fn who_waited_longest_is_signalled_first<K: Tried>(stage: &Stage<K>) {
+    let (first, second, other) = (stage.lock(), stage.lock(), stage.lock());
+    let order = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for (i, lock) in [&first, &second].into_iter().enumerate() {
+            let order = &order;
+            scope.spawn(move || {
+                let mut guard = lock.lock().unwrap();
+                lock.condition("it").wait(&mut guard).unwrap();
+                order.lock().push(i);
+                guard.unlock().unwrap();
+            });
+            await_waiting(stage, i + 1);
+        }
+        let guard = other.lock().unwrap();
+        let it = other.condition("it");
+        assert!(stage.places().is_empty());
+        let last = waiters(stage).pop();
+        it.signal(&guard).unwrap();
+        assert_eq!((waiters(stage), stage.places().len()), (Vec::from_iter(last), 1));
+        it.signal(&guard).unwrap();
+        assert_eq!((waiters(stage).len(), stage.places().len()), (0, 2));
+        assert!(!it.has_waiters(&guard).unwrap());
+        guard.unlock().unwrap();
+    });
+    assert_eq!(order.into_inner(), [0, 1]);
+}

@@ -1,0 +1,162 @@
+//! How holds end, and who can end them.
+
+use std::thread;
+
+use redis_concurrent::ErrorKind;
+
+use crate::conformance::rows::rows;
+use crate::conformance::stage::{LATE, LEASE, Stage, Tried};
+use crate::support::{LONG, ms, queued};
+
+rows! { every_lock:
+    a_guard_releases_at_the_end_of_its_scope
+    work_may_take_longer_than_the_lease
+    only_the_holder_can_release
+    a_guard_may_be_given_to_another_thread
+    a_hold_may_be_given_to_another_client
+    it_can_be_taken_away
+    a_closed_client_lets_the_next_one_in
+    a_hold_that_ended_before_its_unlock_is_lost
+    nothing_is_kept_of_locks_that_were_used
+}
+
+/// Curator TestInterProcessMutexBase.testLocker; redis-py test_context_manager; rslock
+/// test_lock_lock_unlock_raii.
+fn a_guard_releases_at_the_end_of_its_scope<K: Tried>(stage: &Stage<K>) {
+    let (lock, other) = (stage.lock(), stage.lock());
+    {
+        let _guard = lock.lock().unwrap();
+        assert!(lock.is_held_by_current_thread() && other.is_locked().unwrap());
+        assert!(stage.owner().is_some());
+    }
+    assert!(!lock.is_held_by_current_thread() && !other.is_locked().unwrap());
+    assert_eq!(stage.owner(), None);
+    let inside = lock.with(|guard| (guard.token() > 0, other.is_locked().unwrap()));
+    assert_eq!(inside.unwrap(), (true, true));
+    assert!(!other.is_locked().unwrap());
+}
+
+/// node-redlock "the using helper acquires, extends, and releases locks".
+fn work_may_take_longer_than_the_lease<K: Tried>(stage: &Stage<K>) {
+    let lock = stage.lock_of(&stage.client_with(|b| b.lease(LEASE)));
+    let work = |guard: &redis_concurrent::Guard<'_, K>| {
+        let before = (stage.owner(), guard.token());
+        thread::sleep(2 * LEASE);
+        assert!(!guard.is_lost());
+        assert_eq!((stage.owner(), guard.token()), before);
+        assert!(before.0.is_some());
+    };
+    lock.with(work).unwrap();
+    assert_eq!(stage.owner(), None);
+}
+
+/// Redisson RedissonLockTest.testUnlockFail; Spring RedisLockRegistryTests
+/// .testTwoThreadsWrongOneUnlocks; Hazelcast test_unlock_when_locked_by_another_thread. That another
+/// thread unlocks does not compile (`tests/tools/compile_fail/`); whatever else it does, the hold stays.
+fn only_the_holder_can_release<K: Tried>(stage: &Stage<K>) {
+    let lock = stage.lock();
+    let guard = lock.lock().unwrap();
+    let owner = stage.owner();
+    let all_that_it_can = || {
+        let handle = lock.clone();
+        drop(handle.try_lock().unwrap());
+        drop(handle.try_lock_for(ms(50)).unwrap());
+        drop(handle);
+        assert_eq!(lock.hold_count(), 0);
+    };
+    thread::scope(|scope| scope.spawn(all_that_it_can).join().unwrap());
+    assert_eq!(stage.owner(), owner);
+    assert!(lock.is_held_by_current_thread() && !guard.is_lost());
+    guard.unlock().unwrap();
+}
+
+/// python-redis-lock test_given_id: a hold is passed on by passing the guard, not an id; who gave it
+/// away cannot release it any more.
+fn a_guard_may_be_given_to_another_thread<K: Tried>(stage: &Stage<K>) {
+    let lock = stage.lock();
+    let guard = lock.with_lease(ms(10_000)).lock_owned().unwrap();
+    let receiver = move || {
+        guard.renew_for(ms(60_000)).unwrap();
+        assert!(stage.pttl() > ms(50_000), "{:?}", stage.pttl());
+        guard.unlock().unwrap();
+    };
+    thread::scope(|scope| scope.spawn(receiver).join().unwrap());
+    assert!(!lock.is_locked().unwrap());
+}
+
+/// python-redis-lock test_given_id: passed on to another process as a receipt, it is extended and released
+/// there, and who gave it away has none any more.
+fn a_hold_may_be_given_to_another_client<K: Tried>(stage: &Stage<K>) {
+    let (lock, client) = (stage.lock(), stage.client());
+    let guard = lock.with_lease(ms(10_000)).lock_owned().unwrap();
+    let (token, before) = (guard.token(), stage.owner());
+    let receipt = guard.into_receipt().unwrap();
+    let guard = client.adopt::<K>(&receipt).unwrap();
+    assert_eq!(guard.token(), token);
+    assert_ne!(stage.owner(), before);
+    guard.renew_for(ms(60_000)).unwrap();
+    assert!(stage.pttl() > ms(50_000), "{:?}", stage.pttl());
+    guard.unlock().unwrap();
+    assert!(!lock.is_locked().unwrap());
+    assert_eq!(client.adopt::<K>(&receipt).map(drop).unwrap_err().kind(), ErrorKind::NotOwner);
+}
+
+/// Redisson RedissonLockTest.testForceUnlock.
+fn it_can_be_taken_away<K: Tried>(stage: &Stage<K>) {
+    let (lock, other, third) = (stage.lock(), stage.lock(), stage.lock());
+    assert!(!other.force_unlock().unwrap().was_held(), "nobody holds it");
+    let guard = lock.lock().unwrap();
+    assert!(other.force_unlock().unwrap().was_held());
+    for lock in [&lock, &other, &third] {
+        assert!(!lock.is_locked().unwrap());
+    }
+    third.try_lock().unwrap().expect("it is free").unlock().unwrap();
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    lock.try_lock().unwrap().expect("for its last holder too").unlock().unwrap();
+}
+
+/// Hazelcast test_lock_after_client_shutdown.
+fn a_closed_client_lets_the_next_one_in<K: Tried>(stage: &Stage<K>) {
+    let client = stage.client();
+    let (lock, other) = (stage.lock_of(&client), stage.lock());
+    let guard = lock.lock().unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| other.try_lock_for(LATE).unwrap().is_some());
+        queued(&other, 1);
+        client.close().unwrap();
+        // The lease was of 30 s.
+        assert!(waits.join().unwrap(), "not within {LATE:?}");
+    });
+    assert!(guard.is_lost());
+    assert!(guard.unlock().unwrap_err().is_closed());
+}
+
+/// Spring RedisLockRegistryTests.testUnlockAfterLockStatusHasBeenExpired.
+fn a_hold_that_ended_before_its_unlock_is_lost<K: Tried>(stage: &Stage<K>) {
+    let lock = stage.lock();
+    let brief = lock.with_lease(ms(100));
+    let guard = brief.lock().unwrap();
+    thread::sleep(ms(200));
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    assert_eq!((lock.hold_count(), lock.queued_threads()), (0, 0));
+    let again = lock.try_lock_for(LONG).unwrap().unwrap();
+    again.unlock().unwrap();
+}
+
+/// Spring RedisLockRegistryTests.testThreadLocalListLeaks.
+fn nothing_is_kept_of_locks_that_were_used<K: Tried>(stage: &Stage<K>) {
+    let client = stage.client();
+    for _ in 0..2 {
+        let locks: Vec<_> = (0..10).map(|i| stage.named(&client, &format!("lock {i}"))).collect();
+        let guards: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
+        assert_eq!(client.locks(), 10);
+        for (lock, guard) in locks.iter().zip(guards) {
+            assert_eq!(lock.hold_count(), 1);
+            guard.unlock().unwrap();
+            assert_eq!(lock.hold_count(), 0);
+        }
+        assert_eq!(client.locks(), 10, "the handles are there");
+        drop(locks);
+        assert_eq!(client.locks(), 0);
+    }
+}

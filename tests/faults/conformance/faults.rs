@@ -1,0 +1,141 @@
+//! What happens to the lock behind a holder's or a waiter's back.
+
+use std::thread;
+
+use redis_concurrent::ErrorKind;
+use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
+
+use crate::conformance::rows::rows;
+use crate::conformance::stage::{LATE, LEASE, Stage, Tried};
+use crate::support::{LONG, ms, nothing_left};
+
+rows! { every_lock:
+    a_hold_that_a_restart_forgot_is_lost_and_the_next_is_renewed
+    an_acquire_that_fails_half_way_leaves_nothing
+    who_no_longer_owns_it_cannot_renew_it
+    a_foreign_owner_is_told_as_such
+}
+
+/// Redisson RedissonLockExpirationRenewalTest.testLockAfterTimeout (a watchdog of 1 s there).
+fn a_hold_that_a_restart_forgot_is_lost_and_the_next_is_renewed<K: Tried>(stage: &Stage<K>) {
+    let server = RedisServer::start().unwrap();
+    let clients = [(); 2].map(|()| stage.client_with(|b| b.url(&server.url()).namespace("rc").lease(LEASE)));
+    let [lock, other] = [&clients[0], &clients[1]].map(|client| stage.lock_of(client));
+    let guard = lock.lock().unwrap();
+    server.restart().unwrap();
+    thread::sleep(2 * LEASE);
+    assert!(guard.is_lost());
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    assert_eq!(lock.hold_count(), 0);
+
+    let guard = lock.lock().unwrap();
+    assert!(other.try_lock_for(2 * LEASE).unwrap().is_none());
+    assert!(!guard.is_lost());
+    guard.unlock().unwrap();
+    nothing_left(&server);
+    // While the server is there.
+    for client in clients {
+        client.close().unwrap();
+    }
+}
+
+/// Curator TestLockInternals.testNodeDeletedCleanlyWithFaults.
+fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(stage: &Stage<K>) {
+    let proxy = Proxy::start(stage.place.port).unwrap();
+    let url = stage.place.url_at(proxy.port());
+    let client = stage.client_with(|b| b.url(&url).command_timeout(ms(500)));
+    let (lock, holder) = (stage.lock_of(&client), stage.lock());
+    let guard = holder.lock().unwrap();
+    // Once without a fault: it listens then, and the scripts are known.
+    assert!(lock.try_lock_for(ms(300)).unwrap().is_none());
+
+    // It has its place, but the answer is lost with its connection: it asks for the same place again.
+    proxy.only_matching(b"wait");
+    proxy.swallow_next_reply_and_reset();
+    assert!(lock.try_lock_for(ms(300)).unwrap().is_none());
+    assert_eq!(proxy.struck(), 1);
+    proxy.heal().unwrap();
+    wait_until(LONG, "its place is gone", || stage.places().is_empty());
+
+    // It has its place, and the server is out of reach until its time is up.
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| lock.try_lock_for(ms(1500)).map(drop));
+        stage.await_places(1);
+        proxy.black_hole(true);
+        let error = waits.join().unwrap().unwrap_err();
+        assert!(error.is_unavailable(), "{error}");
+    });
+    proxy.heal().unwrap();
+    wait_until(LONG, "its place is gone", || stage.places().is_empty());
+
+    guard.unlock().unwrap();
+    drop(lock);
+    wait_until(LONG, "no lock is in use", || client.locks() == 0);
+    // While the proxy is there.
+    client.close().unwrap();
+
+    // It has the lock, but is never told: by a proxy that lets nothing else be struck.
+    let proxy = Proxy::start(stage.place.port).unwrap();
+    proxy.only_matching(b"try");
+    let url = stage.place.url_at(proxy.port());
+    let client = stage.client_with(|b| b.url(&url).command_timeout(ms(1000)));
+    let lock = stage.lock_of(&client);
+    proxy.swallow_replies(1);
+    assert!(lock.try_lock().unwrap_err().is_unavailable());
+    assert_eq!(proxy.struck(), 1);
+    wait_until(LATE, "the lock is free again", || stage.owner().is_none());
+    holder.try_lock().unwrap().expect("for everybody").unlock().unwrap();
+    drop(lock);
+    wait_until(LONG, "no lock is in use", || client.locks() == 0);
+    client.close().unwrap();
+}
+
+/// redis-py test_reacquiring_lock_no_longer_owned_raises_error.
+fn who_no_longer_owns_it_cannot_renew_it<K: Tried>(stage: &Stage<K>) {
+    let lock = stage.lock();
+    let guard = lock.lock().unwrap();
+    give_to_a_stranger(stage);
+    assert!(guard.renew_for(ms(10_000)).unwrap_err().is_lease_lost());
+    assert!(guard.is_lost() && !lock.is_held_by_current_thread());
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    assert_eq!(stage.owner().as_deref(), Some("a stranger"), "and the stranger keeps it");
+    assert!(lock.force_unlock().unwrap().was_held());
+}
+
+/// rslock test_redis_key_mismatch.
+fn a_foreign_owner_is_told_as_such<K: Tried>(stage: &Stage<K>) {
+    let (lock, other) = (stage.lock(), stage.lock());
+    let guard = lock.lock().unwrap();
+    give_to_a_stranger(stage);
+    // Neither free nor ours.
+    for lock in [&lock, &other] {
+        assert!(lock.is_locked().unwrap());
+        let holder = lock.holder().unwrap().unwrap();
+        assert_eq!((holder.owner.as_str(), holder.since), ("a stranger", None));
+    }
+    assert!(other.try_lock().unwrap().is_none());
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    assert!(lock.force_unlock().unwrap().was_held());
+
+    // What is no lock of this kind at all.
+    let () = redis::cmd("RPUSH").arg(stage.key("")).arg("a stranger's").query(&mut stage.redis()).unwrap();
+    for answer in [lock.is_locked().map(drop), lock.try_lock().map(drop), lock.holder().map(drop)] {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::WrongKind);
+    }
+    let () = redis::cmd("DEL").arg(stage.key("")).query(&mut stage.redis()).unwrap();
+    assert!(lock.try_lock().unwrap().is_some());
+}
+
+/// Overwrites the owner, as a program of somebody else's might.
+fn give_to_a_stranger<K: Tried>(stage: &Stage<K>) {
+    let mut set = if stage.reentrant() { redis::cmd("HSET") } else { redis::cmd("SET") };
+    set.arg(stage.key(""));
+    if stage.reentrant() {
+        set.arg("owner");
+    }
+    set.arg("a stranger");
+    if !stage.reentrant() {
+        set.arg("KEEPTTL");
+    }
+    set.exec(&mut stage.redis()).unwrap();
+}

@@ -1,0 +1,136 @@
+//! A waiter that does not get the lock: not early, not for long, and nothing of it stays.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::wait_until;
+use redis_concurrent::{CancellationToken, RedisLock};
+
+use crate::conformance::rows::rows;
+use crate::conformance::stage::{LATE, Stage, Tried};
+use crate::support::{LONG, ms, queued};
+
+rows! { every_lock:
+    a_timed_try_is_none_in_time_and_not_early
+    a_timed_try_can_be_cancelled
+    the_hold_of_a_finished_thread_is_waited_for_in_vain
+    a_waiter_does_not_ask_again_and_again
+    a_try_does_not_pass_threads_that_wait
+    without_the_lock_the_work_is_not_done
+}
+rows! { fair_lock:
+    who_gave_up_delays_nobody
+}
+
+/// A timed try that fails, and how long it took.
+#[track_caller]
+fn in_vain<K: Tried>(lock: &RedisLock<K>, limit: Duration) {
+    let began = Instant::now();
+    assert!(lock.try_lock_for(limit).unwrap().is_none());
+    let took = began.elapsed();
+    assert!(took >= limit, "early: {took:?} of {limit:?}");
+    assert!(took < limit + LATE, "late: {took:?} of {limit:?}");
+}
+
+/// JSR-166 ReentrantLockTest.testTryLock_Timeout.
+fn a_timed_try_is_none_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
+    let (lock, other) = (stage.lock(), stage.lock());
+    let guard = lock.lock().unwrap();
+    in_vain(&other, ms(300));
+    // Another thread of the holder's own process.
+    thread::scope(|scope| scope.spawn(|| in_vain(&lock, ms(300))).join().unwrap());
+    assert!(lock.is_held_by_current_thread());
+    guard.unlock().unwrap();
+}
+
+/// JSR-166 ReentrantLockTest.testTryLock_Interruptible.
+fn a_timed_try_can_be_cancelled<K: Tried>(stage: &Stage<K>) {
+    let (lock, other) = (stage.lock(), stage.lock());
+    let guard = lock.lock().unwrap();
+    let (owner, token) = (stage.owner(), guard.token());
+    for waiting in [&lock, &other] {
+        let cancel = CancellationToken::new();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| waiting.try_lock_for_interruptibly(LONG, &cancel).map(drop));
+            queued(&lock, 1);
+            cancel.cancel();
+            assert!(waits.join().unwrap().unwrap_err().is_cancelled());
+        });
+        queued(&lock, 0);
+    }
+    assert_eq!((stage.owner(), guard.token()), (owner, token), "the holder's state is untouched");
+    assert!(lock.is_held_by_current_thread() && !guard.is_lost());
+    guard.unlock().unwrap();
+}
+
+/// Redisson RedissonLockTest.testTryLockWait and RedissonSpinLockTest.testTryLockWait (3 s there).
+fn the_hold_of_a_finished_thread_is_waited_for_in_vain<K: Tried>(stage: &Stage<K>) {
+    let client = stage.client();
+    let lock = stage.lock_of(&client);
+    // A guard ends with its thread, unless it is leaked.
+    let leaked = || std::mem::forget(lock.lock().unwrap());
+    thread::scope(|scope| scope.spawn(leaked).join().unwrap());
+    in_vain(&lock, ms(600));
+    in_vain(&stage.lock(), ms(600));
+    assert_eq!(lock.hold_count(), 0, "it is not this thread's");
+    client.close().unwrap();
+}
+
+/// node-redlock "individual locks are exclusive": there are no retries here that could be counted,
+/// so the requests of a waiter are.
+fn a_waiter_does_not_ask_again_and_again<K: Tried>(stage: &Stage<K>) {
+    let client = stage.client();
+    let (lock, other) = (stage.lock(), stage.lock_of(&client));
+    let guard = lock.lock().unwrap();
+    let before = client.requests();
+    in_vain(&other, ms(600));
+    // It asks and it leaves; the first beat would come after a second. A third to spare, as the
+    // first request brings the script along where the server does not know it.
+    let sent = client.requests() - before;
+    assert!((2..=3).contains(&sent), "{sent} requests");
+    guard.unlock().unwrap();
+}
+
+/// No row of anybody's: in java.util.concurrent the untimed try does pass them.
+fn a_try_does_not_pass_threads_that_wait<K: Tried>(stage: &Stage<K>) {
+    // Its waiter sends nothing by itself for as long as this takes.
+    let client = stage.client_with(|b| b.window(6 * LONG).lease(6 * LONG));
+    let (lock, other) = (stage.lock_of(&client), stage.lock());
+    let guard = other.lock().unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| lock.try_lock_for(LONG).unwrap().map(drop));
+        stage.await_places(1);
+        let before = client.requests();
+        assert!(lock.try_lock().unwrap().is_none());
+        assert_eq!(client.requests(), before, "it may not even ask");
+        guard.unlock().unwrap();
+        assert_eq!(waits.join().unwrap(), Some(()));
+    });
+}
+
+/// redis-py test_context_manager_raises_when_locked_not_acquired: busy is no error here, but there
+/// is no guard either.
+fn without_the_lock_the_work_is_not_done<K: Tried>(stage: &Stage<K>) {
+    let (lock, other) = (stage.lock(), stage.lock());
+    let guard = lock.lock().unwrap();
+    let mut done = false;
+    if let Some(_guard) = other.try_lock_for(ms(100)).unwrap() {
+        done = true;
+    }
+    assert!(!done);
+    guard.unlock().unwrap();
+    // What would be an error here: then `with` does not do the work either.
+    let outcome = other.with_lease(Duration::ZERO).with(|_| done = true);
+    assert!(outcome.is_err() && !done);
+}
+
+/// Redisson RedissonFairLockTest.testTryLockNonDelayed.
+fn who_gave_up_delays_nobody<K: Tried>(stage: &Stage<K>) {
+    let (lock, other, third) = (stage.lock(), stage.lock(), stage.lock());
+    let guard = lock.lock().unwrap();
+    in_vain(&other, ms(200));
+    wait_until(LATE, "its place is gone", || stage.places().is_empty());
+    guard.unlock().unwrap();
+    let guard = third.try_lock_for(Duration::ZERO).unwrap();
+    assert!(guard.is_some(), "nobody holds it and nobody waits");
+}

@@ -1,0 +1,198 @@
+//! Latches: threads that wait for a count.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::testing::{RedisServer, wait_until};
+use redis_concurrent::{CancellationToken, Client, CountDownLatch, ErrorKind};
+
+use crate::conformance::rows::rows;
+use crate::conformance::stage::{LATE, NAME, Stage, Tried};
+use crate::support::{LONG, ms};
+
+rows! { one_lock:
+    a_count_of_nothing_is_refused
+    it_counts_down_to_nothing_and_no_further
+    who_waits_goes_on_with_the_last_count_down
+    a_timed_wait_is_true_when_it_was_counted_down_in_time
+    a_timed_wait_is_false_in_time_and_not_early
+    a_wait_can_be_cancelled
+    its_text_costs_no_request
+    it_is_set_once
+    it_is_deleted_once
+    a_wait_ends_when_the_server_dies
+    all_clients_go_on_when_another_one_opens_it
+}
+
+fn latch<K: Tried>(stage: &Stage<K>, count: u64) -> CountDownLatch {
+    let latch = stage.client().count_down_latch(NAME);
+    latch.set_count(count).unwrap();
+    latch
+}
+
+/// Ends a row: nothing stays.
+fn delete(latch: &CountDownLatch) {
+    assert!(latch.delete().unwrap());
+}
+
+/// JSR-166 CountDownLatchTest.testConstructor: a count is no negative number here, and not 0.
+fn a_count_of_nothing_is_refused<K: Tried>(stage: &Stage<K>) {
+    let latch = stage.client().count_down_latch(NAME);
+    assert_eq!(latch.set_count(0).unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(latch.count().unwrap(), None);
+}
+
+/// JSR-166 CountDownLatchTest.testGetCount and testCountDown.
+fn it_counts_down_to_nothing_and_no_further<K: Tried>(stage: &Stage<K>) {
+    let latch = latch(stage, 2);
+    latch.count_down().unwrap();
+    assert_eq!(latch.count().unwrap(), Some(1));
+    for _ in 0..2 {
+        assert_eq!(latch.count_down().unwrap(), 0);
+        assert_eq!(latch.count().unwrap(), Some(0));
+    }
+    delete(&latch);
+}
+
+/// JSR-166 CountDownLatchTest.testAwait and testTimedAwait.
+fn who_waits_goes_on_with_the_last_count_down<K: Tried>(stage: &Stage<K>) {
+    for timed in [false, true] {
+        let latch = latch(stage, 2);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                if timed {
+                    assert!(latch.wait_for(LONG).unwrap());
+                } else {
+                    latch.wait().unwrap();
+                }
+                assert_eq!(latch.count().unwrap(), Some(0));
+            });
+            stage.await_places(1);
+            latch.count_down().unwrap();
+            assert_eq!((latch.count().unwrap(), waiter.is_finished()), (Some(1), false));
+            latch.count_down().unwrap();
+            waiter.join().unwrap();
+        });
+        delete(&latch);
+    }
+}
+
+/// Redisson RedissonCountDownLatchTest.testAwaitTimeout (0.5 s and 0.55 s there).
+fn a_timed_wait_is_true_when_it_was_counted_down_in_time<K: Tried>(stage: &Stage<K>) {
+    let (latch, other) = (latch(stage, 1), stage.client().count_down_latch(NAME));
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| other.wait_for(ms(500) + LATE));
+        stage.await_places(1);
+        thread::sleep(ms(500));
+        latch.count_down().unwrap();
+        assert!(waiter.join().unwrap().unwrap());
+    });
+    delete(&latch);
+}
+
+/// Redisson RedissonCountDownLatchTest.testAwaitTimeoutFail.
+fn a_timed_wait_is_false_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
+    let latch = latch(stage, 1);
+    let (limit, began) = (ms(500), Instant::now());
+    assert!(!latch.wait_for(limit).unwrap());
+    assert!((limit..limit + LATE).contains(&began.elapsed()), "{:?}", began.elapsed());
+    latch.count_down().unwrap();
+    delete(&latch);
+}
+
+/// JSR-166 CountDownLatchTest.testAwait_Interruptible.
+fn a_wait_can_be_cancelled<K: Tried>(stage: &Stage<K>) {
+    let latch = latch(stage, 1);
+    let cancel = CancellationToken::new();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| latch.wait_interruptibly(&cancel));
+        stage.await_places(1);
+        cancel.cancel();
+        assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
+    });
+    stage.await_places(0);
+    assert!(latch.wait_for_interruptibly(LONG, &cancel).unwrap_err().is_cancelled());
+    assert_eq!(latch.count().unwrap(), Some(1));
+    delete(&latch);
+}
+
+/// JSR-166 CountDownLatchTest.testToString: the count is told by `count`.
+fn its_text_costs_no_request<K: Tried>(stage: &Stage<K>) {
+    let client = stage.client();
+    let latch = client.count_down_latch(NAME);
+    latch.set_count(2).unwrap();
+    let before = client.requests();
+    for left in (0..2).rev() {
+        let text = format!("{latch:?}");
+        assert!(text.contains(NAME), "{text}");
+        assert_eq!(latch.count_down().unwrap(), left);
+    }
+    assert_eq!(client.requests() - before, 2);
+    delete(&latch);
+}
+
+/// Redisson RedissonCountDownLatchTest.testTrySetCount.
+fn it_is_set_once<K: Tried>(stage: &Stage<K>) {
+    let latch = stage.client().count_down_latch(NAME);
+    assert!(latch.try_set_count(1).unwrap());
+    assert!(!latch.try_set_count(2).unwrap());
+    assert_eq!(latch.count().unwrap(), Some(1));
+    delete(&latch);
+}
+
+/// Redisson RedissonCountDownLatchTest.testDelete.
+fn it_is_deleted_once<K: Tried>(stage: &Stage<K>) {
+    let client = stage.client();
+    let latch = latch(stage, 1);
+    assert!(latch.delete().unwrap());
+    assert!(!latch.delete().unwrap());
+    assert!(!client.count_down_latch("missing").delete().unwrap());
+}
+
+/// Curator TestDistributedBarrier.testServerCrash.
+fn a_wait_ends_when_the_server_dies<K: Tried>(_: &Stage<K>) {
+    let server = RedisServer::start().unwrap();
+    let limit = ms(500);
+    let builder = Client::builder().url(&server.url()).window(ms(600));
+    let client = builder.command_timeout(limit).give_up_after(limit).connect().unwrap();
+    let (latch, barrier) = (client.count_down_latch(NAME), client.cyclic_barrier("other", 2));
+    latch.set_count(1).unwrap();
+    thread::scope(|scope| {
+        let waiters = [scope.spawn(|| latch.wait()), scope.spawn(|| barrier.wait().map(drop))];
+        wait_until(LONG, "both wait", || {
+            let keys = server.keys().unwrap();
+            keys.iter().filter(|key| key.ends_with(":queue")).count() == 2
+        });
+        server.kill().unwrap();
+        let began = Instant::now();
+        for waiter in waiters {
+            let error = waiter.join().unwrap().unwrap_err();
+            assert!(error.is_unavailable(), "{error}");
+        }
+        // A beat and two requests that go unanswered, at most.
+        assert!(began.elapsed() < 4 * limit + LATE, "{:?}", began.elapsed());
+    });
+    // What it could not take out ends by itself.
+    let _ = client.close();
+}
+
+/// Curator TestDistributedBarrier.testMultiClient.
+fn all_clients_go_on_when_another_one_opens_it<K: Tried>(stage: &Stage<K>) {
+    let latch = latch(stage, 1);
+    let others = [stage.client(), stage.client()];
+    let passed = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for client in &others {
+            scope.spawn(|| {
+                client.count_down_latch(NAME).wait().unwrap();
+                passed.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        stage.await_places(2);
+        assert_eq!(passed.load(Ordering::SeqCst), 0);
+        latch.count_down().unwrap();
+        wait_until(LONG, "both passed", || passed.load(Ordering::SeqCst) == 2);
+    });
+    delete(&latch);
+}

@@ -1,0 +1,209 @@
+//! Many threads and clients: nobody is inside with another, and nobody is forgotten.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use redis_concurrent::testing::wait_until;
+use redis_concurrent::{Guard, RedisLock};
+
+use crate::conformance::rows::rows;
+use crate::conformance::stage::{Stage, Tried};
+use crate::support::{LONG, ms};
+
+rows! { every_lock:
+    threads_of_one_client_count_to_15
+    clients_that_come_back_count_to_1600
+    clients_that_come_once_count_to_100
+    clients_that_take_turns_count_to_30
+    threads_that_only_try_count_to_1600
+    threads_share_a_handle
+    threads_on_two_names_share_a_channel
+    many_names_are_tried_and_used
+}
+
+/// What is done under the lock: an increment in two steps, which is lost if two are inside.
+#[derive(Default)]
+struct Work {
+    inside: AtomicBool,
+    count: AtomicU64,
+    token: AtomicU64,
+}
+
+impl Work {
+    fn run<K: Tried>(&self, guard: &Guard<'_, K>, during: Duration) {
+        assert!(!self.inside.swap(true, SeqCst), "two are inside");
+        let (seen, token) = (self.count.load(SeqCst), guard.token());
+        let last = self.token.swap(token, SeqCst);
+        assert!(last < token, "{token} after {last}");
+        if during.is_zero() {
+            thread::yield_now();
+        } else {
+            thread::sleep(during);
+        }
+        self.count.store(seen + 1, SeqCst);
+        assert!(self.inside.swap(false, SeqCst), "two were inside");
+    }
+}
+
+/// A thread for each lock, all at once, each working so often; how much was done then.
+fn work<K: Tried>(locks: &[RedisLock<K>], rounds: usize, during: Duration) -> u64 {
+    let (work, start) = (Work::default(), Barrier::new(locks.len()));
+    thread::scope(|scope| {
+        for lock in locks {
+            scope.spawn(|| {
+                start.wait();
+                for _ in 0..rounds {
+                    let guard = lock.lock().unwrap();
+                    work.run(&guard, during);
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+    work.count.into_inner()
+}
+
+/// Redisson RedissonLockTest.testConcurrency_SingleInstance.
+fn threads_of_one_client_count_to_15<K: Tried>(stage: &Stage<K>) {
+    let client = stage.client();
+    let locks: Vec<_> = (0..15).map(|_| stage.lock_of(&client)).collect();
+    assert_eq!(work(&locks, 1, ms(1)), 15);
+}
+
+/// Redisson RedissonLockTest.testConcurrencyLoop_MultiInstance and the same of
+/// RedissonFairLockTest (held for 10 ms there).
+fn clients_that_come_back_count_to_1600<K: Tried>(stage: &Stage<K>) {
+    let locks: Vec<_> = (0..16).map(|_| stage.lock()).collect();
+    assert_eq!(work(&locks, 100, ms(1)), 1600);
+}
+
+/// Redisson RedissonLockTest.testConcurrency_MultiInstance and the same of RedissonFairLockTest.
+fn clients_that_come_once_count_to_100<K: Tried>(stage: &Stage<K>) {
+    let _turn = stage.one_after_the_other();
+    let locks: Vec<_> = (0..100).map(|_| stage.lock()).collect();
+    assert_eq!(work(&locks, 1, Duration::ZERO), 100);
+}
+
+/// Spring RedisLockRegistryTests.multiRedisLockRegistryTest.
+fn clients_that_take_turns_count_to_30<K: Tried>(stage: &Stage<K>) {
+    let locks: Vec<_> = (0..10).map(|_| stage.lock()).collect();
+    assert_eq!(work(&locks, 3, Duration::ZERO), 30);
+}
+
+/// Redisson RedissonSpinLockTest.testConcurrencyLoop_MultiInstance: who only tries subscribes to
+/// nothing here either.
+fn threads_that_only_try_count_to_1600<K: Tried>(stage: &Stage<K>) {
+    let locks: Vec<_> = (0..16).map(|_| stage.lock()).collect();
+    let (work, start) = (Work::default(), Barrier::new(locks.len()));
+    thread::scope(|scope| {
+        for (i, lock) in locks.iter().enumerate() {
+            let (work, start) = (&work, &start);
+            scope.spawn(move || {
+                start.wait();
+                for round in 0..100 {
+                    let mut pause = Duration::from_micros(500);
+                    let guard = loop {
+                        if let Some(guard) = lock.try_lock().unwrap() {
+                            break guard;
+                        }
+                        // Each at a pace of its own.
+                        thread::sleep(pause + Duration::from_micros((i * 7 + round * 13) as u64 % 500));
+                        pause = (pause * 2).min(ms(16));
+                    };
+                    work.run(&guard, Duration::ZERO);
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(work.count.into_inner(), 1600);
+    assert_eq!(stage.channels(), [""; 0]);
+}
+
+/// Curator TestInterProcessMutexBase.testReentrantSingleLock and testContainerCleanup.
+fn threads_share_a_handle<K: Tried>(stage: &Stage<K>) {
+    let lock = stage.lock();
+    let (work, start) = (Work::default(), Barrier::new(10));
+    thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| {
+                start.wait();
+                for _ in 0..10 {
+                    let guard = lock.lock().unwrap();
+                    let inner = stage.reentrant().then(|| lock.lock().unwrap());
+                    work.run(&guard, Duration::ZERO);
+                    drop(inner);
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(work.count.into_inner(), 100);
+}
+
+/// Redisson RedissonLockTest.testSinglePubSub.
+fn threads_on_two_names_share_a_channel<K: Tried>(stage: &Stage<K>) {
+    let (holder, client) = (stage.client(), stage.client());
+    let names = ["one", "two"];
+    let held: Vec<_> = names.map(|name| stage.named(&holder, name).lock_owned().unwrap()).into();
+    let locks = names.map(|name| stage.named(&client, name));
+    thread::scope(|scope| {
+        let waiters: Vec<_> = (0..4)
+            .map(|i| {
+                scope.spawn({
+                    let lock = &locks[i % 2];
+                    move || lock.try_lock_for(LONG).unwrap().map(drop)
+                })
+            })
+            .collect();
+        wait_until(LONG, "all wait", || locks.iter().all(|lock| lock.queued_threads() == 2));
+        wait_until(LONG, "in Redis too", || {
+            locks.iter().all(|lock| lock.queue_length().unwrap() == 2) && stage.channels().len() == 1
+        });
+        for guard in held {
+            guard.unlock().unwrap();
+        }
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap(), Some(()));
+        }
+    });
+    assert_eq!(stage.channels().len(), 1);
+}
+
+/// Redisson RedissonLockHeavyTest.tryLockUnlockRLock (without its semaphore): the smallest of its
+/// sizes, and with `HEAVY=large` in the environment the largest.
+fn many_names_are_tried_and_used<K: Tried>(stage: &Stage<K>) {
+    let large = std::env::var("HEAVY").is_ok_and(|it| it == "large");
+    let (threads, names) = if large { (20, 50_000) } else { (2, 5_000) };
+    let client = stage.client();
+    let values: Vec<Work> = (0..names).map(|_| Work::default()).collect();
+    let (start, taken, unanswered) = (Barrier::new(threads), AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for t in 0..threads {
+            let (client, values, start) = (&client, &values, &start);
+            let (taken, unanswered) = (&taken, &unanswered);
+            scope.spawn(move || {
+                start.wait();
+                for (i, value) in values.iter().enumerate() {
+                    let lock = stage.named(client, &i.to_string());
+                    match lock.try_lock_for(ms((i + t) as u64 % 10)) {
+                        Ok(Some(guard)) => {
+                            value.run(&guard, Duration::ZERO);
+                            guard.unlock().unwrap();
+                            taken.fetch_add(1, SeqCst);
+                        }
+                        Ok(None) => {}
+                        // A server that stood still for longer than such a try bears.
+                        Err(e) => assert!(e.is_unavailable() && unanswered.fetch_add(1, SeqCst) < 50, "{e}"),
+                    }
+                }
+            });
+        }
+    });
+    let done: u64 = values.iter().map(|value| value.count.load(SeqCst)).sum();
+    assert_eq!(done, taken.into_inner());
+    let each = done + unanswered.into_inner();
+    assert!(each >= names as u64, "{done} of {names}: somebody gets each of them");
+}

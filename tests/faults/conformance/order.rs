@@ -1,0 +1,102 @@
+//! Fair locks: first come, first served.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use redis_concurrent::testing::wait_until;
+
+use crate::conformance::rows::rows;
+use crate::conformance::stage::{LATE, Stage, Tried};
+use crate::support::{LONG, ms};
+
+rows! { fair_lock:
+    leases_that_end_let_in_by_arrival
+    places_stay_where_they_are
+    clients_get_in_by_arrival
+}
+
+/// Redisson RedissonFairLockTest.testLeaseTimeout (1 s leases there).
+fn leases_that_end_let_in_by_arrival<K: Tried>(stage: &Stage<K>) {
+    const THREADS: usize = 8;
+    let lease = ms(400);
+    let locks: Vec<_> = (0..THREADS).map(|_| stage.lock().with_lease(lease)).collect();
+    let (granted, ended) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for (i, lock) in locks.iter().enumerate() {
+            let (granted, ended) = (&granted, &ended);
+            scope.spawn(move || {
+                let guard = lock.try_lock_for(10 * LATE).unwrap().expect("in time");
+                granted.lock().push((i, began.elapsed(), guard.token()));
+                // Nobody unlocks.
+                ended.fetch_add(1, Ordering::SeqCst);
+                wait_until(LONG, "all were let in", || ended.load(Ordering::SeqCst) == THREADS);
+                drop(guard);
+            });
+            // In this order: who was just let in is in neither, for a moment.
+            let here = || granted.lock().len() + stage.places().len();
+            wait_until(LONG, "it waits, or is in", || here() > i);
+        }
+    });
+    let granted = granted.into_inner();
+    assert!(granted.iter().map(|(i, ..)| *i).eq(0..THREADS), "{granted:?}");
+    assert!(granted.windows(2).all(|pair| pair[0].2 < pair[1].2), "{granted:?}");
+    let (_, last, _) = granted.last().unwrap();
+    // Each lease but the last one was waited for. Who waited counts its own from when it last asked,
+    // and takes a grant of which that leaves more than half.
+    assert!(*last > 7 * lease / 2 && *last < 11 * lease + 2 * LATE, "{last:?}");
+}
+
+/// Redisson RedissonFairLockTest.testLockAcquiredTimeoutDrift_Descrete: a place has no deadline here
+/// that could drift. It stays where it is, also for longer than a silent one would live.
+fn places_stay_where_they_are<K: Tried>(stage: &Stage<K>) {
+    let window = ms(1200);
+    let holder = stage.lock();
+    let waiting: Vec<_> = (0..3).map(|_| stage.lock_of(&stage.client_with(|b| b.window(window)))).collect();
+    let scores = || -> Vec<(String, f64)> {
+        let mut range = redis::cmd("ZRANGE");
+        range.arg(stage.key(":queue")).arg(0).arg(-1).arg("WITHSCORES");
+        range.query(&mut stage.redis()).unwrap()
+    };
+    let first = holder.lock().unwrap();
+    let turns = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for (i, lock) in waiting.iter().enumerate() {
+            let turns = &turns;
+            scope.spawn(move || {
+                let guard = lock.lock().unwrap();
+                turns.lock().push(i);
+                thread::sleep(window / 4);
+                guard.unlock().unwrap();
+            });
+            stage.await_places(i + 1);
+        }
+        let before = scores();
+        thread::sleep(window * 3 / 2);
+        assert_eq!(scores(), before);
+        first.unlock().unwrap();
+        wait_until(LONG, "the first one was let in", || turns.lock().len() == 1);
+        assert!(before.ends_with(&scores()), "{:?} of {before:?}", scores());
+    });
+    assert_eq!(*turns.lock(), [0, 1, 2]);
+}
+
+/// Redisson RedissonFairLockTest.testConcurrency_MultiInstance_Ordering.
+fn clients_get_in_by_arrival<K: Tried>(stage: &Stage<K>) {
+    let clients = 2 * thread::available_parallelism().unwrap().get();
+    let locks: Vec<_> = (0..clients).map(|_| stage.lock()).collect();
+    let turns = Mutex::new(Vec::new());
+    let holder = stage.lock();
+    let guard = holder.lock().unwrap();
+    thread::scope(|scope| {
+        for (i, lock) in locks.iter().enumerate() {
+            let turns = &turns;
+            scope.spawn(move || lock.with(|_| turns.lock().push(i)).unwrap());
+            stage.await_places(i + 1);
+        }
+        guard.unlock().unwrap();
+    });
+    assert!(turns.into_inner().into_iter().eq(0..clients));
+}

@@ -1,0 +1,508 @@
+//! The read/write lock: who comes in beside whom, and what it answers about itself.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::wait_until;
+use redis_concurrent::{
+    CancellationToken, Client, Error, ErrorKind, Guard, Hold, Kind, OwnedGuard, Read, ReadWriteLock,
+    RedisLock, Write,
+};
+
+use crate::conformance::rows::rows;
+use crate::conformance::stage::{LATE, NAME, Stage};
+use crate::support::{LONG, ms, queued};
+
+rows! { read_write_lock:
+    a_new_one_is_free_and_tells_its_order
+    either_half_is_taken_and_given_back_in_every_form
+    holds_of_either_half_are_counted
+    three_hundred_reads_are_counted
+    a_writer_may_write_again_and_keeps_others_out
+    readers_read_beside_readers
+    a_writer_waits_for_the_last_reader
+    readers_wait_for_the_writer_and_come_in_together
+    a_writer_may_read_as_well
+    a_writer_that_reads_may_stop_writing
+    a_writer_becomes_a_reader_with_nobody_in_between
+    a_reader_that_would_write_is_refused
+    a_timed_try_of_either_half_is_none_in_time_and_not_early
+    who_waits_for_either_half_can_be_cancelled
+    a_token_that_was_not_given_cancels_nothing
+    who_waits_for_either_half_is_counted
+    a_guard_of_its_own_is_not_its_threads
+    each_half_tells_whether_it_is_locked
+}
+
+impl Stage<Write> {
+    /// The whole lock under test, for another client.
+    pub fn read_write(&self) -> ReadWriteLock {
+        self.read_write_of(&self.client())
+    }
+
+    /// The whole lock under test, for this client.
+    pub fn read_write_of(&self, client: &Client) -> ReadWriteLock {
+        self.in_its_order(client.read_write_lock(NAME))
+    }
+
+    pub fn in_its_order(&self, lock: ReadWriteLock) -> ReadWriteLock {
+        if self.fair { lock.arrival_order() } else { lock }
+    }
+}
+
+/// On another thread.
+pub fn elsewhere<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(work).join().unwrap())
+}
+
+/// Whether another thread could read, and whether it could write.
+#[track_caller]
+fn open(lock: &ReadWriteLock) -> (bool, bool) {
+    elsewhere(|| {
+        let reads = lock.read_lock().try_lock().unwrap().is_some();
+        (reads, lock.write_lock().try_lock().unwrap().is_some())
+    })
+}
+
+/// JSR-166 ReentrantReadWriteLockTest.testConstructor: the order is told by the text of the read half.
+fn a_new_one_is_free_and_tells_its_order(stage: &Stage<Write>) {
+    let lock = stage.read_write();
+    let text = format!("{:?}", lock.read_lock());
+    assert_eq!(text.contains("read-in-order"), stage.fair, "{text}");
+    assert!(!lock.is_write_locked().unwrap());
+    assert_eq!((lock.read_count().unwrap(), lock.queue_length().unwrap()), (0, 0));
+    assert_eq!((lock.read_lock().hold_count(), lock.write_lock().hold_count()), (0, 0));
+}
+
+/// Takes and gives back in every form, by `unlock` and by the end of the guard's scope.
+fn in_every_form<'a, K: Kind>(lock: &'a RedisLock<K>, inside: impl Fn(&Hold<K>)) {
+    let never = CancellationToken::new();
+    let soon = || Instant::now() + LONG;
+    let both = |take: &dyn Fn() -> Guard<'a, K>| {
+        for scope in [false, true] {
+            let guard = take();
+            inside(&guard);
+            if !scope {
+                guard.unlock().unwrap();
+            }
+        }
+    };
+    both(&|| lock.lock().unwrap());
+    both(&|| lock.try_lock().unwrap().unwrap());
+    both(&|| lock.try_lock_for(LONG).unwrap().unwrap());
+    both(&|| lock.try_lock_until(soon()).unwrap().unwrap());
+    both(&|| lock.lock_interruptibly(&never).unwrap());
+    both(&|| lock.try_lock_for_interruptibly(LONG, &never).unwrap().unwrap());
+    let both = |take: &dyn Fn() -> OwnedGuard<K>| {
+        for scope in [false, true] {
+            let guard = take();
+            inside(&guard);
+            if !scope {
+                guard.unlock().unwrap();
+            }
+        }
+    };
+    both(&|| lock.lock_owned().unwrap());
+    both(&|| lock.try_lock_owned().unwrap().unwrap());
+    both(&|| lock.try_lock_owned_for(LONG).unwrap().unwrap());
+    both(&|| lock.try_lock_owned_until(soon()).unwrap().unwrap());
+    both(&|| lock.lock_owned_interruptibly(&never).unwrap());
+    both(&|| lock.try_lock_owned_for_interruptibly(LONG, &never).unwrap().unwrap());
+}
+
+/// JSR-166 ReentrantReadWriteLockTest.testLock; StampedLockTest.testWriteLock_lockUnlock, testValidate
+/// and testValidate2.
+fn either_half_is_taken_and_given_back_in_every_form(stage: &Stage<Write>) {
+    let (lock, other) = (stage.read_write(), stage.read_write());
+    in_every_form(lock.write_lock(), |hold| {
+        assert!(!hold.is_lost() && other.is_write_locked().unwrap());
+        assert_eq!(other.read_count().unwrap(), 0);
+        // Who fails has nothing that could be taken for a hold.
+        assert!(other.write_lock().try_lock().unwrap().is_none());
+        assert!(other.read_lock().try_lock_owned().unwrap().is_none());
+        assert!(!hold.is_lost());
+    });
+    assert!(!other.is_write_locked().unwrap());
+    in_every_form(lock.read_lock(), |hold| {
+        assert!(!hold.is_lost() && !other.is_write_locked().unwrap());
+        assert_eq!(other.read_count().unwrap(), 1);
+    });
+    assert_eq!(other.read_count().unwrap(), 0);
+}
+
+/// JSR-166 ReentrantReadWriteLockTest.testGetWriteHoldCount, testGetReadHoldCount and
+/// testReadLockToString; Redisson RedissonReadWriteLockTest.testHoldCount.
+fn holds_of_either_half_are_counted(stage: &Stage<Write>) {
+    fn up_and_down<K: Kind>(lock: &ReadWriteLock, half: &RedisLock<K>, called: &str) {
+        let mut guards = Vec::new();
+        for n in 1..=20 {
+            guards.push(half.lock().unwrap());
+            assert_eq!(half.hold_count(), n);
+            assert!(format!("{lock:?}").contains(&format!("{called}: {n}")), "{lock:?}");
+            assert_eq!(elsewhere(|| half.hold_count()), 0);
+        }
+        while let Some(guard) = guards.pop() {
+            guard.unlock().unwrap();
+            assert_eq!(half.hold_count(), guards.len());
+        }
+        assert!(format!("{lock:?}").contains(&format!("{called}: 0")), "{lock:?}");
+    }
+    let lock = stage.read_write();
+    up_and_down(&lock, lock.read_lock(), "read_holds");
+    up_and_down(&lock, lock.write_lock(), "write_holds");
+    // One half within the other.
+    let write = lock.write_lock().lock().unwrap();
+    up_and_down(&lock, lock.read_lock(), "read_holds");
+    assert_eq!(lock.write_lock().hold_count(), 1);
+    write.unlock().unwrap();
+}
+
+/// JSR-166 StampedLockTest.testReadLock_lockUnlock and testDeeplyNestedReadLocks.
+fn three_hundred_reads_are_counted(stage: &Stage<Write>) {
+    let (lock, never) = (stage.read_write(), CancellationToken::new());
+    let read = lock.read_lock();
+    let mut guards = Vec::new();
+    for n in 0..300 {
+        assert_eq!(lock.read_count().unwrap(), n);
+        guards.push(match n % 4 {
+            0 => read.lock_owned().unwrap(),
+            1 => read.try_lock_owned().unwrap().unwrap(),
+            2 => read.try_lock_owned_for(LONG).unwrap().unwrap(),
+            _ => read.lock_owned_interruptibly(&never).unwrap(),
+        });
+    }
+    while let Some(guard) = guards.pop() {
+        guard.unlock().unwrap();
+        assert_eq!(lock.read_count().unwrap(), guards.len());
+    }
+    // And by one thread, nested.
+    let mut guards: Vec<Guard<'_, Read>> = Vec::new();
+    for n in 1..=300 {
+        guards.push(match n % 3 {
+            0 => read.lock().unwrap(),
+            1 => read.try_lock().unwrap().unwrap(),
+            _ => read.try_lock_for(LONG).unwrap().unwrap(),
+        });
+        assert_eq!(read.hold_count(), n);
+    }
+    assert_eq!(lock.read_count().unwrap(), 1, "one thread");
+    while let Some(guard) = guards.pop() {
+        guard.unlock().unwrap();
+        assert_eq!(read.hold_count(), guards.len());
+    }
+}
+
+/// JSR-166 ReentrantReadWriteLockTest.testWriteTryLock, testWriteTryLockWhenLocked and
+/// testReadTryLockWhenLocked; Redisson RedissonReadWriteLockTest.testWriteLock.
+fn a_writer_may_write_again_and_keeps_others_out(stage: &Stage<Write>) {
+    let lock = stage.read_write();
+    let others = [lock.clone(), stage.read_write()];
+    let all = |open_to_all: (bool, bool)| {
+        for other in &others {
+            assert_eq!(open(other), open_to_all);
+        }
+    };
+    let outer = lock.write_lock().try_lock().unwrap().unwrap();
+    let inner = lock.write_lock().try_lock().unwrap().unwrap();
+    all((false, false));
+    // In any order.
+    outer.unlock().unwrap();
+    all((false, false));
+    assert!(!inner.is_lost());
+    inner.unlock().unwrap();
+    all((true, true));
+}
+
+/// JSR-166 ReentrantReadWriteLockTest.testMultipleReadLocks, testTryLockWhenReadLocked and
+/// testWriteTryLockWhenReadLocked.
+fn readers_read_beside_readers(stage: &Stage<Write>) {
+    let lock = stage.read_write();
+    let others = [lock.clone(), stage.read_write()];
+    let guard = lock.read_lock().lock().unwrap();
+    for other in &others {
+        elsewhere(|| {
+            other.read_lock().try_lock().unwrap().expect("beside the other").unlock().unwrap();
+            other.read_lock().try_lock_for(LONG).unwrap().expect("beside the other").unlock().unwrap();
+            other.read_lock().lock().unwrap().unlock().unwrap();
+            assert!(other.write_lock().try_lock().unwrap().is_none());
+        });
+    }
+    guard.unlock().unwrap();
+}
+
+/// JSR-166 ReentrantReadWriteLockTest.testWriteAfterReadLock.
+fn a_writer_waits_for_the_last_reader(stage: &Stage<Write>) {
+    let lock = stage.read_write();
+    for other in [lock.clone(), stage.read_write()] {
+        let released = AtomicBool::new(false);
+        let guard = lock.read_lock().lock().unwrap();
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let guard = other.write_lock().lock().unwrap();
+                assert!(released.load(SeqCst), "a reader is inside");
+                assert_eq!(other.read_count().unwrap(), 0);
+                guard.unlock().unwrap();
+            });
+            queued(lock.write_lock(), 1);
+            assert_eq!(lock.read_count().unwrap(), 1);
+            released.store(true, SeqCst);
+            guard.unlock().unwrap();
+            writer.join().unwrap();
+        });
+    }
+}
+
+/// JSR-166 ReentrantReadWriteLockTest.testReadAfterWriteLock.
+fn readers_wait_for_the_writer_and_come_in_together(stage: &Stage<Write>) {
+    let lock = stage.read_write();
+    for others in [[lock.clone(), lock.clone()], [lock.clone(), stage.read_write()]] {
+        let (released, inside) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let guard = lock.write_lock().lock().unwrap();
+        thread::scope(|scope| {
+            for other in &others {
+                scope.spawn(|| {
+                    let guard = other.read_lock().lock().unwrap();
+                    assert!(released.load(SeqCst), "a writer is inside");
+                    inside.fetch_add(1, SeqCst);
+                    wait_until(LONG, "both read", || inside.load(SeqCst) == 2);
+                    guard.unlock().unwrap();
+                });
+            }
+            queued(lock.read_lock(), 2);
+            released.store(true, SeqCst);
+            guard.unlock().unwrap();
+        });
+    }
+}
+
+/// JSR-166 ReentrantReadWriteLockTest.testReadHoldingWriteLock and testReadHoldingWriteLock2; Redisson
+/// RedissonReadWriteLockTest.testWR.
+fn a_writer_may_read_as_well(stage: &Stage<Write>) {
+    let (lock, other) = (stage.read_write(), stage.read_write());
+    let write = lock.write_lock().lock().unwrap();
+    lock.read_lock().try_lock().unwrap().expect("it writes").unlock().unwrap();
+    assert!(lock.write_lock().is_held_by_current_thread() && other.is_write_locked().unwrap());
+    thread::scope(|scope| {
+        for other in [&lock, &other] {
+            scope.spawn(|| other.read_lock().lock().unwrap().unlock().unwrap());
+        }
+        queued(lock.read_lock(), 2);
+        for _ in 0..3 {
+            lock.read_lock().lock().unwrap().unlock().unwrap();
+            let again = lock.write_lock().lock().unwrap();
+            lock.read_lock().try_lock_for(LONG).unwrap().expect("it writes").unlock().unwrap();
+            again.unlock().unwrap();
+        }
+        assert_eq!(lock.queue_length().unwrap(), 2, "and they wait yet");
+        write.unlock().unwrap();
+    });
+    assert!(!other.is_write_locked().unwrap());
+}
+
+/// Curator TestInterProcessReadWriteLock.testDowngrading: read, then write no more, then read no more.
+fn a_writer_that_reads_may_stop_writing(stage: &Stage<Write>) {
+    let (lock, other) = (stage.read_write(), stage.read_write());
+    let write = lock.write_lock().lock().unwrap();
+    let read = lock.read_lock().lock().unwrap();
+    assert_eq!(open(&other), (false, false));
+    write.unlock().unwrap();
+    assert_eq!(open(&other), (true, false));
+    assert_eq!((lock.read_lock().hold_count(), lock.write_lock().hold_count()), (1, 0));
+    read.unlock().unwrap();
+    assert_eq!(open(&other), (true, true));
+}
+
+/// JSR-166 StampedLockTest.testTryConvertToReadLock: the guard that was exchanged is no more, which
+/// the compiler sees to.
+fn a_writer_becomes_a_reader_with_nobody_in_between(stage: &Stage<Write>) {
+    let lock = stage.read_write();
+    for other in [lock.clone(), stage.read_write()] {
+        let write = lock.write_lock().lock().unwrap();
+        let token = write.token();
+        thread::scope(|scope| {
+            let next = scope.spawn(|| {
+                let guard = other.write_lock().lock().unwrap();
+                let token = guard.token();
+                guard.unlock().unwrap();
+                token
+            });
+            queued(lock.write_lock(), 1);
+            let read = lock.downgrade(write).unwrap();
+            assert_eq!(read.last_write(), token >> 12, "nobody wrote in between");
+            assert_eq!((lock.read_count().unwrap(), lock.is_write_locked().unwrap()), (1, false));
+            assert_eq!(lock.write_lock().hold_count(), 0);
+            assert_eq!(lock.queue_length().unwrap(), 1);
+            read.unlock().unwrap();
+            assert!(next.join().unwrap() > token);
+        });
+    }
+}
+
+/// Curator TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed (5 s there): here it is told so.
+fn a_reader_that_would_write_is_refused(stage: &Stage<Write>) {
+    let (lock, other) = (stage.read_write(), stage.read_write());
+    let read = lock.read_lock().lock().unwrap();
+    let began = Instant::now();
+    for refused in [
+        lock.write_lock().try_lock_for(LONG).map(drop),
+        lock.write_lock().lock().map(drop),
+        lock.write_lock().lock_interruptibly(&CancellationToken::new()).map(drop),
+    ] {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::WouldDeadlock);
+    }
+    assert!(lock.write_lock().try_lock().unwrap().is_none());
+    assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+    assert_eq!(other.queue_length().unwrap(), 0);
+    assert!(!read.is_lost());
+    read.unlock().unwrap();
+    lock.write_lock().try_lock().unwrap().expect("it reads no more").unlock().unwrap();
+}
+
+/// A timed try that fails, and how long it took.
+#[track_caller]
+fn in_vain<K: Kind>(lock: &RedisLock<K>, limit: Duration) {
+    let began = Instant::now();
+    assert!(lock.try_lock_for(limit).unwrap().is_none());
+    let took = began.elapsed();
+    assert!(took >= limit, "early: {took:?} of {limit:?}");
+    assert!(took < limit + LATE, "late: {took:?} of {limit:?}");
+}
+
+/// JSR-166 ReentrantReadWriteLockTest.testWriteTryLock_Timeout and testReadTryLock_Timeout;
+/// StampedLockTest.testTimedLock_Timeout.
+fn a_timed_try_of_either_half_is_none_in_time_and_not_early(stage: &Stage<Write>) {
+    let lock = stage.read_write();
+    let past = Instant::now().checked_sub(ms(1000)).unwrap_or_else(Instant::now);
+    for other in [lock.clone(), stage.read_write()] {
+        let write = lock.write_lock().lock().unwrap();
+        elsewhere(|| {
+            for limit in [Duration::ZERO, ms(300)] {
+                in_vain(other.write_lock(), limit);
+                in_vain(other.read_lock(), limit);
+            }
+            // What ends before it begins is one attempt.
+            assert!(other.write_lock().try_lock_until(past).unwrap().is_none());
+            assert!(other.read_lock().try_lock_until(past).unwrap().is_none());
+        });
+        assert!(lock.write_lock().is_held_by_current_thread() && !write.is_lost());
+        write.unlock().unwrap();
+        let read = lock.read_lock().lock().unwrap();
+        elsewhere(|| {
+            for limit in [Duration::ZERO, ms(300)] {
+                in_vain(other.write_lock(), limit);
+            }
+            assert!(other.write_lock().try_lock_until(past).unwrap().is_none());
+        });
+        read.unlock().unwrap();
+    }
+}
+
+/// JSR-166 ReentrantReadWriteLockTest.testWriteLockInterruptibly_Interruptible,
+/// testReadLockInterruptibly_Interruptible, testReadTryLock_Interruptible and testWriteLockInterruptibly.
+fn who_waits_for_either_half_can_be_cancelled(stage: &Stage<Write>) {
+    type Form = fn(&ReadWriteLock, &CancellationToken) -> Result<(), Error>;
+    let forms: [Form; 4] = [
+        |lock, cancel| lock.write_lock().lock_interruptibly(cancel).map(drop),
+        |lock, cancel| lock.write_lock().try_lock_for_interruptibly(LONG, cancel).map(drop),
+        |lock, cancel| lock.read_lock().lock_interruptibly(cancel).map(drop),
+        |lock, cancel| lock.read_lock().try_lock_for_interruptibly(LONG, cancel).map(drop),
+    ];
+    let lock = stage.read_write();
+    for other in [lock.clone(), stage.read_write()] {
+        // Free: they are let in.
+        for form in forms {
+            form(&other, &CancellationToken::new()).unwrap();
+        }
+        let guard = lock.write_lock().lock().unwrap();
+        for form in forms {
+            let cancel = CancellationToken::new();
+            thread::scope(|scope| {
+                let waits = scope.spawn(|| form(&other, &cancel));
+                queued(lock.write_lock(), 1);
+                cancel.cancel();
+                assert!(waits.join().unwrap().unwrap_err().is_cancelled());
+            });
+            queued(lock.write_lock(), 0);
+            assert!(lock.write_lock().is_held_by_current_thread() && !guard.is_lost());
+        }
+        guard.unlock().unwrap();
+    }
+}
+
+/// JSR-166 StampedLockTest.testNonInterruptibleOperationsIgnoreInterrupts.
+fn a_token_that_was_not_given_cancels_nothing(stage: &Stage<Write>) {
+    let lock = stage.read_write();
+    let cancelled = CancellationToken::new();
+    cancelled.cancel();
+    lock.write_lock().lock().unwrap().unlock().unwrap();
+    lock.write_lock().try_lock_for(LONG).unwrap().unwrap().unlock().unwrap();
+    lock.read_lock().lock().unwrap().unlock().unwrap();
+    lock.read_lock().try_lock_for(LONG).unwrap().unwrap().unlock().unwrap();
+    // Not even on a free lock, where it is given.
+    assert!(lock.write_lock().lock_interruptibly(&cancelled).unwrap_err().is_cancelled());
+    assert!(lock.read_lock().lock_interruptibly(&cancelled).unwrap_err().is_cancelled());
+    assert!(cancelled.is_cancelled());
+}
+
+/// JSR-166 ReentrantReadWriteLockTest.testHasQueuedThreads and testGetQueueLength, with waiters for one
+/// half and for both, in one process and in two.
+fn who_waits_for_either_half_is_counted(stage: &Stage<Write>) {
+    type Form = fn(&ReadWriteLock, &CancellationToken) -> Result<(), Error>;
+    let write: Form = |lock, cancel| lock.write_lock().lock_interruptibly(cancel).map(drop);
+    let read: Form = |lock, cancel| lock.read_lock().lock_interruptibly(cancel).map(drop);
+    let (lock, a, b) = (stage.read_write(), stage.read_write(), stage.read_write());
+    for (first, second) in [(&a, &a), (&a, &b)] {
+        for (one, two) in [(write, write), (read, write), (write, read)] {
+            let (cancelled, never) = (CancellationToken::new(), CancellationToken::new());
+            let guard = lock.write_lock().lock().unwrap();
+            assert_eq!(lock.queue_length().unwrap(), 0);
+            thread::scope(|scope| {
+                let one = scope.spawn(|| one(first, &cancelled));
+                queued(lock.write_lock(), 1);
+                let two = scope.spawn(|| two(second, &never));
+                queued(lock.read_lock(), 2);
+                cancelled.cancel();
+                assert!(one.join().unwrap().unwrap_err().is_cancelled());
+                queued(lock.write_lock(), 1);
+                guard.unlock().unwrap();
+                two.join().unwrap().unwrap();
+                queued(lock.write_lock(), 0);
+            });
+        }
+    }
+}
+
+/// JSR-166 StampedLockTest.testNonReentrant: what is not reentrant here is a guard of its own.
+fn a_guard_of_its_own_is_not_its_threads(stage: &Stage<Write>) {
+    let lock = stage.read_write();
+    let write = lock.write_lock().lock_owned().unwrap();
+    assert!(lock.write_lock().try_lock_for(Duration::ZERO).unwrap().is_none());
+    assert!(lock.read_lock().try_lock_for(Duration::ZERO).unwrap().is_none());
+    assert!(!write.is_lost());
+    write.unlock().unwrap();
+    let read = lock.read_lock().lock_owned().unwrap();
+    assert!(lock.write_lock().try_lock_for(Duration::ZERO).unwrap().is_none());
+    assert!(!read.is_lost());
+    read.unlock().unwrap();
+}
+
+/// Redisson RedissonReadWriteLockTest.testReadLockIsLocked.
+fn each_half_tells_whether_it_is_locked(stage: &Stage<Write>) {
+    let (lock, other) = (stage.read_write(), stage.read_write());
+    let told = |half: (bool, bool)| {
+        for lock in [&lock, &other] {
+            let (reads, writes) = (lock.read_lock(), lock.write_lock());
+            assert_eq!((reads.is_locked().unwrap(), writes.is_locked().unwrap()), half);
+        }
+    };
+    told((false, false));
+    let write = lock.write_lock().lock().unwrap();
+    told((false, true));
+    let read = lock.read_lock().lock().unwrap();
+    told((true, true));
+    write.unlock().unwrap();
+    told((true, false));
+    read.unlock().unwrap();
+    told((false, false));
+}

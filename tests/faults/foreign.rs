@@ -1,0 +1,9 @@
+//! A simple lock at a key of the users' own, which programs of others lock by `SET key owner NX PX lease`.
+
+mod stage;
+
+mod contention;
+mod keys;
+mod ours;
+mod redis_py;
+mod strangers;

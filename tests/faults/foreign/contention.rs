@@ -1,0 +1,73 @@
+//! Who contends for the key: ours, and programs that know nothing of us.
+
+use std::thread;
+
+use redis::{Commands, Connection};
+use redis_concurrent::SimpleLock;
+
+use crate::foreign::stage::{KEY, LEASE, Stage};
+use crate::support::{Random, ms};
+
+/// Counted up under the lock by a read and a write: whoever is not alone there loses a count.
+pub const COUNTER: &str = "counter";
+
+/// Who counted, one after the other.
+pub const TURNS: &str = "turns";
+
+/// Counts, by whoever holds the lock.
+pub fn count(redis: &mut Connection, who: &str) {
+    let n: u64 = redis.get::<_, Option<u64>>(COUNTER).unwrap().unwrap_or(0);
+    let () = redis.set(COUNTER, n + 1).unwrap();
+    let () = redis.rpush(TURNS, who).unwrap();
+}
+
+/// Nobody was inside with another, and the lock went to and fro.
+#[track_caller]
+pub fn all_were_counted(stage: &Stage, all: usize) {
+    let turns: Vec<String> = stage.ask(&["LRANGE", TURNS, "0", "-1"]);
+    let changes = turns.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    eprintln!("{} turns, {changes} times between ours and theirs", turns.len());
+    assert_eq!((stage.ask::<usize>(&["GET", COUNTER]), turns.len()), (all, all));
+    assert!(changes > 4, "they took no turns");
+}
+
+/// Takes the lock so often, with pauses in which others may.
+pub fn take_turns(stage: &Stage, lock: &SimpleLock, rounds: usize, mut chance: Random) {
+    let mut redis = stage.server.connection().unwrap();
+    for _ in 0..rounds {
+        let guard = lock.lock().unwrap();
+        count(&mut redis, "ours");
+        guard.unlock().unwrap();
+        thread::sleep(chance.micros(5_000));
+    }
+}
+
+#[test]
+fn programs_that_lock_by_set_nx_px_and_ours_are_never_inside_together() {
+    const ROUNDS: usize = 250;
+    let stage = Stage::new();
+    let [one, other] = [(); 2].map(|()| stage.client().simple_lock_at(KEY));
+    let locks = [one.clone(), one, other.fair(), other];
+    let mut chance = Random::new("contention");
+    thread::scope(|scope| {
+        for lock in &locks {
+            let (stage, chance) = (&stage, chance.fork());
+            scope.spawn(move || take_turns(stage, lock, ROUNDS, chance));
+        }
+        for i in 0..2 {
+            let (mut stranger, mut chance) = (stage.stranger(&format!("theirs {i}")), chance.fork());
+            let mut redis = stage.server.connection().unwrap();
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    while !stranger.takes(LEASE) {
+                        thread::sleep(ms(1));
+                    }
+                    count(&mut redis, "theirs");
+                    assert!(stranger.frees(), "nobody else has freed it");
+                    thread::sleep(chance.micros(5_000));
+                }
+            });
+        }
+    });
+    all_were_counted(&stage, 6 * ROUNDS);
+}

@@ -1,0 +1,197 @@
+//! Strangers hold the key, and do not tell when they go.
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use redis_concurrent::testing::{scripts, wait_until};
+use redis_concurrent::{Kind, Loss, Simple};
+
+use crate::foreign::stage::{KEY, LEASE, QUEUE, Stage, comes_in};
+use crate::support::{Ears, Heard, LONG, builder, ms};
+
+/// How long it may take until a waiter finds that a stranger has gone, and what a loaded machine adds.
+const FOUND: Duration = ms(250 + 2000);
+
+#[test]
+fn a_stranger_keeps_us_out_and_is_told_as_the_holder() {
+    let stage = Stage::new();
+    let (lock, mut stranger) = (stage.lock(), stage.stranger("cron@db7"));
+    assert!(!lock.is_locked().unwrap() && lock.holder().unwrap().is_none());
+    assert!(stranger.takes(LEASE));
+    assert!(lock.try_lock().unwrap().is_none());
+    let began = Instant::now();
+    assert!(lock.try_lock_for(ms(300)).unwrap().is_none());
+    assert!(began.elapsed() >= ms(300) && began.elapsed() < ms(300) + FOUND);
+    assert!(lock.is_locked().unwrap());
+    let holder = lock.holder().unwrap().unwrap();
+    assert_eq!((holder.owner.as_str(), holder.since, holder.process), ("cron@db7", None, None));
+    assert!(holder.remaining.is_some_and(|left| left <= LEASE && left > LEASE / 2), "{:?}", holder.remaining);
+    assert!(lock.remaining().unwrap().is_some());
+    assert_eq!(stage.ask::<String>(&["GET", KEY]), "cron@db7");
+    assert!(stranger.frees());
+    assert!(lock.try_lock().unwrap().is_some());
+}
+
+/// Nobody says that it goes, and it would hold for ever.
+#[test]
+fn who_waits_for_a_stranger_finds_out_in_a_quarter_of_a_second() {
+    let stage = Stage::new();
+    let lock = stage.patient();
+    for _ in 0..6 {
+        let () = stage.ask(&["SET", KEY, "theirs"]);
+        assert_eq!(lock.holder().unwrap().unwrap().remaining, None, "it has no end");
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| comes_in(&lock));
+            stage.await_queued(1);
+            let () = stage.ask(&["DEL", KEY]);
+            let gone = Instant::now();
+            let took = waits.join().unwrap() - gone;
+            eprintln!("in {took:?} after the stranger had gone");
+            assert!(took < FOUND, "{took:?}");
+        });
+    }
+}
+
+#[test]
+fn who_waits_for_a_stranger_asks_no_more_often_than_it_must() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let lock = client.simple_lock_at(KEY);
+    let () = stage.ask(&["SET", KEY, "theirs"]);
+    assert!(lock.try_lock_for(ms(100)).unwrap().is_none());
+    let before = client.requests();
+    assert!(lock.try_lock_for(ms(1500)).unwrap().is_none());
+    // The first ask, one each quarter of a second, and a leave.
+    let asked = client.requests() - before;
+    assert!((3..=9).contains(&asked), "{asked}");
+    let () = stage.ask(&["DEL", KEY]);
+}
+
+#[test]
+fn a_strangers_lease_is_waited_for_and_no_longer() {
+    let stage = Stage::new();
+    let lock = stage.patient();
+    let began = Instant::now();
+    assert!(stage.stranger("theirs").takes(ms(700)));
+    let guard = lock.lock().unwrap();
+    let took = began.elapsed();
+    assert!(took >= ms(699) && took < ms(700) + FOUND, "{took:?}");
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn those_who_wait_come_in_by_arrival_once_the_stranger_has_gone() {
+    let stage = Stage::new();
+    let locks = [(); 4].map(|()| stage.patient());
+    let mut stranger = stage.stranger("theirs");
+    assert!(stranger.takes(LEASE));
+    let (came, order) = channel();
+    thread::scope(|scope| {
+        for (i, lock) in locks.iter().enumerate() {
+            let came = came.clone();
+            scope.spawn(move || {
+                let guard = lock.lock().unwrap();
+                came.send((i, guard.token())).unwrap();
+                guard.unlock().unwrap();
+            });
+            stage.await_queued(i + 1);
+        }
+        assert!(stranger.frees());
+    });
+    let order: Vec<_> = order.try_iter().collect();
+    assert_eq!(order.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert!(order.is_sorted_by_key(|(_, token)| *token), "{order:?}");
+}
+
+/// Whoever asks lets the head in, and takes it back where nobody is there.
+#[test]
+fn a_dead_head_elsewhere_keeps_nobody_waiting() {
+    let stage = Stage::new();
+    let mut stranger = stage.stranger("theirs");
+    assert!(stranger.takes(LEASE));
+    // As a process does that is killed right after, and is not missed for a minute.
+    let others = QUEUE.strip_suffix(":queue").unwrap();
+    let keys =
+        [":queue", ":places", ":fence", ":gone", ":conditions"].map(|suffix| format!("{others}{suffix}"));
+    let mut ask = cmd("EVAL");
+    ask.arg(scripts(Simple::RULE).unwrap().acquire).arg(6).arg(KEY).arg(&keys);
+    ask.arg("67e55044-10b1-426f-9247-bb680e5fe0c8:1").arg(60_000).arg("rc:inbox:").arg(60_000);
+    ask.arg("wait").arg("").arg("1 1 host dead");
+    ask.exec(&mut stage.server.connection().unwrap()).unwrap();
+    stage.await_queued(1);
+    let lock = stage.patient();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| comes_in(&lock));
+        stage.await_queued(2);
+        assert!(stranger.frees());
+        let gone = Instant::now();
+        assert!(waits.join().unwrap() - gone < FOUND);
+    });
+}
+
+/// An owner of one of their clients; text that is none; nothing.
+#[test]
+fn whatever_text_a_stranger_has_it_holds_and_can_be_taken_away() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.patient());
+    let texts: [&[u8]; 6] = [
+        b"1c7f3a9e5b0d4f6c",
+        b"67e55044-10b1-426f-9247-bb680e5fe0c8",
+        b"67e55044-10b1-426f-9247-bb680e5fe0c8:x",
+        b"\xff\x00\xfe binary",
+        b"two\r\nlines",
+        b"",
+    ];
+    for text in texts {
+        let () = cmd("SET").arg(KEY).arg(text).query(&mut stage.server.connection().unwrap()).unwrap();
+        assert!(lock.try_lock().unwrap().is_none(), "{text:?}");
+        let holder = lock.holder().unwrap().unwrap();
+        assert_eq!((&*holder.owner, holder.since), (&*String::from_utf8_lossy(text), None));
+        thread::scope(|scope| {
+            // It is let in by who takes the lock away.
+            let waits = scope.spawn(|| comes_in(&other));
+            stage.await_queued(1);
+            assert!(lock.force_unlock().unwrap().was_held(), "{text:?}");
+            waits.join().unwrap();
+        });
+        assert!(!lock.force_unlock().unwrap().was_held() && !lock.is_locked().unwrap(), "{text:?}");
+    }
+}
+
+#[test]
+fn a_strangers_delete_is_a_loss_that_is_told() {
+    let stage = Stage::new();
+    let ears = Ears::default();
+    let client = builder(&stage.server.url()).lease(ms(1500)).observer(ears.clone()).connect().unwrap();
+    let lock = client.simple_lock_at(KEY);
+    let guard = lock.lock().unwrap();
+    let mut stranger = stage.stranger("theirs");
+    assert!(!stranger.frees(), "it is not the owner");
+    // Without looking whose it is, as no program should.
+    let () = stage.ask(&["DEL", KEY]);
+    assert!(stranger.takes(LEASE));
+    wait_until(LONG, "the loss", || guard.is_lost());
+    wait_until(LONG, "the loss is told", || ears.losses() > 0);
+    assert!(ears.all().contains(&Heard::Lost(Loss::Verdict)));
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    assert_eq!(stage.ask::<String>(&["GET", KEY]), "theirs", "ours does not delete theirs");
+}
+
+/// That nobody tells of it is found at a beat, from then on every quarter of a second.
+#[test]
+fn a_stranger_that_comes_in_between_is_found() {
+    let stage = Stage::new();
+    let (held, lock) = (stage.lock(), stage.lock());
+    let guard = held.lock().unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| comes_in(&lock));
+        stage.await_queued(1);
+        let () = stage.ask(&["SET", KEY, "theirs"]);
+        assert!(guard.unlock().unwrap_err().is_lease_lost());
+        assert_eq!(lock.holder().unwrap().unwrap().owner, "theirs");
+        let () = stage.ask(&["DEL", KEY]);
+        waits.join().unwrap();
+    });
+}

@@ -1,0 +1,64 @@
+//! A history check: processes take locks while they are killed and stopped and everything between
+//! them and Redis breaks, and write down what they got. What they wrote must make sense: never two
+//! valid holds at once, tokens that rise, counts that are not lost, waits that have a reason.
+//!
+//! All faults come from one seed. `make history SEED=7 SECONDS=60` runs one; what several threads do
+//! at once is not in the seed, so the same one need not end in the same way twice.
+
+mod checker;
+mod checker_tests;
+mod control;
+mod counter;
+mod crew;
+mod faults;
+mod holds;
+mod log;
+mod plan;
+mod pulse;
+mod report;
+mod rounds;
+mod run;
+mod stage;
+mod times;
+mod worker;
+
+use std::time::Duration;
+
+use redis_concurrent::testing::is_role;
+
+#[test]
+#[ignore = "a role, played by a child process"]
+fn role_worker() {
+    if is_role(worker::ROLE) {
+        worker::play();
+    }
+}
+
+/// How long a run takes, without its beginning and end.
+fn length(otherwise: u64) -> Duration {
+    let seconds = std::env::var("SECONDS").ok().and_then(|it| it.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(otherwise))
+}
+
+#[test]
+fn history_of_seed_1() {
+    run::run(1, length(20));
+}
+
+#[test]
+fn history_of_seed_2() {
+    run::run(2, length(20));
+}
+
+#[test]
+fn history_of_seed_3() {
+    run::run(3, length(20));
+}
+
+/// For `make history`.
+#[test]
+#[ignore = "takes a minute: make history"]
+fn history_of_the_given_seed() {
+    let seed = std::env::var("SEED").ok().and_then(|it| it.parse().ok());
+    run::run(seed.unwrap_or_else(crate::support::clock), length(60));
+}

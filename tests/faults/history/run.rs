@@ -1,0 +1,101 @@
+//! A run: workers, faults, and in the end the checks.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::history::checker::{Evidence, check};
+use crate::history::counter::Tally;
+use crate::history::crew::Crew;
+use crate::history::faults::strike;
+use crate::history::holds::History;
+use crate::history::plan::{LOCKS, PROCESSES, Plan};
+use crate::history::pulse;
+use crate::history::report::summary;
+use crate::history::rounds::Style;
+use crate::history::stage::Stage;
+use crate::history::worker::Orders;
+use crate::support::{Random, clock, nothing_left};
+
+/// How many of the things that are wrong are told.
+const MOST_SHOWN: usize = 20;
+
+/// Runs the plan of this seed, and checks what the processes wrote down. Panics with all that is
+/// wrong; the logs are then kept.
+pub fn run(seed: u64, length: Duration) {
+    println!("history: SEED={seed} SECONDS={}", length.as_secs());
+    let mut random = Random::of(seed);
+    let plan = Plan::of(&mut random, length);
+    let stage = Stage::set().unwrap();
+    let orders = orders(&stage, plan.reentrant, true, Style::Mixed);
+    let mut crew = Crew::start(&stage, orders, PROCESSES, random.fork());
+    let over = AtomicBool::new(false);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        // Also if something panics in here: the scope waits for its threads.
+        let _over = AtLast(&over);
+        named(scope, "machine pulse", || {
+            pulse::of_process(&over, |span| stage.stall(span, "slow machine"));
+        });
+        named(scope, "server pulse", || pulse::of_server(&stage, &over));
+        named(scope, "troubles", || {
+            for (at, trouble) in &plan.troubles {
+                sleep_until(start + *at);
+                strike(&stage, *trouble);
+            }
+        });
+        for (at, blow) in &plan.blows {
+            sleep_until(start + *at);
+            crew.suffer(*blow);
+        }
+        sleep_until(start + length);
+        crew.end();
+    });
+    let end = clock();
+    let stays = catch_unwind(AssertUnwindSafe(|| nothing_left(&stage.locks)));
+    let history = History::of(stage.lines(), &crew.ends, end);
+    let tallies = LOCKS.iter().map(|lock| Tally::of(&stage.counters, lock)).collect();
+    let evidence = Evidence { history, shadows: stage.shadows(), tallies };
+    let mut wrong = std::mem::take(&mut crew.wrong);
+    if stays.is_err() {
+        wrong.push(format!("left behind: {:?}", stage.locks.keys()));
+    }
+    wrong.extend(check(&evidence));
+    for (lock, token) in crew.last_tokens() {
+        let before = evidence.history.holds.iter().filter(|it| it.lock == lock).map(|it| it.token).max();
+        if before >= Some(token) {
+            wrong.push(format!("{lock}: in the end token {token}, after {before:?}"));
+        }
+    }
+    println!("{}", summary(seed, &evidence));
+    let few = usize::try_from(length.as_secs()).unwrap() * 3;
+    if evidence.history.holds.len() < few {
+        wrong.push(format!("too few holds to tell anything: {}", evidence.history.holds.len()));
+    }
+    let list = wrong[..wrong.len().min(MOST_SHOWN)].join("\n");
+    assert!(wrong.is_empty(), "SEED={seed}: {} things are wrong:\n{list}\nSEED={seed}", wrong.len());
+}
+
+/// Sets the flag when it is dropped.
+struct AtLast<'a>(&'a AtomicBool);
+
+impl Drop for AtLast<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What all workers of a run are told.
+pub fn orders(stage: &Stage, reentrant: [bool; 3], guarded: bool, style: Style) -> Orders {
+    let counter = stage.counters.url();
+    Orders { url: String::new(), counter, seed: 0, process: 0, reentrant, guarded, style }
+}
+
+fn named<'a>(scope: &'a thread::Scope<'a, '_>, name: &str, work: impl FnOnce() + Send + 'a) {
+    thread::Builder::new().name(name.into()).spawn_scoped(scope, work).unwrap();
+}
+
+fn sleep_until(moment: Instant) {
+    thread::sleep(moment.saturating_duration_since(Instant::now()));
+}

@@ -1,0 +1,22 @@
+//! What a server, a network or a process can do to a lock, and what other suites check.
+
+#[path = "../support/both.rs"]
+mod both;
+#[path = "../support/server_days.rs"]
+mod server_days;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bad_days_network;
+mod bad_days_process;
+mod bad_days_server;
+mod clock_steps;
+mod conformance;
+mod foreign;
+mod history;
+mod pains;
+mod refusals;
+mod renewals;
+mod stall;
+mod threads;
+mod transports;

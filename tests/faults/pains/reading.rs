@@ -1,0 +1,98 @@
+//! Of readers that keep writers out, and of a downgrade that nobody hears of.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::*;
+
+use crate::pains::LOAD;
+use crate::support::*;
+
+/// Readers that wait while somebody writes sleep on when it only reads from then on.
+#[test]
+fn pain_19_a_downgrade_wakes_who_waits_to_read() {
+    let server = RedisServer::start().unwrap();
+    let writes = connect(&server).read_write_lock("x");
+    // Their beats come too late for this test: only a message can wake them.
+    let clients: Vec<_> = (0..3)
+        .map(|_| builder(&server.url()).lease(ms(600_000)).window(ms(600_000)).connect().unwrap())
+        .collect();
+    let write = writes.write_lock().lock().unwrap();
+    thread::scope(|scope| {
+        let readers: Vec<_> = clients
+            .iter()
+            .map(|client| {
+                let lock = client.read_write_lock("x");
+                scope.spawn(move || {
+                    let guard = lock.read_lock().lock().unwrap();
+                    let at = Instant::now();
+                    guard.unlock().unwrap();
+                    at
+                })
+            })
+            .collect();
+        wait_until(LONG, "all wait", || writes.queue_length().unwrap() == readers.len());
+        let began = Instant::now();
+        let read = writes.downgrade(write).unwrap();
+        for reader in readers {
+            let took = reader.join().unwrap().saturating_duration_since(began);
+            assert!(took < LOAD, "{took:?}");
+        }
+        read.unlock().unwrap();
+    });
+    nothing_left(&server);
+}
+
+/// Readers who come and go one over the other keep a writer out for ever.
+#[test]
+fn pain_19_a_writer_waits_for_those_who_read_and_not_for_those_who_come() {
+    const READERS: usize = 20;
+    const WRITES: usize = 10;
+    const READ: Duration = ms(20);
+    let server = RedisServer::start().unwrap();
+    let clients: Vec<_> = (0..4).map(|_| connect(&server)).collect();
+    let writer = connect(&server).read_write_lock("x");
+    let reads: Vec<_> = (0..READERS).map(|_| AtomicUsize::new(0)).collect();
+    let (stop, inside) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let mut worst = 0;
+    thread::scope(|scope| {
+        for (i, reads) in reads.iter().enumerate() {
+            let (lock, stop, inside) = (clients[i % 4].read_write_lock("x"), &stop, &inside);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let guard = lock.read_lock().lock().unwrap();
+                    reads.fetch_add(1, Ordering::SeqCst);
+                    inside.fetch_add(1, Ordering::SeqCst);
+                    thread::sleep(READ);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+        let count = || reads.iter().map(|it| it.load(Ordering::SeqCst)).collect::<Vec<_>>();
+        let mut outcome = Ok(());
+        for _ in 0..WRITES {
+            wait_until(LONG, "many read", || inside.load(Ordering::SeqCst) > READERS / 2);
+            let before = count();
+            outcome = match writer.write_lock().try_lock_for(LONG) {
+                Ok(Some(guard)) => {
+                    let came = count().iter().zip(&before).map(|(now, then)| now - then).max();
+                    worst = worst.max(came.unwrap_or(0));
+                    assert_eq!(inside.load(Ordering::SeqCst), 0);
+                    guard.unlock().map_err(|e| e.to_string())
+                }
+                other => Err(format!("no write in {LONG:?}: {other:?}")),
+            };
+            if outcome.is_err() {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        outcome.unwrap();
+    });
+    println!("at most {worst} reads of one thread while the writer waited");
+    // One that began before the writer had its place, on an idle machine; hundreds, were they let in.
+    assert!(worst <= 30, "{worst} reads of one thread passed the writer");
+    nothing_left(&server);
+}

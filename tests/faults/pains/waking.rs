@@ -1,0 +1,134 @@
+//! Of waiters that are not woken, or all at once.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::testing::*;
+
+use crate::pains::LOAD;
+use crate::support::*;
+
+/// One subscription for each contended lock, until there are no more to be had.
+#[test]
+fn pain_10_subscriptions_do_not_grow_with_the_locks_waited_for() {
+    let server = RedisServer::start().unwrap();
+    let holder = connect(&server);
+    let names: Vec<String> = (0..200).map(|i| format!("x{i}")).collect();
+    let guards: Vec<_> = names.iter().map(|name| holder.reentrant_lock(name).lock_owned().unwrap()).collect();
+    let client = connect(&server);
+    thread::scope(|scope| {
+        let waiters: Vec<_> = names
+            .iter()
+            .map(|name| {
+                let lock = client.reentrant_lock(name);
+                scope.spawn(move || lock.lock().map(drop))
+            })
+            .collect();
+        let last = holder.reentrant_lock(&names[names.len() - 1]);
+        wait_until(LONG, "all wait", || {
+            let places = server.keys().unwrap().iter().filter(|k| k.ends_with(":queue")).count();
+            places == names.len()
+        });
+        assert_eq!(last.queue_length().unwrap(), 1);
+        assert_eq!(channels(&server).len(), 1);
+        assert_eq!(server.clients(ClientKind::PubSub).unwrap().len(), 1);
+        drop(guards);
+        for waiter in waiters {
+            waiter.join().unwrap().unwrap();
+        }
+    });
+    wait_until(SOON, "all are released", || client.locks() == 0);
+    client.close().unwrap();
+    wait_until(SOON, "no subscription is left", || channels(&server).is_empty());
+    nothing_left(&server);
+}
+
+/// A listener whose peer is gone without a word waits for ever.
+#[test]
+fn pain_11_a_half_open_listener_is_replaced() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let ears = Ears::default();
+    let holder = connect(&server).reentrant_lock("x");
+    // Its beat is 10 s: only the listener can be quicker.
+    let client = builder(&proxy.url()).window(ms(30_000)).observer(ears.clone()).connect().unwrap();
+    let lock = client.reentrant_lock("x");
+    let waits = |released: &dyn Fn()| {
+        let held = holder.lock().unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let guard = lock.lock().unwrap();
+                (Instant::now(), guard.unlock())
+            });
+            queued(&holder, 1);
+            released();
+            let at = Instant::now();
+            held.unlock().unwrap();
+            let (got, unlocked) = waits.join().unwrap();
+            unlocked.unwrap();
+            got.saturating_duration_since(at)
+        })
+    };
+    // Idle for several read time-outs and pings, it still hears.
+    let took = waits(&|| thread::sleep(ms(2500)));
+    assert!(took < LOAD, "{took:?}");
+    assert_eq!(ears.count(Heard::Reconnected), 0);
+    // Pings go into a black hole; a new connection gets through.
+    let connections = proxy.connections();
+    proxy.only_matching(b"PING");
+    proxy.black_hole(true);
+    wait_until(SOON, "it is noticed", || ears.count(Heard::Reconnected) > 0);
+    proxy.heal().unwrap();
+    assert!(proxy.connections() > connections);
+    let took = waits(&|| ());
+    assert!(took < LOAD, "{took:?}");
+}
+
+/// Every process retries on every release, in no order.
+#[test]
+fn pain_12_two_scripts_a_grant_and_nobody_starves() {
+    let server = RedisServer::start().unwrap();
+    let clients: Vec<_> = (0..5).map(|_| connect(&server)).collect();
+    let turns: Vec<AtomicU64> = (0..5).map(|_| AtomicU64::new(0)).collect();
+    let stop = AtomicBool::new(false);
+    // Scripts are known, listeners are there.
+    for client in &clients {
+        let lock = client.reentrant_lock("x");
+        let guard = clients[0].simple_lock("warm").lock_owned().unwrap();
+        drop(lock.lock().unwrap());
+        assert!(client.simple_lock("warm").try_lock_for(ms(30)).unwrap().is_none());
+        drop(guard);
+    }
+    let (mut grants, mut scripts) = (0, 0);
+    thread::scope(|scope| {
+        for (client, turns) in clients.iter().zip(&turns) {
+            for _ in 0..8 {
+                let (lock, stop) = (client.reentrant_lock("x").fair(), &stop);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        let guard = lock.lock().unwrap();
+                        turns.fetch_add(1, Ordering::Relaxed);
+                        guard.unlock().unwrap();
+                    }
+                });
+            }
+        }
+        let total = || turns.iter().map(|t| t.load(Ordering::Relaxed)).sum::<u64>();
+        let count = || server.command_calls().unwrap().get("evalsha").copied().unwrap_or(0);
+        wait_until(LONG, "all take part", || turns.iter().all(|t| t.load(Ordering::Relaxed) > 10));
+        let (grants_before, scripts_before) = (total(), count());
+        wait_until(LONG, "a thousand turns", || total() > grants_before + 1000);
+        scripts = count() - scripts_before;
+        grants = total() - grants_before;
+        stop.store(true, Ordering::Relaxed);
+    });
+    // Some turns end between the two counts.
+    let each = scripts as f64 / grants as f64;
+    assert!(each < 2.1, "{each} scripts a grant: {scripts} for {grants}");
+    let turns: Vec<f64> = turns.iter().map(|t| t.load(Ordering::Relaxed) as f64).collect();
+    let sum: f64 = turns.iter().sum();
+    let jain = sum * sum / (5.0 * turns.iter().map(|t| t * t).sum::<f64>());
+    println!("{each:.2} scripts a grant, Jain's index {jain:.3}");
+    assert!(jain >= 0.9, "{jain}: {turns:?}");
+}

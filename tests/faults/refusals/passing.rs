@@ -1,0 +1,129 @@
+//! What may pass is waited for as long as a call may wait, by everything that waits, and told at once where
+//! nothing does.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::testing::{RedisServer, wait_until};
+use redis_concurrent::{Client, Error, ErrorKind, MultiLock};
+
+use crate::refusals::AskOnce;
+use crate::support::*;
+
+/// A server that says no, and how to end that.
+struct Refusing {
+    /// What the error has in it.
+    says: &'static str,
+    on: &'static [&'static str],
+    off: &'static [&'static str],
+}
+
+const ALL: [Refusing; 3] = [
+    Refusing {
+        says: "NOREPLICAS",
+        on: &["CONFIG", "SET", "min-replicas-to-write", "1"],
+        off: &["CONFIG", "SET", "min-replicas-to-write", "0"],
+    },
+    Refusing {
+        says: "OOM",
+        on: &["CONFIG", "SET", "maxmemory", "1"],
+        off: &["CONFIG", "SET", "maxmemory", "0"],
+    },
+    Refusing { says: "READONLY", on: &["REPLICAOF", "127.0.0.1", "1"], off: &["REPLICAOF", "NO", "ONE"] },
+];
+
+fn tell(server: &RedisServer, command: &[&str]) {
+    redis::cmd(command[0]).arg(&command[1..]).exec(&mut server.connection().unwrap()).unwrap();
+}
+
+fn rejected(server: &RedisServer) -> u64 {
+    let info: String = redis::cmd("INFO").arg("errorstats").query(&mut server.connection().unwrap()).unwrap();
+    info.lines().filter_map(|line| line.trim().rsplit_once('=')?.1.parse::<u64>().ok()).sum()
+}
+
+type Call = fn(&Client) -> Result<(), Error>;
+
+/// Everything that takes something, and may wait for it.
+const WAITING: [(&str, Call); 7] = [
+    ("simple lock", |c| c.simple_lock("simple").lock().map(drop)),
+    ("reentrant lock", |c| c.reentrant_lock("reentrant").try_lock_for(LONG).map(|it| drop(it.unwrap()))),
+    ("read lock", |c| c.read_write_lock("rw").read_lock().lock().map(drop)),
+    ("write lock", |c| c.read_write_lock("rw2").write_lock().lock().map(drop)),
+    ("semaphore", |c| c.semaphore("permits").acquire(1).map(drop)),
+    ("stock lock", |c| c.stock_gate("goods").stock_lock("sku", 1).lock().map(drop)),
+    ("multi-lock", |c| MultiLock::new(&[&c.simple_lock("a"), &c.reentrant_lock("b")]).lock().map(drop)),
+];
+
+#[test]
+fn what_may_pass_is_waited_for_by_everything_that_waits() {
+    for Refusing { says, on, off } in ALL {
+        let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
+        let client = connect(&server);
+        client.semaphore("permits").set_permits(1).unwrap();
+        client.stock_gate("goods").restock("sku", 5).unwrap();
+        tell(&server, on);
+        thread::scope(|scope| {
+            let before = rejected(&server);
+            let calls: Vec<_> =
+                WAITING.iter().map(|(what, call)| (what, scope.spawn(|| call(&client)))).collect();
+            // Each of them has heard it, most of them more than once.
+            wait_until(LONG, says, || rejected(&server) >= before + 3 * WAITING.len() as u64);
+            let ended: Vec<_> =
+                calls.iter().filter(|(_, call)| call.is_finished()).map(|(it, _)| it).collect();
+            assert!(ended.is_empty(), "{says}: {ended:?} did not wait");
+            tell(&server, off);
+            for (what, call) in calls {
+                call.join().unwrap().unwrap_or_else(|error| panic!("{says}: {what}: {error}"));
+            }
+        });
+    }
+}
+
+#[test]
+fn what_may_pass_is_told_at_once_where_nothing_waits_and_at_the_deadline() {
+    for Refusing { says, on, off } in ALL {
+        let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
+        let client = builder(&server.url()).give_up_after(ms(700)).connect().unwrap();
+        let lock = client.reentrant_lock("x");
+        drop(lock.lock().unwrap());
+        tell(&server, on);
+        let calls: [(&str, u64, AskOnce<'_>); 3] = [
+            ("try_lock", 0, &|| lock.try_lock().map(drop)),
+            ("try_lock_for", 500, &|| lock.try_lock_for(ms(500)).map(drop)),
+            ("lock", 700, &|| lock.lock().map(drop)),
+        ];
+        for (what, least, call) in calls {
+            let began = Instant::now();
+            let error = call().unwrap_err();
+            let took = began.elapsed();
+            assert!(took + ms(5) >= ms(least) && took < ms(least) + SOON, "{says}: {what} took {took:?}");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{says}: {error}");
+            assert!(format!("{error:#}").to_uppercase().contains(says), "{says}: {error:#}");
+        }
+        tell(&server, off);
+        free_at_once(&lock);
+    }
+}
+
+/// A waiter that has its place when the server begins to refuse.
+#[test]
+fn a_waiter_in_the_queue_stays_there() {
+    for Refusing { says, on, off } in ALL {
+        let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
+        let (mine, yours) = (connect(&server), builder(&server.url()).window(ms(900)).connect().unwrap());
+        let (held, wanted) = (mine.reentrant_lock("x"), yours.reentrant_lock("x"));
+        let guard = held.lock().unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| wanted.lock().unwrap().unlock());
+            queued(&held, 1);
+            let before = server.command_calls().unwrap()["evalsha"];
+            tell(&server, on);
+            // It says several times that it lives.
+            wait_until(LONG, says, || server.command_calls().unwrap()["evalsha"] >= before + 4);
+            assert!(!waits.is_finished(), "{says}: it did not wait");
+            tell(&server, off);
+            guard.unlock().unwrap();
+            waits.join().unwrap().unwrap();
+        });
+    }
+}

@@ -1,0 +1,155 @@
+//! Renewals: what they promise while Redis is silent, slow, or refuses connections.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use redis_concurrent::testing::*;
+use redis_concurrent::{Client, Error, ErrorKind, Loss, Observed, Observer};
+
+use crate::support::*;
+
+/// What renewals are like.
+#[derive(Clone, Default)]
+struct Renewals(Arc<Mutex<Figures>>);
+
+#[derive(Debug, Default)]
+struct Figures {
+    longest_lag: Duration,
+    highest_load: usize,
+    most: usize,
+    failures: usize,
+    last_failure: Option<String>,
+}
+
+impl Observer for Renewals {
+    fn renewed(&self, _: Observed<'_>, lag: Duration, _: Duration) {
+        let mut figures = self.0.lock();
+        figures.longest_lag = lag.max(figures.longest_lag);
+    }
+
+    fn renewal_load(&self, under_way: usize, most: usize) {
+        let mut figures = self.0.lock();
+        figures.highest_load = under_way.max(figures.highest_load);
+        figures.most = most;
+    }
+
+    fn renewal_failed(&self, _: Observed<'_>, _: Duration, error: &Error) {
+        let mut figures = self.0.lock();
+        figures.failures += 1;
+        figures.last_failure = Some(error.to_string());
+    }
+}
+
+/// Whoever waits for an answer is not the one who tells deadlines.
+#[test]
+fn a_loss_is_told_in_time_while_another_renewal_waits_for_its_answer() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let ears = Ears::default();
+    let builder = builder(&proxy.url()).renew_every(ms(300)).command_timeout(ms(5000));
+    let client = builder.observer(ears.clone()).connect().unwrap();
+    let renewed = client.reentrant_lock("renewed").lock_owned().unwrap();
+    wait_until(SOON, "renewals have begun", || ears.count(Heard::Renewed) > 0);
+    let fixed = client.reentrant_lock("fixed").with_lease(ms(900)).lock_owned().unwrap();
+    let (began, lost) = (Instant::now(), fixed.lost());
+    proxy.black_hole(true);
+    assert!(lost.wait_timeout(LONG), "nobody was told");
+    let told = began.elapsed();
+    assert!(fixed.is_lost() && !renewed.is_lost());
+    assert!(told < ms(3000), "told after {told:?}");
+    proxy.black_hole(false);
+}
+
+/// As many requests are on their way as the due times ask for: a round trip is no limit. (Optimized and on an idle
+/// machine also with LOCKS=20000 ROUND_TRIP_MS=50.)
+#[test]
+fn renewals_keep_up_on_a_slow_line() {
+    let locks = std::env::var("LOCKS").map_or(2_500, |n| n.parse().unwrap());
+    let round_trip = ms(std::env::var("ROUND_TRIP_MS").map_or(100, |n| n.parse().unwrap()));
+    let (lease, ears, renewals) = (ms(5000), Ears::default(), Renewals::default());
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let builder = builder(&proxy.url()).lease(lease).observer(renewals.clone()).observer(ears.clone());
+    let client = builder.connect().unwrap();
+    let guards: Vec<_> =
+        (0..locks).map(|i| client.reentrant_lock(&format!("{i}")).lock_owned().unwrap()).collect();
+    proxy.delay(round_trip);
+    std::thread::sleep(2 * lease);
+    let lost = guards.iter().filter(|guard| guard.is_lost()).count();
+    proxy.delay(ms(0));
+    let figures = std::mem::take(&mut *renewals.0.lock());
+    println!("{locks} locks, {round_trip:?} a round trip: {lost} lost, {figures:?}");
+    assert_eq!((lost, ears.losses()), (0, 0), "{figures:?}");
+    // Far from what can be on its way at once, and more than one batch.
+    assert!(figures.highest_load > 64 && figures.highest_load < figures.most, "{figures:?}");
+    // How many can be released in the time that closing takes at most depends on the machine.
+    let _ = client.close();
+}
+
+/// A server that takes no new connection has one of this client's all the same.
+#[test]
+fn a_hold_lives_on_where_no_connection_is_to_be_had_for_its_renewals() {
+    let (lease, renewals) = (ms(3000), Renewals::default());
+    let server = RedisServer::start().unwrap();
+    let mut admin = server.connection().unwrap();
+    let client = builder(&server.url()).lease(lease).observer(renewals.clone()).connect().unwrap();
+    let guard = client.reentrant_lock("x").lock_owned().unwrap();
+    redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut admin).unwrap();
+    assert!(Client::connect(&server.url()).is_err(), "a new connection was let in");
+    assert!(!guard.lost().wait_timeout(2 * lease), "{:?}", renewals.0.lock());
+    guard.unlock().unwrap();
+}
+
+/// A holder that never waited hears of it all the same: since it asked for `lost`, or holds for longer than a beat.
+#[test]
+fn a_forced_unlock_is_told_at_once_to_whoever_asked_or_holds_on() {
+    let server = RedisServer::start().unwrap();
+    let other = Client::connect(&server.url()).unwrap().reentrant_lock("x");
+    for fixed in [None, Some(ms(30_000))] {
+        for asks in [true, false] {
+            let ears = Ears::default();
+            let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+            let lock = client.reentrant_lock("x");
+            let lock = match fixed {
+                Some(lease) => lock.with_lease(lease),
+                None => lock,
+            };
+            let guard = lock.lock().unwrap();
+            let lost = asks.then(|| guard.lost());
+            wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
+            let forced = other.force_unlock().unwrap();
+            assert!(forced.was_held() && forced.all_told() && forced.told == 1, "{forced:?}");
+            wait_until(SOON, "the holder is told", || ears.count(Heard::Lost(Loss::Forced)) == 1);
+            assert!(guard.is_lost() && lost.is_none_or(|lost| lost.is_cancelled()));
+            assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+            client.close().unwrap();
+            wait_until(SOON, "nobody listens", || channels(&server).is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_forced_unlock_says_that_nobody_was_told() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server), connect(&server).reentrant_lock("x"));
+    let nobody = other.force_unlock().unwrap();
+    assert!(!nobody.was_held() && nobody.all_told(), "{nobody:?}");
+    let guard = client.reentrant_lock("x").lock_owned().unwrap();
+    let forced = other.force_unlock().unwrap();
+    assert_eq!((forced.holders, forced.told, forced.all_told()), (1, 0, false));
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+}
+
+/// What is held for less than a beat costs neither a connection nor a message.
+#[test]
+fn short_holds_make_nobody_listen() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let lock = client.reentrant_lock("x");
+    let began = Instant::now();
+    while began.elapsed() < ms(2500) {
+        lock.lock().unwrap().unlock().unwrap();
+        assert!(channels(&server).is_empty());
+    }
+}

@@ -1,0 +1,102 @@
+//! A server that stands still for longer than the window of those who wait: the silence was its own, and
+//! nobody loses a place by it.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use redis_concurrent::Client;
+use redis_concurrent::testing::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
+
+use crate::support::{LONG, builder, env, ms};
+
+const WINDOW: Duration = ms(900);
+/// The server stands still for longer than places once lived of which nothing was heard.
+const STANDS: Duration = ms(3000);
+const URL: &str = "STALL_URL";
+
+fn client(server: &RedisServer) -> Client {
+    builder(&server.url()).window(WINDOW).connect().unwrap()
+}
+
+fn stands_still(server: &RedisServer) {
+    server.stop().unwrap();
+    let began = Instant::now();
+    wait_until(LONG, "it stood still", || began.elapsed() >= STANDS);
+    server.cont().unwrap();
+}
+
+/// The lock comes free while the server stands still, and newcomers ask for it meanwhile: whoever is first to
+/// ask afterwards passes nobody.
+#[test]
+fn who_waits_keeps_its_place_when_the_server_stood_still() {
+    let server = RedisServer::start().unwrap();
+    let clients: Vec<_> = (0..6).map(|_| client(&server)).collect();
+    let locks: Vec<_> = clients.iter().map(|client| client.reentrant_lock("it")).collect();
+    for client in &clients {
+        // So that each has its connection, and its request is there when the server goes on.
+        client.reentrant_lock("other").lock().unwrap().unlock().unwrap();
+    }
+    let held = locks[0].with_lease(ms(2000)).lock_owned().unwrap();
+    let order = Mutex::new(Vec::new());
+    let comes_in = |i: usize| {
+        let guard = locks[i].lock().unwrap();
+        order.lock().push(i);
+        guard.unlock().unwrap();
+    };
+    thread::scope(|scope| {
+        for i in 1..=3 {
+            scope.spawn(move || comes_in(i));
+            wait_until(LONG, "it waits", || locks[0].queue_length().unwrap() == i);
+        }
+        scope.spawn(|| {
+            wait_until(LONG, "the server stands still", || locks[4].queue_length().is_err());
+            thread::scope(|scope| {
+                for i in 4..=5 {
+                    scope.spawn(move || comes_in(i));
+                }
+            });
+        });
+        stands_still(&server);
+    });
+    let order = order.into_inner();
+    assert_eq!(order[..3], [1, 2, 3], "{order:?}");
+    assert!(held.is_lost());
+}
+
+/// Holds the place of one that waits, and dies only when it is killed.
+#[test]
+#[ignore = "a role, played by a child process"]
+fn role_waiter() {
+    if !is_role("stall::role_waiter") {
+        return;
+    }
+    let client = builder(&env(URL)).window(WINDOW).connect().unwrap();
+    tell_parent("waits").unwrap();
+    let _ = client.reentrant_lock("it").lock();
+    let _ = hear_parent();
+}
+
+/// A waiter that dies while the server stands still costs those behind it one more window, and not a lease.
+#[test]
+fn who_died_meanwhile_costs_one_more_window() {
+    let server = RedisServer::start().unwrap();
+    let (holder, waits) = (client(&server), client(&server));
+    let (lock, mine) = (holder.reentrant_lock("it"), waits.reentrant_lock("it"));
+    let held = lock.lock_owned().unwrap();
+    let mut child = Child::spawn("stall::role_waiter", &[(URL, &server.url())]).unwrap();
+    wait_until(LONG, "it waits", || lock.queue_length().unwrap() == 1);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| mine.lock().unwrap().unlock().unwrap());
+        wait_until(LONG, "both wait", || lock.queue_length().unwrap() == 2);
+        // It stands still too, with its connections open: nobody but its silence tells.
+        child.stop().unwrap();
+        stands_still(&server);
+        let began = Instant::now();
+        held.unlock().unwrap();
+        waiter.join().unwrap();
+        // One window, a beat, and what a busy machine adds.
+        assert!(began.elapsed() < WINDOW + WINDOW / 3 + ms(4000), "{:?}", began.elapsed());
+    });
+    child.kill9().unwrap();
+}

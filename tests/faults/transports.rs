@@ -1,0 +1,339 @@
+//! The ways to a server: one lock on each, taken, waited for and given back.
+
+use std::time::Duration;
+
+use redis::{Commands, IntoConnectionInfo, cmd};
+use redis_concurrent::testing::{RedisServer, wait_until};
+use redis_concurrent::{Choice, Client, ErrorKind, Permits, Rate};
+
+const LONG: Duration = Duration::from_secs(15);
+
+/// Two clients of one server: a thread of the second waits for the first.
+#[track_caller]
+fn works(one: &Client, two: &Client) {
+    let (held, waits) = (one.reentrant_lock("way"), two.reentrant_lock("way"));
+    let guard = held.lock_owned().unwrap();
+    assert!(waits.is_locked().unwrap());
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let guard = waits.try_lock_for(LONG)?.expect("it is granted");
+            guard.renew_for(LONG)?;
+            guard.unlock()
+        });
+        wait_until(LONG, "it waits", || waits.queue_length().unwrap() == 1);
+        // In its place, not only in its process.
+        wait_until(LONG, "the other sees it", || held.queue_length().unwrap() == 1);
+        guard.unlock().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    assert!(!held.is_locked().unwrap());
+}
+
+#[track_caller]
+fn works_at(url: &str) {
+    works(&Client::connect(url).unwrap(), &Client::connect(url).unwrap());
+}
+
+#[test]
+fn tcp() {
+    works_at(&RedisServer::start().unwrap().url());
+}
+
+#[test]
+fn a_unix_socket() {
+    let server = RedisServer::builder().unix_socket(true).start().unwrap();
+    let url = server.unix_url().unwrap();
+    works_at(&url);
+    // The socket and the port are the same server.
+    works(&Client::connect(&url).unwrap(), &Client::connect(&server.url()).unwrap());
+}
+
+#[test]
+fn both_protocols_and_one_beside_the_other() {
+    let server = RedisServer::start().unwrap();
+    let old = format!("{}?protocol=resp2", server.url());
+    let new = format!("{}?protocol=resp3", server.url());
+    works_at(&old);
+    works_at(&new);
+    works(&Client::connect(&old).unwrap(), &Client::connect(&new).unwrap());
+    works(&Client::connect(&new).unwrap(), &Client::connect(&old).unwrap());
+    let client = Client::connect(&new).unwrap();
+    let _guard = client.reentrant_lock("held").lock_owned().unwrap();
+    let there = server.clients(redis_concurrent::testing::ClientKind::Normal).unwrap();
+    // Servers before 7.0 do not tell.
+    let tells = there.iter().any(|line| line.contains(" resp="));
+    assert!(!tells || there.iter().any(|line| line.contains(" resp=3")), "{there:?}");
+}
+
+#[test]
+fn a_password() {
+    let server = RedisServer::builder().password("s3cret /@").start().unwrap();
+    works_at(&server.url());
+    let without = format!("redis://127.0.0.1:{}/", server.port());
+    let wrong = format!("redis://:wrong@127.0.0.1:{}/", server.port());
+    for url in [without, wrong] {
+        let error = Client::connect(&url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(!format!("{error:#}").contains("wrong@"), "no password in an error: {error:#}");
+    }
+}
+
+#[test]
+fn a_password_over_a_unix_socket() {
+    let server = RedisServer::builder().password("s3cret").unix_socket(true).start().unwrap();
+    works_at(&server.unix_url().unwrap());
+}
+
+#[test]
+fn an_acl_user_with_no_more_rights_than_it_needs() {
+    let server = RedisServer::start().unwrap();
+    let mut admin = server.connection().unwrap();
+    let rules = ["on", ">pass", "~rc:*", "resetchannels", "&rc:inbox:*", "+@all", "-@admin", "-@dangerous"];
+    let _: () = cmd("ACL").arg("SETUSER").arg("app").arg(&rules).query(&mut admin).unwrap();
+    let url = format!("redis://app:pass@127.0.0.1:{}/", server.port());
+    works_at(&url);
+    // Without the right to one's own keys nothing is held, and it is said.
+    let _: () = cmd("ACL").arg("SETUSER").arg("app").arg("resetkeys").query(&mut admin).unwrap();
+    let error = Client::connect(&url).unwrap().reentrant_lock("way").try_lock().map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// The user that both pages tell to make, as they tell it.
+#[test]
+fn an_acl_user_with_the_rights_that_the_pages_list() {
+    let server = RedisServer::start().unwrap();
+    let mut admin = server.connection().unwrap();
+    for page in [include_str!("../../README.md"), include_str!("../../docs/operations.md")] {
+        let (_, rights) = page.split_once("redis-cli ACL SETUSER locks ").unwrap();
+        let (rights, _) = rights.split_once("```").unwrap();
+        let rights: Vec<_> = rights.split_whitespace().map(|it| it.trim_matches('\'')).collect();
+        let rights: Vec<_> = rights.into_iter().filter(|it| *it != "\\").collect();
+        let _: () =
+            cmd("ACL").arg("SETUSER").arg("locks").arg("reset").arg(&rights).query(&mut admin).unwrap();
+        let url = format!("redis://locks:secret@127.0.0.1:{}/", server.port());
+        works_at(&url);
+        reads_and_writes_at(&url);
+        meets_at(&url);
+        updates_at(&url);
+    }
+}
+
+/// What optimistic updates and fenced writes do, to a key that these rights are for.
+#[track_caller]
+fn updates_at(url: &str) {
+    let client = Client::connect(url).unwrap();
+    let key = "rc:{mine}";
+    for gives_up in [true, false] {
+        let update = client.optimistic(&[key]).run(|read, write| {
+            let n = read.get::<Option<u32>>(key)?.unwrap_or(0) + 1;
+            write.set(key, n);
+            Ok(if gives_up { Choice::GiveUp(()) } else { Choice::Commit(()) })
+        });
+        assert_eq!(update.unwrap().committed, !gives_up);
+    }
+    let fenced = client.fenced("mine");
+    fenced.set(1, "x").unwrap();
+    assert_eq!(fenced.get::<String>().unwrap().as_deref(), Some("x"));
+    fenced.script("return redis.call('GET', KEYS[1])").run::<u32>(2, &[key], None::<&str>).unwrap();
+    assert!(fenced.expire_after(LONG).unwrap() && fenced.delete().unwrap());
+}
+
+/// What conditions, permits, receipts, a latch, a barrier and a rate limiter do.
+#[track_caller]
+fn meets_at(url: &str) {
+    let [one, two] = [(); 2].map(|()| Client::connect(url).unwrap());
+    let (lock, other) = (one.reentrant_lock("court"), two.reentrant_lock("court"));
+    let (latch, permits) = (one.count_down_latch("start"), one.semaphore("permits"));
+    let (first, second) = (one.cyclic_barrier("line", 2), two.cyclic_barrier("line", 2));
+    latch.set_count(1).unwrap();
+    permits.set_permits(2).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut guard = lock.lock()?;
+            latch.count_down()?;
+            lock.condition("ball").wait(&mut guard)?;
+            guard.unlock()?;
+            first.wait()
+        });
+        assert!(two.count_down_latch("start").wait_for(LONG).unwrap());
+        let guard = other.lock().unwrap();
+        let ball = other.condition("ball");
+        assert_eq!(ball.wait_queue_length(&guard).unwrap(), 1);
+        ball.signal(&guard).unwrap();
+        assert!(!ball.has_waiters(&guard).unwrap());
+        guard.unlock().unwrap();
+        assert_eq!(second.wait_then(|| ()).unwrap() + waiter.join().unwrap().unwrap(), 1);
+    });
+    assert!(second.wait_for(Duration::from_millis(20)).is_err() && first.is_broken().unwrap());
+    first.reset().unwrap();
+    let receipt = permits.acquire(2).unwrap().into_receipt().unwrap();
+    assert_eq!(two.adopt::<Permits>(&receipt).unwrap().permits(), 2);
+    let limiter = one.rate_limiter("limited", Rate::smooth(2, LONG));
+    assert!(limiter.try_acquire(2).unwrap().allowed && !limiter.try_acquire(1).unwrap().allowed);
+    assert!(limiter.delete().unwrap());
+    assert!(permits.expire_after(LONG).unwrap() && permits.delete().unwrap() && latch.delete().unwrap());
+}
+
+/// What a read/write lock does: side by side, waiting, and from one half to the other.
+#[track_caller]
+fn reads_and_writes_at(url: &str) {
+    let [one, two] = [(); 2].map(|()| Client::connect(url).unwrap().read_write_lock("pages"));
+    let read = one.read_lock().lock_owned().unwrap();
+    drop(two.read_lock().try_lock().unwrap().expect("beside the other"));
+    assert_eq!(two.read_count().unwrap(), 1);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let guard = two.write_lock().try_lock_for(LONG)?.expect("it is granted");
+            guard.renew_for(LONG)?;
+            two.downgrade(guard)?.unlock()
+        });
+        wait_until(LONG, "the other sees it", || one.queue_length().unwrap() == 1);
+        read.unlock().unwrap();
+        writer.join().unwrap().unwrap();
+    });
+    assert!(!one.is_write_locked().unwrap());
+}
+
+#[test]
+fn an_acl_user_without_channels_is_told_when_it_waits() {
+    let server = RedisServer::start().unwrap();
+    let mut admin = server.connection().unwrap();
+    let rules = ["on", ">pass", "~rc:*", "resetchannels", "+@all"];
+    let _: () = cmd("ACL").arg("SETUSER").arg("mute").arg(&rules).query(&mut admin).unwrap();
+    let client = Client::connect(&format!("redis://mute:pass@127.0.0.1:{}/", server.port())).unwrap();
+    let lock = client.reentrant_lock("way");
+    // What is free needs no channel.
+    lock.lock().unwrap().unlock().unwrap();
+    let other = Client::connect(&server.url()).unwrap().reentrant_lock("way");
+    let _held = other.lock_owned().unwrap();
+    let error = lock.try_lock_for(LONG).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("rc:inbox:"), "it says what is missing: {error}");
+}
+
+#[test]
+fn a_database_of_its_own() {
+    let server = RedisServer::start().unwrap();
+    let url = |db: u8| format!("{}{db}", server.url());
+    works_at(&url(3));
+    let (three, four) = (Client::connect(&url(3)).unwrap(), Client::connect(&url(4)).unwrap());
+    let _held = three.reentrant_lock("way").lock_owned().unwrap();
+    let _too = four.reentrant_lock("way").try_lock_owned().unwrap().expect("another database");
+    let mut redis = server.connection().unwrap();
+    let _: () = cmd("SELECT").arg(3).query(&mut redis).unwrap();
+    assert!(redis.exists::<_, bool>("rc:{way}").unwrap());
+    let _: () = cmd("SELECT").arg(0).query(&mut redis).unwrap();
+    assert!(!redis.exists::<_, bool>("rc:{way}").unwrap());
+}
+
+#[test]
+fn connection_info_and_a_client_of_the_redis_crate() {
+    let server = RedisServer::builder().password("pass").start().unwrap();
+    let info = server.url().into_connection_info().unwrap();
+    let one = Client::builder().connection_info(info.clone()).connect().unwrap();
+    let two = Client::builder().redis_client(redis::Client::open(info).unwrap()).connect().unwrap();
+    works(&one, &two);
+}
+
+#[test]
+fn a_pool_of_ones_own() {
+    let server = RedisServer::start().unwrap();
+    let client = |size: u32| {
+        let pool = r2d2::Pool::builder().max_size(size).min_idle(Some(0));
+        Client::builder().url(&server.url()).pool(pool).connect().unwrap()
+    };
+    let (one, two) = (client(1), client(1));
+    works(&one, &two);
+    // One connection is enough for many threads: nobody keeps it while it waits.
+    let lock = one.reentrant_lock("crowd");
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    lock.try_lock_for(LONG).unwrap().expect("everybody gets in").unlock().unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn what_is_no_address_is_told_at_once() {
+    for url in ["", "nonsense", "http://127.0.0.1/", "redis://127.0.0.1:notaport/"] {
+        let error = Client::connect(url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{url}: {error}");
+    }
+    // Nobody listens there.
+    let port = RedisServer::start().unwrap().port();
+    let error = Client::connect(&format!("redis://127.0.0.1:{port}/")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[cfg(not(feature = "tls"))]
+#[test]
+fn without_the_feature_tls_is_told() {
+    let error = Client::connect("rediss://127.0.0.1:1/").unwrap_err();
+    assert!(error.is_invalid_input(), "{error}");
+    assert!(error.to_string().contains("needs the feature `tls` of redis-concurrent"), "{error}");
+}
+
+#[cfg(feature = "tls")]
+mod tls {
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Runs the openssl tool, if there is one.
+    fn openssl(folder: &Path, args: &str) -> bool {
+        match Command::new("openssl").current_dir(folder).args(args.split(' ')).output() {
+            Ok(made) if made.status.success() => true,
+            Ok(made) => panic!("openssl: {}", String::from_utf8_lossy(&made.stderr)),
+            Err(error) => {
+                eprintln!("SKIPPED, nothing was tested: no openssl tool ({error})");
+                false
+            }
+        }
+    }
+
+    /// An authority, and a certificate by it for 127.0.0.1.
+    fn certificates(folder: &Path) -> bool {
+        const NEW: &str = "req -x509 -newkey rsa:2048 -nodes -days 2";
+        let authority = format!("{NEW} -subj /CN=authority -keyout ca.key -out ca.pem");
+        let leaf = format!(
+            "{NEW} -subj /CN=127.0.0.1 -CA ca.pem -CAkey ca.key -keyout key.pem -out cert.pem \
+             -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE"
+        );
+        openssl(folder, &authority) && openssl(folder, &leaf)
+    }
+
+    #[test]
+    fn tls_with_a_certificate_of_ones_own() {
+        let folder = tempfile::tempdir().unwrap();
+        if !certificates(folder.path()) {
+            return;
+        }
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let server = RedisServer::builder()
+            .arg("tls-port", &port.to_string())
+            .arg("tls-cert-file", &file("cert.pem"))
+            .arg("tls-key-file", &file("key.pem"))
+            .arg("tls-ca-cert-file", &file("ca.pem"))
+            .arg("tls-auth-clients", "no")
+            .start()
+            .unwrap();
+        let url = format!("rediss://127.0.0.1:{port}/");
+        // Nobody knows its authority: it is refused as it stands.
+        let error = Client::connect(&url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let root = std::fs::read(file("ca.pem")).unwrap();
+        let client = || {
+            let certificates = redis::TlsCertificates { client_tls: None, root_cert: Some(root.clone()) };
+            let client = redis::Client::build_with_tls(url.as_str(), certificates).unwrap();
+            Client::builder().redis_client(client).connect().unwrap()
+        };
+        works(&client(), &client());
+        works(&client(), &Client::connect(&server.url()).unwrap());
+    }
+}

@@ -1,0 +1,266 @@
+//! *only-the-process-that-acquired-releases*, also after a fork: the child has copies of all that
+//! the parent holds, and none of it is its own.
+
+// There is no way to fork but the C library's, and this is the one file that needs one.
+#![allow(unsafe_code)]
+
+mod held;
+mod multi_lock;
+mod red_lock;
+mod stock;
+#[path = "../support/mod.rs"]
+mod support;
+mod synchronizers;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::*;
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Guard, OwnedGuard, Reentrant};
+
+use support::*;
+
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+    fn kill(pid: i32, signal: i32) -> i32;
+    fn _exit(status: i32) -> !;
+}
+
+const WNOHANG: i32 = 1;
+const SIGKILL: i32 = 9;
+
+/// Runs `body` in a forked child, which ends with it; waits for that end.
+#[track_caller]
+fn in_child(body: impl FnOnce()) {
+    let pid = split();
+    if pid == 0 {
+        let ended = catch_unwind(AssertUnwindSafe(body));
+        leave(ended.is_ok());
+    }
+    wait_for(pid);
+}
+
+/// Forks: 0 in the child, which has to end by [`leave`].
+fn split() -> i32 {
+    // SAFETY: the child has this thread only. What it runs takes no lock of the standard library that
+    // another thread of ours could have held, and it leaves by `_exit`.
+    let pid = unsafe { fork() };
+    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    pid
+}
+
+/// Ends the forked child.
+fn leave(well: bool) -> ! {
+    // SAFETY: nothing of the parent's may be undone here, so no destructor runs.
+    unsafe { _exit(i32::from(!well)) }
+}
+
+#[track_caller]
+fn wait_for(pid: i32) {
+    let mut status = 0;
+    let began = Instant::now();
+    loop {
+        // SAFETY: `pid` is a child of ours that was not waited for yet, `status` lives.
+        match unsafe { waitpid(pid, &raw mut status, WNOHANG) } {
+            0 if began.elapsed() > LONG => {
+                // SAFETY: as above; it is the child's id still, as nobody has waited for it.
+                unsafe {
+                    kill(pid, SIGKILL);
+                    waitpid(pid, &raw mut status, 0);
+                }
+                panic!("the forked child hangs");
+            }
+            0 => thread::sleep(ms(1)),
+            done => {
+                assert_eq!(done, pid, "waitpid: {}", std::io::Error::last_os_error());
+                break;
+            }
+        }
+    }
+    assert_eq!(status, 0, "the forked child failed");
+}
+
+fn forked<T>(result: Result<T, Error>) {
+    match result {
+        Err(e) => assert_eq!(e.kind(), ErrorKind::Forked, "{e}"),
+        Ok(_) => panic!("the parent's client served the child"),
+    }
+}
+
+#[test]
+fn only_the_process_that_acquired_releases() {
+    alone("only_the_process_that_acquired_releases", || {
+        let server = RedisServer::start().unwrap();
+        let ears = Ears::default();
+        let client = builder(&server.url()).lease(ms(900)).observer(ears.clone()).connect().unwrap();
+        let (x, y, z) = (client.reentrant_lock("x"), client.reentrant_lock("y"), client.reentrant_lock("z"));
+        let other = connect(&server);
+        let (xs, ys) = (other.reentrant_lock("x"), other.reentrant_lock("y"));
+        // Connections, the listener and the renewal thread are at work.
+        let mut guard: Option<Guard<'_, Reentrant>> = Some(x.lock().unwrap());
+        let mut owned: Option<OwnedGuard<Reentrant>> = Some(y.lock_owned().unwrap());
+        wait_until(SOON, "renewed", || ears.count(Heard::Renewed) > 1);
+        let told = ears.failures();
+        let requests = client.requests();
+        in_child(|| {
+            let token = CancellationToken::new();
+            forked(z.lock());
+            forked(z.try_lock());
+            forked(z.try_lock_for(ms(50)));
+            forked(z.try_lock_owned());
+            forked(z.lock_interruptibly(&token));
+            forked(z.is_locked());
+            forked(z.holder());
+            forked(z.queue_length());
+            forked(z.force_unlock());
+            forked(client.reentrant_lock("made in the child").lock());
+            forked(guard.as_ref().unwrap().renew_for(LONG));
+            forked(x.condition("it").wait(guard.as_mut().unwrap()));
+            forked(x.condition("it").signal(guard.as_ref().unwrap()));
+            forked(owned.take().unwrap().unlock());
+            drop(guard.take());
+            forked(client.close());
+            assert_eq!(ears.failures(), told);
+            assert_eq!(client.requests(), requests, "the child sent something");
+        });
+        let receipt = client.reentrant_lock("on paper").lock_owned().unwrap().into_receipt().unwrap();
+        in_child(|| {
+            forked(owned.take().unwrap().into_receipt());
+            forked(client.adopt::<Reentrant>(&receipt));
+            forked(guard.take().unwrap().unlock());
+            drop(owned.take());
+        });
+        // The parent is unharmed: it holds, renews, waits and releases.
+        let began = Instant::now();
+        while began.elapsed() < 2 * ms(900) {
+            assert!(!guard.as_ref().unwrap().is_lost() && !owned.as_ref().unwrap().is_lost());
+            assert!(xs.try_lock().unwrap().is_none() && ys.try_lock().unwrap().is_none());
+            thread::sleep(ms(20));
+        }
+        guard.take().unwrap().unlock().unwrap();
+        owned.take().unwrap().unlock().unwrap();
+        assert_eq!(ears.losses() + ears.failures(), 0, "{:?}", ears.all());
+        let theirs = xs.lock().unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| x.lock().and_then(|g| g.unlock()));
+            queued(&xs, 1);
+            theirs.unlock().unwrap();
+            waits.join().unwrap().unwrap();
+        });
+        client.close().unwrap();
+        nothing_left(&server);
+    });
+}
+
+/// Forked before there is a client, a process has clients of its own. (Afterwards it cannot: the
+/// threads that it does not have are still in the queues of the locks underneath.)
+#[test]
+fn a_child_forked_before_there_is_a_client_makes_its_own() {
+    alone("a_child_forked_before_there_is_a_client_makes_its_own", || {
+        let server = RedisServer::start().unwrap();
+        let url = server.url();
+        let lives = || {
+            let client = builder(&url).lease(ms(600)).connect().unwrap();
+            let lock = client.reentrant_lock("y");
+            let guard = lock.lock().unwrap();
+            assert!(!guard.lost().wait_timeout(ms(1500)), "it is not renewed");
+            guard.unlock().unwrap();
+            client.close().unwrap();
+            // Seen for a moment after its last word.
+            wait_until(ms(500), "its threads end", || threads("rc-").is_empty());
+        };
+        in_child(lives);
+        lives();
+        nothing_left(&server);
+    });
+}
+
+/// The child lets everything go that it has copies of; the parent's sockets, subscription and
+/// holds stay.
+#[test]
+fn a_forked_child_drops_all_it_was_left() {
+    alone("a_forked_child_drops_all_it_was_left", || {
+        let server = RedisServer::start().unwrap();
+        let held = connect(&server).reentrant_lock("y").lock_owned().unwrap();
+        let client = builder(&server.url()).lease(ms(600)).connect().unwrap();
+        assert!(client.reentrant_lock("y").try_lock_for(ms(50)).unwrap().is_none());
+        let mut owned = Some(client.reentrant_lock("x").lock_owned().unwrap());
+        let mut client: Option<Client> = Some(client);
+        in_child(|| {
+            drop(client.take());
+            drop(owned.take());
+        });
+        in_child(|| {
+            drop(owned.take());
+            drop(client.take());
+        });
+        let (client, owned) = (client.unwrap(), owned.unwrap());
+        thread::sleep(ms(900));
+        assert!(!owned.is_lost());
+        let y = client.reentrant_lock("y");
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| y.lock().and_then(|g| g.unlock()));
+            wait_until(SOON, "it waits", || y.queue_length().unwrap() == 1);
+            held.unlock().unwrap();
+            waits.join().unwrap().unwrap();
+        });
+        owned.unlock().unwrap();
+        client.close().unwrap();
+        nothing_left(&server);
+    });
+}
+
+/// Tells threads to stop when it goes.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// At the fork other threads are anywhere: inside our mutexes too, which stay taken in the child.
+#[test]
+fn a_child_forked_in_the_middle_of_things_does_not_hang() {
+    alone("a_child_forked_in_the_middle_of_things_does_not_hang", || {
+        let server = RedisServer::start().unwrap();
+        let client = connect(&server);
+        let stop = AtomicBool::new(false);
+        let (x, busy) = (client.reentrant_lock("x"), client.reentrant_lock("busy"));
+        let mut guard = Some(x.lock_owned().unwrap());
+        thread::scope(|scope| {
+            for i in 0..3 {
+                let (client, busy, stop) = (&client, &busy, &stop);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        match i {
+                            0 => drop(client.reentrant_lock("made anew")),
+                            _ => drop(busy.lock().unwrap()),
+                        }
+                    }
+                });
+            }
+            // Also when an assertion fails below: the threads are waited for.
+            let _stop = Stop(&stop);
+            let began = Instant::now();
+            let mut forks = 0;
+            while began.elapsed() < Duration::from_secs(3) {
+                in_child(|| {
+                    forked(busy.lock());
+                    forked(busy.try_lock_for(ms(20)));
+                    let _ = (busy.hold_count(), busy.queued_threads(), x.hold_count());
+                    forked(client.reentrant_lock("made anew").try_lock());
+                    forked(guard.take().unwrap().unlock());
+                });
+                forks += 1;
+            }
+            println!("{forks} forks");
+        });
+        assert!(!guard.as_ref().unwrap().is_lost());
+        guard.unwrap().unlock().unwrap();
+        nothing_left(&server);
+    });
+}

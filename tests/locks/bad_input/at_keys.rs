@@ -1,0 +1,108 @@
+//! Keys at which no lock can be, and keys that are something else.
+
+use std::thread;
+
+use redis_concurrent::testing::{RedisServer, wait_until};
+use redis_concurrent::{Client, Error, ErrorKind};
+
+use crate::server_days::*;
+
+/// All that may be called of the lock at this key.
+fn calls(client: &Client, key: &str) -> Vec<Result<(), Error>> {
+    let lock = client.simple_lock_at(key);
+    vec![
+        lock.lock().map(drop),
+        lock.try_lock().map(drop),
+        lock.try_lock_for(SURELY).map(drop),
+        lock.lock_owned().map(drop),
+        lock.fair().try_lock_owned_for(SURELY).map(drop),
+        lock.with_lease(ms(500)).lock().map(drop),
+        lock.with(|_| panic!("ran without the lock")).map(drop),
+        lock.is_locked().map(drop),
+        lock.holder().map(drop),
+        lock.remaining().map(drop),
+        lock.queue_length().map(drop),
+        lock.force_unlock().map(drop),
+    ]
+}
+
+#[test]
+fn a_key_that_cannot_be_a_lock_is_told_by_every_call() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server.url());
+    let long = "x".repeat(1025);
+    for (key, told) in [
+        ("", "empty"),
+        (&*long, "1025"),
+        ("a}b", "'}'"),
+        ("{}", "hash tag"),
+        ("{}{a}", "hash tag"),
+        ("a}{", "hash tag"),
+        ("rc:{a}:fence", "lock's own"),
+        ("rc:{a}:at:queue", "lock's own"),
+    ] {
+        for outcome in calls(&client, key) {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{key:?}: {error}");
+            assert!(error.to_string().contains(told), "{key:?}: {error}");
+            assert!(key.starts_with(error.name()) && error.name().is_empty() == key.is_empty(), "{error}");
+        }
+        let lock = client.simple_lock_at(key);
+        assert_eq!((lock.hold_count(), lock.queued_threads()), (0, 0));
+    }
+    assert_eq!((client.requests(), client.locks()), (0, 0));
+    assert!(server.keys().unwrap().is_empty());
+}
+
+#[test]
+fn a_key_that_is_no_string_is_never_overwritten() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server.url());
+    let theirs = "their:key";
+    let aliens: [&[&str]; 5] = [
+        &["HSET", theirs, "field", "theirs"],
+        &["RPUSH", theirs, "theirs"],
+        &["SADD", theirs, "theirs"],
+        &["ZADD", theirs, "1", "theirs"],
+        &["XADD", theirs, "1-1", "field", "theirs"],
+    ];
+    for alien in aliens {
+        server.flush_all().unwrap();
+        ask::<redis::Value>(&server, alien);
+        let before: Vec<u8> = ask(&server, &["DUMP", theirs]);
+        for outcome in on_time("all calls", ms(0), || calls(&client, theirs)) {
+            error_of(outcome, ErrorKind::WrongKind, theirs);
+        }
+        nothing_stays_but(&[theirs], &server, &[&client]);
+        assert_eq!(ask::<Vec<u8>>(&server, &["DUMP", theirs]), before, "{alien:?}");
+        assert_eq!(ask::<i64>(&server, &["PTTL", theirs]), -1);
+    }
+}
+
+/// By its key, too, a lock of another kind is one.
+#[test]
+fn the_key_of_another_kind_is_refused() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server.url());
+    let lock = client.reentrant_lock("it");
+    let guard = lock.lock().unwrap();
+    for outcome in calls(&client, &key("it")) {
+        error_of(outcome, ErrorKind::WrongKind, "it");
+    }
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn a_strangers_key_that_turns_alien_while_somebody_waits_is_told() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server.url());
+    let lock = client.simple_lock_at("turns");
+    ask::<()>(&server, &["SET", "turns", "theirs"]);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| error_of(lock.try_lock_for(SURELY), ErrorKind::WrongKind, "turns"));
+        wait_until(SURELY, "it waits", || lock.queue_length().unwrap() == 1);
+        let mut both = redis::pipe();
+        both.atomic().del("turns").rpush("turns", "theirs").exec(&mut server.connection().unwrap()).unwrap();
+        waiting.join().unwrap();
+    });
+}

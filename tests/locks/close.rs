@@ -1,0 +1,335 @@
+//! `Client::close`: who waits is woken, who holds is told, Redis gets everything back, threads end.
+
+mod synchronizers;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use redis_concurrent::testing::*;
+use redis_concurrent::{CancellationToken, Client, ErrorKind, Loss, Observed, Observer};
+
+use crate::support::*;
+
+/// What a loaded machine may add to the promised second.
+const LOAD: Duration = ms(1500);
+
+#[test]
+fn close_wakes_all_who_wait() {
+    let server = RedisServer::start().unwrap();
+    let _held = connect(&server).reentrant_lock("x0").lock_owned().unwrap();
+    let client = connect(&server);
+    let other = connect(&server).reentrant_lock("x0");
+    let mine = client.reentrant_lock("x1").lock_owned().unwrap();
+    thread::scope(|scope| {
+        let waiters: Vec<_> = (0..50)
+            .map(|i| {
+                // Behind another client, and behind our own.
+                let lock = client.reentrant_lock(&format!("x{}", i % 2));
+                scope.spawn(move || {
+                    let token = CancellationToken::new();
+                    let error = match i % 3 {
+                        0 => lock.lock().map(drop).unwrap_err(),
+                        1 => lock.try_lock_for(LONG).map(drop).unwrap_err(),
+                        _ => lock.lock_interruptibly(&token).map(drop).unwrap_err(),
+                    };
+                    (Instant::now(), error.kind())
+                })
+            })
+            .collect();
+        wait_until(SOON, "25 wait for each", || {
+            ["x0", "x1"].iter().all(|x| client.reentrant_lock(x).queued_threads() == 25)
+        });
+        // The head of those who wait in Redis has its place.
+        wait_until(SOON, "one has its place", || other.queue_length().unwrap() > 0);
+        let began = Instant::now();
+        client.close().unwrap();
+        assert!(began.elapsed() < ms(1000) + LOAD, "{:?}", began.elapsed());
+        for waiter in waiters {
+            let (at, kind) = waiter.join().unwrap();
+            assert_eq!(kind, ErrorKind::Closed);
+            assert!(at - began < ms(1000) + LOAD, "{:?}", at - began);
+        }
+    });
+    assert!(mine.is_lost());
+    assert_eq!(other.queue_length().unwrap(), 0, "a place is left in the queue");
+    assert_eq!(client.reentrant_lock("x0").queued_threads(), 0);
+}
+
+#[test]
+fn close_takes_a_thousand_holds_away_and_ends_its_threads() {
+    alone("close::close_takes_a_thousand_holds_away_and_ends_its_threads", || {
+        let server = RedisServer::start().unwrap();
+        let ears = Ears::default();
+        let client = builder(&server.url()).observer(ears.clone()).lease(ms(3000)).connect().unwrap();
+        let names: Vec<String> = (0..1000).map(|i| format!("lock {i}")).collect();
+        let locks: Vec<_> = names.iter().map(|name| client.reentrant_lock(name)).collect();
+        let mut guards: Vec<_> = locks[..500].iter().map(|lock| lock.lock().unwrap()).collect();
+        let owned: Vec<_> = locks[500..].iter().map(|lock| lock.lock_owned().unwrap()).collect();
+        let tokens: Vec<_> = guards.iter().map(|g| g.lost()).chain(owned.iter().map(|g| g.lost())).collect();
+        // A re-entry, which costs nothing here either.
+        guards.push(locks[0].lock().unwrap());
+        wait_until(SOON, "renewals are under way", || ears.count(Heard::Renewed) > 1000);
+        assert!(!threads("rc-").is_empty());
+        let began = Instant::now();
+        client.close().unwrap();
+        assert!(began.elapsed() < ms(1000) + LOAD, "{:?}", began.elapsed());
+        wait_until(ms(500), "its threads have ended", || threads("rc-").is_empty());
+        assert!(client.is_closed());
+        assert!(tokens.iter().all(CancellationToken::is_cancelled));
+        assert!(server.keys().unwrap().iter().all(|k| k.ends_with(":fence") || k.ends_with(":gone")));
+        assert_eq!(ears.count(Heard::Lost(Loss::Closed)), 1000);
+        assert_eq!(ears.failures(), 0);
+        let reentry = guards.pop().unwrap();
+        assert!(reentry.is_lost() && reentry.remaining().is_zero());
+        drop(reentry);
+        for guard in guards {
+            assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed);
+        }
+        for guard in owned {
+            assert!(guard.is_lost() && guard.lost().is_cancelled());
+            assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed);
+        }
+        assert_eq!(ears.failures(), 1, "whoever unlocks hears of it, and of the re-entry an observer did");
+        assert_eq!(ears.losses(), 1000, "told once");
+        let other = connect(&server).reentrant_lock("lock 7");
+        free_at_once(&other);
+    });
+}
+
+#[test]
+fn close_is_final_and_may_be_repeated() {
+    let server = RedisServer::start().unwrap();
+    let ears = Ears::default();
+    let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+    let before = client.reentrant_lock("x");
+    let guard = before.lock().unwrap();
+    let clone = client.clone();
+    client.close().unwrap();
+    client.close().unwrap();
+    clone.close().unwrap();
+    assert!(clone.is_closed());
+    let after = clone.reentrant_lock("never seen");
+    let requests = clone.requests();
+    for lock in [&before, &after] {
+        let token = CancellationToken::new();
+        let closed = |kind: ErrorKind| assert_eq!(kind, ErrorKind::Closed, "{lock:?}");
+        closed(lock.lock().unwrap_err().kind());
+        closed(lock.try_lock().unwrap_err().kind());
+        closed(lock.try_lock_for(SOON).unwrap_err().kind());
+        closed(lock.try_lock_until(Instant::now() + SOON).unwrap_err().kind());
+        closed(lock.lock_interruptibly(&token).unwrap_err().kind());
+        closed(lock.try_lock_for_interruptibly(SOON, &token).unwrap_err().kind());
+        closed(lock.lock_owned().unwrap_err().kind());
+        closed(lock.try_lock_owned().unwrap_err().kind());
+        closed(lock.try_lock_owned_for(SOON).unwrap_err().kind());
+        closed(lock.lock_owned_interruptibly(&token).unwrap_err().kind());
+        closed(lock.is_locked().unwrap_err().kind());
+        closed(lock.holder().unwrap_err().kind());
+        closed(lock.remaining().unwrap_err().kind());
+        closed(lock.queue_length().unwrap_err().kind());
+        closed(lock.force_unlock().unwrap_err().kind());
+        closed(lock.with(|_| panic!("without a hold")).unwrap_err().kind());
+        assert_eq!(lock.hold_count(), 0);
+        assert_eq!(lock.queued_threads(), 0, "who was refused is no waiter");
+    }
+    let kind = guard.renew_for(SOON).unwrap_err().kind();
+    assert!(matches!(kind, ErrorKind::Closed), "{kind:?}");
+    assert_eq!(clone.requests(), requests, "nothing was sent");
+    // A guard that is dropped has nobody else to tell: once, and only then.
+    assert_eq!(ears.failures(), 0);
+    drop(guard);
+    assert_eq!(ears.failures(), 1, "{:?}", ears.all());
+    drop((before, after));
+    assert_eq!(clone.locks(), 0);
+    nothing_left(&server);
+}
+
+#[test]
+fn close_returns_in_time_while_redis_is_silent() {
+    alone("close::close_returns_in_time_while_redis_is_silent", || {
+        let server = RedisServer::start().unwrap();
+        let ears = Ears::default();
+        let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+        let locks: Vec<_> = (0..5).map(|i| client.reentrant_lock(&format!("x{i}"))).collect();
+        let guards: Vec<_> = locks.iter().map(|l| l.lock_owned().unwrap()).collect();
+        let tokens: Vec<_> = guards.iter().map(|g| g.lost()).collect();
+        // One waits, so that the listener runs.
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let error = locks[0].lock().map(drop).unwrap_err();
+                (Instant::now(), error.kind())
+            });
+            wait_until(SOON, "it waits", || locks[0].queued_threads() == 1);
+            server.stop().unwrap();
+            let began = Instant::now();
+            let error = client.close().unwrap_err();
+            let took = began.elapsed();
+            assert!(took < ms(1200) + LOAD, "{took:?}");
+            assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+            assert!(tokens.iter().all(CancellationToken::is_cancelled));
+            assert_eq!(ears.failures(), 5, "{:?}", ears.all());
+            assert_eq!(ears.count(Heard::Lost(Loss::Closed)), 5);
+            let (at, kind) = waits.join().unwrap();
+            assert_eq!(kind, ErrorKind::Closed);
+            assert!(at - began < ms(1200) + LOAD, "{:?}", at - began);
+        });
+        let began = Instant::now();
+        client.close().unwrap();
+        assert!(began.elapsed() < ms(500), "{:?}", began.elapsed());
+        for guard in guards {
+            assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed);
+        }
+        wait_until(3 * ms(1000), "its threads end, though nobody answers them", || threads("rc-").is_empty());
+        server.cont().unwrap();
+    });
+}
+
+/// An unlock whose answer is outstanding is finished by close, or told of.
+#[test]
+fn close_finishes_what_was_to_be_released_in_the_background() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let ears = Ears::default();
+    let client = builder(&proxy.url()).observer(ears.clone()).command_timeout(ms(200)).connect().unwrap();
+    let lock = client.reentrant_lock("x");
+    let guard = lock.lock().unwrap();
+    proxy.black_hole(true);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
+    let closed = client.close();
+    let told = ears.failures();
+    proxy.black_hole(false);
+    assert_eq!(closed.unwrap_err().kind(), ErrorKind::Unknown, "silently left to its lease");
+    assert_eq!(told, 1, "{:?}", ears.all());
+}
+
+/// What was to be released later is released now.
+#[test]
+fn close_sends_what_was_to_be_released_in_the_background() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let other = connect(&server).reentrant_lock("x");
+    for _ in 0..5 {
+        let client = builder(&proxy.url()).command_timeout(ms(200)).connect().unwrap();
+        let guard = client.reentrant_lock("x").lock_owned().unwrap();
+        proxy.black_hole(true);
+        assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
+        proxy.black_hole(false);
+        client.close().unwrap();
+        assert!(!other.is_locked().unwrap(), "left to its lease");
+    }
+}
+
+#[test]
+fn close_from_many_threads_at_once() {
+    // A process of its own bounds a hang.
+    alone("close::close_from_many_threads_at_once", || {
+        let server = RedisServer::start().unwrap();
+        for _ in 0..10 {
+            let client = connect(&server);
+            let guards: Vec<_> =
+                (0..20).map(|i| client.reentrant_lock(&format!("x{i}")).lock_owned().unwrap()).collect();
+            thread::scope(|scope| {
+                let closers: Vec<_> = (0..4).map(|_| scope.spawn(|| client.close())).collect();
+                // Among them threads that come and go.
+                let users: Vec<_> = (0..4)
+                    .map(|_| {
+                        scope.spawn(|| {
+                            loop {
+                                match client.reentrant_lock("y").lock_owned().and_then(|g| g.unlock()) {
+                                    Ok(()) => {}
+                                    Err(e) => return e.kind(),
+                                }
+                            }
+                        })
+                    })
+                    .collect();
+                for closer in closers {
+                    closer.join().unwrap().unwrap();
+                }
+                for user in users {
+                    assert_eq!(user.join().unwrap(), ErrorKind::Closed);
+                }
+            });
+            drop(guards);
+            nothing_left(&server);
+        }
+    });
+}
+
+/// What is told during a close may use the client.
+#[test]
+fn close_tells_its_observer_outside_all_locks() {
+    #[derive(Clone, Default)]
+    struct Asks(Arc<Mutex<Option<Client>>>, Arc<AtomicUsize>);
+    impl Observer for Asks {
+        fn lost(&self, lock: Observed<'_>, why: Loss) {
+            assert_eq!(why, Loss::Closed);
+            let client = self.0.lock().clone().unwrap();
+            let handle = client.reentrant_lock(lock.name);
+            assert!(client.locks() > 0);
+            assert_eq!(handle.try_lock().unwrap_err().kind(), ErrorKind::Closed);
+            drop((client.reentrant_lock("another"), handle));
+            self.1.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    alone("close::close_tells_its_observer_outside_all_locks", || {
+        let server = RedisServer::start().unwrap();
+        let asks = Asks::default();
+        let client = builder(&server.url()).observer(asks.clone()).connect().unwrap();
+        *asks.0.lock() = Some(client.clone());
+        let guards: Vec<_> =
+            (0..3).map(|i| client.reentrant_lock(&format!("x{i}")).lock_owned().unwrap()).collect();
+        client.close().unwrap();
+        assert_eq!(asks.1.load(Ordering::SeqCst), 3);
+        drop(guards);
+        nothing_left(&server);
+    });
+}
+
+/// The closing thread may be one that holds, and its guard may go before or after.
+#[test]
+fn close_by_an_observer_or_with_a_guard_in_hand() {
+    #[derive(Clone, Default)]
+    struct Closes(Arc<Mutex<Option<Client>>>);
+    impl Observer for Closes {
+        fn released(&self, _: Observed<'_>, _: Duration) {
+            let client = self.0.lock().take();
+            if let Some(client) = client {
+                client.close().unwrap();
+            }
+        }
+    }
+    let server = RedisServer::start().unwrap();
+    let closes = Closes::default();
+    let client = builder(&server.url()).observer(closes.clone()).connect().unwrap();
+    *closes.0.lock() = Some(client.clone());
+    let held = client.reentrant_lock("held").lock_owned().unwrap();
+    client.reentrant_lock("x").lock_owned().unwrap().unlock().unwrap();
+    assert!(client.is_closed() && held.is_lost());
+    drop(held);
+    nothing_left(&server);
+}
+
+/// Its connection is as good as closed, and nobody else would send it.
+#[test]
+fn a_release_that_is_on_its_way_is_made_by_close() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = builder(&proxy.url()).connect().unwrap();
+    let guard = client.reentrant_lock("x").lock_owned().unwrap();
+    proxy.hold_next_requests(1);
+    thread::scope(|scope| {
+        let unlock = scope.spawn(|| guard.unlock());
+        wait_until(SOON, "the release is on its way", || proxy.held() == 1);
+        client.close().unwrap();
+        let other = connect(&server).reentrant_lock("x");
+        free_at_once(&other);
+        let held = other.lock_owned().unwrap();
+        proxy.release_held();
+        assert_eq!(unlock.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+        assert!(held.unlock().is_ok(), "the late copy has released another's hold");
+    });
+}

@@ -1,0 +1,386 @@
+//! Bad days: processes that die, messages and answers that are lost, a server that forgets.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::testing::{Child, ClientKind, Proxy, hear_parent, is_role, tell_parent, wait_until};
+use redis_concurrent::{Client, ErrorKind, Guard, Reentrant, ReentrantLock};
+
+use crate::condition::stage::{Stage, is_held, not_empty, signal};
+use crate::support::{LONG, SOON, builder, env, ms, nothing_left};
+
+const WAITER: &str = "condition::faults::role_waiter";
+const URL: &str = "CONDITION_URL";
+
+/// Waits for a signal, and dies only when it is killed.
+#[test]
+#[ignore = "a role, played by a child process"]
+fn role_waiter() {
+    if !is_role(WAITER) {
+        return;
+    }
+    let lock = Client::connect(&env(URL)).unwrap().reentrant_lock("it");
+    let mut guard = lock.lock().unwrap();
+    assert!(not_empty(&lock).wait_for(&mut guard, LONG).unwrap());
+    tell_parent("in").unwrap();
+    hear_parent().unwrap();
+}
+
+fn waiter(stage: &Stage) -> Child {
+    let before = stage.waiting();
+    let child = Child::spawn(WAITER, &[(URL, &stage.server.url())]).unwrap();
+    stage.await_waiting(before + 1);
+    child
+}
+
+/// A child waits, and somebody here behind it; it is signalled, and struck before the lock is free.
+#[track_caller]
+fn struck_after_its_signal(strike: impl FnOnce(&mut Child)) -> (Stage, Child) {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    let mut child = waiter(&stage);
+    stage.while_one_waits(&lock, || {
+        let guard = other.lock().unwrap();
+        not_empty(&other).signal(&guard).unwrap();
+        assert_eq!(not_empty(&other).wait_queue_length(&guard).unwrap(), 1);
+        strike(&mut child);
+        guard.unlock().unwrap();
+    });
+    (stage, child)
+}
+
+#[test]
+fn who_dies_after_its_signal_passes_it_on() {
+    let (stage, _) = struck_after_its_signal(|child| {
+        child.kill9().unwrap();
+    });
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn who_stands_still_after_its_signal_passes_it_on() {
+    let (_stage, mut child) = struck_after_its_signal(|child| {
+        child.stop().unwrap();
+        // Its window is three seconds.
+        let began = Instant::now();
+        wait_until(LONG, "it is silent", || began.elapsed() > ms(3500));
+    });
+    // It comes back by itself, without having been signalled.
+    child.cont().unwrap();
+    assert_eq!(child.read_line_within(LONG).unwrap(), "in");
+    child.kill9().unwrap();
+}
+
+/// It is told that it has the lock, and does not hear of it.
+#[test]
+fn who_stands_still_at_its_signal_passes_it_on_when_its_lease_is_over() {
+    let (_stage, mut child) = struck_after_its_signal(|child| child.stop().unwrap());
+    child.cont().unwrap();
+    assert_eq!(child.read_line_within(LONG).unwrap(), "in");
+    child.kill9().unwrap();
+}
+
+#[test]
+fn who_died_while_it_waited_is_skipped() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    let mut child = waiter(&stage);
+    let began = stage.while_one_waits(&lock, || {
+        child.kill9().unwrap();
+        wait_until(SOON, "Redis knows that it is gone", || {
+            stage.server.clients(ClientKind::PubSub).unwrap().len() == 1
+        });
+        let began = Instant::now();
+        signal(&other);
+        began
+    });
+    assert!(began.elapsed() < SOON);
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_lost_message_costs_a_beat() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    proxy.only_matching(b"SUBSCRIBE");
+    let lock = builder(&proxy.url()).window(ms(900)).connect().unwrap().reentrant_lock("it");
+    let other = stage.lock();
+    stage.while_one_waits(&lock, || {
+        proxy.swallow_replies(1);
+        signal(&other);
+    });
+    assert!(proxy.struck() >= 1, "no message was lost");
+    nothing_left(&stage.server);
+}
+
+/// Neither the answer to its wait reaches it nor what it is told of the lock.
+#[test]
+fn who_hears_neither_its_answer_nor_its_message_comes_back_signalled() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let client = builder(&proxy.url()).command_timeout(ms(600)).connect().unwrap();
+    let (lock, other) = (client.reentrant_lock("it"), stage.lock());
+    // Of its requests only the wait names the condition.
+    proxy.only_matching(b"not_empty");
+    proxy.swallow_replies(1);
+    proxy.swallow_replies_with(b"message");
+    stage.while_one_waits(&lock, || signal(&other));
+    assert!(proxy.struck() >= 2, "{}", proxy.struck());
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn an_inbox_that_breaks_loses_no_signal() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    for before in [true, false] {
+        stage.while_one_waits(&lock, || {
+            let guard = other.lock().unwrap();
+            if before {
+                stage.server.kill_clients(ClientKind::PubSub).unwrap();
+            }
+            not_empty(&other).signal(&guard).unwrap();
+            if !before {
+                stage.server.kill_clients(ClientKind::PubSub).unwrap();
+            }
+            guard.unlock().unwrap();
+        });
+    }
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn lost_answers_lose_neither_the_lock_nor_a_signal() {
+    for lost in [&b"$4\r\nwait\r\n"[..], b"$4\r\nback\r\n", b"$3\r\none\r\n"] {
+        let stage = Stage::new();
+        let proxy = Proxy::start(stage.server.port()).unwrap();
+        let lock = builder(&proxy.url()).connect().unwrap().reentrant_lock("it");
+        let other = builder(&proxy.url()).connect().unwrap().reentrant_lock("it");
+        proxy.only_matching(lost);
+        proxy.swallow_next_reply_and_reset();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let mut guard = lock.lock().unwrap();
+                let limit = if lost.ends_with(b"back\r\n") { ms(200) } else { LONG };
+                let signalled = not_empty(&lock).wait_for(&mut guard, limit).unwrap();
+                is_held(&lock, guard);
+                signalled
+            });
+            if lost.ends_with(b"back\r\n") {
+                // Whether it was signalled, it cannot know.
+                waits.join().unwrap();
+            } else {
+                stage.await_waiting(1);
+                signal(&other);
+                assert!(waits.join().unwrap());
+            }
+        });
+        assert_eq!(proxy.struck(), 1, "{}", String::from_utf8_lossy(lost));
+        nothing_left(&stage.server);
+    }
+}
+
+#[test]
+fn a_server_that_forgets_all_wakes_who_waits() {
+    for restart in [false, true] {
+        let stage = Stage::new();
+        let lock = stage.client_with(|b| b.window(ms(900))).reentrant_lock("it");
+        stage.while_one_waits(&lock, || {
+            if restart {
+                stage.server.kill().unwrap();
+                stage.server.restart().unwrap();
+            } else {
+                stage.server.flush_all().unwrap();
+            }
+        });
+        nothing_left(&stage.server);
+    }
+}
+
+#[test]
+fn a_client_that_closes_ends_its_waits() {
+    let stage = Stage::new();
+    let (client, other) = (stage.client(), stage.lock());
+    let lock = client.reentrant_lock("it");
+    for signalled in [false, true] {
+        let client = if signalled { stage.client() } else { client.clone() };
+        let lock = if signalled { client.reentrant_lock("it") } else { lock.clone() };
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let mut guard = lock.lock().unwrap();
+                let error = not_empty(&lock).wait(&mut guard).unwrap_err();
+                assert!(error.is_closed(), "{error}");
+                assert!(guard.is_lost() && guard.lost().is_cancelled());
+                assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed);
+            });
+            stage.await_waiting(1);
+            let behind = stage.lock();
+            let next = scope.spawn(move || {
+                let mut guard = behind.lock().unwrap();
+                let signalled = not_empty(&behind).wait_for(&mut guard, ms(1500)).unwrap();
+                is_held(&behind, guard);
+                signalled
+            });
+            stage.await_waiting(2);
+            let guard = other.lock().unwrap();
+            if signalled {
+                not_empty(&other).signal(&guard).unwrap();
+            }
+            client.close().unwrap();
+            waits.join().unwrap();
+            guard.unlock().unwrap();
+            assert_eq!(next.join().unwrap(), signalled, "a signal is passed on, and only a signal");
+        });
+    }
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn while_redis_is_silent_a_wait_gives_up_and_says_that_nothing_is_held() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let client = builder(&proxy.url()).lease(ms(3000)).give_up_after(ms(1000)).connect().unwrap();
+    let (lock, other) = (client.reentrant_lock("it"), stage.lock());
+    let mut guard = lock.lock().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            stage.await_waiting(1);
+            proxy.refuse_connections(true).unwrap();
+            proxy.cut_all();
+        });
+        let error = not_empty(&lock).wait(&mut guard).unwrap_err();
+        assert!(error.is_unavailable(), "{error}");
+    });
+    assert!(guard.is_lost());
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    other.lock().unwrap().unlock().unwrap();
+    proxy.heal().unwrap();
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_wait_that_cannot_even_begin_keeps_the_hold() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let lock = builder(&proxy.url()).connect().unwrap().reentrant_lock("it");
+    let mut guard = lock.lock().unwrap();
+    let token = guard.token();
+    proxy.refuse_connections(true).unwrap();
+    proxy.cut_all();
+    // Out of reach: nothing was given up.
+    assert!(not_empty(&lock).wait_for(&mut guard, ms(300)).map_or(true, |signalled| !signalled));
+    assert_eq!((guard.token(), guard.is_lost()), (token, false));
+    proxy.heal().unwrap();
+    begins(&lock, &mut guard);
+    is_held(&lock, guard);
+    nothing_left(&stage.server);
+}
+
+/// Redis is back, and soon the client knows it.
+#[track_caller]
+fn begins(lock: &ReentrantLock, guard: &mut Guard<'_, Reentrant>) {
+    wait_until(LONG, "a wait can begin", || matches!(not_empty(lock).wait_for(guard, ms(50)), Ok(false)));
+}
+
+#[test]
+fn where_nothing_can_be_heard_a_wait_gives_up_before_it_begins() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    // All but the listener is served.
+    proxy.swallow_replies_with(b"subscribe");
+    let client = builder(&proxy.url()).command_timeout(ms(200)).give_up_after(ms(1000)).connect().unwrap();
+    let lock = client.reentrant_lock("it");
+    let mut guard = lock.lock().unwrap();
+    let token = guard.token();
+    let began = Instant::now();
+    let error = not_empty(&lock).wait(&mut guard).unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
+    assert!(began.elapsed() < ms(1000) + SOON, "{:?}", began.elapsed());
+    assert_eq!((guard.token(), guard.is_lost(), stage.waiting()), (token, false, 0));
+    proxy.heal().unwrap();
+    begins(&lock, &mut guard);
+    is_held(&lock, guard);
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_signal_is_for_who_holds_the_lock() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let lock = client.reentrant_lock("it");
+    let guard = lock.lock().unwrap();
+    client.close().unwrap();
+    assert_eq!(not_empty(&lock).signal(&guard).unwrap_err().kind(), ErrorKind::Closed);
+    assert!(guard.unlock().is_err());
+}
+
+/// Is signalled, waits again, and is not.
+#[track_caller]
+fn waits_twice(lock: &ReentrantLock) {
+    let mut guard = lock.lock().unwrap();
+    assert!(not_empty(lock).wait_for(&mut guard, LONG).unwrap());
+    assert!(!not_empty(lock).wait_for(&mut guard, ms(50)).unwrap());
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn the_rights_that_are_written_down_are_enough() {
+    let page = include_str!("../../../docs/operations.md");
+    let rights = page.split("redis-cli ACL SETUSER ").nth(1).unwrap().split("```").next().unwrap();
+    let rights = rights.split_whitespace().filter(|word| *word != "\\").map(|word| word.trim_matches('\''));
+    let stage = Stage::new();
+    let mut redis = stage.server.connection().unwrap();
+    let _: () = redis::cmd("ACL").arg("SETUSER").arg(rights.collect::<Vec<_>>()).query(&mut redis).unwrap();
+    let url = stage.server.url().replace("redis://", "redis://locks:secret@");
+    let [lock, other] = [(); 2].map(|()| builder(&url).connect().unwrap().reentrant_lock("it"));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| waits_twice(&lock));
+        stage.await_waiting(1);
+        let guard = other.lock().unwrap();
+        assert!(not_empty(&other).has_waiters(&guard).unwrap());
+        not_empty(&other).signal_all(&guard).unwrap();
+        guard.unlock().unwrap();
+        waits.join().unwrap();
+    });
+}
+
+#[test]
+fn without_the_right_to_subscribe_a_wait_is_refused_and_the_hold_stays() {
+    let stage = Stage::new();
+    let mut redis = stage.server.connection().unwrap();
+    let rights = ["locks", "on", ">secret", "~*", "resetchannels", "+@all"];
+    let _: () = redis::cmd("ACL").arg("SETUSER").arg(&rights).query(&mut redis).unwrap();
+    let url = stage.server.url().replace("redis://", "redis://locks:secret@");
+    let lock = builder(&url).connect().unwrap().reentrant_lock("it");
+    let mut guard = lock.lock().unwrap();
+    let token = guard.token();
+    let error = not_empty(&lock).wait(&mut guard).unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
+    assert_eq!(guard.token(), token);
+    is_held(&lock, guard);
+}
+
+#[test]
+fn with_the_memory_full_who_waits_is_signalled_and_who_waits_no_longer_comes_back() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    let memory = |limit: &str| {
+        let mut redis = stage.server.connection().unwrap();
+        let _: () = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(limit).query(&mut redis).unwrap();
+    };
+    let guard = other.lock().unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| waits_twice(&lock));
+        stage.await_queued(1);
+        // From here on the memory is full: the thread comes in, waits, is signalled, waits again.
+        memory("1");
+        let mut guard = guard;
+        assert!(!not_empty(&other).wait_for(&mut guard, ms(300)).unwrap());
+        assert_eq!(stage.waiting(), 1);
+        not_empty(&other).signal(&guard).unwrap();
+        guard.unlock().unwrap();
+        waits.join().unwrap();
+    });
+    memory("0");
+    nothing_left(&stage.server);
+}

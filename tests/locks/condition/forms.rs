@@ -1,0 +1,339 @@
+//! Every form of a wait, and what it gives up and gets back.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::testing::wait_until;
+use redis_concurrent::{CancellationToken, Error, ErrorKind, Guard, Reentrant, ReentrantLock, Way};
+
+use crate::condition::stage::{Stage, is_held, not_empty, signal};
+use crate::support::{Ears, Heard, LONG, SOON, ms, nothing_left};
+
+/// A form of a wait: whether it was signalled. None of them comes to its end by itself.
+type Form = fn(&ReentrantLock, &mut Guard<'_, Reentrant>, &CancellationToken) -> Result<bool, Error>;
+
+const FORMS: [Form; 7] = [
+    |lock, guard, _| not_empty(lock).wait(guard).map(|()| true),
+    |lock, guard, _| not_empty(lock).wait_for(guard, LONG),
+    |lock, guard, _| not_empty(lock).wait_until(guard, Instant::now() + LONG),
+    |lock, guard, cancel| not_empty(lock).wait_interruptibly(guard, cancel).map(|()| true),
+    |lock, guard, cancel| not_empty(lock).wait_for_interruptibly(guard, LONG, cancel),
+    |lock, guard, _| {
+        let mut asked = 0;
+        not_empty(lock).wait_while(guard, || (asked += 1, asked < 2).1).map(|()| true)
+    },
+    |lock, guard, _| {
+        let mut asked = 0;
+        not_empty(lock).wait_while_for(guard, LONG, || (asked += 1, asked < 2).1)
+    },
+];
+
+#[test]
+fn a_signal_ends_a_wait_of_every_form() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    for form in FORMS {
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let mut guard = lock.lock().unwrap();
+                let before = guard.token();
+                assert!(form(&lock, &mut guard, &CancellationToken::new()).unwrap());
+                assert!(guard.token() > before);
+                is_held(&lock, guard);
+            });
+            stage.await_waiting(1);
+            assert!(!lock.is_locked().unwrap());
+            let guard = other.lock().unwrap();
+            assert!(not_empty(&other).has_waiters(&guard).unwrap());
+            assert!(!other.condition("not").has_waiters(&guard).unwrap());
+            not_empty(&other).signal(&guard).unwrap();
+            assert_eq!(not_empty(&other).wait_queue_length(&guard).unwrap(), 0);
+            // It does not come in before the one that signalled has left.
+            assert_eq!((stage.queued(), lock.queue_length().unwrap()), (1, 1));
+            assert!(!waits.is_finished());
+            guard.unlock().unwrap();
+            waits.join().unwrap();
+        });
+    }
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn without_a_signal_a_timed_wait_is_false_in_time_and_not_early() {
+    let stage = Stage::new();
+    let lock = stage.lock();
+    let condition = not_empty(&lock);
+    let mut guard = lock.lock().unwrap();
+    let limit = ms(200);
+    for form in 0..4 {
+        let began = Instant::now();
+        let signalled = match form {
+            0 => condition.wait_for(&mut guard, limit),
+            1 => condition.wait_until(&mut guard, began + limit),
+            2 => condition.wait_for_interruptibly(&mut guard, limit, &CancellationToken::new()),
+            _ => condition.wait_while_for(&mut guard, limit, || true),
+        };
+        assert!(!signalled.unwrap());
+        let took = began.elapsed();
+        assert!(took >= limit && took < limit + SOON, "{took:?}");
+        assert_eq!((lock.hold_count(), stage.waiting(), stage.queued()), (1, 0, 0));
+    }
+    // No time at all is a wait too: it lets others in.
+    assert!(!condition.wait_until(&mut guard, Instant::now()).unwrap());
+    is_held(&lock, guard);
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_wait_that_is_over_waits_for_the_lock() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut guard = lock.lock().unwrap();
+            assert!(!not_empty(&lock).wait_for(&mut guard, ms(300)).unwrap());
+            is_held(&lock, guard);
+        });
+        stage.await_waiting(1);
+        let guard = other.lock().unwrap();
+        stage.await_queued(1);
+        // Too late for it.
+        not_empty(&other).signal(&guard).unwrap();
+        assert!(!waits.is_finished());
+        guard.unlock().unwrap();
+        waits.join().unwrap();
+    });
+}
+
+#[test]
+fn cancelled_it_holds_the_lock_while_the_error_is_handled() {
+    let stage = Stage::new();
+    let lock = stage.lock();
+    let mut guard = lock.lock().unwrap();
+    let token = guard.token();
+    for form in [FORMS[3], FORMS[4]] {
+        let cancel = CancellationToken::new();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                stage.await_waiting(1);
+                cancel.cancel();
+            });
+            assert!(form(&lock, &mut guard, &cancel).unwrap_err().is_cancelled());
+        });
+        assert!(guard.token() > token && !guard.is_lost());
+        // Cancelled before, it is not given up at all.
+        let token = guard.token();
+        assert!(form(&lock, &mut guard, &cancel).unwrap_err().is_cancelled());
+        assert_eq!(guard.token(), token);
+        assert_eq!(stage.waiting(), 0);
+    }
+    is_held(&lock, guard);
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn who_was_signalled_and_then_cancelled_or_late_was_signalled() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    for timed in [false, true] {
+        let cancel = CancellationToken::new();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let mut guard = lock.lock().unwrap();
+                let limit = if timed { ms(600) } else { LONG };
+                let signalled = not_empty(&lock).wait_for_interruptibly(&mut guard, limit, &cancel);
+                is_held(&lock, guard);
+                signalled.unwrap()
+            });
+            stage.await_waiting(1);
+            let began = Instant::now();
+            let guard = other.lock().unwrap();
+            not_empty(&other).signal(&guard).unwrap();
+            if timed {
+                wait_until(LONG, "its time is over", || began.elapsed() > ms(900));
+            } else {
+                cancel.cancel();
+            }
+            guard.unlock().unwrap();
+            assert!(waits.join().unwrap());
+        });
+    }
+}
+
+#[test]
+fn every_hold_of_the_thread_is_given_up_and_comes_back() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    let mut first = lock.lock().unwrap();
+    let (second, third) = (lock.lock().unwrap(), lock.lock().unwrap());
+    let lost = second.lost();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            stage.await_waiting(1);
+            let guard = other.try_lock().unwrap().expect("it is given up whole");
+            not_empty(&other).signal_all(&guard).unwrap();
+            guard.unlock().unwrap();
+        });
+        not_empty(&lock).wait(&mut first).unwrap();
+    });
+    assert_eq!(lock.hold_count(), 3);
+    assert_eq!((first.token(), second.token()), (third.token(), third.token()));
+    assert!(!lost.is_cancelled());
+    second.renew_for(SOON).unwrap();
+    first.unlock().unwrap();
+    third.unlock().unwrap();
+    assert!(other.try_lock().unwrap().is_none());
+    // The token that was asked for before the wait tells of what comes after it.
+    assert!(other.force_unlock().unwrap().was_held());
+    wait_until(SOON, "it is told", || lost.is_cancelled());
+    assert!(second.unlock().unwrap_err().is_lease_lost());
+}
+
+#[test]
+fn a_hold_that_came_back_is_renewed() {
+    let stage = Stage::new();
+    let lock = stage.client_with(|b| b.lease(ms(600))).reentrant_lock("it");
+    let mut guard = lock.lock().unwrap();
+    assert!(!not_empty(&lock).wait_for(&mut guard, ms(50)).unwrap());
+    let began = Instant::now();
+    wait_until(LONG, "three leases", || began.elapsed() > ms(1800));
+    is_held(&lock, guard);
+}
+
+#[test]
+fn the_guard_of_another_lock_is_refused_at_once() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let (lock, other) = (client.reentrant_lock("it"), client.reentrant_lock("other"));
+    let same_name = stage.lock();
+    let condition = not_empty(&lock);
+    let cancel = CancellationToken::new();
+    for foreign in [&other, &same_name] {
+        let mut guard = foreign.lock().unwrap();
+        let refused = [
+            condition.wait(&mut guard),
+            condition.wait_for(&mut guard, LONG).map(drop),
+            condition.wait_until(&mut guard, Instant::now() + LONG).map(drop),
+            condition.wait_interruptibly(&mut guard, &cancel),
+            condition.wait_for_interruptibly(&mut guard, LONG, &cancel).map(drop),
+            condition.wait_while(&mut guard, || true),
+            condition.wait_while_for(&mut guard, LONG, || true).map(drop),
+            condition.signal(&guard),
+            condition.signal_all(&guard),
+            condition.has_waiters(&guard).map(drop),
+            condition.wait_queue_length(&guard).map(drop),
+        ];
+        for refused in refused {
+            let error = refused.unwrap_err();
+            assert_eq!((error.kind(), error.name()), (ErrorKind::NotOwner, "it"));
+        }
+        guard.unlock().unwrap();
+    }
+}
+
+#[test]
+fn a_lost_hold_is_no_hold() {
+    let stage = Stage::new();
+    let lock = stage.lock();
+    let condition = not_empty(&lock);
+    let taken_away = || {
+        let _: () = redis::cmd("DEL").arg("rc:{it}").query(&mut stage.server.connection().unwrap()).unwrap();
+    };
+    // Redis knows first, and tells who asks.
+    let mut guard = lock.lock().unwrap();
+    taken_away();
+    assert!(condition.signal(&guard).unwrap_err().is_lease_lost());
+    assert!(guard.is_lost());
+    let lost =
+        [condition.wait(&mut guard), condition.signal(&guard), condition.has_waiters(&guard).map(drop)];
+    assert!(lost.into_iter().all(|lost| lost.unwrap_err().is_lease_lost()));
+    drop(guard);
+    let mut guard = lock.lock().unwrap();
+    taken_away();
+    assert!(condition.wait(&mut guard).unwrap_err().is_lease_lost());
+    assert!(guard.is_lost());
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_bad_name_is_told_by_the_first_call() {
+    let stage = Stage::new();
+    let lock = stage.lock();
+    let mut guard = lock.lock().unwrap();
+    for name in [String::new(), "x".repeat(1025)] {
+        let condition = lock.condition(&name);
+        assert_eq!(condition.wait(&mut guard).unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(condition.signal(&guard).unwrap_err().kind(), ErrorKind::Config);
+    }
+    is_held(&lock, guard);
+}
+
+#[test]
+fn conditions_are_told_apart_by_their_names() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    let names = ["a", "a|", "a|b", "ab", "a}", "%7C", "ключ"];
+    for name in names {
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let mut guard = lock.lock().unwrap();
+                lock.condition(name).wait(&mut guard).unwrap();
+                guard.unlock().unwrap();
+            });
+            stage.await_waiting(1);
+            let guard = other.lock().unwrap();
+            for another in names.into_iter().filter(|another| *another != name) {
+                other.condition(another).signal_all(&guard).unwrap();
+            }
+            assert_eq!(other.condition(name).wait_queue_length(&guard).unwrap(), 1);
+            other.condition(name).signal(&guard).unwrap();
+            guard.unlock().unwrap();
+            waits.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn an_observer_is_told_released_and_then_acquired() {
+    let stage = Stage::new();
+    let ears = Ears::default();
+    let lock = stage.client_with(|b| b.observer(ears.clone())).reentrant_lock("it");
+    let other = stage.lock();
+    let mut guard = lock.lock().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            stage.await_waiting(1);
+            signal(&other);
+        });
+        not_empty(&lock).wait(&mut guard).unwrap();
+    });
+    let held = [Heard::Acquired(Way::Free), Heard::Released, Heard::Acquired(Way::Granted)];
+    assert_eq!(ears.all(), held);
+    guard.unlock().unwrap();
+    assert_eq!(ears.all()[3..], [Heard::Released]);
+}
+
+#[test]
+fn threads_of_the_waiters_process_get_in_meanwhile_and_after() {
+    let stage = Stage::new();
+    let lock = stage.lock();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::SeqCst) {
+                    signal(&lock);
+                }
+            });
+        }
+        for _ in 0..30 {
+            let mut guard = lock.lock().unwrap();
+            not_empty(&lock).wait(&mut guard).unwrap();
+            is_held(&lock, guard);
+        }
+        stop.store(true, Ordering::SeqCst);
+    });
+    nothing_left(&stage.server);
+}

@@ -1,0 +1,97 @@
+//! What becomes of a signal: whose it is when a wait begins, ends or is given up in that moment.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::testing::wait_until;
+
+use crate::condition::stage::{Stage, not_empty, signal};
+use crate::support::{LONG, ms};
+
+#[test]
+fn the_signal_of_a_client_that_closes_is_the_next_ones() {
+    let stage = Stage::new();
+    let (client, second, signals) = (stage.client(), stage.lock(), stage.lock());
+    let first = client.reentrant_lock("it");
+    thread::scope(|scope| {
+        let closed = scope.spawn(|| {
+            let mut guard = first.lock().unwrap();
+            let error = not_empty(&first).wait(&mut guard).unwrap_err();
+            assert!(error.is_closed(), "{error}");
+        });
+        stage.await_waiting(1);
+        stage.await_queued(0);
+        let woken = scope.spawn(|| {
+            let mut guard = second.lock().unwrap();
+            not_empty(&second).wait_for(&mut guard, 2 * LONG).unwrap()
+        });
+        stage.await_waiting(2);
+        stage.await_queued(0);
+        let guard = signals.lock().unwrap();
+        not_empty(&signals).signal(&guard).unwrap();
+        stage.await_waiting(1);
+        stage.await_queued(1);
+        client.close().unwrap();
+        closed.join().unwrap();
+        // In the place of the other.
+        stage.await_waiting(0);
+        stage.await_queued(1);
+        guard.unlock().unwrap();
+        assert!(woken.join().unwrap());
+    });
+}
+
+#[test]
+fn a_wait_whose_time_is_over_after_its_signal_was_signalled() {
+    let stage = Stage::new();
+    let (mine, signals) = (stage.lock(), stage.lock());
+    let places = || {
+        let hash = redis::cmd("HVALS").arg("rc:{it}:places").clone();
+        hash.query::<Vec<Vec<u8>>>(&mut stage.server.connection().unwrap()).unwrap()
+    };
+    let limit = ms(1000);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut guard = mine.lock().unwrap();
+            not_empty(&mine).wait_for(&mut guard, limit).unwrap()
+        });
+        stage.await_waiting(1);
+        stage.await_queued(0);
+        let guard = signals.lock().unwrap();
+        not_empty(&signals).signal(&guard).unwrap();
+        assert_eq!((stage.waiting(), stage.queued()), (0, 1));
+        let over = Instant::now() + limit;
+        wait_until(LONG, "its time is over", || Instant::now() > over);
+        // If this was asked after it said so, then before its next beat.
+        let before = places();
+        wait_until(LONG, "it says that its time is over", || places() != before);
+        guard.unlock().unwrap();
+        assert!(waits.join().unwrap(), "its signal is nobody else's");
+    });
+}
+
+#[test]
+fn a_wait_takes_its_place_in_the_request_that_gives_the_lock_up() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let lock = client.reentrant_lock("it");
+    let mut guard = lock.lock().unwrap();
+    // From here on grants can be heard.
+    assert!(!not_empty(&lock).wait_for(&mut guard, ms(1000)).unwrap());
+    guard.unlock().unwrap();
+    let signals = stage.lock();
+    thread::scope(|scope| {
+        let before = client.requests();
+        let waits = scope.spawn(|| {
+            let mut guard = lock.lock().unwrap();
+            not_empty(&lock).wait(&mut guard).unwrap();
+        });
+        stage.await_waiting(1);
+        stage.await_queued(0);
+        let requests = client.requests() - before;
+        // Not before nobody waits any more: this test is to end, whatever is found.
+        signal(&signals);
+        waits.join().unwrap();
+        assert_eq!(requests, 2, "the lock, and the wait");
+    });
+}

@@ -1,0 +1,126 @@
+//! The contract of all locks, kind by kind, plain and fair.
+
+use redis_concurrent::testing::contract;
+use redis_concurrent::{Client, Kind, Permits, RedisLock, Reentry, Sharing, StockLock};
+
+/// The kind of `examples/own_kind.lua`: at most `self.0` holders.
+struct Bulkhead(u32);
+
+impl Kind for Bulkhead {
+    const NAME: &'static str = "bulkhead";
+    const RULE: &'static str = include_str!("../../examples/own_kind.lua");
+    const SHARING: Sharing = Sharing::Shared;
+    const REENTRY: Reentry = Reentry::Another;
+
+    fn args(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+#[test]
+fn simple() {
+    contract::run(|client, name| client.simple_lock(name));
+}
+
+#[test]
+fn simple_fair() {
+    contract::run(|client, name| client.simple_lock(name).fair());
+}
+
+#[test]
+fn simple_at_a_key() {
+    contract::run(|client, key| client.simple_lock_at(key));
+}
+
+#[test]
+fn simple_at_a_key_fair() {
+    contract::run(|client, key| client.simple_lock_at(key).fair());
+}
+
+#[test]
+fn reentrant() {
+    contract::run(|client, name| client.reentrant_lock(name));
+}
+
+#[test]
+fn reentrant_fair() {
+    contract::run(|client, name| client.reentrant_lock(name).fair());
+}
+
+#[test]
+fn own_kind() {
+    contract::run(|client, name| client.lock_of(Bulkhead(1), name));
+}
+
+#[test]
+fn own_kind_fair() {
+    contract::run(|client, name| client.lock_of(Bulkhead(1), name).fair());
+}
+
+/// One permit; a name that cannot be is told by the lock.
+fn semaphore(client: &Client, name: &str) -> RedisLock<Permits> {
+    let _ = client.semaphore(name).try_set_permits(1);
+    client.lock_of(Permits::of(1).unwrap(), name)
+}
+
+fn delete(client: &Client, name: &str) {
+    client.semaphore(name).delete().unwrap();
+}
+
+#[test]
+fn semaphore_of_one() {
+    contract::run_with_state(semaphore, delete);
+}
+
+#[test]
+fn semaphore_of_one_fair() {
+    contract::run_with_state(|client, name| semaphore(client, name).fair(), delete);
+}
+
+/// To be had while there is a unit in stock, of which it makes one.
+fn stock_lock(client: &Client, name: &str) -> StockLock {
+    let gate = client.stock_gate(name);
+    let _ = gate.restock("tee", 1);
+    gate.stock_lock("tee", 1)
+}
+
+#[test]
+fn stock_lock_of_one_unit() {
+    contract::run_with_state(stock_lock, |client, name| {
+        client.stock_gate(name).delete().unwrap();
+    });
+}
+
+#[test]
+fn write_lock() {
+    contract::run(|client, name| client.read_write_lock(name).write_lock().clone());
+}
+
+#[test]
+fn write_lock_fair() {
+    contract::run(|client, name| client.read_write_lock(name).write_lock().fair());
+}
+
+#[test]
+fn read_lock() {
+    contract::run_against(
+        |client, name| client.read_write_lock(name).read_lock().clone(),
+        |client, name| client.read_write_lock(name).write_lock().clone(),
+    );
+}
+
+#[test]
+fn read_lock_in_arrival_order() {
+    contract::run_against(
+        |client, name| client.read_write_lock(name).arrival_order().read_lock().clone(),
+        |client, name| client.read_write_lock(name).write_lock().clone(),
+    );
+}
+
+#[test]
+fn read_lock_fair() {
+    contract::run_against(
+        |client, name| client.read_write_lock(name).read_lock().fair(),
+        |client, name| client.read_write_lock(name).write_lock().fair(),
+    );
+}

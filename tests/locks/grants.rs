@@ -1,0 +1,219 @@
+//! A grant is its request's alone: where the thread that asked for it gives up in the instant of the grant,
+//! the next thread of its process has it only if it asked for the same.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
+use redis_concurrent::{CancellationToken, Client, ErrorKind, Kind, RedisLock, Reentry, Sharing};
+
+use crate::support::*;
+
+/// At most `self.0` holders at a time.
+#[derive(Clone, Debug)]
+struct Bulkhead(u32);
+
+impl Kind for Bulkhead {
+    const NAME: &'static str = "bulkhead";
+    const RULE: &'static str = include_str!("../../examples/own_kind.lua");
+    const SHARING: Sharing = Sharing::Shared;
+    const REENTRY: Reentry = Reentry::Another;
+
+    fn args(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// A process whose threads wait, and another one that holds meanwhile.
+struct Scene {
+    server: RedisServer,
+    proxy: Proxy,
+    /// Through the proxy.
+    waits: Client,
+    holds: Client,
+}
+
+fn scene() -> Scene {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let (waits, holds) = (Client::connect(&proxy.url()).unwrap(), connect(&server));
+    Scene { server, proxy, waits, holds }
+}
+
+impl Scene {
+    /// Waits until Redis has so many places in the queue of this name.
+    fn places(&self, name: &str, n: u64) {
+        let mut redis = self.server.connection().unwrap();
+        let mut places =
+            || redis::cmd("ZCARD").arg(format!("rc:{{{name}}}:queue")).query::<u64>(&mut redis).unwrap();
+        wait_until(SOON, "so many have a place", || places() == n);
+    }
+
+    /// A thread waits by `first`, and is granted that by `release` without being told. It is cancelled then.
+    /// Returns what comes of `second`, by which another thread waits behind it.
+    fn inherits<K: Kind, T: Send>(
+        &self,
+        first: &RedisLock<K>,
+        release: impl FnOnce(),
+        second: impl FnOnce() -> T + Send,
+    ) -> T {
+        let cancel = CancellationToken::new();
+        thread::scope(|scope| {
+            let head = scope.spawn(|| first.lock_owned_interruptibly(&cancel).map(drop));
+            self.places(first.name(), 1);
+            let next = scope.spawn(second);
+            wait_until(SOON, "the next one waits behind it", || first.queued_threads() == 2);
+            self.proxy.swallow_replies_with(b" in ");
+            release();
+            self.places(first.name(), 0);
+            cancel.cancel();
+            assert!(head.join().unwrap().unwrap_err().is_cancelled());
+            self.proxy.heal().unwrap();
+            next.join().unwrap()
+        })
+    }
+}
+
+#[test]
+fn of_one_permit_is_not_that_of_three() {
+    let scene = scene();
+    let (here, there) = (scene.waits.semaphore("it"), scene.holds.semaphore("it"));
+    there.set_permits(4).unwrap();
+    let _one = there.acquire(1).unwrap();
+    let mut three = Some(there.acquire(3).unwrap());
+    let one = scene.waits.lock_of(redis_concurrent::Permits::of(1).unwrap(), "it");
+    let release = || drop(three.take());
+    let permit = scene.inherits(&one, release, || here.try_acquire_for(3, LONG).unwrap().unwrap());
+    assert_eq!(permit.permits(), 3);
+    assert_eq!(there.available().unwrap(), 0);
+    assert!(there.try_acquire(1).unwrap().is_none());
+    permit.unlock().unwrap();
+    assert_eq!(there.available().unwrap(), 3, "what was granted to the first is back");
+}
+
+#[test]
+fn of_one_sku_is_not_that_of_another() {
+    let scene = scene();
+    let gate = scene.holds.stock_gate("sale");
+    gate.restock("tee", 1).unwrap();
+    gate.restock("mug", 1).unwrap();
+    gate.try_reserve("mug", 1).unwrap().unwrap().commit().unwrap();
+    let here = scene.waits.stock_gate("sale");
+    let (tee, mug) = (here.stock_lock("tee", 1), here.stock_lock("mug", 1));
+    let held = gate.stock_lock("tee", 1).lock_owned().unwrap();
+    let came = scene.inherits(&tee, || held.unlock().unwrap(), || mug.lock().map(drop));
+    assert_eq!(came.unwrap_err().kind(), ErrorKind::Refused, "there is no mug left");
+    assert!(gate.stock_lock("tee", 1).try_lock_for(SOON).unwrap().is_some(), "what the first got is back");
+}
+
+#[test]
+fn of_a_rule_of_ones_own_is_that_of_its_arguments() {
+    let scene = scene();
+    let there = scene.holds.lock_of(Bulkhead(9), "it");
+    let mut held: Vec<_> = (0..3).map(|_| there.lock_owned().unwrap()).collect();
+    let [first, second] = [3, 1].map(|n| scene.waits.lock_of(Bulkhead(n), "it"));
+    let last = held.pop().unwrap();
+    let came = scene.inherits(
+        &first,
+        || last.unlock().unwrap(),
+        || second.try_lock_for(ms(500)).unwrap().map(|guard| guard.unlock().unwrap()),
+    );
+    assert_eq!(came, None, "two are inside, and it wants to be alone");
+    drop(held);
+    wait_until(SOON, "nobody is inside", || !there.is_locked().unwrap());
+}
+
+#[test]
+fn for_one_lease_is_not_that_for_another() {
+    let scene = scene();
+    let there = scene.holds.reentrant_lock("it");
+    let here = scene.waits.reentrant_lock("it");
+    let (brief, long) = (here.with_lease(ms(15_000)), here.with_lease(ms(20_000)));
+    let held = there.lock_owned().unwrap();
+    let left = scene.inherits(
+        &brief,
+        || held.unlock().unwrap(),
+        || long.try_lock_for(LONG).unwrap().map(|guard| guard.remaining()),
+    );
+    let left = left.expect("it is free");
+    assert!(left > ms(15_000), "of 20 s only {left:?}");
+}
+
+/// A thread that writes asks to read beside, and gives that up without an answer. Who reads after it in this
+/// process does so when it writes no more.
+#[test]
+fn of_a_writer_that_reads_is_not_that_of_a_reader() {
+    let scene = scene();
+    let lock = scene.waits.read_write_lock("it");
+    let (read, write) = (lock.read_lock(), lock.write_lock());
+    let writing = write.lock().unwrap();
+    scene.proxy.only_matching(b"rc:{it}");
+    scene.proxy.swallow_replies(1);
+    let came = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            wait_until(SOON, "the writer asks to read", || scene.proxy.struck() > 0);
+            let guard = read.lock().unwrap();
+            came.store(true, SeqCst);
+            guard.unlock().unwrap();
+        });
+        assert!(read.try_lock_for(ms(700)).is_err(), "its answer was lost");
+        let theirs = scene.holds.read_write_lock("it");
+        let waits = || theirs.queue_length().unwrap() > 0;
+        wait_until(SOON, "the reader waits, or is in", || came.load(SeqCst) || waits());
+        assert!(!came.load(SeqCst), "it reads while another thread writes");
+        writing.unlock().unwrap();
+        reader.join().unwrap();
+    });
+    nothing_left(&scene.server);
+}
+
+const ROUNDS: usize = 300;
+const PERMITS: u32 = 4;
+
+/// In each round one thread of a process asks for 1 permit and gives up just when that is there, another one
+/// behind it asks for 3, and another process takes whatever is left.
+#[test]
+fn never_more_permits_are_out_than_there_are() {
+    let mut random = Random::new("never_more_permits_are_out_than_there_are");
+    let server = RedisServer::start().unwrap();
+    let clients = [connect(&server), connect(&server)];
+    let [here, there] = [0, 1].map(|i| clients[i].semaphore("it"));
+    there.set_permits(PERMITS).unwrap();
+    let (out, most) = (AtomicU64::new(0), AtomicU64::new(0));
+    let has = |n: u64, pause: Duration| {
+        most.fetch_max(out.fetch_add(n, SeqCst) + n, SeqCst);
+        thread::sleep(pause);
+        out.fetch_sub(n, SeqCst);
+    };
+    for _ in 0..ROUNDS {
+        let all = there.try_acquire_for(PERMITS, LONG).unwrap().unwrap();
+        let cancel = CancellationToken::new();
+        let (pause, late) = (random.micros(1500), random.micros(1500));
+        thread::scope(|scope| {
+            let head = scope.spawn(|| here.acquire_interruptibly(1, &cancel).map(drop));
+            wait_until(SOON, "the first one waits", || there.queue_length().unwrap() == 1);
+            let next = scope.spawn(|| {
+                let permit = here.try_acquire_for(3, LONG).unwrap().unwrap();
+                has(3, ms(2));
+                permit.unlock().unwrap();
+            });
+            wait_until(SOON, "the second one waits", || here.queued_threads() == 2);
+            scope.spawn(|| {
+                thread::sleep(late);
+                cancel.cancel();
+            });
+            thread::sleep(pause);
+            all.unlock().unwrap();
+            let beside = there.try_acquire_for(3, LONG).unwrap().unwrap();
+            has(3, ms(2));
+            beside.unlock().unwrap();
+            assert!(head.join().unwrap().is_ok_and(|()| true) || cancel.is_cancelled());
+            next.join().unwrap();
+        });
+    }
+    let most = most.into_inner();
+    assert!(most <= PERMITS.into(), "{most} of {PERMITS} permits were out");
+    wait_until(SOON, "all are back", || there.available().unwrap() == i64::from(PERMITS));
+}

@@ -1,0 +1,114 @@
+//! *one-owner*: never two holds that are valid at once; tokens rise in the order of the grants.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::Guard;
+use redis_concurrent::testing::*;
+
+use crate::support::*;
+
+const ROLE: &str = "invariants::one_owner::role_contender";
+
+/// Writes down a hold that is still valid now: since when, until when.
+fn log(file: &File, guard: &Guard<'_, redis_concurrent::Reentrant>, since: u64) {
+    let until = clock();
+    if !guard.is_lost() {
+        let line = format!("{} {} {since} {until}\n", guard.name(), guard.token());
+        // In one write, at the end of the file, so that lines of many processes stay whole.
+        (&mut &*file).write_all(line.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "a role, played by a child process"]
+fn role_contender() {
+    if !is_role(ROLE) {
+        return;
+    }
+    let mut random = Random::new(ROLE);
+    let file = File::options().append(true).open(env("LOG")).unwrap();
+    let client = builder(&env("URL")).lease(ms(500)).window(ms(300)).connect().unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            let (mut random, file, client, stop) = (random.fork(), &file, &client, &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let lock = client.reentrant_lock(["a", "b"][random.below(2) as usize]);
+                    let fair = lock.fair();
+                    let guard = match random.below(5) {
+                        0 => lock.try_lock().unwrap(),
+                        1 => lock.try_lock_for(random.micros(20_000)).unwrap(),
+                        2 => Some(fair.lock().unwrap()),
+                        _ => Some(lock.lock().unwrap()),
+                    };
+                    let Some(guard) = guard else { continue };
+                    let since = clock();
+                    log(file, &guard, since);
+                    thread::sleep(random.micros(1500));
+                    log(file, &guard, since);
+                }
+            });
+        }
+        tell_parent("ready").unwrap();
+        let _ = hear_parent();
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn one_owner() {
+    let mut random = Random::new("one_owner");
+    let server = RedisServer::start().unwrap();
+    let path = server.folder().join("holds");
+    File::create(&path).unwrap();
+    let start = |random: &mut Random| {
+        let log = path.to_str().unwrap();
+        let env = [("URL", server.url()), ("LOG", log.to_owned()), ("SEED", random.seed())];
+        let child = Child::spawn(ROLE, &env.each_ref().map(|(k, v)| (*k, v.as_str()))).unwrap();
+        child.read_line_within(LONG).unwrap();
+        child
+    };
+    let mut children: Vec<Child> = (0..3).map(|_| start(&mut random)).collect();
+    let began = Instant::now();
+    let mut kills = 0;
+    while began.elapsed() < ms(6000) {
+        thread::sleep(ms(150) + random.micros(200_000));
+        let victim = random.below(3) as usize;
+        children[victim].kill9().unwrap();
+        children[victim] = start(&mut random);
+        kills += 1;
+    }
+    for child in &mut children {
+        child.say("stop").unwrap();
+    }
+    for child in &mut children {
+        assert!(child.wait_within(LONG).unwrap().success());
+    }
+
+    // name → token → since, until
+    let mut holds: BTreeMap<String, BTreeMap<u64, (u64, u64)>> = BTreeMap::new();
+    for line in std::fs::read_to_string(&path).unwrap().lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |i: usize| words[i].parse::<u64>().unwrap();
+        let hold = holds.entry(words[0].to_owned()).or_default().entry(number(1));
+        let hold = hold.or_insert((number(2), number(3)));
+        assert_eq!(hold.0, number(2), "token {} was given twice", words[1]);
+        hold.1 = hold.1.max(number(3));
+    }
+    assert_eq!(holds.len(), 2);
+    for (name, holds) in holds {
+        println!("{name}: {} holds, {kills} kills", holds.len());
+        assert!(holds.len() > 100, "too few holds to tell anything: {}", holds.len());
+        let in_order: Vec<_> = holds.into_iter().collect();
+        for pair in in_order.windows(2) {
+            let ((earlier, (_, until)), (later, (since, _))) = (pair[0], pair[1]);
+            assert!(until <= since, "{name}: {later} was held {} µs before {earlier} ended", until - since);
+        }
+    }
+}

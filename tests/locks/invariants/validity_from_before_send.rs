@@ -1,0 +1,149 @@
+//! *validity-from-before-send*: a hold is never believed valid for longer than Redis keeps it.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::*;
+use redis_concurrent::{Hold, Reentrant};
+
+use crate::support::*;
+
+/// What the hold believes may be less than what Redis has, never more.
+#[track_caller]
+fn believes_no_more_than_redis(hold: &Hold<Reentrant>, server: &RedisServer) {
+    let at = Instant::now();
+    let believed = hold.remaining();
+    let left = Duration::from_millis(pttl(server, &format!("rc:{{{}}}", hold.name())).max(0) as u64);
+    // Redis was asked later: by so much its answer is shorter.
+    let left = left + at.elapsed() + ms(1);
+    assert!(believed <= left, "{believed:?} are believed left, {left:?} are");
+}
+
+#[test]
+fn validity_from_before_send_of_asks_and_renewals() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = builder(&proxy.url()).lease(ms(900)).connect().unwrap();
+    proxy.delay(ms(50));
+    let fixed = client.reentrant_lock("fixed").with_lease(ms(900));
+    let before = Instant::now();
+    let guard = fixed.lock().unwrap();
+    let left = guard.remaining();
+    assert!(left + before.elapsed() <= ms(900), "{left:?} after {:?}", before.elapsed());
+    believes_no_more_than_redis(&guard, &server);
+    let before = Instant::now();
+    guard.renew_for(ms(2000)).unwrap();
+    let left = guard.remaining();
+    assert!(left > ms(1000) && left + before.elapsed() <= ms(2000), "{left:?}");
+
+    // Over several renewals.
+    let renewed = client.reentrant_lock("renewed");
+    let guard = renewed.lock().unwrap();
+    let before = Instant::now();
+    while before.elapsed() < ms(2000) {
+        believes_no_more_than_redis(&guard, &server);
+        assert!(!guard.is_lost());
+        thread::sleep(ms(3));
+    }
+    assert!(proxy.struck() > 5);
+}
+
+#[test]
+fn validity_from_before_send_of_grants_by_message() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let holder = connect(&server).reentrant_lock("x");
+    let waiter = builder(&proxy.url()).lease(ms(1200)).connect().unwrap().reentrant_lock("x");
+    for delay in [0, 90, 400] {
+        proxy.delay(ms(delay));
+        let held = holder.lock().unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let guard = waiter.try_lock_for(LONG).unwrap().unwrap();
+                assert!(!guard.is_lost(), "an expired hold was returned");
+                believes_no_more_than_redis(&guard, &server);
+            });
+            queued(&holder, 1);
+            held.unlock().unwrap();
+            waits.join().unwrap();
+        });
+    }
+}
+
+/// It is let in for its own lease, or its window, which is also what it is told.
+#[test]
+fn validity_from_before_send_of_a_grant_by_who_has_a_shorter_lease() {
+    let server = RedisServer::start().unwrap();
+    let holder = connect(&server).reentrant_lock("x").with_lease(SOON);
+    let waiter = builder(&server.url()).window(LONG).connect().unwrap().reentrant_lock("x");
+    let held = holder.lock().unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let guard = waiter.try_lock_for(LONG).unwrap().unwrap();
+            assert!(guard.remaining() > SOON, "its own lease is longer: {:?}", guard.remaining());
+            believes_no_more_than_redis(&guard, &server);
+        });
+        queued(&holder, 1);
+        held.unlock().unwrap();
+        waits.join().unwrap();
+    });
+}
+
+#[test]
+fn validity_from_before_send_makes_an_answer_older_than_its_lease_worthless() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = builder(&proxy.url()).lease(ms(400)).connect().unwrap();
+    let lock = client.reentrant_lock("x");
+    proxy.delay(ms(600));
+    // Never a hold: the time is up, perhaps in the middle of a request.
+    let got = lock.try_lock_for(ms(2500));
+    assert!(
+        matches!(&got, Ok(None)) || got.as_ref().is_err_and(|e| e.is_unavailable()),
+        "a hold whose every answer is too old: {got:?}"
+    );
+    proxy.delay(Duration::ZERO);
+    let guard = lock.try_lock_for(SOON).unwrap().unwrap();
+    assert!(!guard.is_lost());
+}
+
+const SLEEPER: &str = "invariants::validity_from_before_send::role_sleeper";
+
+#[test]
+#[ignore = "a role, played by a child process"]
+fn role_sleeper() {
+    if !is_role(SLEEPER) {
+        return;
+    }
+    let lock = builder(&env("URL")).lease(ms(400)).connect().unwrap().reentrant_lock("x");
+    tell_parent("waits").unwrap();
+    let guard = lock.lock().unwrap();
+    assert!(!guard.is_lost(), "an expired hold was returned");
+    tell_parent(&guard.token().to_string()).unwrap();
+    guard.unlock().unwrap();
+}
+
+/// A process is granted the lock while it stands still, and wakes when the grant is over and
+/// somebody else is in: it has to wait on.
+#[test]
+fn validity_from_before_send_of_a_grant_slept_through() {
+    let server = RedisServer::start().unwrap();
+    let lock = connect(&server).reentrant_lock("x");
+    let held = lock.lock().unwrap();
+    let mut child = Child::spawn(SLEEPER, &[("URL", &server.url())]).unwrap();
+    child.read_line_within(LONG).unwrap();
+    queued(&lock, 1);
+    child.stop().unwrap();
+    held.unlock().unwrap();
+    let granted = lock.holder().unwrap().expect("it went to the sleeper");
+    let guard = lock.try_lock_for(SOON).unwrap().expect("the sleeper's lease lapses");
+    child.cont().unwrap();
+    // It looks at its grant, finds it over, and queues.
+    queued(&lock, 1);
+    assert!(!guard.is_lost());
+    let mine = guard.token();
+    guard.unlock().unwrap();
+    let its: u64 = child.read_line_within(LONG).unwrap().parse().unwrap();
+    assert!(its > mine, "{its} is not above {mine}; it slept through {granted:?}");
+    assert!(child.wait_within(LONG).unwrap().success());
+}

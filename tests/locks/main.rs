@@ -1,0 +1,29 @@
+//! Locks: their ways in and out, their terms, their conditions, and the engine's invariants.
+
+#[path = "../support/both.rs"]
+mod both;
+#[path = "../support/calls.rs"]
+mod calls;
+#[path = "../support/flock.rs"]
+mod flock;
+#[path = "../support/one_lock.rs"]
+mod one_lock;
+#[path = "../support/server_days.rs"]
+mod server_days;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bad_input;
+mod close;
+mod condition;
+mod contract;
+mod grants;
+mod invariants;
+mod multi_lock;
+mod read_write;
+mod receipts;
+mod red_lock;
+mod replicas;
+mod safety_rules;
+mod terms;
+mod unlocking;

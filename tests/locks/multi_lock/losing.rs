@@ -1,0 +1,154 @@
+//! One of them is lost: all are told, the rest is given back, and the error says which it was.
+
+use std::time::Instant;
+
+use redis_concurrent::testing::{Proxy, wait_until};
+use redis_concurrent::{ErrorKind, Loss, MultiLock};
+
+use crate::multi_lock::stage::{Stage, locks, multi};
+use crate::support::{Ears, Heard, LONG, SOON, builder, delete, ms};
+
+#[test]
+fn one_that_was_unlocked_by_force() {
+    let stage = Stage::new();
+    // Before its first wait or renewal a client is told by its next renewal.
+    let here = builder(&stage.server.url()).lease(ms(3000)).connect().unwrap();
+    let there = stage.client();
+    let (it, theirs) = (multi(&here, &["a", "b", "c"]), locks(&there, &["a", "b", "c"]));
+    for lost in 0..3 {
+        let guard = it.lock().unwrap();
+        let (fires, alone) = (guard.lost(), here.reentrant_lock(["b", "c", "a"][lost]));
+        assert!(theirs[lost].force_unlock().unwrap().was_held());
+        assert!(fires.wait_timeout(SOON), "told of {lost}");
+        assert!(guard.is_lost() && guard.remaining().is_zero());
+        assert!(alone.is_held_by_current_thread(), "the others are held until it ends");
+        let error = guard.unlock().unwrap_err();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::LeaseLost, theirs[lost].name()));
+        for lock in &theirs {
+            assert!(!lock.is_locked().unwrap(), "the rest is given back");
+        }
+    }
+    drop((it, theirs));
+    stage.end(&[&here, &there]);
+}
+
+#[test]
+fn one_whose_key_is_gone() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let (it, b) = (multi(&client, &["a", "b", "c"]), client.reentrant_lock("b"));
+    let guard = it.lock().unwrap();
+    assert!(delete(&stage.server, "rc:{b}"));
+    let error = guard.unlock().unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::LeaseLost, "b"));
+    for name in ["a", "b", "c"] {
+        assert!(!client.reentrant_lock(name).is_locked().unwrap());
+    }
+    drop((it, b));
+    stage.end(&[&client]);
+}
+
+#[test]
+fn one_that_a_renewal_finds_gone() {
+    let stage = Stage::new();
+    let client = builder(&stage.server.url()).lease(ms(1500)).connect().unwrap();
+    let it = multi(&client, &["a", "b"]);
+    let guard = it.lock().unwrap();
+    let fires = guard.lost();
+    assert!(delete(&stage.server, "rc:{a}"));
+    assert!(fires.wait_timeout(LONG));
+    assert_eq!(guard.unlock().unwrap_err().name(), "a");
+    drop(it);
+    stage.end(&[&client]);
+}
+
+#[test]
+fn one_whose_lease_ended() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let mut locks = locks(&client, &["a", "b", "c"]);
+    locks[2] = locks[2].with_lease(ms(600));
+    let it = MultiLock::new(&[&locks[0], &locks[1], &locks[2]]);
+    let guard = it.lock().unwrap();
+    let (fires, began) = (guard.lost(), Instant::now());
+    assert!(!fires.is_cancelled());
+    assert!(fires.wait_timeout(LONG));
+    assert!(began.elapsed() < ms(600) + SOON && guard.is_lost());
+    assert!(guard.lost().is_cancelled(), "who asks later is told at once");
+    let error = guard.unlock().unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::LeaseLost, "c"));
+    drop((locks, it));
+    stage.end(&[&client]);
+}
+
+#[test]
+fn of_several_the_first_is_told_and_observers_hear_of_the_others() {
+    let stage = Stage::new();
+    let ears = Ears::default();
+    let client = builder(&stage.server.url()).observer(ears.clone()).connect().unwrap();
+    let it = multi(&client, &["a", "b", "c"]);
+    let guard = it.lock().unwrap();
+    assert!(delete(&stage.server, "rc:{b}") && delete(&stage.server, "rc:{c}"));
+    assert_eq!(guard.unlock().unwrap_err().name(), "b");
+    assert_eq!(ears.count(Heard::UnlockFailed(ErrorKind::LeaseLost)), 1);
+    assert_eq!((ears.count(Heard::Lost(Loss::Verdict)), ears.count(Heard::Released)), (2, 1));
+    // Of a guard that is dropped they hear of all.
+    let guard = it.lock().unwrap();
+    assert!(delete(&stage.server, "rc:{b}") && delete(&stage.server, "rc:{c}"));
+    drop(guard);
+    assert_eq!(ears.failures(), 3);
+    drop(it);
+    stage.end(&[&client]);
+}
+
+#[test]
+fn one_that_was_lost_is_not_re_entered() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let (it, b) = (multi(&client, &["a", "b"]), client.reentrant_lock("b").with_lease(ms(300)));
+    let outer = b.lock().unwrap();
+    wait_until(SOON, "its lease ends", || outer.is_lost());
+    for error in [it.lock().unwrap_err(), it.try_lock().unwrap_err(), it.try_lock_for(LONG).unwrap_err()] {
+        assert_eq!((error.kind(), error.name()), (ErrorKind::LeaseLost, "b"));
+    }
+    assert!(!client.reentrant_lock("a").is_locked().unwrap());
+    assert!(outer.unlock().is_err());
+    drop((it, b));
+    stage.end(&[&client]);
+}
+
+#[test]
+fn one_whose_client_closes() {
+    let stage = Stage::new();
+    let (here, there) = (stage.client(), stage.client());
+    let (a, b) = (here.reentrant_lock("a"), there.reentrant_lock("b"));
+    let it = MultiLock::new(&[&a, &b]);
+    let guard = it.lock().unwrap();
+    let fires = guard.lost();
+    there.close().unwrap();
+    assert!(fires.is_cancelled());
+    let error = guard.unlock().unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Closed, "b"));
+    assert!(!a.is_locked().unwrap());
+    drop((a, b, it));
+    stage.end(&[&here]);
+}
+
+#[test]
+fn one_that_ends_before_the_others_are_there() {
+    let (near, far) = (Stage::new(), Stage::new());
+    let proxy = Proxy::start(far.server.port()).unwrap();
+    let (here, there) = (near.client(), builder(&proxy.url()).connect().unwrap());
+    let (a, b) = (here.reentrant_lock("a").with_lease(ms(300)), there.reentrant_lock("b"));
+    let it = MultiLock::new(&[&a, &b]);
+    b.lock().unwrap().unlock().unwrap();
+    proxy.delay(ms(600));
+    for error in [it.lock().unwrap_err(), it.try_lock().unwrap_err()] {
+        assert_eq!((error.kind(), error.name()), (ErrorKind::LeaseLost, "a"), "{error}");
+    }
+    proxy.delay(ms(0));
+    assert!(!b.is_locked().unwrap());
+    drop((a, b, it));
+    near.end(&[&here]);
+    far.end(&[&there]);
+}

@@ -1,0 +1,119 @@
+//! What cannot work is told at once, about the lock that it is, and nothing is sent or held.
+
+use redis_concurrent::{Client, Error, ErrorKind, Member, MultiLock, Permits};
+
+use crate::multi_lock::stage::Stage;
+use crate::support::{LONG, ms};
+
+fn every_form(it: &MultiLock) -> Vec<Error> {
+    let never = redis_concurrent::CancellationToken::new();
+    vec![
+        it.lock().unwrap_err(),
+        it.try_lock().unwrap_err(),
+        it.try_lock_for(LONG).unwrap_err(),
+        it.lock_interruptibly(&never).unwrap_err(),
+        it.lock_owned().unwrap_err(),
+        it.try_lock_owned().unwrap_err(),
+        it.with(|_| ()).unwrap_err(),
+    ]
+}
+
+/// It is `Config` about `name`, says `why`, and nothing is sent.
+#[track_caller]
+fn refuses(client: &Client, it: &MultiLock, name: &str, why: &str) {
+    let before = client.requests();
+    for error in every_form(it) {
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Config, name), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    assert_eq!(client.requests(), before);
+    assert!(!it.is_held_by_current_thread());
+}
+
+#[test]
+fn no_locks_at_all() {
+    let stage = Stage::new();
+    refuses(&stage.client(), &MultiLock::new(&[]), "", "no locks");
+}
+
+#[test]
+fn the_same_lock_twice() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let (a, again, b) = (client.reentrant_lock("a"), client.reentrant_lock("a"), client.reentrant_lock("b"));
+    refuses(&client, &MultiLock::new(&[&a, &b, &again]), "a", "twice");
+    refuses(&client, &MultiLock::new(&[&b, &a, &a.with_lease(LONG)]), "a", "twice");
+    // By another client it would wait for itself as well, and so would a writer for its own readers.
+    let theirs = stage.client().reentrant_lock("a");
+    refuses(&client, &MultiLock::new(&[&a, &b, &theirs]), "a", "twice");
+    let lock = client.read_write_lock("rw");
+    refuses(&client, &MultiLock::new(&[lock.read_lock(), &a, lock.write_lock()]), "rw", "twice");
+    refuses(&client, &MultiLock::new(&[&a, &client.simple_lock("a")]), "a", "twice");
+}
+
+#[test]
+fn the_same_name_elsewhere_is_another_lock() {
+    let (one, two) = (Stage::new(), Stage::new());
+    let (here, there) = (one.client(), two.client());
+    let spaced = Client::builder().url(&one.server.url()).namespace("other").connect().unwrap();
+    let locks = [&here, &there, &spaced].map(|client| client.reentrant_lock("a"));
+    let it = MultiLock::new(&[&locks[0], &locks[1], &locks[2]]);
+    assert_eq!(it.lock().unwrap().tokens().len(), 3);
+}
+
+#[test]
+fn a_bad_name_or_lease() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let a = client.reentrant_lock("a");
+    refuses(&client, &MultiLock::new(&[&a, &client.reentrant_lock("")]), "", "empty");
+    refuses(&client, &MultiLock::new(&[&a, &client.reentrant_lock("b").with_lease(ms(1))]), "b", "lease");
+    refuses(&client, &MultiLock::new(&[&a]).with_lease(ms(1)), "a", "lease");
+}
+
+/// What one of them says, all forms say; the others were given back.
+#[track_caller]
+fn fails(stage: &Stage, bad: &dyn Member, name: &str, kind: ErrorKind) {
+    let (client, other) = (stage.client(), stage.client());
+    let (a, b) = (client.reentrant_lock("a"), other.reentrant_lock("b"));
+    for members in [[&a, &b, bad], [bad, &a, &b], [&a as &dyn Member, bad, &b]] {
+        for error in every_form(&MultiLock::new(&members)) {
+            assert_eq!((error.kind(), error.name()), (kind, name), "{error}");
+            assert!(!a.is_locked().unwrap() && !b.is_locked().unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_key_that_is_something_else() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let _: () =
+        redis::cmd("SET").arg("rc:{mine}").arg(1).query(&mut stage.server.connection().unwrap()).unwrap();
+    fails(&stage, &client.reentrant_lock("mine"), "mine", ErrorKind::WrongKind);
+    // Among others of its client it is asked for by the same request.
+    let (a, mine, z) =
+        (client.reentrant_lock("a"), client.reentrant_lock("mine"), client.reentrant_lock("z"));
+    for error in every_form(&MultiLock::new(&[&a, &mine, &z])) {
+        assert_eq!((error.kind(), error.name()), (ErrorKind::WrongKind, "mine"), "{error}");
+        assert!(!a.is_locked().unwrap() && !z.is_locked().unwrap());
+    }
+}
+
+#[test]
+fn more_permits_than_there_are() {
+    let stage = Stage::new();
+    let client = stage.client();
+    client.semaphore("permits").set_permits(1).unwrap();
+    let two = client.lock_of(Permits::of(2).unwrap(), "permits");
+    fails(&stage, &two, "permits", ErrorKind::Refused);
+}
+
+#[test]
+fn a_client_that_was_closed() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let lock = client.reentrant_lock("closed");
+    client.close().unwrap();
+    fails(&stage, &lock, "closed", ErrorKind::Closed);
+}

@@ -1,0 +1,159 @@
+//! Who waits: for one lock while it holds none, within one deadline, until it is told to stop.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::testing::wait_until;
+use redis_concurrent::{CancellationToken, ErrorKind, MultiLock, Way};
+
+use crate::multi_lock::stage::{Stage, locks, multi};
+use crate::support::{Ears, Heard, LONG, SOON, builder, ms, queued};
+
+#[test]
+fn it_waits_for_one_and_holds_none_of_the_others_meanwhile() {
+    let stage = Stage::new();
+    let (here, there) = (stage.client(), stage.client());
+    let it = multi(&here, &["a", "b", "c"]);
+    let theirs = locks(&there, &["a", "b", "c"]);
+    let b = theirs[1].lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| it.lock().unwrap().unlock().unwrap());
+        queued(&theirs[1], 1);
+        assert!(!theirs[0].is_locked().unwrap() && !theirs[2].is_locked().unwrap());
+        // Now another one is in its way: it gives back what it waited for, and waits for that.
+        let c = theirs[2].lock().unwrap();
+        b.unlock().unwrap();
+        queued(&theirs[2], 1);
+        wait_until(SOON, "the other is given back", || !theirs[1].is_locked().unwrap());
+        assert!(!theirs[0].is_locked().unwrap());
+        c.unlock().unwrap();
+        waiter.join().unwrap();
+    });
+    drop((it, theirs));
+    stage.end(&[&here, &there]);
+}
+
+#[test]
+fn one_deadline_is_for_all_of_them() {
+    let stage = Stage::new();
+    let (here, there) = (stage.client(), stage.client());
+    let theirs = locks(&there, &["a", "b", "c"]);
+    let it = multi(&here, &["a", "b", "c"]);
+    let limit = ms(600);
+    let (a, b) = (theirs[0].lock().unwrap(), theirs[1].lock_owned().unwrap());
+    thread::scope(|scope| {
+        let began = Instant::now();
+        let waiter = scope.spawn(move || (it.try_lock_for(limit).unwrap().is_none(), began.elapsed()));
+        queued(&theirs[0], 1);
+        thread::sleep(limit / 2);
+        // It spends the rest of its time on the next one, not all of it anew.
+        a.unlock().unwrap();
+        let (none, elapsed) = waiter.join().unwrap();
+        assert!(none && elapsed >= limit, "{elapsed:?}");
+        assert!(elapsed < limit + SOON / 2, "{elapsed:?}");
+    });
+    assert!(!theirs[0].is_locked().unwrap());
+    b.unlock().unwrap();
+    drop(theirs);
+    stage.end(&[&here, &there]);
+}
+
+#[test]
+fn a_cancelled_wait_says_for_which_one_and_holds_none() {
+    let stage = Stage::new();
+    let (here, there) = (stage.client(), stage.client());
+    let it = multi(&here, &["a", "b", "c"]);
+    let theirs = locks(&there, &["a", "b", "c"]);
+    let busy = theirs[1].lock().unwrap();
+    let cancel = CancellationToken::new();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| it.lock_interruptibly(&cancel).unwrap_err());
+        queued(&theirs[1], 1);
+        let began = Instant::now();
+        cancel.cancel();
+        let error = waiter.join().unwrap();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Cancelled, "b"));
+        assert!(began.elapsed() < SOON);
+    });
+    let error = it.try_lock_for_interruptibly(LONG, &cancel).unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Cancelled, "a + b + c"), "before it began");
+    assert!(!theirs[0].is_locked().unwrap() && !theirs[2].is_locked().unwrap());
+    drop(busy);
+    drop((it, theirs));
+    stage.end(&[&here, &there]);
+}
+
+#[test]
+fn threads_of_one_process_take_turns_in_whatever_order_they_name_them() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let orders = [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"], ["c", "a", "b"]];
+    let inside = parking_lot::Mutex::new(0);
+    thread::scope(|scope| {
+        for order in orders {
+            let (client, inside) = (&client, &inside);
+            scope.spawn(move || {
+                let it = multi(client, &order);
+                for _ in 0..50 {
+                    let guard = it.try_lock_for(LONG).unwrap().expect("no deadlock");
+                    *inside.try_lock().expect("alone") += 1;
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(inside.into_inner(), 200);
+    stage.end(&[&client]);
+}
+
+#[test]
+fn who_waits_for_one_of_them_is_let_in_as_all_are_given_back() {
+    let stage = Stage::new();
+    let (here, there) = (stage.client(), stage.client());
+    let it = multi(&here, &["a", "b"]);
+    let (local, remote) = (here.reentrant_lock("a").fair(), there.reentrant_lock("b"));
+    let guard = it.lock().unwrap();
+    thread::scope(|scope| {
+        let one = scope.spawn(|| local.lock().unwrap().unlock().unwrap());
+        let other = scope.spawn(|| remote.lock().unwrap().unlock().unwrap());
+        queued(&remote, 1);
+        wait_until(SOON, "a thread waits here", || local.queued_threads() == 1);
+        let began = Instant::now();
+        guard.unlock().unwrap();
+        one.join().unwrap();
+        other.join().unwrap();
+        assert!(began.elapsed() < SOON);
+    });
+    drop((it, local, remote));
+    stage.end(&[&here, &there]);
+}
+
+#[test]
+fn observers_hear_of_each_hold_as_of_any_other() {
+    let stage = Stage::new();
+    let ears = Ears::default();
+    let client = builder(&stage.server.url()).observer(ears.clone()).connect().unwrap();
+    let it = multi(&client, &["a", "b", "c"]);
+    it.lock().unwrap().unlock().unwrap();
+    assert_eq!(ears.count(Heard::Acquired(Way::Free)), 3);
+    assert_eq!(ears.count(Heard::Released), 3);
+    assert_eq!(ears.all().len(), 6);
+    drop(it);
+    stage.end(&[&client]);
+}
+
+#[test]
+fn what_is_held_is_renewed() {
+    let stage = Stage::new();
+    let ears = Ears::default();
+    let set = builder(&stage.server.url()).lease(ms(1500));
+    let client = set.observer(ears.clone()).connect().unwrap();
+    let a = client.reentrant_lock("a");
+    let it = MultiLock::new(&[&a, &client.simple_lock("b")]);
+    let guard = it.lock().unwrap();
+    wait_until(LONG, "each was renewed twice", || ears.count(Heard::Renewed) >= 4);
+    assert!(!guard.is_lost());
+    guard.unlock().unwrap();
+    drop((a, it));
+    stage.end(&[&client]);
+}

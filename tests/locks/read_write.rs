@@ -1,0 +1,43 @@
+//! The read/write lock: who comes in beside whom, who waits for whom, and what becomes of those who
+//! give up, die, or change from one half to the other.
+
+mod modes;
+mod order;
+mod shares;
+mod trouble;
+
+use redis_concurrent::testing::{hear_parent, is_role, tell_parent};
+use redis_concurrent::{Client, ReadWriteLock};
+
+use crate::one_lock::Stage;
+use crate::support::{LONG, ms};
+
+const URL: &str = "READ_WRITE_URL";
+const HALF: &str = "READ_WRITE_HALF";
+
+impl Stage {
+    /// The lock for another client.
+    fn read_write_lock(&self) -> ReadWriteLock {
+        self.client().read_write_lock("it")
+    }
+}
+
+/// Holds one half, or waits for it, until it is killed.
+#[test]
+#[ignore = "a role that tests start as a child"]
+fn dies() {
+    if !is_role("read_write::dies") {
+        return;
+    }
+    let url = std::env::var(URL).unwrap();
+    let client = Client::builder().url(&url).lease(ms(1500)).window(ms(1500)).connect().unwrap();
+    let lock = client.read_write_lock("it");
+    let guards = if std::env::var(HALF).unwrap() == "read" {
+        (Some(lock.read_lock().lock().unwrap()), None)
+    } else {
+        (None, lock.write_lock().try_lock_for(10 * LONG).unwrap())
+    };
+    tell_parent("in").unwrap();
+    let _ = hear_parent();
+    drop(guards);
+}

@@ -1,0 +1,270 @@
+//! The two halves of a lock and one thread: beside whom it comes in, what it may have at once.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::ErrorKind;
+use redis_concurrent::testing::wait_until;
+
+use crate::read_write::Stage;
+use crate::support::{LONG, SOON, ms, nothing_left};
+
+#[test]
+fn readers_read_together_and_a_writer_is_alone() {
+    let stage = Stage::new();
+    let (a, b, c) = (stage.read_write_lock(), stage.read_write_lock(), stage.read_write_lock());
+    let first = a.read_lock().lock().unwrap();
+    let second = b.read_lock().try_lock().unwrap().expect("beside another reader");
+    assert!(c.write_lock().try_lock().unwrap().is_none());
+    assert_eq!(c.read_count().unwrap(), 2);
+    assert!(!c.is_write_locked().unwrap());
+    drop((first, second));
+    let writer = c.write_lock().try_lock().unwrap().expect("alone");
+    assert!(a.is_write_locked().unwrap());
+    assert!(a.read_lock().try_lock().unwrap().is_none());
+    assert!(b.write_lock().try_lock_for(ms(50)).unwrap().is_none());
+    assert_eq!(a.read_count().unwrap(), 0);
+    drop(writer);
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn threads_of_a_process_read_together() {
+    let stage = Stage::new();
+    let lock = stage.read_write_lock();
+    let mine = lock.read_lock().lock().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let guard = lock.read_lock().lock().unwrap();
+            assert_eq!(lock.read_count().unwrap(), 2);
+            assert_eq!(lock.read_lock().hold_count(), 1);
+            drop(guard);
+        });
+    });
+    drop(mine);
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn both_halves_are_reentrant_by_thread() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.read_write_lock(), stage.read_write_lock());
+    let reads: Vec<_> = (0..3).map(|_| lock.read_lock().lock().unwrap()).collect();
+    assert_eq!(lock.read_lock().hold_count(), 3);
+    drop(reads);
+    assert_eq!(lock.read_lock().hold_count(), 0);
+    let mut writes: Vec<_> = (0..3).map(|_| lock.write_lock().lock().unwrap()).collect();
+    assert_eq!(lock.write_lock().hold_count(), 3);
+    writes.pop();
+    writes.pop();
+    assert!(other.read_lock().try_lock().unwrap().is_none());
+    drop(writes);
+    assert!(other.read_lock().try_lock().unwrap().is_some());
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn who_reads_cannot_wait_for_itself() {
+    let stage = Stage::new();
+    let lock = stage.read_write_lock();
+    let read = lock.read_lock().lock().unwrap();
+    for outcome in [lock.write_lock().lock().map(drop), lock.write_lock().try_lock_for(SOON).map(drop)] {
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldDeadlock);
+        assert_eq!(error.name(), "it");
+    }
+    assert!(lock.write_lock().try_lock().unwrap().is_none());
+    assert_eq!(stage.queued(), 0);
+    // Its own reading is not hurt by it.
+    assert_eq!(lock.read_lock().hold_count(), 1);
+    drop(read);
+    drop(lock.write_lock().lock().unwrap());
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn who_writes_may_read_and_goes_on_reading() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.read_write_lock(), stage.read_write_lock());
+    let write = lock.write_lock().lock().unwrap();
+    let read = lock.read_lock().lock().unwrap();
+    assert!(other.read_lock().try_lock().unwrap().is_none());
+    write.unlock().unwrap();
+    assert!(other.read_lock().try_lock().unwrap().is_some());
+    assert!(other.write_lock().try_lock().unwrap().is_none());
+    read.unlock().unwrap();
+    assert!(other.write_lock().try_lock().unwrap().is_some());
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_writer_reads_past_threads_of_its_own_that_wait_for_it() {
+    let stage = Stage::new();
+    let lock = stage.read_write_lock();
+    let write = lock.write_lock().lock().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| drop(lock.read_lock().lock().unwrap()));
+        let writing = scope.spawn(|| drop(lock.write_lock().lock().unwrap()));
+        stage.await_queued(1);
+        let read = lock.read_lock().try_lock_for(SOON).unwrap().expect("it writes");
+        assert!(!waiting.is_finished());
+        // Not handed on within the process, as this thread goes on reading.
+        write.unlock().unwrap();
+        assert!(!writing.is_finished());
+        assert!(!lock.is_write_locked().unwrap());
+        read.unlock().unwrap();
+        writing.join().unwrap();
+        waiting.join().unwrap();
+    });
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_downgrade_is_one_request_and_lets_waiting_readers_in() {
+    let stage = Stage::new();
+    let (mine, theirs) = (stage.client(), stage.client());
+    let (lock, other) = (mine.read_write_lock("it"), theirs.read_write_lock("it"));
+    let write = lock.write_lock().lock().unwrap();
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let guard = other.read_lock().lock().unwrap();
+            assert!(!other.is_write_locked().unwrap());
+            drop(guard);
+        });
+        stage.await_queued(1);
+        let before = mine.requests();
+        let read = lock.downgrade(write).unwrap();
+        assert_eq!(mine.requests() - before, 1);
+        assert_eq!((lock.read_lock().hold_count(), lock.write_lock().hold_count()), (1, 0));
+        reader.join().unwrap();
+        assert!(other.write_lock().try_lock().unwrap().is_none());
+        read.unlock().unwrap();
+    });
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_downgrade_of_an_inner_hold_goes_on_writing() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.read_write_lock(), stage.read_write_lock());
+    let outer = lock.write_lock().lock().unwrap();
+    let inner = lock.write_lock().lock().unwrap();
+    let read = lock.downgrade(inner).unwrap();
+    assert_eq!((lock.read_lock().hold_count(), lock.write_lock().hold_count()), (1, 1));
+    assert!(other.read_lock().try_lock().unwrap().is_none());
+    outer.unlock().unwrap();
+    assert!(other.read_lock().try_lock().unwrap().is_some());
+    read.unlock().unwrap();
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_write_lock_that_was_lost_is_not_downgraded_whoever_writes_meanwhile() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.read_write_lock(), stage.read_write_lock());
+    for known in [false, true] {
+        let brief = lock.write_lock().with_lease(ms(200));
+        let write = if known { brief.lock().unwrap() } else { lock.write_lock().lock().unwrap() };
+        if known {
+            wait_until(LONG, "its lease is over", || write.is_lost());
+        } else {
+            // It has not heard of it.
+            let mut redis = stage.server.connection().unwrap();
+            let () = redis::cmd("DEL").arg("rc:{it}").query(&mut redis).unwrap();
+        }
+        let theirs = other.write_lock().try_lock_for(LONG).unwrap().unwrap();
+        let began = Instant::now();
+        assert_eq!(lock.downgrade(write).unwrap_err().kind(), ErrorKind::LeaseLost, "known: {known}");
+        assert!(began.elapsed() < SOON, "it does not wait for the other: {:?}", began.elapsed());
+        assert!(!theirs.is_lost());
+        theirs.unlock().unwrap();
+        assert_eq!((lock.read_lock().hold_count(), lock.write_lock().hold_count()), (0, 0));
+    }
+    // Nor when nobody else is there by then.
+    let write = lock.write_lock().lock().unwrap();
+    assert!(other.write_lock().force_unlock().unwrap().was_held());
+    drop(other.write_lock().try_lock().unwrap().expect("it is free"));
+    assert_eq!(lock.downgrade(write).unwrap_err().kind(), ErrorKind::LeaseLost);
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn only_its_own_guard_is_downgraded() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let (lock, strange) = (client.read_write_lock("it"), client.read_write_lock("other"));
+    let write = strange.write_lock().lock().unwrap();
+    assert_eq!(lock.downgrade(write).unwrap_err().kind(), ErrorKind::NotOwner);
+    assert!(!strange.is_write_locked().unwrap(), "the guard has ended");
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn readers_know_the_number_of_the_last_write() {
+    let stage = Stage::new();
+    let (a, b) = (stage.read_write_lock(), stage.read_write_lock());
+    let version = |lock: &redis_concurrent::ReadWriteLock| lock.read_lock().lock().unwrap().last_write();
+    assert_eq!(version(&a), 0, "never written");
+    let token = {
+        let write = a.write_lock().lock().unwrap();
+        assert!(write.token() > 0);
+        write.token()
+    };
+    let seen = version(&a);
+    assert_eq!(seen, token >> 12);
+    assert_eq!(version(&b), seen, "reading changes nothing");
+    assert_eq!(version(&a), seen);
+    let write = b.write_lock().lock().unwrap();
+    assert!(write.token() > token);
+    let read = b.downgrade(write).unwrap();
+    assert!(read.last_write() > seen);
+    drop(read);
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn each_half_tells_of_its_own_holders() {
+    let stage = Stage::new();
+    let (a, b) = (stage.read_write_lock(), stage.read_write_lock());
+    let read = a.read_lock().lock().unwrap();
+    assert!(b.read_lock().is_locked().unwrap() && !b.write_lock().is_locked().unwrap());
+    let holder = b.read_lock().holder().unwrap().expect("a reader");
+    assert_eq!(holder.process.unwrap().pid, std::process::id());
+    assert!(b.write_lock().holder().unwrap().is_none());
+    assert!(!b.write_lock().force_unlock().unwrap().was_held(), "nobody writes");
+    assert!(!read.is_lost());
+    assert!(b.read_lock().force_unlock().unwrap().was_held());
+    assert_eq!(read.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
+    drop(b.write_lock().try_lock().unwrap().expect("free"));
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_name_in_use_by_another_kind_is_refused_both_ways() {
+    let stage = Stage::new();
+    let client = stage.client();
+    let taken = client.reentrant_lock("it");
+    let guard = taken.lock().unwrap();
+    let lock = client.read_write_lock("it");
+    assert_eq!(lock.read_lock().lock().unwrap_err().kind(), ErrorKind::WrongKind);
+    assert_eq!(lock.write_lock().try_lock().unwrap_err().kind(), ErrorKind::WrongKind);
+    assert!(!guard.is_lost());
+    drop(guard);
+    let read = lock.read_lock().lock().unwrap();
+    assert_eq!(client.reentrant_lock("it").lock().unwrap_err().kind(), ErrorKind::WrongKind);
+    drop(read);
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn debug_tells_the_holds() {
+    let stage = Stage::new();
+    let lock = stage.read_write_lock();
+    let guards = (lock.read_lock().lock().unwrap(), lock.read_lock().lock().unwrap());
+    assert!(format!("{lock:?}").contains("read_holds: 2"));
+    drop(guards);
+    let guard = lock.write_lock().lock().unwrap();
+    assert!(format!("{lock:?}").contains("write_holds: 1"));
+    drop(guard);
+    nothing_left(&stage.server);
+}

@@ -1,0 +1,115 @@
+//! Readers and writers that die, and messages that are lost.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::testing::{Child, Proxy, wait_until};
+
+use crate::read_write::{HALF, Stage, URL};
+use crate::support::{LONG, SOON, builder, ms, nothing_left};
+
+fn dying(stage: &Stage, half: &str) -> Child {
+    Child::spawn("read_write::dies", &[(URL, &stage.server.url()), (HALF, half)]).unwrap()
+}
+
+#[test]
+fn a_dead_reader_lets_the_writer_in_when_its_own_lease_is_over_whoever_reads_beside() {
+    let stage = Stage::new();
+    let (lock, beside) = (stage.read_write_lock(), stage.read_write_lock());
+    let living = beside.read_lock().lock().unwrap();
+    let mut child = dying(&stage, "read");
+    assert_eq!(child.read_line_within(LONG).unwrap(), "in");
+    child.kill9().unwrap();
+    let died = Instant::now();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let guard = lock.write_lock().lock().unwrap();
+            drop(guard);
+            died.elapsed()
+        });
+        stage.await_queued(1);
+        assert_eq!(lock.read_count().unwrap(), 2);
+        wait_until(LONG, "the dead one's lease is over", || lock.read_count().unwrap() == 1);
+        assert!(!writer.is_finished(), "the living one reads");
+        drop(living);
+        let waited = writer.join().unwrap();
+        assert!(waited < ms(1500) + SOON, "{waited:?}");
+    });
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_writer_that_dies_waiting_keeps_readers_out_for_its_window() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.read_write_lock(), stage.read_write_lock());
+    let read = lock.read_lock().lock().unwrap();
+    let mut child = dying(&stage, "write");
+    stage.await_queued(1);
+    child.kill9().unwrap();
+    let died = Instant::now();
+    let guard = other.read_lock().try_lock_for(LONG).unwrap().expect("nobody writes");
+    let waited = died.elapsed();
+    assert!(waited < ms(1500) + SOON, "{waited:?}");
+    drop((read, guard));
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_writer_that_dies_writing_lets_others_in_when_its_lease_is_over() {
+    let stage = Stage::new();
+    let lock = stage.read_write_lock();
+    let mut child = dying(&stage, "write");
+    assert_eq!(child.read_line_within(LONG).unwrap(), "in");
+    child.kill9().unwrap();
+    drop(lock.read_lock().try_lock_for(LONG).unwrap().expect("a lease later"));
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_renewed_reader_outlives_its_lease() {
+    let stage = Stage::new();
+    let client = stage.client_with(|b| b.lease(ms(900)));
+    let (lock, other) = (client.read_write_lock("it"), stage.read_write_lock());
+    let read = lock.read_lock().lock().unwrap();
+    assert!(other.write_lock().try_lock_for(ms(2000)).unwrap().is_none());
+    read.unlock().unwrap();
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn lost_answers_leave_nobody_inside() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let client = builder(&proxy.url()).command_timeout(ms(200)).connect().unwrap();
+    let (lock, other) = (client.read_write_lock("it"), stage.read_write_lock());
+    for _ in 0..3 {
+        proxy.swallow_next_reply_and_reset();
+        drop(lock.read_lock().try_lock_for(SOON).unwrap().expect("asked again"));
+        let write = other.write_lock().try_lock_for(SOON).unwrap().expect("nobody reads");
+        drop(write);
+        proxy.swallow_next_reply_and_reset();
+        let write = lock.write_lock().try_lock_for(SOON).unwrap().expect("asked again");
+        let read = lock.downgrade(write).unwrap();
+        assert!(other.read_lock().try_lock().unwrap().is_some());
+        drop(read);
+    }
+    proxy.heal().unwrap();
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn a_downgrade_whose_answer_is_lost_is_asked_for_again() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let client = builder(&proxy.url()).command_timeout(ms(200)).connect().unwrap();
+    let (lock, other) = (client.read_write_lock("it"), stage.read_write_lock());
+    let write = lock.write_lock().lock().unwrap();
+    proxy.swallow_next_reply_and_reset();
+    let read = lock.downgrade(write).unwrap();
+    assert!(!read.is_lost());
+    assert!(other.read_lock().try_lock().unwrap().is_some());
+    assert!(other.write_lock().try_lock().unwrap().is_none());
+    read.unlock().unwrap();
+    assert!(other.write_lock().try_lock().unwrap().is_some());
+    nothing_left(&stage.server);
+}

@@ -1,0 +1,418 @@
+//! Receipts: a hold goes from one process to another, once, with its token.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::testing::*;
+use redis_concurrent::{
+    Client, Error, ErrorKind, Kind, OwnedGuard, Permits, Read, Receipt, RedisLock, Reentrant, Reentry,
+    Sharing, Simple, Way,
+};
+
+use crate::support::*;
+
+/// The kind of `examples/own_kind.lua`: its rule has no `kind.rename`.
+#[derive(Default)]
+struct Bulkhead;
+
+impl Kind for Bulkhead {
+    const NAME: &'static str = "bulkhead";
+    const RULE: &'static str = include_str!("../../examples/own_kind.lua");
+    const SHARING: Sharing = Sharing::Shared;
+    const REENTRY: Reentry = Reentry::Another;
+
+    fn args(&self) -> String {
+        "1".to_owned()
+    }
+}
+
+fn on_paper<K: Kind>(guard: OwnedGuard<K>) -> Receipt {
+    // By way of its text, as it goes.
+    guard.into_receipt().unwrap().to_string().parse().unwrap()
+}
+
+fn told<T>(outcome: Result<T, Error>, kind: ErrorKind) {
+    match outcome {
+        Err(error) => assert_eq!((error.kind(), error.name()), (kind, "it"), "{error}"),
+        Ok(_) => panic!("it should say {kind:?}"),
+    }
+}
+
+/// What is so for each kind that can.
+fn it_goes_over_once<K: Kind + Default>(
+    make: impl Fn(&Client) -> RedisLock<K>,
+    token: impl Fn(&OwnedGuard<K>) -> u64,
+) {
+    let server = RedisServer::start().unwrap();
+    let (ears_here, ears_there) = (Ears::default(), Ears::default());
+    let brisk = |ears: &Ears| builder(&server.url()).lease(ms(900)).observer(ears.clone()).connect().unwrap();
+    let (here, there, third) = (brisk(&ears_here), brisk(&ears_there), connect(&server));
+    let (mine, theirs, others) = (make(&here), make(&there), make(&third));
+    let guard = mine.lock_owned().unwrap();
+    let (before, number) = (others.holder().unwrap().unwrap().owner, token(&guard));
+    let receipt = on_paper(guard);
+    assert_eq!((receipt.kind(), receipt.name(), receipt.lease()), (K::NAME, "it", ms(900)));
+    assert!(ears_here.all().contains(&Heard::Released));
+    let renewed = ears_here.count(Heard::Renewed);
+    assert!(others.try_lock().unwrap().is_none(), "nobody has it in hands, but it is held");
+
+    let guard = there.adopt::<K>(&receipt).unwrap();
+    assert_eq!(token(&guard), number);
+    assert_eq!(ears_there.all().first(), Some(&Heard::Acquired(Way::Adopted)));
+    let after = others.holder().unwrap().unwrap().owner;
+    assert_ne!(after, before);
+    assert!(theirs.try_lock_for(ms(1)).unwrap().is_none() && mine.try_lock().unwrap().is_none());
+    for client in [&here, &there, &third] {
+        told(client.adopt::<K>(&receipt), ErrorKind::NotOwner);
+    }
+    // Renewed there, and there alone.
+    let began = Instant::now();
+    while began.elapsed() < ms(1800) {
+        assert!(others.try_lock().unwrap().is_none() && !guard.is_lost());
+        thread::sleep(ms(50));
+    }
+    assert_eq!((ears_here.count(Heard::Renewed), ears_here.losses()), (renewed, 0));
+    // And on, from there.
+    let guard = here.adopt::<K>(&on_paper(guard)).unwrap();
+    assert_eq!(token(&guard), number);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| others.lock_owned().unwrap());
+        wait_until(LONG, "one waits", || mine.queue_length().unwrap() == 1);
+        guard.unlock().unwrap();
+        let next = waiter.join().unwrap();
+        assert!(token(&next) > number || K::SHARING == Sharing::Shared);
+    });
+    assert!(!mine.is_locked().unwrap());
+    told(there.adopt::<K>(&receipt), ErrorKind::NotOwner);
+}
+
+#[test]
+fn it_goes_over_once_of_a_simple_lock() {
+    it_goes_over_once(|client| client.simple_lock("it"), |guard| guard.token());
+}
+
+#[test]
+fn it_goes_over_once_of_a_reentrant_lock() {
+    it_goes_over_once(|client| client.reentrant_lock("it"), |guard| guard.token());
+}
+
+#[test]
+fn it_goes_over_once_of_a_write_lock() {
+    it_goes_over_once(|client| client.read_write_lock("it").write_lock().clone(), |guard| guard.token());
+}
+
+#[test]
+fn a_read_lock_goes_over_and_knows_the_last_write() {
+    let server = RedisServer::start().unwrap();
+    let [here, there, third] = [(); 3].map(|()| connect(&server));
+    let locks = [&here, &there, &third].map(|client| client.read_write_lock("it"));
+    drop(locks[2].write_lock().lock().unwrap());
+    let guard = locks[0].read_lock().lock_owned().unwrap();
+    let write = guard.last_write();
+    assert!(write > 0);
+    let receipt = on_paper(guard);
+    assert!(locks[2].write_lock().try_lock().unwrap().is_none(), "it is read");
+    let guard = there.adopt::<Read>(&receipt).unwrap();
+    assert_eq!(guard.last_write(), write);
+    assert_eq!(locks[1].read_count().unwrap(), 1);
+    told(third.adopt::<Read>(&receipt), ErrorKind::NotOwner);
+    // Others read beside it, and it goes by itself.
+    drop(locks[0].read_lock().lock().unwrap());
+    drop(locks[1].read_lock().lock().unwrap());
+    assert!(locks[2].write_lock().try_lock().unwrap().is_none());
+    guard.unlock().unwrap();
+    assert!(locks[2].write_lock().try_lock().unwrap().is_some());
+    // One that other threads share stays where it is.
+    let client = builder(&server.url()).slice(LONG).connect().unwrap();
+    let lock = client.read_write_lock("it");
+    let (one, other) = (lock.read_lock().lock_owned().unwrap(), lock.read_lock().lock_owned().unwrap());
+    told(one.into_receipt(), ErrorKind::Refused);
+    other.unlock().unwrap();
+    assert!(locks[2].write_lock().try_lock().unwrap().is_some());
+}
+
+#[test]
+fn it_goes_over_once_of_a_semaphore() {
+    let make = |client: &Client| {
+        let semaphore = client.semaphore("it");
+        semaphore.try_set_permits(3).unwrap();
+        client.lock_of(Permits::of(2).unwrap(), "it")
+    };
+    it_goes_over_once(make, |guard| guard.permits());
+}
+
+#[test]
+fn a_token_has_its_hand_overs_with_it() {
+    let server = RedisServer::start().unwrap();
+    let here = builder(&server.url()).slice(LONG).connect().unwrap();
+    let lock = here.reentrant_lock("it");
+    let first = lock.lock_owned().unwrap();
+    let (token, guard) = thread::scope(|scope| {
+        let next = scope.spawn(|| lock.lock_owned().unwrap());
+        wait_until(LONG, "one waits", || lock.queued_threads() == 1);
+        let token = first.token();
+        first.unlock().unwrap();
+        (token, next.join().unwrap())
+    });
+    assert_eq!(guard.token(), token + 1, "from hand to hand");
+    let there = connect(&server).adopt::<Reentrant>(&on_paper(guard)).unwrap();
+    assert_eq!(there.token(), token + 1);
+}
+
+#[test]
+fn what_a_permit_has_stays_with_it() {
+    let server = RedisServer::start().unwrap();
+    let (here, there) = (connect(&server), connect(&server));
+    let semaphore = here.semaphore("it");
+    semaphore.set_permits(7).unwrap();
+    let _two = semaphore.acquire(2).unwrap();
+    let receipt = on_paper(semaphore.drain().unwrap().unwrap());
+    assert_eq!(semaphore.available().unwrap(), 0);
+    let permit = there.adopt::<Permits>(&receipt).unwrap();
+    assert_eq!((permit.permits(), semaphore.available().unwrap()), (5, 0));
+    permit.unlock().unwrap();
+    assert_eq!(semaphore.available().unwrap(), 5);
+}
+
+#[test]
+fn between_two_processes_nobody_renews() {
+    let server = RedisServer::start().unwrap();
+    let (here, there) = (builder(&server.url()).lease(ms(600)).connect().unwrap(), connect(&server));
+    let (mine, theirs) = (here.simple_lock("it"), there.simple_lock("it"));
+    let receipt = on_paper(mine.lock_owned().unwrap());
+    let left = theirs.remaining().unwrap().unwrap();
+    assert!(left > ms(300) && left <= ms(601), "{left:?}");
+    let guard = theirs.try_lock_for(LONG).unwrap().expect("the lease has ended");
+    told(there.adopt::<Simple>(&receipt), ErrorKind::NotOwner);
+    assert!(!guard.is_lost());
+}
+
+#[test]
+fn a_fixed_lease_stays_one() {
+    let server = RedisServer::start().unwrap();
+    let (here, there) = (connect(&server), builder(&server.url()).lease(ms(600)).connect().unwrap());
+    let fixed = here.reentrant_lock("it").with_lease(ms(900));
+    let receipt = on_paper(fixed.lock_owned().unwrap());
+    let guard = there.adopt::<Reentrant>(&receipt).unwrap();
+    let began = Instant::now();
+    assert!(guard.remaining() <= ms(900));
+    assert!(guard.lost().wait_timeout(LONG), "it ends by itself");
+    assert!(began.elapsed() >= ms(400), "after {:?}", began.elapsed());
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+}
+
+#[test]
+fn a_lost_hold_has_no_receipt() {
+    let server = RedisServer::start().unwrap();
+    let (here, there) = (connect(&server), connect(&server));
+    let lock = here.reentrant_lock("it");
+    let brief = lock.with_lease(ms(100)).lock_owned().unwrap();
+    wait_until(LONG, "it has ended", || brief.is_lost());
+    told(brief.into_receipt(), ErrorKind::LeaseLost);
+    wait_until(SOON, "and left, as it may have been there yet", || exists(&server, "rc:{it}:gone"));
+    // Of what is lost without our knowing, Redis tells.
+    let taken = lock.lock_owned().unwrap();
+    assert!(delete(&server, "rc:{it}"));
+    told(taken.into_receipt(), ErrorKind::LeaseLost);
+    // Taken away while it was on paper.
+    let receipt = on_paper(lock.lock_owned().unwrap());
+    assert!(there.reentrant_lock("it").force_unlock().unwrap().was_held());
+    told(there.adopt::<Reentrant>(&receipt), ErrorKind::NotOwner);
+    let closed = lock.lock_owned().unwrap();
+    here.close().unwrap();
+    told(closed.into_receipt(), ErrorKind::Closed);
+    assert!(!there.reentrant_lock("it").is_locked().unwrap());
+}
+
+#[test]
+fn a_kind_takes_its_own_receipts_only() {
+    let server = RedisServer::start().unwrap();
+    let (here, there) = (connect(&server), connect(&server));
+    let receipt = on_paper(here.reentrant_lock("it").lock_owned().unwrap());
+    let requests = there.requests();
+    told(there.adopt::<Simple>(&receipt), ErrorKind::WrongKind);
+    told(there.adopt::<Permits>(&receipt), ErrorKind::WrongKind);
+    assert_eq!(there.requests(), requests, "nothing is sent for that");
+    let guard = there.adopt::<Reentrant>(&receipt).unwrap();
+    guard.unlock().unwrap();
+    // Whatever a receipt says, the key decides.
+    let receipt = on_paper(here.simple_lock("it").lock_owned().unwrap());
+    assert!(delete(&server, "rc:{it}"));
+    let _other = here.reentrant_lock("it").lock_owned().unwrap();
+    told(there.adopt::<Simple>(&receipt), ErrorKind::WrongKind);
+}
+
+#[test]
+fn a_rule_that_cannot_says_so_and_the_hold_is_given_back() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let lock = client.lock_of(Bulkhead, "it");
+    told(lock.lock_owned().unwrap().into_receipt(), ErrorKind::Config);
+    assert!(!lock.is_locked().unwrap());
+    let receipt = on_paper(client.simple_lock("it").lock_owned().unwrap()).to_string();
+    let receipt: Receipt = receipt.replace("simple%20lock", "bulkhead").parse().unwrap();
+    told(client.adopt::<Bulkhead>(&receipt), ErrorKind::Config);
+}
+
+#[test]
+fn those_who_wait_here_wait_on() {
+    let server = RedisServer::start().unwrap();
+    let (here, there) = (connect(&server), connect(&server));
+    let lock = here.reentrant_lock("it");
+    let guard = lock.lock_owned().unwrap();
+    thread::scope(|scope| {
+        let waiters: Vec<_> =
+            (0..2).map(|_| scope.spawn(|| lock.lock().map(|g| g.token()).unwrap())).collect();
+        wait_until(LONG, "two wait", || lock.queued_threads() == 2);
+        let receipt = on_paper(guard);
+        wait_until(LONG, "one of them in Redis", || exists(&server, "rc:{it}:queue"));
+        // Adopted by the very client whose threads wait for it, and by another.
+        let guard = here.adopt::<Reentrant>(&receipt).unwrap();
+        assert_eq!(lock.queued_threads(), 2);
+        let guard = there.adopt::<Reentrant>(&on_paper(guard)).unwrap();
+        let guard = here.adopt::<Reentrant>(&on_paper(guard)).unwrap();
+        let token = guard.token();
+        guard.unlock().unwrap();
+        for waiter in waiters {
+            assert!(waiter.join().unwrap() > token);
+        }
+    });
+    nothing_left(&server);
+}
+
+#[test]
+fn a_client_that_closes_gives_back_what_it_adopted() {
+    let server = RedisServer::start().unwrap();
+    let (here, there) = (connect(&server), connect(&server));
+    let receipt = on_paper(here.simple_lock("it").lock_owned().unwrap());
+    let guard = there.adopt::<Simple>(&receipt).unwrap();
+    there.close().unwrap();
+    assert!(guard.is_lost());
+    assert!(!here.simple_lock("it").is_locked().unwrap());
+    told(there.adopt::<Simple>(&receipt), ErrorKind::Closed);
+}
+
+// ---- answers that do not come --------------------------------------------------------------
+
+struct Scene {
+    server: RedisServer,
+    proxy: Proxy,
+    /// Through the proxy, with a command limit of 250 ms.
+    client: Client,
+    other: RedisLock<Reentrant>,
+    receipt: Receipt,
+}
+
+fn scene() -> Scene {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let client = builder(&proxy.url()).command_timeout(ms(250)).connect().unwrap();
+    let straight = connect(&server);
+    let receipt = on_paper(straight.reentrant_lock("it").lock_owned().unwrap());
+    proxy.only_matching(b"rc:{it}");
+    Scene { server, proxy, client, other: straight.reentrant_lock("it"), receipt }
+}
+
+#[test]
+fn an_answer_lost_with_its_connection_is_asked_for_again() {
+    let Scene { server, proxy, client, other, receipt } = scene();
+    // The script first: what is swallowed is then the answer of a run of it.
+    knows_the_script(&client);
+    proxy.swallow_next_reply_and_reset();
+    let guard = client.adopt::<Reentrant>(&receipt).unwrap();
+    assert!(proxy.struck() >= 1);
+    assert!(!guard.is_lost());
+    assert!(other.try_lock().unwrap().is_none());
+    guard.unlock().unwrap();
+    free_at_once(&other);
+    nothing_left(&server);
+}
+
+#[test]
+fn an_adoption_without_an_answer_is_unknown_and_released() {
+    let Scene { server, proxy, client, other, receipt } = scene();
+    knows_the_script(&client);
+    proxy.swallow_replies(1);
+    told(client.adopt::<Reentrant>(&receipt), ErrorKind::Unknown);
+    assert_eq!(proxy.struck(), 1);
+    wait_until(SOON, "released in the background", || !other.is_locked().unwrap());
+    told(client.adopt::<Reentrant>(&receipt), ErrorKind::NotOwner);
+    nothing_left(&server);
+}
+
+#[test]
+fn a_late_copy_of_an_adoption_takes_nothing() {
+    let Scene { server, proxy, client, other, receipt } = scene();
+    knows_the_script(&client);
+    proxy.hold_next_requests(1);
+    told(client.adopt::<Reentrant>(&receipt), ErrorKind::Unknown);
+    wait_until(SOON, "its owner is barred", || exists(&server, "rc:{it}:gone"));
+    proxy.release_held();
+    wait_until(SOON, "the late copy was sent", || proxy.held() == 0);
+    assert!(other.is_locked().unwrap(), "the hold is on its receipt still");
+    let guard = client.adopt::<Reentrant>(&receipt).unwrap();
+    guard.unlock().unwrap();
+    free_at_once(&other);
+}
+
+/// It was asked for twice before it was there, and the first copy comes when it has gone over and has ended.
+#[test]
+fn a_late_copy_of_the_ask_for_what_went_over_takes_nothing() {
+    let Scene { server, proxy, client, .. } = scene();
+    let lock = client.reentrant_lock("later");
+    drop(lock.lock().unwrap());
+    proxy.only_matching(b"rc:{later}");
+    proxy.hold_next_requests(1);
+    let guard = thread::scope(|scope| {
+        let asks = scope.spawn(|| lock.lock_owned().unwrap());
+        wait_until(SOON, "its request is held", || proxy.held() == 1);
+        proxy.cut_all();
+        asks.join().unwrap()
+    });
+    let adopted = connect(&server).adopt::<Reentrant>(&on_paper(guard)).unwrap();
+    adopted.unlock().unwrap();
+    proxy.release_held();
+    wait_until(SOON, "the late copy was sent", || proxy.held() == 0);
+    // Redis has run it when it has answered something that came later.
+    free_at_once(&connect(&server).reentrant_lock("later"));
+    assert!(!exists(&server, "rc:{later}"), "it is held by nobody");
+}
+
+/// Has the server know the script, by way of another lock.
+fn knows_the_script(client: &Client) {
+    let receipt = on_paper(client.reentrant_lock("another").lock_owned().unwrap());
+    client.adopt::<Reentrant>(&receipt).unwrap().unlock().unwrap();
+}
+
+#[test]
+#[ignore = "a role, played by a child process"]
+fn role_adopter() {
+    if !is_role("receipts::role_adopter") {
+        return;
+    }
+    let receipt: Receipt = hear_parent().unwrap().unwrap().parse().unwrap();
+    let guard = Client::connect(&env("URL")).unwrap().adopt::<Reentrant>(&receipt).unwrap();
+    tell_parent(&guard.token().to_string()).unwrap();
+    hear_parent().unwrap();
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn another_process_goes_on_when_the_first_is_gone() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let lock = client.reentrant_lock("it");
+    let guard = lock.lock_owned().unwrap();
+    let token = guard.token();
+    let receipt = on_paper(guard).to_string();
+    client.close().unwrap();
+    let mut child = Child::spawn("receipts::role_adopter", &[("URL", &server.url())]).unwrap();
+    child.say(&receipt).unwrap();
+    assert_eq!(child.read_line_within(LONG).unwrap(), token.to_string());
+    let other = connect(&server).reentrant_lock("it");
+    let pid = other.holder().unwrap().and_then(|h| h.process).map(|p| p.pid);
+    assert_eq!(pid, Some(child.pid()));
+    child.say("end").unwrap();
+    assert!(child.wait_within(LONG).unwrap().success());
+    free_at_once(&other);
+}

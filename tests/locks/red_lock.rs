@@ -1,0 +1,11 @@
+//! A lock over several servers: what it takes to hold it, what becomes of it when servers die, hang or are
+//! slow, and what is left behind.
+
+mod asking;
+mod chaos;
+mod faults;
+mod forms;
+mod losing;
+mod making;
+mod stage;
+mod young;

@@ -1,0 +1,202 @@
+//! How servers are asked: all at once, those that are slow or away last, and nobody for long.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::{Proxy, wait_until};
+use redis_concurrent::{Client, RedLock};
+
+use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
+
+/// Servers behind proxies that may be slow.
+struct Far {
+    stage: Stage,
+    proxies: Vec<Proxy>,
+}
+
+impl Far {
+    fn five() -> Far {
+        let stage = Stage::five();
+        let proxies = stage.servers.iter().map(|server| Proxy::start(server.port()).unwrap()).collect();
+        Far { stage, proxies }
+    }
+
+    fn red(&self) -> RedLock {
+        self.red_for(LEASE)
+    }
+
+    fn red_for(&self, lease: Duration) -> RedLock {
+        let connect = |proxy: &Proxy| Client::builder().url(&proxy.url()).lease(lease).connect().unwrap();
+        let clients: Vec<_> = self.proxies.iter().map(connect).collect();
+        RedLock::new(clients).unwrap().trust_young_nodes().with_node_limit(PATIENT)
+    }
+}
+
+#[test]
+fn all_are_asked_before_one_is_waited_for() {
+    const SLOW: Duration = ms(200);
+    let far = Far::five();
+    let lock = far.red().lock(NAME);
+    lock.lock().unwrap().unlock().unwrap();
+    far.proxies.iter().for_each(|proxy| proxy.delay(SLOW));
+    let began = Instant::now();
+    let guard = lock.lock().unwrap();
+    let took = began.elapsed();
+    assert!(took >= SLOW && took < SLOW * 3, "three in turn would take {:?}, not {took:?}", SLOW * 3);
+    let began = Instant::now();
+    guard.unlock().unwrap();
+    assert!(began.elapsed() < SLOW * 3, "{:?}", began.elapsed());
+}
+
+#[test]
+fn slow_servers_are_not_waited_for_and_their_late_answers_count() {
+    const SLOW: Duration = ms(1000);
+    let far = Far::five();
+    let lock = far.red_for(3 * LEASE).with_node_limit(LEASE).lock(NAME);
+    lock.lock().unwrap().unlock().unwrap();
+    for slow in &far.proxies[..2] {
+        slow.delay(SLOW);
+    }
+    // Now it is known who is slow.
+    lock.lock().unwrap().unlock().unwrap();
+    let quick = (0..5).any(|_| {
+        let began = Instant::now();
+        let guard = lock.lock().unwrap();
+        let took = began.elapsed();
+        let at_once = guard.servers();
+        wait_until(LONG, "the late answers count", || guard.servers() == 5);
+        assert_eq!(far.stage.held_on(), 5);
+        guard.unlock().unwrap();
+        println!("{at_once} servers after {took:?}");
+        took < SLOW / 2 && at_once == 3
+    });
+    assert!(quick, "the slow servers were waited for each time");
+    // One that is given back before they come leaves nothing to them.
+    for _ in 0..3 {
+        drop(lock.lock().unwrap());
+    }
+    far.stage.nothing_stays();
+}
+
+#[test]
+fn hung_servers_cost_their_limit_once() {
+    const LIMIT: Duration = ms(300);
+    const ROUNDS: u32 = 20;
+    let stage = Stage::five();
+    let red = stage.red().with_node_limit(LIMIT);
+    let lock = red.lock(NAME);
+    lock.lock().unwrap().unlock().unwrap();
+    for hung in &stage.servers[1..3] {
+        hung.stop().unwrap();
+    }
+    let first = Instant::now();
+    lock.lock().unwrap().unlock().unwrap();
+    assert!(first.elapsed() >= LIMIT, "they were waited for once: {:?}", first.elapsed());
+    let began = Instant::now();
+    for i in 0..ROUNDS {
+        // Names of their own too: what is known of a server is known for all.
+        let lock = if i % 2 == 0 { lock.clone() } else { red.lock(&format!("other-{i}")) };
+        let guard = lock.lock().unwrap();
+        assert_eq!(guard.servers(), 3);
+        guard.unlock().unwrap();
+    }
+    let took = began.elapsed();
+    assert!(took < LIMIT * ROUNDS / 4, "{took:?} for {ROUNDS}");
+    for hung in &stage.servers[1..3] {
+        hung.cont().unwrap();
+    }
+    // They come back by themselves, and what was sent to them leaves nothing there.
+    wait_until(LONG, "all are asked again", || {
+        let guard = lock.lock().unwrap();
+        let all = guard.servers() == 5;
+        guard.unlock().unwrap();
+        all
+    });
+    stage.nothing_stays();
+}
+
+#[test]
+fn a_server_that_hangs_while_it_is_held_does_not_hold_up_the_unlock() {
+    const LIMIT: Duration = ms(300);
+    let stage = Stage::five();
+    let lock = stage.red().with_node_limit(LIMIT).lock(NAME);
+    let guard = lock.lock().unwrap();
+    assert_eq!(guard.servers(), 5);
+    for hung in &stage.servers[3..] {
+        hung.stop().unwrap();
+    }
+    let began = Instant::now();
+    guard.unlock().unwrap();
+    assert!(began.elapsed() < LIMIT * 4, "{:?}", began.elapsed());
+    // Others get in meanwhile.
+    let others = red_of(&stage.servers[..3]).lock(NAME);
+    let guard = others.try_lock_for(LONG).unwrap().unwrap();
+    for hung in &stage.servers[3..] {
+        hung.cont().unwrap();
+    }
+    // The renewal thread gives the rest back, well within the lease.
+    wait_until(LEASE / 2, "given back on those two as well", || stage.held_on() == 3);
+    guard.unlock().unwrap();
+    stage.nothing_stays();
+}
+
+/// A RedLock of another process, over some of the servers.
+fn red_of(servers: &[redis_concurrent::testing::RedisServer]) -> RedLock {
+    let clients: Vec<_> = servers.iter().map(|server| Client::connect(&server.url()).unwrap()).collect();
+    RedLock::new(clients).unwrap().trust_young_nodes().with_node_limit(PATIENT)
+}
+
+#[test]
+fn refused_connections_and_dead_servers_cost_little_and_come_back() {
+    const ROUNDS: u32 = 20;
+    const LIMIT: Duration = ms(300);
+    let stage = Stage::five();
+    let lock = stage.red().with_node_limit(LIMIT).lock(NAME);
+    lock.lock().unwrap().unlock().unwrap();
+    for dead in &stage.servers[..2] {
+        dead.kill().unwrap();
+    }
+    lock.lock().unwrap().unlock().unwrap();
+    let began = Instant::now();
+    for _ in 0..ROUNDS {
+        let guard = lock.lock().unwrap();
+        assert_eq!(guard.servers(), 3);
+        guard.unlock().unwrap();
+    }
+    assert!(began.elapsed() < LIMIT * ROUNDS / 4, "{:?} for {ROUNDS}", began.elapsed());
+    for dead in &stage.servers[..2] {
+        dead.restart().unwrap();
+    }
+    wait_until(LONG, "all are asked again", || {
+        let guard = lock.lock().unwrap();
+        let all = guard.servers() == 5;
+        guard.unlock().unwrap();
+        all
+    });
+    stage.nothing_stays();
+}
+
+#[test]
+fn many_threads_with_a_hung_server_neither_wait_nor_use_its_pool_up() {
+    // Waited for each time, it would cost 80 of them, ten in each thread.
+    const LIMIT: Duration = ms(4000);
+    let stage = Stage::of(3);
+    let red = stage.red().with_node_limit(LIMIT);
+    red.lock(NAME).lock().unwrap().unlock().unwrap();
+    stage.servers[0].stop().unwrap();
+    red.lock(NAME).lock().unwrap().unlock().unwrap();
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for i in 0..8 {
+            let lock = red.lock(&format!("of-{i}"));
+            scope.spawn(move || {
+                for _ in 0..10 {
+                    lock.lock().unwrap().unlock().unwrap();
+                }
+            });
+        }
+    });
+    assert!(began.elapsed() < LIMIT * 6, "{:?}", began.elapsed());
+    stage.servers[0].cont().unwrap();
+    stage.nothing_stays();
+}

@@ -1,0 +1,193 @@
+//! What it says when it cannot do what it was asked to: each failure is a kind of its own, and tells which
+//! server said what.
+
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
+use redis_concurrent::{CancellationToken, Client, ErrorKind, RedLock};
+
+use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
+
+#[test]
+fn pain_27_contention_is_none_and_no_error() {
+    let stage = Stage::of(3);
+    let (mine, yours) = (stage.red().lock(NAME), stage.red().lock(NAME));
+    let _guard = yours.lock().unwrap();
+    assert!(mine.try_lock().unwrap().is_none());
+    assert!(mine.try_lock_for(ms(20)).unwrap().is_none());
+    assert!(mine.try_lock_owned_until(Instant::now() + ms(20)).unwrap().is_none());
+    // With a server away it is busy still: those that are there say so.
+    stage.servers[0].stop().unwrap();
+    assert!(mine.try_lock_for(ms(20)).unwrap().is_none());
+    assert!(mine.try_lock().unwrap().is_none());
+    stage.servers[0].cont().unwrap();
+}
+
+#[test]
+fn pain_27_too_few_servers_are_unavailable_and_each_is_named() {
+    let stage = Stage::five();
+    let red = stage.red_with(|b| b.give_up_after(ms(700))).with_node_limit(ms(200));
+    let lock = red.lock(NAME);
+    lock.lock().unwrap().unlock().unwrap();
+    for hung in &stage.servers[..2] {
+        hung.stop().unwrap();
+    }
+    stage.servers[2].kill().unwrap();
+    let error = lock.try_lock().unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Unavailable, NAME), "{error}");
+    assert!(error.to_string().contains("2 of 5 servers count now, 3 are needed"), "{error}");
+    for server in &stage.servers[..3] {
+        assert!(error.to_string().contains(&format!("127.0.0.1:{}", server.port())), "{error}");
+    }
+    let began = Instant::now();
+    assert!(lock.try_lock_for(ms(400)).unwrap_err().is_unavailable());
+    assert!(began.elapsed() >= ms(400) && began.elapsed() < LONG / 2, "{:?}", began.elapsed());
+    let began = Instant::now();
+    assert!(lock.lock().unwrap_err().is_unavailable());
+    assert!(began.elapsed() >= ms(700) && began.elapsed() < LONG / 2, "{:?}", began.elapsed());
+    let cancel = CancellationToken::new();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| lock.lock_interruptibly(&cancel).map(drop));
+        std::thread::sleep(ms(100));
+        cancel.cancel();
+        assert!(waiting.join().unwrap().unwrap_err().is_cancelled());
+    });
+    // What was got on the two was given back each time.
+    let key = format!("rc:{{{NAME}}}");
+    let is_there = |server: &RedisServer| server.keys().unwrap().contains(&key);
+    wait_until(LEASE / 2, "given back", || !stage.servers[3..].iter().any(is_there));
+    for hung in &stage.servers[..2] {
+        hung.cont().unwrap();
+    }
+    stage.servers[2].restart().unwrap();
+    drop(lock.try_lock_for(LONG).unwrap().expect("they are back"));
+    stage.nothing_stays();
+}
+
+#[test]
+fn keys_of_others_are_a_wrong_kind_and_left_alone() {
+    let stage = Stage::five();
+    let lock = stage.red().lock(NAME);
+    let key = format!("rc:{{{NAME}}}");
+    let alien = |n: usize| {
+        for server in &stage.servers[..n] {
+            let mut redis = server.connection().unwrap();
+            let _: () = redis::cmd("HSET").arg(&key).arg("f").arg("theirs").query(&mut redis).unwrap();
+        }
+    };
+    alien(2);
+    lock.try_lock().unwrap().expect("three are a majority").unlock().unwrap();
+    alien(3);
+    for error in [lock.try_lock().map(drop), lock.lock().map(drop), lock.try_lock_for(LONG).map(drop)] {
+        let error = error.unwrap_err();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::WrongKind, NAME), "{error}");
+    }
+    for (i, server) in stage.servers.iter().enumerate() {
+        wait_until(LONG, "what is ours is gone, and what is theirs is not", || {
+            server.keys().unwrap().contains(&key) == (i < 3)
+        });
+    }
+}
+
+#[test]
+fn pain_27_a_release_that_nobody_answers_is_unknown_and_goes_on() {
+    const LIMIT: Duration = ms(300);
+    let stage = Stage::of(3);
+    let lock = stage.red().with_node_limit(LIMIT).lock(NAME);
+    let guard = lock.lock().unwrap();
+    for hung in &stage.servers[..2] {
+        hung.stop().unwrap();
+    }
+    let began = Instant::now();
+    let error = guard.unlock().unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Unknown, NAME), "{error}");
+    assert!(error.to_string().contains("on 1 servers, 2 are needed"), "{error}");
+    assert!(began.elapsed() < LONG / 4, "{:?}", began.elapsed());
+    for hung in &stage.servers[..2] {
+        hung.cont().unwrap();
+    }
+    wait_until(LEASE / 2, "given back well before the lease is over", || stage.held_on() == 0);
+    stage.nothing_stays();
+}
+
+#[test]
+fn pain_27_a_renewal_that_fails_says_whether_it_is_lost() {
+    let stage = Stage::of(3);
+    let lock = stage.red().with_node_limit(ms(300)).lock(NAME).with_lease(LEASE);
+    let guard = lock.lock_owned().unwrap();
+    for hung in &stage.servers[..2] {
+        hung.stop().unwrap();
+    }
+    let error = guard.renew().unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Unknown, NAME), "{error}");
+    assert!(!guard.is_lost());
+    for hung in &stage.servers[..2] {
+        hung.cont().unwrap();
+        wait_until(LONG, "it has forgotten", || hung.flush_all().is_ok());
+    }
+    let mut told = guard.renew();
+    // They are asked again when they are known to be back.
+    wait_until(LONG, "it is lost", || {
+        told = guard.renew();
+        told.as_ref().is_err_and(|error| error.is_lease_lost())
+    });
+    assert!(guard.is_lost() && guard.lost().is_cancelled());
+    let began = Instant::now();
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    assert!(began.elapsed() < LONG / 4, "{:?}", began.elapsed());
+}
+
+#[test]
+fn answers_that_are_lost_leave_nothing_behind() {
+    let stage = Stage::of(3);
+    let proxies: Vec<_> = stage.servers.iter().map(|s| Proxy::start(s.port()).unwrap()).collect();
+    let clients: Vec<_> =
+        proxies.iter().map(|p| Client::builder().url(&p.url()).lease(LEASE).connect().unwrap()).collect();
+    let red = RedLock::new(clients).unwrap().trust_young_nodes();
+    let (patient, brisk) = (red.with_node_limit(PATIENT).lock(NAME), red.with_node_limit(ms(100)).lock(NAME));
+    patient.lock().unwrap().unlock().unwrap();
+    // The request is executed, its answer is lost with the connection: it is sent again, under the same id.
+    for proxy in &proxies {
+        proxy.only_matching(b"rc:{it}");
+        proxy.swallow_next_reply_and_reset();
+    }
+    let guard = patient.try_lock().unwrap().expect("nobody else has it");
+    assert_eq!(guard.servers(), 3);
+    guard.unlock().unwrap();
+    assert!(proxies.iter().all(|proxy| proxy.struck() >= 1));
+    stage.nothing_stays();
+    // The requests of an attempt that was given up arrive when it is long over.
+    proxies.iter().for_each(|proxy| proxy.hold_next_requests(1));
+    assert!(brisk.try_lock().unwrap_err().is_unavailable());
+    wait_until(LONG, "they come back", || brisk.lock().is_ok_and(|guard| guard.servers() == 3));
+    proxies.iter().for_each(Proxy::release_held);
+    wait_until(LONG, "they have arrived", || proxies.iter().all(|proxy| proxy.held() == 0));
+    stage.nothing_stays();
+    // Whatever its order with the release was, nothing comes in by it later.
+    for _ in 0..20 {
+        assert_eq!(stage.held_on(), 0);
+        std::thread::sleep(ms(5));
+    }
+}
+
+/// Whether what nobody heard an answer to was granted is not known, but it is given back in time.
+#[test]
+fn clients_close_with_nothing_held_after_attempts_without_an_answer() {
+    let stage = Stage::of(3);
+    let proxies: Vec<_> = stage.servers.iter().map(|s| Proxy::start(s.port()).unwrap()).collect();
+    let closed = |round: usize| {
+        let clients: Vec<_> =
+            proxies.iter().map(|p| Client::builder().url(&p.url()).lease(LEASE).connect().unwrap()).collect();
+        let red = RedLock::new(&clients).unwrap().trust_young_nodes().with_node_limit(ms(10));
+        proxies.iter().for_each(|proxy| proxy.delay(ms(40)));
+        let error = red.lock(&format!("{NAME}-{round}")).try_lock().map(drop).unwrap_err();
+        assert!(error.is_unavailable(), "{error}");
+        let outcomes: Vec<_> = clients.iter().map(Client::close).collect();
+        proxies.iter().for_each(|proxy| proxy.delay(Duration::ZERO));
+        outcomes
+    };
+    // A loaded machine may not have the time that closing takes at most.
+    let outcomes: Vec<_> = (0..5).map(closed).collect();
+    assert!(outcomes.iter().any(|all| all.iter().all(Result::is_ok)), "{outcomes:?}");
+    stage.nothing_stays();
+}

@@ -1,0 +1,222 @@
+//! Every way in and out, with all servers well.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::{CancellationToken, ErrorKind, Lock, QuorumLock, RedLock};
+
+use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
+
+#[test]
+fn it_is_held_on_all_servers_and_given_back_on_all() {
+    let stage = Stage::five();
+    let (mine, yours) = (stage.red().lock(NAME), stage.red().lock(NAME));
+    let guard = mine.lock().unwrap();
+    assert_eq!((guard.name(), guard.servers(), stage.held_on()), (NAME, 5, 5));
+    assert!(guard.remaining() > LEASE / 2 && guard.remaining() < LEASE, "{:?}", guard.remaining());
+    assert!(!guard.is_lost() && !guard.lost().is_cancelled());
+    assert!(yours.try_lock().unwrap().is_none());
+    assert!(yours.try_lock_for(ms(50)).unwrap().is_none());
+    guard.unlock().unwrap();
+    stage.nothing_stays();
+    let guard = yours.try_lock().unwrap().expect("it is free");
+    // Its keys are those of simple locks.
+    let client = redis_concurrent::Client::connect(&stage.servers[2].url()).unwrap();
+    assert!(client.simple_lock(NAME).is_locked().unwrap());
+    drop(guard);
+    stage.nothing_stays();
+}
+
+#[test]
+fn an_acquisition_is_two_requests_to_each_server() {
+    let stage = Stage::five();
+    let lock = stage.red().lock(NAME);
+    // The first time the scripts are not known, and two are sent twice.
+    lock.lock().unwrap().unlock().unwrap();
+    // A machine that stands still makes an answer late, and its server is told in the background.
+    let requests: Vec<_> = (0..5)
+        .map(|_| {
+            let before = stage.requests();
+            lock.lock().unwrap().unlock().unwrap();
+            stage.nothing_stays();
+            stage.requests() - before
+        })
+        .collect();
+    assert!(requests.contains(&10), "{requests:?}");
+}
+
+type Form = fn(&QuorumLock, &CancellationToken) -> bool;
+
+const FORMS: [(&str, Form); 12] = [
+    ("lock", |it, _| it.lock().map(drop).is_ok()),
+    ("try_lock", |it, _| it.try_lock().unwrap().map(drop).is_some()),
+    ("try_lock_for", |it, _| it.try_lock_for(LONG).unwrap().map(drop).is_some()),
+    ("try_lock_until", |it, _| it.try_lock_until(Instant::now() + LONG).unwrap().map(drop).is_some()),
+    ("lock_interruptibly", |it, c| it.lock_interruptibly(c).map(drop).is_ok()),
+    ("try_lock_for_interruptibly", |it, c| {
+        it.try_lock_for_interruptibly(LONG, c).unwrap().map(drop).is_some()
+    }),
+    ("lock_owned", |it, _| it.lock_owned().map(drop).is_ok()),
+    ("try_lock_owned", |it, _| it.try_lock_owned().unwrap().map(drop).is_some()),
+    ("try_lock_owned_for", |it, _| it.try_lock_owned_for(LONG).unwrap().map(drop).is_some()),
+    ("try_lock_owned_until", |it, _| {
+        it.try_lock_owned_until(Instant::now() + LONG).unwrap().map(drop).is_some()
+    }),
+    ("lock_owned_interruptibly", |it, c| it.lock_owned_interruptibly(c).map(drop).is_ok()),
+    ("try_lock_owned_for_interruptibly", |it, c| {
+        it.try_lock_owned_for_interruptibly(LONG, c).unwrap().map(drop).is_some()
+    }),
+];
+
+#[test]
+fn every_form_takes_a_free_lock_and_waits_for_a_held_one() {
+    let stage = Stage::of(3);
+    let (mine, yours) = (stage.red().lock(NAME), stage.red().lock(NAME));
+    let never = CancellationToken::new();
+    for (name, form) in FORMS {
+        assert!(form(&mine, &never), "{name}");
+        stage.await_held_on(0);
+        let guard = yours.lock_owned().unwrap();
+        if name.starts_with("try_lock") && !name.contains("for") && !name.contains("until") {
+            assert!(!form(&mine, &never), "{name}");
+            continue;
+        }
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| form(&mine, &never));
+            thread::sleep(ms(30));
+            assert!(!waiting.is_finished(), "{name}");
+            guard.unlock().unwrap();
+            assert!(waiting.join().unwrap(), "{name}");
+        });
+    }
+    assert_eq!(mine.with(|guard| guard.servers()).unwrap(), 3);
+    stage.nothing_stays();
+}
+
+#[test]
+fn a_wait_ends_when_it_is_cancelled_and_when_its_time_is_over() {
+    let stage = Stage::of(3);
+    let (mine, yours) = (stage.red().lock(NAME), stage.red().lock(NAME));
+    let cancelled = CancellationToken::new();
+    cancelled.cancel();
+    let error = mine.lock_interruptibly(&cancelled).unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Cancelled, NAME));
+    let _guard = yours.lock().unwrap();
+    let began = Instant::now();
+    assert!(mine.try_lock_for(ms(300)).unwrap().is_none());
+    assert!(began.elapsed() >= ms(300) && began.elapsed() < LONG, "{:?}", began.elapsed());
+    let cancel = CancellationToken::new();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| mine.lock_interruptibly(&cancel).map(drop));
+        thread::sleep(ms(200));
+        cancel.cancel();
+        assert!(waiting.join().unwrap().unwrap_err().is_cancelled());
+    });
+    // It queued nowhere.
+    for server in &stage.servers {
+        assert!(!server.keys().unwrap().iter().any(|key| key.ends_with(":queue")));
+    }
+}
+
+#[test]
+fn it_is_not_reentrant_and_says_so() {
+    let stage = Stage::of(3);
+    let red = stage.red();
+    let lock = red.lock(NAME);
+    let guard = lock.lock().unwrap();
+    let before = stage.requests();
+    for error in [lock.lock().map(drop), lock.try_lock_for(LONG).map(drop), lock.lock_owned().map(drop)] {
+        let error = error.unwrap_err();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::WouldDeadlock, NAME), "{error}");
+    }
+    assert!(lock.try_lock().unwrap().is_none());
+    // Other handles are the same lock; and other threads of this process are refused without a request.
+    assert!(red.lock(NAME).try_lock().unwrap().is_none());
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(red.lock(NAME).try_lock().unwrap().is_none()));
+    });
+    assert_eq!(stage.requests(), before);
+    guard.unlock().unwrap();
+    lock.lock().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn an_owned_guard_may_end_in_another_thread() {
+    let stage = Stage::of(3);
+    let lock = stage.red().lock(NAME);
+    let guard = lock.lock_owned().unwrap();
+    assert!(lock.try_lock().unwrap().is_none());
+    thread::spawn(move || guard.unlock().unwrap()).join().unwrap();
+    assert_eq!(stage.held_on(), 0);
+}
+
+#[test]
+fn it_is_any_lock_and_has_no_token() {
+    let stage = Stage::of(3);
+    let lock = stage.red().lock(NAME);
+    let any: &dyn Lock = &lock;
+    assert_eq!(any.name(), NAME);
+    let cancel = CancellationToken::new();
+    for form in 0..5 {
+        let guard = match form {
+            0 => any.lock().unwrap(),
+            1 => any.try_lock().unwrap().unwrap(),
+            2 => any.try_lock_for(LONG).unwrap().unwrap(),
+            3 => any.lock_interruptibly(&cancel).unwrap(),
+            _ => any.try_lock_for_interruptibly(LONG, &cancel).unwrap().unwrap(),
+        };
+        assert_eq!(guard.token(), None);
+        assert!(!guard.is_lost() && !guard.lost().is_cancelled() && guard.remaining() > LEASE / 2);
+        assert!(any.try_lock().unwrap().is_none());
+        guard.unlock().unwrap();
+    }
+}
+
+#[test]
+fn threads_of_several_processes_count_right() {
+    const EACH: u32 = 15;
+    let stage = Stage::five();
+    let reds: Vec<RedLock> = (0..3).map(|_| stage.red()).collect();
+    let (inside, count) = (AtomicU32::new(0), AtomicU32::new(0));
+    thread::scope(|scope| {
+        for red in &reds {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let lock = red.lock(NAME);
+                    for _ in 0..EACH {
+                        let guard = lock.try_lock_for(LONG * 3).unwrap().expect("a turn comes");
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        count.fetch_add(1, Ordering::SeqCst);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        guard.unlock().unwrap();
+                    }
+                });
+            }
+        }
+    });
+    assert_eq!(count.into_inner(), 6 * EACH);
+    stage.nothing_stays();
+}
+
+#[test]
+fn a_closed_client_is_a_server_less() {
+    let stage = Stage::five();
+    let clients = stage.clients(|b| b);
+    let red = RedLock::new(&clients).unwrap().trust_young_nodes().with_node_limit(PATIENT);
+    let lock = red.lock(NAME);
+    let guard = lock.lock_owned().unwrap();
+    clients[0].close().unwrap();
+    clients[1].close().unwrap();
+    assert!(!guard.is_lost(), "three are a majority");
+    guard.unlock().unwrap();
+    let guard = lock.lock_owned().unwrap();
+    let lost = guard.lost();
+    assert_eq!(guard.servers(), 3);
+    clients[2].close().unwrap();
+    assert!(guard.is_lost() && lost.is_cancelled());
+    guard.unlock().unwrap_err();
+    let error = lock.lock().unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::Closed, NAME), "{error}");
+    stage.nothing_stays();
+}

@@ -1,0 +1,140 @@
+//! How long it is held, by whom it is lost, and who hears of it.
+
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::wait_until;
+use redis_concurrent::{ErrorKind, QuorumLock};
+
+use crate::red_lock::stage::{LEASE, LONG, NAME, Stage, ms};
+
+/// A lease whose end can be waited for.
+const SHORT: Duration = Duration::from_secs(2);
+
+fn short(stage: &Stage) -> QuorumLock {
+    stage.red_with(|b| b.lease(SHORT)).with_node_limit(SHORT / 3).lock(NAME)
+}
+
+#[test]
+fn it_is_renewed_beyond_its_lease_also_by_three_of_five() {
+    let stage = Stage::five();
+    let lock = short(&stage);
+    let guard = lock.lock().unwrap();
+    for hung in &stage.servers[..2] {
+        hung.stop().unwrap();
+    }
+    let began = Instant::now();
+    wait_until(LONG, "two leases are over", || began.elapsed() > SHORT * 2);
+    assert!(!guard.is_lost() && !guard.lost().is_cancelled());
+    assert_eq!(guard.servers(), 3, "those that hang are not believed to have it");
+    guard.unlock().unwrap();
+    for hung in &stage.servers[..2] {
+        hung.cont().unwrap();
+    }
+    stage.nothing_stays();
+}
+
+#[test]
+fn what_a_minority_forgot_is_no_loss_and_what_a_majority_forgot_is() {
+    let stage = Stage::five();
+    let lock = short(&stage);
+    let guard = lock.lock_owned().unwrap();
+    let lost = guard.lost();
+    for server in &stage.servers[..2] {
+        server.flush_all().unwrap();
+    }
+    wait_until(LONG, "the next renewal tells it", || guard.servers() == 3);
+    assert!(!guard.is_lost() && !lost.is_cancelled());
+    stage.servers[2].flush_all().unwrap();
+    assert!(lost.wait_timeout(LONG), "the next renewal tells it");
+    assert!(guard.is_lost());
+    assert_eq!((guard.remaining(), guard.servers()), (Duration::ZERO, 0));
+    // The two that have it still are not to be in others' way.
+    wait_until(SHORT / 2, "given back there", || stage.held_on() == 0);
+    let error = guard.renew().unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::LeaseLost, NAME));
+    let error = guard.unlock().unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::LeaseLost, NAME), "{error}");
+    lock.try_lock_for(LONG).unwrap().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn it_is_lost_when_the_lease_of_a_majority_must_be_over_though_nobody_says_so() {
+    let stage = Stage::five();
+    let lock = short(&stage);
+    let guard = lock.lock().unwrap();
+    let lost = guard.lost();
+    for hung in &stage.servers[..3] {
+        hung.stop().unwrap();
+    }
+    let began = Instant::now();
+    assert!(lost.wait_timeout(LONG));
+    assert!(began.elapsed() > SHORT / 2 && began.elapsed() < SHORT + LONG / 4, "{:?}", began.elapsed());
+    // While a guard of it lives, its thread is told.
+    assert!(lock.try_lock().unwrap_err().is_lease_lost());
+    assert!(lock.lock().unwrap_err().is_lease_lost());
+    let asked = Instant::now();
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    assert!(asked.elapsed() < LONG / 4, "a lost hold is given back at once: {:?}", asked.elapsed());
+    for hung in &stage.servers[..3] {
+        hung.cont().unwrap();
+    }
+    stage.nothing_stays();
+}
+
+#[test]
+fn a_fixed_lease_ends_by_itself() {
+    let stage = Stage::of(3);
+    let (lock, other) = (short(&stage).with_lease(SHORT), stage.red().lock(NAME));
+    let began = Instant::now();
+    let guard = lock.lock_owned().unwrap();
+    assert!(guard.remaining() < SHORT);
+    let lost = guard.lost();
+    assert!(other.try_lock().unwrap().is_none());
+    let next = other.try_lock_for(LONG).unwrap().unwrap();
+    // Its owner has given it up before: a hundredth of the lease is for clocks that differ.
+    assert!(began.elapsed() > SHORT * 9 / 10, "{:?}", began.elapsed());
+    assert!(guard.is_lost() && lost.is_cancelled());
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    next.unlock().unwrap();
+    stage.nothing_stays();
+}
+
+#[test]
+fn a_renewal_sets_the_full_lease_on_every_server() {
+    let stage = Stage::five();
+    let lock = stage.red().lock(NAME).with_lease(LEASE);
+    let guard = lock.lock().unwrap();
+    wait_until(LONG, "some of it is over", || guard.remaining() < LEASE - ms(500));
+    let before = guard.remaining();
+    guard.renew().unwrap();
+    assert!(guard.remaining() > before + ms(200), "{:?}, not after {before:?}", guard.remaining());
+    assert!(stage.leases().iter().all(|lease| *lease > LEASE - ms(400)), "{:?}", stage.leases());
+    // By a majority too, and the others have what they had.
+    for hung in &stage.servers[..2] {
+        hung.stop().unwrap();
+    }
+    guard.renew().unwrap();
+    for hung in &stage.servers[..2] {
+        hung.cont().unwrap();
+    }
+    guard.unlock().unwrap();
+    stage.nothing_stays();
+}
+
+#[test]
+fn a_lease_that_is_over_before_the_answers_come_is_no_hold() {
+    let stage = Stage::of(3);
+    let lock = stage.red().with_node_limit(ms(100)).lock(NAME).with_lease(ms(200));
+    lock.lock().map(drop).unwrap();
+    for server in &stage.servers {
+        server.stop().unwrap();
+    }
+    let error = lock.try_lock().unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
+    for server in &stage.servers {
+        server.cont().unwrap();
+    }
+    let lock = lock.with_lease(LEASE);
+    lock.try_lock_for(LONG).unwrap().unwrap().unlock().unwrap();
+    stage.nothing_stays();
+}

@@ -1,0 +1,421 @@
+//! The rules that keep the protocol safe, each where it shows from outside: on a real server, with
+//! a network that fails. The gate's own part is in `verify/gate_tests/`, that of the scripts
+//! in `tests/lua/operations.rs`.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::{Commands, Connection, cmd};
+use redis_concurrent::testing::{Proxy, RedisServer, eventually, scripts, wait_until};
+use redis_concurrent::{CancellationToken, Client, ClientBuilder, ErrorKind, Kind, Reentrant, ReentrantLock};
+
+const LONG: Duration = Duration::from_secs(15);
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// A server, a proxy before it, a client behind that, and one without.
+struct Scene {
+    proxy: Proxy,
+    far: Client,
+    near: Client,
+    redis: Connection,
+    // Last, so that the others have somebody to say goodbye to.
+    server: RedisServer,
+}
+
+/// Short times, but long enough for a busy machine.
+fn usual(builder: ClientBuilder) -> ClientBuilder {
+    builder.lease(ms(1_500)).window(ms(1_200)).command_timeout(ms(300)).connect_timeout(ms(300))
+}
+
+fn scene_with(set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Scene {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let far = set(usual(Client::builder().url(&proxy.url()))).connect().unwrap();
+    let near = Client::builder().url(&server.url()).connect().unwrap();
+    let redis = server.connection().unwrap();
+    Scene { proxy, far, near, redis, server }
+}
+
+fn scene() -> Scene {
+    scene_with(|builder| builder)
+}
+
+fn sha(source: &str) -> String {
+    redis::Script::new(source).get_hash().to_owned()
+}
+
+/// The names of the reentrant lock's scripts: what a proxy can tell requests apart by.
+fn shas() -> (String, String, String) {
+    let made = scripts(Reentrant::RULE).unwrap();
+    (sha(&made.acquire), sha(&made.leave), sha(&made.renew))
+}
+
+impl Scene {
+    fn lock(&self, client: &Client) -> ReentrantLock {
+        client.reentrant_lock("rule")
+    }
+
+    /// Each script is known to the server, so that no request needs a second one.
+    fn warm_up(&mut self) {
+        let lock = self.near.reentrant_lock("warm");
+        let guard = lock.lock().unwrap();
+        guard.renew_for(LONG).unwrap();
+        guard.unlock().unwrap();
+    }
+
+    fn owner_inside(&mut self) -> Option<String> {
+        self.redis.hget("rc:{rule}", "owner").unwrap()
+    }
+
+    fn places(&mut self) -> Vec<(String, f64)> {
+        self.redis.zrange_withscores("rc:{rule}:queue", 0, -1).unwrap()
+    }
+
+    fn await_places(&mut self, n: usize) -> Vec<(String, f64)> {
+        eventually(LONG, || Some(self.places()).filter(|places| places.len() == n))
+    }
+
+    fn gone(&mut self) -> Vec<String> {
+        self.redis.zrange("rc:{rule}:gone", 0, -1).unwrap()
+    }
+
+    fn fence(&mut self) -> u64 {
+        self.redis.get("rc:{rule}:fence").unwrap()
+    }
+}
+
+// ---- numbers filter messages; unknown ids are ignored --------------------------------------
+
+#[test]
+fn a_message_that_was_overtaken_is_not_believed() {
+    let mut scene = scene();
+    let (held, waits) = (scene.lock(&scene.near), scene.lock(&scene.far));
+    let guard = held.lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
+        let owner = scene.await_places(1).remove(0).0;
+        let channel = format!("rc:inbox:{}", owner.split(':').next().unwrap());
+        // No newer than what the waiter was told is the last grant: it lay unread. It is for the
+        // waiter's own lease, so that it would be used as it is.
+        let number = scene.fence();
+        for stale in [1, number - 1, number] {
+            let heard: i64 = scene.redis.publish(&channel, format!("{owner} in {stale} 1500")).unwrap();
+            assert_eq!(heard, 1);
+        }
+        for strange in ["", "in", "x:1 in", "not a message", &format!("{owner}0 in {} 30000", number + 9)] {
+            let _: i64 = scene.redis.publish(&channel, strange).unwrap();
+        }
+        // It goes on beating, under its id.
+        let before = scene.server.command_calls().unwrap()["evalsha"];
+        wait_until(LONG, "it beats", || {
+            waiter.is_finished() || scene.server.command_calls().unwrap()["evalsha"] > before + 2
+        });
+        assert!(!waiter.is_finished(), "it believed that it holds");
+        let places: Vec<_> = scene.places().into_iter().map(|(owner, _)| owner).collect();
+        assert_eq!(places, [owner]);
+        guard.unlock().unwrap();
+        assert!(waiter.join().unwrap().unwrap());
+    });
+}
+
+// ---- a new owner id each tenure; the next head inherits the ask ----------------------------
+
+#[test]
+fn each_tenure_has_an_owner_id_of_its_own() {
+    let mut scene = scene();
+    let lock = scene.lock(&scene.near);
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let guard = lock.lock().unwrap();
+        seen.push(scene.owner_inside().unwrap());
+        guard.unlock().unwrap();
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 4);
+}
+
+#[test]
+fn the_next_head_inherits_the_place() {
+    let mut scene = scene();
+    let (held, waits) = (scene.lock(&scene.near), scene.lock(&scene.far));
+    let (guard, cancel) = (held.lock_owned().unwrap(), CancellationToken::new());
+    thread::scope(|scope| {
+        let head = scope.spawn(|| waits.lock_interruptibly(&cancel).map(drop));
+        let place = scene.await_places(1);
+        let second = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
+        wait_until(LONG, "both wait", || waits.queued_threads() == 2);
+        cancel.cancel();
+        assert!(head.join().unwrap().unwrap_err().is_cancelled());
+        let before = scene.server.command_calls().unwrap()["evalsha"];
+        wait_until(LONG, "it beats", || scene.server.command_calls().unwrap()["evalsha"] > before + 1);
+        assert_eq!(scene.places(), place, "the same id, where it was");
+        guard.unlock().unwrap();
+        assert!(second.join().unwrap().unwrap());
+    });
+}
+
+// ---- beats keep, they never create ---------------------------------------------------------
+
+#[test]
+fn a_place_that_was_lost_is_asked_for_anew_under_the_same_id_and_arrival() {
+    let mut scene = scene();
+    let (held, waits) = (scene.lock(&scene.near), scene.lock(&scene.far));
+    let guard = held.lock_owned().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
+        let place = scene.await_places(1);
+        let _: () = scene.redis.del(&["rc:{rule}:queue", "rc:{rule}:places"]).unwrap();
+        assert_eq!(scene.await_places(1), place);
+        guard.unlock().unwrap();
+        assert!(waiter.join().unwrap().unwrap());
+    });
+}
+
+// ---- tombstones ----------------------------------------------------------------------------
+
+#[test]
+fn a_late_copy_of_an_ask_does_not_come_in() {
+    let mut scene = scene();
+    scene.warm_up();
+    let lock = scene.lock(&scene.far);
+    scene.proxy.only_matching(shas().0.as_bytes());
+    scene.proxy.hold_next_requests(1);
+    let error = lock.try_lock().map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    // Its id is barred in the background, then its request arrives.
+    wait_until(LONG, "a tombstone", || scene.gone().len() == 1);
+    assert_eq!(scene.proxy.held(), 1);
+    scene.proxy.release_held();
+    let before = scene.server.command_calls().unwrap()["evalsha"];
+    wait_until(LONG, "it is passed on", || scene.proxy.held() == 0);
+    wait_until(LONG, "it has run", || scene.server.command_calls().unwrap()["evalsha"] >= before);
+    // Whoever comes now finds the lock free, and stays in.
+    let other = scene.lock(&scene.near);
+    let guard = other.try_lock().unwrap().expect("nobody holds it");
+    assert!(scene.owner_inside().is_some());
+    guard.unlock().unwrap();
+    let ttl: i64 = scene.redis.pttl("rc:{rule}:gone").unwrap();
+    assert!(ttl > 0 && ttl <= 60_000, "{ttl}");
+}
+
+#[test]
+fn an_answer_that_was_lost_is_asked_for_again_under_the_same_id() {
+    let mut scene = scene();
+    scene.warm_up();
+    let lock = scene.lock(&scene.far);
+    scene.proxy.only_matching(shas().0.as_bytes());
+    scene.proxy.swallow_next_reply_and_reset();
+    let guard = lock.try_lock().unwrap().expect("the second copy finds itself inside");
+    assert_eq!(scene.proxy.struck(), 1);
+    let number = scene.fence();
+    assert_eq!(guard.token() >> 12, number, "one grant, not two");
+    guard.unlock().unwrap();
+    assert_eq!(scene.owner_inside(), None);
+}
+
+// ---- leave = release + abandon -------------------------------------------------------------
+
+#[test]
+fn a_release_whose_answer_was_lost_is_good() {
+    let mut scene = scene();
+    scene.warm_up();
+    let lock = scene.lock(&scene.far);
+    let guard = lock.lock().unwrap();
+    scene.proxy.only_matching(shas().1.as_bytes());
+    scene.proxy.swallow_next_reply_and_reset();
+    // The second copy is answered "not inside": the first did its work.
+    guard.unlock().unwrap();
+    assert_eq!(scene.proxy.struck(), 1);
+    assert_eq!(scene.owner_inside(), None);
+}
+
+#[test]
+fn a_release_without_an_answer_is_unknown_and_goes_on() {
+    let mut scene = scene_with(|b| b.lease(Duration::from_secs(30)));
+    scene.warm_up();
+    let lock = scene.lock(&scene.far);
+    let guard = lock.lock().unwrap();
+    let owner = scene.owner_inside().unwrap();
+    scene.proxy.only_matching(shas().1.as_bytes());
+    scene.proxy.black_hole(true);
+    let start = Instant::now();
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
+    assert!(start.elapsed() < Duration::from_secs(5), "after {:?}", start.elapsed());
+    assert_eq!(scene.owner_inside(), Some(owner.clone()));
+    scene.proxy.heal().unwrap();
+    wait_until(LONG, "it is out, long before its lease", || scene.owner_inside().is_none());
+    assert_eq!(scene.gone(), [owner]);
+}
+
+#[test]
+fn an_orphaned_ask_for_the_next_head_leaves_nothing() {
+    let mut scene = scene_with(|b| {
+        b.command_timeout(Duration::from_secs(5))
+            .window(Duration::from_secs(5))
+            .lease(Duration::from_secs(30))
+    });
+    scene.warm_up();
+    let (lock, other) = (scene.lock(&scene.far), scene.lock(&scene.near));
+    let cancel = CancellationToken::new();
+    let guard = lock.lock_owned().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| lock.lock_interruptibly(&cancel).map(drop));
+        wait_until(LONG, "it waits", || lock.queued_threads() == 1);
+        // The slice is over long since: the leave asks for the waiter.
+        thread::sleep(ms(5));
+        scene.proxy.only_matching(shas().1.as_bytes());
+        scene.proxy.hold_next_requests(1);
+        let release = scope.spawn(|| guard.unlock());
+        wait_until(LONG, "the leave is on its way", || scene.proxy.held() == 1);
+        cancel.cancel();
+        assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
+        scene.proxy.heal().unwrap();
+        release.join().unwrap().unwrap();
+    });
+    assert!(other.try_lock_for(Duration::from_secs(5)).unwrap().is_some(), "well before a lease is over");
+    assert!(scene.places().is_empty());
+}
+
+// ---- losses --------------------------------------------------------------------------------
+
+#[test]
+fn lost_by_the_deadline_is_given_back_in_redis() {
+    let mut scene = scene_with(|b| b.lease(ms(1_200)));
+    scene.warm_up();
+    let lock = scene.lock(&scene.far);
+    let guard = lock.lock().unwrap();
+    let owner = scene.owner_inside().unwrap();
+    let lost = guard.lost();
+    // Its renewals arrive, their answers do not: Redis keeps it for ever, if nobody leaves.
+    scene.proxy.only_matching(shas().2.as_bytes());
+    scene.proxy.swallow_replies(usize::MAX);
+    assert!(lost.wait_timeout(LONG));
+    wait_until(LONG, "it has left, with a tombstone", || scene.gone() == [owner.clone()]);
+    assert_eq!(scene.owner_inside(), None);
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+}
+
+#[test]
+fn lost_by_verdict_sends_nothing() {
+    let mut scene = scene();
+    let lock = scene.lock(&scene.far);
+    let guard = lock.lock().unwrap();
+    let lost = guard.lost();
+    let _: () = scene.redis.del("rc:{rule}").unwrap();
+    assert!(lost.wait_timeout(LONG));
+    let before = scene.far.requests();
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    assert_eq!(scene.far.requests(), before);
+    assert!(scene.gone().is_empty());
+}
+
+#[test]
+fn io_errors_alone_do_not_end_a_hold() {
+    let mut scene = scene_with(|b| b.lease(Duration::from_secs(6)).renew_every(ms(100)));
+    let lock = scene.lock(&scene.far);
+    let guard = lock.lock().unwrap();
+    let owner = scene.owner_inside();
+    for _ in 0..3 {
+        scene.proxy.cut_all();
+        let seen = scene.proxy.connections();
+        wait_until(LONG, "it connects again", || scene.proxy.connections() > seen);
+    }
+    assert!(!guard.is_lost());
+    assert_eq!(scene.owner_inside(), owner);
+    guard.unlock().unwrap();
+}
+
+// ---- the timer beside the inbox ------------------------------------------------------------
+
+#[test]
+fn a_message_that_got_lost_costs_one_bounded_park() {
+    let mut scene = scene();
+    let (held, waits) = (scene.lock(&scene.near), scene.lock(&scene.far));
+    let guard = held.lock_owned().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
+        scene.await_places(1);
+        // The connection stands, so the server counts a listener; nothing of it arrives.
+        scene.proxy.only_matching(b"SUBSCRIBE");
+        scene.proxy.swallow_replies(1);
+        guard.unlock().unwrap();
+        assert!(waiter.join().unwrap().unwrap());
+        assert_eq!(scene.proxy.struck(), 1, "the message was lost");
+    });
+}
+
+#[test]
+fn a_grant_that_was_taken_away_before_it_was_heard_is_asked_for_anew() {
+    let mut scene = scene();
+    let (held, waits) = (scene.lock(&scene.near), scene.lock(&scene.far));
+    let guard = held.lock_owned().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
+        let owner = scene.await_places(1).remove(0).0;
+        scene.proxy.only_matching(b"SUBSCRIBE");
+        scene.proxy.swallow_replies(2);
+        guard.unlock().unwrap();
+        assert_eq!(scene.owner_inside(), Some(owner), "granted, and not heard");
+        assert!(held.force_unlock().unwrap().was_held());
+        assert!(waiter.join().unwrap().unwrap(), "it takes a new id, and comes in");
+        assert_eq!(scene.proxy.struck(), 2, "both messages were lost");
+    });
+}
+
+// ---- renewal: no server at another's cost --------------------------------------------------
+
+#[test]
+fn one_servers_silence_costs_anothers_leases_nothing() {
+    let (silent, lively) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    let slow = Client::builder().url(&silent.url()).lease(Duration::from_secs(20)).renew_every(ms(150));
+    let slow = slow.command_timeout(Duration::from_secs(3)).connect().unwrap();
+    let quick = Client::builder().url(&lively.url()).lease(ms(900)).connect().unwrap();
+    let (far, near) = (slow.reentrant_lock("far"), quick.reentrant_lock("near"));
+    let (_kept, guard) = (far.lock_owned().unwrap(), near.lock().unwrap());
+    let before = slow.requests();
+    wait_until(LONG, "it renews, on a connection that stands", || slow.requests() > before + 3);
+    silent.stop().unwrap();
+    let (lost, start) = (guard.lost(), Instant::now());
+    // Over several of its leases, while requests to the other server wait for their limit.
+    let was_lost = lost.wait_timeout(Duration::from_secs(4));
+    silent.cont().unwrap();
+    assert!(!was_lost, "after {:?}", start.elapsed());
+    guard.unlock().unwrap();
+}
+
+// ---- the clock and the fence ---------------------------------------------------------------
+
+#[test]
+fn tokens_rise_when_redis_has_lost_everything() {
+    let scene = scene();
+    let lock = scene.lock(&scene.near);
+    let before = lock.lock().unwrap().token();
+    scene.server.flush_all().unwrap();
+    let after = lock.lock().unwrap().token();
+    assert!(after > before, "{after} after {before}");
+}
+
+#[test]
+fn a_full_redis_lets_out_who_is_in() {
+    let mut scene = scene();
+    let (held, waits) = (scene.lock(&scene.near), scene.lock(&scene.far));
+    let guard = held.lock_owned().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let held = waits.try_lock_for(LONG)?.expect("it is granted");
+            held.unlock()
+        });
+        scene.await_places(1);
+        let _: () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).query(&mut scene.redis).unwrap();
+        guard.unlock().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    let error = held.try_lock().map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let _: () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(0).query(&mut scene.redis).unwrap();
+    assert!(held.try_lock().unwrap().is_some());
+}

@@ -1,0 +1,19 @@
+//! The scripts, straight against a server, below the client.
+
+#[path = "../support/rig.rs"]
+mod rig;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod all;
+mod barrier;
+mod bounded;
+mod condition;
+mod fenced;
+mod full;
+mod latch;
+mod operations;
+mod rate_limiter;
+mod read_write;
+mod semaphore;
+mod stock;

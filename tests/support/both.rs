@@ -1,0 +1,20 @@
+//! A test of both kinds of lock.
+
+/// Makes a body that takes any kind of lock a test for each of the two.
+macro_rules! both {
+    ($($(#[$note:meta])* $name:ident;)*) => {$(
+        $(#[$note])*
+        mod $name {
+            #[test]
+            fn simple_lock() {
+                super::bodies::$name(redis_concurrent::Simple);
+            }
+
+            #[test]
+            fn reentrant_lock() {
+                super::bodies::$name(redis_concurrent::Reentrant);
+            }
+        }
+    )*};
+}
+pub(crate) use both;

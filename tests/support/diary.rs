@@ -1,0 +1,114 @@
+//! An observer that writes down what it hears.
+
+// Each test binary uses a part of it.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Loss, Observed, Observer, Way};
+
+use crate::support::LONG;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Heard {
+    Acquired(Way),
+    NotAcquired(Option<ErrorKind>),
+    Released,
+    Renewed,
+    RenewalFailed,
+    Lost(Loss),
+    Deferred,
+    Abandoned,
+    Reconnected,
+    UnlockFailed(ErrorKind),
+}
+
+/// Writes down what it hears of one lock, and the times it is told.
+#[derive(Clone, Default)]
+pub struct Diary(Arc<Mutex<Vec<(Heard, Duration)>>>);
+
+impl Diary {
+    fn note(&self, lock: Observed<'_>, heard: Heard, time: Duration) {
+        assert_eq!(lock.name, "watched");
+        assert!(["reentrant lock", "simple lock"].contains(&lock.kind), "{lock:?}");
+        assert!(time < LONG, "{heard:?}: {time:?}");
+        self.0.lock().push((heard, time));
+    }
+
+    pub fn all(&self) -> Vec<Heard> {
+        self.0.lock().iter().map(|(heard, _)| heard.clone()).collect()
+    }
+
+    pub fn has(&self, heard: &Heard) -> bool {
+        self.count(heard) > 0
+    }
+
+    pub fn count(&self, heard: &Heard) -> usize {
+        self.times(heard).len()
+    }
+
+    /// The times it was told with this.
+    pub fn times(&self, heard: &Heard) -> Vec<Duration> {
+        self.0.lock().iter().filter(|(it, _)| it == heard).map(|(_, time)| *time).collect()
+    }
+
+    pub fn clear(&self) {
+        self.0.lock().clear();
+    }
+}
+
+impl Observer for Diary {
+    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: Way) {
+        self.note(lock, Heard::Acquired(way), waited);
+    }
+
+    fn not_acquired(&self, lock: Observed<'_>, waited: Duration, error: Option<&Error>) {
+        assert!(error.is_none_or(|error| error.name() == lock.name), "{error:?}");
+        self.note(lock, Heard::NotAcquired(error.map(Error::kind)), waited);
+    }
+
+    fn released(&self, lock: Observed<'_>, held: Duration) {
+        self.note(lock, Heard::Released, held);
+    }
+
+    fn renewed(&self, lock: Observed<'_>, lag: Duration, left: Duration) {
+        assert!(lag < LONG, "{lag:?}");
+        self.note(lock, Heard::Renewed, left);
+    }
+
+    fn renewal_failed(&self, lock: Observed<'_>, left: Duration, error: &Error) {
+        assert_eq!(error.name(), lock.name);
+        self.note(lock, Heard::RenewalFailed, left);
+    }
+
+    fn lost(&self, lock: Observed<'_>, why: Loss) {
+        self.note(lock, Heard::Lost(why), Duration::ZERO);
+    }
+
+    fn release_deferred(&self, lock: Observed<'_>, held: Duration) {
+        self.note(lock, Heard::Deferred, held);
+    }
+
+    fn release_abandoned(&self, lock: Observed<'_>, error: &Error) {
+        assert_eq!((error.name(), error.kind()), (lock.name, ErrorKind::Unknown));
+        self.note(lock, Heard::Abandoned, Duration::ZERO);
+    }
+
+    fn unlock_failed(&self, lock: Observed<'_>, error: &Error) {
+        assert_eq!(error.name(), lock.name);
+        self.note(lock, Heard::UnlockFailed(error.kind()), Duration::ZERO);
+    }
+
+    fn reconnected(&self, down: Duration) {
+        assert!(down < LONG, "{down:?}");
+        self.0.lock().push((Heard::Reconnected, down));
+    }
+}
+
+pub fn watched(url: &str, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> (Client, Diary) {
+    let diary = Diary::default();
+    let client = set(Client::builder().url(url)).observer(diary.clone()).connect().unwrap();
+    (client, diary)
+}

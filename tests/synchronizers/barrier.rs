@@ -1,0 +1,548 @@
+//! The barrier: its rounds, its indexes, what breaks it and who hears of it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use redis::Commands;
+use redis_concurrent::testing::{Child, Proxy, hear_parent, is_role, tell_parent, wait_until};
+use redis_concurrent::{CancellationToken, Client, CyclicBarrier, Error, ErrorKind};
+
+use crate::names::{LATE, LONG, await_places, client, key, ms, server};
+
+/// What a server tells its subscribers begins so.
+const MESSAGE: &[u8] = b"message";
+
+/// A client whose death is noticed soon.
+fn short(url: &str) -> Client {
+    Client::builder().url(url).window(ms(600)).connect().unwrap()
+}
+
+/// Two threads wait, the one that comes first in the first place.
+#[track_caller]
+fn two_wait<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    wait: impl Fn() -> T + Send + Copy + 'scope,
+) -> [ScopedJoinHandle<'scope, T>; 2] {
+    [1, 2].map(|n| {
+        let waiter = scope.spawn(wait);
+        await_places(name, n);
+        waiter
+    })
+}
+
+#[track_caller]
+fn is_broken<T>(outcome: Result<T, Error>) -> String {
+    let Err(error) = outcome else { panic!("it is not broken") };
+    assert_eq!(error.kind(), ErrorKind::Broken, "{error}");
+    error.to_string()
+}
+
+#[test]
+fn one_party_passes_at_once_round_after_round() {
+    let barrier = client().cyclic_barrier("alone", 1);
+    let ran = AtomicUsize::new(0);
+    for _ in 0..3 {
+        assert_eq!(barrier.wait().unwrap(), 0);
+        assert_eq!(barrier.wait_for(Duration::ZERO).unwrap(), 0);
+        let index = barrier.wait_then(|| {
+            ran.fetch_add(1, Ordering::SeqCst);
+        });
+        assert_eq!(index.unwrap(), 0);
+    }
+    assert_eq!(ran.into_inner(), 3);
+    assert_eq!((barrier.number_waiting().unwrap(), barrier.parties()), (0, 1));
+    assert!(!barrier.is_broken().unwrap());
+}
+
+#[test]
+fn all_go_on_when_the_last_one_comes_each_with_its_index() {
+    let name = "indexes";
+    let clients = [client(), client()];
+    let barriers: Vec<_> = (0..4).map(|i| clients[i % 2].cyclic_barrier(name, 4)).collect();
+    for round in 0..3 {
+        thread::scope(|scope| {
+            let waiters: Vec<_> = barriers[1..]
+                .iter()
+                .enumerate()
+                .map(|(i, barrier)| {
+                    let waiter = scope.spawn(|| barrier.wait());
+                    await_places(name, i + 1);
+                    waiter
+                })
+                .collect();
+            assert_eq!(barriers[0].number_waiting().unwrap(), 3);
+            assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+            assert_eq!(barriers[0].wait().unwrap(), 0, "round {round}");
+            let indexes: Vec<_> = waiters.into_iter().map(|it| it.join().unwrap().unwrap()).collect();
+            assert_eq!(indexes, [3, 2, 1]);
+        });
+    }
+    assert_eq!(barriers[0].number_waiting().unwrap(), 0);
+    wait_until(LONG, "nothing is in use", || clients.iter().all(|client| client.locks() == 1));
+    // Of those who passed nothing is left, and the rest ends by itself.
+    let mut redis = server().connection().unwrap();
+    let mut fields: Vec<String> = redis.hkeys(key(name, "")).unwrap();
+    fields.sort();
+    assert_eq!(fields, ["bound", "kind"]);
+    assert!((1..=60_000).contains(&redis.pttl::<_, i64>(key(name, "")).unwrap()));
+}
+
+#[test]
+fn rounds_of_many_threads_do_not_mix() {
+    const CLIENTS: usize = 4;
+    const EACH: usize = 8;
+    const ROUNDS: usize = 5;
+    let clients: Vec<_> = (0..CLIENTS).map(|_| client()).collect();
+    let arrived: Vec<_> = (0..ROUNDS).map(|_| AtomicUsize::new(0)).collect();
+    let sums: Vec<_> = (0..ROUNDS).map(|_| AtomicUsize::new(0)).collect();
+    thread::scope(|scope| {
+        for client in &clients {
+            for _ in 0..EACH {
+                scope.spawn(|| {
+                    let barrier = client.cyclic_barrier("many", CLIENTS * EACH);
+                    for round in 0..ROUNDS {
+                        arrived[round].fetch_add(1, Ordering::SeqCst);
+                        sums[round].fetch_add(barrier.wait().unwrap(), Ordering::SeqCst);
+                        assert_eq!(arrived[round].load(Ordering::SeqCst), CLIENTS * EACH);
+                    }
+                });
+            }
+        }
+    });
+    let n = CLIENTS * EACH;
+    assert!(sums.into_iter().all(|sum| sum.into_inner() == n * (n - 1) / 2));
+}
+
+#[test]
+fn all_are_awake_soon_after_the_last_one() {
+    const CLIENTS: usize = 4;
+    const EACH: usize = 8;
+    let name = "awake";
+    let clients: Vec<_> = (0..CLIENTS).map(|_| client()).collect();
+    let passed = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for i in 1..CLIENTS * EACH {
+            let (client, passed) = (&clients[i % CLIENTS], &passed);
+            scope.spawn(move || {
+                client.cyclic_barrier(name, CLIENTS * EACH).wait().unwrap();
+                passed.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        await_places(name, CLIENTS * EACH - 1);
+        let began = Instant::now();
+        clients[0].cyclic_barrier(name, CLIENTS * EACH).wait().unwrap();
+        wait_until(LONG, "all passed", || passed.load(Ordering::SeqCst) == CLIENTS * EACH - 1);
+        // Some milliseconds on an idle machine.
+        assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+    });
+}
+
+#[test]
+fn a_round_takes_two_requests_of_each() {
+    // So rarely does it say that it lives.
+    let client = Client::builder().url(&server().url()).window(LONG).connect().unwrap();
+    let (first, last) = (client.cyclic_barrier("cost", 3), client.cyclic_barrier("cost", 3));
+    for round in 0..3 {
+        let before = client.requests();
+        thread::scope(|scope| {
+            let waiters = two_wait(scope, "cost", || first.wait());
+            last.wait_then(|| ()).unwrap();
+            let _ = waiters.map(|waiter| waiter.join().unwrap().unwrap());
+        });
+        let sent = client.requests() - before;
+        // One more for the action; in the first round more to find the inbox.
+        assert!(sent == 7 || round == 0, "{sent}");
+    }
+}
+
+#[test]
+fn the_action_of_the_last_one_runs_once_before_the_others_go_on() {
+    let name = "action";
+    let (one, other) = (client().cyclic_barrier(name, 3), client().cyclic_barrier(name, 3));
+    let ran = Mutex::new(Vec::new());
+    for _ in 0..2 {
+        thread::scope(|scope| {
+            let waiters = ["first", "second"].map(|who| {
+                let (one, ran) = (&one, &ran);
+                let waiter = scope.spawn(move || {
+                    let index = one.wait_then(|| ran.lock().push(who)).unwrap();
+                    (index, ran.lock().len())
+                });
+                await_places(name, if who == "first" { 1 } else { 2 });
+                waiter
+            });
+            let before = ran.lock().len();
+            let index = other.wait_for_then(LONG, || {
+                thread::sleep(ms(50));
+                assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+                ran.lock().push("last");
+            });
+            assert_eq!(index.unwrap(), 0);
+            let [first, second] = waiters.map(|waiter| waiter.join().unwrap());
+            assert_eq!((first, second), ((2, before + 1), (1, before + 1)));
+        });
+    }
+    assert_eq!(*ran.lock(), ["last", "last"]);
+}
+
+#[test]
+fn who_comes_while_an_action_runs_belongs_to_the_next_round() {
+    let name = "next";
+    let barrier = client().cyclic_barrier(name, 2);
+    let ran = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| barrier.wait());
+        await_places(name, 1);
+        let (mut third, mut fourth) = (None, None);
+        let index = barrier.wait_then(|| {
+            third = Some(scope.spawn(|| {
+                barrier.wait_then(|| {
+                    ran.fetch_add(1, Ordering::SeqCst);
+                })
+            }));
+            await_places(name, 2);
+            fourth = Some(scope.spawn(|| barrier.wait()));
+            await_places(name, 3);
+            assert!(!first.is_finished());
+        });
+        assert_eq!(index.unwrap(), 0);
+        assert_eq!(first.join().unwrap().unwrap(), 1);
+        // Complete without a last one to come: its first one is it.
+        assert_eq!(third.unwrap().join().unwrap().unwrap(), 1);
+        assert_eq!(fourth.unwrap().join().unwrap().unwrap(), 0);
+    });
+    assert_eq!(ran.into_inner(), 1);
+    assert!(!barrier.is_broken().unwrap());
+}
+
+#[test]
+fn who_gives_up_waiting_for_the_next_round_breaks_that_one() {
+    let name = "extras";
+    let barrier = client().cyclic_barrier(name, 2);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| barrier.wait());
+        await_places(name, 1);
+        let index = barrier.wait_then(|| {
+            assert_eq!(barrier.wait_for(ms(30)).unwrap_err().kind(), ErrorKind::Timeout);
+            wait_until(LONG, "it is broken", || barrier.is_broken().unwrap());
+            is_broken(barrier.wait());
+        });
+        assert_eq!(index.unwrap(), 0);
+        assert_eq!(first.join().unwrap().unwrap(), 1);
+        is_broken(barrier.wait());
+        barrier.reset().unwrap();
+    });
+}
+
+/// Two that wait in another client while `breaks` does what breaks the barrier of three; then nobody gets in
+/// until it is reset.
+#[track_caller]
+fn breaks(name: &str, limit: Duration, breaks: impl FnOnce(&CyclicBarrier)) {
+    let barrier = client().cyclic_barrier(name, 3);
+    let others = short(&server().url());
+    thread::scope(|scope| {
+        let waiters = two_wait(scope, name, || others.cyclic_barrier(name, 3).wait_for(LONG));
+        breaks(&barrier);
+        let began = Instant::now();
+        for waiter in waiters {
+            is_broken(waiter.join().unwrap());
+        }
+        assert!(began.elapsed() < limit + LATE, "{:?}", began.elapsed());
+    });
+    assert!(barrier.is_broken().unwrap());
+    assert_eq!(barrier.number_waiting().unwrap(), 0);
+    is_broken(barrier.wait());
+    is_broken(barrier.wait_for(Duration::ZERO));
+    let mut redis = server().connection().unwrap();
+    assert_eq!(redis.pttl::<_, i64>(key(name, "")).unwrap(), -1);
+    barrier.reset().unwrap();
+    assert!(!barrier.is_broken().unwrap());
+    assert!((1..=60_000).contains(&redis.pttl::<_, i64>(key(name, "")).unwrap()));
+    thread::scope(|scope| {
+        let waiters = two_wait(scope, name, || others.cyclic_barrier(name, 3).wait_for(LONG));
+        assert_eq!(barrier.wait().unwrap(), 0);
+        let _ = waiters.map(|waiter| waiter.join().unwrap().unwrap());
+    });
+}
+
+#[test]
+fn its_time_is_up() {
+    let name = "time";
+    let (one, other) = (client().cyclic_barrier(name, 3), client().cyclic_barrier(name, 3));
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| one.wait_for(LONG));
+        await_places(name, 1);
+        let began = Instant::now();
+        let error = other.wait_for(ms(100)).unwrap_err();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::Timeout, name));
+        assert!(began.elapsed() >= ms(100));
+        is_broken(waiter.join().unwrap());
+        is_broken(other.wait_until(Instant::now() + LONG));
+    });
+    one.reset().unwrap();
+}
+
+#[test]
+fn a_token_breaks_it() {
+    let name = "token";
+    let barrier = client().cyclic_barrier(name, 3);
+    let token = CancellationToken::new();
+    assert!(!barrier.is_broken().unwrap());
+    thread::scope(|scope| {
+        let other = scope.spawn(|| barrier.wait_for(LONG));
+        await_places(name, 1);
+        let waiter = scope.spawn(|| barrier.wait_for_interruptibly(LONG, &token));
+        await_places(name, 2);
+        token.cancel();
+        assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
+        is_broken(other.join().unwrap());
+    });
+    barrier.reset().unwrap();
+    // It never arrived.
+    assert!(barrier.wait_interruptibly(&token).unwrap_err().is_cancelled());
+    assert!(!barrier.is_broken().unwrap());
+}
+
+#[test]
+fn a_panic_in_the_action_breaks_it() {
+    breaks("panic", Duration::ZERO, |barrier| {
+        let panic = catch_unwind(AssertUnwindSafe(|| barrier.wait_then(|| panic!("in the action"))));
+        assert_eq!(*panic.unwrap_err().downcast_ref::<&str>().unwrap(), "in the action");
+    });
+}
+
+#[test]
+fn a_reset_breaks_it_for_who_waits_and_for_who_acts() {
+    breaks("reset", Duration::ZERO, |barrier| {
+        is_broken(barrier.wait_then(|| barrier.reset().unwrap()));
+        // So that it is broken for the rest of this test.
+        assert!(!barrier.is_broken().unwrap());
+        assert_eq!(barrier.wait_for(ms(30)).unwrap_err().kind(), ErrorKind::Timeout);
+        wait_until(LONG, "it is broken", || barrier.is_broken().unwrap());
+    });
+}
+
+#[test]
+fn who_waits_hears_that_it_was_reset() {
+    let name = "says";
+    let barrier = client().cyclic_barrier(name, 2);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| barrier.wait_for(LONG));
+        await_places(name, 1);
+        barrier.reset().unwrap();
+        assert!(is_broken(waiter.join().unwrap()).contains("it was reset"));
+    });
+    assert!(!barrier.is_broken().unwrap());
+}
+
+/// One waits of two, and does not hear what becomes of it by `told`; how its wait ends a beat later.
+#[track_caller]
+fn unheard(name: &str, told: impl FnOnce(&CyclicBarrier)) -> Result<usize, Error> {
+    let proxy = Proxy::start(server().port()).unwrap();
+    let deaf = short(&proxy.url());
+    let barrier = client().cyclic_barrier(name, 2);
+    let outcome = thread::scope(|scope| {
+        let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_for(LONG));
+        await_places(name, 1);
+        proxy.swallow_replies_with(MESSAGE);
+        told(&barrier);
+        wait_until(LONG, "the message was lost", || proxy.struck() == 1);
+        let began = Instant::now();
+        let outcome = waiter.join().unwrap();
+        assert!(began.elapsed() < ms(200) + LATE, "{:?}", began.elapsed());
+        outcome
+    });
+    assert!(!barrier.is_broken().unwrap());
+    outcome
+}
+
+#[test]
+fn who_did_not_hear_of_a_reset_finds_out_at_its_next_beat() {
+    is_broken(unheard("deaf", |barrier| barrier.reset().unwrap()));
+}
+
+#[test]
+fn a_lost_message_costs_a_beat() {
+    assert_eq!(unheard("lost", |barrier| assert_eq!(barrier.wait().unwrap(), 0)).unwrap(), 1);
+}
+
+/// Neither the answer to its arrival reaches it nor the message that lets it in, and its lease is shorter than
+/// the wait for that answer: it has nothing to show but its id.
+#[test]
+fn who_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
+    let name = "neither";
+    let proxy = Proxy::start(server().port()).unwrap();
+    let lease = ms(300);
+    let deaf = Client::builder().url(&proxy.url()).lease(lease).command_timeout(2 * lease).connect().unwrap();
+    let barrier = client().cyclic_barrier(name, 2);
+    // So that Redis knows the script, and the listener is there.
+    deaf.cyclic_barrier("neither before", 1).wait().unwrap();
+    deaf.cyclic_barrier("neither before", 2).wait_for(ms(50)).unwrap_err();
+    proxy.swallow_replies_with(MESSAGE);
+    proxy.only_matching(b"\r\nwait\r\n");
+    proxy.swallow_replies(1);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_for(LONG));
+        await_places(name, 1);
+        assert_eq!(barrier.wait().unwrap(), 0);
+        assert_eq!(waiter.join().unwrap().unwrap(), 1);
+    });
+    assert_eq!(proxy.struck(), 2);
+    assert_eq!(barrier.number_waiting().unwrap(), 0);
+    assert!(!barrier.is_broken().unwrap());
+}
+
+#[test]
+fn an_arrival_that_is_sent_twice_is_one() {
+    let name = "twice";
+    let proxy = Proxy::start(server().port()).unwrap();
+    let through = Client::connect(&proxy.url()).unwrap();
+    let (one, other) = (through.cyclic_barrier(name, 2), client().cyclic_barrier(name, 2));
+    let ran = AtomicUsize::new(0);
+    for _ in 0..2 {
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| other.wait());
+            await_places(name, 1);
+            proxy.swallow_next_reply_and_reset();
+            // The answer to its arrival, then that to its word that the barrier is open.
+            let action = || {
+                ran.fetch_add(1, Ordering::SeqCst);
+                proxy.swallow_next_reply_and_reset();
+            };
+            assert_eq!(one.wait_then(action).unwrap(), 0);
+            assert_eq!(waiter.join().unwrap().unwrap(), 1);
+        });
+    }
+    assert_eq!((ran.into_inner(), proxy.struck()), (2, 4));
+    assert!(!other.is_broken().unwrap());
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let client = client();
+    for parties in [0, 10_001] {
+        let barrier = client.cyclic_barrier("wrong", parties);
+        for error in [
+            barrier.wait().unwrap_err(),
+            barrier.is_broken().unwrap_err(),
+            barrier.number_waiting().unwrap_err(),
+            barrier.reset().unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        }
+    }
+    assert_eq!(client.cyclic_barrier("", 1).wait().unwrap_err().kind(), ErrorKind::Config);
+
+    let lock = client.reentrant_lock("wrong");
+    let guard = lock.lock().unwrap();
+    let barrier = client.cyclic_barrier("wrong", 2);
+    for error in [
+        barrier.wait().unwrap_err(),
+        barrier.wait_for(Duration::ZERO).unwrap_err(),
+        barrier.is_broken().unwrap_err(),
+        barrier.reset().unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::WrongKind, "{error}");
+    }
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn another_number_of_parties_is_refused_and_changes_nothing() {
+    let name = "parties";
+    let client = client();
+    let barrier = client.cyclic_barrier(name, 2);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| barrier.wait());
+        await_places(name, 1);
+        for parties in [1, 3] {
+            let error = client.cyclic_barrier(name, parties).wait().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Refused);
+            assert!(error.to_string().contains("for 2 parties"), "{error}");
+        }
+        // The name is a barrier's while somebody waits.
+        assert_eq!(client.simple_lock(name).try_lock().unwrap_err().kind(), ErrorKind::WrongKind);
+        assert!(!barrier.is_broken().unwrap());
+        assert_eq!(barrier.wait().unwrap(), 0);
+        waiter.join().unwrap().unwrap();
+    });
+    // Nobody waits: it may have another number.
+    assert_eq!(client.cyclic_barrier(name, 1).wait().unwrap(), 0);
+}
+
+#[test]
+fn a_client_that_closes_breaks_it() {
+    breaks("close", Duration::ZERO, |_| {
+        let closing = client();
+        let barrier = closing.cyclic_barrier("close", 3);
+        // Its word that the barrier is open is never sent.
+        let error = barrier.wait_then(|| closing.close().unwrap()).unwrap_err();
+        assert!(error.is_closed(), "{error}");
+    });
+}
+
+// ---- processes that die --------------------------------------------------------------------
+
+const URL: &str = "BARRIER_URL";
+const NAME: &str = "BARRIER_NAME";
+
+/// Arrives as one of three, and if it is the last stays in its action.
+#[test]
+#[ignore = "a role, played by a child process"]
+fn role_member() {
+    if !is_role("barrier::role_member") {
+        return;
+    }
+    let client = short(&std::env::var(URL).unwrap());
+    let barrier = client.cyclic_barrier(&std::env::var(NAME).unwrap(), 3);
+    let _ = barrier.wait_then(|| {
+        tell_parent("acts").unwrap();
+        let _ = hear_parent();
+    });
+}
+
+fn member(name: &str) -> Child {
+    Child::spawn("barrier::role_member", &[(URL, &server().url()), (NAME, name)]).unwrap()
+}
+
+#[test]
+fn who_is_killed_in_its_action_breaks_it() {
+    // Its lease is as long as its window.
+    breaks("killed-acting", ms(600), |_| {
+        let mut child = member("killed-acting");
+        assert_eq!(child.read_line_within(LONG).unwrap(), "acts");
+        child.kill9().unwrap();
+    });
+}
+
+#[test]
+fn who_is_killed_while_it_waits_breaks_it_wherever_it_waits() {
+    for dead in 0..2 {
+        let name = format!("killed-{dead}");
+        let other = short(&server().url());
+        let barrier = other.cyclic_barrier(&name, 3);
+        thread::scope(|scope| {
+            let mut child = None;
+            let mut waiter = None;
+            for place in 0..2 {
+                if place == dead {
+                    child = Some(member(&name));
+                } else {
+                    waiter = Some(scope.spawn(|| barrier.wait_for(LONG)));
+                }
+                await_places(&name, place + 1);
+            }
+            child.unwrap().kill9().unwrap();
+            let began = Instant::now();
+            is_broken(waiter.unwrap().join().unwrap());
+            // A window and a beat.
+            assert!(began.elapsed() < ms(600 + 200) + LATE, "{:?}", began.elapsed());
+        });
+        assert!(barrier.is_broken().unwrap());
+        barrier.reset().unwrap();
+    }
+}

@@ -1,0 +1,357 @@
+//! The latch: its count, who waits for it, and what becomes of them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::Commands;
+use redis_concurrent::testing::{Proxy, wait_until};
+use redis_concurrent::{CancellationToken, Client, ErrorKind};
+
+use crate::names::{LATE, LONG, await_places, client, key, ms, server};
+
+#[test]
+fn a_count_is_set_once_and_counted_down_to_nothing() {
+    let latch = client().count_down_latch("once");
+    assert_eq!(latch.count().unwrap(), None);
+    assert!(latch.try_set_count(2).unwrap());
+    assert!(!latch.try_set_count(3).unwrap());
+    let conflict = latch.set_count(3).unwrap_err();
+    assert_eq!((conflict.kind(), conflict.name()), (ErrorKind::Conflict, "once"));
+    assert!(!latch.wait_for(ms(20)).unwrap());
+    assert_eq!(latch.count_down().unwrap(), 1);
+    assert_eq!(latch.count().unwrap(), Some(1));
+    assert!(!latch.wait_for(Duration::ZERO).unwrap());
+    assert_eq!(latch.count_down().unwrap(), 0);
+    assert_eq!(latch.count_down().unwrap(), 0);
+    latch.wait().unwrap();
+    assert!(latch.wait_for(Duration::ZERO).unwrap());
+    assert!(latch.wait_until(Instant::now()).unwrap());
+    assert!(latch.delete().unwrap());
+    assert!(!latch.delete().unwrap());
+    assert_eq!(latch.count().unwrap(), None);
+    assert!(latch.try_set_count(1).unwrap());
+    assert!(latch.delete().unwrap());
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let client = client();
+    let latch = client.count_down_latch("wrong");
+    for count in [0, u64::from(u32::MAX)] {
+        assert_eq!(latch.try_set_count(count).unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(latch.reset(count).unwrap_err().kind(), ErrorKind::Config);
+    }
+    assert_eq!(latch.expire_after(Duration::ZERO).unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(client.count_down_latch("").wait().unwrap_err().kind(), ErrorKind::Config);
+
+    let lock = client.reentrant_lock("wrong");
+    let guard = lock.lock().unwrap();
+    for error in [
+        latch.try_set_count(1).map(drop).unwrap_err(),
+        latch.count().map(drop).unwrap_err(),
+        latch.count_down().map(drop).unwrap_err(),
+        latch.wait().unwrap_err(),
+        latch.wait_for(Duration::ZERO).map(drop).unwrap_err(),
+        latch.delete().map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::WrongKind, "{error}");
+    }
+    guard.unlock().unwrap();
+    latch.set_count(1).unwrap();
+    assert_eq!(lock.lock().unwrap_err().kind(), ErrorKind::WrongKind);
+    latch.delete().unwrap();
+}
+
+#[test]
+fn without_a_count_every_form_is_refused_and_says_the_cure() {
+    let name = "never set";
+    let (client, never) = (client(), CancellationToken::new());
+    let latch = client.count_down_latch(name);
+    for deleted in [false, true] {
+        if deleted {
+            latch.set_count(1).unwrap();
+            assert!(latch.delete().unwrap());
+        }
+        for error in [
+            latch.wait().unwrap_err(),
+            latch.wait_for(LONG).unwrap_err(),
+            latch.wait_for(Duration::ZERO).unwrap_err(),
+            latch.wait_until(Instant::now() + LONG).unwrap_err(),
+            latch.wait_interruptibly(&never).unwrap_err(),
+            latch.wait_for_interruptibly(LONG, &never).unwrap_err(),
+            latch.count_down().unwrap_err(),
+        ] {
+            assert_eq!((error.kind(), error.name()), (ErrorKind::Refused, name), "{error}");
+            assert!(error.to_string().contains("this latch has no count: set_count comes first"), "{error}");
+        }
+        await_places(name, 0);
+        // The name is free for any other kind.
+        client.reentrant_lock(name).lock().unwrap().unlock().unwrap();
+    }
+}
+
+#[test]
+fn who_waits_when_its_count_ends_learns_it_at_its_next_beat() {
+    let name = "ended";
+    let client = Client::builder().url(&server().url()).window(ms(1500)).connect().unwrap();
+    let latch = client.count_down_latch(name);
+    latch.set_count(1).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| latch.wait_for(LONG));
+        await_places(name, 1);
+        assert!(latch.expire_after(ms(100)).unwrap());
+        let began = Instant::now();
+        let error = waiter.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Broken, "{error}");
+        assert!(error.to_string().contains("has ended"), "{error}");
+        assert!(began.elapsed() < ms(100 + 500) + LATE, "{:?}", began.elapsed());
+    });
+    await_places(name, 0);
+}
+
+#[test]
+fn the_last_count_down_wakes_all_in_all_clients() {
+    const CLIENTS: usize = 4;
+    const EACH: usize = 8;
+    let clients: Vec<_> = (0..CLIENTS).map(|_| client()).collect();
+    let latch = client().count_down_latch("all");
+    latch.set_count(2).unwrap();
+    let passed = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for client in &clients {
+            for _ in 0..EACH {
+                scope.spawn(|| {
+                    client.count_down_latch("all").wait().unwrap();
+                    passed.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+        }
+        await_places("all", CLIENTS * EACH);
+        latch.count_down().unwrap();
+        assert_eq!(passed.load(Ordering::SeqCst), 0);
+        let began = Instant::now();
+        latch.count_down().unwrap();
+        wait_until(LONG, "all passed", || passed.load(Ordering::SeqCst) == CLIENTS * EACH);
+        // Some milliseconds on an idle machine.
+        assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+    });
+    // Who passed has nothing to give back.
+    wait_until(LONG, "no wait is in use", || clients.iter().all(|client| client.locks() == 0));
+    latch.delete().unwrap();
+}
+
+/// More than one script lets in: those that are left are told to ask, long before their next beat.
+#[test]
+fn a_hundred_pass_without_waiting_for_their_beats() {
+    const EACH: usize = 50;
+    // Beats are every 10 s.
+    let slow = || Client::builder().url(&server().url()).window(ms(30_000)).connect().unwrap();
+    let clients = [slow(), slow()];
+    let latch = client().count_down_latch("hundred");
+    latch.set_count(1).unwrap();
+    thread::scope(|scope| {
+        for client in clients.iter().flat_map(|client| [client; EACH]) {
+            scope.spawn(|| client.count_down_latch("hundred").wait().unwrap());
+        }
+        await_places("hundred", 2 * EACH);
+        let began = Instant::now();
+        latch.count_down().unwrap();
+        await_places("hundred", 0);
+        assert!(began.elapsed() < ms(8_000), "{:?}", began.elapsed());
+    });
+    latch.delete().unwrap();
+}
+
+#[test]
+fn a_wait_takes_two_requests_and_passing_none() {
+    // So rarely does it say that it lives.
+    let client = Client::builder().url(&server().url()).window(LONG).connect().unwrap();
+    let latch = client.count_down_latch("cost");
+    latch.set_count(1).unwrap();
+    // The first wait starts the inbox, which takes its own.
+    latch.wait_for(ms(50)).unwrap();
+    let before = client.requests();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| latch.wait());
+        await_places("cost", 1);
+        latch.count_down().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    // One to wait, one to count down; another if the inbox was not there yet.
+    assert!(client.requests() - before <= 3, "{}", client.requests() - before);
+    let before = client.requests();
+    latch.wait().unwrap();
+    assert_eq!(client.requests() - before, 1);
+    latch.delete().unwrap();
+}
+
+#[test]
+fn who_waits_when_it_is_reset_or_deleted_is_told_so_and_nobody_else() {
+    let (one, other) = (client(), client());
+    let latch = one.count_down_latch("anew");
+    latch.set_count(5).unwrap();
+    for (what, says) in [("reset", "set anew"), ("delete", "deleted")] {
+        thread::scope(|scope| {
+            // Two of one client, so that the second one is not just behind the first.
+            let waiters =
+                [&one, &one, &other].map(|it| scope.spawn(|| it.count_down_latch("anew").wait_for(LONG)));
+            await_places("anew", 3);
+            if what == "reset" {
+                latch.reset(1).unwrap();
+            } else {
+                assert!(latch.delete().unwrap());
+            }
+            for waiter in waiters {
+                let error = waiter.join().unwrap().unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Broken, "{error}");
+                assert!(error.to_string().contains(says), "{error}");
+            }
+            // Who comes now is not concerned.
+            match what {
+                "reset" => assert!(!latch.wait_for(ms(50)).unwrap()),
+                _ => assert_eq!(latch.wait().unwrap_err().kind(), ErrorKind::Refused),
+            }
+        });
+    }
+    assert_eq!(latch.count().unwrap(), None);
+}
+
+#[test]
+fn who_did_not_hear_that_it_was_deleted_finds_out_at_its_next_beat() {
+    let name = "unheard";
+    let proxy = Proxy::start(server().port()).unwrap();
+    let deaf = Client::builder().url(&proxy.url()).window(ms(1500)).connect().unwrap();
+    let latch = client().count_down_latch(name);
+    latch.set_count(1).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| deaf.count_down_latch(name).wait_for(LONG));
+        await_places(name, 1);
+        // It has heard that it waits: it says that it lives.
+        let mut redis = server().connection().unwrap();
+        let mut place = || redis.hvals::<_, Vec<Vec<u8>>>(key(name, ":places")).unwrap();
+        let first = place();
+        wait_until(LONG, "a beat", || place() != first);
+        proxy.black_hole(true);
+        latch.delete().unwrap();
+        proxy.black_hole(false);
+        proxy.cut_all();
+        let error = waiter.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Broken, "{error}");
+        assert!(error.to_string().contains("deleted"), "{error}");
+    });
+}
+
+#[test]
+fn a_lost_message_costs_a_beat() {
+    let name = "lost";
+    let proxy = Proxy::start(server().port()).unwrap();
+    let deaf = Client::builder().url(&proxy.url()).window(ms(1500)).connect().unwrap();
+    let latch = client().count_down_latch(name);
+    latch.set_count(1).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| deaf.count_down_latch(name).wait());
+        await_places(name, 1);
+        proxy.swallow_replies_with(b"message");
+        latch.count_down().unwrap();
+        wait_until(LONG, "the message was lost", || proxy.struck() == 1);
+        let began = Instant::now();
+        waiter.join().unwrap().unwrap();
+        assert!(began.elapsed() < ms(500) + LATE, "{:?}", began.elapsed());
+    });
+    latch.delete().unwrap();
+}
+
+#[test]
+fn who_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
+    let name = "neither";
+    let proxy = Proxy::start(server().port()).unwrap();
+    let deaf = Client::builder().url(&proxy.url()).lease(ms(300)).command_timeout(ms(600)).connect().unwrap();
+    let (latch, waits) = (client().count_down_latch(name), deaf.count_down_latch(name));
+    latch.set_count(1).unwrap();
+    // So that Redis knows the script, and the listener is there.
+    assert!(!waits.wait_for(ms(50)).unwrap());
+    proxy.only_matching(b"\r\nwait\r\n");
+    proxy.swallow_replies(1);
+    proxy.swallow_replies_with(b"message");
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| waits.wait_for(LONG));
+        await_places(name, 1);
+        latch.count_down().unwrap();
+        assert!(waiter.join().unwrap().unwrap());
+    });
+    assert_eq!(proxy.struck(), 2);
+    latch.delete().unwrap();
+}
+
+#[test]
+fn a_count_down_that_is_sent_twice_counts_once() {
+    let proxy = Proxy::start(server().port()).unwrap();
+    let client = Client::connect(&proxy.url()).unwrap();
+    let latch = client.count_down_latch("twice");
+    proxy.swallow_next_reply_and_reset();
+    assert!(latch.try_set_count(3).unwrap());
+    proxy.swallow_next_reply_and_reset();
+    assert_eq!(latch.count_down().unwrap(), 2);
+    assert_eq!(latch.count().unwrap(), Some(2));
+    proxy.swallow_next_reply_and_reset();
+    assert!(!latch.try_set_count(3).unwrap());
+    proxy.swallow_next_reply_and_reset();
+    assert!(latch.delete().unwrap());
+    assert_eq!(proxy.struck(), 4);
+}
+
+#[test]
+fn a_wait_ends_by_its_token() {
+    let client = client();
+    let latch = client.count_down_latch("token");
+    latch.set_count(1).unwrap();
+    let token = CancellationToken::new();
+    thread::scope(|scope| {
+        let waiters = [
+            scope.spawn(|| latch.wait_interruptibly(&token)),
+            scope.spawn(|| latch.wait_for_interruptibly(LONG, &token).map(drop)),
+        ];
+        await_places("token", 2);
+        token.cancel();
+        for waiter in waiters {
+            assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
+        }
+    });
+    await_places("token", 0);
+    assert!(latch.wait_interruptibly(&token).unwrap_err().is_cancelled());
+    assert_eq!(latch.count().unwrap(), Some(1));
+    latch.delete().unwrap();
+}
+
+#[test]
+fn a_count_has_an_end_only_where_it_is_given_one() {
+    let latch = client().count_down_latch("end");
+    let mut redis = server().connection().unwrap();
+    let mut ends = || redis.pttl::<_, i64>(key("end", "")).unwrap();
+    assert!(!latch.expire_after(LONG).unwrap());
+    latch.set_count(1).unwrap();
+    assert_eq!(ends(), -1);
+    assert!(latch.expire_after(LONG).unwrap());
+    assert!((1..=20_000).contains(&ends()));
+    latch.count_down().unwrap();
+    assert!((1..=20_000).contains(&ends()));
+    latch.reset(2).unwrap();
+    assert_eq!(ends(), -1);
+    latch.delete().unwrap();
+    assert_eq!(ends(), -2, "nothing is left of it");
+}
+
+#[test]
+fn a_client_that_closes_lets_its_waiters_go() {
+    let client = client();
+    let latch = client.count_down_latch("closed");
+    latch.set_count(1).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| latch.wait());
+        await_places("closed", 1);
+        client.close().unwrap();
+        assert!(waiter.join().unwrap().unwrap_err().is_closed());
+    });
+    await_places("closed", 0);
+}

@@ -1,0 +1,14 @@
+//! What is no lock, or more than one: semaphore, latch, barrier, stock gate, rate limiter, updates without a lock.
+
+#[path = "../support/names.rs"]
+mod names;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod barrier;
+mod fenced;
+mod latch;
+mod optimistic;
+mod rate_limiter;
+mod semaphore;
+mod stock;

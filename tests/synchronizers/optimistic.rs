@@ -1,0 +1,6 @@
+//! Updates without a lock: that each counts once, what ends them, and what is left of them.
+
+mod crowd;
+mod ending;
+mod refusing;
+mod stage;

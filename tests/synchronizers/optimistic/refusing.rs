@@ -1,0 +1,176 @@
+//! What an update cannot do: it says so, and what was done of it.
+
+use std::collections::HashMap;
+
+use redis::{Cmd, Commands, cmd};
+use redis_concurrent::{Choice, Client, ErrorKind};
+
+use crate::optimistic::stage::*;
+use crate::support::*;
+
+#[test]
+fn keys_and_tries_that_cannot_work_are_told_by_the_call_with_nothing_sent() {
+    let it = Stage::new();
+    let client = &it.client;
+    let bad = [
+        (client.optimistic::<&str>(&[]), "needs a key"),
+        (client.optimistic(&[""]), "must not be empty"),
+        (client.optimistic(&[KEY, ""]), "must not be empty"),
+        (client.optimistic(&[KEY]).retry(0), "not 0"),
+        (client.optimistic(&[KEY]).retry(10_001), "not 10001"),
+        (client.optimistic(&[KEY]).retry(u32::MAX), "10000 times"),
+    ];
+    for (it, told) in bad {
+        let error = it.run(|_, _| -> Result<Choice<()>, _> { panic!("it ran") }).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert!(error.to_string().contains(told), "{error}");
+    }
+    assert_eq!(client.requests(), 0);
+}
+
+#[test]
+fn keys_are_the_user_s_own_byte_for_byte() {
+    let mut it = Stage::new();
+    let odd: [&[u8]; 4] = [b"\xff\0", b"{a}{b}", b"%7B ", "ключ".as_bytes()];
+    let update = it.client.optimistic(&odd).retry(1).run(|_, write| {
+        for key in odd {
+            write.set(key, "x");
+        }
+        Ok(Choice::Commit(()))
+    });
+    update.unwrap();
+    for key in odd {
+        let error = it.client.optimistic(&[key]).retry(1).run(|_, write| {
+            it.redis.set::<_, _, ()>(key, "y").unwrap();
+            write.set(key, "z");
+            Ok(Choice::Commit(()))
+        });
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Conflict, "{key:?} is not watched");
+    }
+}
+
+#[test]
+fn a_value_of_another_type_is_told() {
+    let mut it = Stage::new();
+    let connections = it.proxy.connections() + 1;
+    it.redis.hset::<_, _, _, ()>("hash", "field", 1).unwrap();
+    it.set("text", "many");
+    for key in ["hash", "text", "missing"] {
+        let error = it.client.optimistic(&[key]).run(|read, _| Ok(Choice::Commit(read.get::<u32>(key)?)));
+        let error = error.unwrap_err();
+        assert_eq!((error.kind(), error.name()), (ErrorKind::WrongKind, key), "{error}");
+    }
+    let whole = it
+        .client
+        .optimistic(&["hash"])
+        .run(|read, _| Ok(Choice::Commit(read.query::<HashMap<String, u8>>(&Cmd::hgetall("hash"))?)));
+    assert_eq!(whole.unwrap().value["field"], 1);
+    it.comes_back(connections);
+}
+
+#[test]
+fn a_command_that_fails_within_is_told_though_the_others_are_done() {
+    let mut it = Stage::new();
+    let connections = it.proxy.connections() + 1;
+    it.set("text", "many");
+    let cases = [(Cmd::rpush("text", 1), ErrorKind::WrongKind), (Cmd::incr("text", 1), ErrorKind::Refused)];
+    for (i, (failing, kind)) in cases.into_iter().enumerate() {
+        let error = it.client.optimistic(&[KEY]).run(|_, write| {
+            write.set(KEY, i).add_command(failing.clone()).set("last", i);
+            Ok(Choice::Commit(()))
+        });
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains("command 2 of 3"), "{error}");
+        assert_eq!((it.get(KEY), it.get("last")), (Some(i.to_string()), Some(i.to_string())));
+    }
+    it.comes_back(connections);
+}
+
+#[test]
+fn a_command_that_redis_does_not_take_changes_nothing() {
+    let mut it = Stage::new();
+    let connections = it.proxy.connections() + 1;
+    let error = it.client.optimistic(&[KEY]).run(|_, write| {
+        write.set(KEY, 1).cmd("NOSUCH");
+        Ok(Choice::Commit(()))
+    });
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+    assert!(format!("{error:#}").contains("NOSUCH"), "{error:#}");
+    assert_eq!(it.get(KEY), None);
+    it.comes_back(connections);
+}
+
+#[test]
+fn what_is_the_connection_s_own_affair_is_no_part_of_it() {
+    let mut it = Stage::new();
+    let connections = it.proxy.connections() + 1;
+    for verb in [
+        "exec",
+        "EXEC",
+        "Discard",
+        "MULTI",
+        "WATCH",
+        "unwatch",
+        "SELECT",
+        "client",
+        "SUBSCRIBE",
+        "unsubscribe",
+        "PUNSUBSCRIBE",
+        "SUNSUBSCRIBE",
+        "reset",
+    ] {
+        let read = it.client.optimistic(&[KEY]).run(|read, _| {
+            read.query::<()>(&cmd(verb))?;
+            Ok(Choice::Commit(()))
+        });
+        let write = it.client.optimistic(&[KEY]).run(|_, write| {
+            write.set(KEY, 1).cmd(verb).set(KEY, 2);
+            Ok(Choice::Commit(()))
+        });
+        for error in [read.unwrap_err(), write.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+            assert!(error.to_string().contains(&verb.to_uppercase()), "{error}");
+        }
+        assert_eq!(it.get(KEY), None, "{verb}");
+    }
+    it.comes_back(connections);
+}
+
+/// Without the right to begin a transaction its commands would be done one by one, come what may.
+#[test]
+fn where_transactions_are_not_allowed_nothing_is_written() {
+    let mut it = Stage::new();
+    for missing in ["multi", "watch", "exec", "discard", "unwatch"] {
+        let user = format!("no-{missing}");
+        let rules = ["on", ">pass", "~*", "&*", "+@all", &format!("-{missing}")];
+        let _: () = cmd("ACL").arg("SETUSER").arg(&user).arg(&rules).query(&mut it.redis).unwrap();
+        let client =
+            Client::connect(&format!("redis://{user}:pass@127.0.0.1:{}/", it.server.port())).unwrap();
+        let outcome = client.optimistic(&[KEY]).run(add_one);
+        if missing == "unwatch" {
+            // Only who gives up needs it, and can do without.
+            assert_eq!(outcome.unwrap().value, 1);
+            continue;
+        }
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{missing}: {error}");
+        assert!(format!("{error:#}").contains(missing), "{error:#}");
+        assert_eq!(it.get(KEY), None, "{missing}");
+    }
+}
+
+#[test]
+fn a_closed_client_says_so() {
+    let it = Stage::new();
+    let optimistic = it.client.optimistic(&[KEY]);
+    // Also in the midst of an update.
+    let error = optimistic.run(|_, _| {
+        it.client.close().unwrap();
+        Ok(Choice::Commit(()))
+    });
+    assert!(error.is_ok_and(|update| update.committed), "it had what it needs");
+    assert_eq!(optimistic.run(add_one).unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(it.client.optimistic(&[KEY]).run_for(SOON, add_one).unwrap_err().kind(), ErrorKind::Closed);
+}

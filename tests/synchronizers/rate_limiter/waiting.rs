@@ -1,0 +1,132 @@
+//! Waiting for room.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::testing::wait_until;
+use redis_concurrent::{CancellationToken, ErrorKind, Rate, RateLimiter};
+
+use crate::names::{LATE, LONG, client, ms};
+use crate::rate_limiter::HOUR;
+
+/// One of which nothing is left.
+fn exhausted(name: &str, rate: Rate) -> RateLimiter {
+    let limiter = client().rate_limiter(name, rate);
+    assert!(limiter.try_acquire(rate.at_once()).unwrap().allowed);
+    limiter
+}
+
+#[test]
+fn who_waits_comes_in_when_there_is_room_after_two_requests() {
+    let rates = [("waits", Rate::fixed_window(2, ms(800))), ("waits smooth", Rate::smooth(2, ms(1600)))];
+    for (name, rate) in rates {
+        let client = client();
+        let limiter = client.rate_limiter(name, rate);
+        // Makes the script known.
+        limiter.available().unwrap();
+        let began = Instant::now();
+        assert!(limiter.try_acquire(2).unwrap().allowed);
+        let before = client.requests();
+        limiter.acquire(1).unwrap();
+        let took = began.elapsed();
+        assert!((ms(800)..ms(800) + LATE).contains(&took), "{name}: {took:?}");
+        // It asks, sleeps, and asks again: no spinning.
+        assert_eq!(client.requests() - before, 2, "{name}");
+    }
+}
+
+#[test]
+fn a_timed_wait_comes_in_in_time() {
+    let limiter = exhausted("timed", Rate::fixed_window(1, ms(300)));
+    assert!(limiter.try_acquire_for(1, LONG).unwrap().allowed);
+    assert!(limiter.try_acquire_until(1, Instant::now() + LONG).unwrap().allowed);
+    assert!(limiter.try_acquire_for(1, Duration::MAX).unwrap().allowed);
+    assert!(limiter.try_acquire_for_interruptibly(1, LONG, &CancellationToken::new()).unwrap().allowed);
+}
+
+#[test]
+fn a_wait_in_vain_is_none_and_says_how_long_it_would_take() {
+    let client = client();
+    let limiter = client.rate_limiter("vain", Rate::fixed_window(1, HOUR));
+    limiter.acquire(1).unwrap();
+    let (before, began) = (client.requests(), Instant::now());
+    let never = CancellationToken::new();
+    for decision in [
+        limiter.try_acquire_for(1, LONG),
+        limiter.try_acquire_for(1, Duration::ZERO),
+        limiter.try_acquire_until(1, began + LONG),
+        limiter.try_acquire_until(1, began),
+        limiter.try_acquire_for_interruptibly(1, LONG, &never),
+    ] {
+        let decision = decision.unwrap();
+        assert!(!decision.allowed && decision.retry_after > HOUR / 2, "{decision:?}");
+    }
+    assert_eq!(client.requests() - before, 5);
+    assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+}
+
+#[test]
+fn who_waits_is_woken_by_its_token() {
+    let client = client();
+    let limiter = client.rate_limiter("token", Rate::fixed_window(1, LONG));
+    limiter.acquire(1).unwrap();
+    let (before, token) = (client.requests(), CancellationToken::new());
+    thread::scope(|scope| {
+        let waiters = [
+            scope.spawn(|| limiter.acquire_interruptibly(1, &token)),
+            scope.spawn(|| limiter.try_acquire_for_interruptibly(1, 2 * LONG, &token).map(drop)),
+        ];
+        wait_until(LONG, "both were refused", || client.requests() == before + 2);
+        token.cancel();
+        let began = Instant::now();
+        for waiter in waiters {
+            assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
+        }
+        assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+    });
+    // Cancelled before: nothing is asked, and nothing counted.
+    let free = client.rate_limiter("token:free", limiter.rate());
+    assert!(free.acquire_interruptibly(1, &token).unwrap_err().is_cancelled());
+    assert_eq!(client.requests(), before + 2);
+    assert_eq!(free.available().unwrap(), 1);
+}
+
+#[test]
+fn who_waits_is_woken_when_its_client_closes() {
+    let client = client();
+    let limiter = client.rate_limiter("closes", Rate::fixed_window(1, LONG));
+    limiter.acquire(1).unwrap();
+    let before = client.requests();
+    thread::scope(|scope| {
+        let waiters = [
+            scope.spawn(|| limiter.acquire(1)),
+            scope.spawn(|| limiter.try_acquire_for(1, 2 * LONG).map(drop)),
+        ];
+        wait_until(LONG, "both were refused", || client.requests() == before + 2);
+        client.close().unwrap();
+        let began = Instant::now();
+        for waiter in waiters {
+            let error = waiter.join().unwrap().unwrap_err();
+            assert_eq!((error.kind(), error.name()), (ErrorKind::Closed, "closes"));
+        }
+        assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+    });
+}
+
+#[test]
+fn many_who_wait_come_in_no_faster_than_the_rate() {
+    const THREADS: u32 = 8;
+    const WINDOW: Duration = ms(400);
+    let clients = [client(), client()];
+    let rate = Rate::smooth_with_burst(4, WINDOW, 1);
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for i in 0..THREADS {
+            let limiter = clients[i as usize % 2].rate_limiter("many", rate);
+            scope.spawn(move || limiter.acquire(1).unwrap());
+        }
+    });
+    // The first at once, each other one a quarter of a window later.
+    let least = WINDOW / 4 * (THREADS - 1);
+    assert!((least..least + LATE).contains(&began.elapsed()), "{:?}", began.elapsed());
+}

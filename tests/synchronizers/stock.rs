@@ -1,0 +1,30 @@
+//! The stock gate, by its client: what it counts, who is let in, what comes back, and what no kill can bring out
+//! of step.
+
+mod chance;
+mod faults;
+mod lock;
+mod reserving;
+
+use redis_concurrent::{Error, ErrorKind, Stock, StockGate};
+
+/// The counts of `tee`: restocked, available, reserved, sold.
+#[track_caller]
+fn counts(gate: &StockGate) -> [u64; 4] {
+    balanced(gate.stock("tee").unwrap())
+}
+
+/// Every unit is somewhere, and only there.
+#[track_caller]
+fn balanced(stock: Stock) -> [u64; 4] {
+    let Stock { restocked, available, reserved, sold, .. } = stock;
+    assert_eq!(restocked, available + reserved + sold, "{stock:?}");
+    [restocked, available, reserved, sold]
+}
+
+#[track_caller]
+fn told<T>(outcome: Result<T, Error>, kind: ErrorKind, says: &str) {
+    let Err(error) = outcome else { panic!("no error where {kind:?} was due: {says}") };
+    assert_eq!((error.kind(), error.name()), (kind, "sale"), "{error}");
+    assert!(error.to_string().contains(says), "{error}");
+}

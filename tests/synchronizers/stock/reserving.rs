@@ -1,0 +1,247 @@
+//! What is reserved, sold and given back, and by whom.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::testing::*;
+use redis_concurrent::{Client, ErrorKind, Order, Reservation, StockGate};
+
+use crate::stock::{balanced, counts, told};
+use crate::support::*;
+
+fn gates(server: &RedisServer) -> [StockGate; 2] {
+    [connect(server), connect(server)].map(|client| client.stock_gate("sale"))
+}
+
+#[track_caller]
+fn taken(outcome: Result<Option<Reservation>, redis_concurrent::Error>) -> Reservation {
+    outcome.unwrap().expect("there is enough")
+}
+
+/// The story: ten units, and twelve who ask.
+#[test]
+fn of_twelve_who_ask_for_ten_units_ten_get_one_and_two_who_come_later_get_those_that_came_back() {
+    let server = RedisServer::start().unwrap();
+    let office = connect(&server).stock_gate("sale");
+    office.restock("tee", 10).unwrap();
+    let clients: Vec<Client> = (0..4).map(|_| connect(&server)).collect();
+    // Twelve ask at once, in four processes as Redis sees it.
+    let asked: Vec<_> = thread::scope(|scope| {
+        let asks: Vec<_> = (0..12)
+            .map(|i| {
+                let gate = clients[i % clients.len()].stock_gate("sale");
+                scope.spawn(move || gate.try_reserve("tee", 1).unwrap())
+            })
+            .collect();
+        asks.into_iter().map(|ask| ask.join().unwrap()).collect()
+    });
+    let mut reserved: Vec<_> = asked.into_iter().flatten().collect();
+    assert_eq!(reserved.len(), 10, "the 11th and the 12th are refused");
+    assert_eq!(counts(&office), [10, 0, 10, 0]);
+    assert!(office.try_reserve("tee", 1).unwrap().is_none());
+    // Two sales fail: one customer changes its mind, one worker panics.
+    reserved.pop().unwrap().unlock().unwrap();
+    let other = reserved.pop();
+    let panics = thread::spawn(move || {
+        let _held = other;
+        panic!("the card is declined");
+    });
+    assert!(panics.join().is_err());
+    assert_eq!(counts(&office), [10, 2, 8, 0]);
+    // The next two get in, and no third.
+    for client in &clients[..2] {
+        reserved.push(taken(client.stock_gate("sale").try_reserve("tee", 1)));
+    }
+    assert!(office.try_reserve("tee", 1).unwrap().is_none());
+    for reservation in reserved {
+        reservation.commit().unwrap();
+    }
+    assert_eq!(counts(&office), [10, 0, 0, 10]);
+}
+
+#[test]
+fn a_decision_is_one_request() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let gate = client.stock_gate("sale");
+    gate.restock("tee", 2).unwrap();
+    taken(gate.try_reserve("tee", 2)).unlock().unwrap();
+    taken(gate.try_reserve("tee", 2)).commit().unwrap();
+    gate.restock("tee", 1).unwrap();
+    assert_eq!(gate.available("tee").unwrap(), 1);
+    let costs = |n, act: &mut dyn FnMut()| {
+        let before = client.requests();
+        act();
+        assert_eq!(client.requests() - before, n);
+    };
+    let mut one = None;
+    costs(1, &mut || one = gate.try_reserve("tee", 1).unwrap());
+    costs(1, &mut || assert!(gate.try_reserve("tee", 1).unwrap().is_none()));
+    costs(1, &mut || one.take().unwrap().unlock().unwrap());
+    costs(1, &mut || told(gate.try_reserve("tee", 4), ErrorKind::Refused, "only 3 were ever stocked"));
+    costs(2, &mut || taken(gate.try_reserve("tee", 1)).commit().unwrap());
+    costs(1, &mut || assert_eq!(gate.sold("tee").unwrap(), 3));
+    assert_eq!(client.locks(), 2, "nothing is kept of a reservation that ended");
+}
+
+#[test]
+fn several_skus_are_taken_and_given_back_together() {
+    let server = RedisServer::start().unwrap();
+    let [here, there] = gates(&server);
+    here.restock("tee", 5).unwrap();
+    here.restock("mug", 2).unwrap();
+    let order = Order::of("tee", 2).and("mug", 2);
+    let both = taken(here.try_reserve_order(&order));
+    assert!(there.try_reserve_order(&Order::of("tee", 1).and("mug", 1)).unwrap().is_none());
+    assert_eq!(counts(&there), [5, 3, 2, 0]);
+    drop(both);
+    assert_eq!(balanced(there.stock("mug").unwrap()), [2, 2, 0, 0]);
+    taken(there.try_reserve_order(&order)).commit().unwrap();
+    assert_eq!((here.sold("tee").unwrap(), here.sold("mug").unwrap()), (2, 2));
+    let many: Vec<String> = (0..100).map(|i| format!("sku {i} | %7C-{i}")).collect();
+    for sku in &many {
+        here.restock(sku, 1).unwrap();
+    }
+    let order = many[1..].iter().fold(Order::of(&many[0], 1), |order, sku| order.and(sku, 1));
+    let all = taken(here.try_reserve_order(&order));
+    assert!(many.iter().all(|sku| there.available(sku).unwrap() == 0));
+    all.commit().unwrap();
+    assert!(many.iter().all(|sku| there.sold(sku).unwrap() == 1));
+}
+
+#[test]
+fn an_id_is_served_once_at_a_time_and_sold_once() {
+    let server = RedisServer::start().unwrap();
+    let [here, there] = gates(&server);
+    here.restock("tee", 5).unwrap();
+    let order = Order::of("tee", 2).id("order-17");
+    let first = taken(here.try_reserve_order(&order));
+    for gate in [&here, &there] {
+        told(gate.try_reserve_order(&order), ErrorKind::Conflict, "\"order-17\" has a reservation");
+    }
+    assert_eq!(counts(&here), [5, 3, 2, 0], "taken once");
+    assert!(!there.is_committed("order-17").unwrap());
+    drop(first);
+    let second = taken(there.try_reserve_order(&order));
+    second.commit().unwrap();
+    assert!(here.is_committed("order-17").unwrap());
+    for gate in [&here, &there] {
+        told(gate.try_reserve_order(&order), ErrorKind::Conflict, "\"order-17\" reserved is sold");
+    }
+    assert_eq!(counts(&here), [5, 3, 0, 2]);
+    // Forgotten in time.
+    let brief = here.remember_for(ms(300));
+    taken(brief.try_reserve_order(&Order::of("tee", 1).id("brief"))).commit().unwrap();
+    wait_until(SOON, "it is forgotten", || !there.is_committed("brief").unwrap());
+    taken(there.try_reserve_order(&Order::of("tee", 1).id("brief"))).commit().unwrap();
+    assert!(there.is_committed("order-17").unwrap(), "the other is not");
+    assert_eq!(counts(&here), [5, 1, 0, 4]);
+}
+
+#[test]
+fn of_many_who_serve_one_order_one_sells_it() {
+    let server = RedisServer::start().unwrap();
+    let clients: Vec<Client> = (0..3).map(|_| connect(&server)).collect();
+    let office = clients[0].stock_gate("sale");
+    office.restock("tee", 100).unwrap();
+    let sold: usize = thread::scope(|scope| {
+        let workers: Vec<_> = (0..6)
+            .map(|i| {
+                let gate = clients[i % 3].stock_gate("sale");
+                scope.spawn(move || {
+                    let serve =
+                        |n: u64| match gate.try_reserve_order(&Order::of("tee", 1).id(&format!("o{n}"))) {
+                            Ok(reservation) => {
+                                reservation.expect("there is enough").commit().map(|()| 1).unwrap()
+                            }
+                            Err(error) => {
+                                assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+                                0
+                            }
+                        };
+                    (0..40).map(serve).sum::<usize>()
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    assert_eq!(sold, 40);
+    assert_eq!(counts(&office), [100, 60, 0, 40]);
+}
+
+#[test]
+fn a_customer_gets_its_limit_whichever_way_it_comes() {
+    let server = RedisServer::start().unwrap();
+    let [here, there] = gates(&server);
+    here.restock("tee", 9).unwrap();
+    let order = |n| Order::of("tee", n).customer("alice", 2);
+    let one = taken(here.try_reserve_order(&order(1)));
+    told(there.try_reserve_order(&order(2)), ErrorKind::Refused, "\"alice\" has 1 of \"tee\" and may have 2");
+    let other = taken(there.try_reserve_order(&order(1)));
+    told(here.try_reserve_order(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
+    one.commit().unwrap();
+    told(here.try_reserve_order(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
+    other.unlock().unwrap();
+    taken(here.try_reserve_order(&order(1))).commit().unwrap();
+    taken(here.try_reserve_order(&Order::of("tee", 1).customer("bob", 1))).commit().unwrap();
+    told(there.try_reserve_order(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
+    assert_eq!(counts(&here), [9, 6, 0, 3]);
+}
+
+#[test]
+fn what_is_reserved_is_renewed_and_a_fixed_lease_is_not() {
+    let server = RedisServer::start().unwrap();
+    let client = builder(&server.url()).lease(ms(3000)).connect().unwrap();
+    let (gate, office) = (client.stock_gate("sale"), connect(&server).stock_gate("sale"));
+    gate.restock("tee", 5).unwrap();
+    let began = Instant::now();
+    let renewed = taken(gate.try_reserve("tee", 1));
+    let fixed = taken(office.with_lease(ms(400)).try_reserve("tee", 2));
+    let lost = fixed.lost();
+    assert_eq!(office.holders().unwrap().len(), 2);
+    wait_until(SOON, "the fixed one has lapsed", || office.available("tee").unwrap() == 4);
+    assert!(began.elapsed() >= ms(390), "after {:?}", began.elapsed());
+    // The thread that tells it has to run first.
+    assert!(fixed.is_lost() && lost.wait_timeout(SOON));
+    told(fixed.commit(), ErrorKind::LeaseLost, "");
+    while began.elapsed() < ms(4000) {
+        assert_eq!(counts(&office)[2], 1, "it is renewed");
+        thread::sleep(ms(20));
+    }
+    let holder = office.holders().unwrap().remove(0);
+    assert_eq!(holder.process.unwrap().pid, std::process::id());
+    renewed.commit().unwrap();
+    assert_eq!(counts(&office), [5, 4, 0, 1]);
+    assert_eq!(office.holders().unwrap(), []);
+}
+
+#[test]
+fn a_reservation_whose_gate_is_deleted_is_lost() {
+    let server = RedisServer::start().unwrap();
+    let [here, there] = gates(&server);
+    here.restock("tee", 5).unwrap();
+    let (one, two) = (taken(here.try_reserve("tee", 1)), taken(here.try_reserve("tee", 1)));
+    assert!(there.delete().unwrap() && !there.delete().unwrap());
+    told(here.stock("tee"), ErrorKind::Refused, "no SKU \"tee\"");
+    there.restock("tee", 1).unwrap();
+    let lost = one.lost();
+    told(one.commit(), ErrorKind::LeaseLost, "");
+    assert!(lost.is_cancelled());
+    told(two.unlock(), ErrorKind::LeaseLost, "");
+    assert_eq!(counts(&there), [1, 1, 0, 0]);
+    there.delete().unwrap();
+    nothing_left(&server);
+}
+
+#[test]
+fn an_observer_hears_of_reservations_as_of_holds() {
+    let server = RedisServer::start().unwrap();
+    let ears = Ears::default();
+    let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
+    let gate = client.stock_gate("sale");
+    gate.restock("tee", 2).unwrap();
+    taken(gate.try_reserve("tee", 1)).commit().unwrap();
+    drop(taken(gate.try_reserve("tee", 1)));
+    assert_eq!(ears.count(Heard::Released), 2, "{:?}", ears.all());
+    assert_eq!((ears.losses(), ears.failures()), (0, 0), "{:?}", ears.all());
+}

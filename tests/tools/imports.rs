@@ -1,0 +1,122 @@
+//! In which direction the files of `src/` name each other.
+//!
+//! What stands at the bottom names the bottom; the engine names itself and the bottom; the faces, which is
+//! every other file, name what they like. Test-only modules are left out, and so is what is built for the
+//! scheduler only.
+
+mod arrows;
+
+use std::collections::BTreeSet;
+
+use arrows::{Arrow, arrows, circles};
+
+/// What engine and faces stand on.
+const BOTTOM: &[&str] = &[
+    "cancel", "clock", "error", "kind", "names", "observe", "percent", "planted", "script", "settings",
+    "sync", "wait",
+];
+
+/// The state machine: what it decides follows from what it is told alone.
+const STATE_MACHINE: &str = "engine/state/";
+
+/// What it may name outside of itself: values.
+const VALUES: &[&str] =
+    &["clock::Millis", "clock::Moment", "kind::Reentry", "kind::Sharing", "observe::Loss", "observe::Way"];
+
+/// The circles that there are, each with why it is one.
+const CIRCLES: &[(&[&str], &str)] = &[
+    (
+        &[
+            "engine/entry.rs",
+            "engine/effects.rs",
+            "engine/listener.rs",
+            "engine/renewal/renewer.rs",
+            "engine/renewal/line.rs",
+            "engine/renewal/schedule.rs",
+            "engine/redis/requests.rs",
+            "engine/runtime.rs",
+            "engine/renewal/young.rs",
+        ],
+        "a cell keeps the runtime that it asks, and the runtime's threads bring news to all of its cells",
+    ),
+    (
+        &["engine/redis/connection.rs", "engine/redis/link.rs", "engine/wire.rs"],
+        "the pool makes connections by the manager that users know",
+    ),
+    (
+        &[
+            "engine/state/lock_state.rs",
+            "engine/state/lock_state/receipt.rs",
+            "engine/state/lock_state/condition_waiter.rs",
+        ],
+        "a gate is one type in several files",
+    ),
+    (&["engine/several.rs", "engine/several/holds.rs"], "the parts of one call, and the holds that it got"),
+    (&["builder.rs", "client.rs"], "a builder makes a client, and a client a builder"),
+    (
+        &["guard.rs", "lock/condition.rs", "lock/mod.rs"],
+        "a guard has its lock, a lock gives guards and conditions",
+    ),
+    (&["multi_lock/mod.rs", "multi_lock/guard.rs"], "a guard has its lock, a lock gives guards"),
+    (
+        &["red_lock/mod.rs", "red_lock/guard.rs", "red_lock/lock.rs", "red_lock/round.rs"],
+        "a guard has its lock, a lock gives guards",
+    ),
+    (&["red_lock/holding.rs", "red_lock/release.rs"], "a hold ends by the release of its members"),
+    (&["observe.rs", "observe/metrics.rs", "observe/tracing.rs"], "the trait, and those that the crate has"),
+    (&["testing/contract.rs", "testing/contract/cases.rs"], "the suite, and its cases by topic"),
+    (
+        &["testing/server.rs", "testing/server_options.rs", "testing/server_view.rs"],
+        "a server is one type in several files",
+    ),
+];
+
+fn is_bottom(file: &str) -> bool {
+    let folder = file.split(['/', '.']).next().unwrap_or_default();
+    BOTTOM.contains(&folder)
+}
+
+fn is_engine(file: &str) -> bool {
+    file.starts_with("engine/")
+}
+
+fn is_state_machine(file: &str) -> bool {
+    file.starts_with(STATE_MACHINE)
+}
+
+fn told(wrong: &[&Arrow]) -> String {
+    wrong.iter().map(|a| format!("\n  {}:{} names {} ({})", a.from, a.line, a.path, a.to)).collect()
+}
+
+#[test]
+fn the_engine_names_no_face() {
+    let all = arrows();
+    let wrong: Vec<_> = all
+        .iter()
+        .filter(|a| is_engine(&a.from) && !is_engine(&a.to) && !is_bottom(&a.to))
+        .chain(all.iter().filter(|a| is_bottom(&a.from) && !is_bottom(&a.to)))
+        .collect();
+    assert!(wrong.is_empty(), "{} arrows point up:{}", wrong.len(), told(&wrong));
+}
+
+#[test]
+fn the_state_machine_names_nothing_but_values() {
+    let all = arrows();
+    let machine: Vec<_> = all.iter().filter(|a| is_state_machine(&a.from)).collect();
+    assert!(machine.iter().any(|a| a.to == "engine/state/grant.rs"), "the state machine has moved");
+    let wrong: Vec<_> = machine
+        .into_iter()
+        .filter(|a| !is_state_machine(&a.to) && !VALUES.contains(&a.path.as_str()))
+        .collect();
+    assert!(wrong.is_empty(), "the state machine names what is none of its own:{}", told(&wrong));
+}
+
+#[test]
+fn there_is_no_circle_but_the_listed_ones() {
+    let found = circles(&arrows());
+    let listed: BTreeSet<BTreeSet<String>> =
+        CIRCLES.iter().map(|(files, _)| files.iter().map(|f| (*f).to_owned()).collect()).collect();
+    let unlisted: Vec<_> = found.difference(&listed).collect();
+    assert!(unlisted.is_empty(), "{} circles are not listed: {unlisted:#?}", unlisted.len());
+    assert_eq!(found.len(), listed.len(), "a listed circle is there no more: strike it out");
+}

@@ -1,0 +1,16 @@
+//! What stands around the library: its observers, its costs, its demo, its pages, and the test kit itself.
+
+#[path = "../support/diary.rs"]
+mod diary;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod compile_fail;
+mod cost;
+mod demo;
+mod figures;
+mod harness;
+mod imports;
+mod observer;
+mod observers;
+mod pitfalls;

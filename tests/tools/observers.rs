@@ -1,0 +1,284 @@
+//! What `tracing` and the `metrics` facade get of what happens to locks, and that it is all of it.
+
+mod play;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use parking_lot::Mutex;
+use redis_concurrent::testing::RedisServer;
+use redis_concurrent::{ErrorKind, Loss, MetricsObserver, Way};
+use tracing::span;
+
+use crate::diary::{Diary, Heard};
+use crate::support::{alone, builder, connect};
+use play::{all_there_is, play};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// What was heard in one play, by each of the three who listened.
+struct Played {
+    diary: Diary,
+    figures: Vec<Figure>,
+    log: String,
+    /// Of one lock, by an observer that was asked for names.
+    named: Vec<Figure>,
+}
+
+#[derive(Debug)]
+struct Figure {
+    name: String,
+    labels: BTreeMap<String, String>,
+    described: bool,
+    in_seconds: bool,
+    /// In seconds; of a counter as many as it counted, all nothing.
+    values: Vec<f64>,
+}
+
+/// The recorder and the subscriber are the process's, so the play is given once.
+fn played() -> &'static Played {
+    static PLAYED: LazyLock<Played> = LazyLock::new(|| {
+        let recorder = DebuggingRecorder::new();
+        let snapshots = recorder.snapshotter();
+        recorder.install().unwrap();
+        let log = Log::default();
+        let pen = log.clone();
+        tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_ansi(false)
+            .with_writer(move || pen.clone())
+            .init();
+        let diary = Diary::default();
+        play(&diary, |builder| builder.observer(MetricsObserver::new()));
+        let (figures, written) = (figures(&snapshots), String::from_utf8(log.0.lock().clone()).unwrap());
+        let server = RedisServer::start().unwrap();
+        let named = builder(&server.url()).observer(MetricsObserver::new().with_names()).connect().unwrap();
+        named.simple_lock("stock:42").lock().unwrap().unlock().unwrap();
+        Played { diary, figures, log: written, named: self::figures(&snapshots) }
+    });
+    &PLAYED
+}
+
+fn figures(snapshots: &Snapshotter) -> Vec<Figure> {
+    let read = |(key, unit, description, value): (metrics_util::CompositeKey, Option<_>, Option<_>, _)| {
+        let values: Vec<f64> = match value {
+            DebugValue::Counter(n) => vec![0.0; n as usize],
+            DebugValue::Histogram(values) => values.into_iter().map(f64::from).collect(),
+            DebugValue::Gauge(_) => panic!("{key:?}"),
+        };
+        Figure {
+            name: key.key().name().to_owned(),
+            labels: key.key().labels().map(|l| (l.key().to_owned(), l.value().to_owned())).collect(),
+            described: description.is_some(),
+            in_seconds: unit == Some(metrics::Unit::Seconds),
+            values,
+        }
+    };
+    // What an earlier reading has emptied is still listed.
+    snapshots.snapshot().into_vec().into_iter().map(read).filter(|it| !it.values.is_empty()).collect()
+}
+
+/// A file in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn the_play_has_everything() {
+    for heard in all_there_is() {
+        assert!(played().diary.has(&heard), "{heard:?} did not happen: {:?}", played().diary.all());
+    }
+}
+
+/// What the metrics call it, but for the label `kind`; and whether they measure it.
+fn figure_of(heard: &Heard) -> (&'static str, &[(&'static str, &'static str)], bool) {
+    match heard {
+        Heard::Acquired(Way::Free) => ("wait_seconds", &[("outcome", "free")], true),
+        Heard::Acquired(Way::Granted) => ("wait_seconds", &[("outcome", "granted")], true),
+        Heard::Acquired(_) => ("wait_seconds", &[("outcome", "handed_over")], true),
+        Heard::NotAcquired(None) => ("wait_seconds", &[("outcome", "busy")], true),
+        Heard::NotAcquired(Some(ErrorKind::Cancelled)) => ("wait_seconds", &[("outcome", "cancelled")], true),
+        Heard::Released => ("hold_seconds", &[("end", "released")], true),
+        Heard::Deferred => ("hold_seconds", &[("end", "deferred")], true),
+        Heard::Renewed => ("renewal_left_seconds", &[], true),
+        Heard::Lost(Loss::Deadline) => ("losses_total", &[("why", "deadline")], false),
+        Heard::Lost(Loss::Verdict) => ("losses_total", &[("why", "verdict")], false),
+        Heard::Lost(Loss::Forced) => ("losses_total", &[("why", "forced")], false),
+        Heard::Lost(_) => ("losses_total", &[("why", "closed")], false),
+        Heard::RenewalFailed => ("renewal_failures_total", &[], false),
+        Heard::Abandoned => ("releases_abandoned_total", &[], false),
+        Heard::UnlockFailed(ErrorKind::LeaseLost) => {
+            ("unlock_failures_total", &[("error", "lease lost")], false)
+        }
+        Heard::UnlockFailed(ErrorKind::Unknown) => {
+            ("unlock_failures_total", &[("error", "outcome unknown")], false)
+        }
+        Heard::Reconnected => ("inbox_down_seconds", &[], true),
+        other => panic!("{other:?} was not in the play"),
+    }
+}
+
+/// All values of a figure, of all kinds of lock, in order.
+fn values(name: &str, labels: &[(&str, &str)]) -> Vec<f64> {
+    let name = format!("redis_concurrent_{name}");
+    let is_it = |f: &&Figure| {
+        f.name == name && labels.iter().all(|(key, value)| f.labels.get(*key).is_some_and(|it| it == value))
+    };
+    let mut values: Vec<f64> = played().figures.iter().filter(is_it).flat_map(|f| f.values.clone()).collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+#[test]
+fn the_metrics_agree_with_the_books() {
+    for heard in all_there_is() {
+        let (name, labels, measured) = figure_of(&heard);
+        let mut books: Vec<f64> = played().diary.times(&heard).iter().map(Duration::as_secs_f64).collect();
+        books.sort_by(f64::total_cmp);
+        let metrics = values(name, labels);
+        if measured {
+            assert_eq!(metrics, books, "{heard:?}");
+        } else {
+            assert_eq!(metrics.len(), books.len(), "{heard:?}");
+        }
+    }
+    // Nothing was counted that is not in the books: each renewal is measured twice. (How they went out together is
+    // not in them.)
+    let of_locks = played().figures.iter().filter(|f| f.name != "redis_concurrent_renewal_load_ratio");
+    let all: usize = of_locks.map(|f| f.values.len()).sum();
+    assert_eq!(all, played().diary.all().len() + played().diary.count(&Heard::Renewed));
+    assert_eq!(values("renewal_lag_seconds", &[]).len(), played().diary.count(&Heard::Renewed));
+    assert!(values("renewal_load_ratio", &[]).iter().all(|ratio| *ratio > 0.0 && *ratio < 0.1));
+}
+
+/// Holds that began have ended, each once; calls came to a hold or to none.
+#[test]
+fn the_metrics_add_up() {
+    let count = |name: &str, labels: &[(&str, &str)]| values(name, labels).len();
+    let began: usize =
+        ["free", "granted", "handed_over"].iter().map(|way| count("wait_seconds", &[("outcome", way)])).sum();
+    assert!(began > 0);
+    assert_eq!(began, count("hold_seconds", &[]) + count("losses_total", &[]));
+}
+
+#[test]
+fn each_figure_has_its_kind_a_description_and_a_line_in_the_documentation() {
+    let page = include_str!("../../docs/operations.md");
+    let documented: BTreeSet<_> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `redis_concurrent_")?.split('`').next())
+        .collect();
+    let mut recorded = BTreeSet::new();
+    for figure in &played().figures {
+        recorded.insert(figure.name.strip_prefix("redis_concurrent_").unwrap());
+        assert!(figure.described, "{figure:?}");
+        assert_eq!(figure.in_seconds, figure.name.ends_with("_seconds"), "{figure:?}");
+        let mut labels = figure.labels.clone();
+        let kind = labels.remove("kind");
+        if !figure.name.contains("inbox") && !figure.name.contains("load") {
+            assert!(matches!(kind.as_deref(), Some("simple lock" | "reentrant lock")), "{figure:?}");
+        }
+        assert!(labels.len() <= 1 && !labels.contains_key("lock"), "a name without being asked: {figure:?}");
+    }
+    assert_eq!(recorded, documented);
+}
+
+#[test]
+fn a_lock_s_name_is_a_label_where_it_is_asked_for() {
+    let named = &played().named;
+    assert_eq!(named.len(), 2, "a wait and a hold: {named:?}");
+    for figure in named {
+        assert_eq!(figure.labels["lock"], "stock:42", "{figure:?}");
+        assert_eq!(figure.labels["kind"], "simple lock", "{figure:?}");
+    }
+}
+
+/// The level and the words of it in a log.
+fn line_of(heard: &Heard) -> (&'static str, &'static str) {
+    match heard {
+        Heard::Acquired(Way::Free) => ("TRACE", "way=\"free\""),
+        Heard::Acquired(Way::Granted) => ("TRACE", "way=\"granted\""),
+        Heard::Acquired(_) => ("TRACE", "way=\"handed_over\""),
+        Heard::NotAcquired(None) => ("TRACE", "not acquired"),
+        Heard::NotAcquired(Some(_)) => ("TRACE", "error=\"watched\": cancelled"),
+        Heard::Released => ("TRACE", "held="),
+        Heard::Renewed => ("TRACE", "lag="),
+        Heard::RenewalFailed => ("DEBUG", "not renewed"),
+        Heard::Lost(Loss::Deadline) => ("WARN", "why=\"its lease ran out\""),
+        Heard::Lost(Loss::Verdict) => ("WARN", "why=\"Redis no longer knows this hold\""),
+        Heard::Lost(Loss::Forced) => ("WARN", "why=\"it was unlocked by force\""),
+        Heard::Lost(_) => ("WARN", "why=\"the client was closed\""),
+        Heard::Deferred => ("INFO", "a release goes on in the background"),
+        Heard::Abandoned => ("WARN", "left to its lease"),
+        Heard::UnlockFailed(ErrorKind::LeaseLost) => ("DEBUG", "error=\"watched\": lease lost"),
+        Heard::UnlockFailed(_) => ("DEBUG", "error=\"watched\": outcome unknown"),
+        Heard::Reconnected => ("INFO", "listening for grants again"),
+    }
+}
+
+#[test]
+fn each_event_is_a_line_of_the_log() {
+    let log: Vec<_> = played().log.lines().filter(|line| line.contains(" redis_concurrent: ")).collect();
+    for heard in all_there_is() {
+        let (level, words) = line_of(&heard);
+        let mut lines =
+            log.iter().filter(|line| line.contains(&format!(" {level} ")) && line.contains(words));
+        let line = lines.next().unwrap_or_else(|| panic!("{heard:?} is not in the log: {log:#?}"));
+        if heard != Heard::Reconnected {
+            assert!(line.contains(" lock=\"watched\" ") && line.contains(" kind=\""), "{line}");
+        }
+    }
+    // The clients of the others are told of, too; nothing is told twice.
+    let losses = log.iter().filter(|line| line.contains("a hold was lost")).count();
+    assert_eq!(losses, values("losses_total", &[]).len());
+}
+
+/// Wants everything and can take nothing.
+struct Broken;
+
+impl tracing::Subscriber for Broken {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        if event.metadata().target() == "redis_concurrent" {
+            // Without the hook's message on standard error.
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// A log that cannot be written costs no lock.
+#[test]
+fn a_broken_log_breaks_no_lock() {
+    alone("observers::a_broken_log_breaks_no_lock", || {
+        tracing::subscriber::set_global_default(Broken).unwrap();
+        let server = RedisServer::start().unwrap();
+        let lock = connect(&server).reentrant_lock("watched");
+        lock.lock().unwrap().unlock().unwrap();
+        let guard = lock.lock().unwrap();
+        assert!(connect(&server).reentrant_lock("watched").try_lock().unwrap().is_none());
+        server.flush_all().unwrap();
+        assert!(guard.unlock().unwrap_err().is_lease_lost());
+        drop(lock.lock().unwrap());
+    });
+}

@@ -1,0 +1,113 @@
+//! A play in which everything happens to a lock that an observer can hear of.
+
+use std::thread;
+
+use redis_concurrent::testing::{ClientKind, Proxy, RedisServer, wait_until};
+use redis_concurrent::{CancellationToken, Client, ClientBuilder, ErrorKind, Loss, Way};
+
+use crate::diary::{Diary, Heard};
+use crate::observers::LONG;
+use crate::support::{builder, ms, threads};
+
+/// What must have been heard in the end.
+pub fn all_there_is() -> Vec<Heard> {
+    vec![
+        Heard::Acquired(Way::Free),
+        Heard::Acquired(Way::Granted),
+        Heard::Acquired(Way::HandedOver),
+        Heard::NotAcquired(None),
+        Heard::NotAcquired(Some(ErrorKind::Cancelled)),
+        Heard::Released,
+        Heard::Renewed,
+        Heard::RenewalFailed,
+        Heard::Lost(Loss::Deadline),
+        Heard::Lost(Loss::Verdict),
+        Heard::Lost(Loss::Forced),
+        Heard::Lost(Loss::Closed),
+        Heard::Deferred,
+        Heard::Abandoned,
+        Heard::UnlockFailed(ErrorKind::LeaseLost),
+        Heard::UnlockFailed(ErrorKind::Unknown),
+        Heard::Reconnected,
+    ]
+}
+
+/// Plays it before `diary` and whoever else `add` adds. When it returns, nothing happens any more.
+pub fn play(diary: &Diary, add: impl Fn(ClientBuilder) -> ClientBuilder) {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let watched = |url: &str| {
+        let builder = builder(url).lease(ms(900)).renew_every(ms(60)).command_timeout(ms(150));
+        add(builder.slice(LONG).observer(diary.clone())).connect().unwrap()
+    };
+    let (near, far) = (watched(&server.url()), watched(&proxy.url()));
+    let others = Client::connect(&server.url()).unwrap();
+    waits(&near, &others);
+    losses(&near, &others, &server, diary);
+    silence(&far, &proxy, diary);
+    for client in [near, far, others] {
+        client.close().unwrap();
+    }
+    wait_until(LONG, "all threads have ended", || threads("rc-").is_empty());
+}
+
+fn waits(client: &Client, others: &Client) {
+    let (lock, other) = (client.reentrant_lock("watched"), others.reentrant_lock("watched"));
+    lock.lock().unwrap().unlock().unwrap();
+    let held = other.lock_owned().unwrap();
+    assert!(lock.try_lock().unwrap().is_none());
+    let cancelled = CancellationToken::new();
+    cancelled.cancel();
+    assert!(lock.lock_interruptibly(&cancelled).unwrap_err().is_cancelled());
+    thread::scope(|scope| {
+        scope.spawn(|| lock.lock().unwrap().unlock().unwrap());
+        wait_until(LONG, "it waits", || other.queue_length().unwrap() == 1);
+        held.unlock().unwrap();
+    });
+    let simple = client.simple_lock("watched");
+    let held = simple.lock_owned().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| simple.lock().unwrap().unlock().unwrap());
+        wait_until(LONG, "it waits", || simple.queued_threads() == 1);
+        held.unlock().unwrap();
+    });
+}
+
+fn losses(client: &Client, others: &Client, server: &RedisServer, diary: &Diary) {
+    let lock = client.reentrant_lock("watched");
+    let lose = |how: &dyn Fn()| {
+        let renewed = diary.count(&Heard::Renewed);
+        let guard = lock.lock().unwrap();
+        wait_until(LONG, "a renewal", || diary.count(&Heard::Renewed) > renewed);
+        how();
+        assert!(guard.lost().wait_timeout(LONG));
+        drop(guard);
+    };
+    lose(&|| assert!(others.reentrant_lock("watched").force_unlock().unwrap().was_held()));
+    lose(&|| server.flush_all().unwrap());
+    let guard = lock.with_lease(ms(150)).lock_owned().unwrap();
+    wait_until(LONG, "its end", || diary.has(&Heard::Lost(Loss::Deadline)));
+    drop(guard);
+    server.kill_clients(ClientKind::PubSub).unwrap();
+    wait_until(LONG, "a new inbox", || diary.has(&Heard::Reconnected));
+    let guard = lock.lock_owned().unwrap();
+    client.close().unwrap();
+    drop(guard);
+}
+
+fn silence(client: &Client, proxy: &Proxy, diary: &Diary) {
+    let lock = client.reentrant_lock("watched");
+    let renewed = diary.count(&Heard::Renewed);
+    let guard = lock.lock_owned().unwrap();
+    wait_until(LONG, "a renewal", || diary.count(&Heard::Renewed) > renewed);
+    proxy.black_hole(true);
+    wait_until(LONG, "a renewal fails", || diary.has(&Heard::RenewalFailed));
+    proxy.heal().unwrap();
+    // On a slow machine it is lost by now.
+    drop(guard);
+    let guard = lock.try_lock_for(LONG).unwrap().expect("it was given back");
+    proxy.black_hole(true);
+    drop(guard);
+    wait_until(LONG, "it is left to its lease", || diary.has(&Heard::Abandoned));
+    proxy.heal().unwrap();
+}
