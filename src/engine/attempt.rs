@@ -6,14 +6,13 @@
 
 use std::sync::Arc;
 
-use super::acquire::{Seat, confirm, joined};
-use super::entry::{Cell, Core};
+use super::entry::Cell;
 use super::redis::failure::Failure;
-use super::state::lock_state::{Answer, Asking, Entered, Grip, Refusal, Request, Ticket, Turn};
-use super::{held, leave_queue, lock, take_back};
+use super::state::lock_state::{Answer, Asking, Grip, Request, Ticket};
+use super::waiter::{MayPark, Place, Step, Waiter};
+use super::{held, take_back};
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::sync::MutexGuard;
 use crate::wait::Wait;
 
 /// How an attempt begins.
@@ -29,38 +28,29 @@ pub(crate) enum Begun<'a> {
 /// An attempt whose request is to be sent, or was. Dropped without an [answer](Attempt::answered), it
 /// counts as sent: what it may have been granted is given back in the background.
 pub(crate) struct Attempt<'a> {
-    seat: Seat<'a>,
+    waiter: Waiter<'a>,
     asking: Asking,
-    entered: Moment,
 }
 
 /// Begins an attempt by `request`, which is to be [`once`](Request::once). Redis is asked nothing yet, but
 /// for a grant that waits here for its thread, which is renewed by `limit`.
 pub(crate) fn begin<'a>(cell: &'a Arc<Cell>, request: Request, limit: Moment) -> Result<Begun<'a>, Error> {
     let entered = Moment::now();
-    cell.shared.usable_at(entered).map_err(|e| cell.error(e))?;
-    let mut core = lock(cell)?;
-    let ticket = match core.gate.enter(request, entered) {
-        Ok(Entered::Again(grip)) => return Ok(Begun::In(grip)),
-        Ok(Entered::Joined(grip, ahead)) => {
-            let grip = joined(cell, core, grip, ahead, &Wait::once(), entered)?;
-            if held::remaining(cell, grip.ticket).is_zero() {
-                take_back(cell, grip.ticket, limit);
-                return Ok(busy(cell, entered));
-            }
-            return Ok(Begun::In(grip));
+    let mut waiter = match Waiter::enter(cell, None, request, Wait::once(), entered)? {
+        Place::In(grip) if grip.outermost && held::remaining(cell, grip.ticket).is_zero() => {
+            take_back(cell, grip.ticket, limit);
+            return Ok(busy(cell, entered));
         }
-        Ok(Entered::Waits(ticket)) => ticket,
-        Err(Refusal::Busy) => return Ok(busy(cell, entered)),
-        Err(refusal) => return Err(cell.error(refusal.error())),
+        Place::In(grip) => return Ok(Begun::In(grip)),
+        Place::Busy => return Ok(busy(cell, entered)),
+        Place::Waits(waiter) => waiter,
     };
-    let seat = Seat { cell, other: None, ticket, taken: true, asking: None, sent: false };
-    Ok(match advance(seat, core, limit, entered)? {
-        Advanced::In(grip) => Begun::In(grip),
-        Advanced::Busy => busy(cell, entered),
-        Advanced::Asks(mut seat, asking) => {
-            seat.sent = true;
-            Begun::Asks(Attempt { seat, asking, entered })
+    Ok(match waiter.advance(MayPark::No { limit })? {
+        Step::In(grip) => Begun::In(grip),
+        Step::Over => busy(cell, entered),
+        Step::Ask(asking, _) => {
+            waiter.sends();
+            Begun::Asks(Attempt { waiter, asking })
         }
     })
 }
@@ -84,66 +74,14 @@ impl Detached {
     /// It goes on in this thread; once.
     pub(crate) fn attach(&mut self) -> Option<Attempt<'_>> {
         let asking = self.asking.take()?;
-        let seat = Seat {
-            cell: &self.cell,
-            other: None,
-            ticket: self.ticket,
-            taken: true,
-            asking: Some(asking.owner),
-            sent: true,
-        };
-        Some(Attempt { seat, asking, entered: self.entered })
+        let waiter = Waiter::resumed(&self.cell, self.ticket, self.entered, asking.owner);
+        Some(Attempt { waiter, asking })
     }
 }
 
 impl Drop for Detached {
     fn drop(&mut self) {
         drop(self.attach());
-    }
-}
-
-enum Advanced<'a> {
-    In(Grip),
-    Busy,
-    Asks(Seat<'a>, Asking),
-}
-
-/// Takes its turns until there is something to send, or it is over.
-fn advance<'a>(
-    mut seat: Seat<'a>,
-    mut core: MutexGuard<'a, Core>,
-    limit: Moment,
-    entered: Moment,
-) -> Result<Advanced<'a>, Error> {
-    let cell = seat.cell;
-    loop {
-        let now = Moment::now();
-        match core.gate.turn(seat.ticket, now, cell.shared.inbox.is_up(), false, || cell.fresh()) {
-            Turn::In(grip, next) => {
-                core.wake(next);
-                seat.taken = false;
-                return super::acquire::welcome(cell, core, grip, now, entered).map(Advanced::In);
-            }
-            Turn::Ask(asking) => {
-                drop(core);
-                seat.asking = Some(asking.owner);
-                return Ok(Advanced::Asks(seat, asking));
-            }
-            Turn::Confirm(owner, lease) => {
-                drop(core);
-                core = confirm(cell, owner, lease, now, limit);
-            }
-            Turn::Leave(leaving) => core = leave_queue(cell, core, leaving),
-            Turn::Park(_) => {
-                seat.leave(core);
-                return Ok(Advanced::Busy);
-            }
-            ending => {
-                let outcome = seat.ending(ending, &core, &Wait::once());
-                seat.leave(core);
-                return outcome.map(|_| Advanced::Busy);
-            }
-        }
     }
 }
 
@@ -155,21 +93,21 @@ impl Attempt<'_> {
 
     /// The lock that it is at.
     pub(crate) fn cell(&self) -> &Arc<Cell> {
-        self.seat.cell
+        self.waiter.cell
     }
 
     /// Takes it out of this thread.
     pub(crate) fn detach(self) -> Detached {
-        let Attempt { mut seat, asking, entered } = self;
-        seat.taken = false;
-        Detached { cell: seat.cell.clone(), ticket: seat.ticket, entered, asking: Some(asking) }
+        let Attempt { mut waiter, asking } = self;
+        waiter.is_passed_on();
+        let Waiter { cell, ticket, entered, .. } = waiter;
+        Detached { cell: cell.clone(), ticket, entered, asking: Some(asking) }
     }
 
     /// Ends it: its request was not sent.
     pub(crate) fn called_off(mut self) {
-        // Put back, as it drops.
-        self.seat.sent = false;
-        busy(self.seat.cell, self.entered);
+        self.waiter.called_off();
+        busy(self.waiter.cell, self.waiter.entered);
     }
 
     /// Ends it by what Redis said; `None` where it is busy. A grant that has to be renewed first is renewed
@@ -179,22 +117,18 @@ impl Attempt<'_> {
         outcome: Result<(Answer, bool), Failure>,
         limit: Moment,
     ) -> Result<Option<Grip>, Error> {
-        let Attempt { mut seat, asking, entered } = self;
-        let cell = seat.cell;
-        let ended =
-            seat.heard(asking.owner, outcome, true).and_then(|core| advance(seat, core, limit, entered));
-        let waited = || Moment::now().since(entered);
-        match ended {
-            Ok(Advanced::In(grip)) => Ok(Some(grip)),
+        let Attempt { mut waiter, asking } = self;
+        let (cell, entered) = (waiter.cell, waiter.entered);
+        let ended = waiter.heard(asking.owner, outcome).and_then(|()| waiter.advance(MayPark::No { limit }));
+        let ended = match ended {
+            Ok(Step::In(grip)) => return Ok(Some(grip)),
             // One attempt asks once: what it would ask anew is given up.
-            Ok(Advanced::Busy | Advanced::Asks(..)) => {
-                cell.shared.watch.tell(|o| o.not_acquired(cell.observed(), waited(), None));
-                Ok(None)
-            }
-            Err(error) => {
-                cell.shared.watch.tell(|o| o.not_acquired(cell.observed(), waited(), Some(&error)));
-                Err(error)
-            }
-        }
+            Ok(Step::Over | Step::Ask(..)) => Ok(None),
+            Err(error) => Err(error),
+        };
+        drop(waiter);
+        let waited = Moment::now().since(entered);
+        cell.shared.watch.tell(|o| o.not_acquired(cell.observed(), waited, ended.as_ref().err()));
+        ended
     }
 }

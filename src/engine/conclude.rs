@@ -78,7 +78,7 @@ fn over(cell: &Arc<Cell>, ticket: Ticket, owner: u64) -> Error {
     let gone = lost(if cell.shared.is_closed() { Loss::Closed } else { Loss::Verdict });
     let mut core = cell.core.lock();
     let then = core.gate.lose(owner, Loss::Verdict, Moment::now());
-    drop(carry_out(cell, core, then));
+    carry_out(cell, core, then);
     match release(cell, ticket) {
         Err(error) => error,
         Ok(()) => cell.error(gone),

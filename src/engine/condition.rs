@@ -76,7 +76,7 @@ fn give_up(cell: &Arc<Cell>, ticket: Ticket) -> Result<GivenUp, Error> {
         Ok(aside) => aside,
         Err(lost_before) => {
             let (loss, then) = *lost_before;
-            drop(carry_out(cell, core, then));
+            carry_out(cell, core, then);
             return Err(cell.error(lost(loss)));
         }
     };
@@ -87,7 +87,7 @@ fn give_up(cell: &Arc<Cell>, ticket: Ticket) -> Result<GivenUp, Error> {
     }
     // Until the wait has given it up in Redis, a client that closes has to do it.
     core.sets_out(&leaving);
-    drop(carry_out(cell, core, then));
+    carry_out(cell, core, then);
     shared.watch.tell(|o| o.released(cell.observed(), held));
     Ok(GivenUp { aside, leaving, token })
 }
@@ -128,11 +128,8 @@ fn come_back(
         core.take_over(owner, due, token.clone(), room);
         watched = shared.renewer.watch(cell, &mut core, owner, due);
     }
-    core = carry_out(cell, core, then);
-    let then = core.gate.expire(owner, now);
-    core = carry_out(cell, core, then);
     let over = core.gate.look(owner).map_or(Some(Loss::Verdict), |tenure| tenure.lost);
-    drop(core);
+    carry_out(cell, core, then);
     let Some(loss) = over else { return watched.map(|()| stay).map_err(|e| cell.error(e)) };
     if let Some(token) = token {
         token.cancel();
@@ -170,7 +167,7 @@ fn signal_some(at: &At<'_>, ticket: Ticket, what: (&str, &str)) -> Result<Signal
         Ok(_) => {
             let mut core = cell.core.lock();
             let then = core.gate.lose(owner, Loss::Verdict, Moment::now());
-            drop(carry_out(cell, core, then));
+            carry_out(cell, core, then);
             Err(cell.error(lost(Loss::Verdict)))
         }
         Err(Failure::Unanswered(e)) if what.0 != "count" => {

@@ -8,8 +8,7 @@ use super::redis::failure::Failure;
 use super::redis::requests;
 use super::state::lock_state::{Leaving, Then};
 use crate::clock::Moment;
-use crate::error::{Error, ErrorKind};
-use crate::observe::Loss;
+use crate::error::Error;
 use crate::sync::MutexGuard;
 
 /// How long a thread that gives up spends on leaving the queue before others do it for it.
@@ -20,62 +19,51 @@ pub(crate) fn lock(cell: &Cell) -> Result<MutexGuard<'_, Core>, Error> {
     cell.shared.lock(&cell.core).map_err(|e| cell.error(e))
 }
 
-pub(super) fn lost(loss: Loss) -> Error {
-    let kind = if loss == Loss::Closed { ErrorKind::Closed } else { ErrorKind::LeaseLost };
-    Error::new(kind, "").because(loss.text())
-}
-
-/// Does what the gate said is to be done, outside the lock where it must be.
-pub(crate) fn carry_out<'a>(
-    cell: &'a Arc<Cell>,
-    mut core: MutexGuard<'a, Core>,
-    then: Then,
-) -> MutexGuard<'a, Core> {
+/// Does what the gate said is to be done: what needs the lock under it, the rest when it has let go of it. A
+/// caller that goes on locks anew, and looks anew.
+pub(crate) fn carry_out(cell: &Arc<Cell>, mut core: MutexGuard<'_, Core>, then: Then) {
     core.wake(then.wake);
     if let Some(leaving) = then.background {
         cell.shared.renewer.leave(cell, leaving);
     }
-    if let Some((owner, loss)) = then.lost {
-        // Its guards may live on: what they ask for later finds the tenure lost.
+    if let Some(leaving) = &then.leave {
+        core.sets_out(leaving);
+    }
+    // Its guards may live on: what they ask for later finds the tenure lost.
+    let lost = then.lost.map(|(owner, loss)| {
         let token = core.asked_lost(owner);
         if let Some(due) = core.forget(owner) {
             cell.shared.renewer.unwatch(cell, owner, due);
         }
-        MutexGuard::unlocked(&mut core, || {
-            if let Some(token) = token {
-                token.cancel();
-            }
-            cell.shared.watch.tell(|o| o.lost(cell.observed(), loss));
-        });
+        (token, loss)
+    });
+    drop(core);
+    if let Some((token, loss)) = lost {
+        if let Some(token) = token {
+            token.cancel();
+        }
+        cell.shared.watch.tell(|o| o.lost(cell.observed(), loss));
     }
-    match then.leave {
-        Some(leaving) => leave_queue(cell, core, leaving),
-        None => core,
+    if let Some(leaving) = then.leave {
+        leave_queue(cell, leaving);
     }
 }
 
-/// An owner that nobody wants any more leaves Redis: at once if Redis answers, else later.
-pub(super) fn leave_queue<'a>(
-    cell: &'a Arc<Cell>,
-    mut core: MutexGuard<'a, Core>,
-    leaving: Leaving,
-) -> MutexGuard<'a, Core> {
-    if leaving.unsettled {
-        // Redis was silent a moment ago: the caller's time is not for trying again.
-        cell.shared.renewer.leave(cell, leaving);
-    } else {
-        core.sets_out(&leaving);
-        let owner = leaving.owner;
-        MutexGuard::unlocked(&mut core, || {
-            let limit = Moment::now().after(LEAVE_LIMIT);
-            let same = cell.shared.same_process().map_err(Failure::Never);
-            if same.and_then(|()| requests::leave(cell, &leaving, None, limit)).is_err() {
-                cell.shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving });
-            }
-        });
-        core.arrived(owner);
+/// An owner that nobody wants any more, and that has [set out](Core::sets_out), leaves Redis: at once if Redis
+/// answers, else later.
+fn leave_queue(cell: &Arc<Cell>, leaving: Leaving) {
+    let owner = leaving.owner;
+    // Redis was silent a moment ago: the caller's time is not for trying again.
+    let left = !leaving.unsettled && {
+        let limit = Moment::now().after(LEAVE_LIMIT);
+        let same = cell.shared.same_process().map_err(Failure::Never);
+        same.and_then(|()| requests::leave(cell, &leaving, None, limit)).is_ok()
+    };
+    if !left {
+        cell.shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving });
     }
+    let mut core = cell.core.lock();
+    core.arrived(owner);
     let then = core.gate.left();
     core.wake(then.wake);
-    core
 }

@@ -97,13 +97,11 @@ pub(crate) fn renewed(
     if matches!(answer.renewal, Renewal::Left(_)) {
         core.gate.wanted(owner, sent.after(lease));
     }
-    let mut core = carry_out(cell, core, then);
-    let Some(tenure) = core.gate.look(owner).filter(|t| t.loss(now).is_none()) else {
-        return Err(cell.error(lost(Loss::Verdict)));
-    };
-    let due = tenure.due(now, shared.config.renew_every.min(lease / 3));
-    shared.renewer.watch(cell, &mut core, owner, due).map_err(|e| cell.error(e))?;
-    drop(core);
+    let due = core.gate.look(owner).filter(|t| t.loss(now).is_none());
+    let due = due.map(|tenure| tenure.due(now, shared.config.renew_every.min(lease / 3)));
+    let watched = due.map(|due| shared.renewer.watch(cell, &mut core, owner, due));
+    carry_out(cell, core, then);
+    watched.ok_or_else(|| cell.error(lost(Loss::Verdict)))?.map_err(|e| cell.error(e))?;
     match answer.error {
         None => Ok(()),
         Some(e) if answer.renewal == Renewal::Unanswered => {

@@ -218,7 +218,7 @@ impl Listener {
         for cell in &cells {
             let mut core = cell.core.lock();
             let then = core.gate.ask_again(Moment::now());
-            drop(carry_out(cell, core, then));
+            carry_out(cell, core, then);
         }
     }
 
@@ -277,7 +277,7 @@ impl Listener {
                 let Some(cell) = cell.room.as_ref().and_then(|room| room.lock.upgrade()) else { return };
                 let mut core = cell.core.lock();
                 let then = core.gate.lose(owner, Loss::Forced, now);
-                return drop(carry_out(&cell, core, then));
+                return carry_out(&cell, core, then);
             }
             "no:forced" => core.gate.lose(owner, Loss::Forced, now),
             // A script has left some of those who wait to the next one, which is to be this one's.
@@ -287,6 +287,6 @@ impl Listener {
                 None => return,
             },
         };
-        drop(carry_out(&cell, core, then));
+        carry_out(&cell, core, then);
     }
 }

@@ -37,6 +37,7 @@ pub(crate) mod entry;
 pub(crate) mod held;
 pub(crate) mod listener;
 pub(crate) mod modes;
+mod outcomes;
 pub(crate) mod pause;
 mod process;
 pub(crate) mod receipt;
@@ -46,6 +47,7 @@ pub(crate) mod renewal;
 pub(crate) mod runtime;
 pub(crate) mod several;
 pub(crate) mod state;
+mod waiter;
 pub(crate) mod wire;
 
 // What shows that the engine keeps its promises: see verify/README.md.
@@ -64,6 +66,7 @@ mod small_redis;
 
 pub(crate) use self::acquire::acquire;
 pub(crate) use self::conclude::conclude;
-use self::effects::{LEAVE_LIMIT, leave_queue, lost};
+use self::effects::LEAVE_LIMIT;
 pub(crate) use self::effects::{carry_out, lock};
+use self::outcomes::lost;
 pub(crate) use self::release::{release, release_quietly, replaced, take_back, unheard};

@@ -7,7 +7,7 @@ use super::redis::failure::Failure;
 use super::redis::requests;
 use super::state::grant::{Tenure, drift};
 use super::state::lock_state::{Answer, Grip, Leaving, Stays, Terms, Ticket};
-use super::{acquire, carry_out, held, lock, lost};
+use super::{carry_out, held, lock, lost, waiter};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 
@@ -41,7 +41,7 @@ pub(crate) fn part(cell: &Arc<Cell>, ticket: Ticket) -> Result<Tenure, Error> {
     if let Some(due) = core.forget(owner) {
         cell.shared.renewer.unwatch(cell, owner, due);
     }
-    drop(carry_out(cell, core, then));
+    carry_out(cell, core, then);
     if let Some(since) = since {
         cell.shared.watch.tell(|o| o.released(cell.observed(), since));
     }
@@ -70,7 +70,7 @@ pub(crate) fn adopt(cell: &Arc<Cell>, from: &str, tenure: Tenure) -> Result<Grip
             let Some(grip) = core.gate.adopt(tenure) else {
                 return Err(cell.error(Error::new(ErrorKind::Closed, "")));
             };
-            return acquire::welcome(cell, core, grip, now, sent);
+            return waiter::welcome(cell, core, grip, now, sent);
         }
         Ok((Answer::Over, _)) => Error::new(ErrorKind::Closed, ""),
         Ok(_) => Error::new(ErrorKind::NotOwner, "")

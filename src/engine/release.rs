@@ -9,7 +9,7 @@ use super::redis::failure::Failure;
 use super::redis::requests;
 use super::redis::requests::Left;
 use super::redis::resent::{Fate, Known};
-use super::state::lock_state::{Answer, Asking, Exit, Leaving, Ticket};
+use super::state::lock_state::{Answer, Asking, Exit, Leaving, Then, Ticket};
 use super::{carry_out, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -85,7 +85,7 @@ pub(crate) fn depart(cell: &Arc<Cell>, ticket: Ticket) -> Result<Option<Departur
             return Ok(None);
         }
         Exit::Lost(loss, then) => {
-            drop(carry_out(cell, core, then));
+            carry_out(cell, core, then);
             return Err(cell.error(lost(loss)));
         }
         Exit::Leave(leaving, next) => (leaving, next),
@@ -155,6 +155,7 @@ impl Departure<'_> {
             shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving.clone() });
         }
         core.arrived(leaving.owner);
+        let mut then = Then::default();
         if let Some(next) = next {
             let answer = match &outcome {
                 Ok(left) => left.next.clone().unwrap_or(Answer::Failed),
@@ -164,11 +165,11 @@ impl Departure<'_> {
             if outcome.as_ref().is_ok_and(|left| left.resent.is_some()) {
                 core.gate.unsettle(next.owner);
             }
-            let then = core.gate.answered(next.owner, answer, at);
-            core = carry_out(cell, core, then);
+            then = core.gate.answered(next.owner, answer, at);
         }
-        let then = core.gate.left();
-        drop(carry_out(cell, core, then));
+        let left = core.gate.left();
+        core.wake(left.wake);
+        carry_out(cell, core, then);
         let was_lost = || {
             if let Some(token) = &token {
                 token.cancel();
@@ -237,7 +238,7 @@ pub(crate) fn replaced(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
     let leaving = match core.gate.exit(ticket, now, false, || cell.fresh()) {
         Exit::Leave(leaving, _) => leaving,
         Exit::Lost(loss, then) => {
-            drop(carry_out(cell, core, then));
+            carry_out(cell, core, then);
             return Err(cell.error(lost(loss)));
         }
         Exit::Held | Exit::Shared | Exit::HandedOn(_) => return Ok(()),
@@ -249,7 +250,7 @@ pub(crate) fn replaced(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
         cell.shared.renewer.leave(cell, leaving);
     }
     let then = core.gate.left();
-    drop(carry_out(cell, core, then));
+    carry_out(cell, core, then);
     released(cell, held);
     Ok(())
 }

@@ -97,7 +97,7 @@ pub(crate) fn have(
     let renewal = renewal.and_then(Result::ok).unwrap_or(Renewal::Failed);
     let mut core = lock(cell)?;
     let then = core.gate.renewed(owner, sent, renewal, Moment::now());
-    drop(carry_out(cell, core, then));
+    carry_out(cell, core, then);
     if renewal == Renewal::NotInside {
         return Err(cell.error(lost(Loss::Verdict)));
     }

@@ -184,7 +184,7 @@ impl Renewer {
                 for (owner, cell) in ended {
                     let mut core = cell.core.lock();
                     let then = core.gate.expire(owner, Moment::now());
-                    drop(carry_out(&cell, core, then));
+                    carry_out(&cell, core, then);
                 }
                 self.round(due);
                 continue;
@@ -275,8 +275,10 @@ impl Renewer {
             What::Tenure => {
                 let mut core = task.cell.core.lock();
                 let then = core.gate.expire(task.owner, now);
-                core = carry_out(&task.cell, core, then);
-                let tenure = core.gate.look(task.owner).filter(|t| t.lost.is_none())?;
+                let Some(tenure) = core.gate.look(task.owner).filter(|t| t.lost.is_none()) else {
+                    carry_out(&task.cell, core, then);
+                    return None;
+                };
                 let fixed = tenure.terms.fixed && !tenure.is_first();
                 let (until, lease) = (tenure.valid_until, tenure.renewal(now));
                 let cell = task.cell.clone();
@@ -344,7 +346,6 @@ impl Renewer {
                 if renewal == Renewal::Unanswered {
                     core.gate.doubt(task.owner, sent, task.lease);
                 }
-                core = carry_out(&task.cell, core, then);
                 let done = matches!(renewal, Renewal::Left(_));
                 let tenure = core.gate.look(task.owner).filter(|t| t.lost.is_none());
                 let next = tenure.map(|tenure| {
@@ -358,11 +359,9 @@ impl Renewer {
                     };
                     (until, due)
                 });
-                let Some((until, at)) = next.filter(|(_, at)| core.move_due(task.owner, task.at, *at)) else {
-                    drop(core);
-                    return self.state.lock().settle(&task);
-                };
-                drop(core);
+                let next = next.filter(|(_, at)| core.move_due(task.owner, task.at, *at));
+                carry_out(&task.cell, core, then);
+                let Some((until, at)) = next else { return self.state.lock().settle(&task) };
                 if done {
                     let lag = sent.since(task.due);
                     task.cell.shared.watch.tell(|o| o.renewed(task.cell.observed(), lag, left));

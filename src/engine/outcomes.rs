@@ -1,0 +1,55 @@
+//! What became of a request, in the words of the gate and in those of a caller.
+
+use super::redis::failure::Failure;
+use super::state::lock_state::{Answer, NOT_INSIDE, Refusal};
+use crate::error::{Error, ErrorKind};
+use crate::observe::Loss;
+use crate::percent::unescape;
+
+/// What a lost hold is to its thread.
+pub(super) fn lost(loss: Loss) -> Error {
+    let kind = if loss == Loss::Closed { ErrorKind::Closed } else { ErrorKind::LeaseLost };
+    Error::new(kind, "").because(loss.text())
+}
+
+/// What an ask's outcome is to the gate, whether it was sent twice, and what it is to the thread: an
+/// error, and whether it is final.
+pub(super) fn of_ask(outcome: Result<(Answer, bool), Failure>) -> (Answer, bool, Option<(Error, bool)>) {
+    match outcome {
+        Ok((answer, resent)) => (answer, resent, None),
+        Err(Failure::Unsent(e) | Failure::Later(e)) => (Answer::Failed, false, Some((e, false))),
+        Err(Failure::Unanswered(e)) => (Answer::Unanswered, false, Some((e, false))),
+        Err(failure) if failure.is_wrong_kind() => (Answer::Failed, false, Some((failure.error(), true))),
+        Err(Failure::Denied(e)) => (Answer::Failed, false, Some((e, true))),
+        // A script that errs half-way keeps what it wrote.
+        Err(Failure::Never(e)) => (Answer::Unanswered, false, Some((e, true))),
+    }
+}
+
+/// What a refusal by Redis is to a caller: that there is no hold to give up for it; `broken`, or
+/// `broken-` and how, of what broke while we waited; `conflict-` and what with; or the rule's own word.
+pub(super) fn of_rule(why: &str) -> Error {
+    if why == NOT_INSIDE {
+        return lost(Loss::Verdict);
+    }
+    let (kind, why) = match (why.strip_prefix("broken"), why.strip_prefix("conflict-")) {
+        (Some(how), _) => (ErrorKind::Broken, how.trim_start_matches('-')),
+        (_, Some(with)) => (ErrorKind::Conflict, with),
+        _ => (ErrorKind::Refused, why),
+    };
+    let why = why.replace('-', " ");
+    // Names in it are escaped; of a rule that writes a mere `%`, it is what it says.
+    Error::new(kind, "").because(unescape(&why).unwrap_or(why))
+}
+
+/// What a refusal by the gate is to a caller.
+pub(super) fn of_refusal(refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Closed => Error::new(ErrorKind::Closed, ""),
+        Refusal::LeaseLost(loss) => lost(loss),
+        Refusal::WouldDeadlock => {
+            Error::new(ErrorKind::WouldDeadlock, "").because("this thread holds it already")
+        }
+        Refusal::Busy => Error::new(ErrorKind::Timeout, ""),
+    }
+}

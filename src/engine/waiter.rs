@@ -1,0 +1,384 @@
+//! A thread that waits in a gate: it takes its turns, sleeps between them, and sends what the gate asks of Redis.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::entry::{Cell, Core};
+use super::outcomes::{of_ask, of_refusal, of_rule};
+use super::redis::failure::Failure;
+use super::redis::requests;
+use super::state::lock_state::{
+    Answer, Asking, Entered, GaveUp, Grip, How, Refusal, Request, Then, Ticket, Turn,
+};
+use super::{LEAVE_LIMIT, carry_out, lock, modes, take_back};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::observe::Way;
+use crate::sync::{Condvar, MutexGuard};
+use crate::wait::Wait;
+
+/// How long a request may be on its way before those behind it say that Redis does not answer.
+const UNHEARD: Duration = Duration::from_millis(100);
+/// How long a head waits for the inbox before it looks again, if nothing wakes it.
+const INBOX_LIMIT: Duration = Duration::from_millis(250);
+
+/// What a gate has for a thread that comes.
+pub(super) enum Place<'a> {
+    /// It holds already, or shares a hold of others.
+    In(Grip),
+    /// One attempt, and a thread of this process is in the way.
+    Busy,
+    Waits(Waiter<'a>),
+}
+
+/// What a waiter has to do next, or has come to.
+pub(super) enum Step {
+    In(Grip),
+    /// It ends without a hold: its time is up, or the one attempt was busy.
+    Over,
+    /// Send this, and wait for the answer until then.
+    Ask(Asking, Moment),
+}
+
+/// Whether a waiter may sleep for its turn.
+#[derive(Clone, Copy)]
+pub(super) enum MayPark {
+    Yes,
+    /// It is one of several that are asked for at the same time: what it would sleep for is busy. Until `limit`
+    /// it waits for the answer to a request.
+    No {
+        limit: Moment,
+    },
+}
+
+/// A thread's place in the gate. Dropped while it is taken (an error, a panic), it passes on
+/// whatever it was granted.
+pub(super) struct Waiter<'a> {
+    pub(super) cell: &'a Arc<Cell>,
+    /// The lock's other mode, whose threads stand behind this one's.
+    other: Option<&'a Arc<Cell>>,
+    pub(super) ticket: Ticket,
+    wait: Wait<'a>,
+    pub(super) entered: Moment,
+    /// The first turn is taken at the time of the call, whatever its deadline: one attempt.
+    first: Option<Moment>,
+    taken: bool,
+    /// The request it is about. Should it not come back from there, the ask must not wait for it.
+    asking: Option<u64>,
+    /// And Redis may have got it.
+    sent: bool,
+}
+
+impl<'a> Waiter<'a> {
+    /// Takes a place in the gate. `other`: the lock's other mode, where its threads are to stand behind this one.
+    pub(super) fn enter(
+        cell: &'a Arc<Cell>,
+        other: Option<&'a Arc<Cell>>,
+        request: Request,
+        wait: Wait<'a>,
+        entered: Moment,
+    ) -> Result<Place<'a>, Error> {
+        // Before the gate says anything: in a forked child what it knows is the parent's.
+        cell.shared.usable_at(entered).map_err(|e| cell.error(e))?;
+        let mut core = lock(cell)?;
+        match core.gate.enter(request, entered) {
+            Ok(Entered::Again(grip)) => Ok(Place::In(grip)),
+            Ok(Entered::Joined(grip, ahead)) => {
+                core.gate.came_in(grip.ticket, entered);
+                drop(core);
+                if let Some(asking) = ahead {
+                    ask_ahead(cell, &asking, wait.limit(entered, cell.shared.config.command_timeout));
+                }
+                cell.shared.watch.tell(|o| o.acquired(cell.observed(), Duration::ZERO, grip.way));
+                Ok(Place::In(grip))
+            }
+            Ok(Entered::Waits(ticket)) => {
+                drop(core);
+                let first = Some(entered);
+                let (taken, asking, sent) = (true, None, false);
+                Ok(Place::Waits(Waiter { cell, other, ticket, wait, entered, first, taken, asking, sent }))
+            }
+            Err(Refusal::Busy) => Ok(Place::Busy),
+            Err(refusal) => Err(cell.error(of_refusal(refusal))),
+        }
+    }
+
+    /// One whose request another thread has sent.
+    pub(super) fn resumed(cell: &'a Arc<Cell>, ticket: Ticket, entered: Moment, asking: u64) -> Self {
+        let (other, wait, first) = (None, Wait::once(), None);
+        Waiter { cell, other, ticket, wait, entered, first, taken: true, asking: Some(asking), sent: true }
+    }
+
+    /// What wakes it when its call is cancelled.
+    pub(super) fn waker(&self) -> impl Fn() + Send + Sync + 'static {
+        let (cell, ticket) = (self.cell.clone(), self.ticket);
+        move || cell.core.lock().wake(Some(ticket))
+    }
+
+    /// Takes its turns, and sleeps between them where it may, until there is something to send or it is over.
+    /// Nothing else in the crate takes a turn of a gate, or sleeps for one.
+    pub(super) fn advance(&mut self, may_park: MayPark) -> Result<Step, Error> {
+        let cell = self.cell;
+        let shared = &cell.shared;
+        loop {
+            let mut core = cell.core.lock();
+            let again = self.first.is_none();
+            let now = self.first.take().unwrap_or_else(Moment::now);
+            let mut over = again && self.wait.is_over(now);
+            if over && core.gate.turns_back(now) {
+                // A wait for a condition cannot end without the lock: now it waits for that.
+                (self.wait, over) = (Wait::forever(), false);
+            }
+            let limit = || match may_park {
+                MayPark::Yes => self.wait.limit(now, shared.config.command_timeout),
+                MayPark::No { limit } => limit,
+            };
+            self.tie(&core);
+            match core.gate.turn(self.ticket, now, shared.inbox.is_up(), over, || cell.fresh()) {
+                Turn::In(grip, next) => {
+                    core.wake(next);
+                    self.taken = false;
+                    self.tie(&core);
+                    return welcome(cell, core, grip, now, self.entered).map(Step::In);
+                }
+                Turn::Ask(asking) => {
+                    let limit = limit();
+                    self.asking = Some(asking.owner);
+                    return Ok(Step::Ask(asking, limit));
+                }
+                Turn::Confirm(owner, lease) => {
+                    drop(core);
+                    confirm(cell, owner, lease, now, limit());
+                }
+                Turn::Leave(leaving) => {
+                    carry_out(cell, core, Then { leave: Some(leaving), ..Then::default() });
+                }
+                Turn::Park(until) if matches!(may_park, MayPark::Yes) => {
+                    let bears = shared.config.give_up_after;
+                    if self.wait.deadline.is_none() && core.gives_up(self.entered, now, bears) {
+                        return Err(self.unavailable(&core));
+                    }
+                    self.park(core, until.min(self.wait.deadline.unwrap_or(Moment::NEVER)));
+                }
+                ending => {
+                    let error = self.ending(ending, &core);
+                    self.leave(core);
+                    return error.map_or(Ok(Step::Over), Err);
+                }
+            }
+        }
+    }
+
+    /// The lock's other mode learns whether anybody waits here of whom only this process knows.
+    fn tie(&self, core: &Core) {
+        if let Some(other) = self.other {
+            modes::tie(core, other);
+        }
+    }
+
+    /// What a wait that ends without a hold says of itself; nothing where it was busy, or the time is up.
+    fn ending(&self, turn: Turn, core: &Core) -> Option<Error> {
+        let error = match turn {
+            Turn::Over if self.wait.is_cancelled() => Error::new(ErrorKind::Cancelled, ""),
+            Turn::Over if core.gate.trouble().is_some() || core.gate.is_unheard(Moment::now(), UNHEARD) => {
+                return Some(self.unavailable(core));
+            }
+            Turn::Refused(why) => of_rule(&why),
+            Turn::Closed => Error::new(ErrorKind::Closed, ""),
+            _ => return None,
+        };
+        Some(self.cell.error(error))
+    }
+
+    /// Sends a request for the head, and tells the gate what became of it.
+    pub(super) fn ask(&mut self, asking: Asking, limit: Moment) -> Result<(), Error> {
+        let cell = self.cell;
+        let owner = asking.owner;
+        if !asking.enqueues || cell.shared.inbox.is_up() {
+            self.sent = true;
+            return self.heard(owner, requests::acquire(cell, &asking, limit));
+        }
+        if self.awaits_inbox(owner)? {
+            return Ok(());
+        }
+        // No place where the grant would not be heard; but the lock may be free by now.
+        self.sent = true;
+        self.heard(owner, requests::acquire(cell, &Asking { how: How::Try, ..asking }, limit))?;
+        cell.core.lock().gate.try_later(owner, Moment::now().after(INBOX_LIMIT));
+        Ok(())
+    }
+
+    /// Has the inbox come up, which must be there before a place in the queue is taken: what is granted is told
+    /// only once. `false` where that has failed, and the request may be sent as a mere try.
+    fn awaits_inbox(&mut self, owner: u64) -> Result<bool, Error> {
+        let cell = self.cell;
+        let shared = &cell.shared;
+        shared.inbox.start(shared).map_err(|e| cell.error(e))?;
+        match shared.inbox.failure() {
+            Some(failure) if failure.is_final() => return Err(cell.error(failure.error())),
+            // A wait for a condition has no use for a mere try: it could not begin.
+            Some(failure) if cell.room.is_some() => {
+                let mut core = cell.core.lock();
+                let then = core.gate.answered(owner, Answer::Failed, Moment::now());
+                core.trouble = Some(failure.error());
+                carry_out(cell, core, then);
+            }
+            None => {
+                let now = Moment::now();
+                // Should it have come up in between, its call to ask again went unheard.
+                let again_at = if shared.inbox.is_up() { now } else { now.after(INBOX_LIMIT) };
+                cell.core.lock().gate.postponed(owner, again_at);
+            }
+            Some(_) => return Ok(false),
+        }
+        self.asking = None;
+        Ok(true)
+    }
+
+    /// Its request is about to be sent, by its caller.
+    pub(super) fn sends(&mut self) {
+        self.sent = true;
+    }
+
+    /// Its request was not sent: it is put back when this is dropped.
+    pub(super) fn called_off(&mut self) {
+        self.sent = false;
+    }
+
+    /// Another thread goes on with it.
+    pub(super) fn is_passed_on(&mut self) {
+        self.taken = false;
+    }
+
+    /// Tells the gate what became of an ask; an error is the thread's where one attempt was all, or where
+    /// it is final.
+    pub(super) fn heard(
+        &mut self,
+        owner: u64,
+        outcome: Result<(Answer, bool), Failure>,
+    ) -> Result<(), Error> {
+        let cell = self.cell;
+        let mut core = cell.core.lock();
+        (self.asking, self.sent) = (None, false);
+        let (answer, resent, error) = of_ask(outcome);
+        if resent {
+            core.gate.unsettle(owner);
+        }
+        let then = core.gate.answered(owner, answer, Moment::now());
+        core.trouble = error.as_ref().map(|(e, _)| e.clone());
+        carry_out(cell, core, then);
+        match error {
+            Some((error, never)) if never || self.wait.once => Err(cell.error(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn park(&self, mut core: MutexGuard<'_, Core>, until: Moment) {
+        // The first wait of a client starts its listener, even one for a thread of its own: with
+        // the listener there, a release can put the next head into the queue in the same trip.
+        if !self.cell.shared.inbox.is_up()
+            && let Err(error) = self.cell.shared.inbox.start(&self.cell.shared)
+        {
+            tracing::warn!(error = %format_args!("{error:#}"), "waiting without a listener");
+        }
+        let seat = Arc::new(Condvar::new());
+        core.sit(self.ticket, seat.clone());
+        match until.instant() {
+            Some(instant) => drop(seat.wait_until(&mut core, instant)),
+            None => seat.wait(&mut core),
+        }
+        core.rise(self.ticket);
+    }
+
+    fn unavailable(&self, core: &Core) -> Error {
+        let error = core.trouble.clone().unwrap_or_else(|| Error::new(ErrorKind::Unavailable, ""));
+        self.cell.error(error)
+    }
+
+    /// Gives the place up, under the lock that saw there is nothing to be had.
+    fn leave(&mut self, mut core: MutexGuard<'_, Core>) {
+        self.taken = false;
+        let gave_up = core.gate.give_up(self.ticket, Moment::now());
+        self.tie(&core);
+        match gave_up {
+            GaveUp::Out(then) => carry_out(self.cell, core, then),
+            GaveUp::In(grip) => {
+                drop(core);
+                take_back(self.cell, grip.ticket, Moment::now().after(LEAVE_LIMIT));
+            }
+        }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if !self.taken {
+            return;
+        }
+        let mut core = self.cell.core.lock();
+        match self.asking {
+            // What it may be granted must not stay.
+            Some(owner) if self.sent => {
+                let then = core.gate.answered(owner, Answer::Unanswered, Moment::now());
+                carry_out(self.cell, core, then);
+                core = self.cell.core.lock();
+            }
+            Some(owner) => core.gate.postponed(owner, Moment::now()),
+            None => {}
+        }
+        self.leave(core);
+    }
+}
+
+/// A hold is there: the renewer learns of a new tenure, the observer of the hold.
+pub(super) fn welcome(
+    cell: &Arc<Cell>,
+    mut core: MutexGuard<'_, Core>,
+    grip: Grip,
+    now: Moment,
+    entered: Moment,
+) -> Result<Grip, Error> {
+    let shared = &cell.shared;
+    // What a wait for a condition is granted is its lock's to renew.
+    if !matches!(grip.way, Way::HandedOver | Way::Joined)
+        && cell.room.is_none()
+        && let Some(tenure) = core.gate.look(grip.owner)
+    {
+        let due = tenure.due(now, shared.config.renew_every);
+        if let Err(error) = shared.renewer.watch(cell, &mut core, grip.owner, due) {
+            drop(core);
+            take_back(cell, grip.ticket, Moment::now().after(LEAVE_LIMIT));
+            return Err(cell.error(error));
+        }
+    }
+    core.gate.came_in(grip.ticket, now);
+    drop(core);
+    shared.watch.tell(|o| o.acquired(cell.observed(), now.since(entered), grip.way));
+    Ok(grip)
+}
+
+/// A thread that shares a hold asks whether still others may, before those come.
+fn ask_ahead(cell: &Arc<Cell>, asking: &Asking, limit: Moment) {
+    let (answer, ..) = of_ask(requests::acquire(cell, asking, limit));
+    let mut core = cell.core.lock();
+    let then = core.gate.answered(asking.owner, answer, Moment::now());
+    carry_out(cell, core, then);
+}
+
+/// A grant that came long ago is renewed before it is used.
+fn confirm(cell: &Arc<Cell>, owner: u64, lease: Duration, now: Moment, limit: Moment) {
+    let answer = requests::renew(cell, owner, lease, limit);
+    let mut core = cell.core.lock();
+    if answer.resent {
+        core.gate.doubt(owner, now, lease);
+    }
+    let then = core.gate.confirmed(owner, answer.renewal, Moment::now());
+    carry_out(cell, core, then);
+}
+
+impl Core {
+    /// Redis has been out of reach for so long that a call without a deadline says so.
+    fn gives_up(&self, entered: Moment, now: Moment, limit: Duration) -> bool {
+        self.gate.trouble().is_some_and(|since| now.since(since.max(entered)) >= limit)
+    }
+}
