@@ -1,4 +1,4 @@
-//! What makes a client with settings of one's own.
+//! The builder of a client with custom settings.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::observe::{Observer, Watch};
 use crate::settings::{Config, bad};
 
-/// Makes a [`Client`] with settings of one's own. All times are [`Duration`]s.
+/// Builds a [`Client`] with custom settings. All times are [`Duration`]s.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), redis_concurrent::Error> {
@@ -58,7 +58,7 @@ impl ClientBuilder {
     /// `redis+unix:///path/to/socket`, or with the feature `tls` `rediss://…`.
     /// Special characters of the user name and the password are percent-encoded (`/` is `%2F`, `@` is `%40`).
     ///
-    /// What is wrong with the URL is returned by [`connect`](Self::connect), as `Config`.
+    /// An invalid URL is reported by [`connect`](Self::connect), as `Config`.
     pub fn url(mut self, url: &str) -> Self {
         self.server = server_at(url);
         self
@@ -70,24 +70,24 @@ impl ClientBuilder {
         self
     }
 
-    /// The server, as a client of the `redis` crate, for instance one with certificates of its own.
+    /// The server, as a client of the `redis` crate, for instance one with its own certificates.
     pub fn redis_client(mut self, client: redis::Client) -> Self {
         self.server = Ok(client);
         self
     }
 
-    /// How the pool of connections is built: its size, for instance. Connections are never tested
-    /// when they are taken out, whatever it says: that would double the cost of a lock, and a
-    /// broken one is replaced and its request sent again anyway.
+    /// How the connection pool is built: its size, for instance. Connections are never tested when they are
+    /// taken out, whatever the builder says: that would double the cost of a lock, and a broken one is
+    /// replaced and its request sent again anyway.
     ///
-    /// The default is at most 10 connections, none of them before it is needed.
+    /// The default is at most 10 connections, created on demand.
     pub fn pool(mut self, pool: r2d2::Builder<ConnectionManager>) -> Self {
         self.pool = Some(pool);
         self
     }
 
-    /// How long Redis keeps a hold that is not renewed, for instance since its process died.
-    /// Default 30 s, at least 100 ms, at most a year.
+    /// How long Redis keeps a hold that is not renewed, for instance because its process died. Default 30 s,
+    /// at least 100 ms, at most a year.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.config.lease = lease;
         self
@@ -99,8 +99,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long threads of this process may hand a lock on among themselves before those of other
-    /// processes get their turn. Default 1 ms; nothing makes every lock [fair].
+    /// How long threads of this process may hand a lock on among themselves before other processes get their
+    /// turn. Default 1 ms; zero makes every lock [fair].
     ///
     /// [fair]: crate::RedisLock::fair
     pub fn slice(mut self, slice: Duration) -> Self {
@@ -108,86 +108,87 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a waiter of which nothing is heard keeps its place in the queue. Default 3 s, or the
-    /// [command timeout](ClientBuilder::command_timeout) where that is longer. At least 100 ms, at most a
-    /// year, and not shorter than the command timeout: a waiter must not lose its place while a request of
-    /// it may still be answered.
+    /// How long a waiter may miss heartbeats before it loses its queue position. Default 3 s, or the [command
+    /// timeout](ClientBuilder::command_timeout) if that is longer. At least 100 ms, at most a year, and not
+    /// shorter than the command timeout: a waiter must not lose its position while one of its requests may
+    /// still be answered.
     ///
-    /// It is also the lease with which a waiter is let in, if its own is longer, and at least a second: the
-    /// first renewal, when a sixth of that is over, is for the whole lease. So a waiter that died just before its
-    /// turn costs those behind it no more; and one that cannot reach Redis in that time loses its hold as early.
+    /// It is also the lease of a newly admitted waiter, if its own lease is longer, and at least a second:
+    /// the first renewal, when a sixth of that is over, extends it to the full lease. So a waiter that died
+    /// just before its turn costs those behind it no more than this; and one that cannot reach Redis in that
+    /// time loses its hold as early.
     pub fn window(mut self, window: Duration) -> Self {
         self.window = Some(window);
         self
     }
 
-    /// What all keys and channels begin with. Default `rc`; clients that are to share locks need
-    /// the same.
+    /// The prefix of all keys and channels. Default `rc`; clients that share locks need the same namespace.
     pub fn namespace(mut self, namespace: &str) -> Self {
         namespace.clone_into(&mut self.config.namespace);
         self
     }
 
-    /// What this process is called in [`holder`](crate::RedisLock::holder). Default empty.
+    /// The name under which [`holder`](crate::RedisLock::holder) shows this process. Default empty.
     pub fn label(mut self, label: &str) -> Self {
         label.clone_into(&mut self.config.label);
         self
     }
 
-    /// How long making a connection may take. Default 1 s.
+    /// How long opening a connection may take. Default 1 s.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.config.connect_timeout = limit;
         self
     }
 
-    /// How long the answer to one request may take. Default 2 s, or the
-    /// [window](ClientBuilder::window) where that is shorter; not longer than the window.
+    /// How long the reply to one request may take. Default 2 s, or the [waiter
+    /// timeout](ClientBuilder::window) if that is shorter; not longer than the waiter timeout.
     ///
-    /// A thread inside a request cannot be cancelled: a cancellation is seen after at most this.
+    /// A thread inside a request cannot be cancelled: it notices a cancellation after at most this time.
     pub fn command_timeout(mut self, limit: Duration) -> Self {
         self.command_timeout = Some(limit);
         self
     }
 
-    /// How long a `lock()` without a deadline bears a server that cannot be reached, or cannot serve it,
-    /// before it says [`Unavailable`](crate::ErrorKind::Unavailable). Default 10 s. Timed forms go to their deadline.
+    /// How long a `lock()` without a deadline tolerates a server that cannot be reached, or cannot serve it,
+    /// before it returns [`Unavailable`](crate::ErrorKind::Unavailable). Default 10 s. Timed methods run to
+    /// their deadline.
     pub fn give_up_after(mut self, limit: Duration) -> Self {
         self.config.give_up_after = limit;
         self
     }
 
-    /// For how long a hold is renewed at most: one that is older, because its guard was forgotten or its
-    /// work hangs, is renewed no more, and is lost at its lease's end, as its guard and the observer are
-    /// told. Looked at with each renewal. Default never; a hold that its guard renews by
-    /// [`renew_for`](crate::Hold::renew_for) goes on as that says.
+    /// How long a hold is renewed at most: one that is older, because its guard was forgotten or its work
+    /// hangs, is no longer renewed, and is lost when its lease expires, as its guard and the observer report.
+    /// Checked at each renewal. Default unlimited; a hold that its guard renews by
+    /// [`renew_for`](crate::Hold::renew_for) lasts as long as that says.
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.config.max_hold = Some(longest);
         self
     }
 
-    /// Who hears what the locks of this client do: each call adds one. Default nobody.
+    /// Adds an observer of this client's locks; each call adds one. Default none.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.watch.add(observer);
         self
     }
 
-    /// Makes the client and one connection, so that a wrong address or password is told here and
-    /// now. Blocks for the connect limit and the command limit at most.
+    /// Creates the client and one connection, so that a wrong address or password is reported here. Blocks
+    /// for at most the connect timeout plus the command timeout.
     ///
     /// # Errors
     /// `Config` for a setting that cannot work, `Unavailable` if the server cannot be reached, or if this
-    /// process can start no thread.
+    /// process cannot start a thread.
     pub fn connect(self) -> Result<Client, Error> {
         let client = self.connect_later()?;
         client.probe()?;
         Ok(client)
     }
 
-    /// Makes the client without a connection: for a server that may be away just now, as one of several of a
-    /// [`RedLock`](crate::RedLock). That its address or password is wrong is told by the first call.
+    /// Creates the client without a connection: for a server that may be down right now, as one of several of
+    /// a [`RedLock`](crate::RedLock). A wrong address or password is reported by the first call.
     ///
     /// # Errors
-    /// `Config` for a setting that cannot work, `Unavailable` if this process can start no thread.
+    /// `Config` for a setting that cannot work, `Unavailable` if this process cannot start a thread.
     pub fn connect_later(mut self) -> Result<Client, Error> {
         self.config.renew_every = self.renew_every.unwrap_or(self.config.lease / 3);
         self.config.fit(self.window, self.command_timeout);
@@ -197,12 +198,12 @@ impl ClientBuilder {
     }
 }
 
-/// The server at this URL. What is wrong with it is told without its password.
+/// The server at this URL. An error about the URL does not contain its password.
 fn server_at(url: &str) -> Result<redis::Client, Error> {
     let tcp = ["redis", "rediss", "valkey", "valkeys"];
     if let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| tcp.contains(scheme)) {
-        // The credentials end with the last `@`, which nothing behind the host has: where one of these comes
-        // before it, part of them would be taken for a port, a database number or a query.
+        // The credentials end with the last `@`, which cannot occur after the host: if one of these
+        // characters comes before it, part of them would be taken for a port, a database number or a query.
         let cut = rest.rfind('@').and_then(|at| rest[..at].find(['/', '?', '#']).map(|i| &rest[i..=i]));
         if let Some(cut) = cut {
             return Err(bad(format!(
@@ -210,7 +211,8 @@ fn server_at(url: &str) -> Result<redis::Client, Error> {
                  password must be percent-encoded"
             )));
         }
-        // Another crate may have turned TLS on in the redis crate: so not before that has refused it.
+        // Another crate may have enabled TLS in the redis crate: so this is checked only after that crate has
+        // refused it.
         if !cfg!(feature = "tls") && scheme.ends_with('s') {
             let needed = format!("{scheme}:// needs the feature `tls` of redis-concurrent");
             return redis::Client::open(url).map_err(|_| bad(needed));

@@ -1,4 +1,4 @@
-//! Cancellation: a flag that wakes those who wait for it.
+//! Cancellation: a flag that wakes the waiters on it.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// Tells waiting calls to stop. Clones share one flag; once cancelled it stays so.
+/// Tells waiting calls to stop. Clones share one flag; once cancelled it stays cancelled.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,7 +41,7 @@ struct State {
     wakers: Vec<(u64, Waker)>,
     next: u64,
     children: Vec<Weak<Inner>>,
-    // Made on first use. Nothing is ever sent: dropping the sender is the message.
+    // Created on first use. No message is ever sent: dropping the sender is the message.
     channel: Option<(Option<Sender<()>>, Receiver<()>)>,
 }
 
@@ -51,8 +51,8 @@ impl CancellationToken {
         Self::default()
     }
 
-    /// Cancels this token and its children, and wakes whoever waits with one of them. Does not
-    /// block; calling it again does nothing.
+    /// Cancels this token and its children, and wakes every call that waits with one of them. Does not block;
+    /// calling it again has no effect.
     pub fn cancel(&self) {
         self.0.cancel();
     }
@@ -70,7 +70,7 @@ impl CancellationToken {
         child
     }
 
-    /// From now on `other` is cancelled with this one, at once if it is already.
+    /// From now on `other` is cancelled with this token, at once if it is already cancelled.
     pub(crate) fn cancels(&self, other: &CancellationToken) {
         let mut state = self.0.state.lock();
         if self.is_cancelled() {
@@ -82,9 +82,9 @@ impl CancellationToken {
         }
     }
 
-    /// Waits until it is cancelled, at most `limit`. Returns whether it is.
+    /// Waits until the token is cancelled, for at most `timeout`. Returns whether it is.
     pub fn wait_timeout(&self, limit: Duration) -> bool {
-        // Nothing is ever sent, so this ends by the time limit or by the cancellation.
+        // No message is ever sent, so this ends by the timeout or by the cancellation.
         let _ = self.receiver().recv_timeout(limit);
         self.is_cancelled()
     }
@@ -101,8 +101,8 @@ impl CancellationToken {
         receiver.clone()
     }
 
-    /// Has `waker` called once when the token is cancelled (at once if it is already), until the
-    /// registration is dropped.
+    /// Calls `waker` once when the token is cancelled (at once if it is already), until the registration is
+    /// dropped.
     pub(crate) fn on_cancel(&self, waker: impl Fn() + Send + Sync + 'static) -> OnCancel<'_> {
         let mut state = self.0.state.lock();
         if self.is_cancelled() {
@@ -116,8 +116,7 @@ impl CancellationToken {
         OnCancel { token: self, id: Some(id) }
     }
 
-    /// Has `waker` called once when the token is cancelled (at once if it is already), as long as the
-    /// token lives.
+    /// Calls `waker` once when the token is cancelled (at once if it is already), as long as the token lives.
     pub(crate) fn when_cancelled(&self, waker: impl Fn() + Send + Sync + 'static) {
         self.on_cancel(waker).id = None;
     }
@@ -137,7 +136,7 @@ impl Inner {
                 *sender = None;
             }
         }
-        // Outside the lock: a waker takes the lock of what it wakes.
+        // Outside the mutex: a waker takes the mutex of what it wakes.
         for (_, wake) in wakers {
             wake();
         }
@@ -153,7 +152,7 @@ impl fmt::Debug for CancellationToken {
     }
 }
 
-/// A registered waker; taken back when dropped.
+/// A registered waker; removed when dropped.
 pub(crate) struct OnCancel<'a> {
     token: &'a CancellationToken,
     id: Option<u64>,

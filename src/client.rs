@@ -31,18 +31,18 @@ use crate::optimistic::Optimistic;
 use crate::rate_limiter::{Rate, RateLimiter};
 use crate::settings::Config;
 
-/// A client of one Redis server: makes the locks. Cheap to clone, to be kept for the process's
+/// A client of one Redis server: it makes the locks. Cheap to clone, and meant to be kept for the process's
 /// life; locks and guards keep it alive.
 ///
-/// It has a pool of connections, one channel on which it is told what it is granted (with a
-/// thread, from the first wait on, the first hold that lasts longer than a beat, or the first question for
+/// It has a pool of connections, one channel on which it receives its grants (with a thread, from the first
+/// wait on, the first hold that lasts longer than a heartbeat, or the first use of
 /// [`lost`](crate::Hold::lost)), a line for its renewals (with a thread, from the first one on), and a part
 /// in the process's renewal thread.
 ///
-/// It belongs to the process that made it. In a forked child its calls say
-/// [`Forked`](ErrorKind::Forked) and nothing of the parent's is released. Fork before the first
-/// client is made, or let the child exec: a client that a child makes of its own while its parent has
-/// one may hang, as the child has copies of the parent's locks but not of the threads that wait there.
+/// It belongs to the process that created it. In a forked child its calls return
+/// [`Forked`](ErrorKind::Forked) and release none of the parent's holds. Fork before the first client is
+/// created, or let the child exec: a client that a child creates while its parent has one may hang, as the
+/// child has copies of the parent's mutexes but not of the threads that wait there.
 ///
 /// ```
 /// use redis_concurrent::Client;
@@ -62,21 +62,21 @@ use crate::settings::Config;
 pub struct Client(Arc<Shared>);
 
 impl Client {
-    /// A client of the server at `url`, with the default settings. Makes one connection at once.
+    /// A client of the server at `url`, with the default settings. Opens one connection at once.
     ///
     /// # Errors
-    /// `Config` if `url` is none, `Unavailable` if the server cannot be reached or refuses us, or if this
-    /// process can start no thread.
+    /// `Config` if `url` is not valid, `Unavailable` if the server cannot be reached or rejects this client,
+    /// or if this process cannot start a thread.
     pub fn connect(url: &str) -> Result<Client, Error> {
         Client::builder().url(url).connect()
     }
 
-    /// A client with settings of one's own.
+    /// A client with custom settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::new()
     }
 
-    /// Makes one connection, to see that there can be one.
+    /// Opens one connection, to check that this works.
     pub(crate) fn probe(&self) -> Result<(), Error> {
         let mut connection = self.0.manager.raw().map_err(|e| not_connected(e).error())?;
         let asked = redis::cmd("PING").exec(&mut connection);
@@ -99,7 +99,7 @@ impl Client {
         watch: Watch,
     ) -> Result<Client, Error> {
         let pool = pool.unwrap_or_else(|| {
-            // Without an age limit nothing is scheduled, for which its threads would stay on.
+            // Without an age limit the pool schedules nothing, so its threads can end.
             r2d2::Pool::builder()
                 .min_idle(Some(0))
                 .idle_timeout(None)
@@ -116,29 +116,28 @@ impl Client {
 
     /// The lock `name` of the kind [`Simple`]: a string key, not reentrant.
     ///
-    /// Making a handle asks nothing of Redis and cannot fail: what is wrong with a name is told by
-    /// the first call on it.
+    /// Making a handle takes no request and cannot fail: an invalid name is reported by the first call on it.
     pub fn simple_lock(&self, name: &str) -> SimpleLock {
         self.lock_of(Simple, name)
     }
 
-    /// The lock of the kind [`Simple`] whose string key is `key`, to the letter: any client, in any language,
-    /// that locks by `SET key owner NX PX lease` keeps it out, and is kept out.
+    /// The lock of the kind [`Simple`] whose string key is exactly `key`: it excludes, and is excluded by,
+    /// any client in any language that locks by `SET key owner NX PX lease`.
     ///
-    /// Among its own it is a simple lock like any other, whose name is the key. What else it keeps in Redis
-    /// has keys in the client's namespace, in the key's slot. A stranger's string is a holder too, whose
-    /// owner [`holder`](RedisLock::holder) tells. Since a stranger tells nobody that it goes, whoever waits
-    /// meanwhile asks every quarter of a second, and at the end of the stranger's lease; and since it does
-    /// not queue, it may come in past those who wait here whenever the key is not there. A string without an
-    /// end holds until it is deleted; [`force_unlock`](RedisLock::force_unlock) does that. Strangers have no
-    /// fencing tokens: those of this lock order only what is done under it by this library.
+    /// Among clients of this library it is a simple lock like any other, whose name is the key. What else it
+    /// keeps in Redis has keys in the client's namespace, in the key's slot. A foreign string is a holder
+    /// too, whose owner [`holder`](RedisLock::holder) returns. Since a foreign holder notifies nobody when it
+    /// goes, waiters meanwhile ask every quarter of a second, and when the foreign lease expires; and since
+    /// it does not queue, it may get in ahead of the waiters here whenever the key is free. A string without
+    /// an expiry holds until it is deleted; [`force_unlock`](RedisLock::force_unlock) does that. Foreign
+    /// holders have no fencing tokens: those of this lock order only what is done under it by this library.
     ///
     /// The key where a [`simple_lock`](Client::simple_lock) of this client's namespace has its state is that
     /// lock, and has its name.
     ///
-    /// Making a handle asks nothing of Redis and cannot fail: what is wrong with a key is told by the first
-    /// call on it, as `Config`. It has 1 to 1,024 bytes, is no other key of a lock's own, and has no `}`
-    /// but in or behind a valid hash tag: beside any other none could be put into its slot.
+    /// Making a handle takes no request and cannot fail: an invalid key is reported by the first call on it,
+    /// as `Config`. A key has 1 to 1,024 bytes, is not another key of a lock, and has no `}` except in or
+    /// behind a valid hash tag: no other key could be put into the slot of such a key.
     ///
     /// ```
     /// use std::time::Duration;
@@ -169,7 +168,7 @@ impl Client {
         RedisLock::at(&self.0, Simple, key)
     }
 
-    /// The lock `name` of the kind [`Reentrant`]: its holder may come in again.
+    /// The lock `name` of the kind [`Reentrant`]: its holder may take it again.
     pub fn reentrant_lock(&self, name: &str) -> ReentrantLock {
         self.lock_of(Reentrant, name)
     }
@@ -184,7 +183,7 @@ impl Client {
         Semaphore::new(&self.0, name)
     }
 
-    /// The stock gate `name`: units of any number of SKUs, which callers reserve, and then sell or give back.
+    /// The inventory `name`: units of any number of SKUs, which callers reserve, and then sell or give back.
     pub fn stock_gate(&self, name: &str) -> StockGate {
         StockGate::new(&self.0, name)
     }
@@ -195,48 +194,46 @@ impl Client {
     }
 
     /// The barrier `name`: threads wait there for each other, `parties` at a time; at least one, at most
-    /// 10,000. All handles of a name are to say the same.
+    /// 10,000. All handles of a name must agree on the number.
     pub fn cyclic_barrier(&self, name: &str, parties: usize) -> CyclicBarrier {
         CyclicBarrier::new(&self.0, name, parties)
     }
 
-    /// The rate limiter `name`: it lets in as many in as much time as `rate` says. What was used is kept in
-    /// Redis, the rate in this handle.
+    /// The rate limiter `name`, which admits requests at `rate`. What was used is kept in Redis, the rate in
+    /// this handle.
     pub fn rate_limiter(&self, name: &str, rate: Rate) -> RateLimiter {
         RateLimiter::new(&self.0, name, rate)
     }
 
-    /// The lock `name` of any kind, one's own included.
+    /// The lock `name` of any kind, including your own.
     pub fn lock_of<K: Kind>(&self, kind: K, name: &str) -> RedisLock<K> {
         RedisLock::new(&self.0, kind, name)
     }
 
-    /// Updates of what stands under `keys`, without a lock: read, decide, and write only if nobody has
-    /// changed one of them meanwhile. The keys are Redis's, exactly as given, with nothing put before them;
-    /// in a cluster all of them must share a slot.
+    /// Updates of the values of `keys`, without a lock: read, decide, and write only if no other client has
+    /// changed one of them meanwhile. The keys are Redis's, exactly as given, without a prefix; in a cluster
+    /// all of them must share a slot.
     ///
-    /// Making a handle asks nothing of Redis and cannot fail: what is wrong with a key is told by the first
-    /// call on it.
+    /// Making a handle takes no request and cannot fail: an invalid key is reported by the first call on it.
     pub fn optimistic<K: AsRef<[u8]>>(&self, keys: &[K]) -> Optimistic {
         Optimistic::new(&self.0, keys)
     }
 
-    /// The fenced resource `name`: takes a write only with a token not lower than the highest it has seen. It
-    /// may have the name of the lock that guards it.
+    /// The fenced resource `name`: accepts a write only with a token not lower than the highest it has seen.
+    /// It may have the name of the lock that guards it.
     pub fn fenced(&self, name: &str) -> Fenced {
         Fenced::new(&self.0, name)
     }
 
-    /// Takes up the hold that `receipt` is of: from here on it is this client's, under a full lease, renewed
-    /// unless it was a fixed one, with the fencing token that it had. A receipt works once. `K` is the
-    /// kind that the receipt is [of](Receipt::kind), as a type. Blocks for one request, at most the
-    /// command limit.
+    /// Adopts the hold of `receipt`: from here on it is this client's, under a full lease, renewed unless it
+    /// was a fixed one, with its original fencing token. A receipt works once. `K` is the
+    /// [kind](Receipt::kind) of the receipt, as a type. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
-    /// `NotOwner` when the hold has ended, or the receipt was used before; `WrongKind` when `K` is another
-    /// kind, or the key in use by something else; `Config` for a kind whose rule has no `kind.rename`;
-    /// `Unavailable`, `Closed`, `Forked`. `Unknown` when Redis did not answer: if the hold was adopted
-    /// all the same, it is released in the background; if not, the receipt is still good.
+    /// `NotOwner` if the hold has ended, or the receipt was used before; `WrongKind` if `K` is another kind,
+    /// or the key is in use by something else; `Config` for a kind whose rule has no `kind.rename`;
+    /// `Unavailable`, `Closed`, `Forked`. `Unknown` if Redis did not reply: if the hold was adopted all the
+    /// same, it is released in the background; if not, the receipt is still good.
     pub fn adopt<K: Kind + Default>(&self, receipt: &Receipt) -> Result<OwnedGuard<K>, Error> {
         let lock = match receipt.is_at_key() {
             true => RedisLock::at(&self.0, K::default(), receipt.name()),
@@ -249,30 +246,29 @@ impl Client {
         &self.0
     }
 
-    /// How many requests this client has sent so far, by all its threads.
+    /// The number of requests that this client has sent so far, by all its threads.
     pub fn requests(&self) -> u64 {
         self.0.backend.requests()
     }
 
-    /// How many locks this client has in use: with a handle, a guard or a thread that waits.
+    /// The number of locks that this client has in use: those with a handle, a guard or a waiting thread.
     pub fn locks(&self) -> usize {
-        // None of them is a forked child's.
+        // None of them belongs to a forked child.
         self.0.lock(&self.0.cells).map_or(0, |cells| cells.len())
     }
 
-    /// Ends the client, for all its clones: waiting threads get
-    /// [`Closed`](ErrorKind::Closed), every guard's [`lost`](crate::Hold::lost) fires, what is held
-    /// is released, threads and connections end. Blocks for one second at most; calling it again
-    /// does nothing.
+    /// Closes the client, for all its clones: waiting threads get [`Closed`](ErrorKind::Closed), every
+    /// guard's [`lost`](crate::Hold::lost) fires, all holds are released, threads and connections end. Blocks
+    /// for one second at most; calling it again has no effect.
     ///
     /// # Errors
-    /// `Unknown` if something could not be released in time: it ends with its lease, and the
-    /// observer was told of each.
+    /// `Unknown` if something could not be released in time: it ends with its lease, and each case was
+    /// reported to the observer.
     pub fn close(&self) -> Result<(), Error> {
         self.0.close()
     }
 
-    /// Whether it was closed.
+    /// Whether the client was closed.
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
     }

@@ -1,4 +1,4 @@
-//! The one clock: it counts the time a machine was suspended, because Redis does too.
+//! The one clock: it counts the time for which a machine was suspended, because Redis does too.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ impl From<Millis> for Duration {
 pub(crate) struct Moment(u64);
 
 impl Moment {
-    /// Later than every deadline: "for ever".
+    /// Later than every deadline: "forever".
     pub(crate) const NEVER: Moment = Moment(u64::MAX);
     /// Earlier than every other.
     pub(crate) const BEGINNING: Moment = Moment(0);
@@ -66,7 +66,7 @@ impl Moment {
         Moment(self.0.saturating_sub(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// How long from `earlier` to here; nothing when `earlier` is later.
+    /// How long from `earlier` to here; zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -76,8 +76,8 @@ impl Moment {
         Moment::now().after(instant.saturating_duration_since(Instant::now()))
     }
 
-    /// The same moment for a parking_lot wait, which knows only `Instant`. It may come late by
-    /// the length of a suspend; who wakes compares with this clock again.
+    /// The same moment for a parking_lot wait, which knows only `Instant`. It may come late by the length of
+    /// a suspend; a woken thread compares with this clock again.
     #[cfg(not(shuttle))]
     pub(crate) fn instant(self) -> Option<Instant> {
         Instant::now().checked_add(self.since(Moment::now()))

@@ -101,7 +101,7 @@ impl Fenced {
         Fenced { shared: shared.clone(), name: name.into(), names }
     }
 
-    /// Its name.
+    /// The lock's name.
     pub fn name(&self) -> &str {
         &self.name
     }

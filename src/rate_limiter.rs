@@ -108,7 +108,7 @@ impl RateLimiter {
         RateLimiter { rate, ..self.clone() }
     }
 
-    /// Its name.
+    /// The lock's name.
     pub fn name(&self) -> &str {
         &self.name
     }

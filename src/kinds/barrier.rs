@@ -15,12 +15,12 @@ use crate::error::{Error, ErrorKind};
 use crate::kind::{Kind, Reentry, Sharing};
 use crate::wait::Wait;
 
-/// Redis lets all of a round in at once, and does nothing else meanwhile.
+/// Redis admits all parties of a round at once, and does no other work meanwhile.
 const MOST_PARTIES: usize = 10_000;
 
-/// A barrier kept in Redis: the handle of one name. Cheap to clone and to make. As many threads as it has
-/// parties wait there for each other, in any processes; when the last one comes, all go on, and the
-/// barrier is there for the next round.
+/// A barrier kept in Redis: the handle of one name, cheap to clone and to create. Threads of any processes
+/// wait there for each other, as many as the barrier has parties; when the last one arrives, all of them
+/// proceed, and the barrier is ready for the next round.
 ///
 /// ```
 /// use std::thread;
@@ -42,36 +42,36 @@ const MOST_PARTIES: usize = 10_000;
 ///
 /// # Rounds
 ///
-/// Each call of a form of `wait` is one arrival, and returns its index: `parties - 1` for the first to
-/// arrive, 0 for the last. More arrivals than parties belong to the next round. An action, given by
+/// Each call of a `wait` method is one arrival, and returns its index: `parties - 1` for the first to arrive,
+/// 0 for the last. More arrivals than parties belong to the next round. An action, given to
 /// [`wait_then`](CyclicBarrier::wait_then), runs on the thread that completes the round, before the others
-/// go on; only that of the last to arrive runs. (If a whole round has come together while an action runs, its
-/// first one completes it: it has the index `parties - 1` then, and the last one 0.)
+/// proceed; only the action of the last party to arrive runs. (If a whole round has arrived while an action
+/// runs, its first party completes it: that party has the index `parties - 1` then, and the last one 0.)
 ///
 /// # When it breaks
 ///
-/// If a thread gives up, by its deadline or its token, or its process dies or stands still for a
-/// [window](crate::ClientBuilder::window), the round can never be complete: all others that wait get
-/// `Broken`, and so does who comes later, until [`reset`](CyclicBarrier::reset). So it is if an action
-/// panics, or its process dies. That it is broken stays in Redis until it is reset; otherwise all of a
-/// barrier ends by itself a minute (or two windows) after its last round.
+/// If a thread gives up, by its deadline or its token, or its process dies or stands still for a [waiter
+/// timeout](crate::ClientBuilder::window), the round can never be complete: all other waiters get `Broken`,
+/// and so do later arrivals, until [`reset`](CyclicBarrier::reset). The same happens if an action panics, or
+/// its process dies. A broken barrier stays broken in Redis until it is reset; otherwise all of a barrier's
+/// data expires by itself a minute (or two waiter timeouts) after its last round.
 ///
-/// A call that ends before Redis knows of it (cancelled before, Redis out of reach) is no arrival, and breaks
-/// nothing. Who gives up in the instant in which the last one comes may get `Timeout` or `Cancelled` while
-/// the others pass: it had arrived.
+/// A call that ends before Redis knows of it (cancelled before, Redis out of reach) is not an arrival, and
+/// breaks nothing. A party that gives up in the instant in which the last one arrives may get `Timeout` or
+/// `Cancelled` while the others pass: it had arrived.
 ///
 /// # Waiting
 ///
-/// Each thread that waits has a place of its own in Redis: two requests a round, and three times a window one
-/// that says that it lives. Each looks after one other: a dead one is found within a window and a beat. A
-/// message that is lost costs a beat.
+/// Each waiting thread has a queue position of its own in Redis: two requests a round, and three heartbeats
+/// per waiter timeout. Each heartbeat checks one other party: a dead party is found within a waiter timeout
+/// and a heartbeat. A lost message costs a heartbeat.
 ///
 /// # Errors of all forms
 ///
-/// `Broken` as above. `Refused` when those who wait are for another number of parties: nothing is changed
-/// then. `Unavailable` when Redis cannot be reached: timed forms then go to their deadline, `wait()` gives up
-/// after [`give_up_after`](crate::ClientBuilder::give_up_after). `WrongKind` when the key is in use by
-/// something else. `Closed`, `Forked`, and `Config` for a bad name or number of parties.
+/// `Broken` as above. `Refused` if the waiting parties expect another number of parties; this changes
+/// nothing. `Unavailable` if Redis cannot be reached: timed methods then run to their deadline, `wait()`
+/// gives up after [`give_up_after`](crate::ClientBuilder::give_up_after). `WrongKind` if the key is in use by
+/// something else. `Closed`, `Forked`, and `Config` for an invalid name or number of parties.
 #[derive(Clone)]
 pub struct CyclicBarrier {
     meeting: Meeting<Barrier>,
@@ -84,7 +84,7 @@ impl fmt::Debug for CyclicBarrier {
     }
 }
 
-/// One that passed, until it has left. Dropped before the barrier is open, it breaks it.
+/// A party that passed, until it has left. Dropped before the barrier is open, it breaks the barrier.
 struct Passed {
     cell: Arc<Cell>,
     ticket: Ticket,
@@ -92,7 +92,7 @@ struct Passed {
 
 impl Drop for Passed {
     fn drop(&mut self) {
-        // Whatever becomes of it, it has passed: what is left of it in Redis ends by itself.
+        // Whatever the outcome, the party has passed: what is left of it in Redis expires by itself.
         let _ = release(&self.cell, self.ticket);
     }
 }
@@ -107,14 +107,14 @@ impl CyclicBarrier {
         self.meeting.name()
     }
 
-    /// How many threads make a round.
+    /// The number of threads that make a round.
     pub fn parties(&self) -> usize {
         self.parties
     }
 
     // ---- waiting ---------------------------------------------------------------------------
 
-    /// Waits for the others, without a deadline. Returns the index of this arrival.
+    /// Waits for the other parties, without a deadline. Returns the index of this arrival.
     ///
     /// # Errors
     /// See [the type](CyclicBarrier#errors-of-all-forms).
@@ -122,11 +122,11 @@ impl CyclicBarrier {
         self.meet(&Wait::forever(), NO_ACTION)
     }
 
-    /// Waits for at most `limit`. Nothing is time enough only for the last one.
+    /// Waits for at most `timeout`. A zero timeout suffices only for the last party.
     ///
     /// # Errors
-    /// `Timeout` when the time is up: the barrier is broken. See also
-    /// [the type](CyclicBarrier#errors-of-all-forms).
+    /// `Timeout` if the time is up: the barrier is broken. See also [the
+    /// type](CyclicBarrier#errors-of-all-forms).
     pub fn wait_for(&self, limit: Duration) -> Result<usize, Error> {
         self.meet(&within(limit), NO_ACTION)
     }
@@ -134,14 +134,14 @@ impl CyclicBarrier {
     /// Waits until `deadline`.
     ///
     /// # Errors
-    /// `Timeout` when the time is up: the barrier is broken. See also
-    /// [the type](CyclicBarrier#errors-of-all-forms).
+    /// `Timeout` if the time is up: the barrier is broken. See also [the
+    /// type](CyclicBarrier#errors-of-all-forms).
     pub fn wait_until(&self, deadline: Instant) -> Result<usize, Error> {
         self.meet(&until(Moment::at(deadline)), NO_ACTION)
     }
 
-    /// Waits until the others are here or `cancel` is cancelled. A thread that sleeps wakes at once; one
-    /// inside a request sees it when that ends, after at most the command limit.
+    /// Waits until the other parties have arrived or `cancel` is cancelled. A sleeping thread wakes at once;
+    /// one inside a request notices it when the request ends, after at most the command timeout.
     ///
     /// # Errors
     /// `Cancelled`: the barrier is broken, if this thread had arrived. See also
@@ -150,7 +150,7 @@ impl CyclicBarrier {
         self.meet(&Wait::forever().with(cancel), NO_ACTION)
     }
 
-    /// Waits for at most `limit`, until `cancel` is cancelled.
+    /// Waits for at most `timeout`, or until `cancel` is cancelled.
     ///
     /// # Errors
     /// `Timeout` or `Cancelled`: the barrier is broken, if this thread had arrived. See also
@@ -164,18 +164,18 @@ impl CyclicBarrier {
     }
 
     /// Like [`wait`](CyclicBarrier::wait); if this thread completes the round, it runs `action` before the
-    /// others go on, for as long as that takes. A panic in there breaks the barrier and goes on. One request
-    /// more than without.
+    /// others proceed, for as long as that takes. A panic in the action breaks the barrier and is propagated.
+    /// This takes one more request than without an action.
     ///
     /// # Errors
-    /// `Broken` also when the barrier broke while the action ran; `Unknown` when nobody said whether the
-    /// others went on after it. See also [the type](CyclicBarrier#errors-of-all-forms).
+    /// `Broken` also if the barrier broke while the action ran; `Unknown` if it is not known whether the
+    /// others proceeded after it. See also [the type](CyclicBarrier#errors-of-all-forms).
     pub fn wait_then(&self, action: impl FnOnce()) -> Result<usize, Error> {
         self.meet(&Wait::forever(), Some(action))
     }
 
     /// Like [`wait_for`](CyclicBarrier::wait_for), with an action as for
-    /// [`wait_then`](CyclicBarrier::wait_then). The limit is not for the action.
+    /// [`wait_then`](CyclicBarrier::wait_then). The timeout does not apply to the action.
     ///
     /// # Errors
     /// See [`wait_then`](CyclicBarrier::wait_then) and [`wait_for`](CyclicBarrier::wait_for).
@@ -185,7 +185,7 @@ impl CyclicBarrier {
 
     // ---- its state -------------------------------------------------------------------------
 
-    /// Whether it is broken. One request.
+    /// Whether the barrier is broken. One request.
     ///
     /// # Errors
     /// See [the type](CyclicBarrier#errors-of-all-forms).
@@ -194,7 +194,7 @@ impl CyclicBarrier {
         Ok(self.meeting.inspect()?.0 == 1)
     }
 
-    /// How many threads wait for the others, in all processes. One request.
+    /// The number of threads that wait for the others, in all processes. One request.
     ///
     /// # Errors
     /// See [the type](CyclicBarrier#errors-of-all-forms).
@@ -203,11 +203,11 @@ impl CyclicBarrier {
         Ok(self.meeting.inspect()?.1.places.len())
     }
 
-    /// Makes it a fresh one. Who waits gets `Broken`, and so does the one whose action runs when that is
-    /// over. Blocks for one request, at most the command limit.
+    /// Makes the barrier a fresh one. Waiting parties get `Broken`, and so does the party whose action is
+    /// running, when that is over. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
-    /// `Unknown` when there was no answer. See also [the type](CyclicBarrier#errors-of-all-forms).
+    /// `Unknown` if there was no reply. See also [the type](CyclicBarrier#errors-of-all-forms).
     pub fn reset(&self) -> Result<(), Error> {
         self.usable()?;
         self.meeting.change(&["reset"]).map(drop)
@@ -223,7 +223,7 @@ impl CyclicBarrier {
             return Err(Error::new(ErrorKind::Timeout, self.name()));
         };
         let passed = Passed { cell, ticket: grip.ticket };
-        // The rule's value is twice the index, and one more for whoever has yet to open the barrier.
+        // The rule's value is twice the index, plus one for the party that has yet to open the barrier.
         if grip.value % 2 == 1 {
             if let Some(action) = action {
                 action();
@@ -246,10 +246,11 @@ impl CyclicBarrier {
     }
 }
 
-/// For the forms without one.
+/// For the methods without an action.
 const NO_ACTION: Option<fn()> = None;
 
-/// An arrival is never just an attempt: who comes when its time is up breaks the barrier for the others.
+/// An arrival is never just an attempt: a party that arrives when its time is up breaks the barrier for the
+/// others.
 fn until(deadline: Moment) -> Wait<'static> {
     Wait { deadline: (deadline < Moment::NEVER).then_some(deadline), cancel: None, once: false }
 }

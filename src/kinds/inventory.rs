@@ -188,7 +188,7 @@ impl StockGate {
         gate.checked("memory of ids", memory)
     }
 
-    /// Its name.
+    /// The lock's name.
     pub fn name(&self) -> &str {
         self.meeting.name()
     }

@@ -100,7 +100,7 @@ impl Semaphore {
         Semaphore { lock: self.lock.with_replicas(n, limit) }
     }
 
-    /// Its name.
+    /// The lock's name.
     pub fn name(&self) -> &str {
         self.lock.name()
     }

@@ -1,4 +1,4 @@
-//! A lock behind a trait object: for services that take any lock, and for their tests' fakes.
+//! A lock behind a trait object, for services that accept any lock and for fakes in their tests.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::kind::Kind;
 
-/// Any lock. A service that takes `&dyn Lock` (or `Arc<dyn Lock>`) works with every lock of this
-/// crate, and with a fake in its own tests.
+/// Any lock. A service that takes `&dyn Lock` (or `Arc<dyn Lock>`) works with every lock of this crate, and
+/// with a fake in its own tests.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,37 +54,37 @@ use crate::kind::Kind;
 /// assert!(nightly_job(&Lossy).unwrap_err().is_lease_lost());
 /// ```
 pub trait Lock: Send + Sync {
-    /// Its name.
+    /// The lock's name.
     fn name(&self) -> &str;
 
-    /// As [`RedisLock::lock`].
+    /// See [`RedisLock::lock`].
     ///
     /// # Errors
-    /// As there.
+    /// See that method.
     fn lock(&self) -> Result<Box<dyn LockGuard + '_>, Error>;
 
-    /// As [`RedisLock::try_lock`].
+    /// See [`RedisLock::try_lock`].
     ///
     /// # Errors
-    /// As there.
+    /// See that method.
     fn try_lock(&self) -> Result<Option<Box<dyn LockGuard + '_>>, Error>;
 
-    /// As [`RedisLock::try_lock_for`].
+    /// See [`RedisLock::try_lock_for`].
     ///
     /// # Errors
-    /// As there.
+    /// See that method.
     fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard + '_>>, Error>;
 
-    /// As [`RedisLock::lock_interruptibly`].
+    /// See [`RedisLock::lock_interruptibly`].
     ///
     /// # Errors
-    /// As there.
+    /// See that method.
     fn lock_interruptibly(&self, cancel: &CancellationToken) -> Result<Box<dyn LockGuard + '_>, Error>;
 
-    /// As [`RedisLock::try_lock_for_interruptibly`].
+    /// See [`RedisLock::try_lock_for_interruptibly`].
     ///
     /// # Errors
-    /// As there.
+    /// See that method.
     fn try_lock_for_interruptibly(
         &self,
         limit: Duration,
@@ -94,26 +94,26 @@ pub trait Lock: Send + Sync {
 
 /// A hold of any lock, released when dropped.
 pub trait LockGuard: fmt::Debug {
-    /// The fencing token, of a lock that has one.
+    /// The fencing token, if the lock has one.
     fn token(&self) -> Option<u64>;
 
-    /// As [`Hold::remaining`](crate::Hold::remaining).
+    /// See [`Hold::remaining`](crate::Hold::remaining).
     fn remaining(&self) -> Duration;
 
-    /// As [`Hold::is_lost`](crate::Hold::is_lost).
+    /// See [`Hold::is_lost`](crate::Hold::is_lost).
     fn is_lost(&self) -> bool;
 
-    /// As [`Hold::lost`](crate::Hold::lost).
+    /// See [`Hold::lost`](crate::Hold::lost).
     fn lost(&self) -> CancellationToken;
 
-    /// As [`Guard::unlock`].
+    /// See [`Guard::unlock`].
     ///
     /// # Errors
-    /// As there.
+    /// See that method.
     fn unlock(self: Box<Self>) -> Result<(), Error>;
 }
 
-/// A guard behind the trait object. A type of its own: were it [`Guard`] itself, the trait's
+/// The guard behind the trait object. It is a type of its own: if it were [`Guard`] itself, the trait's
 /// `token` would hide the guard's.
 struct Any<'a, K: Kind>(Guard<'a, K>);
 

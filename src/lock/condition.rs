@@ -1,4 +1,4 @@
-//! Where threads that hold a lock wait for what others who hold it bring about.
+//! Where threads that hold a lock wait for a state that other holders bring about.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::script::Scripts;
 use crate::wait::Wait;
 
 /// A condition of a lock: a thread that holds the lock waits here, without it, for the signal of another
-/// that holds it, in any process. Made by [`RedisLock::condition`]; cheap to clone.
+/// holder, in any process. Made by [`RedisLock::condition`]; cheap to clone.
 ///
 /// ```
 /// use redis_concurrent::Client;
@@ -50,28 +50,28 @@ use crate::wait::Wait;
 ///
 /// # What a wait does
 ///
-/// It gives the lock up whole, however often the thread holds it, and returns with it held just as often,
-/// under a new [token](crate::Hold::token): so also when its time was up or it was cancelled. Every guard
-/// of the thread is valid again then. In between others hold the lock, so look at what you wait for before
-/// and after: [`wait_while`](Condition::wait_while) does. A wait may also end without a signal, which is
-/// rare: where Redis was restarted without its data, or a request had no answer.
+/// It releases the lock entirely, however often the thread holds it, and returns with it held just as often,
+/// under a new [token](crate::Hold::token), even if the time was up or the wait was cancelled. Every guard of
+/// the thread is valid again then. In between others hold the lock, so check what you wait for before and
+/// after: [`wait_while`](Condition::wait_while) does. A wait may also end without a signal, which is rare:
+/// when Redis was restarted without its data, or a request had no reply.
 ///
-/// Each waiting thread has a place of its own in Redis, in order of arrival. A signal moves the first one
-/// from there to the end of the lock's queue: whoever leaves the lock makes it the owner, it does not have
-/// to ask again. No signal is lost: a wait whose time is up after it was signalled counts as signalled, and
-/// where a process dies after its thread was signalled and before it was let in, or a wait ends with an error
-/// instead, the signal goes to the next that waits. A wait and a signal are one request each.
+/// Each waiting thread has a position of its own in Redis, in order of arrival. A signal moves the first one
+/// from there to the end of the lock's queue: the releasing holder makes it the owner, it does not have to
+/// ask again. No signal is lost: a wait whose time is up after it was signalled counts as signalled, and if a
+/// process dies after its thread was signalled and before it was admitted, or a wait ends with an error
+/// instead, the signal goes to the next waiter. A wait and a signal are one request each.
 ///
 /// # Errors of all forms
 ///
-/// `NotOwner` for a guard of another lock, at once. `LeaseLost` if the guard's hold is lost. `Config` for a
-/// bad name of the condition. `Closed`, `Forked`, `WrongKind` as for [the lock](RedisLock). A wait may also
-/// end with `Unavailable`, when Redis could not be reached for
+/// `NotOwner` for a guard of another lock, at once. `LeaseLost` if the guard's hold is lost. `Config` for an
+/// invalid name of the condition. `Closed`, `Forked`, `WrongKind` as for [the lock](RedisLock). A wait may
+/// also end with `Unavailable`, if Redis could not be reached for
 /// [`give_up_after`](crate::ClientBuilder::give_up_after). If it then [holds nothing](crate::Hold::is_lost)
 /// any more, unlocking its guards is an error too.
 pub struct Condition<K: Exclusive> {
     lock: RedisLock<K>,
-    /// As Redis knows it, or what is wrong with it.
+    /// As Redis knows it, or the error about it.
     name: Result<Arc<str>, Error>,
 }
 
@@ -94,7 +94,7 @@ impl<K: Exclusive> Condition<K> {
         Condition { lock, name }
     }
 
-    /// The lock that it is a condition of.
+    /// The lock to which the condition belongs.
     pub fn lock(&self) -> &RedisLock<K> {
         &self.lock
     }
@@ -109,8 +109,8 @@ impl<K: Exclusive> Condition<K> {
         self.wait_within(guard, &Wait::forever()).map(drop)
     }
 
-    /// Waits for a signal, for at most `limit`; `false` when the time is up without one. It returns when it
-    /// has the lock again, which may take longer.
+    /// Waits for a signal, for at most `timeout`; returns `false` if the time is up without one. It returns
+    /// when it has the lock again, which may take longer.
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
@@ -118,8 +118,8 @@ impl<K: Exclusive> Condition<K> {
         self.wait_within(guard, &Wait::until_moment(Moment::now().after(limit)))
     }
 
-    /// Waits for a signal until `deadline`; `false` when the time is up without one. It returns when it has
-    /// the lock again, which may take longer.
+    /// Waits for a signal until `deadline`; returns `false` if the time is up without one. It returns when it
+    /// has the lock again, which may take longer.
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
@@ -127,12 +127,12 @@ impl<K: Exclusive> Condition<K> {
         self.wait_within(guard, &Wait::until_moment(Moment::at(deadline)))
     }
 
-    /// Waits for a signal until `cancel` is cancelled. It returns when it has the lock again, which may
+    /// Waits for a signal, or until `cancel` is cancelled. It returns when it has the lock again, which may
     /// take longer.
     ///
     /// # Errors
-    /// `Cancelled`, with the lock held; one that is cancelled before is not given up at all. See also [the
-    /// type](Condition#errors-of-all-forms).
+    /// `Cancelled`, with the lock held; if the token is already cancelled, the lock is not released at all.
+    /// See also [the type](Condition#errors-of-all-forms).
     pub fn wait_interruptibly(
         &self,
         guard: &mut Guard<'_, K>,
@@ -141,8 +141,8 @@ impl<K: Exclusive> Condition<K> {
         self.wait_within(guard, &Wait::forever().with(cancel)).map(drop)
     }
 
-    /// Waits for a signal, for at most `limit`, until `cancel` is cancelled; `false` when the time is up
-    /// without one. It returns when it has the lock again, which may take longer.
+    /// Waits for a signal, for at most `timeout`, or until `cancel` is cancelled; returns `false` if the time
+    /// is up without a signal. It returns when it has the lock again, which may take longer.
     ///
     /// # Errors
     /// `Cancelled`, with the lock held; see also [the type](Condition#errors-of-all-forms).
@@ -155,7 +155,7 @@ impl<K: Exclusive> Condition<K> {
         self.wait_within(guard, &Wait::until_moment(Moment::now().after(limit)).with(cancel))
     }
 
-    /// Waits for signals while `condition`, which is asked with the lock held, holds.
+    /// Waits for signals as long as `condition`, which is evaluated with the lock held, returns `true`.
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
@@ -170,9 +170,9 @@ impl<K: Exclusive> Condition<K> {
         Ok(())
     }
 
-    /// Waits for signals while `condition`, which is asked with the lock held, holds, for at most `limit`.
-    /// `false` when the time is up and it holds still. It returns when it has the lock again, which may take
-    /// longer.
+    /// Waits for signals as long as `condition`, which is evaluated with the lock held, returns `true`, for
+    /// at most `timeout`. Returns `false` if the time is up and the condition still holds. It returns when it
+    /// has the lock again, which may take longer.
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
@@ -193,28 +193,28 @@ impl<K: Exclusive> Condition<K> {
 
     // ---- signalling ------------------------------------------------------------------------
 
-    /// Signals the thread that has waited longest, if one waits: it comes in when this thread, and all that
-    /// wait for the lock by now, have left. One request, unless dozens died waiting before it.
+    /// Signals the longest-waiting thread, if there is one: it gets the lock after this thread, and all that
+    /// wait for the lock by now, have released it. One request, unless dozens of waiters died before it.
     ///
     /// # Errors
-    /// `Unknown` if Redis did not answer: it may have been signalled. Signalled again, another one may wake.
-    /// See also [the type](Condition#errors-of-all-forms).
+    /// `Unknown` if Redis did not reply: it may have been signalled. Signalling again may wake another
+    /// thread. See also [the type](Condition#errors-of-all-forms).
     pub fn signal(&self, guard: &Guard<'_, K>) -> Result<(), Error> {
         self.ask(guard, "one").map(drop)
     }
 
-    /// Signals all threads that wait: they come in one after the other, in order of arrival. A request for
-    /// each dozen of them.
+    /// Signals all waiting threads: they get the lock one after the other, in order of arrival. One request
+    /// for each dozen of them.
     ///
     /// # Errors
-    /// `Unknown` if Redis did not answer: they may have been signalled. See also [the
+    /// `Unknown` if Redis did not reply: they may have been signalled. See also [the
     /// type](Condition#errors-of-all-forms).
     pub fn signal_all(&self, guard: &Guard<'_, K>) -> Result<(), Error> {
         self.ask(guard, "all").map(drop)
     }
 
-    /// Whether any thread waits that was not signalled, in any process. A request for each
-    /// hundred of them.
+    /// Whether any thread is waiting that was not signalled, in any process. One request for each hundred of
+    /// them.
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
@@ -222,8 +222,8 @@ impl<K: Exclusive> Condition<K> {
         Ok(self.wait_queue_length(guard)? > 0)
     }
 
-    /// How many threads wait that were not signalled, in all processes. A request for
-    /// each hundred of them.
+    /// The number of waiting threads that were not signalled, in all processes. One request for each hundred
+    /// of them.
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
@@ -235,7 +235,7 @@ impl<K: Exclusive> Condition<K> {
 
     fn wait_within(&self, guard: &mut Guard<'_, K>, limits: &Wait<'_>) -> Result<bool, Error> {
         let signalled = self.with(guard, |at| wait(at, guard.ticket(), this_thread(), limits))?;
-        // What it was granted is another hold than that of before.
+        // What it was granted is another hold than the one before.
         self.lock.replicated(guard, &Wait::forever())?;
         Ok(signalled)
     }

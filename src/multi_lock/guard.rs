@@ -105,7 +105,7 @@ impl OwnedMultiGuard {
     /// Gives all of them back. Blocks and errs as [`MultiGuard::unlock`] does.
     ///
     /// # Errors
-    /// As there.
+    /// See that method.
     pub fn unlock(self) -> Result<(), Error> {
         self.hold.release()
     }

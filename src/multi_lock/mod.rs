@@ -216,7 +216,7 @@ impl MultiLock {
     /// Like [`lock_interruptibly`](MultiLock::lock_interruptibly), for a guard that may go to another thread.
     ///
     /// # Errors
-    /// As there.
+    /// See that method.
     pub fn lock_owned_interruptibly(&self, cancel: &CancellationToken) -> Result<OwnedMultiGuard, Error> {
         self.must(&Wait::forever().with(cancel), Taker::Guard).map(OwnedMultiGuard::new)
     }
@@ -225,7 +225,7 @@ impl MultiLock {
     /// another thread.
     ///
     /// # Errors
-    /// As there.
+    /// See that method.
     pub fn try_lock_owned_for_interruptibly(
         &self,
         limit: Duration,
