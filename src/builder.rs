@@ -152,8 +152,8 @@ impl ClientBuilder {
     /// How long a `lock()` without a deadline tolerates a server that cannot be reached, or cannot serve it,
     /// before it returns [`Unavailable`](crate::ErrorKind::Unavailable). Default 10 s. Timed methods run to
     /// their deadline.
-    pub fn give_up_after(mut self, limit: Duration) -> Self {
-        self.config.give_up_after = limit;
+    pub fn unreachable_timeout(mut self, limit: Duration) -> Self {
+        self.config.unreachable_timeout = limit;
         self
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct Config {
     pub(crate) label: String,
     pub(crate) connect_timeout: Duration,
     pub(crate) command_timeout: Duration,
-    pub(crate) give_up_after: Duration,
+    pub(crate) unreachable_timeout: Duration,
     pub(crate) max_hold: Option<Duration>,
 }
 
@@ -44,7 +44,7 @@ impl Default for Config {
             label: String::new(),
             connect_timeout: Duration::from_secs(1),
             command_timeout: Duration::from_secs(2),
-            give_up_after: Duration::from_secs(10),
+            unreachable_timeout: Duration::from_secs(10),
             max_hold: None,
         }
     }

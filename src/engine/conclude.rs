@@ -39,7 +39,7 @@ pub(crate) fn conclude(cell: &Arc<Cell>, ticket: Ticket, what: &str) -> Result<(
         };
     // From here on a renewal may find it gone, and that is no loss.
     lock(cell)?.gate.exchange(owner);
-    let until = began.after(shared.config.give_up_after.min(LONGEST));
+    let until = began.after(shared.config.unreachable_timeout.min(LONGEST));
     let wait = Wait::until_moment(until);
     let (mut pause, mut unanswered) = (PAUSES.0, false);
     let failure = loop {

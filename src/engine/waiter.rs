@@ -154,7 +154,7 @@ impl<'a> Waiter<'a> {
                     carry_out(cell, core, Then { leave: Some(leaving), ..Then::default() });
                 }
                 Turn::Park(until) if matches!(may_park, MayPark::Yes) => {
-                    let bears = shared.config.give_up_after;
+                    let bears = shared.config.unreachable_timeout;
                     if self.wait.deadline.is_none() && core.gives_up(self.entered, now, bears) {
                         return Err(self.unavailable(&core));
                     }

@@ -354,7 +354,7 @@ impl StockGate {
 impl OwnedGuard<Units> {
     /// The units are sold: they are reserved no more, and never come back. Done once, however often it has to
     /// be sent: while Redis does not answer it is asked again, for as long as
-    /// [`give_up_after`](crate::ClientBuilder::give_up_after) says, at most 30 s. Mostly one request.
+    /// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout) says, at most 30 s. Mostly one request.
     ///
     /// # Errors
     /// `LeaseLost` when the reservation was over before, so that its units are on sale again. `Unknown` when

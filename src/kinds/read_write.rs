@@ -120,7 +120,7 @@ impl ReadWriteLock {
 
     /// Exchanges this thread's write lock for a read lock: no other writer comes in between, and readers
     /// that wait come in at once, unless a writer waits. One request, of at most the command limit; where
-    /// Redis is silent, for as long as [`give_up_after`](crate::ClientBuilder::give_up_after). Where the thread
+    /// Redis is silent, for as long as [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). Where the thread
     /// holds the write lock more than once, the others of its guards go on holding it; that, and a thread that
     /// reads already, takes a second request.
     ///

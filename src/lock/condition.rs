@@ -67,7 +67,7 @@ use crate::wait::Wait;
 /// `NotOwner` for a guard of another lock, at once. `LeaseLost` if the guard's hold is lost. `Config` for an
 /// invalid name of the condition. `Closed`, `Forked`, `WrongKind` as for [the lock](RedisLock). A wait may
 /// also end with `Unavailable`, if Redis could not be reached for
-/// [`give_up_after`](crate::ClientBuilder::give_up_after). If it then [holds nothing](crate::Hold::is_lost)
+/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). If it then [holds nothing](crate::Hold::is_lost)
 /// any more, unlocking its guards is an error too.
 pub struct Condition<K: Exclusive> {
     lock: RedisLock<K>,

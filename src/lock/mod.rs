@@ -67,7 +67,7 @@ pub type ReentrantLock = RedisLock<Reentrant>;
 ///
 /// `Unavailable` when Redis cannot be reached, or says that it cannot serve us now (loading, busy, full,
 /// read-only, too few replicas): timed forms then go to their deadline, `lock()` gives up after
-/// [`give_up_after`](crate::ClientBuilder::give_up_after), `try_lock` says it at once. `Unavailable` at once, from
+/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout), `try_lock` says it at once. `Unavailable` at once, from
 /// every form, where it is for good: a wrong password, a right that is missing. `WrongKind` when the key
 /// is in use by something else. `WouldDeadlock` when this thread holds it and may not re-enter.
 /// `LeaseLost` when this thread has a guard of a lost hold. `Closed`, `Forked`, and `Config` for a

@@ -43,7 +43,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 ///
 /// `Unavailable` when fewer than a majority of the servers can be asked, or count: it says why each does
 /// not. Timed forms then go to their deadline, those without one give up after the longest
-/// [`give_up_after`](crate::ClientBuilder::give_up_after) of the clients. Where a majority of the servers
+/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout) of the clients. Where a majority of the servers
 /// says so: `WrongKind` when the key is in use by something else, `WouldDeadlock` when this thread holds it,
 /// `LeaseLost` when it has a guard of a lost hold, `Closed`. `Forked`, and `Config` for a bad name, lease or
 /// node limit. Busy is no error: it is `None`. A call with a deadline ends by it, give or take a quarter of a
@@ -303,7 +303,7 @@ impl QuorumLock {
 
     /// A majority has been out of reach for so long that a call without a deadline says so.
     fn gives_up(&self, since: Moment, now: Moment, wait: &Wait<'_>) -> bool {
-        let limits = self.servers.nodes.iter().map(|node| node.shared.config.give_up_after);
+        let limits = self.servers.nodes.iter().map(|node| node.shared.config.unreachable_timeout);
         wait.deadline.is_none() && limits.max().is_some_and(|limit| now.since(since) >= limit)
     }
 }

@@ -48,7 +48,7 @@ mod bodies {
 
     pub fn a_server_that_dies_and_comes_back_is_used_again<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let client = brisk(&server.url()).give_up_after(ms(600)).connect().unwrap();
+        let client = brisk(&server.url()).unreachable_timeout(ms(600)).connect().unwrap();
         let patient = connect(&server.url());
         let lock = client.lock_of(kind, "gone");
         let guard = lock.lock().unwrap();
@@ -375,7 +375,7 @@ mod bodies {
 
     pub fn a_full_server_refuses_newcomers<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let client = brisk(&server.url()).give_up_after(ms(300)).connect().unwrap();
+        let client = brisk(&server.url()).unreachable_timeout(ms(300)).connect().unwrap();
         let lock = client.lock_of(kind, "full");
         lock.lock().unwrap().unlock().unwrap();
         configure(&server, "maxmemory", "1");

@@ -427,7 +427,7 @@ fn enormous_limits_work() {
         .url(&server.url())
         .connect_timeout(Duration::MAX)
         .command_timeout(Duration::MAX)
-        .give_up_after(Duration::MAX)
+        .unreachable_timeout(Duration::MAX)
         .slice(Duration::MAX)
         .connect()
         .unwrap();

@@ -35,7 +35,7 @@ pub fn brisk(url: &str) -> ClientBuilder {
         .window(ms(900))
         .connect_timeout(COMMAND)
         .command_timeout(COMMAND)
-        .give_up_after(SURELY)
+        .unreachable_timeout(SURELY)
 }
 
 pub fn connect(url: &str) -> Client {

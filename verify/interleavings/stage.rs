@@ -83,7 +83,7 @@ impl Process {
 
     /// One whose calls without a deadline bear no trouble with Redis.
     pub(super) fn hasty() -> Process {
-        let config = Config { give_up_after: Duration::ZERO, ..config() };
+        let config = Config { unreachable_timeout: Duration::ZERO, ..config() };
         Process::made(config, Arc::new(Renewer::new()), Watch::default())
     }
 

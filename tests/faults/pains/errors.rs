@@ -151,7 +151,7 @@ fn pain_27_each_trouble_has_its_own_word_in_every_call() {
 fn pain_27_silence_is_told_from_a_no() {
     let server = RedisServer::start().unwrap();
     let impatient =
-        || builder(&server.url()).give_up_after(ms(300)).command_timeout(ms(100)).connect().unwrap();
+        || builder(&server.url()).unreachable_timeout(ms(300)).command_timeout(ms(100)).connect().unwrap();
     let (client, renews) = (impatient(), impatient());
     let lock = client.reentrant_lock("x");
     let [sent, kept_back] =

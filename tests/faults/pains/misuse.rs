@@ -66,7 +66,7 @@ fn pain_21_a_name_has_one_kind_and_a_call_its_own_lease() {
 #[test]
 fn pain_23_without_a_hold_nothing_runs_under_it() {
     let server = RedisServer::start().unwrap();
-    let client = builder(&server.url()).give_up_after(ms(300)).command_timeout(ms(200)).connect();
+    let client = builder(&server.url()).unreachable_timeout(ms(300)).command_timeout(ms(200)).connect();
     let client = client.unwrap();
     let lock = client.reentrant_lock("x");
     let never = |lock: &redis_concurrent::ReentrantLock| {

@@ -104,7 +104,8 @@ fn whoever_waits_gets_in_when_the_server_is_there() {
 #[test]
 fn an_untimed_wait_ends_after_its_patience_with_the_cause() {
     let patience = ms(800);
-    let client = builder(&nobody()).command_timeout(LONG).give_up_after(patience).connect_later().unwrap();
+    let client =
+        builder(&nobody()).command_timeout(LONG).unreachable_timeout(patience).connect_later().unwrap();
     let began = Instant::now();
     let error = at_once("lock", || client.simple_lock("x").lock().map(drop));
     assert!(began.elapsed() >= patience && error.kind() == ErrorKind::Unavailable, "{error}");
@@ -158,7 +159,7 @@ fn ended_within(limit: Duration, ended: impl Fn() -> bool) -> bool {
 fn a_wrong_password_is_told_at_once_whoever_waits() {
     let server = RedisServer::builder().password("right").start().unwrap();
     let url = format!("redis://:wrong@127.0.0.1:{}/", server.port());
-    let client = builder(&url).command_timeout(LONG).give_up_after(LONG).connect_later().unwrap();
+    let client = builder(&url).command_timeout(LONG).unreachable_timeout(LONG).connect_later().unwrap();
     let began = Instant::now();
     for error in [
         client.simple_lock("x").try_lock().map(drop).unwrap_err(),

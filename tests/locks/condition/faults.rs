@@ -239,7 +239,7 @@ fn a_client_that_closes_ends_its_waits() {
 fn while_redis_is_silent_a_wait_gives_up_and_says_that_nothing_is_held() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
-    let client = builder(&proxy.url()).lease(ms(3000)).give_up_after(ms(1000)).connect().unwrap();
+    let client = builder(&proxy.url()).lease(ms(3000)).unreachable_timeout(ms(1000)).connect().unwrap();
     let (lock, other) = (client.reentrant_lock("it"), stage.lock());
     let mut guard = lock.lock().unwrap();
     thread::scope(|scope| {
@@ -288,7 +288,8 @@ fn where_nothing_can_be_heard_a_wait_gives_up_before_it_begins() {
     let proxy = Proxy::start(stage.server.port()).unwrap();
     // All but the listener is served.
     proxy.swallow_replies_with(b"subscribe");
-    let client = builder(&proxy.url()).command_timeout(ms(200)).give_up_after(ms(1000)).connect().unwrap();
+    let client =
+        builder(&proxy.url()).command_timeout(ms(200)).unreachable_timeout(ms(1000)).connect().unwrap();
     let lock = client.reentrant_lock("it");
     let mut guard = lock.lock().unwrap();
     let token = guard.token();

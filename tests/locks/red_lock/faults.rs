@@ -26,7 +26,7 @@ fn pain_27_contention_is_none_and_no_error() {
 #[test]
 fn pain_27_too_few_servers_are_unavailable_and_each_is_named() {
     let stage = Stage::five();
-    let red = stage.red_with(|b| b.give_up_after(ms(700))).with_node_limit(ms(200));
+    let red = stage.red_with(|b| b.unreachable_timeout(ms(700))).with_node_limit(ms(200));
     let lock = red.lock(NAME);
     lock.lock().unwrap().unlock().unwrap();
     for hung in &stage.servers[..2] {

@@ -232,7 +232,7 @@ fn what_cannot_be_is_told() {
 #[test]
 fn pain_14_a_primary_that_wants_replicas_refuses_and_keeps_nothing() {
     let flock = Flock::start(0);
-    let client = builder(&flock.primary.url()).give_up_after(ms(200)).connect().unwrap();
+    let client = builder(&flock.primary.url()).unreachable_timeout(ms(200)).connect().unwrap();
     let lock = client.reentrant_lock("it");
     let wants = |n: usize| {
         let mut connection = flock.primary.connection().unwrap();

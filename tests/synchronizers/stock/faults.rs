@@ -63,7 +63,7 @@ fn a_commit_that_is_never_answered_is_unknown_and_comes_to_one_end() {
     for done in [false, true] {
         let proxy = Proxy::start(server.port()).unwrap();
         let client =
-            builder(&proxy.url()).command_timeout(ms(700)).give_up_after(ms(1500)).connect().unwrap();
+            builder(&proxy.url()).command_timeout(ms(700)).unreachable_timeout(ms(1500)).connect().unwrap();
         let (gate, office) = (client.stock_gate("sale"), connect(&server).stock_gate("sale"));
         office.restock("tee", 1).unwrap();
         let before = counts(&office);
@@ -90,7 +90,8 @@ fn a_commit_that_is_never_answered_is_unknown_and_comes_to_one_end() {
 fn with_redis_out_of_reach_nothing_is_taken_and_nothing_is_lost() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(ms(700)).give_up_after(ms(500)).connect().unwrap();
+    let client =
+        builder(&proxy.url()).command_timeout(ms(700)).unreachable_timeout(ms(500)).connect().unwrap();
     let (gate, office) = (client.stock_gate("sale"), connect(&server).stock_gate("sale"));
     office.restock("tee", 5).unwrap();
     let reservation = gate.try_reserve("tee", 1).unwrap().unwrap();
