@@ -222,7 +222,7 @@ impl QuorumLock {
 
     /// How long an answer is waited for.
     pub(super) fn limit(&self) -> Duration {
-        self.servers.node_limit.unwrap_or_else(|| usual_limit(self.terms.lease))
+        self.servers.node_timeout.unwrap_or_else(|| usual_limit(self.terms.lease))
     }
 
     fn thread(&self) -> Taker {

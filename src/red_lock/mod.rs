@@ -53,7 +53,7 @@ use crate::settings::SHORTEST_LEASE;
 ///
 /// On each server it is an ordinary [`SimpleLock`](crate::SimpleLock) of its client. An attempt writes its
 /// request to all servers before it reads an answer, and waits for none of them longer than the [node
-/// limit](RedLock::with_node_limit). It holds the lock when a majority said yes and something is left of the
+/// limit](RedLock::with_node_timeout). It holds the lock when a majority said yes and something is left of the
 /// lease of a majority, counted from before the first request, less 1% for clocks that differ in rate. Else
 /// it gives everything back, on the servers that did not answer too, and tries again after a random pause
 /// that grows, until its deadline. It queues nowhere: who waits on one server while it holds another could
@@ -81,7 +81,7 @@ use crate::settings::SHORTEST_LEASE;
 pub struct RedLock {
     nodes: Arc<[Arc<Node>]>,
     lease: Duration,
-    node_limit: Option<Duration>,
+    node_timeout: Option<Duration>,
     trusts_young: bool,
 }
 
@@ -96,7 +96,7 @@ impl RedLock {
     pub fn new(clients: impl AsRef<[Client]>) -> Result<RedLock, Error> {
         let nodes = servers::of(clients.as_ref())?;
         let lease = nodes.iter().map(|node| node.shared.config.lease).min().unwrap_or(SHORTEST_LEASE);
-        Ok(RedLock { nodes, lease, node_limit: None, trusts_young: false })
+        Ok(RedLock { nodes, lease, node_timeout: None, trusts_young: false })
     }
 
     /// The same servers, each of which may take this long to answer. At least 1 ms, at most half the lease.
@@ -104,8 +104,8 @@ impl RedLock {
     /// not keep to makes that server count as away for a while, and the lock `Unavailable` with a majority of
     /// such.
     #[must_use]
-    pub fn with_node_limit(&self, limit: Duration) -> RedLock {
-        RedLock { node_limit: Some(limit), ..self.clone() }
+    pub fn with_node_timeout(&self, limit: Duration) -> RedLock {
+        RedLock { node_timeout: Some(limit), ..self.clone() }
     }
 
     /// The same servers, of which those count as well that were started less than a lease ago: for a first

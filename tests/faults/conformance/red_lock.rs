@@ -40,7 +40,7 @@ impl Servers {
     fn red(&self) -> RedLock {
         let connect = |s: &RedisServer| Client::builder().url(&s.url()).lease(LEASE).connect().unwrap();
         let red = RedLock::new(self.0.iter().map(connect).collect::<Vec<_>>()).unwrap();
-        red.trust_young_nodes().with_node_limit(ms(1000))
+        red.trust_young_nodes().with_node_timeout(ms(1000))
     }
 
     fn lock(&self) -> QuorumLock {
@@ -210,7 +210,7 @@ fn taken_renewed_and_given_back(names: &[&str]) {
 /// node-redlock "locks automatically expire".
 fn it_ends_by_itself<K: Tried>(_: &Stage<K>) {
     let servers = Servers::of(3);
-    let red = servers.red().with_node_limit(ms(100));
+    let red = servers.red().with_node_timeout(ms(100));
     let (mine, yours) = (red.lock(NAME).with_lease(ms(200)), servers.lock());
     // On a machine that stands still for so long it has ended by the time that it is got.
     let guard = eventually(LONG, || mine.try_lock_owned().ok().flatten());

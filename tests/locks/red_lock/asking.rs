@@ -28,7 +28,7 @@ impl Far {
     fn red_for(&self, lease: Duration) -> RedLock {
         let connect = |proxy: &Proxy| Client::builder().url(&proxy.url()).lease(lease).connect().unwrap();
         let clients: Vec<_> = self.proxies.iter().map(connect).collect();
-        RedLock::new(clients).unwrap().trust_young_nodes().with_node_limit(PATIENT)
+        RedLock::new(clients).unwrap().trust_young_nodes().with_node_timeout(PATIENT)
     }
 }
 
@@ -52,7 +52,7 @@ fn all_are_asked_before_one_is_waited_for() {
 fn slow_servers_are_not_waited_for_and_their_late_answers_count() {
     const SLOW: Duration = ms(1000);
     let far = Far::five();
-    let lock = far.red_for(3 * LEASE).with_node_limit(LEASE).lock(NAME);
+    let lock = far.red_for(3 * LEASE).with_node_timeout(LEASE).lock(NAME);
     lock.lock().unwrap().unlock().unwrap();
     for slow in &far.proxies[..2] {
         slow.delay(SLOW);
@@ -83,7 +83,7 @@ fn hung_servers_cost_their_limit_once() {
     const LIMIT: Duration = ms(300);
     const ROUNDS: u32 = 20;
     let stage = Stage::five();
-    let red = stage.red().with_node_limit(LIMIT);
+    let red = stage.red().with_node_timeout(LIMIT);
     let lock = red.lock(NAME);
     lock.lock().unwrap().unlock().unwrap();
     for hung in &stage.servers[1..3] {
@@ -119,7 +119,7 @@ fn hung_servers_cost_their_limit_once() {
 fn a_server_that_hangs_while_it_is_held_does_not_hold_up_the_unlock() {
     const LIMIT: Duration = ms(300);
     let stage = Stage::five();
-    let lock = stage.red().with_node_limit(LIMIT).lock(NAME);
+    let lock = stage.red().with_node_timeout(LIMIT).lock(NAME);
     let guard = lock.lock().unwrap();
     assert_eq!(guard.servers(), 5);
     for hung in &stage.servers[3..] {
@@ -143,7 +143,7 @@ fn a_server_that_hangs_while_it_is_held_does_not_hold_up_the_unlock() {
 /// A RedLock of another process, over some of the servers.
 fn red_of(servers: &[redis_concurrent::testing::RedisServer]) -> RedLock {
     let clients: Vec<_> = servers.iter().map(|server| Client::connect(&server.url()).unwrap()).collect();
-    RedLock::new(clients).unwrap().trust_young_nodes().with_node_limit(PATIENT)
+    RedLock::new(clients).unwrap().trust_young_nodes().with_node_timeout(PATIENT)
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn refused_connections_and_dead_servers_cost_little_and_come_back() {
     const ROUNDS: u32 = 20;
     const LIMIT: Duration = ms(300);
     let stage = Stage::five();
-    let lock = stage.red().with_node_limit(LIMIT).lock(NAME);
+    let lock = stage.red().with_node_timeout(LIMIT).lock(NAME);
     lock.lock().unwrap().unlock().unwrap();
     for dead in &stage.servers[..2] {
         dead.kill().unwrap();
@@ -181,7 +181,7 @@ fn many_threads_with_a_hung_server_neither_wait_nor_use_its_pool_up() {
     // Waited for each time, it would cost 80 of them, ten in each thread.
     const LIMIT: Duration = ms(4000);
     let stage = Stage::of(3);
-    let red = stage.red().with_node_limit(LIMIT);
+    let red = stage.red().with_node_timeout(LIMIT);
     red.lock(NAME).lock().unwrap().unlock().unwrap();
     stage.servers[0].stop().unwrap();
     red.lock(NAME).lock().unwrap().unlock().unwrap();

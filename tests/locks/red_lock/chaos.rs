@@ -59,7 +59,7 @@ fn role_taker() {
         (std::env::var("URLS").unwrap(), std::env::var("SEED").unwrap().parse::<u64>().unwrap());
     let connect = |url: &str| Client::builder().url(url).lease(LEASE).connect().unwrap();
     let red = RedLock::new(urls.split(' ').map(connect).collect::<Vec<_>>()).unwrap();
-    let red = red.with_node_limit(NODE_LIMIT);
+    let red = red.with_node_timeout(NODE_LIMIT);
     tell_parent("ready").unwrap();
     assert_eq!(hear_parent().unwrap().as_deref(), Some("go"));
     let ended = redis_concurrent::CancellationToken::new();

@@ -26,7 +26,7 @@ fn pain_27_contention_is_none_and_no_error() {
 #[test]
 fn pain_27_too_few_servers_are_unavailable_and_each_is_named() {
     let stage = Stage::five();
-    let red = stage.red_with(|b| b.unreachable_timeout(ms(700))).with_node_limit(ms(200));
+    let red = stage.red_with(|b| b.unreachable_timeout(ms(700))).with_node_timeout(ms(200));
     let lock = red.lock(NAME);
     lock.lock().unwrap().unlock().unwrap();
     for hung in &stage.servers[..2] {
@@ -93,7 +93,7 @@ fn keys_of_others_are_a_wrong_kind_and_left_alone() {
 fn pain_27_a_release_that_nobody_answers_is_unknown_and_goes_on() {
     const LIMIT: Duration = ms(300);
     let stage = Stage::of(3);
-    let lock = stage.red().with_node_limit(LIMIT).lock(NAME);
+    let lock = stage.red().with_node_timeout(LIMIT).lock(NAME);
     let guard = lock.lock().unwrap();
     for hung in &stage.servers[..2] {
         hung.stop().unwrap();
@@ -113,7 +113,7 @@ fn pain_27_a_release_that_nobody_answers_is_unknown_and_goes_on() {
 #[test]
 fn pain_27_a_renewal_that_fails_says_whether_it_is_lost() {
     let stage = Stage::of(3);
-    let lock = stage.red().with_node_limit(ms(300)).lock(NAME).with_lease(LEASE);
+    let lock = stage.red().with_node_timeout(ms(300)).lock(NAME).with_lease(LEASE);
     let guard = lock.lock_owned().unwrap();
     for hung in &stage.servers[..2] {
         hung.stop().unwrap();
@@ -144,7 +144,8 @@ fn answers_that_are_lost_leave_nothing_behind() {
     let clients: Vec<_> =
         proxies.iter().map(|p| Client::builder().url(&p.url()).lease(LEASE).connect().unwrap()).collect();
     let red = RedLock::new(clients).unwrap().trust_young_nodes();
-    let (patient, brisk) = (red.with_node_limit(PATIENT).lock(NAME), red.with_node_limit(ms(100)).lock(NAME));
+    let (patient, brisk) =
+        (red.with_node_timeout(PATIENT).lock(NAME), red.with_node_timeout(ms(100)).lock(NAME));
     patient.lock().unwrap().unlock().unwrap();
     // The request is executed, its answer is lost with the connection: it is sent again, under the same id.
     for proxy in &proxies {
@@ -178,7 +179,7 @@ fn clients_close_with_nothing_held_after_attempts_without_an_answer() {
     let closed = |round: usize| {
         let clients: Vec<_> =
             proxies.iter().map(|p| Client::builder().url(&p.url()).lease(LEASE).connect().unwrap()).collect();
-        let red = RedLock::new(&clients).unwrap().trust_young_nodes().with_node_limit(ms(10));
+        let red = RedLock::new(&clients).unwrap().trust_young_nodes().with_node_timeout(ms(10));
         proxies.iter().for_each(|proxy| proxy.delay(ms(40)));
         let error = red.lock(&format!("{NAME}-{round}")).try_lock().map(drop).unwrap_err();
         assert!(error.is_unavailable(), "{error}");

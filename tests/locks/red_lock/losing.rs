@@ -11,7 +11,7 @@ use crate::red_lock::stage::{LEASE, LONG, NAME, Stage, ms};
 const SHORT: Duration = Duration::from_secs(2);
 
 fn short(stage: &Stage) -> QuorumLock {
-    stage.red_with(|b| b.lease(SHORT)).with_node_limit(SHORT / 3).lock(NAME)
+    stage.red_with(|b| b.lease(SHORT)).with_node_timeout(SHORT / 3).lock(NAME)
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_renewal_sets_the_full_lease_on_every_server() {
 #[test]
 fn a_lease_that_is_over_before_the_answers_come_is_no_hold() {
     let stage = Stage::of(3);
-    let lock = stage.red().with_node_limit(ms(100)).lock(NAME).with_lease(ms(200));
+    let lock = stage.red().with_node_timeout(ms(100)).lock(NAME).with_lease(ms(200));
     lock.lock().map(drop).unwrap();
     for server in &stage.servers {
         server.stop().unwrap();

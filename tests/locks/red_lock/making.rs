@@ -79,7 +79,7 @@ fn servers_that_are_away_when_it_is_made_are_asked_when_they_are_back() {
         builder.command_timeout(ms(300)).connect_later().unwrap()
     };
     let mut clients: Vec<_> = stage.servers.iter().map(connect).collect();
-    let red = RedLock::new(&clients).unwrap().trust_young_nodes().with_node_limit(PATIENT);
+    let red = RedLock::new(&clients).unwrap().trust_young_nodes().with_node_timeout(PATIENT);
     let lock = red.lock(NAME);
     let guard = lock.lock().unwrap();
     assert_eq!(guard.servers(), 3);
@@ -131,10 +131,10 @@ fn bad_names_leases_and_limits_are_told_by_every_call() {
         never_works(&clients, &red.lock(NAME).with_lease(lease), "lease");
     }
     for limit in [Duration::ZERO, LEASE / 2 + ms(1), Duration::MAX] {
-        never_works(&clients, &red.with_node_limit(limit).lock(NAME), "node limit");
+        never_works(&clients, &red.with_node_timeout(limit).lock(NAME), "node limit");
     }
     // It is to fit the lease that is asked for.
-    let lock = red.with_node_limit(ms(200)).lock(NAME);
+    let lock = red.with_node_timeout(ms(200)).lock(NAME);
     lock.try_lock().unwrap().expect("it is free").unlock().unwrap();
     never_works(&clients, &lock.with_lease(ms(300)), "node limit");
     assert_eq!(stage.held_on(), 0);

@@ -11,7 +11,7 @@ use crate::red_lock::stage::{LONG, NAME, PATIENT, Stage, ms};
 const LEASE: Duration = Duration::from_millis(1500);
 
 fn red(stage: &Stage) -> RedLock {
-    RedLock::new(stage.clients(|b| b.lease(LEASE))).unwrap().with_node_limit(LEASE / 4)
+    RedLock::new(stage.clients(|b| b.lease(LEASE))).unwrap().with_node_timeout(LEASE / 4)
 }
 
 /// Nothing is held by a majority until the servers are as old as the lease.
@@ -55,7 +55,7 @@ fn they_do_not_count_until_they_are_as_old_as_the_lease() {
 fn by_a_server_that_forgot(trusts: bool) -> bool {
     let stage = Stage::five();
     let clients = stage.clients(|b| b.lease(LEASE));
-    let a = RedLock::new(clients.clone()).unwrap().with_node_limit(LEASE / 4);
+    let a = RedLock::new(clients.clone()).unwrap().with_node_timeout(LEASE / 4);
     let (a, b) =
         if trusts { (a.trust_young_nodes(), red(&stage).trust_young_nodes()) } else { (a, red(&stage)) };
     until_old(&a);
@@ -103,7 +103,7 @@ fn where_young_servers_are_trusted_it_may() {
 fn a_restart_is_noticed_on_whichever_connection() {
     let stage = Stage::five();
     let clients = stage.clients(|b| b.lease(LEASE));
-    let red = RedLock::new(&clients).unwrap().with_node_limit(PATIENT.min(LEASE / 4));
+    let red = RedLock::new(&clients).unwrap().with_node_timeout(PATIENT.min(LEASE / 4));
     until_old(&red);
     for server in &stage.servers[..3] {
         server.kill().unwrap();
