@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let servers = (0..SERVERS).map(|_| RedisServer::start()).collect::<io::Result<Vec<_>>>()?;
     let clients = servers.iter().map(|s| Client::connect(&s.url())).collect::<Result<Vec<_>, _>>()?;
     // They have granted nothing before.
-    let lock = RedLock::new(&clients)?.trust_young_nodes().lock("bench:quorum");
+    let lock = RedLock::new(&clients)?.skip_startup_delay().lock("bench:quorum");
     let floors = servers.iter().map(|server| Pair::floor(server.port(), true, "bench:floor"));
     let mut floors = floors.collect::<io::Result<Vec<_>>>()?;
     let mut rounds = Vec::new();

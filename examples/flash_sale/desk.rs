@@ -46,7 +46,7 @@ impl Desk {
         // They were started for this, and have granted nothing before.
         let red = (!others.is_empty()).then(|| RedLock::new(&others)).transpose()?;
         // And they share a machine with all workers, which may have more to do at times than to answer.
-        let red = red.map(|red| red.trust_young_nodes().with_node_timeout(PATIENCE));
+        let red = red.map(|red| red.skip_startup_delay().with_node_timeout(PATIENCE));
         Ok(Desk { client: connect(&task.url)?, others, red, variant: task.variant })
     }
 

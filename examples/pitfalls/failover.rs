@@ -49,7 +49,7 @@ pub fn right_by_red_lock(scene: &Scene) -> Result<Holders, Failure> {
         let [second, third] = [builder(&others[0].url()).connect()?, builder(&others[1].url()).connect()?];
         let masters = RedLock::new([client.clone(), second, third])?;
         // All servers are new, and before this nothing was granted. None is slow, but the machine may be.
-        let masters = masters.trust_young_nodes().with_node_timeout(Duration::from_secs(2));
+        let masters = masters.skip_startup_delay().with_node_timeout(Duration::from_secs(2));
         masters.lock("lock").try_lock_owned()
     };
     twice(scene, by_most, by_most, |it| it.is_lost())

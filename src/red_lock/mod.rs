@@ -37,7 +37,7 @@ use crate::settings::SHORTEST_LEASE;
 /// # let [a, b, c] = servers.each_ref().map(|server| server.url());
 /// let clients = [Client::connect(&a)?, Client::connect(&b)?, Client::connect(&c)?];
 /// // These servers were started a moment ago, and have granted nothing before: see below.
-/// let red = RedLock::new(clients)?.trust_young_nodes();
+/// let red = RedLock::new(clients)?.skip_startup_delay();
 ///
 /// let lock = red.lock("stock:42");
 /// let guard = lock.lock()?; // renewed while it is held
@@ -65,7 +65,7 @@ use crate::settings::SHORTEST_LEASE;
 /// the background, and count when they come.
 ///
 /// A server that was started less than a lease ago does not count, as it may have forgotten what it granted
-/// (unless [told otherwise](RedLock::trust_young_nodes)). So all who use a name are to use the same lease.
+/// (unless [told otherwise](RedLock::skip_startup_delay)). So all who use a name are to use the same lease.
 ///
 /// # What it promises, and what not
 ///
@@ -112,7 +112,7 @@ impl RedLock {
     /// start, when nobody can have been granted anything yet. Otherwise a server that died and came back empty
     /// may grant what another holder was granted before.
     #[must_use]
-    pub fn trust_young_nodes(&self) -> RedLock {
+    pub fn skip_startup_delay(&self) -> RedLock {
         RedLock { trusts_young: true, ..self.clone() }
     }
 

@@ -23,7 +23,7 @@ fn a_child_has_nothing_of_its_parents_majority() {
         };
         let clients = connect(true);
         let red = |clients: &[Client]| {
-            RedLock::new(clients).unwrap().trust_young_nodes().with_node_timeout(lease / 3)
+            RedLock::new(clients).unwrap().skip_startup_delay().with_node_timeout(lease / 3)
         };
         let (mine, yours) = (red(&clients), red(&connect(false)));
         let (lock, free, others) = (mine.lock("it"), mine.lock("free"), yours.lock("it"));

@@ -40,7 +40,7 @@ impl Servers {
     fn red(&self) -> RedLock {
         let connect = |s: &RedisServer| Client::builder().url(&s.url()).lease(LEASE).connect().unwrap();
         let red = RedLock::new(self.0.iter().map(connect).collect::<Vec<_>>()).unwrap();
-        red.trust_young_nodes().with_node_timeout(ms(1000))
+        red.skip_startup_delay().with_node_timeout(ms(1000))
     }
 
     fn lock(&self) -> QuorumLock {

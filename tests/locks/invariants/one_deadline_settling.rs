@@ -93,7 +93,7 @@ fn one_deadline_of_a_red_lock_with_patience_for_its_servers() {
     let servers: Vec<_> = (0..3).map(|_| RedisServer::start().unwrap()).collect();
     let doors: Vec<_> = servers.iter().map(|server| Proxy::start(server.port()).unwrap()).collect();
     let clients: Vec<_> = doors.iter().map(patient).collect();
-    let red = RedLock::new(&clients).unwrap().trust_young_nodes().with_node_timeout(ms(15_000));
+    let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(ms(15_000));
     let lock = red.lock("x");
     drop(lock.lock().unwrap());
     // The first server grants it, the others are silent; then that one is, too.

@@ -28,7 +28,7 @@ impl Far {
     fn red_for(&self, lease: Duration) -> RedLock {
         let connect = |proxy: &Proxy| Client::builder().url(&proxy.url()).lease(lease).connect().unwrap();
         let clients: Vec<_> = self.proxies.iter().map(connect).collect();
-        RedLock::new(clients).unwrap().trust_young_nodes().with_node_timeout(PATIENT)
+        RedLock::new(clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT)
     }
 }
 
@@ -143,7 +143,7 @@ fn a_server_that_hangs_while_it_is_held_does_not_hold_up_the_unlock() {
 /// A RedLock of another process, over some of the servers.
 fn red_of(servers: &[redis_concurrent::testing::RedisServer]) -> RedLock {
     let clients: Vec<_> = servers.iter().map(|server| Client::connect(&server.url()).unwrap()).collect();
-    RedLock::new(clients).unwrap().trust_young_nodes().with_node_timeout(PATIENT)
+    RedLock::new(clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT)
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn answers_that_are_lost_leave_nothing_behind() {
     let proxies: Vec<_> = stage.servers.iter().map(|s| Proxy::start(s.port()).unwrap()).collect();
     let clients: Vec<_> =
         proxies.iter().map(|p| Client::builder().url(&p.url()).lease(LEASE).connect().unwrap()).collect();
-    let red = RedLock::new(clients).unwrap().trust_young_nodes();
+    let red = RedLock::new(clients).unwrap().skip_startup_delay();
     let (patient, brisk) =
         (red.with_node_timeout(PATIENT).lock(NAME), red.with_node_timeout(ms(100)).lock(NAME));
     patient.lock().unwrap().unlock().unwrap();
@@ -179,7 +179,7 @@ fn clients_close_with_nothing_held_after_attempts_without_an_answer() {
     let closed = |round: usize| {
         let clients: Vec<_> =
             proxies.iter().map(|p| Client::builder().url(&p.url()).lease(LEASE).connect().unwrap()).collect();
-        let red = RedLock::new(&clients).unwrap().trust_young_nodes().with_node_timeout(ms(10));
+        let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(ms(10));
         proxies.iter().for_each(|proxy| proxy.delay(ms(40)));
         let error = red.lock(&format!("{NAME}-{round}")).try_lock().map(drop).unwrap_err();
         assert!(error.is_unavailable(), "{error}");

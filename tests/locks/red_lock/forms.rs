@@ -203,7 +203,7 @@ fn threads_of_several_processes_count_right() {
 fn a_closed_client_is_a_server_less() {
     let stage = Stage::five();
     let clients = stage.clients(|b| b);
-    let red = RedLock::new(&clients).unwrap().trust_young_nodes().with_node_timeout(PATIENT);
+    let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
     let lock = red.lock(NAME);
     let guard = lock.lock_owned().unwrap();
     clients[0].close().unwrap();

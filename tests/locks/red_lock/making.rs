@@ -65,7 +65,7 @@ fn servers_that_may_not_be_asked_are_known_by_their_addresses() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("INFO"), "{error}");
     stage.nothing_stays();
-    let lock = red.trust_young_nodes().lock(NAME);
+    let lock = red.skip_startup_delay().lock(NAME);
     lock.try_lock().unwrap().expect("it is free").unlock().unwrap();
 }
 
@@ -79,7 +79,7 @@ fn servers_that_are_away_when_it_is_made_are_asked_when_they_are_back() {
         builder.command_timeout(ms(300)).connect_later().unwrap()
     };
     let mut clients: Vec<_> = stage.servers.iter().map(connect).collect();
-    let red = RedLock::new(&clients).unwrap().trust_young_nodes().with_node_timeout(PATIENT);
+    let red = RedLock::new(&clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT);
     let lock = red.lock(NAME);
     let guard = lock.lock().unwrap();
     assert_eq!(guard.servers(), 3);
@@ -124,7 +124,7 @@ fn never_works(clients: &[Client], lock: &QuorumLock, told: &str) {
 fn bad_names_leases_and_limits_are_told_by_every_call() {
     let stage = Stage::of(3);
     let clients = stage.clients(|b| b);
-    let red = RedLock::new(&clients).unwrap().trust_young_nodes();
+    let red = RedLock::new(&clients).unwrap().skip_startup_delay();
     never_works(&clients, &red.lock(""), "empty");
     never_works(&clients, &red.lock(&"x".repeat(1025)), "1025");
     for lease in [Duration::ZERO, ms(99), Duration::MAX] {

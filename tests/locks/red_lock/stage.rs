@@ -44,7 +44,7 @@ impl Stage {
     }
 
     pub fn red_with(&self, set: impl Fn(ClientBuilder) -> ClientBuilder) -> RedLock {
-        RedLock::new(self.clients(set)).unwrap().trust_young_nodes().with_node_timeout(PATIENT)
+        RedLock::new(self.clients(set)).unwrap().skip_startup_delay().with_node_timeout(PATIENT)
     }
 
     /// Whom each server has as the holder of the lock.

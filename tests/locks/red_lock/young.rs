@@ -46,7 +46,7 @@ fn they_do_not_count_until_they_are_as_old_as_the_lease() {
     assert!(began.elapsed() >= LEASE, "{:?}", began.elapsed());
     // A first start is another thing.
     stage.servers[0].restart().unwrap();
-    let trusting = red.trust_young_nodes().lock(NAME);
+    let trusting = red.skip_startup_delay().lock(NAME);
     wait_until(LONG, "it counts", || trusting.lock().is_ok_and(|guard| guard.servers() == 5));
 }
 
@@ -57,7 +57,7 @@ fn by_a_server_that_forgot(trusts: bool) -> bool {
     let clients = stage.clients(|b| b.lease(LEASE));
     let a = RedLock::new(clients.clone()).unwrap().with_node_timeout(LEASE / 4);
     let (a, b) =
-        if trusts { (a.trust_young_nodes(), red(&stage).trust_young_nodes()) } else { (a, red(&stage)) };
+        if trusts { (a.skip_startup_delay(), red(&stage).skip_startup_delay()) } else { (a, red(&stage)) };
     until_old(&a);
     until_old(&b);
     for away in &stage.servers[3..] {
