@@ -48,7 +48,7 @@ fn main() -> Result<(), Failure> {
 
 /// What a node does when its clock strikes. Returns whether it ran the job.
 fn at_the_hour(client: &Client, name: &str, late: Duration) -> Result<bool, Error> {
-    let lock = client.simple_lock(name).hold_at_least(AT_LEAST);
+    let lock = client.simple_lock(name).min_hold(AT_LEAST);
     let Some(guard) = lock.try_lock()? else {
         println!("the node that is {late:?} late leaves it");
         return Ok(false);

@@ -39,7 +39,7 @@
 //!
 //! - [`RedisLock`]: every way in. Its kinds: [`ReentrantLock`], [`SimpleLock`] (also [at a key that other
 //!   programs lock](Client::simple_lock_at)), and [your own](Kind). Its terms: a [fixed
-//!   lease](RedisLock::with_lease), [fair](RedisLock::fair), [kept for a while](RedisLock::hold_at_least),
+//!   lease](RedisLock::with_lease), [fair](RedisLock::fair), [kept for a while](RedisLock::min_hold),
 //!   [known to replicas](RedisLock::with_replicas).
 //! - [`ReadWriteLock`]: many readers, or one writer.
 //! - [`Semaphore`]: a number of permits.

@@ -27,7 +27,7 @@ impl<K: Kind> RedisLock<K> {
     /// of that: it is neither cut short under the outer work nor made longer, and nothing is asked of Redis
     /// (unlike in Redisson, where a re-entry sets the lease anew). [`remaining`](crate::Hold::remaining)
     /// tells what is left, [`renew_for`](crate::Hold::renew_for) sets another. So it is with
-    /// [`fair`](RedisLock::fair) and [`hold_at_least`](RedisLock::hold_at_least): the terms of a hold are those
+    /// [`fair`](RedisLock::fair) and [`min_hold`](RedisLock::min_hold): the terms of a hold are those
     /// on which it began. Only [`with_replicas`](RedisLock::with_replicas) is asked of a re-entry too.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
@@ -59,7 +59,7 @@ impl<K: Kind> RedisLock<K> {
     /// From 1 ms to 40 days, and not longer than a [fixed lease](RedisLock::with_lease): anything else is
     /// `Config` on the first call.
     #[must_use]
-    pub fn hold_at_least(&self, least: Duration) -> Self {
+    pub fn min_hold(&self, least: Duration) -> Self {
         let mut lock = self.clone();
         lock.terms.at_least = least.into();
         lock.terms.fair = true;

@@ -60,7 +60,7 @@ use crate::wait::Wait;
 ///
 /// It has an ordinary hold of each lock, on its handle's terms: renewed like others, told to observers like
 /// others. Replicas that [are to have one](crate::RedisLock::with_replicas) are waited for when all are there;
-/// [what stays](crate::RedisLock::hold_at_least) does so only where all were held. It is
+/// [what stays](crate::RedisLock::min_hold) does so only where all were held. It is
 /// [lost](MultiHold::lost) when any of them is, and certain to last as long as the one that ends first.
 ///
 /// # Over several masters

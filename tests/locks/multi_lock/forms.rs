@@ -256,7 +256,7 @@ fn a_panic_under_it_gives_all_back() {
 fn one_that_stays_for_a_while_does_so_only_where_all_were_held() {
     let stage = Stage::new();
     let (here, there) = (stage.client(), stage.client());
-    let stays = here.reentrant_lock("a").hold_at_least(LONG);
+    let stays = here.reentrant_lock("a").min_hold(LONG);
     let it = MultiLock::new(&[&stays, &here.reentrant_lock("b"), &here.reentrant_lock("c")]);
     // It waits for the one that would stay, and then cannot have another one.
     let (a, b) = (there.reentrant_lock("a"), there.reentrant_lock("b"));

@@ -275,7 +275,7 @@ fn a_hold_that_ends_before_they_have_it_is_not_returned() {
 fn too_few_keep_it_for_no_time_at_all() {
     let flock = Flock::start(0);
     let client = connect(&flock.primary);
-    let lock = client.simple_lock("job").hold_at_least(LONG);
+    let lock = client.simple_lock("job").min_hold(LONG);
     for error in [
         lock.with_replicas(1, BRIEF).lock().unwrap_err(),
         lock.with_replicas(1, BRIEF).try_lock().unwrap_err(),

@@ -26,7 +26,7 @@ fn is_kept<K: Kind>(lock: &RedisLock<K>, others: &RedisLock<K>) {
 fn of_a_kind<K: Kind>(make: impl Fn(&Client, &str) -> RedisLock<K>) {
     let server = RedisServer::start().unwrap();
     let (a, b) = (connect(&server), connect(&server));
-    let (lock, others) = (make(&a, "job").hold_at_least(LEAST), make(&b, "job"));
+    let (lock, others) = (make(&a, "job").min_hold(LEAST), make(&b, "job"));
 
     drop(lock.lock().unwrap());
     is_kept(&lock, &others);
@@ -59,7 +59,7 @@ fn a_write_lock_is_kept() {
 fn a_reader_keeps_writers_out() {
     let server = RedisServer::start().unwrap();
     let (a, b) = (connect(&server), connect(&server));
-    let read = a.read_write_lock("job").read_lock().hold_at_least(LEAST);
+    let read = a.read_write_lock("job").read_lock().min_hold(LEAST);
     drop(read.lock().unwrap());
     let write = b.read_write_lock("job").write_lock().clone();
     assert!(write.try_lock().unwrap().is_none());
@@ -70,7 +70,7 @@ fn a_reader_keeps_writers_out() {
 fn an_inner_guard_ends_nothing() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);
-    let lock = client.reentrant_lock("job").hold_at_least(LEAST);
+    let lock = client.reentrant_lock("job").min_hold(LEAST);
     let outer = lock.lock().unwrap();
     lock.lock().unwrap().unlock().unwrap();
     assert_eq!(lock.hold_count(), 1);
@@ -83,7 +83,7 @@ fn an_inner_guard_ends_nothing() {
 fn who_waits_gets_in_when_its_time_is_over() {
     let server = RedisServer::start().unwrap();
     let (a, b) = (connect(&server), connect(&server));
-    let (lock, others) = (a.reentrant_lock("job").hold_at_least(SHORT), b.reentrant_lock("job"));
+    let (lock, others) = (a.reentrant_lock("job").min_hold(SHORT), b.reentrant_lock("job"));
     let began = Instant::now();
     let guard = lock.lock().unwrap();
     thread::scope(|scope| {
@@ -106,7 +106,7 @@ fn who_waits_gets_in_when_its_time_is_over() {
 fn what_was_held_for_so_long_is_free_at_once() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);
-    let lock = client.simple_lock("job").hold_at_least(ms(20));
+    let lock = client.simple_lock("job").min_hold(ms(20));
     let guard = lock.lock().unwrap();
     let began = Instant::now();
     wait_until(SOON, "its time is over", || began.elapsed() > ms(40));
@@ -118,7 +118,7 @@ fn what_was_held_for_so_long_is_free_at_once() {
 fn a_client_that_closes_keeps_it_too() {
     let server = RedisServer::start().unwrap();
     let (a, b) = (connect(&server), connect(&server));
-    let lock = a.simple_lock("job").hold_at_least(LEAST);
+    let lock = a.simple_lock("job").min_hold(LEAST);
     let guard = lock.lock().unwrap();
     a.close().unwrap();
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed);
@@ -131,7 +131,7 @@ fn a_release_that_redis_does_not_hear_is_repeated() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let client = builder(&proxy.url()).command_timeout(ms(300)).connect().unwrap();
-    let lock = client.simple_lock("job").with_lease(6 * LEAST).hold_at_least(LEAST);
+    let lock = client.simple_lock("job").with_lease(6 * LEAST).min_hold(LEAST);
     let guard = lock.lock().unwrap();
     proxy.black_hole(true);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
@@ -148,18 +148,18 @@ fn what_cannot_be_is_told() {
     let lock = client.simple_lock("job");
     let day = Duration::from_secs(24 * 3600);
     for (lock, says) in [
-        (lock.hold_at_least(ms(0)), "not 0ns"),
-        (lock.hold_at_least(41 * day), "1ms to"),
-        (lock.with_lease(ms(500)).hold_at_least(ms(501)), "ends after 500ms cannot be kept for 501ms"),
-        (lock.hold_at_least(ms(501)).with_lease(ms(500)), "ends after 500ms cannot be kept for 501ms"),
+        (lock.min_hold(ms(0)), "not 0ns"),
+        (lock.min_hold(41 * day), "1ms to"),
+        (lock.with_lease(ms(500)).min_hold(ms(501)), "ends after 500ms cannot be kept for 501ms"),
+        (lock.min_hold(ms(501)).with_lease(ms(500)), "ends after 500ms cannot be kept for 501ms"),
     ] {
         let error = lock.lock().unwrap_err();
         assert_eq!((error.kind(), error.name()), (ErrorKind::Config, "job"));
         assert!(error.to_string().contains(says), "{error}");
     }
     assert_eq!(client.requests(), 0);
-    lock.with_lease(ms(500)).hold_at_least(ms(500)).lock().unwrap().unlock().unwrap();
-    lock.hold_at_least(40 * day).try_lock().unwrap();
+    lock.with_lease(ms(500)).min_hold(ms(500)).lock().unwrap().unlock().unwrap();
+    lock.min_hold(40 * day).try_lock().unwrap();
 }
 
 /// What was asked for twice may be asked for once more when its time is over.
@@ -168,8 +168,7 @@ fn a_late_copy_of_its_ask_takes_nothing() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let client = builder(&proxy.url()).command_timeout(LONG).connect().unwrap();
-    let (lock, others) =
-        (client.simple_lock("job").hold_at_least(SHORT), connect(&server).simple_lock("job"));
+    let (lock, others) = (client.simple_lock("job").min_hold(SHORT), connect(&server).simple_lock("job"));
     // So that the next ask has a connection.
     client.simple_lock("other").lock().unwrap().unlock().unwrap();
     proxy.hold_next_requests(1);
@@ -193,8 +192,7 @@ fn a_late_renewal_does_not_shorten_it() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let client = builder(&proxy.url()).lease(ms(3000)).renew_every(ms(300)).connect().unwrap();
-    let (lock, others) =
-        (client.simple_lock("job").hold_at_least(LEAST), connect(&server).simple_lock("job"));
+    let (lock, others) = (client.simple_lock("job").min_hold(LEAST), connect(&server).simple_lock("job"));
     let guard = lock.lock().unwrap();
     let before = client.requests();
     wait_until(SOON, "it is renewed", || client.requests() > before + 1);

@@ -13,7 +13,7 @@ fn a_re_entry_keeps_the_terms_of_its_hold<K: Kind>(
 ) {
     let (short, shorter) = (ms(1000), ms(300));
     let (limited, several) = (lock.with_lease(shorter), several.with_lease(shorter));
-    let kept = lock.hold_at_least(LONG);
+    let kept = lock.min_hold(LONG);
     // Renewed stays renewed, and as long as it was.
     let outer = lock.lock().unwrap();
     let asked = client.requests();
@@ -62,7 +62,7 @@ fn a_downgraded_hold_is_on_the_terms_of_the_write_lock() {
         drop(outer);
     }
     // And what is to be kept for a while is kept as a read lock.
-    let read = lock.downgrade(lock.write_lock().hold_at_least(ms(500)).lock().unwrap()).unwrap();
+    let read = lock.downgrade(lock.write_lock().min_hold(ms(500)).lock().unwrap()).unwrap();
     read.unlock().unwrap();
     assert!(theirs.write_lock().try_lock().unwrap().is_none(), "it stays for the rest");
     assert!(theirs.read_lock().try_lock().unwrap().is_some());
