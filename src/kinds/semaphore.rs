@@ -282,8 +282,8 @@ impl Semaphore {
     }
 
     /// How many threads of this process wait for permits. No request.
-    pub fn queued_threads(&self) -> usize {
-        self.lock.queued_threads()
+    pub fn local_queue_length(&self) -> usize {
+        self.lock.local_queue_length()
     }
 
     // ---- underneath ------------------------------------------------------------------------

@@ -73,7 +73,7 @@ impl<K: Kind> RedisLock<K> {
     ///
     /// What it leaves out are threads of another process that holds the lock itself, exclusively: they have no
     /// place in Redis before their process has given the lock back, and only it knows of them (by
-    /// [`queued_threads`](RedisLock::queued_threads)). So where all contention is within the process that holds
+    /// [`local_queue_length`](RedisLock::local_queue_length)). So where all contention is within the process that holds
     /// the lock, others are told 0.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl<K: Kind> RedisLock<K> {
     }
 
     /// How many threads of this process wait for it. No request.
-    pub fn queued_threads(&self) -> usize {
+    pub fn local_queue_length(&self) -> usize {
         self.cell.as_ref().map_or(0, queued)
     }
 
@@ -127,5 +127,5 @@ impl<K: Kind> RedisLock<K> {
 
 /// How many threads of this process wait there.
 fn queued(cell: &Arc<Cell>) -> usize {
-    engine::lock(cell).map_or(0, |core| core.gate.queued_threads())
+    engine::lock(cell).map_or(0, |core| core.gate.local_queue_length())
 }

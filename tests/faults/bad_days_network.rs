@@ -114,7 +114,7 @@ mod bodies {
             let outcome = on_time("try_lock_for", limit, || lock.try_lock_for(wait).map(drop));
             error_of(outcome, ErrorKind::Unavailable, "given-back");
             assert_eq!(proxy.struck(), struck + 1);
-            assert_eq!((lock.hold_count(), lock.queued_threads()), (0, 0));
+            assert_eq!((lock.hold_count(), lock.local_queue_length()), (0, 0));
             // Not after the lease of 30 seconds.
             another_gets_in(&server, kind, "given-back", SURELY);
         }
@@ -207,7 +207,7 @@ mod bodies {
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| lock.lock().unwrap().unlock());
                 // It stands behind a holder of its own process; its listener is there.
-                wait_until(SURELY, "a waiting thread", || lock.queued_threads() == 1);
+                wait_until(SURELY, "a waiting thread", || lock.local_queue_length() == 1);
                 wait_until(SURELY, "the listener", || server.clients(ClientKind::PubSub).unwrap().len() == 1);
                 proxy.only_matching(b"rc:{next}");
                 if closed {
@@ -342,7 +342,7 @@ mod bodies {
             let guard = lock.lock().unwrap();
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| lock.lock().unwrap().unlock());
-                wait_until(SURELY, "a waiting thread", || lock.queued_threads() == 1);
+                wait_until(SURELY, "a waiting thread", || lock.local_queue_length() == 1);
                 wait_until(SURELY, "the listener", || server.clients(ClientKind::PubSub).unwrap().len() == 1);
                 // What the renewal thread and the listener send is not what is meant here.
                 proxy.only_matching(b"rc:{handed}");
@@ -441,7 +441,7 @@ mod bodies {
             let waiting = scope.spawn(|| {
                 on_time("try_lock_for", ms(2000), || wanted.try_lock_for(ms(2000)).map(|it| it.is_some()))
             });
-            wait_until(SURELY, "a waiting thread", || wanted.queued_threads() == 1);
+            wait_until(SURELY, "a waiting thread", || wanted.local_queue_length() == 1);
             guard.unlock().unwrap();
             // The lock is free, and the connection that asks for it is fine.
             assert!(waiting.join().unwrap().unwrap(), "the lock is free, and it was not taken");
@@ -564,7 +564,7 @@ mod bodies {
                     guard.unlock().unwrap();
                 });
             }
-            wait_until(SURELY, "fifty waiting threads", || lock.queued_threads() == 50);
+            wait_until(SURELY, "fifty waiting threads", || lock.local_queue_length() == 50);
             wait_for_queue(&server, "fifty");
             // Asking does not wait for those who wait.
             assert!(on_time("is_locked", ms(0), || lock.is_locked()).unwrap());

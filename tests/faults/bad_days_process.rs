@@ -167,14 +167,14 @@ fn a_waiting_thread_that_dies_holds_nobody_up() {
             let _guard = lock.lock().unwrap();
             std::panic::resume_unwind(Box::new("on purpose"));
         });
-        wait_until(SOON, "it waits", || lock.queued_threads() == 1);
+        wait_until(SOON, "it waits", || lock.local_queue_length() == 1);
         let lives = scope.spawn(|| lock.lock().and_then(|g| g.unlock()));
-        wait_until(SOON, "both wait", || lock.queued_threads() == 2);
+        wait_until(SOON, "both wait", || lock.local_queue_length() == 2);
         held.unlock().unwrap();
         assert!(dies.join().is_err());
         lives.join().unwrap().unwrap();
     });
-    assert_eq!(lock.queued_threads(), 0);
+    assert_eq!(lock.local_queue_length(), 0);
     nothing_left(&server);
 }
 

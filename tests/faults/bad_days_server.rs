@@ -143,7 +143,7 @@ mod bodies {
         server.stop().unwrap();
         thread::scope(|scope| {
             let first = scope.spawn(|| lock.try_lock_for(ms(1200)).map(drop));
-            wait_until(SURELY, "the first waiter", || lock.queued_threads() == 1);
+            wait_until(SURELY, "the first waiter", || lock.local_queue_length() == 1);
             let second = on_time("try_lock_for", ms(300), || lock.try_lock_for(ms(300)));
             assert!(!first.is_finished());
             server.cont().unwrap();
@@ -285,7 +285,7 @@ mod bodies {
         says_writes_fail(&client, kind, "replica", "READONLY");
         thread::scope(|scope| {
             let waiting = scope.spawn(|| lock.lock().unwrap().unlock());
-            wait_until(SURELY, "a waiting thread", || lock.queued_threads() == 1);
+            wait_until(SURELY, "a waiting thread", || lock.local_queue_length() == 1);
             thread::sleep(ms(200));
             assert!(!waiting.is_finished());
             ask::<()>(&server, &["REPLICAOF", "NO", "ONE"]);
@@ -460,7 +460,7 @@ mod bodies {
             error_of(timed, ErrorKind::Unavailable, "free");
             error_of(on_time("unlock", COMMAND, || second.unlock()), ErrorKind::Unavailable, "unlucky");
             let waiting = scope.spawn(|| free.lock().unwrap().unlock());
-            wait_until(SURELY, "a waiting thread", || free.queued_threads() == 1);
+            wait_until(SURELY, "a waiting thread", || free.local_queue_length() == 1);
             thread::sleep(ms(300));
             assert!(!waiting.is_finished());
             on::<()>(&mut killer, &["SCRIPT", "KILL"]);
@@ -649,7 +649,7 @@ mod bodies {
         says_unavailable(&client, kind, "slots");
         thread::scope(|scope| {
             let waiting = scope.spawn(|| lock.lock().map(drop));
-            wait_until(SURELY, "a waiting thread", || lock.queued_threads() == 1);
+            wait_until(SURELY, "a waiting thread", || lock.local_queue_length() == 1);
             thread::sleep(ms(500));
             on::<()>(&mut admin, &["CONFIG", "SET", "maxclients", "1000"]);
             waiting.join().unwrap().unwrap();
@@ -676,7 +676,7 @@ mod bodies {
         }
         thread::scope(|scope| {
             let waiting = scope.spawn(|| wanted.lock().map(drop));
-            wait_until(SURELY, "a waiting thread", || wanted.queued_threads() == 1);
+            wait_until(SURELY, "a waiting thread", || wanted.local_queue_length() == 1);
             thread::sleep(ms(300));
             on::<()>(&mut admin, &["CONFIG", "SET", "maxclients", "1000"]);
             guard.unlock().unwrap();

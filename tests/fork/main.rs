@@ -251,7 +251,7 @@ fn a_child_forked_in_the_middle_of_things_does_not_hang() {
                 in_child(|| {
                     forked(busy.lock());
                     forked(busy.try_lock_for(ms(20)));
-                    let _ = (busy.hold_count(), busy.queued_threads(), x.hold_count());
+                    let _ = (busy.hold_count(), busy.local_queue_length(), x.hold_count());
                     forked(client.reentrant_lock("made anew").try_lock());
                     forked(guard.take().unwrap().unlock());
                 });

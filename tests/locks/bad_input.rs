@@ -39,7 +39,7 @@ mod bodies {
         check(lock.queue_length().unwrap_err());
         check(lock.force_unlock().unwrap_err());
         check(lock.with_lease(ms(500)).fair().lock().unwrap_err());
-        assert_eq!((lock.hold_count(), lock.queued_threads()), (0, 0));
+        assert_eq!((lock.hold_count(), lock.local_queue_length()), (0, 0));
         assert_eq!(client.requests(), 0);
         assert_eq!(client.locks(), 0);
         assert!(server.keys().unwrap().is_empty());
@@ -435,7 +435,7 @@ fn enormous_limits_work() {
     let guard = lock.lock().unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| lock.lock().unwrap().unlock().unwrap());
-        wait_until(SURELY, "a waiting thread", || lock.queued_threads() == 1);
+        wait_until(SURELY, "a waiting thread", || lock.local_queue_length() == 1);
         guard.unlock().unwrap();
         waiting.join().unwrap();
     });

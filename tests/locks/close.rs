@@ -40,7 +40,7 @@ fn close_wakes_all_who_wait() {
             })
             .collect();
         wait_until(SOON, "25 wait for each", || {
-            ["x0", "x1"].iter().all(|x| client.reentrant_lock(x).queued_threads() == 25)
+            ["x0", "x1"].iter().all(|x| client.reentrant_lock(x).local_queue_length() == 25)
         });
         // The head of those who wait in Redis has its place.
         wait_until(SOON, "one has its place", || other.queue_length().unwrap() > 0);
@@ -55,7 +55,7 @@ fn close_wakes_all_who_wait() {
     });
     assert!(mine.is_lost());
     assert_eq!(other.queue_length().unwrap(), 0, "a place is left in the queue");
-    assert_eq!(client.reentrant_lock("x0").queued_threads(), 0);
+    assert_eq!(client.reentrant_lock("x0").local_queue_length(), 0);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn close_is_final_and_may_be_repeated() {
         closed(lock.force_unlock().unwrap_err().kind());
         closed(lock.with(|_| panic!("without a hold")).unwrap_err().kind());
         assert_eq!(lock.hold_count(), 0);
-        assert_eq!(lock.queued_threads(), 0, "who was refused is no waiter");
+        assert_eq!(lock.local_queue_length(), 0, "who was refused is no waiter");
     }
     let kind = guard.renew_for(SOON).unwrap_err().kind();
     assert!(matches!(kind, ErrorKind::Closed), "{kind:?}");
@@ -162,7 +162,7 @@ fn close_returns_in_time_while_redis_is_silent() {
                 let error = locks[0].lock().map(drop).unwrap_err();
                 (Instant::now(), error.kind())
             });
-            wait_until(SOON, "it waits", || locks[0].queued_threads() == 1);
+            wait_until(SOON, "it waits", || locks[0].local_queue_length() == 1);
             server.stop().unwrap();
             let began = Instant::now();
             let error = client.close().unwrap_err();

@@ -63,7 +63,7 @@ impl Scene {
             let head = scope.spawn(|| first.lock_owned_interruptibly(&cancel).map(drop));
             self.places(first.name(), 1);
             let next = scope.spawn(second);
-            wait_until(SOON, "the next one waits behind it", || first.queued_threads() == 2);
+            wait_until(SOON, "the next one waits behind it", || first.local_queue_length() == 2);
             self.proxy.swallow_replies_with(b" in ");
             release();
             self.places(first.name(), 0);
@@ -199,7 +199,7 @@ fn never_more_permits_are_out_than_there_are() {
                 has(3, ms(2));
                 permit.unlock().unwrap();
             });
-            wait_until(SOON, "the second one waits", || here.queued_threads() == 2);
+            wait_until(SOON, "the second one waits", || here.local_queue_length() == 2);
             scope.spawn(|| {
                 thread::sleep(late);
                 cancel.cancel();

@@ -149,7 +149,7 @@ fn a_token_has_its_hand_overs_with_it() {
     let first = lock.lock_owned().unwrap();
     let (token, guard) = thread::scope(|scope| {
         let next = scope.spawn(|| lock.lock_owned().unwrap());
-        wait_until(LONG, "one waits", || lock.queued_threads() == 1);
+        wait_until(LONG, "one waits", || lock.local_queue_length() == 1);
         let token = first.token();
         first.unlock().unwrap();
         (token, next.join().unwrap())
@@ -263,12 +263,12 @@ fn those_who_wait_here_wait_on() {
     thread::scope(|scope| {
         let waiters: Vec<_> =
             (0..2).map(|_| scope.spawn(|| lock.lock().map(|g| g.token()).unwrap())).collect();
-        wait_until(LONG, "two wait", || lock.queued_threads() == 2);
+        wait_until(LONG, "two wait", || lock.local_queue_length() == 2);
         let receipt = on_paper(guard);
         wait_until(LONG, "one of them in Redis", || exists(&server, "rc:{it}:queue"));
         // Adopted by the very client whose threads wait for it, and by another.
         let guard = here.adopt::<Reentrant>(&receipt).unwrap();
-        assert_eq!(lock.queued_threads(), 2);
+        assert_eq!(lock.local_queue_length(), 2);
         let guard = there.adopt::<Reentrant>(&on_paper(guard)).unwrap();
         let guard = here.adopt::<Reentrant>(&on_paper(guard)).unwrap();
         let token = guard.token();

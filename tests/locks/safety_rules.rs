@@ -147,7 +147,7 @@ fn the_next_head_inherits_the_place() {
         let head = scope.spawn(|| waits.lock_interruptibly(&cancel).map(drop));
         let place = scene.await_places(1);
         let second = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
-        wait_until(LONG, "both wait", || waits.queued_threads() == 2);
+        wait_until(LONG, "both wait", || waits.local_queue_length() == 2);
         cancel.cancel();
         assert!(head.join().unwrap().unwrap_err().is_cancelled());
         let before = scene.server.command_calls().unwrap()["evalsha"];
@@ -264,7 +264,7 @@ fn an_orphaned_ask_for_the_next_head_leaves_nothing() {
     let guard = lock.lock_owned().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.lock_interruptibly(&cancel).map(drop));
-        wait_until(LONG, "it waits", || lock.queued_threads() == 1);
+        wait_until(LONG, "it waits", || lock.local_queue_length() == 1);
         // The slice is over long since: the leave asks for the waiter.
         thread::sleep(ms(5));
         scene.proxy.only_matching(shas().1.as_bytes());

@@ -52,7 +52,7 @@ fn a_call_that_ends_without_a_hold_is_told_with_its_wait() {
     let token = CancellationToken::new();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.lock_interruptibly(&token).map(drop));
-        wait_until(LONG, "it waits", || lock.queued_threads() == 1);
+        wait_until(LONG, "it waits", || lock.local_queue_length() == 1);
         token.cancel();
         assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
     });
@@ -149,7 +149,7 @@ fn handed_over_within_the_process() {
     let held = lock.lock_owned().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.lock().unwrap().unlock().unwrap());
-        wait_until(LONG, "it waits", || lock.queued_threads() == 1);
+        wait_until(LONG, "it waits", || lock.local_queue_length() == 1);
         held.unlock().unwrap();
         waiter.join().unwrap();
     });
@@ -392,7 +392,7 @@ fn what_an_observer_throws_hurts_nobody() {
     let held = other.lock_owned().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.try_lock_for(LONG).map(|held| held.is_some()));
-        wait_until(LONG, "it waits", || lock.queued_threads() == 1);
+        wait_until(LONG, "it waits", || lock.local_queue_length() == 1);
         wait_until(LONG, "a listener", || !server.clients(ClientKind::PubSub).unwrap().is_empty());
         server.kill_clients(ClientKind::PubSub).unwrap();
         wait_until(LONG, "a new one", || !server.clients(ClientKind::PubSub).unwrap().is_empty());
@@ -415,8 +415,13 @@ impl Curious {
     fn ask(&self, heard: &'static str) {
         let Some(client) = self.client.get() else { return };
         let lock = client.reentrant_lock("watched");
-        let _ =
-            (client.locks(), client.requests(), lock.queued_threads(), lock.hold_count(), lock.is_locked());
+        let _ = (
+            client.locks(),
+            client.requests(),
+            lock.local_queue_length(),
+            lock.hold_count(),
+            lock.is_locked(),
+        );
         self.calls.lock().push(heard);
     }
 }

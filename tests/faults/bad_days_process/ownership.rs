@@ -131,7 +131,7 @@ fn waiting_for_oneself_would_deadlock() {
     assert!(simple.try_lock_owned().unwrap().is_none());
     assert!(began.elapsed() < SOON, "nothing waited");
     assert_eq!(simple.hold_count(), 1);
-    assert_eq!((reentrant.queued_threads(), simple.queued_threads()), (0, 0));
+    assert_eq!((reentrant.local_queue_length(), simple.local_queue_length()), (0, 0));
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn a_new_lock_is_free_and_tells_its_order<K: Tried>(stage: &Stage<K>) {
     assert_eq!(lock.holder().unwrap(), None);
     assert_eq!(lock.remaining().unwrap(), None);
     assert_eq!((lock.hold_count(), lock.is_held_by_current_thread()), (0, false));
-    assert_eq!((lock.queue_length().unwrap(), lock.queued_threads()), (0, 0));
+    assert_eq!((lock.queue_length().unwrap(), lock.local_queue_length()), (0, 0));
 }
 
 /// JSR-166 ReentrantLockTest.testIsLocked; Redisson RedissonLockTest.testIsLocked and
@@ -154,15 +154,18 @@ fn the_queue_has_the_owners_that_wait<K: Tried>(stage: &Stage<K>) {
         stage.await_places(2);
         let both = stage.places();
         assert_eq!(both[..1], its[..], "in order of arrival");
-        assert_eq!((first.queued_threads(), second.queued_threads(), lock.queued_threads()), (1, 1, 0));
+        assert_eq!(
+            (first.local_queue_length(), second.local_queue_length(), lock.local_queue_length()),
+            (1, 1, 0)
+        );
         cancelled.cancel();
         assert!(one.join().unwrap().unwrap_err().is_cancelled());
         wait_until(LONG, "its place is gone", || stage.places() == both[1..]);
-        assert_eq!((first.queued_threads(), second.queued_threads()), (0, 1));
+        assert_eq!((first.local_queue_length(), second.local_queue_length()), (0, 1));
         guard.unlock().unwrap();
         assert_eq!(two.join().unwrap().as_ref(), both.last());
         assert_eq!(stage.places(), [""; 0]);
-        assert_eq!(second.queued_threads(), 0);
+        assert_eq!(second.local_queue_length(), 0);
     });
 }
 

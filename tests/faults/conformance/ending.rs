@@ -138,7 +138,7 @@ fn a_hold_that_ended_before_its_unlock_is_lost<K: Tried>(stage: &Stage<K>) {
     let guard = brief.lock().unwrap();
     thread::sleep(ms(200));
     assert!(guard.unlock().unwrap_err().is_lease_lost());
-    assert_eq!((lock.hold_count(), lock.queued_threads()), (0, 0));
+    assert_eq!((lock.hold_count(), lock.local_queue_length()), (0, 0));
     let again = lock.try_lock_for(LONG).unwrap().unwrap();
     again.unlock().unwrap();
 }

@@ -158,7 +158,7 @@ fn threads_on_two_names_share_a_channel<K: Tried>(stage: &Stage<K>) {
                 })
             })
             .collect();
-        wait_until(LONG, "all wait", || locks.iter().all(|lock| lock.queued_threads() == 2));
+        wait_until(LONG, "all wait", || locks.iter().all(|lock| lock.local_queue_length() == 2));
         wait_until(LONG, "in Redis too", || {
             locks.iter().all(|lock| lock.queue_length().unwrap() == 2) && stage.channels().len() == 1
         });

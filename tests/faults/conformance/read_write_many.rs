@@ -110,7 +110,7 @@ fn twenty_readers_come_in_together(stage: &Stage<Write>) {
             });
         }
         wait_until(LONG, "all wait", || {
-            lock.read_lock().queued_threads() + other.read_lock().queued_threads() == 20
+            lock.read_lock().local_queue_length() + other.read_lock().local_queue_length() == 20
         });
         assert_eq!(inside.load(SeqCst), 0);
         write.unlock().unwrap();

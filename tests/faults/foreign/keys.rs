@@ -84,7 +84,7 @@ fn namespaces_exclude_each_other_at_one_key() {
             assert_eq!(second.holder().unwrap().unwrap().owner, first.holder().unwrap().unwrap().owner);
             thread::scope(|scope| {
                 let waits = scope.spawn(|| comes_in(second));
-                wait_until(LONG, "it waits", || second.queued_threads() == 1);
+                wait_until(LONG, "it waits", || second.local_queue_length() == 1);
                 guard.unlock().unwrap();
                 waits.join().unwrap();
             });

@@ -33,11 +33,11 @@ fn threads_behind_a_holder_of_their_own_process_are_counted_by_that_process() {
     let held = lock.lock().unwrap();
     thread::scope(|scope| {
         (0..2).for_each(|_| drop(scope.spawn(|| drop(lock.lock().unwrap()))));
-        wait_until(SOON, "two wait here", || lock.queued_threads() == 2);
+        wait_until(SOON, "two wait here", || lock.local_queue_length() == 2);
         assert_eq!((lock.queue_length().unwrap(), other.queue_length().unwrap()), (2, 0));
         (0..3).for_each(|_| drop(scope.spawn(|| drop(other.lock().unwrap()))));
         wait_until(LONG, "three wait there, and Redis was told", || lock.queue_length().unwrap() == 5);
-        assert_eq!((other.queue_length().unwrap(), other.queued_threads()), (3, 3));
+        assert_eq!((other.queue_length().unwrap(), other.local_queue_length()), (3, 3));
         held.unlock().unwrap();
     });
     assert_eq!((lock.queue_length().unwrap(), other.queue_length().unwrap()), (0, 0));
@@ -62,7 +62,7 @@ fn role_takes_part() {
         for _ in 0..threads {
             scope.spawn(|| lock.lock().unwrap().unlock().unwrap());
         }
-        wait_until(LONG, "all wait", || lock.queued_threads() == threads);
+        wait_until(LONG, "all wait", || lock.local_queue_length() == threads);
         tell_parent("there").unwrap();
     });
 }
@@ -91,7 +91,7 @@ fn pain_28_who_holds_it_and_who_waits_can_be_asked() {
     assert!(left > ms(10_000) && left <= ms(30_000), "{left:?}");
     // The number of threads behind a place comes with its next beat.
     queued(&lock, 4);
-    assert_eq!(lock.queued_threads(), 0);
+    assert_eq!(lock.local_queue_length(), 0);
 
     let mut shell = server.connection().unwrap();
     let state: Vec<String> = redis::cmd("HGETALL").arg("rc:{x}").query(&mut shell).unwrap();

@@ -48,7 +48,7 @@ fn a_key_that_cannot_be_a_lock_is_told_by_every_call() {
             assert!(key.starts_with(error.name()) && error.name().is_empty() == key.is_empty(), "{error}");
         }
         let lock = client.simple_lock_at(key);
-        assert_eq!((lock.hold_count(), lock.queued_threads()), (0, 0));
+        assert_eq!((lock.hold_count(), lock.local_queue_length()), (0, 0));
     }
     assert_eq!((client.requests(), client.locks()), (0, 0));
     assert!(server.keys().unwrap().is_empty());

@@ -29,27 +29,27 @@ struct Wait(fn(&Client) -> Result<(), Error>, fn(&Client, &RedisServer) -> usize
 const WAITS: [Wait; 11] = [
     Wait(
         |it| it.read_write_lock("theirs").read_lock().lock().map(drop),
-        |it, _| it.read_write_lock("theirs").read_lock().queued_threads(),
+        |it, _| it.read_write_lock("theirs").read_lock().local_queue_length(),
     ),
     Wait(
         |it| it.read_write_lock("theirs").write_lock().try_lock_for(LONG).map(drop),
-        |it, _| it.read_write_lock("theirs").write_lock().queued_threads(),
+        |it, _| it.read_write_lock("theirs").write_lock().local_queue_length(),
     ),
     Wait(
         |it| it.read_write_lock("read").write_lock().lock_interruptibly(&CancellationToken::new()).map(drop),
-        |it, _| it.read_write_lock("read").write_lock().queued_threads(),
+        |it, _| it.read_write_lock("read").write_lock().local_queue_length(),
     ),
     Wait(
         |it| it.read_write_lock("written").read_lock().lock().map(drop),
-        |it, _| it.read_write_lock("written").read_lock().queued_threads(),
+        |it, _| it.read_write_lock("written").read_lock().local_queue_length(),
     ),
     Wait(
         |it| it.semaphore("their permits").acquire(1).map(drop),
-        |it, _| it.semaphore("their permits").queued_threads(),
+        |it, _| it.semaphore("their permits").local_queue_length(),
     ),
     Wait(
         |it| it.semaphore("permits").try_acquire_for(2, LONG).map(drop),
-        |it, _| it.semaphore("permits").queued_threads(),
+        |it, _| it.semaphore("permits").local_queue_length(),
     ),
     Wait(
         |it| waits_for_a_signal(&it.reentrant_lock("lock")),

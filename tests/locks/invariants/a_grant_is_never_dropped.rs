@@ -78,7 +78,7 @@ fn a_grant_is_never_dropped() {
     println!("{ROUNDS} rounds in {:?}, {got} holds, worst wait afterwards {worst:?}", began.elapsed());
     assert!(got > ROUNDS / 10, "the race was hardly ever won: {got}");
     for client in &clients {
-        assert_eq!(client.reentrant_lock("x").queued_threads(), 0);
+        assert_eq!(client.reentrant_lock("x").local_queue_length(), 0);
         wait_until(SOON, "no lock is in use", || client.locks() == 0);
     }
     nothing_left(&server);

@@ -43,7 +43,7 @@ fn until_the_last_gets_in(fair: bool, slice: Duration, work: Duration) -> Vec<(u
                     }
                 });
             }
-            wait_until(SOON, "both wait", || lock.queued_threads() == 2);
+            wait_until(SOON, "both wait", || lock.local_queue_length() == 2);
             // The place is taken before the next process comes.
             wait_until(SOON, "its place is taken", || places(&server) == process + 1);
         }

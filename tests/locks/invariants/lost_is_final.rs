@@ -141,7 +141,7 @@ fn lost_is_final_and_local_successors_see_it() {
                 next.unlock().unwrap();
                 token
             });
-            wait_until(SOON, "it waits", || lock.queued_threads() == 1);
+            wait_until(SOON, "it waits", || lock.local_queue_length() == 1);
             if silent {
                 server.stop().unwrap();
                 assert!(guard.lost().wait_timeout(SOON));

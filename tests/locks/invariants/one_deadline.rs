@@ -65,7 +65,7 @@ fn one_deadline_in_the_local_queue_and_in_redis() {
     let token = CancellationToken::new();
     thread::scope(|scope| {
         scope.spawn(|| lock.lock_interruptibly(&token).map(drop));
-        wait_until(SOON, "it is the head", || lock.queued_threads() == 1);
+        wait_until(SOON, "it is the head", || lock.local_queue_length() == 1);
         all_end_in_time(&lock, "behind another thread", busy);
         token.cancel();
     });

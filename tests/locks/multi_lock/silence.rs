@@ -92,7 +92,7 @@ fn one_that_cannot_be_reached_is_named_and_the_others_are_given_back() {
     }
     thread::scope(|scope| {
         let waiter = scope.spawn(|| it.try_lock_for(LONG).unwrap().expect("when it is back").unlock());
-        let waits = || !a.is_locked().unwrap() && b.queued_threads() == 1;
+        let waits = || !a.is_locked().unwrap() && b.local_queue_length() == 1;
         wait_until(SOON, "it waits for that one, and holds none", waits);
         proxy.black_hole(false);
         waiter.join().unwrap().unwrap();
@@ -143,7 +143,7 @@ fn a_late_copy_takes_nothing_from_who_came_in_after_it() {
         let asks = scope.spawn(|| it.try_lock_owned().map(|guard| guard.is_some()));
         wait_until(SOON, "its ask is held", || proxy.held() == 1);
         let heir = scope.spawn(|| a.lock_owned());
-        wait_until(SOON, "another thread waits behind it", || a.queued_threads() == 2);
+        wait_until(SOON, "another thread waits behind it", || a.local_queue_length() == 2);
         // Cut where it waits, it is sent again: the second lock is busy, and the first is given back.
         proxy.cut_all();
         assert!(!asks.join().unwrap().unwrap());

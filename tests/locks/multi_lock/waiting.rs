@@ -117,7 +117,7 @@ fn who_waits_for_one_of_them_is_let_in_as_all_are_given_back() {
         let one = scope.spawn(|| local.lock().unwrap().unlock().unwrap());
         let other = scope.spawn(|| remote.lock().unwrap().unlock().unwrap());
         queued(&remote, 1);
-        wait_until(SOON, "a thread waits here", || local.queued_threads() == 1);
+        wait_until(SOON, "a thread waits here", || local.local_queue_length() == 1);
         let began = Instant::now();
         guard.unlock().unwrap();
         one.join().unwrap();

@@ -178,7 +178,7 @@ fn who_waits_is_counted_for_both_halves() {
         let second = scope.spawn(|| drop(b.read_lock().lock().unwrap()));
         stage.await_queued(2);
         assert_eq!((a.queue_length().unwrap(), b.queue_length().unwrap()), (2, 2));
-        assert_eq!((b.write_lock().queued_threads(), b.read_lock().queued_threads()), (1, 1));
+        assert_eq!((b.write_lock().local_queue_length(), b.read_lock().local_queue_length()), (1, 1));
         token.cancel();
         assert_eq!(first.join().unwrap(), ErrorKind::Cancelled);
         stage.await_queued(1);
@@ -219,7 +219,7 @@ fn a_writer_that_waits_does_not_cut_the_slice_of_who_writes() {
             drop(guard);
             at
         });
-        wait_until(LONG, "a thread waits here too", || lock.write_lock().queued_threads() == 1);
+        wait_until(LONG, "a thread waits here too", || lock.write_lock().local_queue_length() == 1);
         drop(write);
         assert_eq!((ours.join().unwrap(), theirs.join().unwrap()), (0, 1));
     });
@@ -245,7 +245,7 @@ fn no_reader_passes_a_writer_of_its_process_that_has_no_place_in_redis_yet() {
                 let _guard = lock.write_lock().lock().unwrap();
                 turn.fetch_add(1, Ordering::SeqCst)
             });
-            wait_until(LONG, "the writer waits", || lock.write_lock().queued_threads() == 1);
+            wait_until(LONG, "the writer waits", || lock.write_lock().local_queue_length() == 1);
             wait_until(LONG, "it subscribes", || proxy.held() > 0);
             let newcomers = || {
                 assert!(lock.read_lock().try_lock().unwrap().is_none(), "past the writer");
@@ -257,7 +257,7 @@ fn no_reader_passes_a_writer_of_its_process_that_has_no_place_in_redis_yet() {
                 let _guard = lock.read_lock().lock().unwrap();
                 turn.fetch_add(1, Ordering::SeqCst)
             });
-            wait_until(LONG, "a reader waits", || lock.read_lock().queued_threads() == 1);
+            wait_until(LONG, "a reader waits", || lock.read_lock().local_queue_length() == 1);
             drop(read);
             assert_eq!(stage.queued(), 0);
             assert!(!writer.is_finished() && !reader.is_finished());
@@ -283,7 +283,7 @@ fn a_writer_that_gives_up_without_a_place_lets_the_readers_of_its_process_in() {
         let writer = scope.spawn(|| lock.write_lock().lock_interruptibly(&token).map(drop));
         wait_until(LONG, "it subscribes", || proxy.held() > 0);
         let reader = scope.spawn(|| lock.read_lock().lock().map(drop));
-        wait_until(LONG, "a reader waits", || lock.read_lock().queued_threads() == 1);
+        wait_until(LONG, "a reader waits", || lock.read_lock().local_queue_length() == 1);
         token.cancel();
         assert_eq!(writer.join().unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
         reader.join().unwrap().unwrap();

@@ -68,7 +68,7 @@ fn waits(client: &Client, others: &Client) {
     let held = simple.lock_owned().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| simple.lock().unwrap().unlock().unwrap());
-        wait_until(LONG, "it waits", || simple.queued_threads() == 1);
+        wait_until(LONG, "it waits", || simple.local_queue_length() == 1);
         held.unlock().unwrap();
     });
 }

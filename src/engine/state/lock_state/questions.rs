@@ -48,7 +48,7 @@ impl Gate {
     }
 
     /// How many threads of this process wait.
-    pub(crate) fn queued_threads(&self) -> usize {
+    pub(crate) fn local_queue_length(&self) -> usize {
         self.waiters.len()
     }
 

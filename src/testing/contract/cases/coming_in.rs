@@ -116,7 +116,7 @@ fn every_form_can_be_told_that_the_name_is_bad<K: Kind, W: Kind>(stage: &Stage<'
     assert_eq!(lock.is_locked().unwrap_err().kind(), ErrorKind::Config);
     assert_eq!(lock.holder().unwrap_err().kind(), ErrorKind::Config);
     assert_eq!(lock.force_unlock().unwrap_err().kind(), ErrorKind::Config);
-    assert_eq!((lock.hold_count(), lock.queued_threads()), (0, 0));
+    assert_eq!((lock.hold_count(), lock.local_queue_length()), (0, 0));
 }
 
 fn a_lease_that_is_too_short_is_told<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
@@ -301,7 +301,7 @@ fn a_closed_client_lets_nobody_in_and_gives_back_what_it_held<K: Kind, W: Kind>(
     let waits = |lock: &crate::RedisLock<K>| lock.lock_owned().map(drop).unwrap_err().kind();
     let kind = thread::scope(|scope| {
         let waiter = scope.spawn(|| waits(&lock));
-        wait_until(LONG, "a thread waits", || lock.queued_threads() == 1);
+        wait_until(LONG, "a thread waits", || lock.local_queue_length() == 1);
         client.close().unwrap();
         waiter.join().unwrap()
     });

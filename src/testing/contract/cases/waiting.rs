@@ -42,7 +42,7 @@ fn every_form_that_waits_is_woken_by_a_release<K: Kind, W: Kind>(stage: &Stage<'
                     held.unwrap_or_else(|| panic!("{}: time was up", form.name)).unlock().unwrap();
                     at
                 });
-                wait_until(LONG, "a thread waits", || waits.queued_threads() == 1);
+                wait_until(LONG, "a thread waits", || waits.local_queue_length() == 1);
                 if std::ptr::eq(waits, &there) {
                     stage.await_places(1);
                 }
@@ -66,7 +66,7 @@ fn a_waiting_thread_can_be_cancelled_in_every_form<K: Kind, W: Kind>(stage: &Sta
             let token = parent.child();
             thread::scope(|scope| {
                 let waiter = scope.spawn(|| form.take(waits, LONG * 4, &token).map(|held| held.is_some()));
-                wait_until(LONG, "a thread waits", || waits.queued_threads() == 1);
+                wait_until(LONG, "a thread waits", || waits.local_queue_length() == 1);
                 if std::ptr::eq(waits, &there) {
                     stage.await_places(1);
                 }
@@ -77,7 +77,7 @@ fn a_waiting_thread_can_be_cancelled_in_every_form<K: Kind, W: Kind>(stage: &Sta
                 assert!(start.elapsed() < AT_ONCE, "{}: after {:?}", form.name, start.elapsed());
             });
             stage.await_places(0);
-            assert_eq!(waits.queued_threads(), 0, "{}", form.name);
+            assert_eq!(waits.local_queue_length(), 0, "{}", form.name);
         }
     }
     assert_eq!(witness.holder().unwrap().map(|h| h.owner), owner, "the holder is untouched");
@@ -93,10 +93,10 @@ fn a_cancelled_head_passes_the_lead_on<K: Kind, W: Kind>(stage: &Stage<'_, K, W>
         let head = scope.spawn(|| waits.lock_interruptibly(&token).map(drop));
         stage.await_places(1);
         let second = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
-        wait_until(LONG, "two wait", || waits.queued_threads() == 2);
+        wait_until(LONG, "two wait", || waits.local_queue_length() == 2);
         token.cancel();
         assert!(head.join().unwrap().unwrap_err().is_cancelled());
-        assert_eq!(waits.queued_threads(), 1);
+        assert_eq!(waits.local_queue_length(), 1);
         guard.unlock().unwrap();
         let start = Instant::now();
         assert!(second.join().unwrap().unwrap(), "the second gets in");
@@ -111,7 +111,7 @@ fn a_timed_out_head_passes_the_lead_on<K: Kind, W: Kind>(stage: &Stage<'_, K, W>
         let head = scope.spawn(|| waits.try_lock_for(Duration::from_secs(4)).map(|held| held.is_some()));
         stage.await_places(1);
         let second = scope.spawn(|| waits.try_lock_for(LONG).map(|held| held.is_some()));
-        wait_until(LONG, "two wait", || waits.queued_threads() == 2);
+        wait_until(LONG, "two wait", || waits.local_queue_length() == 2);
         assert!(!head.join().unwrap().unwrap());
         guard.unlock().unwrap();
         let start = Instant::now();
@@ -159,7 +159,7 @@ fn threads_of_a_process_come_in_by_arrival<K: Kind, W: Kind>(stage: &Stage<'_, K
                 order.lock().push(i);
                 held.unlock().unwrap();
             });
-            wait_until(LONG, "one more waits", || lock.queued_threads() == i + 1);
+            wait_until(LONG, "one more waits", || lock.local_queue_length() == i + 1);
         }
         guard.unlock().unwrap();
     });
@@ -168,7 +168,7 @@ fn threads_of_a_process_come_in_by_arrival<K: Kind, W: Kind>(stage: &Stage<'_, K
 
 fn who_waits_is_counted_exactly<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let ((here, keeper), there) = (stage.both(), stage.fresh());
-    let counts = || (here.queue_length().unwrap(), here.queued_threads(), there.queued_threads());
+    let counts = || (here.queue_length().unwrap(), here.local_queue_length(), there.local_queue_length());
     let guard = keeper.lock_owned().unwrap();
     assert_eq!(counts(), (0, 0, 0));
     let token = CancellationToken::new();
