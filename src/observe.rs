@@ -17,7 +17,7 @@ use crate::error::Error;
 /// By which way a thread came to its hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Way {
+pub enum AcquiredVia {
     /// It asked, and nobody was in the way.
     Free,
     /// It waited in Redis, and the process that released the lock made it the owner.
@@ -45,14 +45,14 @@ pub enum Loss {
 }
 
 #[cfg(any(feature = "metrics", feature = "tracing"))]
-impl Way {
+impl AcquiredVia {
     pub(crate) fn text(self) -> &'static str {
         match self {
-            Way::Free => "free",
-            Way::Granted => "granted",
-            Way::HandedOver => "handed_over",
-            Way::Joined => "joined",
-            Way::Adopted => "adopted",
+            AcquiredVia::Free => "free",
+            AcquiredVia::Granted => "granted",
+            AcquiredVia::HandedOver => "handed_over",
+            AcquiredVia::Joined => "joined",
+            AcquiredVia::Adopted => "adopted",
         }
     }
 }
@@ -102,7 +102,7 @@ pub struct Observed<'a> {
 /// subscriber there, and without an observer, nothing of it costs more than a comparison.
 pub trait Observer: Send + Sync + 'static {
     /// A thread got a hold of `lock`, `waited` after its call began.
-    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: Way) {
+    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: AcquiredVia) {
         let _ = (lock, waited, way);
     }
 

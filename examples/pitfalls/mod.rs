@@ -43,15 +43,15 @@ pub trait Finding: fmt::Display + fmt::Debug {
 type Run = Box<dyn Fn() -> Result<Box<dyn Finding>, Failure>>;
 
 /// One way of doing it.
-pub struct Way {
+pub struct AcquiredVia {
     pub name: &'static str,
     run: Run,
 }
 
-impl Way {
-    fn new<F: Finding + 'static>(name: &'static str, half: fn(&Scene) -> Result<F, Failure>) -> Way {
+impl AcquiredVia {
+    fn new<F: Finding + 'static>(name: &'static str, half: fn(&Scene) -> Result<F, Failure>) -> AcquiredVia {
         let run = move || Ok(Box::new(half(&Scene::open()?)?) as Box<dyn Finding>);
-        Way { name, run: Box::new(run) }
+        AcquiredVia { name, run: Box::new(run) }
     }
 
     /// What it comes to on a server of its own.
@@ -63,13 +63,13 @@ impl Way {
 /// One row of the table.
 pub struct Pitfall {
     pub name: &'static str,
-    pub wrong: Way,
-    pub right: Vec<Way>,
+    pub wrong: AcquiredVia,
+    pub right: Vec<AcquiredVia>,
 }
 
 impl Pitfall {
     fn new<F: Finding + 'static>(name: &'static str, wrong: fn(&Scene) -> Result<F, Failure>) -> Pitfall {
-        Pitfall { name, wrong: Way::new(name, wrong), right: Vec::new() }
+        Pitfall { name, wrong: AcquiredVia::new(name, wrong), right: Vec::new() }
     }
 
     fn but<F: Finding + 'static>(
@@ -77,7 +77,7 @@ impl Pitfall {
         name: &'static str,
         right: fn(&Scene) -> Result<F, Failure>,
     ) -> Self {
-        self.right.push(Way::new(name, right));
+        self.right.push(AcquiredVia::new(name, right));
         self
     }
 }

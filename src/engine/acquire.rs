@@ -8,7 +8,7 @@ use super::waiter::{MayPark, Place, Step, Waiter};
 use super::{held, take_back};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::observe::Way;
+use crate::observe::AcquiredVia;
 use crate::wait::Wait;
 
 /// Gets `request` in, within `wait`: a hold, or `None` where it is busy and the time is up. `other` is the lock's
@@ -56,7 +56,7 @@ fn wait_for(
             }
         };
         // Handed on while it was valid, but this thread may have woken too late for it.
-        let handed_on = matches!(grip.way, Way::HandedOver | Way::Joined);
+        let handed_on = matches!(grip.way, AcquiredVia::HandedOver | AcquiredVia::Joined);
         if !handed_on || !held::remaining(cell, grip.ticket).is_zero() {
             return Ok(Some(grip));
         }

@@ -13,7 +13,7 @@ use super::state::lock_state::{
 use super::{LEAVE_LIMIT, carry_out, lock, modes, take_back};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::observe::Way;
+use crate::observe::AcquiredVia;
 use crate::sync::{Condvar, MutexGuard};
 use crate::wait::Wait;
 
@@ -340,7 +340,7 @@ pub(super) fn welcome(
 ) -> Result<Grip, Error> {
     let shared = &cell.shared;
     // What a wait for a condition is granted is its lock's to renew.
-    if !matches!(grip.way, Way::HandedOver | Way::Joined)
+    if !matches!(grip.way, AcquiredVia::HandedOver | AcquiredVia::Joined)
         && cell.room.is_none()
         && let Some(tenure) = core.gate.look(grip.owner)
     {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metrics::{Label, Unit, counter, describe_counter, describe_histogram, histogram};
 
-use super::{Loss, Observed, Observer, Way};
+use super::{AcquiredVia, Loss, Observed, Observer};
 use crate::error::Error;
 
 const WAIT: &str = "redis_concurrent_wait_seconds";
@@ -90,7 +90,7 @@ impl Default for MetricsObserver {
 }
 
 impl Observer for MetricsObserver {
-    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: Way) {
+    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: AcquiredVia) {
         histogram!(WAIT, self.labels(lock, Some(("outcome", way.text())))).record(waited);
     }
 

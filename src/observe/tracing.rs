@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tracing::{Level, debug, enabled, info, trace, warn};
 
-use super::{Loss, Observed, Observer, Way};
+use super::{AcquiredVia, Loss, Observed, Observer};
 use crate::error::Error;
 
 /// What a filter names: not the module, which is nobody's business.
@@ -20,7 +20,7 @@ impl Tracing {
 }
 
 impl Observer for Tracing {
-    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: Way) {
+    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: AcquiredVia) {
         let way = way.text();
         trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?waited, way, "acquired");
     }

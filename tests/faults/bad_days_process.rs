@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::testing::*;
-use redis_concurrent::{Error, ErrorKind, Loss, Observed, Observer, Way};
+use redis_concurrent::{AcquiredVia, Error, ErrorKind, Loss, Observed, Observer};
 
 use crate::support::*;
 
@@ -84,7 +84,7 @@ impl Panics {
 }
 
 impl Observer for Panics {
-    fn acquired(&self, _: Observed<'_>, _: Duration, _: Way) {
+    fn acquired(&self, _: Observed<'_>, _: Duration, _: AcquiredVia) {
         self.panic()
     }
     fn released(&self, _: Observed<'_>, _: Duration) {

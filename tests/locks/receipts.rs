@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use redis_concurrent::testing::*;
 use redis_concurrent::{
-    Client, Error, ErrorKind, Kind, OwnedGuard, Permits, Read, Receipt, RedisLock, Reentrant, Reentry,
-    Sharing, Simple, Way,
+    AcquiredVia, Client, Error, ErrorKind, Kind, OwnedGuard, Permits, Read, Receipt, RedisLock, Reentrant,
+    Reentry, Sharing, Simple,
 };
 
 use crate::support::*;
@@ -58,7 +58,7 @@ fn it_goes_over_once<K: Kind + Default>(
 
     let guard = there.adopt::<K>(&receipt).unwrap();
     assert_eq!(token(&guard), number);
-    assert_eq!(ears_there.all().first(), Some(&Heard::Acquired(Way::Adopted)));
+    assert_eq!(ears_there.all().first(), Some(&Heard::Acquired(AcquiredVia::Adopted)));
     let after = others.holder().unwrap().unwrap().owner;
     assert_ne!(after, before);
     assert!(theirs.try_lock_for(ms(1)).unwrap().is_none() && mine.try_lock().unwrap().is_none());

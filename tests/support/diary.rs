@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Loss, Observed, Observer, Way};
+use redis_concurrent::{AcquiredVia, Client, ClientBuilder, Error, ErrorKind, Loss, Observed, Observer};
 
 use crate::support::LONG;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
-    Acquired(Way),
+    Acquired(AcquiredVia),
     NotAcquired(Option<ErrorKind>),
     Released,
     Renewed,
@@ -60,7 +60,7 @@ impl Diary {
 }
 
 impl Observer for Diary {
-    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: Way) {
+    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: AcquiredVia) {
         self.note(lock, Heard::Acquired(way), waited);
     }
 

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis_concurrent::testing::{Child, RedisServer, is_role, wait_until};
 use redis_concurrent::{
-    Client, ClientBuilder, Error, ErrorKind, Kind, Loss, Observed, Observer, RedisLock, ReentrantLock, Way,
+    AcquiredVia, Client, ClientBuilder, Error, ErrorKind, Kind, Loss, Observed, Observer, RedisLock,
+    ReentrantLock,
 };
 
 /// Far less than the default lease, far more than anything that happens at once takes.
@@ -33,7 +34,7 @@ pub fn connect(server: &RedisServer) -> Client {
 /// What an observer was told, without names and times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    Acquired(Way),
+    Acquired(AcquiredVia),
     Released,
     Renewed,
     Lost(Loss),
@@ -68,7 +69,7 @@ impl Ears {
 }
 
 impl Observer for Ears {
-    fn acquired(&self, _: Observed<'_>, _: Duration, way: Way) {
+    fn acquired(&self, _: Observed<'_>, _: Duration, way: AcquiredVia) {
         self.heard(Heard::Acquired(way));
     }
     fn released(&self, _: Observed<'_>, _: Duration) {

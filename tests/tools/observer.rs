@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis::Commands;
 use redis_concurrent::testing::{ClientKind, Proxy, RedisServer, wait_until};
-use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Loss, Observed, Observer, Way};
+use redis_concurrent::{AcquiredVia, CancellationToken, Client, Error, ErrorKind, Loss, Observed, Observer};
 
 use crate::diary::{Heard, watched};
 
@@ -23,12 +23,12 @@ fn free_then_released() {
     let (client, diary) = watched(&server.url(), |b| b);
     let lock = client.reentrant_lock("watched");
     let guard = lock.lock().unwrap();
-    assert_eq!(diary.all(), [Heard::Acquired(Way::Free)]);
+    assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free)]);
     // Re-entries are not told.
     lock.lock().unwrap().unlock().unwrap();
     assert_eq!(diary.all().len(), 1);
     guard.unlock().unwrap();
-    assert_eq!(diary.all(), [Heard::Acquired(Way::Free), Heard::Released]);
+    assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Released]);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_call_that_ends_without_a_hold_is_told_with_its_wait() {
     let guard = lock.lock().unwrap();
     assert!(lock.lock_owned().is_err());
     let would = Heard::NotAcquired(Some(ErrorKind::WouldDeadlock));
-    assert_eq!(diary.all(), [Heard::Acquired(Way::Free), would]);
+    assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free), would]);
     guard.unlock().unwrap();
 }
 
@@ -136,9 +136,9 @@ fn granted_by_another_process() {
         held.unlock().unwrap();
         waiter.join().unwrap();
     });
-    let told = diary.times(&Heard::Acquired(Way::Granted))[0];
+    let told = diary.times(&Heard::Acquired(AcquiredVia::Granted))[0];
     assert!(told >= waited, "{told:?}, not {waited:?}");
-    assert_eq!(diary.all(), [Heard::Acquired(Way::Granted), Heard::Released]);
+    assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Granted), Heard::Released]);
 }
 
 #[test]
@@ -155,7 +155,8 @@ fn handed_over_within_the_process() {
     });
     let (ways, releases) = (diary.all(), diary.count(&Heard::Released));
     assert!(
-        diary.has(&Heard::Acquired(Way::Free)) && diary.has(&Heard::Acquired(Way::HandedOver)),
+        diary.has(&Heard::Acquired(AcquiredVia::Free))
+            && diary.has(&Heard::Acquired(AcquiredVia::HandedOver)),
         "{ways:?}"
     );
     assert_eq!((ways.len(), releases), (4, 2), "{ways:?}");
@@ -304,7 +305,7 @@ fn a_release_that_goes_on_is_told_and_so_is_its_end() {
     let guard = lock.lock().unwrap();
     proxy.black_hole(true);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
-    assert_eq!(diary.all(), [Heard::Acquired(Way::Free), Heard::Deferred]);
+    assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Deferred]);
     proxy.heal().unwrap();
     drop(lock.try_lock_for(LONG).unwrap().expect("it was given back"));
     diary.clear();
@@ -313,7 +314,7 @@ fn a_release_that_goes_on_is_told_and_so_is_its_end() {
     proxy.black_hole(true);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
     wait_until(LONG, "it is given up", || diary.has(&Heard::Abandoned));
-    assert_eq!(diary.all(), [Heard::Acquired(Way::Free), Heard::Deferred, Heard::Abandoned]);
+    assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Deferred, Heard::Abandoned]);
     proxy.heal().unwrap();
 }
 
@@ -322,7 +323,7 @@ fn every_observer_is_told_all_and_the_kind() {
     #[derive(Clone, Default)]
     struct Kinds(Arc<Mutex<Vec<(&'static str, String)>>>);
     impl Observer for Kinds {
-        fn acquired(&self, lock: Observed<'_>, _: Duration, _: Way) {
+        fn acquired(&self, lock: Observed<'_>, _: Duration, _: AcquiredVia) {
             self.0.lock().push((lock.kind, lock.name.to_owned()));
         }
     }
@@ -340,7 +341,7 @@ fn every_observer_is_told_all_and_the_kind() {
 struct Thrower;
 
 impl Observer for Thrower {
-    fn acquired(&self, _: Observed<'_>, _: Duration, _: Way) {
+    fn acquired(&self, _: Observed<'_>, _: Duration, _: AcquiredVia) {
         std::panic::resume_unwind(Box::new(()));
     }
     fn not_acquired(&self, _: Observed<'_>, _: Duration, _: Option<&Error>) {
@@ -427,7 +428,7 @@ impl Curious {
 }
 
 impl Observer for Curious {
-    fn acquired(&self, _: Observed<'_>, _: Duration, _: Way) {
+    fn acquired(&self, _: Observed<'_>, _: Duration, _: AcquiredVia) {
         self.ask("acquired");
     }
     fn released(&self, _: Observed<'_>, _: Duration) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use parking_lot::Mutex;
 use redis_concurrent::testing::RedisServer;
-use redis_concurrent::{ErrorKind, Loss, MetricsObserver, Way};
+use redis_concurrent::{AcquiredVia, ErrorKind, Loss, MetricsObserver};
 use tracing::span;
 
 use crate::diary::{Diary, Heard};
@@ -105,8 +105,8 @@ fn the_play_has_everything() {
 /// What the metrics call it, but for the label `kind`; and whether they measure it.
 fn figure_of(heard: &Heard) -> (&'static str, &[(&'static str, &'static str)], bool) {
     match heard {
-        Heard::Acquired(Way::Free) => ("wait_seconds", &[("outcome", "free")], true),
-        Heard::Acquired(Way::Granted) => ("wait_seconds", &[("outcome", "granted")], true),
+        Heard::Acquired(AcquiredVia::Free) => ("wait_seconds", &[("outcome", "free")], true),
+        Heard::Acquired(AcquiredVia::Granted) => ("wait_seconds", &[("outcome", "granted")], true),
         Heard::Acquired(_) => ("wait_seconds", &[("outcome", "handed_over")], true),
         Heard::NotAcquired(None) => ("wait_seconds", &[("outcome", "busy")], true),
         Heard::NotAcquired(Some(ErrorKind::Cancelled)) => ("wait_seconds", &[("outcome", "cancelled")], true),
@@ -208,8 +208,8 @@ fn a_lock_s_name_is_a_label_where_it_is_asked_for() {
 /// The level and the words of it in a log.
 fn line_of(heard: &Heard) -> (&'static str, &'static str) {
     match heard {
-        Heard::Acquired(Way::Free) => ("TRACE", "way=\"free\""),
-        Heard::Acquired(Way::Granted) => ("TRACE", "way=\"granted\""),
+        Heard::Acquired(AcquiredVia::Free) => ("TRACE", "way=\"free\""),
+        Heard::Acquired(AcquiredVia::Granted) => ("TRACE", "way=\"granted\""),
         Heard::Acquired(_) => ("TRACE", "way=\"handed_over\""),
         Heard::NotAcquired(None) => ("TRACE", "not acquired"),
         Heard::NotAcquired(Some(_)) => ("TRACE", "error=\"watched\": cancelled"),

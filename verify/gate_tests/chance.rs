@@ -192,7 +192,7 @@ impl World {
         });
         match turn {
             Turn::In(grip, next) => {
-                if grip.way != Way::HandedOver {
+                if grip.way != AcquiredVia::HandedOver {
                     self.rises(grip.token);
                 }
                 self.holds += 1;

@@ -17,7 +17,7 @@ use super::state::lock_state::{
 };
 use crate::clock::Moment;
 use crate::kind::{Reentry, Sharing};
-use crate::observe::{Loss, Way};
+use crate::observe::{AcquiredVia, Loss};
 
 const LEASE: u64 = 3_000;
 /// What the clocks' drift takes off a lease.
@@ -228,7 +228,7 @@ fn an_answer_counts_from_before_its_request_and_only_what_is_left() {
     desk.answer(&asking, granted_in(1, 2_000), 400);
     let grip = desk.is_in(ticket, 400);
     assert_eq!(desk.valid_until(grip), at(2_000 - DRIFT));
-    assert_eq!(grip.way, Way::Free);
+    assert_eq!(grip.way, AcquiredVia::Free);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_message_counts_from_the_last_ask_that_was_answered_busy() {
     desk.answer(&lost, Answer::Unanswered, 2_300);
     let grip = desk.is_in(ticket, 2_300);
     assert_eq!(desk.valid_until(grip), at(1_100 + LEASE - DRIFT));
-    assert_eq!(grip.way, Way::Granted);
+    assert_eq!(grip.way, AcquiredVia::Granted);
 }
 
 #[test]
@@ -521,7 +521,7 @@ fn handed(slice: u64, first: Terms, second: Terms, held: u64) -> bool {
     match desk.exit(grip, held) {
         Exit::HandedOn(ticket) => {
             let next = desk.is_in(waiter, held);
-            assert_eq!((ticket, next.owner, next.way), (waiter, grip.owner, Way::HandedOver));
+            assert_eq!((ticket, next.owner, next.way), (waiter, grip.owner, AcquiredVia::HandedOver));
             assert_eq!(next.token, grip.token + 1);
             true
         }

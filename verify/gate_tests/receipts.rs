@@ -48,7 +48,7 @@ fn what_is_lost_or_shared_does_not_go() {
 fn what_comes_is_held_and_leaves_as_any_other() {
     let mut desk = Desk::new();
     let grip = desk.gate.adopt(adopted(99)).unwrap();
-    assert_eq!((grip.owner, grip.token, grip.way), (99, 7 << 12 | 3, Way::Adopted));
+    assert_eq!((grip.owner, grip.token, grip.way), (99, 7 << 12 | 3, AcquiredVia::Adopted));
     assert!(desk.gate.holds_valid(grip.ticket, at(LEASE - DRIFT - 1)));
     assert_eq!(desk.gate.enter(once(1), at(1)), Err(Refusal::Busy));
     let (leaving, next) = leaves(desk.exit(grip, 2));

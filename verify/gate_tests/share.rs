@@ -62,7 +62,7 @@ fn threads_join_within_the_slice_and_have_what_the_first_one_has() {
     for (thread, now) in [(2, 10), (3, 40)] {
         let (grip, ahead) = joins(&mut desk, request(thread), now);
         assert_eq!((grip.owner, grip.token, grip.value), (first.owner, first.token, 42));
-        assert_eq!((grip.way, grip.outermost, ahead), (Way::Joined, true, None));
+        assert_eq!((grip.way, grip.outermost, ahead), (AcquiredVia::Joined, true, None));
         assert!(desk.gate.holds_valid(grip.ticket, at(now)));
     }
     // A single attempt as well, and a guard.
@@ -83,7 +83,7 @@ fn the_slice_counts_from_before_the_request_and_then_it_is_asked_for() {
     assert_eq!((asking.how, asking.owner, asking.enqueues), (How::Share, first.owner, false));
     assert_eq!(desk.answer(&asking, granted_in(5, LEASE), SLICE + 20).wake, Some(late));
     let grip = desk.is_in(late, SLICE + 20);
-    assert_eq!((grip.owner, grip.way), (first.owner, Way::Joined));
+    assert_eq!((grip.owner, grip.way), (first.owner, AcquiredVia::Joined));
     // The next slice counts from before that request.
     joins(&mut desk, request(3), 2 * SLICE - 1);
     assert_eq!(desk.valid_until(grip), at(LEASE - DRIFT), "and the lease is none the longer");
@@ -311,8 +311,8 @@ fn those_who_wait_here_join_one_after_the_other() {
         Turn::In(grip, next) => (grip.owner, grip.way, next),
         other => panic!("{other:?}"),
     };
-    assert_eq!(joined(&mut desk, b), (asking.owner, Way::Joined, Some(c)));
-    assert_eq!(joined(&mut desk, c), (asking.owner, Way::Joined, None));
+    assert_eq!(joined(&mut desk, b), (asking.owner, AcquiredVia::Joined, Some(c)));
+    assert_eq!(joined(&mut desk, c), (asking.owner, AcquiredVia::Joined, None));
 }
 
 #[test]
@@ -421,7 +421,7 @@ fn a_late_single_attempt_is_one_question_to_redis() {
         assert_eq!(asking.how, How::Share);
         desk.answer(&asking, answer, SLICE + 1);
         match desk.turn(late, SLICE + 1) {
-            Turn::In(grip, _) => assert!(comes_in && grip.way == Way::Joined),
+            Turn::In(grip, _) => assert!(comes_in && grip.way == AcquiredVia::Joined),
             // Somebody waits: a hold of its own is asked for, once, and is busy as well.
             Turn::Ask(own) => assert!(!comes_in && own.how == How::Try, "{own:?}"),
             other => panic!("{other:?}"),

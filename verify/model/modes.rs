@@ -10,7 +10,7 @@ use super::state::{State, Thread, process_of};
 use crate::clock::Moment;
 use crate::engine::small_redis::Message;
 use crate::engine::state::lock_state::{Exit, Grip, Request};
-use crate::observe::{Loss, Way};
+use crate::observe::{AcquiredVia, Loss};
 
 /// The gate for writing, and the only one of an exclusive lock.
 pub(super) const WRITES: u8 = 0;
@@ -124,7 +124,7 @@ impl State {
     /// A thread has its hold.
     pub(super) fn holds(&mut self, world: &World, p: u8, t: u8, grip: &Grip) {
         self.set(p, t, Thread::Holding(grip.ticket));
-        if grip.way == Way::Joined {
+        if grip.way == AcquiredVia::Joined {
             self.overstayed |= self.waits_to_write(p);
             self.overstayed |= self.told.iter().any(|owner| *owner == grip.owner);
             let slices_over = |tick: u8| self.now().since(super::at(tick)) >= world.slice;

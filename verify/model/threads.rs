@@ -9,7 +9,7 @@ use crate::engine::small_redis::{Ask, Op, Reply, millis};
 use crate::engine::state::lock_state::{
     Answer, Asking, Exit, Gate, GaveUp, How, Leaving, Renewal, Then, Ticket, Turn,
 };
-use crate::observe::Way;
+use crate::observe::AcquiredVia;
 
 /// What comes of a request for who sent it.
 pub(super) enum Outcome {
@@ -143,7 +143,7 @@ impl State {
                 let valid = process.gates[g].look(grip.owner).is_some_and(|t| t.loss(now).is_none());
                 // Of permits several are out at once, and who came in later may know it sooner.
                 if valid && grip.ticket == ticket && g == WRITES && world.permits == 0 {
-                    self.rises(grip.token, grip.way == Way::HandedOver);
+                    self.rises(grip.token, grip.way == AcquiredVia::HandedOver);
                 }
                 self.holds(world, p, t, &grip);
                 if let Some(next) = next {

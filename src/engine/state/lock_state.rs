@@ -49,7 +49,7 @@ use super::grant::{Door, Tenure};
 use super::table::Table;
 use crate::clock::Moment;
 use crate::kind::{Reentry, Sharing};
-use crate::observe::{Loss, Way};
+use crate::observe::{AcquiredVia, Loss};
 
 /// How long after a hold should have lapsed we look: Redis's millisecond, and a little.
 const SLACK: Duration = Duration::from_millis(2);
@@ -84,7 +84,7 @@ struct Hold {
     owner: u64,
     count: usize,
     token: u64,
-    way: Way,
+    way: AcquiredVia,
     /// When its thread knew that it is in.
     since: Option<Moment>,
 }
@@ -411,7 +411,7 @@ impl Gate {
             tenure.hand_overs += 1;
             let waiter = self.waiters.pop_front();
             let ticket = waiter.map_or(0, |w| w.ticket);
-            self.holds.take(tenure, ticket, next.taker, Way::HandedOver);
+            self.holds.take(tenure, ticket, next.taker, AcquiredVia::HandedOver);
             return Exit::HandedOn(ticket);
         }
         let Some(tenure) = self.tenures.remove(owner) else { return Exit::Held };

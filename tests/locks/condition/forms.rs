@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::testing::wait_until;
-use redis_concurrent::{CancellationToken, Error, ErrorKind, Guard, Reentrant, ReentrantLock, Way};
+use redis_concurrent::{AcquiredVia, CancellationToken, Error, ErrorKind, Guard, Reentrant, ReentrantLock};
 
 use crate::condition::stage::{Stage, is_held, not_empty, signal};
 use crate::support::{Ears, Heard, LONG, SOON, ms, nothing_left};
@@ -309,7 +309,7 @@ fn an_observer_is_told_released_and_then_acquired() {
         });
         not_empty(&lock).wait(&mut guard).unwrap();
     });
-    let held = [Heard::Acquired(Way::Free), Heard::Released, Heard::Acquired(Way::Granted)];
+    let held = [Heard::Acquired(AcquiredVia::Free), Heard::Released, Heard::Acquired(AcquiredVia::Granted)];
     assert_eq!(ears.all(), held);
     guard.unlock().unwrap();
     assert_eq!(ears.all()[3..], [Heard::Released]);

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::testing::*;
-use redis_concurrent::{Client, ErrorKind, Loss, Way};
+use redis_concurrent::{AcquiredVia, Client, ErrorKind, Loss};
 
 use crate::support::*;
 
@@ -123,7 +123,7 @@ fn lost_is_final_for_a_fixed_lease() {
     assert!(began.elapsed() < ms(400) + ms(1500), "{:?}", began.elapsed());
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
     wait_until(SOON, "the observer is told", || ears.count(Heard::Lost(Loss::Deadline)) == 1);
-    assert_eq!(ears.all(), [Heard::Acquired(Way::Free), Heard::Lost(Loss::Deadline)]);
+    assert_eq!(ears.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Lost(Loss::Deadline)]);
 }
 
 /// Threads of the same process that wait behind the lost hold see it too, while its guard lives.

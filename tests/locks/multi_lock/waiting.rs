@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::testing::wait_until;
-use redis_concurrent::{CancellationToken, ErrorKind, MultiLock, Way};
+use redis_concurrent::{AcquiredVia, CancellationToken, ErrorKind, MultiLock};
 
 use crate::multi_lock::stage::{Stage, locks, multi};
 use crate::support::{Ears, Heard, LONG, SOON, builder, ms, queued};
@@ -135,7 +135,7 @@ fn observers_hear_of_each_hold_as_of_any_other() {
     let client = builder(&stage.server.url()).observer(ears.clone()).connect().unwrap();
     let it = multi(&client, &["a", "b", "c"]);
     it.lock().unwrap().unlock().unwrap();
-    assert_eq!(ears.count(Heard::Acquired(Way::Free)), 3);
+    assert_eq!(ears.count(Heard::Acquired(AcquiredVia::Free)), 3);
     assert_eq!(ears.count(Heard::Released), 3);
     assert_eq!(ears.all().len(), 6);
     drop(it);

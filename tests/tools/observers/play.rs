@@ -3,7 +3,7 @@
 use std::thread;
 
 use redis_concurrent::testing::{ClientKind, Proxy, RedisServer, wait_until};
-use redis_concurrent::{CancellationToken, Client, ClientBuilder, ErrorKind, Loss, Way};
+use redis_concurrent::{AcquiredVia, CancellationToken, Client, ClientBuilder, ErrorKind, Loss};
 
 use crate::diary::{Diary, Heard};
 use crate::observers::LONG;
@@ -12,9 +12,9 @@ use crate::support::{builder, ms, threads};
 /// What must have been heard in the end.
 pub fn all_there_is() -> Vec<Heard> {
     vec![
-        Heard::Acquired(Way::Free),
-        Heard::Acquired(Way::Granted),
-        Heard::Acquired(Way::HandedOver),
+        Heard::Acquired(AcquiredVia::Free),
+        Heard::Acquired(AcquiredVia::Granted),
+        Heard::Acquired(AcquiredVia::HandedOver),
         Heard::NotAcquired(None),
         Heard::NotAcquired(Some(ErrorKind::Cancelled)),
         Heard::Released,

@@ -8,7 +8,7 @@ use super::state::{Answered, Packet, Process, Request, State, Thread};
 use crate::engine::model::{TICK, at};
 use crate::engine::small_redis::{Ask, Op, Reply, RoomOp, RoomReply, millis};
 use crate::engine::state::lock_state::{Answer, Exit, GaveUp, How, Leaving, Renewal, Then, Ticket, Turn};
-use crate::observe::{Loss, Way};
+use crate::observe::{AcquiredVia, Loss};
 
 /// What comes of a request for who sent it.
 pub(super) enum Outcome {
@@ -168,7 +168,7 @@ impl State {
             Turn::In(grip, next) => {
                 let valid = process.gate.look(grip.owner).is_some_and(|t| t.loss(now).is_none());
                 if valid && room.is_none() {
-                    self.rises(grip.token, grip.way == Way::HandedOver);
+                    self.rises(grip.token, grip.way == AcquiredVia::HandedOver);
                 }
                 self.is_in(world, p, t, ticket);
                 if let Some(next) = next {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Asking, How, Leaving, Request, Terms};
 use crate::clock::Moment;
-use crate::observe::Way;
+use crate::observe::AcquiredVia;
 
 /// What this process asks of Redis for the head of its waiting threads. The next head goes on with it only if
 /// its request is [the same](Ask::serves): an owner id asks for one thing as long as it lives.
@@ -58,7 +58,7 @@ pub(super) struct Grant {
     pub(super) lease: Duration,
     /// A message told it: perhaps granted for less than was asked for.
     pub(super) told: bool,
-    pub(super) way: Way,
+    pub(super) way: AcquiredVia,
     /// Its lease was set anew since it was granted.
     pub(super) confirmed: bool,
 }

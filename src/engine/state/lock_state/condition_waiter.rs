@@ -11,7 +11,7 @@ use super::ask::Ask;
 use super::{Answer, Gate, Hold, How, Leaving, Request, Shape, Then, Ticket, leaving_of};
 use crate::clock::Moment;
 use crate::engine::state::grant::Tenure;
-use crate::observe::{Loss, Way};
+use crate::observe::{AcquiredVia, Loss};
 
 /// How far a wait for a condition is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ impl Aside {
     }
 
     /// By which way it came.
-    pub(crate) fn way(&self) -> Way {
+    pub(crate) fn way(&self) -> AcquiredVia {
         self.hold.way
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Asking;
 use crate::clock::Moment;
-use crate::observe::{Loss, Way};
+use crate::observe::{AcquiredVia, Loss};
 
 /// A place in a gate: of a waiting thread, later of its hold.
 pub(crate) type Ticket = u64;
@@ -15,7 +15,7 @@ pub(crate) struct Grip {
     pub(crate) ticket: Ticket,
     pub(crate) owner: u64,
     pub(crate) token: u64,
-    pub(crate) way: Way,
+    pub(crate) way: AcquiredVia,
     /// What the rule said beside the number.
     pub(crate) value: u64,
     /// Not a re-entry.

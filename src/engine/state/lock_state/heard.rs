@@ -6,7 +6,7 @@ use super::ask::Grant;
 use super::{Answer, BACKOFF, Gate, LONGEST_BACKOFF, Renewal, SLACK, Then, leaving_of};
 use crate::clock::Moment;
 use crate::engine::state::grant::drift;
-use crate::observe::{Loss, Way};
+use crate::observe::{AcquiredVia, Loss};
 
 impl Gate {
     /// The answer to the ask of `owner`, whoever sent it.
@@ -37,7 +37,7 @@ impl Gate {
                 // Its message, if it lies unread, says less: it does not know what was left when.
                 ask.floor = ask.floor.max(number);
                 // Behind a message it is the same grant, known more exactly.
-                let way = if ask.asked { Way::Granted } else { Way::Free };
+                let way = if ask.asked { AcquiredVia::Granted } else { AcquiredVia::Free };
                 let said = if joined { ask.sent } else { Moment::default() };
                 // If an earlier request let it in, somebody may have come to wait since: that it is in says
                 // nothing of others.
@@ -142,7 +142,7 @@ impl Gate {
         {
             let base = ask.base.filter(|_| !planted!("valid-from-last-sent")).unwrap_or(ask.sent);
             let valid_until = base.after(lease.min(ask.least)).before(drift(lease));
-            let (since, told, way, confirmed) = (base, true, Way::Granted, false);
+            let (since, told, way, confirmed) = (base, true, AcquiredVia::Granted, false);
             ask.grant = Some(Grant { number, value, said, valid_until, since, lease, told, way, confirmed });
             ask.queued = false;
             return Then { wake: self.head(), ..Then::default() };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Grip, Hold, Taker, Tenure, Ticket};
 use crate::engine::state::table::{Numbered, Table};
-use crate::observe::Way;
+use crate::observe::AcquiredVia;
 
 /// The tickets of holds: with the thread that has each, and with the owner of its tenure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -37,7 +37,13 @@ impl Numbered for Hold {
 
 impl Table<Hold> {
     /// A hold on this tenure.
-    pub(super) fn take(&mut self, tenure: &mut Tenure, ticket: Ticket, taker: Taker, way: Way) -> Grip {
+    pub(super) fn take(
+        &mut self,
+        tenure: &mut Tenure,
+        ticket: Ticket,
+        taker: Taker,
+        way: AcquiredVia,
+    ) -> Grip {
         tenure.holds += 1;
         let (owner, token, value) = (tenure.owner, tenure.token(), tenure.value);
         self.insert(Hold { ticket, taker, owner, count: 1, token, way, since: None });

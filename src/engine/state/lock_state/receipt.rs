@@ -3,7 +3,7 @@
 use super::{Gate, Grip, Taker, Then, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::Tenure;
-use crate::observe::{Loss, Way};
+use crate::observe::{AcquiredVia, Loss};
 
 /// Why a hold cannot go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +49,7 @@ impl Gate {
         }
         self.tickets += 1;
         let mut tenure = Tenure { shut: true, ..tenure };
-        let grip = self.holds.take(&mut tenure, self.tickets, Taker::Guard, Way::Adopted);
+        let grip = self.holds.take(&mut tenure, self.tickets, Taker::Guard, AcquiredVia::Adopted);
         self.tenures.insert(tenure);
         Some(grip)
     }

@@ -4,7 +4,7 @@ use super::ask::Ask;
 use super::{Asking, Gate, Grip, Request, Tenure, Ticket};
 use crate::clock::Moment;
 use crate::kind::Sharing;
-use crate::observe::Way;
+use crate::observe::AcquiredVia;
 
 impl Gate {
     /// Threads share a tenure.
@@ -19,7 +19,7 @@ impl Gate {
             return None;
         }
         let share = self.tenures.find_shared(|t| t.may_be_joined(&request.terms, slice, now))?;
-        Some(self.holds.take(share, ticket, request.taker, Way::Joined))
+        Some(self.holds.take(share, ticket, request.taker, AcquiredVia::Joined))
     }
 
     /// Asks whether a share may take more threads in, well before its slice is over, so that those who
