@@ -33,11 +33,11 @@ pub enum AcquiredVia {
 /// Why a hold ended before it was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Loss {
+pub enum LossReason {
     /// The lease ran out here, with or without Redis.
-    Deadline,
+    Expired,
     /// Redis said, at a renewal or a release, that somebody else or nobody holds it.
-    Verdict,
+    Revoked,
     /// Somebody called `force_unlock`.
     Forced,
     /// The client was closed.
@@ -57,24 +57,24 @@ impl AcquiredVia {
     }
 }
 
-impl Loss {
+impl LossReason {
     /// For figures.
     #[cfg(feature = "metrics")]
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Loss::Deadline => "deadline",
-            Loss::Verdict => "verdict",
-            Loss::Forced => "forced",
-            Loss::Closed => "closed",
+            LossReason::Expired => "expired",
+            LossReason::Revoked => "revoked",
+            LossReason::Forced => "forced",
+            LossReason::Closed => "closed",
         }
     }
 
     pub(crate) fn text(self) -> &'static str {
         match self {
-            Loss::Deadline => "its lease ran out",
-            Loss::Verdict => "Redis no longer knows this hold",
-            Loss::Forced => "it was unlocked by force",
-            Loss::Closed => "the client was closed",
+            LossReason::Expired => "its lease ran out",
+            LossReason::Revoked => "Redis no longer knows this hold",
+            LossReason::Forced => "it was unlocked by force",
+            LossReason::Closed => "the client was closed",
         }
     }
 }
@@ -136,7 +136,7 @@ pub trait Observer: Send + Sync + 'static {
     }
 
     /// A hold of `lock` ended before it was released. Told once a tenure.
-    fn lost(&self, lock: Observed<'_>, why: Loss) {
+    fn lost(&self, lock: Observed<'_>, why: LossReason) {
         let _ = (lock, why);
     }
 

@@ -11,7 +11,7 @@ use super::state::lock_state::Ticket;
 use super::{carry_out, held, lock, lost, pause, release, release_quietly, replaced};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::observe::Loss;
+use crate::observe::LossReason;
 use crate::wait::Wait;
 
 /// The first pause after a request that came to nothing, and the longest.
@@ -75,9 +75,9 @@ pub(crate) fn conclude(cell: &Arc<Cell>, ticket: Ticket, what: &str) -> Result<(
 
 /// The hold is no more, by Redis's verdict.
 fn over(cell: &Arc<Cell>, ticket: Ticket, owner: u64) -> Error {
-    let gone = lost(if cell.shared.is_closed() { Loss::Closed } else { Loss::Verdict });
+    let gone = lost(if cell.shared.is_closed() { LossReason::Closed } else { LossReason::Revoked });
     let mut core = cell.core.lock();
-    let then = core.gate.lose(owner, Loss::Verdict, Moment::now());
+    let then = core.gate.lose(owner, LossReason::Revoked, Moment::now());
     carry_out(cell, core, then);
     match release(cell, ticket) {
         Err(error) => error,

@@ -11,7 +11,7 @@ use super::{acquire, carry_out, held, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::observe::Loss;
+use crate::observe::LossReason;
 use crate::script::Scripts;
 use crate::wait::Wait;
 
@@ -109,8 +109,8 @@ fn come_back(
     };
     let loss = match outcome {
         _ if stay.stayed || granted.is_some() => None,
-        Err(error) if error.is_closed() => Some(Loss::Closed),
-        _ => Some(Loss::Verdict),
+        Err(error) if error.is_closed() => Some(LossReason::Closed),
+        _ => Some(LossReason::Revoked),
     };
     if !stay.entered && (loss.is_some() || granted.is_some() && leaving.unsettled) {
         // Whether it was given up, nobody knows; or a copy of a request of it may come yet.
@@ -128,7 +128,7 @@ fn come_back(
         core.take_over(owner, due, token.clone(), room);
         watched = shared.renewer.watch(cell, &mut core, owner, due);
     }
-    let over = core.gate.look(owner).map_or(Some(Loss::Verdict), |tenure| tenure.lost);
+    let over = core.gate.look(owner).map_or(Some(LossReason::Revoked), |tenure| tenure.lost);
     carry_out(cell, core, then);
     let Some(loss) = over else { return watched.map(|()| stay).map_err(|e| cell.error(e)) };
     if let Some(token) = token {
@@ -166,9 +166,9 @@ fn signal_some(at: &At<'_>, ticket: Ticket, what: (&str, &str)) -> Result<Signal
         Ok(piece) if piece.how_many.is_some() => Ok(piece),
         Ok(_) => {
             let mut core = cell.core.lock();
-            let then = core.gate.lose(owner, Loss::Verdict, Moment::now());
+            let then = core.gate.lose(owner, LossReason::Revoked, Moment::now());
             carry_out(cell, core, then);
-            Err(cell.error(lost(Loss::Verdict)))
+            Err(cell.error(lost(LossReason::Revoked)))
         }
         Err(Failure::Unanswered(e)) if what.0 != "count" => {
             let error = Error::new(ErrorKind::Unknown, "").because("it may have been signalled, or not");

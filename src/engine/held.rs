@@ -11,7 +11,7 @@ use super::{carry_out, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::observe::Loss;
+use crate::observe::LossReason;
 
 /// What is left of the hold's lease; nothing once it is lost.
 pub(crate) fn remaining(cell: &Cell, ticket: Ticket) -> Duration {
@@ -38,7 +38,7 @@ pub(crate) fn terms(cell: &Cell, ticket: Ticket) -> Option<Terms> {
 pub(crate) fn owner(cell: &Cell, ticket: Ticket, now: Moment) -> Result<u64, Error> {
     let core = lock(cell)?;
     let tenure = core.gate.tenure_of(ticket);
-    match tenure.map_or(Some(Loss::Verdict), |t| t.loss(now)) {
+    match tenure.map_or(Some(LossReason::Revoked), |t| t.loss(now)) {
         Some(loss) => Err(cell.error(lost(loss))),
         None => Ok(tenure.map_or(0, |t| t.owner)),
     }
@@ -101,7 +101,7 @@ pub(crate) fn renewed(
     let due = due.map(|tenure| tenure.due(now, shared.config.renew_every.min(lease / 3)));
     let watched = due.map(|due| shared.renewer.watch(cell, &mut core, owner, due));
     carry_out(cell, core, then);
-    watched.ok_or_else(|| cell.error(lost(Loss::Verdict)))?.map_err(|e| cell.error(e))?;
+    watched.ok_or_else(|| cell.error(lost(LossReason::Revoked)))?.map_err(|e| cell.error(e))?;
     match answer.error {
         None => Ok(()),
         Some(e) if answer.renewal == Renewal::Unanswered => {

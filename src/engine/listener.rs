@@ -15,7 +15,7 @@ use super::runtime::Shared;
 use super::wire::{Connection, PubSub};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::observe::Loss;
+use crate::observe::LossReason;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, thread};
 
@@ -276,10 +276,10 @@ impl Listener {
                 drop(core);
                 let Some(cell) = cell.room.as_ref().and_then(|room| room.lock.upgrade()) else { return };
                 let mut core = cell.core.lock();
-                let then = core.gate.lose(owner, Loss::Forced, now);
+                let then = core.gate.lose(owner, LossReason::Forced, now);
                 return carry_out(&cell, core, then);
             }
-            "no:forced" => core.gate.lose(owner, Loss::Forced, now),
+            "no:forced" => core.gate.lose(owner, LossReason::Forced, now),
             // A script has left some of those who wait to the next one, which is to be this one's.
             "again" => core.gate.ask_again(now),
             other => match other.strip_prefix("no:") {

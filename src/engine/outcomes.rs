@@ -3,12 +3,12 @@
 use super::redis::failure::Failure;
 use super::state::lock_state::{Answer, NOT_INSIDE, Refusal};
 use crate::error::{Error, ErrorKind};
-use crate::observe::Loss;
+use crate::observe::LossReason;
 use crate::percent::unescape;
 
 /// What a lost hold is to its thread.
-pub(super) fn lost(loss: Loss) -> Error {
-    let kind = if loss == Loss::Closed { ErrorKind::Closed } else { ErrorKind::LeaseLost };
+pub(super) fn lost(loss: LossReason) -> Error {
+    let kind = if loss == LossReason::Closed { ErrorKind::Closed } else { ErrorKind::LeaseLost };
     Error::new(kind, "").because(loss.text())
 }
 
@@ -30,7 +30,7 @@ pub(super) fn of_ask(outcome: Result<(Answer, bool), Failure>) -> (Answer, bool,
 /// `broken-` and how, of what broke while we waited; `conflict-` and what with; or the rule's own word.
 pub(super) fn of_rule(why: &str) -> Error {
     if why == NOT_INSIDE {
-        return lost(Loss::Verdict);
+        return lost(LossReason::Revoked);
     }
     let (kind, why) = match (why.strip_prefix("broken"), why.strip_prefix("conflict-")) {
         (Some(how), _) => (ErrorKind::Broken, how.trim_start_matches('-')),

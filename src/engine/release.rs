@@ -14,7 +14,7 @@ use super::{carry_out, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::observe::Loss;
+use crate::observe::LossReason;
 
 /// Ends the hold `ticket` once.
 ///
@@ -174,7 +174,7 @@ impl Departure<'_> {
             if let Some(token) = &token {
                 token.cancel();
             }
-            shared.watch.tell(|o| o.lost(cell.observed(), Loss::Verdict));
+            shared.watch.tell(|o| o.lost(cell.observed(), LossReason::Revoked));
         };
         match outcome {
             Ok(left) if left.inside => {
@@ -183,8 +183,8 @@ impl Departure<'_> {
             }
             // Whoever closed it sent this leave as well, perhaps before we did.
             outcome if shared.is_closed() => {
-                shared.watch.tell(|o| o.lost(cell.observed(), Loss::Closed));
-                let error = lost(Loss::Closed);
+                shared.watch.tell(|o| o.lost(cell.observed(), LossReason::Closed));
+                let error = lost(LossReason::Closed);
                 Err(cell.error(match outcome.err() {
                     Some(failure) => error.caused_by(failure.error()),
                     None => error,
@@ -197,7 +197,7 @@ impl Departure<'_> {
                 }
                 Fate::Lost => {
                     was_lost();
-                    Err(cell.error(lost(Loss::Verdict)))
+                    Err(cell.error(lost(LossReason::Revoked)))
                 }
                 Fate::Unknown => {
                     was_lost();
@@ -207,7 +207,7 @@ impl Departure<'_> {
             },
             Err(failure) if failure.is_wrong_kind() => {
                 was_lost();
-                Err(cell.error(lost(Loss::Verdict).caused_by(failure.error())))
+                Err(cell.error(lost(LossReason::Revoked).caused_by(failure.error())))
             }
             Err(failure) => {
                 if let Some(held) = held {

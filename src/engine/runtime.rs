@@ -21,7 +21,7 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind};
 use crate::names::inbox_prefix;
-use crate::observe::{Loss, Watch};
+use crate::observe::{LossReason, Watch};
 use crate::script::Scripts;
 use crate::settings::Config;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -224,7 +224,7 @@ impl Shared {
                 token.cancel();
             }
             for _ in 0..holds {
-                self.watch.tell(|o| o.lost(cell.observed(), Loss::Closed));
+                self.watch.tell(|o| o.lost(cell.observed(), LossReason::Closed));
             }
             // Whoever sends it has not heard of it: a copy may run yet.
             let under_way = under_way.into_iter().map(|l| Leaving { unsettled: true, ..l });

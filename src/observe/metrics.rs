@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metrics::{Label, Unit, counter, describe_counter, describe_histogram, histogram};
 
-use super::{AcquiredVia, Loss, Observed, Observer};
+use super::{AcquiredVia, LossReason, Observed, Observer};
 use crate::error::Error;
 
 const WAIT: &str = "redis_concurrent_wait_seconds";
@@ -116,7 +116,7 @@ impl Observer for MetricsObserver {
         counter!(RENEWAL_FAILURES, self.labels(lock, Some(("error", error.kind().text())))).increment(1);
     }
 
-    fn lost(&self, lock: Observed<'_>, why: Loss) {
+    fn lost(&self, lock: Observed<'_>, why: LossReason) {
         counter!(LOSSES, self.labels(lock, Some(("why", why.word())))).increment(1);
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tracing::{Level, debug, enabled, info, trace, warn};
 
-use super::{AcquiredVia, Loss, Observed, Observer};
+use super::{AcquiredVia, LossReason, Observed, Observer};
 use crate::error::Error;
 
 /// What a filter names: not the module, which is nobody's business.
@@ -46,7 +46,7 @@ impl Observer for Tracing {
         debug!(target: TARGET, lock = lock.name, kind = lock.kind, ?left, error = %format_args!("{error:#}"), "not renewed");
     }
 
-    fn lost(&self, lock: Observed<'_>, why: Loss) {
+    fn lost(&self, lock: Observed<'_>, why: LossReason) {
         let why = why.text();
         warn!(target: TARGET, lock = lock.name, kind = lock.kind, why, "a hold was lost");
     }

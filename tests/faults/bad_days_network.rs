@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::testing::{ClientKind, Proxy, RedisServer, wait_until};
-use redis_concurrent::{Client, ErrorKind, Loss};
+use redis_concurrent::{Client, ErrorKind, LossReason};
 
 use crate::both::both;
 use crate::server_days::*;
@@ -650,7 +650,7 @@ fn a_hold_that_the_network_lets_lapse_is_lost_while_it_is_silent() {
     proxy.black_hole(true);
     on_time("lost()", SHORT_LEASE, || assert!(lost.wait_timeout(SURELY)));
     // The observer hears it after the token.
-    wait_until(SURELY, "the loss is told", || ear.losses() == [Loss::Deadline]);
+    wait_until(SURELY, "the loss is told", || ear.losses() == [LossReason::Expired]);
     proxy.heal().unwrap();
     // It goes on as if nothing had been, once the guard is gone.
     error_of(lock.lock(), ErrorKind::LeaseLost, "silent");

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::testing::*;
-use redis_concurrent::{AcquiredVia, Error, ErrorKind, Loss, Observed, Observer};
+use redis_concurrent::{AcquiredVia, Error, ErrorKind, LossReason, Observed, Observer};
 
 use crate::support::*;
 
@@ -39,7 +39,7 @@ fn a_leaked_guard_is_held_and_renewed_until_close() {
     assert_eq!(lock.hold_count(), 1);
     lock.lock().unwrap().unlock().unwrap();
     client.close().unwrap();
-    assert_eq!(ears.count(Heard::Lost(Loss::Closed)), 2, "{:?}", ears.all());
+    assert_eq!(ears.count(Heard::Lost(LossReason::Closed)), 2, "{:?}", ears.all());
     assert!(x.try_lock().unwrap().is_some());
     assert!(y.try_lock().unwrap().is_some());
     nothing_left(&server);
@@ -93,7 +93,7 @@ impl Observer for Panics {
     fn renewed(&self, _: Observed<'_>, _: Duration, _: Duration) {
         self.panic()
     }
-    fn lost(&self, _: Observed<'_>, _: Loss) {
+    fn lost(&self, _: Observed<'_>, _: LossReason) {
         self.panic()
     }
     fn reconnected(&self, _: Duration) {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::testing::{ClientKind, RedisServer, eventually, wait_until};
-use redis_concurrent::{Client, ErrorKind, Loss};
+use redis_concurrent::{Client, ErrorKind, LossReason};
 
 use crate::both::both;
 use crate::server_days::*;
@@ -169,7 +169,7 @@ mod bodies {
         error_of(on_time("unlock", ms(0), || guard.unlock()), ErrorKind::LeaseLost, "silence");
         server.cont().unwrap();
         another_gets_in(&server, kind, "silence", SURELY);
-        wait_until(SURELY, "the loss is told", || ear.losses() == [Loss::Deadline]);
+        wait_until(SURELY, "the loss is told", || ear.losses() == [LossReason::Expired]);
         drop(lock);
         nothing_stays(&server, &[&client]);
     }
@@ -243,7 +243,7 @@ mod bodies {
             ask::<String>(&server, &["PING"]);
             another_gets_in(&server, kind, "held", SURELY);
             another_gets_in(&server, kind, "other", SURELY);
-            wait_until(SURELY, "the loss is told", || ear.losses() == [Loss::Deadline]);
+            wait_until(SURELY, "the loss is told", || ear.losses() == [LossReason::Expired]);
             drop((held, other));
             nothing_stays(&server, &[&client]);
         }
@@ -518,7 +518,7 @@ mod bodies {
         assert!(!other.is_locked().unwrap());
         // Who has learned it first: the listener from the message, or the unlock from Redis.
         assert!(
-            matches!(ear.losses()[..], [Loss::Forced | Loss::Verdict, Loss::Closed]),
+            matches!(ear.losses()[..], [LossReason::Forced | LossReason::Revoked, LossReason::Closed]),
             "{:?}",
             ear.losses()
         );
@@ -740,7 +740,7 @@ mod bodies {
             wait_until(SURELY, "the loss is told", || !ear.losses().is_empty());
             drop(lock);
             nothing_stays_but(&[&key("taken")], &server, &[&client]);
-            assert_eq!(ear.losses(), [Loss::Verdict], "{words:?}");
+            assert_eq!(ear.losses(), [LossReason::Revoked], "{words:?}");
             assert_eq!(dump(), before, "{words:?}");
             server.flush_all().unwrap();
         }
@@ -759,7 +759,7 @@ mod bodies {
             let before = dump();
             assert_eq!(before.is_some(), stays);
             error_of(guard.unlock(), ErrorKind::LeaseLost, "taken");
-            assert_eq!(ear.losses(), [Loss::Verdict], "{words:?}");
+            assert_eq!(ear.losses(), [LossReason::Revoked], "{words:?}");
             // Whoever works under it must hear that it was in vain, also if it is told so late.
             assert!(lost.is_cancelled(), "{words:?}: lost() did not fire");
             drop(lock);
@@ -783,7 +783,7 @@ mod bodies {
             failed.iter().map(redis_concurrent::Error::kind).collect::<Vec<_>>(),
             [ErrorKind::LeaseLost]
         );
-        assert_eq!(ear.losses(), [Loss::Verdict]);
+        assert_eq!(ear.losses(), [LossReason::Revoked]);
         drop(lock);
         nothing_stays(&server, &[&client]);
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis_concurrent::testing::*;
-use redis_concurrent::{Client, Error, ErrorKind, Loss, Observed, Observer};
+use redis_concurrent::{Client, Error, ErrorKind, LossReason, Observed, Observer};
 
 use crate::support::*;
 
@@ -120,7 +120,7 @@ fn a_forced_unlock_is_told_at_once_to_whoever_asked_or_holds_on() {
             wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
             let forced = other.force_unlock().unwrap();
             assert!(forced.was_held() && forced.all_told() && forced.told == 1, "{forced:?}");
-            wait_until(SOON, "the holder is told", || ears.count(Heard::Lost(Loss::Forced)) == 1);
+            wait_until(SOON, "the holder is told", || ears.count(Heard::Lost(LossReason::Forced)) == 1);
             assert!(guard.is_lost() && lost.is_none_or(|lost| lost.is_cancelled()));
             assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
             client.close().unwrap();

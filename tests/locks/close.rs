@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis_concurrent::testing::*;
-use redis_concurrent::{CancellationToken, Client, ErrorKind, Loss, Observed, Observer};
+use redis_concurrent::{CancellationToken, Client, ErrorKind, LossReason, Observed, Observer};
 
 use crate::support::*;
 
@@ -80,7 +80,7 @@ fn close_takes_a_thousand_holds_away_and_ends_its_threads() {
         assert!(client.is_closed());
         assert!(tokens.iter().all(CancellationToken::is_cancelled));
         assert!(server.keys().unwrap().iter().all(|k| k.ends_with(":fence") || k.ends_with(":gone")));
-        assert_eq!(ears.count(Heard::Lost(Loss::Closed)), 1000);
+        assert_eq!(ears.count(Heard::Lost(LossReason::Closed)), 1000);
         assert_eq!(ears.failures(), 0);
         let reentry = guards.pop().unwrap();
         assert!(reentry.is_lost() && reentry.remaining().is_zero());
@@ -171,7 +171,7 @@ fn close_returns_in_time_while_redis_is_silent() {
             assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
             assert!(tokens.iter().all(CancellationToken::is_cancelled));
             assert_eq!(ears.failures(), 5, "{:?}", ears.all());
-            assert_eq!(ears.count(Heard::Lost(Loss::Closed)), 5);
+            assert_eq!(ears.count(Heard::Lost(LossReason::Closed)), 5);
             let (at, kind) = waits.join().unwrap();
             assert_eq!(kind, ErrorKind::Closed);
             assert!(at - began < ms(1200) + LOAD, "{:?}", at - began);
@@ -265,8 +265,8 @@ fn close_tells_its_observer_outside_all_locks() {
     #[derive(Clone, Default)]
     struct Asks(Arc<Mutex<Option<Client>>>, Arc<AtomicUsize>);
     impl Observer for Asks {
-        fn lost(&self, lock: Observed<'_>, why: Loss) {
-            assert_eq!(why, Loss::Closed);
+        fn lost(&self, lock: Observed<'_>, why: LossReason) {
+            assert_eq!(why, LossReason::Closed);
             let client = self.0.lock().clone().unwrap();
             let handle = client.reentrant_lock(lock.name);
             assert!(client.locks() > 0);

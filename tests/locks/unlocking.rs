@@ -4,7 +4,7 @@
 use std::thread;
 
 use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
-use redis_concurrent::{AcquiredVia, Client, ErrorKind, Kind, Loss, Permits, Reentrant};
+use redis_concurrent::{AcquiredVia, Client, ErrorKind, Kind, LossReason, Permits, Reentrant};
 
 use crate::support::*;
 
@@ -43,7 +43,7 @@ fn of_a_hold_that_a_restart_forgot_is_lost_where_another_holds_since() {
     assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
     assert!(lost.is_cancelled());
     let told: Vec<_> = ears.all().into_iter().filter(|heard| *heard != Heard::Reconnected).collect();
-    assert_eq!(told, [Heard::Acquired(AcquiredVia::Free), Heard::Lost(Loss::Verdict)]);
+    assert_eq!(told, [Heard::Acquired(AcquiredVia::Free), Heard::Lost(LossReason::Revoked)]);
     theirs.unlock().unwrap();
 }
 

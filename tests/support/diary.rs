@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis_concurrent::{AcquiredVia, Client, ClientBuilder, Error, ErrorKind, Loss, Observed, Observer};
+use redis_concurrent::{
+    AcquiredVia, Client, ClientBuilder, Error, ErrorKind, LossReason, Observed, Observer,
+};
 
 use crate::support::LONG;
 
@@ -18,7 +20,7 @@ pub enum Heard {
     Released,
     Renewed,
     RenewalFailed,
-    Lost(Loss),
+    Lost(LossReason),
     Deferred,
     Abandoned,
     Reconnected,
@@ -83,7 +85,7 @@ impl Observer for Diary {
         self.note(lock, Heard::RenewalFailed, left);
     }
 
-    fn lost(&self, lock: Observed<'_>, why: Loss) {
+    fn lost(&self, lock: Observed<'_>, why: LossReason) {
         self.note(lock, Heard::Lost(why), Duration::ZERO);
     }
 

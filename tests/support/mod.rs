@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis_concurrent::testing::{Child, RedisServer, is_role, wait_until};
 use redis_concurrent::{
-    AcquiredVia, Client, ClientBuilder, Error, ErrorKind, Kind, Loss, Observed, Observer, RedisLock,
+    AcquiredVia, Client, ClientBuilder, Error, ErrorKind, Kind, LossReason, Observed, Observer, RedisLock,
     ReentrantLock,
 };
 
@@ -37,7 +37,7 @@ pub enum Heard {
     Acquired(AcquiredVia),
     Released,
     Renewed,
-    Lost(Loss),
+    Lost(LossReason),
     Reconnected,
     UnlockFailed(ErrorKind),
 }
@@ -78,7 +78,7 @@ impl Observer for Ears {
     fn renewed(&self, _: Observed<'_>, _: Duration, _: Duration) {
         self.heard(Heard::Renewed);
     }
-    fn lost(&self, _: Observed<'_>, why: Loss) {
+    fn lost(&self, _: Observed<'_>, why: LossReason) {
         self.heard(Heard::Lost(why));
     }
     fn reconnected(&self, _: Duration) {

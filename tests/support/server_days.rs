@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis::{Connection, FromRedisValue, cmd};
 use redis_concurrent::testing::{RedisServer, wait_until};
-use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Exclusive, Loss, Observed, Observer};
+use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Exclusive, LossReason, Observed, Observer};
 
 /// How long a test waits for what must come: long, as machines stall.
 pub const SURELY: Duration = Duration::from_secs(10);
@@ -155,7 +155,7 @@ pub struct Ear(Arc<Heard>);
 pub struct Heard {
     pub renewed: AtomicUsize,
     pub reconnected: AtomicUsize,
-    pub lost: Mutex<Vec<Loss>>,
+    pub lost: Mutex<Vec<LossReason>>,
     pub unlock_failed: Mutex<Vec<Error>>,
 }
 
@@ -168,7 +168,7 @@ impl std::ops::Deref for Ear {
 }
 
 impl Ear {
-    pub fn losses(&self) -> Vec<Loss> {
+    pub fn losses(&self) -> Vec<LossReason> {
         self.lost.lock().clone()
     }
 
@@ -189,7 +189,7 @@ impl Observer for Ear {
         self.reconnected.fetch_add(1, SeqCst);
     }
 
-    fn lost(&self, _: Observed<'_>, why: Loss) {
+    fn lost(&self, _: Observed<'_>, why: LossReason) {
         self.lost.lock().push(why);
     }
 

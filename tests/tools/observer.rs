@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis::Commands;
 use redis_concurrent::testing::{ClientKind, Proxy, RedisServer, wait_until};
-use redis_concurrent::{AcquiredVia, CancellationToken, Client, Error, ErrorKind, Loss, Observed, Observer};
+use redis_concurrent::{
+    AcquiredVia, CancellationToken, Client, Error, ErrorKind, LossReason, Observed, Observer,
+};
 
 use crate::diary::{Heard, watched};
 
@@ -187,7 +189,7 @@ fn each_loss_is_told_once_with_its_reason() {
     let (client, diary) = watched(&server.url(), |b| b.lease(ms(900)).renew_every(ms(60)));
     let other = Client::connect(&server.url()).unwrap().reentrant_lock("watched");
     let lock = client.reentrant_lock("watched");
-    let lose = |why: Loss, how: &mut dyn FnMut()| {
+    let lose = |why: LossReason, how: &mut dyn FnMut()| {
         let held = lock.lock_owned().unwrap();
         // Its listener stands from the first renewal on: it can be told of a forced unlock.
         wait_until(LONG, "a renewal", || diary.has(&Heard::Renewed));
@@ -202,9 +204,9 @@ fn each_loss_is_told_once_with_its_reason() {
         assert_eq!(diary.count(&Heard::Released), 0, "{:?}", diary.all());
         diary.clear();
     };
-    lose(Loss::Verdict, &mut || redis.del("rc:{watched}").unwrap());
-    lose(Loss::Forced, &mut || assert!(other.force_unlock().unwrap().was_held()));
-    lose(Loss::Closed, &mut || client.close().unwrap());
+    lose(LossReason::Revoked, &mut || redis.del("rc:{watched}").unwrap());
+    lose(LossReason::Forced, &mut || assert!(other.force_unlock().unwrap().was_held()));
+    lose(LossReason::Closed, &mut || client.close().unwrap());
 }
 
 #[test]
@@ -213,11 +215,11 @@ fn a_lease_that_ran_out_is_a_loss_by_the_deadline() {
     let (client, diary) = watched(&server.url(), |b| b);
     let lock = client.reentrant_lock("watched").with_lease(ms(150));
     let guard = lock.lock().unwrap();
-    wait_until(LONG, "it is told, though nobody asks", || diary.has(&Heard::Lost(Loss::Deadline)));
+    wait_until(LONG, "it is told, though nobody asks", || diary.has(&Heard::Lost(LossReason::Expired)));
     drop(guard);
     // Nobody else would hear of this one.
     assert!(diary.has(&Heard::UnlockFailed(ErrorKind::LeaseLost)), "{:?}", diary.all());
-    assert_eq!(diary.count(&Heard::Lost(Loss::Deadline)), 1, "{:?}", diary.all());
+    assert_eq!(diary.count(&Heard::Lost(LossReason::Expired)), 1, "{:?}", diary.all());
 }
 
 #[test]
@@ -228,7 +230,7 @@ fn a_loss_found_by_the_release_is_told() {
     let guard = lock.lock().unwrap();
     server.flush_all().unwrap();
     assert!(guard.unlock().unwrap_err().is_lease_lost());
-    assert_eq!(diary.count(&Heard::Lost(Loss::Verdict)), 1, "{:?}", diary.all());
+    assert_eq!(diary.count(&Heard::Lost(LossReason::Revoked)), 1, "{:?}", diary.all());
     assert!(!diary.has(&Heard::UnlockFailed(ErrorKind::LeaseLost)), "unlock() said it itself");
 }
 
@@ -356,7 +358,7 @@ impl Observer for Thrower {
     fn renewal_failed(&self, _: Observed<'_>, _: Duration, _: &Error) {
         std::panic::resume_unwind(Box::new(()));
     }
-    fn lost(&self, _: Observed<'_>, _: Loss) {
+    fn lost(&self, _: Observed<'_>, _: LossReason) {
         std::panic::resume_unwind(Box::new(()));
     }
     fn release_deferred(&self, _: Observed<'_>, _: Duration) {
@@ -437,7 +439,7 @@ impl Observer for Curious {
     fn renewed(&self, _: Observed<'_>, _: Duration, _: Duration) {
         self.ask("renewed");
     }
-    fn lost(&self, _: Observed<'_>, _: Loss) {
+    fn lost(&self, _: Observed<'_>, _: LossReason) {
         self.ask("lost");
     }
     fn unlock_failed(&self, _: Observed<'_>, _: &Error) {

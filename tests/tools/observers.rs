@@ -10,7 +10,7 @@ use std::time::Duration;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use parking_lot::Mutex;
 use redis_concurrent::testing::RedisServer;
-use redis_concurrent::{AcquiredVia, ErrorKind, Loss, MetricsObserver};
+use redis_concurrent::{AcquiredVia, ErrorKind, LossReason, MetricsObserver};
 use tracing::span;
 
 use crate::diary::{Diary, Heard};
@@ -113,9 +113,9 @@ fn figure_of(heard: &Heard) -> (&'static str, &[(&'static str, &'static str)], b
         Heard::Released => ("hold_seconds", &[("end", "released")], true),
         Heard::Deferred => ("hold_seconds", &[("end", "deferred")], true),
         Heard::Renewed => ("renewal_left_seconds", &[], true),
-        Heard::Lost(Loss::Deadline) => ("losses_total", &[("why", "deadline")], false),
-        Heard::Lost(Loss::Verdict) => ("losses_total", &[("why", "verdict")], false),
-        Heard::Lost(Loss::Forced) => ("losses_total", &[("why", "forced")], false),
+        Heard::Lost(LossReason::Expired) => ("losses_total", &[("why", "expired")], false),
+        Heard::Lost(LossReason::Revoked) => ("losses_total", &[("why", "revoked")], false),
+        Heard::Lost(LossReason::Forced) => ("losses_total", &[("why", "forced")], false),
         Heard::Lost(_) => ("losses_total", &[("why", "closed")], false),
         Heard::RenewalFailed => ("renewal_failures_total", &[], false),
         Heard::Abandoned => ("releases_abandoned_total", &[], false),
@@ -216,9 +216,9 @@ fn line_of(heard: &Heard) -> (&'static str, &'static str) {
         Heard::Released => ("TRACE", "held="),
         Heard::Renewed => ("TRACE", "lag="),
         Heard::RenewalFailed => ("DEBUG", "not renewed"),
-        Heard::Lost(Loss::Deadline) => ("WARN", "why=\"its lease ran out\""),
-        Heard::Lost(Loss::Verdict) => ("WARN", "why=\"Redis no longer knows this hold\""),
-        Heard::Lost(Loss::Forced) => ("WARN", "why=\"it was unlocked by force\""),
+        Heard::Lost(LossReason::Expired) => ("WARN", "why=\"its lease ran out\""),
+        Heard::Lost(LossReason::Revoked) => ("WARN", "why=\"Redis no longer knows this hold\""),
+        Heard::Lost(LossReason::Forced) => ("WARN", "why=\"it was unlocked by force\""),
         Heard::Lost(_) => ("WARN", "why=\"the client was closed\""),
         Heard::Deferred => ("INFO", "a release goes on in the background"),
         Heard::Abandoned => ("WARN", "left to its lease"),

@@ -17,7 +17,7 @@ use super::state::lock_state::{
 };
 use crate::clock::Moment;
 use crate::kind::{Reentry, Sharing};
-use crate::observe::{AcquiredVia, Loss};
+use crate::observe::{AcquiredVia, LossReason};
 
 const LEASE: u64 = 3_000;
 /// What the clocks' drift takes off a lease.
@@ -213,7 +213,7 @@ fn unknown_ids_are_ignored() {
     assert_eq!(desk.message(stranger, 50), Then::default());
     assert_eq!(desk.gate.refused(stranger, "no".into()), Then::default());
     assert_eq!(desk.gate.answered(stranger, granted_in(50, LEASE), at(1)), Then::default());
-    assert_eq!(desk.gate.lose(stranger, Loss::Forced, at(1)), Then::default());
+    assert_eq!(desk.gate.lose(stranger, LossReason::Forced, at(1)), Then::default());
     assert_eq!(desk.gate.renewed(stranger, at(0), Renewal::Left(ms(LEASE)), at(1)), Then::default());
     assert!(matches!(desk.turn(ticket, 2), Turn::Park(_)));
 }
@@ -440,10 +440,12 @@ fn lost_by_the_deadline_leaves_in_the_background() {
     desk.gate.renewed(grip.owner, at(1_000), Renewal::Unanswered, at(1_500));
     assert_eq!(desk.gate.expire(grip.owner, at(LEASE - DRIFT - 1)), Then::default());
     let then = desk.gate.expire(grip.owner, at(LEASE - DRIFT));
-    assert_eq!(then.lost, Some((grip.owner, Loss::Deadline)));
+    assert_eq!(then.lost, Some((grip.owner, LossReason::Expired)));
     assert!(then.background.unwrap().unsettled);
     assert_eq!(desk.gate.expire(grip.owner, at(LEASE)), Then::default(), "told once");
-    assert!(matches!(desk.exit(grip, LEASE), Exit::Lost(Loss::Deadline, then) if then == Then::default()));
+    assert!(
+        matches!(desk.exit(grip, LEASE), Exit::Lost(LossReason::Expired, then) if then == Then::default())
+    );
     assert!(desk.gate.is_idle());
 }
 
@@ -452,9 +454,9 @@ fn lost_by_verdict_sends_nothing() {
     let mut desk = Desk::new();
     let grip = desk.come_in(request(1), 1, 0);
     let then = desk.gate.renewed(grip.owner, at(1_000), Renewal::NotInside, at(1_010));
-    assert_eq!(then.lost, Some((grip.owner, Loss::Verdict)));
+    assert_eq!(then.lost, Some((grip.owner, LossReason::Revoked)));
     assert_eq!((then.background, then.leave), (None, None));
-    assert!(matches!(desk.exit(grip, 1_020), Exit::Lost(Loss::Verdict, _)));
+    assert!(matches!(desk.exit(grip, 1_020), Exit::Lost(LossReason::Revoked, _)));
     assert!(desk.gate.is_idle());
 }
 
@@ -470,7 +472,7 @@ fn what_is_exchanged_is_not_lost_by_a_renewal_that_comes_behind() {
     let mut other = Desk { gate: desk.gate.clone(), owners: desk.owners };
     assert_eq!(leaves(desk.exit(grip, 3)).0.owner, grip.owner);
     let then = other.gate.renewed(grip.owner, at(1), Renewal::NotInside, at(LEASE));
-    assert_eq!(then.lost, Some((grip.owner, Loss::Deadline)));
+    assert_eq!(then.lost, Some((grip.owner, LossReason::Expired)));
     assert_eq!(then.wake, Some(waiter));
 }
 
@@ -484,7 +486,7 @@ fn an_io_error_does_not_end_a_hold_and_lost_is_final() {
     assert_eq!(desk.valid_until(grip), at(LEASE - DRIFT));
     // An answer that comes after the deadline was sent before it: too late all the same.
     let then = desk.gate.renewed(grip.owner, at(2_900), Renewal::Left(ms(LEASE)), at(LEASE));
-    assert_eq!(then.lost, Some((grip.owner, Loss::Deadline)));
+    assert_eq!(then.lost, Some((grip.owner, LossReason::Expired)));
     desk.gate.renewed(grip.owner, at(2_900), Renewal::Left(ms(LEASE)), at(LEASE));
     assert_eq!(desk.gate.hold_count(1, at(LEASE)), 0);
     assert!(matches!(desk.exit(grip, LEASE), Exit::Lost(..)));
@@ -495,7 +497,7 @@ fn a_loss_found_at_the_release_is_told_and_leaves_in_the_background() {
     let mut desk = Desk::new();
     let grip = desk.come_in(request(1), 1, 0);
     let Exit::Lost(loss, then) = desk.exit(grip, LEASE) else { panic!("it is over") };
-    assert_eq!((loss, then.lost), (Loss::Deadline, Some((grip.owner, Loss::Deadline))));
+    assert_eq!((loss, then.lost), (LossReason::Expired, Some((grip.owner, LossReason::Expired))));
     assert!(then.background.unwrap().unsettled);
 }
 
@@ -503,11 +505,11 @@ fn a_loss_found_at_the_release_is_told_and_leaves_in_the_background() {
 fn while_a_guard_of_a_lost_hold_lives_its_thread_is_told_and_others_come_in() {
     let mut desk = Desk::new();
     let grip = desk.come_in(request(1), 1, 0);
-    desk.gate.lose(grip.owner, Loss::Forced, at(10));
-    assert_eq!(desk.gate.enter(request(1), at(11)), Err(Refusal::LeaseLost(Loss::Forced)));
+    desk.gate.lose(grip.owner, LossReason::Forced, at(10));
+    assert_eq!(desk.gate.enter(request(1), at(11)), Err(Refusal::LeaseLost(LossReason::Forced)));
     let other = desk.come_in(request(2), 2, 12);
     assert!(other.token > grip.token);
-    assert!(matches!(desk.exit(grip, 20), Exit::Lost(Loss::Forced, _)));
+    assert!(matches!(desk.exit(grip, 20), Exit::Lost(LossReason::Forced, _)));
     assert_eq!(desk.gate.hold_count(2, at(20)), 1, "the other hold is untouched");
 }
 
@@ -691,7 +693,7 @@ fn one_attempt_never_barges() {
 fn one_attempt_is_not_asked_for_by_a_leave() {
     let mut desk = Desk::new();
     let grip = desk.come_in(request(1), 1, 0);
-    desk.gate.lose(grip.owner, Loss::Forced, at(1));
+    desk.gate.lose(grip.owner, LossReason::Forced, at(1));
     let ticket = desk.enter(once(2), 2);
     let asking = desk.asks(ticket, 2);
     assert_eq!(asking.how, How::Try);
@@ -760,7 +762,7 @@ fn every_guard_of_a_lost_hold_is_told() {
             assert!(matches!(desk.gate.enter(request(1), at(1)), Ok(Entered::Again(_))));
         }
         assert_eq!(desk.exit(outer, 2), Exit::Held);
-        let (loss, then) = if told { (Loss::Forced, 10) } else { (Loss::Deadline, LEASE) };
+        let (loss, then) = if told { (LossReason::Forced, 10) } else { (LossReason::Expired, LEASE) };
         if told {
             desk.gate.lose(outer.owner, loss, at(3));
         }
@@ -806,7 +808,7 @@ fn closing_loses_all_holds_and_takes_out_all_that_redis_may_know() {
     assert_eq!(desk.gate.enter(request(3), at(2)), Err(Refusal::Closed));
     assert_eq!(desk.gate.renewed(grip.owner, at(1), Renewal::Left(ms(LEASE)), at(2)), Then::default());
     assert_eq!(desk.gate.hold_count(1, at(2)), 0);
-    assert!(matches!(desk.exit(grip, 3), Exit::Lost(Loss::Closed, _)));
+    assert!(matches!(desk.exit(grip, 3), Exit::Lost(LossReason::Closed, _)));
     out(desk.gate.give_up(waiter, at(4)));
     assert!(desk.gate.is_idle());
 }

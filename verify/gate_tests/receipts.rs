@@ -35,13 +35,13 @@ fn what_is_lost_or_shared_does_not_go() {
     assert_eq!(desk.exit(grip, 1), Exit::Held);
     assert!(desk.gate.may_part(grip.ticket, at(1)).is_ok());
     let over = LEASE - DRIFT;
-    assert_eq!(desk.gate.part(grip.ticket, at(over)).unwrap_err(), Stays::Lost(Loss::Deadline));
+    assert_eq!(desk.gate.part(grip.ticket, at(over)).unwrap_err(), Stays::Lost(LossReason::Expired));
     let (.., then) = match desk.exit(grip, over) {
         Exit::Lost(loss, then) => (loss, then),
         other => panic!("{other:?}"),
     };
     assert!(then.background.is_some(), "it leaves Redis as ever");
-    assert_eq!(desk.gate.part(grip.ticket, at(over)).unwrap_err(), Stays::Lost(Loss::Verdict));
+    assert_eq!(desk.gate.part(grip.ticket, at(over)).unwrap_err(), Stays::Lost(LossReason::Revoked));
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn a_wait_of_which_nothing_was_sent_never_gave_anything_up() {
 fn a_lost_hold_is_not_given_up_and_a_closed_gate_takes_none_back() {
     let (mut desk, grip) = held();
     let (loss, then) = *desk.gate.set_aside(grip.ticket, at(LEASE)).unwrap_err();
-    assert_eq!((loss, then.lost), (Loss::Deadline, Some((grip.owner, Loss::Deadline))));
+    assert_eq!((loss, then.lost), (LossReason::Expired, Some((grip.owner, LossReason::Expired))));
 
     let (mut desk, grip) = held();
     let (aside, _) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
@@ -203,7 +203,7 @@ fn a_wait_whose_hold_was_not_there_bars_nothing() {
 fn a_hold_that_ended_while_it_was_set_aside_comes_back_as_lost() {
     let mut lock = Desk::new();
     let grip = lock.come_in(request(1), 7, 0);
-    for (now, lost) in [(1_000, None), (LEASE, Some(Loss::Deadline))] {
+    for (now, lost) in [(1_000, None), (LEASE, Some(LossReason::Expired))] {
         let (aside, _) = lock.gate.set_aside(grip.ticket, at(1)).unwrap();
         let then = lock.gate.put_back(aside, None, None, at(now));
         assert_eq!(then.lost, lost.map(|loss| (grip.owner, loss)));

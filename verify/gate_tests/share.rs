@@ -254,7 +254,7 @@ fn one_that_may_have_been_in_before_it_was_told_so_takes_nobody_in() {
 fn what_is_lost_lapsing_or_on_other_terms_is_not_joined() {
     let mut lost = desk();
     let first = lost.come_in(request(1), 5, 0);
-    lost.gate.lose(first.owner, Loss::Forced, at(1));
+    lost.gate.lose(first.owner, LossReason::Forced, at(1));
     asks_for_itself(&mut lost, request(2), 2);
 
     // A third of the lease is to be left.
@@ -393,7 +393,7 @@ fn the_answer_for_a_share_that_was_lost_opens_nothing() {
     let mut desk = desk();
     let first = desk.come_in(request(1), 5, 0);
     let ahead = joins(&mut desk, request(2), 60).1.unwrap();
-    desk.gate.lose(first.owner, Loss::Forced, at(61));
+    desk.gate.lose(first.owner, LossReason::Forced, at(61));
     desk.answer(&ahead, granted_in(5, LEASE), 62);
     asks_for_itself(&mut desk, request(3), 63);
     assert_eq!(desk.gate.holders(at(63)), 0);

@@ -10,7 +10,7 @@ use super::state::{State, Thread, process_of};
 use crate::clock::Moment;
 use crate::engine::small_redis::Message;
 use crate::engine::state::lock_state::{Exit, Grip, Request};
-use crate::observe::{AcquiredVia, Loss};
+use crate::observe::{AcquiredVia, LossReason};
 
 /// The gate for writing, and the only one of an exclusive lock.
 pub(super) const WRITES: u8 = 0;
@@ -175,7 +175,8 @@ impl State {
             }
             Exit::Lost(loss, then) => {
                 let redis = &self.redis;
-                self.robbed |= loss == Loss::Verdict && owner.is_some_and(|o| redis.holder(o).is_some());
+                self.robbed |=
+                    loss == LossReason::Revoked && owner.is_some_and(|o| redis.holder(o).is_some());
                 then
             }
             Exit::Held | Exit::Shared | Exit::HandedOn(_) => return,

@@ -16,7 +16,7 @@ use crate::engine::entry::Cell;
 use crate::engine::state::lock_state::{Renewal, Terms, Ticket};
 use crate::engine::{carry_out, held, lock, lost};
 use crate::error::{Error, ErrorKind};
-use crate::observe::Loss;
+use crate::observe::LossReason;
 use crate::wait::Wait;
 
 /// How late Redis may notice that the time of a WAIT is up: it looks ten times a second.
@@ -99,7 +99,7 @@ pub(crate) fn have(
     let then = core.gate.renewed(owner, sent, renewal, Moment::now());
     carry_out(cell, core, then);
     if renewal == Renewal::NotInside {
-        return Err(cell.error(lost(Loss::Verdict)));
+        return Err(cell.error(lost(LossReason::Revoked)));
     }
     // What it was valid for may have ended while they were waited for.
     held::owner(cell, ticket, Moment::now())?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::asking::{Answer, Asking, How, Request, Terms};
 use crate::clock::{Millis, Moment};
-use crate::observe::Loss;
+use crate::observe::LossReason;
 
 /// The longest run of local hand-overs: the token's low bits count them.
 pub(crate) const MOST_HAND_OVERS: u64 = (1 << HAND_OVER_BITS) - 1;
@@ -42,7 +42,7 @@ pub(crate) struct Tenure {
     /// A request of it had no answer: it ends with a tombstone.
     pub(crate) unsettled: bool,
     /// Why it ended early.
-    pub(crate) lost: Option<Loss>,
+    pub(crate) lost: Option<LossReason>,
     /// The hold counts on it, one a thread or guard.
     pub(crate) holds: usize,
     /// It ends with its holder: it is not handed on, and takes nobody else in.
@@ -107,8 +107,8 @@ impl Tenure {
     }
 
     /// Why it is over, if it is: told, or by the clock.
-    pub(crate) fn loss(&self, now: Moment) -> Option<Loss> {
-        self.lost.or((self.valid_until <= now).then_some(Loss::Deadline))
+    pub(crate) fn loss(&self, now: Moment) -> Option<LossReason> {
+        self.lost.or((self.valid_until <= now).then_some(LossReason::Expired))
     }
 
     /// Whether the next thread of this process may have it without Redis: its slice is not over,

@@ -49,7 +49,7 @@ use super::grant::{Door, Tenure};
 use super::table::Table;
 use crate::clock::Moment;
 use crate::kind::{Reentry, Sharing};
-use crate::observe::{AcquiredVia, Loss};
+use crate::observe::{AcquiredVia, LossReason};
 
 /// How long after a hold should have lapsed we look: Redis's millisecond, and a little.
 const SLACK: Duration = Duration::from_millis(2);
@@ -487,7 +487,7 @@ impl Gate {
             if tenure.lost.is_none() {
                 let since = self.holds.of_owner(tenure.owner).next().and_then(|h| h.since);
                 leave.push(Leaving { stays_until: tenure.stays_until(since), ..leaving_of(tenure, now) });
-                tenure.lost = Some(Loss::Closed);
+                tenure.lost = Some(LossReason::Closed);
             }
         }
         if let Some(ask) = self.ask.take()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redis::cmd;
 use redis_concurrent::testing::{scripts, wait_until};
-use redis_concurrent::{Kind, Loss, Simple};
+use redis_concurrent::{Kind, LossReason, Simple};
 
 use crate::foreign::stage::{KEY, LEASE, QUEUE, Stage, comes_in};
 use crate::support::{Ears, Heard, LONG, builder, ms};
@@ -174,7 +174,7 @@ fn a_strangers_delete_is_a_loss_that_is_told() {
     assert!(stranger.takes(LEASE));
     wait_until(LONG, "the loss", || guard.is_lost());
     wait_until(LONG, "the loss is told", || ears.losses() > 0);
-    assert!(ears.all().contains(&Heard::Lost(Loss::Verdict)));
+    assert!(ears.all().contains(&Heard::Lost(LossReason::Revoked)));
     assert!(guard.unlock().unwrap_err().is_lease_lost());
     assert_eq!(stage.ask::<String>(&["GET", KEY]), "theirs", "ours does not delete theirs");
 }

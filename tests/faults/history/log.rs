@@ -143,7 +143,7 @@ fn what_is_written_is_read() {
         Event::Release { left: 2 },
         Event::Released { how: "ok".into() },
         Event::Stalled { from: 3 },
-        Event::Lost { lock: "a".into(), why: "Deadline".into() },
+        Event::Lost { lock: "a".into(), why: "Expired".into() },
         Event::Odd { what: "two words".into() },
     ];
     let folder = tempfile::tempdir().unwrap();

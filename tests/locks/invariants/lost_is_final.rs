@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::testing::*;
-use redis_concurrent::{AcquiredVia, Client, ErrorKind, Loss};
+use redis_concurrent::{AcquiredVia, Client, ErrorKind, LossReason};
 
 use crate::support::*;
 
@@ -66,9 +66,9 @@ fn lost_is_final() {
         assert_eq!(ears.failures(), 1, "{how:?}: {:?}", ears.all());
         assert_eq!(first.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
         let why = match how {
-            How::Deleted | How::Stolen => Loss::Verdict,
-            How::Forced => Loss::Forced,
-            How::Silence => Loss::Deadline,
+            How::Deleted | How::Stolen => LossReason::Revoked,
+            How::Forced => LossReason::Forced,
+            How::Silence => LossReason::Expired,
         };
         // It is told last, on the thread that found out.
         wait_until(SOON, "the observer is told", || ears.count(Heard::Lost(why)) == 1);
@@ -108,7 +108,7 @@ fn lost_is_final_when_the_release_finds_out() {
     let guard = lock.lock().unwrap();
     assert!(delete(&server, KEY));
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
-    assert_eq!(ears.count(Heard::Lost(Loss::Verdict)), 1);
+    assert_eq!(ears.count(Heard::Lost(LossReason::Revoked)), 1);
     drop(lock.lock().unwrap());
 }
 
@@ -122,8 +122,8 @@ fn lost_is_final_for_a_fixed_lease() {
     assert!(guard.lost().wait_timeout(SOON));
     assert!(began.elapsed() < ms(400) + ms(1500), "{:?}", began.elapsed());
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
-    wait_until(SOON, "the observer is told", || ears.count(Heard::Lost(Loss::Deadline)) == 1);
-    assert_eq!(ears.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Lost(Loss::Deadline)]);
+    wait_until(SOON, "the observer is told", || ears.count(Heard::Lost(LossReason::Expired)) == 1);
+    assert_eq!(ears.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Lost(LossReason::Expired)]);
 }
 
 /// Threads of the same process that wait behind the lost hold see it too, while its guard lives.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use redis_concurrent::testing::{Proxy, wait_until};
-use redis_concurrent::{ErrorKind, Loss, MultiLock};
+use redis_concurrent::{ErrorKind, LossReason, MultiLock};
 
 use crate::multi_lock::stage::{Stage, locks, multi};
 use crate::support::{Ears, Heard, LONG, SOON, builder, delete, ms};
@@ -91,7 +91,7 @@ fn of_several_the_first_is_told_and_observers_hear_of_the_others() {
     assert!(delete(&stage.server, "rc:{b}") && delete(&stage.server, "rc:{c}"));
     assert_eq!(guard.unlock().unwrap_err().name(), "b");
     assert_eq!(ears.count(Heard::UnlockFailed(ErrorKind::LeaseLost)), 1);
-    assert_eq!((ears.count(Heard::Lost(Loss::Verdict)), ears.count(Heard::Released)), (2, 1));
+    assert_eq!((ears.count(Heard::Lost(LossReason::Revoked)), ears.count(Heard::Released)), (2, 1));
     // Of a guard that is dropped they hear of all.
     let guard = it.lock().unwrap();
     assert!(delete(&stage.server, "rc:{b}") && delete(&stage.server, "rc:{c}"));

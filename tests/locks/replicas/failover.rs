@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redis_concurrent::testing::{Proxy, wait_until};
-use redis_concurrent::{Client, ErrorKind, Loss};
+use redis_concurrent::{Client, ErrorKind, LossReason};
 
 use crate::flock::{Flock, follow, info, promote};
 use crate::support::{Ears, Heard, LONG, SOON, builder, channels, connect, exists, ms};
@@ -62,7 +62,7 @@ fn pain_15_who_lost_its_hold_with_the_primary_is_told_and_writes_nothing() {
     assert_eq!(report.get::<String>().unwrap().as_deref(), Some("theirs"));
     let lost = guard.lost();
     wait_until(LONG, "it is told", || lost.is_cancelled());
-    wait_until(LONG, "so is the observer", || ears.count(Heard::Lost(Loss::Verdict)) == 1);
+    wait_until(LONG, "so is the observer", || ears.count(Heard::Lost(LossReason::Revoked)) == 1);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
     assert!(!other.is_lost());
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis_concurrent::testing::{RedisServer, wait_until};
-use redis_concurrent::{Client, ErrorKind, Loss};
+use redis_concurrent::{Client, ErrorKind, LossReason};
 
 use crate::support::{Ears, Heard, LONG, builder, connect, ms};
 
@@ -21,7 +21,7 @@ fn a_forgotten_guard_loses_its_hold() {
     wait_until(LONG, "the guard is told", || lost.is_cancelled());
     assert!(guard.is_lost() && next.token() > guard.token());
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
-    wait_until(LONG, "so is the observer", || ears.count(Heard::Lost(Loss::Deadline)) == 1);
+    wait_until(LONG, "so is the observer", || ears.count(Heard::Lost(LossReason::Expired)) == 1);
 }
 
 #[test]

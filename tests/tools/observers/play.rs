@@ -3,7 +3,7 @@
 use std::thread;
 
 use redis_concurrent::testing::{ClientKind, Proxy, RedisServer, wait_until};
-use redis_concurrent::{AcquiredVia, CancellationToken, Client, ClientBuilder, ErrorKind, Loss};
+use redis_concurrent::{AcquiredVia, CancellationToken, Client, ClientBuilder, ErrorKind, LossReason};
 
 use crate::diary::{Diary, Heard};
 use crate::observers::LONG;
@@ -20,10 +20,10 @@ pub fn all_there_is() -> Vec<Heard> {
         Heard::Released,
         Heard::Renewed,
         Heard::RenewalFailed,
-        Heard::Lost(Loss::Deadline),
-        Heard::Lost(Loss::Verdict),
-        Heard::Lost(Loss::Forced),
-        Heard::Lost(Loss::Closed),
+        Heard::Lost(LossReason::Expired),
+        Heard::Lost(LossReason::Revoked),
+        Heard::Lost(LossReason::Forced),
+        Heard::Lost(LossReason::Closed),
         Heard::Deferred,
         Heard::Abandoned,
         Heard::UnlockFailed(ErrorKind::LeaseLost),
@@ -86,7 +86,7 @@ fn losses(client: &Client, others: &Client, server: &RedisServer, diary: &Diary)
     lose(&|| assert!(others.reentrant_lock("watched").force_unlock().unwrap().was_held()));
     lose(&|| server.flush_all().unwrap());
     let guard = lock.with_lease(ms(150)).lock_owned().unwrap();
-    wait_until(LONG, "its end", || diary.has(&Heard::Lost(Loss::Deadline)));
+    wait_until(LONG, "its end", || diary.has(&Heard::Lost(LossReason::Expired)));
     drop(guard);
     server.kill_clients(ClientKind::PubSub).unwrap();
     wait_until(LONG, "a new inbox", || diary.has(&Heard::Reconnected));

@@ -4,7 +4,7 @@ use super::World;
 use super::state::{Request, State, Stay, Thread};
 use crate::engine::small_redis::{Ask, RoomOp};
 use crate::engine::state::lock_state::{Entered, Gate, Ticket};
-use crate::observe::Loss;
+use crate::observe::LossReason;
 
 impl State {
     /// The thread gives its hold up, to wait.
@@ -43,7 +43,7 @@ impl State {
         let Some(mut wait) = process.seats[t as usize].stay.take() else { return };
         let granted = ticket.and_then(|ticket| wait.gate.hand_over(ticket));
         let stay = wait.gate.stay();
-        let loss = (!stay.stayed && granted.is_none()).then_some(Loss::Verdict);
+        let loss = (!stay.stayed && granted.is_none()).then_some(LossReason::Revoked);
         let leaving = wait.aside.leaving(now);
         let owner = granted.as_ref().map(|tenure| tenure.owner);
         let token = granted.as_ref().filter(|t| t.loss(now).is_none()).map(|t| t.token());

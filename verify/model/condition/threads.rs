@@ -8,7 +8,7 @@ use super::state::{Answered, Packet, Process, Request, State, Thread};
 use crate::engine::model::{TICK, at};
 use crate::engine::small_redis::{Ask, Op, Reply, RoomOp, RoomReply, millis};
 use crate::engine::state::lock_state::{Answer, Exit, GaveUp, How, Leaving, Renewal, Then, Ticket, Turn};
-use crate::observe::{AcquiredVia, Loss};
+use crate::observe::{AcquiredVia, LossReason};
 
 /// What comes of a request for who sent it.
 pub(super) enum Outcome {
@@ -264,7 +264,7 @@ impl State {
             Thread::Signalling(ticket, owner) => {
                 let then = match outcome {
                     Outcome::Reply(Answered::Room(RoomReply::Signalled(None))) => {
-                        process.gate.lose(owner, Loss::Verdict, now)
+                        process.gate.lose(owner, LossReason::Revoked, now)
                     }
                     _ => Then::default(),
                 };

@@ -11,7 +11,7 @@ use super::ask::Ask;
 use super::{Answer, Gate, Hold, How, Leaving, Request, Shape, Then, Ticket, leaving_of};
 use crate::clock::Moment;
 use crate::engine::state::grant::Tenure;
-use crate::observe::{AcquiredVia, Loss};
+use crate::observe::{AcquiredVia, LossReason};
 
 /// How far a wait for a condition is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -164,16 +164,16 @@ impl Gate {
         &mut self,
         ticket: Ticket,
         now: Moment,
-    ) -> Result<(Aside, Then), Box<(Loss, Then)>> {
+    ) -> Result<(Aside, Then), Box<(LossReason, Then)>> {
         let Some(owner) = self.holds.get(ticket).map(|h| h.owner) else {
-            return Err((Loss::Verdict, Then::default()).into());
+            return Err((LossReason::Revoked, Then::default()).into());
         };
         let then = self.expire(owner, now);
-        if let Some(loss) = self.tenure(owner).map_or(Some(Loss::Verdict), |t| t.lost) {
+        if let Some(loss) = self.tenure(owner).map_or(Some(LossReason::Revoked), |t| t.lost) {
             return Err((loss, then).into());
         }
         let (Some(hold), Some(tenure)) = (self.holds.remove(ticket), self.tenures.remove(owner)) else {
-            return Err((Loss::Verdict, then).into());
+            return Err((LossReason::Revoked, then).into());
         };
         let aside = Aside { hold, tenure };
         Ok((aside, Then { wake: self.head(), ..Then::default() }))
@@ -185,7 +185,7 @@ impl Gate {
         &mut self,
         aside: Aside,
         granted: Option<Tenure>,
-        lost: Option<Loss>,
+        lost: Option<LossReason>,
         now: Moment,
     ) -> Then {
         let mut tenure = granted.unwrap_or(aside.tenure);
@@ -195,7 +195,7 @@ impl Gate {
         self.holds.insert(Hold { owner, token, since: Some(now), ..aside.hold });
         let mut leave = None;
         if self.closed && tenure.lost.is_none() {
-            tenure.lost = Some(Loss::Closed);
+            tenure.lost = Some(LossReason::Closed);
             self.leaving += 1;
             leave = Some(leaving_of(&tenure, now));
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Asking;
 use crate::clock::Moment;
-use crate::observe::{AcquiredVia, Loss};
+use crate::observe::{AcquiredVia, LossReason};
 
 /// A place in a gate: of a waiting thread, later of its hold.
 pub(crate) type Ticket = u64;
@@ -47,7 +47,7 @@ impl Leaving {
 pub(crate) enum Refusal {
     Closed,
     /// This thread's own hold is lost; its guard must go first.
-    LeaseLost(Loss),
+    LeaseLost(LossReason),
     WouldDeadlock,
     /// One attempt only, and a local thread is ahead.
     Busy,
@@ -93,7 +93,7 @@ pub(crate) struct Then {
     /// Leave Redis some time, nobody waits for it.
     pub(crate) background: Option<Leaving>,
     /// This owner's tenure was just lost: tell its guards, the observer, the renewer.
-    pub(crate) lost: Option<(u64, Loss)>,
+    pub(crate) lost: Option<(u64, LossReason)>,
 }
 
 /// How a hold ends.
@@ -106,7 +106,7 @@ pub(crate) enum Exit {
     /// The next local thread has it now: wake it.
     HandedOn(Ticket),
     /// It was lost before, which each of its guards is told; what is to be done where that was found out just now.
-    Lost(Loss, Then),
+    Lost(LossReason, Then),
     /// Send this leave, with the ask for the next head if there is one, and report by
     /// [`Gate::left`] and [`Gate::answered`].
     Leave(Leaving, Option<Asking>),

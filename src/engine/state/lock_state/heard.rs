@@ -6,7 +6,7 @@ use super::ask::Grant;
 use super::{Answer, BACKOFF, Gate, LONGEST_BACKOFF, Renewal, SLACK, Then, leaving_of};
 use crate::clock::Moment;
 use crate::engine::state::grant::drift;
-use crate::observe::{AcquiredVia, Loss};
+use crate::observe::{AcquiredVia, LossReason};
 
 impl Gate {
     /// The answer to the ask of `owner`, whoever sent it.
@@ -214,7 +214,7 @@ impl Gate {
             Renewal::Left(left) if tenure.loss(now).is_none() => tenure.extended(sent, left),
             // Whoever exchanges it hears of that by itself.
             Renewal::NotInside if tenure.exchanged => {}
-            Renewal::NotInside => return self.lose(owner, Loss::Verdict, now),
+            Renewal::NotInside => return self.lose(owner, LossReason::Revoked, now),
             Renewal::Unanswered => tenure.unsettled = true,
             Renewal::Left(_) | Renewal::Failed => {}
         }
@@ -243,14 +243,14 @@ impl Gate {
     /// The local deadline of a tenure, looked at: nothing where it is not over.
     pub(crate) fn expire(&mut self, owner: u64, now: Moment) -> Then {
         match self.tenure(owner) {
-            Some(t) if t.lost.is_none() && t.valid_until <= now => self.lose(owner, Loss::Deadline, now),
+            Some(t) if t.lost.is_none() && t.valid_until <= now => self.lose(owner, LossReason::Expired, now),
             _ => Then::default(),
         }
     }
 
     /// A tenure is over for `why`. Lost by the deadline is not lost in Redis: it leaves. Lost by
     /// Redis's own verdict, there is nothing to leave, unless a copy of its ask may come yet.
-    pub(crate) fn lose(&mut self, owner: u64, why: Loss, now: Moment) -> Then {
+    pub(crate) fn lose(&mut self, owner: u64, why: LossReason, now: Moment) -> Then {
         if self.ask.take_if(|a| a.owner == owner).is_some() {
             // Taken away before its thread saw that it was granted: this id is done with.
             return Then { wake: self.head(), ..Then::default() };
@@ -259,8 +259,8 @@ impl Gate {
             return Then::default();
         };
         tenure.lost = Some(why);
-        let stays = planted!("lost-not-left") && why == Loss::Deadline;
-        let background = (!stays && (why == Loss::Deadline || tenure.unsettled)).then(|| {
+        let stays = planted!("lost-not-left") && why == LossReason::Expired;
+        let background = (!stays && (why == LossReason::Expired || tenure.unsettled)).then(|| {
             tenure.unsettled = true;
             leaving_of(tenure, now)
         });

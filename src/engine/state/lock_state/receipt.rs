@@ -3,12 +3,12 @@
 use super::{Gate, Grip, Taker, Then, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::Tenure;
-use crate::observe::{AcquiredVia, Loss};
+use crate::observe::{AcquiredVia, LossReason};
 
 /// Why a hold cannot go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stays {
-    Lost(Loss),
+    Lost(LossReason),
     /// Other threads of this process have holds on the same tenure.
     Shared,
 }
@@ -18,7 +18,7 @@ impl Gate {
     pub(crate) fn may_part(&self, ticket: Ticket, now: Moment) -> Result<&Tenure, Stays> {
         let hold = self.holds.get(ticket);
         let Some((hold, tenure)) = hold.and_then(|h| Some((h, self.tenure(h.owner)?))) else {
-            return Err(Stays::Lost(Loss::Verdict));
+            return Err(Stays::Lost(LossReason::Revoked));
         };
         match tenure.loss(now) {
             Some(loss) => Err(Stays::Lost(loss)),
@@ -32,7 +32,7 @@ impl Gate {
     pub(crate) fn part(&mut self, ticket: Ticket, now: Moment) -> Result<(Tenure, Then), Stays> {
         let owner = self.may_part(ticket, now)?.owner;
         let Some(tenure) = self.tenures.remove(owner) else {
-            return Err(Stays::Lost(Loss::Verdict));
+            return Err(Stays::Lost(LossReason::Revoked));
         };
         self.holds.remove(ticket);
         Ok((tenure, Then { wake: self.head(), ..Then::default() }))
