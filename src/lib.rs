@@ -152,7 +152,7 @@ pub use lock::{RedisLock, ReentrantLock, SimpleLock};
 pub use multi_lock::{Member, MultiGuard, MultiHold, MultiLock, OwnedMultiGuard};
 #[cfg(feature = "metrics")]
 pub use observe::MetricsObserver;
-pub use observe::{AcquiredVia, LossReason, Observed, Observer};
+pub use observe::{AcquiredVia, LockInfo, LossReason, Observer};
 pub use optimistic::{Choice, Optimistic, Reads, Update};
 pub use rate_limiter::{Decision, Rate, RateLimiter};
 pub use red_lock::{OwnedQuorumGuard, QuorumGuard, QuorumHold, QuorumLock, RedLock};

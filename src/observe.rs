@@ -81,7 +81,7 @@ impl LossReason {
 
 /// The lock that an observer is told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Observed<'a> {
+pub struct LockInfo<'a> {
     /// What its kind [is called](crate::Kind::NAME), for instance `"reentrant lock"`.
     pub kind: &'static str,
     /// What it is called itself.
@@ -102,29 +102,29 @@ pub struct Observed<'a> {
 /// subscriber there, and without an observer, nothing of it costs more than a comparison.
 pub trait Observer: Send + Sync + 'static {
     /// A thread got a hold of `lock`, `waited` after its call began.
-    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: AcquiredVia) {
+    fn acquired(&self, lock: LockInfo<'_>, waited: Duration, way: AcquiredVia) {
         let _ = (lock, waited, way);
     }
 
     /// A call for `lock` ended without a hold, `waited` after it began: it was busy until the time
     /// was up, or at the one attempt; or there was an error, which the caller was told too.
-    fn not_acquired(&self, lock: Observed<'_>, waited: Duration, error: Option<&Error>) {
+    fn not_acquired(&self, lock: LockInfo<'_>, waited: Duration, error: Option<&Error>) {
         let _ = (lock, waited, error);
     }
 
     /// A thread gave its hold of `lock` up in good order, after `held`.
-    fn released(&self, lock: Observed<'_>, held: Duration) {
+    fn released(&self, lock: LockInfo<'_>, held: Duration) {
         let _ = (lock, held);
     }
 
     /// A lease of `lock` was renewed: the request left `lag` after it was due, and when it was
     /// answered there was `left` of the old lease.
-    fn renewed(&self, lock: Observed<'_>, lag: Duration, left: Duration) {
+    fn renewed(&self, lock: LockInfo<'_>, lag: Duration, left: Duration) {
         let _ = (lock, lag, left);
     }
 
     /// A lease of `lock` could not be renewed and has `left` to go. It is tried again until then.
-    fn renewal_failed(&self, lock: Observed<'_>, left: Duration, error: &Error) {
+    fn renewal_failed(&self, lock: LockInfo<'_>, left: Duration, error: &Error) {
         let _ = (lock, left, error);
     }
 
@@ -136,25 +136,25 @@ pub trait Observer: Send + Sync + 'static {
     }
 
     /// A hold of `lock` ended before it was released. Told once a tenure.
-    fn lost(&self, lock: Observed<'_>, why: LossReason) {
+    fn lost(&self, lock: LockInfo<'_>, why: LossReason) {
         let _ = (lock, why);
     }
 
     /// A thread gave its hold of `lock` up after `held`, and Redis did not say whether it heard:
     /// the release goes on in the background.
-    fn release_deferred(&self, lock: Observed<'_>, held: Duration) {
+    fn release_deferred(&self, lock: LockInfo<'_>, held: Duration) {
         let _ = (lock, held);
     }
 
     /// What was to leave Redis in the background did not, as long as a lease lasts. What was there
     /// of `lock` has ended with its lease.
-    fn release_abandoned(&self, lock: Observed<'_>, error: &Error) {
+    fn release_abandoned(&self, lock: LockInfo<'_>, error: &Error) {
         let _ = (lock, error);
     }
 
     /// A release of `lock` that nobody else would hear of (a guard's `Drop`, `with`, `close`)
     /// failed. What Redis still holds is given back in the background, or ends with its lease.
-    fn unlock_failed(&self, lock: Observed<'_>, error: &Error) {
+    fn unlock_failed(&self, lock: LockInfo<'_>, error: &Error) {
         let _ = (lock, error);
     }
 

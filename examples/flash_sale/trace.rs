@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use redis_concurrent::{AcquiredVia, Observed, Observer};
+use redis_concurrent::{AcquiredVia, LockInfo, Observer};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,7 @@ pub fn waited() -> bool {
 pub struct Meter;
 
 impl Observer for Meter {
-    fn acquired(&self, _lock: Observed<'_>, _waited: Duration, way: AcquiredVia) {
+    fn acquired(&self, _lock: LockInfo<'_>, _waited: Duration, way: AcquiredVia) {
         WAITED.set(way != AcquiredVia::Free);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use redis::Commands;
 use redis_concurrent::testing::wait_until;
-use redis_concurrent::{Client, Observed, Observer};
+use redis_concurrent::{Client, LockInfo, Observer};
 
 use super::bare::take;
 use super::holders::Holders;
@@ -55,7 +55,7 @@ pub fn wrong(scene: &Scene) -> Result<Work, Failure> {
 struct Renewals(Arc<AtomicU64>);
 
 impl Observer for Renewals {
-    fn renewed(&self, _: Observed<'_>, _: Duration, _: Duration) {
+    fn renewed(&self, _: LockInfo<'_>, _: Duration, _: Duration) {
         self.0.fetch_add(1, SeqCst);
     }
 }

@@ -14,7 +14,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::kind::Kind;
 use crate::names::Names;
-use crate::observe::Observed;
+use crate::observe::LockInfo;
 use crate::script::Scripts;
 use crate::sync::{Condvar, Mutex};
 
@@ -107,8 +107,8 @@ impl Cell {
     }
 
     /// What observers are told that it is.
-    pub(crate) fn observed(&self) -> Observed<'_> {
-        Observed { kind: self.kind, name: &self.name }
+    pub(crate) fn observed(&self) -> LockInfo<'_> {
+        LockInfo { kind: self.kind, name: &self.name }
     }
 
     pub(crate) fn owner_id(&self, owner: u64) -> String {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metrics::{Label, Unit, counter, describe_counter, describe_histogram, histogram};
 
-use super::{AcquiredVia, LossReason, Observed, Observer};
+use super::{AcquiredVia, LockInfo, LossReason, Observer};
 use crate::error::Error;
 
 const WAIT: &str = "redis_concurrent_wait_seconds";
@@ -72,7 +72,7 @@ impl MetricsObserver {
         MetricsObserver { names: true }
     }
 
-    fn labels(&self, lock: Observed<'_>, more: Option<(&'static str, &'static str)>) -> Vec<Label> {
+    fn labels(&self, lock: LockInfo<'_>, more: Option<(&'static str, &'static str)>) -> Vec<Label> {
         let mut labels = Vec::with_capacity(3);
         labels.push(Label::from_static_parts("kind", lock.kind));
         labels.extend(more.map(|(key, value)| Label::from_static_parts(key, value)));
@@ -90,20 +90,20 @@ impl Default for MetricsObserver {
 }
 
 impl Observer for MetricsObserver {
-    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: AcquiredVia) {
+    fn acquired(&self, lock: LockInfo<'_>, waited: Duration, way: AcquiredVia) {
         histogram!(WAIT, self.labels(lock, Some(("outcome", way.text())))).record(waited);
     }
 
-    fn not_acquired(&self, lock: Observed<'_>, waited: Duration, error: Option<&Error>) {
+    fn not_acquired(&self, lock: LockInfo<'_>, waited: Duration, error: Option<&Error>) {
         let outcome = error.map_or("busy", |error| error.kind().text());
         histogram!(WAIT, self.labels(lock, Some(("outcome", outcome)))).record(waited);
     }
 
-    fn released(&self, lock: Observed<'_>, held: Duration) {
+    fn released(&self, lock: LockInfo<'_>, held: Duration) {
         histogram!(HOLD, self.labels(lock, Some(("end", "released")))).record(held);
     }
 
-    fn renewed(&self, lock: Observed<'_>, lag: Duration, left: Duration) {
+    fn renewed(&self, lock: LockInfo<'_>, lag: Duration, left: Duration) {
         histogram!(RENEWAL_LAG, self.labels(lock, None)).record(lag);
         histogram!(RENEWAL_LEFT, self.labels(lock, None)).record(left);
     }
@@ -112,23 +112,23 @@ impl Observer for MetricsObserver {
         histogram!(RENEWAL_LOAD).record(under_way as f64 / most as f64);
     }
 
-    fn renewal_failed(&self, lock: Observed<'_>, _: Duration, error: &Error) {
+    fn renewal_failed(&self, lock: LockInfo<'_>, _: Duration, error: &Error) {
         counter!(RENEWAL_FAILURES, self.labels(lock, Some(("error", error.kind().text())))).increment(1);
     }
 
-    fn lost(&self, lock: Observed<'_>, why: LossReason) {
+    fn lost(&self, lock: LockInfo<'_>, why: LossReason) {
         counter!(LOSSES, self.labels(lock, Some(("why", why.word())))).increment(1);
     }
 
-    fn release_deferred(&self, lock: Observed<'_>, held: Duration) {
+    fn release_deferred(&self, lock: LockInfo<'_>, held: Duration) {
         histogram!(HOLD, self.labels(lock, Some(("end", "deferred")))).record(held);
     }
 
-    fn release_abandoned(&self, lock: Observed<'_>, _: &Error) {
+    fn release_abandoned(&self, lock: LockInfo<'_>, _: &Error) {
         counter!(RELEASES_ABANDONED, self.labels(lock, None)).increment(1);
     }
 
-    fn unlock_failed(&self, lock: Observed<'_>, error: &Error) {
+    fn unlock_failed(&self, lock: LockInfo<'_>, error: &Error) {
         counter!(UNLOCK_FAILURES, self.labels(lock, Some(("error", error.kind().text())))).increment(1);
     }
 

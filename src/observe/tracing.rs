@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tracing::{Level, debug, enabled, info, trace, warn};
 
-use super::{AcquiredVia, LossReason, Observed, Observer};
+use super::{AcquiredVia, LockInfo, LossReason, Observer};
 use crate::error::Error;
 
 /// What a filter names: not the module, which is nobody's business.
@@ -20,21 +20,21 @@ impl Tracing {
 }
 
 impl Observer for Tracing {
-    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: AcquiredVia) {
+    fn acquired(&self, lock: LockInfo<'_>, waited: Duration, way: AcquiredVia) {
         let way = way.text();
         trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?waited, way, "acquired");
     }
 
-    fn not_acquired(&self, lock: Observed<'_>, waited: Duration, error: Option<&Error>) {
+    fn not_acquired(&self, lock: LockInfo<'_>, waited: Duration, error: Option<&Error>) {
         let error = error.map(|error| tracing::field::display(format!("{error:#}")));
         trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?waited, error, "not acquired");
     }
 
-    fn released(&self, lock: Observed<'_>, held: Duration) {
+    fn released(&self, lock: LockInfo<'_>, held: Duration) {
         trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?held, "released");
     }
 
-    fn renewed(&self, lock: Observed<'_>, lag: Duration, left: Duration) {
+    fn renewed(&self, lock: LockInfo<'_>, lag: Duration, left: Duration) {
         trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?lag, ?left, "renewed");
     }
 
@@ -42,24 +42,24 @@ impl Observer for Tracing {
         trace!(target: TARGET, under_way, most, "renewals sent");
     }
 
-    fn renewal_failed(&self, lock: Observed<'_>, left: Duration, error: &Error) {
+    fn renewal_failed(&self, lock: LockInfo<'_>, left: Duration, error: &Error) {
         debug!(target: TARGET, lock = lock.name, kind = lock.kind, ?left, error = %format_args!("{error:#}"), "not renewed");
     }
 
-    fn lost(&self, lock: Observed<'_>, why: LossReason) {
+    fn lost(&self, lock: LockInfo<'_>, why: LossReason) {
         let why = why.text();
         warn!(target: TARGET, lock = lock.name, kind = lock.kind, why, "a hold was lost");
     }
 
-    fn release_deferred(&self, lock: Observed<'_>, held: Duration) {
+    fn release_deferred(&self, lock: LockInfo<'_>, held: Duration) {
         info!(target: TARGET, lock = lock.name, kind = lock.kind, ?held, "a release goes on in the background");
     }
 
-    fn release_abandoned(&self, lock: Observed<'_>, error: &Error) {
+    fn release_abandoned(&self, lock: LockInfo<'_>, error: &Error) {
         warn!(target: TARGET, lock = lock.name, kind = lock.kind, error = %format_args!("{error:#}"), "left to its lease");
     }
 
-    fn unlock_failed(&self, lock: Observed<'_>, error: &Error) {
+    fn unlock_failed(&self, lock: LockInfo<'_>, error: &Error) {
         debug!(target: TARGET, lock = lock.name, kind = lock.kind, error = %format_args!("{error:#}"), "a guard could not release");
     }
 

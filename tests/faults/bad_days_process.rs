@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::testing::*;
-use redis_concurrent::{AcquiredVia, Error, ErrorKind, LossReason, Observed, Observer};
+use redis_concurrent::{AcquiredVia, Error, ErrorKind, LockInfo, LossReason, Observer};
 
 use crate::support::*;
 
@@ -84,22 +84,22 @@ impl Panics {
 }
 
 impl Observer for Panics {
-    fn acquired(&self, _: Observed<'_>, _: Duration, _: AcquiredVia) {
+    fn acquired(&self, _: LockInfo<'_>, _: Duration, _: AcquiredVia) {
         self.panic()
     }
-    fn released(&self, _: Observed<'_>, _: Duration) {
+    fn released(&self, _: LockInfo<'_>, _: Duration) {
         self.panic()
     }
-    fn renewed(&self, _: Observed<'_>, _: Duration, _: Duration) {
+    fn renewed(&self, _: LockInfo<'_>, _: Duration, _: Duration) {
         self.panic()
     }
-    fn lost(&self, _: Observed<'_>, _: LossReason) {
+    fn lost(&self, _: LockInfo<'_>, _: LossReason) {
         self.panic()
     }
     fn reconnected(&self, _: Duration) {
         self.panic()
     }
-    fn unlock_failed(&self, _: Observed<'_>, _: &Error) {
+    fn unlock_failed(&self, _: LockInfo<'_>, _: &Error) {
         self.panic()
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis_concurrent::testing::*;
-use redis_concurrent::{Client, Error, ErrorKind, LossReason, Observed, Observer};
+use redis_concurrent::{Client, Error, ErrorKind, LockInfo, LossReason, Observer};
 
 use crate::support::*;
 
@@ -23,7 +23,7 @@ struct Figures {
 }
 
 impl Observer for Renewals {
-    fn renewed(&self, _: Observed<'_>, lag: Duration, _: Duration) {
+    fn renewed(&self, _: LockInfo<'_>, lag: Duration, _: Duration) {
         let mut figures = self.0.lock();
         figures.longest_lag = lag.max(figures.longest_lag);
     }
@@ -34,7 +34,7 @@ impl Observer for Renewals {
         figures.most = most;
     }
 
-    fn renewal_failed(&self, _: Observed<'_>, _: Duration, error: &Error) {
+    fn renewal_failed(&self, _: LockInfo<'_>, _: Duration, error: &Error) {
         let mut figures = self.0.lock();
         figures.failures += 1;
         figures.last_failure = Some(error.to_string());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis_concurrent::testing::*;
-use redis_concurrent::{CancellationToken, Client, ErrorKind, LossReason, Observed, Observer};
+use redis_concurrent::{CancellationToken, Client, ErrorKind, LockInfo, LossReason, Observer};
 
 use crate::support::*;
 
@@ -265,7 +265,7 @@ fn close_tells_its_observer_outside_all_locks() {
     #[derive(Clone, Default)]
     struct Asks(Arc<Mutex<Option<Client>>>, Arc<AtomicUsize>);
     impl Observer for Asks {
-        fn lost(&self, lock: Observed<'_>, why: LossReason) {
+        fn lost(&self, lock: LockInfo<'_>, why: LossReason) {
             assert_eq!(why, LossReason::Closed);
             let client = self.0.lock().clone().unwrap();
             let handle = client.reentrant_lock(lock.name);
@@ -295,7 +295,7 @@ fn close_by_an_observer_or_with_a_guard_in_hand() {
     #[derive(Clone, Default)]
     struct Closes(Arc<Mutex<Option<Client>>>);
     impl Observer for Closes {
-        fn released(&self, _: Observed<'_>, _: Duration) {
+        fn released(&self, _: LockInfo<'_>, _: Duration) {
             let client = self.0.lock().take();
             if let Some(client) = client {
                 client.close().unwrap();

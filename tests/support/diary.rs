@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis_concurrent::{
-    AcquiredVia, Client, ClientBuilder, Error, ErrorKind, LossReason, Observed, Observer,
+    AcquiredVia, Client, ClientBuilder, Error, ErrorKind, LockInfo, LossReason, Observer,
 };
 
 use crate::support::LONG;
@@ -32,7 +32,7 @@ pub enum Heard {
 pub struct Diary(Arc<Mutex<Vec<(Heard, Duration)>>>);
 
 impl Diary {
-    fn note(&self, lock: Observed<'_>, heard: Heard, time: Duration) {
+    fn note(&self, lock: LockInfo<'_>, heard: Heard, time: Duration) {
         assert_eq!(lock.name, "watched");
         assert!(["reentrant lock", "simple lock"].contains(&lock.kind), "{lock:?}");
         assert!(time < LONG, "{heard:?}: {time:?}");
@@ -62,43 +62,43 @@ impl Diary {
 }
 
 impl Observer for Diary {
-    fn acquired(&self, lock: Observed<'_>, waited: Duration, way: AcquiredVia) {
+    fn acquired(&self, lock: LockInfo<'_>, waited: Duration, way: AcquiredVia) {
         self.note(lock, Heard::Acquired(way), waited);
     }
 
-    fn not_acquired(&self, lock: Observed<'_>, waited: Duration, error: Option<&Error>) {
+    fn not_acquired(&self, lock: LockInfo<'_>, waited: Duration, error: Option<&Error>) {
         assert!(error.is_none_or(|error| error.name() == lock.name), "{error:?}");
         self.note(lock, Heard::NotAcquired(error.map(Error::kind)), waited);
     }
 
-    fn released(&self, lock: Observed<'_>, held: Duration) {
+    fn released(&self, lock: LockInfo<'_>, held: Duration) {
         self.note(lock, Heard::Released, held);
     }
 
-    fn renewed(&self, lock: Observed<'_>, lag: Duration, left: Duration) {
+    fn renewed(&self, lock: LockInfo<'_>, lag: Duration, left: Duration) {
         assert!(lag < LONG, "{lag:?}");
         self.note(lock, Heard::Renewed, left);
     }
 
-    fn renewal_failed(&self, lock: Observed<'_>, left: Duration, error: &Error) {
+    fn renewal_failed(&self, lock: LockInfo<'_>, left: Duration, error: &Error) {
         assert_eq!(error.name(), lock.name);
         self.note(lock, Heard::RenewalFailed, left);
     }
 
-    fn lost(&self, lock: Observed<'_>, why: LossReason) {
+    fn lost(&self, lock: LockInfo<'_>, why: LossReason) {
         self.note(lock, Heard::Lost(why), Duration::ZERO);
     }
 
-    fn release_deferred(&self, lock: Observed<'_>, held: Duration) {
+    fn release_deferred(&self, lock: LockInfo<'_>, held: Duration) {
         self.note(lock, Heard::Deferred, held);
     }
 
-    fn release_abandoned(&self, lock: Observed<'_>, error: &Error) {
+    fn release_abandoned(&self, lock: LockInfo<'_>, error: &Error) {
         assert_eq!((error.name(), error.kind()), (lock.name, ErrorKind::Unknown));
         self.note(lock, Heard::Abandoned, Duration::ZERO);
     }
 
-    fn unlock_failed(&self, lock: Observed<'_>, error: &Error) {
+    fn unlock_failed(&self, lock: LockInfo<'_>, error: &Error) {
         assert_eq!(error.name(), lock.name);
         self.note(lock, Heard::UnlockFailed(error.kind()), Duration::ZERO);
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis_concurrent::testing::{Child, RedisServer, is_role, wait_until};
 use redis_concurrent::{
-    AcquiredVia, Client, ClientBuilder, Error, ErrorKind, Kind, LossReason, Observed, Observer, RedisLock,
+    AcquiredVia, Client, ClientBuilder, Error, ErrorKind, Kind, LockInfo, LossReason, Observer, RedisLock,
     ReentrantLock,
 };
 
@@ -69,22 +69,22 @@ impl Ears {
 }
 
 impl Observer for Ears {
-    fn acquired(&self, _: Observed<'_>, _: Duration, way: AcquiredVia) {
+    fn acquired(&self, _: LockInfo<'_>, _: Duration, way: AcquiredVia) {
         self.heard(Heard::Acquired(way));
     }
-    fn released(&self, _: Observed<'_>, _: Duration) {
+    fn released(&self, _: LockInfo<'_>, _: Duration) {
         self.heard(Heard::Released);
     }
-    fn renewed(&self, _: Observed<'_>, _: Duration, _: Duration) {
+    fn renewed(&self, _: LockInfo<'_>, _: Duration, _: Duration) {
         self.heard(Heard::Renewed);
     }
-    fn lost(&self, _: Observed<'_>, why: LossReason) {
+    fn lost(&self, _: LockInfo<'_>, why: LossReason) {
         self.heard(Heard::Lost(why));
     }
     fn reconnected(&self, _: Duration) {
         self.heard(Heard::Reconnected);
     }
-    fn unlock_failed(&self, _: Observed<'_>, error: &Error) {
+    fn unlock_failed(&self, _: LockInfo<'_>, error: &Error) {
         self.heard(Heard::UnlockFailed(error.kind()));
     }
 }

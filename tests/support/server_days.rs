@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis::{Connection, FromRedisValue, cmd};
 use redis_concurrent::testing::{RedisServer, wait_until};
-use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Exclusive, LossReason, Observed, Observer};
+use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Exclusive, LockInfo, LossReason, Observer};
 
 /// How long a test waits for what must come: long, as machines stall.
 pub const SURELY: Duration = Duration::from_secs(10);
@@ -181,7 +181,7 @@ impl Ear {
 }
 
 impl Observer for Ear {
-    fn renewed(&self, _: Observed<'_>, _: Duration, _: Duration) {
+    fn renewed(&self, _: LockInfo<'_>, _: Duration, _: Duration) {
         self.renewed.fetch_add(1, SeqCst);
     }
 
@@ -189,11 +189,11 @@ impl Observer for Ear {
         self.reconnected.fetch_add(1, SeqCst);
     }
 
-    fn lost(&self, _: Observed<'_>, why: LossReason) {
+    fn lost(&self, _: LockInfo<'_>, why: LossReason) {
         self.lost.lock().push(why);
     }
 
-    fn unlock_failed(&self, _: Observed<'_>, error: &Error) {
+    fn unlock_failed(&self, _: LockInfo<'_>, error: &Error) {
         self.unlock_failed.lock().push(error.clone());
     }
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use redis::Commands;
 use redis_concurrent::testing::{ClientKind, Proxy, RedisServer, wait_until};
 use redis_concurrent::{
-    AcquiredVia, CancellationToken, Client, Error, ErrorKind, LossReason, Observed, Observer,
+    AcquiredVia, CancellationToken, Client, Error, ErrorKind, LockInfo, LossReason, Observer,
 };
 
 use crate::diary::{Heard, watched};
@@ -325,7 +325,7 @@ fn every_observer_is_told_all_and_the_kind() {
     #[derive(Clone, Default)]
     struct Kinds(Arc<Mutex<Vec<(&'static str, String)>>>);
     impl Observer for Kinds {
-        fn acquired(&self, lock: Observed<'_>, _: Duration, _: AcquiredVia) {
+        fn acquired(&self, lock: LockInfo<'_>, _: Duration, _: AcquiredVia) {
             self.0.lock().push((lock.kind, lock.name.to_owned()));
         }
     }
@@ -343,31 +343,31 @@ fn every_observer_is_told_all_and_the_kind() {
 struct Thrower;
 
 impl Observer for Thrower {
-    fn acquired(&self, _: Observed<'_>, _: Duration, _: AcquiredVia) {
+    fn acquired(&self, _: LockInfo<'_>, _: Duration, _: AcquiredVia) {
         std::panic::resume_unwind(Box::new(()));
     }
-    fn not_acquired(&self, _: Observed<'_>, _: Duration, _: Option<&Error>) {
+    fn not_acquired(&self, _: LockInfo<'_>, _: Duration, _: Option<&Error>) {
         std::panic::resume_unwind(Box::new(()));
     }
-    fn released(&self, _: Observed<'_>, _: Duration) {
+    fn released(&self, _: LockInfo<'_>, _: Duration) {
         std::panic::resume_unwind(Box::new(()));
     }
-    fn renewed(&self, _: Observed<'_>, _: Duration, _: Duration) {
+    fn renewed(&self, _: LockInfo<'_>, _: Duration, _: Duration) {
         std::panic::resume_unwind(Box::new(()));
     }
-    fn renewal_failed(&self, _: Observed<'_>, _: Duration, _: &Error) {
+    fn renewal_failed(&self, _: LockInfo<'_>, _: Duration, _: &Error) {
         std::panic::resume_unwind(Box::new(()));
     }
-    fn lost(&self, _: Observed<'_>, _: LossReason) {
+    fn lost(&self, _: LockInfo<'_>, _: LossReason) {
         std::panic::resume_unwind(Box::new(()));
     }
-    fn release_deferred(&self, _: Observed<'_>, _: Duration) {
+    fn release_deferred(&self, _: LockInfo<'_>, _: Duration) {
         std::panic::resume_unwind(Box::new(()));
     }
-    fn release_abandoned(&self, _: Observed<'_>, _: &Error) {
+    fn release_abandoned(&self, _: LockInfo<'_>, _: &Error) {
         std::panic::resume_unwind(Box::new(()));
     }
-    fn unlock_failed(&self, _: Observed<'_>, _: &Error) {
+    fn unlock_failed(&self, _: LockInfo<'_>, _: &Error) {
         std::panic::resume_unwind(Box::new(()));
     }
     fn reconnected(&self, _: Duration) {
@@ -430,19 +430,19 @@ impl Curious {
 }
 
 impl Observer for Curious {
-    fn acquired(&self, _: Observed<'_>, _: Duration, _: AcquiredVia) {
+    fn acquired(&self, _: LockInfo<'_>, _: Duration, _: AcquiredVia) {
         self.ask("acquired");
     }
-    fn released(&self, _: Observed<'_>, _: Duration) {
+    fn released(&self, _: LockInfo<'_>, _: Duration) {
         self.ask("released");
     }
-    fn renewed(&self, _: Observed<'_>, _: Duration, _: Duration) {
+    fn renewed(&self, _: LockInfo<'_>, _: Duration, _: Duration) {
         self.ask("renewed");
     }
-    fn lost(&self, _: Observed<'_>, _: LossReason) {
+    fn lost(&self, _: LockInfo<'_>, _: LossReason) {
         self.ask("lost");
     }
-    fn unlock_failed(&self, _: Observed<'_>, _: &Error) {
+    fn unlock_failed(&self, _: LockInfo<'_>, _: &Error) {
         self.ask("unlock failed");
     }
 }

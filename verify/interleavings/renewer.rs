@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::stage::{self, Cast, Process, RENEW_EVERY, Room};
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::wire::memory::Faults;
-use crate::observe::{Observed, Observer, Watch};
+use crate::observe::{LockInfo, Observer, Watch};
 use crate::sync::{Condvar, Mutex, time};
 use crate::wait::Wait;
 
@@ -15,7 +15,7 @@ use crate::wait::Wait;
 struct Renewals(Arc<(Mutex<u64>, Condvar)>);
 
 impl Observer for Renewals {
-    fn renewed(&self, _lock: Observed<'_>, _lag: Duration, _left: Duration) {
+    fn renewed(&self, _lock: LockInfo<'_>, _lag: Duration, _left: Duration) {
         *self.0.0.lock() += 1;
         self.0.1.notify_all();
     }

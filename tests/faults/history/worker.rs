@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use redis_concurrent::testing::{Child, eventually, hear_parent, tell_parent};
-use redis_concurrent::{Client, LossReason, Observed, Observer};
+use redis_concurrent::{Client, LockInfo, LossReason, Observer};
 
 use crate::history::counter::Counter;
 use crate::history::log::{Event, Journal, Who};
@@ -59,7 +59,7 @@ impl Orders {
 struct Losses(Arc<Journal>, u64);
 
 impl Observer for Losses {
-    fn lost(&self, lock: Observed<'_>, why: LossReason) {
+    fn lost(&self, lock: LockInfo<'_>, why: LossReason) {
         let who = Who { process: self.1, thread: 0, round: 0 };
         self.0.note(clock(), who, Event::Lost { lock: lock.name.into(), why: format!("{why:?}") });
     }

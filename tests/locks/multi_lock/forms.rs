@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis_concurrent::testing::wait_until;
 use redis_concurrent::{
-    CancellationToken, Client, ErrorKind, Lock, Member, MultiLock, Observed, Observer, Permits, Reentrant,
+    CancellationToken, Client, ErrorKind, Lock, LockInfo, Member, MultiLock, Observer, Permits, Reentrant,
     Simple,
 };
 
@@ -281,7 +281,7 @@ fn one_that_stays_for_a_while_does_so_only_where_all_were_held() {
 struct Ended(Arc<Mutex<Vec<String>>>);
 
 impl Observer for Ended {
-    fn released(&self, lock: Observed<'_>, _: Duration) {
+    fn released(&self, lock: LockInfo<'_>, _: Duration) {
         self.0.lock().push(lock.name.to_owned());
     }
 }
