@@ -153,6 +153,6 @@ pub use multi_lock::{Member, MultiGuard, MultiHold, MultiLock, OwnedMultiGuard};
 #[cfg(feature = "metrics")]
 pub use observe::MetricsObserver;
 pub use observe::{AcquiredVia, LockInfo, LossReason, Observer};
-pub use optimistic::{Choice, Optimistic, Reads, Update};
+pub use optimistic::{Optimistic, Outcome, Report, Snapshot};
 pub use rate_limiter::{Decision, Rate, RateLimiter};
 pub use red_lock::{OwnedQuorumGuard, QuorumGuard, QuorumHold, QuorumLock, RedLock};

@@ -59,7 +59,7 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 /// [`Client::optimistic`](crate::Client::optimistic).
 ///
 /// ```
-/// use redis_concurrent::{Client, Choice};
+/// use redis_concurrent::{Client, Outcome};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let server = redis_concurrent::testing::RedisServer::start()?;
@@ -69,10 +69,10 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 /// let update = client.optimistic(&["stock:42"]).retry(50).run(|read, write| {
 ///     let left: u32 = read.get("stock:42")?;
 ///     if left == 0 {
-///         return Ok(Choice::GiveUp(0)); // sold out: nothing is written, nothing is tried again
+///         return Ok(Outcome::Abort(0)); // sold out: nothing is written, nothing is tried again
 ///     }
 ///     write.set("stock:42", left - 1);
-///     Ok(Choice::Commit(left - 1))
+///     Ok(Outcome::Commit(left - 1))
 /// })?;
 /// assert!(update.committed);
 /// println!("{} left, after {} tries", update.value, update.tries);
@@ -82,15 +82,15 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 ///
 /// # The closure
 ///
-/// It is given [`Reads`], to read from Redis, and a [`redis::Pipeline`], in which it puts what is to be
+/// It is given [`Snapshot`], to read from Redis, and a [`redis::Pipeline`], in which it puts what is to be
 /// written, by its typed methods (`write.set(…).incr(…)`) or command by command; [`Pipeline::ignore`] and
 /// [`Pipeline::atomic`] change nothing here. It **may run more than once**: what it does besides reading is
-/// not taken back. It returns a [`Choice`], with a value of its own for the caller:
+/// not taken back. It returns a [`Outcome`], with a value of its own for the caller:
 ///
 /// * `Commit`: what it has put into the pipeline is to be done. With nothing in it, that only makes
 ///   sure that all that was read of the watched keys was true at the same time.
-/// * `GiveUp`: nothing is to be done, and nothing tried again.
-/// * An error, its own ([`Error::new`]) or one of reading: as `GiveUp`, and the call returns it.
+/// * `Abort`: nothing is to be done, and nothing tried again.
+/// * An error, its own ([`Error::new`]) or one of reading: as `Abort`, and the call returns it.
 ///
 /// While it runs it keeps one connection of the client's pool, which goes back unwatched also if it
 /// panics. Only changes to the keys that the handle was made with count, whatever else it reads. What it
@@ -127,17 +127,17 @@ pub struct Optimistic {
 
 /// What an update's closure came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice<T> {
+pub enum Outcome<T> {
     /// What was put into the transaction is to be done, if nobody was faster.
     Commit(T),
     /// Nothing is to be done.
-    GiveUp(T),
+    Abort(T),
 }
 
 /// An update that is over.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Update<T> {
+pub struct Report<T> {
     /// What the closure returned in its last run.
     pub value: T,
     /// Whether it was committed and not given up.
@@ -150,7 +150,7 @@ pub struct Update<T> {
 }
 
 /// What an update's closure reads with: all on the connection on which the keys are watched.
-pub struct Reads<'a> {
+pub struct Snapshot<'a> {
     watching: Watching<'a>,
     name: &'a str,
 }
@@ -167,7 +167,7 @@ impl fmt::Debug for Optimistic {
     }
 }
 
-impl fmt::Debug for Reads<'_> {
+impl fmt::Debug for Snapshot<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reads").field("keys", &self.name).finish_non_exhaustive()
     }
@@ -190,9 +190,9 @@ impl Optimistic {
     ///
     /// # Errors
     /// See [the type](Optimistic#errors-of-all-forms).
-    pub fn run<T, F>(&self, update: F) -> Result<Update<T>, Error>
+    pub fn run<T, F>(&self, update: F) -> Result<Report<T>, Error>
     where
-        F: FnMut(&mut Reads<'_>, &mut Pipeline) -> Result<Choice<T>, Error>,
+        F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
     {
         self.until_done(&Wait::forever(), update)
     }
@@ -201,9 +201,9 @@ impl Optimistic {
     ///
     /// # Errors
     /// See [the type](Optimistic#errors-of-all-forms).
-    pub fn run_for<T, F>(&self, limit: Duration, update: F) -> Result<Update<T>, Error>
+    pub fn run_for<T, F>(&self, limit: Duration, update: F) -> Result<Report<T>, Error>
     where
-        F: FnMut(&mut Reads<'_>, &mut Pipeline) -> Result<Choice<T>, Error>,
+        F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
     {
         self.until_done(&Wait::for_at_most(limit), update)
     }
@@ -212,9 +212,9 @@ impl Optimistic {
     ///
     /// # Errors
     /// See [the type](Optimistic#errors-of-all-forms).
-    pub fn run_until<T, F>(&self, deadline: Instant, update: F) -> Result<Update<T>, Error>
+    pub fn run_until<T, F>(&self, deadline: Instant, update: F) -> Result<Report<T>, Error>
     where
-        F: FnMut(&mut Reads<'_>, &mut Pipeline) -> Result<Choice<T>, Error>,
+        F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
     {
         self.until_done(&Wait::until(deadline), update)
     }
@@ -224,9 +224,9 @@ impl Optimistic {
     ///
     /// # Errors
     /// `Cancelled`: nothing was changed. See also [the type](Optimistic#errors-of-all-forms).
-    pub fn run_interruptibly<T, F>(&self, cancel: &CancellationToken, update: F) -> Result<Update<T>, Error>
+    pub fn run_interruptibly<T, F>(&self, cancel: &CancellationToken, update: F) -> Result<Report<T>, Error>
     where
-        F: FnMut(&mut Reads<'_>, &mut Pipeline) -> Result<Choice<T>, Error>,
+        F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
     {
         self.until_done(&Wait::forever().with(cancel), update)
     }
@@ -240,9 +240,9 @@ impl Optimistic {
         limit: Duration,
         cancel: &CancellationToken,
         update: F,
-    ) -> Result<Update<T>, Error>
+    ) -> Result<Report<T>, Error>
     where
-        F: FnMut(&mut Reads<'_>, &mut Pipeline) -> Result<Choice<T>, Error>,
+        F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
     {
         self.until_done(&Wait::for_at_most(limit).with(cancel), update)
     }
@@ -270,8 +270,8 @@ impl Optimistic {
     fn until_done<T>(
         &self,
         wait: &Wait<'_>,
-        mut update: impl FnMut(&mut Reads<'_>, &mut Pipeline) -> Result<Choice<T>, Error>,
-    ) -> Result<Update<T>, Error> {
+        mut update: impl FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
+    ) -> Result<Report<T>, Error> {
         let name = self.name();
         let error = |kind, why: &str| Error::new(kind, &name).because(why);
         self.check().map_err(|why| error(ErrorKind::Config, &why))?;
@@ -285,7 +285,7 @@ impl Optimistic {
             let began = Moment::now();
             if let Some((value, replies)) = self.once(&name, wait, &mut update)? {
                 let committed = replies.is_some();
-                return Ok(Update { value, committed, tries, replies: replies.unwrap_or_default() });
+                return Ok(Report { value, committed, tries, replies: replies.unwrap_or_default() });
             }
             let last = wait.once || tries == self.tries;
             if !last {
@@ -306,15 +306,15 @@ impl Optimistic {
         &self,
         name: &str,
         wait: &Wait<'_>,
-        update: &mut impl FnMut(&mut Reads<'_>, &mut Pipeline) -> Result<Choice<T>, Error>,
+        update: &mut impl FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
     ) -> Result<Option<Done<T>>, Error> {
         let error = |kind, why: &str| Error::new(kind, name).because(why);
         let watching = Watching::begin(&self.shared, &self.keys, wait).map_err(|f| f.error().about(name))?;
-        let mut reads = Reads { watching, name };
+        let mut reads = Snapshot { watching, name };
         let mut write = Pipeline::new();
         let value = match update(&mut reads, &mut write)? {
-            Choice::Commit(value) => value,
-            Choice::GiveUp(value) => return Ok(Some((value, None))),
+            Outcome::Commit(value) => value,
+            Outcome::Abort(value) => return Ok(Some((value, None))),
         };
         write.cmd_iter().try_for_each(fit).map_err(|why| error(ErrorKind::Config, &why))?;
         if wait.is_cancelled() {
@@ -338,7 +338,7 @@ impl Optimistic {
     }
 }
 
-impl Reads<'_> {
+impl Snapshot<'_> {
     /// What stands under `key`, by `GET`. A key that is not there has an `Option` to say so, or is empty
     /// where the type can be. Blocks for one request, at most the command limit.
     ///

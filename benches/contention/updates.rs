@@ -1,7 +1,7 @@
 //! One more for a key's number, by reading and writing it: without a lock, or under one.
 
 use redis::{Commands, Connection};
-use redis_concurrent::{Choice, Client, SimpleLock};
+use redis_concurrent::{Client, Outcome, SimpleLock};
 
 use super::clock::{now, pass};
 use super::contended::Turn;
@@ -16,7 +16,7 @@ pub(crate) fn optimistic(client: &Client, hold_us: u64) -> Result<Turn<'_>, Stri
             let number: Option<u64> = read.get(KEY)?;
             pass(hold_us);
             write.set(KEY, number.unwrap_or(0) + 1);
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         });
         done.map(|_| now()).map_err(|e| e.to_string())
     }))

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use redis_concurrent::testing::{hear_parent, tell_parent};
-use redis_concurrent::{Choice, Error, ErrorKind, Lock, LockGuard};
+use redis_concurrent::{Error, ErrorKind, Lock, LockGuard, Outcome};
 
 use super::Failure;
 use super::books::{Books, Claim, Fate, History};
@@ -185,7 +185,7 @@ impl Worker {
             }
             books.take(write, order, left, fate);
             books.note(write, self.task.worker, claim, fate);
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         })?;
         self.has_waited(asked);
         notes.traces.push(without_locks(claim, asked));

@@ -5,7 +5,7 @@ use std::fmt;
 use std::thread;
 
 use redis::{Commands, Connection, RedisResult, Value, cmd};
-use redis_concurrent::{Choice, Client, Error, ErrorKind};
+use redis_concurrent::{Client, Error, ErrorKind, Outcome};
 
 use super::scene::Scene;
 use super::table::{counted, grouped};
@@ -90,7 +90,7 @@ pub fn right_with_a_limit(scene: &Scene) -> Result<Updates, Failure> {
         let update = counter.run(|read, write| {
             let seen: u64 = read.get("counter")?;
             write.set("counter", seen + 1);
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         })?;
         Ok(u64::from(update.tries))
     })
@@ -153,7 +153,7 @@ pub fn right_when_beaten(scene: &Scene) -> Result<Beaten, Failure> {
         let beaten: RedisResult<()> = quicker.set("counter", seen + 1);
         beaten.map_err(|e| Error::new(ErrorKind::Unavailable, "counter").caused_by(e))?;
         write.set("counter", seen + 1);
-        Ok(Choice::Commit(()))
+        Ok(Outcome::Commit(()))
     });
     match update {
         Ok(_) => Err("it was not beaten".into()),

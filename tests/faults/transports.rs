@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Commands, IntoConnectionInfo, cmd};
 use redis_concurrent::testing::{RedisServer, wait_until};
-use redis_concurrent::{Choice, Client, ErrorKind, Permits, Rate};
+use redis_concurrent::{Client, ErrorKind, Outcome, Permits, Rate};
 
 const LONG: Duration = Duration::from_secs(15);
 
@@ -127,7 +127,7 @@ fn updates_at(url: &str) {
         let update = client.optimistic(&[key]).run(|read, write| {
             let n = read.get::<Option<u32>>(key)?.unwrap_or(0) + 1;
             write.set(key, n);
-            Ok(if gives_up { Choice::GiveUp(()) } else { Choice::Commit(()) })
+            Ok(if gives_up { Outcome::Abort(()) } else { Outcome::Commit(()) })
         });
         assert_eq!(update.unwrap().committed, !gives_up);
     }

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::testing::*;
-use redis_concurrent::{CancellationToken, Choice, ErrorKind, Permits, Rate};
+use redis_concurrent::{CancellationToken, ErrorKind, Outcome, Permits, Rate};
 
 use crate::support::*;
 use crate::{forked, in_child, leave, split, wait_for};
@@ -124,7 +124,7 @@ fn a_child_writes_nothing_by_its_parent_s_connection() {
         let update = optimistic.retry(1).run(|read, write| {
             let before: Option<u32> = read.get("stock")?;
             in_child(|| {
-                forked(optimistic.run(|_, _| Ok(Choice::Commit(()))));
+                forked(optimistic.run(|_, _| Ok(Outcome::Commit(()))));
                 forked(fenced.set(6, "the child's"));
                 forked(fenced.get::<String>());
                 forked(script.run::<()>(6, &[], None::<&str>));
@@ -133,7 +133,7 @@ fn a_child_writes_nothing_by_its_parent_s_connection() {
                 forked(read.get::<Option<u32>>("stock"));
             });
             write.set("stock", before.unwrap_or(0) + 1);
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         });
         assert!(update.unwrap().committed);
         // The child goes on with the closure where its parent does, and drops what it has of the connection.
@@ -144,14 +144,14 @@ fn a_child_writes_nothing_by_its_parent_s_connection() {
                 wait_for(pid);
             }
             write.set("stock", pid);
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         });
         if pid == 0 {
             leave(update.is_err_and(|e| e.kind() == ErrorKind::Forked));
         }
         assert!(update.unwrap().committed);
         assert_eq!(
-            optimistic.retry(1).run(|read, _| Ok(Choice::Commit(read.get::<i32>("stock")?))).unwrap().value,
+            optimistic.retry(1).run(|read, _| Ok(Outcome::Commit(read.get::<i32>("stock")?))).unwrap().value,
             pid
         );
         assert_eq!(fenced.get_with_token::<String>().unwrap(), (Some(5), Some("the parent's".to_owned())));

@@ -1,6 +1,6 @@
 //! Reads without a lock, that are asked afterwards whether they were true.
 
-use redis_concurrent::{Choice, Client, ErrorKind};
+use redis_concurrent::{Client, ErrorKind, Outcome};
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{NAME, Stage, Tried};
@@ -14,7 +14,7 @@ fn valid(client: &Client, key: &str, meanwhile: impl Fn()) -> bool {
     let looked = client.optimistic(&[key]).retry(1).run(|read, _| {
         read.get::<Option<u32>>(key)?;
         meanwhile();
-        Ok(Choice::Commit(()))
+        Ok(Outcome::Commit(()))
     });
     match looked {
         Ok(update) => update.committed,
@@ -32,7 +32,7 @@ fn what_was_read_is_true_unless_somebody_wrote<K: Tried>(stage: &Stage<K>) {
     let write = || {
         let written = two.optimistic(&[&key]).run(|_, write| {
             write.set(&key, 1);
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         });
         assert!(written.unwrap().committed);
     };
@@ -46,7 +46,7 @@ fn what_was_read_is_true_unless_somebody_wrote<K: Tried>(stage: &Stage<K>) {
     assert!(valid(&one, &key, || ()));
     let gone = two.optimistic(&[&key]).run(|_, write| {
         write.del(&key);
-        Ok(Choice::Commit(()))
+        Ok(Outcome::Commit(()))
     });
     assert!(gone.unwrap().committed);
 }

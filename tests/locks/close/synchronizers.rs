@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::testing::*;
-use redis_concurrent::{CancellationToken, Choice, Client, Error, ErrorKind, Exclusive, RedisLock};
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Exclusive, Outcome, RedisLock};
 
 use crate::calls::KINDS;
 use crate::close::LOAD;
@@ -167,7 +167,7 @@ fn a_closed_client_says_so_at_every_synchronizer() {
     ]);
     let (optimistic, fenced) = (client.optimistic(&["stock"]), client.fenced("report"));
     outcomes.extend([
-        optimistic.run(|_, _| -> Result<Choice<()>, Error> { panic!("it ran") }).map(drop),
+        optimistic.run(|_, _| -> Result<Outcome<()>, Error> { panic!("it ran") }).map(drop),
         fenced.set(1, "x"),
         fenced.get::<String>().map(drop),
         fenced.script("return 1").run(1, &[], None::<&str>),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Commands};
 use redis_concurrent::testing::wait_until;
-use redis_concurrent::{CancellationToken, Choice, Error, ErrorKind};
+use redis_concurrent::{CancellationToken, Error, ErrorKind, Outcome};
 
 use crate::optimistic::stage::*;
 use crate::support::*;
@@ -20,7 +20,7 @@ fn what_is_committed_stands_there_and_what_redis_answered_is_told() {
         let total: Option<u32> = read.query(&Cmd::hget("totals", "sold"))?;
         assert_eq!(total, None);
         write.set(KEY, left - 1).hincr("totals", "sold", 1).cmd("INCR").arg("orders");
-        Ok(Choice::Commit(left - 1))
+        Ok(Outcome::Commit(left - 1))
     });
     let update = update.unwrap();
     assert_eq!((update.value, update.committed, update.tries), (8, true, 1));
@@ -49,7 +49,7 @@ fn who_gives_up_writes_nothing_and_is_not_tried_again() {
         let _: u32 = read.get(KEY)?;
         it.redis.incr::<_, _, ()>(KEY, 1).unwrap();
         write.set(KEY, "never");
-        Ok(Choice::GiveUp("sold out"))
+        Ok(Outcome::Abort("sold out"))
     });
     let update = update.unwrap();
     assert_eq!((update.value, update.committed, update.tries), ("sold out", false, 1));
@@ -64,7 +64,7 @@ fn an_error_of_the_closure_is_the_call_s_and_nothing_is_written() {
     let connections = it.proxy.connections() + 1;
     let error = it.client.optimistic(&[KEY]).run(|_, write| {
         write.set(KEY, "never");
-        Err::<Choice<()>, _>(Error::new(ErrorKind::Refused, "mine").because("no"))
+        Err::<Outcome<()>, _>(Error::new(ErrorKind::Refused, "mine").because("no"))
     });
     let error = error.unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::Refused, "mine"));
@@ -84,7 +84,7 @@ fn a_panic_of_the_closure_leaves_nothing_watched() {
             if it.server.port() > 0 {
                 panic!("as a test wants it");
             }
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         })
     }));
     assert!(ended.is_err());
@@ -100,7 +100,7 @@ fn a_connection_that_cannot_be_told_to_watch_no_more_is_closed() {
         let _: Option<u32> = read.get(KEY)?;
         it.proxy.only_matching(b"UNWATCH");
         it.proxy.reset_before_next_request();
-        Ok(Choice::GiveUp(()))
+        Ok(Outcome::Abort(()))
     });
     assert!(!given_up.unwrap().committed);
     assert_eq!((it.proxy.struck(), it.proxy.connections()), (1, connections));
@@ -119,7 +119,7 @@ fn somebody_else_was_faster_and_it_is_tried_again() {
             it.redis.incr::<_, _, ()>(KEY, 10).unwrap();
         }
         write.set(KEY, before.unwrap_or(0) + 1);
-        Ok(Choice::Commit(()))
+        Ok(Outcome::Commit(()))
     });
     assert_eq!((update.unwrap().tries, runs), (4, 4));
     assert_eq!(it.get(KEY).as_deref(), Some("31"));
@@ -135,7 +135,7 @@ fn contention_without_an_end_is_a_conflict_and_no_spinning() {
             runs += 1;
             it.redis.set::<_, _, ()>(KEY, "theirs").unwrap();
             write.set(KEY, "mine");
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         });
         let error = error.unwrap_err();
         assert_eq!((error.kind(), error.name(), runs), (ErrorKind::Conflict, KEY, tries));
@@ -150,11 +150,11 @@ fn the_deadline_ends_it_and_nothing_at_all_is_one_try() {
     let mut it = Stage::new();
     let mut never = |limit: Duration, deadline: Option<Instant>| {
         let mut runs = 0;
-        let mut update = |_: &mut redis_concurrent::Reads<'_>, write: &mut redis::Pipeline| {
+        let mut update = |_: &mut redis_concurrent::Snapshot<'_>, write: &mut redis::Pipeline| {
             runs += 1;
             it.redis.set::<_, _, ()>(KEY, "theirs").unwrap();
             write.set(KEY, "mine");
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         };
         let it = it.client.optimistic(&[KEY]).retry(10_000);
         let outcome = match deadline {
@@ -179,7 +179,7 @@ fn who_is_done_after_the_deadline_writes_nothing() {
     let late = it.client.optimistic(&[KEY]).run_for(ms(50), |_, write| {
         thread::sleep(ms(60));
         write.set(KEY, "late");
-        Ok(Choice::Commit(()))
+        Ok(Outcome::Commit(()))
     });
     assert_eq!(late.unwrap_err().kind(), ErrorKind::Timeout);
     assert_eq!(it.get(KEY), None);
@@ -194,7 +194,7 @@ fn a_cancellation_is_seen_before_between_and_within_the_tries() {
         let outcome = it.client.optimistic(&[KEY]).retry(10_000).run_interruptibly(token, |_, write| {
             update();
             write.set(KEY, "mine");
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         });
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Cancelled);
     };
@@ -230,7 +230,7 @@ fn a_pause_keeps_no_connection() {
             client.optimistic(&[KEY]).retry(10_000).run_interruptibly(stop, |_, write| {
                 redis.set::<_, _, ()>(KEY, "theirs").unwrap();
                 write.set(KEY, "mine");
-                Ok(Choice::Commit(()))
+                Ok(Outcome::Commit(()))
             })
         });
         wait_until(SOON, "it has begun", || server.keys().unwrap().contains(&KEY.to_owned()));
@@ -252,7 +252,7 @@ fn nothing_written_makes_sure_that_what_was_read_was_true_at_once() {
             if changed {
                 it.redis.set::<_, _, ()>(KEY, "new").unwrap();
             }
-            Ok(Choice::Commit(both))
+            Ok(Outcome::Commit(both))
         });
         assert_eq!(
             outcome.map(|update| update.value).map_err(|e| e.kind()),
@@ -264,14 +264,14 @@ fn nothing_written_makes_sure_that_what_was_read_was_true_at_once() {
 #[test]
 fn a_lost_answer_to_exec_is_unknown_and_it_is_not_sent_again() {
     let mut it = Stage::new();
-    it.client.optimistic(&["warm"]).run(|_, _| Ok(Choice::Commit(()))).unwrap();
+    it.client.optimistic(&["warm"]).run(|_, _| Ok(Outcome::Commit(()))).unwrap();
     it.proxy.only_matching(b"EXEC");
     it.proxy.swallow_next_reply_and_reset();
     let mut runs = 0;
     let lost = it.client.optimistic(&[KEY]).run(|_, write| {
         runs += 1;
         write.incr(KEY, 1);
-        Ok(Choice::Commit(()))
+        Ok(Outcome::Commit(()))
     });
     let error = lost.unwrap_err();
     assert_eq!((error.kind(), runs, it.proxy.struck()), (ErrorKind::Unknown, 1, 1), "{error}");
@@ -284,7 +284,7 @@ fn a_lost_answer_to_exec_is_unknown_and_it_is_not_sent_again() {
 #[test]
 fn an_exec_that_never_came_to_redis_is_unknown_too() {
     let mut it = Stage::new();
-    it.client.optimistic(&["warm"]).run(|_, _| Ok(Choice::Commit(()))).unwrap();
+    it.client.optimistic(&["warm"]).run(|_, _| Ok(Outcome::Commit(()))).unwrap();
     it.proxy.only_matching(b"EXEC");
     it.proxy.reset_before_next_request();
     let lost = it.client.optimistic(&[KEY]).run(add_one);
@@ -296,7 +296,7 @@ fn an_exec_that_never_came_to_redis_is_unknown_too() {
 #[test]
 fn a_silent_server_is_borne_for_the_command_limit_and_less_with_a_deadline() {
     let it = Stage::new();
-    it.client.optimistic(&["warm"]).run(|_, _| Ok(Choice::Commit(()))).unwrap();
+    it.client.optimistic(&["warm"]).run(|_, _| Ok(Outcome::Commit(()))).unwrap();
     it.server.stop().unwrap();
     let began = Instant::now();
     let outcome = it.client.optimistic(&[KEY]).run_for(ms(100), add_one);
@@ -308,7 +308,7 @@ fn a_silent_server_is_borne_for_the_command_limit_and_less_with_a_deadline() {
 #[test]
 fn a_connection_that_broke_unnoticed_costs_nothing() {
     let mut it = Stage::new();
-    it.client.optimistic(&["warm"]).run(|_, _| Ok(Choice::Commit(()))).unwrap();
+    it.client.optimistic(&["warm"]).run(|_, _| Ok(Outcome::Commit(()))).unwrap();
     it.proxy.cut_all();
     assert_eq!(it.client.optimistic(&[KEY]).retry(1).run(add_one).unwrap().value, 1);
     assert_eq!(it.get(KEY).as_deref(), Some("1"));
@@ -326,7 +326,7 @@ fn one_that_breaks_while_it_is_watched_ends_the_try_with_nothing_written() {
                 read?;
             }
             write.set(KEY, "blind");
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         });
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Unavailable);
         assert_eq!(it.get(KEY), None);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use redis::{Cmd, Commands, cmd};
-use redis_concurrent::{Choice, Client, ErrorKind};
+use redis_concurrent::{Client, ErrorKind, Outcome};
 
 use crate::optimistic::stage::*;
 use crate::support::*;
@@ -21,7 +21,7 @@ fn keys_and_tries_that_cannot_work_are_told_by_the_call_with_nothing_sent() {
         (client.optimistic(&[KEY]).retry(u32::MAX), "10000 times"),
     ];
     for (it, told) in bad {
-        let error = it.run(|_, _| -> Result<Choice<()>, _> { panic!("it ran") }).unwrap_err();
+        let error = it.run(|_, _| -> Result<Outcome<()>, _> { panic!("it ran") }).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
         assert!(error.to_string().contains(told), "{error}");
     }
@@ -36,14 +36,14 @@ fn keys_are_the_user_s_own_byte_for_byte() {
         for key in odd {
             write.set(key, "x");
         }
-        Ok(Choice::Commit(()))
+        Ok(Outcome::Commit(()))
     });
     update.unwrap();
     for key in odd {
         let error = it.client.optimistic(&[key]).retry(1).run(|_, write| {
             it.redis.set::<_, _, ()>(key, "y").unwrap();
             write.set(key, "z");
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         });
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Conflict, "{key:?} is not watched");
     }
@@ -56,14 +56,14 @@ fn a_value_of_another_type_is_told() {
     it.redis.hset::<_, _, _, ()>("hash", "field", 1).unwrap();
     it.set("text", "many");
     for key in ["hash", "text", "missing"] {
-        let error = it.client.optimistic(&[key]).run(|read, _| Ok(Choice::Commit(read.get::<u32>(key)?)));
+        let error = it.client.optimistic(&[key]).run(|read, _| Ok(Outcome::Commit(read.get::<u32>(key)?)));
         let error = error.unwrap_err();
         assert_eq!((error.kind(), error.name()), (ErrorKind::WrongKind, key), "{error}");
     }
     let whole = it
         .client
         .optimistic(&["hash"])
-        .run(|read, _| Ok(Choice::Commit(read.query::<HashMap<String, u8>>(&Cmd::hgetall("hash"))?)));
+        .run(|read, _| Ok(Outcome::Commit(read.query::<HashMap<String, u8>>(&Cmd::hgetall("hash"))?)));
     assert_eq!(whole.unwrap().value["field"], 1);
     it.comes_back(connections);
 }
@@ -77,7 +77,7 @@ fn a_command_that_fails_within_is_told_though_the_others_are_done() {
     for (i, (failing, kind)) in cases.into_iter().enumerate() {
         let error = it.client.optimistic(&[KEY]).run(|_, write| {
             write.set(KEY, i).add_command(failing.clone()).set("last", i);
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         });
         let error = error.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
@@ -93,7 +93,7 @@ fn a_command_that_redis_does_not_take_changes_nothing() {
     let connections = it.proxy.connections() + 1;
     let error = it.client.optimistic(&[KEY]).run(|_, write| {
         write.set(KEY, 1).cmd("NOSUCH");
-        Ok(Choice::Commit(()))
+        Ok(Outcome::Commit(()))
     });
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
@@ -123,11 +123,11 @@ fn what_is_the_connection_s_own_affair_is_no_part_of_it() {
     ] {
         let read = it.client.optimistic(&[KEY]).run(|read, _| {
             read.query::<()>(&cmd(verb))?;
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         });
         let write = it.client.optimistic(&[KEY]).run(|_, write| {
             write.set(KEY, 1).cmd(verb).set(KEY, 2);
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         });
         for error in [read.unwrap_err(), write.unwrap_err()] {
             assert_eq!(error.kind(), ErrorKind::Config, "{error}");
@@ -168,7 +168,7 @@ fn a_closed_client_says_so() {
     // Also in the midst of an update.
     let error = optimistic.run(|_, _| {
         it.client.close().unwrap();
-        Ok(Choice::Commit(()))
+        Ok(Outcome::Commit(()))
     });
     assert!(error.is_ok_and(|update| update.committed), "it had what it needs");
     assert_eq!(optimistic.run(add_one).unwrap_err().kind(), ErrorKind::Closed);

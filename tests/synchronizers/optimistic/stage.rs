@@ -2,7 +2,7 @@
 
 use redis::{Commands, Connection, Pipeline};
 use redis_concurrent::testing::{Proxy, RedisServer};
-use redis_concurrent::{Choice, Client, Error, Reads};
+use redis_concurrent::{Client, Error, Outcome, Snapshot};
 
 use crate::support::*;
 
@@ -47,7 +47,7 @@ impl Stage {
             let before: Option<u32> = read.get("another")?;
             let _: () = self.redis.append(KEY, "!").unwrap();
             write.set("another", before.unwrap_or(0) + 1);
-            Ok(Choice::Commit(()))
+            Ok(Outcome::Commit(()))
         });
         assert!(update.unwrap().committed);
     }
@@ -61,8 +61,8 @@ impl Stage {
 }
 
 /// One more, from what stands there.
-pub fn add_one(read: &mut Reads<'_>, write: &mut Pipeline) -> Result<Choice<u64>, Error> {
+pub fn add_one(read: &mut Snapshot<'_>, write: &mut Pipeline) -> Result<Outcome<u64>, Error> {
     let next = read.get::<Option<u64>>(KEY)?.unwrap_or(0) + 1;
     write.set(KEY, next);
-    Ok(Choice::Commit(next))
+    Ok(Outcome::Commit(next))
 }
