@@ -66,7 +66,7 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 /// # let url = server.url();
 /// # redis::cmd("SET").arg("stock:42").arg(10).exec(&mut server.connection()?)?;
 /// let client = Client::connect(&url)?;
-/// let update = client.optimistic(&["stock:42"]).retry(50).run(|read, write| {
+/// let update = client.optimistic(&["stock:42"]).max_attempts(50).run(|read, write| {
 ///     let left: u32 = read.get("stock:42")?;
 ///     if left == 0 {
 ///         return Ok(Outcome::Abort(0)); // sold out: nothing is written, nothing is tried again
@@ -181,7 +181,7 @@ impl Optimistic {
 
     /// The same, tried at most so many times, the first included: from 1 to 10,000. Default 100.
     #[must_use]
-    pub fn retry(&self, tries: u32) -> Self {
+    pub fn max_attempts(&self, tries: u32) -> Self {
         Optimistic { tries, ..self.clone() }
     }
 

@@ -10,7 +10,7 @@ const KEY: &str = "bench:number";
 
 /// Its wait is all of the update, with every try.
 pub(crate) fn optimistic(client: &Client, hold_us: u64) -> Result<Turn<'_>, String> {
-    let update = client.optimistic(&[KEY]).retry(10_000);
+    let update = client.optimistic(&[KEY]).max_attempts(10_000);
     Ok(Box::new(move || {
         let done = update.run(|read, write| {
             let number: Option<u64> = read.get(KEY)?;

@@ -176,7 +176,7 @@ impl Worker {
         let (stock, [bought, decided]) = (books.stock(&order.product), books.asks_history(order));
         let asked = now();
         let keys = [stock.as_str(), &books.bought(&order.customer)];
-        self.desk.client.optimistic(&keys).retry(TRIES).run(|read, write| {
+        self.desk.client.optimistic(&keys).max_attempts(TRIES).run(|read, write| {
             let history = History { bought: read.query(&bought)?, decided: read.query(&decided)? };
             let left = read.get(&stock)?;
             let fate = history.fate(order, left);

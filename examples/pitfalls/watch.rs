@@ -86,7 +86,7 @@ pub fn right(scene: &Scene) -> Result<Updates, Failure> {
 /// fewer than this limit.
 pub fn right_with_a_limit(scene: &Scene) -> Result<Updates, Failure> {
     all_at_once(scene, |client, _| {
-        let counter = client.optimistic(&["counter"]).retry(WRITERS as u32 * EACH as u32);
+        let counter = client.optimistic(&["counter"]).max_attempts(WRITERS as u32 * EACH as u32);
         let update = counter.run(|read, write| {
             let seen: u64 = read.get("counter")?;
             write.set("counter", seen + 1);
@@ -147,7 +147,7 @@ pub fn right_when_beaten(scene: &Scene) -> Result<Beaten, Failure> {
     quicker.set::<_, _, ()>("counter", 0)?;
     let [client] = scene.clients()?;
     let mut tries = 0;
-    let update = client.optimistic(&["counter"]).retry(LIMIT).run(|read, write| {
+    let update = client.optimistic(&["counter"]).max_attempts(LIMIT).run(|read, write| {
         tries += 1;
         let seen: u64 = read.get("counter")?;
         let beaten: RedisResult<()> = quicker.set("counter", seen + 1);

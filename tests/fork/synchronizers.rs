@@ -121,7 +121,7 @@ fn a_child_writes_nothing_by_its_parent_s_connection() {
         let (optimistic, fenced) = (client.optimistic(&["stock"]), client.fenced("report"));
         fenced.set(5, "the parent's").unwrap();
         let script = fenced.script("redis.call('INCR', 'ran')");
-        let update = optimistic.retry(1).run(|read, write| {
+        let update = optimistic.max_attempts(1).run(|read, write| {
             let before: Option<u32> = read.get("stock")?;
             in_child(|| {
                 forked(optimistic.run(|_, _| Ok(Outcome::Commit(()))));
@@ -138,7 +138,7 @@ fn a_child_writes_nothing_by_its_parent_s_connection() {
         assert!(update.unwrap().committed);
         // The child goes on with the closure where its parent does, and drops what it has of the connection.
         let mut pid = 0;
-        let update = optimistic.retry(1).run(|_, write| {
+        let update = optimistic.max_attempts(1).run(|_, write| {
             pid = split();
             if pid > 0 {
                 wait_for(pid);
@@ -151,7 +151,11 @@ fn a_child_writes_nothing_by_its_parent_s_connection() {
         }
         assert!(update.unwrap().committed);
         assert_eq!(
-            optimistic.retry(1).run(|read, _| Ok(Outcome::Commit(read.get::<i32>("stock")?))).unwrap().value,
+            optimistic
+                .max_attempts(1)
+                .run(|read, _| Ok(Outcome::Commit(read.get::<i32>("stock")?)))
+                .unwrap()
+                .value,
             pid
         );
         assert_eq!(fenced.get_with_token::<String>().unwrap(), (Some(5), Some("the parent's".to_owned())));

@@ -11,7 +11,7 @@ rows! { one_lock:
 
 /// Reads, has something happen, and says whether what was read was still true then.
 fn valid(client: &Client, key: &str, meanwhile: impl Fn()) -> bool {
-    let looked = client.optimistic(&[key]).retry(1).run(|read, _| {
+    let looked = client.optimistic(&[key]).max_attempts(1).run(|read, _| {
         read.get::<Option<u32>>(key)?;
         meanwhile();
         Ok(Outcome::Commit(()))

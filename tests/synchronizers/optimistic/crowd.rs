@@ -17,7 +17,7 @@ fn value(server: &RedisServer) -> usize {
 /// Returns how many tries they took.
 fn write(client: &Client, threads: usize, updates: usize) -> u32 {
     let each = |_| {
-        let update = client.optimistic(&[KEY]).retry(10_000);
+        let update = client.optimistic(&[KEY]).max_attempts(10_000);
         (0..updates).map(|_| update.run(add_one).unwrap().tries).sum::<u32>()
     };
     thread::scope(|scope| {

@@ -131,7 +131,7 @@ fn contention_without_an_end_is_a_conflict_and_no_spinning() {
     let connections = it.proxy.connections() + 1;
     for tries in [1, 2, 7] {
         let mut runs = 0;
-        let error = it.client.optimistic(&[KEY]).retry(tries).run(|_, write| {
+        let error = it.client.optimistic(&[KEY]).max_attempts(tries).run(|_, write| {
             runs += 1;
             it.redis.set::<_, _, ()>(KEY, "theirs").unwrap();
             write.set(KEY, "mine");
@@ -156,7 +156,7 @@ fn the_deadline_ends_it_and_nothing_at_all_is_one_try() {
             write.set(KEY, "mine");
             Ok(Outcome::Commit(()))
         };
-        let it = it.client.optimistic(&[KEY]).retry(10_000);
+        let it = it.client.optimistic(&[KEY]).max_attempts(10_000);
         let outcome = match deadline {
             Some(deadline) => it.run_until(deadline, &mut update),
             None => it.run_for(limit, &mut update),
@@ -191,11 +191,12 @@ fn a_cancellation_is_seen_before_between_and_within_the_tries() {
     let mut it = Stage::new();
     let connections = it.proxy.connections() + 1;
     let cancelled = |token: &CancellationToken, update: &mut dyn FnMut()| {
-        let outcome = it.client.optimistic(&[KEY]).retry(10_000).run_interruptibly(token, |_, write| {
-            update();
-            write.set(KEY, "mine");
-            Ok(Outcome::Commit(()))
-        });
+        let outcome =
+            it.client.optimistic(&[KEY]).max_attempts(10_000).run_interruptibly(token, |_, write| {
+                update();
+                write.set(KEY, "mine");
+                Ok(Outcome::Commit(()))
+            });
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Cancelled);
     };
     let token = CancellationToken::new();
@@ -227,7 +228,7 @@ fn a_pause_keeps_no_connection() {
         let (client, server, stop) = (&it.client, &it.server, &stop);
         let loser = scope.spawn(move || {
             let mut redis = server.connection().unwrap();
-            client.optimistic(&[KEY]).retry(10_000).run_interruptibly(stop, |_, write| {
+            client.optimistic(&[KEY]).max_attempts(10_000).run_interruptibly(stop, |_, write| {
                 redis.set::<_, _, ()>(KEY, "theirs").unwrap();
                 write.set(KEY, "mine");
                 Ok(Outcome::Commit(()))
@@ -247,7 +248,7 @@ fn a_pause_keeps_no_connection() {
 fn nothing_written_makes_sure_that_what_was_read_was_true_at_once() {
     let mut it = Stage::new();
     for changed in [false, true] {
-        let outcome = it.client.optimistic(&[KEY, "other"]).retry(1).run(|read, _| {
+        let outcome = it.client.optimistic(&[KEY, "other"]).max_attempts(1).run(|read, _| {
             let both: (Option<String>, Option<String>) = (read.get(KEY)?, read.get("other")?);
             if changed {
                 it.redis.set::<_, _, ()>(KEY, "new").unwrap();
@@ -310,7 +311,7 @@ fn a_connection_that_broke_unnoticed_costs_nothing() {
     let mut it = Stage::new();
     it.client.optimistic(&["warm"]).run(|_, _| Ok(Outcome::Commit(()))).unwrap();
     it.proxy.cut_all();
-    assert_eq!(it.client.optimistic(&[KEY]).retry(1).run(add_one).unwrap().value, 1);
+    assert_eq!(it.client.optimistic(&[KEY]).max_attempts(1).run(add_one).unwrap().value, 1);
     assert_eq!(it.get(KEY).as_deref(), Some("1"));
 }
 

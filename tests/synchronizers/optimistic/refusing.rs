@@ -16,9 +16,9 @@ fn keys_and_tries_that_cannot_work_are_told_by_the_call_with_nothing_sent() {
         (client.optimistic::<&str>(&[]), "needs a key"),
         (client.optimistic(&[""]), "must not be empty"),
         (client.optimistic(&[KEY, ""]), "must not be empty"),
-        (client.optimistic(&[KEY]).retry(0), "not 0"),
-        (client.optimistic(&[KEY]).retry(10_001), "not 10001"),
-        (client.optimistic(&[KEY]).retry(u32::MAX), "10000 times"),
+        (client.optimistic(&[KEY]).max_attempts(0), "not 0"),
+        (client.optimistic(&[KEY]).max_attempts(10_001), "not 10001"),
+        (client.optimistic(&[KEY]).max_attempts(u32::MAX), "10000 times"),
     ];
     for (it, told) in bad {
         let error = it.run(|_, _| -> Result<Outcome<()>, _> { panic!("it ran") }).unwrap_err();
@@ -32,7 +32,7 @@ fn keys_and_tries_that_cannot_work_are_told_by_the_call_with_nothing_sent() {
 fn keys_are_the_user_s_own_byte_for_byte() {
     let mut it = Stage::new();
     let odd: [&[u8]; 4] = [b"\xff\0", b"{a}{b}", b"%7B ", "ключ".as_bytes()];
-    let update = it.client.optimistic(&odd).retry(1).run(|_, write| {
+    let update = it.client.optimistic(&odd).max_attempts(1).run(|_, write| {
         for key in odd {
             write.set(key, "x");
         }
@@ -40,7 +40,7 @@ fn keys_are_the_user_s_own_byte_for_byte() {
     });
     update.unwrap();
     for key in odd {
-        let error = it.client.optimistic(&[key]).retry(1).run(|_, write| {
+        let error = it.client.optimistic(&[key]).max_attempts(1).run(|_, write| {
             it.redis.set::<_, _, ()>(key, "y").unwrap();
             write.set(key, "z");
             Ok(Outcome::Commit(()))

@@ -43,7 +43,7 @@ impl Stage {
     /// The next one to use the pool's only connection is not disturbed by what was watched on it.
     #[track_caller]
     pub fn next_one_is_unaffected(&mut self) {
-        let update = self.client.optimistic(&["another"]).retry(1).run(|read, write| {
+        let update = self.client.optimistic(&["another"]).max_attempts(1).run(|read, write| {
             let before: Option<u32> = read.get("another")?;
             let _: () = self.redis.append(KEY, "!").unwrap();
             write.set("another", before.unwrap_or(0) + 1);
