@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::{env, thread, time::Duration};
 
 use redis_concurrent::testing::RedisServer;
-use redis_concurrent::{Client, Error, ErrorKind, Order, StockGate};
+use redis_concurrent::{Client, Error, ErrorKind, Inventory, Order};
 
 const LAMPS: u64 = 10;
 const CUSTOMERS: usize = 100;
@@ -27,8 +27,8 @@ fn main() -> Result<(), Failure> {
     let server = if env::var("REDIS_URL").is_ok() { None } else { Some(RedisServer::start()?) };
     let url = server.as_ref().map_or_else(|| env::var("REDIS_URL"), |it| Ok(it.url()))?;
     let name = format!("lamps-{}", std::process::id());
-    let office = Client::connect(&url)?.stock_gate(&name);
-    office.restock("lamp", LAMPS)?;
+    let office = Client::connect(&url)?.inventory(&name);
+    office.add_stock("lamp", LAMPS)?;
 
     let clients = [Client::connect(&url)?, Client::connect(&url)?, Client::connect(&url)?];
     let count = Count::default();
@@ -36,7 +36,7 @@ fn main() -> Result<(), Failure> {
         let customers: Vec<_> = (0..CUSTOMERS)
             .zip(clients.iter().cycle())
             .map(|(i, client)| {
-                let (gate, count) = (client.stock_gate(&name), &count);
+                let (gate, count) = (client.inventory(&name), &count);
                 scope.spawn(move || serve(&gate, i, count))
             })
             .collect();
@@ -57,7 +57,7 @@ fn main() -> Result<(), Failure> {
 }
 
 /// A customer: a lamp is reserved while it pays, and at most one is its own.
-fn serve(gate: &StockGate, i: usize, count: &Count) -> Result<(), Error> {
+fn serve(gate: &Inventory, i: usize, count: &Count) -> Result<(), Error> {
     // The first one is not in doubt, so that its order can come again.
     let (id, pays) = if i == 0 { ("first".to_owned(), true) } else { (format!("order-{i}"), i % 4 != 3) };
     let order = Order::of("lamp", 1).id(&id).customer(&format!("customer-{i}"), 1);

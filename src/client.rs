@@ -19,7 +19,7 @@ use crate::fenced::Fenced;
 use crate::guard::OwnedGuard;
 use crate::kind::Kind;
 use crate::kinds::barrier::CyclicBarrier;
-use crate::kinds::inventory::StockGate;
+use crate::kinds::inventory::Inventory;
 use crate::kinds::latch::CountDownLatch;
 use crate::kinds::read_write::ReadWriteLock;
 use crate::kinds::semaphore::Semaphore;
@@ -184,8 +184,8 @@ impl Client {
     }
 
     /// The inventory `name`: units of any number of SKUs, which callers reserve, and then sell or give back.
-    pub fn stock_gate(&self, name: &str) -> StockGate {
-        StockGate::new(&self.0, name)
+    pub fn inventory(&self, name: &str) -> Inventory {
+        Inventory::new(&self.0, name)
     }
 
     /// The latch `name`: threads wait there until its count is 0.

@@ -44,7 +44,7 @@
 //! - [`ReadWriteLock`]: many readers, or one writer.
 //! - [`Semaphore`]: a number of permits.
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
-//! - [`StockGate`]: units of goods, reserved before they are sold; and a [`StockLock`] for as long as there
+//! - [`Inventory`]: units of goods, reserved before they are sold; and a [`InventoryLock`] for as long as there
 //!   are some.
 //! - [`RateLimiter`]: so many in so much time, by a [`Rate`].
 //! - [`Optimistic`]: a change that is made only if nobody else changed what it was made from.
@@ -139,7 +139,7 @@ pub use fenced::{Fenced, FencedScript};
 pub use guard::{Guard, Hold, OwnedGuard};
 pub use kind::{Exclusive, Kind, Reentry, Sharing};
 pub use kinds::barrier::CyclicBarrier;
-pub use kinds::inventory::{Order, Reservation, Stock, StockGate, StockLock};
+pub use kinds::inventory::{Inventory, InventoryLock, Order, Reservation, Stock};
 pub use kinds::latch::CountDownLatch;
 pub use kinds::read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use kinds::semaphore::{Permit, Semaphore};

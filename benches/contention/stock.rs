@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use redis_concurrent::{Client, StockGate};
+use redis_concurrent::{Client, Inventory};
 
 use super::args::Args;
 use super::clock::{cpu, now};
@@ -18,19 +18,19 @@ const SLICE: usize = 50;
 pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let server = Watched::start()?;
     let client = Client::connect(&server.redis.url())?;
-    let gate = client.stock_gate("bench:sale:1");
-    for gate in [&gate, &client.stock_gate("bench:floor:1")] {
-        gate.restock("tee", 1_000)?;
+    let gate = client.inventory("bench:sale:1");
+    for gate in [&gate, &client.inventory("bench:floor:1")] {
+        gate.add_stock("tee", 1_000)?;
     }
-    let mut floor = Pair::of(server.redis.port(), |client| pair(&client.stock_gate("bench:floor:1")))?;
+    let mut floor = Pair::of(server.redis.port(), |client| pair(&client.inventory("bench:floor:1")))?;
     (0..args.rounds).map(|_| round(args, &client, &gate, &mut floor)).collect()
 }
 
-fn pair(gate: &StockGate) -> Result<(), redis_concurrent::Error> {
+fn pair(gate: &Inventory) -> Result<(), redis_concurrent::Error> {
     gate.try_reserve("tee", 1)?.map_or(Ok(()), |reservation| reservation.unlock())
 }
 
-fn round(args: &Args, client: &Client, gate: &StockGate, floor: &mut Pair) -> Result<Row, Box<dyn Error>> {
+fn round(args: &Args, client: &Client, gate: &Inventory, floor: &mut Pair) -> Result<Row, Box<dyn Error>> {
     let end = now() + (args.seconds * 1e9) as u64;
     let (mut library, mut bare, mut cpus) = (Vec::new(), Vec::new(), [0, 0]);
     let mut requests = 0;

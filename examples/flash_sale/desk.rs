@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis_concurrent::{Client, ClientBuilder, Error, Lock, RedLock, StockGate};
+use redis_concurrent::{Client, ClientBuilder, Error, Inventory, Lock, RedLock};
 
 use super::message::Task;
 use super::trace::Meter;
@@ -30,8 +30,8 @@ pub fn client(url: &str, prefix: &str) -> ClientBuilder {
 }
 
 /// The gate of a run.
-pub fn gate(client: &Client) -> StockGate {
-    client.stock_gate(GATE)
+pub fn gate(client: &Client) -> Inventory {
+    client.inventory(GATE)
 }
 
 impl Desk {
@@ -54,7 +54,7 @@ impl Desk {
     pub fn lock(&self, name: &str) -> Option<Box<dyn Lock>> {
         let client = &self.client;
         match self.variant {
-            Variant::None | Variant::Optimistic | Variant::StockGate => None,
+            Variant::None | Variant::Optimistic | Variant::Inventory => None,
             Variant::Simple => Some(Box::new(client.simple_lock(name))),
             Variant::Reentrant | Variant::ReentrantKill => Some(Box::new(client.reentrant_lock(name))),
             Variant::Fair => Some(Box::new(client.reentrant_lock(name).fair())),

@@ -151,7 +151,7 @@ fn row(run: &Run) -> Vec<String> {
         grouped(damage.duplicates as u64),
         grouped(run.orders_per_s.round() as u64),
         or_dash(guarded, format!("{:.1}", run.requests_per_order)),
-        or_dash(guarded && run.variant != Variant::StockGate, millis(run.longest_wait)),
+        or_dash(guarded && run.variant != Variant::Inventory, millis(run.longest_wait)),
         run.recovery.map_or("-".to_owned(), millis),
     ]
 }

@@ -54,9 +54,9 @@ fn one(place: &Place, variant: Variant, orders: &[Order]) -> Result<Run, Failure
     let mut books = Books::open(&place.url, &prefix)?;
     books.begin(&stock, orders)?;
     let at_gate =
-        (variant == Variant::StockGate).then(|| client(&place.url, &prefix).connect()).transpose()?;
+        (variant == Variant::Inventory).then(|| client(&place.url, &prefix).connect()).transpose()?;
     if let Some(client) = &at_gate {
-        stock.iter().try_for_each(|(product, n)| gate(client).restock(product, n.unsigned_abs()))?;
+        stock.iter().try_for_each(|(product, n)| gate(client).add_stock(product, n.unsigned_abs()))?;
     }
     let bar = bar(variant, orders.len());
     let report =

@@ -12,7 +12,7 @@ pub enum Variant {
     Fair,
     RedLock,
     Optimistic,
-    StockGate,
+    Inventory,
 }
 
 impl Variant {
@@ -25,7 +25,7 @@ impl Variant {
         Variant::Fair,
         Variant::RedLock,
         Variant::Optimistic,
-        Variant::StockGate,
+        Variant::Inventory,
     ];
 
     /// What it is called in the table.
@@ -38,7 +38,7 @@ impl Variant {
             Variant::Fair => "fair",
             Variant::RedLock => "redlock",
             Variant::Optimistic => "optimistic",
-            Variant::StockGate => "stock gate",
+            Variant::Inventory => "stock gate",
         }
     }
 
@@ -52,7 +52,7 @@ impl Variant {
             Variant::Fair => "a ReentrantLock, fair: processes strictly in turn",
             Variant::RedLock => "a RedLock over five servers of its own",
             Variant::Optimistic => "no lock: WATCH, reads, MULTI, EXEC, and once more if somebody was faster",
-            Variant::StockGate => "no lock: pieces are reserved at a StockGate, and then sold",
+            Variant::Inventory => "no lock: pieces are reserved at a StockGate, and then sold",
         }
     }
 
@@ -63,6 +63,6 @@ impl Variant {
 
     /// Whether orders take locks.
     pub fn locks(self) -> bool {
-        !matches!(self, Variant::None | Variant::Optimistic | Variant::StockGate)
+        !matches!(self, Variant::None | Variant::Optimistic | Variant::Inventory)
     }
 }

@@ -128,7 +128,7 @@ impl Worker {
     fn do_order(&self, books: &mut Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
         match self.task.variant {
             Variant::Optimistic => self.update(books, claim, notes),
-            Variant::StockGate => self.reserve(books, claim, notes),
+            Variant::Inventory => self.reserve(books, claim, notes),
             _ => self.under_locks(books, claim, notes),
         }
     }
@@ -137,13 +137,13 @@ impl Worker {
     fn under_locks(&self, books: &mut Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
         let order = &claim.order;
         let customer_lock = self.desk.lock(&format!("customer:{}", order.customer));
-        let stock_lock = self.desk.lock(&format!("stock:{}", order.product));
+        let inventory_lock = self.desk.lock(&format!("stock:{}", order.product));
         let asked = now();
         let customer = self.take(customer_lock.as_deref())?;
         let granted = now();
         let waited = customer.is_some() && waited();
         let history = books.history(order)?;
-        let stock = self.take(stock_lock.as_deref())?;
+        let stock = self.take(inventory_lock.as_deref())?;
         let stock_granted = now();
         let left = books.left(order)?;
 

@@ -28,8 +28,8 @@ use crate::wait::Wait;
 /// them back and says how that went.
 pub type Reservation = OwnedGuard<Units>;
 
-/// The lock of a gate, to be had while there is something to sell: see [`StockGate::stock_lock`].
-pub type StockLock = RedisLock<InStock>;
+/// The lock of a gate, to be had while there is something to sell: see [`Inventory::inventory_lock`].
+pub type InventoryLock = RedisLock<InStock>;
 
 /// For how long the id of what was sold is remembered, if nothing else was asked for.
 const MEMORY: Duration = Duration::from_secs(3600);
@@ -44,9 +44,9 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// # let server = redis_concurrent::testing::RedisServer::start()?;
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
-/// let gate = client.stock_gate("spring-sale");
-/// gate.restock("tee", 3)?;
-/// gate.restock("mug", 1)?;
+/// let gate = client.inventory("spring-sale");
+/// gate.add_stock("tee", 3)?;
+/// gate.add_stock("mug", 1)?;
 ///
 /// let both = Order::of("tee", 2).and("mug", 1).id("order-17").customer("alice", 2);
 /// if let Some(reservation) = gate.try_reserve_order(&both)? {
@@ -68,8 +68,8 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// A reservation takes all it asks for or nothing, of all its SKUs.
 ///
 /// What is reserved has a lease, renewed while its process lives. The units of a process that died are back
-/// when that is over; a [fixed](StockGate::with_lease) one is for customers who may take so long to pay.
-/// The counts are the gate's users': they stay until [`delete`](StockGate::delete), with no end of their own.
+/// when that is over; a [fixed](Inventory::with_lease) one is for customers who may take so long to pay.
+/// The counts are the gate's users': they stay until [`delete`](Inventory::delete), with no end of their own.
 ///
 /// A decision is one request, and nobody stands in line for it: who comes when nothing is left is told so at
 /// once, and may come again.
@@ -85,7 +85,7 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// by the same id is a `Conflict`, and leaves everything as it is: also where the first one's process has died,
 /// until its lease is over. (That two processes serve the same order is no rare accident but what happens when
 /// a message is delivered twice, and the first of them may just be taking the money.) Once it was committed it
-/// is a `Conflict` as well, for an [hour](StockGate::remember_for); [`is_committed`](StockGate::is_committed)
+/// is a `Conflict` as well, for an [hour](Inventory::remember_for); [`is_committed`](Inventory::is_committed)
 /// tells the two apart. An order whose reservation was given back or lapsed may come again.
 ///
 /// # Errors of all forms
@@ -96,15 +96,15 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// given back. `Unknown` when a change had no answer. `WrongKind` when the key is in use by something else.
 /// `Closed`, `Forked`. No error changes anything.
 #[derive(Clone)]
-pub struct StockGate {
+pub struct Inventory {
     meeting: Meeting<Units>,
-    lock: StockLock,
+    lock: InventoryLock,
     lease: Option<Duration>,
     memory: Duration,
 }
 
-impl fmt::Debug for StockGate {
-    /// Its name. The counts would be a request: see [`stock`](StockGate::stock).
+impl fmt::Debug for Inventory {
+    /// Its name. The counts would be a request: see [`stock`](Inventory::stock).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StockGate").field("name", &self.meeting).finish_non_exhaustive()
     }
@@ -133,7 +133,7 @@ impl Order {
         self
     }
 
-    /// What tells this order from all others, whichever process serves it: see [the gate](StockGate#by-id).
+    /// What tells this order from all others, whichever process serves it: see [the gate](Inventory#by-id).
     pub fn id(mut self, id: &str) -> Order {
         self.id = Some(id.to_owned());
         self
@@ -161,9 +161,9 @@ pub struct Stock {
     pub sold: u64,
 }
 
-impl StockGate {
+impl Inventory {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
-        StockGate {
+        Inventory {
             meeting: Meeting::new(shared, name),
             // Each that comes in asks Redis whether there is enough: nobody is handed the lock here.
             lock: RedisLock::new(shared, InStock::nothing(), name).fair(),
@@ -176,7 +176,7 @@ impl StockGate {
     /// after it was reserved, and is never renewed. At least 100 ms, at most a year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
-        let gate = StockGate { lease: Some(lease), ..self.clone() };
+        let gate = Inventory { lease: Some(lease), ..self.clone() };
         gate.checked("lease", lease)
     }
 
@@ -184,7 +184,7 @@ impl StockGate {
     /// hour; at least 100 ms, at most a year. Each takes some hundred bytes in Redis meanwhile.
     #[must_use]
     pub fn remember_for(&self, memory: Duration) -> Self {
-        let gate = StockGate { memory, ..self.clone() };
+        let gate = Inventory { memory, ..self.clone() };
         gate.checked("memory of ids", memory)
     }
 
@@ -199,8 +199,8 @@ impl StockGate {
     ///
     /// # Errors
     /// `Refused` where more than 2^53-1 would ever have been stocked; see also
-    /// [the type](StockGate#errors-of-all-forms).
-    pub fn restock(&self, sku: &str, n: u64) -> Result<(), Error> {
+    /// [the type](Inventory#errors-of-all-forms).
+    pub fn add_stock(&self, sku: &str, n: u64) -> Result<(), Error> {
         let (n, field) = (self.config(check(n))?.to_string(), self.sku(sku)?);
         if self.meeting.change(&["restock", &n, &field])? == 1 {
             return Ok(());
@@ -212,7 +212,7 @@ impl StockGate {
     /// The counts of `sku`, all of the same moment. One request.
     ///
     /// # Errors
-    /// `Refused` where it was never stocked; see also [the type](StockGate#errors-of-all-forms).
+    /// `Refused` where it was never stocked; see also [the type](Inventory#errors-of-all-forms).
     pub fn stock(&self, sku: &str) -> Result<Stock, Error> {
         let state = self.meeting.ask(&format!("sku|{}", self.sku(sku)?))?.state;
         let count = |i: usize| number(state.get(i)).and_then(|n| n.try_into().ok());
@@ -226,7 +226,7 @@ impl StockGate {
     /// How many units of `sku` can be reserved. One request.
     ///
     /// # Errors
-    /// Those of [`stock`](StockGate::stock).
+    /// Those of [`stock`](Inventory::stock).
     pub fn available(&self, sku: &str) -> Result<u64, Error> {
         Ok(self.stock(sku)?.available)
     }
@@ -234,7 +234,7 @@ impl StockGate {
     /// How many units of `sku` are reserved. One request.
     ///
     /// # Errors
-    /// Those of [`stock`](StockGate::stock).
+    /// Those of [`stock`](Inventory::stock).
     pub fn reserved(&self, sku: &str) -> Result<u64, Error> {
         Ok(self.stock(sku)?.reserved)
     }
@@ -242,16 +242,16 @@ impl StockGate {
     /// How many units of `sku` were sold. One request.
     ///
     /// # Errors
-    /// Those of [`stock`](StockGate::stock).
+    /// Those of [`stock`](Inventory::stock).
     pub fn sold(&self, sku: &str) -> Result<u64, Error> {
         Ok(self.stock(sku)?.sold)
     }
 
     /// Whether what was reserved by this id was sold, not longer ago than ids are
-    /// [remembered](StockGate::remember_for). One request.
+    /// [remembered](Inventory::remember_for). One request.
     ///
     /// # Errors
-    /// See [the type](StockGate#errors-of-all-forms).
+    /// See [the type](Inventory#errors-of-all-forms).
     pub fn is_committed(&self, id: &str) -> Result<bool, Error> {
         let id = self.config(names::part("reservation's id", id))?;
         Ok(number(self.meeting.ask(&format!("id|{id}"))?.state.first()) == Some(1))
@@ -260,7 +260,7 @@ impl StockGate {
     /// Who has reserved units, in all processes, in the order in which their leases end. One request.
     ///
     /// # Errors
-    /// See [the type](StockGate#errors-of-all-forms).
+    /// See [the type](Inventory#errors-of-all-forms).
     pub fn holders(&self) -> Result<Vec<Holder>, Error> {
         let holders = self.meeting.ask("take")?.holders;
         Ok(holders.into_iter().map(|held| Holder::new(held, 0)).collect())
@@ -271,7 +271,7 @@ impl StockGate {
     /// before. Returns whether there was one. One request.
     ///
     /// # Errors
-    /// See [the type](StockGate#errors-of-all-forms).
+    /// See [the type](Inventory#errors-of-all-forms).
     pub fn delete(&self) -> Result<bool, Error> {
         Ok(self.meeting.change(&["delete"])? == 1)
     }
@@ -282,7 +282,7 @@ impl StockGate {
     /// the command limit.
     ///
     /// # Errors
-    /// See [the type](StockGate#errors-of-all-forms).
+    /// See [the type](Inventory#errors-of-all-forms).
     pub fn try_reserve(&self, sku: &str, n: u64) -> Result<Option<Reservation>, Error> {
         self.reserve(None, None, &[(sku, n)])
     }
@@ -291,7 +291,7 @@ impl StockGate {
     /// now. Blocks for one request, at most the command limit.
     ///
     /// # Errors
-    /// See [the type](StockGate#errors-of-all-forms).
+    /// See [the type](Inventory#errors-of-all-forms).
     pub fn try_reserve_order(&self, order: &Order) -> Result<Option<Reservation>, Error> {
         let units: Vec<_> = order.units.iter().map(|(sku, n)| (&**sku, *n)).collect();
         let customer = order.customer.as_ref().map(|(name, limit)| (&**name, *limit));
@@ -327,7 +327,7 @@ impl StockGate {
     /// What is available may become less while somebody holds the lock: reservations need no lock. It has
     /// all the forms of a lock, is [fair](RedisLock::fair) always, as each that comes in asks Redis, and not
     /// reentrant. It has a [token](Hold::token).
-    pub fn stock_lock(&self, sku: &str, n: u64) -> StockLock {
+    pub fn inventory_lock(&self, sku: &str, n: u64) -> InventoryLock {
         match InStock::of(sku, n) {
             Ok(kind) => self.lock.with_kind(kind),
             Err(why) => self.lock.clone().checked(|| Err(why)),
@@ -347,7 +347,7 @@ impl StockGate {
     fn checked(self, what: &str, time: Duration) -> Self {
         let Err(why) = check_lease(what, time) else { return self };
         let meeting = self.meeting.failing(Error::new(ErrorKind::Config, self.lock.name()).because(&*why));
-        StockGate { meeting, lock: self.lock.checked(|| Err(why)), ..self }
+        Inventory { meeting, lock: self.lock.checked(|| Err(why)), ..self }
     }
 }
 
@@ -359,7 +359,7 @@ impl OwnedGuard<Units> {
     /// # Errors
     /// `LeaseLost` when the reservation was over before, so that its units are on sale again. `Unknown` when
     /// there was no answer: they may have been sold, or else are given back in the background; of an order with
-    /// an id [`is_committed`](StockGate::is_committed) tells which. `Unavailable` when Redis took no request;
+    /// an id [`is_committed`](Inventory::is_committed) tells which. `Unavailable` when Redis took no request;
     /// they are given back. `Closed`, `Forked`.
     pub fn commit(self) -> Result<(), Error> {
         self.conclude("commit")
@@ -373,7 +373,7 @@ pub(crate) const MOST: u64 = (1 << 53) - 1;
 /// The most SKUs in one order: a script is to be short.
 pub(crate) const MOST_SKUS: usize = 100;
 
-/// The kind of a [`Reservation`](crate::Reservation): units that a [`StockGate`](crate::StockGate) has set
+/// The kind of a [`Reservation`](crate::Reservation): units that a [`Inventory`](crate::Inventory) has set
 /// aside, in one hash with the counts of all its SKUs. They are sold, or come back.
 ///
 /// A reservation never waits, and asks Redis by itself: neither for other threads of its process nor for who
@@ -388,7 +388,7 @@ impl Kind for Units {
     const REENTRY: Reentry = Reentry::Another;
 }
 
-/// The kind of a [`StockLock`](crate::StockLock): exclusive, and only to be had while there are so many units
+/// The kind of a [`InventoryLock`](crate::InventoryLock): exclusive, and only to be had while there are so many units
 /// of a SKU.
 ///
 /// It is a second kind on the rule of [`Units`]: one holder at a time for the whole gate, whichever SKU it

@@ -27,7 +27,7 @@ const ALL: [(&str, Work); 10] = [
     ("write lock", |c| c.read_write_lock("read-write").write_lock().lock()?.unlock()),
     ("read lock", |c| c.read_write_lock("read-write").read_lock().lock()?.unlock()),
     ("semaphore", |c| c.semaphore("semaphore").acquire(1)?.unlock()),
-    ("stock lock", |c| c.stock_gate("gate").stock_lock("sku", 1).lock()?.unlock()),
+    ("stock lock", |c| c.inventory("gate").inventory_lock("sku", 1).lock()?.unlock()),
     ("multi-lock", |c| MultiLock::new(&[&c.simple_lock("one"), &c.simple_lock("two")]).lock()?.unlock()),
     ("condition", wait_or_signal),
     ("barrier", meet),
@@ -77,7 +77,7 @@ fn nobody_hangs_while_the_clock_is_stepped_back_and_forth() {
     let server = SteppedServer::start();
     let clients: Vec<_> = (0..CLIENTS).map(|_| connect(&server)).collect();
     clients[0].semaphore("semaphore").set_permits(1).unwrap();
-    clients[0].stock_gate("gate").restock("sku", 1).unwrap();
+    clients[0].inventory("gate").add_stock("sku", 1).unwrap();
     let worker = |i: usize, name: &str| Worker { name: format!("{name} of client {i}"), turns: 0.into() };
     let workers: Vec<Vec<Worker>> =
         (0..CLIENTS).map(|i| ALL.iter().map(|(name, _)| worker(i, name)).collect()).collect();

@@ -10,15 +10,15 @@ fn a_child_sells_nothing_and_gives_nothing_back_of_what_its_parent_reserved() {
     alone("stock::a_child_sells_nothing_and_gives_nothing_back_of_what_its_parent_reserved", || {
         let server = RedisServer::start().unwrap();
         let client = connect(&server);
-        let gate = client.stock_gate("sale");
-        gate.restock("tee", 5).unwrap();
-        let lock = gate.stock_lock("tee", 1);
+        let gate = client.inventory("sale");
+        gate.add_stock("tee", 5).unwrap();
+        let lock = gate.inventory_lock("tee", 1);
         let mut sells = Some(gate.try_reserve("tee", 1).unwrap().unwrap());
         let mut keeps = Some(gate.try_reserve("tee", 2).unwrap().unwrap());
         let mut holds = Some(lock.lock().unwrap());
         in_child(|| {
             forked(gate.try_reserve("tee", 1));
-            forked(gate.restock("tee", 1));
+            forked(gate.add_stock("tee", 1));
             forked(gate.stock("tee"));
             forked(gate.is_committed("one"));
             forked(gate.holders());

@@ -1,7 +1,7 @@
 //! The contract of all locks, kind by kind, plain and fair.
 
 use redis_concurrent::testing::contract;
-use redis_concurrent::{Client, Kind, Permits, RedisLock, Reentry, Sharing, StockLock};
+use redis_concurrent::{Client, InventoryLock, Kind, Permits, RedisLock, Reentry, Sharing};
 
 /// The kind of `examples/own_kind.lua`: at most `self.0` holders.
 struct Bulkhead(u32);
@@ -78,16 +78,16 @@ fn semaphore_of_one_fair() {
 }
 
 /// To be had while there is a unit in stock, of which it makes one.
-fn stock_lock(client: &Client, name: &str) -> StockLock {
-    let gate = client.stock_gate(name);
-    let _ = gate.restock("tee", 1);
-    gate.stock_lock("tee", 1)
+fn inventory_lock(client: &Client, name: &str) -> InventoryLock {
+    let gate = client.inventory(name);
+    let _ = gate.add_stock("tee", 1);
+    gate.inventory_lock("tee", 1)
 }
 
 #[test]
 fn stock_lock_of_one_unit() {
-    contract::run_with_state(stock_lock, |client, name| {
-        client.stock_gate(name).delete().unwrap();
+    contract::run_with_state(inventory_lock, |client, name| {
+        client.inventory(name).delete().unwrap();
     });
 }
 

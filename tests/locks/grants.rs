@@ -95,16 +95,19 @@ fn of_one_permit_is_not_that_of_three() {
 #[test]
 fn of_one_sku_is_not_that_of_another() {
     let scene = scene();
-    let gate = scene.holds.stock_gate("sale");
-    gate.restock("tee", 1).unwrap();
-    gate.restock("mug", 1).unwrap();
+    let gate = scene.holds.inventory("sale");
+    gate.add_stock("tee", 1).unwrap();
+    gate.add_stock("mug", 1).unwrap();
     gate.try_reserve("mug", 1).unwrap().unwrap().commit().unwrap();
-    let here = scene.waits.stock_gate("sale");
-    let (tee, mug) = (here.stock_lock("tee", 1), here.stock_lock("mug", 1));
-    let held = gate.stock_lock("tee", 1).lock_owned().unwrap();
+    let here = scene.waits.inventory("sale");
+    let (tee, mug) = (here.inventory_lock("tee", 1), here.inventory_lock("mug", 1));
+    let held = gate.inventory_lock("tee", 1).lock_owned().unwrap();
     let came = scene.inherits(&tee, || held.unlock().unwrap(), || mug.lock().map(drop));
     assert_eq!(came.unwrap_err().kind(), ErrorKind::Refused, "there is no mug left");
-    assert!(gate.stock_lock("tee", 1).try_lock_for(SOON).unwrap().is_some(), "what the first got is back");
+    assert!(
+        gate.inventory_lock("tee", 1).try_lock_for(SOON).unwrap().is_some(),
+        "what the first got is back"
+    );
 }
 
 #[test]

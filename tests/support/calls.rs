@@ -72,10 +72,10 @@ pub const KINDS: [(&str, Calls); 8] = [
         ]
     }),
     ("stock gate", |client, name| {
-        let it = client.stock_gate(name);
-        let lock = it.stock_lock("tee", 1);
+        let it = client.inventory(name);
+        let lock = it.inventory_lock("tee", 1);
         vec![
-            it.restock("tee", 1),
+            it.add_stock("tee", 1),
             it.try_reserve("tee", 1).map(drop),
             it.try_reserve_order(&Order::of("tee", 1).and("mug", 1).id("one").customer("alice", 1)).map(drop),
             it.stock("tee").map(drop),

@@ -6,11 +6,11 @@ mod faults;
 mod lock;
 mod reserving;
 
-use redis_concurrent::{Error, ErrorKind, Stock, StockGate};
+use redis_concurrent::{Error, ErrorKind, Inventory, Stock};
 
 /// The counts of `tee`: restocked, available, reserved, sold.
 #[track_caller]
-fn counts(gate: &StockGate) -> [u64; 4] {
+fn counts(gate: &Inventory) -> [u64; 4] {
     balanced(gate.stock("tee").unwrap())
 }
 

@@ -23,7 +23,7 @@ const ALL: [Make; 6] = [
     |c| Box::new(c.reentrant_lock("fixed").with_lease(LEASE)),
     |c| Box::new(c.read_write_lock("read-write").write_lock().clone()),
     |c| Box::new(c.lock_of(Permits::default(), "permit")),
-    |c| Box::new(c.stock_gate("gate").stock_lock("sku", 1)),
+    |c| Box::new(c.inventory("gate").inventory_lock("sku", 1)),
 ];
 
 fn client(url: &str) -> Client {
@@ -60,7 +60,7 @@ fn places(server: &RedisServer) -> usize {
 fn a_waiter_that_stands_still_at_its_turn_costs_a_waiter_timeout_and_not_its_lease() {
     let server = RedisServer::start().unwrap();
     let (holder, next) = (client(&server.url()), client(&server.url()));
-    holder.stock_gate("gate").restock("sku", 5).unwrap();
+    holder.inventory("gate").add_stock("sku", 5).unwrap();
     let locks = ALL.map(|lock| lock(&holder));
     let held: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
     let mut child = Child::spawn(ROLE, &[("URL", &server.url())]).unwrap();

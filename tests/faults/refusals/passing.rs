@@ -50,7 +50,7 @@ const WAITING: [(&str, Call); 7] = [
     ("read lock", |c| c.read_write_lock("rw").read_lock().lock().map(drop)),
     ("write lock", |c| c.read_write_lock("rw2").write_lock().lock().map(drop)),
     ("semaphore", |c| c.semaphore("permits").acquire(1).map(drop)),
-    ("stock lock", |c| c.stock_gate("goods").stock_lock("sku", 1).lock().map(drop)),
+    ("stock lock", |c| c.inventory("goods").inventory_lock("sku", 1).lock().map(drop)),
     ("multi-lock", |c| MultiLock::new(&[&c.simple_lock("a"), &c.reentrant_lock("b")]).lock().map(drop)),
 ];
 
@@ -60,7 +60,7 @@ fn what_may_pass_is_waited_for_by_everything_that_waits() {
         let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
         let client = connect(&server);
         client.semaphore("permits").set_permits(1).unwrap();
-        client.stock_gate("goods").restock("sku", 5).unwrap();
+        client.inventory("goods").add_stock("sku", 5).unwrap();
         tell(&server, on);
         thread::scope(|scope| {
             let before = rejected(&server);

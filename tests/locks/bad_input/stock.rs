@@ -2,7 +2,7 @@
 //! another than before.
 
 use redis_concurrent::testing::RedisServer;
-use redis_concurrent::{Error, ErrorKind, Order, StockGate};
+use redis_concurrent::{Error, ErrorKind, Inventory, Order};
 
 use crate::bad_input::synchronizers::{all_say, everything, quiet};
 use crate::server_days::*;
@@ -10,7 +10,7 @@ use crate::server_days::*;
 /// The most units there can be: 2^53 - 1.
 const MOST: u64 = (1 << 53) - 1;
 
-fn reserves(it: &StockGate, sku: &str, n: u64) -> Vec<Result<(), Error>> {
+fn reserves(it: &Inventory, sku: &str, n: u64) -> Vec<Result<(), Error>> {
     vec![
         it.try_reserve(sku, n).map(drop),
         it.try_reserve_order(&Order::of("mug", 1).and(sku, n).id("two")).map(drop),
@@ -18,8 +18,8 @@ fn reserves(it: &StockGate, sku: &str, n: u64) -> Vec<Result<(), Error>> {
     ]
 }
 
-fn locks(it: &StockGate, sku: &str, n: u64) -> Vec<Result<(), Error>> {
-    let lock = it.stock_lock(sku, n);
+fn locks(it: &Inventory, sku: &str, n: u64) -> Vec<Result<(), Error>> {
+    let lock = it.inventory_lock(sku, n);
     vec![lock.lock().map(drop), lock.try_lock().map(drop), lock.try_lock_owned_for(SURELY).map(drop)]
 }
 
@@ -27,19 +27,19 @@ fn locks(it: &StockGate, sku: &str, n: u64) -> Vec<Result<(), Error>> {
 fn what_a_stock_gate_cannot_do_changes_nothing() {
     let server = RedisServer::start().unwrap();
     let client = quiet(&server);
-    let it = client.stock_gate("it");
-    it.restock("tee", 3).unwrap();
-    it.restock("mug", 9).unwrap();
+    let it = client.inventory("it");
+    it.add_stock("tee", 3).unwrap();
+    it.add_stock("mug", 9).unwrap();
     let order = Order::of("tee", 1).id("one").customer("alice", 2);
     let one = it.try_reserve_order(&order).unwrap().unwrap();
     it.try_reserve_order(&Order::of("tee", 1).id("sold")).unwrap().unwrap().commit().unwrap();
     let before = everything(&server);
 
-    for none in [reserves(&it, "tee", 0), locks(&it, "tee", 0), vec![it.restock("tee", 0)]] {
+    for none in [reserves(&it, "tee", 0), locks(&it, "tee", 0), vec![it.add_stock("tee", 0)]] {
         all_say((ErrorKind::Config, "it", "not 0", none));
     }
     for huge in [MOST + 1, u64::MAX] {
-        for calls in [reserves(&it, "tee", huge), locks(&it, "tee", huge), vec![it.restock("tee", huge)]] {
+        for calls in [reserves(&it, "tee", huge), locks(&it, "tee", huge), vec![it.add_stock("tee", huge)]] {
             all_say((ErrorKind::Config, "it", &format!("not {huge}"), calls));
         }
     }
@@ -48,7 +48,12 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
         all_say((ErrorKind::Refused, "it", "of \"tee\" only 3 were ever stocked", calls));
     }
     let told = format!("of \"tee\" at most {MOST}");
-    all_say((ErrorKind::Refused, "it", &told, vec![it.restock("tee", MOST), it.restock("tee", MOST - 2)]));
+    all_say((
+        ErrorKind::Refused,
+        "it",
+        &told,
+        vec![it.add_stock("tee", MOST), it.add_stock("tee", MOST - 2)],
+    ));
     for unknown in ["hat", "Tee", "tee ", "tee|mug", "t-e-e", "%74ee", "tee\0", "帽子"] {
         let looks =
             [it.stock(unknown).map(drop), it.available(unknown).map(drop), it.sold(unknown).map(drop)];
@@ -58,7 +63,7 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
     }
     for (bad, told) in [("", "empty"), (&*"x".repeat(1025), "1025")] {
         let mut calls = [reserves(&it, bad, 1), locks(&it, bad, 1)].concat();
-        calls.extend([it.restock(bad, 1), it.stock(bad).map(drop), it.is_committed(bad).map(drop)]);
+        calls.extend([it.add_stock(bad, 1), it.stock(bad).map(drop), it.is_committed(bad).map(drop)]);
         calls.extend([
             it.try_reserve_order(&Order::of("tee", 1).id(bad)).map(drop),
             it.try_reserve_order(&Order::of("tee", 1).customer(bad, 1)).map(drop),
@@ -86,13 +91,13 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
     ));
     assert_eq!(everything(&server), before);
 
-    let never = client.stock_gate("never-stocked");
+    let never = client.inventory("never-stocked");
     all_say((ErrorKind::Refused, "never-stocked", "it has no SKU", reserves(&never, "tee", 1)));
     assert!(!never.delete().unwrap());
     let requests = client.requests();
-    for bad in [it.with_lease(ms(99)), it.remember_for(ms(99)), client.stock_gate("").with_lease(SURELY)] {
+    for bad in [it.with_lease(ms(99)), it.remember_for(ms(99)), client.inventory("").with_lease(SURELY)] {
         let mut calls = [reserves(&bad, "tee", 1), locks(&bad, "tee", 1)].concat();
-        calls.extend([bad.restock("tee", 1), bad.stock("tee").map(drop), bad.delete().map(drop)]);
+        calls.extend([bad.add_stock("tee", 1), bad.stock("tee").map(drop), bad.delete().map(drop)]);
         for outcome in calls {
             assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Config);
         }

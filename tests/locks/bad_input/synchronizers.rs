@@ -230,10 +230,10 @@ fn a_name_in_use_by_one_kind_is_kept_from_all_others() {
     is_not_for_others(&["semaphore"], &server, clients);
     permit.unlock().unwrap();
     permits.delete().unwrap();
-    let gate = mine.stock_gate("it");
-    gate.restock("tee", 2).unwrap();
+    let gate = mine.inventory("it");
+    gate.add_stock("tee", 2).unwrap();
     is_not_for_others(&["stock gate"], &server, clients);
-    let held = (gate.try_reserve("tee", 1).unwrap(), gate.stock_lock("tee", 1).lock_owned().unwrap());
+    let held = (gate.try_reserve("tee", 1).unwrap(), gate.inventory_lock("tee", 1).lock_owned().unwrap());
     is_not_for_others(&["stock gate"], &server, clients);
     drop(held);
     gate.delete().unwrap();

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::testing::{Child, RedisServer, is_role, tell_parent, wait_until};
-use redis_concurrent::{Order, StockGate};
+use redis_concurrent::{Inventory, Order};
 
 use crate::stock::balanced;
 use crate::support::{LONG, Random, SOON, builder, connect, env, ms};
@@ -31,7 +31,7 @@ fn role_seller() {
         return;
     }
     let client = builder(&env("URL")).lease(LEASE).connect().unwrap();
-    let gate = client.stock_gate("sale");
+    let gate = client.inventory("sale");
     let mut random = Random::of(env("RANDOM").parse().unwrap());
     let mut turn = 0_u64;
     tell_parent("selling").unwrap();
@@ -128,7 +128,7 @@ fn seller(server: &RedisServer, random: &mut Random) -> Child {
 }
 
 /// Sums to what is in stock of both SKUs together.
-fn sums(gate: &StockGate) -> [u64; 4] {
+fn sums(gate: &Inventory) -> [u64; 4] {
     let [tee, mug] = SKUS.map(|sku| balanced(gate.stock(sku).unwrap()));
     std::array::from_fn(|i| tee[i] + mug[i])
 }
@@ -138,9 +138,9 @@ fn redis_counts_what_the_processes_saw_whoever_is_killed() {
     let mut random = Random::new("redis_counts_what_the_processes_saw_whoever_is_killed");
     let decisions: u64 = std::env::var("DECISIONS").map_or(10_000, |n| n.parse().unwrap());
     let server = RedisServer::start().unwrap();
-    let office = connect(&server).stock_gate("sale");
+    let office = connect(&server).inventory("sale");
     for sku in SKUS {
-        office.restock(sku, STOCK).unwrap();
+        office.add_stock(sku, STOCK).unwrap();
     }
     let began = Instant::now();
     let (made, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -150,7 +150,7 @@ fn redis_counts_what_the_processes_saw_whoever_is_killed() {
             while !is_over.load(SeqCst) {
                 sums(&office);
                 for sku in SKUS.into_iter().filter(|sku| office.available(sku).unwrap() == 0) {
-                    office.restock(sku, STOCK).unwrap();
+                    office.add_stock(sku, STOCK).unwrap();
                 }
                 thread::sleep(ms(2));
             }
@@ -184,7 +184,7 @@ fn redis_counts_what_the_processes_saw_whoever_is_killed() {
     assert!((sales..=sales + kills).contains(&counted));
     assert!((units..=units + kills * MOST).contains(&sold));
     // Who comes afterwards finds everything in order.
-    office.restock("tee", 3).unwrap();
+    office.add_stock("tee", 3).unwrap();
     office.try_reserve("tee", 3).unwrap().unwrap().commit().unwrap();
     assert_eq!(sums(&office), [restocked + 3, available, 0, sold + 3]);
 }

@@ -13,9 +13,9 @@ use crate::support::*;
 fn a_decision_whose_answer_is_lost_is_made_once() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let (client, office) = (Client::connect(&proxy.url()).unwrap(), connect(&server).stock_gate("sale"));
-    let gate = client.stock_gate("sale");
-    office.restock("tee", 100).unwrap();
+    let (client, office) = (Client::connect(&proxy.url()).unwrap(), connect(&server).inventory("sale"));
+    let gate = client.inventory("sale");
+    office.add_stock("tee", 100).unwrap();
     gate.try_reserve("tee", 1).unwrap().unwrap().commit().unwrap();
     for i in 0..10 {
         proxy.swallow_next_reply_and_reset();
@@ -31,7 +31,7 @@ fn a_decision_whose_answer_is_lost_is_made_once() {
         assert_eq!(counts(&office), [100, 99 - 2 * (i / 2 + 1), 0, 1 + 2 * (i / 2 + 1)]);
     }
     proxy.swallow_next_reply_and_reset();
-    gate.restock("tee", 1).unwrap();
+    gate.add_stock("tee", 1).unwrap();
     assert_eq!(counts(&office), [101, 90, 0, 11]);
     assert_eq!(proxy.struck(), 21);
 }
@@ -41,8 +41,8 @@ fn a_commit_that_redis_does_not_answer_is_asked_again_until_it_is_settled() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let client = builder(&proxy.url()).command_timeout(ms(700)).connect().unwrap();
-    let (gate, office) = (client.stock_gate("sale"), connect(&server).stock_gate("sale"));
-    office.restock("tee", 5).unwrap();
+    let (gate, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
+    office.add_stock("tee", 5).unwrap();
     let reservation = gate.try_reserve_order(&Order::of("tee", 2).id("one")).unwrap().unwrap();
     proxy.black_hole(true);
     thread::scope(|scope| {
@@ -64,8 +64,8 @@ fn a_commit_that_is_never_answered_is_unknown_and_comes_to_one_end() {
         let proxy = Proxy::start(server.port()).unwrap();
         let client =
             builder(&proxy.url()).command_timeout(ms(700)).unreachable_timeout(ms(1500)).connect().unwrap();
-        let (gate, office) = (client.stock_gate("sale"), connect(&server).stock_gate("sale"));
-        office.restock("tee", 1).unwrap();
+        let (gate, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
+        office.add_stock("tee", 1).unwrap();
         let before = counts(&office);
         let reservation = gate.try_reserve_order(&Order::of("tee", 1).id("one")).unwrap().unwrap();
         // Either the requests are lost, or the answers.
@@ -92,8 +92,8 @@ fn with_redis_out_of_reach_nothing_is_taken_and_nothing_is_lost() {
     let proxy = Proxy::start(server.port()).unwrap();
     let client =
         builder(&proxy.url()).command_timeout(ms(700)).unreachable_timeout(ms(500)).connect().unwrap();
-    let (gate, office) = (client.stock_gate("sale"), connect(&server).stock_gate("sale"));
-    office.restock("tee", 5).unwrap();
+    let (gate, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
+    office.add_stock("tee", 5).unwrap();
     let reservation = gate.try_reserve("tee", 1).unwrap().unwrap();
     proxy.refuse_connections(true).unwrap();
     proxy.cut_all();
@@ -106,9 +106,9 @@ fn with_redis_out_of_reach_nothing_is_taken_and_nothing_is_lost() {
 #[test]
 fn a_client_that_closes_gives_everything_back() {
     let server = RedisServer::start().unwrap();
-    let (client, office) = (connect(&server), connect(&server).stock_gate("sale"));
-    let gate = client.stock_gate("sale");
-    gate.restock("tee", 5).unwrap();
+    let (client, office) = (connect(&server), connect(&server).inventory("sale"));
+    let gate = client.inventory("sale");
+    gate.add_stock("tee", 5).unwrap();
     let (one, two) =
         (gate.try_reserve("tee", 1).unwrap().unwrap(), gate.try_reserve("tee", 2).unwrap().unwrap());
     let lost = one.lost();
@@ -125,8 +125,8 @@ fn a_client_that_closes_gives_everything_back() {
 fn a_restart_with_its_data_keeps_every_unit() {
     let server = RedisServer::builder().arg("appendonly", "yes").start().unwrap();
     let client = connect(&server);
-    let gate = client.stock_gate("sale");
-    gate.restock("tee", 5).unwrap();
+    let gate = client.inventory("sale");
+    gate.add_stock("tee", 5).unwrap();
     gate.try_reserve("tee", 1).unwrap().unwrap().commit().unwrap();
     let held = gate.try_reserve("tee", 2).unwrap().unwrap();
     server.shutdown().unwrap();

@@ -16,9 +16,9 @@ fn who_waits_is_refused_the_moment_that_nothing_is_left() {
     // Nobody asks again by itself meanwhile: who wakes was told.
     let patient = || builder(&server.url()).lease(6 * LONG).window(6 * LONG).connect().unwrap();
     let clients: Vec<_> = (0..4).map(|_| patient()).collect();
-    let gates: Vec<_> = clients.iter().map(|client| client.stock_gate("sale")).collect();
-    gates[0].restock("tee", 2).unwrap();
-    let lock = gates[0].stock_lock("tee", 1);
+    let gates: Vec<_> = clients.iter().map(|client| client.inventory("sale")).collect();
+    gates[0].add_stock("tee", 2).unwrap();
+    let lock = gates[0].inventory_lock("tee", 1);
     let held = lock.lock().unwrap();
     assert!(held.token() > 0);
     thread::scope(|scope| {
@@ -26,7 +26,7 @@ fn who_waits_is_refused_the_moment_that_nothing_is_left() {
             .iter()
             .map(|gate| {
                 scope.spawn(|| {
-                    let outcome = gate.stock_lock("tee", 1).lock().map(drop);
+                    let outcome = gate.inventory_lock("tee", 1).lock().map(drop);
                     (outcome, Instant::now())
                 })
             })
@@ -42,10 +42,10 @@ fn who_waits_is_refused_the_moment_that_nothing_is_left() {
             told(outcome, ErrorKind::Refused, "of \"tee\" only 0 are left");
             assert!(at - gone < SOON, "only {:?} later", at - gone);
         }
-        told(gates[1].stock_lock("tee", 1).try_lock(), ErrorKind::Refused, "only 0 are left");
+        told(gates[1].inventory_lock("tee", 1).try_lock(), ErrorKind::Refused, "only 0 are left");
         // One comes back: whoever comes now waits again, and gets in.
         last.unlock().unwrap();
-        let next = scope.spawn(|| gates[1].stock_lock("tee", 1).lock().map(|guard| guard.token()));
+        let next = scope.spawn(|| gates[1].inventory_lock("tee", 1).lock().map(|guard| guard.token()));
         queued(&lock, 1);
         let token = held.token();
         held.unlock().unwrap();
@@ -58,9 +58,9 @@ fn who_waits_is_refused_the_moment_that_nothing_is_left() {
 fn threads_of_one_process_are_refused_as_their_turns_come() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);
-    let gate = client.stock_gate("sale");
-    gate.restock("tee", 3).unwrap();
-    let (lock, sold) = (gate.stock_lock("tee", 1), AtomicUsize::new(0));
+    let gate = client.inventory("sale");
+    gate.add_stock("tee", 3).unwrap();
+    let (lock, sold) = (gate.inventory_lock("tee", 1), AtomicUsize::new(0));
     let refused = thread::scope(|scope| {
         let buyers: Vec<_> = (0..8)
             .map(|_| {
@@ -86,32 +86,32 @@ fn threads_of_one_process_are_refused_as_their_turns_come() {
 fn it_is_one_lock_for_all_skus_and_not_reentrant() {
     let server = RedisServer::start().unwrap();
     let brisk = builder(&server.url()).lease(ms(3000)).connect().unwrap();
-    let (here, there) = (brisk.stock_gate("sale"), connect(&server).stock_gate("sale"));
-    here.restock("tee", 2).unwrap();
-    here.restock("mug", 2).unwrap();
-    let lock = here.stock_lock("tee", 2);
+    let (here, there) = (brisk.inventory("sale"), connect(&server).inventory("sale"));
+    here.add_stock("tee", 2).unwrap();
+    here.add_stock("mug", 2).unwrap();
+    let lock = here.inventory_lock("tee", 2);
     let held = lock.lock().unwrap();
-    assert!(there.stock_lock("mug", 1).try_lock().unwrap().is_none());
-    told(here.stock_lock("mug", 1).lock().map(drop), ErrorKind::WouldDeadlock, "");
+    assert!(there.inventory_lock("mug", 1).try_lock().unwrap().is_none());
+    told(here.inventory_lock("mug", 1).lock().map(drop), ErrorKind::WouldDeadlock, "");
     // Reservations need no lock.
     there.try_reserve("tee", 2).unwrap().unwrap().commit().unwrap();
     assert!(!held.is_lost());
-    assert!(there.stock_lock("mug", 1).force_unlock().unwrap().was_held());
+    assert!(there.inventory_lock("mug", 1).force_unlock().unwrap().was_held());
     wait_until(SOON, "it finds that at its next renewal", || held.is_lost());
-    drop(there.stock_lock("mug", 2).try_lock().unwrap().unwrap());
-    told(here.stock_lock("mug", 3).lock().map(drop), ErrorKind::LeaseLost, "");
+    drop(there.inventory_lock("mug", 2).try_lock().unwrap().unwrap());
+    told(here.inventory_lock("mug", 3).lock().map(drop), ErrorKind::LeaseLost, "");
     drop(held);
-    told(here.stock_lock("mug", 3).lock().map(drop), ErrorKind::Refused, "only 2 were ever stocked");
+    told(here.inventory_lock("mug", 3).lock().map(drop), ErrorKind::Refused, "only 2 were ever stocked");
 }
 
 #[test]
 fn locks_of_two_gates_are_had_together_or_refused_together() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);
-    let (sale, other) = (client.stock_gate("sale"), client.stock_gate("other"));
-    sale.restock("tee", 1).unwrap();
-    other.restock("mug", 1).unwrap();
-    let (tee, mug) = (sale.stock_lock("tee", 1), other.stock_lock("mug", 1));
+    let (sale, other) = (client.inventory("sale"), client.inventory("other"));
+    sale.add_stock("tee", 1).unwrap();
+    other.add_stock("mug", 1).unwrap();
+    let (tee, mug) = (sale.inventory_lock("tee", 1), other.inventory_lock("mug", 1));
     let both = MultiLock::new(&[&tee, &mug]);
     drop(both.try_lock().unwrap().expect("both are free, and there is one of each"));
     let last = sale.try_reserve("tee", 1).unwrap();

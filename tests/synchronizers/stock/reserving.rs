@@ -4,13 +4,13 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::testing::*;
-use redis_concurrent::{Client, ErrorKind, Order, Reservation, StockGate};
+use redis_concurrent::{Client, ErrorKind, Inventory, Order, Reservation};
 
 use crate::stock::{balanced, counts, told};
 use crate::support::*;
 
-fn gates(server: &RedisServer) -> [StockGate; 2] {
-    [connect(server), connect(server)].map(|client| client.stock_gate("sale"))
+fn gates(server: &RedisServer) -> [Inventory; 2] {
+    [connect(server), connect(server)].map(|client| client.inventory("sale"))
 }
 
 #[track_caller]
@@ -22,14 +22,14 @@ fn taken(outcome: Result<Option<Reservation>, redis_concurrent::Error>) -> Reser
 #[test]
 fn of_twelve_who_ask_for_ten_units_ten_get_one_and_two_who_come_later_get_those_that_came_back() {
     let server = RedisServer::start().unwrap();
-    let office = connect(&server).stock_gate("sale");
-    office.restock("tee", 10).unwrap();
+    let office = connect(&server).inventory("sale");
+    office.add_stock("tee", 10).unwrap();
     let clients: Vec<Client> = (0..4).map(|_| connect(&server)).collect();
     // Twelve ask at once, in four processes as Redis sees it.
     let asked: Vec<_> = thread::scope(|scope| {
         let asks: Vec<_> = (0..12)
             .map(|i| {
-                let gate = clients[i % clients.len()].stock_gate("sale");
+                let gate = clients[i % clients.len()].inventory("sale");
                 scope.spawn(move || gate.try_reserve("tee", 1).unwrap())
             })
             .collect();
@@ -50,7 +50,7 @@ fn of_twelve_who_ask_for_ten_units_ten_get_one_and_two_who_come_later_get_those_
     assert_eq!(counts(&office), [10, 2, 8, 0]);
     // The next two get in, and no third.
     for client in &clients[..2] {
-        reserved.push(taken(client.stock_gate("sale").try_reserve("tee", 1)));
+        reserved.push(taken(client.inventory("sale").try_reserve("tee", 1)));
     }
     assert!(office.try_reserve("tee", 1).unwrap().is_none());
     for reservation in reserved {
@@ -63,11 +63,11 @@ fn of_twelve_who_ask_for_ten_units_ten_get_one_and_two_who_come_later_get_those_
 fn a_decision_is_one_request() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);
-    let gate = client.stock_gate("sale");
-    gate.restock("tee", 2).unwrap();
+    let gate = client.inventory("sale");
+    gate.add_stock("tee", 2).unwrap();
     taken(gate.try_reserve("tee", 2)).unlock().unwrap();
     taken(gate.try_reserve("tee", 2)).commit().unwrap();
-    gate.restock("tee", 1).unwrap();
+    gate.add_stock("tee", 1).unwrap();
     assert_eq!(gate.available("tee").unwrap(), 1);
     let costs = |n, act: &mut dyn FnMut()| {
         let before = client.requests();
@@ -88,8 +88,8 @@ fn a_decision_is_one_request() {
 fn several_skus_are_taken_and_given_back_together() {
     let server = RedisServer::start().unwrap();
     let [here, there] = gates(&server);
-    here.restock("tee", 5).unwrap();
-    here.restock("mug", 2).unwrap();
+    here.add_stock("tee", 5).unwrap();
+    here.add_stock("mug", 2).unwrap();
     let order = Order::of("tee", 2).and("mug", 2);
     let both = taken(here.try_reserve_order(&order));
     assert!(there.try_reserve_order(&Order::of("tee", 1).and("mug", 1)).unwrap().is_none());
@@ -100,7 +100,7 @@ fn several_skus_are_taken_and_given_back_together() {
     assert_eq!((here.sold("tee").unwrap(), here.sold("mug").unwrap()), (2, 2));
     let many: Vec<String> = (0..100).map(|i| format!("sku {i} | %7C-{i}")).collect();
     for sku in &many {
-        here.restock(sku, 1).unwrap();
+        here.add_stock(sku, 1).unwrap();
     }
     let order = many[1..].iter().fold(Order::of(&many[0], 1), |order, sku| order.and(sku, 1));
     let all = taken(here.try_reserve_order(&order));
@@ -113,7 +113,7 @@ fn several_skus_are_taken_and_given_back_together() {
 fn an_id_is_served_once_at_a_time_and_sold_once() {
     let server = RedisServer::start().unwrap();
     let [here, there] = gates(&server);
-    here.restock("tee", 5).unwrap();
+    here.add_stock("tee", 5).unwrap();
     let order = Order::of("tee", 2).id("order-17");
     let first = taken(here.try_reserve_order(&order));
     for gate in [&here, &there] {
@@ -142,12 +142,12 @@ fn an_id_is_served_once_at_a_time_and_sold_once() {
 fn of_many_who_serve_one_order_one_sells_it() {
     let server = RedisServer::start().unwrap();
     let clients: Vec<Client> = (0..3).map(|_| connect(&server)).collect();
-    let office = clients[0].stock_gate("sale");
-    office.restock("tee", 100).unwrap();
+    let office = clients[0].inventory("sale");
+    office.add_stock("tee", 100).unwrap();
     let sold: usize = thread::scope(|scope| {
         let workers: Vec<_> = (0..6)
             .map(|i| {
-                let gate = clients[i % 3].stock_gate("sale");
+                let gate = clients[i % 3].inventory("sale");
                 scope.spawn(move || {
                     let serve =
                         |n: u64| match gate.try_reserve_order(&Order::of("tee", 1).id(&format!("o{n}"))) {
@@ -173,7 +173,7 @@ fn of_many_who_serve_one_order_one_sells_it() {
 fn a_customer_gets_its_limit_whichever_way_it_comes() {
     let server = RedisServer::start().unwrap();
     let [here, there] = gates(&server);
-    here.restock("tee", 9).unwrap();
+    here.add_stock("tee", 9).unwrap();
     let order = |n| Order::of("tee", n).customer("alice", 2);
     let one = taken(here.try_reserve_order(&order(1)));
     told(there.try_reserve_order(&order(2)), ErrorKind::Refused, "\"alice\" has 1 of \"tee\" and may have 2");
@@ -192,8 +192,8 @@ fn a_customer_gets_its_limit_whichever_way_it_comes() {
 fn what_is_reserved_is_renewed_and_a_fixed_lease_is_not() {
     let server = RedisServer::start().unwrap();
     let client = builder(&server.url()).lease(ms(3000)).connect().unwrap();
-    let (gate, office) = (client.stock_gate("sale"), connect(&server).stock_gate("sale"));
-    gate.restock("tee", 5).unwrap();
+    let (gate, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
+    gate.add_stock("tee", 5).unwrap();
     let began = Instant::now();
     let renewed = taken(gate.try_reserve("tee", 1));
     let fixed = taken(office.with_lease(ms(400)).try_reserve("tee", 2));
@@ -219,11 +219,11 @@ fn what_is_reserved_is_renewed_and_a_fixed_lease_is_not() {
 fn a_reservation_whose_gate_is_deleted_is_lost() {
     let server = RedisServer::start().unwrap();
     let [here, there] = gates(&server);
-    here.restock("tee", 5).unwrap();
+    here.add_stock("tee", 5).unwrap();
     let (one, two) = (taken(here.try_reserve("tee", 1)), taken(here.try_reserve("tee", 1)));
     assert!(there.delete().unwrap() && !there.delete().unwrap());
     told(here.stock("tee"), ErrorKind::Refused, "no SKU \"tee\"");
-    there.restock("tee", 1).unwrap();
+    there.add_stock("tee", 1).unwrap();
     let lost = one.lost();
     told(one.commit(), ErrorKind::LeaseLost, "");
     assert!(lost.is_cancelled());
@@ -238,8 +238,8 @@ fn an_observer_hears_of_reservations_as_of_holds() {
     let server = RedisServer::start().unwrap();
     let ears = Ears::default();
     let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
-    let gate = client.stock_gate("sale");
-    gate.restock("tee", 2).unwrap();
+    let gate = client.inventory("sale");
+    gate.add_stock("tee", 2).unwrap();
     taken(gate.try_reserve("tee", 1)).commit().unwrap();
     drop(taken(gate.try_reserve("tee", 1)));
     assert_eq!(ears.count(Heard::Released), 2, "{:?}", ears.all());
