@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::{env, thread, time::Duration, time::Instant};
 
 use redis_concurrent::testing::{Child, RedisServer, is_role, tell_parent};
-use redis_concurrent::{Client, Error, Kind, RedisLock, Reentry, Sharing};
+use redis_concurrent::{Client, Error, Kind, RedisLock, Reentrancy, Sharing};
 
 /// At most `self.0` holders at a time.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ impl Kind for Bulkhead {
     const NAME: &'static str = "bulkhead";
     const RULE: &'static str = include_str!("own_kind.lua");
     const SHARING: Sharing = Sharing::Shared;
-    const REENTRY: Reentry = Reentry::Another;
+    const REENTRY: Reentrancy = Reentrancy::Independent;
 
     fn args(&self) -> String {
         self.0.to_string()

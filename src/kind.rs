@@ -7,7 +7,7 @@
 /// A kind of lock: implement it to make one of your own.
 ///
 /// ```
-/// use redis_concurrent::{Client, Kind, RedisLock, Reentry, Sharing};
+/// use redis_concurrent::{Client, Kind, RedisLock, Reentrancy, Sharing};
 ///
 /// /// At most `self.0` holders at a time.
 /// #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@
 ///     const NAME: &'static str = "bulkhead";
 ///     const RULE: &'static str = include_str!("../examples/own_kind.lua");
 ///     const SHARING: Sharing = Sharing::Shared;
-///     const REENTRY: Reentry = Reentry::Another;
+///     const REENTRY: Reentrancy = Reentrancy::Independent;
 ///
 ///     fn args(&self) -> String {
 ///         self.0.to_string()
@@ -82,7 +82,7 @@ pub trait Kind: Send + Sync + 'static {
     const SHARING: Sharing;
 
     /// What happens when a thread that holds it asks again.
-    const REENTRY: Reentry;
+    const REENTRY: Reentrancy;
 
     /// What a request brings along for the rule (`w.args`): a number of permits, say.
     fn args(&self) -> String {
@@ -110,11 +110,11 @@ pub enum Sharing {
 
 /// What a thread that holds a lock gets when it asks again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reentry {
+pub enum Reentrancy {
     /// The same hold once more; it must be given back as often.
-    Count,
+    Counted,
     /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock).
-    Refuse,
+    Forbidden,
     /// A hold of its own, if the rule admits it.
-    Another,
+    Independent,
 }

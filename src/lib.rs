@@ -137,7 +137,7 @@ pub use engine::redis::connection::{Connection, ConnectionManager};
 pub use error::{Error, ErrorKind};
 pub use fenced::{Fenced, FencedScript};
 pub use guard::{Guard, Hold, OwnedGuard};
-pub use kind::{Exclusive, Kind, Reentry, Sharing};
+pub use kind::{Exclusive, Kind, Reentrancy, Sharing};
 pub use kinds::barrier::CyclicBarrier;
 pub use kinds::inventory::{Inventory, InventoryLock, Order, Reservation, Stock};
 pub use kinds::latch::CountDownLatch;

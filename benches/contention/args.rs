@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
     Uncontended,
-    Reentry,
+    Reentrancy,
     Contended,
     Handoff,
     Renewal,
@@ -25,7 +25,7 @@ pub(crate) enum Workload {
 impl Workload {
     pub(crate) const ALL: [Workload; 15] = [
         Workload::Uncontended,
-        Workload::Reentry,
+        Workload::Reentrancy,
         Workload::Contended,
         Workload::Handoff,
         Workload::Renewal,
@@ -44,7 +44,7 @@ impl Workload {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Workload::Uncontended => "uncontended",
-            Workload::Reentry => "reentry",
+            Workload::Reentrancy => "reentry",
             Workload::Contended => "contended",
             Workload::Handoff => "handoff",
             Workload::Renewal => "renewal",

@@ -56,7 +56,7 @@ fn measure() -> Result<(), Box<dyn Error>> {
     for workload in &args.workloads {
         match workload {
             Workload::Uncontended => uncontended(&args)?,
-            Workload::Reentry => print(&args, *workload, Row::default(), uncontended::reentry(&args)?)?,
+            Workload::Reentrancy => print(&args, *workload, Row::default(), uncontended::reentry(&args)?)?,
             Workload::Contended => contended(&args)?,
             Workload::Handoff => {
                 let like = Row { processes: 2, hold_us: Some(args.hold_us(*workload)), ..Row::default() };

@@ -16,7 +16,7 @@ const TRIES: usize = 100;
 
 /// How the inner call fared, and who holds the lock after it, while the outer work goes on.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Reentry {
+pub struct Reentrancy {
     pub inner: Inner,
     pub at_once: usize,
 }
@@ -31,13 +31,13 @@ pub enum Inner {
     Told(ErrorKind),
 }
 
-impl Finding for Reentry {
+impl Finding for Reentrancy {
     fn is_kept(&self) -> bool {
         self.at_once == 1 && !matches!(self.inner, Inner::Refused(_))
     }
 }
 
-impl fmt::Display for Reentry {
+impl fmt::Display for Reentrancy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.inner {
             Inner::Refused(tries) => write!(f, "refuses itself {}", counted(tries, "time"))?,
@@ -48,7 +48,7 @@ impl fmt::Display for Reentry {
     }
 }
 
-pub fn wrong(scene: &Scene) -> Result<Reentry, Failure> {
+pub fn wrong(scene: &Scene) -> Result<Reentrancy, Failure> {
     let [mut process, mut other] = scene.processes()?;
     let outer = take(&mut process, "lock", "outer", LONG)?;
     let mut refused = 0;
@@ -60,11 +60,11 @@ pub fn wrong(scene: &Scene) -> Result<Reentry, Failure> {
     let inner = take(&mut process, "lock", "inner", LONG)? && give_back(&mut process, "lock", "inner")?;
     // The outer work is not done yet.
     let others = inner && take(&mut other, "lock", "other", LONG)?;
-    Ok(Reentry { inner: Inner::Refused(refused), at_once: usize::from(outer) + usize::from(others) })
+    Ok(Reentrancy { inner: Inner::Refused(refused), at_once: usize::from(outer) + usize::from(others) })
 }
 
 /// The same thread is let in again, and only its last unlock frees the lock.
-pub fn right(scene: &Scene) -> Result<Reentry, Failure> {
+pub fn right(scene: &Scene) -> Result<Reentrancy, Failure> {
     let [client, other] = scene.clients()?;
     let lock = client.reentrant_lock("lock");
     let outer = lock.lock()?;
@@ -74,11 +74,11 @@ pub fn right(scene: &Scene) -> Result<Reentry, Failure> {
     let others = other.reentrant_lock("lock").try_lock_owned()?;
     let at_once = lock.hold_count() + usize::from(others.is_some());
     outer.unlock()?;
-    Ok(Reentry { inner: Inner::In { requests }, at_once })
+    Ok(Reentrancy { inner: Inner::In { requests }, at_once })
 }
 
 /// A lock that is not reentrant says so instead of waiting.
-pub fn right_refused(scene: &Scene) -> Result<Reentry, Failure> {
+pub fn right_refused(scene: &Scene) -> Result<Reentrancy, Failure> {
     let [client, other] = scene.clients()?;
     let lock = client.simple_lock("lock");
     let outer = lock.lock()?;
@@ -86,5 +86,5 @@ pub fn right_refused(scene: &Scene) -> Result<Reentry, Failure> {
     let others = other.simple_lock("lock").try_lock_owned()?;
     let at_once = lock.hold_count() + usize::from(others.is_some());
     outer.unlock()?;
-    Ok(Reentry { inner: Inner::Told(why.kind()), at_once })
+    Ok(Reentrancy { inner: Inner::Told(why.kind()), at_once })
 }

@@ -128,7 +128,7 @@ impl Shared {
         })?;
         let shape = Shape {
             sharing: K::SHARING,
-            reentry: K::REENTRY,
+            reentrancy: K::REENTRY,
             slice: self.config.slice,
             beat: self.config.window.min(self.config.lease) / 3,
         };

@@ -12,7 +12,7 @@ use crate::engine::release;
 use crate::engine::runtime::Shared;
 use crate::engine::state::lock_state::Ticket;
 use crate::error::{Error, ErrorKind};
-use crate::kind::{Kind, Reentry, Sharing};
+use crate::kind::{Kind, Reentrancy, Sharing};
 use crate::wait::Wait;
 
 /// Redis admits all parties of a round at once, and does no other work meanwhile.
@@ -271,5 +271,5 @@ impl Kind for Barrier {
     const NAME: &'static str = "cyclic barrier";
     const RULE: &'static str = include_str!("../../lua/barrier.lua");
     const SHARING: Sharing = Sharing::Shared;
-    const REENTRY: Reentry = Reentry::Another;
+    const REENTRY: Reentrancy = Reentrancy::Independent;
 }

@@ -13,7 +13,7 @@ use crate::engine::state::lock_state::Terms;
 use crate::error::{Error, ErrorKind};
 
 use crate::guard::{Hold, OwnedGuard};
-use crate::kind::{Kind, Reentry, Sharing};
+use crate::kind::{Kind, Reentrancy, Sharing};
 use crate::lock::RedisLock;
 use crate::lock::holder::Holder;
 use crate::names;
@@ -385,7 +385,7 @@ impl Kind for Units {
     const NAME: &'static str = "stock gate";
     const RULE: &'static str = RULE;
     const SHARING: Sharing = Sharing::Shared;
-    const REENTRY: Reentry = Reentry::Another;
+    const REENTRY: Reentrancy = Reentrancy::Independent;
 }
 
 /// The kind of a [`InventoryLock`](crate::InventoryLock): exclusive, and only to be had while there are so many units
@@ -415,7 +415,7 @@ impl Kind for InStock {
     const RULE: &'static str = RULE;
     const SHARING: Sharing = Sharing::Exclusive;
     // Another SKU may be asked for than is held for, and that only Redis can answer.
-    const REENTRY: Reentry = Reentry::Refuse;
+    const REENTRY: Reentrancy = Reentrancy::Forbidden;
 
     fn args(&self) -> String {
         self.args.clone()

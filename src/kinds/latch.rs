@@ -8,7 +8,7 @@ use super::meeting::Meeting;
 use crate::cancel::CancellationToken;
 use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
-use crate::kind::{Kind, Reentry, Sharing};
+use crate::kind::{Kind, Reentrancy, Sharing};
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
@@ -243,5 +243,5 @@ impl Kind for Latch {
     const NAME: &'static str = "count-down latch";
     const RULE: &'static str = include_str!("../../lua/latch.lua");
     const SHARING: Sharing = Sharing::Passed;
-    const REENTRY: Reentry = Reentry::Another;
+    const REENTRY: Reentrancy = Reentrancy::Independent;
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::runtime::Shared;
 use crate::error::Error;
 use crate::guard::{Guard, Hold};
-use crate::kind::{Exclusive, Kind, Reentry, Sharing};
+use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
 use crate::lock::RedisLock;
 
 /// The half of a [`ReadWriteLock`] that many hold at a time.
@@ -185,7 +185,7 @@ impl Kind for Read {
     const NAME: &'static str = "read lock";
     const RULE: &'static str = RULE;
     const SHARING: Sharing = Sharing::Joined;
-    const REENTRY: Reentry = Reentry::Count;
+    const REENTRY: Reentrancy = Reentrancy::Counted;
 
     fn args(&self) -> String {
         if self.in_order { "read-in-order" } else { "read" }.to_owned()
@@ -200,7 +200,7 @@ impl Kind for Write {
     const NAME: &'static str = "write lock";
     const RULE: &'static str = RULE;
     const SHARING: Sharing = Sharing::Exclusive;
-    const REENTRY: Reentry = Reentry::Count;
+    const REENTRY: Reentrancy = Reentrancy::Counted;
 
     fn args(&self) -> String {
         "write".to_owned()

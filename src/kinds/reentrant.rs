@@ -1,6 +1,6 @@
 //! The lock to take when in doubt: its holder may come in again, and is named in Redis.
 
-use crate::kind::{Exclusive, Kind, Reentry, Sharing};
+use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
 
 /// The kind of [`ReentrantLock`](crate::ReentrantLock): a hash with the owner, its number, and a
 /// record of the host, process and label that hold it.
@@ -17,7 +17,7 @@ impl Kind for Reentrant {
     const NAME: &'static str = "reentrant lock";
     const RULE: &'static str = include_str!("../../lua/reentrant.lua");
     const SHARING: Sharing = Sharing::Exclusive;
-    const REENTRY: Reentry = Reentry::Count;
+    const REENTRY: Reentrancy = Reentrancy::Counted;
 }
 
 impl Exclusive for Reentrant {}

@@ -15,7 +15,7 @@ use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::guard::Hold;
 use crate::guard::OwnedGuard;
-use crate::kind::{Kind, Reentry, Sharing};
+use crate::kind::{Kind, Reentrancy, Sharing};
 use crate::lock::RedisLock;
 use crate::lock::holder::Holder;
 use crate::settings::check_lease;
@@ -419,7 +419,7 @@ impl Kind for Permits {
     const NAME: &'static str = "semaphore";
     const RULE: &'static str = include_str!("../../lua/semaphore.lua");
     const SHARING: Sharing = Sharing::Shared;
-    const REENTRY: Reentry = Reentry::Another;
+    const REENTRY: Reentrancy = Reentrancy::Independent;
 
     fn args(&self) -> String {
         match self.0 {

@@ -1,6 +1,6 @@
 //! The smallest lock: a string key.
 
-use crate::kind::{Exclusive, Kind, Reentry, Sharing};
+use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
 
 /// The kind of [`SimpleLock`](crate::SimpleLock): a string key as `SET key owner NX PX lease`
 /// leaves it, deleted only by its owner. Whoever else locks the key so, with a client in any language, is a
@@ -15,7 +15,7 @@ impl Kind for Simple {
     const NAME: &'static str = "simple lock";
     const RULE: &'static str = include_str!("../../lua/simple.lua");
     const SHARING: Sharing = Sharing::Exclusive;
-    const REENTRY: Reentry = Reentry::Refuse;
+    const REENTRY: Reentrancy = Reentrancy::Forbidden;
 }
 
 impl Exclusive for Simple {}

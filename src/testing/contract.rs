@@ -1,13 +1,13 @@
 //! What every lock must do: one suite for all kinds, one's own included.
 //!
 //! ```
-//! # use redis_concurrent::{Kind, Reentry, Sharing};
+//! # use redis_concurrent::{Kind, Reentrancy, Sharing};
 //! # struct Bulkhead(u32);
 //! # impl Kind for Bulkhead {
 //! #     const NAME: &'static str = "bulkhead";
 //! #     const RULE: &'static str = include_str!("../../examples/own_kind.lua");
 //! #     const SHARING: Sharing = Sharing::Shared;
-//! #     const REENTRY: Reentry = Reentry::Another;
+//! #     const REENTRY: Reentrancy = Reentrancy::Independent;
 //! #     fn args(&self) -> String { self.0.to_string() }
 //! # }
 //! # fn in_a_test() {
@@ -18,7 +18,7 @@
 //! The kind is tried as a lock of one holder (a bulkhead of one, a semaphore of one permit), or against
 //! what keeps it out ([`run_against`]). What
 //! else is expected of it, it says itself: tokens where it is [`Exclusive`](Sharing::Exclusive),
-//! re-entry as its [`Reentry`] has it. Two clients stand for two processes: nothing here but the
+//! re-entry as its [`Reentrancy`] has it. Two clients stand for two processes: nothing here but the
 //! pid in a record knows that they are not.
 
 mod cases;
@@ -34,7 +34,7 @@ use super::RedisServer;
 use crate::{Client, Kind, RedisLock};
 
 #[cfg(doc)]
-use crate::{Reentry, Sharing};
+use crate::{Reentrancy, Sharing};
 
 /// How many cases run side by side: most of their time they wait.
 const SIDE_BY_SIDE: usize = 4;

@@ -1,7 +1,7 @@
 //! The contract of all locks, kind by kind, plain and fair.
 
 use redis_concurrent::testing::contract;
-use redis_concurrent::{Client, InventoryLock, Kind, Permits, RedisLock, Reentry, Sharing};
+use redis_concurrent::{Client, InventoryLock, Kind, Permits, RedisLock, Reentrancy, Sharing};
 
 /// The kind of `examples/own_kind.lua`: at most `self.0` holders.
 struct Bulkhead(u32);
@@ -10,7 +10,7 @@ impl Kind for Bulkhead {
     const NAME: &'static str = "bulkhead";
     const RULE: &'static str = include_str!("../../examples/own_kind.lua");
     const SHARING: Sharing = Sharing::Shared;
-    const REENTRY: Reentry = Reentry::Another;
+    const REENTRY: Reentrancy = Reentrancy::Independent;
 
     fn args(&self) -> String {
         self.0.to_string()

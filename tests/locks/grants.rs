@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
-use redis_concurrent::{CancellationToken, Client, ErrorKind, Kind, RedisLock, Reentry, Sharing};
+use redis_concurrent::{CancellationToken, Client, ErrorKind, Kind, RedisLock, Reentrancy, Sharing};
 
 use crate::support::*;
 
@@ -18,7 +18,7 @@ impl Kind for Bulkhead {
     const NAME: &'static str = "bulkhead";
     const RULE: &'static str = include_str!("../../examples/own_kind.lua");
     const SHARING: Sharing = Sharing::Shared;
-    const REENTRY: Reentry = Reentry::Another;
+    const REENTRY: Reentrancy = Reentrancy::Independent;
 
     fn args(&self) -> String {
         self.0.to_string()

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use redis_concurrent::testing::*;
 use redis_concurrent::{
-    AcquiredVia, Client, Error, ErrorKind, Kind, OwnedGuard, Permits, Read, Receipt, RedisLock, Reentrant,
-    Reentry, Sharing, Simple,
+    AcquiredVia, Client, Error, ErrorKind, Kind, OwnedGuard, Permits, Read, Receipt, RedisLock, Reentrancy,
+    Reentrant, Sharing, Simple,
 };
 
 use crate::support::*;
@@ -19,7 +19,7 @@ impl Kind for Bulkhead {
     const NAME: &'static str = "bulkhead";
     const RULE: &'static str = include_str!("../../examples/own_kind.lua");
     const SHARING: Sharing = Sharing::Shared;
-    const REENTRY: Reentry = Reentry::Another;
+    const REENTRY: Reentrancy = Reentrancy::Independent;
 
     fn args(&self) -> String {
         "1".to_owned()

@@ -10,7 +10,7 @@ use pitfalls::half_a_script::{Books, Refused};
 use pitfalls::holders::Holders;
 use pitfalls::no_lock::Sale;
 use pitfalls::one_mark::Passed;
-use pitfalls::reentry::{Inner, Reentry};
+use pitfalls::reentry::{Inner, Reentrancy};
 use pitfalls::report::{self, Row};
 use pitfalls::scene::Scene;
 use pitfalls::watch::{Beaten, Updates};
@@ -77,10 +77,10 @@ fn looking_before_the_del_does_not_help() {
 
 #[test]
 fn who_locks_twice_waits_for_itself_and_then_frees_its_own_lock() {
-    comes_to(reentry::wrong, Reentry { inner: Inner::Refused(100), at_once: 2 });
-    comes_to(reentry::right, Reentry { inner: Inner::In { requests: 0 }, at_once: 1 });
+    comes_to(reentry::wrong, Reentrancy { inner: Inner::Refused(100), at_once: 2 });
+    comes_to(reentry::right, Reentrancy { inner: Inner::In { requests: 0 }, at_once: 1 });
     let told = Inner::Told(ErrorKind::WouldDeadlock);
-    comes_to(reentry::right_refused, Reentry { inner: told, at_once: 1 });
+    comes_to(reentry::right_refused, Reentrancy { inner: told, at_once: 1 });
 }
 
 #[test]

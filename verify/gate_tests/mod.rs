@@ -16,7 +16,7 @@ use super::state::lock_state::{
     Terms, Then, Ticket, Turn,
 };
 use crate::clock::Moment;
-use crate::kind::{Reentry, Sharing};
+use crate::kind::{Reentrancy, Sharing};
 use crate::observe::{AcquiredVia, LossReason};
 
 const LEASE: u64 = 3_000;
@@ -45,7 +45,7 @@ fn once(thread: u64) -> Request {
 }
 
 fn shape() -> Shape {
-    Shape { sharing: Sharing::Exclusive, reentry: Reentry::Count, slice: ms(100), beat: ms(1_000) }
+    Shape { sharing: Sharing::Exclusive, reentrancy: Reentrancy::Counted, slice: ms(100), beat: ms(1_000) }
 }
 
 fn busy(floor: u64) -> Answer {
@@ -775,7 +775,8 @@ fn every_guard_of_a_lost_hold_is_told() {
 
 #[test]
 fn a_shared_kind_has_as_many_tenures_as_redis_grants() {
-    let mut desk = Desk::of(Shape { sharing: Sharing::Shared, reentry: Reentry::Another, ..shape() });
+    let mut desk =
+        Desk::of(Shape { sharing: Sharing::Shared, reentrancy: Reentrancy::Independent, ..shape() });
     let first = desk.enter(request(1), 0);
     let second = desk.enter(request(1), 0);
     let asking = desk.asks(first, 0);

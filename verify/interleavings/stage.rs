@@ -19,7 +19,7 @@ use crate::engine::wire;
 use crate::engine::wire::memory::{self, Faults, Server};
 use crate::engine::{acquire, release};
 use crate::error::Error;
-use crate::kind::{Reentry, Sharing};
+use crate::kind::{Reentrancy, Sharing};
 use crate::kinds::Reentrant;
 use crate::names::Names;
 use crate::observe::Watch;
@@ -99,7 +99,7 @@ impl Process {
         let backend = Backend::new(wire::pool(r2d2::Pool::builder(), manager.clone()).expect("no threads"));
         let beat = config.window.min(config.lease) / 3;
         let shared = Shared::new(config, manager, backend, renewer, watch);
-        let shape = Shape { sharing: Sharing::Exclusive, reentry: Reentry::Count, slice, beat };
+        let shape = Shape { sharing: Sharing::Exclusive, reentrancy: Reentrancy::Counted, slice, beat };
         let cell = Cells::get(&shared, TypeId::of::<Reentrant>(), "lock", || {
             Ok(("reentrant lock", Names::new("rc", "lock")?, scripts(), shape.into()))
         });

@@ -6,7 +6,7 @@ use super::{LEASE, TICK, World, at};
 use crate::clock::Moment;
 use crate::engine::small_redis::{Holder, Message, Mode, Op, Reply, SmallRedis, millis};
 use crate::engine::state::lock_state::{Asking, Gate, Leaving, Shape, Terms, Ticket};
-use crate::kind::{Reentry, Sharing};
+use crate::kind::{Reentrancy, Sharing};
 
 /// The thread that renews: it has no seat among the others.
 pub(super) const RENEWER: u8 = u8::MAX;
@@ -168,11 +168,11 @@ pub(super) fn process_of(owner: u64) -> usize {
 
 impl World {
     pub(super) fn gates(&self) -> Gates {
-        let (sharing, reentry) = match self.permits {
-            0 => (Sharing::Exclusive, Reentry::Count),
-            _ => (Sharing::Shared, Reentry::Another),
+        let (sharing, reentrancy) = match self.permits {
+            0 => (Sharing::Exclusive, Reentrancy::Counted),
+            _ => (Sharing::Shared, Reentrancy::Independent),
         };
-        let shape = Shape { sharing, reentry, slice: self.slice, beat: TICK };
+        let shape = Shape { sharing, reentrancy, slice: self.slice, beat: TICK };
         let second = Shape { sharing: Sharing::Joined, ..shape.clone() };
         let second = (!self.roles.is_empty()).then(|| Box::new(Gate::new(second)));
         Gates(Gate::new(shape), second)

@@ -48,7 +48,7 @@ pub(crate) use super::asking::{Answer, Asking, How, Request, Taker, Terms};
 use super::grant::{Door, Tenure};
 use super::table::Table;
 use crate::clock::Moment;
-use crate::kind::{Reentry, Sharing};
+use crate::kind::{Reentrancy, Sharing};
 use crate::observe::{AcquiredVia, LossReason};
 
 /// How long after a hold should have lapsed we look: Redis's millisecond, and a little.
@@ -62,7 +62,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub(crate) sharing: Sharing,
-    pub(crate) reentry: Reentry,
+    pub(crate) reentrancy: Reentrancy,
     /// How long a tenure may be handed on.
     pub(crate) slice: Duration,
     /// The longest pause between two looks at anything.
@@ -166,15 +166,15 @@ impl Gate {
         if self.closed {
             return Err(Refusal::Closed);
         }
-        let mine = match self.shape.reentry {
-            Reentry::Another => None,
+        let mine = match self.shape.reentrancy {
+            Reentrancy::Independent => None,
             _ => self.holds.of_thread(request.thread).next().map(|h| h.ticket),
         };
         if let Some(hold) = mine.and_then(|ticket| self.holds.get(ticket)) {
             if let Some(loss) = self.tenure(hold.owner).and_then(|t| t.loss(now)) {
                 return Err(Refusal::LeaseLost(loss));
             }
-            if self.shape.reentry == Reentry::Refuse || request.taker == Taker::Guard {
+            if self.shape.reentrancy == Reentrancy::Forbidden || request.taker == Taker::Guard {
                 return Err(Refusal::WouldDeadlock);
             }
             let grip = self.grip(hold, false);

@@ -8,7 +8,7 @@ use redis::Commands;
 
 use crate::names::KEYS;
 use crate::testing::{RedisServer, scripts, wait_until};
-use crate::{Client, ClientBuilder, Kind, RedisLock, Reentry, Sharing};
+use crate::{Client, ClientBuilder, Kind, RedisLock, Reentrancy, Sharing};
 
 /// More than anything here takes on a busy machine, unless it hangs.
 pub(super) const LONG: Duration = Duration::from_secs(15);
@@ -65,7 +65,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         self.play.one_holder
     }
 
-    pub(super) fn reentry(&self) -> Reentry {
+    pub(super) fn reentrancy(&self) -> Reentrancy {
         K::REENTRY
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use redis_concurrent::testing::{expires_at, wait_until};
-use redis_concurrent::{Client, ClientBuilder, Exclusive, RedisLock, Reentry};
+use redis_concurrent::{Client, ClientBuilder, Exclusive, RedisLock, Reentrancy};
 
 use crate::support::{LONG, ms};
 
@@ -101,7 +101,7 @@ impl<K: Tried> Stage<K> {
     }
 
     pub fn reentrant(&self) -> bool {
-        K::REENTRY == Reentry::Count
+        K::REENTRY == Reentrancy::Counted
     }
 
     /// The key of the lock under test, or with a suffix another one of its keys.

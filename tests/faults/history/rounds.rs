@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{CancellationToken, Error, Exclusive, Guard, Hold, OwnedGuard, RedisLock, Reentry};
+use redis_concurrent::{CancellationToken, Error, Exclusive, Guard, Hold, OwnedGuard, RedisLock, Reentrancy};
 
 use crate::history::counter::Counter;
 use crate::history::log::{Event, Journal, Who};
@@ -147,7 +147,7 @@ impl Worker<'_> {
         let Some(guard) = self.got(got) else { return };
         self.held(&guard);
         self.count(&guard);
-        if K::REENTRY == Reentry::Count && self.one_in(4) {
+        if K::REENTRY == Reentrancy::Counted && self.one_in(4) {
             self.re_enter(lock, &guard);
         }
         self.release(&guard);

@@ -1,6 +1,6 @@
 //! A condition is waited for without the lock by who alone had it: what many hold has none.
 
-use redis_concurrent::{Kind, RedisLock, Reentry, Sharing, Simple};
+use redis_concurrent::{Kind, RedisLock, Reentrancy, Sharing, Simple};
 
 struct Bulkhead;
 
@@ -8,7 +8,7 @@ impl Kind for Bulkhead {
     const NAME: &'static str = "bulkhead";
     const RULE: &'static str = "";
     const SHARING: Sharing = Sharing::Shared;
-    const REENTRY: Reentry = Reentry::Another;
+    const REENTRY: Reentrancy = Reentrancy::Independent;
 }
 
 fn one_at_a_time(lock: &RedisLock<Simple>) {

@@ -1,6 +1,6 @@
 //! A token orders holds, of which there is one at a time: what many hold has none.
 
-use redis_concurrent::{Guard, Kind, Reentry, Sharing, Simple};
+use redis_concurrent::{Guard, Kind, Reentrancy, Sharing, Simple};
 
 struct Bulkhead;
 
@@ -8,7 +8,7 @@ impl Kind for Bulkhead {
     const NAME: &'static str = "bulkhead";
     const RULE: &'static str = "";
     const SHARING: Sharing = Sharing::Shared;
-    const REENTRY: Reentry = Reentry::Another;
+    const REENTRY: Reentrancy = Reentrancy::Independent;
 }
 
 fn one_at_a_time(guard: &Guard<'_, Simple>) -> u64 {

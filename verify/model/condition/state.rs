@@ -7,7 +7,7 @@ use crate::engine::model::state::{Bag, Faults, process_of};
 use crate::engine::model::{LEASE, TICK, at};
 use crate::engine::small_redis::{Message, Op, Reply, RoomOp, RoomReply, SmallRedis, millis};
 use crate::engine::state::lock_state::{Aside, Asking, Gate, Leaving, Shape, Terms, Ticket};
-use crate::kind::{Reentry, Sharing};
+use crate::kind::{Reentrancy, Sharing};
 
 /// A request to the lock's scripts, or to those of its conditions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -120,8 +120,8 @@ pub(super) struct State {
 
 impl World {
     pub(super) fn shape(&self) -> Shape {
-        let (sharing, reentry) = (Sharing::Exclusive, Reentry::Count);
-        Shape { sharing, reentry, slice: self.slice, beat: TICK }
+        let (sharing, reentrancy) = (Sharing::Exclusive, Reentrancy::Counted);
+        Shape { sharing, reentrancy, slice: self.slice, beat: TICK }
     }
 
     pub(super) fn terms(&self) -> Terms {

@@ -8,7 +8,7 @@ use super::cases;
 use crate::testing::contract::forms::{self, Ends};
 use crate::testing::contract::stage::{LONG, Stage};
 use crate::testing::wait_until;
-use crate::{CancellationToken, ErrorKind, Kind, Lock, Reentry};
+use crate::{CancellationToken, ErrorKind, Kind, Lock, Reentrancy};
 
 cases! {
     every_form_takes_a_free_lock
@@ -139,14 +139,15 @@ fn the_same_thread_asks_again<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let token = guard.token_if_exclusive();
     for form in forms::all::<K>() {
         // A thread that asks for an owned guard would wait for itself.
-        let refuses = stage.reentry() == Reentry::Refuse || (stage.reentry() == Reentry::Count && form.owned);
-        if stage.reentry() == Reentry::Another && form.ends == Ends::Never {
+        let refuses = stage.reentrancy() == Reentrancy::Forbidden
+            || (stage.reentrancy() == Reentrancy::Counted && form.owned);
+        if stage.reentrancy() == Reentrancy::Independent && form.ends == Ends::Never {
             // It is a request like any other: it would wait.
             continue;
         }
         let before = client.requests();
         let outcome = form.take(&lock, LIMIT, &never);
-        if stage.reentry() != Reentry::Another {
+        if stage.reentrancy() != Reentrancy::Independent {
             assert_eq!(client.requests(), before, "{}: Redis is not asked", form.name);
         }
         match outcome {
@@ -155,11 +156,15 @@ fn the_same_thread_asks_again<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
                 assert_eq!(error.kind(), ErrorKind::WouldDeadlock, "{}", form.name);
             }
             Ok(None) => {
-                assert!(stage.reentry() == Reentry::Another || form.ends == Ends::AtOnce, "{}", form.name);
-                assert!(stage.reentry() == Reentry::Another || refuses, "{}", form.name);
+                assert!(
+                    stage.reentrancy() == Reentrancy::Independent || form.ends == Ends::AtOnce,
+                    "{}",
+                    form.name
+                );
+                assert!(stage.reentrancy() == Reentrancy::Independent || refuses, "{}", form.name);
             }
             Ok(Some(again)) => {
-                assert!(stage.reentry() == Reentry::Count && !form.owned, "{}", form.name);
+                assert!(stage.reentrancy() == Reentrancy::Counted && !form.owned, "{}", form.name);
                 assert_eq!(again.token_if_exclusive(), token, "{}: the same hold", form.name);
                 assert_eq!(lock.hold_count(), 2, "{}", form.name);
                 again.unlock().unwrap();
@@ -185,7 +190,7 @@ fn an_owned_guard_never_reenters<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
 }
 
 fn another_thread_stays_out_until_the_last_guard_has_ended<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    if stage.reentry() != Reentry::Count {
+    if stage.reentrancy() != Reentrancy::Counted {
         return;
     }
     let ((lock, keeper), other) = (stage.both(), stage.keeper());

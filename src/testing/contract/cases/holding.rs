@@ -156,7 +156,7 @@ fn what_redis_no_longer_knows_is_lost<K: Kind, W: Kind>(stage: &Stage<'_, K, W>)
     assert!(lost.wait_timeout(LONG));
     assert!(guard.is_lost() && guard.remaining().is_zero());
     assert_eq!(lock.hold_count(), 0);
-    if stage.reentry() != crate::Reentry::Another {
+    if stage.reentrancy() != crate::Reentrancy::Independent {
         let error = lock.try_lock_for(LONG).map(drop).unwrap_err();
         assert!(error.is_lease_lost(), "while its guard lives: {error}");
     }
