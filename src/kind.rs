@@ -71,7 +71,7 @@ pub trait Kind: Send + Sync + 'static {
     /// | `kind.change(what, a, b)`, optional | what users do to its state → a list |
     /// | `kind.state(from)`, optional | what *inspect* tells of it, page by page → a list; reads only |
     /// | `kind.more()`, optional | → true where `look` has left some that lapsed to the next script |
-    /// | `kind.whole = true`, optional | who is let in by a message has its whole lease: nobody renews it ([`Passed`](Sharing::Passed)) |
+    /// | `kind.whole = true`, optional | who is let in by a message has its whole lease: nobody renews it ([`Passed`](Sharing::PassThrough)) |
     ///
     /// `w` is `{owner, lease, args, record}`, all text; `window` and `from` too where it queues.
     /// Every key that it writes must get a time to live, unless it is its users' own state, and none may be
@@ -103,9 +103,9 @@ pub enum Sharing {
     Shared,
     /// As many as the rule admits; threads of one process share a hold, which takes newcomers without
     /// asking Redis for one [slice](crate::ClientBuilder::slice) after Redis last said that it may.
-    Joined,
+    SharedPerProcess,
     /// Nobody holds it: who is let in has passed, and there is nothing to give back.
-    Passed,
+    PassThrough,
 }
 
 /// What a thread that holds a lock gets when it asks again.

@@ -242,6 +242,6 @@ pub(crate) struct Latch;
 impl Kind for Latch {
     const NAME: &'static str = "count-down latch";
     const RULE: &'static str = include_str!("../../lua/latch.lua");
-    const SHARING: Sharing = Sharing::Passed;
+    const SHARING: Sharing = Sharing::PassThrough;
     const REENTRY: Reentrancy = Reentrancy::Independent;
 }

@@ -184,7 +184,7 @@ pub struct Read {
 impl Kind for Read {
     const NAME: &'static str = "read lock";
     const RULE: &'static str = RULE;
-    const SHARING: Sharing = Sharing::Joined;
+    const SHARING: Sharing = Sharing::SharedPerProcess;
     const REENTRY: Reentrancy = Reentrancy::Counted;
 
     fn args(&self) -> String {

@@ -77,7 +77,7 @@ use crate::wait::Wait;
 /// held then. Where the time is up, or at the one attempt of `try_lock`, a lock that cannot be had is
 /// `None`. `LeaseLost` also where one ended before the last one was there. `Config`, with nothing sent: for
 /// no locks at all; for the same lock twice, which are also the halves of one read/write lock, or two clients'
-/// handles where both have the same address; for a kind that [nobody holds](Sharing::Passed).
+/// handles where both have the same address; for a kind that [nobody holds](Sharing::PassThrough).
 #[derive(Clone)]
 pub struct MultiLock {
     parts: Result<Vec<Part>, Error>,
@@ -279,7 +279,7 @@ fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
     for (i, part) in parts.iter().enumerate() {
         let why = if parts[..i].iter().any(|other| part.cell.is_where(&other.cell)) {
             "a multi-lock has it twice, and would wait for itself"
-        } else if part.sharing == Sharing::Passed {
+        } else if part.sharing == Sharing::PassThrough {
             "nobody holds a lock of this kind, so that a multi-lock cannot"
         } else {
             continue;

@@ -1,4 +1,4 @@
-//! The share: threads of a process that hold one tenure of a [`Sharing::Joined`] kind together.
+//! The share: threads of a process that hold one tenure of a [`Sharing::SharedPerProcess`] kind together.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn desk() -> Desk {
 }
 
 fn desk_with(slice: Duration) -> Desk {
-    Desk::of(Shape { sharing: Sharing::Joined, slice, ..shape() })
+    Desk::of(Shape { sharing: Sharing::SharedPerProcess, slice, ..shape() })
 }
 
 fn fixed(thread: u64) -> Request {

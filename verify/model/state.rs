@@ -173,7 +173,7 @@ impl World {
             _ => (Sharing::Shared, Reentrancy::Independent),
         };
         let shape = Shape { sharing, reentrancy, slice: self.slice, beat: TICK };
-        let second = Shape { sharing: Sharing::Joined, ..shape.clone() };
+        let second = Shape { sharing: Sharing::SharedPerProcess, ..shape.clone() };
         let second = (!self.roles.is_empty()).then(|| Box::new(Gate::new(second)));
         Gates(Gate::new(shape), second)
     }

@@ -352,7 +352,7 @@ impl Gate {
         if self.waiters.is_empty() {
             self.waiters = VecDeque::new();
         }
-        if self.shape.sharing == Sharing::Passed {
+        if self.shape.sharing == Sharing::PassThrough {
             let Tenure { owner, value, .. } = tenure;
             let grip = Grip { ticket, owner, token: tenure.token(), value, way, outermost: true };
             return Some(Turn::In(grip, self.head()));

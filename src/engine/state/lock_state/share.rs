@@ -9,7 +9,7 @@ use crate::observe::AcquiredVia;
 impl Gate {
     /// Threads share a tenure.
     pub(super) fn joined(&self) -> bool {
-        self.shape.sharing == Sharing::Joined
+        self.shape.sharing == Sharing::SharedPerProcess
     }
 
     /// Lets a thread into a share that other threads of this process have, if one may be joined.
