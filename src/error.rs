@@ -30,7 +30,7 @@ pub enum ErrorKind {
     /// Redis could not be reached, or cannot serve us now.
     Unavailable,
     /// The request left, no answer came: it may have taken effect, or do so yet.
-    Unknown,
+    OutcomeUnknown,
     /// The client was made before this process was forked.
     Forked,
     /// The client was closed.
@@ -56,7 +56,7 @@ impl ErrorKind {
             ErrorKind::Conflict => "conflict",
             ErrorKind::NotReplicated => "not replicated",
             ErrorKind::Unavailable => "unavailable",
-            ErrorKind::Unknown => "outcome unknown",
+            ErrorKind::OutcomeUnknown => "outcome unknown",
             ErrorKind::Forked => "used after a fork",
             ErrorKind::Closed => "client closed",
             ErrorKind::Config => "invalid argument",
@@ -138,7 +138,7 @@ impl Error {
     ///
     /// Bound the number of retries and pause between them: a wrong password is `Unavailable` too. All other
     /// kinds are not retryable, two of them although a retry can make sense: after
-    /// [`Unknown`](ErrorKind::Unknown) the call may have taken effect, so that a second one may do it twice;
+    /// [`Unknown`](ErrorKind::OutcomeUnknown) the call may have taken effect, so that a second one may do it twice;
     /// after [`Conflict`](ErrorKind::Conflict) the caller has to look at what was changed first.
     pub fn is_retryable(&self) -> bool {
         matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::NotReplicated)
@@ -196,9 +196,9 @@ impl Error {
         self.kind() == ErrorKind::Unavailable
     }
 
-    /// Whether the request may have taken effect without an answer ([`Unknown`](ErrorKind::Unknown)).
-    pub fn is_unknown(&self) -> bool {
-        self.kind() == ErrorKind::Unknown
+    /// Whether the request may have taken effect without an answer ([`Unknown`](ErrorKind::OutcomeUnknown)).
+    pub fn is_outcome_unknown(&self) -> bool {
+        self.kind() == ErrorKind::OutcomeUnknown
     }
 
     /// Whether the client was made before this process was forked ([`Forked`](ErrorKind::Forked)).
@@ -289,7 +289,7 @@ mod tests {
         ErrorKind::Conflict,
         ErrorKind::NotReplicated,
         ErrorKind::Unavailable,
-        ErrorKind::Unknown,
+        ErrorKind::OutcomeUnknown,
         ErrorKind::Forked,
         ErrorKind::Closed,
         ErrorKind::Config,
@@ -312,7 +312,7 @@ mod tests {
                 e.is_conflict(),
                 e.is_not_replicated(),
                 e.is_unavailable(),
-                e.is_unknown(),
+                e.is_outcome_unknown(),
                 e.is_forked(),
                 e.is_closed(),
                 e.is_invalid_input(),
@@ -329,7 +329,7 @@ mod tests {
         let redis = redis::RedisError::from(io);
         assert_eq!(redis.source().unwrap().to_string(), redis.to_string(), "it prints its own source");
         let below = Error::new(ErrorKind::Unavailable, "").because("no answer").caused_by(redis);
-        let above = Error::new(ErrorKind::Unknown, "a").because("given back").caused_by(below);
+        let above = Error::new(ErrorKind::OutcomeUnknown, "a").because("given back").caused_by(below);
         assert_eq!(above.to_string(), "\"a\": outcome unknown: given back");
         let chain = "\"a\": outcome unknown: given back: unavailable: no answer: reset";
         assert_eq!(format!("{above:#}"), chain);

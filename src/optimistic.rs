@@ -328,7 +328,8 @@ impl Optimistic {
         }
         let answers = reads.watching.exec(&write).map_err(|failure| match failure {
             Failure::Unanswered(e) => {
-                error(ErrorKind::Unknown, "all of it was written, or nothing, or it will be yet").caused_by(e)
+                error(ErrorKind::OutcomeUnknown, "all of it was written, or nothing, or it will be yet")
+                    .caused_by(e)
             }
             failure => failure.error().because("Redis did not take it, nothing was written").about(name),
         })?;

@@ -93,7 +93,7 @@ fn well(
 /// on in the background.
 fn pair(lock: &QuorumLock) -> Result<(), redis_concurrent::Error> {
     match lock.lock()?.unlock() {
-        Err(error) if !error.is_unknown() => Err(error),
+        Err(error) if !error.is_outcome_unknown() => Err(error),
         _ => Ok(()),
     }
 }

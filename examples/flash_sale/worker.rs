@@ -251,7 +251,7 @@ fn without_locks(claim: &Claim, asked: u64) -> Trace {
 /// any harm. And a release without an answer goes on in the background.
 fn give(guard: Option<Box<dyn LockGuard + '_>>) -> Result<(), Error> {
     match guard.map(|it| it.unlock()) {
-        Some(Err(error)) if !error.is_lease_lost() && !error.is_unknown() => Err(error),
+        Some(Err(error)) if !error.is_lease_lost() && !error.is_outcome_unknown() => Err(error),
         _ => Ok(()),
     }
 }

@@ -47,9 +47,9 @@ pub(crate) fn eval<A: AsRef<[u8]>>(
 /// What a change without an answer that could be used comes to.
 fn told(failure: Failure) -> Error {
     match failure {
-        Failure::Unanswered(e) => {
-            Error::new(ErrorKind::Unknown, "").because("the change may have been made, or not").caused_by(e)
-        }
+        Failure::Unanswered(e) => Error::new(ErrorKind::OutcomeUnknown, "")
+            .because("the change may have been made, or not")
+            .caused_by(e),
         failure => failure.error(),
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn conclude(cell: &Arc<Cell>, ticket: Ticket, what: &str) -> Result<(
     lock(cell)?.gate.doubt(owner, began, shared.config.lease);
     let ended = replaced(cell, ticket);
     if unanswered {
-        let unknown = Error::new(ErrorKind::Unknown, "")
+        let unknown = Error::new(ErrorKind::OutcomeUnknown, "")
             .because("it may have been done, or not: then it is given back in the background");
         return Err(cell.error(unknown.caused_by(failure.error())));
     }

@@ -171,7 +171,8 @@ fn signal_some(at: &At<'_>, ticket: Ticket, what: (&str, &str)) -> Result<Signal
             Err(cell.error(lost(LossReason::Revoked)))
         }
         Err(Failure::Unanswered(e)) if what.0 != "count" => {
-            let error = Error::new(ErrorKind::Unknown, "").because("it may have been signalled, or not");
+            let error =
+                Error::new(ErrorKind::OutcomeUnknown, "").because("it may have been signalled, or not");
             Err(cell.error(error.caused_by(e)))
         }
         Err(failure) => Err(cell.error(failure.error())),

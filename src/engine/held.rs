@@ -105,7 +105,8 @@ pub(crate) fn renewed(
     match answer.error {
         None => Ok(()),
         Some(e) if answer.renewal == Renewal::Unanswered => {
-            let error = Error::new(ErrorKind::Unknown, "").because("the lease may have been set, or not");
+            let error =
+                Error::new(ErrorKind::OutcomeUnknown, "").because("the lease may have been set, or not");
             Err(cell.error(error.caused_by(e)))
         }
         Some(error) => Err(cell.error(error)),

@@ -82,7 +82,7 @@ pub(crate) fn adopt(cell: &Arc<Cell>, from: &str, tenure: Tenure) -> Result<Grip
             shared.renewer.leave(cell, leaving);
             let unknown = matches!(failure, Failure::Unanswered(_));
             match failure.error() {
-                e if unknown => Error::new(ErrorKind::Unknown, "")
+                e if unknown => Error::new(ErrorKind::OutcomeUnknown, "")
                     .because("the hold may have been adopted: it is released in the background then")
                     .caused_by(e),
                 e => e,

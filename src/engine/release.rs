@@ -202,7 +202,7 @@ impl Departure<'_> {
                 Fate::Unknown => {
                     was_lost();
                     let why = "it is not held any more, by this call or before";
-                    Err(cell.error(Error::new(ErrorKind::Unknown, "").because(why)))
+                    Err(cell.error(Error::new(ErrorKind::OutcomeUnknown, "").because(why)))
                 }
             },
             Err(failure) if failure.is_wrong_kind() => {
@@ -217,7 +217,7 @@ impl Departure<'_> {
                     // Redis has not run it.
                     Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_) => ErrorKind::Unavailable,
                     // A script that errs half-way keeps what it wrote.
-                    Failure::Unanswered(_) | Failure::Never(_) => ErrorKind::Unknown,
+                    Failure::Unanswered(_) | Failure::Never(_) => ErrorKind::OutcomeUnknown,
                 };
                 let error = Error::new(kind, "").because("the release goes on in the background");
                 Err(cell.error(error.caused_by(failure.error())))

@@ -265,7 +265,7 @@ impl Shared {
         if left == 0 {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Unknown, "")
+        Err(Error::new(ErrorKind::OutcomeUnknown, "")
             .because(format!("{left} locks were not released in time and end with their leases")))
     }
 }

@@ -200,10 +200,10 @@ impl Holding {
                     ErrorKind::LeaseLost
                 }
             }
-            () => ErrorKind::Unknown,
+            () => ErrorKind::OutcomeUnknown,
         };
         let why = match kind {
-            ErrorKind::Unknown => format!(
+            ErrorKind::OutcomeUnknown => format!(
                 "given back on {released} servers, {} are needed; it goes on in the background",
                 self.majority
             ),

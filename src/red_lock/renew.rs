@@ -52,7 +52,7 @@ pub(super) fn renew(holding: &Holding) -> Result<(), Error> {
         lost()
     } else {
         let why = format!("renewed on {renewed} servers, {} are needed", holding.majority());
-        Error::new(ErrorKind::Unknown, holding.name()).because(why)
+        Error::new(ErrorKind::OutcomeUnknown, holding.name()).because(why)
     };
     Err(match failed {
         Some(source) => error.caused_by(source),

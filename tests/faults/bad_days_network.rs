@@ -136,7 +136,7 @@ mod bodies {
         let guard = lock.lock().unwrap();
         proxy.swallow_replies(1);
         let unlocked = on_time("unlock", COMMAND, || guard.unlock());
-        error_of(unlocked, ErrorKind::Unknown, "unlocked");
+        error_of(unlocked, ErrorKind::OutcomeUnknown, "unlocked");
         assert_eq!(lock.hold_count(), 0);
         on_time("the next owner", ms(0), || another_gets_in(&server, kind, "unlocked", SURELY));
         assert!(ear.losses().is_empty());
@@ -187,7 +187,7 @@ mod bodies {
         proxy.swallow_replies(1);
         let answer = on_time("renew_for", COMMAND, || guard.renew_for(ms(4000)));
         if let Err(error) = answer {
-            assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
         }
         proxy.heal().unwrap();
         guard.unlock().unwrap();
@@ -219,7 +219,7 @@ mod bodies {
                 if closed {
                     unlocked.unwrap();
                 } else {
-                    error_of(unlocked, ErrorKind::Unknown, "next");
+                    error_of(unlocked, ErrorKind::OutcomeUnknown, "next");
                 }
                 on_time("the next thread", ms(1000), || waiting.join().unwrap().unwrap());
             });
@@ -355,7 +355,7 @@ mod bodies {
                 });
                 let unlocked = on_time("unlock", COMMAND, || guard.unlock());
                 if !cut {
-                    error_of(unlocked, ErrorKind::Unknown, "handed");
+                    error_of(unlocked, ErrorKind::OutcomeUnknown, "handed");
                 } else {
                     unlocked.unwrap();
                 }
@@ -539,7 +539,7 @@ mod bodies {
         assert!(!guard.is_lost(), "lost after {:?}", moved.elapsed());
         if let Err(error) = guard.unlock() {
             // The old one has answered that it cannot: the renewal thread asks the new one.
-            assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
         }
         assert!(ear.losses().is_empty());
         assert!(another_gets_in(&new, kind, "moves", SURELY) > token);
@@ -682,7 +682,7 @@ fn a_client_closes_in_time_while_the_network_is_silent() {
         wait_for_queue(&server, "wanted");
         proxy.black_hole(true);
         let closed = on_time("close", ms(1000), || client.close());
-        error_of(closed, ErrorKind::Unknown, "");
+        error_of(closed, ErrorKind::OutcomeUnknown, "");
         error_of(on_time("the waiter", ms(0), || waiting.join().unwrap()), ErrorKind::Closed, "wanted");
     });
     error_of(on_time("unlock", ms(0), || guard.unlock()), ErrorKind::Closed, "held");

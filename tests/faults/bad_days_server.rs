@@ -61,7 +61,7 @@ mod bodies {
         let unlocked = on_time("unlock", COMMAND, || guard.unlock());
         // By the last connection that is left, which may have been the server's end, or by none.
         let error = unlocked.unwrap_err();
-        assert!([ErrorKind::Unknown, ErrorKind::Unavailable].contains(&error.kind()), "{error}");
+        assert!([ErrorKind::OutcomeUnknown, ErrorKind::Unavailable].contains(&error.kind()), "{error}");
         // Who has more patience gets in when it is back.
         thread::scope(|scope| {
             let wanted = patient.lock_of(kind, "gone");
@@ -85,7 +85,7 @@ mod bodies {
         let (guard, unlucky) = (kept.lock().unwrap(), given_back.lock().unwrap());
         server.kill().unwrap();
         let unlocked = on_time("unlock", COMMAND, || unlucky.unlock());
-        error_of(unlocked, ErrorKind::Unknown, "given-back");
+        error_of(unlocked, ErrorKind::OutcomeUnknown, "given-back");
         server.restart().unwrap();
         ear.wait_for_renewals(1);
         let state = key("given-back");
@@ -123,7 +123,7 @@ mod bodies {
         let guard = lock.lock().unwrap();
         server.stop().unwrap();
         let start = Instant::now();
-        error_of(on_time("unlock", COMMAND, || guard.unlock()), ErrorKind::Unknown, "stopped");
+        error_of(on_time("unlock", COMMAND, || guard.unlock()), ErrorKind::OutcomeUnknown, "stopped");
         assert!(start.elapsed() >= COMMAND - ms(5), "it gave up early: {:?}", start.elapsed());
         says_unavailable(&client, kind, "stopped");
         says_unavailable(&client, kind, "other");

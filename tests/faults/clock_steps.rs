@@ -64,7 +64,7 @@ fn work(client: &Client, worker: &Worker, work: Work, over: &AtomicBool) {
         match work(client) {
             Ok(()) => {}
             // A clock that is set forward ends leases.
-            Err(error) if error.is_lease_lost() || error.kind() == ErrorKind::Unknown => {}
+            Err(error) if error.is_lease_lost() || error.kind() == ErrorKind::OutcomeUnknown => {}
             Err(_) if over.load(SeqCst) => break,
             Err(error) => panic!("{}: {error}", worker.name),
         }

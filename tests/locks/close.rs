@@ -168,7 +168,7 @@ fn close_returns_in_time_while_redis_is_silent() {
             let error = client.close().unwrap_err();
             let took = began.elapsed();
             assert!(took < ms(1200) + LOAD, "{took:?}");
-            assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
             assert!(tokens.iter().all(CancellationToken::is_cancelled));
             assert_eq!(ears.failures(), 5, "{:?}", ears.all());
             assert_eq!(ears.count(Heard::Lost(LossReason::Closed)), 5);
@@ -197,11 +197,11 @@ fn close_finishes_what_was_to_be_released_in_the_background() {
     let lock = client.reentrant_lock("x");
     let guard = lock.lock().unwrap();
     proxy.black_hole(true);
-    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     let closed = client.close();
     let told = ears.failures();
     proxy.black_hole(false);
-    assert_eq!(closed.unwrap_err().kind(), ErrorKind::Unknown, "silently left to its lease");
+    assert_eq!(closed.unwrap_err().kind(), ErrorKind::OutcomeUnknown, "silently left to its lease");
     assert_eq!(told, 1, "{:?}", ears.all());
 }
 
@@ -215,7 +215,7 @@ fn close_sends_what_was_to_be_released_in_the_background() {
         let client = builder(&proxy.url()).command_timeout(ms(200)).connect().unwrap();
         let guard = client.reentrant_lock("x").lock_owned().unwrap();
         proxy.black_hole(true);
-        assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
+        assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
         proxy.black_hole(false);
         client.close().unwrap();
         assert!(!other.is_locked().unwrap(), "left to its lease");

@@ -333,7 +333,7 @@ fn an_adoption_without_an_answer_is_unknown_and_released() {
     let Scene { server, proxy, client, other, receipt } = scene();
     knows_the_script(&client);
     proxy.swallow_replies(1);
-    told(client.adopt::<Reentrant>(&receipt), ErrorKind::Unknown);
+    told(client.adopt::<Reentrant>(&receipt), ErrorKind::OutcomeUnknown);
     assert_eq!(proxy.struck(), 1);
     wait_until(SOON, "released in the background", || !other.is_locked().unwrap());
     told(client.adopt::<Reentrant>(&receipt), ErrorKind::NotOwner);
@@ -345,7 +345,7 @@ fn a_late_copy_of_an_adoption_takes_nothing() {
     let Scene { server, proxy, client, other, receipt } = scene();
     knows_the_script(&client);
     proxy.hold_next_requests(1);
-    told(client.adopt::<Reentrant>(&receipt), ErrorKind::Unknown);
+    told(client.adopt::<Reentrant>(&receipt), ErrorKind::OutcomeUnknown);
     wait_until(SOON, "its owner is barred", || exists(&server, "rc:{it}:gone"));
     proxy.release_held();
     wait_until(SOON, "the late copy was sent", || proxy.held() == 0);

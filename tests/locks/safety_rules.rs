@@ -243,7 +243,7 @@ fn a_release_without_an_answer_is_unknown_and_goes_on() {
     scene.proxy.only_matching(shas().1.as_bytes());
     scene.proxy.black_hole(true);
     let start = Instant::now();
-    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     assert!(start.elapsed() < Duration::from_secs(5), "after {:?}", start.elapsed());
     assert_eq!(scene.owner_inside(), Some(owner.clone()));
     scene.proxy.heal().unwrap();

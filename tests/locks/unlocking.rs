@@ -70,7 +70,7 @@ fn of_a_hold_that_is_gone_with_the_server_that_was_told_is_unknown_where_another
         theirs.unlock().unwrap();
         error
     });
-    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
 }
 
 /// Somebody else comes in by a leave whose answer is lost with its connection. What `unlock` says of it.
@@ -122,7 +122,7 @@ fn of_a_hold_that_is_gone_is_unknown_where_redis_may_not_be_asked() {
     let url = server.url().replace("redis://", "redis://app:secret@");
     until_up(&server, 2);
     let came = answer_lost_with_another_waiting(&server, &url, [Reentrant, Reentrant]);
-    assert_eq!(came, Some(ErrorKind::Unknown));
+    assert_eq!(came, Some(ErrorKind::OutcomeUnknown));
     let proxy = Proxy::start(server.port()).unwrap();
     let url = proxy.url().replace("redis://", "redis://app:secret@");
     let lock = Client::connect(&url).unwrap().reentrant_lock("alone");

@@ -94,7 +94,7 @@ impl Observer for Diary {
     }
 
     fn release_abandoned(&self, lock: LockInfo<'_>, error: &Error) {
-        assert_eq!((error.name(), error.kind()), (lock.name, ErrorKind::Unknown));
+        assert_eq!((error.name(), error.kind()), (lock.name, ErrorKind::OutcomeUnknown));
         self.note(lock, Heard::Abandoned, Duration::ZERO);
     }
 

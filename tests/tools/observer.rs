@@ -246,13 +246,13 @@ fn a_drop_that_fails_is_told() {
         if how == 0 {
             drop(guard);
         } else {
-            assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
+            assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
         }
         proxy.heal().unwrap();
         let other = Client::connect(&server.url()).unwrap().reentrant_lock("watched");
         wait_until(LONG, "it is given back", || !other.is_locked().unwrap());
         // What unlock() returned is not told again.
-        assert_eq!(diary.count(&Heard::UnlockFailed(ErrorKind::Unknown)), 1, "{:?}", diary.all());
+        assert_eq!(diary.count(&Heard::UnlockFailed(ErrorKind::OutcomeUnknown)), 1, "{:?}", diary.all());
     }
 }
 
@@ -306,7 +306,7 @@ fn a_release_that_goes_on_is_told_and_so_is_its_end() {
     // Given back in the background, where nobody hears of it.
     let guard = lock.lock().unwrap();
     proxy.black_hole(true);
-    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Deferred]);
     proxy.heal().unwrap();
     drop(lock.try_lock_for(LONG).unwrap().expect("it was given back"));
@@ -314,7 +314,7 @@ fn a_release_that_goes_on_is_told_and_so_is_its_end() {
     // Silent until there is nothing to give back any more.
     let guard = lock.lock().unwrap();
     proxy.black_hole(true);
-    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     wait_until(LONG, "it is given up", || diary.has(&Heard::Abandoned));
     assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Deferred, Heard::Abandoned]);
     proxy.heal().unwrap();

@@ -122,7 +122,7 @@ fn figure_of(heard: &Heard) -> (&'static str, &[(&'static str, &'static str)], b
         Heard::UnlockFailed(ErrorKind::LeaseLost) => {
             ("unlock_failures_total", &[("error", "lease lost")], false)
         }
-        Heard::UnlockFailed(ErrorKind::Unknown) => {
+        Heard::UnlockFailed(ErrorKind::OutcomeUnknown) => {
             ("unlock_failures_total", &[("error", "outcome unknown")], false)
         }
         Heard::Reconnected => ("inbox_down_seconds", &[], true),

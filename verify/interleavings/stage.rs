@@ -270,7 +270,7 @@ pub(super) fn make_good(server: &Server, processes: &[Process]) {
     for process in processes {
         // What was made good may not be known to be, yet.
         let done = process.shared.close();
-        assert!(done.as_ref().err().is_none_or(Error::is_unknown), "{done:?}");
+        assert!(done.as_ref().err().is_none_or(Error::is_outcome_unknown), "{done:?}");
     }
 }
 
@@ -287,5 +287,5 @@ pub(super) fn curtain(server: &Server, processes: &[Process]) {
 
 /// The release was not answered, or was not carried out: it is repeated until it is.
 fn goes_on(error: &Error) -> bool {
-    error.is_unknown() || error.is_unavailable()
+    error.is_outcome_unknown() || error.is_unavailable()
 }

@@ -261,7 +261,7 @@ impl Renewer {
                 self.state.lock().settle(&task);
                 let cell = &task.cell;
                 let error =
-                    cell.error(Error::new(ErrorKind::Unknown, "").because("no answer to its release"));
+                    cell.error(Error::new(ErrorKind::OutcomeUnknown, "").because("no answer to its release"));
                 cell.shared.watch.tell(|o| o.release_abandoned(cell.observed(), &error));
                 return None;
             }
@@ -402,7 +402,7 @@ pub(super) enum Missing {
 }
 
 fn tell_failure(cell: &Cell, left: Duration, failure: Option<Failure>) {
-    let unanswered = || Error::new(ErrorKind::Unknown, "").because("no usable answer to a renewal");
+    let unanswered = || Error::new(ErrorKind::OutcomeUnknown, "").because("no usable answer to a renewal");
     let error = cell.error(failure.map_or_else(unanswered, Failure::error));
     cell.shared.watch.tell(|o| o.renewal_failed(cell.observed(), left, &error));
 }

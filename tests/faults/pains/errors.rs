@@ -159,8 +159,8 @@ fn pain_27_silence_is_told_from_a_no() {
     let renewed = renews.reentrant_lock("renewed").lock_owned().unwrap();
     server.stop().unwrap();
     // Each has a connection still, so what was sent may have run.
-    says(ErrorKind::Unknown, "sent", "unlock", sent.unlock());
-    says(ErrorKind::Unknown, "renewed", "renew_for", renewed.renew_for(ms(60_000)));
+    says(ErrorKind::OutcomeUnknown, "sent", "unlock", sent.unlock());
+    says(ErrorKind::OutcomeUnknown, "renewed", "renew_for", renewed.renew_for(ms(60_000)));
     // And none any more, so that nothing is sent.
     says(ErrorKind::Unavailable, "kept back", "unlock", kept_back.unlock());
     says(ErrorKind::Unavailable, "renewed", "renew_for", renewed.renew_for(ms(60_000)));
@@ -212,7 +212,7 @@ fn pain_27_no_two_errors_read_alike() {
         ErrorKind::WrongKind,
         ErrorKind::Refused,
         ErrorKind::Unavailable,
-        ErrorKind::Unknown,
+        ErrorKind::OutcomeUnknown,
         ErrorKind::Forked,
         ErrorKind::Closed,
         ErrorKind::Config,

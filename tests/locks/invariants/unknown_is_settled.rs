@@ -98,7 +98,7 @@ fn unknown_is_settled_for_an_unlock_without_an_answer() {
     let guard = lock.lock().unwrap();
     proxy.hold_next_requests(1);
     let error = guard.unlock().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
     // Redis never saw it: the renewal thread releases.
     let theirs = other.try_lock_for(SOON).unwrap().expect("released in the background");
     proxy.release_held();
@@ -119,7 +119,7 @@ fn unknown_is_settled_for_whoever_waits_behind_an_unlock_without_an_answer() {
         queued(&lock, 1);
         proxy.swallow_replies(1);
         let error = guard.unlock().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
         wait_until(SOON, "the local waiter gets in", || waits.is_finished());
         waits.join().unwrap().unwrap();
     });

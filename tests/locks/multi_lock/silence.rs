@@ -70,7 +70,7 @@ fn an_unlock_without_an_answer_goes_on_in_the_background() {
     let guard = it.lock().unwrap();
     proxy.hold_next_requests(1);
     let error = guard.unlock().unwrap_err();
-    assert_eq!((error.kind(), error.name()), (ErrorKind::Unknown, "a"), "{error}");
+    assert_eq!((error.kind(), error.name()), (ErrorKind::OutcomeUnknown, "a"), "{error}");
     wait_until(SOON, "all are released", || held(&stage.server) == [false; 3]);
     proxy.release_held();
     drop(it);

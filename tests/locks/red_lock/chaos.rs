@@ -110,7 +110,7 @@ fn take(
             thread::sleep(ms(1).min(hold));
         }
         if let Err(error) = guard.unlock() {
-            assert!([ErrorKind::LeaseLost, ErrorKind::Unknown].contains(&error.kind()), "{error}");
+            assert!([ErrorKind::LeaseLost, ErrorKind::OutcomeUnknown].contains(&error.kind()), "{error}");
         }
         if until > from {
             tell_parent(&format!("{from} {until}")).unwrap();

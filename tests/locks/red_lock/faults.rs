@@ -100,7 +100,7 @@ fn pain_27_a_release_that_nobody_answers_is_unknown_and_goes_on() {
     }
     let began = Instant::now();
     let error = guard.unlock().unwrap_err();
-    assert_eq!((error.kind(), error.name()), (ErrorKind::Unknown, NAME), "{error}");
+    assert_eq!((error.kind(), error.name()), (ErrorKind::OutcomeUnknown, NAME), "{error}");
     assert!(error.to_string().contains("on 1 servers, 2 are needed"), "{error}");
     assert!(began.elapsed() < LONG / 4, "{:?}", began.elapsed());
     for hung in &stage.servers[..2] {
@@ -119,7 +119,7 @@ fn pain_27_a_renewal_that_fails_says_whether_it_is_lost() {
         hung.stop().unwrap();
     }
     let error = guard.renew().unwrap_err();
-    assert_eq!((error.kind(), error.name()), (ErrorKind::Unknown, NAME), "{error}");
+    assert_eq!((error.kind(), error.name()), (ErrorKind::OutcomeUnknown, NAME), "{error}");
     assert!(!guard.is_lost());
     for hung in &stage.servers[..2] {
         hung.cont().unwrap();

@@ -134,7 +134,7 @@ fn a_release_that_redis_does_not_hear_is_repeated() {
     let lock = client.simple_lock("job").with_lease(6 * LEAST).min_hold(LEAST);
     let guard = lock.lock().unwrap();
     proxy.black_hole(true);
-    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     let others = connect(&server).simple_lock("job");
     assert!(others.remaining().unwrap().unwrap() > 2 * LEAST);
     proxy.heal().unwrap();

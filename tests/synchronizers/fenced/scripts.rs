@@ -92,9 +92,9 @@ fn a_script_whose_answer_was_lost_is_unknown_and_not_sent_again() {
     // And not what a new connection begins with.
     proxy.only_matching(b"EVALSHA");
     proxy.swallow_next_reply_and_reset();
-    assert_eq!(count.run::<u64>(1, &["n"], NONE).unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(count.run::<u64>(1, &["n"], NONE).unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     proxy.reset_before_next_request();
-    assert_eq!(count.run::<u64>(1, &["n"], NONE).unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(count.run::<u64>(1, &["n"], NONE).unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     assert_eq!((proxy.struck(), count.run::<u64>(1, &["n"], NONE).unwrap()), (2, 3));
 }
 

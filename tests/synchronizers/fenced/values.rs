@@ -165,7 +165,7 @@ fn a_set_without_an_answer_is_unknown_and_a_get_is_not() {
     let it = builder(&server.url()).command_timeout(ms(100)).connect().unwrap().fenced("it");
     it.set(1, "a").unwrap();
     server.stop().unwrap();
-    assert_eq!(it.set(2, "b").unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(it.set(2, "b").unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     assert_eq!(it.get::<String>().unwrap_err().kind(), ErrorKind::Unavailable);
     server.cont().unwrap();
 }
@@ -184,7 +184,7 @@ fn a_late_copy_deletes_nothing_that_came_after_it() {
         proxy.cut_all();
         if let Err(error) = deletes.join().unwrap() {
             // Its caller knows that it may come yet.
-            assert_eq!(error.kind(), ErrorKind::Unknown);
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
             return;
         }
         it.set(9, "new").unwrap();

@@ -275,7 +275,7 @@ fn a_lost_answer_to_exec_is_unknown_and_it_is_not_sent_again() {
         Ok(Outcome::Commit(()))
     });
     let error = lost.unwrap_err();
-    assert_eq!((error.kind(), runs, it.proxy.struck()), (ErrorKind::Unknown, 1, 1), "{error}");
+    assert_eq!((error.kind(), runs, it.proxy.struck()), (ErrorKind::OutcomeUnknown, 1, 1), "{error}");
     assert_eq!(it.get(KEY).as_deref(), Some("1"));
     let execs = it.server.command_calls().unwrap()["exec"];
     assert_eq!(execs, 2);
@@ -289,7 +289,7 @@ fn an_exec_that_never_came_to_redis_is_unknown_too() {
     it.proxy.only_matching(b"EXEC");
     it.proxy.reset_before_next_request();
     let lost = it.client.optimistic(&[KEY]).run(add_one);
-    assert_eq!(lost.unwrap_err().kind(), ErrorKind::Unknown);
+    assert_eq!(lost.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
     assert_eq!(it.get(KEY), None);
     it.next_one_is_unaffected();
 }

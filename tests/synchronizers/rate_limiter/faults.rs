@@ -28,7 +28,7 @@ fn an_answer_that_is_lost_is_unknown_and_counts_once() {
         let before = client.requests();
         proxy.swallow_next_reply_and_reset();
         let error = if i == 2 { limiter.acquire(1) } else { limiter.try_acquire(1).map(drop) }.unwrap_err();
-        assert!(error.is_unknown() && error.name() == "lost", "{error}");
+        assert!(error.is_outcome_unknown() && error.name() == "lost", "{error}");
         assert_eq!(client.requests() - before, 1);
         assert_eq!(proxy.struck(), i);
         assert_eq!(used("lost"), Some(i as f64));
@@ -46,11 +46,11 @@ fn a_request_that_may_not_have_arrived_is_unknown_and_not_sent_again() {
     proxy.only_matching(b"{cut}");
     proxy.reset_before_next_request();
     let before = client.requests();
-    assert!(limiter.try_acquire(1).unwrap_err().is_unknown());
+    assert!(limiter.try_acquire(1).unwrap_err().is_outcome_unknown());
     assert_eq!((client.requests() - before, proxy.struck(), used("cut")), (1, 1, Some(1.0)));
     assert_eq!(limiter.try_acquire(1).unwrap().remaining, 98);
     proxy.reset_before_next_request();
-    assert!(limiter.delete().unwrap_err().is_unknown());
+    assert!(limiter.delete().unwrap_err().is_outcome_unknown());
     assert!(limiter.delete().unwrap());
 }
 
@@ -61,7 +61,7 @@ fn an_answer_that_takes_too_long_is_unknown_in_time() {
     let limiter = client.rate_limiter("late", RATE);
     proxy.hold_next_requests(1);
     let began = Instant::now();
-    assert!(limiter.acquire(1).unwrap_err().is_unknown());
+    assert!(limiter.acquire(1).unwrap_err().is_outcome_unknown());
     assert!(began.elapsed() < ms(500) + LATE, "{:?}", began.elapsed());
     assert_eq!(used("late"), None);
     // It runs yet, once.
@@ -129,7 +129,7 @@ fn a_restart_costs_one_call_its_answer_however_many_connections_there_were() {
         proxy.hold_requests(false);
     });
     proxy.cut_all();
-    assert!(limiter.try_acquire(1).unwrap_err().is_unknown());
+    assert!(limiter.try_acquire(1).unwrap_err().is_outcome_unknown());
     for _ in 0..4 {
         assert!(limiter.try_acquire(1).unwrap().allowed);
     }

@@ -182,6 +182,6 @@ fn a_change_without_an_answer_is_made_once_or_unknown() {
     // Never answered.
     proxy.swallow_replies(1);
     let error = semaphore.reduce_permits(1).unwrap_err();
-    assert_eq!((error.kind(), error.name()), (ErrorKind::Unknown, "it"), "{error}");
+    assert_eq!((error.kind(), error.name()), (ErrorKind::OutcomeUnknown, "it"), "{error}");
     assert_eq!(counts(&semaphore), (Some(3), 3));
 }

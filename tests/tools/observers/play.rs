@@ -27,7 +27,7 @@ pub fn all_there_is() -> Vec<Heard> {
         Heard::Deferred,
         Heard::Abandoned,
         Heard::UnlockFailed(ErrorKind::LeaseLost),
-        Heard::UnlockFailed(ErrorKind::Unknown),
+        Heard::UnlockFailed(ErrorKind::OutcomeUnknown),
         Heard::Reconnected,
     ]
 }
