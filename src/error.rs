@@ -36,7 +36,7 @@ pub enum ErrorKind {
     /// The client was closed.
     Closed,
     /// A setting, a name or a lease that cannot work.
-    Config,
+    InvalidInput,
     /// Redis answered what it should never answer.
     Protocol,
     /// The time was up, where no `Option` can say so.
@@ -59,7 +59,7 @@ impl ErrorKind {
             ErrorKind::OutcomeUnknown => "outcome unknown",
             ErrorKind::Forked => "used after a fork",
             ErrorKind::Closed => "client closed",
-            ErrorKind::Config => "invalid argument",
+            ErrorKind::InvalidInput => "invalid argument",
             ErrorKind::Protocol => "protocol error",
             ErrorKind::Timeout => "timed out",
         }
@@ -211,9 +211,9 @@ impl Error {
         self.kind() == ErrorKind::Closed
     }
 
-    /// Whether a setting, a name or an argument cannot work ([`Config`](ErrorKind::Config)).
+    /// Whether a setting, a name or an argument cannot work ([`Config`](ErrorKind::InvalidInput)).
     pub fn is_invalid_input(&self) -> bool {
-        self.kind() == ErrorKind::Config
+        self.kind() == ErrorKind::InvalidInput
     }
 
     /// Whether Redis replied what it never should ([`Protocol`](ErrorKind::Protocol)).
@@ -292,7 +292,7 @@ mod tests {
         ErrorKind::OutcomeUnknown,
         ErrorKind::Forked,
         ErrorKind::Closed,
-        ErrorKind::Config,
+        ErrorKind::InvalidInput,
         ErrorKind::Protocol,
         ErrorKind::Timeout,
     ];

@@ -152,7 +152,7 @@ impl Fenced {
     pub fn script(&self, source: &str) -> FencedScript {
         let script = if source.starts_with("#!") {
             let why = "a fenced script has no first line of its own that begins with #!";
-            Err(self.error(ErrorKind::Config, why.to_owned()))
+            Err(self.error(ErrorKind::InvalidInput, why.to_owned()))
         } else {
             Ok(Arc::new(admitting(source)))
         };
@@ -166,7 +166,7 @@ impl Fenced {
     /// `Config` for another time. `Unknown` when Redis did not answer. See also [the
     /// type](Fenced#errors-of-all-forms).
     pub fn expire_after(&self, ttl: Duration) -> Result<bool, Error> {
-        check_lease("time to live", ttl).map_err(|why| self.error(ErrorKind::Config, why))?;
+        check_lease("time to live", ttl).map_err(|why| self.error(ErrorKind::InvalidInput, why))?;
         self.is_done(&["expire", &ttl.as_millis().to_string()])
     }
 
@@ -220,7 +220,7 @@ impl Fenced {
     ) -> Result<Value, Error> {
         if token > HIGHEST {
             let why = format!("a token is at most {HIGHEST}, not {token}");
-            return Err(self.error(ErrorKind::Config, why));
+            return Err(self.error(ErrorKind::InvalidInput, why));
         }
         let args: Vec<_> = [format!("{token:019}").into_bytes()].into_iter().chain(args).collect();
         let answer = eval(&self.shared, &self.name, script, keys, &args, self.limit(), copies)?;

@@ -96,7 +96,7 @@ impl<K: Kind> Hold<K> {
     /// `Unavailable` when Redis did not answer.
     pub fn renew_for(&self, lease: Duration) -> Result<(), Error> {
         check_lease("lease", lease)
-            .map_err(|why| Error::new(ErrorKind::Config, &self.cell.name).because(why))?;
+            .map_err(|why| Error::new(ErrorKind::InvalidInput, &self.cell.name).because(why))?;
         engine::held::renew_for(&self.cell, self.ticket, lease)
     }
 }

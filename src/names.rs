@@ -51,7 +51,7 @@ impl Names {
     /// The keys of the lock whose state is at `key`, to the letter. Of two such keys none of the others are
     /// the same: behind `}:at` comes the whole key where it has a hash tag, and else it is the tag.
     pub(crate) fn beside(namespace: &str, key: &str) -> Result<Self, Error> {
-        let bad = |why: String| Err(Error::new(ErrorKind::Config, &short(key)).because(why));
+        let bad = |why: String| Err(Error::new(ErrorKind::InvalidInput, &short(key)).because(why));
         if let Err(why) = measure("lock's key", key) {
             return bad(why);
         }
@@ -121,7 +121,7 @@ pub(crate) fn check(name: &str) -> Result<(), Error> {
 
 fn check_of(what: &str, name: &str) -> Result<(), Error> {
     measure(&format!("{what}'s name"), name)
-        .map_err(|why| Error::new(ErrorKind::Config, &short(name)).because(why))
+        .map_err(|why| Error::new(ErrorKind::InvalidInput, &short(name)).because(why))
 }
 
 /// As much of a name as an error tells.
@@ -278,7 +278,7 @@ mod tests {
             ("rc:{a}:at:{a}:queue", "a lock's own"),
         ] {
             let error = Names::beside("rc", key).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config, "{key:?}");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{key:?}");
             assert!(error.to_string().contains(told), "{key:?}: {error}");
         }
         assert!(Names::beside("other", "rc:{a}:fence").is_ok());
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn empty_and_long_names_are_refused() {
         for name in [String::new(), "x".repeat(1025)] {
-            assert_eq!(Names::new("rc", &name).unwrap_err().kind(), ErrorKind::Config);
+            assert_eq!(Names::new("rc", &name).unwrap_err().kind(), ErrorKind::InvalidInput);
         }
     }
 }

@@ -274,7 +274,7 @@ impl Optimistic {
     ) -> Result<Report<T>, Error> {
         let name = self.name();
         let error = |kind, why: &str| Error::new(kind, &name).because(why);
-        self.check().map_err(|why| error(ErrorKind::Config, &why))?;
+        self.check().map_err(|why| error(ErrorKind::InvalidInput, &why))?;
         let mut backoff = None;
         let mut tries = 0;
         loop {
@@ -316,7 +316,7 @@ impl Optimistic {
             Outcome::Commit(value) => value,
             Outcome::Abort(value) => return Ok(Some((value, None))),
         };
-        write.cmd_iter().try_for_each(fit).map_err(|why| error(ErrorKind::Config, &why))?;
+        write.cmd_iter().try_for_each(fit).map_err(|why| error(ErrorKind::InvalidInput, &why))?;
         if wait.is_cancelled() {
             return Err(error(ErrorKind::Cancelled, "nothing was written"));
         }
@@ -357,7 +357,7 @@ impl Snapshot<'_> {
     /// asked for. `Config` for a command that is the connection's own affair. `Unavailable`: nothing was
     /// changed, and nothing will be in this try. `Protocol` when Redis refuses the command.
     pub fn query<T: FromRedisValue>(&mut self, cmd: &Cmd) -> Result<T, Error> {
-        fit(cmd).map_err(|why| Error::new(ErrorKind::Config, self.name).because(why))?;
+        fit(cmd).map_err(|why| Error::new(ErrorKind::InvalidInput, self.name).because(why))?;
         let value = self.watching.query(cmd).map_err(|failure| failure.error().about(self.name))?;
         redis::from_redis_value(value).map_err(|e| {
             Error::new(ErrorKind::WrongKind, self.name).because("it is not what was asked for").caused_by(e)

@@ -187,7 +187,7 @@ impl RateLimiter {
     /// # Errors
     /// `Config` for a bad name or rate; `Unavailable`, `WrongKind`, `Closed`, `Forked`.
     pub fn available(&self) -> Result<u32, Error> {
-        self.rate.check().map_err(|why| self.error(ErrorKind::Config, why))?;
+        self.rate.check().map_err(|why| self.error(ErrorKind::InvalidInput, why))?;
         let limit = Moment::now().after(self.shared.config.command_timeout);
         let about = |error: Error| error.about(&self.name);
         self.shared.usable().map_err(about)?;
@@ -237,10 +237,10 @@ impl RateLimiter {
     }
 
     fn check(&self, n: u32) -> Result<(), Error> {
-        self.rate.check().map_err(|why| self.error(ErrorKind::Config, why))?;
+        self.rate.check().map_err(|why| self.error(ErrorKind::InvalidInput, why))?;
         let most = self.rate.at_once();
         match n {
-            0 => Err(self.error(ErrorKind::Config, format!("from 1 to {most} come in at once, not 0"))),
+            0 => Err(self.error(ErrorKind::InvalidInput, format!("from 1 to {most} come in at once, not 0"))),
             n if n > most => {
                 Err(self.error(ErrorKind::Refused, format!("at most {most} come in at once, not {n}")))
             }

@@ -100,5 +100,5 @@ impl Config {
 }
 
 pub(crate) fn bad(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Config, "").because(why)
+    Error::new(ErrorKind::InvalidInput, "").because(why)
 }

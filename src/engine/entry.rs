@@ -309,7 +309,7 @@ impl Cells {
                 (self.slots.len() - 1) as u32
             }
             None => {
-                let error = Error::new(crate::ErrorKind::Config, &key.1);
+                let error = Error::new(crate::ErrorKind::InvalidInput, &key.1);
                 return Err(error.because(format!("a client has at most {SLOTS} locks at a time")));
             }
         };

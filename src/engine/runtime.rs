@@ -124,7 +124,7 @@ impl Shared {
             return Ok(known.clone());
         }
         let made = compose(K::RULE).map_err(|why| {
-            Error::new(ErrorKind::Config, "").because(format!("the rule of the {}: {why}", K::NAME))
+            Error::new(ErrorKind::InvalidInput, "").because(format!("the rule of the {}: {why}", K::NAME))
         })?;
         let shape = Shape {
             sharing: K::SHARING,

@@ -242,7 +242,7 @@ impl CyclicBarrier {
             return Ok(());
         }
         let why = format!("a barrier has from 1 to {MOST_PARTIES} parties, not {}", self.parties);
-        Err(self.meeting.error(ErrorKind::Config, why))
+        Err(self.meeting.error(ErrorKind::InvalidInput, why))
     }
 }
 

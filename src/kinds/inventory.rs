@@ -337,7 +337,7 @@ impl Inventory {
     // ---- underneath ------------------------------------------------------------------------
 
     fn config<T>(&self, checked: Result<T, String>) -> Result<T, Error> {
-        checked.map_err(|why| self.meeting.error(ErrorKind::Config, why))
+        checked.map_err(|why| self.meeting.error(ErrorKind::InvalidInput, why))
     }
 
     fn sku<'a>(&self, sku: &'a str) -> Result<Cow<'a, str>, Error> {
@@ -346,7 +346,8 @@ impl Inventory {
 
     fn checked(self, what: &str, time: Duration) -> Self {
         let Err(why) = check_lease(what, time) else { return self };
-        let meeting = self.meeting.failing(Error::new(ErrorKind::Config, self.lock.name()).because(&*why));
+        let meeting =
+            self.meeting.failing(Error::new(ErrorKind::InvalidInput, self.lock.name()).because(&*why));
         Inventory { meeting, lock: self.lock.checked(|| Err(why)), ..self }
     }
 }

@@ -142,7 +142,7 @@ impl CountDownLatch {
     /// # Errors
     /// `Config` for another time; see also [the type](CountDownLatch#errors-of-all-forms).
     pub fn expire_after(&self, limit: Duration) -> Result<bool, Error> {
-        check_lease("latch", limit).map_err(|why| self.meeting.error(ErrorKind::Config, why))?;
+        check_lease("latch", limit).map_err(|why| self.meeting.error(ErrorKind::InvalidInput, why))?;
         Ok(self.meeting.change(&["expire", &limit.as_millis().to_string()])? == 1)
     }
 
@@ -227,7 +227,9 @@ impl CountDownLatch {
         if (1..=HIGHEST).contains(&count) {
             return Ok(count.to_string());
         }
-        Err(self.meeting.error(ErrorKind::Config, format!("a latch counts from 1 to {HIGHEST}, not {count}")))
+        Err(self
+            .meeting
+            .error(ErrorKind::InvalidInput, format!("a latch counts from 1 to {HIGHEST}, not {count}")))
     }
 }
 

@@ -220,7 +220,8 @@ impl Semaphore {
     /// Those of [`set_permits`](Semaphore::set_permits).
     pub fn expire_after(&self, ttl: Duration) -> Result<bool, Error> {
         let name = self.lock.cell()?.name.clone();
-        check_lease("time to live", ttl).map_err(|why| Error::new(ErrorKind::Config, &name).because(why))?;
+        check_lease("time to live", ttl)
+            .map_err(|why| Error::new(ErrorKind::InvalidInput, &name).because(why))?;
         // It was just checked to be far below that.
         self.changes("expire", i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
     }
@@ -404,7 +405,7 @@ pub(crate) fn check(n: u32) -> Result<(), Error> {
     if (1..=MOST).contains(&n) {
         return Ok(());
     }
-    let error = Error::new(ErrorKind::Config, "");
+    let error = Error::new(ErrorKind::InvalidInput, "");
     Err(error.because(format!("a number of permits is from 1 to {MOST}, not {n}")))
 }
 

@@ -90,7 +90,7 @@ impl<K: Exclusive> fmt::Debug for Condition<K> {
 impl<K: Exclusive> Condition<K> {
     pub(crate) fn new(lock: RedisLock<K>, name: &str) -> Self {
         let name = names::part("condition's name", name).map(Arc::from);
-        let name = name.map_err(|why| Error::new(ErrorKind::Config, lock.name()).because(why));
+        let name = name.map_err(|why| Error::new(ErrorKind::InvalidInput, lock.name()).because(why));
         Condition { lock, name }
     }
 

@@ -165,7 +165,7 @@ impl FromStr for Receipt {
 }
 
 fn wrong(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Config, "").because(format!("a receipt cannot be read: {}", why.into()))
+    Error::new(ErrorKind::InvalidInput, "").because(format!("a receipt cannot be read: {}", why.into()))
 }
 
 fn bad(part: &str) -> Error {
@@ -262,7 +262,7 @@ mod tests {
         ];
         for (text, told) in cases {
             let error = text.parse::<Receipt>().unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config, "{text:?}: {error}");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{text:?}: {error}");
             assert!(error.to_string().contains(told), "{text:?}: {error}");
         }
     }

@@ -106,7 +106,7 @@ impl<K: Kind> RedisLock<K> {
     pub(crate) fn checked(mut self, check: impl FnOnce() -> Result<(), String>) -> Self {
         let Ok(cell) = &self.cell else { return self };
         if let Err(why) = check().and_then(|()| replicas::agree(&self.terms, self.replicas)) {
-            self.cell = Err(Error::new(ErrorKind::Config, &cell.name).because(why));
+            self.cell = Err(Error::new(ErrorKind::InvalidInput, &cell.name).because(why));
         }
         self
     }

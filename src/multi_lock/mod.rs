@@ -274,7 +274,7 @@ fn thread() -> Taker {
 /// Whether these can be held together.
 fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
     if parts.is_empty() {
-        return Err(Error::new(ErrorKind::Config, "").because("a multi-lock of no locks"));
+        return Err(Error::new(ErrorKind::InvalidInput, "").because("a multi-lock of no locks"));
     }
     for (i, part) in parts.iter().enumerate() {
         let why = if parts[..i].iter().any(|other| part.cell.is_where(&other.cell)) {
@@ -284,7 +284,7 @@ fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
         } else {
             continue;
         };
-        return Err(part.cell.error(Error::new(ErrorKind::Config, "").because(why)));
+        return Err(part.cell.error(Error::new(ErrorKind::InvalidInput, "").because(why)));
     }
     Ok(parts)
 }

@@ -231,7 +231,7 @@ impl QuorumLock {
 
     /// The cells, if the settings can work.
     fn cells(&self) -> Result<&Arc<[Arc<Cell>]>, Error> {
-        let bad = |why: String| Error::new(ErrorKind::Config, &self.name).because(why);
+        let bad = |why: String| Error::new(ErrorKind::InvalidInput, &self.name).because(why);
         let cells = self.cells.as_ref().map_err(Clone::clone)?;
         let (lease, limit) = (self.terms.lease, self.limit());
         check_lease("lease", lease).map_err(bad)?;

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind};
 const FEWEST: usize = 3;
 
 fn bad(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Config, "").because(why)
+    Error::new(ErrorKind::InvalidInput, "").because(why)
 }
 
 /// The clients' servers, if they can be a RedLock's.

@@ -343,5 +343,5 @@ fn a_stopped_waiter_that_goes_on_in_time_still_gets_in() {
         guard.is_none() || lock.holder().unwrap().is_some_and(|h| h.process.is_some())
     });
     waiter.kill9().unwrap();
-    assert_eq!(kind(lock.with_lease(ms(1)).lock().map(drop)), ErrorKind::Config);
+    assert_eq!(kind(lock.with_lease(ms(1)).lock().map(drop)), ErrorKind::InvalidInput);
 }

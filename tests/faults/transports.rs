@@ -261,7 +261,7 @@ fn a_pool_of_ones_own() {
 fn what_is_no_address_is_told_at_once() {
     for url in ["", "nonsense", "http://127.0.0.1/", "redis://127.0.0.1:notaport/"] {
         let error = Client::connect(url).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Config, "{url}: {error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}: {error}");
     }
     // Nobody listens there.
     let port = RedisServer::start().unwrap().port();

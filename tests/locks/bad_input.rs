@@ -24,7 +24,7 @@ mod bodies {
         let client = connect(&server.url());
         let lock = client.lock_of(kind, name);
         let check = |error: Error| {
-            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
             assert!(error.to_string().contains(told), "{error}");
         };
         check(lock.lock().unwrap_err());
@@ -148,16 +148,16 @@ mod bodies {
         let client = connect(&server.url());
         for lease in [ms(0), ms(10), ms(100) - Duration::from_nanos(1)] {
             let lock = client.lock_of(kind, "short-lease").with_lease(lease);
-            let error = error_of(lock.lock(), ErrorKind::Config, "short-lease");
+            let error = error_of(lock.lock(), ErrorKind::InvalidInput, "short-lease");
             assert!(error.to_string().contains("100ms"), "{error}");
-            error_of(lock.try_lock(), ErrorKind::Config, "short-lease");
-            error_of(lock.try_lock_for(ms(10)), ErrorKind::Config, "short-lease");
-            error_of(lock.lock_owned(), ErrorKind::Config, "short-lease");
+            error_of(lock.try_lock(), ErrorKind::InvalidInput, "short-lease");
+            error_of(lock.try_lock_for(ms(10)), ErrorKind::InvalidInput, "short-lease");
+            error_of(lock.lock_owned(), ErrorKind::InvalidInput, "short-lease");
         }
         assert_eq!(client.requests(), 0);
         let lock = client.lock_of(kind, "short-lease").with_lease(ms(100));
         let guard = lock.lock().unwrap();
-        error_of(guard.renew_for(ms(10)), ErrorKind::Config, "short-lease");
+        error_of(guard.renew_for(ms(10)), ErrorKind::InvalidInput, "short-lease");
         // It may have ended by itself meanwhile.
         drop(guard);
         drop(lock);
@@ -178,14 +178,14 @@ mod bodies {
                     guard.unlock().unwrap();
                 }
                 Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::Config, "{lease:?}: {error}");
+                    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{lease:?}: {error}");
                     assert_eq!(ask::<u64>(&server, &["EXISTS", &key("ages")]), 0);
                 }
             }
             let lock = client.lock_of(kind, "renewed-for-ages");
             let guard = lock.lock().unwrap();
             if let Err(error) = guard.renew_for(lease) {
-                assert_eq!(error.kind(), ErrorKind::Config, "{lease:?}: {error}");
+                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{lease:?}: {error}");
             }
             assert!(!guard.is_lost());
             guard.unlock().unwrap();
@@ -360,7 +360,7 @@ fn what_is_no_url_is_told_without_its_password() {
         "redis://:secret@/0x",
     ] {
         let error = on_time(url, ms(0), || Client::connect(url)).map(drop).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Config, "{url:?}: {error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url:?}: {error}");
         assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
     }
     // Taken apart as it stands, part of the password would be a port, a database number, a fragment.
@@ -372,7 +372,7 @@ fn what_is_no_url_is_told_without_its_password() {
         assert!(!format!("{error:?}").contains("cret"), "{error:?}");
     }
     let error = Client::builder().connect().map(drop).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("url"), "{error}");
 }
 
@@ -412,7 +412,7 @@ fn a_setting_that_cannot_work_is_named() {
     let mut wrong = Vec::new();
     for (n, (named, change)) in bad.into_iter().enumerate() {
         let error = with(change);
-        if error.kind() != ErrorKind::Config || !error.to_string().contains(named) {
+        if error.kind() != ErrorKind::InvalidInput || !error.to_string().contains(named) {
             wrong.push(format!("setting {n}, {named}: {error:?}"));
         }
     }

@@ -247,11 +247,11 @@ fn a_rule_that_cannot_says_so_and_the_hold_is_given_back() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);
     let lock = client.lock_of(Bulkhead, "it");
-    told(lock.lock_owned().unwrap().into_receipt(), ErrorKind::Config);
+    told(lock.lock_owned().unwrap().into_receipt(), ErrorKind::InvalidInput);
     assert!(!lock.is_locked().unwrap());
     let receipt = on_paper(client.simple_lock("it").lock_owned().unwrap()).to_string();
     let receipt: Receipt = receipt.replace("simple%20lock", "bulkhead").parse().unwrap();
-    told(client.adopt::<Bulkhead>(&receipt), ErrorKind::Config);
+    told(client.adopt::<Bulkhead>(&receipt), ErrorKind::InvalidInput);
 }
 
 #[test]

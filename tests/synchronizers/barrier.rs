@@ -432,10 +432,10 @@ fn what_is_wrong_is_said() {
             barrier.number_waiting().unwrap_err(),
             barrier.reset().unwrap_err(),
         ] {
-            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         }
     }
-    assert_eq!(client.cyclic_barrier("", 1).wait().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(client.cyclic_barrier("", 1).wait().unwrap_err().kind(), ErrorKind::InvalidInput);
 
     let lock = client.reentrant_lock("wrong");
     let guard = lock.lock().unwrap();

@@ -39,11 +39,11 @@ fn what_is_wrong_is_said() {
     let client = client();
     let latch = client.count_down_latch("wrong");
     for count in [0, u64::from(u32::MAX)] {
-        assert_eq!(latch.try_set_count(count).unwrap_err().kind(), ErrorKind::Config);
-        assert_eq!(latch.reset(count).unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(latch.try_set_count(count).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(latch.reset(count).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
-    assert_eq!(latch.expire_after(Duration::ZERO).unwrap_err().kind(), ErrorKind::Config);
-    assert_eq!(client.count_down_latch("").wait().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(latch.expire_after(Duration::ZERO).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(client.count_down_latch("").wait().unwrap_err().kind(), ErrorKind::InvalidInput);
 
     let lock = client.reentrant_lock("wrong");
     let guard = lock.lock().unwrap();

@@ -159,7 +159,7 @@ pub(crate) fn change(
 ) -> Result<Vec<Value>, Failure> {
     let shared = &cell.shared;
     let Some(script) = &cell.scripts.change else {
-        let error = Error::new(ErrorKind::Config, "");
+        let error = Error::new(ErrorKind::InvalidInput, "");
         return Err(Failure::Never(error.because("the rule of this kind has no kind.change")));
     };
     let owner = cell.owner_id(owner);
@@ -471,5 +471,5 @@ fn spelling(script: &Script, eval: bool) -> (&'static str, &str) {
 }
 
 pub(crate) fn no_rule() -> Error {
-    Error::new(ErrorKind::Config, "").because("the rule of this kind has no kind.rename")
+    Error::new(ErrorKind::InvalidInput, "").because("the rule of this kind has no kind.rename")
 }

@@ -293,7 +293,7 @@ impl Renewer {
                     self.again(task, until);
                     if forgotten {
                         let error =
-                            Error::new(ErrorKind::Config, "").because("held for longer than max_hold");
+                            Error::new(ErrorKind::InvalidInput, "").because("held for longer than max_hold");
                         tell_failure(&cell, until.since(now), Some(Failure::Never(error)));
                     }
                     return None;

@@ -39,7 +39,7 @@ fn delete(latch: &CountDownLatch) {
 /// JSR-166 CountDownLatchTest.testConstructor: a count is no negative number here, and not 0.
 fn a_count_of_nothing_is_refused<K: Tried>(stage: &Stage<K>) {
     let latch = stage.client().count_down_latch(NAME);
-    assert_eq!(latch.set_count(0).unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(latch.set_count(0).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(latch.count().unwrap(), None);
 }
 

@@ -139,7 +139,7 @@ fn a_lease_is_in_whole_milliseconds<K: Tried>(stage: &Stage<K>) {
     guard.unlock().unwrap();
     for short in [Duration::ZERO, Duration::from_micros(1500), Duration::from_micros(99_999)] {
         let error = lock.with_lease(short).lock().map(drop).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert_eq!(stage.owner(), None, "nothing is stored");
     }
 }

@@ -256,7 +256,7 @@ fn a_lease_is_in_whole_milliseconds<K: Tried>(_: &Stage<K>) {
     assert!(leases.iter().all(|left| (1..=5000).contains(left)), "{leases:?}");
     guard.unlock().unwrap();
     let error = lock.with_lease(Duration::from_micros(99_999)).try_lock().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     servers.gone(NAME);
 }
 
@@ -265,7 +265,7 @@ fn of_two_servers_both_are_needed<K: Tried>(_: &Stage<K>) {
     let servers = Servers::of(2);
     let connect = || servers.0.iter().map(|s| Client::connect(&s.url()).unwrap()).collect::<Vec<_>>();
     let (mine, yours) = (connect(), connect());
-    assert_eq!(RedLock::new(&mine).unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(RedLock::new(&mine).unwrap_err().kind(), ErrorKind::InvalidInput);
     let [a, b] = [0, 1].map(|i| mine[i].simple_lock(NAME));
     let both = MultiLock::new(&[&a, &b]);
     let taken = yours[1].simple_lock(NAME).lock_owned().unwrap();

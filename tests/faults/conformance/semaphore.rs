@@ -180,7 +180,7 @@ fn a_number_that_cannot_be_is_refused<K: Tried>(stage: &Stage<K>) {
             it.add_permits(n).unwrap_err(),
             it.reduce_permits(n).unwrap_err(),
         ] {
-            assert_eq!((error.kind(), error.name()), (ErrorKind::Config, NAME), "{error}");
+            assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, NAME), "{error}");
         }
     }
     assert_eq!(it.available().unwrap(), 3);

@@ -114,7 +114,7 @@ fn pain_27_each_trouble_has_its_own_word_in_every_call() {
     // A setting that cannot work, and a name.
     let names: Vec<_> = questions(&lock.with_lease(ms(1))).into_iter().map(|(call, _)| call).collect();
     assert_eq!(names.len(), 5);
-    each_says(ErrorKind::Config, "x", everything(&lock.with_lease(ms(1))));
+    each_says(ErrorKind::InvalidInput, "x", everything(&lock.with_lease(ms(1))));
 
     // Somebody else's key.
     redis::cmd("SET").arg("rc:{y}").arg("stranger").exec(&mut server.connection().unwrap()).unwrap();
@@ -215,7 +215,7 @@ fn pain_27_no_two_errors_read_alike() {
         ErrorKind::OutcomeUnknown,
         ErrorKind::Forked,
         ErrorKind::Closed,
-        ErrorKind::Config,
+        ErrorKind::InvalidInput,
         ErrorKind::Protocol,
         ErrorKind::Timeout,
         ErrorKind::NotOwner,

@@ -43,7 +43,7 @@ fn a_key_that_cannot_be_a_lock_is_told_by_every_call() {
     ] {
         for outcome in calls(&client, key) {
             let error = outcome.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config, "{key:?}: {error}");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{key:?}: {error}");
             assert!(error.to_string().contains(told), "{key:?}: {error}");
             assert!(key.starts_with(error.name()) && error.name().is_empty() == key.is_empty(), "{error}");
         }

@@ -36,11 +36,11 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
     let before = everything(&server);
 
     for none in [reserves(&it, "tee", 0), locks(&it, "tee", 0), vec![it.add_stock("tee", 0)]] {
-        all_say((ErrorKind::Config, "it", "not 0", none));
+        all_say((ErrorKind::InvalidInput, "it", "not 0", none));
     }
     for huge in [MOST + 1, u64::MAX] {
         for calls in [reserves(&it, "tee", huge), locks(&it, "tee", huge), vec![it.add_stock("tee", huge)]] {
-            all_say((ErrorKind::Config, "it", &format!("not {huge}"), calls));
+            all_say((ErrorKind::InvalidInput, "it", &format!("not {huge}"), calls));
         }
     }
     for more in [4, MOST] {
@@ -68,18 +68,18 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
             it.try_reserve_order(&Order::of("tee", 1).id(bad)).map(drop),
             it.try_reserve_order(&Order::of("tee", 1).customer(bad, 1)).map(drop),
         ]);
-        all_say((ErrorKind::Config, "it", told, calls));
+        all_say((ErrorKind::InvalidInput, "it", told, calls));
     }
     let orders =
         |orders: Vec<Order>| orders.iter().map(|order| it.try_reserve_order(order).map(drop)).collect();
     let twice = Order::of("tee", 1).and("mug", 1).and("tee", 1);
-    all_say((ErrorKind::Config, "it", "\"tee\" is in the order twice", orders(vec![twice])));
+    all_say((ErrorKind::InvalidInput, "it", "\"tee\" is in the order twice", orders(vec![twice])));
     let many = (0..100).fold(Order::of("tee", 1), |order, i| order.and(&i.to_string(), 1));
-    all_say((ErrorKind::Config, "it", "not 101", orders(vec![many])));
+    all_say((ErrorKind::InvalidInput, "it", "not 101", orders(vec![many])));
     let limits = vec![Order::of("tee", 1).customer("alice", 0)];
-    all_say((ErrorKind::Config, "it", "not 0", orders(limits)));
+    all_say((ErrorKind::InvalidInput, "it", "not 0", orders(limits)));
     let limits = vec![Order::of("tee", 3).customer("bob", 2)];
-    all_say((ErrorKind::Config, "it", "a customer may have 2", orders(limits)));
+    all_say((ErrorKind::InvalidInput, "it", "a customer may have 2", orders(limits)));
     let limits = vec![Order::of("tee", 2).customer("alice", 2)];
     all_say((ErrorKind::Refused, "it", "\"alice\" has 1 of \"tee\" and may have 2", orders(limits)));
     all_say((ErrorKind::Conflict, "it", "\"one\" has a reservation", orders(vec![order])));
@@ -99,7 +99,7 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
         let mut calls = [reserves(&bad, "tee", 1), locks(&bad, "tee", 1)].concat();
         calls.extend([bad.add_stock("tee", 1), bad.stock("tee").map(drop), bad.delete().map(drop)]);
         for outcome in calls {
-            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Config);
+            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::InvalidInput);
         }
     }
     assert_eq!(client.requests(), requests);

@@ -264,8 +264,8 @@ fn a_bad_name_is_told_by_the_first_call() {
     let mut guard = lock.lock().unwrap();
     for name in [String::new(), "x".repeat(1025)] {
         let condition = lock.condition(&name);
-        assert_eq!(condition.wait(&mut guard).unwrap_err().kind(), ErrorKind::Config);
-        assert_eq!(condition.signal(&guard).unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(condition.wait(&mut guard).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(condition.signal(&guard).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
     is_held(&lock, guard);
 }

@@ -273,7 +273,7 @@ fn one_that_stays_for_a_while_does_so_only_where_all_were_held() {
     assert_eq!(held(&there), [true, false, false], "now it does");
     assert!(a.force_unlock().unwrap().was_held());
     let error = it.with_lease(LONG / 2).lock().unwrap_err();
-    assert_eq!((error.kind(), error.name()), (ErrorKind::Config, "a"), "{error}");
+    assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, "a"), "{error}");
 }
 
 /// Remembers whose holds ended, in order.

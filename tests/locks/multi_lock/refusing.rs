@@ -23,7 +23,7 @@ fn every_form(it: &MultiLock) -> Vec<Error> {
 fn refuses(client: &Client, it: &MultiLock, name: &str, why: &str) {
     let before = client.requests();
     for error in every_form(it) {
-        assert_eq!((error.kind(), error.name()), (ErrorKind::Config, name), "{error}");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, name), "{error}");
         assert!(error.to_string().contains(why), "{error}");
     }
     assert_eq!(client.requests(), before);

@@ -25,7 +25,7 @@ fn replicas_have_it_when_all_are_held() {
         guard.unlock().unwrap();
     }
     let error = it.with_lease(ms(500)).lock().unwrap_err();
-    assert_eq!((error.kind(), error.name()), (ErrorKind::Config, "b"), "{error}");
+    assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, "b"), "{error}");
 }
 
 #[test]

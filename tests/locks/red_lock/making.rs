@@ -10,7 +10,7 @@ use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
 #[track_caller]
 fn refused(clients: impl AsRef<[Client]>, told: &[&str]) {
     let error = RedLock::new(clients).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     for text in told {
         assert!(error.to_string().contains(text), "{error}: {text}");
     }
@@ -113,7 +113,7 @@ fn never_works(clients: &[Client], lock: &QuorumLock, told: &str) {
         lock.with(|_| panic!("ran without the lock")).unwrap_err(),
     ];
     for error in errors {
-        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert!(lock.name().starts_with(error.name()), "{error}");
         assert!(error.to_string().contains(told), "{error}");
     }

@@ -222,7 +222,7 @@ fn what_cannot_be_is_told() {
         (lock.with_replicas(1, BRIEF).with_lease(BRIEF), "less than the lease of 100ms"),
     ] {
         let error = lock.lock().unwrap_err();
-        assert_eq!((error.kind(), error.name()), (ErrorKind::Config, "it"));
+        assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, "it"));
         assert!(error.to_string().contains(says), "{error}");
     }
     assert_eq!(client.requests(), 0);

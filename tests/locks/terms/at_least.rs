@@ -154,7 +154,7 @@ fn what_cannot_be_is_told() {
         (lock.min_hold(ms(501)).with_lease(ms(500)), "ends after 500ms cannot be kept for 501ms"),
     ] {
         let error = lock.lock().unwrap_err();
-        assert_eq!((error.kind(), error.name()), (ErrorKind::Config, "job"));
+        assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, "job"));
         assert!(error.to_string().contains(says), "{error}");
     }
     assert_eq!(client.requests(), 0);

@@ -53,6 +53,6 @@ fn readers_that_come_later_do_not_share_what_ends() {
 #[test]
 fn no_time_at_all_is_refused() {
     let error = Client::builder().url("redis://127.0.0.1:1/").max_hold(ms(0)).connect().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("max_hold"), "{error}");
 }

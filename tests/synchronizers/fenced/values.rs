@@ -106,7 +106,7 @@ fn what_cannot_work_is_told_and_changes_nothing() {
         (it.script("#!lua\nreturn 1").run::<()>(1, &[], NONE).unwrap_err(), "#!"),
         (it.expire_after(ms(1)).unwrap_err(), "not 1ms"),
     ] {
-        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert!(error.to_string().contains(told), "{error}");
     }
     assert_eq!(client.requests(), 0);

@@ -22,7 +22,7 @@ fn keys_and_tries_that_cannot_work_are_told_by_the_call_with_nothing_sent() {
     ];
     for (it, told) in bad {
         let error = it.run(|_, _| -> Result<Outcome<()>, _> { panic!("it ran") }).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert!(error.to_string().contains(told), "{error}");
     }
     assert_eq!(client.requests(), 0);
@@ -130,7 +130,7 @@ fn what_is_the_connection_s_own_affair_is_no_part_of_it() {
             Ok(Outcome::Commit(()))
         });
         for error in [read.unwrap_err(), write.unwrap_err()] {
-            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
             assert!(error.to_string().contains(&verb.to_uppercase()), "{error}");
         }
         assert_eq!(it.get(KEY), None, "{verb}");

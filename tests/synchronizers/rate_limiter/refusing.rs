@@ -49,8 +49,8 @@ fn a_rate_that_cannot_work_is_told_by_every_call() {
     ];
     for (rate, told) in rates {
         let limiter = client.rate_limiter("bad", rate);
-        all_say(all_forms(&limiter, 1), ErrorKind::Config, told);
-        all_say(vec![limiter.available().unwrap_err()], ErrorKind::Config, told);
+        all_say(all_forms(&limiter, 1), ErrorKind::InvalidInput, told);
+        all_say(vec![limiter.available().unwrap_err()], ErrorKind::InvalidInput, told);
         assert_eq!(limiter.acquire(1).unwrap_err().name(), "bad");
     }
     assert_eq!(client.requests(), 0);
@@ -67,7 +67,7 @@ fn none_and_more_than_there_ever_is_room_for_are_no_requests() {
     let client = client();
     for rate in [Rate::fixed_window(3, HOUR), Rate::smooth_with_burst(100, HOUR, 3)] {
         let limiter = client.rate_limiter("amount", rate);
-        all_say(all_forms(&limiter, 0), ErrorKind::Config, "not 0");
+        all_say(all_forms(&limiter, 0), ErrorKind::InvalidInput, "not 0");
         for n in [4, u32::MAX] {
             all_say(
                 all_forms(&limiter, n),
@@ -86,7 +86,7 @@ fn a_bad_name_is_told_by_every_call() {
     for (name, told) in [(String::new(), "empty"), ("x".repeat(1025), "1025"), ("€".repeat(342), "1026")] {
         let limiter = client.rate_limiter(&name, Rate::smooth(5, HOUR));
         let more = vec![limiter.available().unwrap_err(), limiter.delete().unwrap_err()];
-        all_say([all_forms(&limiter, 1), more].concat(), ErrorKind::Config, told);
+        all_say([all_forms(&limiter, 1), more].concat(), ErrorKind::InvalidInput, told);
     }
     assert_eq!(client.requests(), 0);
     // Odd ones are names like others.

@@ -35,12 +35,12 @@ fn a_number_that_cannot_be_is_refused_and_nothing_is_sent() {
             errors.push(semaphore.try_set_permits(n).unwrap_err());
         }
         for error in errors {
-            assert_eq!((error.kind(), error.name()), (ErrorKind::Config, "it"), "{error}");
+            assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, "it"), "{error}");
             assert!(error.to_string().contains(&n.to_string()), "{error}");
         }
-        assert_eq!(Permits::of(n).unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(Permits::of(n).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
-    assert_eq!(semaphore.expire_after(ms(1)).unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(semaphore.expire_after(ms(1)).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(client.requests(), 0);
     assert!(server.keys().unwrap().is_empty());
     // The most there can be, though, can.
@@ -66,7 +66,7 @@ fn a_bad_name_or_lease_is_told_by_every_call() {
         errors.push(semaphore.available().unwrap_err());
         errors.push(semaphore.holders().unwrap_err());
         for error in errors {
-            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         }
     }
     assert_eq!(client.requests(), 0);

@@ -111,11 +111,11 @@ fn every_form_can_be_told_that_the_name_is_bad<K: Kind, W: Kind>(stage: &Stage<'
     let lock = stage.other(&client, &long);
     for form in forms::all::<K>() {
         let error = form.take(&lock, LONG, &never).err();
-        assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::Config), "{}", form.name);
+        assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::InvalidInput), "{}", form.name);
     }
-    assert_eq!(lock.is_locked().unwrap_err().kind(), ErrorKind::Config);
-    assert_eq!(lock.holder().unwrap_err().kind(), ErrorKind::Config);
-    assert_eq!(lock.force_unlock().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(lock.is_locked().unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(lock.holder().unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(lock.force_unlock().unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!((lock.hold_count(), lock.local_queue_length()), (0, 0));
 }
 
@@ -124,10 +124,10 @@ fn a_lease_that_is_too_short_is_told<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) 
     let short = lock.with_lease(Duration::from_millis(99));
     for form in forms::all::<K>() {
         let error = form.take(&short, LONG, &never).err();
-        assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::Config), "{}", form.name);
+        assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::InvalidInput), "{}", form.name);
     }
     let guard = lock.lock().unwrap();
-    assert_eq!(guard.renew_for(Duration::from_millis(99)).unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(guard.renew_for(Duration::from_millis(99)).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert!(!guard.is_lost());
 }
 
