@@ -230,7 +230,7 @@ impl Client {
     /// [kind](Receipt::kind) of the receipt, as a type. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
-    /// `NotOwner` if the hold has ended, or the receipt was used before; `WrongKind` if `K` is another kind,
+    /// `NotOwner` if the hold has ended, or the receipt was used before; `WrongType` if `K` is another kind,
     /// or the key is in use by something else; `Config` for a kind whose rule has no `kind.rename`;
     /// `Unavailable`, `Closed`, `Forked`. `Unknown` if Redis did not reply: if the hold was adopted all the
     /// same, it is released in the background; if not, the receipt is still good.

@@ -17,7 +17,7 @@ pub enum ErrorKind {
     /// Waiting could never end: this thread already holds the lock.
     WouldDeadlock,
     /// The key is in use by another kind of lock, or by something that is none of ours.
-    WrongKind,
+    WrongType,
     /// The kind's rule, or Redis in the midst of an update, said never (for instance more permits than there
     /// are).
     Refused,
@@ -50,7 +50,7 @@ impl ErrorKind {
             ErrorKind::LeaseLost => "lease lost",
             ErrorKind::NotOwner => "not the owner",
             ErrorKind::WouldDeadlock => "would deadlock",
-            ErrorKind::WrongKind => "wrong type",
+            ErrorKind::WrongType => "wrong type",
             ErrorKind::Refused => "refused",
             ErrorKind::Broken => "broken",
             ErrorKind::Conflict => "conflict",
@@ -164,9 +164,9 @@ impl Error {
         self.kind() == ErrorKind::WouldDeadlock
     }
 
-    /// Whether the key holds another kind of lock, or something else ([`WrongKind`](ErrorKind::WrongKind)).
+    /// Whether the key holds another kind of lock, or something else ([`WrongType`](ErrorKind::WrongType)).
     pub fn is_wrong_type(&self) -> bool {
-        self.kind() == ErrorKind::WrongKind
+        self.kind() == ErrorKind::WrongType
     }
 
     /// Whether the kind's script, or Redis, rejected the call for good ([`Refused`](ErrorKind::Refused)).
@@ -283,7 +283,7 @@ mod tests {
         ErrorKind::LeaseLost,
         ErrorKind::NotOwner,
         ErrorKind::WouldDeadlock,
-        ErrorKind::WrongKind,
+        ErrorKind::WrongType,
         ErrorKind::Refused,
         ErrorKind::Broken,
         ErrorKind::Conflict,

@@ -67,7 +67,7 @@ static WHOLE: LazyLock<Script> =
 ///
 /// `Conflict` when a higher token was seen: the error names both, and the value is not touched. `Config` for a
 /// name that is empty or longer than 1,024 bytes, and for a token above 2^63-1, which no lock gives.
-/// `WrongKind` when the key is in use by something else. `Unavailable`, `Closed`, `Forked`.
+/// `WrongType` when the key is in use by something else. `Unavailable`, `Closed`, `Forked`.
 #[derive(Clone)]
 pub struct Fenced {
     shared: Arc<Shared>,
@@ -119,7 +119,7 @@ impl Fenced {
     /// The value as it was last set; `None` if it never was. One request.
     ///
     /// # Errors
-    /// `WrongKind` also when the value cannot be made a `T`. See also [the
+    /// `WrongType` also when the value cannot be made a `T`. See also [the
     /// type](Fenced#errors-of-all-forms).
     pub fn get<T: FromRedisValue>(&self) -> Result<Option<T>, Error> {
         Ok(self.get_with_token()?.1)
@@ -139,7 +139,7 @@ impl Fenced {
         let (value, token) = (state.pop(), token_of(state.first()));
         let value = value.filter(|value| *value != Value::Nil).map(redis::from_redis_value).transpose();
         let value = value.map_err(|e| {
-            self.error(ErrorKind::WrongKind, "the value is not what was asked for".to_owned()).caused_by(e)
+            self.error(ErrorKind::WrongType, "the value is not what was asked for".to_owned()).caused_by(e)
         })?;
         Ok((token, value))
     }
@@ -259,7 +259,7 @@ impl FencedScript {
     ///
     /// # Errors
     /// `Unknown` when Redis did not answer: the script may have run, or will yet. `Protocol`
-    /// when it failed (`WrongKind` on a key of another type): what it had written until then stands, and its
+    /// when it failed (`WrongType` on a key of another type): what it had written until then stands, and its
     /// token counts as seen; or when its answer, once it has run, cannot be made a `T`. `Config` for a source
     /// that begins with `#!`. See also [the type](Fenced#errors-of-all-forms).
     pub fn run<T: FromRedisValue>(

@@ -110,7 +110,7 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 /// `Unknown` when the answer to `EXEC` was lost: all of it may have been done, or be done yet, or nothing.
 /// It is never sent twice; to know, read again.
 ///
-/// `WrongKind` for a command on a key of another type, and `Refused` for a command that Redis refused for
+/// `WrongType` for a command on a key of another type, and `Refused` for a command that Redis refused for
 /// another reason **within** the transaction: as Redis has it, **all its other commands were carried out**.
 /// The error says which it was. A command that Redis would not even take (one that does not exist, or no
 /// memory left) is `Protocol` or `Unavailable`, and nothing was changed.
@@ -353,14 +353,14 @@ impl Snapshot<'_> {
     /// one request, at most the command limit.
     ///
     /// # Errors
-    /// `WrongKind` when the key is of another type, or the answer cannot be made the type that is
+    /// `WrongType` when the key is of another type, or the answer cannot be made the type that is
     /// asked for. `Config` for a command that is the connection's own affair. `Unavailable`: nothing was
     /// changed, and nothing will be in this try. `Protocol` when Redis refuses the command.
     pub fn query<T: FromRedisValue>(&mut self, cmd: &Cmd) -> Result<T, Error> {
         fit(cmd).map_err(|why| Error::new(ErrorKind::InvalidInput, self.name).because(why))?;
         let value = self.watching.query(cmd).map_err(|failure| failure.error().about(self.name))?;
         redis::from_redis_value(value).map_err(|e| {
-            Error::new(ErrorKind::WrongKind, self.name).because("it is not what was asked for").caused_by(e)
+            Error::new(ErrorKind::WrongType, self.name).because("it is not what was asked for").caused_by(e)
         })
     }
 }
@@ -393,6 +393,6 @@ fn all_done(write: &Pipeline, answers: &[Value]) -> Result<(), Error> {
     };
     let why = format!("command {} of {} ({verb}) failed, the others were carried out", i + 1, answers.len());
     let failure = refused(e.clone().into());
-    let kind = if failure.is_wrong_kind() { ErrorKind::WrongKind } else { ErrorKind::Refused };
+    let kind = if failure.is_wrong_kind() { ErrorKind::WrongType } else { ErrorKind::Refused };
     Err(Error::new(kind, "").because(why).caused_by(redis::RedisError::from(e)))
 }

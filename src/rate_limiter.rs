@@ -78,7 +78,7 @@ static DELETE: LazyLock<Script> =
 /// [at once](Rate::at_once), since that can never be. Nothing is sent then. `Unknown` when there was no answer:
 /// it may have been counted, or be yet, and is not sent again, as it could count twice. `Unavailable` when
 /// Redis cannot be reached or refuses us, at once, also from those that wait: whether to let in without
-/// counting is the caller's to say. `WrongKind` when the key is in use by something else. `Closed`, `Forked`.
+/// counting is the caller's to say. `WrongType` when the key is in use by something else. `Closed`, `Forked`.
 #[derive(Clone)]
 pub struct RateLimiter {
     shared: Arc<Shared>,
@@ -185,7 +185,7 @@ impl RateLimiter {
     /// How many could come in now; it counts nothing. One request, at most the command limit.
     ///
     /// # Errors
-    /// `Config` for a bad name or rate; `Unavailable`, `WrongKind`, `Closed`, `Forked`.
+    /// `Config` for a bad name or rate; `Unavailable`, `WrongType`, `Closed`, `Forked`.
     pub fn available(&self) -> Result<u32, Error> {
         self.rate.check().map_err(|why| self.error(ErrorKind::InvalidInput, why))?;
         let limit = Moment::now().after(self.shared.config.command_timeout);
@@ -201,7 +201,7 @@ impl RateLimiter {
     /// One request, at most the command limit.
     ///
     /// # Errors
-    /// `Config` for a bad name; `Unavailable`, `WrongKind`, `Closed`, `Forked`. `Unknown` when there was no
+    /// `Config` for a bad name; `Unavailable`, `WrongType`, `Closed`, `Forked`. `Unknown` when there was no
     /// answer.
     pub fn delete(&self) -> Result<bool, Error> {
         let limit = Moment::now().after(self.shared.config.command_timeout);

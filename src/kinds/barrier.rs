@@ -70,7 +70,7 @@ const MOST_PARTIES: usize = 10_000;
 ///
 /// `Broken` as above. `Refused` if the waiting parties expect another number of parties; this changes
 /// nothing. `Unavailable` if Redis cannot be reached: timed methods then run to their deadline, `wait()`
-/// gives up after [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). `WrongKind` if the key is in use by
+/// gives up after [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). `WrongType` if the key is in use by
 /// something else. `Closed`, `Forked`, and `Config` for an invalid name or number of parties.
 #[derive(Clone)]
 pub struct CyclicBarrier {

@@ -93,7 +93,7 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// `Refused` for an unknown SKU, for more than was ever stocked of it, and for more than its customer may have.
 /// `Config` for no units, no SKUs, the same one twice, a name that is empty or beyond 1,024 bytes: with nothing
 /// sent. `Conflict`: see above. `Unavailable` when Redis cannot be reached; what may have been reserved is
-/// given back. `Unknown` when a change had no answer. `WrongKind` when the key is in use by something else.
+/// given back. `Unknown` when a change had no answer. `WrongType` when the key is in use by something else.
 /// `Closed`, `Forked`. No error changes anything.
 #[derive(Clone)]
 pub struct Inventory {

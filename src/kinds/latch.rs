@@ -68,7 +68,7 @@ const HIGHEST: u64 = i32::MAX as u64;
 /// [`set_count`](CountDownLatch::set_count) comes first.
 /// `Unavailable` when Redis cannot be reached: timed waits then go to their deadline, `wait()` gives up after
 /// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). `Unknown` when a change of the count had no answer.
-/// `WrongKind` when the key is in use by something else. `Closed`, `Forked`, and `Config` for a bad name.
+/// `WrongType` when the key is in use by something else. `Closed`, `Forked`, and `Config` for a bad name.
 #[derive(Clone)]
 pub struct CountDownLatch {
     meeting: Meeting<Latch>,

@@ -137,7 +137,7 @@ impl ReadWriteLock {
     /// Whether anybody writes, in any process. One request.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
     pub fn is_write_locked(&self) -> Result<bool, Error> {
         self.write.is_locked()
     }
@@ -146,7 +146,7 @@ impl ReadWriteLock {
     /// that share a hold as one. One request.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
     pub fn read_count(&self) -> Result<usize, Error> {
         self.read.hold_count_of_all()
     }
@@ -155,7 +155,7 @@ impl ReadWriteLock {
     /// [`RedisLock::queue_length`]. One request.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
     pub fn queue_length(&self) -> Result<usize, Error> {
         self.read.queue_length()
     }

@@ -179,7 +179,7 @@ impl Semaphore {
     /// may go on does; who asked for more than `n` is refused, unless `n` is 0: then all wait. One request.
     ///
     /// # Errors
-    /// `Config`, `Unavailable`, `WrongKind`, `Closed`, `Forked`; `Unknown` when Redis did not answer.
+    /// `Config`, `Unavailable`, `WrongType`, `Closed`, `Forked`; `Unknown` when Redis did not answer.
     pub fn set_permits(&self, n: u32) -> Result<(), Error> {
         self.must("set", self.at_most(n)?)
     }
@@ -243,7 +243,7 @@ impl Semaphore {
     /// request.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
     pub fn available(&self) -> Result<i64, Error> {
         let state = self.state()?;
         Ok(state.permits.unwrap_or(0) - state.used)

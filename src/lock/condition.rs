@@ -65,7 +65,7 @@ use crate::wait::Wait;
 /// # Errors of all forms
 ///
 /// `NotOwner` for a guard of another lock, at once. `LeaseLost` if the guard's hold is lost. `Config` for an
-/// invalid name of the condition. `Closed`, `Forked`, `WrongKind` as for [the lock](RedisLock). A wait may
+/// invalid name of the condition. `Closed`, `Forked`, `WrongType` as for [the lock](RedisLock). A wait may
 /// also end with `Unavailable`, if Redis could not be reached for
 /// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). If it then [holds nothing](crate::Hold::is_lost)
 /// any more, unlocking its guards is an error too.

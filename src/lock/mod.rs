@@ -68,7 +68,7 @@ pub type ReentrantLock = RedisLock<Reentrant>;
 /// `Unavailable` when Redis cannot be reached, or says that it cannot serve us now (loading, busy, full,
 /// read-only, too few replicas): timed forms then go to their deadline, `lock()` gives up after
 /// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout), `try_lock` says it at once. `Unavailable` at once, from
-/// every form, where it is for good: a wrong password, a right that is missing. `WrongKind` when the key
+/// every form, where it is for good: a wrong password, a right that is missing. `WrongType` when the key
 /// is in use by something else. `WouldDeadlock` when this thread holds it and may not re-enter.
 /// `LeaseLost` when this thread has a guard of a lost hold. `Closed`, `Forked`, and `Config` for a
 /// bad name, key or lease. Busy is no error: it is `None`. A call with a deadline ends by it, give or
@@ -398,7 +398,7 @@ impl<K: Kind> RedisLock<K> {
     pub(crate) fn adopt(&self, receipt: &Receipt) -> Result<OwnedGuard<K>, Error> {
         let cell = self.cell()?;
         if receipt.kind() != K::NAME {
-            let error = Error::new(ErrorKind::WrongKind, receipt.name());
+            let error = Error::new(ErrorKind::WrongType, receipt.name());
             return Err(error.because(format!(
                 "it is a receipt of a {}, not of a {}",
                 receipt.kind(),

@@ -16,7 +16,7 @@ impl<K: Kind> RedisLock<K> {
     /// Whether anybody holds it, in any process. One request.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
     pub fn is_locked(&self) -> Result<bool, Error> {
         Ok(!self.inspect()?.holders.is_empty())
     }
@@ -27,7 +27,7 @@ impl<K: Kind> RedisLock<K> {
     /// is, only that process knows.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
     pub fn holder(&self) -> Result<Option<Holder>, Error> {
         Ok(self.holders()?.into_iter().next())
     }
@@ -36,7 +36,7 @@ impl<K: Kind> RedisLock<K> {
     /// holders or waiters one for each few dozen of them.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
     pub fn holders(&self) -> Result<Vec<Holder>, Error> {
         let inspection = self.inspect()?;
         // Of a shared kind the last number is somebody's, but perhaps not this holder's.
@@ -48,7 +48,7 @@ impl<K: Kind> RedisLock<K> {
     /// key has no end. One request.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
     pub fn remaining(&self) -> Result<Option<Duration>, Error> {
         Ok(self.inspect()?.holders.first().and_then(|held| held.remaining))
     }
@@ -77,7 +77,7 @@ impl<K: Kind> RedisLock<K> {
     /// the lock, others are told 0.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
     pub fn queue_length(&self) -> Result<usize, Error> {
         let cell = self.cell()?;
         let places = self.inspect()?.places;
@@ -106,7 +106,7 @@ impl<K: Kind> RedisLock<K> {
     /// found there; nobody tells the stranger.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongKind`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
     pub fn force_unlock(&self) -> Result<ForcedUnlock, Error> {
         let (holders, told) = force_unlock(self.cell()?, &self.terms.args)?;
         Ok(ForcedUnlock { holders, told })

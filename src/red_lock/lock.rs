@@ -44,7 +44,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// `Unavailable` when fewer than a majority of the servers can be asked, or count: it says why each does
 /// not. Timed forms then go to their deadline, those without one give up after the longest
 /// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout) of the clients. Where a majority of the servers
-/// says so: `WrongKind` when the key is in use by something else, `WouldDeadlock` when this thread holds it,
+/// says so: `WrongType` when the key is in use by something else, `WouldDeadlock` when this thread holds it,
 /// `LeaseLost` when it has a guard of a lost hold, `Closed`. `Forked`, and `Config` for a bad name, lease or
 /// node limit. Busy is no error: it is `None`. A call with a deadline ends by it, give or take a quarter of a
 /// second.

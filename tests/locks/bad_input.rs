@@ -212,15 +212,15 @@ mod bodies {
             ask::<redis::Value>(&server, alien);
             let before: Vec<u8> = ask(&server, &["DUMP", &key]);
             let lock = client.lock_of(kind, name);
-            error_of(on_time("lock", ms(0), || lock.lock()), ErrorKind::WrongKind, name);
-            error_of(lock.try_lock(), ErrorKind::WrongKind, name);
+            error_of(on_time("lock", ms(0), || lock.lock()), ErrorKind::WrongType, name);
+            error_of(lock.try_lock(), ErrorKind::WrongType, name);
             let timed = on_time("try_lock_for", ms(0), || lock.try_lock_for(SURELY));
-            error_of(timed, ErrorKind::WrongKind, name);
-            error_of(lock.lock_owned(), ErrorKind::WrongKind, name);
-            error_of(lock.is_locked(), ErrorKind::WrongKind, name);
-            error_of(lock.holder(), ErrorKind::WrongKind, name);
-            error_of(lock.queue_length(), ErrorKind::WrongKind, name);
-            error_of(lock.force_unlock(), ErrorKind::WrongKind, name);
+            error_of(timed, ErrorKind::WrongType, name);
+            error_of(lock.lock_owned(), ErrorKind::WrongType, name);
+            error_of(lock.is_locked(), ErrorKind::WrongType, name);
+            error_of(lock.holder(), ErrorKind::WrongType, name);
+            error_of(lock.queue_length(), ErrorKind::WrongType, name);
+            error_of(lock.force_unlock(), ErrorKind::WrongType, name);
             drop(lock);
             nothing_stays_but(&[&key], &server, &[&client]);
             assert_eq!(ask::<Vec<u8>>(&server, &["DUMP", &key]), before, "{alien:?}");
@@ -231,7 +231,7 @@ mod bodies {
     /// It says what the key is, and nothing of the script that found out.
     #[track_caller]
     fn is_another<T>(outcome: Result<T, Error>, is: &str) {
-        let error = error_of(outcome, ErrorKind::WrongKind, "both");
+        let error = error_of(outcome, ErrorKind::WrongType, "both");
         assert!(error.is_wrong_type());
         assert_eq!(format!("{error:#}"), format!("\"both\": wrong type: key \"rc:{{both}}\" is {is}"));
     }
@@ -315,7 +315,7 @@ fn a_strangers_string_is_a_hold_to_the_simple_lock_and_alien_to_the_reentrant() 
     assert!(simple.try_lock().unwrap().is_none());
     assert!(on_time("try_lock_for", ms(200), || simple.try_lock_for(ms(200))).unwrap().is_none());
     assert_eq!(simple.holder().unwrap().unwrap().owner, "theirs");
-    error_of(client.reentrant_lock("theirs").lock(), ErrorKind::WrongKind, "theirs");
+    error_of(client.reentrant_lock("theirs").lock(), ErrorKind::WrongType, "theirs");
     assert_eq!(ask::<String>(&server, &["GET", &state]), "theirs");
     // Released as its owner would: by deleting it. Nobody tells the waiters, their timer does.
     std::thread::scope(|scope| {
@@ -339,7 +339,7 @@ fn a_key_that_turns_alien_while_somebody_waits_is_told() {
         let waiting = scope.spawn(|| wanted.lock().map(drop));
         wait_for_queue(&server, "turns");
         ask::<()>(&server, &["SET", &key("turns"), "theirs"]);
-        error_of(waiting.join().unwrap(), ErrorKind::WrongKind, "turns");
+        error_of(waiting.join().unwrap(), ErrorKind::WrongType, "turns");
     });
     error_of(guard.unlock(), ErrorKind::LeaseLost, "turns");
     assert_eq!(ask::<String>(&server, &["GET", &key("turns")]), "theirs");

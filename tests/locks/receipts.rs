@@ -230,8 +230,8 @@ fn a_kind_takes_its_own_receipts_only() {
     let (here, there) = (connect(&server), connect(&server));
     let receipt = on_paper(here.reentrant_lock("it").lock_owned().unwrap());
     let requests = there.requests();
-    told(there.adopt::<Simple>(&receipt), ErrorKind::WrongKind);
-    told(there.adopt::<Permits>(&receipt), ErrorKind::WrongKind);
+    told(there.adopt::<Simple>(&receipt), ErrorKind::WrongType);
+    told(there.adopt::<Permits>(&receipt), ErrorKind::WrongType);
     assert_eq!(there.requests(), requests, "nothing is sent for that");
     let guard = there.adopt::<Reentrant>(&receipt).unwrap();
     guard.unlock().unwrap();
@@ -239,7 +239,7 @@ fn a_kind_takes_its_own_receipts_only() {
     let receipt = on_paper(here.simple_lock("it").lock_owned().unwrap());
     assert!(delete(&server, "rc:{it}"));
     let _other = here.reentrant_lock("it").lock_owned().unwrap();
-    told(there.adopt::<Simple>(&receipt), ErrorKind::WrongKind);
+    told(there.adopt::<Simple>(&receipt), ErrorKind::WrongType);
 }
 
 #[test]

@@ -446,7 +446,7 @@ fn what_is_wrong_is_said() {
         barrier.is_broken().unwrap_err(),
         barrier.reset().unwrap_err(),
     ] {
-        assert_eq!(error.kind(), ErrorKind::WrongKind, "{error}");
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
     }
     guard.unlock().unwrap();
 }
@@ -465,7 +465,7 @@ fn another_number_of_parties_is_refused_and_changes_nothing() {
             assert!(error.to_string().contains("for 2 parties"), "{error}");
         }
         // The name is a barrier's while somebody waits.
-        assert_eq!(client.simple_lock(name).try_lock().unwrap_err().kind(), ErrorKind::WrongKind);
+        assert_eq!(client.simple_lock(name).try_lock().unwrap_err().kind(), ErrorKind::WrongType);
         assert!(!barrier.is_broken().unwrap());
         assert_eq!(barrier.wait().unwrap(), 0);
         waiter.join().unwrap().unwrap();

@@ -55,11 +55,11 @@ fn what_is_wrong_is_said() {
         latch.wait_for(Duration::ZERO).map(drop).unwrap_err(),
         latch.delete().map(drop).unwrap_err(),
     ] {
-        assert_eq!(error.kind(), ErrorKind::WrongKind, "{error}");
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
     }
     guard.unlock().unwrap();
     latch.set_count(1).unwrap();
-    assert_eq!(lock.lock().unwrap_err().kind(), ErrorKind::WrongKind);
+    assert_eq!(lock.lock().unwrap_err().kind(), ErrorKind::WrongType);
     latch.delete().unwrap();
 }
 

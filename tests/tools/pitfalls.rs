@@ -96,7 +96,7 @@ fn a_lease_shorter_than_the_work_is_renewed_or_lost() {
 fn a_script_that_errs_keeps_what_it_wrote() {
     comes_to(half_a_script::wrong, Books { left: 9, sold: 0 });
     comes_to(half_a_script::right, Books { left: 10, sold: 0 });
-    let refused = Refused { told: ErrorKind::WrongKind, changed: false };
+    let refused = Refused { told: ErrorKind::WrongType, changed: false };
     comes_to(half_a_script::right_by_the_lock, refused);
 }
 

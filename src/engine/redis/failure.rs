@@ -20,7 +20,7 @@ pub(crate) enum Failure {
 impl Failure {
     /// The key is not this kind's any more.
     pub(crate) fn is_wrong_kind(&self) -> bool {
-        matches!(self, Failure::Never(e) if e.kind() == ErrorKind::WrongKind)
+        matches!(self, Failure::Never(e) if e.kind() == ErrorKind::WrongType)
     }
 
     /// Whether it would be the same the next time.

@@ -59,7 +59,7 @@ enum Meaning {
     Denied,
     /// A part of it may have been carried out.
     DeniedInScript,
-    WrongKind,
+    WrongType,
     Fault,
 }
 
@@ -78,9 +78,9 @@ fn meaning(code: &str, words: &str) -> Meaning {
             Meaning::Passes
         }
         "READONLY" | "MASTERDOWN" => Meaning::NoPrimary,
-        "WRONGTYPE" => Meaning::WrongKind,
+        "WRONGTYPE" => Meaning::WrongType,
         // As servers from 7.0 on pass on what our scripts raise.
-        "ERR" if words.starts_with("WRONGTYPE ") => Meaning::WrongKind,
+        "ERR" if words.starts_with("WRONGTYPE ") => Meaning::WrongType,
         "NOPERM" if words.contains(AT_LINE) || words.starts_with(NO_RIGHT_IN_SCRIPT[0]) => {
             Meaning::DeniedInScript
         }
@@ -129,8 +129,8 @@ pub(crate) fn refused(e: RedisError) -> Failure {
         Meaning::DeniedInScript => {
             Failure::Never(unavailable.because("Redis refused the request").caused_by(e))
         }
-        Meaning::WrongKind => {
-            let error = Error::new(ErrorKind::WrongKind, "");
+        Meaning::WrongType => {
+            let error = Error::new(ErrorKind::WrongType, "");
             Failure::Never(match what_is_there(e.detail().unwrap_or_default()) {
                 Some(told) => error.because(told),
                 None => error.because("a key holds a value of another type").caused_by(e),

@@ -240,8 +240,8 @@ fn an_error_has_the_name_of_its_lock<K: Tried>(stage: &Stage<K>) {
         assert_eq!(error.name(), NAME, "{error}");
         assert!(error.to_string().contains(&format!("{NAME:?}")), "{error}");
     }
-    use ErrorKind::{Cancelled, Closed, InvalidInput, LeaseLost, WouldDeadlock, WrongKind};
-    let mut kinds = vec![Cancelled, InvalidInput, LeaseLost, WrongKind, Closed];
+    use ErrorKind::{Cancelled, Closed, InvalidInput, LeaseLost, WouldDeadlock, WrongType};
+    let mut kinds = vec![Cancelled, InvalidInput, LeaseLost, WrongType, Closed];
     if !stage.reentrant() {
         kinds.insert(2, WouldDeadlock);
     }

@@ -120,7 +120,7 @@ fn a_foreign_owner_is_told_as_such<K: Tried>(stage: &Stage<K>) {
     // What is no lock of this kind at all.
     let () = redis::cmd("RPUSH").arg(stage.key("")).arg("a stranger's").query(&mut stage.redis()).unwrap();
     for answer in [lock.is_locked().map(drop), lock.try_lock().map(drop), lock.holder().map(drop)] {
-        assert_eq!(answer.unwrap_err().kind(), ErrorKind::WrongKind);
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::WrongType);
     }
     let () = redis::cmd("DEL").arg(stage.key("")).query(&mut stage.redis()).unwrap();
     assert!(lock.try_lock().unwrap().is_some());

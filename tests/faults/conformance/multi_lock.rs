@@ -101,7 +101,7 @@ fn one_that_fails_leaves_none_held<K: Tried>(stage: &Stage<K>) {
     redis::cmd("RPUSH").arg(&key).arg("somebody else's").exec(&mut stage.redis()).unwrap();
     for outcome in [it.lock().map(drop), it.try_lock().map(drop), it.try_lock_for(LONG).map(drop)] {
         let error = outcome.unwrap_err();
-        assert_eq!((error.kind(), error.name()), (ErrorKind::WrongKind, NAMES[1]), "{error}");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::WrongType, NAMES[1]), "{error}");
         for name in [NAMES[0], NAMES[2]] {
             assert!(!stage.named(&client, name).is_locked().unwrap(), "{name}");
         }

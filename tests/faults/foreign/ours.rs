@@ -88,7 +88,7 @@ fn a_receipt_leads_back_to_the_key() {
     let receipt: Receipt = text.parse().unwrap();
     assert_eq!((receipt.name(), receipt.to_string()), (KEY, text));
     assert!(!stage.stranger("theirs").takes(LEASE));
-    assert_eq!(there.adopt::<Reentrant>(&receipt).unwrap_err().kind(), ErrorKind::WrongKind);
+    assert_eq!(there.adopt::<Reentrant>(&receipt).unwrap_err().kind(), ErrorKind::WrongType);
     let guard = there.adopt::<Simple>(&receipt).unwrap();
     assert_eq!((guard.token(), guard.name()), (token, KEY));
     assert_eq!(there.adopt::<Simple>(&receipt).unwrap_err().kind(), ErrorKind::NotOwner);

@@ -118,7 +118,7 @@ fn pain_27_each_trouble_has_its_own_word_in_every_call() {
 
     // Somebody else's key.
     redis::cmd("SET").arg("rc:{y}").arg("stranger").exec(&mut server.connection().unwrap()).unwrap();
-    each_says(ErrorKind::WrongKind, "y", everything(&client.reentrant_lock("y")));
+    each_says(ErrorKind::WrongType, "y", everything(&client.reentrant_lock("y")));
 
     // Held by this thread, for a guard; and by a kind that is not reentrant.
     let guard = lock.lock().unwrap();
@@ -209,7 +209,7 @@ fn pain_27_no_two_errors_read_alike() {
         ErrorKind::Cancelled,
         ErrorKind::LeaseLost,
         ErrorKind::WouldDeadlock,
-        ErrorKind::WrongKind,
+        ErrorKind::WrongType,
         ErrorKind::Refused,
         ErrorKind::Unavailable,
         ErrorKind::OutcomeUnknown,

@@ -16,7 +16,7 @@ fn pain_21_a_name_has_one_kind_and_a_call_its_own_lease() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);
     let (reentrant, simple) = (client.reentrant_lock("x"), client.simple_lock("x"));
-    let wrong = |kind: ErrorKind| assert_eq!(kind, ErrorKind::WrongKind);
+    let wrong = |kind: ErrorKind| assert_eq!(kind, ErrorKind::WrongType);
     let guard = reentrant.lock().unwrap();
     let state = server.keys().unwrap();
     wrong(simple.try_lock().unwrap_err().kind());
@@ -74,7 +74,7 @@ fn pain_23_without_a_hold_nothing_runs_under_it() {
     };
     assert_eq!(never(&lock.with_lease(ms(1))), ErrorKind::InvalidInput);
     redis::cmd("SET").arg("rc:{y}").arg(1).exec(&mut server.connection().unwrap()).unwrap();
-    assert_eq!(never(&client.reentrant_lock("y")), ErrorKind::WrongKind);
+    assert_eq!(never(&client.reentrant_lock("y")), ErrorKind::WrongType);
     assert!(lock.with(|guard| guard.token()).unwrap() > 0);
     server.stop().unwrap();
     assert_eq!(never(&lock), ErrorKind::Unavailable);

@@ -71,7 +71,7 @@ fn a_key_that_is_no_string_is_never_overwritten() {
         ask::<redis::Value>(&server, alien);
         let before: Vec<u8> = ask(&server, &["DUMP", theirs]);
         for outcome in on_time("all calls", ms(0), || calls(&client, theirs)) {
-            error_of(outcome, ErrorKind::WrongKind, theirs);
+            error_of(outcome, ErrorKind::WrongType, theirs);
         }
         nothing_stays_but(&[theirs], &server, &[&client]);
         assert_eq!(ask::<Vec<u8>>(&server, &["DUMP", theirs]), before, "{alien:?}");
@@ -87,7 +87,7 @@ fn the_key_of_another_kind_is_refused() {
     let lock = client.reentrant_lock("it");
     let guard = lock.lock().unwrap();
     for outcome in calls(&client, &key("it")) {
-        error_of(outcome, ErrorKind::WrongKind, "it");
+        error_of(outcome, ErrorKind::WrongType, "it");
     }
     guard.unlock().unwrap();
 }
@@ -99,7 +99,7 @@ fn a_strangers_key_that_turns_alien_while_somebody_waits_is_told() {
     let lock = client.simple_lock_at("turns");
     ask::<()>(&server, &["SET", "turns", "theirs"]);
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| error_of(lock.try_lock_for(SURELY), ErrorKind::WrongKind, "turns"));
+        let waiting = scope.spawn(|| error_of(lock.try_lock_for(SURELY), ErrorKind::WrongType, "turns"));
         wait_until(SURELY, "it waits", || lock.queue_length().unwrap() == 1);
         let mut both = redis::pipe();
         both.atomic().del("turns").rpush("turns", "theirs").exec(&mut server.connection().unwrap()).unwrap();

@@ -204,7 +204,7 @@ fn is_not_for_others(owners: &[&str], server: &RedisServer, clients: [&Client; 2
     assert!(!before.is_empty());
     for (kind, calls) in KINDS.into_iter().filter(|(kind, _)| !owners.contains(kind)) {
         for client in clients {
-            all_say((ErrorKind::WrongKind, "it", "", calls(client, "it")));
+            all_say((ErrorKind::WrongType, "it", "", calls(client, "it")));
             assert_eq!(everything(server), before, "a {kind} has changed it: {owners:?}");
         }
     }

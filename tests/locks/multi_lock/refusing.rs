@@ -90,12 +90,12 @@ fn a_key_that_is_something_else() {
     let client = stage.client();
     let _: () =
         redis::cmd("SET").arg("rc:{mine}").arg(1).query(&mut stage.server.connection().unwrap()).unwrap();
-    fails(&stage, &client.reentrant_lock("mine"), "mine", ErrorKind::WrongKind);
+    fails(&stage, &client.reentrant_lock("mine"), "mine", ErrorKind::WrongType);
     // Among others of its client it is asked for by the same request.
     let (a, mine, z) =
         (client.reentrant_lock("a"), client.reentrant_lock("mine"), client.reentrant_lock("z"));
     for error in every_form(&MultiLock::new(&[&a, &mine, &z])) {
-        assert_eq!((error.kind(), error.name()), (ErrorKind::WrongKind, "mine"), "{error}");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::WrongType, "mine"), "{error}");
         assert!(!a.is_locked().unwrap() && !z.is_locked().unwrap());
     }
 }

@@ -246,12 +246,12 @@ fn a_name_in_use_by_another_kind_is_refused_both_ways() {
     let taken = client.reentrant_lock("it");
     let guard = taken.lock().unwrap();
     let lock = client.read_write_lock("it");
-    assert_eq!(lock.read_lock().lock().unwrap_err().kind(), ErrorKind::WrongKind);
-    assert_eq!(lock.write_lock().try_lock().unwrap_err().kind(), ErrorKind::WrongKind);
+    assert_eq!(lock.read_lock().lock().unwrap_err().kind(), ErrorKind::WrongType);
+    assert_eq!(lock.write_lock().try_lock().unwrap_err().kind(), ErrorKind::WrongType);
     assert!(!guard.is_lost());
     drop(guard);
     let read = lock.read_lock().lock().unwrap();
-    assert_eq!(client.reentrant_lock("it").lock().unwrap_err().kind(), ErrorKind::WrongKind);
+    assert_eq!(client.reentrant_lock("it").lock().unwrap_err().kind(), ErrorKind::WrongType);
     drop(read);
     nothing_left(&stage.server);
 }

@@ -80,7 +80,7 @@ fn keys_of_others_are_a_wrong_kind_and_left_alone() {
     alien(3);
     for error in [lock.try_lock().map(drop), lock.lock().map(drop), lock.try_lock_for(LONG).map(drop)] {
         let error = error.unwrap_err();
-        assert_eq!((error.kind(), error.name()), (ErrorKind::WrongKind, NAME), "{error}");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::WrongType, NAME), "{error}");
     }
     for (i, server) in stage.servers.iter().enumerate() {
         wait_until(LONG, "what is ours is gone, and what is theirs is not", || {

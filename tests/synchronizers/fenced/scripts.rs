@@ -57,7 +57,7 @@ fn a_script_that_fails_says_why_and_in_which_of_its_own_lines() {
         ("redis.call('SET', KEYS[1], 'x')\n\nerror('on purpose')", ErrorKind::Protocol, ":3: on purpose"),
         (
             "redis.call('SET', KEYS[1], 'x')\nredis.call('RPUSH', KEYS[1], 'y')",
-            ErrorKind::WrongKind,
+            ErrorKind::WrongType,
             "WRONGTYPE",
         ),
         (

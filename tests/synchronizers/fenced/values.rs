@@ -66,7 +66,7 @@ fn values_are_bytes_and_are_read_as_what_is_asked_for() {
     }
     it.set(1, "many").unwrap();
     let error = it.get::<u32>().unwrap_err();
-    assert_eq!((error.kind(), error.name()), (ErrorKind::WrongKind, "it"), "{error}");
+    assert_eq!((error.kind(), error.name()), (ErrorKind::WrongType, "it"), "{error}");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_key_of_somebody_else_s_is_left_alone() {
             it.delete().map(drop),
         ] {
             let error = outcome.unwrap_err();
-            assert_eq!((error.kind(), error.name()), (ErrorKind::WrongKind, "it"), "{stranger:?}: {error}");
+            assert_eq!((error.kind(), error.name()), (ErrorKind::WrongType, "it"), "{stranger:?}: {error}");
         }
         assert_eq!(dump(&mut redis, key), before);
         redis.del::<_, ()>(key).unwrap();

@@ -58,7 +58,7 @@ fn a_value_of_another_type_is_told() {
     for key in ["hash", "text", "missing"] {
         let error = it.client.optimistic(&[key]).run(|read, _| Ok(Outcome::Commit(read.get::<u32>(key)?)));
         let error = error.unwrap_err();
-        assert_eq!((error.kind(), error.name()), (ErrorKind::WrongKind, key), "{error}");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::WrongType, key), "{error}");
     }
     let whole = it
         .client
@@ -73,7 +73,7 @@ fn a_command_that_fails_within_is_told_though_the_others_are_done() {
     let mut it = Stage::new();
     let connections = it.proxy.connections() + 1;
     it.set("text", "many");
-    let cases = [(Cmd::rpush("text", 1), ErrorKind::WrongKind), (Cmd::incr("text", 1), ErrorKind::Refused)];
+    let cases = [(Cmd::rpush("text", 1), ErrorKind::WrongType), (Cmd::incr("text", 1), ErrorKind::Refused)];
     for (i, (failing, kind)) in cases.into_iter().enumerate() {
         let error = it.client.optimistic(&[KEY]).run(|_, write| {
             write.set(KEY, i).add_command(failing.clone()).set("last", i);

@@ -102,16 +102,16 @@ fn a_name_in_use_by_another_kind_stays_that_ones() {
     let limiter = client.rate_limiter("taken", Rate::smooth(5, HOUR));
     let guard = client.reentrant_lock("taken").lock_owned().unwrap();
     let more = vec![limiter.available().unwrap_err(), limiter.delete().unwrap_err()];
-    all_say([all_forms(&limiter, 1), more].concat(), ErrorKind::WrongKind, "taken");
+    all_say([all_forms(&limiter, 1), more].concat(), ErrorKind::WrongType, "taken");
     guard.unlock().unwrap();
     // And the other way round.
     assert!(limiter.try_acquire(1).unwrap().allowed);
     let error = client.reentrant_lock("taken").try_lock().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WrongKind, "{error}");
-    assert_eq!(client.simple_lock("taken").lock().unwrap_err().kind(), ErrorKind::WrongKind);
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    assert_eq!(client.simple_lock("taken").lock().unwrap_err().kind(), ErrorKind::WrongType);
     assert!(limiter.delete().unwrap());
     let mut redis = server().connection().unwrap();
     let _: () = redis.set(key("taken", ""), "theirs").unwrap();
-    all_say(all_forms(&limiter, 1), ErrorKind::WrongKind, "taken");
+    all_say(all_forms(&limiter, 1), ErrorKind::WrongType, "taken");
     assert_eq!(redis.get::<_, String>(key("taken", "")).unwrap(), "theirs");
 }

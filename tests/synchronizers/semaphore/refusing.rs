@@ -158,10 +158,10 @@ fn a_key_of_another_kind_is_refused_and_kept() {
     errors.push(semaphore.delete().unwrap_err());
     errors.push(semaphore.available().unwrap_err());
     for error in errors {
-        assert_eq!((error.kind(), error.name()), (ErrorKind::WrongKind, "it"), "{error}");
+        assert_eq!((error.kind(), error.name()), (ErrorKind::WrongType, "it"), "{error}");
     }
     guard.unlock().unwrap();
     semaphore.set_permits(1).unwrap();
-    assert_eq!(lock.try_lock().unwrap_err().kind(), ErrorKind::WrongKind);
+    assert_eq!(lock.try_lock().unwrap_err().kind(), ErrorKind::WrongType);
     assert_eq!(semaphore.available().unwrap(), 1);
 }

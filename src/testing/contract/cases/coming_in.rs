@@ -288,10 +288,10 @@ fn a_strangers_key_is_refused_and_kept<K: Kind, W: Kind>(stage: &Stage<'_, K, W>
     let _: () = redis::cmd("RPUSH").arg(&key).arg("a stranger's").query(&mut redis).unwrap();
     for form in forms::all::<K>() {
         let error = form.take(&lock, LONG, &never).err().unwrap_or_else(|| panic!("{}", form.name));
-        assert_eq!(error.kind(), ErrorKind::WrongKind, "{}: {error}", form.name);
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{}: {error}", form.name);
         assert!(error.to_string().contains(stage.name()), "{}: {error}", form.name);
     }
-    assert_eq!(lock.is_locked().unwrap_err().kind(), ErrorKind::WrongKind);
+    assert_eq!(lock.is_locked().unwrap_err().kind(), ErrorKind::WrongType);
     let kept: Vec<String> = redis::cmd("LRANGE").arg(&key).arg(0).arg(-1).query(&mut redis).unwrap();
     assert_eq!(kept, ["a stranger's"]);
     let _: () = redis::cmd("DEL").arg(&key).query(&mut redis).unwrap();
