@@ -28,7 +28,7 @@ const LEASE: Duration = Duration::from_secs(1);
 type Failure = Box<dyn std::error::Error>;
 
 fn bulkhead(url: &str, name: &str) -> Result<RedisLock<Bulkhead>, Failure> {
-    Ok(Client::builder().url(url).lease(LEASE).connect()?.lock_of(Bulkhead(3), name))
+    Ok(Client::builder().url(url).lease(LEASE).connect()?.lock_with_kind(name, Bulkhead(3)))
 }
 
 fn main() -> Result<(), Failure> {

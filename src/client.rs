@@ -118,7 +118,7 @@ impl Client {
     ///
     /// Making a handle takes no request and cannot fail: an invalid name is reported by the first call on it.
     pub fn simple_lock(&self, name: &str) -> SimpleLock {
-        self.lock_of(Simple, name)
+        self.lock_with_kind(name, Simple)
     }
 
     /// The lock of the kind [`Simple`] whose string key is exactly `key`: it excludes, and is excluded by,
@@ -170,7 +170,7 @@ impl Client {
 
     /// The lock `name` of the kind [`Reentrant`]: its holder may take it again.
     pub fn reentrant_lock(&self, name: &str) -> ReentrantLock {
-        self.lock_of(Reentrant, name)
+        self.lock_with_kind(name, Reentrant)
     }
 
     /// The read/write lock `name`: many readers, or one writer.
@@ -206,7 +206,7 @@ impl Client {
     }
 
     /// The lock `name` of any kind, including your own.
-    pub fn lock_of<K: Kind>(&self, kind: K, name: &str) -> RedisLock<K> {
+    pub fn lock_with_kind<K: Kind>(&self, name: &str, kind: K) -> RedisLock<K> {
         RedisLock::new(&self.0, kind, name)
     }
 
@@ -237,7 +237,7 @@ impl Client {
     pub fn adopt<K: Kind + Default>(&self, receipt: &Receipt) -> Result<OwnedGuard<K>, Error> {
         let lock = match receipt.is_at_key() {
             true => RedisLock::at(&self.0, K::default(), receipt.name()),
-            false => self.lock_of(K::default(), receipt.name()),
+            false => self.lock_with_kind(receipt.name(), K::default()),
         };
         lock.adopt(receipt)
     }

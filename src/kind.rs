@@ -28,7 +28,7 @@
 /// # let server = redis_concurrent::testing::RedisServer::start()?;
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
-/// let bulkhead: RedisLock<Bulkhead> = client.lock_of(Bulkhead(2), "legacy-backend");
+/// let bulkhead: RedisLock<Bulkhead> = client.lock_with_kind("legacy-backend", Bulkhead(2));
 ///
 /// let first = bulkhead.lock()?;
 /// let second = bulkhead.lock()?;

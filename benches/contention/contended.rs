@@ -135,7 +135,7 @@ pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
         Lock::Write => contend_for(&job, &client, client.read_write_lock(name).write_lock())?,
         Lock::Semaphore => {
             client.semaphore(name).try_set_permits(10)?;
-            contend_for(&job, &client, &client.lock_of(Permits::default(), name))?;
+            contend_for(&job, &client, &client.lock_with_kind(name, Permits::default()))?;
         }
         Lock::Optimistic => contend(&job, &client, || updates::optimistic(&client, job.hold_us))?,
         Lock::Locked => {

@@ -374,7 +374,7 @@ pub(crate) const MOST: u32 = i32::MAX as u32;
 /// are out belong to their holds, and come back with their leases.
 ///
 /// A handle for always the same number of permits, with all forms of a lock, is
-/// `client.lock_of(Permits::of(3)?, name)`.
+/// `client.lock_with_kind(name, Permits::of(3)?)`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Permits(Wanted);
 

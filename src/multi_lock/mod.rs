@@ -18,7 +18,7 @@ use crate::lock::this_thread;
 use crate::wait::Wait;
 
 /// Several locks that are held together: all of them, or none. They may be of any kinds, and of any
-/// clients; both halves of read/write locks and permits (`client.lock_of(Permits::of(3)?, name)`) are
+/// clients; both halves of read/write locks and permits (`client.lock_with_kind(name, Permits::of(3)?)`) are
 /// locks too.
 ///
 /// ```

@@ -11,7 +11,7 @@
 //! #     fn args(&self) -> String { self.0.to_string() }
 //! # }
 //! # fn in_a_test() {
-//! redis_concurrent::testing::contract::run(|client, name| client.lock_of(Bulkhead(1), name));
+//! redis_concurrent::testing::contract::run(|client, name| client.lock_with_kind(name, Bulkhead(1)));
 //! # }
 //! ```
 //!

@@ -74,7 +74,7 @@ mod bodies {
     pub fn an_acquire_whose_reply_is_lost_holds_once<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let client = brisk(&proxy.url()).lease(ms(30_000)).connect().unwrap();
-        let lock = client.lock_of(kind, "lost");
+        let lock = client.lock_with_kind("lost", kind);
         lock.lock().unwrap().unlock().unwrap();
         // Not what a new connection sends first.
         proxy.only_matching(b"rc:{lost}");
@@ -89,7 +89,7 @@ mod bodies {
             let guard = on_time("lock", if closed { ms(0) } else { COMMAND }, || lock.lock()).unwrap();
             assert_eq!(proxy.struck(), struck + 1);
             assert_eq!(lock.hold_count(), 1);
-            let other = connect(&server.url()).lock_of(kind, "lost");
+            let other = connect(&server.url()).lock_with_kind("lost", kind);
             assert!(other.try_lock().unwrap().is_none());
             guard.unlock().unwrap();
             assert_eq!(lock.hold_count(), 0);
@@ -103,7 +103,7 @@ mod bodies {
     pub fn an_acquire_that_ends_without_a_reply_holds_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let client = brisk(&proxy.url()).lease(ms(30_000)).label("asks").connect().unwrap();
-        let lock = client.lock_of(kind, "given-back");
+        let lock = client.lock_with_kind("given-back", kind);
         lock.lock().unwrap().unlock().unwrap();
         // What comes in says who it is, what goes out does not.
         proxy.only_matching(b" asks\r\n");
@@ -127,7 +127,7 @@ mod bodies {
         let (server, proxy) = behind_proxy();
         let ear = Ear::default();
         let client = brisk(&proxy.url()).lease(ms(30_000)).observer(ear.clone()).connect().unwrap();
-        let lock = client.lock_of(kind, "unlocked");
+        let lock = client.lock_with_kind("unlocked", kind);
         let guard = lock.lock().unwrap();
         proxy.only_matching(b"rc:{unlocked}");
         proxy.swallow_next_reply_and_reset();
@@ -148,7 +148,7 @@ mod bodies {
     pub fn a_request_that_is_lost_is_sent_again<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let client = brisk(&proxy.url()).lease(ms(30_000)).connect().unwrap();
-        let lock = client.lock_of(kind, "again");
+        let lock = client.lock_with_kind("again", kind);
         proxy.only_matching(b"rc:{again}");
         proxy.reset_before_next_request();
         let guard = on_time("lock", ms(0), || lock.lock()).unwrap();
@@ -168,7 +168,7 @@ mod bodies {
         let (server, proxy) = behind_proxy();
         let ear = Ear::default();
         let client = brisk(&proxy.url()).lease(ms(1500)).observer(ear.clone()).connect().unwrap();
-        let lock = client.lock_of(kind, "renewed");
+        let lock = client.lock_with_kind("renewed", kind);
         let guard = lock.lock().unwrap();
         ear.wait_for_renewals(1);
         // The listener's pings go by the same proxy, and are none of this.
@@ -201,7 +201,7 @@ mod bodies {
     pub fn a_hand_over_whose_reply_is_lost_lets_the_next_one_in<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let client = brisk(&proxy.url()).lease(ms(30_000)).slice(Duration::ZERO).connect().unwrap();
-        let lock = client.lock_of(kind, "next");
+        let lock = client.lock_with_kind("next", kind);
         for closed in [true, false] {
             let guard = lock.lock().unwrap();
             thread::scope(|scope| {
@@ -243,7 +243,7 @@ mod bodies {
     pub fn a_late_copy_of_a_timed_out_attempt_locks_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let client = brisk(&proxy.url()).lease(ms(30_000)).label("asks").connect().unwrap();
-        let lock = client.lock_of(kind, "late");
+        let lock = client.lock_with_kind("late", kind);
         lock.lock().unwrap().unlock().unwrap();
         proxy.only_matching(b" asks\r\n");
         for wait in [Duration::ZERO, ms(100)] {
@@ -264,7 +264,7 @@ mod bodies {
     pub fn a_late_copy_of_an_acquire_that_was_sent_twice_locks_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let client = brisk(&proxy.url()).lease(ms(30_000)).connect().unwrap();
-        let lock = client.lock_of(kind, "twice");
+        let lock = client.lock_with_kind("twice", kind);
         lock.lock().unwrap().unlock().unwrap();
         proxy.only_matching(b"rc:{twice}");
         thread::scope(|scope| {
@@ -285,7 +285,7 @@ mod bodies {
     pub fn a_late_copy_behind_a_refusal_locks_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let client = brisk(&proxy.url()).lease(ms(30_000)).label("asks").connect().unwrap();
-        let lock = client.lock_of(kind, "refused");
+        let lock = client.lock_with_kind("refused", kind);
         lock.lock().unwrap().unlock().unwrap();
         proxy.only_matching(b" asks\r\n");
         thread::scope(|scope| {
@@ -308,9 +308,9 @@ mod bodies {
     pub fn a_late_copy_of_a_place_that_was_asked_for_twice_takes_none<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let client = brisk(&proxy.url()).lease(ms(30_000)).window(ms(3000)).connect().unwrap();
-        let lock = client.lock_of(kind, "place");
+        let lock = client.lock_with_kind("place", kind);
         let owner = connect(&server.url());
-        let held = owner.lock_of(kind, "place");
+        let held = owner.lock_with_kind("place", kind);
         let guard = held.lock().unwrap();
         // Its listener is there, and Redis knows the scripts.
         assert!(lock.try_lock_for(ms(100)).unwrap().is_none());
@@ -336,7 +336,7 @@ mod bodies {
     pub fn a_late_copy_of_a_hand_over_locks_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let client = brisk(&proxy.url()).lease(ms(30_000)).slice(Duration::ZERO).connect().unwrap();
-        let lock = client.lock_of(kind, "handed");
+        let lock = client.lock_with_kind("handed", kind);
         // With and without an answer to the second copy.
         for cut in [true, false] {
             let guard = lock.lock().unwrap();
@@ -376,7 +376,7 @@ mod bodies {
     pub fn a_half_open_connection_is_noticed_and_replaced<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let client = brisk(&proxy.url()).lease(ms(15_000)).connect().unwrap();
-        let (lock, other) = (client.lock_of(kind, "half-open"), client.lock_of(kind, "other"));
+        let (lock, other) = (client.lock_with_kind("half-open", kind), client.lock_with_kind("other", kind));
         let guard = lock.lock().unwrap();
         proxy.black_hole(true);
         let timed = on_time("try_lock_for", ms(300), || other.try_lock_for(ms(300)).map(drop));
@@ -400,7 +400,7 @@ mod bodies {
         let client = brisk(&proxy.url()).lease(ms(30_000)).pool(pool_of(1)).observer(ear.clone()).connect();
         let client = client.unwrap();
         let owner = connect(&server.url());
-        let (held, wanted) = (owner.lock_of(kind, "deaf"), client.lock_of(kind, "deaf"));
+        let (held, wanted) = (owner.lock_with_kind("deaf", kind), client.lock_with_kind("deaf", kind));
         let guard = held.lock().unwrap();
         // The pool has its one connection; what is made from now on goes by the other proxy.
         assert!(wanted.try_lock().unwrap().is_none());
@@ -428,7 +428,7 @@ mod bodies {
         let (server, proxy) = behind_proxy();
         let client = brisk(&proxy.url()).lease(ms(30_000)).pool(pool_of(1)).connect().unwrap();
         let owner = connect(&server.url());
-        let (held, wanted) = (owner.lock_of(kind, "no-ear"), client.lock_of(kind, "no-ear"));
+        let (held, wanted) = (owner.lock_with_kind("no-ear", kind), client.lock_with_kind("no-ear", kind));
         let guard = held.lock().unwrap();
         assert!(wanted.try_lock().unwrap().is_none());
         proxy.set_target(nobodys_port());
@@ -457,7 +457,7 @@ mod bodies {
         let ear = Ear::default();
         let mine = connect(&server.url());
         let yours = brisk(&server.url()).observer(ear.clone()).connect().unwrap();
-        let (held, wanted) = (mine.lock_of(kind, "killed"), yours.lock_of(kind, "killed"));
+        let (held, wanted) = (mine.lock_with_kind("killed", kind), yours.lock_with_kind("killed", kind));
         for what in [ClientKind::Normal, ClientKind::PubSub] {
             let guard = held.lock().unwrap();
             thread::scope(|scope| {
@@ -484,7 +484,7 @@ mod bodies {
             for client in &clients {
                 for _ in 0..4 {
                     scope.spawn(|| {
-                        let lock = client.lock_of(kind, "hunted");
+                        let lock = client.lock_with_kind("hunted", kind);
                         while Instant::now() < end {
                             let start = Instant::now();
                             let guard = lock.lock().unwrap();
@@ -525,7 +525,7 @@ mod bodies {
         let proxy = Proxy::start(old.port()).unwrap();
         let ear = Ear::default();
         let client = brisk(&proxy.url()).lease(ms(1500)).observer(ear.clone()).connect().unwrap();
-        let lock = client.lock_of(kind, "moves");
+        let lock = client.lock_with_kind("moves", kind);
         ask::<()>(&new, &["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
         let guard = lock.lock().unwrap();
         let token = guard.token();
@@ -553,7 +553,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         let client = brisk(&server.url()).pool(pool_of(1)).connect().unwrap();
         let rival = connect(&server.url());
-        let (lock, other) = (client.lock_of(kind, "fifty"), rival.lock_of(kind, "fifty"));
+        let (lock, other) = (client.lock_with_kind("fifty", kind), rival.lock_with_kind("fifty", kind));
         let work = Work::default();
         let guard = other.lock().unwrap();
         thread::scope(|scope| {
@@ -580,11 +580,11 @@ mod bodies {
         let client = brisk(&server.url()).pool(pool_of(1)).connect().unwrap();
         let rival = connect(&server.url());
         let name = |n: usize| format!("fifty-{n}");
-        let others: Vec<_> = (0..50).map(|n| rival.lock_of(kind, &name(n))).collect();
+        let others: Vec<_> = (0..50).map(|n| rival.lock_with_kind(&name(n), kind)).collect();
         let guards: Vec<_> = others.iter().map(|it| it.lock().unwrap()).collect();
         thread::scope(|scope| {
             for n in 0..50 {
-                let lock = client.lock_of(kind, &name(n));
+                let lock = client.lock_with_kind(&name(n), kind);
                 scope.spawn(move || {
                     // Half of them give up, by their deadline.
                     if n % 2 == 0 {

@@ -25,7 +25,7 @@ mod bodies {
     #[track_caller]
     fn says_unavailable<K: Subject>(client: &Client, kind: K, name: &str) {
         // Each on a lock of its own, so that none waits for another.
-        let lock = |n: usize| client.lock_of(kind, &format!("{name}{n}"));
+        let lock = |n: usize| client.lock_with_kind(&format!("{name}{n}"), kind);
         thread::scope(|scope| {
             scope.spawn(|| {
                 let tried = on_time("try_lock", COMMAND, || lock(0).try_lock().map(|it| it.is_some()));
@@ -50,12 +50,12 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         let client = brisk(&server.url()).unreachable_timeout(ms(600)).connect().unwrap();
         let patient = connect(&server.url());
-        let lock = client.lock_of(kind, "gone");
+        let lock = client.lock_with_kind("gone", kind);
         let guard = lock.lock().unwrap();
         server.kill().unwrap();
         says_unavailable(&client, kind, "other");
         // The patience begins with the first request that failed, and the last one is waited for.
-        let forever = client.lock_of(kind, "other");
+        let forever = client.lock_with_kind("other", kind);
         let untimed = on_time("lock", ms(600) + COMMAND * 2, || forever.lock());
         error_of(untimed, ErrorKind::Unavailable, "other");
         let unlocked = on_time("unlock", COMMAND, || guard.unlock());
@@ -64,7 +64,7 @@ mod bodies {
         assert!([ErrorKind::OutcomeUnknown, ErrorKind::Unavailable].contains(&error.kind()), "{error}");
         // Who has more patience gets in when it is back.
         thread::scope(|scope| {
-            let wanted = patient.lock_of(kind, "gone");
+            let wanted = patient.lock_with_kind("gone", kind);
             let waiting = scope.spawn(move || wanted.lock().unwrap().unlock());
             thread::sleep(ms(300));
             server.restart().unwrap();
@@ -81,7 +81,8 @@ mod bodies {
         let server = RedisServer::builder().appendonly(true).start().unwrap();
         let ear = Ear::default();
         let client = brisk(&server.url()).lease(ms(6000)).observer(ear.clone()).connect().unwrap();
-        let (kept, given_back) = (client.lock_of(kind, "kept"), client.lock_of(kind, "given-back"));
+        let (kept, given_back) =
+            (client.lock_with_kind("kept", kind), client.lock_with_kind("given-back", kind));
         let (guard, unlucky) = (kept.lock().unwrap(), given_back.lock().unwrap());
         server.kill().unwrap();
         let unlocked = on_time("unlock", COMMAND, || unlucky.unlock());
@@ -91,7 +92,7 @@ mod bodies {
         let state = key("given-back");
         wait_until(SURELY, "the release in the background", || ask::<u64>(&server, &["EXISTS", &state]) == 0);
         assert!(!guard.is_lost() && !guard.lost().is_cancelled());
-        assert!(connect(&server.url()).lock_of(kind, "kept").try_lock().unwrap().is_none());
+        assert!(connect(&server.url()).lock_with_kind("kept", kind).try_lock().unwrap().is_none());
         guard.unlock().unwrap();
         assert!(ear.losses().is_empty());
         drop((kept, given_back));
@@ -102,7 +103,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
         let client = brisk(&server.url()).lease(ms(1500)).observer(ear.clone()).connect().unwrap();
-        let lock = client.lock_of(kind, "forgotten");
+        let lock = client.lock_with_kind("forgotten", kind);
         let guard = lock.lock().unwrap();
         let (token, lost) = (guard.token(), guard.lost());
         server.restart().unwrap();
@@ -119,7 +120,7 @@ mod bodies {
     pub fn an_unlock_that_a_stopped_server_leaves_open_is_done_when_it_goes_on<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let client = brisk(&server.url()).lease(Duration::from_secs(15)).connect().unwrap();
-        let lock = client.lock_of(kind, "stopped");
+        let lock = client.lock_with_kind("stopped", kind);
         let guard = lock.lock().unwrap();
         server.stop().unwrap();
         let start = Instant::now();
@@ -139,7 +140,7 @@ mod bodies {
     pub fn who_waits_behind_an_unanswered_request_says_unavailable_too<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let client = brisk(&server.url()).window(ms(1500)).command_timeout(ms(1500)).connect().unwrap();
-        let lock = client.lock_of(kind, "behind");
+        let lock = client.lock_with_kind("behind", kind);
         server.stop().unwrap();
         thread::scope(|scope| {
             let first = scope.spawn(|| lock.try_lock_for(ms(1200)).map(drop));
@@ -158,7 +159,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
         let client = brisk(&server.url()).lease(SHORT_LEASE).observer(ear.clone()).connect().unwrap();
-        let lock = client.lock_of(kind, "silence");
+        let lock = client.lock_with_kind("silence", kind);
         let guard = lock.lock().unwrap();
         let lost = guard.lost();
         server.stop().unwrap();
@@ -177,7 +178,7 @@ mod bodies {
     pub fn waiters_bear_a_server_that_stops_and_goes_on<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let (mine, yours) = (connect(&server.url()), connect(&server.url()));
-        let (held, wanted) = (mine.lock_of(kind, "bear"), yours.lock_of(kind, "bear"));
+        let (held, wanted) = (mine.lock_with_kind("bear", kind), yours.lock_with_kind("bear", kind));
         let guard = held.lock().unwrap();
         let token = guard.token();
         thread::scope(|scope| {
@@ -208,7 +209,7 @@ mod bodies {
             .command_timeout(ms(2000))
             .observer(ear.clone());
         let client = client.connect().unwrap();
-        let (held, other) = (client.lock_of(kind, "held"), client.lock_of(kind, "other"));
+        let (held, other) = (client.lock_with_kind("held", kind), client.lock_with_kind("other", kind));
         for what in ["ALL", "WRITE"] {
             let guard = held.lock().unwrap();
             ask::<()>(&server, &["CLIENT", "PAUSE", "500", what]);
@@ -228,11 +229,11 @@ mod bodies {
         for what in ["ALL", "WRITE"] {
             let ear = Ear::default();
             let client = brisk(&server.url()).lease(SHORT_LEASE).observer(ear.clone()).connect().unwrap();
-            let held = client.lock_of(kind, "held");
+            let held = client.lock_with_kind("held", kind);
             let guard = held.lock().unwrap();
             ask::<()>(&server, &["CLIENT", "PAUSE", "2000", what]);
             let start = Instant::now();
-            let other = client.lock_of(kind, "other");
+            let other = client.lock_with_kind("other", kind);
             let timed = on_time("try_lock_for", ms(500), || other.try_lock_for(ms(500)));
             error_of(timed, ErrorKind::Unavailable, "other");
             error_of(on_time("try_lock", COMMAND, || other.try_lock()), ErrorKind::Unavailable, "other");
@@ -255,7 +256,7 @@ mod bodies {
     pub fn a_new_password_keeps_us_out_until_it_is_ours_again<K: Subject>(kind: K) {
         let server = RedisServer::builder().password("first").start().unwrap();
         let client = brisk(&server.url()).lease(ms(6000)).connect().unwrap();
-        let (held, lock) = (client.lock_of(kind, "held"), client.lock_of(kind, "password"));
+        let (held, lock) = (client.lock_with_kind("held", kind), client.lock_with_kind("password", kind));
         let guard = held.lock().unwrap();
         let mut admin = server.connection().unwrap();
         on::<()>(&mut admin, &["CONFIG", "SET", "requirepass", "second"]);
@@ -276,7 +277,7 @@ mod bodies {
         let (server, primary) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
         configure(&primary, "repl-diskless-sync-delay", "0");
         let client = brisk(&server.url()).lease(ms(6000)).connect().unwrap();
-        let lock = client.lock_of(kind, "replica");
+        let lock = client.lock_with_kind("replica", kind);
         lock.lock().unwrap().unlock().unwrap();
         ask::<()>(&server, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
         wait_until(SURELY, "the link to the primary", || {
@@ -298,7 +299,7 @@ mod bodies {
     /// As [`says_unavailable`], where reading works.
     #[track_caller]
     pub fn says_writes_fail<K: Subject>(client: &Client, kind: K, name: &str, told: &str) {
-        let lock = client.lock_of(kind, name);
+        let lock = client.lock_with_kind(name, kind);
         let error = error_of(on_time("try_lock", ms(0), || lock.try_lock()), ErrorKind::Unavailable, name);
         assert!(format!("{error:#}").to_uppercase().contains(told), "{error:#}");
         let timed = on_time("try_lock_for", ms(300), || lock.try_lock_for(ms(300)));
@@ -312,7 +313,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
         let client = brisk(&server.url()).lease(ms(4800)).observer(ear.clone()).connect().unwrap();
-        let (held, unlucky) = (client.lock_of(kind, "held"), client.lock_of(kind, "unlucky"));
+        let (held, unlucky) = (client.lock_with_kind("held", kind), client.lock_with_kind("unlucky", kind));
         let (guard, second) = (held.lock().unwrap(), unlucky.lock().unwrap());
         ear.wait_for_renewals(1);
         // Of a primary that is not there, so that it keeps its data.
@@ -340,8 +341,11 @@ mod bodies {
             .observer(ear.clone())
             .connect()
             .unwrap();
-        let (held, unlucky, free) =
-            (client.lock_of(kind, "held"), client.lock_of(kind, "unlucky"), client.lock_of(kind, "free"));
+        let (held, unlucky, free) = (
+            client.lock_with_kind("held", kind),
+            client.lock_with_kind("unlucky", kind),
+            client.lock_with_kind("free", kind),
+        );
         let (guard, second) = (held.lock().unwrap(), unlucky.lock().unwrap());
         free.lock().unwrap().unlock().unwrap();
         ask::<()>(&server, &["DEBUG", "POPULATE", "400", "key", "80000"]);
@@ -376,7 +380,7 @@ mod bodies {
     pub fn a_full_server_refuses_newcomers<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let client = brisk(&server.url()).unreachable_timeout(ms(300)).connect().unwrap();
-        let lock = client.lock_of(kind, "full");
+        let lock = client.lock_with_kind("full", kind);
         lock.lock().unwrap().unlock().unwrap();
         configure(&server, "maxmemory", "1");
         for outcome in [
@@ -400,8 +404,8 @@ mod bodies {
         let ear = Ear::default();
         let mine = brisk(&server.url()).lease(ms(1500)).observer(ear.clone()).connect().unwrap();
         let yours = brisk(&server.url()).window(ms(1800)).connect().unwrap();
-        let (held, alone) = (mine.lock_of(kind, "handed-over"), mine.lock_of(kind, "alone"));
-        let wanted = yours.lock_of(kind, "handed-over");
+        let (held, alone) = (mine.lock_with_kind("handed-over", kind), mine.lock_with_kind("alone", kind));
+        let wanted = yours.lock_with_kind("handed-over", kind);
         let (guard, lonely) = (held.lock().unwrap(), alone.lock().unwrap());
         let token = guard.token();
         thread::scope(|scope| {
@@ -440,8 +444,11 @@ mod bodies {
         configure(&server, "lua-time-limit", "20");
         let ear = Ear::default();
         let client = brisk(&server.url()).lease(ms(6000)).observer(ear.clone()).connect().unwrap();
-        let (held, unlucky, free) =
-            (client.lock_of(kind, "held"), client.lock_of(kind, "unlucky"), client.lock_of(kind, "free"));
+        let (held, unlucky, free) = (
+            client.lock_with_kind("held", kind),
+            client.lock_with_kind("unlucky", kind),
+            client.lock_with_kind("free", kind),
+        );
         let (guard, second) = (held.lock().unwrap(), unlucky.lock().unwrap());
         let mut killer = server.connection().unwrap();
         thread::scope(|scope| {
@@ -481,7 +488,7 @@ mod bodies {
             brisk(&server.url()).lease(ms(900)).observer(ear.clone()).connect().unwrap(),
             connect(&server.url()),
         );
-        let (lock, other) = (mine.lock_of(kind, "flushed"), yours.lock_of(kind, "flushed"));
+        let (lock, other) = (mine.lock_with_kind("flushed", kind), yours.lock_with_kind("flushed", kind));
         let flush = || ask::<()>(&server, &["SCRIPT", "FLUSH"]);
         let guard = lock.lock().unwrap();
         ear.wait_for_renewals(1);
@@ -540,7 +547,7 @@ mod bodies {
         let (server, url) = with_user();
         let ear = Ear::default();
         let client = brisk(&url).lease(ms(3000)).observer(ear.clone()).connect().unwrap();
-        let (held, lock) = (client.lock_of(kind, "held"), client.lock_of(kind, "rights"));
+        let (held, lock) = (client.lock_with_kind("held", kind), client.lock_with_kind("rights", kind));
         let rights = |rights: &[&str]| {
             ask::<()>(&server, &[&["ACL", "SETUSER", "locks"], rights].concat());
         };
@@ -582,7 +589,7 @@ mod bodies {
     pub fn without_the_right_to_publish_waiters_get_in_by_their_timer<K: Subject>(kind: K) {
         let (server, url) = with_user();
         let (mine, yours) = (connect(&url), connect(&url));
-        let (held, wanted) = (mine.lock_of(kind, "mute"), yours.lock_of(kind, "mute"));
+        let (held, wanted) = (mine.lock_with_kind("mute", kind), yours.lock_with_kind("mute", kind));
         for right in ["-publish", "resetchannels"] {
             let guard = held.lock().unwrap();
             thread::scope(|scope| {
@@ -603,7 +610,7 @@ mod bodies {
         let (server, url) = with_user();
         ask::<()>(&server, &["ACL", "SETUSER", "locks", "resetchannels"]);
         let (mine, yours) = (connect(&server.url()), connect(&url));
-        let (held, wanted) = (mine.lock_of(kind, "deaf"), yours.lock_of(kind, "deaf"));
+        let (held, wanted) = (mine.lock_with_kind("deaf", kind), yours.lock_with_kind("deaf", kind));
         let guard = held.lock().unwrap();
         let started = Instant::now();
         for outcome in [
@@ -639,7 +646,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
         let client = brisk(&server.url()).lease(ms(6000)).observer(ear.clone()).connect().unwrap();
-        let (held, lock) = (client.lock_of(kind, "held"), client.lock_of(kind, "slots"));
+        let (held, lock) = (client.lock_with_kind("held", kind), client.lock_with_kind("slots", kind));
         let guard = held.lock().unwrap();
         let mut admin = server.connection().unwrap();
         on::<()>(&mut admin, &["CONFIG", "SET", "maxclients", "1"]);
@@ -664,7 +671,7 @@ mod bodies {
     pub fn a_waiter_bears_that_its_listener_finds_no_slot<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let (mine, yours) = (connect(&server.url()), connect(&server.url()));
-        let (held, wanted) = (mine.lock_of(kind, "no-ear"), yours.lock_of(kind, "no-ear"));
+        let (held, wanted) = (mine.lock_with_kind("no-ear", kind), yours.lock_with_kind("no-ear", kind));
         let guard = held.lock().unwrap();
         // Now the pool has a connection, and only the listener's is missing.
         assert!(wanted.try_lock().unwrap().is_none());
@@ -726,7 +733,7 @@ mod bodies {
         for (words, stays) in tamperings("taken") {
             let ear = Ear::default();
             let client = brisk(&server.url()).lease(SHORT_LEASE).observer(ear.clone()).connect().unwrap();
-            let lock = client.lock_of(kind, "taken");
+            let lock = client.lock_with_kind("taken", kind);
             let guard = lock.lock().unwrap();
             let lost = guard.lost();
             ear.wait_for_renewals(1);
@@ -751,7 +758,7 @@ mod bodies {
         for (words, stays) in tamperings("taken") {
             let ear = Ear::default();
             let client = brisk(&server.url()).observer(ear.clone()).connect().unwrap();
-            let lock = client.lock_of(kind, "taken");
+            let lock = client.lock_with_kind("taken", kind);
             let guard = lock.lock().unwrap();
             let lost = guard.lost();
             tamper(&server, &words);
@@ -774,7 +781,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
         let client = brisk(&server.url()).observer(ear.clone()).connect().unwrap();
-        let lock = client.lock_of(kind, "dropped");
+        let lock = client.lock_with_kind("dropped", kind);
         let guard = lock.lock().unwrap();
         server.flush_all().unwrap();
         drop(guard);
@@ -792,14 +799,14 @@ mod bodies {
     pub fn waiters_outlive_that_all_keys_are_deleted<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let clients: Vec<Client> = (0..3).map(|_| connect(&server.url())).collect();
-        let held = clients[0].lock_of(kind, "flushed");
+        let held = clients[0].lock_with_kind("flushed", kind);
         let guard = held.lock().unwrap();
         let token = guard.token();
         thread::scope(|scope| {
             let waiting: Vec<_> = clients[1..]
                 .iter()
                 .map(|client| {
-                    let lock = client.lock_of(kind, "flushed");
+                    let lock = client.lock_with_kind("flushed", kind);
                     scope.spawn(move || {
                         let guard = lock.lock().unwrap();
                         let token = guard.token();

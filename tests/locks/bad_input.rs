@@ -22,7 +22,7 @@ mod bodies {
     fn refused_by_every_call<K: Subject>(name: &str, kind: K, told: &str) {
         let server = RedisServer::start().unwrap();
         let client = connect(&server.url());
-        let lock = client.lock_of(kind, name);
+        let lock = client.lock_with_kind(name, kind);
         let check = |error: Error| {
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
             assert!(error.to_string().contains(told), "{error}");
@@ -64,13 +64,13 @@ mod bodies {
             "{", "}", "{}", "}{", "a{b}c", "%", "%7B", "%7b", "%25", "\0", "a\0", "a\0b", " ", "\r\n",
             "ключ", "鍵", "🔑", "A", "a", "rc:{a}", "a:queue", "a:fence", "*", &longest,
         ];
-        let locks: Vec<_> = names.iter().map(|it| mine.lock_of(kind, it)).collect();
+        let locks: Vec<_> = names.iter().map(|it| mine.lock_with_kind(it, kind)).collect();
         let guards: Vec<_> = locks
             .iter()
             .map(|it| it.try_lock().unwrap().unwrap_or_else(|| panic!("{:?} is another's lock", it.name())))
             .collect();
         for name in names {
-            let lock = yours.lock_of(kind, name);
+            let lock = yours.lock_with_kind(name, kind);
             assert_eq!(lock.name(), name);
             assert!(lock.try_lock().unwrap().is_none(), "{name:?} is not kept from others");
             // A place in the queue and a tombstone too, so that all keys of the lock are there.
@@ -100,7 +100,7 @@ mod bodies {
     pub fn a_wait_of_zero_is_one_attempt<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let (mine, yours) = (connect(&server.url()), connect(&server.url()));
-        let (free, taken) = (mine.lock_of(kind, "zero"), yours.lock_of(kind, "zero"));
+        let (free, taken) = (mine.lock_with_kind("zero", kind), yours.lock_with_kind("zero", kind));
         let past = Instant::now();
         let guard = free.try_lock_for(Duration::ZERO).unwrap().expect("it was free");
         // The first request of a client is sent twice: Redis must get to know the script.
@@ -120,7 +120,7 @@ mod bodies {
     pub fn an_enormous_wait_lasts_until_the_lock_is_free<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let (mine, yours) = (connect(&server.url()), connect(&server.url()));
-        let (held, wanted) = (mine.lock_of(kind, "ages"), yours.lock_of(kind, "ages"));
+        let (held, wanted) = (mine.lock_with_kind("ages", kind), yours.lock_with_kind("ages", kind));
         let ages = Instant::now() + Duration::from_secs(60 * 60 * 24 * 365 * 200);
         for round in 0..4 {
             let guard = held.lock().unwrap();
@@ -147,7 +147,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         let client = connect(&server.url());
         for lease in [ms(0), ms(10), ms(100) - Duration::from_nanos(1)] {
-            let lock = client.lock_of(kind, "short-lease").with_lease(lease);
+            let lock = client.lock_with_kind("short-lease", kind).with_lease(lease);
             let error = error_of(lock.lock(), ErrorKind::InvalidInput, "short-lease");
             assert!(error.to_string().contains("100ms"), "{error}");
             error_of(lock.try_lock(), ErrorKind::InvalidInput, "short-lease");
@@ -155,7 +155,7 @@ mod bodies {
             error_of(lock.lock_owned(), ErrorKind::InvalidInput, "short-lease");
         }
         assert_eq!(client.requests(), 0);
-        let lock = client.lock_of(kind, "short-lease").with_lease(ms(100));
+        let lock = client.lock_with_kind("short-lease", kind).with_lease(ms(100));
         let guard = lock.lock().unwrap();
         error_of(guard.renew_for(ms(10)), ErrorKind::InvalidInput, "short-lease");
         // It may have ended by itself meanwhile.
@@ -170,7 +170,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         let client = connect(&server.url());
         for lease in [Duration::from_secs(1 << 40), Duration::from_secs(u64::MAX / 2000), Duration::MAX] {
-            let lock = client.lock_of(kind, "ages").with_lease(lease);
+            let lock = client.lock_with_kind("ages", kind).with_lease(lease);
             match lock.try_lock() {
                 Ok(guard) => {
                     let guard = guard.expect("nobody has it");
@@ -182,7 +182,7 @@ mod bodies {
                     assert_eq!(ask::<u64>(&server, &["EXISTS", &key("ages")]), 0);
                 }
             }
-            let lock = client.lock_of(kind, "renewed-for-ages");
+            let lock = client.lock_with_kind("renewed-for-ages", kind);
             let guard = lock.lock().unwrap();
             if let Err(error) = guard.renew_for(lease) {
                 assert_eq!(error.kind(), ErrorKind::InvalidInput, "{lease:?}: {error}");
@@ -211,7 +211,7 @@ mod bodies {
             server.flush_all().unwrap();
             ask::<redis::Value>(&server, alien);
             let before: Vec<u8> = ask(&server, &["DUMP", &key]);
-            let lock = client.lock_of(kind, name);
+            let lock = client.lock_with_kind(name, kind);
             error_of(on_time("lock", ms(0), || lock.lock()), ErrorKind::WrongType, name);
             error_of(lock.try_lock(), ErrorKind::WrongType, name);
             let timed = on_time("try_lock_for", ms(0), || lock.try_lock_for(SURELY));
@@ -239,7 +239,7 @@ mod bodies {
     pub fn two_kinds_on_one_name_exclude_each_other<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let (mine, yours) = (connect(&server.url()), connect(&server.url()));
-        let lock = mine.lock_of(kind, "both");
+        let lock = mine.lock_with_kind("both", kind);
         let guard = lock.lock().unwrap();
         let before: Vec<u8> = ask(&server, &["DUMP", &key("both")]);
         // Of one client and of another.

@@ -49,18 +49,18 @@ fn reentrant_fair() {
 
 #[test]
 fn own_kind() {
-    contract::run(|client, name| client.lock_of(Bulkhead(1), name));
+    contract::run(|client, name| client.lock_with_kind(name, Bulkhead(1)));
 }
 
 #[test]
 fn own_kind_fair() {
-    contract::run(|client, name| client.lock_of(Bulkhead(1), name).fair());
+    contract::run(|client, name| client.lock_with_kind(name, Bulkhead(1)).fair());
 }
 
 /// One permit; a name that cannot be is told by the lock.
 fn semaphore(client: &Client, name: &str) -> RedisLock<Permits> {
     let _ = client.semaphore(name).try_set_permits(1);
-    client.lock_of(Permits::of(1).unwrap(), name)
+    client.lock_with_kind(name, Permits::of(1).unwrap())
 }
 
 fn delete(client: &Client, name: &str) {

@@ -82,7 +82,7 @@ fn of_one_permit_is_not_that_of_three() {
     there.set_permits(4).unwrap();
     let _one = there.acquire(1).unwrap();
     let mut three = Some(there.acquire(3).unwrap());
-    let one = scene.waits.lock_of(redis_concurrent::Permits::of(1).unwrap(), "it");
+    let one = scene.waits.lock_with_kind("it", redis_concurrent::Permits::of(1).unwrap());
     let release = || drop(three.take());
     let permit = scene.inherits(&one, release, || here.try_acquire_for(3, LONG).unwrap().unwrap());
     assert_eq!(permit.permits(), 3);
@@ -113,9 +113,9 @@ fn of_one_sku_is_not_that_of_another() {
 #[test]
 fn of_a_rule_of_ones_own_is_that_of_its_arguments() {
     let scene = scene();
-    let there = scene.holds.lock_of(Bulkhead(9), "it");
+    let there = scene.holds.lock_with_kind("it", Bulkhead(9));
     let mut held: Vec<_> = (0..3).map(|_| there.lock_owned().unwrap()).collect();
-    let [first, second] = [3, 1].map(|n| scene.waits.lock_of(Bulkhead(n), "it"));
+    let [first, second] = [3, 1].map(|n| scene.waits.lock_with_kind("it", Bulkhead(n)));
     let last = held.pop().unwrap();
     let came = scene.inherits(
         &first,

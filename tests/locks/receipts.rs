@@ -136,7 +136,7 @@ fn it_goes_over_once_of_a_semaphore() {
     let make = |client: &Client| {
         let semaphore = client.semaphore("it");
         semaphore.try_set_permits(3).unwrap();
-        client.lock_of(Permits::of(2).unwrap(), "it")
+        client.lock_with_kind("it", Permits::of(2).unwrap())
     };
     it_goes_over_once(make, |guard| guard.permits());
 }
@@ -246,7 +246,7 @@ fn a_kind_takes_its_own_receipts_only() {
 fn a_rule_that_cannot_says_so_and_the_hold_is_given_back() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);
-    let lock = client.lock_of(Bulkhead, "it");
+    let lock = client.lock_with_kind("it", Bulkhead);
     told(lock.lock_owned().unwrap().into_receipt(), ErrorKind::InvalidInput);
     assert!(!lock.is_locked().unwrap());
     let receipt = on_paper(client.simple_lock("it").lock_owned().unwrap()).to_string();

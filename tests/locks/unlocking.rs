@@ -83,7 +83,7 @@ fn answer_lost_with_another_waiting<K: Kind>(
     let url = url.replace(&format!(":{}", server.port()), &format!(":{}", proxy.port()));
     let client = Client::connect(&url).unwrap();
     let [mine, theirs] = kind;
-    let (lock, other) = (client.lock_of(mine, "x"), connect(server).lock_of(theirs, "x"));
+    let (lock, other) = (client.lock_with_kind("x", mine), connect(server).lock_with_kind("x", theirs));
     // Redis knows the scripts.
     drop(lock.lock().unwrap());
     let guard = lock.lock().unwrap();

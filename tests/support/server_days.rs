@@ -202,7 +202,7 @@ impl Observer for Ear {
 #[track_caller]
 pub fn another_gets_in<K: Subject>(server: &RedisServer, kind: K, name: &str, limit: Duration) -> u64 {
     let client = connect(&server.url());
-    let lock = client.lock_of(kind, name);
+    let lock = client.lock_with_kind(name, kind);
     let start = Instant::now();
     let guard = lock.try_lock_for(limit).unwrap().unwrap_or_else(|| panic!("still taken after {limit:?}"));
     eprintln!("the next owner got in after {:?}", start.elapsed());

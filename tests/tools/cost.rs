@@ -56,7 +56,7 @@ fn an_uncontended_pair_is_two_requests_and_no_ping() {
     a_pair_is_two_requests(|client| client.reentrant_lock("a"));
     a_pair_is_two_requests(|client| {
         client.semaphore("a").set_permits(1).unwrap();
-        client.lock_of(Permits::default(), "a")
+        client.lock_with_kind("a", Permits::default())
     });
 }
 

@@ -22,7 +22,7 @@ const ALL: [Make; 6] = [
     |c| Box::new(c.reentrant_lock("reentrant")),
     |c| Box::new(c.reentrant_lock("fixed").with_lease(LEASE)),
     |c| Box::new(c.read_write_lock("read-write").write_lock().clone()),
-    |c| Box::new(c.lock_of(Permits::default(), "permit")),
+    |c| Box::new(c.lock_with_kind("permit", Permits::default())),
     |c| Box::new(c.inventory("gate").inventory_lock("sku", 1)),
 ];
 

@@ -71,7 +71,7 @@ fn name(kind: &str, fair: bool) -> String {
 /// Whether this process gets the lock, which it then keeps.
 fn tries(client: &Client, kind: &str, fair: bool) -> bool {
     fn keep<K: Kind>(client: &Client, kind: K, name: &str, fair: bool) -> bool {
-        let lock = client.lock_of(kind, name);
+        let lock = client.lock_with_kind(name, kind);
         let lock = if fair { lock.fair() } else { lock };
         let got = lock.try_lock_owned().unwrap().map(std::mem::forget);
         got.is_some()
@@ -97,7 +97,7 @@ fn client(lease: Duration) -> Client {
 #[ignore = "a role, played by a child process"]
 fn role_holds() {
     fn hold<K: Tried>(client: &Client) {
-        let lock = client.lock_of(K::default(), crate::conformance::stage::NAME);
+        let lock = client.lock_with_kind(crate::conformance::stage::NAME, K::default());
         let _guard = lock.lock().unwrap();
         tell_parent("held").unwrap();
         // Until it is killed.

@@ -96,7 +96,7 @@ impl<K: Tried> Stage<K> {
     }
 
     pub fn named(&self, client: &Client, name: &str) -> RedisLock<K> {
-        let lock = client.lock_of(K::default(), name);
+        let lock = client.lock_with_kind(name, K::default());
         if self.fair { lock.fair() } else { lock }
     }
 

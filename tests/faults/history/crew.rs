@@ -103,9 +103,9 @@ impl<'a> Crew<'a> {
     pub fn holder(&self, lock: &str) -> Option<usize> {
         let at = LOCKS.iter().position(|it| *it == lock)?;
         let holder = if self.orders.reentrant[at] {
-            self.client.lock_of(Reentrant, lock).holder()
+            self.client.lock_with_kind(lock, Reentrant).holder()
         } else {
-            self.client.lock_of(Simple, lock).holder()
+            self.client.lock_with_kind(lock, Simple).holder()
         };
         let pid = holder.ok()??.process?.pid;
         self.slots.iter().position(|(_, child)| child.pid() == pid)
@@ -145,7 +145,7 @@ impl<'a> Crew<'a> {
 }
 
 fn token<K: Exclusive>(client: &Client, kind: K, name: &str) -> u64 {
-    let lock = client.lock_of(kind, name);
+    let lock = client.lock_with_kind(name, kind);
     let guard = lock.try_lock_for(LONG).unwrap().expect("the lock is free");
     guard.token()
 }

@@ -92,7 +92,7 @@ fn locks_of_all_kinds_and_clients_go_together_in_any_order() {
     let (reads, writes) = (one.read_write_lock("reads"), two.read_write_lock("writes"));
     let permits = one.semaphore("permits");
     permits.set_permits(3).unwrap();
-    let two_permits = one.lock_of(Permits::of(2).unwrap(), "permits");
+    let two_permits = one.lock_with_kind("permits", Permits::of(2).unwrap());
     let members: [&dyn Member; 5] =
         [&simple, reads.read_lock(), &two_permits, &reentrant, writes.write_lock()];
     for turn in 0..members.len() {
@@ -216,7 +216,7 @@ fn its_validity_is_that_of_the_one_that_ends_first() {
     let client = stage.client();
     let mut locks = locks(&client, &["a", "b"]);
     locks[1] = locks[1].with_lease(LONG / 2);
-    let it = MultiLock::new(&[&locks[0], &locks[1], &client.lock_of(Simple, "c")]);
+    let it = MultiLock::new(&[&locks[0], &locks[1], &client.lock_with_kind("c", Simple)]);
     let guard = it.lock().unwrap();
     assert!(guard.remaining() <= LONG / 2 && guard.remaining() > LONG / 4);
     drop(guard);
@@ -224,7 +224,7 @@ fn its_validity_is_that_of_the_one_that_ends_first() {
     let guard = fixed.lock().unwrap();
     assert!(guard.remaining() <= LONG / 4 && guard.remaining() > LONG / 8);
     for name in ["a", "b"] {
-        let left = client.lock_of(Reentrant, name).remaining().unwrap().unwrap();
+        let left = client.lock_with_kind(name, Reentrant).remaining().unwrap().unwrap();
         assert!(left <= LONG / 4, "{name}: {left:?}");
     }
     drop(guard);

@@ -105,7 +105,7 @@ fn more_permits_than_there_are() {
     let stage = Stage::new();
     let client = stage.client();
     client.semaphore("permits").set_permits(1).unwrap();
-    let two = client.lock_of(Permits::of(2).unwrap(), "permits");
+    let two = client.lock_with_kind("permits", Permits::of(2).unwrap());
     fails(&stage, &two, "permits", ErrorKind::Refused);
 }
 

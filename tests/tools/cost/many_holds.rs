@@ -57,7 +57,7 @@ fn costs_the_same_among_many<K: Kind>(lock: impl Fn(&Client) -> RedisLock<K>) {
 fn permits() {
     costs_the_same_among_many(|client| {
         client.semaphore("many").set_permits(2 * MANY as u32).unwrap();
-        client.lock_of(Permits::default(), "many")
+        client.lock_with_kind("many", Permits::default())
     });
 }
 
