@@ -252,7 +252,7 @@ impl Client {
     }
 
     /// The number of locks that this client has in use: those with a handle, a guard or a waiting thread.
-    pub fn locks(&self) -> usize {
+    pub fn lock_count(&self) -> usize {
         // None of them belongs to a forked child.
         self.0.lock(&self.0.cells).map_or(0, |cells| cells.len())
     }

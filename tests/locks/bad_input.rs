@@ -41,7 +41,7 @@ mod bodies {
         check(lock.with_lease(ms(500)).fair().lock().unwrap_err());
         assert_eq!((lock.hold_count(), lock.local_queue_length()), (0, 0));
         assert_eq!(client.requests(), 0);
-        assert_eq!(client.locks(), 0);
+        assert_eq!(client.lock_count(), 0);
         assert!(server.keys().unwrap().is_empty());
     }
 

@@ -143,7 +143,7 @@ fn close_is_final_and_may_be_repeated() {
     drop(guard);
     assert_eq!(ears.failures(), 1, "{:?}", ears.all());
     drop((before, after));
-    assert_eq!(clone.locks(), 0);
+    assert_eq!(clone.lock_count(), 0);
     nothing_left(&server);
 }
 
@@ -269,7 +269,7 @@ fn close_tells_its_observer_outside_all_locks() {
             assert_eq!(why, LossReason::Closed);
             let client = self.0.lock().clone().unwrap();
             let handle = client.reentrant_lock(lock.name);
-            assert!(client.locks() > 0);
+            assert!(client.lock_count() > 0);
             assert_eq!(handle.try_lock().unwrap_err().kind(), ErrorKind::Closed);
             drop((client.reentrant_lock("another"), handle));
             self.1.fetch_add(1, Ordering::SeqCst);

@@ -133,12 +133,12 @@ pub fn nothing_stays_but(spared: &[&str], server: &RedisServer, clients: &[&Clie
                 !(ends && (it.ends_with(":fence") || it.ends_with(":gone")))
             })
             .collect();
-        if left.is_empty() && clients.iter().all(|it| it.locks() == 0) {
+        if left.is_empty() && clients.iter().all(|it| it.lock_count() == 0) {
             return;
         }
         std::thread::sleep(ms(5));
     }
-    let locks: Vec<_> = clients.iter().map(|it| it.locks()).collect();
+    let locks: Vec<_> = clients.iter().map(|it| it.lock_count()).collect();
     panic!("left behind: {left:?}, and {locks:?} locks in the clients");
 }
 

@@ -137,7 +137,7 @@ fn the_last_count_down_wakes_all_in_all_clients() {
         assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
     });
     // Who passed has nothing to give back.
-    wait_until(LONG, "no wait is in use", || clients.iter().all(|client| client.locks() == 0));
+    wait_until(LONG, "no wait is in use", || clients.iter().all(|client| client.lock_count() == 0));
     latch.delete().unwrap();
 }
 

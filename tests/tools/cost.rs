@@ -214,7 +214,7 @@ fn many_names_leave_nothing_but_fences_that_end() {
             pair(&client.reentrant_lock(&name));
         }
     }
-    assert_eq!(client.locks(), 0);
+    assert_eq!(client.lock_count(), 0);
     let keys = server.keys().unwrap();
     assert_eq!(keys.len(), NAMES);
     let mut ends = redis::pipe();

@@ -419,7 +419,7 @@ impl Curious {
         let Some(client) = self.client.get() else { return };
         let lock = client.reentrant_lock("watched");
         let _ = (
-            client.locks(),
+            client.lock_count(),
             client.requests(),
             lock.local_queue_length(),
             lock.hold_count(),

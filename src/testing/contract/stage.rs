@@ -197,7 +197,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         }
         for client in self.clients.lock().iter() {
             if !client.is_closed() {
-                wait_until(LONG, "no lock is in use", || client.locks() == 0);
+                wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
             }
             assert!(client.close().is_ok(), "closing");
         }

@@ -149,14 +149,14 @@ fn nothing_is_kept_of_locks_that_were_used<K: Tried>(stage: &Stage<K>) {
     for _ in 0..2 {
         let locks: Vec<_> = (0..10).map(|i| stage.named(&client, &format!("lock {i}"))).collect();
         let guards: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
-        assert_eq!(client.locks(), 10);
+        assert_eq!(client.lock_count(), 10);
         for (lock, guard) in locks.iter().zip(guards) {
             assert_eq!(lock.hold_count(), 1);
             guard.unlock().unwrap();
             assert_eq!(lock.hold_count(), 0);
         }
-        assert_eq!(client.locks(), 10, "the handles are there");
+        assert_eq!(client.lock_count(), 10, "the handles are there");
         drop(locks);
-        assert_eq!(client.locks(), 0);
+        assert_eq!(client.lock_count(), 0);
     }
 }

@@ -70,7 +70,7 @@ fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(stage: &Stage<K>) {
 
     guard.unlock().unwrap();
     drop(lock);
-    wait_until(LONG, "no lock is in use", || client.locks() == 0);
+    wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
     // While the proxy is there.
     client.close().unwrap();
 
@@ -86,7 +86,7 @@ fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(stage: &Stage<K>) {
     wait_until(LATE, "the lock is free again", || stage.owner().is_none());
     holder.try_lock().unwrap().expect("for everybody").unlock().unwrap();
     drop(lock);
-    wait_until(LONG, "no lock is in use", || client.locks() == 0);
+    wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
     client.close().unwrap();
 }
 

@@ -248,7 +248,7 @@ fn work_stops_while_the_server_is_away<K: Tried>(stage: &Stage<K>) {
     // one's release was lost with the same cut.
     assert!(stuck.iter().all(|n| n.load(SeqCst) <= 1), "each at most once, then it stays outside");
     for client in clients {
-        wait_until(LONG, "no lock is in use", || client.locks() == 0);
+        wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
         // While the proxy is there.
         client.close().unwrap();
     }

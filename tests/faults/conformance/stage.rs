@@ -187,7 +187,7 @@ impl<K: Tried> Stage<K> {
         });
         for client in self.clients.into_inner() {
             if !client.is_closed() {
-                wait_until(LONG, "no lock is in use", || client.locks() == 0);
+                wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
                 client.close().unwrap();
             }
         }

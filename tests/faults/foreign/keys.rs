@@ -56,7 +56,7 @@ fn the_key_of_a_named_lock_is_that_lock() {
     for (name, key) in [("a", "rc:{a}"), ("a{%}", "rc:{a%7B%25%7D}")] {
         let (named, at, theirs) =
             (mine.simple_lock(name), mine.simple_lock_at(key), yours.simple_lock_at(key));
-        assert_eq!((at.name(), theirs.name(), mine.locks()), (name, name, 1));
+        assert_eq!((at.name(), theirs.name(), mine.lock_count()), (name, name, 1));
         let guard = named.lock().unwrap();
         assert_eq!(at.lock().unwrap_err().kind(), ErrorKind::WouldDeadlock);
         assert!(at.is_held_by_current_thread() && theirs.try_lock().unwrap().is_none());
@@ -105,7 +105,7 @@ fn a_name_is_no_key_and_a_key_is_no_name() {
     ];
     let guards: Vec<_> =
         locks.iter().map(|lock| lock.try_lock().unwrap().expect("a lock of its own")).collect();
-    assert_eq!(client.locks(), locks.len());
+    assert_eq!(client.lock_count(), locks.len());
     let other = stage.client();
     assert!(other.simple_lock("job").try_lock().unwrap().is_none());
     assert!(other.simple_lock_at("job").try_lock().unwrap().is_none());

@@ -107,7 +107,7 @@ fn nothing_stays_but_what_ends_by_itself() {
         assert!(stranger.frees());
         lock.fair().lock().unwrap().unlock().unwrap();
     }
-    wait_until(LONG, "no lock is in use", || client.locks() == 0);
+    wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
     client.close().unwrap();
     for key in stage.ask::<Vec<String>>(&["KEYS", "*"]) {
         assert!(key.ends_with(":fence") || key.ends_with(":gone"), "{key}");

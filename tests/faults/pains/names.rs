@@ -36,7 +36,7 @@ fn pain_30_names_leave_nothing() {
                 // Or by one that had no answer in that time.
                 let waited = other.reentrant_lock(&name).try_lock_for(ms(100)).map(|it| it.is_some());
                 assert!(waited.as_ref().is_ok_and(|got| !got) || waited.is_err_and(|e| e.is_unavailable()));
-                assert_eq!(client.locks(), 1);
+                assert_eq!(client.lock_count(), 1);
                 held.unlock().unwrap();
             }
             // Only looked at.
@@ -44,7 +44,7 @@ fn pain_30_names_leave_nothing() {
             _ => drop(client.reentrant_lock(&name).lock().unwrap()),
         }
         // What gives something back in the background has its gate for a moment.
-        wait_until(SOON, "no gate is left", || client.locks() + other.locks() == 0);
+        wait_until(SOON, "no gate is left", || client.lock_count() + other.lock_count() == 0);
         if i == NAMES / 10 {
             run_up = resident().unwrap();
         }

@@ -117,7 +117,7 @@ fn pain_17_short_waits_leave_no_place_and_no_time_that_is_far_off() {
     assert_eq!(clients[0].reentrant_lock("x").queue_length().unwrap(), 0);
     held.unlock().unwrap();
     nothing_left(&server);
-    wait_until(SOON, "no lock is in use", || clients.iter().all(|client| client.locks() == 0));
+    wait_until(SOON, "no lock is in use", || clients.iter().all(|client| client.lock_count() == 0));
 }
 
 /// Waiters are thrown out by their age, whether or not they live.

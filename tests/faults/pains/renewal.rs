@@ -48,7 +48,7 @@ fn pain_01_nothing_is_renewed_after_its_release() {
     });
     nothing_left(&server);
     for client in &clients {
-        wait_until(SOON, "no lock is in use", || client.locks() == 0);
+        wait_until(SOON, "no lock is in use", || client.lock_count() == 0);
         assert_eq!(requests(client, 6 * every), 0, "something is renewed still");
     }
 }

@@ -234,6 +234,6 @@ fn pain_28_a_recorder_that_fails_breaks_no_lock() {
     });
     drop(lock.lock().unwrap());
     drop(lock);
-    assert_eq!(client.locks(), 0);
+    assert_eq!(client.lock_count(), 0);
     nothing_left(&server);
 }

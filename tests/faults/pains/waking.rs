@@ -38,7 +38,7 @@ fn pain_10_subscriptions_do_not_grow_with_the_locks_waited_for() {
             waiter.join().unwrap().unwrap();
         }
     });
-    wait_until(SOON, "all are released", || client.locks() == 0);
+    wait_until(SOON, "all are released", || client.lock_count() == 0);
     client.close().unwrap();
     wait_until(SOON, "no subscription is left", || channels(&server).is_empty());
     nothing_left(&server);

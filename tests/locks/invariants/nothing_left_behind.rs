@@ -64,7 +64,7 @@ fn nothing_left_behind() {
 
         nothing_left(&server);
         for client in [&a, &b] {
-            wait_until(SOON, "no lock is in use", || client.locks() == 0);
+            wait_until(SOON, "no lock is in use", || client.lock_count() == 0);
         }
         assert_eq!(threads("rc-inbox").len(), 2);
         wait_until(SOON, "renewal ends after a period without work", || threads("rc-renewal").is_empty());
@@ -124,6 +124,6 @@ fn nothing_left_behind_by_a_waiter() {
     }
     wait_until(SOON, "no place is left", || !exists(&server, "rc:{x}:queue"));
     assert!(!exists(&server, "rc:{x}:places"));
-    wait_until(SOON, "no lock is in use", || client.locks() == 0);
+    wait_until(SOON, "no lock is in use", || client.lock_count() == 0);
     held.unlock().unwrap();
 }

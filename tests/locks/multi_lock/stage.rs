@@ -24,7 +24,7 @@ impl Stage {
     pub fn end(&self, clients: &[&Client]) {
         nothing_left(&self.server);
         for client in clients {
-            wait_until(SOON, "no lock is in use", || client.locks() == 0);
+            wait_until(SOON, "no lock is in use", || client.lock_count() == 0);
             client.close().unwrap();
         }
     }

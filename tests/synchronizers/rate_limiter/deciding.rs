@@ -46,7 +46,7 @@ fn a_decision_is_one_request_and_nothing_else() {
     }
     assert_eq!(client.requests() - before, 100);
     assert!(format!("{limiter:?}").contains("cost"));
-    assert_eq!((client.requests() - before, client.locks()), (100, 0));
+    assert_eq!((client.requests() - before, client.lock_count()), (100, 0));
 }
 
 #[test]

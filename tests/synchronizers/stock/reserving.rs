@@ -81,7 +81,7 @@ fn a_decision_is_one_request() {
     costs(1, &mut || told(gate.try_reserve("tee", 4), ErrorKind::Refused, "only 3 were ever stocked"));
     costs(2, &mut || taken(gate.try_reserve("tee", 1)).commit().unwrap());
     costs(1, &mut || assert_eq!(gate.sold("tee").unwrap(), 3));
-    assert_eq!(client.locks(), 2, "nothing is kept of a reservation that ended");
+    assert_eq!(client.lock_count(), 2, "nothing is kept of a reservation that ended");
 }
 
 #[test]

@@ -216,13 +216,13 @@ fn handles_of_one_name_are_one_lock_and_names_are_apart<K: Kind, W: Kind>(stage:
     let client = stage.patient();
     let (one, same) = (stage.lock(&client), stage.keeper_of(&client));
     // A name may have two halves.
-    let of_one_name = client.locks();
+    let of_one_name = client.lock_count();
     let another = stage.other(&client, "too");
     let _owned = one.lock_owned().unwrap();
     assert!(same.try_lock_owned().unwrap().is_none());
     assert!(same.clone().try_lock_owned().unwrap().is_none());
     assert!(another.try_lock_owned().unwrap().is_some());
-    assert_eq!((one.name(), client.locks()), (stage.name(), 2 * of_one_name));
+    assert_eq!((one.name(), client.lock_count()), (stage.name(), 2 * of_one_name));
 }
 
 fn with_returns_the_value_and_releases<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
