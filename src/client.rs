@@ -247,8 +247,8 @@ impl Client {
     }
 
     /// The number of requests that this client has sent so far, by all its threads.
-    pub fn requests(&self) -> u64 {
-        self.0.backend.requests()
+    pub fn request_count(&self) -> u64 {
+        self.0.backend.request_count()
     }
 
     /// The number of locks that this client has in use: those with a handle, a guard or a waiting thread.

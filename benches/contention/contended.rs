@@ -175,9 +175,9 @@ fn contend<'a>(
             let running: Vec<_> =
                 (0..job.threads).map(|_| scope.spawn(|| take_turns(turn()?, span))).collect();
             sleep_until(span.begin);
-            let before = (client.requests(), cpu());
+            let before = (client.request_count(), cpu());
             sleep_until(span.end);
-            let after = (client.requests(), cpu());
+            let after = (client.request_count(), cpu());
             let mut got = Got {
                 counts: Vec::new(),
                 waits: Spread::default(),

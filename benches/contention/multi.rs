@@ -29,7 +29,7 @@ pub(crate) fn of_clients(args: &Args, clients: usize) -> Result<Vec<Row>, Box<dy
     // The scripts are known from here on, and connections there.
     as_one()?;
     in_turn()?;
-    let requests = || clients.iter().map(Client::requests).sum::<u64>();
+    let requests = || clients.iter().map(Client::request_count).sum::<u64>();
     let limit = Duration::from_secs_f64(args.seconds).as_nanos() as u64;
     let mut rows = Vec::new();
     for _ in 0..args.rounds {

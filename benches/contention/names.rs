@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     for i in 0..run_up {
         one(i)?;
     }
-    let (memory, requests, begin, busy) = (resident()?, client.requests(), now(), cpu());
+    let (memory, requests, begin, busy) = (resident()?, client.request_count(), now(), cpu());
     for i in run_up..args.names {
         one(i)?;
     }
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     Ok(vec![Row {
         names: Some(args.names as u64),
         acquisitions_per_s: Some(counted / took * 1e9),
-        commands_per_acquisition: Some((client.requests() - requests) as f64 / counted),
+        commands_per_acquisition: Some((client.request_count() - requests) as f64 / counted),
         client_cpu_us: Some(busy / 1e3 / counted),
         rss_growth_bytes: Some(grown),
         keys_without_ttl: Some(endless as f64),

@@ -55,7 +55,7 @@ fn well(
     lock: &QuorumLock,
     floors: &mut [Pair],
 ) -> Result<Row, Box<dyn Error>> {
-    let asked = || clients.iter().map(Client::requests).sum::<u64>();
+    let asked = || clients.iter().map(Client::request_count).sum::<u64>();
     let end = now() + (args.seconds * 1e9) as u64;
     let (mut times, mut cpus, mut requests) = ([Vec::new(), Vec::new()], [0, 0], 0);
     while times[0].is_empty() || now() < end {

@@ -135,9 +135,9 @@ fn keep<K: Kind>(
                 tell(&Said { rss: resident()?, ..Said::default() })?;
             }
             Order::Keep(end) => {
-                let before = (client.requests(), cpu());
+                let before = (client.request_count(), cpu());
                 sleep_until(end);
-                let (requests, cpu) = (client.requests() - before.0, cpu() - before.1);
+                let (requests, cpu) = (client.request_count() - before.0, cpu() - before.1);
                 let lapsed = guards.iter().filter(|g| g.is_lost()).count();
                 tell(&Said { requests, cpu, lapsed, rss: resident()? })?;
             }

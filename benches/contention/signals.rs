@@ -100,7 +100,7 @@ pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
             done.woke.push(now());
         }
         let (mine, other) = if job.first { (&ping, &pong) } else { (&pong, &ping) };
-        let before = client.requests();
+        let before = client.request_count();
         for i in 0..switches {
             // Whoever began is woken last, and the other one has nothing to wait for any more.
             signal(other, &guard, &mut done)?;
@@ -109,7 +109,7 @@ pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
                 done.woke.push(now());
             }
         }
-        done.requests = client.requests() - before;
+        done.requests = client.request_count() - before;
         guard.unlock()?;
         tell(&done)?;
     }

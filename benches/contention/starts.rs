@@ -116,14 +116,14 @@ pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
     let (latch, barrier) = (client.count_down_latch(LATCH), client.cyclic_barrier(BARRIER, job.parties));
     tell(&true)?;
     while order::<bool>()?.is_some() {
-        let (began, before) = (now(), client.requests());
+        let (began, before) = (now(), client.request_count());
         if job.latch {
             latch.wait()?;
         } else {
             barrier.wait()?;
         }
         let ended = now();
-        tell(&Waited(began, ended, client.requests() - before))?;
+        tell(&Waited(began, ended, client.request_count() - before))?;
     }
     client.close()?;
     Ok(true)

@@ -35,7 +35,7 @@ fn round(args: &Args, client: &Client, gate: &Inventory, floor: &mut Pair) -> Re
     let (mut library, mut bare, mut cpus) = (Vec::new(), Vec::new(), [0, 0]);
     let mut requests = 0;
     while library.is_empty() || now() < end {
-        let asked = client.requests();
+        let asked = client.request_count();
         let (t0, c0) = (now(), cpu());
         for _ in 0..SLICE {
             pair(gate)?;
@@ -48,7 +48,7 @@ fn round(args: &Args, client: &Client, gate: &Inventory, floor: &mut Pair) -> Re
         library.push((t1 - t0) as f64 / 1e3 / SLICE as f64);
         bare.push((t2 - t1) as f64 / 1e3 / SLICE as f64);
         cpus = [cpus[0] + c1 - c0, cpus[1] + c2 - c1];
-        requests += client.requests() - asked;
+        requests += client.request_count() - asked;
     }
     let pairs = (library.len() * SLICE) as f64;
     let (library, bare) = (median(&library), median(&bare));

@@ -50,7 +50,7 @@ fn timed<K: Exclusive>(
     let (mut times, mut cpus) = ([Vec::new(), Vec::new(), Vec::new()], [0, 0]);
     let (mut turns, mut requests) = (0, 0);
     while turns == 0 || now() < end {
-        let asked = client.requests();
+        let asked = client.request_count();
         let (t0, c0) = (now(), cpu());
         for _ in 0..SLICE {
             pair(lock)?;
@@ -68,7 +68,7 @@ fn timed<K: Exclusive>(
             times.push(took as f64 / 1e3 / SLICE as f64);
         }
         cpus = [cpus[0] + c1 - c0, cpus[1] + c2 - c1];
-        requests += client.requests() - asked;
+        requests += client.request_count() - asked;
         turns += 1;
     }
     let [pair, floor, smallest] = times.map(|t| median(&t));
@@ -152,7 +152,7 @@ pub(crate) fn together<K: Kind>(
     for _ in 0..args.rounds {
         let begin = now() + 10_000_000;
         let end = begin + ((args.seconds * 1e9) as u64).max(2 * PHASE).next_multiple_of(2 * PHASE);
-        let asked = client.requests();
+        let asked = client.request_count();
         let before = server.cpu_us()?;
         let counts = thread::scope(|scope| {
             let lane = |(lock, floor): &mut (RedisLock<K>, Pair)| -> Result<[u64; 2], String> {
@@ -195,7 +195,7 @@ pub(crate) fn together<K: Kind>(
             acquisitions_per_s: Some(pairs as f64 / seconds),
             floor_pairs_per_s: Some(floor as f64 / seconds),
             ratio_floor: Some(pairs as f64 / floor as f64),
-            commands_per_acquisition: Some((client.requests() - asked) as f64 / pairs as f64),
+            commands_per_acquisition: Some((client.request_count() - asked) as f64 / pairs as f64),
             jain_threads: jain(&each),
             server_cpu_us: Some(cpu / (pairs + floor) as f64),
             ..Row::default()
@@ -213,7 +213,7 @@ pub(crate) fn reentry(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let mut rounds = Vec::new();
     for _ in 0..args.rounds {
         let end = now() + (args.seconds * 1e9) as u64;
-        let asked = client.requests();
+        let asked = client.request_count();
         let mut times = Vec::new();
         while times.is_empty() || now() < end {
             let begin = now();
@@ -226,7 +226,7 @@ pub(crate) fn reentry(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
         rounds.push(Row {
             reentry_ns: median(&times),
             acquisitions_per_s: median(&times).map(|ns| 1e9 / ns),
-            commands_per_acquisition: Some((client.requests() - asked) as f64 / pairs as f64),
+            commands_per_acquisition: Some((client.request_count() - asked) as f64 / pairs as f64),
             ..Row::default()
         });
     }

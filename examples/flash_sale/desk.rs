@@ -63,8 +63,8 @@ impl Desk {
     }
 
     /// How many requests were sent by them.
-    pub fn requests(&self) -> u64 {
-        self.clients().map(Client::requests).sum()
+    pub fn request_count(&self) -> u64 {
+        self.clients().map(Client::request_count).sum()
     }
 
     pub fn close(&self) -> Result<(), Error> {

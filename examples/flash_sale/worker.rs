@@ -92,7 +92,7 @@ fn work() -> Result<Done, Failure> {
         done.given_back += notes.given_back;
         done.traces.extend(notes.traces);
     }
-    done.requests = worker.desk.requests();
+    done.requests = worker.desk.request_count();
     worker.desk.close()?;
     Ok(done)
 }
@@ -235,7 +235,7 @@ impl Worker {
             thread::sleep(THINK);
             return Ok(());
         }
-        tell(&Message::Holding { product: product.to_owned(), requests: self.desk.requests() })?;
+        tell(&Message::Holding { product: product.to_owned(), requests: self.desk.request_count() })?;
         loop {
             thread::park();
         }

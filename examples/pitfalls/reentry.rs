@@ -68,9 +68,9 @@ pub fn right(scene: &Scene) -> Result<Reentrancy, Failure> {
     let [client, other] = scene.clients()?;
     let lock = client.reentrant_lock("lock");
     let outer = lock.lock()?;
-    let before = client.requests();
+    let before = client.request_count();
     lock.lock()?.unlock()?;
-    let requests = client.requests() - before;
+    let requests = client.request_count() - before;
     let others = other.reentrant_lock("lock").try_lock_owned()?;
     let at_once = lock.hold_count() + usize::from(others.is_some());
     outer.unlock()?;

@@ -80,12 +80,12 @@ pub fn wrong(scene: &Scene) -> Result<Cost, Failure> {
 pub fn right(scene: &Scene) -> Result<Cost, Failure> {
     let clients = scene.clients::<PROCESSES>()?.into();
     measure(scene, clients, |client: &mut Client| {
-        let before = client.requests();
+        let before = client.request_count();
         let lock = client.reentrant_lock("lock");
         let guard = lock.lock()?;
         thread::sleep(WORK);
         guard.unlock()?;
-        Ok(client.requests() - before)
+        Ok(client.request_count() - before)
     })
 }
 

@@ -204,7 +204,7 @@ impl Proxy {
     }
 
     /// How many request chunks came so far, whatever became of them.
-    pub fn requests(&self) -> u64 {
+    pub fn request_count(&self) -> u64 {
         self.shared.requests.load(Ordering::SeqCst)
     }
 

@@ -18,7 +18,7 @@ fn what_the_parent_holds_is_forked_in_every_form() {
         let guards = (reentrant.lock().unwrap(), simple.lock().unwrap());
         let halves = (read.read_lock().lock().unwrap(), written.write_lock().lock().unwrap());
         let several = MultiLock::new(&[&reentrant, &simple]);
-        let requests = client.requests();
+        let requests = client.request_count();
         in_child(|| {
             forked(reentrant.lock());
             forked(reentrant.try_lock());
@@ -38,7 +38,7 @@ fn what_the_parent_holds_is_forked_in_every_form() {
             assert!(
                 !reentrant.is_held_by_current_thread() && !written.write_lock().is_held_by_current_thread()
             );
-            assert_eq!(client.requests(), requests, "the child sent something");
+            assert_eq!(client.request_count(), requests, "the child sent something");
         });
         assert!(reentrant.is_held_by_current_thread());
         drop((guards, halves));

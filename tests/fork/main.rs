@@ -104,7 +104,7 @@ fn only_the_process_that_acquired_releases() {
         let mut owned: Option<OwnedGuard<Reentrant>> = Some(y.lock_owned().unwrap());
         wait_until(SOON, "renewed", || ears.count(Heard::Renewed) > 1);
         let told = ears.failures();
-        let requests = client.requests();
+        let requests = client.request_count();
         in_child(|| {
             let token = CancellationToken::new();
             forked(z.lock());
@@ -124,7 +124,7 @@ fn only_the_process_that_acquired_releases() {
             drop(guard.take());
             forked(client.close());
             assert_eq!(ears.failures(), told);
-            assert_eq!(client.requests(), requests, "the child sent something");
+            assert_eq!(client.request_count(), requests, "the child sent something");
         });
         let receipt = client.reentrant_lock("on paper").lock_owned().unwrap().into_receipt().unwrap();
         in_child(|| {

@@ -40,7 +40,7 @@ mod bodies {
         check(lock.force_unlock().unwrap_err());
         check(lock.with_lease(ms(500)).fair().lock().unwrap_err());
         assert_eq!((lock.hold_count(), lock.local_queue_length()), (0, 0));
-        assert_eq!(client.requests(), 0);
+        assert_eq!(client.request_count(), 0);
         assert_eq!(client.lock_count(), 0);
         assert!(server.keys().unwrap().is_empty());
     }
@@ -105,11 +105,11 @@ mod bodies {
         let guard = free.try_lock_for(Duration::ZERO).unwrap().expect("it was free");
         // The first request of a client is sent twice: Redis must get to know the script.
         assert!(taken.try_lock_for(Duration::ZERO).unwrap().is_none());
-        let before = yours.requests();
+        let before = yours.request_count();
         assert!(taken.try_lock_for(Duration::ZERO).unwrap().is_none());
         assert!(taken.try_lock_until(past).unwrap().is_none());
         assert!(taken.try_lock_owned_for(Duration::ZERO).unwrap().is_none());
-        assert_eq!(yours.requests(), before + 3);
+        assert_eq!(yours.request_count(), before + 3);
         assert!(!is_queued(&server, "zero"));
         guard.unlock().unwrap();
         free.try_lock_until(past).unwrap().expect("free again").unlock().unwrap();
@@ -154,7 +154,7 @@ mod bodies {
             error_of(lock.try_lock_for(ms(10)), ErrorKind::InvalidInput, "short-lease");
             error_of(lock.lock_owned(), ErrorKind::InvalidInput, "short-lease");
         }
-        assert_eq!(client.requests(), 0);
+        assert_eq!(client.request_count(), 0);
         let lock = client.lock_with_kind("short-lease", kind).with_lease(ms(100));
         let guard = lock.lock().unwrap();
         error_of(guard.renew_for(ms(10)), ErrorKind::InvalidInput, "short-lease");

@@ -112,7 +112,7 @@ fn close_is_final_and_may_be_repeated() {
     clone.close().unwrap();
     assert!(clone.is_closed());
     let after = clone.reentrant_lock("never seen");
-    let requests = clone.requests();
+    let requests = clone.request_count();
     for lock in [&before, &after] {
         let token = CancellationToken::new();
         let closed = |kind: ErrorKind| assert_eq!(kind, ErrorKind::Closed, "{lock:?}");
@@ -137,7 +137,7 @@ fn close_is_final_and_may_be_repeated() {
     }
     let kind = guard.renew_for(SOON).unwrap_err().kind();
     assert!(matches!(kind, ErrorKind::Closed), "{kind:?}");
-    assert_eq!(clone.requests(), requests, "nothing was sent");
+    assert_eq!(clone.request_count(), requests, "nothing was sent");
     // A guard that is dropped has nobody else to tell: once, and only then.
     assert_eq!(ears.failures(), 0);
     drop(guard);

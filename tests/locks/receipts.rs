@@ -229,10 +229,10 @@ fn a_kind_takes_its_own_receipts_only() {
     let server = RedisServer::start().unwrap();
     let (here, there) = (connect(&server), connect(&server));
     let receipt = on_paper(here.reentrant_lock("it").lock_owned().unwrap());
-    let requests = there.requests();
+    let requests = there.request_count();
     told(there.adopt::<Simple>(&receipt), ErrorKind::WrongType);
     told(there.adopt::<Permits>(&receipt), ErrorKind::WrongType);
-    assert_eq!(there.requests(), requests, "nothing is sent for that");
+    assert_eq!(there.request_count(), requests, "nothing is sent for that");
     let guard = there.adopt::<Reentrant>(&receipt).unwrap();
     guard.unlock().unwrap();
     // Whatever a receipt says, the key decides.

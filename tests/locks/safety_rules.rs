@@ -307,9 +307,9 @@ fn lost_by_verdict_sends_nothing() {
     let lost = guard.lost();
     let _: () = scene.redis.del("rc:{rule}").unwrap();
     assert!(lost.wait_timeout(LONG));
-    let before = scene.far.requests();
+    let before = scene.far.request_count();
     assert!(guard.unlock().unwrap_err().is_lease_lost());
-    assert_eq!(scene.far.requests(), before);
+    assert_eq!(scene.far.request_count(), before);
     assert!(scene.gone().is_empty());
 }
 
@@ -376,8 +376,8 @@ fn one_servers_silence_costs_anothers_leases_nothing() {
     let quick = Client::builder().url(&lively.url()).lease(ms(900)).connect().unwrap();
     let (far, near) = (slow.reentrant_lock("far"), quick.reentrant_lock("near"));
     let (_kept, guard) = (far.lock_owned().unwrap(), near.lock().unwrap());
-    let before = slow.requests();
-    wait_until(LONG, "it renews, on a connection that stands", || slow.requests() > before + 3);
+    let before = slow.request_count();
+    wait_until(LONG, "it renews, on a connection that stands", || slow.request_count() > before + 3);
     silent.stop().unwrap();
     let (lost, start) = (guard.lost(), Instant::now());
     // Over several of its leases, while requests to the other server wait for their limit.

@@ -147,13 +147,13 @@ fn a_round_takes_two_requests_of_each() {
     let client = Client::builder().url(&server().url()).window(LONG).connect().unwrap();
     let (first, last) = (client.cyclic_barrier("cost", 3), client.cyclic_barrier("cost", 3));
     for round in 0..3 {
-        let before = client.requests();
+        let before = client.request_count();
         thread::scope(|scope| {
             let waiters = two_wait(scope, "cost", || first.wait());
             last.wait_then(|| ()).unwrap();
             let _ = waiters.map(|waiter| waiter.join().unwrap().unwrap());
         });
-        let sent = client.requests() - before;
+        let sent = client.request_count() - before;
         // One more for the action; in the first round more to find the inbox.
         assert!(sent == 7 || round == 0, "{sent}");
     }

@@ -171,7 +171,7 @@ fn a_wait_takes_two_requests_and_passing_none() {
     latch.set_count(1).unwrap();
     // The first wait starts the inbox, which takes its own.
     latch.wait_for(ms(50)).unwrap();
-    let before = client.requests();
+    let before = client.request_count();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| latch.wait());
         await_places("cost", 1);
@@ -179,10 +179,10 @@ fn a_wait_takes_two_requests_and_passing_none() {
         waiter.join().unwrap().unwrap();
     });
     // One to wait, one to count down; another if the inbox was not there yet.
-    assert!(client.requests() - before <= 3, "{}", client.requests() - before);
-    let before = client.requests();
+    assert!(client.request_count() - before <= 3, "{}", client.request_count() - before);
+    let before = client.request_count();
     latch.wait().unwrap();
-    assert_eq!(client.requests() - before, 1);
+    assert_eq!(client.request_count() - before, 1);
     latch.delete().unwrap();
 }
 

@@ -28,9 +28,9 @@ fn pair<K: Kind>(lock: &RedisLock<K>) {
 
 /// What `work` has this client send.
 fn requests(client: &Client, work: impl FnOnce()) -> u64 {
-    let before = client.requests();
+    let before = client.request_count();
     work();
-    client.requests() - before
+    client.request_count() - before
 }
 
 // ---- nobody in the way ----
@@ -105,7 +105,7 @@ fn contended<K: Kind>(clients: usize, threads: usize, lock: impl Fn(&Client) -> 
     let clients: Vec<_> = (0..clients).map(|_| Client::connect(&server.url()).unwrap()).collect();
     let all = clients.len() * threads;
     let (ready, counted) = (Barrier::new(all + 1), Barrier::new(all + 1));
-    let sent = || clients.iter().map(Client::requests).sum::<u64>();
+    let sent = || clients.iter().map(Client::request_count).sum::<u64>();
     let mut before = 0;
     thread::scope(|scope| {
         for client in clients.iter().flat_map(|client| (0..threads).map(move |_| client)) {

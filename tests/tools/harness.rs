@@ -227,11 +227,11 @@ fn clients_are_listed_and_killed_by_kind() {
 #[test]
 fn a_proxy_passes_everything_and_counts() {
     let (server, proxy, mut connection) = behind_proxy();
-    let before = proxy.requests();
+    let before = proxy.request_count();
     let big = "x".repeat(3 * 1024 * 1024);
     let _: () = connection.set("big", &big).unwrap();
     assert_eq!(connection.get::<_, String>("big").unwrap(), big);
-    assert!(proxy.requests() > before);
+    assert!(proxy.request_count() > before);
     assert_eq!(proxy.connections(), 1);
     assert_eq!(proxy.struck(), 0);
     assert_eq!(server.keys().unwrap(), ["big"]);

@@ -420,7 +420,7 @@ impl Curious {
         let lock = client.reentrant_lock("watched");
         let _ = (
             client.lock_count(),
-            client.requests(),
+            client.request_count(),
             lock.local_queue_length(),
             lock.hold_count(),
             lock.is_locked(),

@@ -60,7 +60,7 @@ impl Backend {
     }
 
     /// Requests sent so far, by whichever thread.
-    pub(crate) fn requests(&self) -> u64 {
+    pub(crate) fn request_count(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 

@@ -17,9 +17,9 @@ fn guards_of_one_thread_end_in_any_order() {
     // Redis learns the scripts.
     free_at_once(&lock);
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        let requests = client.requests();
+        let requests = client.request_count();
         let mut guards: Vec<_> = (0..3).map(|_| Some(lock.lock().unwrap())).collect();
-        assert_eq!(client.requests(), requests + 1, "re-entry costs no request");
+        assert_eq!(client.request_count(), requests + 1, "re-entry costs no request");
         assert!(guards.iter().flatten().all(|g| g.token() == guards[0].as_ref().unwrap().token()));
         for (i, which) in order.into_iter().enumerate() {
             assert_eq!(lock.hold_count(), 3 - i);

@@ -185,10 +185,10 @@ fn its_holder_is_told_and_its_text_costs_no_request<K: Tried>(stage: &Stage<K>) 
     }
     guard.unlock().unwrap();
     assert_eq!(other.holder().unwrap(), None);
-    let before = client.requests();
+    let before = client.request_count();
     let text = format!("{lock:?}");
     assert!(text.contains(K::NAME) && text.contains(NAME), "{text}");
-    assert_eq!(client.requests(), before);
+    assert_eq!(client.request_count(), before);
 }
 
 /// Redisson RedissonLockTest.testRemainTimeToLive; redis-py test_timeout and test_float_timeout.

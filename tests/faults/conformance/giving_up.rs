@@ -82,11 +82,11 @@ fn a_waiter_does_not_ask_again_and_again<K: Tried>(stage: &Stage<K>) {
     let client = stage.client();
     let (lock, other) = (stage.lock(), stage.lock_of(&client));
     let guard = lock.lock().unwrap();
-    let before = client.requests();
+    let before = client.request_count();
     in_vain(&other, ms(600));
     // It asks and it leaves; the first beat would come after a second. A third to spare, as the
     // first request brings the script along where the server does not know it.
-    let sent = client.requests() - before;
+    let sent = client.request_count() - before;
     assert!((2..=3).contains(&sent), "{sent} requests");
     guard.unlock().unwrap();
 }
@@ -100,9 +100,9 @@ fn a_try_does_not_pass_threads_that_wait<K: Tried>(stage: &Stage<K>) {
     thread::scope(|scope| {
         let waits = scope.spawn(|| lock.try_lock_for(LONG).unwrap().map(drop));
         stage.await_places(1);
-        let before = client.requests();
+        let before = client.request_count();
         assert!(lock.try_lock().unwrap().is_none());
-        assert_eq!(client.requests(), before, "it may not even ask");
+        assert_eq!(client.request_count(), before, "it may not even ask");
         guard.unlock().unwrap();
         assert_eq!(waits.join().unwrap(), Some(()));
     });

@@ -122,13 +122,13 @@ fn its_text_costs_no_request<K: Tried>(stage: &Stage<K>) {
     let client = stage.client();
     let latch = client.count_down_latch(NAME);
     latch.set_count(2).unwrap();
-    let before = client.requests();
+    let before = client.request_count();
     for left in (0..2).rev() {
         let text = format!("{latch:?}");
         assert!(text.contains(NAME), "{text}");
         assert_eq!(latch.count_down().unwrap(), left);
     }
-    assert_eq!(client.requests() - before, 2);
+    assert_eq!(client.request_count() - before, 2);
     delete(&latch);
 }
 

@@ -62,10 +62,10 @@ fn who_waits_for_several_gets_all_of_them<K: Tried>(stage: &Stage<K>) {
 fn each_has_its_owner_and_all_are_gone_after_the_unlock<K: Tried>(stage: &Stage<K>) {
     let client = stage.client();
     let (it, locks) = (multi(stage, &client), NAMES.map(|name| stage.named(&client, name)));
-    let before = client.requests();
+    let before = client.request_count();
     let guard = it.lock().unwrap();
     // Where its scripts are not known yet, they are sent.
-    assert!(client.requests() - before <= 2, "one request");
+    assert!(client.request_count() - before <= 2, "one request");
     for lock in &locks {
         assert_eq!(lock.hold_count(), 1);
         let holder = lock.holder().unwrap().expect("it has an owner");

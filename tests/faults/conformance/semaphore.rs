@@ -222,9 +222,9 @@ fn its_numbers_are_told_and_its_text_costs_no_request<K: Tried>(stage: &Stage<K>
     }
     it.reduce_permits(5).unwrap();
     assert_eq!(it.available().unwrap(), -2);
-    let before = client.requests();
+    let before = client.request_count();
     assert!(format!("{it:?}").contains(NAME), "{it:?}");
-    assert_eq!(client.requests(), before);
+    assert_eq!(client.request_count(), before);
     assert!(it.delete().unwrap());
 }
 

@@ -61,10 +61,10 @@ fn who_waits_for_a_stranger_asks_no_more_often_than_it_must() {
     let lock = client.simple_lock_at(KEY);
     let () = stage.ask(&["SET", KEY, "theirs"]);
     assert!(lock.try_lock_for(ms(100)).unwrap().is_none());
-    let before = client.requests();
+    let before = client.request_count();
     assert!(lock.try_lock_for(ms(1500)).unwrap().is_none());
     // The first ask, one each quarter of a second, and a leave.
-    let asked = client.requests() - before;
+    let asked = client.request_count() - before;
     assert!((3..=9).contains(&asked), "{asked}");
     let () = stage.ask(&["DEL", KEY]);
 }

@@ -10,9 +10,9 @@ use redis_concurrent::{CancellationToken, Client};
 use crate::support::*;
 
 fn requests(client: &Client, during: Duration) -> u64 {
-    let before = client.requests();
+    let before = client.request_count();
     thread::sleep(during);
-    client.requests() - before
+    client.request_count() - before
 }
 
 /// A released lock is renewed for ever: an acquire that was cancelled at just the wrong moment has

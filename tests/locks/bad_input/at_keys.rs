@@ -50,7 +50,7 @@ fn a_key_that_cannot_be_a_lock_is_told_by_every_call() {
         let lock = client.simple_lock_at(key);
         assert_eq!((lock.hold_count(), lock.local_queue_length()), (0, 0));
     }
-    assert_eq!((client.requests(), client.lock_count()), (0, 0));
+    assert_eq!((client.request_count(), client.lock_count()), (0, 0));
     assert!(server.keys().unwrap().is_empty());
 }
 

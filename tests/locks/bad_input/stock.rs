@@ -94,7 +94,7 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
     let never = client.inventory("never-stocked");
     all_say((ErrorKind::Refused, "never-stocked", "it has no SKU", reserves(&never, "tee", 1)));
     assert!(!never.delete().unwrap());
-    let requests = client.requests();
+    let requests = client.request_count();
     for bad in [it.with_lease(ms(99)), it.remember_for(ms(99)), client.inventory("").with_lease(SURELY)] {
         let mut calls = [reserves(&bad, "tee", 1), locks(&bad, "tee", 1)].concat();
         calls.extend([bad.add_stock("tee", 1), bad.stock("tee").map(drop), bad.delete().map(drop)]);
@@ -102,7 +102,7 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
             assert_eq!(outcome.unwrap_err().kind(), ErrorKind::InvalidInput);
         }
     }
-    assert_eq!(client.requests(), requests);
+    assert_eq!(client.request_count(), requests);
     assert_eq!(everything(&server), before);
     one.unlock().unwrap();
 }

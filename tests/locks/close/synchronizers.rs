@@ -154,7 +154,7 @@ fn a_closed_client_says_so_at_every_synchronizer() {
     permits.set_permits(1).unwrap();
     let mut write = halves.write_lock().lock().unwrap();
     client.close().unwrap();
-    let requests = client.requests();
+    let requests = client.request_count();
     // Each under a name of its own.
     let mut outcomes: Vec<_> = KINDS.into_iter().flat_map(|(kind, calls)| calls(&client, kind)).collect();
     outcomes.extend([
@@ -177,7 +177,7 @@ fn a_closed_client_says_so_at_every_synchronizer() {
     for (i, outcome) in outcomes.into_iter().enumerate() {
         assert_eq!(outcome.map_err(|e| e.kind()), Err(ErrorKind::Closed), "call {i}");
     }
-    assert_eq!(client.requests(), requests, "something was sent");
+    assert_eq!(client.request_count(), requests, "something was sent");
     assert!(connect(&server).semaphore("semaphore").delete().unwrap());
     nothing_left(&server);
 }

@@ -70,7 +70,7 @@ fn a_hundred_that_are_signalled_come_in_once_each_in_order_and_cheaply() {
             });
             stage.await_waiting(i + 1);
         }
-        let requests = || clients.iter().map(redis_concurrent::Client::requests).sum::<u64>();
+        let requests = || clients.iter().map(redis_concurrent::Client::request_count).sum::<u64>();
         let before = requests();
         let guard = signaller.lock().unwrap();
         not_empty(&signaller).signal_all(&guard).unwrap();
@@ -107,7 +107,7 @@ fn a_signal_and_a_switch_are_two_requests() {
         }
     });
     assert_eq!(turn.into_inner().unwrap(), TURNS);
-    let sent: u64 = clients.iter().map(redis_concurrent::Client::requests).sum();
+    let sent: u64 = clients.iter().map(redis_concurrent::Client::request_count).sum();
     // Two a turn, and what it takes to begin and to end.
     assert!(sent <= 2 * TURNS as u64 + 20, "{sent} requests");
 }

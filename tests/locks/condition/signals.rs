@@ -81,14 +81,14 @@ fn a_wait_takes_its_place_in_the_request_that_gives_the_lock_up() {
     guard.unlock().unwrap();
     let signals = stage.lock();
     thread::scope(|scope| {
-        let before = client.requests();
+        let before = client.request_count();
         let waits = scope.spawn(|| {
             let mut guard = lock.lock().unwrap();
             not_empty(&lock).wait(&mut guard).unwrap();
         });
         stage.await_waiting(1);
         stage.await_queued(0);
-        let requests = client.requests() - before;
+        let requests = client.request_count() - before;
         // Not before nobody waits any more: this test is to end, whatever is found.
         signal(&signals);
         waits.join().unwrap();

@@ -43,7 +43,7 @@ fn role_takes_turns() {
         let _: () = redis.set("count", n + 1).unwrap();
         guard.unlock().unwrap();
     }
-    let requests: u64 = clients.iter().map(Client::requests).sum();
+    let requests: u64 = clients.iter().map(Client::request_count).sum();
     let took = began.elapsed();
     tell_parent(&format!("{took:?}, the longest wait {longest:?}, {requests} requests")).unwrap();
 }

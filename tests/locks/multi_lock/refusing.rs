@@ -21,12 +21,12 @@ fn every_form(it: &MultiLock) -> Vec<Error> {
 /// It is `Config` about `name`, says `why`, and nothing is sent.
 #[track_caller]
 fn refuses(client: &Client, it: &MultiLock, name: &str, why: &str) {
-    let before = client.requests();
+    let before = client.request_count();
     for error in every_form(it) {
         assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, name), "{error}");
         assert!(error.to_string().contains(why), "{error}");
     }
-    assert_eq!(client.requests(), before);
+    assert_eq!(client.request_count(), before);
     assert!(!it.is_held_by_current_thread());
 }
 

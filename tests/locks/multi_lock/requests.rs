@@ -16,7 +16,7 @@ fn warm(it: &MultiLock) {
 }
 
 fn requests(clients: &[Client]) -> u64 {
-    clients.iter().map(Client::requests).sum()
+    clients.iter().map(Client::request_count).sum()
 }
 
 #[test]
@@ -26,11 +26,11 @@ fn ten_names_of_one_client_are_two_requests() {
     let names = names();
     let it = multi(&client, &names.iter().map(String::as_str).collect::<Vec<_>>());
     warm(&it);
-    let before = client.requests();
+    let before = client.request_count();
     let guard = it.lock().unwrap();
-    assert_eq!(client.requests() - before, 1);
+    assert_eq!(client.request_count() - before, 1);
     guard.unlock().unwrap();
-    assert_eq!(client.requests() - before, 2);
+    assert_eq!(client.request_count() - before, 2);
     drop(it);
     stage.end(&[&client]);
 }
@@ -62,16 +62,16 @@ fn one_that_is_busy_costs_one_request_and_nothing_to_give_back() {
     warm(&it);
     let b = there.reentrant_lock("b");
     let busy = b.lock().unwrap();
-    let before = here.requests();
+    let before = here.request_count();
     assert!(it.try_lock().unwrap().is_none());
-    assert_eq!(here.requests() - before, 1);
+    assert_eq!(here.request_count() - before, 1);
     drop(busy);
     // Of a thread of its own process it knows without a request.
     let local = here.reentrant_lock("c");
     let _held = local.lock_owned().unwrap();
-    let before = here.requests();
+    let before = here.request_count();
     assert!(it.try_lock_owned().unwrap().is_none());
-    assert_eq!(here.requests() - before, 0);
+    assert_eq!(here.request_count() - before, 0);
 }
 
 #[test]
@@ -80,10 +80,10 @@ fn a_re_entry_of_all_costs_nothing() {
     let client = stage.client();
     let it = multi(&client, &["a", "b", "c"]);
     let outer = it.lock().unwrap();
-    let before = client.requests();
+    let before = client.request_count();
     let inner = it.try_lock_for(LONG).unwrap().unwrap();
     inner.unlock().unwrap();
-    assert_eq!(client.requests() - before, 0);
+    assert_eq!(client.request_count() - before, 0);
     drop(outer);
     drop(it);
     stage.end(&[&client]);

@@ -132,9 +132,9 @@ fn a_downgrade_is_one_request_and_lets_waiting_readers_in() {
             drop(guard);
         });
         stage.await_queued(1);
-        let before = mine.requests();
+        let before = mine.request_count();
         let read = lock.downgrade(write).unwrap();
-        assert_eq!(mine.requests() - before, 1);
+        assert_eq!(mine.request_count() - before, 1);
         assert_eq!((lock.read_lock().hold_count(), lock.write_lock().hold_count()), (1, 0));
         reader.join().unwrap();
         assert!(other.write_lock().try_lock().unwrap().is_none());

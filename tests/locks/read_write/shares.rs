@@ -19,15 +19,15 @@ fn threads_join_within_a_slice_without_a_request() {
     // So that Redis knows the scripts.
     drop(lock.read_lock().lock().unwrap());
     let read = lock.read_lock().lock().unwrap();
-    let before = client.requests();
+    let before = client.request_count();
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..100).for_each(|_| drop(lock.read_lock().lock().unwrap())));
         }
     });
-    assert_eq!(client.requests(), before);
+    assert_eq!(client.request_count(), before);
     drop(read);
-    assert_eq!(client.requests(), before + 1);
+    assert_eq!(client.request_count(), before + 1);
     nothing_left(&stage.server);
 }
 
@@ -39,11 +39,11 @@ fn without_a_slice_each_thread_asks() {
     // So that Redis knows the scripts.
     drop(lock.read_lock().lock().unwrap());
     let read = lock.read_lock().lock().unwrap();
-    let before = client.requests();
+    let before = client.request_count();
     thread::scope(|scope| {
         scope.spawn(|| (0..10).for_each(|_| drop(lock.read_lock().lock().unwrap())));
     });
-    assert_eq!(client.requests(), before + 20);
+    assert_eq!(client.request_count(), before + 20);
     drop(read);
     nothing_left(&stage.server);
 }
@@ -60,11 +60,11 @@ fn a_slice_that_is_over_is_made_longer_by_one_request_while_nobody_waits() {
             // However often the slice ends, it is one hold in Redis.
             let mut most = 0;
             for _ in 0..5 {
-                let before = client.requests();
+                let before = client.request_count();
                 let began = Instant::now();
                 wait_until(LONG, "the slice is over", || began.elapsed() > slice);
                 drop(lock.read_lock().lock().unwrap());
-                most = most.max(client.requests() - before);
+                most = most.max(client.request_count() - before);
             }
             assert_eq!(most, 1);
             let fields: Vec<String> =

@@ -37,10 +37,10 @@ fn an_acquisition_is_two_requests_to_each_server() {
     // A machine that stands still makes an answer late, and its server is told in the background.
     let requests: Vec<_> = (0..5)
         .map(|_| {
-            let before = stage.requests();
+            let before = stage.request_count();
             lock.lock().unwrap().unlock().unwrap();
             stage.nothing_stays();
-            stage.requests() - before
+            stage.request_count() - before
         })
         .collect();
     assert!(requests.contains(&10), "{requests:?}");
@@ -125,7 +125,7 @@ fn it_is_not_reentrant_and_says_so() {
     let red = stage.red();
     let lock = red.lock(NAME);
     let guard = lock.lock().unwrap();
-    let before = stage.requests();
+    let before = stage.request_count();
     for error in [lock.lock().map(drop), lock.try_lock_for(LONG).map(drop), lock.lock_owned().map(drop)] {
         let error = error.unwrap_err();
         assert_eq!((error.kind(), error.name()), (ErrorKind::WouldDeadlock, NAME), "{error}");
@@ -136,7 +136,7 @@ fn it_is_not_reentrant_and_says_so() {
     thread::scope(|scope| {
         scope.spawn(|| assert!(red.lock(NAME).try_lock().unwrap().is_none()));
     });
-    assert_eq!(stage.requests(), before);
+    assert_eq!(stage.request_count(), before);
     guard.unlock().unwrap();
     lock.lock().unwrap().unlock().unwrap();
 }

@@ -24,7 +24,7 @@ fn an_even_number_or_fewer_than_three_are_none() {
     refused(&clients[..1], &["not 1", "none may fail"]);
     refused(&clients[..2], &["not 2", "none may fail"]);
     refused(&clients, &["not 4", "odd", "one server less"]);
-    assert!(clients.iter().all(|client| client.requests() == 0), "nobody was asked");
+    assert!(clients.iter().all(|client| client.request_count() == 0), "nobody was asked");
     RedLock::new(&clients[..3]).unwrap();
     RedLock::new([clients[0].clone(), clients[1].clone(), clients[3].clone()]).unwrap();
 }
@@ -104,7 +104,7 @@ fn closed_clients_are_none() {
 /// Every call on a handle that cannot work says so, and nothing is sent.
 #[track_caller]
 fn never_works(clients: &[Client], lock: &QuorumLock, told: &str) {
-    let before: u64 = clients.iter().map(Client::requests).sum();
+    let before: u64 = clients.iter().map(Client::request_count).sum();
     let errors = [
         lock.lock().map(drop).unwrap_err(),
         lock.try_lock().map(drop).unwrap_err(),
@@ -117,7 +117,7 @@ fn never_works(clients: &[Client], lock: &QuorumLock, told: &str) {
         assert!(lock.name().starts_with(error.name()), "{error}");
         assert!(error.to_string().contains(told), "{error}");
     }
-    assert_eq!(clients.iter().map(Client::requests).sum::<u64>(), before);
+    assert_eq!(clients.iter().map(Client::request_count).sum::<u64>(), before);
 }
 
 #[test]

@@ -97,7 +97,7 @@ impl Stage {
         wait_until(LEASE / 2, "nothing is left behind", || self.lasting_keys().is_empty());
     }
 
-    pub fn requests(&self) -> u64 {
+    pub fn request_count(&self) -> u64 {
         let calls = |server: &RedisServer| -> u64 {
             let calls = server.command_calls().unwrap();
             ["evalsha", "eval"].iter().filter_map(|it| calls.get(*it)).sum()

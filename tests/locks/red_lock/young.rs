@@ -38,10 +38,10 @@ fn they_do_not_count_until_they_are_as_old_as_the_lease() {
         assert!(error.to_string().contains(text), "{error}");
     }
     stage.nothing_stays();
-    let before = stage.requests();
+    let before = stage.request_count();
     // Known to be too young, they are not even asked.
     assert!(lock.try_lock().is_err());
-    assert_eq!(stage.requests(), before);
+    assert_eq!(stage.request_count(), before);
     until_old(&red);
     assert!(began.elapsed() >= LEASE, "{:?}", began.elapsed());
     // A first start is another thing.
@@ -65,7 +65,7 @@ fn by_a_server_that_forgot(trusts: bool) -> bool {
     }
     // What A asks of them before it knows, they grant as soon as they are back: until it asks three alone.
     wait_until(LONG, "A leaves two servers out", || {
-        let requests = || clients.iter().map(|client| client.requests()).sum::<u64>();
+        let requests = || clients.iter().map(|client| client.request_count()).sum::<u64>();
         let before = requests();
         a.lock("aside").lock().unwrap().unlock().unwrap();
         requests() - before == 6
@@ -128,8 +128,8 @@ fn how_old_they_must_be_is_each_lock_s_own() {
     let day = red.lock("daily").with_lease(Duration::from_secs(24 * 3600));
     assert_eq!(day.try_lock().unwrap_err().kind(), ErrorKind::Unavailable);
     until_old(&red);
-    let before = stage.requests();
+    let before = stage.request_count();
     assert_eq!(day.try_lock().unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(stage.requests(), before);
+    assert_eq!(stage.request_count(), before);
     assert!(red.lock(NAME).try_lock().unwrap().is_some());
 }

@@ -45,13 +45,13 @@ fn it_costs_one_trip_more() {
     let client = connect(&flock.primary);
     let lock = client.reentrant_lock("it").with_replicas(1, PATIENCE);
     lock.lock().unwrap().unlock().unwrap();
-    let before = client.requests();
+    let before = client.request_count();
     let outer = lock.lock().unwrap();
-    assert_eq!(client.requests() - before, 3, "the ask; the renewal and WAIT in one trip");
+    assert_eq!(client.request_count() - before, 3, "the ask; the renewal and WAIT in one trip");
     lock.lock().unwrap().unlock().unwrap();
-    assert_eq!(client.requests() - before, 5, "an inner guard counts as well");
+    assert_eq!(client.request_count() - before, 5, "an inner guard counts as well");
     outer.unlock().unwrap();
-    assert_eq!(client.requests() - before, 6);
+    assert_eq!(client.request_count() - before, 6);
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn what_cannot_be_is_told() {
         assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, "it"));
         assert!(error.to_string().contains(says), "{error}");
     }
-    assert_eq!(client.requests(), 0);
+    assert_eq!(client.request_count(), 0);
 }
 
 /// The same, by the server's own rule.

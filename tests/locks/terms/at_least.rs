@@ -31,9 +31,9 @@ fn of_a_kind<K: Kind>(make: impl Fn(&Client, &str) -> RedisLock<K>) {
     drop(lock.lock().unwrap());
     is_kept(&lock, &others);
 
-    let before = a.requests();
+    let before = a.request_count();
     lock.lock_owned().unwrap().unlock().unwrap();
-    assert_eq!(a.requests() - before, 2, "it costs what it always costs");
+    assert_eq!(a.request_count() - before, 2, "it costs what it always costs");
     is_kept(&lock, &others);
 
     drop((lock, others));
@@ -157,7 +157,7 @@ fn what_cannot_be_is_told() {
         assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, "job"));
         assert!(error.to_string().contains(says), "{error}");
     }
-    assert_eq!(client.requests(), 0);
+    assert_eq!(client.request_count(), 0);
     lock.with_lease(ms(500)).min_hold(ms(500)).lock().unwrap().unlock().unwrap();
     lock.min_hold(40 * day).try_lock().unwrap();
 }
@@ -194,8 +194,8 @@ fn a_late_renewal_does_not_shorten_it() {
     let client = builder(&proxy.url()).lease(ms(3000)).renew_every(ms(300)).connect().unwrap();
     let (lock, others) = (client.simple_lock("job").min_hold(LEAST), connect(&server).simple_lock("job"));
     let guard = lock.lock().unwrap();
-    let before = client.requests();
-    wait_until(SOON, "it is renewed", || client.requests() > before + 1);
+    let before = client.request_count();
+    wait_until(SOON, "it is renewed", || client.request_count() > before + 1);
     proxy.hold_next_requests(1);
     wait_until(SOON, "a renewal is held", || proxy.held() == 1);
     guard.unlock().unwrap();

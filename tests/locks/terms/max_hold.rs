@@ -44,9 +44,9 @@ fn readers_that_come_later_do_not_share_what_ends() {
     let forgotten = lock.lock_owned().unwrap();
     let renewed = forgotten.remaining();
     wait_until(LONG, "it is renewed no more", || forgotten.remaining() + ms(1000) < renewed);
-    let before = client.requests();
+    let before = client.request_count();
     let guard = lock.lock_owned().unwrap();
-    assert!(client.requests() > before, "it asks for itself");
+    assert!(client.request_count() > before, "it asks for itself");
     assert!(guard.remaining() > forgotten.remaining());
 }
 

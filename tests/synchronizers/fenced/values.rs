@@ -109,7 +109,7 @@ fn what_cannot_work_is_told_and_changes_nothing() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert!(error.to_string().contains(told), "{error}");
     }
-    assert_eq!(client.requests(), 0);
+    assert_eq!(client.request_count(), 0);
 }
 
 #[test]

@@ -34,10 +34,10 @@ fn three_requests_are_sent_for_an_update() {
     let it = Stage::new();
     let run = || it.client.optimistic(&[KEY]).run(add_one).unwrap();
     run();
-    let (sent, chunks) = (it.client.requests(), it.proxy.requests());
+    let (sent, chunks) = (it.client.request_count(), it.proxy.request_count());
     run();
     // WATCH, GET, and then MULTI, SET and EXEC together.
-    assert_eq!((it.client.requests() - sent, it.proxy.requests() - chunks), (5, 3));
+    assert_eq!((it.client.request_count() - sent, it.proxy.request_count() - chunks), (5, 3));
 }
 
 #[test]

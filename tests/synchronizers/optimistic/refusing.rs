@@ -25,7 +25,7 @@ fn keys_and_tries_that_cannot_work_are_told_by_the_call_with_nothing_sent() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert!(error.to_string().contains(told), "{error}");
     }
-    assert_eq!(client.requests(), 0);
+    assert_eq!(client.request_count(), 0);
 }
 
 #[test]

@@ -40,13 +40,13 @@ fn a_decision_is_one_request_and_nothing_else() {
     };
     // Makes the script known.
     assert!(limiter.try_acquire(1).unwrap().allowed);
-    let before = client.requests();
+    let before = client.request_count();
     for _ in 0..100 {
         let _ = limiter.try_acquire(1).unwrap();
     }
-    assert_eq!(client.requests() - before, 100);
+    assert_eq!(client.request_count() - before, 100);
     assert!(format!("{limiter:?}").contains("cost"));
-    assert_eq!((client.requests() - before, client.lock_count()), (100, 0));
+    assert_eq!((client.request_count() - before, client.lock_count()), (100, 0));
 }
 
 #[test]

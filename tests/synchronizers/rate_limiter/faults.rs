@@ -25,11 +25,11 @@ fn an_answer_that_is_lost_is_unknown_and_counts_once() {
     // Not what a new connection says first.
     proxy.only_matching(b"{lost}");
     for i in 1..=3 {
-        let before = client.requests();
+        let before = client.request_count();
         proxy.swallow_next_reply_and_reset();
         let error = if i == 2 { limiter.acquire(1) } else { limiter.try_acquire(1).map(drop) }.unwrap_err();
         assert!(error.is_outcome_unknown() && error.name() == "lost", "{error}");
-        assert_eq!(client.requests() - before, 1);
+        assert_eq!(client.request_count() - before, 1);
         assert_eq!(proxy.struck(), i);
         assert_eq!(used("lost"), Some(i as f64));
     }
@@ -45,9 +45,9 @@ fn a_request_that_may_not_have_arrived_is_unknown_and_not_sent_again() {
     assert!(limiter.try_acquire(1).unwrap().allowed);
     proxy.only_matching(b"{cut}");
     proxy.reset_before_next_request();
-    let before = client.requests();
+    let before = client.request_count();
     assert!(limiter.try_acquire(1).unwrap_err().is_outcome_unknown());
-    assert_eq!((client.requests() - before, proxy.struck(), used("cut")), (1, 1, Some(1.0)));
+    assert_eq!((client.request_count() - before, proxy.struck(), used("cut")), (1, 1, Some(1.0)));
     assert_eq!(limiter.try_acquire(1).unwrap().remaining, 98);
     proxy.reset_before_next_request();
     assert!(limiter.delete().unwrap_err().is_outcome_unknown());
@@ -108,9 +108,9 @@ fn scripts_that_were_flushed_are_sent_once_and_count_once() {
     let limiter = client.rate_limiter("flushed", RATE);
     for left in [99, 98] {
         redis::cmd("SCRIPT").arg("FLUSH").exec(&mut server.connection().unwrap()).unwrap();
-        let before = client.requests();
+        let before = client.request_count();
         assert_eq!(limiter.try_acquire(1).unwrap().remaining, left);
-        assert_eq!(client.requests() - before, 2);
+        assert_eq!(client.request_count() - before, 2);
     }
 }
 

@@ -53,7 +53,7 @@ fn a_rate_that_cannot_work_is_told_by_every_call() {
         all_say(vec![limiter.available().unwrap_err()], ErrorKind::InvalidInput, told);
         assert_eq!(limiter.acquire(1).unwrap_err().name(), "bad");
     }
-    assert_eq!(client.requests(), 0);
+    assert_eq!(client.request_count(), 0);
     // The ends of what can work do.
     for (i, rate) in
         [Rate::smooth(most, ms(100)), Rate::fixed_window(1, long - 34 * 24 * HOUR)].iter().enumerate()
@@ -76,7 +76,7 @@ fn none_and_more_than_there_ever_is_room_for_are_no_requests() {
             );
         }
     }
-    assert_eq!((client.requests(), used("amount")), (0, None));
+    assert_eq!((client.request_count(), used("amount")), (0, None));
     assert!(client.rate_limiter("amount", Rate::fixed_window(3, HOUR)).try_acquire(3).unwrap().allowed);
 }
 
@@ -88,7 +88,7 @@ fn a_bad_name_is_told_by_every_call() {
         let more = vec![limiter.available().unwrap_err(), limiter.delete().unwrap_err()];
         all_say([all_forms(&limiter, 1), more].concat(), ErrorKind::InvalidInput, told);
     }
-    assert_eq!(client.requests(), 0);
+    assert_eq!(client.request_count(), 0);
     // Odd ones are names like others.
     for name in ["{", "}", "a{b}c", "%", "\0", " ", "ключ"] {
         let limiter = client.rate_limiter(&format!("odd:{name}"), Rate::smooth(5, HOUR));

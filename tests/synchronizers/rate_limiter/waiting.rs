@@ -26,12 +26,12 @@ fn who_waits_comes_in_when_there_is_room_after_two_requests() {
         limiter.available().unwrap();
         let began = Instant::now();
         assert!(limiter.try_acquire(2).unwrap().allowed);
-        let before = client.requests();
+        let before = client.request_count();
         limiter.acquire(1).unwrap();
         let took = began.elapsed();
         assert!((ms(800)..ms(800) + LATE).contains(&took), "{name}: {took:?}");
         // It asks, sleeps, and asks again: no spinning.
-        assert_eq!(client.requests() - before, 2, "{name}");
+        assert_eq!(client.request_count() - before, 2, "{name}");
     }
 }
 
@@ -49,7 +49,7 @@ fn a_wait_in_vain_is_none_and_says_how_long_it_would_take() {
     let client = client();
     let limiter = client.rate_limiter("vain", Rate::fixed_window(1, HOUR));
     limiter.acquire(1).unwrap();
-    let (before, began) = (client.requests(), Instant::now());
+    let (before, began) = (client.request_count(), Instant::now());
     let never = CancellationToken::new();
     for decision in [
         limiter.try_acquire_for(1, LONG),
@@ -61,7 +61,7 @@ fn a_wait_in_vain_is_none_and_says_how_long_it_would_take() {
         let decision = decision.unwrap();
         assert!(!decision.allowed && decision.retry_after > HOUR / 2, "{decision:?}");
     }
-    assert_eq!(client.requests() - before, 5);
+    assert_eq!(client.request_count() - before, 5);
     assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
 }
 
@@ -70,13 +70,13 @@ fn who_waits_is_woken_by_its_token() {
     let client = client();
     let limiter = client.rate_limiter("token", Rate::fixed_window(1, LONG));
     limiter.acquire(1).unwrap();
-    let (before, token) = (client.requests(), CancellationToken::new());
+    let (before, token) = (client.request_count(), CancellationToken::new());
     thread::scope(|scope| {
         let waiters = [
             scope.spawn(|| limiter.acquire_interruptibly(1, &token)),
             scope.spawn(|| limiter.try_acquire_for_interruptibly(1, 2 * LONG, &token).map(drop)),
         ];
-        wait_until(LONG, "both were refused", || client.requests() == before + 2);
+        wait_until(LONG, "both were refused", || client.request_count() == before + 2);
         token.cancel();
         let began = Instant::now();
         for waiter in waiters {
@@ -87,7 +87,7 @@ fn who_waits_is_woken_by_its_token() {
     // Cancelled before: nothing is asked, and nothing counted.
     let free = client.rate_limiter("token:free", limiter.rate());
     assert!(free.acquire_interruptibly(1, &token).unwrap_err().is_cancelled());
-    assert_eq!(client.requests(), before + 2);
+    assert_eq!(client.request_count(), before + 2);
     assert_eq!(free.available().unwrap(), 1);
 }
 
@@ -96,13 +96,13 @@ fn who_waits_is_woken_when_its_client_closes() {
     let client = client();
     let limiter = client.rate_limiter("closes", Rate::fixed_window(1, LONG));
     limiter.acquire(1).unwrap();
-    let before = client.requests();
+    let before = client.request_count();
     thread::scope(|scope| {
         let waiters = [
             scope.spawn(|| limiter.acquire(1)),
             scope.spawn(|| limiter.try_acquire_for(1, 2 * LONG).map(drop)),
         ];
-        wait_until(LONG, "both were refused", || client.requests() == before + 2);
+        wait_until(LONG, "both were refused", || client.request_count() == before + 2);
         client.close().unwrap();
         let began = Instant::now();
         for waiter in waiters {

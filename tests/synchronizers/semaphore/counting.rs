@@ -85,9 +85,9 @@ fn draining_takes_all_that_are_there() {
     let server = RedisServer::start().unwrap();
     let (client, semaphore) = semaphore(&server, 10);
     let three = semaphore.acquire(3).unwrap();
-    let requests = client.requests();
+    let requests = client.request_count();
     let rest = semaphore.drain().unwrap().unwrap();
-    assert_eq!((rest.permits(), client.requests() - requests), (7, 1));
+    assert_eq!((rest.permits(), client.request_count() - requests), (7, 1));
     assert_eq!(semaphore.available().unwrap(), 0);
     assert!(semaphore.drain().unwrap().is_none());
     drop(three);

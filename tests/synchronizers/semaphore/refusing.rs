@@ -41,7 +41,7 @@ fn a_number_that_cannot_be_is_refused_and_nothing_is_sent() {
         assert_eq!(Permits::of(n).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
     assert_eq!(semaphore.expire_after(ms(1)).unwrap_err().kind(), ErrorKind::InvalidInput);
-    assert_eq!(client.requests(), 0);
+    assert_eq!(client.request_count(), 0);
     assert!(server.keys().unwrap().is_empty());
     // The most there can be, though, can.
     semaphore.set_permits(i32::MAX as u32).unwrap();
@@ -69,7 +69,7 @@ fn a_bad_name_or_lease_is_told_by_every_call() {
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         }
     }
-    assert_eq!(client.requests(), 0);
+    assert_eq!(client.request_count(), 0);
 }
 
 #[test]

@@ -70,9 +70,9 @@ fn a_decision_is_one_request() {
     gate.add_stock("tee", 1).unwrap();
     assert_eq!(gate.available("tee").unwrap(), 1);
     let costs = |n, act: &mut dyn FnMut()| {
-        let before = client.requests();
+        let before = client.request_count();
         act();
-        assert_eq!(client.requests() - before, n);
+        assert_eq!(client.request_count() - before, n);
     };
     let mut one = None;
     costs(1, &mut || one = gate.try_reserve("tee", 1).unwrap());

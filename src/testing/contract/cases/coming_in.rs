@@ -95,11 +95,11 @@ fn a_token_cancelled_before_is_told_even_on_a_free_lock<K: Kind, W: Kind>(stage:
     parent.cancel();
     for form in forms::all::<K>().iter().filter(|f| f.cancellable) {
         for token in [&parent, &child] {
-            let before = client.requests();
+            let before = client.request_count();
             let error = form.take(&lock, LONG, token).err().unwrap_or_else(|| panic!("{}", form.name));
             assert_eq!(error.kind(), ErrorKind::Cancelled, "{}", form.name);
             assert_eq!(error.name(), stage.name(), "{}", form.name);
-            assert_eq!(client.requests(), before, "{}: nothing was asked", form.name);
+            assert_eq!(client.request_count(), before, "{}: nothing was asked", form.name);
         }
     }
     assert!(!lock.is_locked().unwrap());
@@ -145,10 +145,10 @@ fn the_same_thread_asks_again<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
             // It is a request like any other: it would wait.
             continue;
         }
-        let before = client.requests();
+        let before = client.request_count();
         let outcome = form.take(&lock, LIMIT, &never);
         if stage.reentrancy() != Reentrancy::Independent {
-            assert_eq!(client.requests(), before, "{}: Redis is not asked", form.name);
+            assert_eq!(client.request_count(), before, "{}: Redis is not asked", form.name);
         }
         match outcome {
             Err(error) => {
