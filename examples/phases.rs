@@ -23,7 +23,7 @@ fn main() -> Result<(), Failure> {
 }
 
 fn compute() -> Result<(), Failure> {
-    let client = Client::builder().url(&env::var("PHASES_URL")?).window(WINDOW).connect()?;
+    let client = Client::builder().url(&env::var("PHASES_URL")?).waiter_timeout(WINDOW).connect()?;
     let barrier = client.cyclic_barrier(&env::var("PHASES_NAME")?, PROCESSES);
     for phase in 1..=PHASES {
         let mut stock = String::new();

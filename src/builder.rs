@@ -28,7 +28,7 @@ use crate::settings::{Config, bad};
 pub struct ClientBuilder {
     config: Config,
     renew_every: Option<Duration>,
-    window: Option<Duration>,
+    waiter_timeout: Option<Duration>,
     command_timeout: Option<Duration>,
     server: Result<redis::Client, Error>,
     pool: Option<r2d2::Builder<ConnectionManager>>,
@@ -46,7 +46,7 @@ impl ClientBuilder {
         ClientBuilder {
             config: Config::default(),
             renew_every: None,
-            window: None,
+            waiter_timeout: None,
             command_timeout: None,
             server: Err(bad("no server: give a url")),
             pool: None,
@@ -117,8 +117,8 @@ impl ClientBuilder {
     /// the first renewal, when a sixth of that is over, extends it to the full lease. So a waiter that died
     /// just before its turn costs those behind it no more than this; and one that cannot reach Redis in that
     /// time loses its hold as early.
-    pub fn window(mut self, window: Duration) -> Self {
-        self.window = Some(window);
+    pub fn waiter_timeout(mut self, waiter_timeout: Duration) -> Self {
+        self.waiter_timeout = Some(waiter_timeout);
         self
     }
 
@@ -141,7 +141,7 @@ impl ClientBuilder {
     }
 
     /// How long the reply to one request may take. Default 2 s, or the [waiter
-    /// timeout](ClientBuilder::window) if that is shorter; not longer than the waiter timeout.
+    /// timeout](ClientBuilder::waiter_timeout) if that is shorter; not longer than the waiter timeout.
     ///
     /// A thread inside a request cannot be cancelled: it notices a cancellation after at most this time.
     pub fn command_timeout(mut self, limit: Duration) -> Self {
@@ -191,7 +191,7 @@ impl ClientBuilder {
     /// `Config` for a setting that cannot work, `Unavailable` if this process cannot start a thread.
     pub fn connect_later(mut self) -> Result<Client, Error> {
         self.config.renew_every = self.renew_every.unwrap_or(self.config.lease / 3);
-        self.config.fit(self.window, self.command_timeout);
+        self.config.fit(self.waiter_timeout, self.command_timeout);
         self.config.check()?;
         let manager = ConnectionManager::new(self.server?, &self.config);
         Client::start(self.config, manager, self.pool, self.watch)

@@ -73,7 +73,7 @@ pub trait Kind: Send + Sync + 'static {
     /// | `kind.more()`, optional | → true where `look` has left some that lapsed to the next script |
     /// | `kind.whole = true`, optional | who is let in by a message has its whole lease: nobody renews it ([`Passed`](Sharing::PassThrough)) |
     ///
-    /// `w` is `{owner, lease, args, record}`, all text; `window` and `from` too where it queues.
+    /// `w` is `{owner, lease, args, record}`, all text; `waiter_timeout` and `from` too where it queues.
     /// Every key that it writes must get a time to live, unless it is its users' own state, and none may be
     /// made from parts: only `K[1]` is its own.
     const RULE: &'static str;

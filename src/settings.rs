@@ -24,7 +24,7 @@ pub(crate) struct Config {
     pub(crate) lease: Duration,
     pub(crate) renew_every: Duration,
     pub(crate) slice: Duration,
-    pub(crate) window: Duration,
+    pub(crate) waiter_timeout: Duration,
     pub(crate) namespace: String,
     pub(crate) label: String,
     pub(crate) connect_timeout: Duration,
@@ -39,7 +39,7 @@ impl Default for Config {
             lease: Duration::from_secs(30),
             renew_every: Duration::from_secs(10),
             slice: Duration::from_millis(1),
-            window: Duration::from_secs(3),
+            waiter_timeout: Duration::from_secs(3),
             namespace: "rc".to_owned(),
             label: String::new(),
             connect_timeout: Duration::from_secs(1),
@@ -57,16 +57,17 @@ impl Config {
     }
 
     /// Takes these settings, where they are given; of one that is not, its default or what fits the other.
-    pub(crate) fn fit(&mut self, window: Option<Duration>, command_timeout: Option<Duration>) {
-        let (usual_window, usual_timeout) = (self.window, self.command_timeout);
+    pub(crate) fn fit(&mut self, waiter_timeout: Option<Duration>, command_timeout: Option<Duration>) {
+        let (usual_window, usual_timeout) = (self.waiter_timeout, self.command_timeout);
         self.command_timeout =
-            command_timeout.unwrap_or_else(|| usual_timeout.min(window.unwrap_or(usual_window)));
-        self.window = window.unwrap_or_else(|| usual_window.max(self.command_timeout.min(LONGEST_LEASE)));
+            command_timeout.unwrap_or_else(|| usual_timeout.min(waiter_timeout.unwrap_or(usual_window)));
+        self.waiter_timeout =
+            waiter_timeout.unwrap_or_else(|| usual_window.max(self.command_timeout.min(LONGEST_LEASE)));
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_lease("lease", self.lease).map_err(bad)?;
-        check_lease("window", self.window).map_err(bad)?;
+        check_lease("waiter_timeout", self.waiter_timeout).map_err(bad)?;
         if self.renew_every.is_zero() || self.renew_every > self.lease / 2 {
             let (every, lease) = (self.renew_every, self.lease);
             return Err(bad(format!(
@@ -88,11 +89,11 @@ impl Config {
         if self.connect_timeout.is_zero() || self.command_timeout.is_zero() {
             return Err(bad("connecting and commands need some time"));
         }
-        if self.window < self.command_timeout.min(LONGEST_LEASE) {
+        if self.waiter_timeout < self.command_timeout.min(LONGEST_LEASE) {
             return Err(bad(format!(
-                "a window of {:?} is shorter than the command timeout of {:?}: a waiter would lose its place \
+                "a waiter_timeout of {:?} is shorter than the command timeout of {:?}: a waiter would lose its place \
                  while a request of it may still be answered",
-                self.window, self.command_timeout
+                self.waiter_timeout, self.command_timeout
             )));
         }
         Ok(())

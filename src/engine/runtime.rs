@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) inbox_prefix: String,
     /// The window in milliseconds, as scripts take it.
-    pub(crate) window: String,
+    pub(crate) waiter_timeout: String,
     pub(crate) manager: ConnectionManager,
     pub(crate) backend: Backend,
     pub(crate) server: LastServer,
@@ -82,7 +82,7 @@ impl Shared {
             uuid: uuid::Uuid::new_v4().to_string(),
             identity: format!("{} {host} {}", std::process::id(), config.label),
             inbox_prefix: inbox_prefix(&config.namespace),
-            window: config.window.as_millis().to_string(),
+            waiter_timeout: config.waiter_timeout.as_millis().to_string(),
             config,
             manager,
             backend,
@@ -130,7 +130,7 @@ impl Shared {
             sharing: K::SHARING,
             reentrancy: K::REENTRY,
             slice: self.config.slice,
-            beat: self.config.window.min(self.config.lease) / 3,
+            beat: self.config.waiter_timeout.min(self.config.lease) / 3,
         };
         let made = (Arc::new(made), Arc::new(shape));
         kinds.insert(key, made.clone());

@@ -51,7 +51,7 @@ const MOST_PARTIES: usize = 10_000;
 /// # When it breaks
 ///
 /// If a thread gives up, by its deadline or its token, or its process dies or stands still for a [waiter
-/// timeout](crate::ClientBuilder::window), the round can never be complete: all other waiters get `Broken`,
+/// timeout](crate::ClientBuilder::waiter_timeout), the round can never be complete: all other waiters get `Broken`,
 /// and so do later arrivals, until [`reset`](CyclicBarrier::reset). The same happens if an action panics, or
 /// its process dies. A broken barrier stays broken in Redis until it is reset; otherwise all of a barrier's
 /// data expires by itself a minute (or two waiter timeouts) after its last round.

@@ -68,7 +68,7 @@ impl<K: Kind> Meeting<K> {
     pub(crate) fn come_in(&self, args: &str, wait: &Wait<'_>) -> Result<Option<(Arc<Cell>, Grip)>, Error> {
         let config = &self.cell()?.shared.config;
         // A lease longer than the window would only be what the others wait for, should this process die.
-        let lease = config.lease.min(config.window);
+        let lease = config.lease.min(config.waiter_timeout);
         self.come_in_on(Terms::new(lease, args), wait)
     }
 

@@ -31,7 +31,7 @@ pub type WriteLock = RedisLock<Write>;
 ///
 /// A waiting writer holds readers back by its place in the queue, which lives as long as it says every
 /// second that it waits: one that gives up lets them in at once, one that died within the
-/// [window](crate::ClientBuilder::window). Each reading process has a lease of its own: one that died lets
+/// [window](crate::ClientBuilder::waiter_timeout). Each reading process has a lease of its own: one that died lets
 /// the writer in when that is over, whatever the others renew.
 ///
 /// # Re-entry

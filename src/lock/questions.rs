@@ -98,7 +98,7 @@ impl<K: Kind> RedisLock<K> {
     ///
     /// A holder is told at once, so that its hold is lost and its [`lost`](crate::Hold::lost) fires, if its
     /// client listens: since somebody asked for `lost`, since a thread of it waited for a lock, or since it
-    /// has held one for longer than a beat (a third of its [window](crate::ClientBuilder::window), a second).
+    /// has held one for longer than a beat (a third of its [window](crate::ClientBuilder::waiter_timeout), a second).
     /// Whether it was, the answer says. A holder that was not told learns of it at its next renewal, or by its
     /// release; one whose lease is fixed, only by that.
     ///

@@ -19,7 +19,7 @@ impl<K: Kind> RedisLock<K> {
     /// never renewed. After a wait it counts from the last time that Redis said busy; a hold of which
     /// less than half is left by then is set to the full lease first. At least 100 ms, at most a year.
     ///
-    /// A hold that was waited for begins with a lease of one [window](crate::ClientBuilder::window), and is set
+    /// A hold that was waited for begins with a lease of one [window](crate::ClientBuilder::waiter_timeout), and is set
     /// to the rest of its own once, half a second later: a waiter that died just before its turn costs others no
     /// more than that.
     ///

@@ -307,7 +307,7 @@ mod bodies {
     /// The same of one that waited in the queue, and gave up.
     pub fn a_late_copy_of_a_place_that_was_asked_for_twice_takes_none<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).window(ms(3000)).connect().unwrap();
+        let client = brisk(&proxy.url()).lease(ms(30_000)).waiter_timeout(ms(3000)).connect().unwrap();
         let lock = client.lock_with_kind("place", kind);
         let owner = connect(&server.url());
         let held = owner.lock_with_kind("place", kind);

@@ -215,7 +215,7 @@ fn role_waiter() {
     if !is_role(WAITER) {
         return;
     }
-    let client = builder(&env("URL")).lease(LEASE).window(LEASE).connect().unwrap();
+    let client = builder(&env("URL")).lease(LEASE).waiter_timeout(LEASE).connect().unwrap();
     tell_parent("ready").unwrap();
     loop {
         let lock = client.reentrant_lock("x").fair();

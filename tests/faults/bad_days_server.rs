@@ -139,7 +139,8 @@ mod bodies {
     /// whether it is busy: the server is silent, and that is what it must say.
     pub fn who_waits_behind_an_unanswered_request_says_unavailable_too<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let client = brisk(&server.url()).window(ms(1500)).command_timeout(ms(1500)).connect().unwrap();
+        let client =
+            brisk(&server.url()).waiter_timeout(ms(1500)).command_timeout(ms(1500)).connect().unwrap();
         let lock = client.lock_with_kind("behind", kind);
         server.stop().unwrap();
         thread::scope(|scope| {
@@ -205,7 +206,7 @@ mod bodies {
         let ear = Ear::default();
         let client = brisk(&server.url())
             .lease(ms(1500))
-            .window(ms(2000))
+            .waiter_timeout(ms(2000))
             .command_timeout(ms(2000))
             .observer(ear.clone());
         let client = client.connect().unwrap();
@@ -403,7 +404,7 @@ mod bodies {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();
         let mine = brisk(&server.url()).lease(ms(1500)).observer(ear.clone()).connect().unwrap();
-        let yours = brisk(&server.url()).window(ms(1800)).connect().unwrap();
+        let yours = brisk(&server.url()).waiter_timeout(ms(1800)).connect().unwrap();
         let (held, alone) = (mine.lock_with_kind("handed-over", kind), mine.lock_with_kind("alone", kind));
         let wanted = yours.lock_with_kind("handed-over", kind);
         let (guard, lonely) = (held.lock().unwrap(), alone.lock().unwrap());
@@ -893,7 +894,7 @@ fn a_silent_server_costs_no_hold_on_another_one() {
     let patient = brisk(&silent.url())
         .lease(Duration::from_secs(30))
         .renew_every(ms(100))
-        .window(Duration::from_secs(4))
+        .waiter_timeout(Duration::from_secs(4))
         .command_timeout(Duration::from_secs(4))
         .connect()
         .unwrap();

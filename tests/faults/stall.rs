@@ -16,7 +16,7 @@ const STANDS: Duration = ms(3000);
 const URL: &str = "STALL_URL";
 
 fn client(server: &RedisServer) -> Client {
-    builder(&server.url()).window(WINDOW).connect().unwrap()
+    builder(&server.url()).waiter_timeout(WINDOW).connect().unwrap()
 }
 
 fn stands_still(server: &RedisServer) {
@@ -71,7 +71,7 @@ fn role_waiter() {
     if !is_role("stall::role_waiter") {
         return;
     }
-    let client = builder(&env(URL)).window(WINDOW).connect().unwrap();
+    let client = builder(&env(URL)).waiter_timeout(WINDOW).connect().unwrap();
     tell_parent("waits").unwrap();
     let _ = client.reentrant_lock("it").lock();
     let _ = hear_parent();

@@ -30,7 +30,7 @@ fn dies() {
         return;
     }
     let url = std::env::var(URL).unwrap();
-    let client = Client::builder().url(&url).lease(ms(1500)).window(ms(1500)).connect().unwrap();
+    let client = Client::builder().url(&url).lease(ms(1500)).waiter_timeout(ms(1500)).connect().unwrap();
     let lock = client.read_write_lock("it");
     let guards = if std::env::var(HALF).unwrap() == "read" {
         (Some(lock.read_lock().lock().unwrap()), None)

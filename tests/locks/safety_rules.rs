@@ -27,7 +27,7 @@ struct Scene {
 
 /// Short times, but long enough for a busy machine.
 fn usual(builder: ClientBuilder) -> ClientBuilder {
-    builder.lease(ms(1_500)).window(ms(1_200)).command_timeout(ms(300)).connect_timeout(ms(300))
+    builder.lease(ms(1_500)).waiter_timeout(ms(1_200)).command_timeout(ms(300)).connect_timeout(ms(300))
 }
 
 fn scene_with(set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Scene {
@@ -255,7 +255,7 @@ fn a_release_without_an_answer_is_unknown_and_goes_on() {
 fn an_orphaned_ask_for_the_next_head_leaves_nothing() {
     let mut scene = scene_with(|b| {
         b.command_timeout(Duration::from_secs(5))
-            .window(Duration::from_secs(5))
+            .waiter_timeout(Duration::from_secs(5))
             .lease(Duration::from_secs(30))
     });
     scene.warm_up();

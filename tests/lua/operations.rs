@@ -116,7 +116,7 @@ fn who_waits_has_a_place_with_its_wishes_and_a_time_to_live() {
         let (a, b) = (rig.a(), rig.b());
         rig.try_(&a);
         let before = rig.now();
-        let wish = Ask { lease: 7_000, window: 2_500, ..USUAL };
+        let wish = Ask { lease: 7_000, waiter_timeout: 2_500, ..USUAL };
         let answer = rig.acquire("wait", &b, wish).unwrap();
         let after = rig.now();
         let (_, _, arrival) = assert_busy(rig.kind, &answer);
@@ -165,8 +165,8 @@ fn the_longest_window_keeps_the_queue() {
     for mut rig in rigs("longest") {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         rig.try_(&a);
-        rig.acquire("wait", &b, Ask { window: 60_000, ..USUAL }).unwrap();
-        rig.acquire("wait", &c, Ask { window: 500, ..USUAL }).unwrap();
+        rig.acquire("wait", &b, Ask { waiter_timeout: 60_000, ..USUAL }).unwrap();
+        rig.acquire("wait", &c, Ask { waiter_timeout: 500, ..USUAL }).unwrap();
         for i in [1, 2] {
             assert!(rig.pttl(i) > 30_000, "{}: a short window does not shorten it", rig.kind);
         }
@@ -296,7 +296,7 @@ fn leaving_lets_the_first_in_and_tells_it_in_so_many_words() {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         let mut inboxes = ["b", "c"].map(|who| rig.inbox(server(), who));
         let first = assert_in(rig.kind, &rig.try_(&a), LEASE);
-        rig.acquire("wait", &b, Ask { lease: 12_345, window: 60_000, ..USUAL }).unwrap();
+        rig.acquire("wait", &b, Ask { lease: 12_345, waiter_timeout: 60_000, ..USUAL }).unwrap();
         rig.wait(&c);
         assert_eq!(rig.leave(&a), ["1"], "{}", rig.kind);
         let number = rig.fence();
@@ -318,9 +318,11 @@ fn whom_a_message_tells_is_let_in_for_a_window() {
     for mut rig in rigs("first lease") {
         let (a, b) = (rig.a(), rig.b());
         let mut inbox = rig.inbox(server(), "b");
-        for (lease, window, first) in [(LEASE, 3_000, 3_000), (2_500, 3_000, 2_500), (LEASE, 200, 1_000)] {
+        for (lease, waiter_timeout, first) in
+            [(LEASE, 3_000, 3_000), (2_500, 3_000, 2_500), (LEASE, 200, 1_000)]
+        {
             rig.try_(&a);
-            rig.acquire("wait", &b, Ask { lease, window, ..USUAL }).unwrap();
+            rig.acquire("wait", &b, Ask { lease, waiter_timeout, ..USUAL }).unwrap();
             rig.leave(&a);
             let number = rig.fence();
             assert_eq!(messages(&rig, &mut inbox, "b"), [format!("{b} in {number} {first}")]);
@@ -343,7 +345,7 @@ fn silent_heads_are_dropped_by_their_own_window() {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         let mut inboxes = ["b", "c"].map(|who| rig.inbox(server(), who));
         rig.try_(&a);
-        rig.acquire("wait", &b, Ask { window: 60_000, ..USUAL }).unwrap();
+        rig.acquire("wait", &b, Ask { waiter_timeout: 60_000, ..USUAL }).unwrap();
         rig.wait(&c);
         // Within its own window, though beyond the others'.
         rig.age_place(&b, 50_000);
@@ -352,7 +354,7 @@ fn silent_heads_are_dropped_by_their_own_window() {
         rig.leave(&b);
         assert_eq!(messages(&rig, &mut inboxes[1], "c").len(), 1, "{}", rig.kind);
         // Beyond it: the next one gets in, and nothing is said to the dead.
-        rig.acquire("wait", &b, Ask { window: 60_000, ..USUAL }).unwrap();
+        rig.acquire("wait", &b, Ask { waiter_timeout: 60_000, ..USUAL }).unwrap();
         let d = rig.id("c", 2);
         rig.wait(&d);
         rig.age_place(&b, 61_000);

@@ -46,7 +46,7 @@ pub struct Rig {
 #[derive(Clone, Copy)]
 pub struct Ask<'a> {
     pub lease: i64,
-    pub window: i64,
+    pub waiter_timeout: i64,
     pub args: &'a str,
     pub arrival: &'a str,
     /// Another mode's hold, beside or in place of which it would come in.
@@ -55,7 +55,7 @@ pub struct Ask<'a> {
 }
 
 pub const USUAL: Ask<'_> =
-    Ask { lease: LEASE, window: WINDOW, args: "1", arrival: "", from: "", instead: false };
+    Ask { lease: LEASE, waiter_timeout: WINDOW, args: "1", arrival: "", from: "", instead: false };
 
 impl Rig {
     pub fn of(server: &RedisServer, kind: &'static str, rule: &str, name: &str) -> Rig {
@@ -91,8 +91,9 @@ impl Rig {
 
     pub fn acquire(&mut self, how: &str, owner: &str, ask: Ask<'_>) -> RedisResult<Vec<String>> {
         let source = self.scripts.acquire.clone();
-        let (lease, window) = (ask.lease.to_string(), ask.window.to_string());
-        let mut args = vec![owner, &lease, PREFIX, &window, how, ask.args, RECORD, ask.from, ask.arrival];
+        let (lease, waiter_timeout) = (ask.lease.to_string(), ask.waiter_timeout.to_string());
+        let mut args =
+            vec![owner, &lease, PREFIX, &waiter_timeout, how, ask.args, RECORD, ask.from, ask.arrival];
         if ask.instead {
             args.push("1");
         }

@@ -32,7 +32,7 @@ pub fn brisk(url: &str) -> ClientBuilder {
     Client::builder()
         .url(url)
         .lease(ms(3000))
-        .window(ms(900))
+        .waiter_timeout(ms(900))
         .connect_timeout(COMMAND)
         .command_timeout(COMMAND)
         .unreachable_timeout(SURELY)

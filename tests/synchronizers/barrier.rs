@@ -17,7 +17,7 @@ const MESSAGE: &[u8] = b"message";
 
 /// A client whose death is noticed soon.
 fn short(url: &str) -> Client {
-    Client::builder().url(url).window(ms(600)).connect().unwrap()
+    Client::builder().url(url).waiter_timeout(ms(600)).connect().unwrap()
 }
 
 /// Two threads wait, the one that comes first in the first place.
@@ -144,7 +144,7 @@ fn all_are_awake_soon_after_the_last_one() {
 #[test]
 fn a_round_takes_two_requests_of_each() {
     // So rarely does it say that it lives.
-    let client = Client::builder().url(&server().url()).window(LONG).connect().unwrap();
+    let client = Client::builder().url(&server().url()).waiter_timeout(LONG).connect().unwrap();
     let (first, last) = (client.cyclic_barrier("cost", 3), client.cyclic_barrier("cost", 3));
     for round in 0..3 {
         let before = client.request_count();

@@ -94,7 +94,7 @@ fn without_a_count_every_form_is_refused_and_says_the_cure() {
 #[test]
 fn who_waits_when_its_count_ends_learns_it_at_its_next_beat() {
     let name = "ended";
-    let client = Client::builder().url(&server().url()).window(ms(1500)).connect().unwrap();
+    let client = Client::builder().url(&server().url()).waiter_timeout(ms(1500)).connect().unwrap();
     let latch = client.count_down_latch(name);
     latch.set_count(1).unwrap();
     thread::scope(|scope| {
@@ -146,7 +146,7 @@ fn the_last_count_down_wakes_all_in_all_clients() {
 fn a_hundred_pass_without_waiting_for_their_beats() {
     const EACH: usize = 50;
     // Beats are every 10 s.
-    let slow = || Client::builder().url(&server().url()).window(ms(30_000)).connect().unwrap();
+    let slow = || Client::builder().url(&server().url()).waiter_timeout(ms(30_000)).connect().unwrap();
     let clients = [slow(), slow()];
     let latch = client().count_down_latch("hundred");
     latch.set_count(1).unwrap();
@@ -166,7 +166,7 @@ fn a_hundred_pass_without_waiting_for_their_beats() {
 #[test]
 fn a_wait_takes_two_requests_and_passing_none() {
     // So rarely does it say that it lives.
-    let client = Client::builder().url(&server().url()).window(LONG).connect().unwrap();
+    let client = Client::builder().url(&server().url()).waiter_timeout(LONG).connect().unwrap();
     let latch = client.count_down_latch("cost");
     latch.set_count(1).unwrap();
     // The first wait starts the inbox, which takes its own.
@@ -221,7 +221,7 @@ fn who_waits_when_it_is_reset_or_deleted_is_told_so_and_nobody_else() {
 fn who_did_not_hear_that_it_was_deleted_finds_out_at_its_next_beat() {
     let name = "unheard";
     let proxy = Proxy::start(server().port()).unwrap();
-    let deaf = Client::builder().url(&proxy.url()).window(ms(1500)).connect().unwrap();
+    let deaf = Client::builder().url(&proxy.url()).waiter_timeout(ms(1500)).connect().unwrap();
     let latch = client().count_down_latch(name);
     latch.set_count(1).unwrap();
     thread::scope(|scope| {
@@ -246,7 +246,7 @@ fn who_did_not_hear_that_it_was_deleted_finds_out_at_its_next_beat() {
 fn a_lost_message_costs_a_beat() {
     let name = "lost";
     let proxy = Proxy::start(server().port()).unwrap();
-    let deaf = Client::builder().url(&proxy.url()).window(ms(1500)).connect().unwrap();
+    let deaf = Client::builder().url(&proxy.url()).waiter_timeout(ms(1500)).connect().unwrap();
     let latch = client().count_down_latch(name);
     latch.set_count(1).unwrap();
     thread::scope(|scope| {

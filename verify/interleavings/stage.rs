@@ -97,7 +97,7 @@ impl Process {
         let slice = config.slice;
         let manager = ConnectionManager::new(server.clone(), &config);
         let backend = Backend::new(wire::pool(r2d2::Pool::builder(), manager.clone()).expect("no threads"));
-        let beat = config.window.min(config.lease) / 3;
+        let beat = config.waiter_timeout.min(config.lease) / 3;
         let shared = Shared::new(config, manager, backend, renewer, watch);
         let shape = Shape { sharing: Sharing::Exclusive, reentrancy: Reentrancy::Counted, slice, beat };
         let cell = Cells::get(&shared, TypeId::of::<Reentrant>(), "lock", || {

@@ -51,7 +51,7 @@ struct World {
     ticks: u8,
     slice: Duration,
     /// How long a silent place lives, in milliseconds.
-    window: u64,
+    waiter_timeout: u64,
     fair: bool,
     /// The second thread of each process asks for a fixed lease of one tick.
     terms_differ: bool,
@@ -74,6 +74,6 @@ struct World {
 
 impl World {
     fn never_silent(&self) -> bool {
-        self.window == FOR_EVER
+        self.waiter_timeout == FOR_EVER
     }
 }

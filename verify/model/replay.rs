@@ -65,7 +65,7 @@ fn world(roles: &'static [Role], permits: u8) -> World {
         ticks: 200,
         slice: if roles.is_empty() { Duration::ZERO } else { TICK },
         // Less than the lease: what is told is told for less.
-        window: millis(TICK) * 3 / 2,
+        waiter_timeout: millis(TICK) * 3 / 2,
         fair: false,
         // A share is only of those who ask for the same.
         terms_differ: roles.is_empty(),
@@ -199,7 +199,7 @@ impl Walk<'_> {
             other => panic!("{other:?}"),
         });
         let now = self.state.millis();
-        let silent = |p: &&Place| now - p.beat > self.world.window;
+        let silent = |p: &&Place| now - p.beat > self.world.waiter_timeout;
         let own = |o: u64| match op {
             Op::Acquire(ask) => ask.owner == o,
             Op::Leave { owner, .. } | Op::Renew { owner, .. } => *owner == o,
@@ -305,7 +305,7 @@ const OF_PERMITS: [&str; 2] = ["permits are out together", "some permits, and to
 
 fn walk_on(kind: &str, rule: &str, world: &World, also: &[&str]) {
     let server = RedisServer::start().unwrap();
-    let mut real = Real::new(&server, rule, kind, world.processes, world.window);
+    let mut real = Real::new(&server, rule, kind, world.processes, world.waiter_timeout);
     let mut seen = Seen::default();
     let (mut walked, mut seed) = (0, first_seed());
     while walked < WALKS {
@@ -314,7 +314,8 @@ fn walk_on(kind: &str, rule: &str, world: &World, also: &[&str]) {
         real.begin(fence, world.permits);
         let mut state = world.beginning();
         state.redis = world.redis(fence);
-        let (dice, seen, sides) = (Dice(seed), &mut seen, Sides::new(world.window, world.permits > 0));
+        let (dice, seen, sides) =
+            (Dice(seed), &mut seen, Sides::new(world.waiter_timeout, world.permits > 0));
         let mut walk =
             Walk { dice, asleep: 0, world, state, real: &mut real, seen, sides, requests: Vec::new() };
         walked += u64::from(walk.walk());

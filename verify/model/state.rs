@@ -199,10 +199,10 @@ impl World {
     /// A Redis with nothing in it but, unless it is 0, the last number.
     pub(super) fn redis(&self, fence: u64) -> SmallRedis {
         if self.permits > 0 {
-            return SmallRedis::semaphore(self.permits, self.window, fence);
+            return SmallRedis::semaphore(self.permits, self.waiter_timeout, fence);
         }
         let of = if self.roles.is_empty() { SmallRedis::new } else { SmallRedis::read_write };
-        of(self.window, fence)
+        of(self.waiter_timeout, fence)
     }
 
     pub(super) fn beginning(&self) -> State {
@@ -285,7 +285,7 @@ impl State {
         let mut told = Vec::new();
         let listens = |owner| self.listens(owner);
         let reply = redis.run(op, now, &mut (listens, |message| told.push(message)));
-        let end = now.saturating_add(world.window);
+        let end = now.saturating_add(world.waiter_timeout);
         let lasts = |m: &Message| m.is_grant() && redis.holder(m.owner).is_some_and(|h| h.end > end);
         self.trusted |= told.iter().any(lasts);
         let heard = |message: &Message| self.hears(message.owner);

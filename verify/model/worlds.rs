@@ -21,7 +21,7 @@ fn world() -> World {
         rounds: 1,
         ticks: 2,
         slice: Duration::ZERO,
-        window: FOR_EVER,
+        waiter_timeout: FOR_EVER,
         fair: false,
         terms_differ: false,
         counts: false,
@@ -137,7 +137,7 @@ fn threads_ask_on_other_terms() {
 
 #[test]
 fn places_fall_silent() {
-    let small = World { window: millis(TICK) * 3 / 2, ticks: 3, ..world() };
+    let small = World { waiter_timeout: millis(TICK) * 3 / 2, ticks: 3, ..world() };
     let longer = World { ticks: 5, ..small.clone() };
     let three = World { processes: 3, ..small.clone() };
     check(small, [longer, three]);
@@ -147,8 +147,8 @@ fn places_fall_silent() {
 #[test]
 fn heads_of_the_queue_die() {
     let faults = Faults { vanishes: 1, ..none() };
-    let window = millis(TICK) * 3 / 2;
-    let small = World { processes: 3, fair: true, prompt: true, window, ticks: 3, faults, ..world() };
+    let waiter_timeout = millis(TICK) * 3 / 2;
+    let small = World { processes: 3, fair: true, prompt: true, waiter_timeout, ticks: 3, faults, ..world() };
     let both = World { ticks: 4, faults: Faults { crashes: 1, vanishes: 1, ..none() }, ..small.clone() };
     let four = World { processes: 4, ..small.clone() };
     let again = World { rounds: 2, ..small.clone() };
@@ -159,8 +159,8 @@ fn heads_of_the_queue_die() {
 #[test]
 fn places_come_back() {
     let faults = Faults { breaks: 1, ..none() };
-    let window = millis(TICK) * 3 / 4;
-    let small = World { fair: true, prompt: true, window, ticks: 2, faults, ..world() };
+    let waiter_timeout = millis(TICK) * 3 / 4;
+    let small = World { fair: true, prompt: true, waiter_timeout, ticks: 2, faults, ..world() };
     let three = World { processes: 3, ..small.clone() };
     let slow = World { prompt: false, ..small.clone() };
     check(small, [three, slow]);

@@ -209,7 +209,7 @@ impl SmallRedis {
         if ends < now + self.lifetime() {
             self.room.ends = now.saturating_add(self.lifetime().saturating_mul(2));
         }
-        let again = Duration::from_millis(self.window.min(lease).div_ceil(3));
+        let again = Duration::from_millis(self.waiter_timeout.min(lease).div_ceil(3));
         Answer::Busy { floor: self.fence, again, arrival: since.to_string() }
     }
 
@@ -289,7 +289,7 @@ impl SmallRedis {
             return;
         }
         if self.places_end() == 0 {
-            self.queue_ends = now.saturating_add(self.window.max(lease).saturating_mul(2));
+            self.queue_ends = now.saturating_add(self.waiter_timeout.max(lease).saturating_mul(2));
         }
         self.room.signalled = Some(Entrusted { owner: place.owner, condition, ends: now + lease });
     }

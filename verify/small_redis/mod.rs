@@ -42,7 +42,7 @@ pub(super) const CLASS: u64 = 1 << 50;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SmallRedis {
-    window: u64,
+    waiter_timeout: u64,
     kind: Kind,
     /// By order class and arrival.
     pub(super) queue: BTreeMap<u64, Place>,
@@ -74,25 +74,25 @@ impl<L: FnMut(u64) -> bool, T: FnMut(Message)> Tell for (L, T) {
 }
 
 impl SmallRedis {
-    /// An empty one of an exclusive lock, whose last number is `fence`. `window`: how long a silent
+    /// An empty one of an exclusive lock, whose last number is `fence`. `waiter_timeout`: how long a silent
     /// place lives.
-    pub(super) fn new(window: u64, fence: u64) -> Self {
-        Self::of(Kind::Exclusive(Exclusive::default()), window, fence)
+    pub(super) fn new(waiter_timeout: u64, fence: u64) -> Self {
+        Self::of(Kind::Exclusive(Exclusive::default()), waiter_timeout, fence)
     }
 
     /// The same of a read/write lock.
-    pub(super) fn read_write(window: u64, fence: u64) -> Self {
-        Self::of(Kind::ReadWrite(ReadWrite::default()), window, fence)
+    pub(super) fn read_write(waiter_timeout: u64, fence: u64) -> Self {
+        Self::of(Kind::ReadWrite(ReadWrite::default()), waiter_timeout, fence)
     }
 
     /// The same of a semaphore with so many permits.
-    pub(super) fn semaphore(permits: u8, window: u64, fence: u64) -> Self {
-        Self::of(Kind::Permits(Permits::of(permits)), window, fence)
+    pub(super) fn semaphore(permits: u8, waiter_timeout: u64, fence: u64) -> Self {
+        Self::of(Kind::Permits(Permits::of(permits)), waiter_timeout, fence)
     }
 
-    fn of(kind: Kind, window: u64, fence: u64) -> Self {
+    fn of(kind: Kind, waiter_timeout: u64, fence: u64) -> Self {
         SmallRedis {
-            window,
+            waiter_timeout,
             kind,
             queue: BTreeMap::new(),
             queue_ends: 0,
@@ -148,7 +148,7 @@ impl SmallRedis {
     /// What ends every script, where nobody waits who is silent.
     pub(super) fn look(&mut self, now: u64, tell: &mut impl Tell) {
         self.lapse(now);
-        self.queue.retain(|_, place| now - place.beat <= self.window);
+        self.queue.retain(|_, place| now - place.beat <= self.waiter_timeout);
         self.settle(None, now, tell);
     }
 
@@ -175,7 +175,7 @@ impl SmallRedis {
 
     /// Whether it drops places that are silent.
     pub(super) fn forgets(&self) -> bool {
-        self.window != FOR_EVER
+        self.waiter_timeout != FOR_EVER
     }
 
     /// Who waits, the next one first.
@@ -265,7 +265,7 @@ impl SmallRedis {
 
     /// How long places live at least, nobody being heard.
     fn lifetime(&self) -> u64 {
-        self.window.max(LIFETIME.min(self.window.saturating_mul(5)))
+        self.waiter_timeout.max(LIFETIME.min(self.waiter_timeout.saturating_mul(5)))
     }
 
     /// How an owner is heard that is heard now, and whose place was that before.
@@ -273,12 +273,12 @@ impl SmallRedis {
         // A way back from a condition, which has no place any more, goes on with what that one was.
         let before = before.or_else(|| self.room.left.filter(|left| left.0 == owner).map(|left| left.1));
         let Some((beat, steady)) = before else { return Steady { since: now, late: false } };
-        let on_time = (now - beat) * 3 < self.window.saturating_mul(2);
+        let on_time = (now - beat) * 3 < self.waiter_timeout.saturating_mul(2);
         steady.filter(|_| on_time).unwrap_or(Steady { since: now, late: true })
     }
 
     fn silent(&self, beat: u64, now: u64) -> bool {
-        now - beat > self.window
+        now - beat > self.waiter_timeout
     }
 
     /// Whether `owner`, heard last at `beat`, is dead: silent while somebody was heard all the time, or for the
@@ -287,7 +287,7 @@ impl SmallRedis {
         if !self.silent(beat, now) || steady.is_none() {
             return self.silent(beat, now);
         }
-        let window = self.window;
+        let waiter_timeout = self.waiter_timeout;
         let queue = self.queue.values_mut().map(|place| (&mut place.beat, &mut place.steady));
         let Room { places, members, .. } = &mut self.room;
         // Those whom a signal would find.
@@ -296,14 +296,14 @@ impl SmallRedis {
         let room = room.map(|(_, waits)| (&mut waits.beat, &mut waits.steady));
         let mut all: Vec<_> = queue.chain(room).collect();
         let attends = |(beat, steady): &(&mut u64, &mut Option<Steady>)| {
-            (now - **beat) * 3 < window.saturating_mul(2)
-                && steady.is_some_and(|steady| now - steady.since > window)
+            (now - **beat) * 3 < waiter_timeout.saturating_mul(2)
+                && steady.is_some_and(|steady| now - steady.since > waiter_timeout)
         };
         if all.iter().any(attends) {
             return true;
         }
         for (beat, steady) in &mut all {
-            if now - **beat > window && steady.is_some() {
+            if now - **beat > waiter_timeout && steady.is_some() {
                 (**beat, **steady) = (now, None);
             }
         }
@@ -362,7 +362,7 @@ impl SmallRedis {
 
     /// Whether it is to be waited for: to be heard, or, once it was, to listen again.
     fn comes_back(&self, place: &Place, now: u64, tell: &mut impl Tell) -> bool {
-        let back = |steady: Steady| steady.late && now - steady.since <= self.window;
+        let back = |steady: Steady| steady.late && now - steady.since <= self.waiter_timeout;
         place.steady.is_none_or(|steady| back(steady) && !tell.listens(place.owner))
     }
 
@@ -379,7 +379,7 @@ impl SmallRedis {
         if planted!("told-for-the-whole-lease") {
             place.lease
         } else {
-            place.lease.min(self.window.max(1_000))
+            place.lease.min(self.waiter_timeout.max(1_000))
         }
     }
 
@@ -463,12 +463,12 @@ impl SmallRedis {
     }
 
     fn busy(&self, ask: &Ask, ahead: Option<Place>, now: u64) -> Answer {
-        let mut again = self.window.min(ask.lease).div_ceil(3);
+        let mut again = self.waiter_timeout.min(ask.lease).div_ceil(3);
         if let Some(soon) = self.kind.soon() {
             again = again.min(soon.saturating_sub(now).max(1));
         }
         if let Some(ahead) = ahead.filter(|ahead| ahead.owner != ask.owner) {
-            again = again.min((ahead.beat.saturating_add(self.window)).saturating_sub(now));
+            again = again.min((ahead.beat.saturating_add(self.waiter_timeout)).saturating_sub(now));
         }
         let arrival = self.arrival(ask.owner).map(|a| (a % CLASS).to_string()).unwrap_or_default();
         Answer::Busy {

@@ -63,7 +63,7 @@ struct Page {
 fn inspect_page(cell: &Arc<Cell>, mode: &str, page: &str) -> Result<Page, Error> {
     let shared = &cell.shared;
     shared.usable().map_err(|e| cell.error(e))?;
-    let args = ["", "0", &shared.inbox_prefix, &shared.window, page, mode];
+    let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, page, mode];
     let limit = Moment::now().after(shared.config.command_timeout);
     let reply = shared.backend.script(&cell.scripts.inspect, &cell.names, &args, limit);
     let reply = reply.map_err(|e| cell.error(e.error()))?;

@@ -77,7 +77,7 @@ fn with_acquire_args<R>(cell: &Cell, asking: &Asking, send: impl FnOnce(&[&str])
         &*owner,
         &lease,
         &shared.inbox_prefix,
-        &shared.window,
+        &shared.waiter_timeout,
         how,
         &asking.terms.args,
         &record,
@@ -163,7 +163,7 @@ pub(crate) fn change(
         return Err(Failure::Never(error.because("the rule of this kind has no kind.change")));
     };
     let owner = cell.owner_id(owner);
-    let mut args = vec![&*owner, "0", &shared.inbox_prefix, &shared.window];
+    let mut args = vec![&*owner, "0", &shared.inbox_prefix, &shared.waiter_timeout];
     args.extend(what);
     let reply = shared.backend.script(script, &cell.names, &args, limit)?;
     Ok(list(&reply.value).to_vec())
@@ -183,7 +183,7 @@ pub(crate) fn adopt(
         return Err(Failure::Unsent(no_rule()));
     };
     let (id, ms, record) = (cell.owner_id(owner), ms(lease), record(cell, 0));
-    let args = [&*id, &*ms, &*shared.inbox_prefix, &*shared.window, from, "", &*record];
+    let args = [&*id, &*ms, &*shared.inbox_prefix, &*shared.waiter_timeout, from, "", &*record];
     let reply = shared.backend.script(script, &cell.names, &args, limit)?;
     Ok((acquired(&reply.value, lease)?, reply.resent))
 }
@@ -207,7 +207,8 @@ pub(crate) fn signal(
     limit: Moment,
 ) -> Result<Signalled, Failure> {
     let shared = &cell.shared;
-    let args = [&cell.owner_id(owner), "0", &shared.inbox_prefix, &shared.window, condition, what, from];
+    let args =
+        [&cell.owner_id(owner), "0", &shared.inbox_prefix, &shared.waiter_timeout, condition, what, from];
     let reply = shared.backend.script(script, &cell.names, &args, limit)?;
     let items = list(&reply.value);
     let n =
@@ -332,7 +333,7 @@ fn one_of(value: &Value) -> Result<&Value, Failure> {
 /// Takes out an owner that is none of ours, for good. Returns whether it was inside.
 pub(crate) fn force(cell: &Arc<Cell>, owner: &[u8], limit: Moment) -> Result<bool, Failure> {
     let shared = &cell.shared;
-    let args = [owner, b"0", shared.inbox_prefix.as_bytes(), shared.window.as_bytes(), b"1"];
+    let args = [owner, b"0", shared.inbox_prefix.as_bytes(), shared.waiter_timeout.as_bytes(), b"1"];
     let reply = shared.backend.script(&cell.scripts.leave, &cell.names, &args, limit)?;
     let inside = number(Some(&reply.value)).ok_or_else(|| strange(slice::from_ref(&reply.value)))?;
     Ok(inside == 1 || reply.resent)
@@ -349,17 +350,17 @@ fn with_leave_args<R>(
     let lease = ms(next.map_or(leaving.lease, |n| n.terms.lease));
     let owner = cell.owner_id(leaving.owner);
     let unsettled = if leaving.unsettled { "1" } else { "0" };
-    let (prefix, window) = (&*shared.inbox_prefix, &*shared.window);
+    let (prefix, waiter_timeout) = (&*shared.inbox_prefix, &*shared.waiter_timeout);
     if let Some(room) = &cell.room {
-        return send(&[&owner, &lease, prefix, window, unsettled, &room.condition]);
+        return send(&[&owner, &lease, prefix, waiter_timeout, unsettled, &room.condition]);
     }
     match next {
         Some(next) => {
             let (record, id) = (record(cell, next.threads), cell.owner_id(next.owner));
-            send(&[&owner, &lease, prefix, window, unsettled, &next.terms.args, &record, &id])
+            send(&[&owner, &lease, prefix, waiter_timeout, unsettled, &next.terms.args, &record, &id])
         }
-        None if leaving.unsettled => send(&[&owner, &lease, prefix, window, unsettled]),
-        None => send(&[&owner, &lease, prefix, window]),
+        None if leaving.unsettled => send(&[&owner, &lease, prefix, waiter_timeout, unsettled]),
+        None => send(&[&owner, &lease, prefix, waiter_timeout]),
     }
 }
 
@@ -414,7 +415,7 @@ fn with_renew_args<R>(
     send: impl FnOnce(&[&str]) -> R,
 ) -> R {
     let shared = &cell.shared;
-    let args = [&*cell.owner_id(owner), &ms(lease), &shared.inbox_prefix, &shared.window, "1"];
+    let args = [&*cell.owner_id(owner), &ms(lease), &shared.inbox_prefix, &shared.waiter_timeout, "1"];
     send(if bars { &args } else { &args[..4] })
 }
 

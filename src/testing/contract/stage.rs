@@ -73,13 +73,13 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
     /// who wakes within that was woken.
     pub(super) fn patient(&self) -> Client {
         let minute = Duration::from_secs(60);
-        self.client(|b| b.lease(minute * 2).window(minute * 2))
+        self.client(|b| b.lease(minute * 2).waiter_timeout(minute * 2))
     }
 
     /// A client with short times.
     pub(super) fn brisk(&self) -> Client {
         let (lease, often) = (Duration::from_secs(3), Duration::from_millis(300));
-        self.client(|b| b.lease(lease).renew_every(often).window(Duration::from_millis(600)))
+        self.client(|b| b.lease(lease).renew_every(often).waiter_timeout(Duration::from_millis(600)))
     }
 
     pub(super) fn client(&self, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
@@ -140,12 +140,18 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
     }
 
     /// Acquires as a process does that is killed right after.
-    pub(super) fn ask_as_the_dead(&self, lock: &RedisLock<K>, how: &str, lease: Duration, window: Duration) {
+    pub(super) fn ask_as_the_dead(
+        &self,
+        lock: &RedisLock<K>,
+        how: &str,
+        lease: Duration,
+        waiter_timeout: Duration,
+    ) {
         let made = match scripts(K::RULE) {
             Ok(made) => made,
             Err(why) => panic!("{why}"),
         };
-        let (lease, window) = (lease.as_millis().to_string(), window.as_millis().to_string());
+        let (lease, waiter_timeout) = (lease.as_millis().to_string(), waiter_timeout.as_millis().to_string());
         let mut eval = redis::cmd("EVAL");
         eval.arg(made.acquire)
             .arg(KEYS)
@@ -153,7 +159,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
             .arg("dead:1")
             .arg(lease)
             .arg("rc:inbox:")
-            .arg(window);
+            .arg(waiter_timeout);
         eval.arg(how).arg(lock.kind().args()).arg("1 1 host dead");
         let asked: redis::RedisResult<redis::Value> = eval.query(&mut self.redis());
         assert!(asked.is_ok(), "{asked:?}");

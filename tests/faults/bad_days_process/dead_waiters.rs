@@ -101,10 +101,11 @@ fn a_waiter_that_stands_still_at_its_turn_costs_a_waiter_timeout_and_not_its_lea
 #[test]
 fn a_living_waiter_has_its_whole_lease_by_one_renewal() {
     let server = RedisServer::start().unwrap();
-    let window = ms(2000);
+    let waiter_timeout = ms(2000);
     for fixed in [false, true] {
         let ears = Ears::default();
-        let waiter = builder(&server.url()).lease(LEASE).window(window).observer(ears.clone());
+        let waiter =
+            builder(&server.url()).lease(LEASE).waiter_timeout(waiter_timeout).observer(ears.clone());
         let waiter = waiter.connect().unwrap().reentrant_lock("x");
         let waiter = if fixed { waiter.with_lease(LEASE) } else { waiter };
         let holder = connect(&server).reentrant_lock("x");
@@ -112,12 +113,12 @@ fn a_living_waiter_has_its_whole_lease_by_one_renewal() {
         thread::scope(|scope| {
             let waits = scope.spawn(|| {
                 let guard = waiter.lock().unwrap();
-                assert!(guard.remaining() <= window, "{:?}", guard.remaining());
-                wait_until(SOON, "it has its whole lease", || guard.remaining() > window);
+                assert!(guard.remaining() <= waiter_timeout, "{:?}", guard.remaining());
+                wait_until(SOON, "it has its whole lease", || guard.remaining() > waiter_timeout);
                 // Not for longer than was asked for, and counted from its grant.
                 assert!(pttl(&server, "rc:{x}") <= LEASE.as_millis() as i64);
                 let began = Instant::now();
-                wait_until(SOON, "its first lease is over", || began.elapsed() > window);
+                wait_until(SOON, "its first lease is over", || began.elapsed() > waiter_timeout);
                 assert!(!guard.is_lost() && guard.remaining() > LEASE - SOON - SOON);
                 guard.unlock().unwrap();
             });

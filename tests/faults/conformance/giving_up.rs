@@ -94,7 +94,7 @@ fn a_waiter_does_not_ask_again_and_again<K: Tried>(stage: &Stage<K>) {
 /// No row of anybody's: in java.util.concurrent the untimed try does pass them.
 fn a_try_does_not_pass_threads_that_wait<K: Tried>(stage: &Stage<K>) {
     // Its waiter sends nothing by itself for as long as this takes.
-    let client = stage.client_with(|b| b.window(6 * LONG).lease(6 * LONG));
+    let client = stage.client_with(|b| b.waiter_timeout(6 * LONG).lease(6 * LONG));
     let (lock, other) = (stage.lock_of(&client), stage.lock());
     let guard = other.lock().unwrap();
     thread::scope(|scope| {

@@ -154,7 +154,7 @@ fn it_is_deleted_once<K: Tried>(stage: &Stage<K>) {
 fn a_wait_ends_when_the_server_dies<K: Tried>(_: &Stage<K>) {
     let server = RedisServer::start().unwrap();
     let limit = ms(500);
-    let builder = Client::builder().url(&server.url()).window(ms(600));
+    let builder = Client::builder().url(&server.url()).waiter_timeout(ms(600));
     let client = builder.command_timeout(limit).unreachable_timeout(limit).connect().unwrap();
     let (latch, barrier) = (client.count_down_latch(NAME), client.cyclic_barrier("other", 2));
     latch.set_count(1).unwrap();

@@ -52,9 +52,10 @@ fn leases_that_end_let_in_by_arrival<K: Tried>(stage: &Stage<K>) {
 /// Redisson RedissonFairLockTest.testLockAcquiredTimeoutDrift_Descrete: a place has no deadline here
 /// that could drift. It stays where it is, also for longer than a silent one would live.
 fn places_stay_where_they_are<K: Tried>(stage: &Stage<K>) {
-    let window = ms(1200);
+    let waiter_timeout = ms(1200);
     let holder = stage.lock();
-    let waiting: Vec<_> = (0..3).map(|_| stage.lock_of(&stage.client_with(|b| b.window(window)))).collect();
+    let waiting: Vec<_> =
+        (0..3).map(|_| stage.lock_of(&stage.client_with(|b| b.waiter_timeout(waiter_timeout)))).collect();
     let scores = || -> Vec<(String, f64)> {
         let mut range = redis::cmd("ZRANGE");
         range.arg(stage.key(":queue")).arg(0).arg(-1).arg("WITHSCORES");
@@ -68,13 +69,13 @@ fn places_stay_where_they_are<K: Tried>(stage: &Stage<K>) {
             scope.spawn(move || {
                 let guard = lock.lock().unwrap();
                 turns.lock().push(i);
-                thread::sleep(window / 4);
+                thread::sleep(waiter_timeout / 4);
                 guard.unlock().unwrap();
             });
             stage.await_places(i + 1);
         }
         let before = scores();
-        thread::sleep(window * 3 / 2);
+        thread::sleep(waiter_timeout * 3 / 2);
         assert_eq!(scores(), before);
         first.unlock().unwrap();
         wait_until(LONG, "the first one was let in", || turns.lock().len() == 1);

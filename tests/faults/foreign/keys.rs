@@ -51,7 +51,7 @@ fn all_keys_of_a_lock_are_in_the_slot_of_its_key() {
 fn the_key_of_a_named_lock_is_that_lock() {
     let stage = Stage::new();
     let minutes = ms(120_000);
-    let patient = || builder(&stage.server.url()).lease(minutes).window(minutes).connect().unwrap();
+    let patient = || builder(&stage.server.url()).lease(minutes).waiter_timeout(minutes).connect().unwrap();
     let (mine, yours) = (patient(), patient());
     for (name, key) in [("a", "rc:{a}"), ("a{%}", "rc:{a%7B%25%7D}")] {
         let (named, at, theirs) =

@@ -34,7 +34,12 @@ impl Stage {
     /// a test takes: who comes in was let in, or looks because of a stranger.
     pub fn patient(&self) -> SimpleLock {
         let minutes = Duration::from_secs(120);
-        builder(&self.server.url()).lease(minutes).window(minutes).connect().unwrap().simple_lock_at(KEY)
+        builder(&self.server.url())
+            .lease(minutes)
+            .waiter_timeout(minutes)
+            .connect()
+            .unwrap()
+            .simple_lock_at(KEY)
     }
 
     /// The lock, for a client of its own.

@@ -110,7 +110,7 @@ fn connect(journal: &Arc<Journal>, process: u64) -> Client {
     eventually(LONG, || {
         let made = builder(&env("URL"))
             .lease(LEASE)
-            .window(WINDOW)
+            .waiter_timeout(WINDOW)
             .command_timeout(COMMAND)
             .connect_timeout(COMMAND)
             .label(&format!("{process}"))

@@ -130,7 +130,7 @@ fn role_lives_dangerously() {
         return;
     }
     let mut random = Random::new("pains::role_lives_dangerously");
-    let client = builder(&env("URL")).lease(ms(500)).window(ms(500)).connect().unwrap();
+    let client = builder(&env("URL")).lease(ms(500)).waiter_timeout(ms(500)).connect().unwrap();
     tell_parent("ready").unwrap();
     thread::scope(|scope| {
         for _ in 0..3 {

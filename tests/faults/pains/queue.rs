@@ -24,7 +24,7 @@ fn role_waits() {
     if !is_role(ROLE) {
         return;
     }
-    let client = builder(&env("URL")).window(ms(900)).connect().unwrap();
+    let client = builder(&env("URL")).waiter_timeout(ms(900)).connect().unwrap();
     let _ = client.reentrant_lock("x").fair().lock();
 }
 
@@ -33,7 +33,7 @@ fn role_waits() {
 fn pain_17_the_next_of_ten_gets_in_when_the_first_is_dead() {
     let server = RedisServer::start().unwrap();
     let (mut connection, holder) = (server.connection().unwrap(), connect(&server).reentrant_lock("x"));
-    let (window, beat) = (ms(900), ms(300));
+    let (waiter_timeout, beat) = (ms(900), ms(300));
     let order = Mutex::new(Vec::new());
     for stopped in [false, true] {
         let held = holder.lock_owned().unwrap();
@@ -61,7 +61,7 @@ fn pain_17_the_next_of_ten_gets_in_when_the_first_is_dead() {
             held.unlock().unwrap();
             wait_until(LONG, "all the others get in", || order.lock().len() == 9);
             let first = order.lock()[0].1 - died;
-            assert!(first < window + beat + LOAD, "{first:?}");
+            assert!(first < waiter_timeout + beat + LOAD, "{first:?}");
         });
         assert!(order.lock().iter().map(|(i, _)| *i).eq(1..10), "{:?}", order.lock());
         child.kill9().unwrap();
@@ -125,7 +125,7 @@ fn pain_17_short_waits_leave_no_place_and_no_time_that_is_far_off() {
 fn pain_18_who_lives_may_wait_for_many_windows() {
     const WAITERS: usize = 6;
     let server = RedisServer::start().unwrap();
-    let window = ms(300);
+    let waiter_timeout = ms(300);
     let fresh = redis::Script::new(
         "local t, n = redis.call('TIME'), 0
          local now = t[1] * 1000000 + t[2] - 1577836800000000
@@ -139,7 +139,12 @@ fn pain_18_who_lives_may_wait_for_many_windows() {
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for i in 0..WAITERS {
-            let lock = builder(&server.url()).window(window).connect().unwrap().reentrant_lock("x").fair();
+            let lock = builder(&server.url())
+                .waiter_timeout(waiter_timeout)
+                .connect()
+                .unwrap()
+                .reentrant_lock("x")
+                .fair();
             let order = &order;
             scope.spawn(move || {
                 let guard = lock.try_lock_for(LONG).unwrap().expect("it was thrown out");
@@ -149,7 +154,7 @@ fn pain_18_who_lives_may_wait_for_many_windows() {
             wait_until(LONG, "so many wait", || places(&mut connection) == i + 1);
         }
         let (began, mut looks, mut missed) = (Instant::now(), 0, 0);
-        while began.elapsed() < 10 * window {
+        while began.elapsed() < 10 * waiter_timeout {
             missed += u32::from(places(&mut connection) != WAITERS);
             looks += 1;
             thread::sleep(ms(10));
@@ -196,7 +201,7 @@ fn pain_18_waits_whose_connections_are_cut_leave_no_place() {
     let writes = holder.read_write_lock("y").write_lock().lock_owned().unwrap();
     let permit = semaphore.acquire(1).unwrap();
     // No place ends by itself while this test runs.
-    let client = builder(&proxy.url()).window(ms(60_000)).connect().unwrap();
+    let client = builder(&proxy.url()).waiter_timeout(ms(60_000)).connect().unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let cuts = scope.spawn(|| {

@@ -16,7 +16,7 @@ fn pain_19_a_downgrade_wakes_who_waits_to_read() {
     let writes = connect(&server).read_write_lock("x");
     // Their beats come too late for this test: only a message can wake them.
     let clients: Vec<_> = (0..3)
-        .map(|_| builder(&server.url()).lease(ms(600_000)).window(ms(600_000)).connect().unwrap())
+        .map(|_| builder(&server.url()).lease(ms(600_000)).waiter_timeout(ms(600_000)).connect().unwrap())
         .collect();
     let write = writes.write_lock().lock().unwrap();
     thread::scope(|scope| {

@@ -36,7 +36,7 @@ fn whatever_becomes_of_messages(steps: u32, play: impl Fn(&RedisServer, &[Client
         let server = RedisServer::start().unwrap();
         let proxy = Proxy::start(server.port()).unwrap();
         let clients: Vec<_> =
-            (0..3).map(|_| builder(&proxy.url()).window(WINDOW).connect().unwrap()).collect();
+            (0..3).map(|_| builder(&proxy.url()).waiter_timeout(WINDOW).connect().unwrap()).collect();
         if lost {
             proxy.swallow_replies_with(MESSAGE);
         }

@@ -52,7 +52,7 @@ fn pain_11_a_half_open_listener_is_replaced() {
     let ears = Ears::default();
     let holder = connect(&server).reentrant_lock("x");
     // Its beat is 10 s: only the listener can be quicker.
-    let client = builder(&proxy.url()).window(ms(30_000)).observer(ears.clone()).connect().unwrap();
+    let client = builder(&proxy.url()).waiter_timeout(ms(30_000)).observer(ears.clone()).connect().unwrap();
     let lock = client.reentrant_lock("x");
     let waits = |released: &dyn Fn()| {
         let held = holder.lock().unwrap();

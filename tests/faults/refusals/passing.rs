@@ -110,7 +110,8 @@ fn what_may_pass_is_told_at_once_where_nothing_waits_and_at_the_deadline() {
 fn a_waiter_in_the_queue_stays_there() {
     for Refusing { says, on, off } in ALL {
         let server = RedisServer::builder().arg("maxmemory-policy", "noeviction").start().unwrap();
-        let (mine, yours) = (connect(&server), builder(&server.url()).window(ms(900)).connect().unwrap());
+        let (mine, yours) =
+            (connect(&server), builder(&server.url()).waiter_timeout(ms(900)).connect().unwrap());
         let (held, wanted) = (mine.reentrant_lock("x"), yours.reentrant_lock("x"));
         let guard = held.lock().unwrap();
         thread::scope(|scope| {

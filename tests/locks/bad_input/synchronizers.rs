@@ -25,7 +25,7 @@ pub fn everything(server: &RedisServer) -> Vec<(String, Vec<u8>, bool)> {
 /// Renews nothing, and says of nobody that it lives, while a test runs: that would change keys too.
 pub fn quiet(server: &RedisServer) -> Client {
     let long = Duration::from_secs(3600);
-    brisk(&server.url()).lease(long).window(long).connect().unwrap()
+    brisk(&server.url()).lease(long).waiter_timeout(long).connect().unwrap()
 }
 
 /// Calls that come to an error of this kind, about this name, which says this.

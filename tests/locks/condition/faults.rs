@@ -103,7 +103,7 @@ fn a_lost_message_costs_a_beat() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
     proxy.only_matching(b"SUBSCRIBE");
-    let lock = builder(&proxy.url()).window(ms(900)).connect().unwrap().reentrant_lock("it");
+    let lock = builder(&proxy.url()).waiter_timeout(ms(900)).connect().unwrap().reentrant_lock("it");
     let other = stage.lock();
     stage.while_one_waits(&lock, || {
         proxy.swallow_replies(1);
@@ -184,7 +184,7 @@ fn lost_answers_lose_neither_the_lock_nor_a_signal() {
 fn a_server_that_forgets_all_wakes_who_waits() {
     for restart in [false, true] {
         let stage = Stage::new();
-        let lock = stage.client_with(|b| b.window(ms(900))).reentrant_lock("it");
+        let lock = stage.client_with(|b| b.waiter_timeout(ms(900))).reentrant_lock("it");
         stage.while_one_waits(&lock, || {
             if restart {
                 stage.server.kill().unwrap();

@@ -55,7 +55,7 @@ fn a_hundred_that_are_signalled_come_in_once_each_in_order_and_cheaply() {
     const N: usize = 100;
     let stage = Stage::new();
     // Their beats would count too.
-    let quiet = || stage.client_with(|b| b.window(10 * LONG).lease(10 * LONG));
+    let quiet = || stage.client_with(|b| b.waiter_timeout(10 * LONG).lease(10 * LONG));
     let clients = [quiet(), quiet()];
     let signaller = stage.lock();
     let order = Mutex::new(Vec::new());
@@ -89,7 +89,7 @@ fn a_hundred_that_are_signalled_come_in_once_each_in_order_and_cheaply() {
 fn a_signal_and_a_switch_are_two_requests() {
     const TURNS: usize = 200;
     let stage = Stage::new();
-    let quiet = || stage.client_with(|b| b.window(10 * LONG).lease(10 * LONG));
+    let quiet = || stage.client_with(|b| b.waiter_timeout(10 * LONG).lease(10 * LONG));
     let clients = [quiet(), quiet()];
     let turn = Mutex::new(0);
     thread::scope(|scope| {

@@ -32,7 +32,7 @@ fn role_contender() {
     }
     let mut random = Random::new(ROLE);
     let file = File::options().append(true).open(env("LOG")).unwrap();
-    let client = builder(&env("URL")).lease(ms(500)).window(ms(300)).connect().unwrap();
+    let client = builder(&env("URL")).lease(ms(500)).waiter_timeout(ms(300)).connect().unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..4 {

@@ -27,7 +27,7 @@ fn parks_are_bounded_when_no_message_gets_through() {
         let contenders: Vec<_> = (0..2)
             .flat_map(|_| {
                 // The beat is the park's bound: 200 ms.
-                let client = builder(&server.url()).window(ms(600)).connect().unwrap();
+                let client = builder(&server.url()).waiter_timeout(ms(600)).connect().unwrap();
                 [client.clone(), client]
             })
             .map(|client| {
@@ -74,7 +74,7 @@ fn role_holder() {
 #[ignore = "a role, played by a child process"]
 fn role_waiter() {
     if is_role(WAITER) {
-        let client = builder(&env("URL")).lease(ms(1000)).window(ms(1000)).connect().unwrap();
+        let client = builder(&env("URL")).lease(ms(1000)).waiter_timeout(ms(1000)).connect().unwrap();
         let lock = client.reentrant_lock("x");
         tell_parent("waits").unwrap();
         drop(lock.lock());

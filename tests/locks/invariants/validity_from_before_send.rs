@@ -75,7 +75,7 @@ fn validity_from_before_send_of_grants_by_message() {
 fn validity_from_before_send_of_a_grant_by_who_has_a_shorter_lease() {
     let server = RedisServer::start().unwrap();
     let holder = connect(&server).reentrant_lock("x").with_lease(SOON);
-    let waiter = builder(&server.url()).window(LONG).connect().unwrap().reentrant_lock("x");
+    let waiter = builder(&server.url()).waiter_timeout(LONG).connect().unwrap().reentrant_lock("x");
     let held = holder.lock().unwrap();
     thread::scope(|scope| {
         let waits = scope.spawn(|| {

@@ -22,7 +22,7 @@ const LEASE: Duration = ms(3000);
 const BRIEF: Duration = ms(800);
 
 fn client(url: &str, lease: Duration) -> Client {
-    builder(url).lease(lease).window(BRIEF).connect().unwrap()
+    builder(url).lease(lease).waiter_timeout(BRIEF).connect().unwrap()
 }
 
 /// One request by chance: a permit, or whatever else came of it.

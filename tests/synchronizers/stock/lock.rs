@@ -14,7 +14,7 @@ use crate::support::*;
 fn who_waits_is_refused_the_moment_that_nothing_is_left() {
     let server = RedisServer::start().unwrap();
     // Nobody asks again by itself meanwhile: who wakes was told.
-    let patient = || builder(&server.url()).lease(6 * LONG).window(6 * LONG).connect().unwrap();
+    let patient = || builder(&server.url()).lease(6 * LONG).waiter_timeout(6 * LONG).connect().unwrap();
     let clients: Vec<_> = (0..4).map(|_| patient()).collect();
     let gates: Vec<_> = clients.iter().map(|client| client.inventory("sale")).collect();
     gates[0].add_stock("tee", 2).unwrap();

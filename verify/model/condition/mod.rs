@@ -38,13 +38,13 @@ struct World {
     ticks: u8,
     slice: Duration,
     /// How long a silent place lives, in milliseconds.
-    window: u64,
+    waiter_timeout: u64,
     faults: Faults,
 }
 
 impl World {
     fn never_silent(&self) -> bool {
-        self.window == FOR_EVER
+        self.waiter_timeout == FOR_EVER
     }
 
     fn condition(&self, thread: u8) -> u8 {

@@ -39,7 +39,7 @@ fn world() -> World {
         ticks: 200,
         slice: Duration::ZERO,
         // Less than the lease: what is told is told for less.
-        window: millis(TICK) * 3 / 2,
+        waiter_timeout: millis(TICK) * 3 / 2,
         faults: Faults { crashes: 1, time_outs: 12, lost: 20, breaks: 8, ..Faults::default() },
     }
 }
@@ -266,8 +266,8 @@ impl Walk<'_> {
         assert_eq!(ours, view.signalled, "who was let in by a signal");
         assert_eq!(small.room.places.len(), view.waits.len(), "places beside the queue");
         for ((owner, waits), seen) in small.room.places.iter().zip(&view.waits) {
-            let ours = (*owner, waits.condition, waits.lease, self.sides.window);
-            assert_eq!(ours, (seen.owner, seen.condition, seen.lease, seen.window), "{seen:?}");
+            let ours = (*owner, waits.condition, waits.lease, self.sides.waiter_timeout);
+            assert_eq!(ours, (seen.owner, seen.condition, seen.lease, seen.waiter_timeout), "{seen:?}");
             self.sides.arrivals.same(waits.since, seen.since, "arrival of a place in a condition");
             self.sides.near(seen.age, now - waits.beat, "age of a place in a condition");
         }
@@ -329,8 +329,8 @@ fn conditions_say_what_the_models_redis_says() {
     let world = world();
     let kinds = [("simple", Simple::RULE), ("reentrant", Reentrant::RULE)];
     let mut sides = kinds.map(|(kind, rule)| {
-        let real = Real::new(&server, rule, kind, world.plans.len() as u8, world.window);
-        (kind, real, RealRoom::new(rule, world.window))
+        let real = Real::new(&server, rule, kind, world.plans.len() as u8, world.waiter_timeout);
+        (kind, real, RealRoom::new(rule, world.waiter_timeout))
     });
     let mut seen = Seen::default();
     let (mut walked, mut seed) = (0, first_seed());
@@ -348,7 +348,7 @@ fn conditions_say_what_the_models_redis_says() {
             real,
             room,
             seen: &mut seen,
-            sides: Sides::new(world.window, false),
+            sides: Sides::new(world.waiter_timeout, false),
             requests: Vec::new(),
         };
         walked += u64::from(walk.walk());

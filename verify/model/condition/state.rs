@@ -139,7 +139,7 @@ impl World {
         };
         State {
             tick: 0,
-            redis: SmallRedis::new(self.window, 0),
+            redis: SmallRedis::new(self.waiter_timeout, 0),
             processes: self.plans.iter().map(process).collect(),
             packets: Bag::default(),
             replies: Vec::new(),

@@ -19,7 +19,7 @@ fn world<const N: usize>(plans: [Plans; N]) -> World {
         conditions: 1,
         ticks: 1,
         slice: Duration::ZERO,
-        window: FOR_EVER,
+        waiter_timeout: FOR_EVER,
         faults: none(),
     }
 }
@@ -106,8 +106,8 @@ fn who_was_signalled_dies() {
 fn who_was_let_in_by_a_signal_is_dead() {
     let faults = Faults { vanishes: 1, ..none() };
     // A first lease is over after a tick, and nobody is silent by then.
-    let window = millis(TICK);
-    let small = World { window, ticks: 1, faults, ..world([vec!["w"], vec!["w", "s"]]) };
+    let waiter_timeout = millis(TICK);
+    let small = World { waiter_timeout, ticks: 1, faults, ..world([vec!["w"], vec!["w", "s"]]) };
     let longer = World { ticks: 3, ..small.clone() };
     let three = World { plans: vec![vec!["w"], vec!["w"], vec!["s"]], ..small.clone() };
     check(small, [longer, three]);
@@ -130,9 +130,9 @@ fn a_wait_does_not_begin_in_time() {
 
 #[test]
 fn places_fall_silent() {
-    let window = millis(TICK) * 3 / 2;
-    let small = World { window, ticks: 2, ..world([vec!["w"], vec!["s"]]) };
-    let three = World { window, ticks: 2, ..world([vec!["w"], vec!["w"], vec!["s"]]) };
+    let waiter_timeout = millis(TICK) * 3 / 2;
+    let small = World { waiter_timeout, ticks: 2, ..world([vec!["w"], vec!["s"]]) };
+    let three = World { waiter_timeout, ticks: 2, ..world([vec!["w"], vec!["w"], vec!["s"]]) };
     let timed = World { ticks: 3, faults: time_outs(1), ..small.clone() };
     check(small, [three, timed]);
 }

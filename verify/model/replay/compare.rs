@@ -30,7 +30,7 @@ impl Pairs {
 #[derive(Debug)]
 pub(in crate::engine::model) struct Sides {
     /// How long a silent place lives, in milliseconds.
-    pub(in crate::engine::model) window: u64,
+    pub(in crate::engine::model) waiter_timeout: u64,
     /// The time that has really passed since it was set right.
     pub(in crate::engine::model) drift: Duration,
     pub(in crate::engine::model) numbers: Pairs,
@@ -42,9 +42,9 @@ pub(in crate::engine::model) struct Sides {
 }
 
 impl Sides {
-    pub(in crate::engine::model) fn new(window: u64, amounts: bool) -> Sides {
+    pub(in crate::engine::model) fn new(waiter_timeout: u64, amounts: bool) -> Sides {
         let (numbers, arrivals) = (Pairs::default(), Pairs::default());
-        Sides { window, drift: Duration::ZERO, numbers, arrivals, amounts, lapsed: BTreeSet::new() }
+        Sides { waiter_timeout, drift: Duration::ZERO, numbers, arrivals, amounts, lapsed: BTreeSet::new() }
     }
 
     /// What the rule says beside a grant.
@@ -142,7 +142,7 @@ impl Sides {
         for ((arrival, place), seen) in small.queue.iter().zip(&view.places) {
             self.arrivals.same(arrival % CLASS, seen.arrival % CLASS, "arrival");
             assert_eq!((arrival / CLASS, place.mode.args()), (seen.arrival / CLASS, &*seen.args), "{seen:?}");
-            assert_eq!((place.lease, self.window), (seen.lease, seen.window), "{seen:?}");
+            assert_eq!((place.lease, self.waiter_timeout), (seen.lease, seen.waiter_timeout), "{seen:?}");
             self.near(seen.age, now - place.beat, "age");
         }
         // Who waits for a signal has a place beside the queue; and one that had it may be kept in mind.

@@ -30,7 +30,7 @@ pub(in crate::engine::model) struct Seen {
     pub(in crate::engine::model) lease: u64,
     /// In ms, as are all times.
     pub(in crate::engine::model) age: u64,
-    pub(in crate::engine::model) window: u64,
+    pub(in crate::engine::model) waiter_timeout: u64,
 }
 
 /// Who is inside.
@@ -72,7 +72,7 @@ pub(in crate::engine::model) struct Real {
     /// What the uuids of this lock's clients begin with.
     client: String,
     hears: Vec<bool>,
-    window: u64,
+    waiter_timeout: u64,
     /// When time was last set right.
     wound: Instant,
 }
@@ -83,7 +83,7 @@ impl Real {
         rule: &str,
         name: &str,
         processes: u8,
-        window: u64,
+        waiter_timeout: u64,
     ) -> Real {
         let con = server.connection().unwrap();
         let scripts = Rc::new(Scripts::of(rule).unwrap());
@@ -93,7 +93,8 @@ impl Real {
         client.pop();
         let hears = vec![false; processes.into()];
         let ears = server.connection().unwrap();
-        let mut real = Real { con, ears, scripts, names, client, hears, window, wound: Instant::now() };
+        let mut real =
+            Real { con, ears, scripts, names, client, hears, waiter_timeout, wound: Instant::now() };
         real.listen("SUBSCRIBE", &real.channel(MARK));
         real
     }
@@ -174,7 +175,7 @@ impl Real {
     pub(in crate::engine::model) fn run(&mut self, op: &Op, arrival: Option<u64>) -> Reply {
         let scripts = self.scripts.clone();
         let prefix = inbox_prefix(NAMESPACE);
-        let window = self.window.to_string();
+        let waiter_timeout = self.waiter_timeout.to_string();
         let text_of = |arrival: Option<u64>| arrival.map(|a| a.to_string()).unwrap_or_default();
         let lease = |ask: &Ask| Duration::from_millis(ask.lease);
         match op {
@@ -188,8 +189,18 @@ impl Real {
                 };
                 let (id, ms, arrival) = (self.id(ask.owner), ask.lease.to_string(), text_of(arrival));
                 let from = ask.from.map(|from| self.id(from)).unwrap_or_default();
-                let args =
-                    [&*id, &*ms, &*prefix, &*window, how, ask.mode.args(), RECORD, &*from, &*arrival, "1"];
+                let args = [
+                    &*id,
+                    &*ms,
+                    &*prefix,
+                    &*waiter_timeout,
+                    how,
+                    ask.mode.args(),
+                    RECORD,
+                    &*from,
+                    &*arrival,
+                    "1",
+                ];
                 let args = match () {
                     () if ask.instead => &args[..],
                     () if arrival.is_empty() && from.is_empty() => &args[..7],
@@ -204,7 +215,7 @@ impl Real {
                 let ms = next.as_ref().map_or(0, |n| n.lease).to_string();
                 let next_id = next.as_ref().map(|n| self.id(n.owner)).unwrap_or_default();
                 let mode = next.as_ref().map_or("", |n| n.mode.args());
-                let args = [&*id, &*ms, &*prefix, &*window, unsettled, mode, RECORD, &*next_id];
+                let args = [&*id, &*ms, &*prefix, &*waiter_timeout, unsettled, mode, RECORD, &*next_id];
                 let args = match next {
                     Some(_) => &args[..],
                     None if unsettled == "1" => &args[..5],
@@ -216,7 +227,7 @@ impl Real {
                 Reply::Left { inside: number(items.first().or(Some(&value))) == Some(1), next }
             }
             Op::Renew { owner, lease } => {
-                let args = [self.id(*owner), lease.to_string(), prefix, window];
+                let args = [self.id(*owner), lease.to_string(), prefix, waiter_timeout];
                 let value = self.script(&scripts.renew, &args.each_ref().map(String::as_str));
                 Reply::Renewed(requests::renewed(&value).unwrap())
             }
@@ -237,7 +248,7 @@ impl Real {
             arrival: amount(&p[2]),
             lease: amount(&p[3]),
             age: amount(&p[4]) / 1_000,
-            window: amount(&p[5]),
+            waiter_timeout: amount(&p[5]),
         };
         let inside = |h: &[String]| Inside {
             owner: Self::owner(&h[0]),

@@ -133,7 +133,7 @@ fn readers_and_writers_die() {
     let silent = World {
         processes: 3,
         ticks: 2,
-        window: millis(TICK) * 3 / 2,
+        waiter_timeout: millis(TICK) * 3 / 2,
         roles: &[Reads, Writes, Reads],
         ..small.clone()
     };
@@ -165,7 +165,7 @@ fn a_writer_dies_waiting() {
     let small = World {
         processes: 3,
         prompt: true,
-        window: millis(TICK) * 3 / 4,
+        waiter_timeout: millis(TICK) * 3 / 4,
         roles: &[Reads, Writes, Reads],
         faults: Faults { crashes: 1, ..none() },
         ..shared()

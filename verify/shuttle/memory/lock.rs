@@ -22,7 +22,7 @@ struct Place {
     owner: String,
     prefix: String,
     lease: u64,
-    window: u64,
+    waiter_timeout: u64,
     beat: u64,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Ask {
     pub(super) owner: String,
     pub(super) lease: u64,
     pub(super) prefix: String,
-    pub(super) window: u64,
+    pub(super) waiter_timeout: u64,
     pub(super) how: How,
     pub(super) arrival: Option<u64>,
 }
@@ -116,7 +116,7 @@ impl Lock {
     }
 
     fn busy(&self, ask: &Ask) -> Vec<Value> {
-        let beat = ask.window.min(ask.lease) / 3;
+        let beat = ask.waiter_timeout.min(ask.lease) / 3;
         let lapse = self.held.as_ref().map_or(beat, |(.., end)| end - millis());
         let arrival = self.arrival(&ask.owner).map(|a| a.to_string()).unwrap_or_default();
         let again = int(beat.min(lapse).max(1));
@@ -140,7 +140,8 @@ impl Lock {
         let arrival = there.or(ask.arrival).unwrap_or(self.arrivals + 1);
         self.arrivals = self.arrivals.max(arrival);
         let (owner, prefix) = (ask.owner.clone(), ask.prefix.clone());
-        let place = Place { owner, prefix, lease: ask.lease, window: ask.window, beat: millis() };
+        let place =
+            Place { owner, prefix, lease: ask.lease, waiter_timeout: ask.waiter_timeout, beat: millis() };
         self.queue.insert(arrival, place);
     }
 
@@ -156,7 +157,7 @@ impl Lock {
     fn settle(&mut self, me: Option<&str>, channels: &mut Channels) {
         self.look();
         while let Some((arrival, place)) = self.queue.pop_first() {
-            if millis() - place.beat > place.window {
+            if millis() - place.beat > place.waiter_timeout {
                 continue;
             }
             if !self.admit(&place.owner, place.lease) {

@@ -192,7 +192,7 @@ fn script_on(lock: &mut Lock, channels: &mut Channels, script: &str, args: &[&st
         owner: arg(owner).to_owned(),
         lease: arg(1).parse().expect("a lease in ms"),
         prefix: arg(2).to_owned(),
-        window: arg(3).parse().expect("a window in ms"),
+        waiter_timeout: arg(3).parse().expect("a window in ms"),
         how,
         arrival: arg(arrival).parse().ok(),
     };

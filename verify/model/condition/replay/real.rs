@@ -53,7 +53,7 @@ pub(super) struct Seen {
     pub(super) lease: u64,
     /// In ms, as are all times.
     pub(super) age: u64,
-    pub(super) window: u64,
+    pub(super) waiter_timeout: u64,
     pub(super) condition: u8,
     pub(super) since: u64,
 }
@@ -85,15 +85,15 @@ pub(super) struct RealRoom {
     scripts: Scripts,
     /// The names of its conditions, as Redis knows them and in its order: one begins with the other.
     conditions: [String; 2],
-    window: String,
+    waiter_timeout: String,
 }
 
 impl RealRoom {
-    pub(super) fn new(rule: &str, window: u64) -> RealRoom {
+    pub(super) fn new(rule: &str, waiter_timeout: u64) -> RealRoom {
         RealRoom {
             scripts: Scripts::of_conditions(rule).unwrap(),
             conditions: ["c|", "c"].map(|name| names::part("condition's name", name).unwrap().into_owned()),
-            window: window.to_string(),
+            waiter_timeout: waiter_timeout.to_string(),
         }
     }
 
@@ -102,7 +102,7 @@ impl RealRoom {
     }
 
     pub(super) fn run(&self, real: &mut Real, op: &RoomOp) -> RoomReply {
-        let (prefix, window) = (inbox_prefix(NAMESPACE), &self.window);
+        let (prefix, waiter_timeout) = (inbox_prefix(NAMESPACE), &self.waiter_timeout);
         match op {
             RoomOp::Await { ask, condition } => {
                 let how = match ask.how {
@@ -114,7 +114,7 @@ impl RealRoom {
                 let from = ask.from.map(|from| real.id(from)).unwrap_or_default();
                 let (id, ms, condition) =
                     (real.id(ask.owner), ask.lease.to_string(), &self.conditions[usize::from(*condition)]);
-                let args = [&*id, &*ms, &*prefix, window, how, "", RECORD, &*from, "", condition];
+                let args = [&*id, &*ms, &*prefix, waiter_timeout, how, "", RECORD, &*from, "", condition];
                 let value = real.script(&self.scripts.acquire, &args);
                 RoomReply::Acquired(requests::acquired(&value, Duration::from_millis(ask.lease)).unwrap())
             }
@@ -122,13 +122,13 @@ impl RealRoom {
                 let (id, condition) = (real.id(*owner), &self.conditions[usize::from(*condition)]);
                 let what = if *all { "all" } else { "one" };
                 let script = self.scripts.change.as_ref().unwrap();
-                let value = real.script(script, &[&*id, "0", &*prefix, window, condition, what]);
+                let value = real.script(script, &[&*id, "0", &*prefix, waiter_timeout, condition, what]);
                 RoomReply::Signalled(number(Some(&value)).and_then(|n| n.try_into().ok()))
             }
             RoomOp::Quit { owner, condition, unsettled } => {
                 let (id, condition) = (real.id(*owner), &self.conditions[usize::from(*condition)]);
                 let unsettled = if *unsettled { "1" } else { "0" };
-                let args = [&*id, "0", &*prefix, window, unsettled, condition];
+                let args = [&*id, "0", &*prefix, waiter_timeout, unsettled, condition];
                 let value = real.script(&self.scripts.leave, &args);
                 RoomReply::Left { inside: number(Some(&value)) == Some(1) }
             }
@@ -153,7 +153,7 @@ impl RealRoom {
             owner: Real::owner(&w[0]),
             lease: amount(&w[1]),
             age: amount(&w[2]) / 1_000,
-            window: amount(&w[3]),
+            waiter_timeout: amount(&w[3]),
             condition: self.condition(&w[4]),
             since: amount(&w[5]),
         };
