@@ -103,8 +103,8 @@ impl ClientBuilder {
     /// turn. Default 1 ms; zero makes every lock [fair].
     ///
     /// [fair]: crate::RedisLock::fair
-    pub fn slice(mut self, slice: Duration) -> Self {
-        self.config.slice = slice;
+    pub fn local_handoff(mut self, local_handoff: Duration) -> Self {
+        self.config.local_handoff = local_handoff;
         self
     }
 

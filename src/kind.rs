@@ -102,7 +102,7 @@ pub enum Sharing {
     /// As many as the rule admits, each for itself.
     Shared,
     /// As many as the rule admits; threads of one process share a hold, which takes newcomers without
-    /// asking Redis for one [slice](crate::ClientBuilder::slice) after Redis last said that it may.
+    /// asking Redis for one [slice](crate::ClientBuilder::local_handoff) after Redis last said that it may.
     SharedPerProcess,
     /// Nobody holds it: who is let in has passed, and there is nothing to give back.
     PassThrough,

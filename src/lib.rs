@@ -31,7 +31,7 @@
 //! stands in a queue in Redis. Whoever releases a lock makes the first one there its owner and
 //! tells exactly that process: no retrying, no herd, first come first served. Between threads of
 //! one process a lock goes from hand to hand without Redis for [a
-//! millisecond](ClientBuilder::slice) at a time.
+//! millisecond](ClientBuilder::local_handoff) at a time.
 //!
 //! # The parts
 //!

@@ -23,7 +23,7 @@ pub(crate) fn check_lease(what: &str, lease: Duration) -> Result<(), String> {
 pub(crate) struct Config {
     pub(crate) lease: Duration,
     pub(crate) renew_every: Duration,
-    pub(crate) slice: Duration,
+    pub(crate) local_handoff: Duration,
     pub(crate) waiter_timeout: Duration,
     pub(crate) namespace: String,
     pub(crate) label: String,
@@ -38,7 +38,7 @@ impl Default for Config {
         Config {
             lease: Duration::from_secs(30),
             renew_every: Duration::from_secs(10),
-            slice: Duration::from_millis(1),
+            local_handoff: Duration::from_millis(1),
             waiter_timeout: Duration::from_secs(3),
             namespace: "rc".to_owned(),
             label: String::new(),

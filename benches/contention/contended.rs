@@ -124,7 +124,7 @@ pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
     let Some(job) = job::<Job>(ROLE)? else { return Ok(false) };
     let mut builder = Client::builder().url(&job.url).command_timeout(PATIENCE);
     if let Some(us) = job.slice_us {
-        builder = builder.slice(Duration::from_micros(us));
+        builder = builder.local_handoff(Duration::from_micros(us));
     }
     let client = builder.connect()?;
     let name = "bench:one";

@@ -129,7 +129,7 @@ impl Shared {
         let shape = Shape {
             sharing: K::SHARING,
             reentrancy: K::REENTRY,
-            slice: self.config.slice,
+            local_handoff: self.config.local_handoff,
             beat: self.config.waiter_timeout.min(self.config.lease) / 3,
         };
         let made = (Arc::new(made), Arc::new(shape));

@@ -22,7 +22,7 @@ pub type WriteLock = RedisLock<Write>;
 ///
 /// Writers first: once a writer waits in Redis, no reader is admitted there before it, except a thread
 /// that reads already. The threads of a process share one hold in Redis: while some of them read, others
-/// join them without asking Redis for at most one [slice](crate::ClientBuilder::slice) after it last said
+/// join them without asking Redis for at most one [slice](crate::ClientBuilder::local_handoff) after it last said
 /// that nobody waits. A writer that comes tells the reading processes, so that each passes it by one
 /// slice at most, and by none where the slice is nothing; readers of the writer's own client do not pass it
 /// at all. With

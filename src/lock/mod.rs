@@ -59,7 +59,7 @@ pub type ReentrantLock = RedisLock<Reentrant>;
 /// # Waiting
 ///
 /// Threads that wait sleep, in order of arrival within a process. A released lock may go to the
-/// next thread of the same process for one [slice](crate::ClientBuilder::slice), then the process
+/// next thread of the same process for one [slice](crate::ClientBuilder::local_handoff), then the process
 /// that came first gets it; [`fair`](RedisLock::fair) locks have no slice. `try_lock` never barges:
 /// it is `None` while a thread of this process waits (unlike `tryLock` in java.util.concurrent).
 ///

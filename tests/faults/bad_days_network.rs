@@ -200,7 +200,7 @@ mod bodies {
     /// The reply is lost to whoever releases and asks for the next local thread in one trip.
     pub fn a_hand_over_whose_reply_is_lost_lets_the_next_one_in<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).slice(Duration::ZERO).connect().unwrap();
+        let client = brisk(&proxy.url()).lease(ms(30_000)).local_handoff(Duration::ZERO).connect().unwrap();
         let lock = client.lock_with_kind("next", kind);
         for closed in [true, false] {
             let guard = lock.lock().unwrap();
@@ -335,7 +335,7 @@ mod bodies {
     /// A late leave that brings an ask for the next thread along.
     pub fn a_late_copy_of_a_hand_over_locks_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).slice(Duration::ZERO).connect().unwrap();
+        let client = brisk(&proxy.url()).lease(ms(30_000)).local_handoff(Duration::ZERO).connect().unwrap();
         let lock = client.lock_with_kind("handed", kind);
         // With and without an answer to the second copy.
         for cut in [true, false] {

@@ -428,7 +428,7 @@ fn enormous_limits_work() {
         .connect_timeout(Duration::MAX)
         .command_timeout(Duration::MAX)
         .unreachable_timeout(Duration::MAX)
-        .slice(Duration::MAX)
+        .local_handoff(Duration::MAX)
         .connect()
         .unwrap();
     let lock = client.simple_lock("limits");

@@ -123,7 +123,7 @@ fn a_read_lock_goes_over_and_knows_the_last_write() {
     guard.unlock().unwrap();
     assert!(locks[2].write_lock().try_lock().unwrap().is_some());
     // One that other threads share stays where it is.
-    let client = builder(&server.url()).slice(LONG).connect().unwrap();
+    let client = builder(&server.url()).local_handoff(LONG).connect().unwrap();
     let lock = client.read_write_lock("it");
     let (one, other) = (lock.read_lock().lock_owned().unwrap(), lock.read_lock().lock_owned().unwrap());
     told(one.into_receipt(), ErrorKind::Refused);
@@ -144,7 +144,7 @@ fn it_goes_over_once_of_a_semaphore() {
 #[test]
 fn a_token_has_its_hand_overs_with_it() {
     let server = RedisServer::start().unwrap();
-    let here = builder(&server.url()).slice(LONG).connect().unwrap();
+    let here = builder(&server.url()).local_handoff(LONG).connect().unwrap();
     let lock = here.reentrant_lock("it");
     let first = lock.lock_owned().unwrap();
     let (token, guard) = thread::scope(|scope| {

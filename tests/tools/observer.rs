@@ -94,7 +94,7 @@ fn a_hold_is_told_with_its_length() {
 #[test]
 fn each_hold_that_is_told_ends_once() {
     let server = RedisServer::start().unwrap();
-    let (client, diary) = watched(&server.url(), |b| b.slice(ms(20)));
+    let (client, diary) = watched(&server.url(), |b| b.local_handoff(ms(20)));
     let (locks, calls) = ([client.simple_lock("watched"), client.simple_lock("watched").fair()], 300);
     thread::scope(|scope| {
         for i in 0..4_u64 {
@@ -146,7 +146,7 @@ fn granted_by_another_process() {
 #[test]
 fn handed_over_within_the_process() {
     let server = RedisServer::start().unwrap();
-    let (client, diary) = watched(&server.url(), |b| b.slice(Duration::from_secs(60)));
+    let (client, diary) = watched(&server.url(), |b| b.local_handoff(Duration::from_secs(60)));
     let lock = client.simple_lock("watched");
     let held = lock.lock_owned().unwrap();
     thread::scope(|scope| {

@@ -77,7 +77,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> World {
-        let shape = Shape { slice: ms(40), ..shape() };
+        let shape = Shape { local_handoff: ms(40), ..shape() };
         let gates = (0..GATES).map(|_| Desk::of(shape.clone())).collect();
         World {
             now: 1_000,

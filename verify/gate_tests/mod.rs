@@ -45,7 +45,12 @@ fn once(thread: u64) -> Request {
 }
 
 fn shape() -> Shape {
-    Shape { sharing: Sharing::Exclusive, reentrancy: Reentrancy::Counted, slice: ms(100), beat: ms(1_000) }
+    Shape {
+        sharing: Sharing::Exclusive,
+        reentrancy: Reentrancy::Counted,
+        local_handoff: ms(100),
+        beat: ms(1_000),
+    }
 }
 
 fn busy(floor: u64) -> Answer {
@@ -516,8 +521,8 @@ fn while_a_guard_of_a_lost_hold_lives_its_thread_is_told_and_others_come_in() {
 // ---- local hand-over -----------------------------------------------------------------------
 
 /// Whether a tenure with the first terms is handed on to the second, `held` ms after it began.
-fn handed(slice: u64, first: Terms, second: Terms, held: u64) -> bool {
-    let mut desk = Desk::of(Shape { slice: ms(slice), ..shape() });
+fn handed(local_handoff: u64, first: Terms, second: Terms, held: u64) -> bool {
+    let mut desk = Desk::of(Shape { local_handoff: ms(local_handoff), ..shape() });
     let grip = desk.come_in(Request { terms: first, ..request(1) }, 1, 0);
     let waiter = desk.enter(Request { terms: second, ..request(2) }, 0);
     match desk.exit(grip, held) {
@@ -571,7 +576,7 @@ fn only_renewed_holds_on_equal_terms_are_handed_on_and_never_fairly() {
 
 #[test]
 fn a_tenure_is_handed_on_4095_times_at_most_and_tokens_rise() {
-    let mut desk = Desk::of(Shape { slice: Duration::MAX, ..shape() });
+    let mut desk = Desk::of(Shape { local_handoff: Duration::MAX, ..shape() });
     let mut grip = desk.come_in(request(0), 7, 0);
     for n in 1..=MOST_HAND_OVERS {
         let waiter = desk.enter(request(n), 0);

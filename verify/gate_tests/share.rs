@@ -8,8 +8,8 @@ fn desk() -> Desk {
     desk_with(ms(SLICE))
 }
 
-fn desk_with(slice: Duration) -> Desk {
-    Desk::of(Shape { sharing: Sharing::SharedPerProcess, slice, ..shape() })
+fn desk_with(local_handoff: Duration) -> Desk {
+    Desk::of(Shape { sharing: Sharing::SharedPerProcess, local_handoff, ..shape() })
 }
 
 fn fixed(thread: u64) -> Request {

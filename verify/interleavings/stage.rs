@@ -64,8 +64,8 @@ fn scripts() -> Arc<Scripts> {
 
 fn config() -> Config {
     // Handed on in the process, or by Redis alone.
-    let slice = either(Duration::ZERO, Duration::from_millis(1));
-    Config { slice, renew_every: RENEW_EVERY, ..Config::default() }
+    let local_handoff = either(Duration::ZERO, Duration::from_millis(1));
+    Config { local_handoff, renew_every: RENEW_EVERY, ..Config::default() }
 }
 
 /// One client, and its handle of the lock.
@@ -94,12 +94,13 @@ impl Process {
     fn made(config: Config, renewer: Arc<Renewer>, watch: Watch) -> Process {
         static SERVER: OnceLock<redis::Client> = OnceLock::new();
         let server = SERVER.get_or_init(|| redis::Client::open("redis://memory").expect("a URL"));
-        let slice = config.slice;
+        let local_handoff = config.local_handoff;
         let manager = ConnectionManager::new(server.clone(), &config);
         let backend = Backend::new(wire::pool(r2d2::Pool::builder(), manager.clone()).expect("no threads"));
         let beat = config.waiter_timeout.min(config.lease) / 3;
         let shared = Shared::new(config, manager, backend, renewer, watch);
-        let shape = Shape { sharing: Sharing::Exclusive, reentrancy: Reentrancy::Counted, slice, beat };
+        let shape =
+            Shape { sharing: Sharing::Exclusive, reentrancy: Reentrancy::Counted, local_handoff, beat };
         let cell = Cells::get(&shared, TypeId::of::<Reentrant>(), "lock", || {
             Ok(("reentrant lock", Names::new("rc", "lock")?, scripts(), shape.into()))
         });

@@ -49,7 +49,7 @@ struct World {
     rounds: u8,
     /// How far time goes.
     ticks: u8,
-    slice: Duration,
+    local_handoff: Duration,
     /// How long a silent place lives, in milliseconds.
     waiter_timeout: u64,
     fair: bool,

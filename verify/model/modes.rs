@@ -127,7 +127,7 @@ impl State {
         if grip.way == AcquiredVia::Joined {
             self.overstayed |= self.waits_to_write(p);
             self.overstayed |= self.told.iter().any(|owner| *owner == grip.owner);
-            let slices_over = |tick: u8| self.now().since(super::at(tick)) >= world.slice;
+            let slices_over = |tick: u8| self.now().since(super::at(tick)) >= world.local_handoff;
             self.overstayed |= self.writers.iter().any(|(_, since)| slices_over(*since));
         }
     }

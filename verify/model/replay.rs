@@ -63,7 +63,7 @@ fn world(roles: &'static [Role], permits: u8) -> World {
         threads: 2,
         rounds: 60,
         ticks: 200,
-        slice: if roles.is_empty() { Duration::ZERO } else { TICK },
+        local_handoff: if roles.is_empty() { Duration::ZERO } else { TICK },
         // Less than the lease: what is told is told for less.
         waiter_timeout: millis(TICK) * 3 / 2,
         fair: false,

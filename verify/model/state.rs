@@ -172,7 +172,7 @@ impl World {
             0 => (Sharing::Exclusive, Reentrancy::Counted),
             _ => (Sharing::Shared, Reentrancy::Independent),
         };
-        let shape = Shape { sharing, reentrancy, slice: self.slice, beat: TICK };
+        let shape = Shape { sharing, reentrancy, local_handoff: self.local_handoff, beat: TICK };
         let second = Shape { sharing: Sharing::SharedPerProcess, ..shape.clone() };
         let second = (!self.roles.is_empty()).then(|| Box::new(Gate::new(second)));
         Gates(Gate::new(shape), second)

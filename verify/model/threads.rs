@@ -196,7 +196,7 @@ impl State {
             Exit::Held | Exit::Shared => self.rest(p, t),
             Exit::HandedOn(next) => {
                 if let Some(tenure) = tenure {
-                    self.overstayed |= now.since(tenure.since) >= world.slice || world.fair;
+                    self.overstayed |= now.since(tenure.since) >= world.local_handoff || world.fair;
                     let token = process.gates[g].look(tenure.owner).map_or(0, |t| t.token());
                     self.rises(token, false);
                 }

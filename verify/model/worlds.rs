@@ -20,7 +20,7 @@ fn world() -> World {
         threads: 1,
         rounds: 1,
         ticks: 2,
-        slice: Duration::ZERO,
+        local_handoff: Duration::ZERO,
         waiter_timeout: FOR_EVER,
         fair: false,
         terms_differ: false,
@@ -105,7 +105,7 @@ fn leases_are_renewed() {
 
 #[test]
 fn threads_hand_over() {
-    let small = World { threads: 2, slice: TICK, ticks: 1, counts: true, ..world() };
+    let small = World { threads: 2, local_handoff: TICK, ticks: 1, counts: true, ..world() };
     let longer = World { ticks: 2, counts: false, ..small.clone() };
     let late = World { counts: false, faults: Faults { lost: 1, ..none() }, ..small.clone() };
     check(small, [longer, late]);
@@ -113,7 +113,7 @@ fn threads_hand_over() {
 
 #[test]
 fn fair_threads_take_one_turn_each() {
-    let small = World { threads: 2, slice: TICK, fair: true, ticks: 1, counts: true, ..world() };
+    let small = World { threads: 2, local_handoff: TICK, fair: true, ticks: 1, counts: true, ..world() };
     let longer = World { ticks: 2, counts: false, ..small.clone() };
     check(small, [longer]);
 }
@@ -121,7 +121,7 @@ fn fair_threads_take_one_turn_each() {
 #[test]
 fn the_lead_is_passed_on() {
     let small = World { threads: 2, ticks: 1, faults: Faults { time_outs: 1, ..none() }, ..world() };
-    let again = World { slice: TICK, faults: Faults { time_outs: 2, ..none() }, ..small.clone() };
+    let again = World { local_handoff: TICK, faults: Faults { time_outs: 2, ..none() }, ..small.clone() };
     let alone =
         World { processes: 1, ticks: 3, faults: Faults { time_outs: 1, lost: 2, ..none() }, ..small.clone() };
     check(small, [again, alone]);
@@ -129,7 +129,7 @@ fn the_lead_is_passed_on() {
 
 #[test]
 fn threads_ask_on_other_terms() {
-    let small = World { threads: 2, terms_differ: true, slice: TICK, ticks: 1, ..world() };
+    let small = World { threads: 2, terms_differ: true, local_handoff: TICK, ticks: 1, ..world() };
     let given_up = World { faults: Faults { time_outs: 1, ..none() }, ..small.clone() };
     let alone = World { processes: 1, ticks: 4, faults: Faults { lost: 2, ..none() }, ..small.clone() };
     check(small, [given_up, alone]);

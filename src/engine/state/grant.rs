@@ -113,13 +113,15 @@ impl Tenure {
 
     /// Whether the next thread of this process may have it without Redis: its slice is not over,
     /// its lease is healthy and renewed, and neither side asked for fairness.
-    pub(crate) fn may_be_handed_to(&self, next: &Terms, slice: Duration, now: Moment) -> bool {
-        self.goes_on_as(next, now) && now.since(self.since) < slice && self.hand_overs < MOST_HAND_OVERS
+    pub(crate) fn may_be_handed_to(&self, next: &Terms, local_handoff: Duration, now: Moment) -> bool {
+        self.goes_on_as(next, now)
+            && now.since(self.since) < local_handoff
+            && self.hand_overs < MOST_HAND_OVERS
     }
 
     /// Whether another thread of this process may share it without Redis.
-    pub(crate) fn may_be_joined(&self, next: &Terms, slice: Duration, now: Moment) -> bool {
-        self.goes_on_as(next, now) && self.open_since().is_some_and(|since| now.since(since) < slice)
+    pub(crate) fn may_be_joined(&self, next: &Terms, local_handoff: Duration, now: Moment) -> bool {
+        self.goes_on_as(next, now) && self.open_since().is_some_and(|since| now.since(since) < local_handoff)
     }
 
     /// Whether it may go on as what `next` asks for.

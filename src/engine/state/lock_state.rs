@@ -64,7 +64,7 @@ pub(crate) struct Shape {
     pub(crate) sharing: Sharing,
     pub(crate) reentrancy: Reentrancy,
     /// How long a tenure may be handed on.
-    pub(crate) slice: Duration,
+    pub(crate) local_handoff: Duration,
     /// The longest pause between two looks at anything.
     pub(crate) beat: Duration,
 }
@@ -406,7 +406,7 @@ impl Gate {
         if let Some(next) = &next
             // Who has a place in the queue waits for its turn there.
             && self.ask.is_none()
-            && tenure.may_be_handed_to(&next.terms, self.shape.slice, now)
+            && tenure.may_be_handed_to(&next.terms, self.shape.local_handoff, now)
         {
             tenure.hand_overs += 1;
             let waiter = self.waiters.pop_front();

@@ -20,7 +20,7 @@ fn places(server: &RedisServer) -> usize {
 /// Three clients queue in a known order behind a holder, each with threads that never stop
 /// coming. Returns who held after its release, in the order of tokens, up to the last client's
 /// first turn.
-fn until_the_last_gets_in(fair: bool, slice: Duration, work: Duration) -> Vec<(usize, u64, u64)> {
+fn until_the_last_gets_in(fair: bool, local_handoff: Duration, work: Duration) -> Vec<(usize, u64, u64)> {
     let server = RedisServer::start().unwrap();
     let holder = connect(&server).reentrant_lock("x");
     let held = holder.lock().unwrap();
@@ -28,7 +28,7 @@ fn until_the_last_gets_in(fair: bool, slice: Duration, work: Duration) -> Vec<(u
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for process in 0..3 {
-            let client = builder(&server.url()).slice(slice).connect().unwrap();
+            let client = builder(&server.url()).local_handoff(local_handoff).connect().unwrap();
             let lock = client.reentrant_lock("x");
             let lock = if fair { lock.fair() } else { lock };
             for _ in 0..2 {
@@ -69,17 +69,17 @@ fn bounded_bypass_of_a_fair_waiter() {
 
 #[test]
 fn bounded_bypass_with_a_slice() {
-    let (slice, work) = (ms(5), Duration::from_micros(200));
+    let (local_handoff, work) = (ms(5), Duration::from_micros(200));
     for _ in 0..5 {
-        let log = until_the_last_gets_in(false, slice, work);
+        let log = until_the_last_gets_in(false, local_handoff, work);
         for ahead in [0, 1] {
             let mine: Vec<_> = log.iter().filter(|(p, ..)| *p == ahead).collect();
             let (first, last) = (mine[0], mine[mine.len() - 1]);
             assert_eq!(first.1 >> 12, last.1 >> 12, "{ahead} had more than one tenure: {log:?}");
             // The last hand-over fell into the slice; it began at the latest with the first hold.
             let span = Duration::from_micros(last.2 - first.2);
-            assert!(span < slice + ms(250), "{ahead} went on for {span:?}");
-            let most = slice.as_micros() / work.as_micros() + 2;
+            assert!(span < local_handoff + ms(250), "{ahead} went on for {span:?}");
+            let most = local_handoff.as_micros() / work.as_micros() + 2;
             assert!(mine.len() as u128 <= most, "{} turns, at most {most} fit in", mine.len());
         }
         let order: Vec<usize> = log.iter().map(|(p, ..)| *p).collect();

@@ -32,7 +32,7 @@ fn a_waiting_writer_keeps_new_readers_out_but_not_those_who_read() {
 fn an_arriving_writer_shuts_the_shares_of_the_reading_processes() {
     let stage = Stage::new();
     // Longer than the test: only the message can shut it.
-    let client = stage.client_with(|b| b.slice(Duration::from_secs(600)));
+    let client = stage.client_with(|b| b.local_handoff(Duration::from_secs(600)));
     let (lock, other) = (client.read_write_lock("it"), stage.read_write_lock());
     let read = lock.read_lock().lock().unwrap();
     thread::scope(|scope| {
@@ -194,7 +194,7 @@ fn who_waits_is_counted_for_both_halves() {
 fn a_writer_that_waits_does_not_cut_the_slice_of_who_writes() {
     let stage = Stage::new();
     // Longer than the test: only a message could end it.
-    let client = stage.client_with(|b| b.slice(Duration::from_secs(600)));
+    let client = stage.client_with(|b| b.local_handoff(Duration::from_secs(600)));
     let (lock, other) = (client.read_write_lock("it"), stage.read_write_lock());
     let (marked, mark) = (client.reentrant_lock("mark"), stage.client().reentrant_lock("mark"));
     let turn = AtomicUsize::new(0);
@@ -230,10 +230,11 @@ fn a_writer_that_waits_does_not_cut_the_slice_of_who_writes() {
 /// process knows that it waits.
 #[test]
 fn no_reader_passes_a_writer_of_its_process_that_has_no_place_in_redis_yet() {
-    for (slice, in_order) in [(LONG, false), (LONG, true), (ms(0), false), (ms(0), true)] {
+    for (local_handoff, in_order) in [(LONG, false), (LONG, true), (ms(0), false), (ms(0), true)] {
         let stage = Stage::new();
         let proxy = Proxy::start(stage.server.port()).unwrap();
-        let client = builder(&proxy.url()).slice(slice).command_timeout(LONG).connect().unwrap();
+        let client =
+            builder(&proxy.url()).local_handoff(local_handoff).command_timeout(LONG).connect().unwrap();
         let lock = client.read_write_lock("it");
         let lock = if in_order { lock.arrival_order() } else { lock };
         proxy.only_matching(b"SUBSCRIBE");

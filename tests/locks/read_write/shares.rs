@@ -14,7 +14,7 @@ use crate::support::{LONG, SOON, builder, nothing_left};
 #[test]
 fn threads_join_within_a_slice_without_a_request() {
     let stage = Stage::new();
-    let client = stage.client_with(|b| b.slice(Duration::from_secs(600)));
+    let client = stage.client_with(|b| b.local_handoff(Duration::from_secs(600)));
     let lock = client.read_write_lock("it");
     // So that Redis knows the scripts.
     drop(lock.read_lock().lock().unwrap());
@@ -34,7 +34,7 @@ fn threads_join_within_a_slice_without_a_request() {
 #[test]
 fn without_a_slice_each_thread_asks() {
     let stage = Stage::new();
-    let client = stage.client_with(|b| b.slice(Duration::ZERO));
+    let client = stage.client_with(|b| b.local_handoff(Duration::ZERO));
     let lock = client.read_write_lock("it");
     // So that Redis knows the scripts.
     drop(lock.read_lock().lock().unwrap());
@@ -51,8 +51,8 @@ fn without_a_slice_each_thread_asks() {
 #[test]
 fn a_slice_that_is_over_is_made_longer_by_one_request_while_nobody_waits() {
     let stage = Stage::new();
-    let slice = Duration::from_millis(20);
-    let client = stage.client_with(|b| b.slice(slice));
+    let local_handoff = Duration::from_millis(20);
+    let client = stage.client_with(|b| b.local_handoff(local_handoff));
     let lock = client.read_write_lock("it");
     let read = lock.read_lock().lock().unwrap();
     thread::scope(|scope| {
@@ -62,7 +62,7 @@ fn a_slice_that_is_over_is_made_longer_by_one_request_while_nobody_waits() {
             for _ in 0..5 {
                 let before = client.request_count();
                 let began = Instant::now();
-                wait_until(LONG, "the slice is over", || began.elapsed() > slice);
+                wait_until(LONG, "the slice is over", || began.elapsed() > local_handoff);
                 drop(lock.read_lock().lock().unwrap());
                 most = most.max(client.request_count() - before);
             }
@@ -102,7 +102,7 @@ fn the_last_one_out_leaves_and_the_share_lasts_till_then() {
 #[test]
 fn a_lost_share_is_lost_for_all_and_not_joined_any_more() {
     let stage = Stage::new();
-    let client = stage.client_with(|b| b.slice(Duration::from_secs(600)));
+    let client = stage.client_with(|b| b.local_handoff(Duration::from_secs(600)));
     let (lock, other) = (client.read_write_lock("it"), stage.read_write_lock());
     let mine = lock.read_lock().lock().unwrap();
     let lost = mine.lost();
@@ -131,12 +131,13 @@ fn a_lost_share_is_lost_for_all_and_not_joined_any_more() {
 fn who_joins_late_in_a_slice_is_in_by_its_deadline_also_while_redis_is_silent() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
-    let slice = Duration::from_secs(4);
-    let client = builder(&proxy.url()).slice(slice).command_timeout(2 * LONG).connect().unwrap();
+    let local_handoff = Duration::from_secs(4);
+    let client =
+        builder(&proxy.url()).local_handoff(local_handoff).command_timeout(2 * LONG).connect().unwrap();
     let lock = client.read_write_lock("it");
     let read = lock.read_lock().lock().unwrap();
     let began = Instant::now();
-    wait_until(LONG, "the slice is half over", || began.elapsed() > slice / 2);
+    wait_until(LONG, "the slice is half over", || began.elapsed() > local_handoff / 2);
     proxy.black_hole(true);
     thread::scope(|scope| {
         let joins = || {

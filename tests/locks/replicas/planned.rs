@@ -66,7 +66,7 @@ fn nor_where_only_those_that_listen_stay_connected() {
 fn nobody_holds_beside_another(with_the_old: impl FnOnce(&Flock)) {
     let flock = Flock::start(1);
     let door = Proxy::start(flock.primary.port()).unwrap();
-    let client = || builder(&door.url()).slice(ms(0)).lease(ms(3000)).connect().unwrap();
+    let client = || builder(&door.url()).local_handoff(ms(0)).lease(ms(3000)).connect().unwrap();
     let clients: Vec<Client> = (0..3).map(|_| client()).collect();
     let came = Contenders::contend(&clients, |all| {
         let more = |than: Vec<u64>, n: u64| {

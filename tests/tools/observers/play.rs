@@ -38,7 +38,7 @@ pub fn play(diary: &Diary, add: impl Fn(ClientBuilder) -> ClientBuilder) {
     let proxy = Proxy::start(server.port()).unwrap();
     let watched = |url: &str| {
         let builder = builder(url).lease(ms(900)).renew_every(ms(60)).command_timeout(ms(150));
-        add(builder.slice(LONG).observer(diary.clone())).connect().unwrap()
+        add(builder.local_handoff(LONG).observer(diary.clone())).connect().unwrap()
     };
     let (near, far) = (watched(&server.url()), watched(&proxy.url()));
     let others = Client::connect(&server.url()).unwrap();

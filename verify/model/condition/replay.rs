@@ -37,7 +37,7 @@ fn world() -> World {
         rounds: 60,
         conditions: 2,
         ticks: 200,
-        slice: Duration::ZERO,
+        local_handoff: Duration::ZERO,
         // Less than the lease: what is told is told for less.
         waiter_timeout: millis(TICK) * 3 / 2,
         faults: Faults { crashes: 1, time_outs: 12, lost: 20, breaks: 8, ..Faults::default() },

@@ -121,7 +121,7 @@ pub(super) struct State {
 impl World {
     pub(super) fn shape(&self) -> Shape {
         let (sharing, reentrancy) = (Sharing::Exclusive, Reentrancy::Counted);
-        Shape { sharing, reentrancy, slice: self.slice, beat: TICK }
+        Shape { sharing, reentrancy, local_handoff: self.local_handoff, beat: TICK }
     }
 
     pub(super) fn terms(&self) -> Terms {

@@ -219,7 +219,7 @@ impl State {
             Exit::Held | Exit::Shared => self.set(p, t, Thread::Idle),
             Exit::HandedOn(next) => {
                 let token = owner.and_then(|o| process.gate.look(o)).map_or(0, |t| t.token());
-                debug_assert!(!world.slice.is_zero(), "a slice is over at once");
+                debug_assert!(!world.local_handoff.is_zero(), "a slice is over at once");
                 self.rises(token, false);
                 self.set(p, t, Thread::Idle);
                 self.wake(p, None, next);

@@ -18,7 +18,7 @@ fn world<const N: usize>(plans: [Plans; N]) -> World {
         rounds: 1,
         conditions: 1,
         ticks: 1,
-        slice: Duration::ZERO,
+        local_handoff: Duration::ZERO,
         waiter_timeout: FOR_EVER,
         faults: none(),
     }
@@ -56,7 +56,7 @@ fn a_signal_comes_from_another_process() {
 fn threads_of_one_process_wait_and_signal() {
     let small = world([vec!["w", "s"]]);
     let late = World { faults: lost(1), ..small.clone() };
-    let hand_over = World { slice: TICK, ..world([vec!["w", "ws", "a"]]) };
+    let hand_over = World { local_handoff: TICK, ..world([vec!["w", "ws", "a"]]) };
     let two = world([vec!["w", "s"], vec!["w", "s"]]);
     check(small, [late, hand_over, two]);
 }

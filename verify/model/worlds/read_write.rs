@@ -7,7 +7,7 @@ use crate::engine::model::{TICK, World};
 
 /// Two processes with a thread each, and what the two do.
 fn shared() -> World {
-    World { slice: TICK, ticks: 1, roles: &[Reads, Writes], ..world() }
+    World { local_handoff: TICK, ticks: 1, roles: &[Reads, Writes], ..world() }
 }
 
 #[test]
@@ -54,10 +54,17 @@ fn shares_are_asked_for_late() {
 
 #[test]
 fn who_joins_late_in_a_slice_asks_ahead() {
-    let slice = TICK * 3 / 2;
+    let local_handoff = TICK * 3 / 2;
     let faults = Faults { lost: 1, ..none() };
-    let small =
-        World { processes: 1, threads: 2, slice, ticks: 2, roles: &[Reads, Reads], faults, ..shared() };
+    let small = World {
+        processes: 1,
+        threads: 2,
+        local_handoff,
+        ticks: 2,
+        roles: &[Reads, Reads],
+        faults,
+        ..shared()
+    };
     let three = World { threads: 3, roles: &[Reads, Reads, Reads], ..small.clone() };
     let faults = none();
     let here = World { counts: true, roles: &[Reads, Reads, Writes], faults, ..three.clone() };

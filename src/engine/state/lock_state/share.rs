@@ -14,18 +14,19 @@ impl Gate {
 
     /// Lets a thread into a share that other threads of this process have, if one may be joined.
     pub(super) fn join(&mut self, ticket: Ticket, request: &Request, now: Moment) -> Option<Grip> {
-        let slice = self.shape.slice;
-        if !self.joined() || slice.is_zero() || request.from.is_some() || self.stands_behind(request) {
+        let local_handoff = self.shape.local_handoff;
+        if !self.joined() || local_handoff.is_zero() || request.from.is_some() || self.stands_behind(request)
+        {
             return None;
         }
-        let share = self.tenures.find_shared(|t| t.may_be_joined(&request.terms, slice, now))?;
+        let share = self.tenures.find_shared(|t| t.may_be_joined(&request.terms, local_handoff, now))?;
         Some(self.holds.take(share, ticket, request.taker, AcquiredVia::Joined))
     }
 
     /// Asks whether a share may take more threads in, well before its slice is over, so that those who
     /// come meanwhile need not wait for the answer.
     pub(super) fn asks_ahead(&mut self, owner: u64, request: &Request, now: Moment) -> Option<Asking> {
-        let half = self.shape.slice / 2;
+        let half = self.shape.local_handoff / 2;
         let share = self.tenure_mut(owner).filter(|t| !t.is_asked())?;
         share.open_since().filter(|since| now.since(*since) > half)?;
         Some(share.asks(request, 1, now))
@@ -33,7 +34,7 @@ impl Gate {
 
     /// A share whose slice is over, but which may take more threads in if Redis has nobody waiting.
     pub(super) fn share_to_extend(&mut self, request: &Request, now: Moment) -> Option<&mut Tenure> {
-        if !self.joined() || self.shape.slice.is_zero() || request.from.is_some() {
+        if !self.joined() || self.shape.local_handoff.is_zero() || request.from.is_some() {
             return None;
         }
         self.tenures.find_shared(|t| t.goes_on_as(&request.terms, now))
