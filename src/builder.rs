@@ -19,7 +19,7 @@ use crate::settings::{Config, bad};
 /// let client = Client::builder()
 ///     .url("redis://127.0.0.1/")
 ///     .lease(Duration::from_secs(10))
-///     .label("checkout")
+///     .client_name("checkout")
 ///     .connect()?;
 /// # Ok(())
 /// # }
@@ -129,8 +129,8 @@ impl ClientBuilder {
     }
 
     /// The name under which [`holder`](crate::RedisLock::holder) shows this process. Default empty.
-    pub fn label(mut self, label: &str) -> Self {
-        label.clone_into(&mut self.config.label);
+    pub fn client_name(mut self, client_name: &str) -> Self {
+        client_name.clone_into(&mut self.config.client_name);
         self
     }
 

@@ -26,7 +26,7 @@ pub(crate) struct Config {
     pub(crate) local_handoff: Duration,
     pub(crate) waiter_timeout: Duration,
     pub(crate) namespace: String,
-    pub(crate) label: String,
+    pub(crate) client_name: String,
     pub(crate) connect_timeout: Duration,
     pub(crate) command_timeout: Duration,
     pub(crate) unreachable_timeout: Duration,
@@ -41,7 +41,7 @@ impl Default for Config {
             local_handoff: Duration::from_millis(1),
             waiter_timeout: Duration::from_secs(3),
             namespace: "rc".to_owned(),
-            label: String::new(),
+            client_name: String::new(),
             connect_timeout: Duration::from_secs(1),
             command_timeout: Duration::from_secs(2),
             unreachable_timeout: Duration::from_secs(10),
@@ -83,8 +83,11 @@ impl Config {
                 self.namespace
             )));
         }
-        if self.label.contains(|c: char| c.is_control()) {
-            return Err(bad(format!("a label has no control characters, unlike {:?}", self.label)));
+        if self.client_name.contains(|c: char| c.is_control()) {
+            return Err(bad(format!(
+                "a client_name has no control characters, unlike {:?}",
+                self.client_name
+            )));
         }
         if self.connect_timeout.is_zero() || self.command_timeout.is_zero() {
             return Err(bad("connecting and commands need some time"));

@@ -38,7 +38,7 @@ impl Desk {
     pub fn open(task: &Task, meter: &Meter) -> Result<Desk, Error> {
         let connect = |url: &String| {
             client(url, &task.prefix)
-                .label(&format!("worker {}", task.worker))
+                .client_name(&format!("worker {}", task.worker))
                 .observer(meter.clone())
                 .connect()
         };

@@ -80,7 +80,7 @@ impl Shared {
         Arc::new(Shared {
             id,
             uuid: uuid::Uuid::new_v4().to_string(),
-            identity: format!("{} {host} {}", std::process::id(), config.label),
+            identity: format!("{} {host} {}", std::process::id(), config.client_name),
             inbox_prefix: inbox_prefix(&config.namespace),
             waiter_timeout: config.waiter_timeout.as_millis().to_string(),
             config,

@@ -54,8 +54,8 @@ pub struct Process {
     pub pid: u32,
     /// Its host's name.
     pub host: String,
-    /// Its client's [label](crate::ClientBuilder::label).
-    pub label: String,
+    /// Its client's [label](crate::ClientBuilder::client_name).
+    pub client_name: String,
 }
 
 /// 2020-01-01, where grant numbers begin.
@@ -72,11 +72,11 @@ impl Holder {
 }
 
 impl Process {
-    /// A record: `<threads> <pid> <host> <label>`.
+    /// A record: `<threads> <pid> <host> <client_name>`.
     fn read(record: &str) -> Option<Process> {
         let mut words = record.splitn(4, ' ').skip(1);
         let pid = words.next()?.parse().ok()?;
         let host = words.next()?.to_owned();
-        Some(Process { pid, host, label: words.next().unwrap_or_default().to_owned() })
+        Some(Process { pid, host, client_name: words.next().unwrap_or_default().to_owned() })
     }
 }

@@ -102,7 +102,7 @@ mod bodies {
     /// One attempt and a timed wait have no time to ask again: what they may have got is given back.
     pub fn an_acquire_that_ends_without_a_reply_holds_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).label("asks").connect().unwrap();
+        let client = brisk(&proxy.url()).lease(ms(30_000)).client_name("asks").connect().unwrap();
         let lock = client.lock_with_kind("given-back", kind);
         lock.lock().unwrap().unlock().unwrap();
         // What comes in says who it is, what goes out does not.
@@ -242,7 +242,7 @@ mod bodies {
 
     pub fn a_late_copy_of_a_timed_out_attempt_locks_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).label("asks").connect().unwrap();
+        let client = brisk(&proxy.url()).lease(ms(30_000)).client_name("asks").connect().unwrap();
         let lock = client.lock_with_kind("late", kind);
         lock.lock().unwrap().unlock().unwrap();
         proxy.only_matching(b" asks\r\n");
@@ -284,7 +284,7 @@ mod bodies {
     /// The second copy was refused, so that nothing came of it; the first one is on its way yet.
     pub fn a_late_copy_behind_a_refusal_locks_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).label("asks").connect().unwrap();
+        let client = brisk(&proxy.url()).lease(ms(30_000)).client_name("asks").connect().unwrap();
         let lock = client.lock_with_kind("refused", kind);
         lock.lock().unwrap().unlock().unwrap();
         proxy.only_matching(b" asks\r\n");

@@ -404,8 +404,8 @@ fn a_setting_that_cannot_work_is_named() {
         ("namespace", |it| it.namespace("a{b")),
         ("namespace", |it| it.namespace("a}b")),
         ("namespace", |it| it.namespace("{a}")),
-        ("label", |it| it.label("two\nlines")),
-        ("label", |it| it.label("nul\0")),
+        ("client_name", |it| it.client_name("two\nlines")),
+        ("client_name", |it| it.client_name("nul\0")),
         ("connect", |it| it.connect_timeout(Duration::ZERO)),
         ("command", |it| it.command_timeout(Duration::ZERO)),
     ];

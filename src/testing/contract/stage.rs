@@ -83,7 +83,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
     }
 
     pub(super) fn client(&self, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
-        let client = match set(Client::builder().url(&self.server.url()).label("contract")).connect() {
+        let client = match set(Client::builder().url(&self.server.url()).client_name("contract")).connect() {
             Ok(client) => client,
             Err(error) => panic!("{error:#}"),
         };

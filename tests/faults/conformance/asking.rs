@@ -172,7 +172,7 @@ fn the_queue_has_the_owners_that_wait<K: Tried>(stage: &Stage<K>) {
 /// JSR-166 ReentrantLockTest.testToString: who holds it would be a request, so `holder` tells it and
 /// the debug text does not.
 fn its_holder_is_told_and_its_text_costs_no_request<K: Tried>(stage: &Stage<K>) {
-    let client = stage.client_with(|b| b.label("teller"));
+    let client = stage.client_with(|b| b.client_name("teller"));
     let lock = stage.lock_of(&client);
     let other = stage.lock();
     assert_eq!(other.holder().unwrap(), None);
@@ -181,7 +181,7 @@ fn its_holder_is_told_and_its_text_costs_no_request<K: Tried>(stage: &Stage<K>) 
     assert_eq!(Some(holder.owner), stage.owner());
     if stage.reentrant() {
         let process = holder.process.unwrap();
-        assert_eq!((process.pid, process.label.as_str()), (std::process::id(), "teller"));
+        assert_eq!((process.pid, process.client_name.as_str()), (std::process::id(), "teller"));
     }
     guard.unlock().unwrap();
     assert_eq!(other.holder().unwrap(), None);

@@ -113,7 +113,7 @@ fn connect(journal: &Arc<Journal>, process: u64) -> Client {
             .waiter_timeout(WINDOW)
             .command_timeout(COMMAND)
             .connect_timeout(COMMAND)
-            .label(&format!("{process}"))
+            .client_name(&format!("{process}"))
             .observer(Losses(journal.clone(), process))
             .connect();
         if made.is_err() {

@@ -17,9 +17,9 @@ const ROLE: &str = "pains::sight::role_takes_part";
 /// What the machine's clocks may be apart, as the server's tells since when.
 const BLUR: Duration = ms(2000);
 
-fn take_part(server: &RedisServer, label: &str, threads: &str) -> Child {
+fn take_part(server: &RedisServer, client_name: &str, threads: &str) -> Child {
     let child =
-        Child::spawn(ROLE, &[("URL", &server.url()), ("LABEL", label), ("THREADS", threads)]).unwrap();
+        Child::spawn(ROLE, &[("URL", &server.url()), ("LABEL", client_name), ("THREADS", threads)]).unwrap();
     assert_eq!(child.read_line_within(LONG).unwrap(), "there");
     child
 }
@@ -49,7 +49,7 @@ fn role_takes_part() {
     if !is_role(ROLE) {
         return;
     }
-    let client = builder(&env("URL")).label(&env("LABEL")).connect().unwrap();
+    let client = builder(&env("URL")).client_name(&env("LABEL")).connect().unwrap();
     let lock = client.reentrant_lock("x");
     let threads: usize = env("THREADS").parse().unwrap();
     if threads == 0 {
@@ -83,7 +83,7 @@ fn pain_28_who_holds_it_and_who_waits_can_be_asked() {
 
     let told = lock.holder().unwrap().unwrap();
     let process = told.process.unwrap();
-    assert_eq!((process.pid, process.label.as_str()), (holder.pid(), "check out"));
+    assert_eq!((process.pid, process.client_name.as_str()), (holder.pid(), "check out"));
     assert_eq!(process.host, this_host());
     let since = told.since.unwrap();
     assert!(since + BLUR >= before && since <= after + BLUR, "{since:?} is not in {before:?}..{after:?}");
@@ -169,16 +169,16 @@ fn pain_28_figures_sum_to_what_was_done() {
     });
     let (mut waits, mut got, mut held) = (0, 0, 0);
     for (key, _, _, value) in figures.snapshot().into_vec() {
-        let label = |name: &str| key.key().labels().find(|it| it.key() == name).map(|it| it.value());
+        let client_name = |name: &str| key.key().labels().find(|it| it.key() == name).map(|it| it.value());
         // Another test of this binary may be recorded, too.
-        if !label("lock").is_some_and(|it| it.starts_with("summed ")) {
+        if !client_name("lock").is_some_and(|it| it.starts_with("summed ")) {
             continue;
         }
         let DebugValue::Histogram(values) = value else { panic!("{key:?} is none of it") };
         match key.key().name() {
             "redis_concurrent_wait_seconds" => {
                 waits += values.len();
-                let is_hold = !matches!(label("outcome"), Some("busy" | "unavailable"));
+                let is_hold = !matches!(client_name("outcome"), Some("busy" | "unavailable"));
                 got += if is_hold { values.len() } else { 0 };
             }
             "redis_concurrent_hold_seconds" => held += values.len(),

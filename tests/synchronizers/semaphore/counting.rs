@@ -101,14 +101,14 @@ fn draining_takes_all_that_are_there() {
 fn who_has_how_many_is_told() {
     let server = RedisServer::start().unwrap();
     let (_one, mine) = semaphore(&server, 10);
-    let other = builder(&server.url()).label("other").connect().unwrap();
+    let other = builder(&server.url()).client_name("other").connect().unwrap();
     let theirs = other.semaphore("it");
     let (_two, _five) = (mine.acquire(2).unwrap(), theirs.acquire(5).unwrap());
     let mut holders = mine.holders().unwrap();
     holders.sort_by_key(|holder| holder.permits);
     let permits: Vec<_> = holders.iter().map(|holder| holder.permits).collect();
     assert_eq!(permits, [Some(2), Some(5)]);
-    let labels: Vec<_> = holders.iter().map(|h| h.process.as_ref().unwrap().label.as_str()).collect();
+    let labels: Vec<_> = holders.iter().map(|h| h.process.as_ref().unwrap().client_name.as_str()).collect();
     assert_eq!(labels, ["", "other"]);
     assert!(holders.iter().all(|h| h.since.is_some() && h.remaining > Some(ms(20_000))));
     assert!(holders[0].since < holders[1].since);

@@ -33,7 +33,7 @@ fn a_lock_tells_who_holds_it<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     );
     if let Some(process) = &holder.process {
         assert_eq!(process.pid, std::process::id());
-        assert_eq!(process.label, "contract");
+        assert_eq!(process.client_name, "contract");
     }
     if let Some(since) = holder.since {
         let second = Duration::from_secs(1);
