@@ -4,7 +4,7 @@ max_line_length = 120
 read_globals = {'KEYS', 'ARGV', 'redis', 'cmsgpack'}
 
 -- A kind's rule: what src/kind.rs says it is given, and no more.
-local rule = {globals = {'kind'}, read_globals = {'K', 'F', 'call', 'now', 'number', 'alien', 'fetch',
+local rule = {globals = {'kind'}, read_globals = {'K', 'F', 'call', 'now', 'number', 'foreign_key', 'fetch',
   'fmt', 'waiting', 'silent', 'dead', 'drop', 'tell'}}
 files['lua/*.lua'] = rule
 files['examples/*.lua'] = rule
@@ -12,9 +12,9 @@ files['examples/*.lua'] = rule
 -- The operations see the queue too; and a part's locals are for the parts that come after it.
 files['lua/lib/*.lua'] = {
   globals = {'kind', 'rest'},
-  read_globals = {'K', 'F', 'call', 'now', 'number', 'alien', 'fetch', 'fmt', 'waiting', 'silent', 'steadily', 'dead', 'drop', 'bar',
-    'settle', 'CLASS', 'lifetime',
-    'barred', 'last', 'carried', 'try', 'share', 'join', 'tell', 'deaf',
+  read_globals = {'K', 'F', 'call', 'now', 'number', 'foreign_key', 'fetch', 'fmt', 'waiting', 'silent', 'steadily', 'dead', 'drop', 'tombstone',
+    'admit_waiters', 'CLASS', 'lifetime',
+    'has_tombstone', 'last', 'carried', 'try', 'share', 'join', 'tell', 'deaf',
     'signal', 'pass_on', 'pass_lapsed', 'behind_all', 'outlive', 'stay', 'behind'},
   ignore = {'211', '221', '231'},
 }

@@ -2,15 +2,15 @@
 kind.tag = 'bulkhead'
 local inside
 
-function kind.look(owner)
-  if call('TYPE', K[1]).ok ~= 'zset' and call('EXISTS', K[1]) == 1 then alien() end
+function kind.load(owner)
+  if call('TYPE', K[1]).ok ~= 'zset' and call('EXISTS', K[1]) == 1 then foreign_key() end
   call('ZREMRANGEBYSCORE', K[1], '-inf', string.format('%.0f', now() / 1000))
   inside = call('ZCARD', K[1])
   local ends = call('ZSCORE', K[1], owner)
   if ends then return math.ceil(ends - now() / 1000), tonumber(call('GET', K[4]) or 0) end
 end
 
-function kind.admit(w)
+function kind.try_acquire(w)
   if (inside or 0) >= tonumber(w.args) then return false end
   local n = number()
   call('ZADD', K[1], string.format('%.0f', now() / 1000 + w.lease), w.owner)
@@ -19,11 +19,11 @@ function kind.admit(w)
   return true, n
 end
 
-function kind.dismiss(owner)
+function kind.release(owner)
   return call('ZREM', K[1], owner) == 1
 end
 
-function kind.extend(owner, lease)
+function kind.renew(owner, lease)
   -- A write that cannot grow comes first, so that a full Redis takes the next one.
   call('ZREMRANGEBYSCORE', K[1], '-inf', string.format('%.0f', now() / 1000))
   local ends = call('ZSCORE', K[1], owner)
@@ -33,7 +33,7 @@ function kind.extend(owner, lease)
   return lease
 end
 
-function kind.soon()
+function kind.next_expiry()
   local first = call('ZRANGE', K[1], 0, 0, 'WITHSCORES')[2]
   return first and math.max(1, first - now() / 1000)
 end

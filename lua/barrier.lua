@@ -1,9 +1,9 @@
 -- barrier: those who wait are its round; who completes it trips it. A hash {kind, broken, bound}, and
 -- owner -> {end, number, value} for each that was let in, until it has left: as long as an ended owner is
 -- barred, so that it outlives every request that may still ask whether it was. While the action of the one that
--- tripped runs, also {tripper, last, members, index}: it, and of those it goes on with the last place, how
+-- tripped runs, also {tripper, last, members, index}: it, and of those it goes on with the last queue position, how
 -- many they are, and the first one's index. While those of a round are let in, more than one script does, {upto,
--- shift}: the last one's place, and by how much the next one's index is above the number of them that is left.
+-- shift}: the last one's queue position, and by how much the next one's index is above the number of them that is left.
 --
 -- Who has no action opens the barrier at once. Who has one opens it afterwards (change 'open'); if it leaves
 -- before that, or its lease ends, the barrier is broken.
@@ -19,7 +19,7 @@ local function parties(args)
   return tonumber(string.match(args, '^%d+'))
 end
 
--- lives(least): the state outlives the places, and lives for so many ms at least. Broken it has no end: it stays
+-- lives(least): the state outlives the positions, and lives for so many ms at least. Broken it has no end: it stays
 -- until it is reset.
 local function lives(least)
   local ms, ttl = math.max(60000, 2 * F[4]), call('PTTL', K[1])
@@ -44,9 +44,9 @@ local function breaks()
   known, broken = kind.tag, '1'
 end
 
--- lets_in(n, place, more): so many are to be let in, the last one from that place.
-local function lets_in(n, place, more)
-  members, nth, upto, shift = n, n + more, place, more
+-- lets_in(n, position, more): so many are to be let in, the last one from that position.
+local function lets_in(n, position, more)
+  members, nth, upto, shift = n, n + more, position, more
 end
 
 -- One less is.
@@ -67,12 +67,12 @@ local function sweep(ms)
   if scan[1] ~= '0' then call('HSET', K[1], 'swept', scan[1]) elseif swept then call('HDEL', K[1], 'swept') end
 end
 
-function kind.look(owner)
+function kind.load(owner)
   local state = fetch('HMGET', K[1], 'kind', 'tripper', 'last', 'index', 'broken', 'bound', owner, 'upto', 'shift',
     'swept')
   known, tripper, final, index, broken, bound = unpack(state, 1, 6)
   swept = state[10]
-  if known ~= kind.tag and (known or call('EXISTS', K[1]) == 1) then alien() end
+  if known ~= kind.tag and (known or call('EXISTS', K[1]) == 1) then foreign_key() end
   members = 0
   if state[8] then lets_in(call('ZCOUNT', K[2], '-inf', state[8]), state[8], state[9] + 0) end
   local entry = tripper and call('HGET', K[1], tripper)
@@ -88,7 +88,7 @@ function kind.look(owner)
   end
 end
 
-function kind.refuse(w)
+function kind.reject(w)
   local score = (members > 0 or bound or broken) and call('ZSCORE', K[2], w.owner)
   if members > 0 and score and score + 0 <= upto + 0 then return end
   -- It is yet to be told.
@@ -98,12 +98,12 @@ function kind.refuse(w)
   if broken and not (tripper and score and score + 0 <= final + 0) then return 'broken' end
   local head = call('ZRANGE', K[2], 0, 0, 'WITHSCORES')
   local ours = head[1] and head[1] ~= w.owner and not (bound and head[2] + 0 <= bound + 0)
-  local place = ours and call('HGET', K[3], head[1])
-  local n = place and parties(cmsgpack.unpack(place)[4])
+  local position = ours and call('HGET', K[3], head[1])
+  local n = position and parties(cmsgpack.unpack(position)[4])
   if n and n ~= parties(w.args) then return string.format('those-who-wait-are-for-%.0f-parties', n) end
 end
 
-function kind.admit(w)
+function kind.try_acquire(w)
   local n, acts, value = parties(w.args), false
   local score = members > 0 and call('ZSCORE', K[2], w.owner)
   local opens = score and score + 0 <= upto + 0
@@ -137,9 +137,9 @@ function kind.admit(w)
   return true, grant, value
 end
 
--- Each beat looks after the place before its own, and the first one after the last: a dead one is found by
--- who is behind it. Who has no place trips the barrier if it is the last to come.
-function kind.passes(w)
+-- Each heartbeat looks after the position before its own, and the first one after the last: a dead one is found by
+-- who is behind it. Who has no queue position trips the barrier if it is the last to come.
+function kind.can_barge(w)
   if not known then call('HSET', K[1], 'kind', kind.tag) end
   lives()
   if w.arrival == '' and bound and now() <= bound + 0 then
@@ -150,20 +150,20 @@ function kind.passes(w)
   local rank = not broken and members == 0 and call('ZRANK', K[2], w.owner)
   if rank then
     local other = call('ZRANGE', K[2], rank - 1, rank - 1)[1]
-    local place = other ~= w.owner and waiting(other)
-    if place and dead(place) then
+    local position = other ~= w.owner and waiting(other)
+    if position and dead(position) then
       drop(other)
       breaks()
     end
     return false
   end
-  return not kind.refuse(w) and not kind.full(w) and ready
+  return not kind.reject(w) and not kind.is_full(w) and ready
 end
 
--- True while no round is complete: of those who wait, or with w, who has no place. Whether those of a complete
+-- True while no round is complete: of those who wait, or with w, who has no queue position. Whether those of a complete
 -- one are alive is looked at once: of a large one the first fifty, which have nobody before them to be found by. The
--- others have a neighbour each, which looks at every beat.
-function kind.full(w)
+-- others have a neighbour each, which looks at every heartbeat.
+function kind.is_full(w)
   if members > 0 or broken or ready then return false end
   if tripper then return true end
   local head, score = unpack(call('ZRANGE', K[2], 0, 0, 'WITHSCORES'))
@@ -174,26 +174,26 @@ function kind.full(w)
   local others = parties(first.args) - (w and 1 or 0)
   if call('ZCARD', K[2]) < others then return true end
   for _, owner in ipairs(others > 0 and call('ZRANGE', K[2], 0, math.min(others, 50) - 1) or {}) do
-    local place = waiting(owner)
-    if not place or dead(place) then
+    local position = waiting(owner)
+    if not position or dead(position) then
       drop(owner)
       breaks()
       return false
     end
     -- The server stood still: it is to be heard first.
-    if place.steady == false then return true end
+    if position.steady == false then return true end
   end
   ready = true
   return false
 end
 
-function kind.dismiss(owner)
+function kind.release(owner)
   if call('HDEL', K[1], owner) == 0 then return false end
   if call('HGET', K[1], 'tripper') == owner then breaks() end
   return true
 end
 
-function kind.extend(owner, lease)
+function kind.renew(owner, lease)
   call('HDEL', K[1], '')
   local entry = call('HGET', K[1], owner)
   entry = entry and cmsgpack.unpack(entry)
@@ -204,8 +204,8 @@ function kind.extend(owner, lease)
   return lease
 end
 
-function kind.left(w, why)
-  -- Let in while its process could not be told: it passed, and finds out at its next beat.
+function kind.on_leave(w, why)
+  -- Let in while its process could not be told: it passed, and finds out at its next heartbeat.
   if why == 'unheard' and came then
     call('HSET', K[1], w.owner, came)
   elseif members > 0 then
@@ -217,22 +217,22 @@ function kind.left(w, why)
   end
 end
 
-function kind.soon()
+function kind.next_expiry()
   local entry = tripper and call('HGET', K[1], tripper)
   return entry and math.max(1, (cmsgpack.unpack(entry)[1] - now()) / 1000)
 end
 
 function kind.holders()
-  local ms = kind.soon()
+  local ms = kind.next_expiry()
   return ms and {tripper, math.ceil(ms), ''} or {}
 end
 
-function kind.state()
+function kind.describe()
   return {broken and 1 or 0}
 end
 
 -- 'open' by the one that tripped it, n parties -> {1} | {0 it was broken}; 'reset' -> {1}: who waits is told.
-function kind.change(what, owner, n)
+function kind.update(what, owner, n)
   if what == 'open' and tripper == owner then
     call('HDEL', K[1], 'tripper', 'last', 'members', 'index')
     if n ~= '1' then

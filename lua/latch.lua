@@ -5,58 +5,58 @@ kind.whole = true -- nobody renews what it lets in
 local known, count, by, bound -- as last read or written
 local deleted -- by this script
 
-function kind.look()
+function kind.load()
   local state = fetch('HMGET', K[1], 'kind', 'count', 'by', 'bound')
   known, count, by, bound = state[1], tonumber(state[2]), state[3], tonumber(state[4])
-  if known ~= kind.tag and (known or call('EXISTS', K[1]) == 1) then alien() end
+  if known ~= kind.tag and (known or call('EXISTS', K[1]) == 1) then foreign_key() end
 end
 
 -- Who came before the count was set waited for one that is no more. That is how all of them are told, and those that
 -- do not hear of it.
-function kind.refuse(w)
+function kind.reject(w)
   local arrival = tonumber(w.arrival or '')
   if count then
     arrival = bound and (arrival or tonumber(call('ZSCORE', K[2], w.owner) or nil))
     return arrival and arrival <= bound and 'broken-it-was-set-anew' or nil
   end
-  if arrival or w.beat then
+  if arrival or w.heartbeat then
     return deleted and 'broken-it-was-deleted' or 'broken-its-count-was-deleted-or-has-ended'
   end
   return 'this-latch-has-no-count:-set_count-comes-first'
 end
 
-function kind.admit()
+function kind.try_acquire()
   if count ~= 0 then return false end
   return true, number()
 end
 
 -- At 0 nobody stands in anybody's way. Who comes after the bound is behind it, also where the clock was set back.
-function kind.passes(w)
+function kind.can_barge(w)
   if w.arrival == '' and bound and now() <= bound then w.arrival = fmt('%.0f', bound + 1) end
-  return count == 0 and not kind.refuse(w)
+  return count == 0 and not kind.reject(w)
 end
 
-function kind.dismiss()
+function kind.release()
   return false
 end
 
-function kind.extend()
+function kind.renew()
 end
 
-function kind.soon()
+function kind.next_expiry()
 end
 
 function kind.holders()
   return {}
 end
 
-function kind.state()
+function kind.describe()
   return {count or -1}
 end
 
 -- 'set' n, if there is no count -> {1 | 0}; 'down' -> {count, or -1}; 'reset' n, 'delete' -> {1 | 0 there was
 -- none}; 'expire' ms -> {1 | 0}. Who waits for a count that is no more is told that it is broken.
-function kind.change(what, a)
+function kind.update(what, a)
   -- A write that cannot grow comes first: after it a full Redis takes the others.
   call('HDEL', K[1], '')
   local mark = 'deleted|' .. F[1]

@@ -50,9 +50,9 @@ local function sweep(ms, owner)
   if cursor == '0' then soon, cursor, first_end = first_end, nil, nil end
 end
 
-function kind.look(owner)
+function kind.load(owner)
   local state = fetch('HMGET', K[1], 'kind', 'writer', 'soon', 'last', owner)
-  if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
+  if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then foreign_key() end
   writer, held, recent = state[2], 0, tonumber(state[4])
   spell(state[3])
   if not state[1] then return end
@@ -75,7 +75,7 @@ function kind.more()
   return cursor
 end
 
-function kind.admit(w)
+function kind.try_acquire(w)
   local n, value
   if w.args == 'write' then
     if (held or 0) > 0 then return false end
@@ -97,7 +97,7 @@ function kind.admit(w)
   return true, n, value
 end
 
-function kind.dismiss(owner)
+function kind.release(owner)
   if call('HDEL', K[1], owner) == 0 then return false end
   local fields = call('HLEN', K[1])
   if fields > 3 and call('HGET', K[1], 'writer') == owner then
@@ -109,7 +109,7 @@ function kind.dismiss(owner)
   return true, true
 end
 
-function kind.extend(owner, lease)
+function kind.renew(owner, lease)
   local entry = call('HGET', K[1], owner)
   entry = entry and cmsgpack.unpack(entry)
   if not entry or entry[1] <= now() / 1000 then return end
@@ -126,7 +126,7 @@ function kind.extend(owner, lease)
   return lease
 end
 
-function kind.rename(w, from)
+function kind.transfer(w, from)
   local entry = call('HGET', K[1], from)
   entry = entry and cmsgpack.unpack(entry)
   if not entry or entry[1] <= now() / 1000 then return end
@@ -146,11 +146,11 @@ function kind.class(w)
   return w.args == 'read' and 1 or 0
 end
 
-function kind.passes(w)
+function kind.can_barge(w)
   return w.args ~= 'write' and writer and writer == w.from
 end
 
-function kind.full()
+function kind.is_full()
   return writer
 end
 
@@ -160,7 +160,7 @@ function kind.last()
   return F[6] == 'write' and written or math.max(recent or 0, written)
 end
 
-function kind.waits(w)
+function kind.on_wait(w)
   -- Who writes shares with nobody, and may hand on as long as its slice lasts.
   if w.args ~= 'write' or writer then return end
   -- Some of them: the others ask as soon as their slice is over, and see it then.
@@ -170,7 +170,7 @@ function kind.waits(w)
   end
 end
 
-function kind.soon()
+function kind.next_expiry()
   return soon and math.max(1, soon - now() / 1000)
 end
 

@@ -3,14 +3,14 @@
 kind.tag = 'reentrant lock'
 local held -- the owner, as last read or written
 
-function kind.look(owner)
+function kind.load(owner)
   local state = fetch('HMGET', K[1], 'kind', 'owner', 'number')
   held = state[2]
-  if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
+  if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then foreign_key() end
   if held == owner then return call('PTTL', K[1]), tonumber(state[3]) end
 end
 
-function kind.admit(w)
+function kind.try_acquire(w)
   if held then return false end
   local n = number()
   call('HSET', K[1], 'kind', kind.tag, 'owner', w.owner, 'number', string.format('%.0f', n), 'record', w.record)
@@ -19,15 +19,15 @@ function kind.admit(w)
   return true, n
 end
 
-function kind.dismiss(owner)
+function kind.release(owner)
   return call('HGET', K[1], 'owner') == owner and call('DEL', K[1]) == 1, true
 end
 
-function kind.extend(owner, lease)
+function kind.renew(owner, lease)
   return call('HGET', K[1], 'owner') == owner and call('PEXPIRE', K[1], lease) == 1 and lease
 end
 
-function kind.rename(w, from)
+function kind.transfer(w, from)
   if held ~= from then return end
   call('PEXPIRE', K[1], w.lease)
   call('HSET', K[1], 'owner', w.owner, 'record', w.record)
@@ -35,11 +35,11 @@ function kind.rename(w, from)
   return tonumber(call('HGET', K[1], 'number'))
 end
 
-function kind.full()
+function kind.is_full()
   return held
 end
 
-function kind.soon()
+function kind.next_expiry()
   local ms = call('PTTL', K[1])
   return ms >= 0 and ms
 end

@@ -43,9 +43,9 @@ local function forget(ms, owner)
   late = soon and soon <= ms
 end
 
-function kind.look(owner)
+function kind.load(owner)
   local state = fetch('HMGET', K[1], 'kind', 'permits', 'used', owner, 'none')
-  if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
+  if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then foreign_key() end
   total, used, none = tonumber(state[2]), tonumber(state[3]) or 0, state[5] == '1'
   soon, late = nil, false
   if used == 0 then return end
@@ -60,14 +60,14 @@ function kind.more()
   return late
 end
 
-function kind.refuse(w)
+function kind.reject(w)
   if w.args == 'all' then return end
   if not total then return 'it-has-no-permits:-set_permits-comes-first' end
   if not none and tonumber(w.args) > total then return string.format('it-has-%.0f-permits-in-all', total) end
 end
 
 -- For 'all' what is there, which must be something.
-function kind.admit(w)
+function kind.try_acquire(w)
   local free = total and total - used or 0
   local wanted = tonumber(w.args) or math.max(free, 1)
   if wanted > free then return false end
@@ -77,7 +77,7 @@ function kind.admit(w)
   return true, n, wanted
 end
 
-function kind.dismiss(owner)
+function kind.release(owner)
   local state = call('HMGET', K[1], 'used', owner)
   if not state[2] then return false end
   call('HDEL', K[1], owner)
@@ -87,7 +87,7 @@ function kind.dismiss(owner)
   return true
 end
 
-function kind.extend(owner, lease)
+function kind.renew(owner, lease)
   local state = call('HMGET', K[1], 'used', owner)
   local hold = state[2] and cmsgpack.unpack(state[2])
   if not hold or hold[1] <= now() / 1000 then return end
@@ -98,7 +98,7 @@ function kind.extend(owner, lease)
   return lease
 end
 
-function kind.rename(w, from)
+function kind.transfer(w, from)
   local hold = call('HGET', K[1], from)
   hold = hold and cmsgpack.unpack(hold)
   if not hold or hold[1] <= now() / 1000 then return end
@@ -110,11 +110,11 @@ function kind.rename(w, from)
 end
 
 -- After a change the queue is read, as its first ones may have to be told that they wait in vain.
-function kind.full()
+function kind.is_full()
   return total and used >= total and not changed
 end
 
-function kind.soon()
+function kind.next_expiry()
   return soon and math.max(1, soon - now() / 1000)
 end
 
@@ -133,7 +133,7 @@ function kind.holders(from)
 end
 
 -- -> {all permits or '', permits out, owner, its permits, its number, ...}; on a later page without the two
-function kind.state(from)
+function kind.describe(from)
   local list = from and {} or {total or '', used}
   for i = 1, #page, 2 do
     for _, it in ipairs({page[i], page[i + 1][3], page[i + 1][2]}) do list[#list + 1] = it end
@@ -146,7 +146,7 @@ end
 --   'add'     n more or, below 0, fewer        'expire'  all of it ends in n ms
 --   'delete'  all of it ends now: who holds some has lost them
 -- Of 'first', whose answer depends on who came first, `first` keeps the request that did.
-function kind.change(what, n)
+function kind.update(what, n)
   if what == 'again' then
     return {(F[5] ~= 'first' or call('HGET', K[1], 'first') == F[1]) and 1 or 0}
   end

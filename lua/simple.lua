@@ -2,7 +2,7 @@
 kind.tag = 'simple lock'
 local held -- the owner's text, as last read or written
 
-function kind.look(owner)
+function kind.load(owner)
   held = fetch('GET', K[1])
   if held == owner then
     -- An exclusive lock's last number is its holder's.
@@ -10,7 +10,7 @@ function kind.look(owner)
   end
 end
 
-function kind.admit(w)
+function kind.try_acquire(w)
   if held then return false end
   local n = number()
   call('SET', K[1], w.owner, 'PX', w.lease)
@@ -18,15 +18,15 @@ function kind.admit(w)
   return true, n
 end
 
-function kind.dismiss(owner)
+function kind.release(owner)
   return call('GET', K[1]) == owner and call('DEL', K[1]) == 1, true
 end
 
-function kind.extend(owner, lease)
+function kind.renew(owner, lease)
   return call('GET', K[1]) == owner and call('PEXPIRE', K[1], lease) == 1 and lease
 end
 
-function kind.rename(w, from)
+function kind.transfer(w, from)
   if held ~= from then return end
   call('PEXPIRE', K[1], w.lease)
   call('SET', K[1], w.owner, 'KEEPTTL')
@@ -35,14 +35,14 @@ function kind.rename(w, from)
   return tonumber(call('GET', K[4])) or number()
 end
 
-function kind.full()
+function kind.is_full()
   return held
 end
 
-function kind.soon()
+function kind.next_expiry()
   local ms = call('PTTL', K[1])
   if held and string.match(held, '^%x+%-%x+%-%x+%-%x+%-%x+():%d+$') ~= 37 then
-    -- No `<client uuid>:<n>`: a stranger, that tells nobody when it goes, and may have no end. Who waits asks
+    -- No `<client uuid>:<n>`: a foreign holder, that tells nobody when it goes, and may have no end. Who waits asks
     -- every quarter of a second.
     return ms >= 0 and math.min(ms, 240) or 240
   end

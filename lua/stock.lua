@@ -2,7 +2,7 @@
 -- of each SKU `restocked|<sku>`, `available|<sku>`, `reserved|<sku>`, `sold|<sku>`; of each reservation, under its
 -- owner id, {end ms, number, record, id or '', ms to remember that, customer or '', units, sku, ...}, and `id|<id>`,
 -- whose it is; of each customer with a limit `customer|<customer>|<sku>`, the units that it reserved or bought. K[6]
--- has the reservations by their ends. K[5] has of what was done `id|<id>` and `done|<request>`, besides who is barred.
+-- has the reservations by their ends. K[5] has of what was done `id|<id>` and `done|<request>`, besides the tombstones.
 -- w.args is 'take|<id>|<ms>|<customer>|<limit>|<units>|<sku>|...' for a reservation, which never waits, or
 -- 'lock|<units>|<sku>'. The stock is its users' state: the key has no end.
 kind.tag = 'stock gate'
@@ -24,7 +24,7 @@ local function parts(args)
   return words
 end
 
--- say(text, ...) -> the text as the one word that refuse() returns, with names in it for its %s
+-- say(text, ...) -> the text as the one word that reject() returns, with names in it for its %s
 local function say(text, ...)
   local names = {...}
   for i, name in ipairs(names) do
@@ -132,9 +132,9 @@ local function weigh(w)
 end
 
 -- Of those that lapsed it takes some out, of fifty SKUs together: a script is to be short.
-function kind.look(owner)
+function kind.load(owner)
   local state = fetch('HMGET', K[1], 'kind', 'lock', owner)
-  if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then alien() end
+  if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then foreign_key() end
   held = state[2] and cmsgpack.unpack(state[2])
   local ms, skus = now() / 1000, 50
   local until_now = {K[6], '-inf', string.format('%.0f', math.floor(ms)), 'BYSCORE', 'LIMIT', 0, 30}
@@ -169,7 +169,7 @@ local function lacks(n, sku)
 end
 
 -- As long as something that lapsed is left in the way, nobody is told that there is nothing.
-function kind.refuse(w)
+function kind.reject(w)
   if late then return end
   local what, n, sku = unpack(parts(w.args), 1, 3)
   if what == 'take' then return weigh(w) end
@@ -177,7 +177,7 @@ function kind.refuse(w)
 end
 
 -- A reservation waits for no message, so that its number is the time and need not be the fence's next.
-function kind.admit(w)
+function kind.try_acquire(w)
   local want, ends = parts(w.args), math.floor(now() / 1000 + w.lease)
   if want[1] == 'lock' then
     if held or lacks(want[2], want[3]) then return false end
@@ -200,11 +200,11 @@ function kind.admit(w)
 end
 
 -- There is nobody to be passed: who waits here waits for the lock.
-function kind.passes(w)
+function kind.can_barge(w)
   return string.sub(w.args, 1, 5) == 'take|'
 end
 
-function kind.dismiss(owner)
+function kind.release(owner)
   local state = call('HMGET', K[1], owner, 'lock')
   if state[1] then
     finish(owner, cmsgpack.unpack(state[1]), 'available')
@@ -216,7 +216,7 @@ function kind.dismiss(owner)
   return true
 end
 
-function kind.extend(owner, lease)
+function kind.renew(owner, lease)
   local state, ms = call('HMGET', K[1], owner, 'lock'), now() / 1000
   local entry, lock = state[1] and cmsgpack.unpack(state[1]), state[2] and cmsgpack.unpack(state[2])
   local ends = math.floor(ms + lease)
@@ -235,13 +235,13 @@ function kind.extend(owner, lease)
 end
 
 -- Where something ran out, the first who wait for it hear of that, wherever they stand, and any others at their
--- next beat; where there is less, the first ones may have to.
-function kind.full()
+-- next heartbeat; where there is less, the first ones may have to.
+function kind.is_full()
   if gone and less then
     gone = false
     for _, owner in ipairs(call('ZRANGE', K[2], 0, 29)) do
       local w = waiting(owner)
-      local why = w and kind.refuse(w)
+      local why = w and kind.reject(w)
       if why then
         drop(owner)
         tell(w, 'no:' .. why)
@@ -251,7 +251,7 @@ function kind.full()
   return held and not less
 end
 
-function kind.soon()
+function kind.next_expiry()
   return held and math.max(1, held[2] - now() / 1000)
 end
 
@@ -273,7 +273,7 @@ function kind.holders(from)
 end
 
 -- Asked as 'sku|<sku>': {restocked or '', available, reserved, sold}; as 'id|<id>': {1 what it reserved was sold | 0}.
-function kind.state()
+function kind.describe()
   local what, name = unpack(parts(F[6] or ''), 1, 2)
   if what == 'id' then
     local sold = call('ZSCORE', K[5], F[6])
@@ -290,7 +290,7 @@ end
 --   'restock' n sku   not, if more than 2^53 - 1 would ever have been stocked
 --   'commit'          what the owner F[1] reserved is sold; not, if it has no reservation any more
 --   'delete'          all of it ends now, reservations too; not, if there is none
-function kind.change(what, n, sku)
+function kind.update(what, n, sku)
   -- A write that cannot grow comes first: after it a full Redis takes the others.
   call('HDEL', K[1], '')
   if what == 'again' then return {call('ZSCORE', K[5], 'done|' .. F[1]) and 1 or 0} end

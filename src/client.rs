@@ -231,7 +231,7 @@ impl Client {
     ///
     /// # Errors
     /// `NotOwner` if the hold has ended, or the receipt was used before; `WrongType` if `K` is another kind,
-    /// or the key is in use by something else; `Config` for a kind whose rule has no `kind.rename`;
+    /// or the key is in use by something else; `Config` for a kind whose rule has no `kind.transfer`;
     /// `Unavailable`, `Closed`, `Forked`. `Unknown` if Redis did not reply: if the hold was adopted all the
     /// same, it is released in the background; if not, the receipt is still good.
     pub fn adopt<K: Kind + Default>(&self, receipt: &Receipt) -> Result<OwnedGuard<K>, Error> {

@@ -226,7 +226,7 @@ impl<K: Kind> OwnedGuard<K> {
     ///
     /// # Errors
     /// `LeaseLost` or `Closed` if the hold was over before, `Refused` while other threads of this process
-    /// share it, `Config` where the kind's rule has no `kind.rename`, `Unknown` or `Unavailable` when
+    /// share it, `Config` where the kind's rule has no `kind.transfer`, `Unknown` or `Unavailable` when
     /// Redis did not answer. The hold is given back then, as it is when its guard is dropped.
     pub fn into_receipt(self) -> Result<Receipt, Error> {
         self.hold.part()

@@ -48,29 +48,29 @@ pub trait Kind: Send + Sync + 'static {
     /// A function begins at the left margin with `function kind.name(` and ends there with `end`.
     /// Given are `K` (the keys; `K[1]` is the kind's state, the others belong to the queue), `F`
     /// (the arguments), `call` (`redis.call`), `now()` (microseconds since 2020, server time),
-    /// `number()` (the next grant number) `alien()` (raises `WRONGTYPE`) and
+    /// `number()` (the next grant number) `foreign_key()` (raises `WRONGTYPE`) and
     /// `fetch(…)` (a read of the key, which raises that where the key is of another type).
     ///
     /// | | |
     /// | --- | --- |
     /// | `kind.tag = '…'` | what it is called when the key turns out to be something else |
-    /// | `kind.look(owner)` | reads the state once and drops lapsed holders → remaining ms and number of `owner`'s hold, or nothing. A blank state (no key) may skip it |
-    /// | `kind.admit(w)` | nobody is ahead: may `w` come in? Installs it → `true, number` and perhaps a value, or `false` |
-    /// | `kind.dismiss(owner)` | takes it out → `true` if it was inside; a second `true` if nothing is left of the state. May come before `look` and without `now()`; its first write must be one that cannot grow (`DEL`, `HDEL`, `ZREM`), so that a full Redis takes it |
-    /// | `kind.extend(owner, lease)` | → remaining ms, or nothing. Never creates. May come before `look`; its first write must be one that cannot grow, too |
-    /// | `kind.soon()` | → ms until the next holder lapses, or nothing |
+    /// | `kind.load(owner)` | reads the state once and drops lapsed holders → remaining ms and number of `owner`'s hold, or nothing. A blank state (no key) may skip it |
+    /// | `kind.try_acquire(w)` | nobody is ahead: may `w` come in? Installs it → `true, number` and perhaps a value, or `false` |
+    /// | `kind.release(owner)` | takes it out → `true` if it was inside; a second `true` if nothing is left of the state. May come before `load` and without `now()`; its first write must be one that cannot grow (`DEL`, `HDEL`, `ZREM`), so that a full Redis takes it |
+    /// | `kind.renew(owner, lease)` | → remaining ms, or nothing. Never creates. May come before `load`; its first write must be one that cannot grow, too |
+    /// | `kind.next_expiry()` | → ms until the next holder lapses, or nothing |
     /// | `kind.holders(from)` | → `{owner, remaining ms, record, …}`; reads only. Of many a page, and where the next one begins, which comes as `from` then |
-    /// | `kind.refuse(w)`, optional | → why it can never come in: one word, hyphens for its spaces, all but letters and digits of a name written `%XX` |
+    /// | `kind.reject(w)`, optional | → why it can never come in: one word, hyphens for its spaces, all but letters and digits of a name written `%XX` |
     /// | `kind.class(w)`, optional | its order class, 0 first |
-    /// | `kind.passes(w)`, optional | may it pass the queue? |
-    /// | `kind.full()`, optional | → true while nobody can come in, whoever it is: spares reading the queue. Like `admit`, a blank state may skip `look` |
-    /// | `kind.waits(w)`, optional | it has just taken a place, and has to wait |
-    /// | `kind.left(w, why)`, optional | a waiter went without a grant |
+    /// | `kind.can_barge(w)`, optional | may it pass the queue? |
+    /// | `kind.is_full()`, optional | → true while nobody can come in, whoever it is: spares reading the queue. Like `try_acquire`, a blank state may skip `load` |
+    /// | `kind.on_wait(w)`, optional | it has just taken a place, and has to wait |
+    /// | `kind.on_leave(w, why)`, optional | a waiter went without a grant |
     /// | `kind.last()`, optional | → the last grant number, where that is not the fence's |
-    /// | `kind.rename(w, from)`, optional | the hold of the owner `from` is `w`'s from now on, for `w.lease` → number and value, or nothing: without it there are no [receipts](crate::Receipt) |
-    /// | `kind.change(what, a, b)`, optional | what users do to its state → a list |
-    /// | `kind.state(from)`, optional | what *inspect* tells of it, page by page → a list; reads only |
-    /// | `kind.more()`, optional | → true where `look` has left some that lapsed to the next script |
+    /// | `kind.transfer(w, from)`, optional | the hold of the owner `from` is `w`'s from now on, for `w.lease` → number and value, or nothing: without it there are no [receipts](crate::Receipt) |
+    /// | `kind.update(what, a, b)`, optional | what users do to its state → a list |
+    /// | `kind.describe(from)`, optional | what *inspect* tells of it, page by page → a list; reads only |
+    /// | `kind.more()`, optional | → true where `load` has left some that lapsed to the next script |
     /// | `kind.whole = true`, optional | who is let in by a message has its whole lease: nobody renews it ([`Passed`](Sharing::PassThrough)) |
     ///
     /// `w` is `{owner, lease, args, record}`, all text; `waiter_timeout` and `from` too where it queues.

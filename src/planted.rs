@@ -478,16 +478,16 @@ const IN_LUA: &[InLua] = &[
     InLua {
         fault: "no-owner-check",
         part: REENTRANT,
-        text: "function kind.dismiss(owner)",
-        becomes: "function kind.dismiss() local owner = call('HGET', K[1], 'owner')",
+        text: "function kind.release(owner)",
+        becomes: "function kind.release() local owner = call('HGET', K[1], 'owner')",
     },
     InLua { fault: "beat-creates", part: ACQUIRE, text: "if F[5] == 'keep' then", becomes: "if false then" },
     InLua { fault: "no-tombstone", part: LEAVE, text: "if F[5] == '1' then", becomes: "if false then" },
     InLua {
         fault: "renewal-creates",
         part: REENTRANT,
-        text: "function kind.extend(owner, lease)",
-        becomes: "function kind.extend(owner, lease)
+        text: "function kind.renew(owner, lease)",
+        becomes: "function kind.renew(owner, lease)
             if call('EXISTS', K[1]) == 0 then
                 call('HSET', K[1], 'kind', kind.tag, 'owner', owner, 'number', number(), 'record', '')
             end",
@@ -534,12 +534,12 @@ const IN_LUA: &[InLua] = &[
     InLua {
         fault: "reader-counter",
         part: READ_WRITE,
-        text: "function kind.dismiss(owner)",
-        becomes: "function kind.dismiss(owner)
+        text: "function kind.release(owner)",
+        becomes: "function kind.release(owner)
             if call('HEXISTS', K[1], owner) == 0 and not call('ZSCORE', K[2], owner) then
                 for _, other in ipairs(call('HKEYS', K[1])) do
                     if string.find(other, ':', 1, true) and other ~= call('HGET', K[1], 'writer') then
-                        return kind.dismiss(other)
+                        return kind.release(other)
                     end
                 end
             end",
@@ -570,8 +570,8 @@ const IN_LUA: &[InLua] = &[
     InLua {
         fault: "only-leave-admits",
         part: QUEUE,
-        text: "local function settle(me, first)",
-        becomes: "local function settle(me, first)
+        text: "local function admit_waiters(me, first)",
+        becomes: "local function admit_waiters(me, first)
             if F[5] == 'try' or F[5] == 'wait' or F[5] == 'keep' then
                 local head = call('ZRANGE', K[2], 0, 0)[1]
                 return nil, head and waiting(head)
@@ -592,19 +592,19 @@ const IN_LUA: &[InLua] = &[
     InLua {
         fault: "timed-out-is-unsignalled",
         part: AWAIT,
-        text: "if place and call('ZSCORE', K[2], w.owner) then",
-        becomes: "if place and call('ZSCORE', K[2], w.owner) then
-            if F[5] == 'back' then came_back, place.condition = true, false end",
+        text: "if position and call('ZSCORE', K[2], w.owner) then",
+        becomes: "if position and call('ZSCORE', K[2], w.owner) then
+            if F[5] == 'back' then came_back, position.condition = true, false end",
     },
-    InLua { fault: "adopted-not-barred", part: ADOPT, text: "if n then bar(F[5]) end", becomes: "" },
+    InLua { fault: "adopted-not-barred", part: ADOPT, text: "if n then tombstone(F[5]) end", becomes: "" },
     InLua {
         fault: "waits-before-enqueued",
         part: AWAIT,
-        text: "if not kind.look(F[8]) then return {-1, 'not-inside'} end",
-        becomes: "if kind.look(F[8]) then
-                kind.dismiss(F[8])
-                kind.look('')
-                settle()
+        text: "if not kind.load(F[8]) then return {-1, 'not-inside'} end",
+        becomes: "if kind.load(F[8]) then
+                kind.release(F[8])
+                kind.load('')
+                admit_waiters()
                 return {-1, 'gone'}
             end",
     },

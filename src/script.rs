@@ -1,8 +1,8 @@
 //! From Lua parts to a script that Redis knows by its SHA1.
 //!
 //! An operation (`lua/lib/acquire.lua` and its fellows) names what it is made of in lines like
-//! `--@ prelude clock kind:admit`: a snippet of `lua/lib/`, some functions of the kind's rule
-//! (`kind:admit,refuse`), or all that are still missing (`kind`). The parts come in that order,
+//! `--@ prelude clock kind:try_acquire`: a snippet of `lua/lib/`, some functions of the kind's rule
+//! (`kind:try_acquire,reject`), or all that are still missing (`kind`). The parts come in that order,
 //! each once. So an operation can take its short way through before the functions that only the
 //! long way needs are built: Lua pays for a closure when it reaches it, and Redis runs the whole
 //! script anew for each call.
@@ -52,7 +52,7 @@ impl Script {
 const SNIPPETS: [(&str, &str); 6] = [
     ("prelude", include_str!("../lua/lib/prelude.lua")),
     ("clock", include_str!("../lua/lib/clock.lua")),
-    ("alien", include_str!("../lua/lib/alien.lua")),
+    ("foreign", include_str!("../lua/lib/foreign.lua")),
     ("queue", include_str!("../lua/lib/queue.lua")),
     ("join", include_str!("../lua/lib/join.lua")),
     ("room", include_str!("../lua/lib/room.lua")),
@@ -69,8 +69,8 @@ impl Scripts {
             leave: rule.compose(include_str!("../lua/lib/leave.lua"))?,
             renew: rule.compose(include_str!("../lua/lib/renew.lua"))?,
             inspect: rule.compose(include_str!("../lua/lib/inspect.lua"))?,
-            change: where_there_is("change", include_str!("../lua/lib/change.lua"))?,
-            adopt: where_there_is("rename", include_str!("../lua/lib/adopt.lua"))?,
+            change: where_there_is("update", include_str!("../lua/lib/change.lua"))?,
+            adopt: where_there_is("transfer", include_str!("../lua/lib/adopt.lua"))?,
             all: OnceLock::new(),
         })
     }
@@ -111,10 +111,21 @@ struct Rule<'a> {
 }
 
 /// What every rule must define.
-const REQUIRED: [&str; 6] = ["look", "admit", "dismiss", "extend", "soon", "holders"];
+const REQUIRED: [&str; 6] = ["load", "try_acquire", "release", "renew", "next_expiry", "holders"];
 /// What it may define.
-const OPTIONAL: [&str; 11] =
-    ["refuse", "class", "passes", "full", "left", "last", "waits", "state", "change", "rename", "more"];
+const OPTIONAL: [&str; 11] = [
+    "reject",
+    "class",
+    "can_barge",
+    "is_full",
+    "on_leave",
+    "last",
+    "on_wait",
+    "describe",
+    "update",
+    "transfer",
+    "more",
+];
 
 /// What the operations and their parts call their own variables. They stand between a rule's head and some
 /// of its functions, which would see them instead of the rule's.
@@ -133,14 +144,14 @@ const RESERVED: [&str; 36] = [
     "dead",
     "lifetime",
     "drop",
-    "bar",
+    "tombstone",
     "tell",
     "rest",
     "carried",
     "carry_on",
-    "settle",
+    "admit_waiters",
     "heard",
-    "barred",
+    "has_tombstone",
     "last",
     "enqueue",
     "busy",
@@ -258,7 +269,7 @@ mod tests {
     fn the_short_way_comes_before_the_queue() {
         let acquire = Scripts::of(RULE).unwrap().acquire.source;
         let at = |text: &str| acquire.find(text).unwrap();
-        assert!(at("function kind.admit") < at("EXISTS") && at("EXISTS") < at("function kind.look"));
+        assert!(at("function kind.try_acquire") < at("EXISTS") && at("EXISTS") < at("function kind.load"));
     }
 
     #[test]
@@ -276,7 +287,7 @@ mod tests {
         for scripts in rules.map(|rule| Scripts::of(rule).unwrap()) {
             let always = [&scripts.acquire, &scripts.leave, &scripts.renew, &scripts.inspect];
             for script in always.into_iter().chain(&scripts.change).chain(&scripts.adopt) {
-                for given in ["now", "number", "alien"] {
+                for given in ["now", "number", "foreign_key"] {
                     let used = script.source.contains(&format!(" {given}()"));
                     let there = script.source.contains(&format!("local function {given}()"));
                     assert!(there || !used, "{given} is not in {}", script.source);
@@ -287,8 +298,8 @@ mod tests {
 
     #[test]
     fn a_rule_that_lacks_something_is_told_what() {
-        let without = RULE.replace("function kind.soon", "local function soon");
-        assert!(Scripts::of(&without).unwrap_err().contains("kind.soon"));
+        let without = RULE.replace("function kind.next_expiry", "local function next_expiry");
+        assert!(Scripts::of(&without).unwrap_err().contains("kind.next_expiry"));
         let open = RULE.trim_end().strip_suffix("end").unwrap();
         assert!(Scripts::of(open).unwrap_err().contains("left margin"));
         let taken = format!("local held, was_inside -- mine\n{RULE}");

@@ -1,4 +1,4 @@
--- acquire: come in, take a place, or keep it alive. Idempotent by owner.
+-- acquire: come in, take a queue position, or keep it alive. Idempotent by owner.
 --
 -- ARGV 5 how: 'try' | 'wait' | 'keep' | 'share'   6 args   7 record   8 from   9 arrival or ''
 --      10 '1': in place of `from`, which ends
@@ -7,55 +7,55 @@
 --     {0, last number, ms until asking again makes sense, arrival}   busy; behind it 1 where it waits, and
 --                  nobody listens here for its process: it is to listen anew; 2 where something was left to the
 --                  next script: that one may find it is not
---     {-1, why}    'gone': keep found no place, share no hold; 'over': this owner's tenure has ended;
---                  'not-inside': `from` is not, and leaves no place to take; else the kind's own refusal
+--     {-1, why}    'gone': keep found no queue position, share no hold; 'over': this owner's tenure has ended;
+--                  'not-inside': `from` is not, and leaves no queue position to take; else the kind's own refusal
 --     WRONGTYPE    the key is not this kind's
---@ prelude clock kind:refuse,admit
+--@ prelude clock kind:reject,try_acquire
 local w = {owner = F[1], lease = F[2], args = F[6], record = F[7]}
--- Nobody holds, nobody waits, nobody is barred: the state is blank, so the rule need not look.
+-- Nobody holds, nobody waits, nobody has a tombstone: the state is blank, so the rule need not load it.
 if call('EXISTS', K[1], K[2], K[5]) == 0 and F[5] ~= 'keep' and F[5] ~= 'share' and not F[10] then
-  local why = kind.refuse and kind.refuse(w)
+  local why = kind.reject and kind.reject(w)
   if why then return {-1, why} end
-  local ok, n, value = kind.admit(w)
+  local ok, n, value = kind.try_acquire(w)
   if ok then return value and {1, n, w.lease, value} or n end
 end
---@ alien queue join kind:look,more,soon,dismiss,class,passes,full,left,last,waits
+--@ foreign queue join kind:load,more,next_expiry,release,class,can_barge,is_full,on_leave,last,on_wait
 w.window, w.from, w.arrival = F[4], F[8] or '', F[9] or ''
-if barred(w.owner) then return {-1, 'over'} end
-local left, n, value = kind.look(w.owner)
+if has_tombstone(w.owner) then return {-1, 'over'} end
+local left, n, value = kind.load(w.owner)
 if F[5] == 'share' then return share(w, left, n, value) end
 -- (Behind the answer, which is all that Redis looks at: it was there before. For `all`.)
 if left then return {1, n, left, value}, true end
 if F[5] == 'keep' then
-  -- A write that cannot grow comes first: after it a full Redis takes the beat as well.
+  -- A write that cannot grow comes first: after it a full Redis takes the heartbeat as well.
   call('HDEL', K[3], '')
-  local place = call('ZSCORE', K[2], w.owner) and waiting(w.owner)
-  if not place then
-    settle()
+  local position = call('ZSCORE', K[2], w.owner) and waiting(w.owner)
+  if not position then
+    admit_waiters()
     return {-1, 'gone'}
   end
-  w.beat, w.steady = place.beat, steadily(place)
+  w.heartbeat, w.steady = position.heartbeat, steadily(position)
 end
--- What takes the place of a hold takes no more room: a full Redis takes it, as it takes a beat.
+-- What takes the place of a hold takes no more room: a full Redis takes it, as it takes a heartbeat.
 if F[10] then call('HDEL', K[3], '') end
-if kind.passes and kind.passes(w) then
+if kind.can_barge and kind.can_barge(w) then
   local ok
-  ok, n, value = kind.admit(w)
+  ok, n, value = kind.try_acquire(w)
   if ok then
     drop(w.owner)
     if F[10] then
-      kind.dismiss(w.from)
-      kind.look('')
+      kind.release(w.from)
+      kind.load('')
     end
-    settle()
+    admit_waiters()
     return {1, n, w.lease, value}
   end
 end
 if F[10] then
-  -- Somebody may have been inside since: to come in now would not be in place of it. Nor later, by a place
+  -- Somebody may have been inside since: to come in now would not be in place of it. Nor later, by a queue position
   -- that others of its process had asked for: it is refused, and they ask anew.
   drop(w.owner)
-  settle()
+  admit_waiters()
   return {-1, 'not-inside'}
 end
 if F[5] == 'try' then return try(w) end

@@ -1,40 +1,40 @@
--- await: acquire, for who waits for a condition's signal. It gives its hold up for a place there; a signal
+-- await: acquire, for who waits for a condition's signal. It gives its hold up for a queue position there; a signal
 -- moves that into the lock's queue. Idempotent by owner.
 --
 -- ARGV as acquire's, but 5 how: 'wait' | 'keep' | 'back' (it waits no longer, and wants the lock)
 --      8 from: the hold to give up, until that was answered   10 the condition
 -- ->  as acquire; {2, ...}: it came back without a signal, and behind it what acquire answers
 --     {-1, 'not-inside'}: there is no hold to give up
---@ prelude clock alien queue join room kind
+--@ prelude clock foreign queue join room kind
 local w = {owner = F[1], lease = F[2], args = F[6], record = F[7], window = F[4], from = '', arrival = ''}
-if barred(w.owner) then return {-1, 'over'} end
-local left, n, value = kind.look(w.owner)
+if has_tombstone(w.owner) then return {-1, 'over'} end
+local left, n, value = kind.load(w.owner)
 if left then return {1, n, left, value} end
 -- A write that cannot grow comes first: after it a full Redis takes the rest as well.
 call('HDEL', K[3], '')
 if pass_lapsed() then
-  local inside = settle(w.owner)
+  local inside = admit_waiters(w.owner)
   if inside then return inside end
 end
-local place = waiting(w.owner)
-w.steady = place and steadily(place) or now()
-local came_back, since = place and place.condition == false, nil
-if place and call('ZSCORE', K[2], w.owner) then
-  w.condition = place.condition
-elseif place and place.condition == F[10] and place.since then
-  w.condition = place.condition
+local position = waiting(w.owner)
+w.steady = position and steadily(position) or now()
+local came_back, since = position and position.condition == false, nil
+if position and call('ZSCORE', K[2], w.owner) then
+  w.condition = position.condition
+elseif position and position.condition == F[10] and position.since then
+  w.condition = position.condition
   if F[5] ~= 'back' then
-    since = place.since
+    since = position.since
   else
-    call('ZREM', K[6], F[10] .. '|' .. place.since .. '|' .. w.owner)
+    call('ZREM', K[6], F[10] .. '|' .. position.since .. '|' .. w.owner)
     -- Where the lock is free it needs no other one.
     call('HDEL', K[3], w.owner)
     came_back, w.condition = true, false
   end
 elseif F[8] ~= '' then
-  if not kind.look(F[8]) then return {-1, 'not-inside'} end
-  kind.dismiss(F[8])
-  kind.look('')
+  if not kind.load(F[8]) then return {-1, 'not-inside'} end
+  kind.release(F[8])
+  kind.load('')
   if F[5] ~= 'back' then
     w.condition = F[10]
     since = behind(w)
@@ -45,12 +45,12 @@ end
 if since then
   local answer = stay(w, since)
   -- It may be let in itself, by the signal of one that died.
-  local inside = settle(w.owner)
+  local inside = admit_waiters(w.owner)
   if inside then return inside end
   -- Whoever was let in has a number below that of our own grant.
   answer[2] = last()
   return answer
 end
--- Signalled, or back; or its place was lost, and it comes in as anybody does.
+-- Signalled, or back; or its queue position was lost, and it comes in as anybody does.
 local answer = join(w)
 return came_back and {2, unpack(answer)} or answer

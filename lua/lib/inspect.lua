@@ -3,16 +3,16 @@
 -- ARGV 5 page: '' or what the one before told   6 args, of a kind that has several modes
 -- ->  {last number, {owner, remaining ms (-1: no end), record, ...}, {owner, record, ...}, what the rule
 --     says of its state}; as a fifth, where this is not all, the next page
---@ prelude clock alien queue kind
-kind.look('')
+--@ prelude clock foreign queue kind
+kind.load('')
 local number = tonumber(call('GET', K[4]) or 0)
 -- What the rule says of its state is true once all that lapsed is out of it.
-if kind.state and kind.more and kind.more() then return {number, {}, {}, {}, F[5] or ''} end
+if kind.describe and kind.more and kind.more() then return {number, {}, {}, {}, F[5] or ''} end
 local part, from = string.match(F[5] or '', '^(%a)(.*)$')
 local holders, places, state, page = {}, {}, {}, nil
 if part ~= 'q' then
   holders, page = kind.holders(from)
-  state = kind.state and kind.state(from) or state
+  state = kind.describe and kind.describe(from) or state
   page = page and 'h' .. page
 end
 if not page then

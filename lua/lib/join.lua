@@ -1,7 +1,7 @@
--- How an owner asks: once, or for a place in the queue.
+-- How an owner asks: once, or for a position in the queue.
 
--- barred(owner) -> true when its tenure has ended for good.
-local function barred(owner)
+-- has_tombstone(owner) -> true when its tenure has ended for good.
+local function has_tombstone(owner)
   return call('ZSCORE', K[5], owner)
 end
 
@@ -10,14 +10,14 @@ local function last()
   return kind.last and kind.last() or tonumber(call('GET', K[4]) or 0)
 end
 
--- lifetime(w) -> how many ms at least the places live that nobody is heard of: five windows in which the server may
+-- lifetime(w) -> how many ms at least the positions live that nobody is heard of: five windows in which the server may
 -- stand still, or half a minute, and never less than a window. They get twice that, so that few asks see to it.
 local function lifetime(w)
   return math.max(w.window, math.min(30000, 5 * w.window))
 end
 
 -- outlive(w, new): both keys live on. They get their ends together: a queue that was there before (not new) has
--- that of its places.
+-- that of its queue positions.
 local function outlive(w, new)
   local places = call('PTTL', K[3])
   local ttl = new and math.min(places, call('PTTL', K[2])) or places
@@ -28,9 +28,9 @@ local function outlive(w, new)
   end
 end
 
--- enqueue(w) -> arrival, true where it had no place. A new place at the end of its class, or at the
--- place it had before (w.arrival, from an earlier answer); for one that has a place, its new wishes and
--- a beat.
+-- enqueue(w) -> arrival, true where it had no queue position. A new queue position at the end of its class, or at the
+-- position it had before (w.arrival, from an earlier answer); for one that has a position, its new wishes and
+-- a heartbeat.
 local function enqueue(w)
   local arrival, tail, new = w.arrival, nil, true
   if arrival == '' then
@@ -51,29 +51,29 @@ end
 
 -- busy(w, arrival, ahead) -> {0, last number, ms until asking again makes sense, arrival}: when
 -- a hold lapses, when the head that is ahead is out of its window (a full lock comes free before
--- that counts), and never later than w's own next beat. Behind it 2 where this script has left something to the
+-- that counts), and never later than w's own next heartbeat. Behind it 2 where this script has left something to the
 -- next one, so that it may not be busy: at once, unless somebody else goes on with that.
 local function busy(w, arrival, ahead)
   local ms = math.min(w.window, w.lease) / 3
-  ms = math.min(ms, kind.soon() or ms)
+  ms = math.min(ms, kind.next_expiry() or ms)
   if ahead and ahead.owner ~= w.owner then
-    ms = math.min(ms, ahead.window - (now() - ahead.beat) / 1000)
+    ms = math.min(ms, ahead.window - (now() - ahead.heartbeat) / 1000)
   end
   local more = kind.more and kind.more()
   if more or carried == false then ms = 1 end
   return {0, last(), math.max(1, math.ceil(ms)), arrival, (more or carried ~= nil) and 2 or nil}
 end
 
--- try(w) -> an answer, without taking a place. Nobody who waits is passed.
+-- try(w) -> an answer, without taking a queue position. Nobody who waits is passed.
 local function try(w)
-  -- It may have a place, from an ask that had no answer.
+  -- It may have a queue position, from an ask that had no answer.
   local placed = call('ZSCORE', K[2], w.owner)
-  local _, ahead = settle()
-  local why = kind.refuse and kind.refuse(w)
+  local _, ahead = admit_waiters()
+  local why = kind.reject and kind.reject(w)
   if why then return {-1, why} end
   -- Let in from there it was told, and is not to come in once more.
-  if not ahead and not (placed and kind.look(w.owner)) then
-    local ok, n, value = kind.admit(w)
+  if not ahead and not (placed and kind.load(w.owner)) then
+    local ok, n, value = kind.try_acquire(w)
     if ok then return {1, n, w.lease, value} end
   end
   local score = call('ZSCORE', K[2], w.owner)
@@ -83,29 +83,29 @@ end
 -- share(w, left, number, value) -> an answer to a holder that would let more threads of its process in:
 -- not while the rule lets nobody else in, nor past anybody who waits.
 local function share(w, left, n, value)
-  local _, ahead = settle()
+  local _, ahead = admit_waiters()
   if not left then return {-1, 'gone'} end
-  if ahead or kind.full and kind.full() then return busy(w, '', ahead) end
+  if ahead or kind.is_full and kind.is_full() then return busy(w, '', ahead) end
   return {1, n, left, value}, true
 end
 
--- join(w) -> an answer: in, refused, or in its place in the queue.
+-- join(w) -> an answer: in, refused, or in its position in the queue.
 local function join(w)
-  local why = kind.refuse and kind.refuse(w)
+  local why = kind.reject and kind.reject(w)
   if why then
     drop(w.owner)
-    settle()
+    admit_waiters()
     return {-1, why}
   end
   -- Where there is room and nobody waits, it need not wait either.
-  if not (kind.full and kind.full()) and call('EXISTS', K[2]) == 0 then
-    local ok, n, value = kind.admit(w)
+  if not (kind.is_full and kind.is_full()) and call('EXISTS', K[2]) == 0 then
+    local ok, n, value = kind.try_acquire(w)
     if ok then return {1, n, w.lease, value} end
   end
   local arrival, new = enqueue(w)
-  local answer, ahead = settle(w.owner)
+  local answer, ahead = admit_waiters(w.owner)
   if answer then return answer end
-  if new and kind.waits then kind.waits(w) end
+  if new and kind.on_wait then kind.on_wait(w) end
   answer = busy(w, arrival, ahead)
   if deaf(w) then answer[5] = 1 end
   return answer

@@ -1,8 +1,8 @@
 -- The order of those who wait, and the one loop that lets them in.
 --
--- A place is {lease ms, beat, window ms, args, record, condition, since, steady}: what its owner asked for
--- and when it was last heard (server time). Order and liveness are kept apart: a beat never moves a
--- place. Condition and since only one has that waits for a condition's signal (since: its arrival there), or
+-- A position is {lease ms, heartbeat, window ms, args, record, condition, since, steady}: what its owner asked for
+-- and when it was last heard (server time). Order and liveness are kept apart: a heartbeat never moves a
+-- queue position. Condition and since only one has that waits for a condition's signal (since: its arrival there), or
 -- has had it; with false for the condition it came back without. Steady is since when it has been heard without
 -- a gap, below 0 where there was one before; false while it has its window once more, to be heard in (see dead()).
 
@@ -15,31 +15,31 @@ local rest = 30
 -- Once it is spent: whether anybody was told to go on with it.
 local carried
 
--- waiting(owner) -> the request (w) behind a place | nil
+-- waiting(owner) -> the request (w) behind a queue position | nil
 local function waiting(owner)
-  local place = call('HGET', K[3], owner)
-  if place then
-    local p = cmsgpack.unpack(place)
-    return {owner = owner, lease = p[1], beat = p[2], window = p[3], args = p[4], record = p[5], from = '',
+  local position = call('HGET', K[3], owner)
+  if position then
+    local p = cmsgpack.unpack(position)
+    return {owner = owner, lease = p[1], heartbeat = p[2], window = p[3], args = p[4], record = p[5], from = '',
       condition = p[6], since = p[7], steady = p[8]}
   end
 end
 
 -- silent(w) -> true once nothing was heard of it for its window.
 local function silent(w)
-  return now() - w.beat > w.window * 1000
+  return now() - w.heartbeat > w.window * 1000
 end
 
--- steadily(w) -> since when w is heard without a gap, it being heard now: its beats come every third of its window, or
--- more often, and one may be late by as much. Below 0 where there was a gap before that.
+-- steadily(w) -> since when w is heard without a gap, it being heard now: its heartbeats come every third of its
+-- window, or more often, and one may be late by as much. Below 0 where there was a gap before that.
 local function steadily(w)
-  return w.steady and (now() - w.beat) * 3 < w.window * 2000 and w.steady or -now()
+  return w.steady and (now() - w.heartbeat) * 3 < w.window * 2000 and w.steady or -now()
 end
 
 -- dead(w) -> true where w is silent, and was not kept from being heard: somebody was, all the while. Where nobody
 -- was it may have been the server that stood still; then w, and whoever else is silent, has its window once more,
 -- and is let in when it is heard. (The first ones are looked at: there may be thousands.)
-local heard -- the place of one that was heard all the while
+local heard -- the queue position of one that was heard all the while
 local function dead(w)
   if not silent(w) then return false end
   if w.steady == false then return true end
@@ -50,8 +50,8 @@ local function dead(w)
   local owners, spared = {w.owner}, {}
   for _, owner in ipairs(call('ZRANGE', K[2], 0, 31)) do owners[#owners + 1] = owner end
   for _, member in ipairs(call('ZRANGE', K[6], 0, 31)) do owners[#owners + 1] = string.match(member, '[^|]*$') end
-  for i, place in ipairs(call('HMGET', K[3], unpack(owners))) do
-    local p = place and cmsgpack.unpack(place)
+  for i, position in ipairs(call('HMGET', K[3], unpack(owners))) do
+    local p = position and cmsgpack.unpack(position)
     local gap = p and (now() - p[2]) / 1000 / p[3]
     if p and proves(p, gap) then
       heard = p
@@ -66,7 +66,7 @@ local function dead(w)
   -- A write that cannot grow comes first: after it a full Redis takes the other.
   call('HDEL', K[3], '')
   call('HSET', K[3], unpack(spared))
-  w.beat, w.steady = now(), false
+  w.heartbeat, w.steady = now(), false
   return false
 end
 
@@ -75,9 +75,9 @@ local function drop(owner)
   call('HDEL', K[3], owner)
 end
 
--- bar(owner): nothing of it comes in for a minute, as a request of it may still be on its way. (What a rule keeps
+-- tombstone(owner): nothing of it comes in for a minute, as a request of it may still be on its way. (What a rule keeps
 -- beside may last longer.) Of those whose minute is over some are forgotten.
-local function bar(owner)
+local function tombstone(owner)
   local ms = now() / 1000
   local some = call('ZRANGE', K[5], 64, 64, 'WITHSCORES')[2]
   call('ZREMRANGEBYSCORE', K[5], '-inf', some and some + 0 < ms and some or fmt('(%.0f', ms))
@@ -97,11 +97,11 @@ local function signal(condition, arrival)
     rest = rest - 1
     call('ZREM', K[6], member)
     local w = waiting(string.match(member, '[^|]*$'))
-    -- Whose place was lost meanwhile has come back by itself.
+    -- Whose queue position was lost meanwhile has come back by itself.
     local waits = w and w.condition == condition
     if waits and not dead(w) then
       call('ZADD', K[2], fmt('%.0f', (kind.class and kind.class(w) or 0) * CLASS + arrival), w.owner)
-      -- A queue that begins with this one ends with its places.
+      -- A queue that begins with this one ends with its positions.
       if call('PTTL', K[2]) < 0 then call('PEXPIRE', K[2], call('PTTL', K[3])) end
       return w
     end
@@ -111,8 +111,8 @@ local function signal(condition, arrival)
 end
 
 -- pass_on(w, score) -> w leaves the queue without the lock, or has left it from that score. Had it been
--- signalled, the next one of its condition takes its place there. True where that one was not found yet: then
--- a silent place of w stays, and whoever sees to the queue next passes its signal on.
+-- signalled, the next one of its condition takes its queue position there. True where that one was not found yet: then
+-- a silent queue position of w stays, and whoever sees to the queue next passes its signal on.
 local function pass_on(w, score)
   score = w.condition and (score or call('ZSCORE', K[2], w.owner))
   if not score then return end
@@ -133,18 +133,18 @@ local function behind_all()
 end
 
 -- pass_lapsed() -> the request of who has the signal now that went with its owner: it was let in, may never have
--- heard of that, and its lease ended as it was. Field 'signalled' of the places is {owner, condition, end of that
--- lease in ms}, while others wait for signals; they look after it with each beat. Whoever is renewed, or out
+-- heard of that, and its lease ended as it was. Field 'signalled' of the positions is {owner, condition, end of that
+-- lease in ms}, while others wait for signals; they look after it with each heartbeat. Whoever is renewed, or out
 -- before that end, has had its signal.
 local function pass_lapsed()
   local it = call('HGET', K[3], 'signalled')
   if not it then return end
   local owner, condition, ends = unpack(cmsgpack.unpack(it))
-  local ms, left = ends - now() / 1000, kind.look(owner)
+  local ms, left = ends - now() / 1000, kind.load(owner)
   if left and left <= ms + 50 then return end
   local w, more
   if not left and ms <= 50 then w, more = signal(condition, behind_all()) end
-  -- Where that one was not found yet, the next beat goes on.
+  -- Where that one was not found yet, the next heartbeat goes on.
   if not more then call('HDEL', K[3], 'signalled') end
   return w
 end
@@ -179,7 +179,7 @@ end
 -- comes_back(w) -> true while w is to be waited for, as the server stood still: until it is heard, and then, for its
 -- window at most, until its process listens again. Not where the rule sees to who goes without a grant.
 local function comes_back(w)
-  if kind.left then return false end
+  if kind.on_leave then return false end
   if w.steady == false then return true end
   return (w.steady or 0) < 0 and now() + w.steady <= w.window * 1000 and deaf(w)
 end
@@ -197,38 +197,38 @@ local function carry_on()
   end
 end
 
--- settle(me, first) -> me's answer, when the loop let me in or refused me; otherwise nothing, and
+-- admit_waiters(me, first) -> me's answer, when the loop let me in or refused me; otherwise nothing, and
 -- the head that may not come in yet, if it looked for one. `first` is the head, where the caller
 -- knows it.
--- Ends every script that can change who may come in; kind.look() has been called. Drops heads
+-- Ends every script that can change who may come in; kind.load() has been called. Drops heads
 -- that are dead, lets heads in while the rule does: installed first, taken back where their process does
 -- not listen, told last. What was told is never taken back. So many and no more: see carry_on().
-local function settle(me, first)
-  while not (kind.full and kind.full()) do
+local function admit_waiters(me, first)
+  while not (kind.is_full and kind.is_full()) do
     local head = first or call('ZRANGE', K[2], 0, 0)[1]
     first = nil
     if not head then return end
     local w = waiting(head)
     if rest < 1 then
       if carried == nil then carry_on() end
-      return nil, w or {owner = head, window = F[4], beat = now()}
+      return nil, w or {owner = head, window = F[4], heartbeat = now()}
     end
     if not w or dead(w) then
       rest = rest - 1
       if not (w and pass_on(w)) then
         drop(head)
-        if w and kind.left then kind.left(w, 'silent') end
+        if w and kind.on_leave then kind.on_leave(w, 'silent') end
       end
     elseif head ~= me and comes_back(w) then
       return nil, w
     else
-      local why = kind.refuse and kind.refuse(w)
+      local why = kind.reject and kind.reject(w)
       local ok, n, value
       if not why then
-        -- Nobody knows whether its process lives to hear it: a dead one is to cost what a silent place does. (A
+        -- Nobody knows whether its process lives to hear it: a dead one is to cost what a silent position does. (A
         -- shorter lease than a second is none, whatever the window.) The first renewal is for the whole lease.
         if head ~= me and not kind.whole then w.lease = math.min(w.lease, math.max(w.window, 1000)) end
-        ok, n, value = kind.admit(w)
+        ok, n, value = kind.try_acquire(w)
         if not ok then return nil, w end
       end
       rest = rest - 2
@@ -237,15 +237,15 @@ local function settle(me, first)
       local there = head == me or not ok or not deaf(w)
       if there and ok and score then entrust(w) end
       if head == me then
-        settle()
+        admit_waiters()
         return why and {-1, why} or {1, n, w.lease, value}
       end
       if not there then
         rest = rest - 2
-        kind.dismiss(head)
-        kind.look(head)
+        kind.release(head)
+        kind.load(head)
         if score then pass_on(w, score) end
-        if kind.left then kind.left(w, 'unheard') end
+        if kind.on_leave then kind.on_leave(w, 'unheard') end
       else
         tell(w, why and 'no:' .. why or 'in', n, value)
       end

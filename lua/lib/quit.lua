@@ -2,20 +2,20 @@
 -- it is. A signal that it had goes to the next one.
 --
 -- ARGV and answer as leave's without a next owner, but 6 the condition
---@ prelude clock alien queue kind
-local was_inside = kind.dismiss(F[1])
-local place = not was_inside and waiting(F[1])
-if place and place.condition and place.since then
-  call('ZREM', K[6], place.condition .. '|' .. place.since .. '|' .. F[1])
+--@ prelude clock foreign queue kind
+local was_inside = kind.release(F[1])
+local position = not was_inside and waiting(F[1])
+if position and position.condition and position.since then
+  call('ZREM', K[6], position.condition .. '|' .. position.since .. '|' .. F[1])
 end
-if not (place and pass_on(place)) then drop(F[1]) end
+if not (position and pass_on(position)) then drop(F[1]) end
 if was_inside then
   -- It never saw that it was let in. That it was signalled before is likely, and not known any more: better
   -- one wakes in vain than nobody does.
   local signalled = {owner = F[1], lease = F[2], window = F[4], args = '', record = '', condition = F[6]}
   pass_on(signalled, behind_all())
 end
-if F[5] == '1' then bar(F[1]) end
-kind.look('')
-settle()
+if F[5] == '1' then tombstone(F[1]) end
+kind.load('')
+admit_waiters()
 return was_inside and 1 or 0

@@ -1,12 +1,12 @@
 -- renew: the owner's hold lasts a full lease from now. Extends, never creates.
 --
--- ARGV 5 '1': it stays for so long and is renewed no more. It is barred for a minute, as a request of it
+-- ARGV 5 '1': it stays for so long and is renewed no more. It has a tombstone for a minute, as a request of it
 --        may still be on its way
 -- ->  remaining ms | -1 not inside
---@ prelude clock kind:extend
+--@ prelude clock kind:renew
 if not F[5] and call('ZSCORE', K[5], F[1]) then return -1 end
-local left = tonumber(kind.extend(F[1], F[2]) or -1)
+local left = tonumber(kind.renew(F[1], F[2]) or -1)
 if not F[5] then return left end
---@ alien queue kind
-bar(F[1])
+--@ foreign queue kind
+tombstone(F[1])
 return left

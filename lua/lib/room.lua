@@ -1,12 +1,12 @@
 -- Those who wait for a condition's signal. `:conditions` has a member for each, all with the same score, so
 -- that they are in the order of their text: <condition>|<arrival>|<owner>.
 
--- stay(w, since) -> a beat of who waits for its condition since then, or its first place there.
+-- stay(w, since) -> a heartbeat of who waits for its condition since then, or its first queue position there.
 local function stay(w, since)
-  local place = {w.lease, now(), w.window, w.args, w.record, w.condition, since, w.steady or now()}
-  call('HSET', K[3], w.owner, cmsgpack.pack(place))
+  local position = {w.lease, now(), w.window, w.args, w.record, w.condition, since, w.steady or now()}
+  call('HSET', K[3], w.owner, cmsgpack.pack(position))
   outlive(w, false)
-  -- Each beat anew: a waiter that no signal finds would never wake.
+  -- Each heartbeat anew: a waiter that no signal finds would never wake.
   call('ZADD', K[6], 0, w.condition .. '|' .. since .. '|' .. w.owner)
   local ttl = call('PTTL', K[6])
   if ttl < lifetime(w) then call('PEXPIRE', K[6], fmt('%.0f', math.max(ttl, 2 * lifetime(w)))) end

@@ -4,8 +4,8 @@
 -- ARGV 5 condition   6 'one' | 'all' | 'count' (moves nobody)   7 from: where an earlier one ended, or ''
 -- ->  how many were moved, or wait; -1: the owner is not inside
 --     {how many, from}: that was not all, and the same goes on from there
---@ prelude clock alien queue kind
-if not kind.look(F[1]) then return -1 end
+--@ prelude clock foreign queue kind
+if not kind.load(F[1]) then return -1 end
 local count = 0
 if F[6] == 'count' then
   local from = (F[7] or '') ~= '' and '(' .. F[7] or '[' .. F[5] .. '|'

@@ -14,9 +14,9 @@ pub struct Scripts {
     pub renew: String,
     /// Who holds, who waits.
     pub inspect: String,
-    /// Do what the kind's user may do to its state, of a rule that has `kind.change`.
+    /// Do what the kind's user may do to its state, of a rule that has `kind.update`.
     pub change: Option<String>,
-    /// Make one owner's hold another's, of a rule that has `kind.rename`.
+    /// Make one owner's hold another's, of a rule that has `kind.transfer`.
     pub adopt: Option<String>,
     /// `acquire` of who waits for a condition.
     pub wait_for: String,

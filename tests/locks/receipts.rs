@@ -11,7 +11,7 @@ use redis_concurrent::{
 
 use crate::support::*;
 
-/// The kind of `examples/own_kind.lua`: its rule has no `kind.rename`.
+/// The kind of `examples/own_kind.lua`: its rule has no `kind.transfer`.
 #[derive(Default)]
 struct Bulkhead;
 

@@ -795,13 +795,13 @@ const EXTRAS: &str = "
 function kind.class(w)
   return tonumber(w.args) or 0
 end
-function kind.refuse(w)
+function kind.reject(w)
   if w.args == 'never' or redis.call('EXISTS', K[1] .. ':shut') == 1 then return 'shut' end
 end
-function kind.passes(w)
+function kind.can_barge(w)
   return w.args == 'pass'
 end
-function kind.left(w, why)
+function kind.on_leave(w, why)
   redis.call('RPUSH', K[1] .. ':left', w.owner .. ' ' .. why)
 end
 ";

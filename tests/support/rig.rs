@@ -152,13 +152,13 @@ impl Rig {
 
     /// What the user's own request `id` does to the state.
     pub fn change(&mut self, id: &str, what: &[&str]) -> RedisResult<Vec<String>> {
-        let source = self.scripts.change.clone().expect("a rule with a kind.change");
+        let source = self.scripts.change.clone().expect("a rule with a kind.update");
         self.eval(&source, &[&[id, "0", PREFIX, "3000"], what].concat())
     }
 
     /// Makes what `from` has the owner's, which is another process with a record of its own.
     pub fn adopt(&mut self, owner: &str, from: &str) -> RedisResult<Vec<String>> {
-        let source = self.scripts.adopt.clone().expect("a rule with a kind.rename");
+        let source = self.scripts.adopt.clone().expect("a rule with a kind.transfer");
         self.eval(&source, &[owner, "20000", PREFIX, "3000", from, "", "0 1 there other"])
     }
 

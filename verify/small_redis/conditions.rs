@@ -114,7 +114,7 @@ impl SmallRedis {
                 RoomReply::Signalled(self.send_signal(*owner, *condition, *all, now, tell))
             }
             RoomOp::Quit { owner, condition, unsettled } => {
-                let inside = self.kind.dismiss(*owner);
+                let inside = self.kind.release(*owner);
                 if inside {
                     self.arrivals += 1;
                     self.signal(*condition, self.arrivals, now);
@@ -162,7 +162,7 @@ impl SmallRedis {
             self.room.left = left.map(|waits| (ask.owner, (waits.beat, waits.steady)));
             stage = Stage::Back;
         } else if let Some(from) = ask.from {
-            let gave_up = self.kind.dismiss(from);
+            let gave_up = self.kind.release(from);
             if planted!("waits-before-enqueued") {
                 if gave_up {
                     self.settle(None, now, tell);

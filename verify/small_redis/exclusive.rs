@@ -14,7 +14,7 @@ impl Rule for Exclusive {
         self.0.as_slice()
     }
 
-    fn admit(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool {
+    fn try_acquire(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool {
         if self.0.is_some() {
             return false;
         }
@@ -24,20 +24,20 @@ impl Rule for Exclusive {
         true
     }
 
-    fn dismiss(&mut self, owner: u64) -> bool {
+    fn release(&mut self, owner: u64) -> bool {
         self.0.take_if(|holder| holder.owner == owner || planted!("no-owner-check")).is_some()
     }
 
-    fn extend(&mut self, owner: u64, lease: u64, now: u64) -> bool {
+    fn renew(&mut self, owner: u64, lease: u64, now: u64) -> bool {
         let holder = self.0.as_mut().filter(|holder| holder.owner == owner);
         holder.map(|holder| holder.end = now + lease).is_some()
     }
 
-    fn soon(&self) -> Option<u64> {
+    fn next_expiry(&self) -> Option<u64> {
         self.0.map(|holder| holder.end)
     }
 
-    fn full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.0.is_some()
     }
 }

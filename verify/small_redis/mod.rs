@@ -119,7 +119,7 @@ impl SmallRedis {
                 Reply::Acquired(at_once.unwrap_or_else(|| self.acquire(ask, now, tell)))
             }
             Op::Leave { owner, unsettled, next } => {
-                let inside = self.kind.dismiss(*owner);
+                let inside = self.kind.release(*owner);
                 if !inside {
                     self.out_of_the_queue(*owner);
                 }
@@ -138,7 +138,7 @@ impl SmallRedis {
                         Place { owner: *owner, lease: *lease, beat: now, steady: None, mode, stage }.ask();
                     self.comes_in(&ask, now);
                 }
-                let extended = self.kind.extend(*owner, *lease, now);
+                let extended = self.kind.renew(*owner, *lease, now);
                 let left = Renewal::Left(Duration::from_millis(*lease));
                 Reply::Renewed(if extended { left } else { Renewal::NotInside })
             }
@@ -199,7 +199,7 @@ impl SmallRedis {
 
     /// When the next holder lapses, as far as the lock knows.
     pub(super) fn soon(&self) -> Option<u64> {
-        self.kind.soon()
+        self.kind.next_expiry()
     }
 
     fn inside(&self, owner: u64, now: u64) -> Option<Answer> {
@@ -225,7 +225,7 @@ impl SmallRedis {
             let reads = |holder: &&Holder| matches!(holder.mode, Mode::Read | Mode::InOrder);
             let reader = self.holders().iter().find(reads);
             if let Some(reader) = reader.map(|holder| holder.owner) {
-                self.kind.dismiss(reader);
+                self.kind.release(reader);
             }
         }
         if planted!("one-writer-mark") && place.is_some_and(|place| place.mode == Mode::Write) {
@@ -313,7 +313,7 @@ impl SmallRedis {
     /// The loop that ends every script: `me` is answered, others are told. Returns the head that may
     /// not come in yet, if it looked for one.
     fn settle(&mut self, me: Option<u64>, now: u64, tell: &mut impl Tell) -> Option<Place> {
-        while !self.kind.full() {
+        while !self.kind.is_full() {
             let (arrival, place) = self.queue.first_key_value().map(|(arrival, place)| (*arrival, *place))?;
             if planted!("one-writer-mark") && self.silent(place.beat, now) && place.mode == Mode::Write {
                 return Some(place);
@@ -342,7 +342,7 @@ impl SmallRedis {
                 tell.tell(message);
             }
             if !tell.listens(place.owner) {
-                self.kind.dismiss(place.owner);
+                self.kind.release(place.owner);
                 self.pass_on(&place, arrival, now);
             } else {
                 self.entrust(&place, lease, now);
@@ -384,7 +384,7 @@ impl SmallRedis {
     }
 
     fn comes_in(&mut self, ask: &Ask, now: u64) -> bool {
-        self.kind.admit(ask, &mut self.fence, now)
+        self.kind.try_acquire(ask, &mut self.fence, now)
     }
 
     fn acquire(&mut self, ask: &Ask, now: u64, tell: &mut impl Tell) -> Answer {
@@ -412,10 +412,10 @@ impl SmallRedis {
             self.settle(None, now, tell);
             return Answer::Gone;
         }
-        if self.kind.passes(ask) && self.comes_in(ask, now) {
+        if self.kind.can_barge(ask) && self.comes_in(ask, now) {
             self.drop_place(ask.owner);
             if let Some(from) = ask.from.filter(|_| ask.instead) {
-                self.kind.dismiss(from);
+                self.kind.release(from);
             }
             self.settle(None, now, tell);
             return self.inside(ask.owner, now).unwrap_or_else(|| self.busy(ask, None, now));
@@ -444,7 +444,7 @@ impl SmallRedis {
         if let Some(answer) = self.inside(ask.owner, now) {
             return answer;
         }
-        if new && self.kind.waits(ask.mode) {
+        if new && self.kind.on_wait(ask.mode) {
             self.holders().iter().for_each(|holder| tell.tell(Message::word(holder.owner)));
         }
         self.busy(ask, ahead, now)
@@ -455,7 +455,7 @@ impl SmallRedis {
         let inside = self.inside(ask.owner, now);
         let ahead = self.settle(None, now, tell);
         let Some(answer) = inside else { return Answer::Gone };
-        if ahead.is_some() || self.kind.full() {
+        if ahead.is_some() || self.kind.is_full() {
             let Answer::Busy { floor, again, .. } = self.busy(ask, ahead, now) else { return answer };
             return Answer::Busy { floor, again, arrival: String::new() };
         }
@@ -464,7 +464,7 @@ impl SmallRedis {
 
     fn busy(&self, ask: &Ask, ahead: Option<Place>, now: u64) -> Answer {
         let mut again = self.waiter_timeout.min(ask.lease).div_ceil(3);
-        if let Some(soon) = self.kind.soon() {
+        if let Some(soon) = self.kind.next_expiry() {
             again = again.min(soon.saturating_sub(now).max(1));
         }
         if let Some(ahead) = ahead.filter(|ahead| ahead.owner != ask.owner) {

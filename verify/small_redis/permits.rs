@@ -28,7 +28,7 @@ impl Rule for Permits {
         &self.holders
     }
 
-    fn admit(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool {
+    fn try_acquire(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool {
         let (owner, mode, end) = (ask.owner, ask.mode, now + ask.lease);
         if self.out() + mode.permits() > self.total {
             return false;
@@ -41,7 +41,7 @@ impl Rule for Permits {
         true
     }
 
-    fn dismiss(&mut self, owner: u64) -> bool {
+    fn release(&mut self, owner: u64) -> bool {
         let before = self.holders.len();
         self.holders.retain(|holder| holder.owner != owner);
         if self.holders.is_empty() {
@@ -50,18 +50,18 @@ impl Rule for Permits {
         self.holders.len() < before
     }
 
-    fn extend(&mut self, owner: u64, lease: u64, now: u64) -> bool {
+    fn renew(&mut self, owner: u64, lease: u64, now: u64) -> bool {
         let holder = self.holders.iter_mut().find(|holder| holder.owner == owner && holder.end > now);
         let Some(holder) = holder else { return false };
         holder.end = now + lease;
         true
     }
 
-    fn soon(&self) -> Option<u64> {
+    fn next_expiry(&self) -> Option<u64> {
         self.holders.iter().map(|holder| holder.end).min()
     }
 
-    fn full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.out() >= self.total
     }
 }

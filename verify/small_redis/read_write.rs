@@ -48,7 +48,7 @@ impl Rule for ReadWrite {
         &self.holders
     }
 
-    fn admit(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool {
+    fn try_acquire(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool {
         let writes = ask.mode == Mode::Write;
         let writer = self.writer();
         if if writes { !self.holders.is_empty() } else { writer.is_some() && writer != ask.from } {
@@ -77,7 +77,7 @@ impl Rule for ReadWrite {
         true
     }
 
-    fn dismiss(&mut self, owner: u64) -> bool {
+    fn release(&mut self, owner: u64) -> bool {
         let before = self.holders.len();
         self.holders.retain(|holder| holder.owner != owner);
         let inside = self.holders.len() < before;
@@ -85,7 +85,7 @@ impl Rule for ReadWrite {
         inside
     }
 
-    fn extend(&mut self, owner: u64, lease: u64, now: u64) -> bool {
+    fn renew(&mut self, owner: u64, lease: u64, now: u64) -> bool {
         let holder = self.holders.iter_mut().find(|holder| holder.owner == owner && holder.end > now);
         let Some(holder) = holder else { return false };
         if now + lease < holder.end {
@@ -95,11 +95,11 @@ impl Rule for ReadWrite {
         true
     }
 
-    fn soon(&self) -> Option<u64> {
+    fn next_expiry(&self) -> Option<u64> {
         (!self.holders.is_empty()).then_some(self.soon)
     }
 
-    fn full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.writer().is_some()
     }
 
@@ -107,11 +107,11 @@ impl Rule for ReadWrite {
         u64::from(mode == Mode::Read)
     }
 
-    fn passes(&self, ask: &Ask) -> bool {
+    fn can_barge(&self, ask: &Ask) -> bool {
         ask.mode != Mode::Write && ask.from.is_some() && self.writer() == ask.from
     }
 
-    fn waits(&self, mode: Mode) -> bool {
+    fn on_wait(&self, mode: Mode) -> bool {
         mode == Mode::Write && self.writer().is_none()
     }
 

@@ -14,27 +14,27 @@ pub(in crate::engine) trait Rule {
     /// Who is inside.
     fn holders(&self) -> &[Holder];
     /// Nobody is ahead: may it come in? Installs it.
-    fn admit(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool;
+    fn try_acquire(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool;
     /// Takes it out.
-    fn dismiss(&mut self, owner: u64) -> bool;
+    fn release(&mut self, owner: u64) -> bool;
     /// Never creates.
-    fn extend(&mut self, owner: u64, lease: u64, now: u64) -> bool;
+    fn renew(&mut self, owner: u64, lease: u64, now: u64) -> bool;
     /// When the next holder lapses.
-    fn soon(&self) -> Option<u64>;
+    fn next_expiry(&self) -> Option<u64>;
     /// Nobody can come in, whoever it is.
-    fn full(&self) -> bool;
+    fn is_full(&self) -> bool;
 
     fn class(&self, _mode: Mode) -> u64 {
         0
     }
 
     /// May it pass the queue?
-    fn passes(&self, _ask: &Ask) -> bool {
+    fn can_barge(&self, _ask: &Ask) -> bool {
         false
     }
 
     /// Whether those inside are told that it waits.
-    fn waits(&self, _mode: Mode) -> bool {
+    fn on_wait(&self, _mode: Mode) -> bool {
         false
     }
 

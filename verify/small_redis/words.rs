@@ -82,7 +82,7 @@ impl Op {
 
     /// Whether by this request `owner` may pass the queue.
     pub(in crate::engine) fn passes(&self, owner: u64, redis: &SmallRedis) -> bool {
-        matches!(self, Op::Acquire(ask) if ask.owner == owner && redis.kind.passes(ask))
+        matches!(self, Op::Acquire(ask) if ask.owner == owner && redis.kind.can_barge(ask))
     }
 }
 

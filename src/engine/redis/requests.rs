@@ -160,7 +160,7 @@ pub(crate) fn change(
     let shared = &cell.shared;
     let Some(script) = &cell.scripts.change else {
         let error = Error::new(ErrorKind::InvalidInput, "");
-        return Err(Failure::Never(error.because("the rule of this kind has no kind.change")));
+        return Err(Failure::Never(error.because("the rule of this kind has no kind.update")));
     };
     let owner = cell.owner_id(owner);
     let mut args = vec![&*owner, "0", &shared.inbox_prefix, &shared.waiter_timeout];
@@ -472,5 +472,5 @@ fn spelling(script: &Script, eval: bool) -> (&'static str, &str) {
 }
 
 pub(crate) fn no_rule() -> Error {
-    Error::new(ErrorKind::InvalidInput, "").because("the rule of this kind has no kind.rename")
+    Error::new(ErrorKind::InvalidInput, "").because("the rule of this kind has no kind.transfer")
 }

@@ -1,6 +1,6 @@
--- alien(): the key is in use by another kind of lock, or by a foreign program: refuses it, says what it holds, and
--- writes nothing. (Plain text, because servers before 7.0 cannot raise anything else.)
-local function alien()
+-- foreign_key(): the key is in use by another kind of lock, or by a foreign program: refuses it, says what it holds,
+-- and writes nothing. (Plain text, because servers before 7.0 cannot raise anything else.)
+local function foreign_key()
   local function a(what)
     return (string.find(what, '^[aeiou]') and 'an ' or 'a ') .. what
   end
@@ -14,10 +14,10 @@ local function alien()
   error('WRONGTYPE key "' .. K[1] .. '" is ' .. (holds and a(holds) or 'something else') .. ', not ' .. a(kind.tag), 0)
 end
 
--- fetch(...) -> what Redis answers to this read of K[1]; alien() where that is of another type
+-- fetch(...) -> what Redis answers to this read of K[1]; foreign_key() where that is of another type
 local function fetch(...)
   local answer = redis.pcall(...)
   if type(answer) ~= 'table' or not answer.err then return answer end
-  if string.find(answer.err, 'WRONGTYPE', 1, true) then alien() end
+  if string.find(answer.err, 'WRONGTYPE', 1, true) then foreign_key() end
   return call(...) -- raises it
 end
