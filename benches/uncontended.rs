@@ -18,7 +18,7 @@ use std::error::Error;
 
 use criterion::Criterion;
 use redis_concurrent::Client;
-use redis_concurrent::testing::RedisServer;
+use redis_concurrent_testkit::RedisServer;
 
 use pair::Pair;
 

@@ -5,8 +5,8 @@
 use std::env;
 use std::time::Duration;
 
-use redis_concurrent::testing::{Child, RedisServer, is_role, tell_parent};
 use redis_concurrent::{Client, CountDownLatch, Error};
+use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent};
 
 type Failure = Box<dyn std::error::Error>;
 

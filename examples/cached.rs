@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::{env, thread, time::Duration};
 
 use redis::{Commands, Connection};
-use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{Client, ReadWriteLock};
+use redis_concurrent_testkit::RedisServer;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 

@@ -6,8 +6,8 @@
 
 use std::{env, thread, time::Duration};
 
-use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{Client, Error};
+use redis_concurrent_testkit::RedisServer;
 
 /// How late each node's clock is.
 const LATE: [Duration; 3] = [Duration::ZERO, Duration::from_millis(50), Duration::from_millis(300)];

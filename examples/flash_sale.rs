@@ -34,7 +34,7 @@ mod flash_sale {
 use std::process::ExitCode;
 
 use flash_sale::{args, order, report, run, worker};
-use redis_concurrent::testing::is_role;
+use redis_concurrent_testkit::is_role;
 
 /// The orders of this repository.
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/orders.csv");

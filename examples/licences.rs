@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::{env, thread, time::Duration};
 
-use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{Client, Error, Semaphore};
+use redis_concurrent_testkit::RedisServer;
 
 const LICENCES: u32 = 10;
 const JOBS: u32 = 24;

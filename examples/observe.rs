@@ -6,8 +6,8 @@
 use std::{env, thread, time::Duration};
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{Client, Error, MetricsObserver};
+use redis_concurrent_testkit::RedisServer;
 
 type Failure = Box<dyn std::error::Error>;
 

@@ -6,8 +6,8 @@
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::{env, thread, time::Duration, time::Instant};
 
-use redis_concurrent::testing::{Child, RedisServer, is_role, tell_parent};
 use redis_concurrent::{Client, Error, Kind, RedisLock, Reentrancy, Sharing};
+use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent};
 
 /// At most `self.0` holders at a time.
 #[derive(Clone, Debug)]

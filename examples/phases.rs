@@ -7,8 +7,8 @@
 use std::env;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 use redis_concurrent::{Client, ErrorKind};
+use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 
 type Failure = Box<dyn std::error::Error>;
 

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 use std::{env, thread};
 
-use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{Client, Error, Rate};
+use redis_concurrent_testkit::RedisServer;
 use tiny_http::{Header, Request, Response, Server};
 
 const RATE: Rate = Rate::fixed_window(3, Duration::from_secs(10));

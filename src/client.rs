@@ -48,7 +48,7 @@ use crate::settings::Config;
 /// use redis_concurrent::Client;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
 /// let lock = client.reentrant_lock("stock:42");
@@ -144,7 +144,7 @@ impl Client {
     /// use redis_concurrent::Client;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = redis_concurrent::testing::RedisServer::start()?;
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
     /// # let url = server.url();
     /// # let mut redis = server.connection()?;
     /// let client = Client::connect(&url)?;

@@ -37,7 +37,7 @@ static WHOLE: LazyLock<Script> =
 /// use redis_concurrent::{Client, ErrorKind};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
 /// let (lock, report) = (client.reentrant_lock("report"), client.fenced("report"));
@@ -246,7 +246,7 @@ impl FencedScript {
     /// ```
     /// # use redis_concurrent::Client;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let server = redis_concurrent::testing::RedisServer::start()?;
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
     /// # let client = Client::connect(&server.url())?;
     /// let ship = client.fenced("order:7").script("return redis.call('HINCRBY', KEYS[1], 'shipped', ARGV[1])");
     /// let lock = client.reentrant_lock("order:7");

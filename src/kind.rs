@@ -25,7 +25,7 @@
 /// }
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
 /// let bulkhead: RedisLock<Bulkhead> = client.lock_with_kind("legacy-backend", Bulkhead(2));

@@ -7,7 +7,7 @@
 //! use redis_concurrent::Client;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let server = redis_concurrent::testing::RedisServer::start()?;
+//! # let server = redis_concurrent_testkit::RedisServer::start()?;
 //! # let url = server.url();
 //! let client = Client::connect(&url)?;
 //! let lock = client.reentrant_lock("stock:42");
@@ -127,8 +127,8 @@ mod settings;
 mod sync;
 mod wait;
 
-#[cfg(feature = "testing")]
-pub mod testing;
+#[doc(hidden)]
+pub mod internals;
 
 pub use builder::ClientBuilder;
 pub use cancel::CancellationToken;

@@ -62,7 +62,7 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 /// use redis_concurrent::{Client, Outcome};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
 /// # redis::cmd("SET").arg("stock:42").arg(10).exec(&mut server.connection()?)?;
 /// let client = Client::connect(&url)?;

@@ -36,7 +36,7 @@ static DELETE: LazyLock<Script> =
 /// use redis_concurrent::{Client, Rate};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
 /// let rate = Rate::fixed_window(3, Duration::from_secs(10));

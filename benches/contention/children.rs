@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use redis_concurrent::testing::{Child, hear_parent, is_role, tell_parent};
+use redis_concurrent_testkit::{Child, hear_parent, is_role, tell_parent};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

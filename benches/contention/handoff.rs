@@ -4,8 +4,8 @@ use std::error::Error;
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::testing::Child;
 use redis_concurrent::{Client, Exclusive, RedisLock};
+use redis_concurrent_testkit::Child;
 use serde::{Deserialize, Serialize};
 
 use super::args::{Args, Workload};

@@ -4,8 +4,8 @@
 use std::error::Error;
 use std::io;
 
-use redis_concurrent::testing::{RedisServer, eventually};
 use redis_concurrent::{Client, QuorumLock, RedLock};
+use redis_concurrent_testkit::{RedisServer, eventually};
 
 use super::args::Args;
 use super::clock::{cpu, now};

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{Client, ReadWriteLock};
+use redis_concurrent_testkit::wait_until;
 
 use super::args::Args;
 use super::clock::now;

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use redis::Connection;
-use redis_concurrent::testing::RedisServer;
+use redis_concurrent_testkit::RedisServer;
 
 /// A server with one connection that asks how it is, kept open so that asking costs little.
 pub(crate) struct Watched {

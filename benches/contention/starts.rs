@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Commands;
 use redis_concurrent::Client;
-use redis_concurrent::testing::{Child, wait_until};
+use redis_concurrent_testkit::{Child, wait_until};
 use serde::{Deserialize, Serialize};
 
 use super::args::Args;

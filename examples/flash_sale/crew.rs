@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::Child;
+use redis_concurrent_testkit::Child;
 
 use super::Failure;
 use super::books::Books;

@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use redis::{Connection, RedisResult};
-use redis_concurrent::testing::RedisServer;
+use redis_concurrent_testkit::RedisServer;
 
 use super::Failure;
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::testing::{hear_parent, tell_parent};
 use redis_concurrent::{Error, ErrorKind, Lock, LockGuard, Outcome};
+use redis_concurrent_testkit::{hear_parent, tell_parent};
 
 use super::Failure;
 use super::books::{Books, Claim, Fate, History};

@@ -5,7 +5,7 @@ use std::thread;
 
 use redis::{Commands, Connection, RedisResult};
 use redis_concurrent::CancellationToken;
-use redis_concurrent::testing::wait_until;
+use redis_concurrent_testkit::wait_until;
 
 use super::scene::{LONG, SURELY, Scene, key};
 use super::{Failure, Finding};

@@ -2,7 +2,7 @@
 
 use redis::{Commands, Connection, cmd};
 use redis_concurrent::Client;
-use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use super::Failure;
 use super::scene::{SURELY, builder};

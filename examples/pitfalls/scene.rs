@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use redis::{Commands, Connection};
-use redis_concurrent::testing::{Proxy, RedisServer};
 use redis_concurrent::{Client, ClientBuilder};
+use redis_concurrent_testkit::{Proxy, RedisServer};
 
 use super::Failure;
 

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{Client, LockInfo, Observer};
+use redis_concurrent_testkit::wait_until;
 
 use super::bare::take;
 use super::holders::Holders;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Connection, cmd};
 use redis_concurrent::Client;
-use redis_concurrent::testing::wait_until;
+use redis_concurrent_testkit::wait_until;
 
 use super::bare::{give_back, take};
 use super::scene::{LONG, SURELY, Scene};

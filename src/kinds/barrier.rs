@@ -27,7 +27,7 @@ const MOST_PARTIES: usize = 10_000;
 /// use redis_concurrent::Client;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
 /// let phase = client.cyclic_barrier("import:phase", 2);

@@ -41,7 +41,7 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// use redis_concurrent::{Client, Order};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
 /// let gate = client.inventory("spring-sale");

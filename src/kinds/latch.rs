@@ -26,7 +26,7 @@ const HIGHEST: u64 = i32::MAX as u64;
 /// use redis_concurrent::Client;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
 /// let done = client.count_down_latch("import:done");

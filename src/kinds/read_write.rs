@@ -59,7 +59,7 @@ pub type WriteLock = RedisLock<Write>;
 /// use redis_concurrent::Client;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
 /// let prices = client.read_write_lock("prices");

@@ -22,7 +22,7 @@ use crate::wait::Wait;
 /// use redis_concurrent::Client;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
 /// let lock = client.reentrant_lock("buffer");

@@ -29,7 +29,7 @@ const VERSION: &str = "rc1";
 /// use redis_concurrent::{Client, Receipt, Reentrant};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
 /// let (frontend, worker) = (Client::connect(&url)?, Client::connect(&url)?);
 /// let guard = frontend.reentrant_lock("order:7").lock_owned()?;

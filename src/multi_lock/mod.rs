@@ -25,7 +25,7 @@ use crate::wait::Wait;
 /// use redis_concurrent::{Client, MultiLock};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
 /// let (from, to) = (client.reentrant_lock("account:1"), client.reentrant_lock("account:2"));

@@ -28,7 +28,7 @@ const INBOX_DOWN: &str = "redis_concurrent_inbox_down_seconds";
 /// use redis_concurrent::{Client, MetricsObserver};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let server = redis_concurrent::testing::RedisServer::start()?;
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
 /// let client = Client::builder().url(&url).observer(MetricsObserver::new()).connect()?;
 /// # Ok(())

@@ -33,7 +33,7 @@ use crate::settings::SHORTEST_LEASE;
 /// use redis_concurrent::{Client, RedLock};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let servers: [_; 3] = std::array::from_fn(|_| redis_concurrent::testing::RedisServer::start().unwrap());
+/// # let servers: [_; 3] = std::array::from_fn(|_| redis_concurrent_testkit::RedisServer::start().unwrap());
 /// # let [a, b, c] = servers.each_ref().map(|server| server.url());
 /// let clients = [Client::connect(&a)?, Client::connect(&b)?, Client::connect(&c)?];
 /// // These servers were started a moment ago, and have granted nothing before: see below.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::{ClientKind, Proxy, RedisServer, wait_until};
 use redis_concurrent::{Client, ErrorKind, LossReason};
+use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 
 use crate::both::both;
 use crate::server_days::*;

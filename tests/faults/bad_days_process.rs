@@ -10,8 +10,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::*;
 use redis_concurrent::{AcquiredVia, Error, ErrorKind, LockInfo, LossReason, Observer};
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 

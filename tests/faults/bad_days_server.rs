@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::{ClientKind, RedisServer, eventually, wait_until};
 use redis_concurrent::{Client, ErrorKind, LossReason};
+use redis_concurrent_testkit::{ClientKind, RedisServer, eventually, wait_until};
 
 use crate::both::both;
 use crate::server_days::*;

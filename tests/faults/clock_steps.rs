@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{Client, Error, ErrorKind, MultiLock};
+use redis_concurrent_testkit::wait_until;
 
 use crate::support::*;
 use clock::{HOUR, SteppedServer};

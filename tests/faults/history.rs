@@ -24,7 +24,7 @@ mod worker;
 
 use std::time::Duration;
 
-use redis_concurrent::testing::is_role;
+use redis_concurrent_testkit::is_role;
 
 #[test]
 #[ignore = "a role, played by a child process"]

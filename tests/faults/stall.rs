@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis_concurrent::Client;
-use redis_concurrent::testing::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
+use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 
 use crate::support::{LONG, builder, env, ms};
 

@@ -3,8 +3,8 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{Client, ErrorKind};
+use redis_concurrent_testkit::RedisServer;
 
 /// Set for a child: the server's URL.
 const URL: &str = "SERVER_URL";

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use redis::{Commands, IntoConnectionInfo, cmd};
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, ErrorKind, Outcome, Permits, Rate};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 const LONG: Duration = Duration::from_secs(15);
 
@@ -59,7 +59,7 @@ fn both_protocols_and_one_beside_the_other() {
     works(&Client::connect(&new).unwrap(), &Client::connect(&old).unwrap());
     let client = Client::connect(&new).unwrap();
     let _guard = client.reentrant_lock("held").lock_owned().unwrap();
-    let there = server.clients(redis_concurrent::testing::ClientKind::Normal).unwrap();
+    let there = server.clients(redis_concurrent_testkit::ClientKind::Normal).unwrap();
     // Servers before 7.0 do not tell.
     let tells = there.iter().any(|line| line.contains(" resp="));
     assert!(!tells || there.iter().any(|line| line.contains(" resp=3")), "{there:?}");

@@ -2,7 +2,7 @@
 //! would give is the child's.
 
 use redis_concurrent::MultiLock;
-use redis_concurrent::testing::*;
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 use crate::{forked, in_child};

@@ -1,7 +1,7 @@
 //! The child of a process that holds several locks as one.
 
 use redis_concurrent::MultiLock;
-use redis_concurrent::testing::*;
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 use crate::{forked, in_child};

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::*;
 use redis_concurrent::{CancellationToken, Client, RedLock};
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 use crate::{forked, in_child};

@@ -1,6 +1,6 @@
 //! The child of a process that has reserved something, and holds the gate's lock.
 
-use redis_concurrent::testing::*;
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 use crate::{forked, in_child};

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::*;
 use redis_concurrent::{CancellationToken, ErrorKind, Outcome, Permits, Rate};
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 use crate::{forked, in_child, leave, split, wait_for};

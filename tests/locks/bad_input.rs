@@ -7,8 +7,8 @@ mod synchronizers;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::both::both;
 use crate::server_days::*;

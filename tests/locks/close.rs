@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis_concurrent::testing::*;
 use redis_concurrent::{CancellationToken, Client, ErrorKind, LockInfo, LossReason, Observer};
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 

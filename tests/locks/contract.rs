@@ -1,7 +1,7 @@
 //! The contract of all locks, kind by kind, plain and fair.
 
-use redis_concurrent::testing::contract;
 use redis_concurrent::{Client, InventoryLock, Kind, Permits, RedisLock, Reentrancy, Sharing};
+use redis_concurrent_testkit::contract;
 
 /// The kind of `examples/own_kind.lua`: at most `self.0` holders.
 struct Bulkhead(u32);

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
 use redis_concurrent::{CancellationToken, Client, ErrorKind, Kind, RedisLock, Reentrancy, Sharing};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::support::*;
 

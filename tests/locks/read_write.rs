@@ -6,8 +6,8 @@ mod order;
 mod shares;
 mod trouble;
 
-use redis_concurrent::testing::{hear_parent, is_role, tell_parent};
 use redis_concurrent::{Client, ReadWriteLock};
+use redis_concurrent_testkit::{hear_parent, is_role, tell_parent};
 
 use crate::one_lock::Stage;
 use crate::support::{LONG, ms};

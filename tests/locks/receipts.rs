@@ -3,11 +3,11 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::*;
 use redis_concurrent::{
     AcquiredVia, Client, Error, ErrorKind, Kind, OwnedGuard, Permits, Read, Receipt, RedisLock, Reentrancy,
     Reentrant, Sharing, Simple,
 };
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 

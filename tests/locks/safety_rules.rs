@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::{Commands, Connection, cmd};
-use redis_concurrent::testing::{Proxy, RedisServer, eventually, scripts, wait_until};
 use redis_concurrent::{CancellationToken, Client, ClientBuilder, ErrorKind, Kind, Reentrant, ReentrantLock};
+use redis_concurrent_testkit::{Proxy, RedisServer, eventually, scripts, wait_until};
 
 const LONG: Duration = Duration::from_secs(15);
 

@@ -3,8 +3,8 @@
 
 use std::thread;
 
-use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
 use redis_concurrent::{AcquiredVia, Client, ErrorKind, Kind, LossReason, Permits, Reentrant};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::support::*;
 

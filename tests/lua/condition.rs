@@ -233,11 +233,9 @@ fn a_signal_goes_on_where_its_owner_is_silent_unheard_or_leaves() {
             if how == "unheard" {
                 // The server has seen that it is gone.
                 let channel = format!("{PREFIX}{}-a", rig.name);
-                redis_concurrent::testing::wait_until(
-                    std::time::Duration::from_secs(5),
-                    "it is gone",
-                    || rig.con.publish::<_, _, i64>(&channel, "?").unwrap() == 0,
-                );
+                redis_concurrent_testkit::wait_until(std::time::Duration::from_secs(5), "it is gone", || {
+                    rig.con.publish::<_, _, i64>(&channel, "?").unwrap() == 0
+                });
             }
             rig.leave("h");
             rig.leave("d");

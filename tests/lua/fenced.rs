@@ -1,7 +1,7 @@
 //! The scripts of a fenced resource straight against a server, below the client.
 
 use redis::{Commands, Connection, RedisResult, Value, cmd};
-use redis_concurrent::testing::{RedisServer, fenced_script};
+use redis_concurrent_testkit::{RedisServer, fenced_script};
 
 const KEY: &str = "rc:{it}:fenced";
 const SET: &str = include_str!("../../lua/fenced/set.lua");

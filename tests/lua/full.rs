@@ -2,8 +2,8 @@
 //! something is done, what takes more room is refused and leaves no trace.
 
 use redis::{Commands, RedisResult, cmd};
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Kind, Permits, Read, Reentrant, Simple, Write};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::rig::{Ask, LEASE, PREFIX, RECORD, Rig, USUAL, server_that_fills};
 
@@ -315,7 +315,7 @@ fn with_the_memory_full_what_keeps_or_ends_something_passes_and_the_rest_leaves_
     let (mut wrong, mut tried) = (Vec::new(), 0);
     for case in CASES {
         for holder in [Holder::Young, Holder::Renewed, Holder::Lapsed] {
-            let scripts = redis_concurrent::testing::scripts(case.rule).unwrap();
+            let scripts = redis_concurrent_testkit::scripts(case.rule).unwrap();
             let mut operations: Vec<(&Operation, bool)> = OF_ALL.iter().map(|it| (it, false)).collect();
             if case.kind != "latch" {
                 operations.extend(OF_HOLDS.iter().map(|it| (it, false)));

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use redis::{Commands, cmd};
-use redis_concurrent::testing::{RedisServer, expires_at, wait_until};
 use redis_concurrent::{Kind, Reentrant, Simple};
+use redis_concurrent_testkit::{RedisServer, expires_at, wait_until};
 
 use crate::rig::{
     Ask, EPOCH, FIRST, LEASE, PREFIX, RECORD, Rig, USUAL, WINDOW, assert_busy, assert_in, heard, int,

@@ -6,7 +6,7 @@ mod reference;
 use std::sync::OnceLock;
 
 use redis::{Commands, Connection, RedisResult, cmd};
-use redis_concurrent::testing::{RedisServer, expires_at};
+use redis_concurrent_testkit::{RedisServer, expires_at};
 
 const ACQUIRE: &str = include_str!("../../lua/rate_limiter/acquire.lua");
 const DELETE: &str = include_str!("../../lua/rate_limiter/delete.lua");

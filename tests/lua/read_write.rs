@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use redis::{Commands, Connection, cmd};
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{Kind, Read};
+use redis_concurrent_testkit::wait_until;
 
 use crate::rig::{
     Ask, FIRST, LEASE, RECORD, Rig, USUAL, WINDOW, assert_busy, assert_in, int, messages, server,

@@ -1,7 +1,7 @@
 //! A primary with replicas.
 
 use redis::cmd;
-use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::support::LONG;
 

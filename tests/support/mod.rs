@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis_concurrent::testing::{Child, RedisServer, is_role, wait_until};
 use redis_concurrent::{
     AcquiredVia, Client, ClientBuilder, Error, ErrorKind, Kind, LockInfo, LossReason, Observer, RedisLock,
     ReentrantLock,
 };
+use redis_concurrent_testkit::{Child, RedisServer, is_role, wait_until};
 
 /// Far less than the default lease, far more than anything that happens at once takes.
 pub const SOON: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Commands;
 use redis_concurrent::Client;
-use redis_concurrent::testing::{RedisServer, wait_until};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 /// Long enough for whatever is sure to come.
 pub const LONG: Duration = Duration::from_secs(20);

@@ -1,7 +1,7 @@
 //! A server, and on it the one lock that a test is about: each client stands for another process.
 
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, ClientBuilder};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::support::{LONG, builder};
 

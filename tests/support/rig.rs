@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 
 use redis::{Commands, Connection, RedisResult, Value, cmd};
-use redis_concurrent::testing::{RedisServer, Scripts, scripts};
+use redis_concurrent_testkit::{RedisServer, Scripts, scripts};
 
 pub const PREFIX: &str = "rc:inbox:";
 pub const LEASE: i64 = 30_000;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::{Connection, FromRedisValue, cmd};
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Exclusive, LockInfo, LossReason, Observer};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 /// How long a test waits for what must come: long, as machines stall.
 pub const SURELY: Duration = Duration::from_secs(10);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::Commands;
-use redis_concurrent::testing::{Child, Proxy, hear_parent, is_role, tell_parent, wait_until};
 use redis_concurrent::{CancellationToken, Client, CyclicBarrier, Error, ErrorKind};
+use redis_concurrent_testkit::{Child, Proxy, hear_parent, is_role, tell_parent, wait_until};
 
 use crate::names::{LATE, LONG, await_places, client, key, ms, server};
 

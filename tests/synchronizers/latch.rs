@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use redis_concurrent::testing::{Proxy, wait_until};
 use redis_concurrent::{CancellationToken, Client, ErrorKind};
+use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::names::{LATE, LONG, await_places, client, key, ms, server};
 

@@ -11,8 +11,8 @@ mod recorder;
 use std::sync::Barrier;
 use std::thread;
 
-use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{Client, Kind, Permits, RedisLock};
+use redis_concurrent_testkit::RedisServer;
 
 use pair::Pair;
 

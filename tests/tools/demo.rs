@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use redis_concurrent::testing::RedisServer;
+use redis_concurrent_testkit::RedisServer;
 use serde_json::Value;
 
 const FIELDS: [&str; 9] = [

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use redis::{Commands, Connection, RedisResult, cmd};
-use redis_concurrent::testing::*;
+use redis_concurrent_testkit::*;
 
 const SHORT: Duration = Duration::from_millis(150);
 const LONG: Duration = Duration::from_secs(10);

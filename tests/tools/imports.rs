@@ -64,11 +64,6 @@ const CIRCLES: &[(&[&str], &str)] = &[
     ),
     (&["red_lock/holding.rs", "red_lock/release.rs"], "a hold ends by the release of its members"),
     (&["observe.rs", "observe/metrics.rs", "observe/tracing.rs"], "the trait, and those that the crate has"),
-    (&["testing/contract.rs", "testing/contract/cases.rs"], "the suite, and its cases by topic"),
-    (
-        &["testing/server.rs", "testing/server_options.rs", "testing/server_view.rs"],
-        "a server is one type in several files",
-    ),
 ];
 
 fn is_bottom(file: &str) -> bool {

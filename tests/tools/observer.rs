@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::Commands;
-use redis_concurrent::testing::{ClientKind, Proxy, RedisServer, wait_until};
 use redis_concurrent::{
     AcquiredVia, CancellationToken, Client, Error, ErrorKind, LockInfo, LossReason, Observer,
 };
+use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 
 use crate::diary::{Heard, watched};
 

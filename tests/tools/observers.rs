@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use parking_lot::Mutex;
-use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{AcquiredVia, ErrorKind, LossReason, MetricsObserver};
+use redis_concurrent_testkit::RedisServer;
 use tracing::span;
 
 use crate::diary::{Diary, Heard};

@@ -16,7 +16,6 @@ mod explore;
 mod gates;
 mod modes;
 mod properties;
-#[cfg(feature = "testing")]
 mod replay;
 mod state;
 mod threads;

@@ -27,7 +27,7 @@ use crate::engine::small_redis::{Ask, Message, Mode, Op, Place, Reply, SmallRedi
 use crate::engine::state::lock_state::{Answer, How, Renewal};
 use crate::kind::Kind;
 use crate::kinds::{Permits, Read, Reentrant, Simple};
-use crate::testing::RedisServer;
+use redis_concurrent_testkit::RedisServer;
 
 /// How many walks there are of each kind.
 const WALKS: u64 = 1_000;

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use redis_concurrent::testing::RedisServer;
+use redis_concurrent_testkit::RedisServer;
 use tempfile::TempDir;
 
 pub const HOUR: i64 = 3600;

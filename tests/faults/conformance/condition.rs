@@ -55,7 +55,7 @@ fn waiting<K: Tried>(stage: &Stage<K>) -> usize {
 
 #[track_caller]
 fn await_waiting<K: Tried>(stage: &Stage<K>, n: usize) {
-    redis_concurrent::testing::wait_until(LONG, "so many wait", || waiting(stage) == n);
+    redis_concurrent_testkit::wait_until(LONG, "so many wait", || waiting(stage) == n);
 }
 
 #[track_caller]

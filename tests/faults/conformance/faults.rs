@@ -3,7 +3,7 @@
 use std::thread;
 
 use redis_concurrent::ErrorKind;
-use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{LATE, LEASE, Stage, Tried};

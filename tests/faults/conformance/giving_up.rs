@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{CancellationToken, RedisLock};
+use redis_concurrent_testkit::wait_until;
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{LATE, Stage, Tried};

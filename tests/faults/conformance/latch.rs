@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{CancellationToken, Client, CountDownLatch, ErrorKind};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{LATE, NAME, Stage, Tried};

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{Guard, RedisLock};
+use redis_concurrent_testkit::wait_until;
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{Stage, Tried};

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{Client, ErrorKind, MultiLock};
+use redis_concurrent_testkit::wait_until;
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{LATE, Stage, Tried};

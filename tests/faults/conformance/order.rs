@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use redis_concurrent::testing::wait_until;
+use redis_concurrent_testkit::wait_until;
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{LATE, Stage, Tried};

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::{Child, hear_parent, is_role, tell_parent};
 use redis_concurrent::{Client, Kind, Reentrant, Simple};
+use redis_concurrent_testkit::{Child, hear_parent, is_role, tell_parent};
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{LATE, LEASE, Stage, Tried};

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{ErrorKind, Rate, RateLimiter};
+use redis_concurrent_testkit::wait_until;
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{NAME, Stage, Tried};

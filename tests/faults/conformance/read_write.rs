@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{
     CancellationToken, Client, Error, ErrorKind, Guard, Hold, Kind, OwnedGuard, Read, ReadWriteLock,
     RedisLock, Write,
 };
+use redis_concurrent_testkit::wait_until;
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{LATE, NAME, Stage};

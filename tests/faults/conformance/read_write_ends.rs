@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 use redis_concurrent::{Client, Write};
+use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 
 use crate::conformance::read_write::elsewhere;
 use crate::conformance::rows::rows;

@@ -4,8 +4,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{ReadWriteLock, Write};
+use redis_concurrent_testkit::wait_until;
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{LATE, Stage};

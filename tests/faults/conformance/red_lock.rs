@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::{RedisServer, eventually, wait_until};
 use redis_concurrent::{Client, ErrorKind, MultiLock, QuorumLock, RedLock};
+use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{LEASE, NAME, Stage, Tried};

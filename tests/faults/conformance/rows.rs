@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis_concurrent::testing::{Child, RedisServer, is_role};
+use redis_concurrent_testkit::{Child, RedisServer, is_role};
 
 use crate::conformance::stage::{Place, nothing};
 use crate::support::{env, threads};

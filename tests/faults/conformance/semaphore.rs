@@ -4,8 +4,8 @@ use std::ops::Deref;
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{CancellationToken, ErrorKind, Permit, Semaphore};
+use redis_concurrent_testkit::wait_until;
 
 use crate::conformance::rows::rows;
 use crate::conformance::stage::{LATE, NAME, Stage, Tried};

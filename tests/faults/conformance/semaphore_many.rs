@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::Semaphore;
-use redis_concurrent::testing::{Proxy, wait_until};
+use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::conformance::rows::rows;
 use crate::conformance::semaphore::It;

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use redis_concurrent::testing::{expires_at, wait_until};
 use redis_concurrent::{Client, ClientBuilder, Exclusive, RedisLock, Reentrancy};
+use redis_concurrent_testkit::{expires_at, wait_until};
 
 use crate::support::{LONG, ms};
 

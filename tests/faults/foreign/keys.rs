@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::thread;
 
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, ErrorKind};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::foreign::stage::{Stage, comes_in};
 use crate::support::{LONG, builder, ms};

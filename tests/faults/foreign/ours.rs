@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{ErrorKind, Receipt, Reentrant, Simple};
+use redis_concurrent_testkit::wait_until;
 
 use crate::foreign::stage::{KEY, LEASE, Stage};
 use crate::support::{LONG, builder, ms};

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use redis::{Commands, Connection, FromRedisValue, cmd};
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, SimpleLock};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::support::{LONG, builder, ms};
 

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use redis_concurrent::testing::{scripts, wait_until};
 use redis_concurrent::{Kind, LossReason, Simple};
+use redis_concurrent_testkit::{scripts, wait_until};
 
 use crate::foreign::stage::{KEY, LEASE, QUEUE, Stage, comes_in};
 use crate::support::{Ears, Heard, LONG, builder, ms};

@@ -1,7 +1,7 @@
 //! The control: holders that are stopped for longer than their lease and then write, without a look
 //! at `is_lost()`. Unguarded, counts are lost, and the checks see it; guarded, none is.
 
-use redis_concurrent::testing::wait_until;
+use redis_concurrent_testkit::wait_until;
 
 use crate::history::checker::nothing_is_lost;
 use crate::history::counter::Tally;

@@ -5,7 +5,7 @@
 //! reading and the writing of the next holder, and be lost under it.
 
 use redis::{Connection, RedisResult, Script};
-use redis_concurrent::testing::RedisServer;
+use redis_concurrent_testkit::RedisServer;
 
 /// Tokens are beyond what Lua's numbers tell apart: they are compared as text with zeros in front.
 /// Each write that is taken is listed in the same step, so that no accepted write goes uncounted

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::testing::{ClientKind, RedisServer};
+use redis_concurrent_testkit::{ClientKind, RedisServer};
 
 use crate::history::plan::Trouble;
 use crate::history::stage::{AFTERMATH, RECOVERY, Stage};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis_concurrent::testing::{Proxy, RedisServer};
+use redis_concurrent_testkit::{Proxy, RedisServer};
 use tempfile::TempDir;
 
 use crate::history::checker::Shadow;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::testing::{Child, eventually, hear_parent, tell_parent};
 use redis_concurrent::{Client, LockInfo, LossReason, Observer};
+use redis_concurrent_testkit::{Child, eventually, hear_parent, tell_parent};
 
 use crate::history::counter::Counter;
 use crate::history::log::{Event, Journal, Who};

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::error::Error as _;
 use std::time::Instant;
 
-use redis_concurrent::testing::*;
 use redis_concurrent::{CancellationToken, Error, ErrorKind, ReentrantLock};
+use redis_concurrent_testkit::*;
 
 use crate::pains::LOAD;
 use crate::support::*;

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::ErrorKind;
-use redis_concurrent::testing::*;
+use redis_concurrent_testkit::*;
 
 use crate::pains::LOAD;
 use crate::support::*;

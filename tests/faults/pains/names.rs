@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use redis_concurrent::testing::*;
+use redis_concurrent_testkit::*;
 
 use crate::pains::LOAD;
 use crate::pains::memory::resident;

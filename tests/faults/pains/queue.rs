@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::Connection;
-use redis_concurrent::testing::*;
 use redis_concurrent::{Client, Error};
+use redis_concurrent_testkit::*;
 
 use crate::pains::LOAD;
 use crate::support::*;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::*;
 use redis_concurrent::{CancellationToken, Client};
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::Client;
-use redis_concurrent::testing::*;
+use redis_concurrent_testkit::*;
 
 use crate::pains::LOAD;
 use crate::support::*;

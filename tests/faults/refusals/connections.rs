@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
 use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Rate};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::refusals::AskOnce;
 use crate::support::*;

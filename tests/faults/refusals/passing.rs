@@ -4,8 +4,8 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, Error, ErrorKind, MultiLock};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::refusals::AskOnce;
 use crate::support::*;

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{Client, ErrorKind, RedLock};
+use redis_concurrent_testkit::RedisServer;
 
 use crate::support::*;
 

@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, Error, ErrorKind};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::server_days::*;
 

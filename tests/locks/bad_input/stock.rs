@@ -1,8 +1,8 @@
 //! What cannot be asked of a stock gate: an error names the gate and what it is about, and nothing in Redis is
 //! another than before.
 
-use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{Error, ErrorKind, Inventory, Order};
+use redis_concurrent_testkit::RedisServer;
 
 use crate::bad_input::synchronizers::{all_say, everything, quiet};
 use crate::server_days::*;

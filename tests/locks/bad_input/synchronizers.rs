@@ -4,8 +4,8 @@
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, Error, ErrorKind, Rate};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::calls::KINDS;
 use crate::server_days::*;

@@ -4,8 +4,8 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::*;
 use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Exclusive, Outcome, RedisLock};
+use redis_concurrent_testkit::*;
 
 use crate::calls::KINDS;
 use crate::close::LOAD;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{AcquiredVia, CancellationToken, Error, ErrorKind, Guard, Reentrant, ReentrantLock};
+use redis_concurrent_testkit::wait_until;
 
 use crate::condition::stage::{Stage, is_held, not_empty, signal};
 use crate::support::{Ears, Heard, LONG, SOON, ms, nothing_left};

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use redis_concurrent::testing::wait_until;
+use redis_concurrent_testkit::wait_until;
 
 use crate::condition::stage::{Stage, not_empty, signal};
 use crate::support::{LONG, Random, nothing_left};

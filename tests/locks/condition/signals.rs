@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::wait_until;
+use redis_concurrent_testkit::wait_until;
 
 use crate::condition::stage::{Stage, not_empty, signal};
 use crate::support::{LONG, ms};

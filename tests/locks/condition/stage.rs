@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{Condition, Guard, Reentrant, ReentrantLock};
+use redis_concurrent_testkit::wait_until;
 
 pub use crate::one_lock::Stage;
 use crate::support::LONG;

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis_concurrent::testing::*;
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 

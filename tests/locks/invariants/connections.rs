@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::*;
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 

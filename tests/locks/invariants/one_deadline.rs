@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::*;
 use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, ReentrantLock};
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 

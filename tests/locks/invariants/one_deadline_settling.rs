@@ -4,8 +4,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::*;
 use redis_concurrent::{Client, ErrorKind, MultiLock, RedLock};
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::Guard;
-use redis_concurrent::testing::*;
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::*;
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 

@@ -3,8 +3,8 @@
 
 use std::thread;
 
-use redis_concurrent::testing::*;
 use redis_concurrent::{ErrorKind, ReentrantLock};
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 

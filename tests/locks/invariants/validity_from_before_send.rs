@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::*;
 use redis_concurrent::{Hold, Reentrant};
+use redis_concurrent_testkit::*;
 
 use crate::support::*;
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use redis::Commands;
-use redis_concurrent::testing::{Child, RedisServer, is_role, tell_parent};
 use redis_concurrent::{Client, MultiLock};
+use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent};
 
 use crate::support::{connect, env, nothing_left};
 

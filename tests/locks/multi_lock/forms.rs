@@ -5,11 +5,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{
     CancellationToken, Client, ErrorKind, Lock, LockInfo, Member, MultiLock, Observer, Permits, Reentrant,
     Simple,
 };
+use redis_concurrent_testkit::wait_until;
 
 use crate::multi_lock::stage::{Stage, locks, multi};
 use crate::support::{LONG, builder, ms, queued};

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use redis_concurrent::testing::{Proxy, wait_until};
 use redis_concurrent::{ErrorKind, LossReason, MultiLock};
+use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::multi_lock::stage::{Stage, locks, multi};
 use crate::support::{Ears, Heard, LONG, SOON, builder, delete, ms};

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
 use redis_concurrent::{Client, ErrorKind, MultiLock};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::multi_lock::stage::{Stage, multi};
 use crate::support::{LONG, SOON, builder, exists, ms, nothing_left};

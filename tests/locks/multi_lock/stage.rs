@@ -1,7 +1,7 @@
 //! A server of a test's own, and locks on it.
 
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, Member, MultiLock, ReentrantLock};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::support::{SOON, connect, nothing_left};
 

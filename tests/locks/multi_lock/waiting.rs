@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{AcquiredVia, CancellationToken, ErrorKind, MultiLock};
+use redis_concurrent_testkit::wait_until;
 
 use crate::multi_lock::stage::{Stage, locks, multi};
 use crate::support::{Ears, Heard, LONG, SOON, builder, ms, queued};

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::ErrorKind;
-use redis_concurrent::testing::wait_until;
+use redis_concurrent_testkit::wait_until;
 
 use crate::read_write::Stage;
 use crate::support::{LONG, SOON, ms, nothing_left};

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::{Proxy, wait_until};
 use redis_concurrent::{CancellationToken, ErrorKind};
+use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::read_write::Stage;
 use crate::support::{LONG, SOON, builder, ms, nothing_left};

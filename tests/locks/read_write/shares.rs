@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::ErrorKind;
-use redis_concurrent::testing::{Proxy, wait_until};
+use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::read_write::Stage;
 use crate::support::{LONG, SOON, builder, nothing_left};

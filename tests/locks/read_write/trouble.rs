@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::{Child, Proxy, wait_until};
+use redis_concurrent_testkit::{Child, Proxy, wait_until};
 
 use crate::read_write::{HALF, Stage, URL};
 use crate::support::{LONG, SOON, builder, ms, nothing_left};

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::{Proxy, wait_until};
 use redis_concurrent::{Client, RedLock};
+use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
 
@@ -141,7 +141,7 @@ fn a_server_that_hangs_while_it_is_held_does_not_hold_up_the_unlock() {
 }
 
 /// A RedLock of another process, over some of the servers.
-fn red_of(servers: &[redis_concurrent::testing::RedisServer]) -> RedLock {
+fn red_of(servers: &[redis_concurrent_testkit::RedisServer]) -> RedLock {
     let clients: Vec<_> = servers.iter().map(|server| Client::connect(&server.url()).unwrap()).collect();
     RedLock::new(clients).unwrap().skip_startup_delay().with_node_timeout(PATIENT)
 }

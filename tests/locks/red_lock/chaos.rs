@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::{Child, hear_parent, is_role, tell_parent, wait_until};
 use redis_concurrent::{Client, ErrorKind, RedLock};
+use redis_concurrent_testkit::{Child, hear_parent, is_role, tell_parent, wait_until};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::red_lock::stage::{LONG, NAME, Stage, ms};

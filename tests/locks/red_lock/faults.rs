@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
 use redis_concurrent::{CancellationToken, Client, ErrorKind, RedLock};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{ErrorKind, QuorumLock};
+use redis_concurrent_testkit::wait_until;
 
 use crate::red_lock::stage::{LEASE, LONG, NAME, Stage, ms};
 

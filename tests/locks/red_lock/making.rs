@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, ErrorKind, QuorumLock, RedLock};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, ClientBuilder, RedLock};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 /// Long enough for whatever is sure to come.
 pub const LONG: Duration = Duration::from_secs(20);

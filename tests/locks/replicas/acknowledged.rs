@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::{Proxy, wait_until};
 use redis_concurrent::{Client, ErrorKind, Kind, RedisLock};
+use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::flock::Flock;
 use crate::support::{LONG, SOON, builder, connect, exists, ms, nothing_left, queued};

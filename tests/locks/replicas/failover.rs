@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::{Proxy, wait_until};
 use redis_concurrent::{Client, ErrorKind, LossReason};
+use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::flock::{Flock, follow, info, promote};
 use crate::support::{Ears, Heard, LONG, SOON, builder, channels, connect, exists, ms};

@@ -3,7 +3,7 @@
 
 use redis::cmd;
 use redis_concurrent::Client;
-use redis_concurrent::testing::{Proxy, wait_until};
+use redis_concurrent_testkit::{Proxy, wait_until};
 
 use crate::flock::Flock;
 use crate::replicas::contenders::Contenders;

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
 use redis_concurrent::{Client, ErrorKind, Kind, RedisLock};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::support::{LONG, SOON, builder, connect, ms, nothing_left, queued};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, ErrorKind, LossReason};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::support::{Ears, Heard, LONG, builder, connect, ms};
 

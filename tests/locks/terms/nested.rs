@@ -1,7 +1,7 @@
 //! Whose terms a hold is on where a thread comes in again, or goes from one mode to the other.
 
-use redis_concurrent::testing::{RedisServer, wait_until};
 use redis_concurrent::{Client, ErrorKind, Kind, MultiLock, RedisLock};
+use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::support::{LONG, SOON, connect, ms, nothing_left};
 

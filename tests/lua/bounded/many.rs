@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
 use redis::{Value, cmd, pipe};
-use redis_concurrent::testing::RedisServer;
+use redis_concurrent_testkit::RedisServer;
 
 use crate::rig::{PREFIX, RECORD, Rig, int, subscribe, texts};
 

@@ -3,8 +3,8 @@
 //! What a process reads before and after its write are bounds of what the write met, as the highest only
 //! rises; so no common clock is needed.
 
-use redis_concurrent::testing::{Child, RedisServer, is_role, tell_parent};
 use redis_concurrent::{Client, ErrorKind};
+use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent};
 
 use crate::support::*;
 

@@ -1,7 +1,7 @@
 //! A holder that is stopped for longer than its lease, and goes on.
 
-use redis_concurrent::testing::{Child, RedisServer, hear_parent, is_role, tell_parent};
 use redis_concurrent::{Client, ErrorKind};
+use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent};
 
 use crate::support::*;
 

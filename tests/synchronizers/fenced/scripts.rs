@@ -2,7 +2,7 @@
 
 use redis::Commands;
 use redis_concurrent::ErrorKind;
-use redis_concurrent::testing::{Proxy, RedisServer};
+use redis_concurrent_testkit::{Proxy, RedisServer};
 
 use crate::fenced::NONE;
 use crate::support::*;

@@ -1,8 +1,8 @@
 //! The value and its highest token.
 
 use redis::{Commands, cmd};
-use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
 use redis_concurrent::{ErrorKind, Fenced};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::fenced::NONE;
 use crate::support::*;
@@ -86,7 +86,7 @@ fn it_stays_until_it_is_deleted_or_as_long_as_was_said() {
     assert_eq!(it.get_with_token::<String>().unwrap(), (None, None));
     it.set(1, "anew").unwrap();
     it.expire_after(ms(100)).unwrap();
-    redis_concurrent::testing::wait_until(SOON, "it has ended", || server.keys().unwrap().is_empty());
+    redis_concurrent_testkit::wait_until(SOON, "it has ended", || server.keys().unwrap().is_empty());
 }
 
 #[test]

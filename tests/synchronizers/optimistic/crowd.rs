@@ -3,7 +3,7 @@
 use std::thread;
 
 use redis_concurrent::Client;
-use redis_concurrent::testing::{Child, RedisServer, hear_parent, is_role, tell_parent};
+use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent};
 
 use crate::optimistic::stage::{KEY, add_one};
 use crate::support::*;

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Commands};
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{CancellationToken, Error, ErrorKind, Outcome};
+use redis_concurrent_testkit::wait_until;
 
 use crate::optimistic::stage::*;
 use crate::support::*;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Commands;
 use redis_concurrent::Rate;
-use redis_concurrent::testing::wait_until;
+use redis_concurrent_testkit::wait_until;
 
 use crate::names::{LONG, client, key, ms, server};
 use crate::rate_limiter::{HOUR, used};

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
 use redis_concurrent::{Client, Rate};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::names::{LATE, LONG, ms, server};
 use crate::rate_limiter::{HOUR, used};

@@ -7,8 +7,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redis_concurrent::testing::{Child, is_role, wait_until};
 use redis_concurrent::{Client, Rate};
+use redis_concurrent_testkit::{Child, is_role, wait_until};
 
 use crate::names::server;
 use crate::rate_limiter::{HOUR, used};

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::wait_until;
 use redis_concurrent::{CancellationToken, ErrorKind, Rate, RateLimiter};
+use redis_concurrent_testkit::wait_until;
 
 use crate::names::{LATE, LONG, client, ms};
 use crate::rate_limiter::HOUR;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::{Child, RedisServer, is_role, tell_parent, wait_until};
 use redis_concurrent::{CancellationToken, Client, Permit, Semaphore};
+use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent, wait_until};
 
 use crate::support::{LONG, Random, SOON, builder, env, ms};
 

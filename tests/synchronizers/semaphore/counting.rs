@@ -1,7 +1,7 @@
 //! How many permits there are, and where they are.
 
-use redis_concurrent::testing::{Proxy, RedisServer, wait_until};
 use redis_concurrent::{Client, ErrorKind, Semaphore};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::support::{LONG, SOON, builder, connect, exists, ms, nothing_left, pttl};
 

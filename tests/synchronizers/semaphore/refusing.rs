@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{CancellationToken, Error, ErrorKind, Permits, Semaphore};
+use redis_concurrent_testkit::RedisServer;
 
 use crate::support::{LONG, SOON, connect, ms};
 

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use redis_concurrent::testing::{Child, Proxy, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 use redis_concurrent::{CancellationToken, ErrorKind, Semaphore};
+use redis_concurrent_testkit::{Child, Proxy, RedisServer, hear_parent, is_role, tell_parent, wait_until};
 
 use crate::support::{LONG, SOON, builder, connect, env, ms};
 

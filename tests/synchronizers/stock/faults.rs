@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::*;
 use redis_concurrent::{Client, ErrorKind, Order};
+use redis_concurrent_testkit::*;
 
 use crate::stock::{counts, told};
 use crate::support::*;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::testing::*;
 use redis_concurrent::{ErrorKind, MultiLock};
+use redis_concurrent_testkit::*;
 
 use crate::stock::told;
 use crate::support::*;

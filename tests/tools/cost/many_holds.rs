@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use redis_concurrent::testing::RedisServer;
 use redis_concurrent::{Client, Kind, OwnedGuard, Permits, RedisLock};
+use redis_concurrent_testkit::RedisServer;
 use rustix::time::{ClockId, clock_gettime};
 
 const FEW: usize = 500;

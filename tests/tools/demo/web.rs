@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::testing::RedisServer;
+use redis_concurrent_testkit::RedisServer;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use crate::demo::example;

@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use redis_concurrent::testing::{ClientKind, Proxy, RedisServer, wait_until};
 use redis_concurrent::{AcquiredVia, CancellationToken, Client, ClientBuilder, ErrorKind, LossReason};
+use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 
 use crate::diary::{Diary, Heard};
 use crate::observers::LONG;

@@ -9,7 +9,6 @@
 
 mod actions;
 mod properties;
-#[cfg(feature = "testing")]
 mod replay;
 mod room;
 mod signals;

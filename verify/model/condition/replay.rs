@@ -22,7 +22,7 @@ use crate::engine::small_redis::{Ask, Message, Op, Reply, RoomOp, RoomReply, Sma
 use crate::engine::state::lock_state::{Answer, How};
 use crate::kind::Kind;
 use crate::kinds::{Reentrant, Simple};
-use crate::testing::RedisServer;
+use redis_concurrent_testkit::RedisServer;
 
 /// How many walks there are, of all kinds together; and how many at most, until everything was seen that is to
 /// be: what is rare does not come in each eighty.

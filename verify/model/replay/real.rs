@@ -15,7 +15,7 @@ use crate::engine::small_redis::{Ask, Message, Op, Reply, SmallRedis};
 use crate::engine::state::lock_state::How;
 use crate::names::{Names, inbox_prefix};
 use crate::script::{Script, Scripts};
-use crate::testing::RedisServer;
+use redis_concurrent_testkit::RedisServer;
 
 pub(in crate::engine::model) const NAMESPACE: &str = "rc";
 pub(in crate::engine::model) const RECORD: &str = "1 4711 host label";

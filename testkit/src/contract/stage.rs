@@ -6,12 +6,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::Commands;
 
-use crate::names::KEYS;
-use crate::testing::{RedisServer, scripts, wait_until};
-use crate::{Client, ClientBuilder, Kind, RedisLock, Reentrancy, Sharing};
+use redis_concurrent::internals;
+use redis_concurrent::{Client, ClientBuilder, Kind, RedisLock, Reentrancy, Sharing};
+
+use crate::{RedisServer, scripts, wait_until};
 
 /// More than anything here takes on a busy machine, unless it hangs.
 pub(super) const LONG: Duration = Duration::from_secs(15);
+
+/// The keys of a lock.
+type Keys = [String; 6];
 
 /// How the locks under test are made, and those that keep them out.
 pub(super) struct Play<'a, K: Kind, W: Kind> {
@@ -38,7 +42,7 @@ pub(super) struct Stage<'a, K: Kind, W: Kind> {
     play: Play<'a, K, W>,
     clients: Mutex<Vec<Client>>,
     /// Those of the lock under test, known from its first handle on.
-    keys: OnceLock<[String; KEYS]>,
+    keys: OnceLock<Keys>,
 }
 
 impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
@@ -65,7 +69,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         self.play.one_holder
     }
 
-    pub(super) fn reentrancy(&self) -> Reentrancy {
+    pub(super) fn reentry(&self) -> Reentrancy {
         K::REENTRY
     }
 
@@ -94,8 +98,8 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
     /// The lock under test, for this client.
     pub(super) fn lock(&self, client: &Client) -> RedisLock<K> {
         let lock = (self.play.make)(client, &self.name);
-        if let Ok(cell) = lock.cell() {
-            self.keys.get_or_init(|| cell.names.keys().map(|parts| parts.concat()));
+        if let Ok(keys) = internals::keys(&lock) {
+            self.keys.get_or_init(|| keys);
         }
         lock
     }
@@ -132,7 +136,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         }
     }
 
-    fn keys(&self) -> [String; KEYS] {
+    fn keys(&self) -> Keys {
         match self.keys.get() {
             Some(keys) => keys.clone(),
             None => panic!("its keys are asked for before there is a lock"),
@@ -154,7 +158,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         let (lease, waiter_timeout) = (lease.as_millis().to_string(), waiter_timeout.as_millis().to_string());
         let mut eval = redis::cmd("EVAL");
         eval.arg(made.acquire)
-            .arg(KEYS)
+            .arg(self.keys().len())
             .arg(&self.keys())
             .arg("dead:1")
             .arg(lease)

@@ -5,13 +5,13 @@
 //! # struct Bulkhead(u32);
 //! # impl Kind for Bulkhead {
 //! #     const NAME: &'static str = "bulkhead";
-//! #     const RULE: &'static str = include_str!("../../examples/own_kind.lua");
+//! #     const RULE: &'static str = include_str!("../../../examples/own_kind.lua");
 //! #     const SHARING: Sharing = Sharing::Shared;
 //! #     const REENTRY: Reentrancy = Reentrancy::Independent;
 //! #     fn args(&self) -> String { self.0.to_string() }
 //! # }
 //! # fn in_a_test() {
-//! redis_concurrent::testing::contract::run(|client, name| client.lock_with_kind(name, Bulkhead(1)));
+//! redis_concurrent_testkit::contract::run(|client, name| client.lock_with_kind(name, Bulkhead(1)));
 //! # }
 //! ```
 //!
@@ -30,11 +30,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use self::stage::{Play, Stage};
-use super::RedisServer;
-use crate::{Client, Kind, RedisLock};
-
+use redis_concurrent::{Client, Kind, RedisLock};
 #[cfg(doc)]
-use crate::{Reentrancy, Sharing};
+use redis_concurrent::{Reentrancy, Sharing};
+
+use crate::RedisServer;
 
 /// How many cases run side by side: most of their time they wait.
 const SIDE_BY_SIDE: usize = 4;
@@ -78,7 +78,7 @@ pub fn run_only<K: Kind>(part: &str, make: impl Fn(&Client, &str) -> RedisLock<K
 ///
 /// ```
 /// # fn in_a_test() {
-/// redis_concurrent::testing::contract::run_against(
+/// redis_concurrent_testkit::contract::run_against(
 ///     |client, name| client.read_write_lock(name).read_lock().clone(),
 ///     |client, name| client.read_write_lock(name).write_lock().clone(),
 /// );

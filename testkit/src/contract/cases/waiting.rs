@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use redis_concurrent::{CancellationToken, ErrorKind, Kind};
+
 use super::cases;
-use crate::testing::contract::forms::{self, Ends};
-use crate::testing::contract::stage::{LONG, Stage};
-use crate::testing::wait_until;
-use crate::{CancellationToken, ErrorKind, Kind};
+use crate::contract::forms::{self, Ends};
+use crate::contract::stage::{LONG, Stage};
+use crate::wait_until;
 
 /// Far less than a patient client's next beat: who is in by then was woken.
 const AT_ONCE: Duration = Duration::from_secs(5);

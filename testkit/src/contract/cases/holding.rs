@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use redis_concurrent::{Kind, internals};
+
 use super::cases;
-use crate::Kind;
-use crate::testing::contract::stage::{LONG, Stage};
-use crate::testing::wait_until;
+use crate::contract::stage::{LONG, Stage};
+use crate::wait_until;
 
 cases! {
     a_lock_tells_who_holds_it
@@ -27,10 +28,9 @@ fn a_lock_tells_who_holds_it<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     assert_eq!(other.remaining().unwrap(), None);
     let (before, guard) = (SystemTime::now(), lock.lock().unwrap());
     let holder = other.holder().unwrap().unwrap();
-    assert_eq!(
-        Some(&holder),
-        lock.holder().unwrap().map(|h| crate::Holder { remaining: holder.remaining, ..h }).as_ref()
-    );
+    let mut same = lock.holder().unwrap().unwrap();
+    same.remaining = holder.remaining;
+    assert_eq!(same, holder);
     if let Some(process) = &holder.process {
         assert_eq!(process.pid, std::process::id());
         assert_eq!(process.client_name, "contract");
@@ -77,20 +77,20 @@ fn tokens_rise_with_every_hold_in_whichever_process<K: Kind, W: Kind>(stage: &St
     };
     for i in 0..20 {
         let guard = locks[i % 2].lock().unwrap();
-        let token = guard.token_if_exclusive();
+        let token = internals::token(&guard);
         rises(token);
-        assert_eq!(guard.token_if_exclusive(), token, "it does not change while it is held");
+        assert_eq!(internals::token(&guard), token, "it does not change while it is held");
     }
     // Also over a hold that was taken away, and over one that lapsed.
     let guard = locks[0].lock().unwrap();
-    rises(guard.token_if_exclusive());
+    rises(internals::token(&guard));
     locks[1].force_unlock().unwrap();
-    rises(locks[1].lock().unwrap().token_if_exclusive());
+    rises(internals::token(&locks[1].lock().unwrap()));
     drop(guard);
     let brief = locks[0].with_lease(Duration::from_millis(100));
     let guard = brief.lock().unwrap();
-    rises(guard.token_if_exclusive());
-    rises(locks[1].lock().unwrap().token_if_exclusive());
+    rises(internals::token(&guard));
+    rises(internals::token(&locks[1].lock().unwrap()));
     assert!(guard.is_lost());
 }
 
@@ -109,7 +109,7 @@ fn two_are_never_inside<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
                 scope.spawn(|| {
                     for _ in 0..ROUNDS {
                         let guard = lock.lock().unwrap();
-                        if let Some(token) = guard.token_if_exclusive() {
+                        if let Some(token) = internals::token(&guard) {
                             let before = newest.swap(token, Ordering::SeqCst);
                             assert!(before < token, "{token} after {before}");
                         }
@@ -156,7 +156,7 @@ fn what_redis_no_longer_knows_is_lost<K: Kind, W: Kind>(stage: &Stage<'_, K, W>)
     assert!(lost.wait_timeout(LONG));
     assert!(guard.is_lost() && guard.remaining().is_zero());
     assert_eq!(lock.hold_count(), 0);
-    if stage.reentrancy() != crate::Reentrancy::Independent {
+    if stage.reentry() != redis_concurrent::Reentrancy::Independent {
         let error = lock.try_lock_for(LONG).map(drop).unwrap_err();
         assert!(error.is_lease_lost(), "while its guard lives: {error}");
     }

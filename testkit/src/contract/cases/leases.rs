@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use redis_concurrent::{CancellationToken, Kind};
+
 use super::cases;
-use crate::testing::contract::forms;
-use crate::testing::contract::stage::{LONG, Stage};
-use crate::testing::wait_until;
-use crate::{CancellationToken, Kind};
+use crate::contract::forms;
+use crate::contract::stage::{LONG, Stage};
+use crate::wait_until;
 
 cases! {
     a_renewed_hold_outlives_its_lease

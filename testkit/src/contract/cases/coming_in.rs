@@ -4,11 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redis_concurrent::{CancellationToken, ErrorKind, Kind, Lock, Reentrancy, internals};
+
 use super::cases;
-use crate::testing::contract::forms::{self, Ends};
-use crate::testing::contract::stage::{LONG, Stage};
-use crate::testing::wait_until;
-use crate::{CancellationToken, ErrorKind, Kind, Lock, Reentrancy};
+use crate::contract::forms::{self, Ends};
+use crate::contract::stage::{LONG, Stage};
+use crate::wait_until;
 
 cases! {
     every_form_takes_a_free_lock
@@ -136,18 +137,18 @@ fn the_same_thread_asks_again<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let client = stage.patient();
     let (lock, never) = (stage.lock(&client), CancellationToken::new());
     let guard = lock.lock().unwrap();
-    let token = guard.token_if_exclusive();
+    let token = internals::token(&guard);
     for form in forms::all::<K>() {
         // A thread that asks for an owned guard would wait for itself.
-        let refuses = stage.reentrancy() == Reentrancy::Forbidden
-            || (stage.reentrancy() == Reentrancy::Counted && form.owned);
-        if stage.reentrancy() == Reentrancy::Independent && form.ends == Ends::Never {
+        let refuses = stage.reentry() == Reentrancy::Forbidden
+            || (stage.reentry() == Reentrancy::Counted && form.owned);
+        if stage.reentry() == Reentrancy::Independent && form.ends == Ends::Never {
             // It is a request like any other: it would wait.
             continue;
         }
         let before = client.request_count();
         let outcome = form.take(&lock, LIMIT, &never);
-        if stage.reentrancy() != Reentrancy::Independent {
+        if stage.reentry() != Reentrancy::Independent {
             assert_eq!(client.request_count(), before, "{}: Redis is not asked", form.name);
         }
         match outcome {
@@ -157,15 +158,15 @@ fn the_same_thread_asks_again<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
             }
             Ok(None) => {
                 assert!(
-                    stage.reentrancy() == Reentrancy::Independent || form.ends == Ends::AtOnce,
+                    stage.reentry() == Reentrancy::Independent || form.ends == Ends::AtOnce,
                     "{}",
                     form.name
                 );
-                assert!(stage.reentrancy() == Reentrancy::Independent || refuses, "{}", form.name);
+                assert!(stage.reentry() == Reentrancy::Independent || refuses, "{}", form.name);
             }
             Ok(Some(again)) => {
-                assert!(stage.reentrancy() == Reentrancy::Counted && !form.owned, "{}", form.name);
-                assert_eq!(again.token_if_exclusive(), token, "{}: the same hold", form.name);
+                assert!(stage.reentry() == Reentrancy::Counted && !form.owned, "{}", form.name);
+                assert_eq!(internals::token(&again), token, "{}: the same hold", form.name);
                 assert_eq!(lock.hold_count(), 2, "{}", form.name);
                 again.unlock().unwrap();
             }
@@ -190,11 +191,11 @@ fn an_owned_guard_never_reenters<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
 }
 
 fn another_thread_stays_out_until_the_last_guard_has_ended<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
-    if stage.reentrancy() != Reentrancy::Counted {
+    if stage.reentry() != Reentrancy::Counted {
         return;
     }
     let ((lock, keeper), other) = (stage.both(), stage.keeper());
-    let out = |lock: &crate::RedisLock<W>| {
+    let out = |lock: &redis_concurrent::RedisLock<W>| {
         thread::scope(|scope| scope.spawn(|| lock.try_lock().unwrap().is_none()).join().unwrap())
     };
     let mut guards = Vec::new();
@@ -303,7 +304,7 @@ fn a_closed_client_lets_nobody_in_and_gives_back_what_it_held<K: Kind, W: Kind>(
     let (lock, keeper, other) = (stage.lock(&client), stage.keeper_of(&client), stage.fresh());
     let guard = keeper.lock_owned().unwrap();
     let lost = guard.lost();
-    let waits = |lock: &crate::RedisLock<K>| lock.lock_owned().map(drop).unwrap_err().kind();
+    let waits = |lock: &redis_concurrent::RedisLock<K>| lock.lock_owned().map(drop).unwrap_err().kind();
     let kind = thread::scope(|scope| {
         let waiter = scope.spawn(|| waits(&lock));
         wait_until(LONG, "a thread waits", || lock.local_queue_length() == 1);

@@ -5,15 +5,16 @@ mod holding;
 mod leases;
 mod waiting;
 
+use redis_concurrent::Kind;
+
 use super::stage::Stage;
-use crate::Kind;
 
 pub(super) type Case<K, W> = (&'static str, fn(&Stage<'_, K, W>));
 
 /// Names and functions of cases.
 macro_rules! cases {
     ($($case:ident)*) => {
-        pub(super) fn cases<K: crate::Kind, W: crate::Kind>() -> Vec<super::Case<K, W>> {
+        pub(super) fn cases<K: redis_concurrent::Kind, W: redis_concurrent::Kind>() -> Vec<super::Case<K, W>> {
             vec![$((stringify!($case), $case)),*]
         }
     };

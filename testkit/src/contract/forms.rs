@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use crate::{CancellationToken, Error, Guard, Hold, Kind, OwnedGuard, RedisLock};
+use redis_concurrent::{CancellationToken, Error, Guard, Hold, Kind, OwnedGuard, RedisLock};
 
 /// What a form gives: whichever guard it is, a hold.
 pub(super) enum Held<'a, K: Kind> {

@@ -1,0 +1,43 @@
+//! What tests of locks run on: private Redis servers, a proxy that breaks connections on demand, child
+//! processes, waiting with a timeout, and the contract suite for kinds of lock.
+//!
+//! The tests, examples and benches of `redis-concurrent` use it, and so can the author of a
+//! [`Kind`](redis_concurrent::Kind): [`contract`](mod@contract) tests a kind of your own in one line.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use redis_concurrent::Client;
+//! use redis_concurrent_testkit::RedisServer;
+//!
+//! let server = RedisServer::start()?; // killed, and its folder deleted, when dropped
+//! let client = Client::connect(&server.url())?;
+//! client.simple_lock("nightly").lock()?.unlock()?;
+//! assert!(server.command_calls()?["evalsha"] >= 2);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Only the contract suite knows a lock or a key of `redis-concurrent`; the rest sets a scene and looks at it from
+//! outside. The crate needs a Unix with `sh` and `redis-server` 7.0 or later on the search path;
+//! `REDIS_SERVER_BIN` names another program. It has the version of the library that it tests, and promises no
+//! stable interface beyond the contract suite.
+
+mod children;
+pub mod contract;
+mod expiry;
+mod faults;
+mod process;
+mod proxy;
+mod pump;
+mod server;
+mod server_options;
+mod server_view;
+mod wait;
+
+pub use children::{Child, hear_parent, is_role, tell_parent};
+pub use expiry::expires_at;
+pub use proxy::Proxy;
+pub use redis_concurrent::internals::{Scripts, fenced_script, scripts};
+pub use server::{ClientKind, RedisServer};
+pub use server_options::RedisServerBuilder;
+pub use wait::{eventually, wait_until};
