@@ -10,8 +10,6 @@
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
-use crate::planted;
-
 /// The operations over one kind's rule.
 #[derive(Debug)]
 pub(crate) struct Scripts {
@@ -61,7 +59,7 @@ const SNIPPETS: [(&str, &str); 6] = [
 impl Scripts {
     /// Composes the operations over `rule`; says what is wrong with the rule, if anything.
     pub(crate) fn of(rule: &str) -> Result<Self, String> {
-        let rule = Rule::parse(planted::lua(rule))?;
+        let rule = Rule::parse(rule)?;
         let where_there_is =
             |function, operation| rule.defines(function).then(|| rule.compose(operation)).transpose();
         Ok(Scripts {
@@ -78,7 +76,7 @@ impl Scripts {
     /// Composes the operations of those who wait for a condition of a lock with this rule: each in the
     /// place of the one that it stands for.
     pub(crate) fn of_conditions(rule: &str) -> Result<Self, String> {
-        let rule = Rule::parse(planted::lua(rule))?;
+        let rule = Rule::parse(rule)?;
         Ok(Scripts {
             acquire: rule.compose(include_str!("../lua/lib/await.lua"))?,
             leave: rule.compose(include_str!("../lua/lib/quit.lua"))?,
@@ -93,7 +91,7 @@ impl Scripts {
     /// Acquire or leave of several locks with this rule.
     pub(crate) fn all(&self) -> &Script {
         self.all.get_or_init(|| {
-            let lines = planted::lua(include_str!("../lua/lib/all.lua")).lines();
+            let lines = include_str!("../lua/lib/all.lua").lines();
             let with_parts = lines.flat_map(|line| match line {
                 "--@ acquire" => self.acquire.source.lines().collect(),
                 "--@ leave" => self.leave.source.lines().collect(),
@@ -213,7 +211,7 @@ impl<'a> Rule<'a> {
     fn compose(&self, operation: &str) -> Result<Script, String> {
         let mut lines = Vec::new();
         let mut done = HashSet::new();
-        for line in planted::lua(operation).lines() {
+        for line in operation.lines() {
             let Some(parts) = line.strip_prefix("--@ ") else {
                 lines.push(line);
                 continue;
@@ -235,7 +233,7 @@ impl<'a> Rule<'a> {
                         .iter()
                         .find(|(name, _)| *name == part)
                         .ok_or_else(|| format!("no such part: {part}"))?;
-                    lines.extend(planted::lua(text).lines());
+                    lines.extend(text.lines());
                 }
             }
         }

@@ -80,7 +80,7 @@ impl Node {
             return Err(Error::new(ErrorKind::Unavailable, "").because(why));
         };
         let old_at = old_at(up_since, lease);
-        if old_at <= now || planted!("young-server-counts") {
+        if old_at <= now {
             return Ok(());
         }
         self.health.lock().up_since = Some(up_since);

@@ -12,8 +12,7 @@ use arrows::{Arrow, arrows, circles};
 
 /// What engine and faces stand on.
 const BOTTOM: &[&str] = &[
-    "cancel", "clock", "error", "kind", "names", "observe", "percent", "planted", "script", "settings",
-    "sync", "wait",
+    "cancel", "clock", "error", "kind", "names", "observe", "percent", "script", "settings", "sync", "wait",
 ];
 
 /// The state machine: what it decides follows from what it is told alone.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Answer, Ask, BARRED, FOR_EVER, How, Mode, Place, SmallRedis, Steady, Tell};
+use super::{Answer, Ask, FOR_EVER, How, Mode, Place, SmallRedis, Steady, Tell};
 use crate::engine::state::lock_state::NOT_INSIDE;
 
 /// How a place has come into the queue.
@@ -122,9 +122,7 @@ impl SmallRedis {
                     self.quits(*owner, now);
                 }
                 if *unsettled {
-                    self.gone.retain(|_, end| *end >= now);
-                    self.gone.insert(*owner, now + BARRED);
-                    self.gone_ends = now + BARRED;
+                    self.bar(*owner, now);
                 }
                 self.settle(None, now, tell);
                 RoomReply::Left { inside }
@@ -150,9 +148,6 @@ impl SmallRedis {
         let there = self.room.places.get(&ask.owner).filter(|waits| waits.condition == condition);
         if let Some(place) = self.queue.values().find(|place| place.owner == ask.owner) {
             stage = place.stage;
-            if planted!("timed-out-is-unsignalled") && back {
-                stage = Stage::Back;
-            }
         } else if let Some(since) = there.map(|waits| waits.since) {
             if !back {
                 return self.stays(ask, condition, since, now, tell);
@@ -163,12 +158,7 @@ impl SmallRedis {
             stage = Stage::Back;
         } else if let Some(from) = ask.from {
             let gave_up = self.kind.release(from);
-            if planted!("waits-before-enqueued") {
-                if gave_up {
-                    self.settle(None, now, tell);
-                    return Answer::Gone;
-                }
-            } else if !gave_up {
+            if !gave_up {
                 return Answer::Refused(NOT_INSIDE.into());
             }
             if !back {
@@ -259,11 +249,8 @@ impl SmallRedis {
     /// `place` has left the queue without the lock: if it was signalled, the next one of its condition
     /// takes its place.
     pub(super) fn pass_on(&mut self, place: &Place, arrival: u64, now: u64) {
-        if let Stage::Signalled(condition) = place.stage
-            && !planted!("signal-not-passed-on")
-        {
-            self.signal(condition, arrival, now);
-        }
+        let Stage::Signalled(condition) = place.stage else { return };
+        self.signal(condition, arrival, now);
     }
 
     /// Whether the signal went on of one that was let in by it, and whose first lease ended as it was.
@@ -274,7 +261,7 @@ impl SmallRedis {
             return false;
         }
         self.room.signalled = None;
-        if left.is_some() || ends > now + CLOSE || planted!("signal-dies-with-its-owner") {
+        if left.is_some() || ends > now + CLOSE {
             return false;
         }
         self.arrivals += 1;

@@ -121,23 +121,15 @@ impl SmallRedis {
             Op::Leave { owner, unsettled, next } => {
                 let inside = self.kind.release(*owner);
                 if !inside {
-                    self.out_of_the_queue(*owner);
+                    self.drop_place(*owner);
                 }
-                if *unsettled && !planted!("no-tombstone") {
-                    self.gone.retain(|_, end| *end >= now);
-                    self.gone.insert(*owner, now + BARRED);
-                    self.gone_ends = now + BARRED;
+                if *unsettled {
+                    self.bar(*owner, now);
                 }
                 self.settle(next.as_ref().map(|next| next.owner), now, tell);
                 Reply::Left { inside, next: next.as_ref().map(|next| self.acquire(next, now, tell)) }
             }
             Op::Renew { owner, lease } => {
-                if planted!("renewal-creates") {
-                    let (mode, stage) = (Mode::Plain, Stage::Asked);
-                    let ask =
-                        Place { owner: *owner, lease: *lease, beat: now, steady: None, mode, stage }.ask();
-                    self.comes_in(&ask, now);
-                }
                 let extended = self.kind.renew(*owner, *lease, now);
                 let left = Renewal::Left(Duration::from_millis(*lease));
                 Reply::Renewed(if extended { left } else { Renewal::NotInside })
@@ -217,24 +209,11 @@ impl SmallRedis {
         self.kind.class(mode) * CLASS + arrival
     }
 
-    /// Who leaves is not inside.
-    fn out_of_the_queue(&mut self, owner: u64) {
-        let place = self.arrival(owner).and_then(|arrival| self.queue.get(&arrival));
-        if planted!("reader-counter") && place.is_none() {
-            // One off, whoever says so.
-            let reads = |holder: &&Holder| matches!(holder.mode, Mode::Read | Mode::InOrder);
-            let reader = self.holders().iter().find(reads);
-            if let Some(reader) = reader.map(|holder| holder.owner) {
-                self.kind.release(reader);
-            }
-        }
-        if planted!("one-writer-mark") && place.is_some_and(|place| place.mode == Mode::Write) {
-            // The mark was that of all of them.
-            let unmarked =
-                |(at, p): (u64, Place)| (at + if p.mode == Mode::Write { 2 * CLASS } else { 0 }, p);
-            self.queue = std::mem::take(&mut self.queue).into_iter().map(unmarked).collect();
-        }
-        self.drop_place(owner);
+    /// What `owner` may still have asked for is refused.
+    fn bar(&mut self, owner: u64, now: u64) {
+        self.gone.retain(|_, end| *end >= now);
+        self.gone.insert(owner, now + BARRED);
+        self.gone_ends = now + BARRED;
     }
 
     fn drop_place(&mut self, owner: u64) {
@@ -315,9 +294,6 @@ impl SmallRedis {
     fn settle(&mut self, me: Option<u64>, now: u64, tell: &mut impl Tell) -> Option<Place> {
         while !self.kind.is_full() {
             let (arrival, place) = self.queue.first_key_value().map(|(arrival, place)| (*arrival, *place))?;
-            if planted!("one-writer-mark") && self.silent(place.beat, now) && place.mode == Mode::Write {
-                return Some(place);
-            }
             let dead = self.dead(place.owner, place.beat, place.steady, now);
             let place = *self.queue.get(&arrival)?;
             let waits = !dead && Some(place.owner) != me && self.comes_back(&place, now, tell);
@@ -338,17 +314,12 @@ impl SmallRedis {
                 self.entrust(&place, lease, now);
                 continue;
             }
-            if planted!("tell-before-asking") {
-                tell.tell(message);
-            }
             if !tell.listens(place.owner) {
                 self.kind.release(place.owner);
                 self.pass_on(&place, arrival, now);
             } else {
                 self.entrust(&place, lease, now);
-                if !planted!("tell-before-asking") {
-                    tell.tell(message);
-                }
+                tell.tell(message);
             }
         }
         None
@@ -376,11 +347,7 @@ impl SmallRedis {
 
     /// For how long it is let in by a message: until its first renewal.
     pub(super) fn first_lease(&self, place: &Place) -> u64 {
-        if planted!("told-for-the-whole-lease") {
-            place.lease
-        } else {
-            place.lease.min(self.waiter_timeout.max(1_000))
-        }
+        place.lease.min(self.waiter_timeout.max(1_000))
     }
 
     fn comes_in(&mut self, ask: &Ask, now: u64) -> bool {
@@ -388,7 +355,6 @@ impl SmallRedis {
     }
 
     fn acquire(&mut self, ask: &Ask, now: u64, tell: &mut impl Tell) -> Answer {
-        let nobody = self.holders().is_empty() && self.queue.is_empty();
         if self.gone.contains_key(&ask.owner) {
             return Answer::Over;
         }
@@ -398,17 +364,8 @@ impl SmallRedis {
         if let Some(answer) = self.inside(ask.owner, now) {
             return answer;
         }
-        if planted!("only-leave-admits") && (ask.how == How::Keep || !nobody) {
-            match ask.how {
-                How::Keep if self.arrival(ask.owner).is_none() => return Answer::Gone,
-                How::Try | How::Share | How::Back => {}
-                How::Keep | How::Wait => {
-                    self.enqueue(ask, Stage::Asked, now);
-                }
-            }
-            return self.busy(ask, None, now);
-        }
-        if ask.how == How::Keep && self.arrival(ask.owner).is_none() {
+        let here = self.arrival(ask.owner).is_some();
+        if ask.how == How::Keep && !here {
             self.settle(None, now, tell);
             return Answer::Gone;
         }

@@ -36,9 +36,7 @@ impl Rule for ReadWrite {
     fn lapse(&mut self, now: u64) {
         self.read = false;
         if self.soon <= now && !self.holders.is_empty() {
-            // With one life for the count as a whole, nobody lapses before all do.
-            let lives = planted!("reader-counter") && self.holders.iter().any(|holder| holder.end > now);
-            self.holders.retain(|holder| holder.end > now || lives);
+            self.holders.retain(|holder| holder.end > now);
             self.soon = self.holders.iter().map(|holder| holder.end).min().unwrap_or(0);
             self.forget();
         }

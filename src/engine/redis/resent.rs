@@ -39,9 +39,6 @@ impl Known {
     /// What became of the tenure, whose leave was about to be sent at `began`, by a connection made at `first_by`.
     /// Asks Redis, at most until `limit`.
     pub(crate) fn fate(self, cell: &Cell, began: Moment, first_by: Moment, limit: Moment) -> Fate {
-        if planted!("not-inside-is-released") {
-            return Fate::Released;
-        }
         let backend = &cell.shared.backend;
         let asked = Moment::now();
         let past = backend.command(&Past::request(), limit).ok();

@@ -285,8 +285,7 @@ impl Gate {
             return Turn::Busy;
         }
         if ask.again_at > now && !request.once {
-            let only_messages = planted!("no-timer") && ask.queued;
-            return Turn::Park(if only_messages { Moment::NEVER } else { ask.again_at.min(nap) });
+            return Turn::Park(ask.again_at.min(nap));
         }
         let how = if let Some(room) = &mut self.room {
             room.how(ask.queued)
@@ -441,9 +440,6 @@ impl Gate {
             return GaveUp::In(self.grip(hold, true));
         }
         let was_head = self.head() == Some(ticket);
-        if planted!("lead-kept") && was_head && self.waiters.len() > 1 {
-            return GaveUp::Out(Then::default());
-        }
         self.waiters.retain(|w| w.ticket != ticket);
         if !was_head {
             return GaveUp::Out(Then::default());

@@ -25,7 +25,7 @@ impl Gate {
             Some(room) => room.hears(ask, answer),
             None => answer,
         };
-        if answer == Answer::Over || (planted!("resent-under-new-id") && answer == Answer::Unanswered) {
+        if answer == Answer::Over {
             self.ask = None;
             return Then { wake: self.head(), ..Then::default() };
         }
@@ -138,9 +138,9 @@ impl Gate {
         let said = if self.joined() { now } else { Moment::default() };
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner)
             && ask.grant.is_none()
-            && (number > ask.floor || planted!("any-number"))
+            && number > ask.floor
         {
-            let base = ask.base.filter(|_| !planted!("valid-from-last-sent")).unwrap_or(ask.sent);
+            let base = ask.base.unwrap_or(ask.sent);
             let valid_until = base.after(lease.min(ask.least)).before(drift(lease));
             let (since, told, way, confirmed) = (base, true, AcquiredVia::Granted, false);
             ask.grant = Some(Grant { number, value, said, valid_until, since, lease, told, way, confirmed });
@@ -259,8 +259,7 @@ impl Gate {
             return Then::default();
         };
         tenure.lost = Some(why);
-        let stays = planted!("lost-not-left") && why == LossReason::Expired;
-        let background = (!stays && (why == LossReason::Expired || tenure.unsettled)).then(|| {
+        let background = (why == LossReason::Expired || tenure.unsettled).then(|| {
             tenure.unsettled = true;
             leaving_of(tenure, now)
         });

@@ -1,0 +1,32 @@
+//! The fault in force, in a build with all of them.
+
+use std::sync::OnceLock;
+
+use super::faults::FAULTS;
+use super::in_lua::IN_LUA;
+use super::places::token;
+
+/// Whether that is the fault of this name.
+pub(crate) fn is(fault: &str) -> bool {
+    in_force() == fault
+}
+
+/// Empty when there is none.
+fn in_force() -> &'static str {
+    static NAME: OnceLock<&'static str> = OnceLock::new();
+    NAME.get_or_init(|| {
+        let name = std::env::var("PLANTED").unwrap_or_default();
+        let known = FAULTS.iter().map(|fault| fault.name).find(|known| *known == name);
+        known.unwrap_or_else(|| if name.is_empty() { "" } else { panic!("PLANTED={name}: no such fault") })
+    })
+}
+
+/// A script, with what stands at the places of the faults.
+pub(crate) fn lua(script: &str) -> String {
+    IN_LUA.iter().enumerate().fold(script.to_owned(), |script, (i, at)| {
+        // Where the text stays, its token stands behind it.
+        let (before, after) =
+            at.becomes.strip_prefix(at.text).map_or((at.text, at.becomes), |more| ("", more));
+        script.replace(&token(i), if is(at.fault) { after } else { before })
+    })
+}

@@ -1,0 +1,149 @@
+//! The faults in Lua: a text that its file holds exactly once, and what stands in its place.
+
+/// One place.
+pub(super) struct InLua {
+    pub(super) fault: &'static str,
+    /// Below `lua/`.
+    pub(super) file: &'static str,
+    /// As short as can be and still exactly once: the Lua around it changes.
+    pub(super) text: &'static str,
+    /// In a kind's own file it begins with `text`, so that the functions stay where they are.
+    pub(super) becomes: &'static str,
+}
+
+pub(super) const IN_LUA: &[InLua] = &[
+    InLua {
+        fault: "no-owner-check",
+        file: "reentrant.lua",
+        text: "function kind.release(owner)",
+        becomes: "function kind.release(owner) owner = call('HGET', K[1], 'owner')",
+    },
+    InLua { fault: "beat-creates", file: "lib/acquire.lua", text: "if F[5] == 'keep' then", becomes: "if false then" },
+    InLua { fault: "no-tombstone", file: "lib/leave.lua", text: "if F[5] == '1' then", becomes: "if false then" },
+    InLua {
+        fault: "renewal-creates",
+        file: "reentrant.lua",
+        text: "function kind.renew(owner, lease)",
+        becomes: "function kind.renew(owner, lease)
+            if call('EXISTS', K[1]) == 0 then
+                call('HSET', K[1], 'kind', kind.tag, 'owner', owner, 'number', number(), 'record', '')
+            end",
+    },
+    InLua {
+        fault: "releasers-lease",
+        file: "lib/queue.lua",
+        text: "local w = waiting(head)",
+        becomes: "local w = waiting(head)
+            local own = w and w.lease
+            if w then w.lease = F[2] end",
+    },
+    InLua {
+        fault: "releasers-lease",
+        file: "lib/queue.lua",
+        text: "if not there then",
+        becomes: "if w then w.lease = own end
+            if not there then",
+    },
+    InLua {
+        fault: "tell-before-asking",
+        file: "lib/queue.lua",
+        text: "tell(w, why and 'no:' .. why or 'in', n, value)",
+        becomes: "do end",
+    },
+    InLua {
+        fault: "tell-before-asking",
+        file: "lib/queue.lua",
+        text: "if head == me then",
+        becomes: "if head ~= me then tell(w, why and 'no:' .. why or 'in', n, value) end
+            if head == me then",
+    },
+    InLua {
+        fault: "signal-dies-with-its-owner",
+        file: "lib/queue.lua",
+        text: "if not left and ms <= 50 then",
+        becomes: "if false then",
+    },
+    InLua {
+        fault: "told-for-the-whole-lease",
+        file: "lib/queue.lua",
+        text: "if head ~= me and not kind.whole then",
+        becomes: "if false then",
+    },
+    InLua {
+        fault: "reader-counter",
+        file: "read_write.lua",
+        text: "function kind.release(owner)",
+        becomes: "function kind.release(owner)
+            if call('HEXISTS', K[1], owner) == 0 and not call('ZSCORE', K[2], owner) then
+                for _, other in ipairs(call('HKEYS', K[1])) do
+                    if string.find(other, ':', 1, true) and other ~= call('HGET', K[1], 'writer') then
+                        return kind.release(other)
+                    end
+                end
+            end",
+    },
+    InLua {
+        fault: "reader-counter",
+        file: "read_write.lua",
+        text: "cmsgpack.unpack(some[i + 1])[1]",
+        becomes: "ms + call('PTTL', K[1])",
+    },
+    InLua {
+        fault: "one-writer-mark",
+        file: "lib/leave.lua",
+        text: "  drop(F[1])",
+        becomes: "  local writes = waiting(F[1])
+            for _, other in ipairs(writes and writes.args == 'write' and call('ZRANGE', K[2], 0, -1) or {}) do
+                if waiting(other).args == 'write' then call('ZINCRBY', K[2], fmt('%.0f', 2 * CLASS), other) end
+            end
+            drop(F[1])",
+    },
+    InLua {
+        fault: "one-writer-mark",
+        file: "lib/queue.lua",
+        text: "if not w or dead(w) then",
+        becomes: "if w and silent(w) and w.args == 'write' then return nil, w end
+            if not w then",
+    },
+    InLua {
+        fault: "only-leave-admits",
+        file: "lib/queue.lua",
+        text: "local function admit_waiters(me, first)",
+        becomes: "local function admit_waiters(me, first)
+            if F[5] == 'try' or F[5] == 'wait' or F[5] == 'keep' then
+                local head = call('ZRANGE', K[2], 0, 0)[1]
+                return nil, head and waiting(head)
+            end",
+    },
+    InLua {
+        fault: "signal-not-passed-on",
+        file: "lib/queue.lua",
+        text: "if not score then return end",
+        becomes: "do return end",
+    },
+    InLua {
+        fault: "signal-not-passed-on",
+        file: "lib/queue.lua",
+        text: "w.condition and call('ZSCORE', K[2], head)",
+        becomes: "false",
+    },
+    InLua {
+        fault: "timed-out-is-unsignalled",
+        file: "lib/await.lua",
+        text: "if position and call('ZSCORE', K[2], w.owner) then",
+        becomes: "if position and call('ZSCORE', K[2], w.owner) then
+            if F[5] == 'back' then came_back, position.condition = true, false end",
+    },
+    InLua { fault: "adopted-not-barred", file: "lib/adopt.lua", text: "if n then tombstone(F[5]) end", becomes: "" },
+    InLua {
+        fault: "waits-before-enqueued",
+        file: "lib/await.lua",
+        text: "if not kind.load(F[8]) then return {-1, 'not-inside'} end",
+        becomes: "if kind.load(F[8]) then
+                kind.release(F[8])
+                kind.load('')
+                admit_waiters()
+                return {-1, 'gone'}
+            end",
+    },
+];

@@ -1,0 +1,130 @@
+//! The faults in Rust: a piece of code that stands exactly once in its folder, and what stands in its place.
+//! `PLANTED` is whether the fault is in force.
+
+/// One place.
+pub(super) struct InRust {
+    pub(super) fault: &'static str,
+    pub(super) folder: &'static str,
+    /// How it is written does not matter, nor in which file it stands.
+    pub(super) code: &'static str,
+    pub(super) becomes: &'static str,
+}
+
+/// Code, and not text, so that whoever renames something does it here, too.
+macro_rules! places {
+    ($($fault:literal in $folder:literal: { $($code:tt)* } => { $($becomes:tt)* })*) => {
+        &[$(InRust {
+            fault: $fault,
+            folder: $folder,
+            code: stringify!($($code)*),
+            becomes: stringify!($($becomes)*),
+        }),*]
+    };
+}
+
+#[rustfmt::skip]
+pub(super) const IN_RUST: &[InRust] = places! {
+    "no-timer" in "src":
+        { Turn::Park(ask.again_at.min(nap)) } =>
+        { Turn::Park(if PLANTED && ask.queued { Moment::NEVER } else { ask.again_at.min(nap) }) }
+    "any-number" in "src":
+        { number > ask.floor } =>
+        { (number > ask.floor || PLANTED) }
+    "valid-from-last-sent" in "src":
+        { ask.base.unwrap_or(ask.sent) } =>
+        { ask.base.filter(|_| !PLANTED).unwrap_or(ask.sent) }
+    "lead-kept" in "src":
+        { let was_head = self.head() == Some(ticket); } =>
+        { let was_head = self.head() == Some(ticket);
+          if PLANTED && was_head && self.waiters.len() > 1 { return GaveUp::Out(Then::default()); } }
+    "resent-under-new-id" in "src":
+        { if answer == Answer::Over } =>
+        { if answer == Answer::Over || PLANTED && answer == Answer::Unanswered }
+    "lost-not-left" in "src":
+        { (why == LossReason::Expired || tenure.unsettled) } =>
+        { (!(PLANTED && why == LossReason::Expired) && (why == LossReason::Expired || tenure.unsettled)) }
+    "unknown-is-passed" in "src":
+        { self.behind && request.from.is_none() } =>
+        { self.behind && request.from.is_none() && !PLANTED }
+    "grant-of-another-request" in "src":
+        { same && self.instead == request.instead } =>
+        { same && self.instead == request.instead || PLANTED }
+    "not-inside-is-released" in "src":
+        { let backend = &cell.shared.backend; let asked = Moment::now(); } =>
+        { if PLANTED { return Fate::Released; }
+          let backend = &cell.shared.backend; let asked = Moment::now(); }
+    "young-server-counts" in "src":
+        { if old_at <= now } =>
+        { if old_at <= now || PLANTED }
+
+    "no-owner-check" in "verify":
+        { self.0.take_if(|holder| holder.owner == owner) } =>
+        { self.0.take_if(|holder| holder.owner == owner || PLANTED) }
+    "no-tombstone" in "verify":
+        { self.gone.retain(|_, end| *end >= now); } =>
+        { if PLANTED { return; } self.gone.retain(|_, end| *end >= now); }
+    "renewal-creates" in "verify":
+        { let extended = self.kind.renew(*owner, *lease, now); } =>
+        { if PLANTED {
+              let (mode, stage) = (Mode::Plain, Stage::Asked);
+              let place = Place { owner: *owner, lease: *lease, beat: now, steady: None, mode, stage };
+              self.comes_in(&place.ask(), now);
+          }
+          let extended = self.kind.renew(*owner, *lease, now); }
+    "reader-counter" in "verify":
+        { self.holders.retain(|holder| holder.end > now); self.soon } =>
+        { let lives = PLANTED && self.holders.iter().any(|holder| holder.end > now);
+          self.holders.retain(|holder| holder.end > now || lives); self.soon }
+    "reader-counter" in "verify":
+        { self.drop_place(*owner); } =>
+        { // One off, whoever says so.
+          let reads = |holder: &&Holder| matches!(holder.mode, Mode::Read | Mode::InOrder);
+          let reader = self.holders().iter().find(reads).map(|holder| holder.owner);
+          if let Some(reader) = reader.filter(|_| PLANTED && self.arrival(*owner).is_none()) {
+              self.kind.release(reader);
+          }
+          self.drop_place(*owner); }
+    "one-writer-mark" in "verify":
+        { self.drop_place(*owner); } =>
+        { let writes = |place: &Place| place.mode == Mode::Write;
+          if PLANTED && self.queue.values().any(|place| place.owner == *owner && writes(place)) {
+              // The mark was that of all of them.
+              let unmarked = |(at, place): (u64, Place)| (at + if writes(&place) { 2 * CLASS } else { 0 }, place);
+              self.queue = std::mem::take(&mut self.queue).into_iter().map(unmarked).collect();
+          }
+          self.drop_place(*owner); }
+    "one-writer-mark" in "verify":
+        { let dead = self.dead(place.owner, place.beat, place.steady, now); } =>
+        { if PLANTED && self.silent(place.beat, now) && place.mode == Mode::Write { return Some(place); }
+          let dead = self.dead(place.owner, place.beat, place.steady, now); }
+    "tell-before-asking" in "verify":
+        { if !tell.listens(place.owner) } =>
+        { if PLANTED { tell.tell(message); } if !tell.listens(place.owner) }
+    "tell-before-asking" in "verify":
+        { self.entrust(&place, lease, now); tell.tell(message); } =>
+        { self.entrust(&place, lease, now); if !PLANTED { tell.tell(message); } }
+    "told-for-the-whole-lease" in "verify":
+        { place.lease.min(self.waiter_timeout.max(1_000)) } =>
+        { if PLANTED { place.lease } else { place.lease.min(self.waiter_timeout.max(1_000)) } }
+    "only-leave-admits" in "verify":
+        { let here = self.arrival(ask.owner).is_some(); } =>
+        { let here = self.arrival(ask.owner).is_some();
+          if PLANTED && (ask.how == How::Keep || !self.holders().is_empty() || !self.queue.is_empty()) {
+              if ask.how == How::Keep && !here { return Answer::Gone; }
+              if matches!(ask.how, How::Keep | How::Wait) { self.enqueue(ask, Stage::Asked, now); }
+              return self.busy(ask, None, now);
+          } }
+    "signal-not-passed-on" in "verify":
+        { let Stage::Signalled(condition) = place.stage else { return }; self.signal(condition, arrival, now); } =>
+        { let Stage::Signalled(condition) = place.stage else { return };
+          if !PLANTED { self.signal(condition, arrival, now); } }
+    "signal-dies-with-its-owner" in "verify":
+        { if left.is_some() || ends > now + CLOSE } =>
+        { if left.is_some() || ends > now + CLOSE || PLANTED }
+    "timed-out-is-unsignalled" in "verify":
+        { stage = place.stage; } =>
+        { stage = if PLANTED && back { Stage::Back } else { place.stage }; }
+    "waits-before-enqueued" in "verify":
+        { if !gave_up } =>
+        { if gave_up && PLANTED { self.settle(None, now, tell); return Answer::Gone; } if !gave_up && !PLANTED }
+};

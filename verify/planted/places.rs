@@ -1,0 +1,71 @@
+//! Where the faults stand in the sources, and what the sources become.
+
+use std::ops::Range;
+use std::path::Path;
+
+use super::in_lua::IN_LUA;
+use super::in_rust::{IN_RUST, InRust};
+
+/// Where each script is made, and what is to be done with it there.
+const SCRIPTS: (&str, &str) = (
+    "pub(crate) fn plain(source: &str) -> Self {",
+    "pub(crate) fn plain(source: &str) -> Self { let source = &*crate::planted::lua(source);",
+);
+
+/// What there is to replace, for a reader.
+pub(super) fn all() -> Vec<String> {
+    let in_rust = IN_RUST.iter().map(|at| format!("{}: {}", at.fault, at.code));
+    let in_lua = IN_LUA.iter().map(|at| format!("{}: {}", at.fault, at.text));
+    in_rust.chain(in_lua).chain([SCRIPTS.0.to_owned()]).collect()
+}
+
+/// What stands at the `i`th place in Lua until a script is made. To a reader of Lua it is a name.
+pub(super) fn token(i: usize) -> String {
+    format!(" PLANTED_{i}_ ")
+}
+
+/// The text of that file with all faults in it that belong there; `found`: how often each of [`all`] was.
+pub(super) fn with_faults(path: &Path, mut text: String, found: &mut [usize]) -> String {
+    let (in_rust, others) = found.split_at_mut(IN_RUST.len());
+    for (at, found) in IN_RUST.iter().zip(in_rust).filter(|(at, _)| at.may_be_in(path)) {
+        for span in spans(&text, at.code) {
+            let in_force = format!("crate::planted::is({:?})", at.fault);
+            text.replace_range(span, &at.becomes.replace("PLANTED", &in_force));
+            *found += 1;
+        }
+    }
+    let mut replace = |from: &str, to: &str, found: &mut usize| {
+        *found += text.matches(from).count();
+        text = text.replace(from, to);
+    };
+    for (i, at) in IN_LUA.iter().enumerate().filter(|(_, at)| path == Path::new("lua").join(at.file)) {
+        let stays = if at.becomes.starts_with(at.text) { at.text } else { "" };
+        replace(at.text, &format!("{stays}{}", token(i)), &mut others[i]);
+    }
+    if path.starts_with("src") {
+        replace(SCRIPTS.0, SCRIPTS.1, &mut others[IN_LUA.len()]);
+    }
+    text
+}
+
+impl InRust {
+    fn may_be_in(&self, path: &Path) -> bool {
+        path.extension().is_some_and(|it| it == "rs")
+            && path.starts_with(self.folder)
+            && !path.starts_with("verify/planted")
+    }
+}
+
+/// All places of `code` in `text`, however it is broken into lines there.
+fn spans(text: &str, code: &str) -> Vec<Range<usize>> {
+    let ink = |c: &char| !c.is_whitespace();
+    let (code, inked): (String, String) =
+        (code.chars().filter(ink).collect(), text.chars().filter(ink).collect());
+    let at = |n: usize| text.char_indices().filter(|(_, c)| ink(c)).nth(n).map_or(text.len(), |(at, _)| at);
+    let count = |part: &str| part.chars().count();
+    let found = inked.match_indices(&code).map(|(before, _)| count(&inked[..before]));
+    // The last one is where it stands, and not where the next one does.
+    found
+        .map(|first| at(first)..at(first + count(&code) - 1) + code.chars().last().map_or(0, char::len_utf8))
+        .collect()
+}
