@@ -35,6 +35,22 @@ pub struct ClientBuilder {
     watch: Watch,
 }
 
+impl Client {
+    /// A client of the server at `url`, with the default settings. Opens one connection at once.
+    ///
+    /// # Errors
+    /// `Config` if `url` is not valid, `Unavailable` if the server cannot be reached or rejects this client,
+    /// or if this process cannot start a thread.
+    pub fn connect(url: &str) -> Result<Client, Error> {
+        Client::builder().url(url).connect()
+    }
+
+    /// A client with custom settings.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::new()
+    }
+}
+
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientBuilder").field("config", &self.config).finish_non_exhaustive()
@@ -160,7 +176,7 @@ impl ClientBuilder {
     /// How long a hold is renewed at most: one that is older, because its guard was forgotten or its work
     /// hangs, is no longer renewed, and is lost when its lease expires, as its guard and the observer report.
     /// Checked at each renewal. Default unlimited; a hold that its guard renews by
-    /// [`renew_for`](crate::Hold::renew_for) lasts as long as that says.
+    /// [`renew_for`](crate::Guard::renew_for) lasts as long as that says.
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.config.max_hold = Some(longest);
         self

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use redis::ConnectionLike;
 
-use crate::builder::ClientBuilder;
 use crate::clock::Moment;
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
@@ -36,7 +35,7 @@ use crate::settings::Config;
 ///
 /// It has a pool of connections, one channel on which it receives its grants (with a thread, from the first
 /// wait on, the first hold that lasts longer than a heartbeat, or the first use of
-/// [`lost`](crate::Hold::lost)), a line for its renewals (with a thread, from the first one on), and a part
+/// [`lost`](crate::Guard::lost)), a line for its renewals (with a thread, from the first one on), and a part
 /// in the process's renewal thread.
 ///
 /// It belongs to the process that created it. In a forked child its calls return
@@ -62,20 +61,6 @@ use crate::settings::Config;
 pub struct Client(Arc<Shared>);
 
 impl Client {
-    /// A client of the server at `url`, with the default settings. Opens one connection at once.
-    ///
-    /// # Errors
-    /// `Config` if `url` is not valid, `Unavailable` if the server cannot be reached or rejects this client,
-    /// or if this process cannot start a thread.
-    pub fn connect(url: &str) -> Result<Client, Error> {
-        Client::builder().url(url).connect()
-    }
-
-    /// A client with custom settings.
-    pub fn builder() -> ClientBuilder {
-        ClientBuilder::new()
-    }
-
     /// Opens one connection, to check that this works.
     pub(crate) fn probe(&self) -> Result<(), Error> {
         let mut connection = self.0.manager.raw().map_err(|e| not_connected(e).error())?;
@@ -258,7 +243,7 @@ impl Client {
     }
 
     /// Closes the client, for all its clones: waiting threads get [`Closed`](ErrorKind::Closed), every
-    /// guard's [`lost`](crate::Hold::lost) fires, all holds are released, threads and connections end. Blocks
+    /// guard's [`lost`](crate::Guard::lost) fires, all holds are released, threads and connections end. Blocks
     /// for one second at most; calling it again has no effect.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ static WHOLE: LazyLock<Script> =
 /// that was paused for longer than its lease cannot write over what a later one wrote. The handle is cheap
 /// to clone; made by [`Client::fenced`](crate::Client::fenced).
 ///
-/// The token is that of the guard under which one writes, [`Hold::token`](crate::Hold::token). Those of one
+/// The token is that of the guard under which one writes, [`Guard::token`](crate::Guard::token). Those of one
 /// lock rise with each hold: let all who write to a resource hold the same lock.
 ///
 /// ```

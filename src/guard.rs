@@ -1,178 +1,227 @@
-//! The guards: a hold, until it is given back.
+//! The guards: a hold of a lock of any sort, until it is released.
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::MutexGuard;
 use std::time::Duration;
 
+use self::sealed::Hold as _;
 use crate::cancel::CancellationToken;
-use crate::clock::Moment;
-use crate::engine;
-use crate::engine::entry::Cell;
-use crate::engine::state::lock_state::{Grip, Ticket};
 use crate::error::{Error, ErrorKind};
-use crate::kind::{Exclusive, Kind, Sharing};
-use crate::lock::RedisLock;
-use crate::lock::receipt::Receipt;
 use crate::settings::check_lease;
 
-/// What a guard has: the hold itself. Both guards dereference to it.
-pub struct Hold<K: Kind> {
-    cell: Arc<Cell>,
-    ticket: Ticket,
-    /// Its token when it began.
-    first_token: u64,
-    /// What the rule said beside the grant.
-    beside: u64,
-    released: bool,
-    kind: PhantomData<fn() -> K>,
+/// What a guard can hold: a lock of a [kind](crate::Kind), a [`MultiLock`](crate::MultiLock), or a
+/// [`QuorumLock`](crate::QuorumLock). It cannot be implemented elsewhere; for a lock of your own, implement
+/// [`Kind`](crate::Kind).
+pub trait Held: sealed::Held {}
+
+impl<L: sealed::Held> Held for L {}
+
+/// Who owns a hold: [`ThreadOwned`] or [`GuardOwned`]. It cannot be implemented elsewhere.
+pub trait Ownership: sealed::Ownership {}
+
+impl<O: sealed::Ownership> Ownership for O {}
+
+/// Marks a [`Guard`] whose hold belongs to the thread that took it.
+#[derive(Debug)]
+pub struct ThreadOwned(PhantomData<MutexGuard<'static, UseLockOwnedInstead>>);
+
+/// Marks a [`Guard`] that owns its hold itself, and may go to another thread: an [`OwnedGuard`].
+#[derive(Debug)]
+pub struct GuardOwned(());
+
+/// What the compiler names when a guard is sent to another thread. Like a guard of std, this one is not `Send` but
+/// `Sync`.
+struct UseLockOwnedInstead;
+
+pub(crate) mod sealed {
+    use std::fmt::Debug;
+    use std::time::Duration;
+
+    use super::{GuardOwned, ThreadOwned};
+    use crate::cancel::CancellationToken;
+    use crate::engine::state::lock_state::Taker;
+    use crate::error::Error;
+
+    pub trait Held {
+        type Hold: Hold;
+    }
+
+    /// A hold, which is released when it is dropped.
+    pub trait Hold: Debug {
+        fn name(&self) -> &str;
+        fn token(&self) -> Option<u64>;
+        fn remaining(&self) -> Duration;
+        fn lost(&self) -> CancellationToken;
+        /// For `lease`, which was checked; for the one that it was taken for, where that is not given.
+        fn renew(&self, lease: Option<Duration>) -> Result<(), Error>;
+        fn release(self) -> Result<(), Error>;
+    }
+
+    pub trait Ownership {
+        #[doc(hidden)]
+        const BY_THREAD: bool;
+    }
+
+    impl Ownership for ThreadOwned {
+        const BY_THREAD: bool = true;
+    }
+
+    impl Ownership for GuardOwned {
+        const BY_THREAD: bool = false;
+    }
+
+    /// Who is to hold what this thread asks for.
+    pub(crate) fn taker<O: Ownership>(thread: u64) -> Taker {
+        if O::BY_THREAD { Taker::Thread(thread) } else { Taker::Guard }
+    }
 }
 
-impl<K: Kind> Hold<K> {
-    pub(crate) fn new(cell: Arc<Cell>, grip: Grip) -> Self {
-        let Grip { ticket, token, value, .. } = grip;
-        Hold { cell, ticket, first_token: token, beside: value, released: false, kind: PhantomData }
+/// A hold of a lock, released when it is dropped. `L` says of what: the [kind](crate::Kind) of a
+/// [`RedisLock`](crate::RedisLock) (`Guard<'_, Reentrant>`), [`MultiLock`](crate::MultiLock) or
+/// [`QuorumLock`](crate::QuorumLock).
+///
+/// The guard of `lock` and its like belongs to its thread: it cannot be sent to another one, but another one may
+/// look at it. The guard of `lock_owned`, an [`OwnedGuard`], may go anywhere; in functions that take either,
+/// `O` stands for the difference.
+///
+/// ```
+/// use redis_concurrent::{Client, Guard, Ownership, Reentrant};
+///
+/// fn work<O: Ownership>(guard: &Guard<'_, Reentrant, O>) -> u64 {
+///     guard.token()
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let lock = client.reentrant_lock("stock:42");
+/// let guard = lock.lock()?;
+/// let first = work(&guard);
+/// // A worker may look after the hold of the thread that waits for it.
+/// std::thread::scope(|scope| scope.spawn(|| assert!(!guard.is_lost())).join()).expect("no panic");
+/// guard.unlock()?;
+/// assert!(work(&lock.lock_owned()?) > first);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Dropping it does what [`unlock`](Guard::unlock) does and tells the observer of an error. Leaked by
+/// `mem::forget`, it stays held, and renewed, until the client is closed.
+///
+/// **`let _ = lock.lock()?;` holds nothing**: that pattern drops the guard at once. Write `let _guard = …`, or use
+/// `with`, which cannot be misused.
+#[must_use = "a guard that is not kept releases at once"]
+pub struct Guard<'a, L: Held, O: Ownership = ThreadOwned> {
+    pub(crate) hold: L::Hold,
+    /// It borrows its lock where it belongs to its thread.
+    marker: PhantomData<(&'a (), O)>,
+}
+
+/// A [`Guard`] that owns its hold itself: it borrows nothing and may go to another thread, be kept in a struct,
+/// and be released anywhere. It never re-enters: a thread that has one and asks for the same lock again, without
+/// a timeout, waits until the guard is dropped.
+///
+/// ```
+/// use redis_concurrent::{Client, Error, OwnedGuard, Reentrant};
+///
+/// /// A job that holds its lock from `begin` to `finish`, on whichever threads those run.
+/// struct Job {
+///     guard: OwnedGuard<Reentrant>,
+/// }
+///
+/// impl Job {
+///     fn begin(client: &Client) -> Result<Job, Error> {
+///         Ok(Job { guard: client.reentrant_lock("job").lock_owned()? })
+///     }
+///
+///     fn finish(self) -> Result<(), Error> {
+///         self.guard.unlock()
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
+/// # let url = server.url();
+/// let job = Job::begin(&Client::connect(&url)?)?;
+/// std::thread::spawn(move || job.finish()).join().expect("no panic")?;
+/// # Ok(())
+/// # }
+/// ```
+pub type OwnedGuard<L> = Guard<'static, L, GuardOwned>;
+
+impl<L: Held, O: Ownership> Guard<'_, L, O> {
+    pub(crate) fn new(hold: L::Hold) -> Self {
+        Guard { hold, marker: PhantomData }
     }
 
-    fn release(mut self) -> Result<(), Error> {
-        self.released = true;
-        engine::release(&self.cell, self.ticket)
-    }
-
-    /// It is given back before anybody had it: it does not stay. That is waited for until `limit`.
-    pub(crate) fn never_counted(mut self, limit: Moment) {
-        self.released = true;
-        engine::take_back(&self.cell, self.ticket, limit);
-    }
-
-    /// Whether it is a hold of this lock.
-    pub(crate) fn is_of(&self, cell: &Arc<Cell>) -> bool {
-        Arc::ptr_eq(&self.cell, cell)
-    }
-
-    /// Whether its end is the end of its thread's hold.
-    pub(crate) fn is_last(&self) -> bool {
-        engine::held::is_last(&self.cell, self.ticket)
-    }
-
-    /// Ends it here, but not in Redis.
-    fn part(mut self) -> Result<Receipt, Error> {
-        let tenure = engine::receipt::part(&self.cell, self.ticket)?;
-        self.released = true;
-        let owner = self.cell.owner_id(tenure.owner);
-        Ok(Receipt::new(K::NAME, &self.cell, owner, &tenure))
-    }
-
-    /// The lock's name.
+    /// The lock's name; of several locks their names, with ` + ` between them.
     pub fn name(&self) -> &str {
-        &self.cell.name
+        self.hold.name()
     }
 
-    /// How long the hold is certain to last if nothing renews it; nothing once it is lost. Counted
-    /// here, without asking Redis, from before the request that got it.
+    /// How long the hold is certain to last if nothing renews it; zero once it is lost. Counted here, without a
+    /// request, from before the request that acquired it.
+    ///
+    /// Of several locks, as long as the hold that ends first. Of a lock over several servers, as long as the
+    /// majority whose leases last longest.
+    #[doc(alias = "ttl")]
     pub fn remaining(&self) -> Duration {
-        engine::held::remaining(&self.cell, self.ticket)
+        self.hold.remaining()
     }
 
-    /// Whether the hold ended before it was released. No request: with Redis silent it is known
-    /// when the lease must have ended.
+    /// Whether the hold ended before it was released. No request: with Redis silent it is known when the lease
+    /// must have ended. Once lost it stays so. Of several locks, whether any was lost; of a lock over several
+    /// servers, whether fewer than a majority hold it.
+    #[doc(alias = "is_locked")]
     pub fn is_lost(&self) -> bool {
         self.remaining().is_zero()
     }
 
-    /// A token that is cancelled when the hold is lost, also while Redis is silent: to hand to the
-    /// work that is done under the lock. From the first one on the client listens (with a thread and a
-    /// connection, made in the background), so that a forced unlock is told at once.
+    /// A token that is cancelled when the hold [is lost](Guard::is_lost), also while Redis is silent: to hand to
+    /// the work that is done under the lock. From the first one on the client listens (with a thread and a
+    /// connection, made in the background), so that a forced unlock is noticed at once.
+    ///
+    /// Of several locks, those that were not lost stay held until the guard ends.
     pub fn lost(&self) -> CancellationToken {
-        engine::held::lost_token(&self.cell, self.ticket)
+        self.hold.lost()
     }
 
-    /// Sets the lease to end `lease` from now (sets, never adds). On a renewed hold the renewals go
-    /// on and never shorten it. One request; at least 100 ms, at most a year.
+    /// Sets the lease to its full length from now, as [`renew_for`](Guard::renew_for) does: for a hold with a
+    /// fixed lease. Others are renewed in the background.
     ///
     /// # Errors
-    /// `LeaseLost` on a lost hold, `Config` for a lease that is too short, `Unknown` or
-    /// `Unavailable` when Redis did not answer.
+    /// Those of [`renew_for`](Guard::renew_for).
+    #[doc(alias = "extend")]
+    pub fn renew(&self) -> Result<(), Error> {
+        self.hold.renew(None)
+    }
+
+    /// Sets the lease to end `lease` from now (sets, never adds). On a hold that is renewed in the background the
+    /// renewals go on and never shorten it. At least 100 ms, at most a year.
+    ///
+    /// One request, of at most the command timeout; for each lock, of several. Of a lock over several servers,
+    /// one to each server that granted it, all at once, of at most the node timeout.
+    ///
+    /// # Errors
+    /// `LeaseLost` on a lost hold, `Config` for a lease that is too short or too long, `Unknown` or `Unavailable`
+    /// when Redis did not answer. Of several locks the first error, by the order in which they were named: the
+    /// others were renewed all the same. Of a lock over several servers `Unknown` where fewer than a majority
+    /// confirmed it: the hold then lasts as long as [`remaining`](Guard::remaining) says.
+    #[doc(alias = "extend")]
     pub fn renew_for(&self, lease: Duration) -> Result<(), Error> {
         check_lease("lease", lease)
-            .map_err(|why| Error::new(ErrorKind::InvalidInput, &self.cell.name).because(why))?;
-        engine::held::renew_for(&self.cell, self.ticket, lease)
-    }
-}
-
-impl<K: Kind> Hold<K> {
-    /// What the rule said beside the grant.
-    pub(crate) fn value(&self) -> u64 {
-        self.beside
+            .map_err(|why| Error::new(ErrorKind::InvalidInput, self.name()).because(why))?;
+        self.hold.renew(Some(lease))
     }
 
-    /// The token of an exclusive kind, for code that does not know the kind.
-    pub(crate) fn token_if_exclusive(&self) -> Option<u64> {
-        (K::SHARING == Sharing::Exclusive).then(|| self.current_token())
-    }
-
-    /// Not always that of its beginning: a wait for a condition gives the lock up and comes in anew.
-    pub(crate) fn current_token(&self) -> u64 {
-        engine::held::token(&self.cell, self.ticket).unwrap_or(self.first_token)
-    }
-
-    /// The lock that it is a hold of.
-    pub(crate) fn cell(&self) -> &Arc<Cell> {
-        &self.cell
-    }
-
-    pub(crate) fn ticket(&self) -> Ticket {
-        self.ticket
-    }
-}
-
-impl<K: Exclusive> Hold<K> {
-    /// The fencing token: greater than that of every earlier hold of this lock, in any process,
-    /// also after Redis lost its data (unless its clock stepped back by more than the outage
-    /// lasted). Let what you protect refuse a token lower than the highest it has seen.
+    /// Releases the hold: the lock is free when it was the thread's last guard. Blocks for the command timeout at
+    /// most, and not at all where a thread of this process is handed the lock.
     ///
-    /// A wait for a [condition](crate::Condition) gives the lock up and comes in anew: the token is
-    /// another one afterwards.
-    ///
-    /// Tokens exceed 2^53: in Lua, JavaScript or JSON compare them as text padded with zeros.
-    pub fn token(&self) -> u64 {
-        self.current_token()
-    }
-}
-
-impl<K: Kind> fmt::Debug for Hold<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").field("lock", &self.cell).field("token", &self.current_token()).finish()
-    }
-}
-
-impl<K: Kind> Drop for Hold<K> {
-    fn drop(&mut self) {
-        if !self.released {
-            engine::release_quietly(&self.cell, self.ticket);
-        }
-    }
-}
-
-/// A hold of a thread: released when dropped. It stays on its thread.
-///
-/// Dropping it does what [`unlock`](Guard::unlock) does and tells the observer of an error. Leaked
-/// by `mem::forget`, it is held, and renewed, until the client is closed.
-#[must_use = "a guard that is not kept releases at once"]
-pub struct Guard<'a, K: Kind> {
-    hold: Hold<K>,
-    // Borrows its lock, and like the JDK's it belongs to the thread: not Send.
-    lock: PhantomData<(&'a RedisLock<K>, *const ())>,
-}
-
-impl<'a, K: Kind> Guard<'a, K> {
-    pub(crate) fn new(_lock: &'a RedisLock<K>, hold: Hold<K>) -> Self {
-        Guard { hold, lock: PhantomData }
-    }
-
-    /// Gives the hold back; the lock is released when it was the thread's last one. Blocks for the
-    /// command limit at most, and not at all where a thread of this process is handed the lock.
+    /// Several locks are released in reverse, those of one client and one kind by one request. A lock over several
+    /// servers is released on all of them, within the node timeout; a server that does not answer is told in the
+    /// background, until it answers or the lease is over.
     ///
     /// # Errors
     /// `LeaseLost` if the hold was over before, also for an inner one of several guards; `Closed` if the client was
@@ -180,82 +229,16 @@ impl<'a, K: Kind> Guard<'a, K> {
     /// goes on in the background until the lease is over. `Unknown` too if the hold is over and nobody can tell
     /// whether it was before: the request was sent twice, as its connection broke, and Redis may have forgotten the
     /// hold in between.
+    ///
+    /// Of several locks the first error, by the order in which they were named: the others were released all the
+    /// same. Of a lock over several servers, `Unknown` if fewer than a majority answered.
+    #[doc(alias = "release")]
     pub fn unlock(self) -> Result<(), Error> {
         self.hold.release()
     }
 }
 
-impl<K: Kind> Guard<'_, K> {
-    /// Redis has let another mode's hold in instead of this one: it ends here, without a request.
-    pub(crate) fn replaced(mut self) -> Result<(), Error> {
-        self.hold.released = true;
-        engine::replaced(&self.hold.cell, self.hold.ticket)
-    }
-}
-
-/// A hold of the guard itself: it may go to another thread, and is released when dropped, as a
-/// [`Guard`] is.
-#[must_use = "a guard that is not kept releases at once"]
-pub struct OwnedGuard<K: Kind> {
-    hold: Hold<K>,
-}
-
-impl<K: Kind> OwnedGuard<K> {
-    pub(crate) fn new(hold: Hold<K>) -> Self {
-        OwnedGuard { hold }
-    }
-
-    /// Gives the hold back. Blocks and errs as [`Guard::unlock`] does.
-    ///
-    /// # Errors
-    /// `LeaseLost`, `Closed`, `Unknown`, `Unavailable`.
-    pub fn unlock(self) -> Result<(), Error> {
-        self.hold.release()
-    }
-
-    /// Ends the hold by a change that the kind's rule makes of it, under its own owner id.
-    pub(crate) fn conclude(mut self, what: &str) -> Result<(), Error> {
-        self.hold.released = true;
-        engine::conclude(&self.hold.cell, self.hold.ticket, what)
-    }
-
-    /// Lets go of the hold without giving it back, for another process to
-    /// [adopt](crate::Client::adopt): the lease is set to its full length once more, then nothing renews
-    /// it until it is adopted. Here the hold has ended: a token from [`lost`](Hold::lost) tells nothing of
-    /// it any more, and an observer hears `released`. Blocks for one request, at most the command limit.
-    ///
-    /// # Errors
-    /// `LeaseLost` or `Closed` if the hold was over before, `Refused` while other threads of this process
-    /// share it, `Config` where the kind's rule has no `kind.transfer`, `Unknown` or `Unavailable` when
-    /// Redis did not answer. The hold is given back then, as it is when its guard is dropped.
-    pub fn into_receipt(self) -> Result<Receipt, Error> {
-        self.hold.part()
-    }
-}
-
-impl<K: Kind> Deref for Guard<'_, K> {
-    type Target = Hold<K>;
-
-    fn deref(&self) -> &Hold<K> {
-        &self.hold
-    }
-}
-
-impl<K: Kind> Deref for OwnedGuard<K> {
-    type Target = Hold<K>;
-
-    fn deref(&self) -> &Hold<K> {
-        &self.hold
-    }
-}
-
-impl<K: Kind> fmt::Debug for Guard<'_, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.hold.fmt(f)
-    }
-}
-
-impl<K: Kind> fmt::Debug for OwnedGuard<K> {
+impl<L: Held, O: Ownership> fmt::Debug for Guard<'_, L, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.hold.fmt(f)
     }

@@ -1,6 +1,6 @@
 //! What the test kit of the same version has to see: no part of the interface, and without any promise.
 
-use crate::{Error, Hold, Kind, RedisLock, fenced, script};
+use crate::{Error, Kind, RedisLock, fenced, script};
 /// The source text of the operations over one rule: what `EVAL` takes, with the lock's six
 /// keys and the arguments that `lua/lib/` names in the head of each operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,9 +63,4 @@ pub fn fenced_script(source: &str) -> String {
 /// If the lock cannot work: for its name, say, or since its client is closed.
 pub fn keys<K: Kind>(lock: &RedisLock<K>) -> Result<[String; 6], Error> {
     Ok(lock.cell()?.names.keys().map(|parts| parts.concat()))
-}
-
-/// The fencing token of a hold, of a kind that has one; [`Hold::token`] asks only those that do.
-pub fn token<K: Kind>(hold: &Hold<K>) -> Option<u64> {
-    hold.token_if_exclusive()
 }

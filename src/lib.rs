@@ -54,12 +54,12 @@
 //!
 //! What goes with them:
 //!
-//! - [`Guard`] and [`OwnedGuard`]: a [`Hold`], released when dropped. A [`MultiHold`] is that of a
-//!   [`MultiLock`], a [`QuorumHold`] that of a [`RedLock`].
+//! - [`Guard`] and [`OwnedGuard`]: a hold of any of the locks, released when dropped.
+//! - [`Wait`]: how long a call may wait, for what has no form of its own.
 //! - [`Condition`]: where threads that hold a lock wait for what others bring about.
 //! - [`Receipt`]: a hold on its way from one process to another.
 //! - [`Lock`]: any of the locks behind a trait object.
-//! - [`CancellationToken`]: ends a wait; and [tells of a loss](Hold::lost).
+//! - [`CancellationToken`]: ends a wait; and [tells of a loss](Guard::lost).
 //! - [`Observer`]: hears what happens; so does `tracing`, and by `MetricsObserver` (feature `metrics`)
 //!   the `metrics` facade.
 //! - [`Error`] and its [`ErrorKind`].
@@ -108,6 +108,7 @@ mod clock;
 mod engine;
 mod error;
 mod fenced;
+mod forms;
 mod guard;
 mod kind;
 mod kinds;
@@ -137,7 +138,7 @@ pub use client::Client;
 pub use engine::redis::connection::{Connection, ConnectionManager};
 pub use error::{Error, ErrorKind};
 pub use fenced::{Fenced, FencedScript};
-pub use guard::{Guard, Hold, OwnedGuard};
+pub use guard::{Guard, GuardOwned, Held, OwnedGuard, Ownership, ThreadOwned};
 pub use kind::{Exclusive, Kind, Reentrancy, Sharing};
 pub use kinds::barrier::CyclicBarrier;
 pub use kinds::inventory::{Inventory, InventoryLock, Order, Reservation, Stock};
@@ -150,10 +151,11 @@ pub use lock::condition::Condition;
 pub use lock::holder::{ForcedUnlock, Holder, Process};
 pub use lock::receipt::Receipt;
 pub use lock::{RedisLock, ReentrantLock, SimpleLock};
-pub use multi_lock::{Member, MultiGuard, MultiHold, MultiLock, OwnedMultiGuard};
+pub use multi_lock::{Member, MultiLock};
 #[cfg(feature = "metrics")]
 pub use observe::MetricsObserver;
 pub use observe::{AcquiredVia, LockInfo, LossReason, Observer};
 pub use optimistic::{Optimistic, Outcome, Report, Snapshot};
 pub use rate_limiter::{Decision, Rate, RateLimiter};
-pub use red_lock::{OwnedQuorumGuard, QuorumGuard, QuorumHold, QuorumLock, RedLock};
+pub use red_lock::{QuorumLock, RedLock};
+pub use wait::Wait;

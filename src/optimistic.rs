@@ -205,7 +205,7 @@ impl Optimistic {
     where
         F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
     {
-        self.until_done(&Wait::for_at_most(limit), update)
+        self.until_done(&Wait::timeout(limit), update)
     }
 
     /// As [`run`](Self::run), until `deadline`; one that has passed means one try.
@@ -228,7 +228,7 @@ impl Optimistic {
     where
         F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
     {
-        self.until_done(&Wait::forever().with(cancel), update)
+        self.until_done(&Wait::forever().cancelled_by(cancel), update)
     }
 
     /// As [`run`](Self::run), for at most `limit`, until `cancel` is cancelled.
@@ -244,7 +244,7 @@ impl Optimistic {
     where
         F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
     {
-        self.until_done(&Wait::for_at_most(limit).with(cancel), update)
+        self.until_done(&Wait::timeout(limit).cancelled_by(cancel), update)
     }
 
     // ---- underneath ------------------------------------------------------------------------

@@ -144,7 +144,7 @@ impl RateLimiter {
     /// # Errors
     /// See [the type](RateLimiter#errors-of-all-forms).
     pub fn try_acquire_for(&self, n: u32, limit: Duration) -> Result<Decision, Error> {
-        self.come_in(n, &Wait::for_at_most(limit))
+        self.come_in(n, &Wait::timeout(limit))
     }
 
     /// Waits until `n` may come in, until `deadline`; as [`try_acquire_for`](RateLimiter::try_acquire_for)
@@ -163,7 +163,7 @@ impl RateLimiter {
     /// `Cancelled`, even if there was room when it was cancelled before the call: nothing was counted. See also
     /// [the type](RateLimiter#errors-of-all-forms).
     pub fn acquire_interruptibly(&self, n: u32, cancel: &CancellationToken) -> Result<(), Error> {
-        self.must(n, &Wait::forever().with(cancel))
+        self.must(n, &Wait::forever().cancelled_by(cancel))
     }
 
     /// Waits until `n` may come in, for at most `limit`, until `cancel` is cancelled; as
@@ -177,7 +177,7 @@ impl RateLimiter {
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<Decision, Error> {
-        self.come_in(n, &Wait::for_at_most(limit).with(cancel))
+        self.come_in(n, &Wait::timeout(limit).cancelled_by(cancel))
     }
 
     // ---- the count -------------------------------------------------------------------------

@@ -10,9 +10,31 @@ use crate::clock::Moment;
 /// earlier would only turn a late answer into an open question.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The limits of one call.
+/// How long a call may wait, and what may end its wait earlier. The forms with a name of their own
+/// (`lock`, `try_lock_for`, `lock_interruptibly` …) are short for a call with one of these; the combinations
+/// without a name, such as a deadline together with a token, are made here, for
+/// [`lock_with`](crate::RedisLock::lock_with) and its like.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use redis_concurrent::{CancellationToken, Client, Wait};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let lock = client.reentrant_lock("stock:42");
+/// let shutdown = CancellationToken::new();
+///
+/// let deadline = Instant::now() + Duration::from_secs(2);
+/// if let Some(guard) = lock.lock_with(Wait::until(deadline).cancelled_by(&shutdown))? {
+///     guard.unlock()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait<'a> {
+pub struct Wait<'a> {
     /// When the call must be over; `None`: no deadline.
     pub(crate) deadline: Option<Moment>,
     pub(crate) cancel: Option<&'a CancellationToken>,
@@ -21,33 +43,45 @@ pub(crate) struct Wait<'a> {
 }
 
 impl<'a> Wait<'a> {
-    pub(crate) fn forever() -> Self {
+    /// No deadline.
+    #[must_use]
+    pub fn forever() -> Self {
         Wait { deadline: None, cancel: None, once: false }
     }
 
-    pub(crate) fn once() -> Self {
+    /// A single attempt, without queueing.
+    #[must_use]
+    pub fn once() -> Self {
         Wait { deadline: None, cancel: None, once: true }
     }
 
-    /// At most `limit` from now; nothing at all means one attempt.
-    pub(crate) fn for_at_most(limit: Duration) -> Self {
-        if limit.is_zero() { Wait::once() } else { Wait::until_moment(Moment::now().after(limit)) }
+    /// At most `timeout` from now. A zero timeout makes a [single attempt](Wait::once); `Duration::MAX` waits
+    /// forever.
+    #[must_use]
+    pub fn timeout(timeout: Duration) -> Self {
+        if timeout.is_zero() { Wait::once() } else { Wait::until_moment(Moment::now().after(timeout)) }
     }
 
-    /// Until `deadline`; one that has passed means one attempt.
-    pub(crate) fn until(deadline: Instant) -> Self {
+    /// Until `deadline`; one that has passed makes a [single attempt](Wait::once).
+    #[must_use]
+    pub fn until(deadline: Instant) -> Self {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Wait::once() } else { Wait::until_moment(Moment::at(deadline)) }
+    }
+
+    /// The same, ended early when `cancel` is cancelled: the call then returns `Cancelled`, also where the token
+    /// was cancelled before the call. A sleeping thread wakes at once; a thread inside a request notices when the
+    /// request ends, after at most the [command timeout](crate::ClientBuilder::command_timeout). A second token
+    /// replaces the first: to wait on two, use a token that both cancel.
+    #[must_use]
+    pub fn cancelled_by(mut self, cancel: &'a CancellationToken) -> Self {
+        self.cancel = Some(cancel);
+        self
     }
 
     /// Until `deadline`, and longer than one attempt even if that has passed.
     pub(crate) fn until_moment(deadline: Moment) -> Self {
         Wait { deadline: (deadline < Moment::NEVER).then_some(deadline), cancel: None, once: false }
-    }
-
-    pub(crate) fn with(mut self, cancel: &'a CancellationToken) -> Self {
-        self.cancel = Some(cancel);
-        self
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {

@@ -69,12 +69,13 @@ pub(crate) fn is_last(cell: &Cell, ticket: Ticket) -> bool {
     lock(cell).is_ok_and(|core| core.gate.count(ticket) == 1)
 }
 
-/// Sets the hold's lease to end `lease` from now.
-pub(crate) fn renew_for(cell: &Arc<Cell>, ticket: Ticket, lease: Duration) -> Result<(), Error> {
+/// Sets the hold's lease to end `lease` from now; where that is not given, the lease for which it was taken.
+pub(crate) fn renew_for(cell: &Arc<Cell>, ticket: Ticket, lease: Option<Duration>) -> Result<(), Error> {
     let shared = &cell.shared;
     shared.same_process().map_err(|e| cell.error(e))?;
     let sent = Moment::now();
     let owner = owner(cell, ticket, sent)?;
+    let lease = lease.or_else(|| Some(terms(cell, ticket)?.lease)).unwrap_or(shared.config.lease);
     let answer = requests::renew(cell, owner, lease, sent.after(shared.config.command_timeout));
     renewed(cell, owner, sent, lease, answer)
 }

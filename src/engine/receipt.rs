@@ -33,7 +33,7 @@ pub(crate) fn part(cell: &Arc<Cell>, ticket: Ticket) -> Result<Tenure, Error> {
         let tenure = core.gate.may_part(ticket, now).map_err(|stays| cell.error(stays.error()))?;
         (tenure.owner, tenure.renewal(now))
     };
-    held::renew_for(cell, ticket, lease)?;
+    held::renew_for(cell, ticket, Some(lease))?;
     let mut core = lock(cell)?;
     let now = Moment::now();
     let since = core.gate.held(ticket, now);

@@ -147,7 +147,7 @@ impl CyclicBarrier {
     /// `Cancelled`: the barrier is broken, if this thread had arrived. See also
     /// [the type](CyclicBarrier#errors-of-all-forms).
     pub fn wait_interruptibly(&self, cancel: &CancellationToken) -> Result<usize, Error> {
-        self.meet(&Wait::forever().with(cancel), NO_ACTION)
+        self.meet(&Wait::forever().cancelled_by(cancel), NO_ACTION)
     }
 
     /// Waits for at most `timeout`, or until `cancel` is cancelled.
@@ -160,7 +160,7 @@ impl CyclicBarrier {
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<usize, Error> {
-        self.meet(&within(limit).with(cancel), NO_ACTION)
+        self.meet(&within(limit).cancelled_by(cancel), NO_ACTION)
     }
 
     /// Like [`wait`](CyclicBarrier::wait); if this thread completes the round, it runs `action` before the

@@ -12,10 +12,10 @@ use crate::engine::runtime::Shared;
 use crate::engine::state::lock_state::Terms;
 use crate::error::{Error, ErrorKind};
 
-use crate::guard::{Hold, OwnedGuard};
+use crate::guard::{Guard, OwnedGuard, Ownership};
 use crate::kind::{Kind, Reentrancy, Sharing};
-use crate::lock::RedisLock;
 use crate::lock::holder::Holder;
+use crate::lock::{Hold, RedisLock};
 use crate::names;
 use crate::settings::check_lease;
 use crate::wait::Wait;
@@ -23,8 +23,8 @@ use crate::wait::Wait;
 /// Units that were reserved: sold by [`commit`](OwnedGuard::commit), given back when dropped, all of them at
 /// once. It may go to another thread.
 ///
-/// A [`Hold`] like that of a lock: it has a lease, renewed in the background while its process lives, and
-/// [says](Hold::lost) when it is lost: then the units are on sale again. [`unlock`](OwnedGuard::unlock) gives
+/// A hold like that of a lock: it has a lease, renewed in the background while its process lives, and
+/// [says](crate::Guard::lost) when it is lost: then the units are on sale again. [`unlock`](OwnedGuard::unlock) gives
 /// them back and says how that went.
 pub type Reservation = OwnedGuard<Units>;
 
@@ -326,7 +326,7 @@ impl Inventory {
     ///
     /// What is available may become less while somebody holds the lock: reservations need no lock. It has
     /// all the forms of a lock, is [fair](RedisLock::fair) always, as each that comes in asks Redis, and not
-    /// reentrant. It has a [token](Hold::token).
+    /// reentrant. It has a [token](crate::Guard::token).
     pub fn inventory_lock(&self, sku: &str, n: u64) -> InventoryLock {
         match InStock::of(sku, n) {
             Ok(kind) => self.lock.with_kind(kind),
@@ -363,7 +363,7 @@ impl OwnedGuard<Units> {
     /// an id [`is_committed`](Inventory::is_committed) tells which. `Unavailable` when Redis took no request;
     /// they are given back. `Closed`, `Forked`.
     pub fn commit(self) -> Result<(), Error> {
-        self.conclude("commit")
+        self.hold.conclude("commit")
     }
 }
 
@@ -423,11 +423,11 @@ impl Kind for InStock {
     }
 }
 
-impl Hold<InStock> {
+impl<O: Ownership> Guard<'_, InStock, O> {
     /// The fencing token: greater than that of every earlier hold of this gate's lock, in any process. See
     /// [`Exclusive`](crate::Exclusive).
     pub fn token(&self) -> u64 {
-        self.current_token()
+        self.hold.current_token()
     }
 }
 

@@ -183,7 +183,7 @@ impl CountDownLatch {
     /// # Errors
     /// See [`wait`](CountDownLatch::wait).
     pub fn wait_for(&self, limit: Duration) -> Result<bool, Error> {
-        self.passes(&Wait::for_at_most(limit))
+        self.passes(&Wait::timeout(limit))
     }
 
     /// Waits until `deadline`; `false` when the time is up.
@@ -201,7 +201,7 @@ impl CountDownLatch {
     /// `Cancelled`, even if the count was 0 when it was cancelled before the call. See also
     /// [`wait`](CountDownLatch::wait).
     pub fn wait_interruptibly(&self, cancel: &CancellationToken) -> Result<(), Error> {
-        self.must(&Wait::forever().with(cancel))
+        self.must(&Wait::forever().cancelled_by(cancel))
     }
 
     /// Waits for at most `limit`, until `cancel` is cancelled; `false` when the time is up.
@@ -209,7 +209,7 @@ impl CountDownLatch {
     /// # Errors
     /// `Cancelled`; see also [`wait`](CountDownLatch::wait).
     pub fn wait_for_interruptibly(&self, limit: Duration, cancel: &CancellationToken) -> Result<bool, Error> {
-        self.passes(&Wait::for_at_most(limit).with(cancel))
+        self.passes(&Wait::timeout(limit).cancelled_by(cancel))
     }
 
     // ---- underneath ------------------------------------------------------------------------

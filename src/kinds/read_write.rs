@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::runtime::Shared;
 use crate::error::Error;
-use crate::guard::{Guard, Hold};
+use crate::guard::{Guard, Ownership};
 use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
 use crate::lock::RedisLock;
 
@@ -209,12 +209,12 @@ impl Kind for Write {
 
 impl Exclusive for Write {}
 
-impl Hold<Read> {
+impl<O: Ownership> Guard<'_, Read, O> {
     /// The number of the last write, by whichever process: two reads that tell the same number have seen
     /// the same state of what the lock protects. It stays the same while the hold lasts. 0 where there
     /// was no write for two hours; writes of threads that handed the lock on to each other within a slice
     /// count as one.
     pub fn last_write(&self) -> u64 {
-        self.value()
+        self.hold.value()
     }
 }

@@ -13,17 +13,18 @@ use crate::engine::redis::answers::{number, text};
 use crate::engine::redis::inspect::Inspection;
 use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
-use crate::guard::Hold;
-use crate::guard::OwnedGuard;
+use crate::forms::timed_out;
+use crate::guard::{Guard, OwnedGuard, Ownership};
 use crate::kind::{Kind, Reentrancy, Sharing};
 use crate::lock::RedisLock;
 use crate::lock::holder::Holder;
 use crate::settings::check_lease;
+use crate::wait::Wait;
 
 /// Permits that were taken: given back when dropped, all of them at once. It may go to another thread.
 ///
-/// A [`Hold`](crate::Hold) like that of a lock: it has a lease, renewed in the background, and
-/// [says](crate::Hold::lost) when it is lost. [`permits`](crate::Hold::permits) tells how many it has.
+/// A hold like that of a lock: it has a lease, renewed in the background, and
+/// [says](OwnedGuard::lost) when it is lost. [`permits`](OwnedGuard::permits) tells how many it has.
 pub type Permit = OwnedGuard<Permits>;
 
 /// A counting semaphore: a number of permits, of which each caller takes some and gives them back. The
@@ -107,61 +108,71 @@ impl Semaphore {
 
     // ---- taking ----------------------------------------------------------------------------
 
-    /// Waits for `n` permits, without a deadline.
+    /// Acquires `n` permits, without a timeout.
     ///
     /// # Errors
     /// See [the type](Semaphore#errors-of-all-forms).
     pub fn acquire(&self, n: u32) -> Result<Permit, Error> {
-        self.wanting(n)?.lock_owned()
+        self.acquire_with(n, Wait::forever())?.ok_or_else(|| timed_out(self.name()))
     }
 
-    /// One attempt: `None` when there are not `n` permits, or somebody waits. Blocks for one request, at
-    /// most the command limit.
+    /// Makes one attempt: `None` when there are not `n` permits, or somebody waits. Blocks for one request, at
+    /// most the command timeout.
     ///
     /// # Errors
     /// See [the type](Semaphore#errors-of-all-forms).
     pub fn try_acquire(&self, n: u32) -> Result<Option<Permit>, Error> {
-        self.wanting(n)?.try_lock_owned()
+        self.acquire_with(n, Wait::once())
     }
 
-    /// Waits for `n` permits for at most `limit`; `None` when the time is up. Nothing means one attempt,
-    /// an enormous limit means for ever.
+    /// Waits for `n` permits for at most `timeout`; `None` when it is over. A zero timeout makes a single
+    /// attempt; `Duration::MAX` waits forever.
     ///
     /// # Errors
     /// See [the type](Semaphore#errors-of-all-forms).
-    pub fn try_acquire_for(&self, n: u32, limit: Duration) -> Result<Option<Permit>, Error> {
-        self.wanting(n)?.try_lock_owned_for(limit)
+    pub fn try_acquire_for(&self, n: u32, timeout: Duration) -> Result<Option<Permit>, Error> {
+        self.acquire_with(n, Wait::timeout(timeout))
     }
 
-    /// Waits for `n` permits until `deadline`; `None` when the time is up.
+    /// Waits for `n` permits until `deadline`; `None` when it has passed.
     ///
     /// # Errors
     /// See [the type](Semaphore#errors-of-all-forms).
     pub fn try_acquire_until(&self, n: u32, deadline: Instant) -> Result<Option<Permit>, Error> {
-        self.wanting(n)?.try_lock_owned_until(deadline)
+        self.acquire_with(n, Wait::until(deadline))
     }
 
-    /// Waits for `n` permits until `cancel` is cancelled. A thread that sleeps wakes at once; one inside
-    /// a request sees it when that ends, after at most the command limit.
+    /// Waits for `n` permits until `cancel` is cancelled. A sleeping thread wakes at once; a thread inside a
+    /// request notices when the request ends.
     ///
     /// # Errors
     /// `Cancelled`, even if the permits were there when it was cancelled before the call. See also
     /// [the type](Semaphore#errors-of-all-forms).
     pub fn acquire_interruptibly(&self, n: u32, cancel: &CancellationToken) -> Result<Permit, Error> {
-        self.wanting(n)?.lock_owned_interruptibly(cancel)
+        let wait = Wait::forever().cancelled_by(cancel);
+        self.acquire_with(n, wait)?.ok_or_else(|| timed_out(self.name()))
     }
 
-    /// Waits for `n` permits for at most `limit`, until `cancel` is cancelled; `None` when the time is up.
+    /// Waits for `n` permits for at most `timeout`, until `cancel` is cancelled; `None` when the timeout is over.
     ///
     /// # Errors
     /// `Cancelled`; see also [the type](Semaphore#errors-of-all-forms).
     pub fn try_acquire_for_interruptibly(
         &self,
         n: u32,
-        limit: Duration,
+        timeout: Duration,
         cancel: &CancellationToken,
     ) -> Result<Option<Permit>, Error> {
-        self.wanting(n)?.try_lock_owned_for_interruptibly(limit, cancel)
+        self.acquire_with(n, Wait::timeout(timeout).cancelled_by(cancel))
+    }
+
+    /// Waits for `n` permits as `wait` says; `None` when the time is up.
+    ///
+    /// # Errors
+    /// `Cancelled` where `wait` has a token that is cancelled. See also
+    /// [the type](Semaphore#errors-of-all-forms).
+    pub fn acquire_with(&self, n: u32, wait: Wait<'_>) -> Result<Option<Permit>, Error> {
+        self.wanting(n)?.lock_owned_with(wait)
     }
 
     /// Takes all permits that are available, as one; `None` when there are none, or somebody waits.
@@ -430,9 +441,9 @@ impl Kind for Permits {
     }
 }
 
-impl Hold<Permits> {
+impl<O: Ownership> Guard<'_, Permits, O> {
     /// How many permits it has.
     pub fn permits(&self) -> u64 {
-        self.value()
+        self.hold.value()
     }
 }

@@ -1,20 +1,26 @@
-//! A lock behind a trait object, for services that accept any lock and for fakes in their tests.
+//! A lock behind a trait object: for services that take any lock, and for their tests' fakes.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::RedisLock;
 use crate::cancel::CancellationToken;
-use crate::error::Error;
-use crate::guard::Guard;
+use crate::error::{Error, ErrorKind};
+use crate::forms::forms;
+use crate::guard::sealed::Hold as _;
+use crate::guard::{Guard, Held, Ownership};
 use crate::kind::Kind;
+use crate::multi_lock::MultiLock;
+use crate::red_lock::QuorumLock;
+use crate::wait::Wait;
 
-/// Any lock. A service that takes `&dyn Lock` (or `Arc<dyn Lock>`) works with every lock of this crate, and
-/// with a fake in its own tests.
+/// Any lock. A service that takes `&dyn Lock` (or `Arc<dyn Lock>`) works with every lock of this
+/// crate, and with a fake in its own tests: what a fake has to have are [`name`](Lock::name) and the two methods
+/// that take a [`Wait`]; all others have defaults.
 ///
 /// ```
 /// use std::time::Duration;
-/// use redis_concurrent::{CancellationToken, Error, ErrorKind, Lock, LockGuard};
+/// use redis_concurrent::{CancellationToken, Error, ErrorKind, Lock, LockGuard, Wait};
 ///
 /// /// Always free, and always lost.
 /// struct Lossy;
@@ -22,9 +28,8 @@ use crate::kind::Kind;
 /// struct LossyGuard;
 ///
 /// impl LockGuard for LossyGuard {
-///     fn token(&self) -> Option<u64> { Some(1) }
+///     fn name(&self) -> &str { "fake" }
 ///     fn remaining(&self) -> Duration { Duration::ZERO }
-///     fn is_lost(&self) -> bool { true }
 ///     fn lost(&self) -> CancellationToken {
 ///         let token = CancellationToken::new();
 ///         token.cancel();
@@ -37,12 +42,12 @@ use crate::kind::Kind;
 ///
 /// impl Lock for Lossy {
 ///     fn name(&self) -> &str { "fake" }
-///     fn lock(&self) -> Result<Box<dyn LockGuard + '_>, Error> { Ok(Box::new(LossyGuard)) }
-///     fn try_lock(&self) -> Result<Option<Box<dyn LockGuard + '_>>, Error> { self.lock().map(Some) }
-///     fn try_lock_for(&self, _: Duration) -> Result<Option<Box<dyn LockGuard + '_>>, Error> { self.try_lock() }
-///     fn lock_interruptibly(&self, _: &CancellationToken) -> Result<Box<dyn LockGuard + '_>, Error> { self.lock() }
-///     fn try_lock_for_interruptibly(&self, _: Duration, _: &CancellationToken)
-///         -> Result<Option<Box<dyn LockGuard + '_>>, Error> { self.try_lock() }
+///     fn lock_with(&self, _: Wait<'_>) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
+///         Ok(Some(Box::new(LossyGuard)))
+///     }
+///     fn lock_owned_with(&self, _: Wait<'_>) -> Result<Option<Box<dyn LockGuard + Send>>, Error> {
+///         Ok(Some(Box::new(LossyGuard)))
+///     }
 /// }
 ///
 /// fn nightly_job(lock: &dyn Lock) -> Result<bool, Error> {
@@ -53,128 +58,109 @@ use crate::kind::Kind;
 ///
 /// assert!(nightly_job(&Lossy).unwrap_err().is_lease_lost());
 /// ```
+///
+/// # Errors of all forms
+///
+/// Those of the lock that it is: see [`RedisLock`](RedisLock#errors-of-all-forms),
+/// [`MultiLock`](MultiLock#errors-of-all-forms) and [`QuorumLock`](QuorumLock#errors-of-all-forms).
 pub trait Lock: Send + Sync {
-    /// The lock's name.
+    /// Its name.
     fn name(&self) -> &str;
 
-    /// See [`RedisLock::lock`].
+    /// Waits as `wait` says; `None` when the time is up.
     ///
     /// # Errors
-    /// See that method.
-    fn lock(&self) -> Result<Box<dyn LockGuard + '_>, Error>;
+    /// See [the trait](Self#errors-of-all-forms).
+    fn lock_with(&self, wait: Wait<'_>) -> Result<Option<Box<dyn LockGuard + '_>>, Error>;
 
-    /// See [`RedisLock::try_lock`].
+    /// Like [`lock_with`](Lock::lock_with), for a guard that may go to another thread.
     ///
     /// # Errors
-    /// See that method.
-    fn try_lock(&self) -> Result<Option<Box<dyn LockGuard + '_>>, Error>;
+    /// As there.
+    fn lock_owned_with(&self, wait: Wait<'_>) -> Result<Option<Box<dyn LockGuard + Send>>, Error>;
 
-    /// See [`RedisLock::try_lock_for`].
-    ///
-    /// # Errors
-    /// See that method.
-    fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard + '_>>, Error>;
-
-    /// See [`RedisLock::lock_interruptibly`].
-    ///
-    /// # Errors
-    /// See that method.
-    fn lock_interruptibly(&self, cancel: &CancellationToken) -> Result<Box<dyn LockGuard + '_>, Error>;
-
-    /// See [`RedisLock::try_lock_for_interruptibly`].
-    ///
-    /// # Errors
-    /// See that method.
-    fn try_lock_for_interruptibly(
-        &self,
-        limit: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Option<Box<dyn LockGuard + '_>>, Error>;
+    forms!(, Box<dyn LockGuard + '_>, Box<dyn LockGuard + Send>);
 }
 
-/// A hold of any lock, released when dropped.
+/// A hold of any lock, released when dropped. A fake has to have what has no default.
 pub trait LockGuard: fmt::Debug {
-    /// The fencing token, if the lock has one.
-    fn token(&self) -> Option<u64>;
+    /// As [`Guard::name`].
+    fn name(&self) -> &str;
 
-    /// See [`Hold::remaining`](crate::Hold::remaining).
+    /// The fencing token, of a lock that has one. Default `None`.
+    fn token(&self) -> Option<u64> {
+        None
+    }
+
+    /// As [`Guard::remaining`].
     fn remaining(&self) -> Duration;
 
-    /// See [`Hold::is_lost`](crate::Hold::is_lost).
-    fn is_lost(&self) -> bool;
+    /// As [`Guard::is_lost`].
+    fn is_lost(&self) -> bool {
+        self.remaining().is_zero()
+    }
 
-    /// See [`Hold::lost`](crate::Hold::lost).
+    /// As [`Guard::lost`].
     fn lost(&self) -> CancellationToken;
 
-    /// See [`Guard::unlock`].
+    /// As [`Guard::renew_for`]. By default it says that it cannot: `Refused`.
     ///
     /// # Errors
-    /// See that method.
+    /// As there.
+    fn renew_for(&self, lease: Duration) -> Result<(), Error> {
+        let why = format!("this guard cannot set a lease of {lease:?}");
+        Err(Error::new(ErrorKind::Refused, self.name()).because(why))
+    }
+
+    /// As [`Guard::unlock`].
+    ///
+    /// # Errors
+    /// As there.
     fn unlock(self: Box<Self>) -> Result<(), Error>;
 }
 
-/// The guard behind the trait object. It is a type of its own: if it were [`Guard`] itself, the trait's
-/// `token` would hide the guard's.
-struct Any<'a, K: Kind>(Guard<'a, K>);
+macro_rules! locks {
+    ($([$($generics:tt)*] $Lock:ty),*) => {$(
+        impl<$($generics)*> Lock for $Lock {
+            fn name(&self) -> &str {
+                <$Lock>::name(self)
+            }
 
-fn boxed<K: Kind>(guard: Guard<'_, K>) -> Box<dyn LockGuard + '_> {
-    Box::new(Any(guard))
+            fn lock_with(&self, wait: Wait<'_>) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
+                Ok(<$Lock>::lock_with(self, wait)?.map(|guard| Box::new(guard) as _))
+            }
+
+            fn lock_owned_with(&self, wait: Wait<'_>) -> Result<Option<Box<dyn LockGuard + Send>>, Error> {
+                Ok(<$Lock>::lock_owned_with(self, wait)?.map(|guard| Box::new(guard) as _))
+            }
+        }
+    )*};
 }
 
-impl<K: Kind> fmt::Debug for Any<'_, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+locks!([K: Kind] RedisLock<K>, [] MultiLock, [] QuorumLock);
 
-impl<K: Kind> Lock for RedisLock<K> {
+impl<L: Held, O: Ownership> LockGuard for Guard<'_, L, O> {
     fn name(&self) -> &str {
-        RedisLock::name(self)
+        self.hold.name()
     }
 
-    fn lock(&self) -> Result<Box<dyn LockGuard + '_>, Error> {
-        RedisLock::lock(self).map(boxed)
-    }
-
-    fn try_lock(&self) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
-        Ok(RedisLock::try_lock(self)?.map(boxed))
-    }
-
-    fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
-        Ok(RedisLock::try_lock_for(self, limit)?.map(boxed))
-    }
-
-    fn lock_interruptibly(&self, cancel: &CancellationToken) -> Result<Box<dyn LockGuard + '_>, Error> {
-        RedisLock::lock_interruptibly(self, cancel).map(boxed)
-    }
-
-    fn try_lock_for_interruptibly(
-        &self,
-        limit: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
-        Ok(RedisLock::try_lock_for_interruptibly(self, limit, cancel)?.map(boxed))
-    }
-}
-
-impl<K: Kind> LockGuard for Any<'_, K> {
     fn token(&self) -> Option<u64> {
-        self.0.token_if_exclusive()
+        self.hold.token()
     }
 
     fn remaining(&self) -> Duration {
-        self.0.remaining()
-    }
-
-    fn is_lost(&self) -> bool {
-        self.0.is_lost()
+        self.hold.remaining()
     }
 
     fn lost(&self) -> CancellationToken {
-        self.0.lost()
+        self.hold.lost()
+    }
+
+    fn renew_for(&self, lease: Duration) -> Result<(), Error> {
+        Guard::renew_for(self, lease)
     }
 
     fn unlock(self: Box<Self>) -> Result<(), Error> {
-        self.0.unlock()
+        self.hold.release()
     }
 }

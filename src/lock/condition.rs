@@ -9,7 +9,7 @@ use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::condition::{At, signal, wait};
 use crate::error::{Error, ErrorKind};
-use crate::guard::Guard;
+use crate::guard::{Guard, Ownership};
 use crate::kind::Exclusive;
 use crate::names;
 use crate::script::Scripts;
@@ -51,7 +51,7 @@ use crate::wait::Wait;
 /// # What a wait does
 ///
 /// It releases the lock entirely, however often the thread holds it, and returns with it held just as often,
-/// under a new [token](crate::Hold::token), even if the time was up or the wait was cancelled. Every guard of
+/// under a new [token](crate::Guard::token), even if the time was up or the wait was cancelled. Every guard of
 /// the thread is valid again then. In between others hold the lock, so check what you wait for before and
 /// after: [`wait_while`](Condition::wait_while) does. A wait may also end without a signal, which is rare:
 /// when Redis was restarted without its data, or a request had no reply.
@@ -67,7 +67,7 @@ use crate::wait::Wait;
 /// `NotOwner` for a guard of another lock, at once. `LeaseLost` if the guard's hold is lost. `Config` for an
 /// invalid name of the condition. `Closed`, `Forked`, `WrongType` as for [the lock](RedisLock). A wait may
 /// also end with `Unavailable`, if Redis could not be reached for
-/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). If it then [holds nothing](crate::Hold::is_lost)
+/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). If it then [holds nothing](crate::Guard::is_lost)
 /// any more, unlocking its guards is an error too.
 pub struct Condition<K: Exclusive> {
     lock: RedisLock<K>,
@@ -87,13 +87,21 @@ impl<K: Exclusive> fmt::Debug for Condition<K> {
     }
 }
 
-impl<K: Exclusive> Condition<K> {
-    pub(crate) fn new(lock: RedisLock<K>, name: &str) -> Self {
+impl<K: Exclusive> RedisLock<K> {
+    /// The condition `name` of this lock, for holders of the lock to wait for something that other holders
+    /// bring about, in any process. A lock may have any number of conditions; those of one name
+    /// are the same condition.
+    ///
+    /// Making a handle asks nothing of Redis and cannot fail: an invalid name (it must have 1 to
+    /// 1024 bytes) is reported by the first call on it.
+    pub fn condition(&self, name: &str) -> Condition<K> {
         let name = names::part("condition's name", name).map(Arc::from);
-        let name = name.map_err(|why| Error::new(ErrorKind::InvalidInput, lock.name()).because(why));
-        Condition { lock, name }
+        let name = name.map_err(|why| Error::new(ErrorKind::InvalidInput, self.name()).because(why));
+        Condition { lock: self.clone(), name }
     }
+}
 
+impl<K: Exclusive> Condition<K> {
     /// The lock to which the condition belongs.
     pub fn lock(&self) -> &RedisLock<K> {
         &self.lock
@@ -105,7 +113,7 @@ impl<K: Exclusive> Condition<K> {
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
-    pub fn wait(&self, guard: &mut Guard<'_, K>) -> Result<(), Error> {
+    pub fn wait<O: Ownership>(&self, guard: &mut Guard<'_, K, O>) -> Result<(), Error> {
         self.wait_within(guard, &Wait::forever()).map(drop)
     }
 
@@ -114,8 +122,12 @@ impl<K: Exclusive> Condition<K> {
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
-    pub fn wait_for(&self, guard: &mut Guard<'_, K>, limit: Duration) -> Result<bool, Error> {
-        self.wait_within(guard, &Wait::until_moment(Moment::now().after(limit)))
+    pub fn wait_for<O: Ownership>(
+        &self,
+        guard: &mut Guard<'_, K, O>,
+        limit: Duration,
+    ) -> Result<bool, Error> {
+        self.wait_within(guard, &within(limit))
     }
 
     /// Waits for a signal until `deadline`; returns `false` if the time is up without one. It returns when it
@@ -123,7 +135,11 @@ impl<K: Exclusive> Condition<K> {
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
-    pub fn wait_until(&self, guard: &mut Guard<'_, K>, deadline: Instant) -> Result<bool, Error> {
+    pub fn wait_until<O: Ownership>(
+        &self,
+        guard: &mut Guard<'_, K, O>,
+        deadline: Instant,
+    ) -> Result<bool, Error> {
         self.wait_within(guard, &Wait::until_moment(Moment::at(deadline)))
     }
 
@@ -133,12 +149,12 @@ impl<K: Exclusive> Condition<K> {
     /// # Errors
     /// `Cancelled`, with the lock held; if the token is already cancelled, the lock is not released at all.
     /// See also [the type](Condition#errors-of-all-forms).
-    pub fn wait_interruptibly(
+    pub fn wait_interruptibly<O: Ownership>(
         &self,
-        guard: &mut Guard<'_, K>,
+        guard: &mut Guard<'_, K, O>,
         cancel: &CancellationToken,
     ) -> Result<(), Error> {
-        self.wait_within(guard, &Wait::forever().with(cancel)).map(drop)
+        self.wait_within(guard, &Wait::forever().cancelled_by(cancel)).map(drop)
     }
 
     /// Waits for a signal, for at most `timeout`, or until `cancel` is cancelled; returns `false` if the time
@@ -146,22 +162,22 @@ impl<K: Exclusive> Condition<K> {
     ///
     /// # Errors
     /// `Cancelled`, with the lock held; see also [the type](Condition#errors-of-all-forms).
-    pub fn wait_for_interruptibly(
+    pub fn wait_for_interruptibly<O: Ownership>(
         &self,
-        guard: &mut Guard<'_, K>,
+        guard: &mut Guard<'_, K, O>,
         limit: Duration,
         cancel: &CancellationToken,
     ) -> Result<bool, Error> {
-        self.wait_within(guard, &Wait::until_moment(Moment::now().after(limit)).with(cancel))
+        self.wait_within(guard, &within(limit).cancelled_by(cancel))
     }
 
     /// Waits for signals as long as `condition`, which is evaluated with the lock held, returns `true`.
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
-    pub fn wait_while(
+    pub fn wait_while<O: Ownership>(
         &self,
-        guard: &mut Guard<'_, K>,
+        guard: &mut Guard<'_, K, O>,
         mut condition: impl FnMut() -> bool,
     ) -> Result<(), Error> {
         while condition() {
@@ -176,13 +192,13 @@ impl<K: Exclusive> Condition<K> {
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
-    pub fn wait_while_for(
+    pub fn wait_while_for<O: Ownership>(
         &self,
-        guard: &mut Guard<'_, K>,
+        guard: &mut Guard<'_, K, O>,
         limit: Duration,
         mut condition: impl FnMut() -> bool,
     ) -> Result<bool, Error> {
-        let limits = Wait::until_moment(Moment::now().after(limit));
+        let limits = within(limit);
         while condition() {
             if !self.wait_within(guard, &limits)? {
                 return Ok(!condition());
@@ -199,7 +215,7 @@ impl<K: Exclusive> Condition<K> {
     /// # Errors
     /// `Unknown` if Redis did not reply: it may have been signalled. Signalling again may wake another
     /// thread. See also [the type](Condition#errors-of-all-forms).
-    pub fn signal(&self, guard: &Guard<'_, K>) -> Result<(), Error> {
+    pub fn signal<O: Ownership>(&self, guard: &Guard<'_, K, O>) -> Result<(), Error> {
         self.ask(guard, "one").map(drop)
     }
 
@@ -209,7 +225,7 @@ impl<K: Exclusive> Condition<K> {
     /// # Errors
     /// `Unknown` if Redis did not reply: they may have been signalled. See also [the
     /// type](Condition#errors-of-all-forms).
-    pub fn signal_all(&self, guard: &Guard<'_, K>) -> Result<(), Error> {
+    pub fn signal_all<O: Ownership>(&self, guard: &Guard<'_, K, O>) -> Result<(), Error> {
         self.ask(guard, "all").map(drop)
     }
 
@@ -218,7 +234,7 @@ impl<K: Exclusive> Condition<K> {
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
-    pub fn has_waiters(&self, guard: &Guard<'_, K>) -> Result<bool, Error> {
+    pub fn has_waiters<O: Ownership>(&self, guard: &Guard<'_, K, O>) -> Result<bool, Error> {
         Ok(self.wait_queue_length(guard)? > 0)
     }
 
@@ -227,30 +243,34 @@ impl<K: Exclusive> Condition<K> {
     ///
     /// # Errors
     /// See [the type](Condition#errors-of-all-forms).
-    pub fn wait_queue_length(&self, guard: &Guard<'_, K>) -> Result<usize, Error> {
+    pub fn wait_queue_length<O: Ownership>(&self, guard: &Guard<'_, K, O>) -> Result<usize, Error> {
         self.ask(guard, "count")
     }
 
     // ---- underneath ------------------------------------------------------------------------
 
-    fn wait_within(&self, guard: &mut Guard<'_, K>, limits: &Wait<'_>) -> Result<bool, Error> {
-        let signalled = self.with(guard, |at| wait(at, guard.ticket(), this_thread(), limits))?;
+    fn wait_within<O: Ownership>(
+        &self,
+        guard: &mut Guard<'_, K, O>,
+        limits: &Wait<'_>,
+    ) -> Result<bool, Error> {
+        let signalled = self.with(guard, |at| wait(at, guard.hold.ticket(), this_thread(), limits))?;
         // What it was granted is another hold than the one before.
-        self.lock.replicated(guard, &Wait::forever())?;
+        self.lock.replicated(&guard.hold, &Wait::forever())?;
         Ok(signalled)
     }
 
-    fn ask(&self, guard: &Guard<'_, K>, what: &str) -> Result<usize, Error> {
-        self.with(guard, |at| signal(at, guard.ticket(), what))
+    fn ask<O: Ownership>(&self, guard: &Guard<'_, K, O>, what: &str) -> Result<usize, Error> {
+        self.with(guard, |at| signal(at, guard.hold.ticket(), what))
     }
 
-    fn with<R>(
+    fn with<O: Ownership, R>(
         &self,
-        guard: &Guard<'_, K>,
+        guard: &Guard<'_, K, O>,
         work: impl FnOnce(&At<'_>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let lock = self.lock.cell()?;
-        if !Arc::ptr_eq(lock, guard.cell()) {
+        if !Arc::ptr_eq(lock, guard.hold.cell()) {
             let why = format!("the guard is one of {:?}, or of another client", guard.name());
             return Err(lock.error(Error::new(ErrorKind::NotOwner, "").because(why)));
         }
@@ -258,4 +278,9 @@ impl<K: Exclusive> Condition<K> {
         let scripts: Arc<Scripts> = lock.shared.condition_scripts::<K>().map_err(|e| lock.error(e))?;
         work(&At { lock, condition, scripts: &scripts })
     }
+}
+
+/// A wait of at most `timeout`, which begins even if that is zero.
+fn within(timeout: Duration) -> Wait<'static> {
+    Wait::until_moment(Moment::now().after(timeout))
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod any_lock;
 pub(crate) mod condition;
+mod hold;
 pub(crate) mod holder;
 mod questions;
 pub(crate) mod receipt;
@@ -12,21 +13,21 @@ use std::cell::Cell as StdCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-use self::condition::Condition;
+pub(crate) use self::hold::Hold;
 use self::receipt::Receipt;
-use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine;
 use crate::engine::entry::{AtKey, Cell, Cells, made, made_beside};
 use crate::engine::redis::replicas::Replicas;
 use crate::engine::runtime::Shared;
 use crate::engine::several::Part;
-use crate::engine::state::lock_state::{Request, Taker, Terms};
+use crate::engine::state::lock_state::{Request, Terms};
 use crate::error::{Error, ErrorKind};
-use crate::guard::{Guard, Hold, OwnedGuard};
-use crate::kind::{Exclusive, Kind};
+use crate::forms::{forms, timed_out};
+use crate::guard::sealed::taker;
+use crate::guard::{Guard, OwnedGuard, Ownership, ThreadOwned};
+use crate::kind::Kind;
 use crate::kinds::{Reentrant, Simple};
 use crate::names;
 use crate::wait::Wait;
@@ -51,10 +52,10 @@ pub type ReentrantLock = RedisLock<Reentrant>;
 ///
 /// A hold has a lease in Redis, renewed in the background until its guard ends; or, by
 /// [`with_lease`](RedisLock::with_lease), a fixed one. A hold whose lease ended is *lost*: its
-/// guard [says so](Hold::lost), and unlocking it is an error. A re-entry is the same hold once more, on the
+/// guard [says so](Guard::lost), and unlocking it is an error. A re-entry is the same hold once more, on the
 /// terms on which it began, whichever handle it is asked for by. No lock with leases can promise that
 /// a process which stands still beyond its lease does nothing afterwards: that is what the
-/// [token](Hold::token) is for.
+/// [token](Guard::token) is for.
 ///
 /// # Waiting
 ///
@@ -108,13 +109,6 @@ impl<K: Kind> fmt::Debug for RedisLock<K> {
     }
 }
 
-/// Who is to hold what is asked for.
-#[derive(Clone, Copy)]
-enum For {
-    Thread,
-    Guard,
-}
-
 impl<K: Kind> RedisLock<K> {
     pub(crate) fn new(shared: &Arc<Shared>, kind: K, name: &str) -> Self {
         let cell = Cells::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
@@ -151,130 +145,9 @@ impl<K: Kind> RedisLock<K> {
         &self.kind
     }
 
-    // ---- for the thread --------------------------------------------------------------------
+    forms!(K);
 
-    /// Waits for the lock, without a deadline.
-    ///
-    /// # Errors
-    /// See [the type](RedisLock#errors-of-all-forms).
-    pub fn lock(&self) -> Result<Guard<'_, K>, Error> {
-        self.guard(self.must(&Wait::forever(), For::Thread)?)
-    }
-
-    /// One attempt: `None` when it is busy, or when this thread holds it and may not re-enter.
-    /// Blocks for one request, at most the command limit.
-    ///
-    /// # Errors
-    /// See [the type](RedisLock#errors-of-all-forms).
-    pub fn try_lock(&self) -> Result<Option<Guard<'_, K>>, Error> {
-        self.guarded(self.try_once(For::Thread)?)
-    }
-
-    /// Waits for at most `limit`; `None` when the time is up. Nothing means one attempt, an
-    /// enormous limit means for ever.
-    ///
-    /// # Errors
-    /// See [the type](RedisLock#errors-of-all-forms).
-    pub fn try_lock_for(&self, limit: Duration) -> Result<Option<Guard<'_, K>>, Error> {
-        self.guarded(self.get(&Wait::for_at_most(limit), For::Thread)?)
-    }
-
-    /// Waits until `deadline`; `None` when the time is up.
-    ///
-    /// # Errors
-    /// See [the type](RedisLock#errors-of-all-forms).
-    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<Guard<'_, K>>, Error> {
-        self.guarded(self.get(&Wait::until(deadline), For::Thread)?)
-    }
-
-    /// Waits for the lock until `cancel` is cancelled. A thread that sleeps wakes at once; one
-    /// inside a request sees it when that ends, after at most the command limit.
-    ///
-    /// # Errors
-    /// `Cancelled`, even if the lock was free when it was cancelled before the call. See also
-    /// [the type](RedisLock#errors-of-all-forms).
-    pub fn lock_interruptibly(&self, cancel: &CancellationToken) -> Result<Guard<'_, K>, Error> {
-        self.guard(self.must(&Wait::forever().with(cancel), For::Thread)?)
-    }
-
-    /// Waits for at most `limit`, until `cancel` is cancelled; `None` when the time is up.
-    ///
-    /// # Errors
-    /// `Cancelled`; see also [the type](RedisLock#errors-of-all-forms).
-    pub fn try_lock_for_interruptibly(
-        &self,
-        limit: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Option<Guard<'_, K>>, Error> {
-        self.guarded(self.get(&Wait::for_at_most(limit).with(cancel), For::Thread)?)
-    }
-
-    /// Runs `work` under the lock and returns its value. An error of the unlock afterwards goes to
-    /// the observer, as the work is done.
-    ///
-    /// # Errors
-    /// Those of [`lock`](RedisLock::lock); then `work` did not run.
-    pub fn with<R>(&self, work: impl FnOnce(&Guard<'_, K>) -> R) -> Result<R, Error> {
-        let guard = self.lock()?;
-        Ok(work(&guard))
-    }
-
-    // ---- for the guard ---------------------------------------------------------------------
-
-    /// Like [`lock`](RedisLock::lock), for a guard that may go to another thread.
-    ///
-    /// # Errors
-    /// See [the type](RedisLock#errors-of-all-forms).
-    pub fn lock_owned(&self) -> Result<OwnedGuard<K>, Error> {
-        Ok(self.owned(self.must(&Wait::forever(), For::Guard)?))
-    }
-
-    /// Like [`try_lock`](RedisLock::try_lock), for a guard that may go to another thread.
-    ///
-    /// # Errors
-    /// See [the type](RedisLock#errors-of-all-forms).
-    pub fn try_lock_owned(&self) -> Result<Option<OwnedGuard<K>>, Error> {
-        Ok(self.try_once(For::Guard)?.map(|hold| self.owned(hold)))
-    }
-
-    /// Like [`try_lock_for`](RedisLock::try_lock_for), for a guard that may go to another thread.
-    ///
-    /// # Errors
-    /// See [the type](RedisLock#errors-of-all-forms).
-    pub fn try_lock_owned_for(&self, limit: Duration) -> Result<Option<OwnedGuard<K>>, Error> {
-        Ok(self.get(&Wait::for_at_most(limit), For::Guard)?.map(|hold| self.owned(hold)))
-    }
-
-    /// Like [`try_lock_until`](RedisLock::try_lock_until), for a guard that may go to another
-    /// thread.
-    ///
-    /// # Errors
-    /// See [the type](RedisLock#errors-of-all-forms).
-    pub fn try_lock_owned_until(&self, deadline: Instant) -> Result<Option<OwnedGuard<K>>, Error> {
-        Ok(self.get(&Wait::until(deadline), For::Guard)?.map(|hold| self.owned(hold)))
-    }
-
-    /// Like [`lock_interruptibly`](RedisLock::lock_interruptibly), for a guard that may go to
-    /// another thread.
-    ///
-    /// # Errors
-    /// `Cancelled`; see also [the type](RedisLock#errors-of-all-forms).
-    pub fn lock_owned_interruptibly(&self, cancel: &CancellationToken) -> Result<OwnedGuard<K>, Error> {
-        Ok(self.owned(self.must(&Wait::forever().with(cancel), For::Guard)?))
-    }
-
-    /// Like [`try_lock_for_interruptibly`](RedisLock::try_lock_for_interruptibly), for a guard that
-    /// may go to another thread.
-    ///
-    /// # Errors
-    /// `Cancelled`; see also [the type](RedisLock#errors-of-all-forms).
-    pub fn try_lock_owned_for_interruptibly(
-        &self,
-        limit: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Option<OwnedGuard<K>>, Error> {
-        Ok(self.get(&Wait::for_at_most(limit).with(cancel), For::Guard)?.map(|hold| self.owned(hold)))
-    }
+    // ---- with another mode -----------------------------------------------------------------
 
     /// The same lock, asked for as `kind` says.
     pub(crate) fn with_kind(&self, kind: K) -> Self {
@@ -284,8 +157,6 @@ impl<K: Kind> RedisLock<K> {
         lock
     }
 
-    // ---- with another mode -----------------------------------------------------------------
-
     /// The same lock as one mode of two: `other` is the other one.
     pub(crate) fn beside<M: Kind>(mut self, other: &RedisLock<M>) -> Self {
         self.other = other.cell.as_ref().ok().cloned();
@@ -294,7 +165,7 @@ impl<K: Kind> RedisLock<K> {
 
     /// Takes it in place of `guard`, a hold of the other mode by this thread, in one request.
     pub(crate) fn instead_of<M: Kind>(&self, guard: Guard<'_, M>) -> Result<Guard<'_, K>, Error> {
-        let ours = self.other.as_ref().is_some_and(|other| guard.is_of(other));
+        let ours = self.other.as_ref().is_some_and(|other| Arc::ptr_eq(other, guard.hold.cell()));
         if !ours {
             return Err(Error::new(ErrorKind::NotOwner, self.name()).because("the guard is of another lock"));
         }
@@ -303,20 +174,20 @@ impl<K: Kind> RedisLock<K> {
             guard.unlock()?;
             return Err(Error::new(ErrorKind::LeaseLost, self.name()));
         }
+        let held = &guard.hold;
         // A thread that reads already comes in again, without a request that could end the other hold.
-        let once = guard.is_last() && self.hold_count() == 0;
-        let mut request = Request { instead: once, ..self.request(For::Thread, false) };
-        if let Some(held) = engine::held::terms(guard.cell(), guard.ticket()) {
+        let once = held.is_last() && self.hold_count() == 0;
+        let mut request = Request { instead: once, ..self.request::<ThreadOwned>(false) };
+        if let Some(held) = engine::held::terms(held.cell(), held.ticket()) {
             request.terms = Terms { args: request.terms.args, ..held };
         }
-        let hold = self.take(request, &Wait::forever())?;
-        let hold = hold.ok_or_else(|| Error::new(ErrorKind::Timeout, self.name()))?;
+        let hold = self.take(request, &Wait::forever())?.ok_or_else(|| timed_out(self.name()))?;
         if once {
-            guard.replaced()?
+            guard.hold.replaced()?
         } else {
             guard.unlock()?
         }
-        self.guard(hold)
+        Ok(Guard::new(hold))
     }
 
     // ---- underneath ------------------------------------------------------------------------
@@ -331,17 +202,14 @@ impl<K: Kind> RedisLock<K> {
         Ok(Part { cell, other, sharing: K::SHARING, terms, replicas: self.replicas })
     }
 
-    fn request(&self, whose: For, once: bool) -> Request {
+    fn request<O: Ownership>(&self, once: bool) -> Request {
         let thread = this_thread();
-        let taker = match whose {
-            For::Thread => Taker::Thread(thread),
-            For::Guard => Taker::Guard,
-        };
-        Request { taker, thread, terms: self.terms.clone(), once, from: None, instead: false }
+        let (taker, terms) = (taker::<O>(thread), self.terms.clone());
+        Request { taker, thread, terms, once, from: None, instead: false }
     }
 
-    fn get(&self, wait: &Wait<'_>, whose: For) -> Result<Option<Hold<K>>, Error> {
-        self.take(self.request(whose, wait.once), wait)
+    fn acquire<'g, O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<'g, K, O>>, Error> {
+        Ok(self.take(self.request::<O>(wait.once), wait)?.map(Guard::new))
     }
 
     fn take(&self, mut request: Request, wait: &Wait<'_>) -> Result<Option<Hold<K>>, Error> {
@@ -370,30 +238,6 @@ impl<K: Kind> RedisLock<K> {
         }
     }
 
-    fn must(&self, wait: &Wait<'_>, whose: For) -> Result<Hold<K>, Error> {
-        // Without a deadline the time is never up.
-        self.get(wait, whose)?.ok_or_else(|| Error::new(ErrorKind::Timeout, self.name()))
-    }
-
-    fn try_once(&self, whose: For) -> Result<Option<Hold<K>>, Error> {
-        match self.get(&Wait::once(), whose) {
-            Err(e) if e.kind() == ErrorKind::WouldDeadlock => Ok(None),
-            other => other,
-        }
-    }
-
-    fn guard(&self, hold: Hold<K>) -> Result<Guard<'_, K>, Error> {
-        Ok(Guard::new(self, hold))
-    }
-
-    fn guarded(&self, hold: Option<Hold<K>>) -> Result<Option<Guard<'_, K>>, Error> {
-        hold.map(|hold| self.guard(hold)).transpose()
-    }
-
-    fn owned(&self, hold: Hold<K>) -> OwnedGuard<K> {
-        OwnedGuard::new(hold)
-    }
-
     /// See [`Client::adopt`](crate::Client::adopt).
     pub(crate) fn adopt(&self, receipt: &Receipt) -> Result<OwnedGuard<K>, Error> {
         let cell = self.cell()?;
@@ -406,19 +250,7 @@ impl<K: Kind> RedisLock<K> {
             )));
         }
         let grip = engine::receipt::adopt(cell, receipt.owner(), receipt.tenure())?;
-        Ok(self.owned(Hold::new(cell.clone(), grip)))
-    }
-}
-
-impl<K: Exclusive> RedisLock<K> {
-    /// The condition `name` of this lock, for threads that hold it to wait for something that others
-    /// who hold it bring about, in any process. A lock may have any number of them; those of one name
-    /// are the same condition.
-    ///
-    /// Making a handle asks nothing of Redis and cannot fail: what is wrong with a name (it has 1 to
-    /// 1024 bytes) is told by the first call on it.
-    pub fn condition(&self, name: &str) -> Condition<K> {
-        Condition::new(self.clone(), name)
+        Ok(Guard::new(Hold::new(cell.clone(), grip)))
     }
 }
 

@@ -96,7 +96,7 @@ impl<K: Kind> RedisLock<K> {
     /// Takes the lock away from whoever holds it, in any process, and lets the next one in. Two requests a
     /// holder, each for the command limit at most.
     ///
-    /// A holder is told at once, so that its hold is lost and its [`lost`](crate::Hold::lost) fires, if its
+    /// A holder is told at once, so that its hold is lost and its [`lost`](crate::Guard::lost) fires, if its
     /// client listens: since somebody asked for `lost`, since a thread of it waited for a lock, or since it
     /// has held one for longer than a beat (a third of its [window](crate::ClientBuilder::waiter_timeout), a second).
     /// Whether it was, the answer says. A holder that was not told learns of it at its next renewal, or by its

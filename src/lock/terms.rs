@@ -25,8 +25,8 @@ impl<K: Kind> RedisLock<K> {
     ///
     /// A thread that holds the lock and comes in again by such a handle has the hold that it had, and the lease
     /// of that: it is neither cut short under the outer work nor made longer, and nothing is asked of Redis
-    /// (unlike in Redisson, where a re-entry sets the lease anew). [`remaining`](crate::Hold::remaining)
-    /// tells what is left, [`renew_for`](crate::Hold::renew_for) sets another. So it is with
+    /// (unlike in Redisson, where a re-entry sets the lease anew). [`remaining`](crate::Guard::remaining)
+    /// tells what is left, [`renew_for`](crate::Guard::renew_for) sets another. So it is with
     /// [`fair`](RedisLock::fair) and [`min_hold`](RedisLock::min_hold): the terms of a hold are those
     /// on which it began. Only [`with_replicas`](RedisLock::with_replicas) is asked of a re-entry too.
     #[must_use]
@@ -82,7 +82,7 @@ impl<K: Kind> RedisLock<K> {
     /// are. What it is worth: a replica that becomes the primary knows of the hold if it is one of those that
     /// had it. With fewer than all replicas, another may be promoted; and no replica has to have what was
     /// renewed since, or that it was released. So it makes two holders at a failover rare, and does not rule
-    /// them out: what protects the data is the [token](crate::Hold::token).
+    /// them out: what protects the data is the [token](crate::Guard::token).
     ///
     /// After a wait for a [condition](crate::Condition) too few replicas are an error of the wait, and the lock is
     /// held.

@@ -1,19 +1,20 @@
 //! Any locks as one: all of them, or none.
 
-mod guard;
+mod hold;
 mod member;
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-pub use self::guard::{MultiGuard, MultiHold, OwnedMultiGuard};
+use self::hold::MultiHold;
 pub use self::member::Member;
-use crate::cancel::CancellationToken;
-use crate::engine::several::{Call, Holds, Part};
-use crate::engine::state::lock_state::Taker;
+use crate::engine::several::{Call, Part};
 use crate::error::{Error, ErrorKind};
+use crate::forms::forms;
+use crate::guard::sealed::{self, taker};
+use crate::guard::{Guard, Ownership};
 use crate::kind::Sharing;
-use crate::lock::any_lock::{Lock, LockGuard};
 use crate::lock::this_thread;
 use crate::wait::Wait;
 
@@ -61,7 +62,7 @@ use crate::wait::Wait;
 /// It has an ordinary hold of each lock, on its handle's terms: renewed like others, told to observers like
 /// others. Replicas that [are to have one](crate::RedisLock::with_replicas) are waited for when all are there;
 /// [what stays](crate::RedisLock::min_hold) does so only where all were held. It is
-/// [lost](MultiHold::lost) when any of them is, and certain to last as long as the one that ends first.
+/// [lost](Guard::lost) when any of them is, and certain to last as long as the one that ends first.
 ///
 /// # Over several masters
 ///
@@ -82,7 +83,11 @@ use crate::wait::Wait;
 pub struct MultiLock {
     parts: Result<Vec<Part>, Error>,
     /// The names of all.
-    name: String,
+    name: Arc<str>,
+}
+
+impl sealed::Held for MultiLock {
+    type Hold = MultiHold;
 }
 
 impl MultiLock {
@@ -95,7 +100,7 @@ impl MultiLock {
             Ok(parts) => parts.iter().map(|part| &*part.cell.name).collect(),
             Err(error) => vec![error.name()],
         };
-        MultiLock { name: names.join(" + "), parts }
+        MultiLock { name: names.join(" + ").into(), parts }
     }
 
     /// The same locks with a fixed lease, each as [`RedisLock::with_lease`](crate::RedisLock::with_lease)
@@ -112,127 +117,7 @@ impl MultiLock {
         &self.name
     }
 
-    // ---- for the thread --------------------------------------------------------------------
-
-    /// Waits for all of them, without a deadline.
-    ///
-    /// # Errors
-    /// See [the type](MultiLock#errors-of-all-forms).
-    pub fn lock(&self) -> Result<MultiGuard<'_>, Error> {
-        self.must(&Wait::forever(), thread()).map(|holds| MultiGuard::new(self, holds))
-    }
-
-    /// One attempt: `None` when one is busy, or when this thread holds one that it may not re-enter. Blocks
-    /// for one request for each client and kind, at most the command limit each.
-    ///
-    /// # Errors
-    /// See [the type](MultiLock#errors-of-all-forms).
-    pub fn try_lock(&self) -> Result<Option<MultiGuard<'_>>, Error> {
-        Ok(self.try_once(thread())?.map(|holds| MultiGuard::new(self, holds)))
-    }
-
-    /// Waits for at most `limit` for all of them together; `None` when the time is up. Nothing means one
-    /// attempt, an enormous limit means for ever.
-    ///
-    /// # Errors
-    /// See [the type](MultiLock#errors-of-all-forms).
-    pub fn try_lock_for(&self, limit: Duration) -> Result<Option<MultiGuard<'_>>, Error> {
-        self.guarded(&Wait::for_at_most(limit))
-    }
-
-    /// Waits until `deadline`; `None` when the time is up.
-    ///
-    /// # Errors
-    /// See [the type](MultiLock#errors-of-all-forms).
-    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MultiGuard<'_>>, Error> {
-        self.guarded(&Wait::until(deadline))
-    }
-
-    /// Waits for all of them until `cancel` is cancelled. A thread that sleeps wakes at once; one inside a
-    /// request sees it when that ends, after at most the command limit.
-    ///
-    /// # Errors
-    /// `Cancelled`, about the lock that it waited for. See also [the type](MultiLock#errors-of-all-forms).
-    pub fn lock_interruptibly(&self, cancel: &CancellationToken) -> Result<MultiGuard<'_>, Error> {
-        self.must(&Wait::forever().with(cancel), thread()).map(|holds| MultiGuard::new(self, holds))
-    }
-
-    /// Waits for at most `limit`, until `cancel` is cancelled; `None` when the time is up.
-    ///
-    /// # Errors
-    /// `Cancelled`, about the lock that it waited for. See also [the type](MultiLock#errors-of-all-forms).
-    pub fn try_lock_for_interruptibly(
-        &self,
-        limit: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Option<MultiGuard<'_>>, Error> {
-        self.guarded(&Wait::for_at_most(limit).with(cancel))
-    }
-
-    /// Runs `work` under all of them and returns its value. An error of the unlock afterwards goes to the
-    /// observers, as the work is done.
-    ///
-    /// # Errors
-    /// Those of [`lock`](MultiLock::lock); then `work` did not run.
-    pub fn with<R>(&self, work: impl FnOnce(&MultiGuard<'_>) -> R) -> Result<R, Error> {
-        let guard = self.lock()?;
-        Ok(work(&guard))
-    }
-
-    // ---- for the guard ---------------------------------------------------------------------
-
-    /// Like [`lock`](MultiLock::lock), for a guard that may go to another thread.
-    ///
-    /// # Errors
-    /// See [the type](MultiLock#errors-of-all-forms).
-    pub fn lock_owned(&self) -> Result<OwnedMultiGuard, Error> {
-        self.must(&Wait::forever(), Taker::Guard).map(OwnedMultiGuard::new)
-    }
-
-    /// Like [`try_lock`](MultiLock::try_lock), for a guard that may go to another thread.
-    ///
-    /// # Errors
-    /// See [the type](MultiLock#errors-of-all-forms).
-    pub fn try_lock_owned(&self) -> Result<Option<OwnedMultiGuard>, Error> {
-        Ok(self.try_once(Taker::Guard)?.map(OwnedMultiGuard::new))
-    }
-
-    /// Like [`try_lock_for`](MultiLock::try_lock_for), for a guard that may go to another thread.
-    ///
-    /// # Errors
-    /// See [the type](MultiLock#errors-of-all-forms).
-    pub fn try_lock_owned_for(&self, limit: Duration) -> Result<Option<OwnedMultiGuard>, Error> {
-        Ok(self.get(&Wait::for_at_most(limit), Taker::Guard)?.map(OwnedMultiGuard::new))
-    }
-
-    /// Like [`try_lock_until`](MultiLock::try_lock_until), for a guard that may go to another thread.
-    ///
-    /// # Errors
-    /// See [the type](MultiLock#errors-of-all-forms).
-    pub fn try_lock_owned_until(&self, deadline: Instant) -> Result<Option<OwnedMultiGuard>, Error> {
-        Ok(self.get(&Wait::until(deadline), Taker::Guard)?.map(OwnedMultiGuard::new))
-    }
-
-    /// Like [`lock_interruptibly`](MultiLock::lock_interruptibly), for a guard that may go to another thread.
-    ///
-    /// # Errors
-    /// See that method.
-    pub fn lock_owned_interruptibly(&self, cancel: &CancellationToken) -> Result<OwnedMultiGuard, Error> {
-        self.must(&Wait::forever().with(cancel), Taker::Guard).map(OwnedMultiGuard::new)
-    }
-
-    /// Like [`try_lock_for_interruptibly`](MultiLock::try_lock_for_interruptibly), for a guard that may go to
-    /// another thread.
-    ///
-    /// # Errors
-    /// See that method.
-    pub fn try_lock_owned_for_interruptibly(
-        &self,
-        limit: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Option<OwnedMultiGuard>, Error> {
-        Ok(self.get(&Wait::for_at_most(limit).with(cancel), Taker::Guard)?.map(OwnedMultiGuard::new))
-    }
+    forms!(MultiLock);
 
     // ---- questions -------------------------------------------------------------------------
 
@@ -244,31 +129,14 @@ impl MultiLock {
 
     // ---- underneath ------------------------------------------------------------------------
 
-    fn get(&self, wait: &Wait<'_>, taker: Taker) -> Result<Option<Holds>, Error> {
+    fn acquire<'g, O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<'g, MultiLock, O>>, Error> {
         let parts = self.parts.as_ref().map_err(Clone::clone)?;
-        let outcome = Call { parts, taker, thread: this_thread(), wait }.acquire();
-        outcome.map_err(|error| if error.name().is_empty() { error.about(&self.name) } else { error })
+        let thread = this_thread();
+        let outcome = Call { parts, taker: taker::<O>(thread), thread, wait }.acquire();
+        let holds =
+            outcome.map_err(|error| if error.name().is_empty() { error.about(&self.name) } else { error })?;
+        Ok(holds.map(|holds| Guard::new(MultiHold { name: self.name.clone(), holds })))
     }
-
-    fn must(&self, wait: &Wait<'_>, taker: Taker) -> Result<Holds, Error> {
-        // Without a deadline the time is never up.
-        self.get(wait, taker)?.ok_or_else(|| Error::new(ErrorKind::Timeout, &self.name))
-    }
-
-    fn try_once(&self, taker: Taker) -> Result<Option<Holds>, Error> {
-        match self.get(&Wait::once(), taker) {
-            Err(e) if e.kind() == ErrorKind::WouldDeadlock => Ok(None),
-            other => other,
-        }
-    }
-
-    fn guarded(&self, wait: &Wait<'_>) -> Result<Option<MultiGuard<'_>>, Error> {
-        Ok(self.get(wait, thread())?.map(|holds| MultiGuard::new(self, holds)))
-    }
-}
-
-fn thread() -> Taker {
-    Taker::Thread(this_thread())
 }
 
 /// Whether these can be held together.
@@ -289,42 +157,16 @@ fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
     Ok(parts)
 }
 
+impl<O: Ownership> Guard<'_, MultiLock, O> {
+    /// The fencing tokens, in the order in which the locks were named; `None` for one that is not
+    /// exclusive. See [`token`](Guard::token).
+    pub fn tokens(&self) -> Vec<Option<u64>> {
+        self.hold.holds.iter().map(|held| held.token()).collect()
+    }
+}
+
 impl fmt::Debug for MultiLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MultiLock").field("name", &self.name).finish_non_exhaustive()
     }
-}
-
-impl Lock for MultiLock {
-    fn name(&self) -> &str {
-        MultiLock::name(self)
-    }
-
-    fn lock(&self) -> Result<Box<dyn LockGuard + '_>, Error> {
-        MultiLock::lock(self).map(boxed)
-    }
-
-    fn try_lock(&self) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
-        Ok(MultiLock::try_lock(self)?.map(boxed))
-    }
-
-    fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
-        Ok(MultiLock::try_lock_for(self, limit)?.map(boxed))
-    }
-
-    fn lock_interruptibly(&self, cancel: &CancellationToken) -> Result<Box<dyn LockGuard + '_>, Error> {
-        MultiLock::lock_interruptibly(self, cancel).map(boxed)
-    }
-
-    fn try_lock_for_interruptibly(
-        &self,
-        limit: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
-        Ok(MultiLock::try_lock_for_interruptibly(self, limit, cancel)?.map(boxed))
-    }
-}
-
-fn boxed(guard: MultiGuard<'_>) -> Box<dyn LockGuard + '_> {
-    Box::new(guard)
 }

@@ -2,20 +2,22 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::RedLock;
-use super::guard::{OwnedQuorumGuard, QuorumGuard, QuorumHold, boxed};
+use super::hold::QuorumHold;
+use super::holding::Holding;
 use super::round::{Missed, attempt};
-use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::backoff::Backoff;
 use crate::engine::entry::Cell;
 use crate::engine::pause::pause;
-use crate::engine::state::lock_state::{Request, Taker, Terms};
+use crate::engine::state::lock_state::{Request, Terms};
 use crate::error::{Error, ErrorKind};
+use crate::forms::forms;
+use crate::guard::sealed::{self, taker};
+use crate::guard::{Guard, Ownership};
 use crate::kinds::Simple;
-use crate::lock::any_lock::{Lock, LockGuard};
 use crate::lock::{RedisLock, this_thread};
 use crate::settings::check_lease;
 use crate::wait::Wait;
@@ -63,6 +65,17 @@ impl fmt::Debug for QuorumLock {
     }
 }
 
+impl sealed::Held for QuorumLock {
+    type Hold = QuorumHold;
+}
+
+impl<O: Ownership> Guard<'_, QuorumLock, O> {
+    /// On how many servers it is held: all of them, where all are well; none once it is lost.
+    pub fn servers(&self) -> usize {
+        self.hold.servers()
+    }
+}
+
 impl QuorumLock {
     pub(super) fn new(servers: &RedLock, name: &str) -> QuorumLock {
         let cell = |shared| RedisLock::new(shared, Simple, name).cell().cloned();
@@ -72,7 +85,7 @@ impl QuorumLock {
     }
 
     /// The same lock with a fixed lease: a hold ends by itself at most `lease` after it was granted, and is
-    /// renewed only by [`renew`](QuorumHold::renew). At least 100 ms, at most a year. All who use a name are
+    /// renewed only by [`renew`](Guard::renew). At least 100 ms, at most a year. All who use a name are
     /// to use the same lease, as [servers that were restarted](RedLock#what-is-done) do not count for so long.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
@@ -87,132 +100,7 @@ impl QuorumLock {
         &self.name
     }
 
-    // ---- for the thread --------------------------------------------------------------------
-
-    /// Tries until it has the lock, without a deadline.
-    ///
-    /// # Errors
-    /// See [the type](QuorumLock#errors-of-all-forms).
-    pub fn lock(&self) -> Result<QuorumGuard<'_>, Error> {
-        self.must(&Wait::forever(), self.thread()).map(QuorumGuard::new)
-    }
-
-    /// One attempt: `None` when it is busy, when others asked at the same time and nobody has a majority, or
-    /// when this thread holds it. Blocks for the node limit at most, twice that where what it got on a
-    /// minority has to be given back.
-    ///
-    /// # Errors
-    /// See [the type](QuorumLock#errors-of-all-forms).
-    pub fn try_lock(&self) -> Result<Option<QuorumGuard<'_>>, Error> {
-        Ok(self.try_once(self.thread())?.map(QuorumGuard::new))
-    }
-
-    /// Tries for at most `limit`; `None` when the time is up. Nothing means one attempt, an enormous limit
-    /// means for ever.
-    ///
-    /// # Errors
-    /// See [the type](QuorumLock#errors-of-all-forms).
-    pub fn try_lock_for(&self, limit: Duration) -> Result<Option<QuorumGuard<'_>>, Error> {
-        Ok(self.get(&Wait::for_at_most(limit), self.thread())?.map(QuorumGuard::new))
-    }
-
-    /// Tries until `deadline`; `None` when the time is up.
-    ///
-    /// # Errors
-    /// See [the type](QuorumLock#errors-of-all-forms).
-    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<QuorumGuard<'_>>, Error> {
-        Ok(self.get(&Wait::until(deadline), self.thread())?.map(QuorumGuard::new))
-    }
-
-    /// Tries until it has the lock, or `cancel` is cancelled: a thread between two attempts sees that at
-    /// once, one within an attempt when that ends.
-    ///
-    /// # Errors
-    /// `Cancelled`, even if the lock was free when it was cancelled before the call. See also
-    /// [the type](QuorumLock#errors-of-all-forms).
-    pub fn lock_interruptibly(&self, cancel: &CancellationToken) -> Result<QuorumGuard<'_>, Error> {
-        self.must(&Wait::forever().with(cancel), self.thread()).map(QuorumGuard::new)
-    }
-
-    /// Tries for at most `limit`, until `cancel` is cancelled; `None` when the time is up.
-    ///
-    /// # Errors
-    /// `Cancelled`; see also [the type](QuorumLock#errors-of-all-forms).
-    pub fn try_lock_for_interruptibly(
-        &self,
-        limit: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Option<QuorumGuard<'_>>, Error> {
-        let wait = Wait::for_at_most(limit).with(cancel);
-        Ok(self.get(&wait, self.thread())?.map(QuorumGuard::new))
-    }
-
-    /// Runs `work` under the lock and returns its value. An error of the unlock afterwards goes to the
-    /// observer, as the work is done.
-    ///
-    /// # Errors
-    /// Those of [`lock`](QuorumLock::lock); then `work` did not run.
-    pub fn with<R>(&self, work: impl FnOnce(&QuorumGuard<'_>) -> R) -> Result<R, Error> {
-        let guard = self.lock()?;
-        Ok(work(&guard))
-    }
-
-    // ---- for the guard ---------------------------------------------------------------------
-
-    /// Like [`lock`](QuorumLock::lock), for a guard that may go to another thread.
-    ///
-    /// # Errors
-    /// See [the type](QuorumLock#errors-of-all-forms).
-    pub fn lock_owned(&self) -> Result<OwnedQuorumGuard, Error> {
-        self.must(&Wait::forever(), Taker::Guard).map(OwnedQuorumGuard::new)
-    }
-
-    /// Like [`try_lock`](QuorumLock::try_lock), for a guard that may go to another thread.
-    ///
-    /// # Errors
-    /// See [the type](QuorumLock#errors-of-all-forms).
-    pub fn try_lock_owned(&self) -> Result<Option<OwnedQuorumGuard>, Error> {
-        Ok(self.try_once(Taker::Guard)?.map(OwnedQuorumGuard::new))
-    }
-
-    /// Like [`try_lock_for`](QuorumLock::try_lock_for), for a guard that may go to another thread.
-    ///
-    /// # Errors
-    /// See [the type](QuorumLock#errors-of-all-forms).
-    pub fn try_lock_owned_for(&self, limit: Duration) -> Result<Option<OwnedQuorumGuard>, Error> {
-        Ok(self.get(&Wait::for_at_most(limit), Taker::Guard)?.map(OwnedQuorumGuard::new))
-    }
-
-    /// Like [`try_lock_until`](QuorumLock::try_lock_until), for a guard that may go to another thread.
-    ///
-    /// # Errors
-    /// See [the type](QuorumLock#errors-of-all-forms).
-    pub fn try_lock_owned_until(&self, deadline: Instant) -> Result<Option<OwnedQuorumGuard>, Error> {
-        Ok(self.get(&Wait::until(deadline), Taker::Guard)?.map(OwnedQuorumGuard::new))
-    }
-
-    /// Like [`lock_interruptibly`](QuorumLock::lock_interruptibly), for a guard that may go to another
-    /// thread.
-    ///
-    /// # Errors
-    /// `Cancelled`; see also [the type](QuorumLock#errors-of-all-forms).
-    pub fn lock_owned_interruptibly(&self, cancel: &CancellationToken) -> Result<OwnedQuorumGuard, Error> {
-        self.must(&Wait::forever().with(cancel), Taker::Guard).map(OwnedQuorumGuard::new)
-    }
-
-    /// Like [`try_lock_for_interruptibly`](QuorumLock::try_lock_for_interruptibly), for a guard that may go
-    /// to another thread.
-    ///
-    /// # Errors
-    /// `Cancelled`; see also [the type](QuorumLock#errors-of-all-forms).
-    pub fn try_lock_owned_for_interruptibly(
-        &self,
-        limit: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Option<OwnedQuorumGuard>, Error> {
-        let wait = Wait::for_at_most(limit).with(cancel);
-        Ok(self.get(&wait, Taker::Guard)?.map(OwnedQuorumGuard::new))
-    }
+    forms!(QuorumLock);
 
     // ---- underneath ------------------------------------------------------------------------
 
@@ -223,10 +111,6 @@ impl QuorumLock {
     /// How long an answer is waited for.
     pub(super) fn limit(&self) -> Duration {
         self.servers.node_timeout.unwrap_or_else(|| usual_limit(self.terms.lease))
-    }
-
-    fn thread(&self) -> Taker {
-        Taker::Thread(this_thread())
     }
 
     /// The cells, if the settings can work.
@@ -242,26 +126,20 @@ impl QuorumLock {
         Ok(cells)
     }
 
-    fn must(&self, wait: &Wait<'_>, taker: Taker) -> Result<QuorumHold, Error> {
-        // Without a deadline the time is never up.
-        self.get(wait, taker)?.ok_or_else(|| Error::new(ErrorKind::Timeout, &self.name))
-    }
-
-    fn try_once(&self, taker: Taker) -> Result<Option<QuorumHold>, Error> {
-        match self.get(&Wait::once(), taker) {
-            Err(e) if e.kind() == ErrorKind::WouldDeadlock => Ok(None),
-            other => other,
-        }
+    fn acquire<'g, O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<'g, QuorumLock, O>>, Error> {
+        let thread = this_thread();
+        let terms = self.terms.clone();
+        let request =
+            Request { taker: taker::<O>(thread), thread, terms, once: true, from: None, instead: false };
+        Ok(self.hold(&request, wait)?.map(|holding| Guard::new(QuorumHold::new(holding))))
     }
 
     /// Tries until `wait` is over.
-    fn get(&self, wait: &Wait<'_>, taker: Taker) -> Result<Option<QuorumHold>, Error> {
+    fn hold(&self, request: &Request, wait: &Wait<'_>) -> Result<Option<Arc<Holding>>, Error> {
         let cells = self.cells()?;
         for node in &*self.servers.nodes {
             node.shared.same_process().map_err(|e| e.about(&self.name))?;
         }
-        let terms = self.terms.clone();
-        let request = Request { taker, thread: this_thread(), terms, once: true, from: None, instead: false };
         let mut backoff = Backoff::new();
         let mut trouble: Option<(Moment, Error)> = None;
         loop {
@@ -269,8 +147,8 @@ impl QuorumLock {
                 return Err(Error::new(ErrorKind::Cancelled, &self.name));
             }
             let began = Moment::now();
-            match attempt(self, cells, &request, wait) {
-                Ok(holding) => return Ok(Some(QuorumHold::new(holding))),
+            match attempt(self, cells, request, wait) {
+                Ok(holding) => return Ok(Some(holding)),
                 Err(Missed::Never(error)) => return Err(error),
                 Err(Missed::Busy) => trouble = None,
                 Err(Missed::TooFew(error)) => {
@@ -311,36 +189,6 @@ impl QuorumLock {
 fn usual_limit(lease: Duration) -> Duration {
     let [least, most] = NODE_LIMITS;
     (lease / 20).clamp(least, most)
-}
-
-impl Lock for QuorumLock {
-    fn name(&self) -> &str {
-        QuorumLock::name(self)
-    }
-
-    fn lock(&self) -> Result<Box<dyn LockGuard + '_>, Error> {
-        QuorumLock::lock(self).map(boxed)
-    }
-
-    fn try_lock(&self) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
-        Ok(QuorumLock::try_lock(self)?.map(boxed))
-    }
-
-    fn try_lock_for(&self, limit: Duration) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
-        Ok(QuorumLock::try_lock_for(self, limit)?.map(boxed))
-    }
-
-    fn lock_interruptibly(&self, cancel: &CancellationToken) -> Result<Box<dyn LockGuard + '_>, Error> {
-        QuorumLock::lock_interruptibly(self, cancel).map(boxed)
-    }
-
-    fn try_lock_for_interruptibly(
-        &self,
-        limit: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Option<Box<dyn LockGuard + '_>>, Error> {
-        Ok(QuorumLock::try_lock_for_interruptibly(self, limit, cancel)?.map(boxed))
-    }
 }
 
 #[cfg(all(test, not(shuttle)))]

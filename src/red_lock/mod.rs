@@ -1,7 +1,7 @@
 //! A lock over several independent servers, held while a majority of them grants it: Redlock, after
 //! <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>.
 
-mod guard;
+mod hold;
 mod holding;
 mod late;
 mod lock;
@@ -16,7 +16,6 @@ mod vote;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::guard::{OwnedQuorumGuard, QuorumGuard, QuorumHold};
 pub use self::lock::QuorumLock;
 use self::node::Node;
 use crate::client::Client;
@@ -71,12 +70,12 @@ use crate::settings::SHORTEST_LEASE;
 ///
 /// While servers' and clients' clocks run at about the same rate, and no server's clock is set forward or
 /// forgets what it granted in any other way than by a restart: never two holds of a name that are
-/// [valid](QuorumHold::remaining) at once, whichever minority of the servers fails, in whichever way.
+/// [valid](crate::Guard::remaining) at once, whichever minority of the servers fails, in whichever way.
 ///
 /// It has no fencing token, and can have none: the servers know nothing of each other's numbers, so there is
 /// nothing that grows with each hold. A process that stands still for longer than its lease may therefore
 /// finish a write it had begun when others hold the lock, and what is written to cannot tell. Where that
-/// must not happen, use a lock on one server and its [token](crate::Hold::token), or a store with consensus.
+/// must not happen, use a lock on one server and its [token](crate::Guard::token), or a store with consensus.
 #[derive(Clone, Debug)]
 pub struct RedLock {
     nodes: Arc<[Arc<Node>]>,

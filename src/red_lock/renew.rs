@@ -1,4 +1,6 @@
-//! A full lease anew, at its holder's wish: all servers are asked before one is waited for.
+//! A lease anew, at its holder's wish: all servers are asked before one is waited for.
+
+use std::time::Duration;
 
 use super::holding::{Holding, Member};
 use super::post::to_all;
@@ -8,8 +10,8 @@ use crate::engine::redis::failure::Failure;
 use crate::engine::redis::requests::{Renewed, pack_renew};
 use crate::error::{Error, ErrorKind};
 
-/// Renews a hold on the servers that have it. Those that are away keep what they have.
-pub(super) fn renew(holding: &Holding) -> Result<(), Error> {
+/// Sets the lease of a hold to end `lease` from now, on the servers that have it. Those that are away keep what they have.
+pub(super) fn renew(holding: &Holding, lease: Duration) -> Result<(), Error> {
     let lost = || Error::new(ErrorKind::LeaseLost, holding.name());
     let members = holding.members()?;
     if holding.remaining().is_zero() {
@@ -19,7 +21,7 @@ pub(super) fn renew(holding: &Holding) -> Result<(), Error> {
     let deadline = sent.after(holding.limit);
     let pack = |member: &Member, owner, eval| {
         let mut request = Vec::new();
-        pack_renew(&mut request, &member.cell, owner, holding.lease, eval);
+        pack_renew(&mut request, &member.cell, owner, lease, eval);
         request
     };
     let post = |(member, owner): &(&Member, u64), limit| {
@@ -40,7 +42,7 @@ pub(super) fn renew(holding: &Holding) -> Result<(), Error> {
         if let Err(Failure::Unsent(e) | Failure::Unanswered(e)) = &answer {
             member.node.failed(e.clone());
         }
-        match held::renewed(&member.cell, owner, sent, holding.lease, Renewed::of(answer, false)) {
+        match held::renewed(&member.cell, owner, sent, lease, Renewed::of(answer, false)) {
             Ok(()) => renewed += 1,
             Err(error) => failed = Some(error),
         }

@@ -51,15 +51,9 @@ const CIRCLES: &[(&[&str], &str)] = &[
         "a gate is one type in several files",
     ),
     (&["engine/several.rs", "engine/several/holds.rs"], "the parts of one call, and the holds that it got"),
-    (&["builder.rs", "client.rs"], "a builder makes a client, and a client a builder"),
     (
-        &["guard.rs", "lock/condition.rs", "lock/mod.rs"],
-        "a guard has its lock, a lock gives guards and conditions",
-    ),
-    (&["multi_lock/mod.rs", "multi_lock/guard.rs"], "a guard has its lock, a lock gives guards"),
-    (
-        &["red_lock/mod.rs", "red_lock/guard.rs", "red_lock/lock.rs", "red_lock/round.rs"],
-        "a guard has its lock, a lock gives guards",
+        &["red_lock/mod.rs", "red_lock/lock.rs", "red_lock/round.rs"],
+        "the servers give a lock, and a lock asks its servers",
     ),
     (&["red_lock/holding.rs", "red_lock/release.rs"], "a hold ends by the release of its members"),
     (&["observe.rs", "observe/metrics.rs", "observe/tracing.rs"], "the trait, and those that the crate has"),

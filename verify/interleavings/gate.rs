@@ -83,7 +83,7 @@ pub(super) fn one_gives_redis_up_as_it_is_handed_the_lock() {
     let (cast, room) = (Cast::default(), Arc::new(Room::default()));
     // The first ask and its copy.
     server.go_wrong(Faults { lost: 2, surely: true, ..Faults::default() });
-    for (thread, wait) in [(1, Wait::for_at_most(Duration::from_secs(20))), (2, Wait::forever())] {
+    for (thread, wait) in [(1, Wait::timeout(Duration::from_secs(20))), (2, Wait::forever())] {
         let (process, room) = (a.clone(), room.clone());
         cast.play(&format!("hasty-{thread}"), move || match process.lock(thread, &wait) {
             Ok(grip) => {

@@ -236,8 +236,8 @@ impl Cast {
         let (process, room) = (process.clone(), room.clone());
         self.play(&format!("impatient-{thread}"), move || {
             let outcome = match &limit {
-                Limit::Time(limit) => process.lock(thread, &Wait::for_at_most(*limit)),
-                Limit::Token(token) => process.lock(thread, &Wait::forever().with(token)),
+                Limit::Time(limit) => process.lock(thread, &Wait::timeout(*limit)),
+                Limit::Token(token) => process.lock(thread, &Wait::forever().cancelled_by(token)),
             };
             match outcome {
                 Ok(Some(grip)) => {

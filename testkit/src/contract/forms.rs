@@ -1,37 +1,13 @@
 //! The public ways to ask for a lock, as one list.
 
-use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Error, Guard, Hold, Kind, OwnedGuard, RedisLock};
+use redis_concurrent::{CancellationToken, Error, Kind, LockGuard, RedisLock, Wait};
 
-/// What a form gives: whichever guard it is, a hold.
-pub(super) enum Held<'a, K: Kind> {
-    Thread(Guard<'a, K>),
-    Own(OwnedGuard<K>),
-}
+/// What a form gives: a hold, by whichever guard.
+pub(super) type Held<'a> = Box<dyn LockGuard + 'a>;
 
-impl<K: Kind> Deref for Held<'_, K> {
-    type Target = Hold<K>;
-
-    fn deref(&self) -> &Hold<K> {
-        match self {
-            Held::Thread(guard) => guard,
-            Held::Own(guard) => guard,
-        }
-    }
-}
-
-impl<K: Kind> Held<'_, K> {
-    pub(super) fn unlock(self) -> Result<(), Error> {
-        match self {
-            Held::Thread(guard) => guard.unlock(),
-            Held::Own(guard) => guard.unlock(),
-        }
-    }
-}
-
-type Outcome<'a, K> = Result<Option<Held<'a, K>>, Error>;
+type Outcome<'a> = Result<Option<Held<'a>>, Error>;
 
 /// One way to ask.
 pub(super) struct Form<K: Kind> {
@@ -39,7 +15,7 @@ pub(super) struct Form<K: Kind> {
     pub(super) ends: Ends,
     pub(super) cancellable: bool,
     pub(super) owned: bool,
-    take: for<'a> fn(&'a RedisLock<K>, Duration, &CancellationToken) -> Outcome<'a, K>,
+    take: for<'a> fn(&'a RedisLock<K>, Duration, &CancellationToken) -> Outcome<'a>,
 }
 
 /// When a form gives up by itself.
@@ -57,53 +33,58 @@ impl<K: Kind> Form<K> {
         lock: &'a RedisLock<K>,
         limit: Duration,
         cancel: &CancellationToken,
-    ) -> Outcome<'a, K> {
+    ) -> Outcome<'a> {
         (self.take)(lock, limit, cancel)
     }
 }
 
-fn thread<'a, K: Kind>(guard: Option<Guard<'a, K>>) -> Option<Held<'a, K>> {
-    guard.map(Held::Thread)
-}
-
-fn own<'a, K: Kind>(guard: Option<OwnedGuard<K>>) -> Option<Held<'a, K>> {
-    guard.map(Held::Own)
+fn held<'a>(guard: impl LockGuard + 'a) -> Held<'a> {
+    Box::new(guard)
 }
 
 pub(super) fn all<K: Kind>() -> Vec<Form<K>> {
     fn form<K: Kind>(
         name: &'static str,
         ends: Ends,
-        take: for<'a> fn(&'a RedisLock<K>, Duration, &CancellationToken) -> Outcome<'a, K>,
+        take: for<'a> fn(&'a RedisLock<K>, Duration, &CancellationToken) -> Outcome<'a>,
     ) -> Form<K> {
-        let (cancellable, owned) = (name.ends_with("interruptibly"), name.contains("owned"));
+        let cancellable = name.ends_with("interruptibly") || name.ends_with("with");
+        let owned = name.contains("owned");
         Form { name, ends, cancellable, owned, take }
     }
     use Ends::{AtOnce, InTime, Never};
     vec![
-        form("lock", Never, |lock, _, _| lock.lock().map(|g| thread(Some(g)))),
-        form("try_lock", AtOnce, |lock, _, _| lock.try_lock().map(thread)),
-        form("try_lock_for", InTime, |lock, limit, _| lock.try_lock_for(limit).map(thread)),
+        form("lock", Never, |lock, _, _| lock.lock().map(|guard| Some(held(guard)))),
+        form("try_lock", AtOnce, |lock, _, _| Ok(lock.try_lock()?.map(held))),
+        form("try_lock_for", InTime, |lock, limit, _| Ok(lock.try_lock_for(limit)?.map(held))),
         form("try_lock_until", InTime, |lock, limit, _| {
-            lock.try_lock_until(Instant::now() + limit).map(thread)
+            Ok(lock.try_lock_until(Instant::now() + limit)?.map(held))
         }),
         form("lock_interruptibly", Never, |lock, _, cancel| {
-            lock.lock_interruptibly(cancel).map(|g| thread(Some(g)))
+            lock.lock_interruptibly(cancel).map(|guard| Some(held(guard)))
         }),
         form("try_lock_for_interruptibly", InTime, |lock, limit, cancel| {
-            lock.try_lock_for_interruptibly(limit, cancel).map(thread)
+            Ok(lock.try_lock_for_interruptibly(limit, cancel)?.map(held))
         }),
-        form("lock_owned", Never, |lock, _, _| lock.lock_owned().map(|g| own(Some(g)))),
-        form("try_lock_owned", AtOnce, |lock, _, _| lock.try_lock_owned().map(own)),
-        form("try_lock_owned_for", InTime, |lock, limit, _| lock.try_lock_owned_for(limit).map(own)),
+        form("lock_with", InTime, |lock, limit, cancel| {
+            let wait = Wait::until(Instant::now() + limit).cancelled_by(cancel);
+            Ok(lock.lock_with(wait)?.map(held))
+        }),
+        form("lock_owned", Never, |lock, _, _| lock.lock_owned().map(|guard| Some(held(guard)))),
+        form("try_lock_owned", AtOnce, |lock, _, _| Ok(lock.try_lock_owned()?.map(held))),
+        form("try_lock_owned_for", InTime, |lock, limit, _| Ok(lock.try_lock_owned_for(limit)?.map(held))),
         form("try_lock_owned_until", InTime, |lock, limit, _| {
-            lock.try_lock_owned_until(Instant::now() + limit).map(own)
+            Ok(lock.try_lock_owned_until(Instant::now() + limit)?.map(held))
         }),
         form("lock_owned_interruptibly", Never, |lock, _, cancel| {
-            lock.lock_owned_interruptibly(cancel).map(|g| own(Some(g)))
+            lock.lock_owned_interruptibly(cancel).map(|guard| Some(held(guard)))
         }),
         form("try_lock_owned_for_interruptibly", InTime, |lock, limit, cancel| {
-            lock.try_lock_owned_for_interruptibly(limit, cancel).map(own)
+            Ok(lock.try_lock_owned_for_interruptibly(limit, cancel)?.map(held))
+        }),
+        form("lock_owned_with", InTime, |lock, limit, cancel| {
+            let wait = Wait::until(Instant::now() + limit).cancelled_by(cancel);
+            Ok(lock.lock_owned_with(wait)?.map(held))
         }),
     ]
 }

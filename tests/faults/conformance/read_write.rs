@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::{
-    CancellationToken, Client, Error, ErrorKind, Guard, Hold, Kind, OwnedGuard, Read, ReadWriteLock,
+    CancellationToken, Client, Error, ErrorKind, Guard, Kind, LockGuard, OwnedGuard, Read, ReadWriteLock,
     RedisLock, Write,
 };
 use redis_concurrent_testkit::wait_until;
@@ -76,7 +76,7 @@ fn a_new_one_is_free_and_tells_its_order(stage: &Stage<Write>) {
 }
 
 /// Takes and gives back in every form, by `unlock` and by the end of the guard's scope.
-fn in_every_form<'a, K: Kind>(lock: &'a RedisLock<K>, inside: impl Fn(&Hold<K>)) {
+fn in_every_form<'a, K: Kind>(lock: &'a RedisLock<K>, inside: impl Fn(&dyn LockGuard)) {
     let never = CancellationToken::new();
     let soon = || Instant::now() + LONG;
     let both = |take: &dyn Fn() -> Guard<'a, K>| {

@@ -218,7 +218,7 @@ fn its_numbers_are_told_and_its_text_costs_no_request<K: Tried>(stage: &Stage<K>
     let it = client.semaphore(NAME);
     for n in [0, 1, 3] {
         it.set_permits(n).unwrap();
-        assert_eq!(it.available().unwrap(), n.into());
+        assert_eq!(it.available().unwrap(), i64::from(n));
     }
     it.reduce_permits(5).unwrap();
     assert_eq!(it.available().unwrap(), -2);

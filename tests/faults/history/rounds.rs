@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{CancellationToken, Error, Exclusive, Guard, Hold, OwnedGuard, RedisLock, Reentrancy};
+use redis_concurrent::{
+    CancellationToken, Error, Exclusive, Guard, OwnedGuard, Ownership, RedisLock, Reentrancy,
+};
 
 use crate::history::counter::Counter;
 use crate::history::log::{Event, Journal, Who};
@@ -203,7 +205,7 @@ impl Worker<'_> {
 
     /// Reads, takes its time, writes, and never asks whether the hold is lost: that is the token's
     /// business.
-    fn count<K: Exclusive>(&mut self, hold: &Hold<K>) {
+    fn count<K: Exclusive, O: Ownership>(&mut self, hold: &Guard<'_, K, O>) {
         let Some(read) = self.counter.read(hold.name(), hold.token()) else {
             return self.refused(hold);
         };
@@ -242,17 +244,17 @@ impl Worker<'_> {
 
     // ---- the log. Times are taken before `remaining()` is asked, so that none says too much ------
 
-    fn held<K: Exclusive>(&self, hold: &Hold<K>) {
+    fn held<K: Exclusive, O: Ownership>(&self, hold: &Guard<'_, K, O>) {
         let at = clock();
         self.note(at, Event::Held { token: hold.token(), left: left(hold) });
     }
 
-    fn release<K: Exclusive>(&self, hold: &Hold<K>) {
+    fn release<K: Exclusive, O: Ownership>(&self, hold: &Guard<'_, K, O>) {
         let at = clock();
         self.note(at, Event::Release { left: left(hold) });
     }
 
-    fn refused<K: Exclusive>(&self, hold: &Hold<K>) {
+    fn refused<K: Exclusive, O: Ownership>(&self, hold: &Guard<'_, K, O>) {
         let at = clock();
         self.note(at, Event::Refused { left: left(hold) });
     }
@@ -271,6 +273,6 @@ impl Worker<'_> {
     }
 }
 
-fn left<K: Exclusive>(hold: &Hold<K>) -> u64 {
+fn left<K: Exclusive, O: Ownership>(hold: &Guard<'_, K, O>) -> u64 {
     hold.remaining().as_micros() as u64
 }

@@ -3,14 +3,14 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Hold, Reentrant};
+use redis_concurrent::{Guard, Ownership, Reentrant};
 use redis_concurrent_testkit::*;
 
 use crate::support::*;
 
 /// What the hold believes may be less than what Redis has, never more.
 #[track_caller]
-fn believes_no_more_than_redis(hold: &Hold<Reentrant>, server: &RedisServer) {
+fn believes_no_more_than_redis<O: Ownership>(hold: &Guard<'_, Reentrant, O>, server: &RedisServer) {
     let at = Instant::now();
     let believed = hold.remaining();
     let left = Duration::from_millis(pttl(server, &format!("rc:{{{}}}", hold.name())).max(0) as u64);

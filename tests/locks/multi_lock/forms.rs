@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis_concurrent::{
-    CancellationToken, Client, ErrorKind, Lock, LockInfo, Member, MultiLock, Observer, Permits, Reentrant,
-    Simple,
+    CancellationToken, Client, ErrorKind, Lock, LockInfo, Member, MultiLock, Observer, OwnedGuard, Permits,
+    Reentrant, Simple,
 };
 use redis_concurrent_testkit::wait_until;
 
@@ -43,7 +43,7 @@ fn every_form_takes_all_and_gives_all_back() {
         guard.unlock().unwrap();
     }
     assert!(!it.is_held_by_current_thread());
-    let owned: [fn(&MultiLock) -> redis_concurrent::OwnedMultiGuard; 6] = [
+    let owned: [fn(&MultiLock) -> OwnedGuard<MultiLock>; 6] = [
         |it| it.lock_owned().unwrap(),
         |it| it.try_lock_owned().unwrap().unwrap(),
         |it| it.try_lock_owned_for(LONG).unwrap().unwrap(),

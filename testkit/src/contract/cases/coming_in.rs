@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, ErrorKind, Kind, Lock, Reentrancy, internals};
+use redis_concurrent::{CancellationToken, ErrorKind, Kind, Lock, LockGuard, Reentrancy};
 
 use super::cases;
 use crate::contract::forms::{self, Ends};
@@ -137,7 +137,7 @@ fn the_same_thread_asks_again<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let client = stage.patient();
     let (lock, never) = (stage.lock(&client), CancellationToken::new());
     let guard = lock.lock().unwrap();
-    let token = internals::token(&guard);
+    let token = LockGuard::token(&guard);
     for form in forms::all::<K>() {
         // A thread that asks for an owned guard would wait for itself.
         let refuses = stage.reentry() == Reentrancy::Forbidden
@@ -166,7 +166,7 @@ fn the_same_thread_asks_again<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
             }
             Ok(Some(again)) => {
                 assert!(stage.reentry() == Reentrancy::Counted && !form.owned, "{}", form.name);
-                assert_eq!(internals::token(&again), token, "{}: the same hold", form.name);
+                assert_eq!(again.token(), token, "{}: the same hold", form.name);
                 assert_eq!(lock.hold_count(), 2, "{}", form.name);
                 again.unlock().unwrap();
             }

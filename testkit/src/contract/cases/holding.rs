@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use redis_concurrent::{Kind, internals};
+use redis_concurrent::{Kind, LockGuard};
 
 use super::cases;
 use crate::contract::stage::{LONG, Stage};
@@ -77,20 +77,20 @@ fn tokens_rise_with_every_hold_in_whichever_process<K: Kind, W: Kind>(stage: &St
     };
     for i in 0..20 {
         let guard = locks[i % 2].lock().unwrap();
-        let token = internals::token(&guard);
+        let token = LockGuard::token(&guard);
         rises(token);
-        assert_eq!(internals::token(&guard), token, "it does not change while it is held");
+        assert_eq!(LockGuard::token(&guard), token, "it does not change while it is held");
     }
     // Also over a hold that was taken away, and over one that lapsed.
     let guard = locks[0].lock().unwrap();
-    rises(internals::token(&guard));
+    rises(LockGuard::token(&guard));
     locks[1].force_unlock().unwrap();
-    rises(internals::token(&locks[1].lock().unwrap()));
+    rises(LockGuard::token(&locks[1].lock().unwrap()));
     drop(guard);
     let brief = locks[0].with_lease(Duration::from_millis(100));
     let guard = brief.lock().unwrap();
-    rises(internals::token(&guard));
-    rises(internals::token(&locks[1].lock().unwrap()));
+    rises(LockGuard::token(&guard));
+    rises(LockGuard::token(&locks[1].lock().unwrap()));
     assert!(guard.is_lost());
 }
 
@@ -109,7 +109,7 @@ fn two_are_never_inside<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
                 scope.spawn(|| {
                     for _ in 0..ROUNDS {
                         let guard = lock.lock().unwrap();
-                        if let Some(token) = internals::token(&guard) {
+                        if let Some(token) = LockGuard::token(&guard) {
                             let before = newest.swap(token, Ordering::SeqCst);
                             assert!(before < token, "{token} after {before}");
                         }

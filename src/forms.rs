@@ -1,0 +1,200 @@
+//! The forms in which a lock is taken, once for every sort of lock.
+
+/// The forms of a lock whose `lock_with` gives `$Guard`, and whose `lock_owned_with` gives `$Owned`.
+///
+/// The error sections of the docs refer to that of the type, which begins with `# Errors of all forms`.
+macro_rules! forms {
+    ($vis:vis, $Guard:ty, $Owned:ty) => {
+        // ---- for the thread ----------------------------------------------------------------
+
+        /// Acquires the lock, without a timeout.
+        ///
+        /// # Errors
+        /// See [the type](Self#errors-of-all-forms).
+        $vis fn lock(&self) -> Result<$Guard, $crate::error::Error> {
+            // Without a deadline the time is never up.
+            self.lock_with($crate::wait::Wait::forever())?.ok_or_else(|| $crate::forms::timed_out(self.name()))
+        }
+
+        /// Makes one attempt: `None` when the lock is busy, or when this thread holds it and may not re-enter.
+        /// Blocks for one request, at most the command timeout (of several locks, for each client and kind; of a
+        /// lock over several servers, the node timeout, and as long again where what a minority granted has to be
+        /// given back).
+        ///
+        /// # Errors
+        /// See [the type](Self#errors-of-all-forms).
+        $vis fn try_lock(&self) -> Result<Option<$Guard>, $crate::error::Error> {
+            $crate::forms::not_again(self.lock_with($crate::wait::Wait::once()))
+        }
+
+        /// Waits for at most `timeout`; `None` when it is over. A zero timeout makes a single attempt;
+        /// `Duration::MAX` waits forever.
+        ///
+        /// # Errors
+        /// See [the type](Self#errors-of-all-forms).
+        #[doc(alias = "lock_timeout")]
+        $vis fn try_lock_for(&self, timeout: std::time::Duration) -> Result<Option<$Guard>, $crate::error::Error> {
+            self.lock_with($crate::wait::Wait::timeout(timeout))
+        }
+
+        /// Waits until `deadline`; `None` when it has passed.
+        ///
+        /// # Errors
+        /// See [the type](Self#errors-of-all-forms).
+        $vis fn try_lock_until(
+            &self,
+            deadline: std::time::Instant,
+        ) -> Result<Option<$Guard>, $crate::error::Error> {
+            self.lock_with($crate::wait::Wait::until(deadline))
+        }
+
+        /// Waits for the lock until `cancel` is cancelled. A sleeping thread wakes at once; a thread inside a
+        /// request notices when the request ends.
+        ///
+        /// # Errors
+        /// `Cancelled`, even if the lock was free when it was cancelled before the call. See also
+        /// [the type](Self#errors-of-all-forms).
+        $vis fn lock_interruptibly(
+            &self,
+            cancel: &$crate::cancel::CancellationToken,
+        ) -> Result<$Guard, $crate::error::Error> {
+            let wait = $crate::wait::Wait::forever().cancelled_by(cancel);
+            self.lock_with(wait)?.ok_or_else(|| $crate::forms::timed_out(self.name()))
+        }
+
+        /// Waits for at most `timeout`, until `cancel` is cancelled; `None` when the timeout is over.
+        ///
+        /// # Errors
+        /// `Cancelled`; see also [the type](Self#errors-of-all-forms).
+        $vis fn try_lock_for_interruptibly(
+            &self,
+            timeout: std::time::Duration,
+            cancel: &$crate::cancel::CancellationToken,
+        ) -> Result<Option<$Guard>, $crate::error::Error> {
+            self.lock_with($crate::wait::Wait::timeout(timeout).cancelled_by(cancel))
+        }
+
+        // ---- for the guard -----------------------------------------------------------------
+
+        /// Like [`lock`](Self::lock), for a guard that may go to another thread.
+        ///
+        /// # Errors
+        /// See [the type](Self#errors-of-all-forms).
+        $vis fn lock_owned(&self) -> Result<$Owned, $crate::error::Error> {
+            self.lock_owned_with($crate::wait::Wait::forever())?
+                .ok_or_else(|| $crate::forms::timed_out(self.name()))
+        }
+
+        /// Like [`try_lock`](Self::try_lock), for a guard that may go to another thread.
+        ///
+        /// # Errors
+        /// See [the type](Self#errors-of-all-forms).
+        $vis fn try_lock_owned(&self) -> Result<Option<$Owned>, $crate::error::Error> {
+            $crate::forms::not_again(self.lock_owned_with($crate::wait::Wait::once()))
+        }
+
+        /// Like [`try_lock_for`](Self::try_lock_for), for a guard that may go to another thread.
+        ///
+        /// # Errors
+        /// See [the type](Self#errors-of-all-forms).
+        $vis fn try_lock_owned_for(
+            &self,
+            timeout: std::time::Duration,
+        ) -> Result<Option<$Owned>, $crate::error::Error> {
+            self.lock_owned_with($crate::wait::Wait::timeout(timeout))
+        }
+
+        /// Like [`try_lock_until`](Self::try_lock_until), for a guard that may go to another thread.
+        ///
+        /// # Errors
+        /// See [the type](Self#errors-of-all-forms).
+        $vis fn try_lock_owned_until(
+            &self,
+            deadline: std::time::Instant,
+        ) -> Result<Option<$Owned>, $crate::error::Error> {
+            self.lock_owned_with($crate::wait::Wait::until(deadline))
+        }
+
+        /// Like [`lock_interruptibly`](Self::lock_interruptibly), for a guard that may go to another thread.
+        ///
+        /// # Errors
+        /// As there.
+        $vis fn lock_owned_interruptibly(
+            &self,
+            cancel: &$crate::cancel::CancellationToken,
+        ) -> Result<$Owned, $crate::error::Error> {
+            let wait = $crate::wait::Wait::forever().cancelled_by(cancel);
+            self.lock_owned_with(wait)?.ok_or_else(|| $crate::forms::timed_out(self.name()))
+        }
+
+        /// Like [`try_lock_for_interruptibly`](Self::try_lock_for_interruptibly), for a guard that may go to another
+        /// thread.
+        ///
+        /// # Errors
+        /// As there.
+        $vis fn try_lock_owned_for_interruptibly(
+            &self,
+            timeout: std::time::Duration,
+            cancel: &$crate::cancel::CancellationToken,
+        ) -> Result<Option<$Owned>, $crate::error::Error> {
+            self.lock_owned_with($crate::wait::Wait::timeout(timeout).cancelled_by(cancel))
+        }
+    };
+    // Beside them, those that every lock has for itself. `$L` is what its guards hold.
+    ($L:ty) => {
+        forms!(pub, $crate::guard::Guard<'_, $L>, $crate::guard::OwnedGuard<$L>);
+
+        /// Waits as `wait` says; `None` when the time is up: for what has no form of its own, a deadline together
+        /// with a token, say.
+        ///
+        /// # Errors
+        /// `Cancelled` where `wait` has a token that is cancelled. See also [the type](Self#errors-of-all-forms).
+        pub fn lock_with(
+            &self,
+            wait: $crate::wait::Wait<'_>,
+        ) -> Result<Option<$crate::guard::Guard<'_, $L>>, $crate::error::Error> {
+            self.acquire(&wait)
+        }
+
+        /// Like [`lock_with`](Self::lock_with), for a guard that may go to another thread.
+        ///
+        /// # Errors
+        /// As there.
+        pub fn lock_owned_with(
+            &self,
+            wait: $crate::wait::Wait<'_>,
+        ) -> Result<Option<$crate::guard::OwnedGuard<$L>>, $crate::error::Error> {
+            self.acquire(&wait)
+        }
+
+        /// Runs `work` under the lock and returns its value. An error of the unlock afterwards goes to the
+        /// observer, as the work is done.
+        ///
+        /// # Errors
+        /// Those of [`lock`](Self::lock); then `work` did not run.
+        pub fn with<R>(
+            &self,
+            work: impl FnOnce(&$crate::guard::Guard<'_, $L>) -> R,
+        ) -> Result<R, $crate::error::Error> {
+            let guard = self.lock()?;
+            Ok(work(&guard))
+        }
+    };
+}
+
+pub(crate) use forms;
+
+use crate::error::{Error, ErrorKind};
+
+/// The error of a form that returns no `None`.
+pub(crate) fn timed_out(name: &str) -> Error {
+    Error::new(ErrorKind::Timeout, name)
+}
+
+/// To one attempt, a thread that may not re-enter finds the lock busy.
+pub(crate) fn not_again<G>(outcome: Result<Option<G>, Error>) -> Result<Option<G>, Error> {
+    match outcome {
+        Err(e) if e.kind() == ErrorKind::WouldDeadlock => Ok(None),
+        other => other,
+    }
+}

@@ -1,0 +1,160 @@
+//! A hold of one lock, and what only its guard can do.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::receipt::Receipt;
+use crate::cancel::CancellationToken;
+use crate::clock::Moment;
+use crate::engine;
+use crate::engine::entry::Cell;
+use crate::engine::state::lock_state::{Grip, Ticket};
+use crate::error::Error;
+use crate::guard::{Guard, OwnedGuard, Ownership, sealed};
+use crate::kind::{Exclusive, Kind, Sharing};
+
+/// A hold of a lock of one kind.
+pub struct Hold<K: Kind> {
+    cell: Arc<Cell>,
+    ticket: Ticket,
+    /// Its token when it began.
+    first_token: u64,
+    /// What the rule said beside the grant.
+    value: u64,
+    released: bool,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> sealed::Held for K {
+    type Hold = Hold<K>;
+}
+
+impl<K: Kind> Hold<K> {
+    pub(crate) fn new(cell: Arc<Cell>, grip: Grip) -> Self {
+        let Grip { ticket, token, value, .. } = grip;
+        Hold { cell, ticket, first_token: token, value, released: false, kind: PhantomData }
+    }
+
+    /// It is given back before anybody had it: it does not stay. That is waited for until `limit`.
+    pub(super) fn never_counted(mut self, limit: Moment) {
+        self.released = true;
+        engine::take_back(&self.cell, self.ticket, limit);
+    }
+
+    /// Redis has let another mode's hold in instead of this one: it ends here, without a request.
+    pub(super) fn replaced(mut self) -> Result<(), Error> {
+        self.released = true;
+        engine::replaced(&self.cell, self.ticket)
+    }
+
+    /// Ends the hold by a change that the kind's rule makes of it, under its own owner id.
+    pub(crate) fn conclude(mut self, what: &str) -> Result<(), Error> {
+        self.released = true;
+        engine::conclude(&self.cell, self.ticket, what)
+    }
+
+    /// Ends it here, but not in Redis.
+    fn part(mut self) -> Result<Receipt, Error> {
+        let tenure = engine::receipt::part(&self.cell, self.ticket)?;
+        self.released = true;
+        let owner = self.cell.owner_id(tenure.owner);
+        Ok(Receipt::new(K::NAME, &self.cell, owner, &tenure))
+    }
+
+    /// The lock that it is a hold of.
+    pub(crate) fn cell(&self) -> &Arc<Cell> {
+        &self.cell
+    }
+
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    /// Whether its end is the end of its thread's hold.
+    pub(super) fn is_last(&self) -> bool {
+        engine::held::is_last(&self.cell, self.ticket)
+    }
+
+    /// What the rule said beside the grant.
+    pub(crate) fn value(&self) -> u64 {
+        self.value
+    }
+
+    /// Not always that of its beginning: a wait for a condition gives the lock up and comes in anew.
+    pub(crate) fn current_token(&self) -> u64 {
+        engine::held::token(&self.cell, self.ticket).unwrap_or(self.first_token)
+    }
+}
+
+impl<K: Kind> sealed::Hold for Hold<K> {
+    fn name(&self) -> &str {
+        &self.cell.name
+    }
+
+    fn token(&self) -> Option<u64> {
+        (K::SHARING == Sharing::Exclusive).then(|| self.current_token())
+    }
+
+    fn remaining(&self) -> Duration {
+        engine::held::remaining(&self.cell, self.ticket)
+    }
+
+    fn lost(&self) -> CancellationToken {
+        engine::held::lost_token(&self.cell, self.ticket)
+    }
+
+    fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
+        engine::held::renew_for(&self.cell, self.ticket, lease)
+    }
+
+    fn release(mut self) -> Result<(), Error> {
+        self.released = true;
+        engine::release(&self.cell, self.ticket)
+    }
+}
+
+impl<K: Kind> Drop for Hold<K> {
+    fn drop(&mut self) {
+        if !self.released {
+            engine::release_quietly(&self.cell, self.ticket);
+        }
+    }
+}
+
+impl<K: Kind> fmt::Debug for Hold<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("lock", &self.cell).field("token", &self.current_token()).finish()
+    }
+}
+
+impl<K: Exclusive, O: Ownership> Guard<'_, K, O> {
+    /// The fencing token: greater than that of every earlier hold of this lock, in any process,
+    /// also after Redis lost its data (unless its clock stepped back by more than the outage
+    /// lasted). Let what you protect refuse a token lower than the highest it has seen.
+    ///
+    /// A wait for a [condition](crate::Condition) gives the lock up and acquires it anew: the token is
+    /// another one afterwards.
+    ///
+    /// Tokens exceed 2^53: in Lua, JavaScript or JSON compare them as text padded with zeros.
+    #[doc(alias = "fencing_token")]
+    pub fn token(&self) -> u64 {
+        self.hold.current_token()
+    }
+}
+
+impl<K: Kind> OwnedGuard<K> {
+    /// Lets go of the hold without giving it back, for another process to
+    /// [adopt](crate::Client::adopt): the lease is set to its full length once more, then nothing renews
+    /// it until it is adopted. Here the hold has ended: a token from [`lost`](Guard::lost) tells nothing of
+    /// it any more, and an observer hears `released`. Blocks for one request, at most the command timeout.
+    ///
+    /// # Errors
+    /// `LeaseLost` or `Closed` if the hold was over before, `Refused` while other threads of this process
+    /// share it, `Config` where the kind's rule has no `kind.transfer`, `Unknown` or `Unavailable` when
+    /// Redis did not answer. The hold is given back then, as it is when its guard is dropped.
+    pub fn into_receipt(self) -> Result<Receipt, Error> {
+        self.hold.part()
+    }
+}

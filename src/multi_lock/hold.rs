@@ -1,0 +1,65 @@
+//! The hold of a multi-lock: those of its locks, which end together.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cancel::CancellationToken;
+use crate::engine::several::Holds;
+use crate::engine::{held, unheard};
+use crate::error::Error;
+use crate::guard::sealed::Hold;
+
+/// A hold of each of several locks.
+pub struct MultiHold {
+    /// The names of all.
+    pub(super) name: Arc<str>,
+    pub(super) holds: Holds,
+}
+
+impl Hold for MultiHold {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// None: there is one for each lock.
+    fn token(&self) -> Option<u64> {
+        None
+    }
+
+    fn remaining(&self) -> Duration {
+        let each = self.holds.iter().map(|held| held::remaining(&held.cell, held.ticket));
+        each.min().unwrap_or_default()
+    }
+
+    fn lost(&self) -> CancellationToken {
+        let any = CancellationToken::new();
+        for held in self.holds.iter() {
+            held::lost_token(&held.cell, held.ticket).cancels(&any);
+        }
+        any
+    }
+
+    /// Renews each of them; returns the first error, by the order of the locks.
+    fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
+        let renewed = self.holds.iter().map(|held| held::renew_for(&held.cell, held.ticket, lease));
+        renewed.fold(Ok(()), Result::and)
+    }
+
+    /// Gives them back; returns the first error, by the order of the locks. Of the others, observers hear.
+    fn release(self) -> Result<(), Error> {
+        let mut errors = self.holds.release().into_iter();
+        let first = errors.next();
+        for (cell, error) in errors {
+            unheard(&cell, &error);
+        }
+        first.map_or(Ok(()), |(_, error)| Err(error))
+    }
+}
+
+impl fmt::Debug for MultiHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = self.holds.iter().map(|held| (&held.cell, held.token()));
+        f.debug_list().entries(each).finish()
+    }
+}

@@ -1,0 +1,71 @@
+//! The hold of a lock over several servers, as its guard has it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::holding::Holding;
+use super::renew::renew;
+use crate::cancel::CancellationToken;
+use crate::error::Error;
+use crate::guard::sealed::Hold;
+
+/// What a majority granted, released when dropped.
+pub struct QuorumHold {
+    holding: Arc<Holding>,
+    released: bool,
+}
+
+impl QuorumHold {
+    pub(super) fn new(holding: Arc<Holding>) -> Self {
+        QuorumHold { holding, released: false }
+    }
+
+    pub(super) fn servers(&self) -> usize {
+        self.holding.servers()
+    }
+}
+
+impl Hold for QuorumHold {
+    fn name(&self) -> &str {
+        self.holding.name()
+    }
+
+    /// There is none: the servers know nothing of each other's numbers.
+    fn token(&self) -> Option<u64> {
+        None
+    }
+
+    fn remaining(&self) -> Duration {
+        self.holding.remaining()
+    }
+
+    fn lost(&self) -> CancellationToken {
+        self.holding.lost()
+    }
+
+    fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
+        renew(&self.holding, lease.unwrap_or(self.holding.lease))
+    }
+
+    fn release(mut self) -> Result<(), Error> {
+        self.released = true;
+        self.holding.end()
+    }
+}
+
+impl fmt::Debug for QuorumHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("lock", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for QuorumHold {
+    fn drop(&mut self) {
+        if !self.released
+            && let Err(error) = self.holding.end()
+        {
+            self.holding.unheard(&error);
+        }
+    }
+}
