@@ -1,45 +1,45 @@
-//! The one error type: opaque, cheap to clone, with a kind to match on.
+//! The only error type: opaque, cheap to clone, with a kind to match on.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// What went wrong, in one word. New kinds may come: match with a wildcard arm.
+/// What went wrong. Kinds may be added: match with a wildcard arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The call's cancellation token was cancelled.
     Cancelled,
-    /// The hold ended before it was released: its lease ran out, or somebody took it away.
+    /// The hold ended before it was released: its lease expired, or it was taken away.
     LeaseLost,
     /// The caller does not hold what it tried to use.
     NotOwner,
-    /// Waiting could never end: this thread already holds the lock.
+    /// The wait could never end: this thread already holds the lock.
     WouldDeadlock,
-    /// The key is in use by another kind of lock, or by something that is none of ours.
+    /// The key is in use by another kind of lock, or by another program.
     WrongType,
-    /// The kind's rule, or Redis in the midst of an update, said never (for instance more permits than there
-    /// are).
+    /// Permanently rejected by the lock kind's script or by Redis; retrying will not help (for instance more
+    /// permits than there are).
     Refused,
-    /// The synchronizer was broken while we waited.
+    /// The synchronizer was broken while the caller waited.
     Broken,
-    /// Somebody else changed what this call was to change, or did before what it was to do.
+    /// Another client changed what this call was about to change, or did so before.
     Conflict,
     /// Too few replicas acknowledged the grant.
     NotReplicated,
-    /// Redis could not be reached, or cannot serve us now.
+    /// Redis could not be reached, or cannot serve requests now.
     Unavailable,
-    /// The request left, no answer came: it may have taken effect, or do so yet.
+    /// The request was sent and no reply came: it may have taken effect, or may do so yet.
     OutcomeUnknown,
-    /// The client was made before this process was forked.
+    /// The client was created before this process was forked.
     Forked,
     /// The client was closed.
     Closed,
-    /// A setting, a name or a lease that cannot work.
+    /// A setting, a name or an argument that cannot work.
     InvalidInput,
-    /// Redis answered what it should never answer.
+    /// Unexpected reply from Redis (a bug here, or in a custom kind's script).
     Protocol,
-    /// The time was up, where no `Option` can say so.
+    /// The time was up, in a call that does not return an `Option`.
     Timeout,
 }
 
@@ -66,13 +66,13 @@ impl ErrorKind {
     }
 }
 
-/// Any error of this crate: a [kind](Error::kind), the lock's name, what exactly happened, and
-/// the error underneath ([`source`](StdError::source)).
+/// Any error of this crate: a [kind](Error::kind), the lock's name, what exactly happened, and the error that
+/// caused it ([`source`](StdError::source)).
 ///
-/// A lock that somebody else holds is no error: it is `Ok(None)`.
+/// A lock that another caller holds is not an error: the result is `Ok(None)`.
 ///
-/// `{}` prints this error alone, so that a reporter that walks the chain of sources prints nothing twice.
-/// `{:#}` prints the whole chain in one line, as `{:?}` does: for a log.
+/// `{}` prints this error alone, so that a reporter that walks the chain of sources prints each once. `{:#}`
+/// prints the whole chain in one line, as `{:?}` does: for a log.
 ///
 /// ```
 /// use redis_concurrent::{Error, ErrorKind};
@@ -101,13 +101,13 @@ impl Error {
         Error(Arc::new(Inner { kind, name: name.to_owned(), detail: String::new(), source: None }))
     }
 
-    /// The same error, saying what exactly happened.
+    /// The same error, with a description of what exactly happened.
     #[must_use]
     pub fn because(self, detail: impl Into<String>) -> Self {
         Error(Arc::new(Inner { detail: detail.into(), ..(*self.0).clone() }))
     }
 
-    /// The same error with the one underneath.
+    /// The same error with its source.
     #[must_use]
     pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
         Error(Arc::new(Inner { source: Some(Arc::new(source)), ..(*self.0).clone() }))
@@ -118,12 +118,12 @@ impl Error {
         Error(Arc::new(Inner { name: name.to_owned(), ..(*self.0).clone() }))
     }
 
-    /// What went wrong, in one word.
+    /// The kind of error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The name of the lock it is about; empty when it is about none in particular.
+    /// The name of the lock it is about; empty if it is not about a particular one.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -159,7 +159,7 @@ impl Error {
         self.kind() == ErrorKind::NotOwner
     }
 
-    /// Whether waiting could never end ([`WouldDeadlock`](ErrorKind::WouldDeadlock)).
+    /// Whether the wait could never end ([`WouldDeadlock`](ErrorKind::WouldDeadlock)).
     pub fn is_would_deadlock(&self) -> bool {
         self.kind() == ErrorKind::WouldDeadlock
     }
@@ -179,7 +179,7 @@ impl Error {
         self.kind() == ErrorKind::Broken
     }
 
-    /// Whether somebody else changed what this call was to change ([`Conflict`](ErrorKind::Conflict)).
+    /// Whether another client changed what this call was about to change ([`Conflict`](ErrorKind::Conflict)).
     pub fn is_conflict(&self) -> bool {
         self.kind() == ErrorKind::Conflict
     }
@@ -196,12 +196,13 @@ impl Error {
         self.kind() == ErrorKind::Unavailable
     }
 
-    /// Whether the request may have taken effect without an answer ([`Unknown`](ErrorKind::OutcomeUnknown)).
+    /// Whether the request may have taken effect without a reply
+    /// ([`OutcomeUnknown`](ErrorKind::OutcomeUnknown)).
     pub fn is_outcome_unknown(&self) -> bool {
         self.kind() == ErrorKind::OutcomeUnknown
     }
 
-    /// Whether the client was made before this process was forked ([`Forked`](ErrorKind::Forked)).
+    /// Whether the client was created before this process was forked ([`Forked`](ErrorKind::Forked)).
     pub fn is_forked(&self) -> bool {
         self.kind() == ErrorKind::Forked
     }
@@ -216,13 +217,14 @@ impl Error {
         self.kind() == ErrorKind::InvalidInput
     }
 
-    /// Whether Redis replied what it never should ([`Protocol`](ErrorKind::Protocol)).
+    /// Whether Redis sent a reply that it never should ([`Protocol`](ErrorKind::Protocol)).
     pub fn is_protocol(&self) -> bool {
         self.kind() == ErrorKind::Protocol
     }
 
-    /// Whether the call's own timeout ran out ([`Timeout`](ErrorKind::Timeout)), where no `Option` can say so.
-    /// A server that does not answer in time is [`Unavailable`](ErrorKind::Unavailable) instead.
+    /// Whether the call's own timeout expired ([`Timeout`](ErrorKind::Timeout)), in a call that does not
+    /// return an `Option`. A server that does not reply in time is [`Unavailable`](ErrorKind::Unavailable)
+    /// instead.
     pub fn is_timeout(&self) -> bool {
         self.kind() == ErrorKind::Timeout
     }
@@ -246,8 +248,8 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// This error and its sources, but for those whose text is part of the text before them: many an error
-    /// prints its own source.
+    /// This error and its sources, except for those whose text is part of the text before them: many errors
+    /// print their own source.
     fn chain(&self) -> String {
         let mut chain = self.to_string();
         let mut source = self.source();

@@ -1,4 +1,4 @@
-//! A resource that refuses the writes of a holder that others have come after.
+//! A resource that rejects the writes of a holder that others have come after.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -17,7 +17,7 @@ use crate::names::Names;
 use crate::script::Script;
 use crate::settings::check_lease;
 
-/// The highest token: 19 digits, as every number that Redis has an integer for.
+/// The highest token: 19 digits, as every number that fits a Redis integer.
 const HIGHEST: u64 = i64::MAX as u64;
 
 const LOOK: &str = include_str!("../lua/fenced/look.lua");
@@ -26,12 +26,12 @@ static SET: LazyLock<Script> = LazyLock::new(|| admitting(include_str!("../lua/f
 static WHOLE: LazyLock<Script> =
     LazyLock::new(|| Script::plain(&format!("{LOOK}{}", include_str!("../lua/fenced/whole.lua"))));
 
-/// A value in Redis that takes a write only with a token not lower than the highest it has seen: so a holder
-/// that was paused for longer than its lease cannot write over what a later one wrote. The handle is cheap
-/// to clone; made by [`Client::fenced`](crate::Client::fenced).
+/// A value in Redis that accepts a write only with a token not lower than the highest it has seen: so a
+/// holder that was paused for longer than its lease cannot overwrite what a later one wrote. The handle is
+/// cheap to clone; made by [`Client::fenced`](crate::Client::fenced).
 ///
-/// The token is that of the guard under which one writes, [`Guard::token`](crate::Guard::token). Those of one
-/// lock rise with each hold: let all who write to a resource hold the same lock.
+/// The token is that of the guard under which the caller writes, [`Guard::token`](crate::Guard::token). The
+/// tokens of one lock grow with each hold: all writers of a resource must hold the same lock.
 ///
 /// ```
 /// use redis_concurrent::{Client, ErrorKind};
@@ -52,22 +52,23 @@ static WHOLE: LazyLock<Script> =
 /// # }
 /// ```
 ///
-/// # What it keeps
+/// # State in Redis
 ///
 /// The value and the highest token are the users' own state: they stay until [`delete`](Fenced::delete), or
-/// for as long as [`expire_after`](Fenced::expire_after) says. A token that is as high as the highest is
-/// taken, as a holder may write more than once. Two writes of the **same** token are in the order in which
-/// they come to Redis: one that was answered `Unknown`, or whose connection broke so that it was sent again, may
-/// leave a copy that comes late, and puts the older value back. Where that must not be, write once a hold.
+/// for as long as [`expire_after`](Fenced::expire_after) says. A token equal to the highest is accepted, as a
+/// holder may write more than once. Two writes with the **same** token take effect in the order in which they
+/// reach Redis: one that failed with `Unknown`, or whose connection broke so that it was sent again, may
+/// leave a copy that arrives late, and restores the older value. If that must not happen, write once per
+/// hold.
 ///
-/// What is not in Redis can be fenced likewise: [the page](crate::_documentation::fencing) has the lines for
-/// SQL.
+/// Resources outside Redis can be fenced likewise: [the page](crate::_documentation::fencing) has the lines
+/// for SQL.
 ///
 /// # Errors of all forms
 ///
-/// `Conflict` when a higher token was seen: the error names both, and the value is not touched. `Config` for a
-/// name that is empty or longer than 1,024 bytes, and for a token above 2^63-1, which no lock gives.
-/// `WrongType` when the key is in use by something else. `Unavailable`, `Closed`, `Forked`.
+/// `Conflict` if a higher token was seen: the error names both, and the value is not touched. `Config` for a
+/// name that is empty or longer than 1,024 bytes, and for a token above 2^63-1, which no lock issues.
+/// `WrongType` if the key is in use by something else. `Unavailable`, `Closed`, `Forked`.
 #[derive(Clone)]
 pub struct Fenced {
     shared: Arc<Shared>,
@@ -75,7 +76,7 @@ pub struct Fenced {
     names: Result<Names, Error>,
 }
 
-/// A script of one's own that runs only with a token not lower than the highest seen. Made by
+/// A script of your own that runs only with a token not lower than the highest seen. Made by
 /// [`Fenced::script`]; cheap to clone, and best made once.
 #[derive(Clone)]
 pub struct FencedScript {
@@ -106,10 +107,11 @@ impl Fenced {
         &self.name
     }
 
-    /// The value is `value` now. One request, which may be sent twice: blocks for the command limit at most.
+    /// Sets the value to `value`. One request, which may be sent twice: blocks for the command timeout at
+    /// most.
     ///
     /// # Errors
-    /// `Unknown` when Redis did not answer: it may be written, or be yet. See also [the
+    /// `Unknown` if Redis did not reply: the value may have been written, or may be yet. See also [the
     /// type](Fenced#errors-of-all-forms).
     pub fn set(&self, token: u64, value: impl ToSingleRedisArg) -> Result<(), Error> {
         let key = self.names()?.fenced();
@@ -119,16 +121,16 @@ impl Fenced {
     /// The value as it was last set; `None` if it never was. One request.
     ///
     /// # Errors
-    /// `WrongType` also when the value cannot be made a `T`. See also [the
+    /// `WrongType` also if the value cannot be converted to a `T`. See also [the
     /// type](Fenced#errors-of-all-forms).
     pub fn get<T: FromRedisValue>(&self) -> Result<Option<T>, Error> {
         Ok(self.get_with_token()?.1)
     }
 
-    /// The highest token seen, be it by a write or by a [script](Fenced::script), and the value. One request.
+    /// The highest token seen, by a write or a [script](Fenced::script), and the value. One request.
     ///
     /// # Errors
-    /// Those of [`get`](Fenced::get).
+    /// See [`get`](Fenced::get).
     pub fn get_with_token<T: FromRedisValue>(&self) -> Result<(Option<u64>, Option<T>), Error> {
         let about = |error: Error| error.about(&self.name);
         let (keys, what) = ([self.names()?.fenced()], ["get"]);
@@ -144,11 +146,10 @@ impl Fenced {
         Ok((token, value))
     }
 
-    /// A script of one's own, to be run with a token: see [`FencedScript::run`].
+    /// A script of your own, to be run with a token: see [`FencedScript::run`].
     ///
-    /// Its source is as for `EVAL`. It sees only the keys and arguments that it is given, and runs
-    /// under the same rules: in one step with the check of its token, and as far as it comes should it
-    /// fail.
+    /// Its source is as for `EVAL`. It sees only the keys and arguments that it is given, and runs under the
+    /// same rules: in one step with the check of its token, and without a rollback if it fails.
     pub fn script(&self, source: &str) -> FencedScript {
         let script = if source.starts_with("#!") {
             let why = "a fenced script has no first line of its own that begins with #!";
@@ -159,22 +160,22 @@ impl Fenced {
         FencedScript { fenced: self.clone(), script }
     }
 
-    /// The resource ends by itself in `ttl`, its highest token with it, whatever is written meanwhile. From
-    /// 100 ms to a year. Returns whether there was one to set an end to. One request.
+    /// Makes the resource expire in `ttl`, its highest token with it, whatever is written meanwhile. From 100
+    /// ms to a year. Returns whether there was a resource. One request.
     ///
     /// # Errors
-    /// `Config` for another time. `Unknown` when Redis did not answer. See also [the
+    /// `Config` for a time out of range. `Unknown` if Redis did not reply. See also [the
     /// type](Fenced#errors-of-all-forms).
     pub fn expire_after(&self, ttl: Duration) -> Result<bool, Error> {
         check_lease("time to live", ttl).map_err(|why| self.error(ErrorKind::InvalidInput, why))?;
         self.is_done(&["expire", &ttl.as_millis().to_string()])
     }
 
-    /// The resource ends now, and its highest token is forgotten: from then on the next token that comes is
-    /// taken, however low. Returns whether there was one. One request, sent once.
+    /// Deletes the resource, and forgets its highest token: the next token is accepted, however low. Returns
+    /// whether there was a resource. One request, sent once.
     ///
     /// # Errors
-    /// `Unknown` when Redis did not answer: it may be deleted, or be yet. See also [the
+    /// `Unknown` if Redis did not reply: the resource may have been deleted, or may be yet. See also [the
     /// type](Fenced#errors-of-all-forms).
     pub fn delete(&self) -> Result<bool, Error> {
         self.is_done(&["delete"])
@@ -198,8 +199,8 @@ impl Fenced {
         Moment::now().after(self.shared.config.command_timeout)
     }
 
-    /// Something done to the whole: whether there was one. Sent once: a second copy would be done to what
-    /// came after the first, and forget its token.
+    /// An operation on the whole resource: whether there was one. Sent once: a second copy would apply to
+    /// what came after the first, and forget its token.
     fn is_done(&self, what: &[&str]) -> Result<bool, Error> {
         let keys = [self.names()?.fenced()];
         let answer = eval(&self.shared, &self.name, &WHOLE, &keys, what, self.limit(), Copies::One)?;
@@ -209,7 +210,7 @@ impl Fenced {
         }
     }
 
-    /// Runs a script that is fenced, and returns what it answered.
+    /// Runs a fenced script, and returns its reply.
     fn admitted(
         &self,
         script: &Script,
@@ -238,10 +239,10 @@ impl Fenced {
 }
 
 impl FencedScript {
-    /// Runs the script, unless a higher token than this was seen: then nothing of it runs. `keys` and `args`
-    /// are its `KEYS` and `ARGV` (`None::<&str>` for no arguments). The keys are the user's own, exactly as
+    /// Runs the script, unless a higher token than this was seen: then none of it runs. `keys` and `args` are
+    /// its `KEYS` and `ARGV` (`None::<&str>` for no arguments). The keys are the user's own, exactly as
     /// given; in a cluster they must be in the resource's slot, that of `{name}`. It is sent once. Blocks for
-    /// the command limit at most.
+    /// the command timeout at most.
     ///
     /// ```
     /// # use redis_concurrent::Client;
@@ -258,10 +259,10 @@ impl FencedScript {
     /// ```
     ///
     /// # Errors
-    /// `Unknown` when Redis did not answer: the script may have run, or will yet. `Protocol`
-    /// when it failed (`WrongType` on a key of another type): what it had written until then stands, and its
-    /// token counts as seen; or when its answer, once it has run, cannot be made a `T`. `Config` for a source
-    /// that begins with `#!`. See also [the type](Fenced#errors-of-all-forms).
+    /// `Unknown` if Redis did not reply: the script may have run, or may run yet. `Protocol` if it failed
+    /// (`WrongType` on a key of another type): what it had written until then stays, and its token counts as
+    /// seen; or if its reply, once it has run, cannot be converted to a `T`. `Config` for a source that
+    /// begins with `#!`. See also [the type](Fenced#errors-of-all-forms).
     pub fn run<T: FromRedisValue>(
         &self,
         token: u64,
@@ -282,8 +283,8 @@ impl FencedScript {
     }
 }
 
-/// A script that runs only with a token that is high enough. The caller's stands first, so that the lines
-/// that its errors tell are its own, and sees nothing of ours.
+/// A script that runs only with a token that is high enough. The caller's script comes first, so that the
+/// line numbers in its errors are its own, and sees nothing of ours.
 pub(crate) fn admitting(source: &str) -> Script {
     let admit = include_str!("../lua/fenced/admit.lua");
     Script::plain(&format!("local run = function() {source}\nend\n{LOOK}{admit}"))

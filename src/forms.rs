@@ -52,8 +52,8 @@ macro_rules! forms {
         /// request notices when the request ends.
         ///
         /// # Errors
-        /// `Cancelled`, even if the lock was free when it was cancelled before the call. See also
-        /// [the type](Self#errors-of-all-forms).
+        /// `Cancelled`, even if the lock was free, if the token was cancelled before the call. See also [the
+        /// type](Self#errors-of-all-forms).
         $vis fn lock_interruptibly(
             &self,
             cancel: &$crate::cancel::CancellationToken,
@@ -76,7 +76,7 @@ macro_rules! forms {
 
         // ---- for the guard -----------------------------------------------------------------
 
-        /// Like [`lock`](Self::lock), for a guard that may go to another thread.
+        /// Like [`lock`](Self::lock), with a guard that may move to another thread.
         ///
         /// # Errors
         /// See [the type](Self#errors-of-all-forms).
@@ -85,7 +85,7 @@ macro_rules! forms {
                 .ok_or_else(|| $crate::forms::timed_out(self.name()))
         }
 
-        /// Like [`try_lock`](Self::try_lock), for a guard that may go to another thread.
+        /// Like [`try_lock`](Self::try_lock), with a guard that may move to another thread.
         ///
         /// # Errors
         /// See [the type](Self#errors-of-all-forms).
@@ -93,7 +93,7 @@ macro_rules! forms {
             $crate::forms::not_again(self.lock_owned_with($crate::wait::Wait::once()))
         }
 
-        /// Like [`try_lock_for`](Self::try_lock_for), for a guard that may go to another thread.
+        /// Like [`try_lock_for`](Self::try_lock_for), with a guard that may move to another thread.
         ///
         /// # Errors
         /// See [the type](Self#errors-of-all-forms).
@@ -115,7 +115,8 @@ macro_rules! forms {
             self.lock_owned_with($crate::wait::Wait::until(deadline))
         }
 
-        /// Like [`lock_interruptibly`](Self::lock_interruptibly), for a guard that may go to another thread.
+        /// Like [`lock_interruptibly`](Self::lock_interruptibly), with a guard that may move to another
+        /// thread.
         ///
         /// # Errors
         /// As there.
@@ -171,7 +172,7 @@ macro_rules! forms {
         /// observer, as the work is done.
         ///
         /// # Errors
-        /// Those of [`lock`](Self::lock); then `work` did not run.
+        /// See [`lock`](Self::lock); `work` did not run then.
         pub fn with<R>(
             &self,
             work: impl FnOnce(&$crate::guard::Guard<'_, $L>) -> R,

@@ -1,27 +1,27 @@
 //! What the test kit of the same version has to see: no part of the interface, and without any promise.
 
 use crate::{Error, Kind, RedisLock, fenced, script};
-/// The source text of the operations over one rule: what `EVAL` takes, with the lock's six
-/// keys and the arguments that `lua/lib/` names in the head of each operation.
+/// The source text of the operations over one rule: what `EVAL` takes, with the lock's six keys and the
+/// arguments that `lua/lib/` names in the head of each operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scripts {
-    /// Come in, take a place, or keep it alive.
+    /// Acquire, take a queue position, or keep it alive.
     pub acquire: String,
     /// Out of the lock and the queue.
     pub leave: String,
     /// Set a hold's lease anew.
     pub renew: String,
-    /// Who holds, who waits.
+    /// Holders and waiters.
     pub inspect: String,
-    /// Do what the kind's user may do to its state, of a rule that has `kind.update`.
+    /// Apply an update of the kind's user to its state, for a rule that has `kind.update`.
     pub change: Option<String>,
-    /// Make one owner's hold another's, of a rule that has `kind.transfer`.
+    /// Make one owner's hold another's, for a rule that has `kind.transfer`.
     pub adopt: Option<String>,
-    /// `acquire` of who waits for a condition.
+    /// `acquire` of a waiter for a condition.
     pub wait_for: String,
-    /// `leave` of who waits for a condition.
+    /// `leave` of a waiter for a condition.
     pub quit: String,
-    /// Signal a condition, or count who waits for it.
+    /// Signal a condition, or count its waiters.
     pub signal: String,
     /// `acquire` or `leave` of several locks in one.
     pub all: String,

@@ -1,10 +1,10 @@
 //! The extension point: what a kind of lock is.
 //!
-//! A kind is a rule in Lua, [a few short questions](Kind::RULE) that Redis answers atomically, and
-//! a few words in Rust. Everything else (queueing, waiting, leases, renewal, cancellation, losses,
-//! errors) is the engine's, the same for every kind.
+//! A kind is a rule in Lua, [a few short questions](Kind::RULE) that Redis answers atomically, and a few
+//! lines of Rust. Everything else (queueing, waiting, leases, renewal, cancellation, losses, errors) is the
+//! engine's, the same for every kind.
 
-/// A kind of lock: implement it to make one of your own.
+/// A kind of lock: implement it to create one of your own.
 ///
 /// ```
 /// use redis_concurrent::{Client, Kind, RedisLock, Reentrancy, Sharing};
@@ -40,7 +40,7 @@
 /// # }
 /// ```
 pub trait Kind: Send + Sync + 'static {
-    /// What it is called in errors, for instance `"reentrant lock"`.
+    /// The kind's name in errors, for instance `"reentrant lock"`.
     const NAME: &'static str;
 
     /// The rule: Lua source, kept in a file of its own and taken in by `include_str!`.

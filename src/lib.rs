@@ -1,6 +1,6 @@
-//! java.util.concurrent's locks, conditions, semaphores, latches and barriers for threads that live in
-//! different processes, kept in Redis; beside them locks over several servers, a stock gate, a rate limiter,
-//! updates without a lock, and writes that are fenced.
+//! Distributed synchronizers kept in Redis, modelled on java.util.concurrent: locks, conditions, semaphores,
+//! latches and barriers for threads of different processes; beside them locks over several servers, an
+//! inventory, a rate limiter, optimistic updates, and fenced writes.
 //!
 //! ```
 //! use std::time::Duration;
@@ -26,53 +26,52 @@
 //!
 //! # The idea
 //!
-//! **Redis arbitrates among processes; a process arbitrates among its own threads; a kind of lock
-//! is only a rule.** Threads that wait sleep in a queue of their process, of which the head alone
-//! stands in a queue in Redis. Whoever releases a lock makes the first one there its owner and
-//! tells exactly that process: no retrying, no herd, first come first served. Between threads of
-//! one process a lock goes from hand to hand without Redis for [a
-//! millisecond](ClientBuilder::local_handoff) at a time.
+//! **Redis arbitrates between processes; a process arbitrates between its own threads; a kind of lock is only
+//! a rule.** Waiting threads sleep in a queue of their process, of which only the head has a position in a
+//! queue in Redis. A release makes the first waiter there the owner and notifies exactly that process: no
+//! retries, no thundering herd, first come first served. Between threads of one process a lock is handed on
+//! without Redis for [a millisecond](ClientBuilder::local_handoff) at a time.
 //!
-//! # The parts
+//! # The types
 //!
-//! A [`Client`], one for each process and server, makes all but the last two of these:
+//! A [`Client`], one per process and server, makes all but the last two of these:
 //!
-//! - [`RedisLock`]: every way in. Its kinds: [`ReentrantLock`], [`SimpleLock`] (also [at a key that other
-//!   programs lock](Client::simple_lock_at)), and [your own](Kind). Its terms: a [fixed
-//!   lease](RedisLock::with_lease), [fair](RedisLock::fair), [kept for a while](RedisLock::min_hold),
-//!   [known to replicas](RedisLock::with_replicas).
+//! - [`RedisLock`]: every way to acquire a lock. Its kinds: [`ReentrantLock`], [`SimpleLock`] (also [at a key
+//!   that other programs lock](Client::simple_lock_at)), and [your own](Kind). Its terms: a [fixed
+//!   lease](RedisLock::with_lease), [fair](RedisLock::fair), [a minimum hold time](RedisLock::min_hold),
+//!   [replicated](RedisLock::with_replicas).
 //! - [`ReadWriteLock`]: many readers, or one writer.
 //! - [`Semaphore`]: a number of permits.
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
-//! - [`Inventory`]: units of goods, reserved before they are sold; and a [`InventoryLock`] for as long as there
-//!   are some.
-//! - [`RateLimiter`]: so many in so much time, by a [`Rate`].
-//! - [`Optimistic`]: a change that is made only if nobody else changed what it was made from.
-//! - [`Fenced`]: a resource that refuses the writes of a holder that others have come after.
-//! - [`MultiLock`]: any locks as one, of any kinds and any clients.
+//! - [`Inventory`]: units of goods, reserved before they are sold; and a [`InventoryLock`], available as long
+//!   as there are some.
+//! - [`RateLimiter`]: admits requests at a [`Rate`].
+//! - [`Optimistic`]: an update that is applied only if no other client changed the data it is based on.
+//! - [`Fenced`]: a resource that rejects the writes of a holder that others have come after.
+//! - [`MultiLock`]: several locks as one, of any kinds and any clients.
 //! - [`RedLock`]: locks over several independent servers, held while a majority of them grants it.
 //!
-//! What goes with them:
+//! They come with:
 //!
 //! - [`Guard`] and [`OwnedGuard`]: a hold of any of the locks, released when dropped.
 //! - [`Wait`]: how long a call may wait, for what has no form of its own.
-//! - [`Condition`]: where threads that hold a lock wait for what others bring about.
+//! - [`Condition`]: where threads that hold a lock wait for a state that other holders bring about.
 //! - [`Receipt`]: a hold on its way from one process to another.
 //! - [`Lock`]: any of the locks behind a trait object.
-//! - [`CancellationToken`]: ends a wait; and [tells of a loss](Guard::lost).
-//! - [`Observer`]: hears what happens; so does `tracing`, and by `MetricsObserver` (feature `metrics`)
+//! - [`CancellationToken`]: ends a wait, and [reports a loss](Guard::lost).
+//! - [`Observer`]: is notified of what happens; so is `tracing`, and by `MetricsObserver` (feature `metrics`)
 //!   the `metrics` facade.
 //! - [`Error`] and its [`ErrorKind`].
 //!
-//! Which of them to take, what is promised, and what no lock with leases can promise, is in the README. The
-//! [pages](_documentation) tell how it works, how to run it, and what it costs.
+//! The README says which of them to choose, what is guaranteed, and what no lock with leases can guarantee.
+//! The [pages](_documentation) explain how it works, how to operate it, and what it costs.
 
-// On docs.rs each item says which feature it needs.
+// On docs.rs each item shows the feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![deny(missing_docs, missing_debug_implementations)]
 
-/// The pages of the repository, here so that they are found and their examples are tests.
+/// The pages of the repository, included here so that they are found and their examples are tested.
 pub mod _documentation {
     #[doc = include_str!("../docs/protocol.md")]
     pub mod protocol {}

@@ -1,4 +1,4 @@
-//! The only file that spells a key or a channel, or reads an owner id.
+//! The only file that spells out a key or a channel, or parses an owner id.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -11,28 +11,28 @@ pub(crate) const LONGEST: usize = 1024;
 /// How many keys a lock has.
 pub(crate) const KEYS: usize = 6;
 
-/// What stands behind the state's key in the others: state, queue, places, fence, gone, conditions, the
-/// order of `KEYS` in every script.
+/// The suffixes of the other keys after the state's: state, queue, places, fence, gone, conditions, the order
+/// of `KEYS` in every script.
 const SUFFIXES: [&str; KEYS] = ["", ":queue", ":places", ":fence", ":gone", ":conditions"];
 
-/// What stands behind it in the key of a fenced resource.
+/// The suffix of the key of a fenced resource.
 const FENCED: &str = ":fenced";
 
 /// The keys of one lock, all in one slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
-    /// With the lock's name as their hash tag: what all of them begin with, which is the state's key. Of
-    /// many locks in use only this is kept.
+    /// With the lock's name as their hash tag: the prefix of all of them, which is the state's key. For many
+    /// locks in use only this is kept.
     Named(Box<str>),
-    /// Beside a key of the users' own. In a box, so that the others need no more room for it.
+    /// Beside a user-chosen key. In a box, so that the others need no more room for it.
     Beside(Box<Beside>),
 }
 
-/// A key of the users' own, with ours beside it.
+/// A user-chosen key, with ours beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Beside {
     state: Box<str>,
-    /// What the others begin with.
+    /// The prefix of the others.
     others: Box<str>,
 }
 
@@ -42,14 +42,14 @@ impl Names {
         Names::of("lock", namespace, name)
     }
 
-    /// The same of `what`, which is no lock.
+    /// The same for `what`, which is not a lock.
     pub(crate) fn of(what: &str, namespace: &str, name: &str) -> Result<Self, Error> {
         check_of(what, name)?;
         Ok(Names::Named(state(namespace, name).into()))
     }
 
-    /// The keys of the lock whose state is at `key`, to the letter. Of two such keys none of the others are
-    /// the same: behind `}:at` comes the whole key where it has a hash tag, and else it is the tag.
+    /// The keys of the lock whose state is exactly at `key`. For two such keys all of the others differ:
+    /// behind `}:at` comes the whole key if it has a hash tag, and otherwise the key is the tag.
     pub(crate) fn beside(namespace: &str, key: &str) -> Result<Self, Error> {
         let bad = |why: String| Err(Error::new(ErrorKind::InvalidInput, &short(key)).because(why));
         if let Err(why) = measure("lock's key", key) {
@@ -71,7 +71,7 @@ impl Names {
         Ok(Names::Beside(Box::new(Beside { state: key.into(), others: others.into() })))
     }
 
-    /// Whether the state is at a key of the users' own.
+    /// Whether the state is at a user-chosen key.
     pub(crate) fn is_beside(&self) -> bool {
         matches!(self, Names::Beside(_))
     }
@@ -102,13 +102,13 @@ fn state(namespace: &str, name: &str) -> String {
 /// The name of the lock whose state is at `key`, if it has one.
 pub(crate) fn of_state(namespace: &str, key: &str) -> Option<String> {
     let escaped = key.strip_prefix(namespace)?.strip_prefix(":{")?.strip_suffix('}')?;
-    // The last one makes what the others would take for theirs.
+    // The last segment would be taken for one of the suffixes.
     let name = escaped.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
     let is_one = check(&name).is_ok() && state(namespace, &name) == key;
     is_one.then_some(name)
 }
 
-/// What Redis Cluster takes of a key for its slot, where that is not the whole key.
+/// What Redis Cluster hashes of a key for its slot, if that is not the whole key.
 fn tag(key: &str) -> Option<&str> {
     let (tag, _) = key.split_once('{')?.1.split_once('}')?;
     Some(tag).filter(|tag| !tag.is_empty())
@@ -124,7 +124,7 @@ fn check_of(what: &str, name: &str) -> Result<(), Error> {
         .map_err(|why| Error::new(ErrorKind::InvalidInput, &short(name)).because(why))
 }
 
-/// As much of a name as an error tells.
+/// As much of a name as an error shows.
 fn short(name: &str) -> String {
     name.chars().take(40).collect()
 }
@@ -139,8 +139,8 @@ fn measure(what: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The name of `what` as it stands in the members of `:conditions` and in a stock gate's fields and arguments,
-/// where a `|` ends it. Says what is wrong with it, if anything.
+/// The name of `what` as it is written in the members of `:conditions` and in an inventory's fields and
+/// arguments, where a `|` ends it. Returns an error text if it cannot work.
 pub(crate) fn part<'a>(what: &str, name: &'a str) -> Result<Cow<'a, str>, String> {
     measure(what, name)?;
     if name.contains(['%', '|']) {
@@ -149,7 +149,7 @@ pub(crate) fn part<'a>(what: &str, name: &'a str) -> Result<Cow<'a, str>, String
     Ok(name.into())
 }
 
-/// Braces are what makes a hash tag: escaped, the whole name is one tag, whatever it holds.
+/// Braces make a hash tag: escaped, the whole name is one tag, whatever it contains.
 fn escape(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for c in name.chars() {
@@ -164,7 +164,7 @@ fn escape(name: &str) -> String {
     out
 }
 
-/// What the channels of all inboxes of a namespace begin with; a client's uuid follows.
+/// The prefix of the channels of all inboxes of a namespace; a client's uuid follows.
 pub(crate) fn inbox_prefix(namespace: &str) -> String {
     format!("{namespace}:inbox:")
 }
@@ -181,7 +181,7 @@ pub(crate) fn is_owner(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// What Redis Cluster makes the slot of, written as its specification has it.
+    /// What Redis Cluster computes the slot from, written as its specification has it.
     fn hashed(key: &str) -> &str {
         let Some(open) = key.find('{') else { return key };
         let Some(close) = key[open..].find('}').map(|i| i + open) else { return key };
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(keys.len(), KEYS * all.len());
     }
 
-    /// Keys of users' own that can be locks.
+    /// User-chosen keys that can be locks.
     const KEYS_OF_USERS: [&str; 22] = [
         "a",
         "stock:42",

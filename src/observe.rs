@@ -1,4 +1,4 @@
-//! What a service may watch: one trait, empty by default.
+//! What a service may observe: one trait, empty by default.
 
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -14,13 +14,13 @@ pub use self::metrics::MetricsObserver;
 use self::tracing::Tracing;
 use crate::error::Error;
 
-/// By which way a thread came to its hold.
+/// How a thread acquired its hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AcquiredVia {
-    /// It asked, and nobody was in the way.
+    /// It asked, and no other caller was in the way.
     Free,
-    /// It waited in Redis, and the process that released the lock made it the owner.
+    /// It waited in Redis, and the releasing process made it the owner.
     Granted,
     /// A thread of the same process handed its hold on, without Redis.
     HandedOver,
@@ -34,11 +34,11 @@ pub enum AcquiredVia {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The lease ran out here, with or without Redis.
+    /// The lease expired here, with or without Redis.
     Expired,
-    /// Redis said, at a renewal or a release, that somebody else or nobody holds it.
+    /// Redis replied, at a renewal or a release, that the hold no longer exists.
     Revoked,
-    /// Somebody called `force_unlock`.
+    /// `force_unlock` was called.
     Forced,
     /// The client was closed.
     Closed,
@@ -79,92 +79,92 @@ impl LossReason {
     }
 }
 
-/// The lock that an observer is told of.
+/// The lock that an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockInfo<'a> {
-    /// What its kind [is called](crate::Kind::NAME), for instance `"reentrant lock"`.
+    /// The [name](crate::Kind::NAME) of its kind, for instance `"reentrant lock"`.
     pub kind: &'static str,
-    /// What it is called itself.
+    /// Its own name.
     pub name: &'a str,
 }
 
-/// Hears what the locks of one client do. All methods do nothing by default.
+/// Is notified of what the locks of one client do. By default the methods do nothing.
 ///
-/// They are called outside all locks of this crate, on whichever thread it happened, and should
-/// be quick: a slow one delays that thread. A panic in one is caught and ignored.
+/// They are called outside all mutexes of this crate, on the thread on which the event happened, and should
+/// be quick: a slow observer delays that thread. A panic in one is caught and ignored.
 ///
-/// Each hold that is told as [`acquired`](Observer::acquired) ends in one of three ways:
+/// Each hold that is reported as [`acquired`](Observer::acquired) ends in one of three ways:
 /// [`released`](Observer::released), [`lost`](Observer::lost), or
-/// [`release_deferred`](Observer::release_deferred). Re-entries are not told.
+/// [`release_deferred`](Observer::release_deferred). Re-entries are not reported.
 ///
-/// The same goes to [`tracing`](https://docs.rs/tracing) by itself, with the target
-/// `redis_concurrent` (with the feature `tracing`, which is on unless it is turned off); without a
-/// subscriber there, and without an observer, nothing of it costs more than a comparison.
+/// The same events go to [`tracing`](https://docs.rs/tracing) by default, with the target `redis_concurrent`
+/// (feature `tracing`); without a subscriber there, and without an observer, an event costs no more than a
+/// comparison.
 pub trait Observer: Send + Sync + 'static {
     /// A thread got a hold of `lock`, `waited` after its call began.
     fn acquired(&self, lock: LockInfo<'_>, waited: Duration, way: AcquiredVia) {
         let _ = (lock, waited, way);
     }
 
-    /// A call for `lock` ended without a hold, `waited` after it began: it was busy until the time
-    /// was up, or at the one attempt; or there was an error, which the caller was told too.
+    /// A call for `lock` ended without a hold, `waited` after it began: it was busy until the time was up, or
+    /// at its single attempt; or there was an error, which the caller gets too.
     fn not_acquired(&self, lock: LockInfo<'_>, waited: Duration, error: Option<&Error>) {
         let _ = (lock, waited, error);
     }
 
-    /// A thread gave its hold of `lock` up in good order, after `held`.
+    /// A thread released its hold of `lock` normally, after `held`.
     fn released(&self, lock: LockInfo<'_>, held: Duration) {
         let _ = (lock, held);
     }
 
-    /// A lease of `lock` was renewed: the request left `lag` after it was due, and when it was
-    /// answered there was `left` of the old lease.
+    /// A lease of `lock` was renewed: the request was sent `lag` after it was due, and when the reply came
+    /// there was `left` of the old lease.
     fn renewed(&self, lock: LockInfo<'_>, lag: Duration, left: Duration) {
         let _ = (lock, lag, left);
     }
 
-    /// A lease of `lock` could not be renewed and has `left` to go. It is tried again until then.
+    /// A lease of `lock` could not be renewed and has `left` to go. The renewal is retried until then.
     fn renewal_failed(&self, lock: LockInfo<'_>, left: Duration, error: &Error) {
         let _ = (lock, left, error);
     }
 
-    /// Renewals were sent: `under_way` of them (and releases in the background) were then on their way to
-    /// Redis, or waited for their turn, of `most` that the client can have on its way at once. Beyond that
-    /// renewals are late; with round trips that get longer, or more holds, it grows in proportion.
+    /// Renewals were sent: `under_way` of them (and releases in the background) were then in flight to Redis,
+    /// or waited for their turn, out of `most` that the client can have in flight at once. Beyond that
+    /// renewals are late; the number grows in proportion to round-trip time and holds.
     fn renewal_load(&self, under_way: usize, most: usize) {
         let _ = (under_way, most);
     }
 
-    /// A hold of `lock` ended before it was released. Told once a tenure.
+    /// A hold of `lock` ended before it was released. Reported once per grant.
     fn lost(&self, lock: LockInfo<'_>, why: LossReason) {
         let _ = (lock, why);
     }
 
-    /// A thread gave its hold of `lock` up after `held`, and Redis did not say whether it heard:
-    /// the release goes on in the background.
+    /// A thread gave up its hold of `lock` after `held`, and Redis did not reply: the release continues in
+    /// the background.
     fn release_deferred(&self, lock: LockInfo<'_>, held: Duration) {
         let _ = (lock, held);
     }
 
-    /// What was to leave Redis in the background did not, as long as a lease lasts. What was there
-    /// of `lock` has ended with its lease.
+    /// A release in the background was not answered for the length of a lease. What was there of `lock` has
+    /// expired.
     fn release_abandoned(&self, lock: LockInfo<'_>, error: &Error) {
         let _ = (lock, error);
     }
 
-    /// A release of `lock` that nobody else would hear of (a guard's `Drop`, `with`, `close`)
-    /// failed. What Redis still holds is given back in the background, or ends with its lease.
+    /// A release of `lock` failed for which no caller gets the error (a guard's `Drop`, `with`, `close`).
+    /// What Redis still holds is given back in the background, or expires.
     fn unlock_failed(&self, lock: LockInfo<'_>, error: &Error) {
         let _ = (lock, error);
     }
 
-    /// The connection that wake-ups come by was replaced; it had been down for `down`.
+    /// The connection on which wake-ups arrive was replaced; it had been down for `down`.
     fn reconnected(&self, down: Duration) {
         let _ = down;
     }
 }
 
-/// Everybody who hears what the locks of a client do.
+/// All observers of a client's locks.
 #[derive(Default)]
 pub(crate) struct Watch(Vec<Box<dyn Observer>>);
 
@@ -173,7 +173,7 @@ impl Watch {
         self.0.push(Box::new(observer));
     }
 
-    /// Whether anybody hears what happens all the time.
+    /// Whether there is an observer of the events that happen all the time.
     pub(crate) fn is_on(&self) -> bool {
         #[cfg(feature = "tracing")]
         let traced = Tracing::is_on();
@@ -182,7 +182,7 @@ impl Watch {
         traced || !self.0.is_empty()
     }
 
-    /// Tells all of them; what one throws stops here, because locks must go on.
+    /// Notifies all of them; a panic in one stops here, because locks must go on.
     pub(crate) fn tell(&self, what: impl Fn(&dyn Observer)) {
         #[cfg(feature = "tracing")]
         let _ = catch_unwind(AssertUnwindSafe(|| what(&Tracing)));

@@ -1,4 +1,4 @@
-//! Updates without a lock: done only if nobody has changed what they were made from.
+//! Updates without a lock: applied only if no other client has changed the data they are based on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
 
-/// How often it is tried where nothing else was said.
+/// The default number of attempts.
 const USUAL_TRIES: u32 = 100;
 
-/// How often it may be tried. Whoever means more means for ever, and that would be spinning.
+/// The most attempts. More would amount to spinning forever.
 const MOST_TRIES: u32 = 10_000;
 
-/// The longest pause between two tries.
+/// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// What would change the connection itself, or end the transaction in the middle.
@@ -54,9 +54,9 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 ];
 
 /// Updates of some keys without a lock: `WATCH`, read, decide, then `MULTI`, write, `EXEC`, which Redis
-/// carries out only if nobody has changed one of the keys since. If somebody has, it is tried again after a
-/// random pause that grows with each try, so often and no more. The handle is cheap to clone; made by
-/// [`Client::optimistic`](crate::Client::optimistic).
+/// executes only if no client has changed one of the keys since. If one has, the update is tried again after
+/// a random pause that grows with each attempt, up to a number of attempts. The handle is cheap to clone;
+/// made by [`Client::optimistic`](crate::Client::optimistic).
 ///
 /// ```
 /// use redis_concurrent::{Client, Outcome};
@@ -82,42 +82,42 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 ///
 /// # The closure
 ///
-/// It is given [`Snapshot`], to read from Redis, and a [`redis::Pipeline`], in which it puts what is to be
+/// It is given [`Snapshot`], to read from Redis, and a [`redis::Pipeline`], in which it puts what must be
 /// written, by its typed methods (`write.set(…).incr(…)`) or command by command; [`Pipeline::ignore`] and
-/// [`Pipeline::atomic`] change nothing here. It **may run more than once**: what it does besides reading is
-/// not taken back. It returns a [`Outcome`], with a value of its own for the caller:
+/// [`Pipeline::atomic`] have no effect here. It **may run more than once**: side effects other than these are
+/// not rolled back. It returns a [`Outcome`], with a value of its own for the caller:
 ///
-/// * `Commit`: what it has put into the pipeline is to be done. With nothing in it, that only makes
-///   sure that all that was read of the watched keys was true at the same time.
-/// * `Abort`: nothing is to be done, and nothing tried again.
+/// * `Commit`: execute what it has put into the pipeline. With an empty pipeline, this only checks that all
+///   that was read of the watched keys was valid at the same time.
+/// * `Abort`: write nothing, and do not try again.
 /// * An error, its own ([`Error::new`]) or one of reading: as `Abort`, and the call returns it.
 ///
-/// While it runs it keeps one connection of the client's pool, which goes back unwatched also if it
-/// panics. Only changes to the keys that the handle was made with count, whatever else it reads. What it
-/// reads, it should not write at once: that would be done whatever happens then.
+/// While it runs it keeps one connection of the client's pool, which goes back unwatched also if it panics.
+/// Only changes to the keys that the handle was made with count, whatever else it reads. It should not write
+/// through the reading half: that would take effect regardless of the outcome.
 ///
 /// # When to take a lock instead
 ///
-/// Nothing orders those who try: who has just won tries again at once, and others may lose often. A lock lets
-/// each in once, in order of arrival: the README has figures, by which the longest wait is shorter with one from
-/// two writers on that never rest. This is for what is seldom touched by two at a time, or must not wait for
-/// a process that died.
+/// Competing writers are not ordered: the last winner tries again at once, and others may lose often. A lock
+/// admits each once, in order of arrival: by the figures in the README, the longest wait is shorter with a
+/// lock from two writers on that never rest. An optimistic update is for data that rarely sees two writers at
+/// a time, or must not wait for a process that died.
 ///
 /// # Errors of all forms
 ///
-/// `Conflict` when the tries are used up, or the time, and somebody else came first each time: nothing was
-/// changed. `Timeout` when the closure itself came to its end after the deadline: nothing was changed.
-/// `Unknown` when the answer to `EXEC` was lost: all of it may have been done, or be done yet, or nothing.
-/// It is never sent twice; to know, read again.
+/// `Conflict` if the attempts are used up, or the time, and another client came first each time: no data was
+/// changed. `Timeout` if the closure itself finished after the deadline: no data was changed. `Unknown` if
+/// the reply to `EXEC` was lost: either all of it or none may have been executed, or may be yet. It is never
+/// sent twice; to find out, read again.
 ///
-/// `WrongType` for a command on a key of another type, and `Refused` for a command that Redis refused for
-/// another reason **within** the transaction: as Redis has it, **all its other commands were carried out**.
-/// The error says which it was. A command that Redis would not even take (one that does not exist, or no
-/// memory left) is `Protocol` or `Unavailable`, and nothing was changed.
+/// `WrongType` for a command on a key of another type, and `Refused` for a command that Redis rejected for
+/// another reason **within** the transaction: as Redis works, **all its other commands were executed**. The
+/// error says which one was not. A command that Redis would not even queue (one that does not exist, or no
+/// memory left) is `Protocol` or `Unavailable`, and no data was changed.
 ///
-/// `Config` for no keys or an empty one, for no tries or more than 10,000, and for commands that
-/// are the connection's or the transaction's own affair (`EXEC`, `SELECT`, `SUBSCRIBE`, …): nothing was
-/// changed. `Unavailable`, `Closed`, `Forked`.
+/// `Config` for no keys or an empty one, for no attempts or more than 10,000, and for commands that affect
+/// the connection or the transaction itself (`EXEC`, `SELECT`, `SUBSCRIBE`, …): no data was changed.
+/// `Unavailable`, `Closed`, `Forked`.
 #[derive(Clone)]
 pub struct Optimistic {
     shared: Arc<Shared>,
@@ -125,27 +125,27 @@ pub struct Optimistic {
     tries: u32,
 }
 
-/// What an update's closure came to.
+/// The result of an update's closure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<T> {
-    /// What was put into the transaction is to be done, if nobody was faster.
+    /// Execute what was put into the transaction, unless another client was faster.
     Commit(T),
-    /// Nothing is to be done.
+    /// Write nothing.
     Abort(T),
 }
 
-/// An update that is over.
+/// The report of a finished update.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Report<T> {
     /// What the closure returned in its last run.
     pub value: T,
-    /// Whether it was committed and not given up.
+    /// Whether it was committed and not aborted.
     pub committed: bool,
     /// How often the closure ran.
     pub tries: u32,
-    /// What Redis answered to each command of the transaction, to be read with
-    /// [`redis::from_redis_value`]; empty when it was given up.
+    /// Redis's replies to the commands of the transaction, to be read with [`redis::from_redis_value`]; empty
+    /// if it was aborted.
     pub replies: Vec<Value>,
 }
 
@@ -155,7 +155,7 @@ pub struct Snapshot<'a> {
     name: &'a str,
 }
 
-/// What a try came to that was not for nothing: the closure's value, and what `EXEC` answered, if it was sent.
+/// The result of a successful attempt: the closure's value, and the replies of `EXEC`, if it was sent.
 type Done<T> = (T, Option<Vec<Value>>);
 
 impl fmt::Debug for Optimistic {
@@ -179,14 +179,14 @@ impl Optimistic {
         Optimistic { shared: shared.clone(), keys, tries: USUAL_TRIES }
     }
 
-    /// The same, tried at most so many times, the first included: from 1 to 10,000. Default 100.
+    /// The same with at most this many attempts, the first included: from 1 to 10,000. Default 100.
     #[must_use]
     pub fn max_attempts(&self, tries: u32) -> Self {
         Optimistic { tries, ..self.clone() }
     }
 
-    /// Runs `update` until it is committed or gives up. Blocks for as long as the tries take, each of them
-    /// three requests of at most the command limit, and pauses of at most 100 ms between them.
+    /// Runs `update` until it is committed or aborted. Blocks for as long as the attempts take, each of them
+    /// three requests of at most the command timeout, with pauses of at most 100 ms between them.
     ///
     /// # Errors
     /// See [the type](Optimistic#errors-of-all-forms).
@@ -197,7 +197,7 @@ impl Optimistic {
         self.until_done(&Wait::forever(), update)
     }
 
-    /// As [`run`](Self::run), for at most `limit`; nothing means one try.
+    /// Like [`run`](Self::run), for at most `timeout`; a zero timeout makes one attempt.
     ///
     /// # Errors
     /// See [the type](Optimistic#errors-of-all-forms).
@@ -208,7 +208,7 @@ impl Optimistic {
         self.until_done(&Wait::timeout(limit), update)
     }
 
-    /// As [`run`](Self::run), until `deadline`; one that has passed means one try.
+    /// Like [`run`](Self::run), until `deadline`; one in the past makes one attempt.
     ///
     /// # Errors
     /// See [the type](Optimistic#errors-of-all-forms).
@@ -219,11 +219,11 @@ impl Optimistic {
         self.until_done(&Wait::until(deadline), update)
     }
 
-    /// As [`run`](Self::run), until `cancel` is cancelled. A pause ends at once; within a try it is seen
-    /// before `EXEC` is sent, and never after that.
+    /// Like [`run`](Self::run), until `cancel` is cancelled. A pause ends at once; within an attempt the
+    /// cancellation is noticed before `EXEC` is sent, and never after that.
     ///
     /// # Errors
-    /// `Cancelled`: nothing was changed. See also [the type](Optimistic#errors-of-all-forms).
+    /// `Cancelled`: no data was changed. See also [the type](Optimistic#errors-of-all-forms).
     pub fn run_interruptibly<T, F>(&self, cancel: &CancellationToken, update: F) -> Result<Report<T>, Error>
     where
         F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
@@ -231,10 +231,10 @@ impl Optimistic {
         self.until_done(&Wait::forever().cancelled_by(cancel), update)
     }
 
-    /// As [`run`](Self::run), for at most `limit`, until `cancel` is cancelled.
+    /// Like [`run`](Self::run), for at most `timeout`, or until `cancel` is cancelled.
     ///
     /// # Errors
-    /// `Cancelled`: nothing was changed. See also [the type](Optimistic#errors-of-all-forms).
+    /// `Cancelled`: no data was changed. See also [the type](Optimistic#errors-of-all-forms).
     pub fn run_for_interruptibly<T, F>(
         &self,
         limit: Duration,
@@ -249,7 +249,7 @@ impl Optimistic {
 
     // ---- underneath ------------------------------------------------------------------------
 
-    /// What errors call it.
+    /// Its name in errors.
     fn name(&self) -> String {
         self.keys.iter().map(|key| String::from_utf8_lossy(key)).collect::<Vec<_>>().join(", ")
     }
@@ -301,7 +301,7 @@ impl Optimistic {
         }
     }
 
-    /// One try. `None` when somebody was faster; with answers if it was committed.
+    /// One attempt. `None` if another client was faster; with replies if it was committed.
     fn once<T>(
         &self,
         name: &str,
@@ -340,8 +340,8 @@ impl Optimistic {
 }
 
 impl Snapshot<'_> {
-    /// What stands under `key`, by `GET`. A key that is not there has an `Option` to say so, or is empty
-    /// where the type can be. Blocks for one request, at most the command limit.
+    /// The value of `key`, by `GET`. For a key that does not exist, `T` must be an `Option`, or a type that
+    /// can be empty. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
     /// See [`query`](Self::query).
@@ -349,13 +349,13 @@ impl Snapshot<'_> {
         self.query(redis::cmd("GET").arg(key))
     }
 
-    /// What Redis answers to any command that reads: `read.query(&Cmd::hget("cart:7", "total"))`. Blocks for
-    /// one request, at most the command limit.
+    /// Redis's reply to any reading command: `read.query(&Cmd::hget("cart:7", "total"))`. Blocks for one
+    /// request, at most the command timeout.
     ///
     /// # Errors
-    /// `WrongType` when the key is of another type, or the answer cannot be made the type that is
-    /// asked for. `Config` for a command that is the connection's own affair. `Unavailable`: nothing was
-    /// changed, and nothing will be in this try. `Protocol` when Redis refuses the command.
+    /// `WrongType` if the key is of another type, or the reply cannot be converted to the requested type.
+    /// `Config` for a command that affects the connection itself. `Unavailable`: no data was changed, nor
+    /// will be in this attempt. `Protocol` if Redis rejects the command.
     pub fn query<T: FromRedisValue>(&mut self, cmd: &Cmd) -> Result<T, Error> {
         fit(cmd).map_err(|why| Error::new(ErrorKind::InvalidInput, self.name).because(why))?;
         let value = self.watching.query(cmd).map_err(|failure| failure.error().about(self.name))?;
@@ -369,7 +369,7 @@ fn is_late(wait: &Wait<'_>) -> bool {
     wait.deadline.is_some_and(|deadline| deadline <= Moment::now())
 }
 
-/// Whether a command may be part of an update; says why not.
+/// Whether a command may be part of an update; the error says why not.
 fn fit(cmd: &Cmd) -> Result<(), String> {
     let Some(Arg::Simple(verb)) = cmd.args_iter().next() else {
         return Err("a command needs a name".to_owned());
@@ -380,7 +380,7 @@ fn fit(cmd: &Cmd) -> Result<(), String> {
     }
 }
 
-/// Redis carries out the rest of a transaction when one of its commands fails: that must not be missed.
+/// Redis executes the rest of a transaction when one of its commands fails: that must not be missed.
 fn all_done(write: &Pipeline, answers: &[Value]) -> Result<(), Error> {
     let failed = answers.iter().enumerate().find_map(|(i, answer)| match answer {
         Value::ServerError(e) => Some((i, e.clone())),

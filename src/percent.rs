@@ -12,7 +12,7 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// Reads it; `None` where a `%` is followed by anything else, or it is no text.
+/// Reads it; `None` if a `%` is followed by anything else, or the result is not text.
 pub(crate) fn unescape(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());

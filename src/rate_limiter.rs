@@ -1,4 +1,4 @@
-//! So many in so much time, for all processes together.
+//! A distributed rate limiter.
 
 mod decision;
 mod rate;
@@ -28,8 +28,8 @@ static ACQUIRE: LazyLock<Script> =
 static DELETE: LazyLock<Script> =
     LazyLock::new(|| Script::plain(include_str!("../lua/rate_limiter/delete.lua")));
 
-/// Lets in so many in so much time, in all processes together: the handle of one name, cheap to clone and to
-/// make. Whatever is to be limited by itself (an address, a customer) has a name of its own.
+/// A rate limiter for all processes together: the handle of one name, cheap to clone and to create. To limit
+/// each of several subjects (an address, a customer) separately, give each its own name.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,30 +55,30 @@ static DELETE: LazyLock<Script> =
 ///
 /// # How it counts
 ///
-/// Each decision is one request, made by one script and by the server's clock. A request for several gets all
-/// or nothing; one that is refused counts nothing and changes nothing. What came in has come in: nothing is
-/// given back.
+/// Each decision is one request, made by one script and by the server's clock. A request for several permits
+/// gets all or none; a rejected one counts nothing and changes nothing. Permits are not given back.
 ///
-/// Redis keeps how much was used, and since when; the [`Rate`] stays with the handle and goes with each
-/// request. So there is nothing to be set up, and a handle with
-/// [another rate](RateLimiter::with_rate) finds the same count: of 10 of which 4 are used, raised to 20, there
-/// are 16. Handles of a name that differ in their rate each judge by their own.
+/// Redis keeps how much was used, and as of when; the [`Rate`] stays with the handle and goes with each
+/// request. So there is no set-up, and a handle with [another rate](RateLimiter::with_rate) finds the same
+/// count: with a limit of 10, 4 of which are used, raised to 20, 16 are left. Handles of a name that differ
+/// in their rate each decide by their own.
 ///
-/// The count ends by itself, as soon as nothing of it is used any more.
+/// The count expires by itself, as soon as none of it counts any more.
 ///
 /// # Waiting
 ///
-/// Who waits sleeps for as long as Redis said, and asks again: a request each time. There is no queue: who
-/// asks first when there is room comes in, and one that asks for many may be passed for long by
+/// A waiter sleeps for as long as Redis said, and asks again: one request each time. There is no queue: the
+/// first to ask when there is room is admitted, and a caller that asks for many may be passed for long by
 /// those that ask for few.
 ///
 /// # Errors of all forms
 ///
-/// `Config` for a bad name or rate, or for 0; `Refused` for more than the rate lets in
-/// [at once](Rate::at_once), since that can never be. Nothing is sent then. `Unknown` when there was no answer:
-/// it may have been counted, or be yet, and is not sent again, as it could count twice. `Unavailable` when
-/// Redis cannot be reached or refuses us, at once, also from those that wait: whether to let in without
-/// counting is the caller's to say. `WrongType` when the key is in use by something else. `Closed`, `Forked`.
+/// `Config` for an invalid name or rate, or for 0 permits; `Refused` for more than the rate admits [at
+/// once](Rate::at_once), since that can never be granted. No request is sent then. `Unknown` if there was no
+/// reply: the request may have been counted, or may be yet, and is not sent again, as it could count twice.
+/// `Unavailable` if Redis cannot be reached or rejects us, at once, also from calls that wait: whether to
+/// proceed without counting is the caller's decision. `WrongType` if the key is in use by something else.
+/// `Closed`, `Forked`.
 #[derive(Clone)]
 pub struct RateLimiter {
     shared: Arc<Shared>,
@@ -101,8 +101,8 @@ impl RateLimiter {
 
     /// The same limiter with another rate: what was used stays used.
     ///
-    /// A count ends when nothing of it is used any more by the rate of whoever counted last; by a slower rate
-    /// it may have been there for longer.
+    /// A count expires when none of it counts any more by the rate of the last caller that counted; by a
+    /// slower rate it might have lasted longer.
     #[must_use]
     pub fn with_rate(&self, rate: Rate) -> Self {
         RateLimiter { rate, ..self.clone() }
@@ -120,8 +120,8 @@ impl RateLimiter {
 
     // ---- coming in -------------------------------------------------------------------------
 
-    /// Counts `n` if they may come in now, and says whether. Blocks for one request, at most the command
-    /// limit.
+    /// Acquires `n` permits if they are available now, and says whether it did. Blocks for one request, at
+    /// most the command timeout.
     ///
     /// # Errors
     /// See [the type](RateLimiter#errors-of-all-forms).
@@ -129,7 +129,7 @@ impl RateLimiter {
         self.come_in(n, &Wait::once())
     }
 
-    /// Waits until `n` may come in, without a deadline.
+    /// Waits for `n` permits, without a deadline.
     ///
     /// # Errors
     /// See [the type](RateLimiter#errors-of-all-forms).
@@ -137,9 +137,9 @@ impl RateLimiter {
         self.must(n, &Wait::forever())
     }
 
-    /// Waits until `n` may come in, for at most `limit`. Where Redis says that this is too short, it is refused
-    /// at once, as waiting would be in vain; the decision tells how long it would take. Nothing means one
-    /// attempt, an enormous limit means for ever.
+    /// Waits for `n` permits, for at most `timeout`. If Redis says that this is too short, the request is
+    /// rejected at once, as waiting would be useless; the decision says how long it would take. A zero
+    /// timeout makes a single attempt; `Duration::MAX` waits forever.
     ///
     /// # Errors
     /// See [the type](RateLimiter#errors-of-all-forms).
@@ -147,7 +147,7 @@ impl RateLimiter {
         self.come_in(n, &Wait::timeout(limit))
     }
 
-    /// Waits until `n` may come in, until `deadline`; as [`try_acquire_for`](RateLimiter::try_acquire_for)
+    /// Waits for `n` permits, until `deadline`; like [`try_acquire_for`](RateLimiter::try_acquire_for)
     /// otherwise.
     ///
     /// # Errors
@@ -156,17 +156,17 @@ impl RateLimiter {
         self.come_in(n, &Wait::until(deadline))
     }
 
-    /// Waits until `n` may come in or `cancel` is cancelled. A thread that sleeps wakes at once; one inside a
-    /// request sees it when that ends, after at most the command limit.
+    /// Waits for `n` permits, or until `cancel` is cancelled. A sleeping thread wakes at once; one inside a
+    /// request notices it when the request ends, after at most the command timeout.
     ///
     /// # Errors
-    /// `Cancelled`, even if there was room when it was cancelled before the call: nothing was counted. See also
-    /// [the type](RateLimiter#errors-of-all-forms).
+    /// `Cancelled`, even if there was room, if the token was cancelled before the call: nothing was counted.
+    /// See also [the type](RateLimiter#errors-of-all-forms).
     pub fn acquire_interruptibly(&self, n: u32, cancel: &CancellationToken) -> Result<(), Error> {
         self.must(n, &Wait::forever().cancelled_by(cancel))
     }
 
-    /// Waits until `n` may come in, for at most `limit`, until `cancel` is cancelled; as
+    /// Waits for `n` permits, for at most `timeout`, or until `cancel` is cancelled; like
     /// [`try_acquire_for`](RateLimiter::try_acquire_for) otherwise.
     ///
     /// # Errors
@@ -182,10 +182,10 @@ impl RateLimiter {
 
     // ---- the count -------------------------------------------------------------------------
 
-    /// How many could come in now; it counts nothing. One request, at most the command limit.
+    /// The number of permits available now; acquires none. One request, at most the command timeout.
     ///
     /// # Errors
-    /// `Config` for a bad name or rate; `Unavailable`, `WrongType`, `Closed`, `Forked`.
+    /// `Config` for an invalid name or rate; `Unavailable`, `WrongType`, `Closed`, `Forked`.
     pub fn available(&self) -> Result<u32, Error> {
         self.rate.check().map_err(|why| self.error(ErrorKind::InvalidInput, why))?;
         let limit = Moment::now().after(self.shared.config.command_timeout);
@@ -197,12 +197,12 @@ impl RateLimiter {
         Ok(self.read(&answer)?.remaining)
     }
 
-    /// Forgets what was used; returns whether there was anything. Whoever waits finds out when it asks next.
-    /// One request, at most the command limit.
+    /// Forgets what was used; returns whether there was anything. Waiters find out when they ask next. One
+    /// request, at most the command timeout.
     ///
     /// # Errors
-    /// `Config` for a bad name; `Unavailable`, `WrongType`, `Closed`, `Forked`. `Unknown` when there was no
-    /// answer.
+    /// `Config` for an invalid name; `Unavailable`, `WrongType`, `Closed`, `Forked`. `Unknown` if there was
+    /// no reply.
     pub fn delete(&self) -> Result<bool, Error> {
         let limit = Moment::now().after(self.shared.config.command_timeout);
         let answer = self.change(&DELETE, &[], limit)?;
@@ -254,7 +254,7 @@ impl RateLimiter {
         Ok([state])
     }
 
-    /// Sent once: a second copy would count twice, or delete what came in after the first.
+    /// Sent once: a second copy would count twice, or delete what was acquired after the first.
     fn change(&self, script: &Script, args: &[String], limit: Moment) -> Result<Value, Error> {
         change::eval(&self.shared, &self.name, script, &self.keys()?, args, limit, Copies::One)
     }

@@ -1,11 +1,10 @@
 //! From Lua parts to a script that Redis knows by its SHA1.
 //!
-//! An operation (`lua/lib/acquire.lua` and its fellows) names what it is made of in lines like
-//! `--@ prelude clock kind:try_acquire`: a snippet of `lua/lib/`, some functions of the kind's rule
-//! (`kind:try_acquire,reject`), or all that are still missing (`kind`). The parts come in that order,
-//! each once. So an operation can take its short way through before the functions that only the
-//! long way needs are built: Lua pays for a closure when it reaches it, and Redis runs the whole
-//! script anew for each call.
+//! An operation (`lua/lib/acquire.lua` and the files beside it) names what it is made of in lines like `--@
+//! prelude clock kind:try_acquire`: a snippet of `lua/lib/`, some functions of the kind's rule
+//! (`kind:try_acquire,refuse`), or all that are still missing (`kind`). The parts come in that order, each
+//! once. So an operation can take its fast path before the functions that only the slow path needs are built:
+//! Lua pays for a closure when it reaches it, and Redis runs the whole script anew for each call.
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -17,7 +16,7 @@ pub(crate) struct Scripts {
     pub(crate) leave: Script,
     pub(crate) renew: Script,
     pub(crate) inspect: Script,
-    /// Of a kind whose users change its state.
+    /// Of a kind whose users update its state.
     pub(crate) change: Option<Script>,
     /// Of a kind whose holds may be passed on by a receipt.
     pub(crate) adopt: Option<Script>,
@@ -33,12 +32,12 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// A script as it is: one that is no operation over a rule.
+    /// A script as it is: one that is not an operation over a rule.
     pub(crate) fn plain(source: &str) -> Self {
         Script { source: source.to_owned(), sha: redis::Script::new(source).get_hash().to_owned() }
     }
 
-    /// One of these lines, but for what only its reader needs.
+    /// One of these lines, without what only its reader needs.
     fn made_of<'a>(lines: impl IntoIterator<Item = &'a str>) -> Self {
         let lines = lines.into_iter().map(str::trim);
         let source =
@@ -57,7 +56,7 @@ const SNIPPETS: [(&str, &str); 6] = [
 ];
 
 impl Scripts {
-    /// Composes the operations over `rule`; says what is wrong with the rule, if anything.
+    /// Composes the operations over `rule`; an error text says what is wrong with the rule.
     pub(crate) fn of(rule: &str) -> Result<Self, String> {
         let rule = Rule::parse(rule)?;
         let where_there_is =
@@ -73,8 +72,8 @@ impl Scripts {
         })
     }
 
-    /// Composes the operations of those who wait for a condition of a lock with this rule: each in the
-    /// place of the one that it stands for.
+    /// Composes the operations of waiters for a condition of a lock with this rule: each in the place of the
+    /// one that it replaces.
     pub(crate) fn of_conditions(rule: &str) -> Result<Self, String> {
         let rule = Rule::parse(rule)?;
         Ok(Scripts {
@@ -102,7 +101,7 @@ impl Scripts {
     }
 }
 
-/// A kind's Lua file, taken apart: its functions by name, and what stands around them.
+/// A kind's Lua file, taken apart: its functions by name, and what is outside them.
 struct Rule<'a> {
     head: Vec<&'a str>,
     functions: Vec<(&'a str, Vec<&'a str>)>,
@@ -125,8 +124,8 @@ const OPTIONAL: [&str; 11] = [
     "more",
 ];
 
-/// What the operations and their parts call their own variables. They stand between a rule's head and some
-/// of its functions, which would see them instead of the rule's.
+/// What the operations and their parts call their own variables. They are between a rule's head and some of
+/// its functions, which would see them instead of the rule's.
 const RESERVED: [&str; 36] = [
     "w",
     "fetch",

@@ -7,10 +7,10 @@ use crate::error::{Error, ErrorKind};
 /// The shortest lease: below it, the network's ordinary jitter would decide who holds what.
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
-/// The longest lease or window. Whoever means more means for ever, and that is no lease.
+/// The longest lease or waiter timeout. More would amount to forever, and that is not a lease.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// What is wrong with a lease (or a window) of this length, if anything.
+/// The error for a lease (or a waiter timeout) of this length, if any.
 pub(crate) fn check_lease(what: &str, lease: Duration) -> Result<(), String> {
     if (SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
         return Ok(());
@@ -51,12 +51,13 @@ impl Default for Config {
 }
 
 impl Config {
-    /// How long the answer to a renewal may take.
+    /// How long the reply to a renewal may take.
     pub(crate) fn patience(&self) -> Duration {
         self.command_timeout.min(self.lease / 6)
     }
 
-    /// Takes these settings, where they are given; of one that is not, its default or what fits the other.
+    /// Applies the settings that are given; the others get their default, or a value that fits the ones
+    /// given.
     pub(crate) fn fit(&mut self, waiter_timeout: Option<Duration>, command_timeout: Option<Duration>) {
         let (usual_window, usual_timeout) = (self.waiter_timeout, self.command_timeout);
         self.command_timeout =

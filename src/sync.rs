@@ -1,8 +1,8 @@
-//! Threads, and what they wait on: parking_lot, crossbeam and std, by their own names.
+//! Threads, and what they wait on: parking_lot, crossbeam and std, under their own names.
 //!
-//! Built with `--cfg shuttle` the same names stand for ones whose every step a scheduler decides, and
-//! time passes when a test says so: `make shuttle` runs the engine, as it is, in orders of steps that
-//! no machine would come to by itself.
+//! Built with `--cfg shuttle` the same names stand for versions whose every step a scheduler decides, and
+//! whose time passes when a test says so: `make shuttle` runs the engine, as it is, in orders of steps that
+//! no machine would produce by itself.
 
 #[cfg(shuttle)]
 #[path = "../verify/shuttle/scheduled.rs"]

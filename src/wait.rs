@@ -1,13 +1,13 @@
-//! How long one call may take: its one deadline and its one token, made at the public edge and
-//! passed everywhere.
+//! How long one call may take: its one deadline and its one token, made at the public edge and passed
+//! everywhere.
 
 use std::time::{Duration, Instant};
 
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 
-/// A request still waits this long for its answer when the call's deadline is nearer: giving up
-/// earlier would only turn a late answer into an open question.
+/// A request still waits this long for its reply when the call's deadline is nearer: giving up earlier would
+/// only turn a late reply into an unknown outcome.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// How long a call may wait, and what may end its wait earlier. The forms with a name of their own
@@ -92,8 +92,8 @@ impl<'a> Wait<'a> {
         self.deadline.is_some_and(|d| d <= now) || self.is_cancelled()
     }
 
-    /// When a request sent now must be over, if one may take `limit`. What is sent after the deadline, to give
-    /// something back, has a grace of its own, but only one for the whole call.
+    /// When a request sent now must be over, if one may take `limit`. What is sent after the deadline, to
+    /// give something back, has a grace period of its own, but only one for the whole call.
     pub(crate) fn limit(&self, now: Moment, limit: Duration) -> Moment {
         let longest = now.after(limit);
         match self.deadline {

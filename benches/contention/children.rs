@@ -7,7 +7,7 @@ use redis_concurrent_testkit::{Child, hear_parent, is_role, tell_parent};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Where a child finds its job.
+/// What happens to a reply chunk.
 const JOB: &str = "REDIS_CONCURRENT_BENCH_JOB";
 /// How long a child may be silent beyond the time of its round.
 const PATIENCE: Duration = Duration::from_secs(120);

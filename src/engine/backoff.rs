@@ -1,15 +1,15 @@
-//! Random pauses that grow, for those who got in each other's way.
+//! Random pauses that grow, for callers that collided.
 
 use std::time::Duration;
 
 use super::dice::Dice;
 
-/// How much a pause may have grown, as a power of two: enough for a thousand in each other's way. (With 64 as
+/// How much a pause may have grown, as a power of two: enough for a thousand colliding callers. (With 64 as
 /// the bound, 32 writers that never rest waste three times as many tries, for a longest wait of a third.)
 const DOUBLINGS: u32 = 10;
 
 /// The pauses of one call: "full jitter", after M. Brooker, *Exponential Backoff And Jitter*, AWS
-/// Architecture Blog, 2015. Each is of any length up to a bound that doubles, so that those who failed
+/// Architecture Blog, 2015. Each is of any length up to a bound that doubles, so that callers that failed
 /// together do not try together again.
 pub(crate) struct Backoff {
     dice: Dice,
@@ -19,13 +19,14 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new() -> Self {
-        // Other processes began in the same instant: chance is all that tells us from them.
+        // Other processes began in the same instant: only chance distinguishes them from us.
         let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
         Backoff { dice: Dice(seed), failures: 0, slot: Duration::MAX }
     }
 
     /// The pause after one more failure: below a slot, doubled with each failure, and `longest`. A slot is as
-    /// long as a try takes, as in an Ethernet: the shortest so far, as the others `took` what was not theirs.
+    /// long as a try takes, as in an Ethernet: the shortest so far, as the others `took` time that was not
+    /// theirs.
     pub(crate) fn pause(&mut self, took: Duration, longest: Duration) -> Duration {
         self.slot = self.slot.min(took);
         self.failures = (self.failures + 1).min(DOUBLINGS);
@@ -50,7 +51,7 @@ mod tests {
             let mut pauses: Vec<_> = crowd.iter_mut().map(|b| b.pause(SLOT, LONGEST)).collect();
             pauses.sort();
             assert!(pauses[199] < bound, "{n}: {pauses:?}");
-            // Of 200 that are spread evenly, none but by a chance of 10^-24 is in the other half.
+            // Of 200 that are spread evenly, none is in the other half only by a chance of 10^-24.
             assert!(pauses[199] > bound / 2 && pauses[0] < bound / 2, "{n}: {pauses:?}");
             pauses.dedup();
             assert!(pauses.len() > 150, "{n}: {pauses:?}");

@@ -1,4 +1,4 @@
-//! What users do to a kind's state, or to a state that is no lock's, with its outcome told as calls tell it.
+//! What users do to a kind's state, or to a state that is not a lock's, with its outcome as calls return it.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::script::Script;
 
-/// Has the state changed: `what`, with what the rule wants to know of it. Returns the rule's answer. Blocks
-/// for the command limit at most.
+/// Updates the state: `what`, with what the rule needs to know of it. Returns the rule's reply. Blocks for
+/// the command timeout at most.
 ///
 /// # Errors
-/// `Unknown` where Redis did not answer: it may have been done, or be yet.
+/// `Unknown` if Redis did not reply: the update may have been applied, or may be yet.
 pub(crate) fn change(cell: &Arc<Cell>, what: &[&str]) -> Result<Vec<Value>, Error> {
     let shared = &cell.shared;
     shared.usable().map_err(|e| cell.error(e))?;
@@ -25,11 +25,11 @@ pub(crate) fn change(cell: &Arc<Cell>, what: &[&str]) -> Result<Vec<Value>, Erro
     requests::change(cell, cell.fresh(), what, limit).map_err(|failure| cell.error(told(failure)))
 }
 
-/// Runs a script over keys that are no lock's, each in two parts, for the `name` that errors are to tell.
-/// Blocks until `limit` at most.
+/// Runs a script over keys that are not a lock's, each in two parts, for the `name` that errors show. Blocks
+/// until `limit` at most.
 ///
 /// # Errors
-/// As [`change`].
+/// See [`change`].
 pub(crate) fn eval<A: AsRef<[u8]>>(
     shared: &Shared,
     name: &str,
@@ -44,7 +44,7 @@ pub(crate) fn eval<A: AsRef<[u8]>>(
     reply.map(|reply| reply.value).map_err(|failure| told(failure).about(name))
 }
 
-/// What a change without an answer that could be used comes to.
+/// The result of an update without a usable reply.
 fn told(failure: Failure) -> Error {
     match failure {
         Failure::Unanswered(e) => Error::new(ErrorKind::OutcomeUnknown, "")

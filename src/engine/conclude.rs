@@ -1,4 +1,4 @@
-//! A hold ends by a change of the kind's state that is made of it: what was reserved is sold.
+//! A hold ends by an update of the kind's state: what was reserved is sold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +14,20 @@ use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
 use crate::wait::Wait;
 
-/// The first pause after a request that came to nothing, and the longest.
+/// The first pause after a failed request, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// Redis knows for a minute what was done. Whoever asks for longer could be told that it was not.
+/// Redis remembers for a minute what was done. A caller that asks for longer might get the answer that it was
+/// not.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Ends the hold `ticket` by `what`, which the rule does once by its owner id: as often as it may be sent, and
-/// never after a leave of it. Asks again while Redis does not answer, for as long as a call without a deadline
-/// bears that.
+/// Ends the hold `ticket` by `what`, which the rule does once per owner id: however often it is sent, and
+/// never after that owner's leave. Asks again while Redis does not reply, for as long as a call without a
+/// deadline tolerates that.
 ///
 /// # Errors
-/// `LeaseLost` or `Closed` when the hold was over before, `Unknown` when what was sent has no answer: if it was
-/// not done, the hold is given back in the background. `Unavailable` when nothing was sent; then it is, too.
+/// `LeaseLost` or `Closed` if the hold was over before, `Unknown` if what was sent has no reply: if it was
+/// not applied, the hold is given back in the background. `Unavailable` if no request was sent; then the hold
+/// is given back, too.
 pub(crate) fn conclude(cell: &Arc<Cell>, ticket: Ticket, what: &str) -> Result<(), Error> {
     let shared = &cell.shared;
     let began = Moment::now();
@@ -37,7 +39,7 @@ pub(crate) fn conclude(cell: &Arc<Cell>, ticket: Ticket, what: &str) -> Result<(
                 return Err(error);
             }
         };
-    // From here on a renewal may find it gone, and that is no loss.
+    // From here on a renewal may find it gone, and that is not a loss.
     lock(cell)?.gate.exchange(owner);
     let until = began.after(shared.config.unreachable_timeout.min(LONGEST));
     let wait = Wait::until_moment(until);
@@ -46,7 +48,7 @@ pub(crate) fn conclude(cell: &Arc<Cell>, ticket: Ticket, what: &str) -> Result<(
         let now = Moment::now();
         let failure = match requests::change(cell, owner, &[what], now.after(shared.config.command_timeout)) {
             Ok(answer) if number(answer.first()) == Some(1) => {
-                // Over here as well. Should its time be up meanwhile, it was done all the same.
+                // Over here as well. If its time is up meanwhile, it was done all the same.
                 let _ = replaced(cell, ticket);
                 return Ok(());
             }
@@ -62,7 +64,7 @@ pub(crate) fn conclude(cell: &Arc<Cell>, ticket: Ticket, what: &str) -> Result<(
         pause::pause(shared, now.after(pause), &wait);
         pause = PAUSES.1.min(pause * 2);
     };
-    // It leaves in the background, and is barred: what is still on its way does nothing then.
+    // It leaves in the background, with a tombstone: what is still in flight has no effect then.
     lock(cell)?.gate.doubt(owner, began, shared.config.lease);
     let ended = replaced(cell, ticket);
     if unanswered {
@@ -73,7 +75,7 @@ pub(crate) fn conclude(cell: &Arc<Cell>, ticket: Ticket, what: &str) -> Result<(
     ended.and(Err(cell.error(failure.error())))
 }
 
-/// The hold is no more, by Redis's verdict.
+/// Redis has revoked the hold.
 fn over(cell: &Arc<Cell>, ticket: Ticket, owner: u64) -> Error {
     let gone = lost(if cell.shared.is_closed() { LossReason::Closed } else { LossReason::Revoked });
     let mut core = cell.core.lock();

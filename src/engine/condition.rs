@@ -49,7 +49,7 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
         Ok(Some(_)) if !stay.unsignalled => Ok(true),
         Ok(Some(_)) if limits.is_cancelled() => cancelled(),
         Ok(Some(_)) => Ok(false),
-        // It never left.
+        // It was never sent.
         outcome => {
             shared.watch.tell(|o| o.acquired(cell.observed(), Moment::now().since(began), way));
             outcome.map(|_| false)

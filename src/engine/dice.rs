@@ -1,4 +1,4 @@
-//! Chance, which tests can repeat.
+//! Random numbers that tests can repeat.
 
 /// splitmix64
 pub(super) struct Dice(pub(super) u64);

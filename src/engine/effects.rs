@@ -1,4 +1,4 @@
-//! What the gate said is to be done, carried out.
+//! Carries out the effects that the lock state returned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::sync::MutexGuard;
 
-/// How long a thread that gives up spends on leaving the queue before others do it for it.
+/// How long a thread that gives up spends on leaving the queue before that is done for it.
 pub(super) const LEAVE_LIMIT: Duration = Duration::from_millis(100);
 
-/// The cell's mutex; an error where it is held and this is a forked child.
+/// The entry's mutex; an error if it is held and this is a forked child.
 pub(crate) fn lock(cell: &Cell) -> Result<MutexGuard<'_, Core>, Error> {
     cell.shared.lock(&cell.core).map_err(|e| cell.error(e))
 }
@@ -29,7 +29,7 @@ pub(crate) fn carry_out(cell: &Arc<Cell>, mut core: MutexGuard<'_, Core>, then: 
     if let Some(leaving) = &then.leave {
         core.sets_out(leaving);
     }
-    // Its guards may live on: what they ask for later finds the tenure lost.
+    // Its guards may live on: what they ask for later finds the grant lost.
     let lost = then.lost.map(|(owner, loss)| {
         let token = core.asked_lost(owner);
         if let Some(due) = core.forget(owner) {

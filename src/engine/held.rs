@@ -1,4 +1,4 @@
-//! While it is held: what is left of it, whether it is lost, and a lease of one's own choice.
+//! While it is held: the remaining lease, whether it is lost, and a lease of the caller's choice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
 
-/// What is left of the hold's lease; nothing once it is lost.
+/// The remaining lease of the hold; zero once it is lost.
 pub(crate) fn remaining(cell: &Cell, ticket: Ticket) -> Duration {
     let now = Moment::now();
-    // What a parent holds is nothing to its child.
+    // A child process has no part in what its parent holds.
     let Ok(core) = lock(cell) else { return Duration::ZERO };
     match core.gate.tenure_of(ticket) {
         Some(tenure) if tenure.loss(now).is_none() => tenure.valid_until.since(now),
@@ -29,7 +29,7 @@ pub(crate) fn token(cell: &Cell, ticket: Ticket) -> Option<u64> {
     lock(cell).ok()?.gate.token_of(ticket)
 }
 
-/// On what terms the hold began, if it is there.
+/// The terms on which the hold began, if it exists.
 pub(crate) fn terms(cell: &Cell, ticket: Ticket) -> Option<Terms> {
     Some(lock(cell).ok()?.gate.tenure_of(ticket)?.terms.clone())
 }
@@ -80,7 +80,7 @@ pub(crate) fn renew_for(cell: &Arc<Cell>, ticket: Ticket, lease: Option<Duration
     renewed(cell, owner, sent, lease, answer)
 }
 
-/// The other half of [`renew_for`]: what became of the request that was sent at `sent`.
+/// The other half of [`renew_for`]: the outcome of the request that was sent at `sent`.
 pub(crate) fn renewed(
     cell: &Arc<Cell>,
     owner: u64,

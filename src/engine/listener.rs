@@ -1,4 +1,4 @@
-//! The grant listener: one thread and one channel a client, from its first wait to its end.
+//! The grant listener: one thread and one channel per client, from its first wait to its end.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::observe::LossReason;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, thread};
 
-/// How long the connection may be silent before it is asked whether it lives, and how long it may
-/// take to say so: a peer that is gone is found within twice this.
+/// How long the connection may be silent before it is pinged, and how long the reply may take: a peer that is
+/// gone is found within twice this.
 const PING_AFTER: Duration = Duration::from_secs(1);
-/// How often a silent listener looks whether it is to end.
+/// How often a silent listener checks whether it should end.
 const TICK: Duration = Duration::from_millis(250);
 /// The pauses between attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -44,13 +44,13 @@ struct State {
     stop: bool,
     /// It is up since then.
     since: Moment,
-    /// Up, but not where the locks are: it is to connect anew.
+    /// Up, but connected to the wrong server: it must reconnect.
     elsewhere: bool,
     failure: Option<Failure>,
 }
 
 impl Inbox {
-    /// Whether what is published now will be heard.
+    /// Whether what is published now will be received.
     pub(crate) fn is_up(&self) -> bool {
         self.up.load(Ordering::Acquire)
     }
@@ -60,8 +60,8 @@ impl Inbox {
         self.state.lock().failure.clone()
     }
 
-    /// Starts the listener, unless it runs. Does not wait for it to be up: it will make every
-    /// gate ask again when it is.
+    /// Starts the listener, unless it is running. Does not wait for it to be up: it will make every lock
+    /// state ask again when it is.
     pub(crate) fn start(&self, shared: &Arc<Shared>) -> Result<(), Error> {
         let mut state = self.state.lock();
         if state.running || state.stop {
@@ -102,7 +102,7 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// Waits for the listener to end, at most until `limit`.
+    /// Waits for the listener to end, until `limit` at most.
     pub(crate) fn wait_for_end(&self, limit: Moment) -> bool {
         let mut state = self.state.lock();
         while state.running && Moment::now() < limit {
@@ -152,9 +152,9 @@ impl Listener {
                     self.listen(&mut pubsub);
                     self.inbox.up.store(false, Ordering::Release);
                     down = Moment::now();
-                    // A server that is no primary any more may have been none for long.
+                    // A server that is no longer the primary may have lost that role long ago.
                     alive = if self.is_elsewhere() { Moment::default() } else { down };
-                    // Dropping it unsubscribes and waits for the answer: not for long.
+                    // Dropping it unsubscribes and waits for the reply: not for long.
                     let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
                 }
                 Err(failure) => {
@@ -171,7 +171,7 @@ impl Listener {
         self.inbox.changed.notify_all();
     }
 
-    /// Whether there is a client that listens, and did not say otherwise.
+    /// Whether there is a client that listens, and has not said otherwise.
     fn goes_on(&self) -> bool {
         !self.inbox.is_stopped() && self.shared.strong_count() > 0
     }
@@ -188,10 +188,10 @@ impl Listener {
         }
     }
 
-    /// A connection on which the channel is confirmed, and what its server says of itself.
+    /// A connection on which the channel is confirmed, and what its server says about itself.
     fn connect(&self) -> Result<(Connection, ServerInfo), Failure> {
         let mut connection = self.manager.raw().map_err(not_connected)?;
-        // Not PubSub::subscribe(), which takes a refusal for an answer.
+        // Not PubSub::subscribe(), which takes an error reply for a confirmation.
         let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).get_packed_command();
         let both = [ServerInfo::request(), subscribe].concat();
         connection.send_packed_command(&both).map_err(not_connected)?;
@@ -208,7 +208,8 @@ impl Listener {
         }
     }
 
-    /// Whatever was told while nobody listened is asked for; and who waits for us looks again.
+    /// Whatever was announced while nobody listened is asked for; and threads that wait for the inbox look
+    /// again.
     fn came_up(&self, missed: Option<Duration>) {
         let Some(shared) = self.shared.upgrade() else { return };
         if let Some(missed) = missed {
@@ -222,7 +223,7 @@ impl Listener {
         }
     }
 
-    /// Hears messages until the connection fails or the client ends.
+    /// Receives messages until the connection fails or the client ends.
     fn listen(&self, pubsub: &mut PubSub<'_>) {
         let mut heard = Moment::now();
         if pubsub.set_read_timeout(Some(TICK)).is_err() {
@@ -240,7 +241,7 @@ impl Listener {
                     if Moment::now().since(heard) < PING_AFTER {
                         continue;
                     }
-                    // A ping that is not answered leaves the connection out of step: it goes.
+                    // A ping without a reply leaves the connection out of step: it is closed.
                     let asked = pubsub
                         .set_read_timeout(Some(PING_AFTER))
                         .and_then(|()| pubsub.ping::<Value>())
@@ -255,7 +256,7 @@ impl Listener {
         }
     }
 
-    /// `<uuid>:<n> <what> <number> <lease ms> [<value>]`; what is not for anybody here is ignored.
+    /// `<uuid>:<n> <what> <number> <lease ms> [<value>]`; a message that concerns no one here is ignored.
     fn dispatch(&self, text: &str) {
         let mut words = text.split(' ');
         let (Some(owner), Some(what)) = (words.next(), words.next()) else { return };
@@ -271,7 +272,7 @@ impl Listener {
         let then = match what {
             "in" => core.gate.granted(owner, number, Duration::from_millis(lease), value, now),
             "yield" => return core.gate.yields(owner),
-            // What a wait was granted is held in its lock's cell.
+            // What a wait was granted is held in its lock's entry.
             "no:forced" if cell.room.is_some() && !core.gate.knows(owner) => {
                 drop(core);
                 let Some(cell) = cell.room.as_ref().and_then(|room| room.lock.upgrade()) else { return };
@@ -280,7 +281,7 @@ impl Listener {
                 return carry_out(&cell, core, then);
             }
             "no:forced" => core.gate.lose(owner, LossReason::Forced, now),
-            // A script has left some of those who wait to the next one, which is to be this one's.
+            // A script has left some of the waiters to the next script, which this process is to send.
             "again" => core.gate.ask_again(now),
             other => match other.strip_prefix("no:") {
                 Some(why) => core.gate.refused(owner, why.to_owned()),

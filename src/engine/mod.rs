@@ -1,23 +1,22 @@
-//! The engine: how a thread gets in and out, written once for every kind of lock.
+//! The engine: how a thread acquires and releases, written once for every kind of lock.
 //!
 //! It keeps these invariants; each has tests of its name in `tests/locks/invariants/`:
 //!
 //! 1. *one-owner*: never two holds of an exclusive lock that are valid at once; tokens rise in the
 //!    order of the grants.
-//! 2. *validity-from-before-send*: a hold is valid until what was left of its lease, less a drift,
-//!    after the moment before the request was sent that got it.
-//! 3. *no-sleep-before-subscribed*: known to the gate, inbox confirmed, in the queue, then asleep.
+//! 2. *validity-from-before-send*: a hold is valid for what was left of its lease, minus a drift, counted
+//!    from the moment before the request that acquired it was sent.
+//! 3. *no-sleep-before-subscribed*: known to the lock state, inbox confirmed, in the queue, then asleep.
 //! 4. *parks-are-bounded*: by the deadline, the holder's lease, the heartbeat.
-//! 5. *a-grant-is-never-dropped*: who is granted the lock in the instant it gives up passes it on.
-//! 6. *unknown-is-settled*: a request without an answer is asked again under the same id, or
-//!    released.
+//! 5. *a-grant-is-never-dropped*: a caller that is granted the lock in the instant it gives up passes it on.
+//! 6. *unknown-is-settled*: a request without a reply is sent again under the same id, or released.
 //! 7. *renewal-never-creates, lost-is-final*.
 //! 8. *no-connection-while-parked, renewal-never-waits-for-the-pool*.
 //! 9. *one-deadline* a call.
 //! 10. *nothing-left-behind*.
 //! 11. *only-the-process-that-acquired-releases*, also after a fork.
-//! 12. *bounded-bypass*: a process that waits in Redis gets in after at most one slice and one
-//!     critical section of each process ahead of it.
+//! 12. *bounded-bypass*: a process that waits in Redis gets in after at most one local hand-off period and
+//!     one critical section of each process ahead of it.
 //!
 //! A call goes `lock/ → engine → redis/backend.rs → script.rs → lua/`; nothing calls back up, and nothing
 //! here names what a user sees (`tests/tools/imports.rs` reads the paths). What all locks of a client share

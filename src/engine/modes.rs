@@ -1,4 +1,4 @@
-//! A lock of two modes is two gates: what one has to mind of the other, before a thread comes in.
+//! A lock of two modes is two lock states: what each has to consider of the other, before a thread acquires.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
 
-/// Looks at the lock's other mode for a request of a `sharing` one. Returns the other mode where its threads are
-/// to [stand behind](tie) this request while it waits.
+/// Looks at the lock's other mode for a request of a `sharing` one. Returns the other mode if its threads
+/// must [queue behind](tie) this request while it waits.
 ///
 /// # Errors
-/// `WouldDeadlock` for a thread that shares and would exclude: it would wait for itself.
+/// `WouldDeadlock` for a thread that shares and wants exclusive access: it would wait for itself.
 pub(crate) fn mind<'a>(
     cell: &Arc<Cell>,
     other: &'a Arc<Cell>,
@@ -22,7 +22,7 @@ pub(crate) fn mind<'a>(
 ) -> Result<Option<&'a Arc<Cell>>, Error> {
     let now = Moment::now();
     if sharing != Sharing::Exclusive {
-        // Its own exclusive hold lets it in, and is handed on to nobody: the two end one by one.
+        // Its own exclusive hold admits it, and is not handed on to another thread: the two end one by one.
         let mut core = lock(other)?;
         request.from = core.gate.held_by(request.thread, now);
         match request.from {
@@ -44,10 +44,10 @@ pub(crate) fn mind<'a>(
     Ok((!request.once).then_some(other))
 }
 
-/// Has the threads of the `other` mode stand behind those that wait by `core` as long as only this process knows
-/// of them: until Redis keeps a place for one of them, or nobody waits any more.
+/// Makes the threads of the `other` mode queue behind the waiters of `core` as long as only this process
+/// knows of them: until Redis keeps a queue position for one of them, or there are no more waiters.
 ///
-/// It locks the other mode's cell under this one's; nobody does so the other way round.
+/// It locks the other mode's entry under this one's; never the other way round.
 pub(super) fn tie(core: &Core, other: &Arc<Cell>) {
     let ahead = core.gate.waits_unknown(Moment::now());
     let mut other = other.core.lock();

@@ -1,4 +1,4 @@
-//! Sleeping for a time that somebody told, with nothing to be woken for but the end of the call.
+//! Sleeping for a given time; only the end of the call wakes it earlier.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use crate::sync::{Condvar, Mutex};
 use crate::wait::Wait;
 
 /// Sleeps until `until`, and no longer than the call may take; a cancellation and the client's end wake it.
-/// Which of these it was, the caller sees by looking.
+/// The caller finds out which of these it was by looking.
 pub(crate) fn pause(shared: &Shared, until: Moment, wait: &Wait<'_>) {
     let bed = Arc::new((Mutex::new(()), Condvar::new()));
     let wake = || {
         let bed = bed.clone();
         move || {
-            // Who is about to sleep has looked already, or will see why it is woken.
+            // A thread that is about to sleep has looked already, or will see why it is woken.
             drop(bed.0.lock());
             bed.1.notify_one();
         }

@@ -13,8 +13,9 @@ thread_local! {
     static SEEN: Cell<(u32, Moment)> = const { Cell::new((0, Moment::BEGINNING)) };
 }
 
-/// The process in which this thread is at `now`, which its caller has just read off the clock. Asking the system
-/// takes longer than all else that a re-entry does: a thread that comes in again and again asks now and then.
+/// The process in which this thread is at `now`, which its caller has just read off the clock. Asking the
+/// system takes longer than the rest of a re-entry: so a thread that re-enters again and again asks only now
+/// and then.
 pub(crate) fn id(now: Moment) -> u32 {
     match SEEN.get() {
         (process, at) if process != 0 && now.since(at) < FORK => process,

@@ -1,4 +1,4 @@
-//! A hold goes out of this process as a receipt, and comes into another by it.
+//! A hold leaves this process as a receipt, and another process adopts it.
 
 use std::sync::Arc;
 
@@ -48,14 +48,14 @@ pub(crate) fn part(cell: &Arc<Cell>, ticket: Ticket) -> Result<Tenure, Error> {
     Ok(tenure)
 }
 
-/// Makes the hold `from`, another process's owner id, a hold of this one. `tenure` is what it was there,
-/// on the terms that it goes on with.
+/// Makes the hold `from`, another process's owner id, a hold of this one. `tenure` is what it was there, and
+/// the terms on which it continues.
 pub(crate) fn adopt(cell: &Arc<Cell>, from: &str, tenure: Tenure) -> Result<Grip, Error> {
     let shared = &cell.shared;
     shared.usable().map_err(|e| cell.error(e))?;
     let (owner, lease) = (cell.fresh(), tenure.terms.lease);
     let sent = Moment::now();
-    // Until it is in the gate, a client that closes has it leave as it does with what is on its way.
+    // Until it is in the lock state, a client that closes makes it leave as it does with what is in flight.
     let (valid_until, stays_until) = (sent.after(lease), Moment::default());
     let leaving = Leaving { owner, unsettled: true, valid_until, lease, stays_until };
     lock(cell)?.sets_out(&leaving);
@@ -93,7 +93,7 @@ pub(crate) fn adopt(cell: &Arc<Cell>, from: &str, tenure: Tenure) -> Result<Grip
     Err(cell.error(error))
 }
 
-/// A tenure as a receipt tells it, before Redis has said that it is ours.
+/// A grant as a receipt describes it, before Redis has said that it is ours.
 pub(crate) fn told(number: u64, hand_overs: u64, terms: Terms) -> Tenure {
     Tenure { hand_overs, ..Tenure::new(0, number, terms) }
 }

@@ -35,20 +35,20 @@ const END_LIMIT: Duration = Duration::from_millis(300);
 /// What all locks of a kind share: the composed scripts, and what they are like here.
 type Common = (Arc<Scripts>, Arc<Shape>);
 
-/// Stands for the conditions of the kind `K` in the table of the kinds' scripts.
+/// The key of the conditions of kind `K` in the table of the kinds' scripts.
 struct ConditionsOf<K>(PhantomData<K>);
 
 /// What clones of a client, its locks and its guards share.
 pub(crate) struct Shared {
-    /// Tells the clients of a process apart.
+    /// Distinguishes the clients of a process.
     pub(crate) id: u64,
-    /// Tells the clients of the world apart: the first half of every owner id.
+    /// Distinguishes the clients of the world: the first half of every owner id.
     pub(crate) uuid: String,
-    /// pid, host and label: what others see of us.
+    /// pid, host and client name: what others see of us.
     pub(crate) identity: String,
     pub(crate) config: Config,
     pub(crate) inbox_prefix: String,
-    /// The window in milliseconds, as scripts take it.
+    /// The waiter timeout in milliseconds, as scripts take it.
     pub(crate) waiter_timeout: String,
     pub(crate) manager: ConnectionManager,
     pub(crate) backend: Backend,
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     pid: u32,
     sequence: AtomicU64,
     closed: AtomicBool,
-    /// Cancelled when it is closed: wakes those who sleep and have no cell.
+    /// Cancelled when it is closed: wakes the sleepers that have no entry.
     pub(crate) ended: CancellationToken,
 }
 
@@ -152,8 +152,8 @@ impl Shared {
         Err(Error::new(ErrorKind::Forked, "").because("fork before making a client, or exec"))
     }
 
-    /// Locks one of this client's mutexes. In a forked child it may be held for ever by a thread that
-    /// is not there: so who finds it held asks first which process this is.
+    /// Locks one of this client's mutexes. In a forked child it may be held forever by a thread that does not
+    /// exist there: so a thread that finds it held first checks which process this is.
     ///
     /// # Errors
     /// `Forked` in a child, if it was held when it was forked.
@@ -208,7 +208,7 @@ impl Shared {
         }
         let limit = Moment::now().after(CLOSE_LIMIT);
         self.ended.cancel();
-        // First all guards and waiters learn of it, then Redis.
+        // First all guards and waiters are notified, then Redis.
         let mut leaving = Vec::new();
         // Not in the head of the loop: that would keep the table locked for all of it.
         let cells = self.cells.lock().all();
@@ -226,7 +226,7 @@ impl Shared {
             for _ in 0..holds {
                 self.watch.tell(|o| o.lost(cell.observed(), LossReason::Closed));
             }
-            // Whoever sends it has not heard of it: a copy may run yet.
+            // Its sender has no reply yet: a copy may run later.
             let under_way = under_way.into_iter().map(|l| Leaving { unsettled: true, ..l });
             leaving.extend(mine.into_iter().chain(under_way).map(|l| (cell.clone(), l)));
         }

@@ -1,8 +1,8 @@
 //! Several locks at once, as C++'s `std::lock` takes them: a thread waits for one of them, and only tries the
-//! rest. When one of those is busy it gives all back and waits for that one. So it never waits for one
-//! lock while it holds another by this call, and no order of the locks can make a deadlock of it.
+//! rest. When one of those is busy it gives all back and waits for that one. So it never waits for one lock
+//! while it holds another by this call, and no order of the locks can cause a deadlock.
 //!
-//! Locks of one client and one kind are tried, and left, in one request. What it holds are ordinary holds.
+//! Locks of one client and one kind are tried, and left, in one request. The call's holds are ordinary holds.
 
 mod batch;
 mod holds;
@@ -52,7 +52,7 @@ fn goes_with(a: &Cell, b: &Cell) -> bool {
     Arc::ptr_eq(&a.scripts, &b.scripts)
 }
 
-/// A call that wants all of some locks.
+/// A call that wants all of several locks.
 pub(crate) struct Call<'a> {
     pub(crate) parts: &'a [Part],
     pub(crate) taker: Taker,
@@ -67,7 +67,7 @@ struct Out {
 }
 
 impl Call<'_> {
-    /// Gets all of them in; `None` where one is busy and the time is up. An error is about the lock that it
+    /// Acquires all of them; `None` if one is busy and the time is up. An error is about the lock that it
     /// came from; nothing is held then.
     pub(crate) fn acquire(&self) -> Result<Option<Holds>, Error> {
         let Call { parts, wait, .. } = *self;
@@ -92,18 +92,18 @@ impl Call<'_> {
             };
             // Before anything is waited for.
             drop(holds);
-            // A wait that was cancelled says so by itself.
+            // A wait that was cancelled reports that by itself.
             let over = wait.once || (wait.is_over(Moment::now()) && !wait.is_cancelled());
             match error {
                 Some(error) if over || !error.is_unavailable() => return Err(error),
                 None if over => return Ok(None),
-                // Redis may come back: a wait for that lock says for how long it did not.
+                // Redis may come back: a wait for that lock says for how long it was away.
                 _ => awaited = Some(part),
             }
         }
     }
 
-    /// Tries all that are not among `holds`, one client's and one kind's after the other, until one is out.
+    /// Tries all that are not among `holds`, one client's and one kind's after the other, until one is busy.
     fn try_rest(&self, holds: &mut Holds) -> Option<Out> {
         let mut rest: Vec<usize> = (0..self.parts.len()).filter(|i| !holds.has(*i)).collect();
         while let Some(first) = rest.first().map(|i| &self.parts[*i].cell) {
@@ -117,7 +117,7 @@ impl Call<'_> {
         None
     }
 
-    /// Waits until replicas have those holds that count only then.
+    /// Waits for the replicas of those holds that count only then.
     fn replicate(&self, holds: &Holds) -> Result<(), Error> {
         for (held, part) in holds.iter().zip(self.parts) {
             if let Some(replicas) = part.replicas {
@@ -127,7 +127,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// What is asked for of this part, and the part's other mode where that is to stand behind it.
+    /// What is asked for of this part, and the part's other mode if that must queue behind it.
     fn request(&self, part: usize, once: bool) -> Result<(Request, Option<&Arc<Cell>>), Error> {
         let Part { cell, other, sharing, terms, .. } = &self.parts[part];
         let (taker, thread, terms) = (self.taker, self.thread, terms.clone());

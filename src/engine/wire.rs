@@ -1,7 +1,7 @@
 //! Connections and their pool: the `redis` crate's and r2d2's.
 //!
-//! Built with `--cfg shuttle` they lead to a small Redis in the same thread, as its scheduler can
-//! neither stop nor start a socket.
+//! Built with `--cfg shuttle` they lead to a small Redis in the same thread, as its scheduler can neither
+//! stop nor start a socket.
 
 #[cfg(shuttle)]
 #[cfg_attr(not(test), allow(dead_code, unused_imports))]
@@ -40,24 +40,24 @@ mod real {
         std::thread::sleep(Duration::from_millis(10));
     }
 
-    /// The pool panics where it cannot start its threads.
+    /// The pool panics if it cannot start its threads.
     pub(crate) fn pool(
         builder: r2d2::Builder<ConnectionManager>,
         manager: ConnectionManager,
     ) -> io::Result<Pool> {
         can_start(THREADS)?;
         let builder = builder.test_on_check_out(false).error_handler(Box::new(r2d2::NopErrorHandler));
-        // Somebody else may have started the last thread that there could be since.
+        // Another program may have started the last thread that was available since.
         catch_unwind(AssertUnwindSafe(|| builder.build_unchecked(manager)))
             .map_err(|_| io::Error::other("the pool could not be built"))
     }
 
-    /// Whether so many threads can be there at once.
+    /// Whether that many threads can exist at once.
     fn can_start(threads: usize) -> io::Result<()> {
         let (stay, go) = crossbeam_channel::bounded::<()>(0);
         let started = (0..threads).map(|_| {
             let go = go.clone();
-            // Nothing is ever sent: they end when the sender is dropped.
+            // No message is ever sent: they end when the sender is dropped.
             Builder::new().name("rc-can-start".to_owned()).spawn(move || go.recv().is_err())
         });
         let started: Vec<_> = started.collect();

@@ -259,11 +259,11 @@ fn within(limit: Duration) -> Wait<'static> {
     until(Moment::now().after(limit))
 }
 
-/// The kind of [`CyclicBarrier`](crate::CyclicBarrier): the queue itself is the round. Redis lets in the last
-/// one to come, and then those who wait.
+/// The kind of [`CyclicBarrier`](crate::CyclicBarrier): the queue itself is the round. Redis admits the last
+/// party to arrive, and then the waiting ones.
 ///
-/// Each that is let in has an entry in Redis until its own thread gives it back: so one whose message was lost
-/// finds at its next beat that it has passed, and does not wait for another round.
+/// Each admitted party has an entry in Redis until its own thread gives it back: so a party that missed its
+/// message finds at its next heartbeat that it has passed, and does not wait for another round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Barrier;
 

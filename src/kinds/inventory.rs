@@ -1,4 +1,4 @@
-//! A gate before goods for sale: units are reserved, and then sold or given back.
+//! An inventory of goods for sale: units are reserved, and then sold or given back.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,22 +20,22 @@ use crate::names;
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
-/// Units that were reserved: sold by [`commit`](OwnedGuard::commit), given back when dropped, all of them at
-/// once. It may go to another thread.
+/// Reserved units: sold by [`commit`](OwnedGuard::commit), all given back when this is dropped. It may move
+/// to another thread.
 ///
-/// A hold like that of a lock: it has a lease, renewed in the background while its process lives, and
-/// [says](crate::Guard::lost) when it is lost: then the units are on sale again. [`unlock`](OwnedGuard::unlock) gives
-/// them back and says how that went.
+/// A [`hold`] like that of a lock: it has a lease, renewed in the background while its process lives, and
+/// [reports](hold::lost) its loss: then the units are on sale again. [`unlock`](OwnedGuard::unlock) gives
+/// them back and returns any error.
 pub type Reservation = OwnedGuard<Units>;
 
-/// The lock of a gate, to be had while there is something to sell: see [`Inventory::inventory_lock`].
+/// The lock of an inventory, available while there are goods to sell: see [`Inventory::inventory_lock`].
 pub type InventoryLock = RedisLock<InStock>;
 
-/// For how long the id of what was sold is remembered, if nothing else was asked for.
+/// How long the id of a sold order is remembered by default.
 const MEMORY: Duration = Duration::from_secs(3600);
 
 /// Units of any number of SKUs, in one place for all processes: what a sale needs before any database. The
-/// handle of one name, cheap to clone and to make.
+/// handle of one name, cheap to clone and to create.
 ///
 /// ```
 /// use redis_concurrent::{Client, Order};
@@ -63,16 +63,16 @@ const MEMORY: Duration = Duration::from_secs(3600);
 ///
 /// # How it counts
 ///
-/// Every unit is in one of three counts: `restocked = available + reserved + sold`, at every time and whatever
-/// fails. One script, which Redis runs as a whole, moves units from one to another, and never below zero.
-/// A reservation takes all it asks for or nothing, of all its SKUs.
+/// Every unit is in one of three counts: `restocked = available + reserved + sold`, at all times and whatever
+/// fails. One script, which Redis runs as a whole, moves units from one to another, and never below zero. A
+/// reservation takes all it asks for or none, across all its SKUs.
 ///
 /// What is reserved has a lease, renewed while its process lives. The units of a process that died are back
 /// when that is over; a [fixed](Inventory::with_lease) one is for customers who may take so long to pay.
 /// The counts are the gate's users': they stay until [`delete`](Inventory::delete), with no end of their own.
 ///
-/// A decision is one request, and nobody stands in line for it: who comes when nothing is left is told so at
-/// once, and may come again.
+/// A decision is one request, and no queue forms for it: a caller that comes when the goods are sold out
+/// learns it at once, and may come again.
 ///
 /// # Example
 ///
@@ -80,21 +80,21 @@ const MEMORY: Duration = Duration::from_secs(3600);
 ///
 /// # By id
 ///
-/// An order may have an [id](Order::id), which says that it is the same one, whoever asks: at most one
-/// reservation is out by an id, and what was sold by it is not sold again. While one is out, another attempt
-/// by the same id is a `Conflict`, and leaves everything as it is: also where the first one's process has died,
-/// until its lease is over. (That two processes serve the same order is no rare accident but what happens when
-/// a message is delivered twice, and the first of them may just be taking the money.) Once it was committed it
+/// An order may have an [id](Order::id), which identifies it across callers: at most one reservation per id
+/// exists at a time, and what was sold under it is not sold again. While one exists, another attempt with the
+/// same id is a `Conflict`, and leaves everything as it is: also if the first one's process has died, until
+/// its lease expires. (That two processes serve the same order is not a rare accident but what happens when a
+/// message is delivered twice, and the first of them may just be taking the money.) Once it was committed it
 /// is a `Conflict` as well, for an [hour](Inventory::remember_for); [`is_committed`](Inventory::is_committed)
-/// tells the two apart. An order whose reservation was given back or lapsed may come again.
+/// distinguishes the two. An order whose reservation was given back or expired may come again.
 ///
 /// # Errors of all forms
 ///
-/// `Refused` for an unknown SKU, for more than was ever stocked of it, and for more than its customer may have.
-/// `Config` for no units, no SKUs, the same one twice, a name that is empty or beyond 1,024 bytes: with nothing
-/// sent. `Conflict`: see above. `Unavailable` when Redis cannot be reached; what may have been reserved is
-/// given back. `Unknown` when a change had no answer. `WrongType` when the key is in use by something else.
-/// `Closed`, `Forked`. No error changes anything.
+/// `Refused` for an unknown SKU, for more than was ever stocked of it, and for more than its customer's
+/// quota. `Config` for no units, no SKUs, the same one twice, a name that is empty or beyond 1,024 bytes:
+/// without a request. `Conflict`: see above. `Unavailable` if Redis cannot be reached; what may have been
+/// reserved is given back. `Unknown` if an update had no reply. `WrongType` if the key is in use by something
+/// else. `Closed`, `Forked`. No error changes anything.
 #[derive(Clone)]
 pub struct Inventory {
     meeting: Meeting<Units>,
@@ -104,7 +104,7 @@ pub struct Inventory {
 }
 
 impl fmt::Debug for Inventory {
-    /// Its name. The counts would be a request: see [`stock`](Inventory::stock).
+    /// Its name. The counts would take a request: see [`stock`](Inventory::stock).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StockGate").field("name", &self.meeting).finish_non_exhaustive()
     }
@@ -112,7 +112,7 @@ impl fmt::Debug for Inventory {
 
 /// What one reservation asks for: units of one SKU or of several, all or nothing.
 ///
-/// What is wrong with it is told where it is used.
+/// An invalid order is reported where it is used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use = "an order reserves nothing by itself"]
 pub struct Order {
@@ -127,27 +127,28 @@ impl Order {
         Order { units: vec![(sku.to_owned(), n)], id: None, customer: None }
     }
 
-    /// And `n` of another SKU; up to 100 in all, each once.
+    /// Adds `n` units of another SKU; up to 100 in all, each once.
     pub fn and(mut self, sku: &str, n: u64) -> Order {
         self.units.push((sku.to_owned(), n));
         self
     }
 
-    /// What tells this order from all others, whichever process serves it: see [the gate](Inventory#by-id).
+    /// Identifies this order among all others, whichever process serves it: see [the
+    /// inventory](Inventory#by-id).
     pub fn id(mut self, id: &str) -> Order {
         self.id = Some(id.to_owned());
         self
     }
 
-    /// Whom it is for: this customer has at most `limit` units of each of its SKUs, of those that it has
-    /// reserved and those that it bought, by orders that named it.
+    /// The customer it is for, who may have at most `limit` units of each of its SKUs, counting reserved and
+    /// bought ones, by orders that named this customer.
     pub fn customer(mut self, name: &str, limit: u64) -> Order {
         self.customer = Some((name.to_owned(), limit));
         self
     }
 }
 
-/// The counts of one SKU, all of the same moment.
+/// The counts of one SKU, all as of the same moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Stock {
@@ -165,23 +166,23 @@ impl Inventory {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
         Inventory {
             meeting: Meeting::new(shared, name),
-            // Each that comes in asks Redis whether there is enough: nobody is handed the lock here.
+            // Each caller asks Redis whether there is enough: the lock is not handed on locally.
             lock: RedisLock::new(shared, InStock::nothing(), name).fair(),
             lease: None,
             memory: MEMORY,
         }
     }
 
-    /// The same gate with a fixed lease: what is reserved by this handle comes back by itself at most `lease`
-    /// after it was reserved, and is never renewed. At least 100 ms, at most a year.
+    /// The same inventory with a fixed lease: what is reserved by this handle returns by itself at most
+    /// `lease` after it was reserved, and is never renewed. At least 100 ms, at most a year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
         let gate = Inventory { lease: Some(lease), ..self.clone() };
         gate.checked("lease", lease)
     }
 
-    /// The same gate for reservations whose ids are remembered for so long after they were sold. Default an
-    /// hour; at least 100 ms, at most a year. Each takes some hundred bytes in Redis meanwhile.
+    /// The same inventory for reservations whose ids are remembered for this long after they were sold.
+    /// Default an hour; at least 100 ms, at most a year. Each takes some hundred bytes in Redis meanwhile.
     #[must_use]
     pub fn remember_for(&self, memory: Duration) -> Self {
         let gate = Inventory { memory, ..self.clone() };
@@ -195,11 +196,11 @@ impl Inventory {
 
     // ---- what there is ---------------------------------------------------------------------
 
-    /// Puts `n` units more of `sku` on sale; the first ones make it known. One request.
+    /// Puts `n` more units of `sku` on sale; the first ones make the SKU known. One request.
     ///
     /// # Errors
-    /// `Refused` where more than 2^53-1 would ever have been stocked; see also
-    /// [the type](Inventory#errors-of-all-forms).
+    /// `Refused` if more than 2^53-1 would ever have been stocked; see also [the
+    /// type](Inventory#errors-of-all-forms).
     pub fn add_stock(&self, sku: &str, n: u64) -> Result<(), Error> {
         let (n, field) = (self.config(check(n))?.to_string(), self.sku(sku)?);
         if self.meeting.change(&["restock", &n, &field])? == 1 {
@@ -209,10 +210,10 @@ impl Inventory {
         Err(self.meeting.error(ErrorKind::Refused, why))
     }
 
-    /// The counts of `sku`, all of the same moment. One request.
+    /// The counts of `sku`, all as of the same moment. One request.
     ///
     /// # Errors
-    /// `Refused` where it was never stocked; see also [the type](Inventory#errors-of-all-forms).
+    /// `Refused` if it was never stocked; see also [the type](Inventory#errors-of-all-forms).
     pub fn stock(&self, sku: &str) -> Result<Stock, Error> {
         let state = self.meeting.ask(&format!("sku|{}", self.sku(sku)?))?.state;
         let count = |i: usize| number(state.get(i)).and_then(|n| n.try_into().ok());
@@ -223,7 +224,7 @@ impl Inventory {
         read().ok_or_else(unknown)
     }
 
-    /// How many units of `sku` can be reserved. One request.
+    /// The number of units of `sku` that can be reserved. One request.
     ///
     /// # Errors
     /// Those of [`stock`](Inventory::stock).
@@ -231,7 +232,7 @@ impl Inventory {
         Ok(self.stock(sku)?.available)
     }
 
-    /// How many units of `sku` are reserved. One request.
+    /// The number of units of `sku` that are reserved. One request.
     ///
     /// # Errors
     /// Those of [`stock`](Inventory::stock).
@@ -239,7 +240,7 @@ impl Inventory {
         Ok(self.stock(sku)?.reserved)
     }
 
-    /// How many units of `sku` were sold. One request.
+    /// The number of units of `sku` that were sold. One request.
     ///
     /// # Errors
     /// Those of [`stock`](Inventory::stock).
@@ -247,7 +248,7 @@ impl Inventory {
         Ok(self.stock(sku)?.sold)
     }
 
-    /// Whether what was reserved by this id was sold, not longer ago than ids are
+    /// Whether the order with this id was sold, no longer ago than ids are
     /// [remembered](Inventory::remember_for). One request.
     ///
     /// # Errors
@@ -257,7 +258,7 @@ impl Inventory {
         Ok(number(self.meeting.ask(&format!("id|{id}"))?.state.first()) == Some(1))
     }
 
-    /// Who has reserved units, in all processes, in the order in which their leases end. One request.
+    /// The holders of reservations, in all processes, in the order in which their leases expire. One request.
     ///
     /// # Errors
     /// See [the type](Inventory#errors-of-all-forms).
@@ -266,9 +267,9 @@ impl Inventory {
         Ok(holders.into_iter().map(|held| Holder::new(held, 0)).collect())
     }
 
-    /// The gate ends now, with all its counts. Who has a reservation has lost it, and learns of it at its next
-    /// renewal or commit; who waits for the gate's lock is refused. Ids of what was sold are remembered as
-    /// before. Returns whether there was one. One request.
+    /// Deletes the inventory, with all its counts. Reservations are lost, which their holders learn at their
+    /// next renewal or commit; waiters for the inventory's lock are rejected. Ids of what was sold are
+    /// remembered as before. Returns whether there was one. One request.
     ///
     /// # Errors
     /// See [the type](Inventory#errors-of-all-forms).
@@ -278,8 +279,8 @@ impl Inventory {
 
     // ---- reserving -------------------------------------------------------------------------
 
-    /// Reserves `n` units of `sku`; `None` where there are not so many now. Blocks for one request, at most
-    /// the command limit.
+    /// Reserves `n` units of `sku`; `None` if fewer are available now. Blocks for one request, at most the
+    /// command timeout.
     ///
     /// # Errors
     /// See [the type](Inventory#errors-of-all-forms).
@@ -287,8 +288,8 @@ impl Inventory {
         self.reserve(None, None, &[(sku, n)])
     }
 
-    /// Reserves all that `order` asks for; `None`, and nothing taken, where there is not so much of something
-    /// now. Blocks for one request, at most the command limit.
+    /// Reserves all that `order` asks for; `None`, with nothing reserved, if too few units of some SKU are
+    /// available now. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
     /// See [the type](Inventory#errors-of-all-forms).
@@ -315,18 +316,18 @@ impl Inventory {
 
     // ---- the lock --------------------------------------------------------------------------
 
-    /// The gate's lock, for as long as at least `n` units of `sku` are available: one holder at a time for the
-    /// whole gate, whichever SKU it asked for. Who waits for it gets `Refused` the moment that there is
-    /// nothing left to have it for, instead of waiting in vain:
+    /// The inventory's lock, available as long as at least `n` units of `sku` are: one holder at a time for
+    /// the whole inventory, whichever SKU it asked for. A waiter gets `Refused` the moment that too few units
+    /// are left, instead of waiting in vain:
     ///
-    /// - at once where nothing of the SKU is left, wherever it stands in the queue;
-    /// - where there are fewer than `n`, when it is the first one in the queue, or comes;
-    /// - behind other threads of its process, when their turn has come. So many wait in Redis as there are
-    ///   processes.
+    /// - at once if the SKU is sold out, wherever the waiter is in the queue;
+    /// - if fewer than `n` are left, when it is the first in the queue, or arrives;
+    /// - behind other threads of its process, when their turn has come. At most one waiter per process is in
+    ///   Redis's queue.
     ///
-    /// What is available may become less while somebody holds the lock: reservations need no lock. It has
-    /// all the forms of a lock, is [fair](RedisLock::fair) always, as each that comes in asks Redis, and not
-    /// reentrant. It has a [token](crate::Guard::token).
+    /// The number available may decrease while the lock is held: reservations need no lock. It has all the
+    /// methods of a lock, is always [fair](RedisLock::fair), as each caller asks Redis, and is not reentrant.
+    /// It has a [token](Hold::token).
     pub fn inventory_lock(&self, sku: &str, n: u64) -> InventoryLock {
         match InStock::of(sku, n) {
             Ok(kind) => self.lock.with_kind(kind),
@@ -353,15 +354,16 @@ impl Inventory {
 }
 
 impl OwnedGuard<Units> {
-    /// The units are sold: they are reserved no more, and never come back. Done once, however often it has to
-    /// be sent: while Redis does not answer it is asked again, for as long as
-    /// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout) says, at most 30 s. Mostly one request.
+    /// Marks the units as sold: they are no longer reserved, and never return. Done once, however often it
+    /// has to be sent: while Redis does not reply it is sent again, for as long as
+    /// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout) says, at most 30 s. Usually one
+    /// request.
     ///
     /// # Errors
-    /// `LeaseLost` when the reservation was over before, so that its units are on sale again. `Unknown` when
-    /// there was no answer: they may have been sold, or else are given back in the background; of an order with
-    /// an id [`is_committed`](Inventory::is_committed) tells which. `Unavailable` when Redis took no request;
-    /// they are given back. `Closed`, `Forked`.
+    /// `LeaseLost` if the reservation was over before, so that its units are on sale again. `Unknown` if
+    /// there was no reply: they may have been sold, or else are given back in the background; for an order
+    /// with an id [`is_committed`](Inventory::is_committed) tells which. `Unavailable` if Redis accepted no
+    /// request; they are given back. `Closed`, `Forked`.
     pub fn commit(self) -> Result<(), Error> {
         self.hold.conclude("commit")
     }
@@ -369,16 +371,16 @@ impl OwnedGuard<Units> {
 
 const RULE: &str = include_str!("../../lua/stock.lua");
 
-/// The most units of a SKU that are ever stocked: all numbers up to this one are exact in Lua.
+/// The most units of a SKU that can ever be stocked: all numbers up to this one are exact in Lua.
 pub(crate) const MOST: u64 = (1 << 53) - 1;
-/// The most SKUs in one order: a script is to be short.
+/// The most SKUs in one order: a script must be short.
 pub(crate) const MOST_SKUS: usize = 100;
 
 /// The kind of a [`Reservation`](crate::Reservation): units that a [`Inventory`](crate::Inventory) has set
-/// aside, in one hash with the counts of all its SKUs. They are sold, or come back.
+/// aside, in one hash with the counts of all its SKUs. They are either sold or returned.
 ///
-/// A reservation never waits, and asks Redis by itself: neither for other threads of its process nor for who
-/// waits for the gate's lock.
+/// A reservation never waits, and asks Redis by itself: neither other threads of its process nor the waiters
+/// for the inventory's lock hold it up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Units(());
 
@@ -389,23 +391,24 @@ impl Kind for Units {
     const REENTRY: Reentrancy = Reentrancy::Independent;
 }
 
-/// The kind of a [`InventoryLock`](crate::InventoryLock): exclusive, and only to be had while there are so many units
-/// of a SKU.
+/// The kind of a [`InventoryLock`](crate::InventoryLock): exclusive, and available only while there are
+/// enough units of a SKU.
 ///
-/// It is a second kind on the rule of [`Units`]: one holder at a time for the whole gate, whichever SKU it
-/// asks for, as one queue serves who came first. Whoever needs a lock for each SKU makes a gate for each.
+/// It is a second kind on the rule of [`Units`]: one holder at a time for the whole inventory, whichever SKU
+/// it asks for, as one queue serves callers in order of arrival. To have a lock for each SKU, make an
+/// inventory for each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InStock {
     args: String,
 }
 
 impl InStock {
-    /// At least `n` of `sku`. Says what is wrong with that, if anything.
+    /// At least `n` of `sku`. Returns an error text if that cannot work.
     pub(crate) fn of(sku: &str, n: u64) -> Result<InStock, String> {
         Ok(InStock { args: format!("lock|{}|{}", check(n)?, names::part("SKU's name", sku)?) })
     }
 
-    /// Of nothing in particular, for a handle that cannot work.
+    /// For no SKU in particular, for a handle that cannot work.
     pub(crate) fn nothing() -> InStock {
         InStock { args: "lock".to_owned() }
     }
@@ -415,7 +418,7 @@ impl Kind for InStock {
     const NAME: &'static str = "stock lock";
     const RULE: &'static str = RULE;
     const SHARING: Sharing = Sharing::Exclusive;
-    // Another SKU may be asked for than is held for, and that only Redis can answer.
+    // The request may be for another SKU than the hold, and only Redis can decide that.
     const REENTRY: Reentrancy = Reentrancy::Forbidden;
 
     fn args(&self) -> String {
@@ -424,14 +427,14 @@ impl Kind for InStock {
 }
 
 impl<O: Ownership> Guard<'_, InStock, O> {
-    /// The fencing token: greater than that of every earlier hold of this gate's lock, in any process. See
-    /// [`Exclusive`](crate::Exclusive).
+    /// The fencing token: greater than that of every earlier hold of this inventory's lock, in any process.
+    /// See [`Exclusive`](crate::Exclusive).
     pub fn token(&self) -> u64 {
         self.hold.current_token()
     }
 }
 
-/// A number of units. Says what is wrong with it, if anything.
+/// A number of units. Returns an error text if it cannot work.
 pub(crate) fn check(n: u64) -> Result<u64, String> {
     if (1..=MOST).contains(&n) {
         Ok(n)
@@ -444,15 +447,15 @@ pub(crate) fn check(n: u64) -> Result<u64, String> {
 #[derive(Debug)]
 pub(crate) struct Wishes<'a> {
     pub(crate) id: Option<&'a str>,
-    /// For how long the id is remembered once it was sold, in ms.
+    /// How long the id is remembered once it was sold, in ms.
     pub(crate) memory: u128,
-    /// A customer, and how many units of each SKU it may have in all.
+    /// A customer, and the total number of units of each SKU that it may have.
     pub(crate) customer: Option<(&'a str, u64)>,
     pub(crate) units: &'a [(&'a str, u64)],
 }
 
 impl Wishes<'_> {
-    /// As the rule is told. Says what is wrong with them, if anything.
+    /// As the rule receives it. Returns an error text if it cannot work.
     pub(crate) fn args(&self) -> Result<String, String> {
         if self.units.is_empty() || self.units.len() > MOST_SKUS {
             return Err(format!("an order is of 1 to {MOST_SKUS} SKUs, not {}", self.units.len()));

@@ -1,4 +1,4 @@
-//! A latch: threads wait until a count is 0.
+//! A latch: threads wait until a count reaches 0.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::kind::{Kind, Reentrancy, Sharing};
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
-/// What counting down says without a count. The rule says the same to a wait.
+/// The error of counting down without a count. The rule has the same for a wait.
 const NO_COUNT: &str = "this latch has no count: set_count comes first";
 
 /// The highest count, that of java.util.concurrent.
 const HIGHEST: u64 = i32::MAX as u64;
 
-/// A latch kept in Redis: the handle of one name. Cheap to clone and to make. Threads in any process wait
-/// until its count is 0; from then on everybody passes at once, until the latch is set anew or deleted.
+/// A latch kept in Redis: the handle of one name, cheap to clone and to create. Threads in any process wait
+/// until its count is 0; from then on every caller passes at once, until the latch is set anew or deleted.
 ///
 /// ```
 /// use std::thread;
@@ -45,37 +45,38 @@ const HIGHEST: u64 = i32::MAX as u64;
 ///
 /// # Its count
 ///
-/// Somebody sets it once, by [`try_set_count`](CountDownLatch::try_set_count) or
-/// [`set_count`](CountDownLatch::set_count), before anybody waits or counts down: a latch without a count
-/// refuses both, and says so. Whoever may come first sets it, as `try_set_count` does nothing where another
-/// was faster. The count is the user's own state: it stays in Redis until
-/// [`delete`](CountDownLatch::delete), or as long as
-/// [`expire_after`](CountDownLatch::expire_after) says. Deleted, it leaves its name to any other kind.
+/// A coordinator sets it once, by [`try_set_count`](CountDownLatch::try_set_count) or
+/// [`set_count`](CountDownLatch::set_count), before any thread waits or counts down: a latch without a count
+/// rejects both with an error. If any process may come first, each calls `try_set_count`, which has no effect
+/// if another was faster. The count is the user's own state: it stays in Redis until
+/// [`delete`](CountDownLatch::delete), or as long as [`expire_after`](CountDownLatch::expire_after) says.
+/// Deleted, it leaves its name free for any other kind.
 ///
-/// A call counts down once, also where its request is sent twice.
+/// A call counts down once, even if its request is sent twice.
 ///
 /// # Waiting
 ///
-/// Each thread that waits has a place of its own in Redis: it asks once, is told when the count is 0, and
-/// meanwhile says three times a window that it lives. The last `count_down` wakes all of them. A message
-/// that is lost costs one such beat. Threads that were let in but were not told yet when the latch was
-/// set anew or deleted get `Broken` like those that were not: delete it when all are through. (One whose
-/// first request had no answer either counts as one that comes later.)
+/// Each waiting thread has a queue position of its own in Redis: it asks once, is notified when the count is
+/// 0, and meanwhile sends three heartbeats per waiter timeout. The last `count_down` wakes all of them. A
+/// lost message costs one such heartbeat. Threads that were admitted but not yet notified when the latch was
+/// set anew or deleted get `Broken` like those that were not admitted: delete it when all are through. (One
+/// whose first request had no reply either counts as one that comes later.)
 ///
 /// # Errors of all forms
 ///
-/// `Refused` from a wait or a count down where there is no count, with nothing changed:
-/// [`set_count`](CountDownLatch::set_count) comes first.
-/// `Unavailable` when Redis cannot be reached: timed waits then go to their deadline, `wait()` gives up after
-/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). `Unknown` when a change of the count had no answer.
-/// `WrongType` when the key is in use by something else. `Closed`, `Forked`, and `Config` for a bad name.
+/// `Refused` from a wait or a count down if there is no count; this changes nothing:
+/// [`set_count`](CountDownLatch::set_count) comes first. `Unavailable` if Redis cannot be reached: timed
+/// waits then run to their deadline, `wait()` gives up after
+/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). `Unknown` if a change of the count had
+/// no reply. `WrongType` if the key is in use by something else. `Closed`, `Forked`, and `Config` for an
+/// invalid name.
 #[derive(Clone)]
 pub struct CountDownLatch {
     meeting: Meeting<Latch>,
 }
 
 impl fmt::Debug for CountDownLatch {
-    /// Its name. The count would be a request: see [`count`](CountDownLatch::count).
+    /// Its name. The count would take a request: see [`count`](CountDownLatch::count).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CountDownLatch").field("name", &self.meeting).finish()
     }
@@ -93,20 +94,20 @@ impl CountDownLatch {
 
     // ---- the count -------------------------------------------------------------------------
 
-    /// Sets the count, if it has none; returns whether it did. From 1 to 2,147,483,647. Blocks for one
-    /// request, at most the command limit.
+    /// Sets the count, if there is none; returns whether it did. From 1 to 2,147,483,647. Blocks for one
+    /// request, at most the command timeout.
     ///
     /// # Errors
-    /// `Config` for another number; see also [the type](CountDownLatch#errors-of-all-forms).
+    /// `Config` for a number out of range; see also [the type](CountDownLatch#errors-of-all-forms).
     pub fn try_set_count(&self, count: u64) -> Result<bool, Error> {
         Ok(self.meeting.change(&["set", &self.checked(count)?])? == 1)
     }
 
-    /// Sets the count, where it must have none yet. Like
-    /// [`try_set_count`](CountDownLatch::try_set_count) otherwise.
+    /// Sets the count, which must not exist yet. Like [`try_set_count`](CountDownLatch::try_set_count)
+    /// otherwise.
     ///
     /// # Errors
-    /// `Conflict` when it has one. See also [`try_set_count`](CountDownLatch::try_set_count).
+    /// `Conflict` if there is one. See also [`try_set_count`](CountDownLatch::try_set_count).
     pub fn set_count(&self, count: u64) -> Result<(), Error> {
         if self.try_set_count(count)? {
             return Ok(());
@@ -114,19 +115,19 @@ impl CountDownLatch {
         Err(self.meeting.error(ErrorKind::Conflict, "this latch has a count already"))
     }
 
-    /// Counts down by one, and lets in everybody who waits when that makes 0. At 0 it stays 0. Returns what
-    /// is left. Blocks for one request, at most the command limit.
+    /// Counts down by one, and admits every waiter when that makes 0. At 0 it stays 0. Returns the remaining
+    /// count. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
-    /// `Refused` when it has no count, as a wait. `Unknown` when there was no answer: it may have counted, or
-    /// do so yet. See also [the type](CountDownLatch#errors-of-all-forms).
+    /// `Refused` if there is no count, as for a wait. `Unknown` if there was no reply: it may have counted,
+    /// or may do so yet. See also [the type](CountDownLatch#errors-of-all-forms).
     pub fn count_down(&self) -> Result<u64, Error> {
         let left = self.meeting.change(&["down"])?;
         let none = |_| self.meeting.error(ErrorKind::Refused, NO_COUNT);
         left.try_into().map_err(none)
     }
 
-    /// The count; `None` when it was never set, was deleted, or has ended. One request.
+    /// The count; `None` if it was never set, was deleted, or has expired. One request.
     ///
     /// # Errors
     /// See [the type](CountDownLatch#errors-of-all-forms).
@@ -134,20 +135,20 @@ impl CountDownLatch {
         Ok(self.meeting.inspect()?.0.try_into().ok())
     }
 
-    /// Has the count end `limit` from now, whatever it is then; the next
-    /// [`reset`](CountDownLatch::reset) gives it no end again. Who waits at that time gets `Broken`, at its
-    /// next beat at the latest. From 100 ms to a year. Returns whether it has a count. Blocks for one
-    /// request, at most the command limit.
+    /// Makes the count expire `limit` from now, whatever it is then; the next
+    /// [`reset`](CountDownLatch::reset) makes it permanent again. Threads that wait at that time get
+    /// `Broken`, at their next heartbeat at the latest. From 100 ms to a year. Returns whether there is a
+    /// count. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
-    /// `Config` for another time; see also [the type](CountDownLatch#errors-of-all-forms).
+    /// `Config` for a time out of range; see also [the type](CountDownLatch#errors-of-all-forms).
     pub fn expire_after(&self, limit: Duration) -> Result<bool, Error> {
         check_lease("latch", limit).map_err(|why| self.meeting.error(ErrorKind::InvalidInput, why))?;
         Ok(self.meeting.change(&["expire", &limit.as_millis().to_string()])? == 1)
     }
 
-    /// Sets the count anew, whatever it was. Who waits gets `Broken`. Blocks for one request, at most the
-    /// command limit.
+    /// Sets the count anew, whatever it was. Waiting threads get `Broken`. Blocks for one request, at most
+    /// the command timeout.
     ///
     /// # Errors
     /// See [`try_set_count`](CountDownLatch::try_set_count).
@@ -155,9 +156,8 @@ impl CountDownLatch {
         self.meeting.change(&["reset", &self.checked(count)?]).map(drop)
     }
 
-    /// Deletes the count; returns whether there was one. Who waits for it gets `Broken`; the name is free for
-    /// locks of any kind. Blocks for one
-    /// request, at most the command limit.
+    /// Deletes the count; returns whether there was one. Threads that wait for it get `Broken`; the name is
+    /// free for locks of any kind. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
     /// See [the type](CountDownLatch#errors-of-all-forms).
@@ -170,15 +170,14 @@ impl CountDownLatch {
     /// Waits until the count is 0, without a deadline.
     ///
     /// # Errors
-    /// `Refused` when it has no count. `Broken` when that was set anew, was deleted or has ended meanwhile. See
-    /// also
-    /// [the type](CountDownLatch#errors-of-all-forms).
+    /// `Refused` if there is no count. `Broken` if it was set anew, was deleted or has expired meanwhile. See
+    /// also [the type](CountDownLatch#errors-of-all-forms).
     pub fn wait(&self) -> Result<(), Error> {
         self.must(&Wait::forever())
     }
 
-    /// Waits for at most `limit`; `false` when the time is up. Nothing means one look at it, an enormous
-    /// limit means for ever.
+    /// Waits for at most `timeout`; returns `false` if the time is up. A zero timeout checks once;
+    /// `Duration::MAX` waits forever.
     ///
     /// # Errors
     /// See [`wait`](CountDownLatch::wait).
@@ -186,7 +185,7 @@ impl CountDownLatch {
         self.passes(&Wait::timeout(limit))
     }
 
-    /// Waits until `deadline`; `false` when the time is up.
+    /// Waits until `deadline`; returns `false` if the time is up.
     ///
     /// # Errors
     /// See [`wait`](CountDownLatch::wait).
@@ -194,17 +193,17 @@ impl CountDownLatch {
         self.passes(&Wait::until(deadline))
     }
 
-    /// Waits until the count is 0 or `cancel` is cancelled. A thread that sleeps wakes at once; one inside a
-    /// request sees it when that ends, after at most the command limit.
+    /// Waits until the count is 0 or `cancel` is cancelled. A sleeping thread wakes at once; one inside a
+    /// request notices it when the request ends, after at most the command timeout.
     ///
     /// # Errors
-    /// `Cancelled`, even if the count was 0 when it was cancelled before the call. See also
+    /// `Cancelled`, even if the count was 0, if the token was cancelled before the call. See also
     /// [`wait`](CountDownLatch::wait).
     pub fn wait_interruptibly(&self, cancel: &CancellationToken) -> Result<(), Error> {
         self.must(&Wait::forever().cancelled_by(cancel))
     }
 
-    /// Waits for at most `limit`, until `cancel` is cancelled; `false` when the time is up.
+    /// Waits for at most `timeout`, or until `cancel` is cancelled; returns `false` if the time is up.
     ///
     /// # Errors
     /// `Cancelled`; see also [`wait`](CountDownLatch::wait).
@@ -233,11 +232,11 @@ impl CountDownLatch {
     }
 }
 
-/// The kind of [`CountDownLatch`](crate::CountDownLatch): a hash with the count, which is its user's own
-/// state and has no end unless it is given one.
+/// The kind of [`CountDownLatch`](crate::CountDownLatch): a hash with the count, which is the user's own
+/// state and does not expire unless the user says so.
 ///
-/// Nobody holds a latch. Who is let in has passed: there is nothing in Redis of it, and nothing to give
-/// back.
+/// A latch has no holders. A caller that is admitted has passed: Redis keeps no record of it, and there is
+/// nothing to give back.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Latch;
 

@@ -1,5 +1,5 @@
-//! What latch, barrier and stock gate have in common: threads that come in each by a cell of its own, so that
-//! none stands behind others of its process, and a state that calls change.
+//! What latch, barrier and inventory have in common: each caller asks by an entry of its own, so that it does
+//! not queue behind others of its process, and there is a state that calls change.
 
 use std::any::TypeId;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::wait::Wait;
 
 /// The meeting of one name.
 pub(crate) struct Meeting<K> {
-    /// For what is asked of its state; nobody waits there.
+    /// For questions about its state; no thread waits there.
     cell: Result<Arc<Cell>, Error>,
     kind: PhantomData<fn() -> K>,
 }
@@ -50,7 +50,7 @@ impl<K> Meeting<K> {
         self.cell.as_ref().map_err(Clone::clone)
     }
 
-    /// The same, of which every call says what is wrong with it.
+    /// The same, with an error that every call returns.
     pub(crate) fn failing(mut self, error: Error) -> Self {
         self.cell = self.cell.and(Err(error));
         self
@@ -63,11 +63,11 @@ impl<K: Kind> Meeting<K> {
         Meeting { cell, kind: PhantomData }
     }
 
-    /// Gets the calling thread in, by a cell of its own: what is told to one who waits (it is broken, it is
-    /// reset) is not for those of its process who come later. `None` where the time is up.
+    /// Admits the calling thread, by an entry of its own: what one waiter is told (it is broken, it is reset)
+    /// does not concern later callers of its process. `None` if the time is up.
     pub(crate) fn come_in(&self, args: &str, wait: &Wait<'_>) -> Result<Option<(Arc<Cell>, Grip)>, Error> {
         let config = &self.cell()?.shared.config;
-        // A lease longer than the window would only be what the others wait for, should this process die.
+        // A lease longer than the waiter timeout would only make the others wait longer if this process dies.
         let lease = config.lease.min(config.waiter_timeout);
         self.come_in_on(Terms::new(lease, args), wait)
     }
@@ -84,20 +84,19 @@ impl<K: Kind> Meeting<K> {
         Ok(acquire(&own, None, request, wait)?.map(|grip| (own, grip)))
     }
 
-    /// Has the state changed, once, also where the request is sent twice. Returns the number that the rule
-    /// answers.
+    /// Updates the state, once, even if the request is sent twice. Returns the rule's reply, a number.
     pub(crate) fn change(&self, what: &[&str]) -> Result<i64, Error> {
         let answer = change(self.cell()?, what)?;
         self.first(&answer)
     }
 
-    /// What the rule says of the state, and who waits.
+    /// What the rule says about the state, and the waiters.
     pub(crate) fn inspect(&self) -> Result<(i64, Inspection), Error> {
         let inspection = self.ask("")?;
         Ok((self.first(&inspection.state)?, inspection))
     }
 
-    /// What the rule says to this question, and who waits.
+    /// The rule's reply to this question, and the waiters.
     pub(crate) fn ask(&self, question: &str) -> Result<Inspection, Error> {
         inspect(self.cell()?, question)
     }

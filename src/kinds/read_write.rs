@@ -9,37 +9,36 @@ use crate::guard::{Guard, Ownership};
 use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
 use crate::lock::RedisLock;
 
-/// The half of a [`ReadWriteLock`] that many hold at a time.
+/// The half of a [`ReadWriteLock`] that many can hold at a time.
 pub type ReadLock = RedisLock<Read>;
 
-/// The half of a [`ReadWriteLock`] that one holds at a time.
+/// The half of a [`ReadWriteLock`] that one can hold at a time.
 pub type WriteLock = RedisLock<Write>;
 
-/// A lock for many readers or one writer, in all processes together. Both halves are locks like any
-/// other, with all their forms.
+/// A lock for many readers or one writer, in all processes together. Both halves are locks like any other,
+/// with every way to acquire them.
 ///
-/// # Who comes in
+/// # Order
 ///
-/// Writers first: once a writer waits in Redis, no reader is admitted there before it, except a thread
-/// that reads already. The threads of a process share one hold in Redis: while some of them read, others
-/// join them without asking Redis for at most one [slice](crate::ClientBuilder::local_handoff) after it last said
-/// that nobody waits. A writer that comes tells the reading processes, so that each passes it by one
-/// slice at most, and by none where the slice is nothing; readers of the writer's own client do not pass it
-/// at all. With
-/// [`arrival_order`](ReadWriteLock::arrival_order) who came first comes in first, and readers that stand
-/// behind each other come in together.
+/// Writers first: once a writer waits in Redis, no reader is admitted there before it, except a thread that
+/// is already reading. The threads of a process share one hold in Redis: while some of them read, others join
+/// them without asking Redis for at most one [local hand-off period](crate::ClientBuilder::local_handoff)
+/// after it last said that there are no waiters. A writer that arrives notifies the reading processes, so
+/// that each passes it for one such period at most, and not at all if the period is zero; readers of the
+/// writer's own client do not pass it at all. With [`arrival_order`](ReadWriteLock::arrival_order) callers
+/// are admitted in order of arrival, and readers that are next to each other in the queue come in together.
 ///
-/// A waiting writer holds readers back by its place in the queue, which lives as long as it says every
-/// second that it waits: one that gives up lets them in at once, one that died within the
-/// [window](crate::ClientBuilder::waiter_timeout). Each reading process has a lease of its own: one that died lets
-/// the writer in when that is over, whatever the others renew.
+/// A waiting writer holds readers back by its queue position, which lives as long as its heartbeats: a writer
+/// that gives up admits them at once, one that died within the [waiter
+/// timeout](crate::ClientBuilder::waiter_timeout). Each reading process has a lease of its own: if it dies,
+/// the writer gets in when that lease expires, whatever the others renew.
 ///
 /// # Re-entry
 ///
-/// Both halves by thread. Who writes may read as well, and goes on reading when it has given the write
-/// lock back ([`downgrade`](ReadWriteLock::downgrade) does both in one request). Who reads and asks for the
-/// write lock would wait for itself: [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock), at once (`try_lock`:
-/// `None`). That goes for holds of threads; an owned guard belongs to no thread.
+/// Both halves by thread. A writer may read as well, and keeps reading when it has released the write lock
+/// ([`downgrade`](ReadWriteLock::downgrade) does both in one request). A reader that asks for the write lock
+/// would wait for itself: [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock), at once (`try_lock`: `None`).
+/// That applies to holds of threads; an owned guard belongs to no thread.
 ///
 /// # The three classical keys
 ///
@@ -53,7 +52,7 @@ pub type WriteLock = RedisLock<Write>;
 ///
 /// # Example
 ///
-/// `examples/cached.rs` is a cache that is read and filled anew under it.
+/// `examples/cached.rs` is a cache that is read and refilled under it.
 ///
 /// ```
 /// use redis_concurrent::Client;
@@ -91,11 +90,11 @@ impl ReadWriteLock {
         ReadWriteLock { read: read.clone().beside(&write), write: write.beside(&read) }
     }
 
-    /// The same lock for readers that do not let later writers pass: strictly who came first, readers
-    /// that stand behind each other together. It goes for the requests of this handle.
+    /// The same lock for readers that do not let later writers pass: strictly in order of arrival, adjacent
+    /// readers together. It applies to the requests of this handle.
     ///
-    /// A process is asked in the order in which its threads came; its readers share a hold as long as
-    /// nobody waits in Redis.
+    /// A process asks in the order in which its threads arrived; its readers share a hold as long as there
+    /// are no waiters in Redis.
     #[must_use]
     pub fn arrival_order(&self) -> Self {
         let mut lock = self.clone();
@@ -118,14 +117,14 @@ impl ReadWriteLock {
         &self.write
     }
 
-    /// Exchanges this thread's write lock for a read lock: no other writer comes in between, and readers
-    /// that wait come in at once, unless a writer waits. One request, of at most the command limit; where
-    /// Redis is silent, for as long as [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). Where the thread
-    /// holds the write lock more than once, the others of its guards go on holding it; that, and a thread that
-    /// reads already, takes a second request.
+    /// Exchanges this thread's write lock for a read lock: no other writer gets in between, and waiting
+    /// readers come in at once, unless a writer waits. One request, of at most the command timeout; while
+    /// Redis is silent, for as long as [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). If
+    /// the thread holds the write lock more than once, its other guards keep holding it; that, and a thread
+    /// that is already reading, takes a second request.
     ///
-    /// The read lock is on the terms of the write lock: a [fixed lease](RedisLock::with_lease) begins anew, and
-    /// is fixed. (Those of [`with_replicas`](RedisLock::with_replicas) are not asked again.)
+    /// The read lock is on the terms of the write lock: a [fixed lease](RedisLock::with_lease) begins anew,
+    /// and is fixed. (Those of [`with_replicas`](RedisLock::with_replicas) are not required again.)
     ///
     /// # Errors
     /// `LeaseLost` if the write lock was lost; `NotOwner` for the guard of another lock; `Unavailable`,
@@ -134,7 +133,7 @@ impl ReadWriteLock {
         self.read.instead_of(guard)
     }
 
-    /// Whether anybody writes, in any process. One request.
+    /// Whether there is a writer, in any process. One request.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
@@ -142,8 +141,8 @@ impl ReadWriteLock {
         self.write.is_locked()
     }
 
-    /// How many read: the threads and owned guards of this process exactly, those of each other process
-    /// that share a hold as one. One request.
+    /// The number of readers: the threads and owned guards of this process exactly, those of each other
+    /// process that share a hold as one. One request.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
@@ -151,7 +150,7 @@ impl ReadWriteLock {
         self.read.hold_count_of_all()
     }
 
-    /// How many threads wait for either half, in all processes, as far as Redis knows of them: see
+    /// The number of threads that wait for either half, in all processes, as far as Redis knows of them: see
     /// [`RedisLock::queue_length`]. One request.
     ///
     /// # Errors
@@ -173,8 +172,8 @@ impl fmt::Debug for ReadWriteLock {
 
 const RULE: &str = include_str!("../../lua/read_write.lua");
 
-/// The kind of a [`ReadLock`](crate::ReadLock): many may read at a time, while nobody writes. The threads
-/// of a process share a hold in Redis, with a lease of its own.
+/// The kind of a [`ReadLock`](crate::ReadLock): many may read at a time, while there is no writer. The
+/// threads of a process share a hold in Redis, with a lease of its own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Read {
     /// In order of arrival: later writers do not pass.
@@ -192,7 +191,7 @@ impl Kind for Read {
     }
 }
 
-/// The kind of a [`WriteLock`](crate::WriteLock): one writes at a time, while nobody else reads.
+/// The kind of a [`WriteLock`](crate::WriteLock): one writes at a time, while there are no other readers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Write;
 

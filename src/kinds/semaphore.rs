@@ -21,14 +21,14 @@ use crate::lock::holder::Holder;
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
-/// Permits that were taken: given back when dropped, all of them at once. It may go to another thread.
+/// Acquired permits: all of them are given back when this is dropped. It may move to another thread.
 ///
-/// A hold like that of a lock: it has a lease, renewed in the background, and
-/// [says](OwnedGuard::lost) when it is lost. [`permits`](OwnedGuard::permits) tells how many it has.
+/// A [`Hold`](crate::Hold) like that of a lock: it has a lease, renewed in the background, and
+/// [reports](crate::Hold::lost) its loss. [`permits`](crate::Hold::permits) returns how many it has.
 pub type Permit = OwnedGuard<Permits>;
 
-/// A counting semaphore: a number of permits, of which each caller takes some and gives them back. The
-/// handle of one name, cheap to clone and to make.
+/// A counting semaphore: a number of permits, of which each caller takes some and gives them back. The handle
+/// of one name, cheap to clone and to create.
 ///
 /// ```
 /// use redis_concurrent::Client;
@@ -50,27 +50,27 @@ pub type Permit = OwnedGuard<Permits>;
 ///
 /// # How it counts
 ///
-/// How many permits there are, its users say: [`set_permits`](Semaphore::set_permits) and its
-/// neighbours. It stays until [`delete`](Semaphore::delete), with no end of its own. Permits that are
-/// out have a lease: those of a process that died come back when it ends. They come back by their
-/// [`Permit`] alone, so nobody gives back more than it took; to have more, unlike in
-/// java.util.concurrent, is [`add_permits`](Semaphore::add_permits).
+/// Its users set the number of permits: [`set_permits`](Semaphore::set_permits) and the methods beside it. It
+/// stays until [`delete`](Semaphore::delete), and does not expire. Acquired permits have a lease: those of a
+/// process that died return when it expires. They are returned only by their [`Permit`], so a caller cannot
+/// give back more than it took; to add permits, unlike in java.util.concurrent, use
+/// [`add_permits`](Semaphore::add_permits).
 ///
-/// **Set to 0**, there are none yet: whoever asks waits, for however many, until others add them, as with
+/// **Set to 0**, there are none yet: a caller waits, for however many, until others add them, as with
 /// java.util.concurrent's `Semaphore(0)`. It stays so until they are set to another number.
 ///
-/// A request gets all it asks for or nothing. Requests are served in order of arrival, among processes
-/// as among the threads of one: a large one at the head is not passed by small ones behind it, and
-/// `try_acquire` passes nobody. A thread that gives up leaves its place among the processes to the next one
-/// of its process that asks for as many; one that asks for another number goes to the end.
+/// A request gets all it asks for or none. Requests are served in order of arrival, between processes as
+/// between the threads of one: a large one at the head is not passed by small ones behind it, and
+/// `try_acquire` passes no waiter. A thread that gives up leaves its queue position to the next thread of its
+/// process that asks for as many; one that asks for another number goes to the end.
 ///
 /// # Errors of all forms
 ///
-/// `Config` for 0 permits or more than 2^31-1, with nothing sent. `Refused` where they were never set, or
-/// for more than there are in all, unless they were set to 0: as soon as Redis is asked, which for a thread behind others of its
-/// process is when its turn comes; one that waits is told when the permits become too few for it. The
-/// rest as with [any lock](RedisLock#errors-of-all-forms), but `WouldDeadlock`: a thread that has
-/// permits may ask for more, and wait for itself.
+/// `Config` for 0 permits or more than 2^31-1, without a request. `Refused` if they were never set, or for
+/// more than there are in all, unless they were set to 0: as soon as Redis is asked, which for a thread
+/// behind others of its process is when its turn comes; a waiter is notified when the permits become too few
+/// for it. The rest as with [any lock](RedisLock#errors-of-all-forms), except `WouldDeadlock`: a thread that
+/// has permits may ask for more, and wait for itself.
 #[derive(Clone)]
 pub struct Semaphore {
     lock: RedisLock<Permits>,
@@ -87,8 +87,8 @@ impl Semaphore {
         Semaphore { lock: RedisLock::new(shared, Permits::default(), name) }
     }
 
-    /// The same semaphore with a fixed lease: permits taken by it come back by themselves, at most
-    /// `lease` after they were granted, and are never renewed. At least 100 ms, at most a year.
+    /// The same semaphore with a fixed lease: permits acquired by it return by themselves, at most `lease`
+    /// after they were granted, and are never renewed. At least 100 ms, at most a year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
         Semaphore { lock: self.lock.with_lease(lease) }
@@ -146,7 +146,7 @@ impl Semaphore {
     /// request notices when the request ends.
     ///
     /// # Errors
-    /// `Cancelled`, even if the permits were there when it was cancelled before the call. See also
+    /// `Cancelled`, even if the permits were available, if the token was cancelled before the call. See also
     /// [the type](Semaphore#errors-of-all-forms).
     pub fn acquire_interruptibly(&self, n: u32, cancel: &CancellationToken) -> Result<Permit, Error> {
         let wait = Wait::forever().cancelled_by(cancel);
@@ -175,60 +175,60 @@ impl Semaphore {
         self.wanting(n)?.lock_owned_with(wait)
     }
 
-    /// Takes all permits that are available, as one; `None` when there are none, or somebody waits.
-    /// Blocks for one request, at most the command limit.
+    /// Acquires all available permits, as one; `None` if there are none, or if there is a waiter. Blocks for
+    /// one request, at most the command timeout.
     ///
     /// # Errors
-    /// See [the type](Semaphore#errors-of-all-forms); permits that were never set are none.
+    /// See [the type](Semaphore#errors-of-all-forms); permits that were never set count as none.
     pub fn drain(&self) -> Result<Option<Permit>, Error> {
         self.lock.with_kind(Permits::all()).try_lock_owned()
     }
 
     // ---- how many there are ----------------------------------------------------------------
 
-    /// There are `n` permits from now on, those that are out included; nothing to 2^31-1. Who waits and
-    /// may go on does; who asked for more than `n` is refused, unless `n` is 0: then all wait. One request.
+    /// Sets the number of permits to `n`, acquired ones included; 0 to 2^31-1. Waiters that may now proceed
+    /// do; those that asked for more than `n` are rejected, unless `n` is 0: then all wait. One request.
     ///
     /// # Errors
-    /// `Config`, `Unavailable`, `WrongType`, `Closed`, `Forked`; `Unknown` when Redis did not answer.
+    /// `Config`, `Unavailable`, `WrongType`, `Closed`, `Forked`; `Unknown` if Redis did not reply.
     pub fn set_permits(&self, n: u32) -> Result<(), Error> {
         self.must("set", self.at_most(n)?)
     }
 
-    /// There are `n` permits from now on, nothing to 2^31-1, if they were never set. Returns whether that
-    /// was done. One request.
+    /// Sets the number of permits to `n`, 0 to 2^31-1, if it was never set. Returns whether it did. One
+    /// request.
     ///
     /// # Errors
-    /// Those of [`set_permits`](Semaphore::set_permits).
+    /// See [`set_permits`](Semaphore::set_permits).
     pub fn try_set_permits(&self, n: u32) -> Result<bool, Error> {
         self.changes("first", self.at_most(n)?)
     }
 
-    /// There are `n` permits more; the first ones, where they were never set. One request.
+    /// Adds `n` permits; the first ones, if the number was never set. One request.
     ///
     /// # Errors
-    /// `Config` for 0 or more than 2^31-1, `Refused` where there would be more than that in all; else
-    /// those of [`set_permits`](Semaphore::set_permits).
+    /// `Config` for 0 or more than 2^31-1, `Refused` if there would be more than that in all; else see
+    /// [`set_permits`](Semaphore::set_permits).
     pub fn add_permits(&self, n: u32) -> Result<(), Error> {
         self.must("add", self.checked(n)?.into())
     }
 
-    /// There are `n` permits fewer. None is taken from anybody: while more are out than there are in
-    /// all, [`available`](Semaphore::available) is negative. Who waits for more than there are in all is
-    /// refused, unless none are left: then all wait, as where they were set to 0. One request.
+    /// Removes `n` permits. None is taken from a holder: while more are acquired than there are in all,
+    /// [`available`](Semaphore::available) is negative. Waiters for more than there are in all are rejected,
+    /// unless none are left: then all wait, as if they were set to 0. One request.
     ///
     /// # Errors
-    /// As [`add_permits`](Semaphore::add_permits).
+    /// See [`add_permits`](Semaphore::add_permits).
     pub fn reduce_permits(&self, n: u32) -> Result<(), Error> {
         self.must("add", -i64::from(self.checked(n)?))
     }
 
-    /// The semaphore ends by itself in `ttl`, with the permits that are out then: whoever has some has
-    /// lost them, and learns of it at its next renewal. From 100 ms to a year. Returns whether there was one to
-    /// set an end to. One request.
+    /// Makes the semaphore expire in `ttl`, with the permits that are acquired then: their holders have lost
+    /// them, and learn of it at their next renewal. From 100 ms to a year. Returns whether there was a
+    /// semaphore. One request.
     ///
     /// # Errors
-    /// Those of [`set_permits`](Semaphore::set_permits).
+    /// See [`set_permits`](Semaphore::set_permits).
     pub fn expire_after(&self, ttl: Duration) -> Result<bool, Error> {
         let name = self.lock.cell()?.name.clone();
         check_lease("time to live", ttl)
@@ -237,21 +237,20 @@ impl Semaphore {
         self.changes("expire", i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// The semaphore ends now: whoever has permits has lost them, and learns of it at its next renewal;
-    /// whoever waits is refused. Returns
-    /// whether there was one; `true` too if the request had to be sent twice. One request.
+    /// Deletes the semaphore: holders have lost their permits, and learn of it at their next renewal; waiters
+    /// are rejected. Returns whether there was a semaphore; `true` too if the request had to be sent twice.
+    /// One request.
     ///
     /// # Errors
-    /// Those of [`set_permits`](Semaphore::set_permits).
+    /// See [`set_permits`](Semaphore::set_permits).
     pub fn delete(&self) -> Result<bool, Error> {
         self.changes("delete", 0)
     }
 
     // ---- questions -------------------------------------------------------------------------
 
-    /// How many permits are available: those there are, less those that are out. Negative after they
-    /// were [reduced](Semaphore::reduce_permits) below what is out; 0 where they were never set. One
-    /// request.
+    /// The number of available permits: all permits, minus the acquired ones. Negative after they were
+    /// [reduced](Semaphore::reduce_permits) below the number acquired; 0 if they were never set. One request.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
@@ -260,19 +259,19 @@ impl Semaphore {
         Ok(state.permits.unwrap_or(0) - state.used)
     }
 
-    /// How many permits there are, those that are out included; `None` where they were never set. One
-    /// request. Negative only if more were taken away by `reduce_permits` than there were.
+    /// The number of permits, acquired ones included; `None` if it was never set. One request. Negative only
+    /// if more were removed by `reduce_permits` than there were.
     ///
     /// # Errors
-    /// Those of [`available`](Semaphore::available).
+    /// See [`available`](Semaphore::available).
     pub fn permits(&self) -> Result<Option<i64>, Error> {
         Ok(self.state()?.permits)
     }
 
-    /// Who has permits, in all processes, and how many each. One request.
+    /// The holders of permits, in all processes, and how many each has. One request.
     ///
     /// # Errors
-    /// Those of [`available`](Semaphore::available).
+    /// See [`available`](Semaphore::available).
     pub fn holders(&self) -> Result<Vec<Holder>, Error> {
         let inspection = self.lock.inspect()?;
         let shares = State::of(&inspection).shares.into_iter();
@@ -285,15 +284,16 @@ impl Semaphore {
         Ok(inspection.holders.into_iter().map(holder).collect())
     }
 
-    /// How many threads wait for permits, in all processes: see [`RedisLock::queue_length`]. One request.
+    /// The number of threads that wait for permits, in all processes: see [`RedisLock::queue_length`]. One
+    /// request.
     ///
     /// # Errors
-    /// Those of [`available`](Semaphore::available).
+    /// See [`available`](Semaphore::available).
     pub fn queue_length(&self) -> Result<usize, Error> {
         self.lock.queue_length()
     }
 
-    /// How many threads of this process wait for permits. No request.
+    /// The number of threads of this process that wait for permits. No request.
     pub fn local_queue_length(&self) -> usize {
         self.lock.local_queue_length()
     }
@@ -308,7 +308,7 @@ impl Semaphore {
         check(n).map(|()| n).map_err(|e| self.about(e))
     }
 
-    /// Of permits that are set: none at all are fine too.
+    /// For permits that are set: 0 is valid too.
     fn at_most(&self, n: u32) -> Result<i64, Error> {
         if n > 0 { self.checked(n).map(i64::from) } else { Ok(0) }
     }
@@ -343,7 +343,7 @@ impl Semaphore {
     }
 }
 
-/// What the rule says of its state.
+/// What the rule says about its state.
 struct State {
     permits: Option<i64>,
     used: i64,
@@ -373,19 +373,19 @@ impl State {
     }
 }
 
-/// The most permits that a semaphore has, or that anybody asks for.
+/// The most permits that a semaphore has, or that a caller may ask for.
 pub(crate) const MOST: u32 = i32::MAX as u32;
 
-/// The kind of [`Semaphore`](crate::Semaphore): a hash with the permits there are, those that are out, and
+/// The kind of [`Semaphore`](crate::Semaphore): a hash with the number of permits, the number acquired, and
 /// for each owner how many it has, until when.
 ///
-/// How many are available is counted and not summed up: to take some costs the same whoever else has
-/// some. **The permits there are belong to the semaphore's users**, not to a hold: they stay when all
-/// are back, and have no time to live unless [one is set](crate::Semaphore::expire_after). Those that
-/// are out belong to their holds, and come back with their leases.
+/// How many are available is counted and not summed up: acquiring some costs the same however many holders
+/// there are. **The number of permits belongs to the semaphore's users**, not to a hold: it stays when all
+/// are returned, and does not expire unless [that is asked for](crate::Semaphore::expire_after). Acquired
+/// permits belong to their holds, and return when their leases expire.
 ///
-/// A handle for always the same number of permits, with all forms of a lock, is
-/// `client.lock_with_kind(name, Permits::of(3)?)`.
+/// A handle for a constant number of permits, with every way to acquire a lock, is
+/// `client.lock_of(Permits::of(3)?, name)`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Permits(Wanted);
 
@@ -397,10 +397,10 @@ enum Wanted {
 }
 
 impl Permits {
-    /// So many of them, from 1 to 2^31-1.
+    /// That many permits, from 1 to 2^31-1.
     ///
     /// # Errors
-    /// `Config` for another number.
+    /// `Config` for a number out of range.
     pub fn of(n: u32) -> Result<Permits, Error> {
         check(n)?;
         Ok(Permits(Wanted::Some(n)))
@@ -411,7 +411,7 @@ impl Permits {
     }
 }
 
-/// Whether there can be so many permits.
+/// Checks that this number of permits is in range.
 pub(crate) fn check(n: u32) -> Result<(), Error> {
     if (1..=MOST).contains(&n) {
         return Ok(());

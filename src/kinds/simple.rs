@@ -2,9 +2,9 @@
 
 use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
 
-/// The kind of [`SimpleLock`](crate::SimpleLock): a string key as `SET key owner NX PX lease`
-/// leaves it, deleted only by its owner. Whoever else locks the key so, with a client in any language, is a
-/// holder like another: see [`Client::simple_lock_at`](crate::Client::simple_lock_at).
+/// The kind of [`SimpleLock`](crate::SimpleLock): a string key as `SET key owner NX PX lease` leaves it,
+/// deleted only by its owner. A client in any language that locks the key in this way is a holder like any
+/// other: see [`Client::simple_lock_at`](crate::Client::simple_lock_at).
 ///
 /// Not reentrant: a thread that holds it and asks again gets
 /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at once (`try_lock`: `None`).

@@ -1,4 +1,4 @@
-//! Who holds a lock: the first question at three in the morning.
+//! The holders of a lock: the first question at three in the morning.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,38 +9,39 @@ use crate::names::is_owner;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// Its owner id, `<client uuid>:<n>`. Of a [simple lock](crate::Simple) it may be a stranger's text, in
-    /// which what is not UTF-8 is replaced.
+    /// Its owner id, `<client uuid>:<n>`. For a [simple lock](crate::Simple) it may be a foreign holder's
+    /// text, in which bytes that are not UTF-8 are replaced.
     pub owner: String,
     /// The process, if it left a record (a plain string key has none).
     pub process: Option<Process>,
-    /// Since when, by the server's clock: when the lock was granted to that process. `None` where
-    /// the owner is not one of this library's.
+    /// Time of acquisition, by the server's clock: when the lock was granted to that process. `None` if the
+    /// owner is not one of this library's.
     pub since: Option<SystemTime>,
-    /// How long its lease lasts if nobody renews it; `None`: it has no end.
+    /// Remaining lease if it is not renewed; `None`: it does not expire.
     pub remaining: Option<Duration>,
-    /// How many permits it has, of a holder that [`Semaphore::holders`](crate::Semaphore::holders) told.
+    /// The number of permits it has, for a holder returned by
+    /// [`Semaphore::holders`](crate::Semaphore::holders).
     pub permits: Option<u64>,
 }
 
-/// What a [`force_unlock`](crate::RedisLock::force_unlock) came to.
+/// The result of a [`force_unlock`](crate::RedisLock::force_unlock).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ForcedUnlock {
-    /// How many holds it took away: one at most, of an exclusive lock.
+    /// The number of holds that were taken away: at most one, for an exclusive lock.
     pub holders: usize,
-    /// How many of them are known to have been told: their processes listened when it was said.
+    /// How many of their holders are known to have been notified: their processes were listening at the time.
     pub told: usize,
 }
 
 impl ForcedUnlock {
-    /// Whether anybody held the lock.
+    /// Whether the lock was held.
     pub fn was_held(&self) -> bool {
         self.holders > 0
     }
 
-    /// Whether every hold that was taken away is known to have been told, also where there was none. If not,
-    /// a holder may work on until its next renewal, or, with a fixed lease, until its release.
+    /// Whether every holder whose hold was taken away is known to have been notified; also true if there was
+    /// none. If not, a holder may work on until its next renewal, or, with a fixed lease, until its release.
     pub fn all_told(&self) -> bool {
         self.told == self.holders
     }
@@ -50,7 +51,7 @@ impl ForcedUnlock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Process {
-    /// Its number on its host.
+    /// Its process id on its host.
     pub pid: u32,
     /// Its host's name.
     pub host: String,
@@ -62,7 +63,7 @@ pub struct Process {
 const EPOCH: Duration = Duration::from_secs(1_577_836_800);
 
 impl Holder {
-    /// `number`: the lock's last grant number, which is its holder's and a time.
+    /// `number`: the lock's last grant number, which is its holder's and encodes a time.
     pub(crate) fn new(held: Held, number: u64) -> Self {
         let since = (is_owner(&held.owner) && number > 0)
             .then(|| SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number));

@@ -1,4 +1,4 @@
-//! What a lock is asked: who holds it, who waits; and the way to take it from its holder.
+//! Questions to a lock: its holders and its waiters; and the way to take it from its holder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::kind::{Kind, Sharing};
 
 impl<K: Kind> RedisLock<K> {
-    /// Whether anybody holds it, in any process. One request.
+    /// Whether it is held, in any process. One request.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
@@ -21,9 +21,9 @@ impl<K: Kind> RedisLock<K> {
         Ok(!self.inspect()?.holders.is_empty())
     }
 
-    /// Who holds it, in any process; of several holders the first. One request.
+    /// Its holder, in any process; of several holders the first. One request.
     ///
-    /// It tells the tenure: which process, since when, for how long yet. Which of its threads that
+    /// It describes the grant: which process, since when, and the remaining lease. Which of its threads it
     /// is, only that process knows.
     ///
     /// # Errors
@@ -32,20 +32,20 @@ impl<K: Kind> RedisLock<K> {
         Ok(self.holders()?.into_iter().next())
     }
 
-    /// Who holds it, in all processes, as [`holder`](RedisLock::holder) tells it. One request; of a lock with many
-    /// holders or waiters one for each few dozen of them.
+    /// Its holders, in all processes, as [`holder`](RedisLock::holder) describes them. One request; for a
+    /// lock with many holders or waiters, one for each few dozen of them.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
     pub fn holders(&self) -> Result<Vec<Holder>, Error> {
         let inspection = self.inspect()?;
-        // Of a shared kind the last number is somebody's, but perhaps not this holder's.
+        // For a shared kind the last number belongs to some grant, but perhaps not to this holder's.
         let number = if K::SHARING == Sharing::Exclusive { inspection.number } else { 0 };
         Ok(inspection.holders.into_iter().map(|held| Holder::new(held, number)).collect())
     }
 
-    /// How long the holder's lease lasts if nobody renews it; `None` when nobody holds it, or its
-    /// key has no end. One request.
+    /// The holder's remaining lease if it is not renewed; `None` if there is no holder, or its key does not
+    /// expire. One request.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
@@ -53,7 +53,7 @@ impl<K: Kind> RedisLock<K> {
         Ok(self.inspect()?.holders.first().and_then(|held| held.remaining))
     }
 
-    /// How often this thread holds it; 0 once its hold is lost, and in a forked child. No request.
+    /// The hold count of this thread; 0 once its hold is lost, and in a forked child. No request.
     pub fn hold_count(&self) -> usize {
         let Ok(cell) = self.cell.as_ref().map_err(Clone::clone) else { return 0 };
         if cell.shared.same_process().is_err() {
@@ -67,14 +67,14 @@ impl<K: Kind> RedisLock<K> {
         self.hold_count() > 0
     }
 
-    /// How many threads wait for it, in all processes, as far as Redis knows of them: those of this process
-    /// exactly, those of others as they said at their last heartbeat, at most a window ago. Of a read/write
-    /// lock those for both halves. One request.
+    /// The number of threads that wait for it, in all processes, as far as Redis knows of them: those of this
+    /// process exactly, those of others as of their last heartbeat, at most a waiter timeout ago. For a
+    /// read/write lock those for both halves. One request.
     ///
-    /// What it leaves out are threads of another process that holds the lock itself, exclusively: they have no
-    /// place in Redis before their process has given the lock back, and only it knows of them (by
-    /// [`local_queue_length`](RedisLock::local_queue_length)). So where all contention is within the process that holds
-    /// the lock, others are told 0.
+    /// It leaves out threads of another process that holds the lock itself, exclusively: they have no queue
+    /// position in Redis before their process has given the lock back, and only that process knows of them
+    /// (by [`local_queue_length`](RedisLock::local_queue_length)). So if all contention is within the process
+    /// that holds the lock, other processes get 0.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
@@ -88,22 +88,23 @@ impl<K: Kind> RedisLock<K> {
         Ok(others.map(|(_, record)| threads(record)).sum::<usize>() + ours)
     }
 
-    /// How many threads of this process wait for it. No request.
+    /// The number of threads of this process that wait for it. No request.
     pub fn local_queue_length(&self) -> usize {
         self.cell.as_ref().map_or(0, queued)
     }
 
-    /// Takes the lock away from whoever holds it, in any process, and lets the next one in. Two requests a
-    /// holder, each for the command limit at most.
+    /// Takes the lock away from its holders, in any process, and admits the next waiter. Two requests per
+    /// holder, each for the command timeout at most.
     ///
-    /// A holder is told at once, so that its hold is lost and its [`lost`](crate::Guard::lost) fires, if its
-    /// client listens: since somebody asked for `lost`, since a thread of it waited for a lock, or since it
-    /// has held one for longer than a beat (a third of its [window](crate::ClientBuilder::waiter_timeout), a second).
-    /// Whether it was, the answer says. A holder that was not told learns of it at its next renewal, or by its
-    /// release; one whose lease is fixed, only by that.
+    /// A holder is notified at once, so that its hold is lost and its [`lost`](crate::Guard::lost) fires, if
+    /// its client listens: since the first use of `lost`, since a thread of it waited for a lock, or since it
+    /// has held one for longer than a heartbeat (a third of its [waiter
+    /// timeout](crate::ClientBuilder::waiter_timeout), a second). The return value says whether it was. A
+    /// holder that was not notified learns of it at its next renewal, or by its release; one with a fixed
+    /// lease, only by its release.
     ///
-    /// A stranger's string at the key of a [simple lock](crate::Simple) is deleted, if it is still the one that was
-    /// found there; nobody tells the stranger.
+    /// A foreign string at the key of a [simple lock](crate::Simple) is deleted, if it is still the one that
+    /// was found there; the foreign holder is not notified.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
@@ -112,7 +113,7 @@ impl<K: Kind> RedisLock<K> {
         Ok(ForcedUnlock { holders, told })
     }
 
-    /// How many hold it: those of this process exactly, others as their processes' holds in Redis.
+    /// The number of holders: those of this process exactly, others as their processes' holds in Redis.
     pub(crate) fn hold_count_of_all(&self) -> Result<usize, Error> {
         let cell = self.cell()?;
         let holders = self.inspect()?.holders;
@@ -125,7 +126,7 @@ impl<K: Kind> RedisLock<K> {
     }
 }
 
-/// How many threads of this process wait there.
+/// The number of threads of this process that wait there.
 fn queued(cell: &Arc<Cell>) -> usize {
     engine::lock(cell).map_or(0, |core| core.gate.local_queue_length())
 }

@@ -1,4 +1,4 @@
-//! A hold on paper: written down by the process that has it, for another one to go on with.
+//! A hold in writing: written down by the process that has it, for another one to continue.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,16 +14,16 @@ use crate::names::{self, is_owner};
 use crate::percent::{escape, unescape};
 use crate::settings::check_lease;
 
-/// What a text begins with that this version can read.
+/// The prefix of a text that this version can read.
 const VERSION: &str = "rc1";
 
-/// A hold that no process has in its hands: made by
-/// [`OwnedGuard::into_receipt`](crate::OwnedGuard::into_receipt), taken up by
-/// [`Client::adopt`](crate::Client::adopt), in another process as a rule. Nobody renews it meanwhile.
+/// A hold that is in no process's hands: made by
+/// [`OwnedGuard::into_receipt`](crate::OwnedGuard::into_receipt), adopted by
+/// [`Client::adopt`](crate::Client::adopt), usually in another process. It is not renewed meanwhile.
 ///
 /// It is a text, of one line and without blanks, to be sent along with the work: [`Display`](fmt::Display)
-/// writes it, [`FromStr`] reads it. Nothing in it is secret, but **whoever has it can take the hold**: it
-/// is worth as much as the guard was, once.
+/// writes it, [`FromStr`] reads it. It contains no secrets, but **any process that has it can take the
+/// hold**: it is worth as much as the guard was, once.
 ///
 /// ```
 /// use redis_concurrent::{Client, Receipt, Reentrant};
@@ -48,7 +48,7 @@ const VERSION: &str = "rc1";
 pub struct Receipt {
     kind: String,
     name: String,
-    /// The name is a key of the users' own.
+    /// The name is a user-chosen key.
     at_key: bool,
     owner: String,
     number: u64,
@@ -75,7 +75,7 @@ impl Receipt {
         }
     }
 
-    /// What kind of lock it is of: its [`Kind::NAME`](crate::Kind::NAME).
+    /// The kind of its lock: its [`Kind::NAME`](crate::Kind::NAME).
     pub fn kind(&self) -> &str {
         &self.kind
     }
@@ -85,7 +85,7 @@ impl Receipt {
         &self.name
     }
 
-    /// The lease that the hold is given when it is adopted.
+    /// The lease that the hold gets when it is adopted.
     pub fn lease(&self) -> Duration {
         self.lease
     }
@@ -98,7 +98,7 @@ impl Receipt {
         &self.owner
     }
 
-    /// The tenure that it is of.
+    /// The grant to which it belongs.
     pub(crate) fn tenure(&self) -> Tenure {
         let args: Arc<str> = self.args.as_str().into();
         let terms = Terms { fixed: self.fixed, ..Terms::new(self.lease, args) };
@@ -106,9 +106,9 @@ impl Receipt {
     }
 }
 
-/// Version, kind, name, owner, number, hand-overs, lease in ms, `fixed` or `renewed`, what the kind's rule
-/// is told, what it said; with points between. All but letters, digits, `-` and `_` is escaped. An `@` before
-/// the name: it is a key of the users' own.
+/// Version, kind, name, owner, number, hand-offs, lease in ms, `fixed` or `renewed`, the rule's argument, the
+/// rule's value; separated by points. All but letters, digits, `-` and `_` is escaped. An `@` before the
+/// name: it is a user-chosen key.
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [kind, name, owner, args] = [&self.kind, &self.name, &self.owner, &self.args].map(|t| escape(t));
@@ -122,7 +122,7 @@ impl fmt::Display for Receipt {
 impl FromStr for Receipt {
     type Err = Error;
 
-    /// Reads what `Display` wrote, and nothing else.
+    /// Parses what `Display` wrote, and nothing else.
     ///
     /// # Errors
     /// `Config`, saying what is wrong with it.
@@ -156,7 +156,7 @@ impl FromStr for Receipt {
         }
         names::check(&receipt.name)?;
         check_lease("lease", receipt.lease).map_err(wrong)?;
-        // There is one way to write each: what differs was changed on its way.
+        // There is only one way to write each: a text that differs was changed on its way.
         if receipt.to_string() != text {
             return Err(wrong("it is not as it was written"));
         }

@@ -1,4 +1,4 @@
-//! On what terms a lock is taken: its lease, its slice, what it stays for, who has to have it.
+//! The terms on which a lock is taken: its lease, local hand-off, minimum hold time, replicas.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ const LONGEST_STAY: Duration = Duration::from_secs(40 * 24 * 3600);
 const MOST_REPLICAS: usize = 100;
 
 impl<K: Kind> RedisLock<K> {
-    /// The same lock with a fixed lease: a hold ends by itself at most `lease` after it was granted, and is
-    /// never renewed. After a wait it counts from the last time that Redis said busy; a hold of which
-    /// less than half is left by then is set to the full lease first. At least 100 ms, at most a year.
+    /// The same lock with a fixed lease: a hold expires by itself at most `lease` after it was granted, and
+    /// is never renewed. After a wait it counts from the last busy reply; a hold of which less than half is
+    /// left by then is set to the full lease first. At least 100 ms, at most a year.
     ///
-    /// A hold that was waited for begins with a lease of one [window](crate::ClientBuilder::waiter_timeout), and is set
-    /// to the rest of its own once, half a second later: a waiter that died just before its turn costs others no
-    /// more than that.
+    /// A hold that was waited for begins with a lease of one [waiter
+    /// timeout](crate::ClientBuilder::waiter_timeout), and is extended to the rest of its own lease once,
+    /// half a second later: a waiter that died just before its turn costs others no more than that.
     ///
-    /// A thread that holds the lock and comes in again by such a handle has the hold that it had, and the lease
-    /// of that: it is neither cut short under the outer work nor made longer, and nothing is asked of Redis
-    /// (unlike in Redisson, where a re-entry sets the lease anew). [`remaining`](crate::Guard::remaining)
-    /// tells what is left, [`renew_for`](crate::Guard::renew_for) sets another. So it is with
-    /// [`fair`](RedisLock::fair) and [`min_hold`](RedisLock::min_hold): the terms of a hold are those
-    /// on which it began. Only [`with_replicas`](RedisLock::with_replicas) is asked of a re-entry too.
+    /// A thread that holds the lock and re-enters by such a handle gets the hold that it had, with its lease:
+    /// it is neither cut short under the outer work nor made longer, and no request is sent (unlike in
+    /// Redisson, where a re-entry sets the lease anew). [`remaining`](crate::Guard::remaining) returns the
+    /// remaining lease, [`renew_for`](crate::Guard::renew_for) sets another. The same applies to
+    /// [`fair`](RedisLock::fair) and [`min_hold`](RedisLock::min_hold): the terms of a hold are those on
+    /// which it began. Only [`with_replicas`](RedisLock::with_replicas) applies to a re-entry too.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
         let mut lock = self.clone();
@@ -37,7 +37,7 @@ impl<K: Kind> RedisLock<K> {
         lock.checked(|| check_lease("lease", lease))
     }
 
-    /// The same lock for requests without a slice: processes in order of arrival, one turn each;
+    /// The same lock for requests without local hand-off: processes in order of arrival, one turn each;
     /// threads in order of arrival within a process.
     #[must_use]
     pub fn fair(&self) -> Self {
@@ -46,17 +46,17 @@ impl<K: Kind> RedisLock<K> {
         lock
     }
 
-    /// The same lock for holds of at least `least`: one that is released earlier stays in Redis for the
-    /// rest of it, renewed by nobody, and keeps everybody out, its own thread too. So a job that is over in
-    /// a second is not run again by a process whose clock is a minute late (ShedLock's `lockAtLeastFor`).
+    /// The same lock for holds of at least `least`: one that is released earlier stays in Redis for the rest
+    /// of it, is not renewed, and keeps every caller out, its own thread too. So a job that is over in a
+    /// second is not run again by a process whose clock is a minute late (ShedLock's `lockAtLeastFor`).
     ///
-    /// It counts from when the hold began. To whoever released it, it has ended: `unlock()` does not
-    /// block for it. A process that dies before it releases leaves its hold for the lease, which may be
-    /// shorter; so does one that releases while Redis is silent, for the lease at most. Holds of such a
-    /// handle are asked of Redis one by one, as [`fair`](RedisLock::fair) ones are. A
-    /// [receipt](crate::Receipt) and a wait for a [condition](crate::Condition) give the hold up without it.
+    /// It counts from when the hold began. For the releasing caller it has ended: `unlock()` does not block
+    /// for it. A process that dies before it releases leaves its hold for the lease, which may be shorter; so
+    /// does one that releases while Redis is silent, for the lease at most. Holds of such a handle ask Redis
+    /// one by one, as [`fair`](RedisLock::fair) ones do. A [receipt](crate::Receipt) and a wait for a
+    /// [condition](crate::Condition) release the hold without it.
     ///
-    /// From 1 ms to 40 days, and not longer than a [fixed lease](RedisLock::with_lease): anything else is
+    /// From 1 ms to 40 days, and not longer than a [fixed lease](RedisLock::with_lease): any other value is
     /// `Config` on the first call.
     #[must_use]
     pub fn min_hold(&self, least: Duration) -> Self {
@@ -73,22 +73,22 @@ impl<K: Kind> RedisLock<K> {
         })
     }
 
-    /// The same lock for holds that count only once `n` replicas have them: `lock` and its fellows then
-    /// take until they have, at most `limit` longer. Where too few have it by then, the hold is given back,
-    /// and the error is `NotReplicated`; so it is with `try_lock`.
+    /// The same lock for holds that count only once `n` replicas have them: `lock` and its variants then wait
+    /// for them, at most `limit` longer. If too few have it by then, the hold is given back, and the error is
+    /// `NotReplicated`, also from `try_lock`.
     ///
-    /// It costs one more round trip for each call that gets in, a re-entry too, and what the replicas take
-    /// to say so; holds of such a handle are asked of Redis one by one, as [`fair`](RedisLock::fair) ones
-    /// are. What it is worth: a replica that becomes the primary knows of the hold if it is one of those that
-    /// had it. With fewer than all replicas, another may be promoted; and no replica has to have what was
-    /// renewed since, or that it was released. So it makes two holders at a failover rare, and does not rule
-    /// them out: what protects the data is the [token](crate::Guard::token).
+    /// It costs one more round trip for each call that acquires, a re-entry too, plus the time that the
+    /// replicas take to acknowledge; holds of such a handle ask Redis one by one, as
+    /// [`fair`](RedisLock::fair) ones do. What it is worth: a replica that becomes the primary knows of the
+    /// hold if it is one of those that had it. With fewer than all replicas, another may be promoted; and no
+    /// replica is required to have later renewals, or the release. So it makes two holders at a failover
+    /// rare, and does not rule them out: what protects the data is the [token](crate::Guard::token).
     ///
-    /// After a wait for a [condition](crate::Condition) too few replicas are an error of the wait, and the lock is
-    /// held.
+    /// After a wait for a [condition](crate::Condition) too few replicas are an error of the wait, and the
+    /// lock is held.
     ///
-    /// `n` is from 1 to 100, `limit` from 1 ms to less than the lease: anything else is `Config` on the first
-    /// call.
+    /// `n` is from 1 to 100, `limit` from 1 ms to less than the lease: any other value is `Config` on the
+    /// first call.
     #[must_use]
     pub fn with_replicas(&self, n: usize, limit: Duration) -> Self {
         let mut lock = self.clone();
@@ -102,7 +102,7 @@ impl<K: Kind> RedisLock<K> {
         })
     }
 
-    /// The same handle, unless its terms cannot work: then each call on it says why.
+    /// The same handle, unless its terms cannot work: then each call on it returns the error.
     pub(crate) fn checked(mut self, check: impl FnOnce() -> Result<(), String>) -> Self {
         let Ok(cell) = &self.cell else { return self };
         if let Err(why) = check().and_then(|()| replicas::agree(&self.terms, self.replicas)) {

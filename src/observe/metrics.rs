@@ -18,11 +18,11 @@ const RELEASES_ABANDONED: &str = "redis_concurrent_releases_abandoned_total";
 const UNLOCK_FAILURES: &str = "redis_concurrent_unlock_failures_total";
 const INBOX_DOWN: &str = "redis_concurrent_inbox_down_seconds";
 
-/// An [`Observer`] that counts and measures for the [`metrics`] facade: whichever recorder the
-/// process has installed gets it. With the feature `metrics`.
+/// An [`Observer`] that counts and measures for the [`metrics`] facade: the recorder that the process has
+/// installed receives it. With the feature `metrics`.
 ///
-/// All figures have the label `kind`; which there are, with their other labels and what to alarm
-/// on, is told in [operations](crate::_documentation::operations#what-to-watch).
+/// All figures have the label `kind`; [operations](crate::_documentation::operations#what-to-watch) lists
+/// them, with their other labels and what to alarm on.
 ///
 /// ```
 /// use redis_concurrent::{Client, MetricsObserver};
@@ -40,8 +40,8 @@ pub struct MetricsObserver {
 }
 
 impl MetricsObserver {
-    /// One that does not tell the locks of a kind apart. It describes its figures to the recorder
-    /// that is installed by now.
+    /// One that does not distinguish the locks of a kind. It describes its figures to the recorder that is
+    /// installed by now.
     pub fn new() -> Self {
         let seconds = Unit::Seconds;
         describe_histogram!(WAIT, seconds, "How long calls waited for a lock, by what came of it");
@@ -65,8 +65,8 @@ impl MetricsObserver {
         MetricsObserver { names: false }
     }
 
-    /// The same with a label `lock`, the lock's name. Only where there are few names: each makes
-    /// series of its own, which stay in the recorder.
+    /// The same with a label `lock`, the lock's name. Only if there are few names: each creates series of its
+    /// own, which stay in the recorder.
     #[must_use]
     pub fn with_names(self) -> Self {
         MetricsObserver { names: true }

@@ -1,4 +1,4 @@
-//! What every client writes to `tracing`, through the same trait as everybody else who listens.
+//! What every client writes to `tracing`, through the same trait as any other observer.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use tracing::{Level, debug, enabled, info, trace, warn};
 use super::{AcquiredVia, LockInfo, LossReason, Observer};
 use crate::error::Error;
 
-/// What a filter names: not the module, which is nobody's business.
+/// The target that a filter names: not the module, which is an implementation detail.
 const TARGET: &str = "redis_concurrent";
 
 pub(super) struct Tracing;
 
 impl Tracing {
-    /// Whether what happens all the time is wanted.
+    /// Whether the events that happen all the time are wanted.
     pub(super) fn is_on() -> bool {
         enabled!(target: TARGET, Level::TRACE)
     }

@@ -1,4 +1,4 @@
-//! What a limiter says.
+//! A limiter's decision.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use redis::Value;
 
 use crate::engine::redis::answers::{list, number};
 
-/// What a [`RateLimiter`](crate::RateLimiter) says to one request, as of the moment when Redis decided it:
-/// others may have come in since.
+/// The decision of a [`RateLimiter`](crate::RateLimiter) on one request, as of the moment when Redis made it:
+/// other requests may have been admitted since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "who is not allowed in has to be kept out"]
 #[non_exhaustive]
 pub struct Decision {
-    /// Whether it may come in: it was counted then. What is refused counts nothing.
+    /// Whether the request is allowed: it was counted then. A rejected request counts nothing.
     pub allowed: bool,
-    /// How many more could come in at that moment.
+    /// The number of further permits available at that moment.
     pub remaining: u32,
-    /// How long until as many as were asked for can come in, if nobody else does meanwhile; nothing for who is
-    /// allowed.
+    /// How long until as many permits as requested are available, if no others are acquired meanwhile; zero
+    /// for an allowed request.
     pub retry_after: Duration,
-    /// How long until all that came in is forgotten, if nobody else does meanwhile.
+    /// How long until the limiter is entirely unused, if no permits are acquired meanwhile.
     pub reset_after: Duration,
 }
 
 impl Decision {
-    /// What the script answered.
+    /// The script's reply.
     pub(super) fn read(answer: &Value) -> Option<Decision> {
         let [allowed, remaining, retry, reset] = list(answer) else { return None };
         let micros = |value| Some(Duration::from_micros(number(Some(value))?.try_into().ok()?));

@@ -16,7 +16,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// What one server granted: an ordinary hold there, renewed by the ordinary thread.
 #[derive(Clone)]
 pub(super) struct Member {
-    /// Which server it is.
+    /// The server it is on.
     pub(super) at: usize,
     pub(super) node: Arc<Node>,
     pub(super) cell: Arc<Cell>,
@@ -26,7 +26,7 @@ pub(super) struct Member {
 /// What a majority granted.
 pub(super) struct Holding {
     pub(super) lease: Duration,
-    /// How long an answer is waited for.
+    /// How long a reply is waited for.
     pub(super) limit: Duration,
     majority: usize,
     lost: CancellationToken,
@@ -72,13 +72,13 @@ impl Holding {
         &self.first.name
     }
 
-    /// An error in a forked child, which has nothing of what its parent holds.
+    /// An error in a forked child, which has no part in its parent's holds.
     fn state(&self) -> Result<MutexGuard<'_, State>, Error> {
         let shared = &self.first.shared;
         shared.same_process().and_then(|()| shared.lock(&self.state)).map_err(|e| e.about(self.name()))
     }
 
-    /// A server has granted it too, later than the others. Gives the member back where it is not wanted.
+    /// A server has granted it too, later than the others. Gives the member back if it is not wanted.
     pub(super) fn joined(self: &Arc<Self>, member: Member) -> Option<Member> {
         let mut state = self.state.lock();
         if state.phase != Phase::Held {
@@ -90,7 +90,7 @@ impl Holding {
         None
     }
 
-    /// Hears of the member's loss.
+    /// Learns of the member's loss.
     fn watch(self: &Arc<Self>, member: &Member) {
         let (holding, at) = (Arc::downgrade(self), member.at);
         held::lost_token(&member.cell, member.ticket).when_cancelled(move || {
@@ -115,7 +115,7 @@ impl Holding {
         }
     }
 
-    /// It is lost: what is left of it is in others' way.
+    /// It is lost: what is left of it blocks other callers.
     fn tell_lost(&self, rest: &[Member]) {
         self.lost.cancel();
         for member in rest.iter().filter(|m| !m.remaining().is_zero()) {
@@ -154,7 +154,7 @@ impl Holding {
     }
 
     pub(super) fn lost(&self) -> CancellationToken {
-        // Looked at, so that it is told where it has just ended.
+        // Checked, so that a loss that has just happened is reported.
         let _ = self.remaining();
         self.lost.clone()
     }
@@ -167,7 +167,7 @@ impl Holding {
         self.majority
     }
 
-    /// Nobody else hears of an error when a guard is dropped: one of its clients' observer does.
+    /// No caller gets an error when a guard is dropped: one of its clients' observer does.
     pub(super) fn unheard(&self, error: &Error) {
         unheard(&self.first, error);
     }
@@ -179,7 +179,7 @@ impl Holding {
 
     /// Gives it back; the servers are waited for until `deadline`.
     pub(super) fn end_by(&self, deadline: Moment) -> Result<(), Error> {
-        // Should it have ended by now, it is lost.
+        // If it has ended by now, it is lost.
         let was_lost = self.remaining().is_zero();
         let mut state = self.state()?;
         let members = std::mem::take(&mut state.members);
@@ -192,7 +192,7 @@ impl Holding {
         let all = members.len();
         let kind = match () {
             () if !was_lost && released >= self.majority => return Ok(()),
-            // Those that were not heard of may have been in their places.
+            // Those that were not heard from may have been in their places.
             () if was_lost || all - lost - closed < self.majority => {
                 if closed > lost {
                     ErrorKind::Closed

@@ -10,7 +10,7 @@ use crate::engine::attempt::Detached;
 use crate::engine::redis::posted::Posted;
 use crate::sync::thread;
 
-/// A question whose answer another thread is to hear. Dropped, what it was granted is given back.
+/// A request whose reply another thread will read. Dropped, what it was granted is given back.
 struct Late {
     at: usize,
     node: Arc<Node>,
@@ -18,8 +18,8 @@ struct Late {
     posted: Option<Posted>,
 }
 
-/// Hears the answers in a thread that ends with that, within the limit of each: who says yes now is a member
-/// as the others are, if the hold is still there; else it is given back.
+/// Reads the replies in a thread that ends with that, within the timeout of each: a server that says yes now
+/// is a member like the others, if the hold still exists; else its grant is given back.
 pub(super) fn spawn(questions: Vec<Question<'_>>, asked: Asked, holding: &Arc<Holding>) {
     if questions.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! The lock of one name over all servers: every way in.
+//! The lock of one name over all servers: every way to acquire it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,39 +22,39 @@ use crate::lock::{RedisLock, this_thread};
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
-/// The default node limit is a twentieth of the lease, from and to these: a server that hangs costs it once, and
-/// a thread of a busy machine may well not run for some 10 ms.
+/// The default node timeout is a twentieth of the lease, between these: a server that hangs costs it once,
+/// and a thread of a busy machine may well not run for some 10 ms.
 const NODE_LIMITS: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(200)];
 /// The shortest one that can be waited for.
 const SHORTEST_LIMIT: Duration = Duration::from_millis(1);
-/// The first pause after an attempt in vain is at most about as long as that took, but not less than this.
+/// The first pause after a failed attempt is at most about as long as that attempt took, but not less than
+/// this.
 const SHORTEST_SLOT: Duration = Duration::from_millis(1);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// A lock over several servers: the handle of one name, made by [`RedLock::lock`]. Cheap to clone.
 ///
-/// Not reentrant: a thread that holds it and asks again gets
-/// [`WouldDeadlock`](ErrorKind::WouldDeadlock) (`try_lock`: `None`). As with a [`RedisLock`],
-/// [`lock`](QuorumLock::lock) makes the thread the owner and [`lock_owned`](QuorumLock::lock_owned) the
-/// guard, a hold is renewed until its guard ends unless its lease is [fixed](QuorumLock::with_lease), and a
-/// hold that a majority has no more is *lost*. An observer of a client hears what its server grants, loses
-/// and is given back, as of a simple lock.
+/// Not reentrant: a thread that holds it and asks again gets [`WouldDeadlock`](ErrorKind::WouldDeadlock)
+/// (`try_lock`: `None`). As with a [`RedisLock`], [`lock`](QuorumLock::lock) makes the thread the owner and
+/// [`lock_owned`](QuorumLock::lock_owned) the guard, a hold is renewed until its guard ends unless its lease
+/// is [fixed](QuorumLock::with_lease), and a hold that a majority no longer has is *lost*. An observer of a
+/// client is notified of what its server grants, loses and is given back, as for a simple lock.
 ///
 /// # Errors of all forms
 ///
-/// `Unavailable` when fewer than a majority of the servers can be asked, or count: it says why each does
-/// not. Timed forms then go to their deadline, those without one give up after the longest
-/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout) of the clients. Where a majority of the servers
-/// says so: `WrongType` when the key is in use by something else, `WouldDeadlock` when this thread holds it,
-/// `LeaseLost` when it has a guard of a lost hold, `Closed`. `Forked`, and `Config` for a bad name, lease or
-/// node limit. Busy is no error: it is `None`. A call with a deadline ends by it, give or take a quarter of a
-/// second.
+/// `Unavailable` if fewer than a majority of the servers can be asked, or count: the error says why for each.
+/// Timed methods then run to their deadline, those without one give up after the longest
+/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout) of the clients. If a majority of the
+/// servers says so: `WrongType` if the key is in use by something else, `WouldDeadlock` if this thread holds
+/// it, `LeaseLost` if it has a guard of a lost hold, `Closed`. `Forked`, and `Config` for an invalid name,
+/// lease or node timeout. A busy lock is not an error: it is `None`. A call with a deadline returns by it,
+/// give or take a quarter of a second.
 #[derive(Clone)]
 pub struct QuorumLock {
     pub(super) servers: RedLock,
     name: Arc<str>,
-    /// The lock's cell of each server, in their order.
+    /// The lock's entry for each server, in their order.
     cells: Result<Arc<[Arc<Cell>]>, Error>,
     terms: Terms,
 }
@@ -84,9 +84,9 @@ impl QuorumLock {
         QuorumLock { servers: servers.clone(), name: Arc::from(name), cells, terms }
     }
 
-    /// The same lock with a fixed lease: a hold ends by itself at most `lease` after it was granted, and is
-    /// renewed only by [`renew`](Guard::renew). At least 100 ms, at most a year. All who use a name are
-    /// to use the same lease, as [servers that were restarted](RedLock#what-is-done) do not count for so long.
+    /// The same lock with a fixed lease: a hold expires by itself at most `lease` after it was granted, and
+    /// is renewed only by [`renew`](Guard::renew). At least 100 ms, at most a year. All users of a name must
+    /// use the same lease, as [servers that were restarted](RedLock#what-is-done) do not count for that long.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
         let mut lock = self.clone();
@@ -108,12 +108,12 @@ impl QuorumLock {
         self.servers.nodes.len() / 2 + 1
     }
 
-    /// How long an answer is waited for.
+    /// How long a reply is waited for.
     pub(super) fn limit(&self) -> Duration {
         self.servers.node_timeout.unwrap_or_else(|| usual_limit(self.terms.lease))
     }
 
-    /// The cells, if the settings can work.
+    /// The entries, if the settings can work.
     fn cells(&self) -> Result<&Arc<[Arc<Cell>]>, Error> {
         let bad = |why: String| Error::new(ErrorKind::InvalidInput, &self.name).because(why);
         let cells = self.cells.as_ref().map_err(Clone::clone)?;
@@ -179,7 +179,7 @@ impl QuorumLock {
         }
     }
 
-    /// A majority has been out of reach for so long that a call without a deadline says so.
+    /// A majority has been out of reach for so long that a call without a deadline returns an error.
     fn gives_up(&self, since: Moment, now: Moment, wait: &Wait<'_>) -> bool {
         let limits = self.servers.nodes.iter().map(|node| node.shared.config.unreachable_timeout);
         wait.deadline.is_none() && limits.max().is_some_and(|limit| now.since(since) >= limit)

@@ -1,4 +1,4 @@
-//! One of the servers, and how it has been of late.
+//! One of the servers, and its recent condition.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -15,7 +15,7 @@ use crate::sync::{Mutex, thread};
 
 /// The first pause before it is asked again, and the longest.
 const PROBE_PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
-/// What a wait for an answer may be off by.
+/// The tolerance of a wait for a reply.
 const JITTER: Duration = Duration::from_millis(1);
 
 /// One of the servers.
@@ -23,17 +23,17 @@ pub(super) struct Node {
     pub(super) shared: Arc<Shared>,
     pub(super) address: String,
     health: Mutex<Health>,
-    /// Cancelled when nobody has it any more.
+    /// Cancelled when the last user of it is gone.
     gone: CancellationToken,
 }
 
 #[derive(Default)]
 struct Health {
-    /// Why it is not to be waited for, if it is not.
+    /// Why it should not be waited for, if so.
     away: Option<Error>,
-    /// Since when it has been up, if that was not for long when it was asked last.
+    /// Since when it has been up, if that was not for long when it was last asked.
     up_since: Option<Moment>,
-    /// How long its answers take.
+    /// How long its replies take.
     usual: Duration,
 }
 
@@ -56,18 +56,18 @@ impl Node {
         Node { shared, address, health: Mutex::default(), gone: CancellationToken::new() }
     }
 
-    /// Why it is not to be waited for, if it is not.
+    /// Why it should not be waited for, if so.
     pub(super) fn away(&self) -> Option<Error> {
         self.health.lock().away.clone()
     }
 
-    /// Why it does not count yet for this lease, if it is known that it does not.
+    /// Why it does not count yet for this lease, if that is known.
     pub(super) fn young(&self, lease: Duration, now: Moment) -> Option<Error> {
         let old_at = old_at(self.health.lock().up_since?, lease);
         (old_at > now).then(|| young(old_at.since(now)))
     }
 
-    /// Whether the server that answered has been up for a whole lease: else it may have forgotten what it
+    /// Whether the server that replied has been up for a whole lease: else it may have forgotten what it
     /// granted to others.
     pub(super) fn counts(
         &self,
@@ -87,33 +87,33 @@ impl Node {
         Err(young(old_at.since(now)))
     }
 
-    /// How long its answers take.
+    /// How long its replies take.
     pub(super) fn usual(&self) -> Duration {
         self.health.lock().usual
     }
 
-    /// Whether its answer is not worth waiting for, when others have answered within `elapsed`.
+    /// Whether its reply is not worth waiting for, when others have replied within `elapsed`.
     pub(super) fn is_slow(&self, elapsed: Duration) -> bool {
         self.usual() > elapsed * 2 + JITTER
     }
 
-    /// It has answered what it was asked at `asked`, and was waited for since `awaited`.
+    /// It has replied to what it was asked at `asked`, and was waited for since `awaited`.
     pub(super) fn answered(&self, asked: Moment, awaited: Moment) {
         let now = Moment::now();
         let took = now.since(asked);
         let mut health = self.health.lock();
         if now.since(awaited) > JITTER {
-            // The first answer is all that is known: a slow server is to cost its time once.
+            // The first reply is all that is known: a slow server should cost its time only once.
             let known = if health.usual.is_zero() { took } else { health.usual };
             health.usual = (known * 3 + took) / 4;
         } else {
-            // It was there before: how long, nobody saw.
+            // It was there before: how long is not known.
             health.usual = health.usual.min(took);
         }
     }
 
-    /// It has not answered in time: from now on it is not waited for, until a thread that ends with that has
-    /// heard of it again.
+    /// It has not replied in time: from now on it is not waited for, until a thread that ends with that has
+    /// heard from it again.
     pub(super) fn failed(self: &Arc<Self>, error: Error) {
         if self.health.lock().away.replace(error).is_some() {
             return;
@@ -126,12 +126,12 @@ impl Node {
         }
     }
 
-    /// Asks whether it is there. Returns whether that is known for good.
+    /// Asks whether it is there. Returns whether that is settled.
     fn is_back(&self) -> bool {
-        // Not less than anybody would give it: one that is slow would never be back.
+        // Not less than any caller would give it: otherwise a slow server would never be back.
         let limit = Moment::now().after(self.shared.config.command_timeout);
         match self.shared.backend.command(&redis::cmd("PING"), limit) {
-            // Refused is answered.
+            // An error reply is a reply.
             Err(failure) if !failure.is_final() => {
                 let error = failure.error();
                 let closed = error.is_closed();
@@ -146,7 +146,7 @@ impl Node {
     }
 }
 
-/// When who has been up since then will have been for a whole lease.
+/// When a server that has been up since then will have been up for a whole lease.
 fn old_at(up_since: Moment, lease: Duration) -> Moment {
     up_since.after(lease).after(drift(lease))
 }
@@ -156,10 +156,10 @@ fn young(left: Duration) -> Error {
     Error::new(ErrorKind::Unavailable, "").because(why)
 }
 
-/// Asks a server that was away again and again until it answers.
+/// Asks a server that was down again and again until it replies.
 fn probe(node: &Weak<Node>, gone: &CancellationToken) {
     let [mut pause, longest] = PROBE_PAUSES;
-    // Nobody else keeps it alive while it is asked, at most for the limit of that.
+    // It is kept alive only by this while it is asked, at most for the timeout of that request.
     while node.upgrade().is_some_and(|node| !node.is_back()) && !gone.wait_timeout(pause) {
         pause = (pause * 2).min(longest);
     }

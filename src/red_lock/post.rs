@@ -4,8 +4,8 @@ use crate::clock::Moment;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::posted::Posted;
 
-/// Has `post` write the request of each: first to all that have a connection by `began`; then to the others,
-/// whose connections have been begun to be made meanwhile, by `deadline`.
+/// Makes `post` write the request of each: first to all that have a connection by `began`; then to the
+/// others, whose connections are being opened meanwhile, by `deadline`.
 pub(super) fn to_all<T>(
     all: Vec<T>,
     began: Moment,

@@ -1,4 +1,4 @@
-//! Going out on several servers: all are told before one is waited for.
+//! Releasing on several servers: all are notified before one is waited for.
 
 use super::holding::Member;
 use super::post::to_all;
@@ -8,8 +8,8 @@ use crate::engine::redis::requests::{left, pack_leave_for};
 use crate::engine::release::{Departure, depart};
 use crate::error::Error;
 
-/// Gives the members back, and waits until `deadline` for the servers to say so. One that is away, or
-/// does not answer, is the renewal thread's.
+/// Gives the members back, and waits until `deadline` for the servers to confirm. One that is down, or does
+/// not reply, is the renewal thread's task.
 pub(super) fn give_back(members: &[Member], deadline: Moment) -> Vec<Result<(), Error>> {
     let began = Moment::now();
     let mut outcomes = Vec::with_capacity(members.len());
@@ -50,7 +50,7 @@ fn pack(member: &Member, departure: &Departure<'_>, eval: bool) -> Vec<u8> {
 /// Gives one back without waiting: the renewal thread does it.
 pub(super) fn defer(member: &Member) {
     if let Ok(Some(departure)) = depart(&member.cell, member.ticket) {
-        // Nobody waits for it; the observer has been told.
+        // No thread waits for it; the observer has been notified.
         let _ = departure.deferred();
     }
 }

@@ -17,11 +17,11 @@ use crate::wait::Wait;
 
 /// Why there was no majority.
 pub(super) enum Missed {
-    /// Others have it, or asked at the same time.
+    /// Other callers have it, or asked at the same time.
     Busy,
     /// Too few servers can be asked: that may pass.
     TooFew(Error),
-    /// It will not pass.
+    /// Permanent.
     Never(Error),
 }
 
@@ -34,7 +34,7 @@ struct Poll<'a> {
     young: Vec<Member>,
     busy: usize,
     errors: Vec<(usize, Error)>,
-    /// How it will be the next time, too, as so many servers say.
+    /// The result of the next attempt, too, as enough servers say.
     never: Vec<Error>,
 }
 
@@ -73,7 +73,8 @@ pub(super) fn attempt<'a>(
 }
 
 impl<'a> Poll<'a> {
-    /// Takes a place in the gate of each server that is worth asking, those first that answer soonest.
+    /// Takes a place in the lock state of each server that is worth asking, those first that usually reply
+    /// soonest.
     fn begin(&mut self, request: &Request, asked: &Asked) -> Vec<Question<'a>> {
         let nodes = &self.lock.servers.nodes;
         let mut some: Vec<(usize, &Arc<Node>)> = Vec::with_capacity(nodes.len());
@@ -88,7 +89,7 @@ impl<'a> Poll<'a> {
             }
         }
         some.sort_by_key(|(_, node)| node.usual());
-        // Who is away costs time, so it is asked only where there is no majority without it.
+        // A server that is down costs time, so it is asked only if there is no majority without it.
         if some.len() < self.lock.majority() {
             some.extend(away.into_iter().map(|(at, node, _)| (at, node)));
         } else {
@@ -111,11 +112,11 @@ impl<'a> Poll<'a> {
         questions
     }
 
-    /// Writes the questions. One for which there is no connection is waited for only where the others are
-    /// no majority.
+    /// Writes the requests. One for which there is no connection is waited for only if the others are not a
+    /// majority.
     fn post(&mut self, questions: &mut [Question<'a>], asked: &Asked) {
         let mut posted = self.granted.len();
-        // By now: a connection that is not there is begun to be made, and not waited for.
+        // By now: a connection that is not there is being opened, and not waited for.
         posted += questions.iter_mut().filter_map(|q| q.post(asked.began).ok()).count();
         for question in questions.iter_mut().filter(|q| q.posted.is_none()) {
             if posted < self.lock.majority() && question.post(asked.deadline).is_ok() {
@@ -124,7 +125,7 @@ impl<'a> Poll<'a> {
         }
     }
 
-    /// Reads what they say, until a majority has said yes. Returns the questions whose answers are not worth
+    /// Reads the replies, until a majority has said yes. Returns the requests whose replies are not worth
     /// waiting for then.
     fn listen(&mut self, questions: Vec<Question<'a>>, asked: &Asked) -> Vec<Question<'a>> {
         let (posted, mut late): (Vec<_>, Vec<_>) = questions.into_iter().partition(|q| q.posted.is_some());

@@ -1,4 +1,4 @@
-//! The servers of a RedLock, looked at once: whether they are enough, and each another one.
+//! The servers of a RedLock, checked once: whether there are enough, and all different.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(super) fn of(clients: &[Client]) -> Result<Arc<[Arc<Node>]>, Error> {
     for (i, (node, name)) in nodes.iter().zip(&names).enumerate() {
         let same = |other: usize| match (name, &names[other]) {
             (Some(a), Some(b)) => a == b,
-            // Who cannot be asked is known by its address only.
+            // A server that cannot be asked is known by its address only.
             _ => node.address == nodes[other].address,
         };
         if let Some(other) = (0..i).find(|other| same(*other)) {
@@ -45,7 +45,7 @@ pub(super) fn of(clients: &[Client]) -> Result<Arc<[Arc<Node>]>, Error> {
     Ok(nodes)
 }
 
-/// What each server calls itself, as far as it says. All are asked before one is waited for.
+/// The name that each server gives itself, as far as it does. All are asked before one is waited for.
 fn run_ids(nodes: &[Arc<Node>]) -> Result<Vec<Option<String>>, Error> {
     for node in nodes {
         node.shared.usable()?;

@@ -12,21 +12,21 @@ use crate::engine::redis::posted::{Posted, Told};
 use crate::engine::redis::requests::{acquired, pack_acquire};
 use crate::error::Error;
 
-/// What all the asks of an attempt have in common.
+/// What all the requests of an attempt have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
     pub(super) began: Moment,
-    /// Until when answers are waited for: for the node limit, or until the call is over.
+    /// Until when replies are waited for: for the node timeout, or until the call is over.
     pub(super) deadline: Moment,
-    /// The node limit.
+    /// The node timeout.
     pub(super) limit: Duration,
     pub(super) lease: Duration,
-    /// Servers count that were started a moment ago.
+    /// Recently started servers count.
     pub(super) trusts_young: bool,
 }
 
 impl Asked {
-    /// The call is over before the node limit is: a server that has not answered by then may be well.
+    /// The call is over before the node timeout: a server that has not replied by then may be well.
     fn is_cut_short(&self) -> bool {
         self.deadline < self.began.after(self.limit)
     }
@@ -39,11 +39,11 @@ pub(super) enum Vote {
     /// It did, but it does not count.
     Young(Member, Error),
     Failed(Error),
-    /// It will not, the next time either.
+    /// Permanent for this server.
     Never(Error),
 }
 
-/// A question that is on its way, or will be when there is a connection for it.
+/// A request that is in flight, or will be when there is a connection for it.
 pub(super) struct Question<'a> {
     pub(super) at: usize,
     pub(super) node: &'a Arc<Node>,
@@ -52,7 +52,7 @@ pub(super) struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Writes it, if there is a connection for it by `limit`; where not, one is being made.
+    /// Writes it, if there is a connection for it by `limit`; if not, one is being opened.
     pub(super) fn post(&mut self, limit: Moment) -> Result<(), Failure> {
         self.posted = Some(self.write(limit, None)?);
         Ok(())
@@ -68,7 +68,7 @@ impl Question<'_> {
         self.node.shared.backend.post_to_known(&self.pack(false), limit, born_after)
     }
 
-    /// Waits for the answer.
+    /// Waits for the reply.
     pub(super) fn answer(mut self, asked: &Asked) -> Vote {
         let awaited = Moment::now();
         let (told, resent) = self.hear(asked.deadline);
@@ -95,8 +95,8 @@ impl Question<'_> {
         }
     }
 
-    /// What it was answered, and whether it was sent twice to hear that: what broke one connection has often
-    /// broken them all, so the second time by one that was made since.
+    /// Its reply, and whether it was sent twice to get that: what broke one connection has often broken them
+    /// all, so the second time it goes by one that was opened since.
     fn hear(&mut self, deadline: Moment) -> (Told, bool) {
         let backend = &self.node.shared.backend;
         let posted = self.posted.take().map_or_else(|| self.write(deadline, None), Ok);

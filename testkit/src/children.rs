@@ -1,7 +1,7 @@
 //! This test binary once more, as a child process that plays a named role.
 //!
-//! The test runner prints to the same output, with or without an end of line, so the lines
-//! meant for the parent carry a mark and begin on a line of their own.
+//! The test runner prints to the same output, with or without an end of line, so the lines meant for the
+//! parent carry a mark and begin on a line of their own.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Write};
@@ -34,7 +34,7 @@ pub fn is_role(role: &str) -> bool {
 ///
 /// # Errors
 ///
-/// If `line` has a line break in it, or the parent has closed the pipe.
+/// If `line` contains a line break, or the parent has closed the pipe.
 pub fn tell_parent(line: &str) -> io::Result<()> {
     if line.contains('\n') {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "more than one line"));
@@ -82,9 +82,9 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts the current test binary again to run only the test function `role` (with its
-    /// module path, if it stands in a module), with `env` added to the environment. Does not
-    /// wait for the role to begin: let it tell so. Its standard error goes where ours goes.
+    /// Starts the current test binary again to run only the test function `role` (with its module path, if it
+    /// is in a module), with `env` added to the environment. Does not wait for the role to begin: let it
+    /// report that. Its standard error goes where ours goes.
     ///
     /// # Errors
     ///
@@ -120,8 +120,8 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// `TimedOut` at the limit, `UnexpectedEof` when the child has closed its output, both with
-    /// the last of what it printed otherwise.
+    /// `TimedOut` when the time is up, `UnexpectedEof` if the child has closed its output, both with the last
+    /// of what it printed otherwise.
     pub fn read_line_within(&self, limit: Duration) -> io::Result<String> {
         let (kind, what) = match self.lines.recv_timeout(limit) {
             Ok(line) => return Ok(line),
@@ -151,7 +151,7 @@ impl Child {
         self.process.kill()
     }
 
-    /// Stops the child (SIGSTOP); returns when it stands still.
+    /// Stops the child (SIGSTOP); returns when it has stopped.
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ impl Child {
         self.process.stop()
     }
 
-    /// Lets a stopped child go on (SIGCONT).
+    /// Resumes a stopped child (SIGCONT).
     ///
     /// # Errors
     ///
@@ -169,12 +169,12 @@ impl Child {
         self.process.cont()
     }
 
-    /// Waits for the child to end by itself, `limit` at most. A role that panicked has failed
-    /// its test, so its exit status is no success.
+    /// Waits for the child to end by itself, for `limit` at most. A role that panicked has failed its test,
+    /// so its exit status is not a success.
     ///
     /// # Errors
     ///
-    /// `TimedOut` if it still runs at the limit.
+    /// `TimedOut` if it is still running then.
     pub fn wait_within(&mut self, limit: Duration) -> io::Result<ExitStatus> {
         self.process.wait_within(limit)?.ok_or_else(|| {
             io::Error::new(
@@ -190,7 +190,7 @@ fn read_lines(output: ChildStdout, lines: &Sender<String>, noise: &Mutex<VecDequ
     for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line).into_owned();
         if let Some(told) = line.strip_prefix(MARK) {
-            // Nobody listens any more when the Child is dropped; the pipe is drained all the same.
+            // No thread reads any more when the Child is dropped; the pipe is drained all the same.
             let _ = lines.send(told.to_owned());
         } else if !line.is_empty() {
             let mut noise = noise.lock();

@@ -1,19 +1,19 @@
-//! When a key ends.
+//! When a key expires.
 
 use std::time::Duration;
 
 use redis::{Connection, RedisResult};
 
-/// When `key` of the connection's database ends, since 1970 by the server's clock and to the millisecond;
-/// `None` if it is not there or has no end. Blocks until the server has answered, a few times at most where
+/// When `key` of the connection's database expires, since 1970 by the server's clock and to the millisecond;
+/// `None` if it is not there or does not expire. Blocks until the server has replied, a few times at most if
 /// it is busy.
 ///
-/// Only servers from 7.0 on can be asked for this, so what all of them tell is added up: the time, and how long
-/// the key lives yet, asked within one millisecond.
+/// Only servers from 7.0 on can be asked for this, so two values that all of them return are added: the time,
+/// and the key's remaining time to live, asked within one millisecond.
 ///
 /// # Errors
 ///
-/// If the server does not answer.
+/// If the server does not reply.
 pub fn expires_at(connection: &mut Connection, key: &str) -> RedisResult<Option<Duration>> {
     let mut question = redis::pipe();
     question.cmd("TIME").cmd("PTTL").arg(key).cmd("TIME");

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-/// What becomes of a request chunk.
+/// What happens to a request chunk.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Forward,
@@ -16,7 +16,7 @@ pub(super) enum Request {
     Cut,
 }
 
-/// What becomes of a reply chunk.
+/// What happens to a reply chunk.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     Forward,

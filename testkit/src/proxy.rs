@@ -92,8 +92,8 @@ impl Proxy {
         self.set(|faults| faults.lose_replies = n);
     }
 
-    /// Loses every reply chunk that has these bytes in it, whatever it is an answer to: what a server tells
-    /// its subscribers, say. Replaces earlier ones; no bytes: none is lost. Not narrowed by
+    /// Loses every reply chunk that contains these bytes, whatever it replies to: what a server sends its
+    /// subscribers, say. Replaces earlier ones; no bytes: none is lost. Not narrowed by
     /// [`only_matching`](Self::only_matching).
     pub fn swallow_replies_with(&self, bytes: &[u8]) {
         self.set(|faults| faults.deaf_to = bytes.to_vec());
@@ -147,12 +147,12 @@ impl Proxy {
         self.set(|faults| faults.releases += 1);
     }
 
-    /// While on, a connection attempt gets "connection refused": nobody listens. The present
+    /// While on, a connection attempt gets "connection refused": there is no listener. The present
     /// connections stay. It has taken effect on return; either way may block, for 2 s at most.
     ///
     /// # Errors
     ///
-    /// If the port cannot be closed in that time, or was taken by somebody else meanwhile.
+    /// If the port cannot be closed in that time, or was taken by another process meanwhile.
     pub fn refuse_connections(&self, on: bool) -> io::Result<()> {
         let mut listener = self.front.listener.lock();
         if on {
@@ -175,11 +175,11 @@ impl Proxy {
         }
     }
 
-    /// Closes all current connections, on both sides; new ones are welcome. A held request is
-    /// kept all the same and passed on when released.
+    /// Closes all current connections, on both sides; new ones are accepted. A held request is kept all the
+    /// same and passed on when released.
     pub fn cut_all(&self) {
-        // With the listener in hand nobody is between being accepted and being listed, and who
-        // is connected but not yet accepted can be closed too.
+        // While it has the listener, no connection is between being accepted and being listed, and a client
+        // that is connected but not yet accepted can be disconnected too.
         let listener = self.front.listener.lock();
         while let Some(Ok(_)) = listener.as_ref().map(TcpListener::accept) {}
         for link in self.front.links.lock().iter().filter_map(Weak::upgrade) {
@@ -187,12 +187,12 @@ impl Proxy {
         }
     }
 
-    /// Turns all faults off, the filter too, and passes on what is held. What was lost or
-    /// closed stays so. Blocks as [`refuse_connections`](Self::refuse_connections).
+    /// Turns all faults off, the filter too, and passes on what is held. What was lost or closed stays so.
+    /// Blocks like [`refuse_connections`](Self::refuse_connections).
     ///
     /// # Errors
     ///
-    /// As [`refuse_connections`](Self::refuse_connections).
+    /// See [`refuse_connections`](Self::refuse_connections).
     pub fn heal(&self) -> io::Result<()> {
         self.set(Faults::clear);
         self.refuse_connections(false)
@@ -203,7 +203,7 @@ impl Proxy {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// How many request chunks came so far, whatever became of them.
+    /// How many request chunks came so far, whatever happened to them.
     pub fn request_count(&self) -> u64 {
         self.shared.requests.load(Ordering::SeqCst)
     }
@@ -250,7 +250,7 @@ impl Front {
         let listener = self.listener.lock().take();
         if let Some(Ok(address)) = listener.as_ref().map(TcpListener::local_addr) {
             drop(listener);
-            // At the end there is nobody to tell.
+            // At the end there is no one to report to.
             let _ = await_closed(address.port());
         }
         for thread in threads {
@@ -258,7 +258,7 @@ impl Front {
         }
     }
 
-    /// `None` if there is nobody to accept, or no means to serve them.
+    /// `None` if there is no connection to accept, or no means to serve it.
     fn accept(&self, shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
         let listener = self.listener.lock();
         let (client, _) = listener.as_ref()?.accept().ok()?;
@@ -279,8 +279,8 @@ fn listen(port: u16) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Blocks until nobody listens on the port. A process that another thread is just starting has
-/// our open files too, the listener among them, until it becomes its own program.
+/// Blocks until the port has no listener. A process that another thread is just starting has our open files
+/// too, the listener among them, until it becomes its own program.
 fn await_closed(port: u16) -> io::Result<()> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let end = Instant::now() + PORT_LIMIT;

@@ -17,7 +17,7 @@ pub(super) const TICK: Duration = Duration::from_millis(10);
 /// How long the target may take to accept; on loopback it does at once or never.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long the server has, after its client has gone, to answer and close.
+/// How long the server has, after its client has gone, to reply and close.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 const CHUNK: usize = 64 * 1024;
@@ -91,7 +91,7 @@ impl Link {
 
 /// Connects to the target and passes chunks both ways until one side ends; blocks until then.
 pub(super) fn run(shared: &Arc<Shared>, link: &Arc<Link>) {
-    // Nobody is there to be told: a client sees its connection closed, as behind a real proxy.
+    // There is no one to report to: a client sees its connection closed, as behind a real proxy.
     if relay(shared, link).is_err() {
         link.cut();
     }
@@ -225,14 +225,14 @@ impl<'a> Held<'a> {
         self.shared.held.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// `false` when the server takes nothing more.
+    /// `false` if the server accepts nothing more.
     fn forward_if_released(&mut self, server: &TcpStream) -> bool {
         if self.chunks.is_empty() || self.shared.faults.lock().releases == self.since {
             return true;
         }
         let chunks = std::mem::take(&mut self.chunks);
         let all = chunks.iter().all(|it| write_all(server, it, || self.shared.ended()));
-        // Only now: who sees that nothing is held may rely on it having been sent.
+        // Only now: a caller that sees that nothing is held may rely on it having been sent.
         self.forget(chunks.len());
         all
     }
@@ -250,7 +250,7 @@ impl Drop for Held<'_> {
 }
 
 enum Progress {
-    /// So many bytes; 0 at the end, in whatever way it came.
+    /// That many bytes; 0 at the end, in whatever way it came.
     Some(usize),
     /// Nothing within a tick.
     NotYet,

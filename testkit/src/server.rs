@@ -64,7 +64,7 @@ pub enum ClientKind {
 
 /// Why a start failed.
 enum StartError {
-    /// The port is somebody else's.
+    /// The port belongs to another process.
     PortTaken,
     Other(io::Error),
 }
@@ -80,7 +80,7 @@ impl RedisServer {
     ///
     /// # Errors
     ///
-    /// As [`RedisServerBuilder::start`].
+    /// See [`RedisServerBuilder::start`].
     pub fn start() -> io::Result<Self> {
         Self::builder().start()
     }
@@ -158,13 +158,13 @@ impl RedisServer {
     ///
     /// # Errors
     ///
-    /// If the server does not answer.
+    /// If the server does not reply.
     pub fn connection(&self) -> RedisResult<Connection> {
         self.connect(CONNECTION_LIMIT)
     }
 
-    /// Stops the process (SIGSTOP): connections stay open, nothing is answered. Returns when it
-    /// stands still.
+    /// Stops the process (SIGSTOP): connections stay open, no request is answered. Returns when it has
+    /// stopped.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl RedisServer {
         self.with_process(Guarded::stop)
     }
 
-    /// Lets a stopped process go on (SIGCONT).
+    /// Resumes a stopped server (SIGCONT).
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl RedisServer {
         self.with_process(Guarded::cont)
     }
 
-    /// Kills the process (SIGKILL) and waits for its end; does nothing if it does not run.
+    /// Kills the process (SIGKILL) and waits for its end; has no effect if it is not running.
     ///
     /// # Errors
     ///
@@ -196,8 +196,8 @@ impl RedisServer {
         Ok(())
     }
 
-    /// Lets the server end by itself (`SHUTDOWN NOSAVE`) and waits for that, 5 s at most; does
-    /// nothing if it does not run.
+    /// Lets the server end by itself (`SHUTDOWN NOSAVE`) and waits for that, 5 s at most; has no effect if it
+    /// is not running.
     ///
     /// # Errors
     ///
@@ -211,7 +211,7 @@ impl RedisServer {
             let mut connection = self.connection().map_err(io::Error::other)?;
             let reply: RedisResult<()> = redis::cmd("SHUTDOWN").arg("NOSAVE").query(&mut connection);
             match reply {
-                // What ends well closes the connection instead of replying.
+                // A server that ends properly closes the connection instead of replying.
                 Err(error) if !error.is_io_error() => return Err(io::Error::other(error)),
                 _ => {}
             }
@@ -302,7 +302,7 @@ impl RedisServer {
             if ended.is_none() {
                 match self.answering_process() {
                     Some(pid) if pid == process.pid() => return Ok(process),
-                    // Ours cannot have the port if somebody else answers there.
+                    // Ours cannot have the port if another server replies there.
                     Some(_) => return Err(StartError::PortTaken),
                     None => {}
                 }
@@ -375,7 +375,7 @@ fn locate(program: &OsStr, folders: &OsStr) -> Option<PathBuf> {
     candidates.into_iter().find(|path| path.is_file())
 }
 
-/// A port that nobody listens on now; Linux gives none that an outgoing connection uses.
+/// A port without a listener; Linux gives none that an outgoing connection uses.
 fn free_port() -> io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())

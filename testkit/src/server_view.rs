@@ -22,7 +22,7 @@ impl RedisServer {
     ///
     /// # Errors
     ///
-    /// If the server does not answer.
+    /// If the server does not reply.
     pub fn flush_all(&self) -> RedisResult<()> {
         self.ask(|connection| cmd("FLUSHALL").query(connection))
     }
@@ -32,7 +32,7 @@ impl RedisServer {
     ///
     /// # Errors
     ///
-    /// If the server does not answer.
+    /// If the server does not reply.
     pub fn keys(&self) -> RedisResult<Vec<String>> {
         self.ask(|connection| {
             // SCAN may name a key twice.
@@ -57,7 +57,7 @@ impl RedisServer {
     ///
     /// # Errors
     ///
-    /// If the server does not answer.
+    /// If the server does not reply.
     pub fn command_calls(&self) -> RedisResult<BTreeMap<String, u64>> {
         self.command_stats("calls")
     }
@@ -67,7 +67,7 @@ impl RedisServer {
     ///
     /// # Errors
     ///
-    /// If the server does not answer.
+    /// If the server does not reply.
     pub fn usec(&self, command: &str) -> RedisResult<u64> {
         let all = self.command_stats("usec")?;
         Ok(all.get(&command.to_lowercase()).copied().unwrap_or(0))
@@ -77,7 +77,7 @@ impl RedisServer {
     ///
     /// # Errors
     ///
-    /// If the server does not answer.
+    /// If the server does not reply.
     pub fn reset_stats(&self) -> RedisResult<()> {
         self.ask(|connection| cmd("CONFIG").arg("RESETSTAT").query(connection))
     }
@@ -86,7 +86,7 @@ impl RedisServer {
     ///
     /// # Errors
     ///
-    /// If the server does not answer.
+    /// If the server does not reply.
     pub fn clients(&self, kind: ClientKind) -> RedisResult<Vec<String>> {
         self.ask(|connection| {
             let own: u64 = cmd("CLIENT").arg("ID").query(connection)?;
@@ -105,7 +105,7 @@ impl RedisServer {
     ///
     /// # Errors
     ///
-    /// If the server does not answer.
+    /// If the server does not reply.
     pub fn kill_clients(&self, kind: ClientKind) -> RedisResult<u64> {
         self.ask(|connection| {
             cmd("CLIENT").arg("KILL").arg("TYPE").arg(kind.name()).arg("SKIPME").arg("yes").query(connection)

@@ -1,14 +1,14 @@
-//! Waiting for a condition, with a limit instead of a guessed sleep.
+//! Waiting for a condition, with a timeout instead of a guessed sleep.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long to sleep between two looks.
+/// How long to sleep between two checks.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Blocks until `condition` holds, looking every millisecond or so, `limit` at most. It always
-/// looks once more at the limit, so a stalled machine does not turn a true condition into a
-/// failure. What a single call of `condition` takes is not limited.
+/// Blocks until `condition` holds, checking every millisecond or so, for `limit` at most. It always checks
+/// once more at the end, so a stalled machine does not turn a true condition into a failure. The duration of
+/// a single call of `condition` is not limited.
 ///
 /// # Panics
 ///
@@ -36,7 +36,7 @@ pub fn eventually<T>(limit: Duration, attempt: impl FnMut() -> Option<T>) -> T {
 fn poll<T>(limit: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
-        // Taken before the look: the last look then begins no earlier than the limit.
+        // Taken before the check: the last check then begins no earlier than the limit.
         let last = start.elapsed() >= limit;
         let value = attempt();
         if value.is_some() || last {

@@ -2,8 +2,7 @@
 //! them and Redis breaks, and write down what they got. What they wrote must make sense: never two
 //! valid holds at once, tokens that rise, counts that are not lost, waits that have a reason.
 //!
-//! All faults come from one seed. `make history SEED=7 SECONDS=60` runs one; what several threads do
-//! at once is not in the seed, so the same one need not end in the same way twice.
+//! Questions to a lock: its holders and its waiters; and the way to take it from its holder.
 
 mod checker;
 mod checker_tests;

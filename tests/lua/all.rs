@@ -47,7 +47,7 @@ impl Several {
         self.run("leave", &each)
     }
 
-    /// Which of them the owner `a` holds.
+    /// The length of a window.
     fn held(&mut self) -> Vec<bool> {
         let holds = |rig: &mut Rig| rig.inspect_as(rig.args()).unwrap()[1].first() == Some(&rig.a());
         self.0.iter_mut().map(holds).collect()

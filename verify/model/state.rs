@@ -91,7 +91,7 @@ pub(super) struct Seat {
     pub(super) beside: Beside,
     /// How often it will still take the lock.
     pub(super) rounds: u8,
-    /// It makes one attempt.
+    /// The number of threads of this process that wait for permits. No request.
     pub(super) once: bool,
 }
 

@@ -3,8 +3,8 @@
 /// One rule, broken.
 pub(super) struct Fault {
     pub(super) name: &'static str,
-    /// Who must fail: the test binary (`lib` for the unit tests), the test, and what it must say.
-    /// A model's test says which property does not hold.
+    /// The tests that must fail: the test binary (`lib` for the unit tests), the test, and its message. A
+    /// model's test says which property does not hold.
     pub(super) caught_by: &'static [(&'static str, &'static str, &'static str)],
 }
 

@@ -1,5 +1,5 @@
-//! Planted faults: the rules that keep the protocol safe, broken one at a time, to see that a
-//! model or a test notices each.
+//! Planted faults: the rules that keep the protocol safe, broken one at a time, to check that a model or a
+//! test notices each.
 //!
 //! No mark of them stands in `src/` or in `lua/`: `plant.rs` copies the sources to another folder and replaces
 //! there what `in_rust.rs` and `in_lua.rs` say, so that each place asks whether its fault is in force. One build

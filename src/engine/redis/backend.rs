@@ -59,7 +59,7 @@ impl Backend {
         *self.moved.lock()
     }
 
-    /// Requests sent so far, by whichever thread.
+    /// Requests sent so far, by any thread.
     pub(crate) fn request_count(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
@@ -69,12 +69,12 @@ impl Backend {
     }
 
     pub(crate) fn close(&self) {
-        // The pool ends with its last user: outside our lock.
+        // The pool ends with its last user: outside our mutex.
         let pool = self.pool.write().take();
         drop(pool);
     }
 
-    /// Runs an operation on a lock, at most until `limit`.
+    /// Runs an operation on a lock, until `limit` at most.
     pub(crate) fn script<A: AsRef<[u8]>>(
         &self,
         script: &Script,
@@ -85,7 +85,7 @@ impl Backend {
         self.eval(script, &names.keys(), args, limit, Copies::Two)
     }
 
-    /// Runs a script over keys of its own, each in two parts, at most until `limit`.
+    /// Runs a script over keys of its own, each in two parts, until `limit` at most.
     pub(crate) fn eval<A: AsRef<[u8]>>(
         &self,
         script: &Script,
@@ -110,7 +110,7 @@ impl Backend {
         })?;
         match reply.value {
             Value::ServerError(e) => Err(match refused(e.into()) {
-                // The second copy was refused; the first one may run yet.
+                // The second copy was rejected; the first one may run yet.
                 Failure::Later(e) | Failure::Denied(e) if reply.resent => Failure::Unanswered(e),
                 failure => failure,
             }),
@@ -118,7 +118,7 @@ impl Backend {
         }
     }
 
-    /// Sends one command that may safely be sent twice, at most until `limit`.
+    /// Sends one command that may safely be sent twice, until `limit` at most.
     pub(crate) fn command(&self, cmd: &Cmd, limit: Moment) -> Result<Value, Failure> {
         let packed = cmd.get_packed_command();
         let (_, reply) = self.send(limit, Copies::Two, |connection| connection.request(&packed))?;
@@ -128,8 +128,8 @@ impl Backend {
         }
     }
 
-    /// Sends requests in pipelines until `limit`, the ones that Redis does not know as a whole
-    /// (`eval`, by their index). Returns which were answered.
+    /// Sends requests in pipelines until `limit`, the ones that Redis does not know as a whole (`eval`, by
+    /// their index). Returns which were answered.
     pub(crate) fn pipeline(
         &self,
         requests: &[Vec<u8>],
@@ -146,7 +146,7 @@ impl Backend {
             let eval = |j| eval(i * BATCH + j);
             let Ok(mut answers) = self.answers(&mut connection, batch, limit, eval) else { return done };
             if connection.broken {
-                // What was refused was not carried out: where the primary is now, it is.
+                // What was rejected was not executed: the present primary will execute it.
                 let younger = self.connection(limit, Some(Moment::now()));
                 let Ok(again) = younger.and_then(|younger| {
                     connection = younger;
@@ -188,9 +188,10 @@ impl Backend {
         Ok(answers)
     }
 
-    /// One attempt, and on an I/O error that leaves time for it one more on a connection made
-    /// since, where two copies do no more than one. What a server has not carried out, as it is no primary, is
-    /// no copy: it is sent once more in any case. Returns the connection too that gave the answer.
+    /// One attempt, and after an I/O error that leaves time for it one more on a connection made since, if
+    /// two copies do no more than one. A request that a server has not executed, as it is not the primary,
+    /// does not count as a copy: it is sent once more in any case. Also returns the connection that gave the
+    /// reply.
     pub(crate) fn send(
         &self,
         limit: Moment,
@@ -202,7 +203,7 @@ impl Backend {
         let mut moved: Option<(Moment, ServerError)> = None;
         loop {
             // What broke one connection has often broken them all: a second attempt needs a younger one, and
-            // so does one that has no second.
+            // so does a request that has no second attempt.
             let again_since = failed.as_ref().map(|(at, _)| *at).max(moved.as_ref().map(|(at, _)| *at));
             let born_after = match again_since {
                 None if copies == Copies::One => Some(*self.broke.lock()),
@@ -252,8 +253,8 @@ impl Backend {
     }
 
     /// Sends a renewal (`renew`; in full where it is given `true`) and `command` on one connection, in one
-    /// trip, at most until `limit`. Returns both answers. Where Redis does not know the renewal, both are sent
-    /// again: `command` is made anew, for the time that is left then.
+    /// round trip, until `limit` at most. Returns both replies. If Redis does not know the renewal script,
+    /// both are sent again: `command` is made anew, for the time that is left then.
     pub(crate) fn renew_and(
         &self,
         renew: impl Fn(bool) -> Vec<u8>,
@@ -287,7 +288,7 @@ impl Backend {
         refusal.map_or(Ok(reply), Err)
     }
 
-    /// A connection of the pool that nobody uses just now, if there is one. Waits for nothing.
+    /// An idle connection of the pool, if there is one. Does not wait.
     pub(crate) fn idle(&self) -> Option<Pooled> {
         let pool = self.pool.read().clone()?;
         loop {
@@ -299,18 +300,18 @@ impl Backend {
         }
     }
 
-    /// A connection from the pool, one that was made since `born_after`. Where none can be made, that is told at
-    /// once; but while others are in use, one of those is waited for. One that broke as it was made says little:
-    /// a few more are.
+    /// A connection from the pool, one that was made since `born_after`. If none can be made, that error is
+    /// returned at once; but while others are in use, one of those is waited for. One that broke while it was
+    /// made says little: a few more are tried.
     pub(crate) fn connection(&self, limit: Moment, born_after: Option<Moment>) -> Result<Pooled, Failure> {
         /// How many may break.
         const DIALS: u32 = 3;
         let (mut asked, mut before, mut dialled) = (None, None, 0);
         loop {
-            // A clone, so that close() does not wait for whoever waits here.
+            // A clone, so that close() does not wait for a thread that waits here.
             let pool = self.pool.read().clone();
             let pool = pool.ok_or_else(|| Failure::Unsent(Error::new(ErrorKind::Closed, "")))?;
-            // Mostly there is one, and then it is not worth a look at the clock.
+            // Usually there is one, and then it is not worth reading the clock.
             let mut connection = match pool.try_get() {
                 Some(connection) => connection,
                 None => {
@@ -325,13 +326,13 @@ impl Backend {
                 {
                     return Ok(connection);
                 }
-                // Of one that failed before nobody knows how it would be now.
+                // An error that came earlier says nothing about the present.
                 Some(failure) if asked.is_some_and(|asked| asked <= connection.born) => {
                     dialled += 1;
                     let broke = is_broken_off(failure) && dialled < DIALS;
                     let failure = not_connected(failure.clone());
                     if !(broke || connection.inner.others_are_open()) || limit <= Moment::now() {
-                        // It goes back: others who wait hear it, too.
+                        // It goes back: other waiters get the error, too.
                         return Err(failure);
                     }
                     connection.discarded = true;
@@ -348,7 +349,8 @@ impl Backend {
     }
 }
 
-/// The time was up before there was a connection. `before`: why there was none the last time, if that is known.
+/// The time was up before there was a connection. `before`: why there was none the last time, if that is
+/// known.
 fn no_connection(e: impl std::error::Error + Send + Sync + 'static, before: Option<RedisError>) -> Failure {
     let error = Error::new(ErrorKind::Unavailable, "").because(NO_CONNECTION_IN_TIME);
     Failure::Unsent(match before {

@@ -1,4 +1,4 @@
-//! A connection of a client's pool, and what makes it.
+//! A connection of a client's pool, and its factory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::clock::Moment;
 use crate::engine::wire;
 use crate::settings::Config;
 
-/// Makes the connections of a client's pool. Only its type is public, so that an
-/// [`r2d2::Builder`] can be given to [`ClientBuilder::pool`](crate::ClientBuilder::pool).
+/// The factory of a client's pooled connections. Only its type is public, so that an [`r2d2::Builder`] can be
+/// passed to [`ClientBuilder::pool`](crate::ClientBuilder::pool).
 #[derive(Clone, Debug)]
 pub struct ConnectionManager {
     client: redis::Client,
@@ -28,18 +28,18 @@ pub struct ConnectionManager {
 /// A connection of a client's pool.
 pub struct Connection {
     pub(crate) inner: Link,
-    /// Any I/O error leaves it out of step, time-outs included: the answer may come yet, and be
-    /// taken for the next request's.
+    /// Any I/O error leaves it out of step, timeouts included: the reply may come yet, and be taken for the
+    /// next request's.
     pub(crate) broken: bool,
-    /// It is not to go back to the pool. A broken one does: who waits there is woken by what comes back, and
+    /// It must not go back to the pool. A broken one does: a waiter there is woken by what comes back, and
     /// has another made.
     pub(crate) discarded: bool,
     pub(crate) born: Moment,
-    /// The read time limit that is set, to set it only when it changes.
+    /// The read timeout that is set, to set it only when it changes.
     pub(crate) limit: Duration,
     /// Whether Redis has let us begin a transaction on it.
     pub(crate) transacts: bool,
-    /// What the server told of itself, once it was asked.
+    /// What the server said about itself, once it was asked.
     pub(crate) server: Option<Arc<ServerInfo>>,
 }
 
@@ -78,7 +78,7 @@ impl ConnectionManager {
         Ok(connection)
     }
 
-    /// One that is none of the pool's.
+    /// A connection outside the pool.
     pub(crate) fn apart(&self) -> Result<Connection, RedisError> {
         Ok(self.over(Link::new(Ok(self.raw()?), OpenLinks::default())))
     }
@@ -94,7 +94,7 @@ impl r2d2::ManageConnection for ConnectionManager {
     type Connection = Connection;
     type Error = RedisError;
 
-    /// Whatever that comes to: whoever waits for it hears of a failure at once.
+    /// Whatever the result: a waiter for it learns of a failure at once.
     fn connect(&self) -> Result<Connection, RedisError> {
         Ok(self.over(Link::new(self.raw(), self.links.clone())))
     }
@@ -113,15 +113,15 @@ impl r2d2::ManageConnection for ConnectionManager {
 }
 
 impl Connection {
-    /// Writes requests whose answers are [read](Connection::read) later.
+    /// Writes requests whose replies are [read](Connection::read) later.
     pub(crate) fn write(&mut self, packed: &[u8]) -> Result<(), RedisError> {
         let sent = self.inner.send_packed_command(packed);
         self.broken |= sent.is_err();
         sent
     }
 
-    /// The next answer, waited for until the [limit](Connection::limit_to). One that does not come leaves it
-    /// broken.
+    /// The next reply, waited for until the [limit](Connection::limit_to). If it does not come, the
+    /// connection is broken.
     pub(crate) fn read(&mut self) -> Result<Value, RedisError> {
         let answer = self.inner.recv_response();
         self.broken |= answer.is_err();
@@ -132,7 +132,7 @@ impl Connection {
         self.broken
     }
 
-    /// There was no answer by its limit.
+    /// There was no reply in time.
     pub(crate) fn unanswered(&self, e: RedisError) -> Failure {
         Failure::Unanswered(unanswered(e, self.limit))
     }
@@ -146,8 +146,8 @@ impl Connection {
         self.inner.req_packed_command(packed)
     }
 
-    /// Sends requests in one write and reads their answers one by one until `limit`: the library's
-    /// own pipeline would wait for each one's time limit. An error leaves it broken.
+    /// Sends requests in one write and reads their replies one by one until `limit`: the library's own
+    /// pipeline would apply the timeout to each of them. An error leaves the connection broken.
     pub(crate) fn exchange(&mut self, requests: &[Vec<u8>], limit: Moment) -> Result<Vec<Value>, RedisError> {
         self.limit_to(limit);
         let sent = self.inner.send_packed_command(&requests.concat());
@@ -162,13 +162,13 @@ impl Connection {
         answers
     }
 
-    /// An answer may say that it talks to a server that cannot serve us: perhaps a new one can.
+    /// A reply may say that the server cannot serve us: perhaps a new connection leads to one that can.
     pub(crate) fn heed(&mut self, answer: &Value) {
         self.broken |= no_primary(answer).is_some();
     }
 
-    /// The read time limit of the next request. Setting it is a system call, so it is set only
-    /// where the usual one would be too long.
+    /// The read timeout of the next request. Setting it is a system call, so it is set only if the usual one
+    /// would be too long.
     pub(crate) fn limit_to(&mut self, limit: Moment) {
         const COARSE: Duration = Duration::from_millis(1);
         let left = limit.since(Moment::now()).max(COARSE);

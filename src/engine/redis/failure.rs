@@ -1,29 +1,29 @@
-//! What becomes of a request that is not answered, or refused.
+//! The outcome of a request that got no reply, or an error reply.
 
 use crate::error::{Error, ErrorKind};
 
-/// What became of a request that has no answer that could be used.
+/// The outcome of a request without a usable reply.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// It never left.
+    /// It was never sent.
     Unsent(Error),
-    /// It may have run, or do so yet.
+    /// It may have run, or may do so yet.
     Unanswered(Error),
-    /// Redis refused it for a reason that may pass: loading, busy, no longer the primary.
+    /// Redis rejected it for a reason that may pass: loading, busy, no longer the primary.
     Later(Error),
-    /// Redis refused it, and will again: a script that errs half-way keeps what it wrote.
+    /// Redis rejected it, and will again: a script that fails half-way keeps what it wrote.
     Never(Error),
     /// Redis would not even begin it, and never will.
     Denied(Error),
 }
 
 impl Failure {
-    /// The key is not this kind's any more.
+    /// The key is no longer of this kind.
     pub(crate) fn is_wrong_kind(&self) -> bool {
         matches!(self, Failure::Never(e) if e.kind() == ErrorKind::WrongType)
     }
 
-    /// Whether it would be the same the next time.
+    /// Whether the outcome would be the same the next time.
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Failure::Never(_) | Failure::Denied(_))
     }

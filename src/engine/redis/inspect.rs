@@ -1,4 +1,4 @@
-//! Who holds a lock and who waits for it, in all processes.
+//! The holders and the waiters of a lock, in all processes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::names::is_owner;
 pub(crate) struct Held {
     /// Its owner id.
     pub(crate) owner: String,
-    /// The same to the byte: what a stranger has there need be no text.
+    /// The same to the byte: what a foreign holder stored need not be text.
     raw: Vec<u8>,
-    /// `None`: it has no end.
+    /// `None`: it does not expire.
     pub(crate) remaining: Option<Duration>,
     pub(crate) record: String,
 }
 
-/// What `inspect` answers.
+/// The reply to `inspect`.
 #[derive(Default)]
 pub(crate) struct Inspection {
     /// The number of the last grant.
@@ -32,12 +32,13 @@ pub(crate) struct Inspection {
     pub(crate) holders: Vec<Held>,
     /// The waiting processes: owner id and record.
     pub(crate) places: Vec<(String, String)>,
-    /// What the rule says of its state.
+    /// What the rule says about its state.
     pub(crate) state: Vec<Value>,
 }
 
-/// Asks Redis, on a lock with several modes about the one of `mode`; where there are many, page after page. Each
-/// is of its own moment: who is there all the time is in one of them. Blocks for the command limit a page at most.
+/// Asks Redis, for a lock with several modes about the one of `mode`; if there are many, page after page.
+/// Each page shows its own moment: a holder that is there all the time is in one of them. Blocks for the
+/// command timeout at most, per page.
 pub(crate) fn inspect(cell: &Arc<Cell>, mode: &str) -> Result<Inspection, Error> {
     let mut all = Inspection::default();
     let (mut holders, mut places) = (HashSet::new(), HashSet::new());
@@ -45,7 +46,7 @@ pub(crate) fn inspect(cell: &Arc<Cell>, mode: &str) -> Result<Inspection, Error>
     while let Some(page) = next {
         let Page { inspection, next: behind } = inspect_page(cell, mode, &page)?;
         all.number = all.number.max(inspection.number);
-        // Who is renewed, or moves, between two pages may be on both.
+        // A holder that is renewed, or moves, between two pages may be on both.
         all.holders.extend(inspection.holders.into_iter().filter(|held| holders.insert(held.raw.clone())));
         all.places.extend(inspection.places.into_iter().filter(|(owner, _)| places.insert(owner.clone())));
         all.state.extend(inspection.state);
@@ -56,7 +57,7 @@ pub(crate) fn inspect(cell: &Arc<Cell>, mode: &str) -> Result<Inspection, Error>
 
 struct Page {
     inspection: Inspection,
-    /// What asks for the next one.
+    /// The argument that asks for the next page.
     next: Option<String>,
 }
 
@@ -90,7 +91,7 @@ fn inspect_page(cell: &Arc<Cell>, mode: &str, page: &str) -> Result<Page, Error>
     Ok(Page { inspection, next: text(items.get(4)) })
 }
 
-/// Takes every holder out, and tells them. Returns how many there were, and how many of them were told.
+/// Removes every holder, and notifies them. Returns how many there were, and how many of them were notified.
 pub(crate) fn force_unlock(cell: &Arc<Cell>, mode: &str) -> Result<(usize, usize), Error> {
     let shared = &cell.shared;
     let (mut holders, mut told) = (0, 0);
@@ -99,14 +100,14 @@ pub(crate) fn force_unlock(cell: &Arc<Cell>, mode: &str) -> Result<(usize, usize
         let inside = requests::force(cell, &held.raw, limit).map_err(|e| cell.error(e.error()))?;
         holders += usize::from(inside);
         if !inside || !is_owner(&held.owner) {
-            continue; // It has gone by itself; or is a stranger, whom nobody can tell.
+            continue; // It has gone by itself; or is a foreign holder, which cannot be notified.
         }
         let uuid = held.owner.split(':').next().unwrap_or_default();
         let publish = redis::cmd("PUBLISH")
             .arg(format!("{}{uuid}", shared.inbox_prefix))
             .arg(format!("{} no:forced 0 0", held.owner))
             .clone();
-        // Should it not be heard, the holder's next renewal tells it.
+        // If the message is not received, the holder's next renewal reports the loss.
         match shared.backend.command(&publish, limit) {
             Ok(heard) => told += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),
             Err(failure) => {

@@ -1,7 +1,8 @@
 //! A pooled connection's link to Redis: open, or why it is not.
 //!
-//! r2d2 dials in threads of its own, and answers a failure by dialling again and again until whoever waits has
-//! no time left. So a failure is a connection to it, too: one without a link, which tells the waiter at once.
+//! r2d2 connects in threads of its own, and responds to a failure by connecting again and again until the
+//! waiter has no time left. So a failure counts as a connection too: one without a link, which returns the
+//! error to the waiter at once.
 
 use std::io;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ enum State {
 }
 
 impl Link {
-    /// What dialling came to.
+    /// The result of connecting.
     pub(crate) fn new(dialled: RedisResult<wire::Connection>, all: OpenLinks) -> Link {
         let state = match dialled {
             Ok(connection) => {
@@ -52,7 +53,7 @@ impl Link {
         if let State::Failed(failure) = &self.state { Some(failure) } else { None }
     }
 
-    /// Whether others of its pool are open: it is not, so one of those may soon be free.
+    /// Whether others of its pool are open: if so, one of those may soon be free.
     pub(crate) fn others_are_open(&self) -> bool {
         self.all.are_there()
     }

@@ -1,5 +1,5 @@
-//! A request that is written now and whose answer is read later, so that those to several servers are on their way at
-//! the same time.
+//! A request that is written now and whose reply is read later, so that requests to several servers are in
+//! flight at the same time.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use crate::engine::wire::Pooled;
 /// A request that was written. Dropped unread, it takes its connection with it.
 pub(crate) struct Posted {
     connection: Pooled,
-    /// The first answer is what the server tells of itself.
+    /// The first reply is what the server says about itself.
     asks_server: bool,
 }
 
-/// What a script was answered, and by which server, where that is known.
+/// A script's reply, and the server that sent it, if that is known.
 pub(crate) struct Told {
     pub(crate) answer: Result<Value, Failure>,
     pub(crate) server: Option<Arc<ServerInfo>>,
 }
 
 impl Posted {
-    /// What a script was answered, waited for until `limit`; an error of the server is one here. Where Redis
+    /// A script's reply, waited for until `limit`; an error reply of the server is an error here. If Redis
     /// does not know the script, it is sent as `full` says.
     pub(crate) fn told(mut self, backend: &Backend, limit: Moment, full: impl FnOnce() -> Vec<u8>) -> Told {
         let answer = self.hear(backend, limit, full);
@@ -62,15 +62,15 @@ impl Posted {
 }
 
 impl Backend {
-    /// Writes one request, whose answer is read later: so that those to several servers are on their way at
+    /// Writes one request, whose reply is read later: so that requests to several servers are in flight at
     /// the same time. It is written once.
     pub(crate) fn post(&self, packed: &[u8], limit: Moment) -> Result<Posted, Failure> {
         let connection = self.connection(limit, None)?;
         self.write(connection, packed, false)
     }
 
-    /// Like [`post`](Backend::post), for who has to know which server answers: where the connection is new,
-    /// that is asked in the same write. Where only a younger connection will do, by one born after that.
+    /// Like [`post`](Backend::post), for a caller that has to know which server replies: if the connection is
+    /// new, that is asked in the same write. If only a younger connection will do, by one made after that.
     pub(crate) fn post_to_known(
         &self,
         packed: &[u8],
@@ -90,7 +90,7 @@ impl Backend {
     fn write(&self, mut connection: Pooled, packed: &[u8], asks_server: bool) -> Result<Posted, Failure> {
         self.count(1);
         let sent = connection.inner.send_packed_command(packed);
-        // Until its answer is read, what it would say next is not the next request's.
+        // Until its reply is read, what it would say next is not the next request's.
         connection.broken = true;
         match sent {
             Ok(()) => Ok(Posted { connection, asks_server }),

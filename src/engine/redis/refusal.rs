@@ -1,25 +1,26 @@
-//! What Redis says no with, and what that means: the one table of it.
+//! Redis's error replies, and what they mean: the only table of them.
 //!
-//! | code | it says so | it means |
+//! | code | Redis sends it | meaning |
 //! | --- | --- | --- |
 //! | `LOADING` | while it reads its data after a start | may pass |
 //! | `BUSY` | while a script runs for too long | may pass |
 //! | `OOM` | while its memory is full | may pass |
 //! | `MISCONF` | while it cannot write its data to disk | may pass |
 //! | `NOREPLICAS` | while too few replicas are connected (`min-replicas-to-write`) | may pass |
-//! | `CLUSTERDOWN`, `TRYAGAIN` | while slots are without a primary, or on their way | may pass |
-//! | `NOSCRIPT` | of a script that it does not know, with no time left to send it | may pass |
+//! | `CLUSTERDOWN`, `TRYAGAIN` | while slots are without a primary, or migrating | may pass |
+//! | `NOSCRIPT` | for a script that it does not know, with no time left to send it | may pass |
 //! | `ERR max number of clients reached` | on connecting | may pass |
 //! | `READONLY`, `MASTERDOWN` | as a replica | may pass; a new connection may lead to the primary |
-//! | `NOAUTH`, `WRONGPASS`, `NOPERM`, `DENIED`, `NOPROTO` | to this user, before anything ran | is for good |
-//! | `NOPERM`, or an ACL's words without a code | in the midst of a script | is for good, and it may have written |
-//! | `EXECABORT` | of a transaction, with the code of what it was discarded for | as that code |
-//! | `WRONGTYPE` | of a key that is in use by something else | is for good, and it wrote nothing |
-//! | any other | | is a fault of ours, or of a rule |
+//! | `NOAUTH`, `WRONGPASS`, `NOPERM`, `DENIED`, `NOPROTO` | to this user, before anything ran | permanent |
+//! | `NOPERM`, or an ACL's words without a code | halfway through a script | permanent, and it may have written |
+//! | `EXECABORT` | for a transaction, with the code of the reason why it was discarded | as that code |
+//! | `WRONGTYPE` | for a key that is in use by something else | permanent, and it wrote nothing |
+//! | any other | | a bug of ours, or of a rule |
 //!
-//! What may pass has written nothing: Redis looks for all of that before a script's first write, and no more
-//! after it. A call waits for it as long as it may wait, and else says `Unavailable` at once; what is for good
-//! is told at once. That there is no connection is as what may pass, but for what is for good above.
+//! An error that may pass means that nothing was written: Redis checks for all of that before a script's
+//! first write, and no longer after it. A call waits for it as long as it may wait, and otherwise returns
+//! `Unavailable` at once; a permanent error is returned at once. A missing connection is like an error that
+//! may pass, except for the permanent ones above.
 
 use std::io;
 use std::time::Duration;
@@ -30,12 +31,12 @@ use super::answers::list;
 use super::failure::Failure;
 use crate::error::{Error, ErrorKind};
 
-/// What stands before the line of a script that an error is from. Servers before 7.0 put that, and more, before
-/// its own words, code and all.
+/// The prefix of the script line that an error is from. Servers before 7.0 put that, and more, before their
+/// own words, code and all.
 const AT_LINE: &str = "@user_script:";
 const IN_SCRIPT: &str = "Error running script";
 
-/// Behind this `EXEC` says what it did not run for, with a code of its own.
+/// `EXEC` reports after this why it did not run, with a code of its own.
 const DISCARDED: &str = "Transaction discarded because of: ";
 
 /// How Redis says, without a code, that a script called what its user may not: before 7.2, and since.
@@ -49,15 +50,15 @@ const TOO_MANY_CLIENTS: &str = "max number of clients";
 /// There was no time for more.
 pub(crate) const NO_CONNECTION_IN_TIME: &str = "no connection to Redis in time";
 
-/// What a refusal means.
+/// What an error reply means.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     Passes,
-    /// It passes, or has where another server is the primary.
+    /// It passes, or has done so if another server is the primary.
     NoPrimary,
-    /// Nothing of the request was begun.
+    /// The request had not begun.
     Denied,
-    /// A part of it may have been carried out.
+    /// Part of the request may have been executed.
     DeniedInScript,
     WrongType,
     Fault,
@@ -65,7 +66,7 @@ enum Meaning {
 
 /// The table.
 fn meaning(code: &str, words: &str) -> Meaning {
-    // Where scripts raise errors themselves, theirs are servers' words, too.
+    // If scripts raise errors themselves, theirs are servers' words, too.
     let (code, words) = match words.split_once(AT_LINE) {
         Some((before, at)) if before.starts_with(IN_SCRIPT) => of_script(at),
         _ => match words.split_once(DISCARDED) {
@@ -91,8 +92,8 @@ fn meaning(code: &str, words: &str) -> Meaning {
     }
 }
 
-/// The code and the words behind `<line>: `, and the same once more, `@user_script: <line>: -`. Not all words have
-/// a code before them, and those without begin as a sentence does.
+/// The code and the words behind `<line>: `, and the same once more, `@user_script: <line>: -`. Not all words
+/// have a code before them, and those without begin as a sentence does.
 fn of_script(at: &str) -> (&str, &str) {
     let behind_line = |at: &str| -> Option<usize> {
         let rest = at.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;
@@ -142,7 +143,7 @@ pub(crate) fn refused(e: RedisError) -> Failure {
     }
 }
 
-/// Whether a connection was there, or about to be, when it broke: nobody refused it.
+/// Whether a connection was there, or about to be, when it broke: the server did not reject it.
 pub(crate) fn is_broken_off(e: &RedisError) -> bool {
     e.is_io_error() && !e.is_connection_refusal() && !e.is_timeout()
 }
@@ -159,8 +160,9 @@ pub(crate) fn not_connected(e: RedisError) -> Failure {
     if denied { Failure::Denied(error) } else { Failure::Unsent(error) }
 }
 
-/// The words of a server that is no primary, or one of several answers is: nothing of the request was carried
-/// out, and perhaps a new connection leads to the primary. A replica refuses a script at its first write.
+/// The server says that it is no longer the primary, or one of several replies does: the request was not
+/// executed, and perhaps a new connection leads to the primary. A replica rejects a script at its first
+/// write.
 pub(crate) fn no_primary(answer: &Value) -> Option<&ServerError> {
     let refusal = |value: &Value| matches!(value, Value::ServerError(e) if is_no_primary(e));
     let said = std::iter::once(answer).chain(list(answer)).find(|value| refusal(value))?;
@@ -171,7 +173,7 @@ fn is_no_primary(e: &ServerError) -> bool {
     meaning(e.code(), e.details().unwrap_or_default()) == Meaning::NoPrimary
 }
 
-/// There was no answer, which was waited for `within` this time.
+/// There was no reply, which was waited for `within` this time.
 pub(crate) fn unanswered(e: RedisError, within: Duration) -> Error {
     let error = Error::new(ErrorKind::Unavailable, "");
     if e.is_timeout() {
@@ -180,7 +182,7 @@ pub(crate) fn unanswered(e: RedisError, within: Duration) -> Error {
     error.because("no answer from Redis").caused_by(e)
 }
 
-/// What the system says of a time-out, "Resource temporarily unavailable", would only mislead.
+/// The system's words for a timeout, "Resource temporarily unavailable", would only mislead.
 fn timed_out() -> io::Error {
     io::Error::from(io::ErrorKind::TimedOut)
 }
@@ -254,7 +256,7 @@ mod tests {
                 let Failure::Later(e) = means(&line) else { panic!("{line}") };
                 assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
             }
-            // In a name it means nothing.
+            // In a name it has no meaning.
             for line in [
                 format!(
                     "ERR WRONGTYPE key \"rc:{{{code}}}\" is a set, not a lock script: 4b, on @user_script:3."
@@ -336,7 +338,7 @@ mod tests {
             let Failure::Never(e) = means(line) else { panic!("{line}") };
             assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
         }
-        // Where nothing of it was begun, nothing is left to be settled.
+        // If the request had not begun, there is nothing left to settle.
         for line in [
             "EXECABORT Transaction discarded because of: NOPERM this user has no permissions to run the 'exec' \
              command",

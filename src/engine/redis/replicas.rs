@@ -1,8 +1,8 @@
 //! Whether replicas know of a hold: Redis's WAIT.
 //!
-//! WAIT tells how many replicas have what was written *on its own connection*. What got the hold was
-//! perhaps another's connection (who released it installed us), so the lease is first set anew on the one
-//! that then waits: the order of writes is that of the primary, so who has this one has the grant.
+//! WAIT tells how many replicas have what was written *on its own connection*. The hold was perhaps granted
+//! on another connection (the releasing process installed us), so the lease is first set anew on the one that
+//! then waits: the order of writes is that of the primary, so a replica that has this one has the grant.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::wait::Wait;
 /// How late Redis may notice that the time of a WAIT is up: it looks ten times a second.
 const WAIT_LAG: Duration = Duration::from_millis(100);
 
-/// How many replicas are to have a hold, and how long it may take them.
+/// How many replicas must have a hold, and how long that may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replicas {
     pub(crate) n: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
-    /// Whether they may take that long, of holds with this lease; says how not.
+    /// Checks whether it may take that long, for holds with this lease; the error says why not.
     fn check(self, lease: Duration) -> Result<(), String> {
         let limit = self.limit;
         if limit < Duration::from_millis(1) || limit >= lease {
@@ -42,18 +42,18 @@ impl Replicas {
     }
 }
 
-/// Whether a handle's terms agree with each other, and with the replicas that are to have its holds; says how
-/// not.
+/// Checks whether a handle's terms agree with each other, and with the replicas that must have its holds; the
+/// error says why not.
 pub(crate) fn agree(terms: &Terms, replicas: Option<Replicas>) -> Result<(), String> {
     terms.check()?;
     replicas.map_or(Ok(()), |replicas| replicas.check(terms.lease))
 }
 
-/// Waits until that many replicas have the hold `ticket`, which stays whatever comes of it.
+/// Waits until that many replicas have the hold `ticket`, which stays whatever the result.
 ///
 /// # Errors
-/// `NotReplicated` where too few had it in time, `LeaseLost` where it is gone, `Unavailable` where Redis did
-/// not answer.
+/// `NotReplicated` if too few had it in time, `LeaseLost` if it is gone, `Unavailable` if Redis did not
+/// reply.
 pub(crate) fn have(
     cell: &Arc<Cell>,
     ticket: Ticket,
@@ -68,10 +68,10 @@ pub(crate) fn have(
         let core = lock(cell)?;
         core.gate.look(owner).map_or(shared.config.lease, |tenure| tenure.renewal(sent))
     };
-    // Its answer is to be there by the end of the call.
+    // The reply must be there by the end of the call.
     let limit = wait.deadline.map_or(limit, |deadline| limit.min(deadline.since(sent)));
     let over = sent.after(limit);
-    // 0 would be for ever.
+    // 0 would mean forever.
     let left = || over.since(Moment::now()).max(Duration::from_millis(1));
     let asks = || cmd("WAIT").arg(n).arg(left().as_millis() as u64).get_packed_command();
     let pack = |eval: bool| {
@@ -101,7 +101,7 @@ pub(crate) fn have(
     if renewal == Renewal::NotInside {
         return Err(cell.error(lost(LossReason::Revoked)));
     }
-    // What it was valid for may have ended while they were waited for.
+    // It may have expired while the replicas were waited for.
     held::owner(cell, ticket, Moment::now())?;
     let strange = |value: Option<&Value>| {
         Error::new(ErrorKind::Protocol, "").because(format!("WAIT was answered {value:?}"))

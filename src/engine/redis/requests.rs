@@ -1,4 +1,4 @@
-//! The operations as requests: arguments in, answers out.
+//! The operations as requests: arguments in, replies out.
 
 use std::slice;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ fn ms(d: Duration) -> String {
     d.as_millis().to_string()
 }
 
-/// What a waiting place or a hold says of itself: threads waiting, pid, host, label.
+/// What a waiter or a hold says about itself: threads waiting, pid, host, client name.
 fn record(cell: &Cell, threads: usize) -> String {
     format!("{threads} {}", cell.shared.identity)
 }
 
-/// Asks for the head of the cell's waiting threads. Returns the answer, and whether the request was
-/// sent twice to get it.
+/// Sends the request of the head of the entry's waiting threads. Returns the reply, and whether the request
+/// was sent twice to get it.
 pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Result<(Answer, bool), Failure> {
     let mut resent = false;
     loop {
@@ -37,19 +37,20 @@ pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Resul
         })?;
         resent |= reply.resent;
         mind_deafness(cell, list(&reply.value), asked);
-        // Only one that has a place is asked for again by itself.
+        // Only a waiter with a queue position is asked for again by itself.
         if asking.how != How::Try || !is_unfinished(&reply.value) || Moment::now() >= limit {
             return Ok((acquired(&reply.value, asking.terms.lease)?, resent));
         }
     }
 }
 
-/// Whether an acquire was answered busy by a script that has left something in the way to the next one.
+/// Whether an acquire was answered busy by a script that has left some work to the next one.
 fn is_unfinished(answer: &Value) -> bool {
     matches!(list(answer), [Value::Int(0), _, _, _, Value::Int(2)])
 }
 
-/// A busy answer to what was sent at `asked` may say that nobody listens for us at the server that has the lock.
+/// A busy reply to what was sent at `asked` may say that nobody listens for us at the server that has the
+/// lock.
 fn mind_deafness(cell: &Cell, answer: &[Value], asked: Moment) {
     let is = |i: usize, n: i64| number(answer.get(i)) == Some(n);
     match answer {
@@ -59,7 +60,7 @@ fn mind_deafness(cell: &Cell, answer: &[Value], asked: Moment) {
     }
 }
 
-/// Has `send` send an ask with these arguments.
+/// Makes `send` send an acquire with these arguments.
 fn with_acquire_args<R>(cell: &Cell, asking: &Asking, send: impl FnOnce(&[&str]) -> R) -> R {
     let shared = &cell.shared;
     let (owner, lease) = (cell.owner_id(asking.owner), ms(asking.terms.lease));
@@ -85,7 +86,7 @@ fn with_acquire_args<R>(cell: &Cell, asking: &Asking, send: impl FnOnce(&[&str])
         &asking.arrival,
         last,
     ];
-    // What is empty at the end is left out.
+    // Empty arguments at the end are left out.
     send(match () {
         () if cell.room.is_some() || asking.instead => &args[..],
         () if asking.arrival.is_empty() && from.is_empty() => &args[..7],
@@ -93,10 +94,10 @@ fn with_acquire_args<R>(cell: &Cell, asking: &Asking, send: impl FnOnce(&[&str])
     })
 }
 
-/// What an acquire for `lease` was answered.
+/// The reply to an acquire for `lease`.
 pub(crate) fn acquired(value: &Value, lease: Duration) -> Result<Answer, Failure> {
     match value {
-        // Nobody was in the way: the number alone.
+        // No one was in the way: the number alone.
         Value::Int(n) => match (*n).try_into() {
             Ok(number) if number > 0 => Ok(Answer::In { number, left: lease, value: 0 }),
             _ => Err(strange(slice::from_ref(value))),
@@ -105,7 +106,7 @@ pub(crate) fn acquired(value: &Value, lease: Duration) -> Result<Answer, Failure
     }
 }
 
-/// What is in the list that answers an acquire for `lease`.
+/// The contents of the list that answers an acquire for `lease`.
 pub(crate) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure> {
     if number(items.first()) == Some(2) {
         return Ok(Answer::Back(Box::new(answer(&items[1..], lease)?)));
@@ -114,7 +115,7 @@ pub(crate) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure
         Some(match number(items.first())? {
             1 => Answer::In {
                 number: number(items.get(1))?.try_into().ok()?,
-                // Negative: somebody took the key's end away. Ours stands.
+                // Negative: another client took the key's expiry away. Ours stands.
                 left: number(items.get(2))?.try_into().map_or(lease, Duration::from_millis),
                 value: number(items.get(3)).and_then(|n| n.try_into().ok()).unwrap_or(0),
             },
@@ -137,20 +138,20 @@ fn strange(items: &[Value]) -> Failure {
     Failure::Never(Error::new(ErrorKind::Protocol, "").because(format!("a script answered {items:?}")))
 }
 
-/// What a leave was answered.
+/// The reply to a leave.
 #[derive(Debug)]
 pub(crate) struct Left {
     /// The owner held the lock.
     pub(crate) inside: bool,
-    /// Sent twice, so that `inside` may be the second copy's view: when the connection was made that the first
-    /// one went by.
+    /// Sent twice, so that `inside` may be the second copy's view: when the connection was made that the
+    /// first one went by.
     pub(crate) resent: Option<Moment>,
-    /// The answer for the next owner.
+    /// The reply for the next owner.
     pub(crate) next: Option<Answer>,
 }
 
-/// Has the kind's users' own state changed, once by `owner`: `what`, with what the rule wants to know of it.
-/// Returns the rule's answer.
+/// Updates the kind's own state, once by `owner`: `what`, with what the rule needs to know of it. Returns the
+/// rule's reply.
 pub(crate) fn change(
     cell: &Arc<Cell>,
     owner: u64,
@@ -169,7 +170,7 @@ pub(crate) fn change(
     Ok(list(&reply.value).to_vec())
 }
 
-/// Makes the hold `from` that of `owner`. Returns the answer, and whether the request was sent twice to get
+/// Makes the hold `from` that of `owner`. Returns the reply, and whether the request was sent twice to get
 /// it.
 pub(crate) fn adopt(
     cell: &Arc<Cell>,
@@ -196,7 +197,7 @@ pub(crate) struct Signalled {
     pub(crate) from: Option<String>,
 }
 
-/// Has a condition signalled, or counted (`what`: `one`, `all`, `count`), by `owner`, which is to hold the
+/// Signals or counts a condition's waiters (`what`: `one`, `all`, `count`), for `owner`, which must hold the
 /// lock, beginning where an earlier piece ended.
 pub(crate) fn signal(
     cell: &Arc<Cell>,
@@ -216,8 +217,8 @@ pub(crate) fn signal(
     Ok(Signalled { how_many: n.try_into().ok(), from: text(items.get(1)) })
 }
 
-/// Out of the lock and the queue, and in the same trip the ask of the next head; or, for one that stays,
-/// what is left of its time as its lease.
+/// Out of the lock and the queue, and in the same round trip the request of the next head; or, for one that
+/// stays, what is left of its time as its lease.
 pub(crate) fn leave(
     cell: &Arc<Cell>,
     leaving: &Leaving,
@@ -237,7 +238,7 @@ pub(crate) fn leave(
     left(&reply.value, next, reply.first_by)
 }
 
-/// What a leave was answered, which `next` asked along with.
+/// The reply to a leave that `next` asked along with.
 pub(crate) fn left(value: &Value, next: Option<&Asking>, resent: Option<Moment>) -> Result<Left, Failure> {
     let items = list(value);
     let inside = number(items.first().or(Some(value))).ok_or_else(|| strange(slice::from_ref(value)))? == 1;
@@ -245,8 +246,8 @@ pub(crate) fn left(value: &Value, next: Option<&Asking>, resent: Option<Moment>)
     Ok(Left { inside, resent, next })
 }
 
-/// Asks for several locks of one client and one kind at once, all or nothing. Returns an answer for each up
-/// to the first that was not come into, where those before it were given back; and whether the request was
+/// Asks for several locks of one client and one kind at once, all or nothing. Returns a reply for each up to
+/// the first that was not granted, in which case those before it were given back; and whether the request was
 /// sent twice to get them.
 pub(crate) fn acquire_all(
     all: &[(&Arc<Cell>, &Asking)],
@@ -273,8 +274,8 @@ pub(crate) fn is_in(answer: &Result<Answer, Failure>) -> bool {
     matches!(answer, Ok(Answer::In { .. }))
 }
 
-/// Out of several locks of one client and one kind at once, each with the ask of its next head. Returns an
-/// answer for each.
+/// Leaves several locks of one client and one kind at once, each with the request of its next head. Returns a
+/// reply for each.
 pub(crate) fn leave_all(
     all: &[(&Arc<Cell>, &Leaving, Option<&Asking>)],
     limit: Moment,
@@ -322,7 +323,7 @@ impl<'a> Several<'a> {
     }
 }
 
-/// What one of several locks was answered.
+/// The reply for one of several locks.
 fn one_of(value: &Value) -> Result<&Value, Failure> {
     match value {
         Value::ServerError(e) => Err(refused(e.clone().into())),
@@ -330,7 +331,7 @@ fn one_of(value: &Value) -> Result<&Value, Failure> {
     }
 }
 
-/// Takes out an owner that is none of ours, for good. Returns whether it was inside.
+/// Removes an owner that is not ours, for good. Returns whether it was inside.
 pub(crate) fn force(cell: &Arc<Cell>, owner: &[u8], limit: Moment) -> Result<bool, Failure> {
     let shared = &cell.shared;
     let args = [owner, b"0", shared.inbox_prefix.as_bytes(), shared.waiter_timeout.as_bytes(), b"1"];
@@ -339,7 +340,7 @@ pub(crate) fn force(cell: &Arc<Cell>, owner: &[u8], limit: Moment) -> Result<boo
     Ok(inside == 1 || reply.resent)
 }
 
-/// Has `send` send a leave with these arguments.
+/// Makes `send` send a leave with these arguments.
 fn with_leave_args<R>(
     cell: &Cell,
     leaving: &Leaving,
@@ -364,9 +365,9 @@ fn with_leave_args<R>(
     }
 }
 
-/// What became of a renewal.
+/// The result of a renewal.
 pub(crate) struct Renewed {
-    /// As the gate knows it.
+    /// As the lock state knows it.
     pub(crate) renewal: Renewal,
     /// Sent twice, so that a copy may run yet.
     pub(crate) resent: bool,
@@ -381,11 +382,11 @@ pub(crate) fn renew(cell: &Arc<Cell>, owner: u64, lease: Duration, limit: Moment
 }
 
 impl Renewed {
-    /// By what it was answered.
+    /// According to the reply.
     pub(crate) fn of(answer: Result<Value, Failure>, resent: bool) -> Renewed {
         let (renewal, error) = match answer.and_then(|value| renewed(&value)) {
             Ok(renewal) => (renewal, None),
-            // What is not this kind any more is not our hold either.
+            // A key that is no longer of this kind is not our hold either.
             Err(failure) if failure.is_wrong_kind() => (Renewal::NotInside, Some(failure.error())),
             Err(Failure::Unsent(e) | Failure::Later(e) | Failure::Denied(e)) => (Renewal::Failed, Some(e)),
             Err(Failure::Unanswered(e) | Failure::Never(e)) => (Renewal::Unanswered, Some(e)),
@@ -406,7 +407,7 @@ fn send_renewal(
     })
 }
 
-/// Has `send` send a renewal with these arguments; one that `bars` is its owner's last one.
+/// Makes `send` send a renewal with these arguments; one that `bars` is its owner's last one.
 fn with_renew_args<R>(
     cell: &Cell,
     owner: u64,
@@ -419,7 +420,7 @@ fn with_renew_args<R>(
     send(if bars { &args } else { &args[..4] })
 }
 
-/// What an answer to a renewal says.
+/// What a reply to a renewal says.
 pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
     match value {
         Value::Int(left) => Ok(match (*left).try_into() {
@@ -430,7 +431,7 @@ pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
     }
 }
 
-/// Adds an ask to what is sent to several servers at once.
+/// Adds an acquire to what is sent to several servers at once.
 pub(crate) fn pack_acquire(out: &mut Vec<u8>, cell: &Cell, asking: &Asking, eval: bool) {
     let (verb, text) = spelling(&cell.scripts.acquire, eval);
     with_acquire_args(cell, asking, |args| call(out, verb, text, &cell.names.keys(), args));
@@ -446,7 +447,8 @@ fn pack_renewal(out: &mut Vec<u8>, cell: &Cell, owner: u64, lease: Duration, bar
     with_renew_args(cell, owner, lease, bars, |args| call(out, verb, text, &cell.names.keys(), args));
 }
 
-/// Adds a leave to what the renewer or `close` sends; or, for one that stays, what makes it end by itself.
+/// Adds a leave to what the renewer or `close` sends; or, for one that stays, the renewal that makes it
+/// expire by itself.
 pub(crate) fn pack_leave(out: &mut Vec<u8>, cell: &Cell, leaving: &Leaving, eval: bool) {
     if let Some(rest) = leaving.rest(Moment::now()) {
         return pack_renewal(out, cell, leaving.owner, rest, true, eval);
@@ -454,7 +456,7 @@ pub(crate) fn pack_leave(out: &mut Vec<u8>, cell: &Cell, leaving: &Leaving, eval
     pack_leave_for(out, cell, leaving, None, eval);
 }
 
-/// Adds a leave, with the ask of its next head, to what is sent to several servers at once.
+/// Adds a leave, with the request of its next head, to what is sent to several servers at once.
 pub(crate) fn pack_leave_for(
     out: &mut Vec<u8>,
     cell: &Cell,
@@ -466,7 +468,7 @@ pub(crate) fn pack_leave_for(
     with_leave_args(cell, leaving, next, |args| call(out, verb, text, &cell.names.keys(), args));
 }
 
-/// By its SHA1, or in full (`eval`) where Redis does not know it.
+/// By its SHA1, or in full (`eval`) if Redis does not know it.
 fn spelling(script: &Script, eval: bool) -> (&'static str, &str) {
     if eval { ("EVAL", &script.source) } else { ("EVALSHA", &script.sha) }
 }

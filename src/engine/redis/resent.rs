@@ -1,6 +1,7 @@
-//! A leave that was sent twice and found its owner outside: the first copy has taken it out, or it was over before.
-//! Of that Redis keeps no record, as it would cost each leave a write. What it is asked instead, where it happens:
-//! whether it is the same server still that knew of the hold, and whether anybody has come in since.
+//! A leave that was sent twice and found its owner outside: the first copy has taken it out, or it was over
+//! before. Redis keeps no record of that, as it would cost each leave a write. Instead, when it happens,
+//! Redis is asked whether it is still the same server that knew of the hold, and whether there has been
+//! another grant since.
 
 use redis::cmd;
 
@@ -11,16 +12,16 @@ use crate::engine::entry::Cell;
 use crate::engine::state::lock_state::{Gate, Ticket};
 use crate::kind::Sharing;
 
-/// What is known of a tenure that ends.
+/// What is known of a grant that ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
-    /// Of an exclusive lock, its number: nobody has come in since if it is the last one.
+    /// Of an exclusive lock, its number: there has been no grant since if it is the last one.
     number: Option<u64>,
     /// When this process had it.
     since: Moment,
 }
 
-/// What became of it.
+/// Its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Released,
@@ -36,8 +37,8 @@ impl Known {
         Known { number: exclusive.then_some(number), since }
     }
 
-    /// What became of the tenure, whose leave was about to be sent at `began`, by a connection made at `first_by`.
-    /// Asks Redis, at most until `limit`.
+    /// The outcome of the grant whose leave was about to be sent at `began`, by a connection made at
+    /// `first_by`. Asks Redis, until `limit` at most.
     pub(crate) fn fate(self, cell: &Cell, began: Moment, first_by: Moment, limit: Moment) -> Fate {
         let backend = &cell.shared.backend;
         let asked = Moment::now();
@@ -46,7 +47,7 @@ impl Known {
         match past.filter(|past| past.its_own) {
             // It has forgotten nothing: the hold, which was valid, was there until the first copy came.
             Some(past) if past.up_since <= self.since => return Fate::Released,
-            // The first copy was for a server that was no more.
+            // The first copy was for a server that no longer exists.
             Some(past) if first_by < past.not_before && past.up_since <= began => return Fate::Lost,
             _ => {}
         }

@@ -1,10 +1,9 @@
 //! A script's call as Redis reads it: an array of bulk strings.
 //!
-//! By hand, where everything else is left to the `redis` crate: every lock and unlock comes along
-//! here, and the keys are put together only in the request, so that they need no memory while a lock
-//! is merely held.
+//! By hand, where everything else is left to the `redis` crate: every lock and unlock comes through here, and
+//! the keys are put together only in the request, so that they need no memory while a lock is merely held.
 
-/// Adds `verb script <how many keys> <keys> <args>` to what is to be sent; each key is in two parts.
+/// Adds `verb script <how many keys> <keys> <args>` to what will be sent; each key is in two parts.
 pub(crate) fn call<A: AsRef<[u8]>>(
     out: &mut Vec<u8>,
     verb: &str,

@@ -1,4 +1,4 @@
-//! What a server says of itself.
+//! What a server says about itself.
 
 use std::time::Duration;
 
@@ -8,21 +8,23 @@ use super::answers::text;
 use crate::clock::Moment;
 use crate::sync::Mutex;
 
-/// What a server told of itself on one connection, which leads to no other server as long as it lives.
+/// What a server said about itself on one connection, which leads to no other server as long as it lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerInfo {
-    /// A name that each start of a server has for itself.
+    /// A name that is new at each start of a server.
     pub(crate) run_id: Option<String>,
     /// It was up by then, if it says so.
     pub(crate) up_since: Option<Moment>,
 }
 
-/// The server that a client's connections led to, as far as they were asked, and since when it was up for certain.
+/// The server that a client's connections led to, as far as they were asked, and since when it has certainly
+/// been up.
 #[derive(Default)]
 pub(crate) struct LastServer(Mutex<Option<(String, Moment)>>);
 
 impl LastServer {
-    /// Whether this one, heard at `heard`, is another than the last. One that does not say who it is is none.
+    /// Whether this one, heard at `heard`, is another than the last. One that does not say which it is does
+    /// not count.
     pub(crate) fn is_another(&self, server: &ServerInfo, heard: Moment) -> bool {
         let Some(run_id) = &server.run_id else { return false };
         let mut last = self.0.lock();
@@ -32,13 +34,13 @@ impl LastServer {
         last.replace((run_id.clone(), heard)).is_some()
     }
 
-    /// When this start of a server was first heard of, if it is the last one's: it has been up since.
+    /// When this start of a server was first seen, if it is the last one's: it has been up since.
     fn heard_since(&self, run_id: &str) -> Option<Moment> {
         self.0.lock().as_ref().filter(|(last, _)| last == run_id).map(|(_, heard)| *heard)
     }
 }
 
-/// Servers count whole seconds from their start, and look at the clock once in a while.
+/// Servers count whole seconds from their start, and read the clock once in a while.
 const COARSE: Duration = Duration::from_secs(1);
 
 impl ServerInfo {
@@ -47,7 +49,7 @@ impl ServerInfo {
         redis::cmd("INFO").arg("server").get_packed_command()
     }
 
-    /// Reads the answer, heard at `heard`; nothing of it where the server may not be asked.
+    /// Reads the reply, heard at `heard`; `None` if the server may not be asked.
     pub(crate) fn read(answer: &Value, heard: Moment) -> ServerInfo {
         let info = lines(answer);
         let uptime = uptime(&info).map(|uptime| uptime.saturating_sub(COARSE));
@@ -58,14 +60,14 @@ impl ServerInfo {
     }
 }
 
-/// What a server tells of what it was before.
+/// What a server says about its past.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Past {
     /// It was up by then.
     pub(crate) up_since: Moment,
     /// And not before.
     pub(crate) not_before: Moment,
-    /// It is a primary and was a replica of none, as far as it knows: it has what it was told itself.
+    /// It is a primary and was nobody's replica, as far as it knows: it has what it was told itself.
     pub(crate) its_own: bool,
 }
 
@@ -75,14 +77,14 @@ impl Past {
         redis::cmd("INFO")
     }
 
-    /// Reads the answer to what was asked at `asked` and heard at `heard`, of a server that may be the `last` one;
-    /// nothing where the server may not be asked.
+    /// Reads the reply to what was asked at `asked` and heard at `heard`, of a server that may be the `last`
+    /// one; `None` if the server may not be asked.
     pub(crate) fn read(answer: &Value, asked: Moment, heard: Moment, last: &LastServer) -> Option<Past> {
         let info = lines(answer);
         let uptime = uptime(&info)?;
         let role = field(&info, "role:")?;
         let before = field(&info, "master_replid2:").unwrap_or_default();
-        // Its own count alone says little of its first two seconds.
+        // Its own count alone says little about its first two seconds.
         let counted = heard.before(uptime.saturating_sub(COARSE));
         let heard_since = field(&info, "run_id:").and_then(|run_id| last.heard_since(run_id));
         Some(Past {

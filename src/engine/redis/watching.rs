@@ -1,5 +1,5 @@
-//! One connection for several requests: Redis watches keys for a connection, and answers on it whether
-//! somebody has changed one since.
+//! One connection for several requests: Redis watches keys for a connection, and reports on it whether
+//! another client has changed one since.
 
 use redis::{Cmd, Pipeline, ServerErrorKind, Value, cmd};
 
@@ -12,8 +12,8 @@ use crate::engine::wire::Pooled;
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
 
-/// A connection on which keys are watched. It goes back to the pool when this is dropped, and never
-/// watched: by then Redis has ended the watch or was told to, or else the connection is closed.
+/// A connection on which keys are watched. It goes back to the pool when this is dropped, and never watched:
+/// by then Redis has ended the watch or was told to, or else the connection is closed.
 pub(crate) struct Watching<'a> {
     shared: &'a Shared,
     connection: Pooled,
@@ -23,7 +23,7 @@ pub(crate) struct Watching<'a> {
 }
 
 impl<'a> Watching<'a> {
-    /// Has Redis watch the keys, from now until the answer to [`exec`](Self::exec).
+    /// Makes Redis watch the keys, from now until the reply to [`exec`](Self::exec).
     pub(crate) fn begin(shared: &'a Shared, keys: &[Vec<u8>], wait: &'a Wait<'a>) -> Result<Self, Failure> {
         shared.usable().map_err(Failure::Never)?;
         let limit = wait.limit(Moment::now(), shared.config.command_timeout);
@@ -32,8 +32,8 @@ impl<'a> Watching<'a> {
             if connection.transacts {
                 return connection.request(&watch);
             }
-            // Where MULTI is refused (by the rights of a user, say) what follows it would be done at
-            // once, whatever has changed. So it is tried before anything hangs on it.
+            // If MULTI were rejected (by the rights of a user, say), the commands that follow it would be
+            // executed at once, whatever has changed. So it is tried before anything depends on it.
             let requests =
                 [cmd("MULTI").get_packed_command(), cmd("DISCARD").get_packed_command(), watch.clone()];
             shared.backend.count(requests.len() - 1);
@@ -42,7 +42,7 @@ impl<'a> Watching<'a> {
         })?;
         match reply.value {
             Value::ServerError(e) => {
-                // Some of several requests may have been carried out.
+                // Some of several requests may have been executed.
                 connection.broken |= !connection.transacts;
                 Err(refused(e.into()))
             }
@@ -53,8 +53,8 @@ impl<'a> Watching<'a> {
         }
     }
 
-    /// Sends one command, and waits for its answer until the call's limits at most. After an I/O error
-    /// there is no other answer: what another connection would say is not what is watched here.
+    /// Sends one command, and waits for its reply until the call's timeout at most. After an I/O error there
+    /// is no other reply: what another connection would say is not what is watched here.
     pub(crate) fn query(&mut self, cmd: &Cmd) -> Result<Value, Failure> {
         self.ready()?;
         let limit = self.limit();
@@ -72,8 +72,8 @@ impl<'a> Watching<'a> {
         }
     }
 
-    /// Has the commands carried out, all at once, if nobody has changed a key since they are watched, and
-    /// returns their answers; `None` if somebody has. Sent once: two copies are not one.
+    /// Executes the commands, all at once, if no client has changed a key since they are watched, and returns
+    /// their replies; `None` if one has. Sent once: two copies are not one.
     pub(crate) fn exec(mut self, commands: &Pipeline) -> Result<Option<Vec<Value>>, Failure> {
         self.ready()?;
         let mut requests = vec![cmd("MULTI").get_packed_command()];
@@ -98,7 +98,7 @@ impl<'a> Watching<'a> {
             }
             Some(Value::ServerError(e)) => {
                 self.watched = e.kind() != Some(ServerErrorKind::ExecAbort);
-                // Which command was why, says the answer to that one.
+                // The reply to a command says whether that command was the reason.
                 let why = match first_error(&answers) {
                     Some(Value::ServerError(first)) => first,
                     _ => e,
@@ -113,7 +113,7 @@ impl<'a> Watching<'a> {
         }
     }
 
-    /// Nothing goes by a connection that is out of step, or is another process's.
+    /// A connection that is out of step, or belongs to another process, is not used.
     fn ready(&self) -> Result<(), Failure> {
         self.shared.same_process().map_err(Failure::Never)?;
         if self.connection.broken {

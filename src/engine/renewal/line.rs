@@ -1,8 +1,8 @@
-//! A client's line: the thread that talks to its server about leases, and what is on its way there.
+//! A client's line: the thread that talks to its server about leases, and what is in flight there.
 //!
-//! It writes whatever is due, in pipelines of 64, and reads only when nothing more is to be written: so as
-//! many requests are under way as the due times ask for, however long a round trip takes. What may be on its
-//! way at once is bounded, as neither end reads while it writes more than the sockets hold.
+//! It writes whatever is due, in pipelines of 64, and reads only when there is nothing more to write: so as
+//! many requests are in flight as the due times require, however long a round trip takes. The number in
+//! flight is bounded, as neither end reads while it writes more than the sockets hold.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 
-/// How many requests may be on their way at once: some 2 MB of requests, 40 kB of answers.
+/// How many requests may be in flight at once: some 2 MB of requests, 40 kB of replies.
 pub(super) const MOST: usize = 64 * BATCH;
-/// How many answers are read before the time limit is set anew.
+/// How many replies are read before the timeout is set anew.
 const READS: usize = 16;
 
 /// The thread of one client's line.
@@ -33,14 +33,14 @@ pub(super) struct Server {
     manager: ConnectionManager,
     patience: Duration,
     connection: Option<Connection>,
-    /// The connection leads to a server that is no primary any more: it is used up, and replaced.
+    /// The connection leads to a server that is no longer the primary: it is not used any more, and replaced.
     moved: bool,
     /// After an attempt to connect that failed: when the next one is made.
     connects_at: Moment,
     /// In the order in which they were written.
     flights: VecDeque<Flight>,
     under_way: usize,
-    /// When an answer last came.
+    /// When a reply last came.
     heard: Moment,
 }
 
@@ -82,8 +82,8 @@ impl Server {
         }
     }
 
-    /// What is to be written next, and how much waits behind it; nothing where answers are to be read first.
-    /// `None`: the client is gone, or has had nothing to do for two periods.
+    /// What must be written next, and how much waits behind it; nothing if replies must be read first.
+    /// `None`: the client is gone, or has had no work for two periods.
     fn next(&mut self) -> Option<(Vec<Task>, usize)> {
         let renewer = self.renewer.clone();
         let mut state = renewer.state.lock();
@@ -117,8 +117,8 @@ impl Server {
         None
     }
 
-    /// Writes one batch, whose answers are read later; or, where the client can have no connection of its own,
-    /// on one of its pool that nobody uses just now.
+    /// Writes one batch, whose replies are read later; or, if the client cannot have a connection of its own,
+    /// on an idle one of its pool.
     fn send(&mut self, tasks: Vec<Task>, waiting: usize) {
         let Some(shared) = tasks.first().map(|task| task.cell.shared.clone()) else { return };
         let refusal = self.connect(&shared).err();
@@ -141,7 +141,7 @@ impl Server {
                 self.broke();
             }
         } else if let Some(mut lent) = shared.backend.idle() {
-            // An error shows when the answers are read.
+            // An error shows when the replies are read.
             let _ = lent.write(&bytes);
             let answers = flight.answers(&mut lent, flight.sent.after(self.patience));
             answers.iter().for_each(|answer| lent.heed(answer));
@@ -159,7 +159,7 @@ impl Server {
         shared.watch.tell(|o| o.renewal_load(load, MOST));
     }
 
-    /// Sees to it that there is a connection. One that failed is not tried again at once.
+    /// Makes sure that there is a connection. One that failed is not tried again at once.
     fn connect(&mut self, shared: &Arc<Shared>) -> Result<(), Error> {
         let no_connection = || Error::new(ErrorKind::Unavailable, "").because("no connection for renewals");
         if self.connection.is_some() {
@@ -177,7 +177,7 @@ impl Server {
         match connection {
             Ok((connection, server)) => {
                 self.connection = Some(connection);
-                // (Where it has heard nothing yet, all holds are asked about.)
+                // (If it has heard nothing yet, all holds are asked about.)
                 young::connected(shared, &server, self.heard);
                 Ok(())
             }
@@ -188,18 +188,18 @@ impl Server {
         }
     }
 
-    /// Reads the answers to what was written first.
+    /// Reads the replies to what was written first.
     fn receive(&mut self) {
         let (Some(flight), Some(connection)) = (self.flights.pop_front(), &mut self.connection) else {
             return;
         };
         self.under_way -= flight.tasks.len();
-        // As long as answers come, those behind them are on their way.
+        // As long as replies come, those behind them are on their way.
         let answers = flight.answers(connection, flight.sent.max(self.heard).after(self.patience));
         self.heard = Moment::now();
         if answers.iter().any(|answer| no_primary(answer).is_some()) {
             self.moved = true;
-            // It may have been no primary for long.
+            // It may have lost the role of primary long ago.
             self.heard = Moment::default();
             flight.tasks.iter().take(1).for_each(|task| task.cell.shared.inbox.is_deaf(flight.sent));
         }
@@ -212,7 +212,7 @@ impl Server {
         }
     }
 
-    /// The connection is out of step, and with it goes whatever else was on it.
+    /// The connection is out of step, and whatever else was in flight on it is lost.
     fn broke(&mut self) {
         self.connection = None;
         self.under_way = 0;
@@ -223,7 +223,7 @@ impl Server {
 }
 
 impl Flight {
-    /// The answers that come until `limit`, up to the first that does not.
+    /// The replies that come until `limit`, up to the first that does not.
     fn answers(&self, connection: &mut Connection, limit: Moment) -> Vec<Value> {
         let mut answers = Vec::with_capacity(self.tasks.len());
         for i in 0..self.tasks.len() {

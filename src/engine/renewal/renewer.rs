@@ -1,12 +1,12 @@
-//! All leases of all clients of a process are kept alive.
+//! Keeps all leases of all clients of a process alive.
 //!
 //! One thread has the schedule of due times and the ends of leases. A channel is its alarm clock: it is woken
 //! only for something that is due before it would wake anyway, so a lock that is held for less than a third
-//! of its lease wakes nobody. It tells every loss that is found by the clock, and never waits for a server.
-//! What is to be sent it hands to the client's [`line`], whose thread connects, writes and reads: so one
-//! server's silence costs another's leases nothing. (A thread of its own, as a read of the `redis` crate that
-//! is given up takes its answer with it: nobody could look up from it and go on.) Nothing here waits for a
-//! pool.
+//! of its lease wakes no thread. It reports every loss that is found by the clock, and never waits for a
+//! server. What must be sent it hands to the client's [`line`], whose thread connects, writes and reads: so
+//! one server's silence does not affect another's leases. (The line has a thread of its own, as a read of the
+//! `redis` crate that is given up takes its reply with it: it could not be interrupted and resumed.) No
+//! thread here waits for a pool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::sync::{Condvar, Mutex, Receiver, Sender, bounded, thread};
 
 /// The longest pause before a release is tried again.
 pub(super) const RELEASE_AGAIN: Duration = Duration::from_millis(250);
-/// The shortest pause before something that failed is tried again.
+/// The shortest pause before a failed request is tried again.
 const SOON: Duration = Duration::from_millis(5);
 
 /// The renewal thread and its schedule.
@@ -49,7 +49,7 @@ impl Renewer {
             Some(renewer) if renewer.pid == pid => renewer.clone(),
             _ => {
                 let renewer = Arc::new(Renewer::new());
-                // A parent's is left as it is: its mutex may be held by a thread that is not here.
+                // A parent's is left as it is: its mutex may be held by a thread that does not exist here.
                 std::mem::forget(current.replace(renewer.clone()));
                 renewer
             }
@@ -60,14 +60,14 @@ impl Renewer {
         Renewer { pid: std::process::id(), state: Mutex::default(), alarm: bounded(1), ended: Condvar::new() }
     }
 
-    /// A client comes.
+    /// A client is created.
     pub(crate) fn add(&self, client: u64, renew_every: Duration, patience: Duration) {
         self.state.lock().lines.insert(client, Line::new(renew_every, patience));
     }
 
-    /// A client goes, with all that was to be done for it. Returns the leaves that Redis has not answered.
+    /// A client ends, with all its tasks. Returns the leaves that Redis has not answered.
     pub(crate) fn remove(&self, client: u64) -> Vec<(Arc<Cell>, Leaving)> {
-        // Cells and sockets end outside the lock: they come back here.
+        // Entries and sockets are dropped outside the mutex: they come back here.
         let (line, tasks, _cells) = {
             let mut state = self.state.lock();
             self.wake();
@@ -80,8 +80,8 @@ impl Renewer {
         due.chain(line.map(Line::into_leaving).unwrap_or_default()).collect()
     }
 
-    /// Looks at the tenure at `due`, whenever it was to be looked at before. Where its client does not listen
-    /// yet, also after a beat: whoever holds for longer is to hear of a forced unlock.
+    /// Looks at the grant at `due`, whatever was planned before. If its client does not listen yet, also
+    /// after a heartbeat: a longer hold should be able to hear of a forced unlock.
     pub(crate) fn watch(
         self: &Arc<Self>,
         cell: &Arc<Cell>,
@@ -99,13 +99,13 @@ impl Renewer {
         self.schedule(Task::new(cell.clone(), owner, What::Tenure, at, due))
     }
 
-    /// The tenure is over: nothing is to be done at `due`.
+    /// The grant is over: its task at `due` is cancelled.
     pub(crate) fn unwatch(&self, cell: &Cell, owner: u64, due: Moment) {
         let planned = self.state.lock().cancel(&(due, cell.shared.id, owner));
         drop(planned);
     }
 
-    /// Has an owner leave Redis, however long it takes, until its lease is over.
+    /// Makes an owner leave Redis, however long it takes, until its lease is over.
     pub(crate) fn leave(self: &Arc<Self>, cell: &Arc<Cell>, leaving: Leaving) {
         // A forked child releases nothing that its parent holds.
         if cell.shared.same_process().is_err() {
@@ -116,7 +116,7 @@ impl Renewer {
         let owner = leaving.owner;
         let task = Task::new(cell.clone(), owner, What::Leave(Box::new((leaving, until))), now, now);
         if let Err(error) = self.schedule(task) {
-            // Our caller may have the cell locked: no observer is told here.
+            // Our caller may have the entry locked: no observer is called here.
             tracing::warn!(lock = &*cell.name, error = %format_args!("{error:#}"), "left to its lease");
         }
     }
@@ -126,7 +126,7 @@ impl Renewer {
         let mut state = self.state.lock();
         state.settle(&task);
         if !state.lines.contains_key(&key.1) {
-            // Closed meanwhile. The task's cell must not end under our lock.
+            // Closed meanwhile. The task's entry must not be dropped under our mutex.
             drop(state);
             drop(task);
             return Ok(());
@@ -156,7 +156,7 @@ impl Renewer {
         let _ = self.alarm.0.try_send(());
     }
 
-    /// Waits for the threads to end that have nothing to do any more without `client`, at most until `limit`.
+    /// Waits for the threads to end that have no task any more without `client`, until `limit` at most.
     pub(crate) fn wait_for_end(&self, client: u64, limit: Moment) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -189,7 +189,7 @@ impl Renewer {
                 self.round(due);
                 continue;
             }
-            // One period without work, or nobody left who could have some: the end.
+            // One period without work, or no client left that could have some: the end.
             let next = match state.next() {
                 Some(next) => {
                     idle_since = None;
@@ -214,10 +214,10 @@ impl Renewer {
         }
     }
 
-    /// Looks at all that is due, and hands what is to be sent to the lines.
+    /// Looks at all that is due, and hands what must be sent to the lines.
     fn round(self: &Arc<Self>, due: Vec<Task>) {
         let ready: Vec<_> = due.into_iter().filter_map(|task| self.look(task)).collect();
-        // What came to nothing ends outside the lock.
+        // Tasks without a result are dropped outside the mutex.
         let (mut closed, mut unserved) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
         let mut clients = Vec::new();
@@ -253,7 +253,7 @@ impl Renewer {
         }
     }
 
-    /// What a task needs to be sent now. One that needs nothing is finished, or put back.
+    /// What a task needs to be sent now. A task that needs no request is finished, or put back.
     fn look(self: &Arc<Self>, mut task: Task) -> Option<Task> {
         let now = Moment::now();
         match &task.what {
@@ -285,7 +285,7 @@ impl Renewer {
                 let is_old = |longest| longest <= core.gate.oldest(task.owner, now);
                 let forgotten = !fixed && cell.shared.config.max_hold.is_some_and(is_old);
                 if forgotten {
-                    // What ends takes nobody in.
+                    // A hold that ends admits no thread.
                     core.gate.shut(task.owner);
                 }
                 drop(core);
@@ -305,24 +305,24 @@ impl Renewer {
         Some(task)
     }
 
-    /// Applies one answer, and puts the task back where there is more to do.
+    /// Applies one reply, and puts the task back if there is more to do.
     pub(super) fn finish(self: &Arc<Self>, task: Task, sent: Moment, answer: Result<Value, Missing>) {
         let now = Moment::now();
         if matches!(&answer, Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::NoScript)) {
             return self.again(Task { eval: true, ..task }, now);
         }
         let config = &task.cell.shared.config;
-        // Refused is not cut off: a new connection may be refused as well.
+        // An error reply is not a broken connection: a new one may be rejected as well.
         let soon = matches!(answer, Err(Missing::Unanswered));
         let pause = |lease: Duration| if soon { SOON } else { SOON.max(lease / 12) };
         let answer = match answer {
-            // It never left: no reason to doubt anything.
+            // It was never sent: no reason to doubt anything.
             Err(Missing::Unsent(error)) => Err(Some(Failure::Unsent(error))),
             Err(Missing::Unanswered) => Err(None),
             Ok(Value::ServerError(e)) => Err(Some(refused(e.into()))),
             Ok(value) => Ok(value),
         };
-        // What is not this kind any more is not our hold either.
+        // A key that is no longer of this kind is not our hold either.
         let alien = matches!(&answer, Err(Some(failure)) if failure.is_wrong_kind());
         match &task.what {
             What::Leave(..) if answer.is_ok() || alien => self.state.lock().settle(&task),
@@ -339,7 +339,7 @@ impl Renewer {
                     Err(Some(_)) => Renewal::Failed,
                 };
                 let mut core = task.cell.core.lock();
-                // By the clock under the lock: nobody has seen it lost before.
+                // By the clock, under the mutex: no thread has seen it lost before.
                 let now = Moment::now();
                 let left = core.gate.look(task.owner).map(|t| t.valid_until.since(now)).unwrap_or_default();
                 let then = core.gate.renewed(task.owner, sent, renewal, now);
@@ -374,8 +374,8 @@ impl Renewer {
         }
     }
 
-    /// The same task once more, at `at`; unless it is a look at a tenure that has ended, or one
-    /// that a `renew_for` has replaced meanwhile: two would renew for ever.
+    /// The same task once more, at `at`; unless it is a look at a grant that has ended, or one that a
+    /// `renew_for` has replaced meanwhile: two would renew forever.
     fn again(self: &Arc<Self>, task: Task, at: Moment) {
         if let What::Tenure = task.what
             && !task.cell.core.lock().move_due(task.owner, task.at, at)
@@ -393,11 +393,11 @@ impl Renewer {
     }
 }
 
-/// Why there is no answer to a request.
+/// Why there is no reply to a request.
 pub(super) enum Missing {
-    /// It may have run, or do so yet.
+    /// It may have run, or may do so yet.
     Unanswered,
-    /// It never left.
+    /// It was never sent.
     Unsent(Error),
 }
 

@@ -1,4 +1,4 @@
-//! What is to be done when, and for whom.
+//! The schedule: which task is due when, and for which client.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::sync::Condvar;
 
 /// How many requests go out in one write.
 pub(super) const BATCH: usize = 64;
-/// By which part of its period a renewal may come early, to go out with others.
+/// By what part of its period a renewal may come early, to go out with others.
 const EARLY: u32 = 256;
 
 #[derive(Default)]
 pub(super) struct State {
     /// When, whose, for which owner.
     schedule: BTreeMap<Due, Planned>,
-    /// When a tenure ends whose renewal is in its line's hands: told in time, whatever the line waits for.
+    /// When a grant ends whose renewal is in its line's hands: reported in time, whatever the line waits for.
     ends: BTreeMap<Due, Arc<Cell>>,
     /// One for each client that is not closed.
     pub(super) lines: HashMap<u64, Line>,
@@ -34,16 +34,16 @@ pub(super) type Due = (Moment, u64, u64);
 
 /// A client's way to its server.
 pub(super) struct Line {
-    /// What is to be sent, in this order.
+    /// What must be sent, in this order.
     pub(super) queue: VecDeque<Task>,
-    /// Something came into the queue, or the client goes.
+    /// A task came into the queue, or the client ends.
     pub(super) work: Arc<Condvar>,
     /// While no thread has it.
     pub(super) connection: Option<Connection>,
     /// The leaves that are in the line's hands: in no schedule, and not yet done.
     leaving: Vec<(Arc<Cell>, Leaving)>,
     pub(super) renew_every: Duration,
-    /// How long it waits for an answer.
+    /// How long it waits for a reply.
     pub(super) patience: Duration,
 }
 
@@ -53,9 +53,9 @@ pub(super) struct Task {
     pub(super) what: What,
     /// Where it stands in the schedule.
     pub(super) at: Moment,
-    /// When it was due at first: what its lag is counted from.
+    /// When it was first due: what its lag is counted from.
     pub(super) due: Moment,
-    /// When its tenure ends, if nothing comes of it.
+    /// When its grant ends, if the task fails.
     pub(super) until: Moment,
     /// What its renewal asks for.
     pub(super) lease: Duration,
@@ -64,14 +64,14 @@ pub(super) struct Task {
 }
 
 pub(super) enum What {
-    /// Look at the tenure: renew it, or see that it is over.
+    /// Look at the grant: renew it, or find that it is over.
     Tenure,
-    /// Repeat a leave until it is answered or its lease is over anyway. In a box, as it is rare and
-    /// there may be very many tenures.
+    /// Repeat a leave until it is answered or its lease is over anyway. In a box, as it is rare and there may
+    /// be very many grants.
     Leave(Box<(Leaving, Moment)>),
 }
 
-/// What the schedule keeps of a task: there may be very many, and what its place tells is not said twice.
+/// What the schedule keeps of a task: there may be very many, and what its place implies is not stored twice.
 pub(super) struct Planned {
     cell: Arc<Cell>,
     what: What,
@@ -93,7 +93,7 @@ impl Line {
 }
 
 impl Task {
-    /// What is to be done at `at`, unless it is moved.
+    /// What is due at `at`, unless it is moved.
     pub(super) fn new(cell: Arc<Cell>, owner: u64, what: What, at: Moment, due: Moment) -> Task {
         let (until, lease) = (Moment::default(), Duration::ZERO);
         Task { cell, owner, what, at, due, until, lease, eval: false }
@@ -112,31 +112,31 @@ impl Planned {
 }
 
 impl State {
-    /// Returns what stood there before, whose cell must not end under the lock.
+    /// Returns what was there before, whose entry must not be dropped under the mutex.
     pub(super) fn insert(&mut self, task: Task) -> Option<Planned> {
         let key = task.key();
         let Task { cell, what, due, eval, .. } = task;
         self.schedule.insert(key, Planned { cell, what, due, eval })
     }
 
-    /// Takes what is planned there out; its cell must not end under the lock.
+    /// Takes what is planned there out; its entry must not be dropped under the mutex.
     pub(super) fn cancel(&mut self, key: &Due) -> Option<Planned> {
         self.schedule.remove(key)
     }
 
-    /// When there is something to do next.
+    /// When the next task is due.
     pub(super) fn next(&self) -> Option<Moment> {
         let due = self.schedule.first_key_value().map(|((due, ..), _)| *due);
         let end = self.ends.first_key_value().map(|((end, ..), _)| *end);
         due.into_iter().chain(end).min()
     }
 
-    /// What is due, at most one batch a client.
+    /// What is due, at most one batch per client.
     pub(super) fn take_due(&mut self, now: Moment) -> Vec<Task> {
         let mut tasks = Vec::new();
         let mut taken: HashMap<u64, usize> = HashMap::new();
-        // Once something is due, what is due soon goes with it: else many locks, each with a due
-        // time of its own, would have a write each instead of one for a batch.
+        // Once a task is due, those due soon go with it: otherwise many locks, each with a due time of its
+        // own, would need a write each instead of one for a batch.
         let mut until = now;
         while let Some(entry) = self.schedule.first_entry() {
             let key @ (due, client, _) = *entry.key();
@@ -157,7 +157,7 @@ impl State {
         tasks
     }
 
-    /// The tenures, by owner, that end while their renewals are on their way.
+    /// The grants, by owner, that end while their renewals are in flight.
     pub(super) fn take_ended(&mut self, now: Moment) -> Vec<(u64, Arc<Cell>)> {
         let mut ended = Vec::new();
         while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= now) {
@@ -167,7 +167,7 @@ impl State {
         ended
     }
 
-    /// A task goes into its line's hands; it comes back where the client is gone.
+    /// A task goes into its line's hands; it comes back if the client is gone.
     pub(super) fn hand_over(&mut self, task: Task) -> Option<Task> {
         let (_, client, owner) = task.key();
         let Some(line) = self.lines.get_mut(&client) else { return Some(task) };
@@ -178,8 +178,8 @@ impl State {
         None
     }
 
-    /// A task is not in its line's hands any more. It has its cell still, so that does not end here, under
-    /// the lock.
+    /// A task is no longer in its line's hands. It still has its entry, so that is not dropped here, under
+    /// the mutex.
     pub(super) fn settle(&mut self, task: &Task) {
         let (_, client, owner) = task.key();
         match task.what {
@@ -192,8 +192,7 @@ impl State {
         }
     }
 
-    /// A client goes. Returns its line, what was to be done for it, and the cells that must not end under the
-    /// lock.
+    /// A client ends. Returns its line, its tasks, and the entries that must not be dropped under the mutex.
     pub(super) fn remove(&mut self, client: u64) -> (Option<Line>, Vec<Task>, Vec<Arc<Cell>>) {
         let line = self.lines.remove(&client);
         if let Some(line) = &line {

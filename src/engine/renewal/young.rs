@@ -1,9 +1,10 @@
-//! Holds that another server may never have heard of.
+//! Holds that another server may never have seen.
 //!
 //! What was granted shortly before a failover, or a restart, may not be known to the server that a client
-//! reaches afterwards: it may grant the lock to others at once. So as soon as a new connection leads to another
-//! server than those before it, whatever was written shortly before is renewed, and a loss is told within a
-//! round trip. Without that it would be believed until its next renewal, for a third of its lease.
+//! reaches afterwards: it may grant the lock to others at once. So as soon as a new connection leads to
+//! another server than those before it, whatever was written shortly before is renewed, and a loss is
+//! reported within a round trip. Without that the hold would be believed until its next renewal, for a third
+//! of its lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +16,15 @@ use crate::engine::runtime::Shared;
 /// How far a replica, or a file, may be behind.
 const YOUNG: Duration = Duration::from_secs(5);
 
-/// A new connection of this client leads to the server that said this. The one before it was last known to be
-/// the primary, and to live, at `alive`.
+/// A new connection of this client leads to the server that said this. The previous one was last known to be
+/// the primary, and alive, at `alive`.
 pub(crate) fn connected(shared: &Arc<Shared>, server: &ServerInfo, alive: Moment) {
     if shared.server.is_another(server, Moment::now()) {
         renew(shared, alive.before(YOUNG));
     }
 }
 
-/// Has every tenure renewed at once that was written since then.
+/// Makes every grant be renewed at once that was written since then.
 fn renew(shared: &Arc<Shared>, since: Moment) {
     let cells = shared.cells.lock().all();
     for cell in &cells {

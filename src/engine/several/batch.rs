@@ -10,7 +10,7 @@ use crate::engine::redis::requests;
 use crate::engine::state::lock_state::{Answer, How};
 
 impl<'a> Call<'a> {
-    /// Tries these parts. What is in goes to `holds`, even if another one is out.
+    /// Tries these parts. Those acquired go to `holds`, even if another one is busy.
     pub(super) fn try_batch(&self, batch: Vec<usize>, holds: &mut Holds) -> Option<Out> {
         let mut limit = Moment::NEVER;
         let mut attempts = Vec::new();
@@ -57,7 +57,7 @@ impl<'a> Call<'a> {
         let mut answers = answers.into_iter();
         let ended = attempts.into_iter().enumerate().map(|(n, (i, attempt))| {
             let Some(answer) = answers.next() else {
-                // Not asked for, unless an earlier copy of the request came further.
+                // Not asked for, unless an earlier copy of the request got further.
                 if !resent {
                     attempt.called_off();
                 }
@@ -90,12 +90,12 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The first that is out, after all of them have ended.
+/// The first that is busy, after all of them have ended.
 fn first(ended: impl Iterator<Item = Option<Out>>) -> Option<Out> {
     ended.fold(None, Option::or)
 }
 
-/// What was given back for another lock is as good as busy; its number was given to nobody else.
+/// What was given back for another lock is as good as busy; its number was given to no other owner.
 fn busy_again(answer: Answer) -> Answer {
     match answer {
         Answer::In { number, .. } => {

@@ -16,15 +16,15 @@ use crate::wait::Wait;
 /// Holds of several locks, given back together.
 pub(crate) struct Holds {
     held: Vec<Held>,
-    /// The limits of the call that gets them: while not all are there, they are given back within them.
+    /// The timeouts of the call that acquires them: while not all are there, they are given back within them.
     wait: Wait<'static>,
-    /// All were there at once: before, nothing was held that could stay for a while.
+    /// All were there at once: before that, nothing was held that could stay for a while.
     pub(super) complete: bool,
 }
 
 /// One of them.
 pub(crate) struct Held {
-    /// Which part it is of.
+    /// The part to which it belongs.
     part: usize,
     pub(crate) cell: Arc<Cell>,
     pub(crate) ticket: Ticket,
@@ -68,8 +68,8 @@ impl Holds {
         self.held.iter()
     }
 
-    /// Gives them back, the last one first, as far as they do not go together. Returns what went wrong, by
-    /// the order of the parts.
+    /// Gives them back, the last one first, as far as they do not go together. Returns the errors, in the
+    /// order of the parts.
     pub(crate) fn release(mut self) -> Vec<(Arc<Cell>, Error)> {
         self.give_back()
     }
@@ -89,8 +89,8 @@ impl Holds {
     }
 }
 
-/// Gives back what goes by one request; for a call that has not got all of them, none of them stays, and what it
-/// has no time for is the renewal thread's.
+/// Gives back those that go by one request; for a call that has not got all of them, none of them stays, and
+/// what it has no time for is the renewal thread's task.
 fn leave(batch: &[Held], call: Option<&Wait<'_>>, errors: &mut Vec<(usize, Arc<Cell>, Error)>) {
     let mut failed = |held: &Held, error| errors.push((held.part, held.cell.clone(), error));
     let mut departures: Vec<(&Held, Departure<'_>)> = Vec::new();
@@ -141,7 +141,7 @@ fn leave(batch: &[Held], call: Option<&Wait<'_>>, errors: &mut Vec<(usize, Arc<C
     }
 }
 
-/// What fails is told to the observers, as nobody else hears of it.
+/// Errors are reported to the observers, as no caller gets them.
 impl Drop for Holds {
     fn drop(&mut self) {
         for (cell, error) in self.give_back() {

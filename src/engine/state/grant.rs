@@ -6,61 +6,61 @@ use super::asking::{Answer, Asking, How, Request, Terms};
 use crate::clock::{Millis, Moment};
 use crate::observe::LossReason;
 
-/// The longest run of local hand-overs: the token's low bits count them.
+/// The longest run of local hand-offs: the token's low bits count them.
 pub(crate) const MOST_HAND_OVERS: u64 = (1 << HAND_OVER_BITS) - 1;
 const HAND_OVER_BITS: u32 = 12;
 /// The highest number that a token can be made of.
 pub(crate) const MOST_NUMBER: u64 = u64::MAX >> HAND_OVER_BITS;
 
-/// A lease as Redis counts it runs out this much earlier here: clocks differ in rate.
+/// A lease as Redis counts it expires this much earlier here: clocks differ in rate.
 pub(crate) fn drift(lease: Duration) -> Duration {
     Duration::from_millis(2).max(lease / 100)
 }
 
-/// One tenure: from the grant until the process leaves, or loses it.
+/// One grant: until the process leaves, or loses it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tenure {
     /// The `n` of its owner id, `<client uuid>:<n>`.
     pub(crate) owner: u64,
     /// Its grant number: what fencing tokens are made of.
     pub(crate) number: u64,
-    /// What the rule said beside it.
+    /// What the rule added to it.
     pub(crate) value: u64,
     /// The terms it was asked for on.
     pub(crate) terms: Terms,
     /// Until when it is known to be valid, counted from before the request was sent.
     pub(crate) valid_until: Moment,
-    /// What it was granted for, where that is less than its lease: whom a message tells that it is in may be
-    /// dead. Nothing, once it is renewed.
+    /// What it was granted for, if that is less than its lease: a process that is admitted by a message may
+    /// be dead. `None` once it is renewed.
     pub(crate) first: Millis,
-    /// When this process got it: the beginning of its slice.
+    /// When this process got it: the beginning of its local hand-off period.
     pub(crate) since: Moment,
-    /// What renewals have to mind, if anything.
+    /// What renewals must consider, if anything.
     pub(crate) minds: Option<Box<Minds>>,
     /// How often it was handed on in this process.
     pub(crate) hand_overs: u64,
-    /// A request of it had no answer: it ends with a tombstone.
+    /// A request of it had no reply: it ends with a tombstone.
     pub(crate) unsettled: bool,
     /// Why it ended early.
     pub(crate) lost: Option<LossReason>,
-    /// The hold counts on it, one a thread or guard.
+    /// The number of holds on it, one per thread or guard.
     pub(crate) holds: usize,
-    /// It ends with its holder: it is not handed on, and takes nobody else in.
+    /// It ends with its holder: it is not handed on, and may not be shared.
     pub(crate) shut: bool,
-    /// Another mode's is asked for in its place: Redis may have it no more, and that is no loss.
+    /// Another mode's is asked for in its place: Redis may have it no longer, and that is not a loss.
     pub(crate) exchanged: bool,
-    /// Of a share.
+    /// Of a shared grant.
     pub(crate) door: Option<Box<Door>>,
 }
 
-/// What renewals of a tenure have to mind.
+/// What renewals of a grant must consider.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Minds {
     /// Asked for by `renew_for`: renewals do not shorten it below this. Of a fixed lease that was granted for
     /// less, its end.
     wanted_until: Moment,
-    /// The shortest lease that a renewal without an answer asked for: a copy of it may run at any
-    /// time yet, so no later renewal is worth more.
+    /// The shortest lease that a renewal without a reply asked for: a copy of it may run at any time yet, so
+    /// no later renewal is worth more.
     least: Duration,
 }
 
@@ -70,17 +70,17 @@ impl Default for Minds {
     }
 }
 
-/// Whether threads of this process may come into a share.
+/// Whether threads of this process may join a shared grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Door {
     /// When Redis last said that they may, if it did.
     pub(crate) open_since: Option<Moment>,
-    /// When it was asked whether they may, while that is on its way.
+    /// When it was asked whether they may, while that request is in flight.
     pub(crate) asked: Option<Moment>,
 }
 
 impl Tenure {
-    /// One that has just begun, and whose end is not known yet.
+    /// A grant that has just begun, and whose end is not known yet.
     pub(crate) fn new(owner: u64, number: u64, terms: Terms) -> Self {
         Tenure {
             owner,
@@ -101,18 +101,18 @@ impl Tenure {
         }
     }
 
-    /// The fencing token of whoever holds it now.
+    /// The fencing token of its present holder.
     pub(crate) fn token(&self) -> u64 {
         self.number << HAND_OVER_BITS | self.hand_overs
     }
 
-    /// Why it is over, if it is: told, or by the clock.
+    /// Why it is over, if it is: by a message or reply, or by the clock.
     pub(crate) fn loss(&self, now: Moment) -> Option<LossReason> {
         self.lost.or((self.valid_until <= now).then_some(LossReason::Expired))
     }
 
-    /// Whether the next thread of this process may have it without Redis: its slice is not over,
-    /// its lease is healthy and renewed, and neither side asked for fairness.
+    /// Whether the next thread of this process may have it without Redis: its local hand-off period is not
+    /// over, its lease is healthy and renewed, and neither side asked for fairness.
     pub(crate) fn may_be_handed_to(&self, next: &Terms, local_handoff: Duration, now: Moment) -> bool {
         self.goes_on_as(next, now)
             && now.since(self.since) < local_handoff
@@ -124,14 +124,14 @@ impl Tenure {
         self.goes_on_as(next, now) && self.open_since().is_some_and(|since| now.since(since) < local_handoff)
     }
 
-    /// Whether it may go on as what `next` asks for.
+    /// Whether it may continue as what `next` asks for.
     pub(crate) fn goes_on_as(&self, next: &Terms, now: Moment) -> bool {
         let lease = if self.is_first() { self.first.into() } else { self.terms.lease };
         let healthy = self.valid_until.since(now) > lease / 3;
         !self.shut && self.lost.is_none() && healthy && self.terms.goes_on_as(next)
     }
 
-    /// Whether it may be shared now or later: what it is not once it is never again.
+    /// Whether it may be shared now or later: once it may not, it never may again.
     pub(crate) fn may_ever_be_shared(&self) -> bool {
         !self.shut && self.lost.is_none() && self.terms.goes_on_as(&self.terms)
     }
@@ -151,13 +151,13 @@ impl Tenure {
         }
     }
 
-    /// What Redis said to the question whether others may join it.
+    /// Redis's reply to the question whether others may join it.
     pub(crate) fn may_be_joined_since(&mut self, answer: &Answer) {
         let door = self.door.get_or_insert_default();
         let asked = door.asked.take();
         match answer {
             Answer::In { .. } => door.open_since = asked,
-            // Also where it did not say: the next thread asks for itself.
+            // Also if it did not say: the next thread asks for itself.
             _ => self.shut = true,
         }
     }
@@ -167,12 +167,12 @@ impl Tenure {
         self.door.as_ref()?.open_since
     }
 
-    /// Whether the question is on its way.
+    /// Whether the question is in flight.
     pub(crate) fn is_asked(&self) -> bool {
         self.door.as_ref().is_some_and(|door| door.asked.is_some())
     }
 
-    /// It was granted for so long only, counted from `since`: the first renewal is for the rest.
+    /// It was granted for only so long, counted from `since`: the first renewal is for the rest.
     pub(crate) fn begins_for(&mut self, first: Duration, since: Moment) {
         self.first = first.into();
         if self.terms.fixed {
@@ -180,7 +180,7 @@ impl Tenure {
         }
     }
 
-    /// It stands on its first lease, and is to be renewed soon.
+    /// It has its first lease, and must be renewed soon.
     pub(crate) fn is_first(&self) -> bool {
         self.first != Millis::default()
     }
@@ -191,7 +191,7 @@ impl Tenure {
         self.valid_until = sent.after(left.min(self.least())).before(drift(left.max(self.terms.lease)));
     }
 
-    /// A renewal for `lease`, sent at `sent`, had no answer: it may have run, and may run again.
+    /// A renewal for `lease`, sent at `sent`, had no reply: it may have run, and may run again.
     pub(crate) fn doubt(&mut self, sent: Moment, lease: Duration) {
         self.unsettled = true;
         self.is_worth(lease);
@@ -214,7 +214,7 @@ impl Tenure {
         self.minds.as_ref().map_or(Duration::MAX, |minds| minds.least)
     }
 
-    /// Until when it is to stay in Redis, whoever lets go of it before: its one hold began at `since`.
+    /// Until when it must stay in Redis, whoever releases it before: its one hold began at `since`.
     pub(crate) fn stays_until(&self, since: Option<Moment>) -> Moment {
         if self.terms.at_least == Millis::default() {
             return Moment::default();
@@ -227,9 +227,9 @@ impl Tenure {
         self.since.max(self.valid_until.after(drift(self.terms.lease)).before(self.terms.lease))
     }
 
-    /// When it is to be looked at next: before it ends if it is renewed, when it ends if not. On its first
-    /// lease it is renewed as early as a short hold does not pay for: until then whoever cannot reach Redis
-    /// loses it soon.
+    /// When it must be looked at next: before it ends if it is renewed, when it ends if not. On its first
+    /// lease it is renewed as early as a short hold does not pay for: until then a process that cannot reach
+    /// Redis loses it soon.
     pub(crate) fn due(&self, now: Moment, renew_every: Duration) -> Moment {
         if self.is_first() {
             return now.after(renew_every.min(self.valid_until.since(now) / 6));

@@ -1,8 +1,8 @@
-//! What a lock has of something, each by its number: mostly one, sometimes very many.
+//! A lock's items of one sort, each with its number: mostly one, sometimes very many.
 //!
-//! A process may hold a hundred thousand locks, most of them by one thread each: such a list has room for one. And
-//! it may hold a hundred thousand permits of one semaphore: then nothing is looked for by going through all of
-//! them.
+//! A process may hold a hundred thousand locks, most of them by one thread each: such a list has room for
+//! one. And it may hold a hundred thousand permits of one semaphore: then no item is found by going through
+//! all of them.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -13,15 +13,16 @@ const FEW: usize = 16;
 
 /// What has a number of its own, for as long as it is in a table.
 pub(crate) trait Numbered {
-    /// By what else it is found where there are many; what that hangs on must not change in the table.
+    /// The other key by which it is found where there are many; what that depends on must not change in the
+    /// table.
     type Index: Clone + Debug + Default + PartialEq + Eq + Hash;
 
     fn key(&self) -> u64;
 
-    /// It comes into the table.
+    /// It enters the table.
     fn note(&self, _index: &mut Self::Index) {}
 
-    /// It goes out of the table.
+    /// It leaves the table.
     fn strike(&self, _index: &mut Self::Index) {}
 }
 
@@ -57,7 +58,7 @@ impl<T: Numbered> Table<T> {
         }
     }
 
-    /// Adds what is not there yet.
+    /// Adds an item that is not there yet.
     pub(crate) fn insert(&mut self, item: T) {
         match self {
             Table::Few(items) if items.len() < FEW => push(items, item),

@@ -1,4 +1,4 @@
-//! The public ways to ask for a lock, as one list.
+//! The public ways to acquire a lock, as one list.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ pub(super) type Held<'a> = Box<dyn LockGuard + 'a>;
 
 type Outcome<'a> = Result<Option<Held<'a>>, Error>;
 
-/// One way to ask.
+/// One way to acquire.
 pub(super) struct Form<K: Kind> {
     pub(super) name: &'static str,
     pub(super) ends: Ends,
@@ -18,7 +18,7 @@ pub(super) struct Form<K: Kind> {
     take: for<'a> fn(&'a RedisLock<K>, Duration, &CancellationToken) -> Outcome<'a>,
 }
 
-/// When a form gives up by itself.
+/// When it gives up by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
     Never,
@@ -27,7 +27,7 @@ pub(super) enum Ends {
 }
 
 impl<K: Kind> Form<K> {
-    /// Asks in this form; one without a limit or a token takes no notice of them.
+    /// Acquires in this way; one without a timeout or a token ignores them.
     pub(super) fn take<'a>(
         &self,
         lock: &'a RedisLock<K>,

@@ -1,4 +1,4 @@
-//! What every lock must do: one suite for all kinds, one's own included.
+//! What every lock must do: one suite for all kinds, including your own.
 //!
 //! ```
 //! # use redis_concurrent::{Kind, Reentrancy, Sharing};
@@ -15,11 +15,10 @@
 //! # }
 //! ```
 //!
-//! The kind is tried as a lock of one holder (a bulkhead of one, a semaphore of one permit), or against
-//! what keeps it out ([`run_against`]). What
-//! else is expected of it, it says itself: tokens where it is [`Exclusive`](Sharing::Exclusive),
-//! re-entry as its [`Reentrancy`] has it. Two clients stand for two processes: nothing here but the
-//! pid in a record knows that they are not.
+//! The kind is tested as a lock of one holder (a bulkhead of one, a semaphore of one permit), or against what
+//! excludes it ([`run_against`]). What else is expected of it, it declares itself: tokens if it is
+//! [`Exclusive`](Sharing::Exclusive), re-entry as its [`Reentrancy`] says. Two clients stand for two
+//! processes: nothing here but the pid in a record knows that they are not.
 
 mod cases;
 mod forms;
@@ -43,17 +42,17 @@ const SIDE_BY_SIDE: usize = 4;
 ///
 /// # Panics
 ///
-/// With the names of the cases that failed: it is an assertion. What each said stands before.
+/// With the names of the cases that failed: it is an assertion. The message of each is printed before.
 pub fn run<K: Kind>(make: impl Fn(&Client, &str) -> RedisLock<K> + Sync) {
     run_only("", make);
 }
 
-/// Runs the whole suite on a kind that keeps a state of its users' besides its holders. `make` makes
-/// that too where it is missing, since cases delete it; `forget` deletes it.
+/// Runs the whole suite on a kind that keeps its users' own state besides its holders. `make` creates that
+/// too if it is missing, since cases delete it; `forget` deletes it.
 ///
 /// # Panics
 ///
-/// As [`run`].
+/// See [`run`].
 pub fn run_with_state<K: Kind>(
     make: impl Fn(&Client, &str) -> RedisLock<K> + Sync,
     forget: impl Fn(&Client, &str) + Sync,
@@ -65,16 +64,17 @@ pub fn run_with_state<K: Kind>(
 ///
 /// # Panics
 ///
-/// As [`run`], and if there is no such case.
+/// See [`run`]; also if there is no such case.
 pub fn run_only<K: Kind>(part: &str, make: impl Fn(&Client, &str) -> RedisLock<K> + Sync) {
     play(part, Play { make: &make, keep_out: &make, one_holder: true, forget: &|_, _| () });
 }
 
-/// Runs the suite on locks that several may hold at a time, but not while somebody holds what
-/// `keep_out` makes for the same client and name; and they keep that out: a read lock and its write lock.
+/// Runs the suite on locks that several may hold at a time, but not while there is a holder of what
+/// `keep_out` makes for the same client and name; and which exclude that in turn: a read lock and its write
+/// lock.
 ///
-/// Four cases do not apply, and are passed over: that tokens rise, that two are never inside, and that
-/// processes and threads come in by arrival, which nobody can see where they come in together.
+/// Four cases do not apply, and are skipped: that tokens rise, that two are never inside, and that processes
+/// and threads are admitted in order of arrival, which cannot be observed if they come in together.
 ///
 /// ```
 /// # fn in_a_test() {
@@ -87,7 +87,7 @@ pub fn run_only<K: Kind>(part: &str, make: impl Fn(&Client, &str) -> RedisLock<K
 ///
 /// # Panics
 ///
-/// As [`run`].
+/// See [`run`].
 pub fn run_against<K: Kind, W: Kind>(
     make: impl Fn(&Client, &str) -> RedisLock<K> + Sync,
     keep_out: impl Fn(&Client, &str) -> RedisLock<W> + Sync,

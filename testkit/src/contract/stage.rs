@@ -1,4 +1,4 @@
-//! What one case of the contract plays on.
+//! The environment of one case of the contract.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -17,13 +17,13 @@ pub(super) const LONG: Duration = Duration::from_secs(15);
 /// The keys of a lock.
 type Keys = [String; 6];
 
-/// How the locks under test are made, and those that keep them out.
+/// How the locks under test are made, and those that exclude them.
 pub(super) struct Play<'a, K: Kind, W: Kind> {
     pub(super) make: &'a (dyn Fn(&Client, &str) -> RedisLock<K> + Sync),
     pub(super) keep_out: &'a (dyn Fn(&Client, &str) -> RedisLock<W> + Sync),
-    /// The lock under test has one holder at a time, and so keeps itself out.
+    /// The lock under test has one holder at a time, and so excludes itself.
     pub(super) one_holder: bool,
-    /// Deletes what the kind keeps of its users' state.
+    /// Deletes the users' own state of the kind.
     pub(super) forget: &'a (dyn Fn(&Client, &str) + Sync),
 }
 
@@ -64,7 +64,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         K::SHARING == Sharing::Exclusive
     }
 
-    /// Whether two who ask for it are never inside together.
+    /// Whether two callers that ask for it are never inside together.
     pub(super) fn one_holder(&self) -> bool {
         self.play.one_holder
     }
@@ -73,8 +73,8 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         K::REENTRY
     }
 
-    /// A client of which nothing is renewed or asked again by itself for as long as a case takes:
-    /// who wakes within that was woken.
+    /// A client that renews nothing and asks nothing again by itself for as long as a case takes: a waiter
+    /// that wakes within that time was woken.
     pub(super) fn patient(&self) -> Client {
         let minute = Duration::from_secs(60);
         self.client(|b| b.lease(minute * 2).waiter_timeout(minute * 2))
@@ -104,7 +104,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         lock
     }
 
-    /// What keeps the lock under test out, for this client: where that has one holder, the same lock.
+    /// What excludes the lock under test, for this client: if that has one holder, the same lock.
     pub(super) fn keeper_of(&self, client: &Client) -> RedisLock<W> {
         (self.play.keep_out)(client, &self.name)
     }
@@ -114,7 +114,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         self.lock(&self.patient())
     }
 
-    /// What keeps it out, for a client of its own.
+    /// What excludes it, for a client of its own.
     pub(super) fn keeper(&self) -> RedisLock<W> {
         self.keeper_of(&self.patient())
     }
@@ -174,7 +174,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         state
     }
 
-    /// How many places are in the queue in Redis.
+    /// How many positions are in the queue in Redis.
     pub(super) fn places(&self) -> usize {
         let [_, queue, ..] = self.keys();
         match self.redis().zcard(queue) {
@@ -187,8 +187,8 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
         wait_until(LONG, &format!("{n} places in Redis"), || self.places() == n);
     }
 
-    /// With guards and waiters gone nobody holds it, and nothing is left but what is its users': no key
-    /// but the fence and tombstones, which end by themselves; no lock in use, no client that cannot be
+    /// With guards and waiters gone it has no holder, and nothing is left but its users' own state: no key
+    /// but the fence and tombstones, which expire by themselves; no lock in use, no client that cannot be
     /// closed.
     pub(super) fn end(&self) {
         let last = self.patient();

@@ -1,4 +1,4 @@
-//! *a-grant-is-never-dropped*: who is granted the lock in the instant it gives up passes it on.
+//! 5. *a-grant-is-never-dropped*: a caller that is granted the lock in the instant it gives up passes it on.
 
 use std::sync::Barrier;
 use std::thread;

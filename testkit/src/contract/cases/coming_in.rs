@@ -1,4 +1,4 @@
-//! Coming in and going out, in all forms, when nobody waits.
+//! Acquiring and releasing, in every way, without waiters.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;

@@ -1,4 +1,4 @@
-//! What can be seen of a hold, from its process and from others.
+//! What can be observed of a hold, from its process and from others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -81,7 +81,7 @@ fn tokens_rise_with_every_hold_in_whichever_process<K: Kind, W: Kind>(stage: &St
         rises(token);
         assert_eq!(LockGuard::token(&guard), token, "it does not change while it is held");
     }
-    // Also over a hold that was taken away, and over one that lapsed.
+    // Also over a hold that was taken away, and over one that expired.
     let guard = locks[0].lock().unwrap();
     rises(LockGuard::token(&guard));
     locks[1].force_unlock().unwrap();
@@ -101,7 +101,7 @@ fn two_are_never_inside<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
         return;
     }
     let locks = [stage.fresh(), stage.fresh()];
-    // Read, pause, write: two who are inside together lose an update.
+    // Read, pause, write: two that are inside together lose an update.
     let (sum, newest) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         for lock in &locks {
@@ -137,8 +137,8 @@ fn force_unlock_takes_it_away<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
         assert!(other.force_unlock().unwrap().was_held());
         assert!(!waiter.join().unwrap().unwrap(), "the next one is let in");
     });
-    // Told at once where the listener is up, at the next renewal where it is not: so it is
-    // asked for on what tells in any case.
+    // Reported at once if the listener is up, at the next renewal if it is not: so it is checked by what
+    // reports it in either case.
     let _: () = stage.redis().del_if_there(&stage.state_key());
     assert!(guard.unlock().unwrap_err().is_lease_lost());
     drop(lost);

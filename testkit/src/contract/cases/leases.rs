@@ -38,7 +38,7 @@ fn a_fixed_lease_ends_by_itself_in_every_form<K: Kind, W: Kind>(stage: &Stage<'_
     let fixed = lock.with_lease(Duration::from_millis(150));
     for form in forms::all::<K>() {
         let began = Instant::now();
-        // A machine that stands still for that long has nothing to hold when it goes on.
+        // A machine that stands still for that long has nothing to hold when it resumes.
         let held = loop {
             match form.take(&fixed, LONG, &never).unwrap() {
                 Some(held) => break held,
@@ -80,7 +80,7 @@ fn who_waits_gets_in_when_a_fixed_lease_ends<K: Kind, W: Kind>(stage: &Stage<'_,
     let (keeper, other) = (stage.keeper(), stage.fresh());
     let start = Instant::now();
     let guard = keeper.with_lease(LEASE).lock_owned().unwrap();
-    // Its own next beat is much later: it asks again when the holder lapses.
+    // Its own next heartbeat is much later: it asks again when the holder's lease expires.
     let next = other.try_lock_for(LONG).unwrap().unwrap();
     let took = start.elapsed();
     // Its process gives it up when it can no longer be sure of it: a drift (1 %) before Redis would.

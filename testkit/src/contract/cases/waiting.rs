@@ -12,7 +12,7 @@ use crate::contract::forms::{self, Ends};
 use crate::contract::stage::{LONG, Stage};
 use crate::wait_until;
 
-/// Far less than a patient client's next beat: who is in by then was woken.
+/// Far less than a patient client's next heartbeat: a waiter that is in by then was woken.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 cases! {
@@ -220,7 +220,7 @@ fn a_waiter_whose_client_closes_holds_nobody_up<K: Kind, W: Kind>(stage: &Stage<
 fn a_dead_waiter_holds_nobody_up<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let (holder, lock) = (stage.keeper(), stage.fresh());
     let guard = holder.lock_owned().unwrap();
-    // A place of which nothing will be heard any more.
+    // A queue position that will send no more heartbeats.
     stage.ask_as_the_dead(&lock, "wait", Duration::from_secs(60), Duration::from_millis(700));
     assert_eq!(stage.places(), 1);
     thread::scope(|scope| {
