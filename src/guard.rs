@@ -40,7 +40,7 @@ pub(crate) mod sealed {
 
     use super::{GuardOwned, ThreadOwned};
     use crate::cancel::CancellationToken;
-    use crate::engine::state::lock_state::Taker;
+    use crate::engine::state::lock_state::HolderId;
     use crate::error::Error;
 
     pub trait Held {
@@ -72,8 +72,8 @@ pub(crate) mod sealed {
     }
 
     /// Who is to hold what this thread asks for.
-    pub(crate) fn taker<O: Ownership>(thread: u64) -> Taker {
-        if O::BY_THREAD { Taker::Thread(thread) } else { Taker::Guard }
+    pub(crate) fn holder<O: Ownership>(thread: u64) -> HolderId {
+        if O::BY_THREAD { HolderId::Thread(thread) } else { HolderId::Guard }
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) use self::holds::Holds;
 use super::entry::Cell;
 use super::redis::replicas::{self, Replicas};
-use super::state::lock_state::{Request, Taker, Terms};
+use super::state::lock_state::{HolderId, Request, Terms};
 use super::{acquire, lock, modes};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -55,7 +55,7 @@ fn goes_with(a: &Cell, b: &Cell) -> bool {
 /// A call that wants all of several locks.
 pub(crate) struct Call<'a> {
     pub(crate) parts: &'a [Part],
-    pub(crate) taker: Taker,
+    pub(crate) holder: HolderId,
     pub(crate) thread: u64,
     pub(crate) wait: &'a Wait<'a>,
 }
@@ -130,8 +130,8 @@ impl Call<'_> {
     /// What is asked for of this part, and the part's other mode if that must queue behind it.
     fn request(&self, part: usize, once: bool) -> Result<(Request, Option<&Arc<Cell>>), Error> {
         let Part { cell, other, sharing, terms, .. } = &self.parts[part];
-        let (taker, thread, terms) = (self.taker, self.thread, terms.clone());
-        let mut request = Request { taker, thread, terms, once, from: None, instead: false };
+        let (holder, thread, terms) = (self.holder, self.thread, terms.clone());
+        let mut request = Request { holder, thread, terms, once, from: None, instead: false };
         let behind = match other {
             Some(other) => modes::mind(cell, other, *sharing, &mut request)?,
             None => None,

@@ -14,7 +14,7 @@ use crate::engine::entry::{Cell, Cells, made};
 use crate::engine::redis::answers::number;
 use crate::engine::redis::inspect::{Inspection, inspect};
 use crate::engine::runtime::Shared;
-use crate::engine::state::lock_state::{Grip, Request, Taker, Terms};
+use crate::engine::state::lock_state::{Grip, HolderId, Request, Terms};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
 use crate::wait::Wait;
@@ -79,8 +79,14 @@ impl<K: Kind> Meeting<K> {
         wait: &Wait<'_>,
     ) -> Result<Option<(Arc<Cell>, Grip)>, Error> {
         let own = Cells::alone(self.cell()?)?;
-        let request =
-            Request { taker: Taker::Guard, thread: 0, terms, once: wait.once, from: None, instead: false };
+        let request = Request {
+            holder: HolderId::Guard,
+            thread: 0,
+            terms,
+            once: wait.once,
+            from: None,
+            instead: false,
+        };
         Ok(acquire(&own, None, request, wait)?.map(|grip| (own, grip)))
     }
 

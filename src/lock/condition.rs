@@ -32,7 +32,7 @@ use crate::wait::Wait;
 /// # let put = || items.store(1, std::sync::atomic::Ordering::SeqCst);
 ///
 /// std::thread::scope(|scope| {
-///     let taker = scope.spawn(|| {
+///     let holder = scope.spawn(|| {
 ///         let mut guard = lock.lock()?;
 ///         not_empty.wait_while(&mut guard, is_empty)?;
 ///         // the lock is held, and there is something to take
@@ -42,7 +42,7 @@ use crate::wait::Wait;
 ///     put();
 ///     not_empty.signal(&guard)?;
 ///     guard.unlock()?;
-///     taker.join().expect("it does not panic")
+///     holder.join().expect("it does not panic")
 /// })?;
 /// # Ok(())
 /// # }

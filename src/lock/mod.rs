@@ -25,7 +25,7 @@ use crate::engine::several::Part;
 use crate::engine::state::lock_state::{Request, Terms};
 use crate::error::{Error, ErrorKind};
 use crate::forms::{forms, timed_out};
-use crate::guard::sealed::taker;
+use crate::guard::sealed::holder;
 use crate::guard::{Guard, OwnedGuard, Ownership, ThreadOwned};
 use crate::kind::Kind;
 use crate::kinds::{Reentrant, Simple};
@@ -204,8 +204,8 @@ impl<K: Kind> RedisLock<K> {
 
     fn request<O: Ownership>(&self, once: bool) -> Request {
         let thread = this_thread();
-        let (taker, terms) = (taker::<O>(thread), self.terms.clone());
-        Request { taker, thread, terms, once, from: None, instead: false }
+        let (holder, terms) = (holder::<O>(thread), self.terms.clone());
+        Request { holder, thread, terms, once, from: None, instead: false }
     }
 
     fn acquire<'g, O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<'g, K, O>>, Error> {

@@ -12,7 +12,7 @@ pub use self::member::Member;
 use crate::engine::several::{Call, Part};
 use crate::error::{Error, ErrorKind};
 use crate::forms::forms;
-use crate::guard::sealed::{self, taker};
+use crate::guard::sealed::{self, holder};
 use crate::guard::{Guard, Ownership};
 use crate::kind::Sharing;
 use crate::lock::this_thread;
@@ -132,7 +132,7 @@ impl MultiLock {
     fn acquire<'g, O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<'g, MultiLock, O>>, Error> {
         let parts = self.parts.as_ref().map_err(Clone::clone)?;
         let thread = this_thread();
-        let outcome = Call { parts, taker: taker::<O>(thread), thread, wait }.acquire();
+        let outcome = Call { parts, holder: holder::<O>(thread), thread, wait }.acquire();
         let holds =
             outcome.map_err(|error| if error.name().is_empty() { error.about(&self.name) } else { error })?;
         Ok(holds.map(|holds| Guard::new(MultiHold { name: self.name.clone(), holds })))

@@ -15,7 +15,7 @@ use crate::engine::pause::pause;
 use crate::engine::state::lock_state::{Request, Terms};
 use crate::error::{Error, ErrorKind};
 use crate::forms::forms;
-use crate::guard::sealed::{self, taker};
+use crate::guard::sealed::{self, holder};
 use crate::guard::{Guard, Ownership};
 use crate::kinds::Simple;
 use crate::lock::{RedisLock, this_thread};
@@ -130,7 +130,7 @@ impl QuorumLock {
         let thread = this_thread();
         let terms = self.terms.clone();
         let request =
-            Request { taker: taker::<O>(thread), thread, terms, once: true, from: None, instead: false };
+            Request { holder: holder::<O>(thread), thread, terms, once: true, from: None, instead: false };
         Ok(self.hold(&request, wait)?.map(|holding| Guard::new(QuorumHold::new(holding))))
     }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::state::grant::MOST_HAND_OVERS;
 use super::state::lock_state::{
-    Answer, Asking, Entered, Exit, Gate, GaveUp, Grip, How, Leaving, Refusal, Renewal, Request, Shape, Taker,
-    Terms, Then, Ticket, Turn,
+    Answer, Asking, Entered, Exit, Gate, GaveUp, Grip, HolderId, How, Leaving, Refusal, Renewal, Request,
+    Shape, Terms, Then, Ticket, Turn,
 };
 use crate::clock::Moment;
 use crate::kind::{Reentrancy, Sharing};
@@ -37,7 +37,14 @@ fn terms() -> Terms {
 }
 
 fn request(thread: u64) -> Request {
-    Request { taker: Taker::Thread(thread), thread, terms: terms(), once: false, from: None, instead: false }
+    Request {
+        holder: HolderId::Thread(thread),
+        thread,
+        terms: terms(),
+        once: false,
+        from: None,
+        instead: false,
+    }
 }
 
 fn once(thread: u64) -> Request {

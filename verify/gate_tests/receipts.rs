@@ -13,7 +13,7 @@ fn adopted(owner: u64) -> Tenure {
 #[test]
 fn a_hold_that_goes_lets_the_next_head_ask_redis() {
     let mut desk = Desk::new();
-    let owned = Request { taker: Taker::Guard, ..request(1) };
+    let owned = Request { holder: HolderId::Guard, ..request(1) };
     let grip = desk.come_in(owned, 7, 0);
     let waiter = desk.enter(request(2), 1);
     let (tenure, then) = desk.gate.part(grip.ticket, at(2)).unwrap();

@@ -67,7 +67,7 @@ fn threads_join_within_the_slice_and_have_what_the_first_one_has() {
     }
     // A single attempt as well, and a guard.
     joins(&mut desk, once(4), 40);
-    joins(&mut desk, Request { taker: Taker::Guard, ..request(5) }, 40);
+    joins(&mut desk, Request { holder: HolderId::Guard, ..request(5) }, 40);
     assert_eq!(desk.gate.holders(at(40)), 5);
 }
 
@@ -433,7 +433,7 @@ fn a_late_single_attempt_is_one_question_to_redis() {
 fn among_very_many_shares_each_is_found_and_the_one_that_may_be_joined() {
     const MANY: u64 = 200;
     let mut desk = desk();
-    let guard = |terms: Request| Request { taker: Taker::Guard, ..terms };
+    let guard = |terms: Request| Request { holder: HolderId::Guard, ..terms };
     let mut grips: Vec<Grip> = (1..=MANY).map(|n| desk.come_in(guard(fair(n)), n, 0)).collect();
     let open = desk.come_in(request(1), MANY + 1, 0);
     assert_eq!(desk.gate.held_by(1, at(0)), Some(open.owner));

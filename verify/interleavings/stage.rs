@@ -14,7 +14,7 @@ use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::runtime::Shared;
-use crate::engine::state::lock_state::{Grip, Request, Shape, Taker, Terms};
+use crate::engine::state::lock_state::{Grip, HolderId, Request, Shape, Terms};
 use crate::engine::wire;
 use crate::engine::wire::memory::{self, Faults, Server};
 use crate::engine::{acquire, release};
@@ -126,7 +126,7 @@ impl Process {
     ) -> Result<Option<Grip>, Error> {
         let terms = Terms { fixed, ..Terms::new(lease, "") };
         let request = Request {
-            taker: Taker::Thread(thread),
+            holder: HolderId::Thread(thread),
             thread,
             terms,
             once: wait.once,

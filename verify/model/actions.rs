@@ -8,7 +8,7 @@ use super::properties::{self, is_due};
 use super::state::{Packet, RENEWER, State, Thread, process_of};
 use super::threads::Outcome;
 use crate::engine::small_redis::Message;
-use crate::engine::state::lock_state::{Entered, Request, Taker};
+use crate::engine::state::lock_state::{Entered, HolderId, Request};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -121,7 +121,7 @@ impl World {
         let (g, thread) = (seat.gate, u64::from(t));
         let (terms, instead) = (self.terms(p, t, g), seat.beside == Beside::Instead);
         let mut request =
-            Request { taker: Taker::Thread(thread), thread, terms, once: seat.once, from: None, instead };
+            Request { holder: HolderId::Thread(thread), thread, terms, once: seat.once, from: None, instead };
         if process.gates.1.is_some() {
             mind(&mut process.gates, g, &mut request, now);
         }

@@ -7,7 +7,7 @@ use crate::clock::Millis;
 
 /// Who the holder is: for re-entry, and for `is_held_by_current_thread`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Taker {
+pub(crate) enum HolderId {
     /// A thread, by its number in this process.
     Thread(u64),
     /// Whoever has the owned guard.
@@ -50,7 +50,7 @@ impl Terms {
 /// One thread's wish to get in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Request {
-    pub(crate) taker: Taker,
+    pub(crate) holder: HolderId,
     /// The thread that asks, even for an owned guard.
     pub(crate) thread: u64,
     pub(crate) terms: Terms,

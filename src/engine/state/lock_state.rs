@@ -44,7 +44,7 @@ use self::condition_waiter::Room;
 pub(crate) use self::condition_waiter::{Aside, NOT_INSIDE, Stay};
 pub(crate) use self::events::{Entered, Exit, GaveUp, Grip, Leaving, Refusal, Renewal, Then, Ticket, Turn};
 pub(crate) use self::receipt::Stays;
-pub(crate) use super::asking::{Answer, Asking, How, Request, Taker, Terms};
+pub(crate) use super::asking::{Answer, Asking, HolderId, How, Request, Terms};
 use super::grant::{Door, Tenure};
 use super::table::Table;
 use crate::clock::Moment;
@@ -80,7 +80,7 @@ struct Waiter {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Hold {
     ticket: Ticket,
-    taker: Taker,
+    holder: HolderId,
     owner: u64,
     count: usize,
     token: u64,
@@ -174,7 +174,7 @@ impl Gate {
             if let Some(loss) = self.tenure(hold.owner).and_then(|t| t.loss(now)) {
                 return Err(Refusal::LeaseLost(loss));
             }
-            if self.shape.reentrancy == Reentrancy::Forbidden || request.taker == Taker::Guard {
+            if self.shape.reentrancy == Reentrancy::Forbidden || request.holder == HolderId::Guard {
                 return Err(Refusal::WouldDeadlock);
             }
             let grip = self.grip(hold, false);
@@ -356,7 +356,7 @@ impl Gate {
             let grip = Grip { ticket, owner, token: tenure.token(), value, way, outermost: true };
             return Some(Turn::In(grip, self.head()));
         }
-        let grip = self.holds.take(&mut tenure, ticket, request.taker, way);
+        let grip = self.holds.take(&mut tenure, ticket, request.holder, way);
         self.tenures.insert(tenure);
         // Others may get in beside it: the next head asks.
         let next = if self.exclusive() { None } else { self.head() };
@@ -410,7 +410,7 @@ impl Gate {
             tenure.hand_overs += 1;
             let waiter = self.waiters.pop_front();
             let ticket = waiter.map_or(0, |w| w.ticket);
-            self.holds.take(tenure, ticket, next.taker, AcquiredVia::HandedOver);
+            self.holds.take(tenure, ticket, next.holder, AcquiredVia::HandedOver);
             return Exit::HandedOn(ticket);
         }
         let Some(tenure) = self.tenures.remove(owner) else { return Exit::Held };

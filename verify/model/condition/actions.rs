@@ -10,7 +10,7 @@ use super::{World, properties};
 use crate::clock::Moment;
 use crate::engine::model::state::process_of;
 use crate::engine::small_redis::Message;
-use crate::engine::state::lock_state::{Entered, Gate, Request, Taker};
+use crate::engine::state::lock_state::{Entered, Gate, HolderId, Request};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -88,7 +88,7 @@ impl World {
         let now = state.now();
         let thread = u64::from(t);
         let request = Request {
-            taker: Taker::Thread(thread),
+            holder: HolderId::Thread(thread),
             thread,
             terms: self.terms(),
             once: false,

@@ -55,8 +55,8 @@ impl Aside {
 
     /// What its thread asks for, to wait in its stead.
     pub(crate) fn request(&self, thread: u64) -> Request {
-        let (taker, terms) = (self.hold.taker, self.tenure.terms.clone());
-        Request { taker, thread, terms, once: false, from: Some(self.tenure.owner), instead: false }
+        let (holder, terms) = (self.hold.holder, self.tenure.terms.clone());
+        Request { holder, thread, terms, once: false, from: Some(self.tenure.owner), instead: false }
     }
 
     /// By which way it came.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Grip, Hold, Taker, Tenure, Ticket};
+use super::{Grip, Hold, HolderId, Tenure, Ticket};
 use crate::engine::state::table::{Numbered, Table};
 use crate::observe::AcquiredVia;
 
@@ -21,14 +21,14 @@ impl Numbered for Hold {
     }
 
     fn note(&self, index: &mut Tickets) {
-        if let Taker::Thread(thread) = self.taker {
+        if let HolderId::Thread(thread) = self.holder {
             index.threads.insert((thread, self.ticket));
         }
         index.owners.insert((self.owner, self.ticket));
     }
 
     fn strike(&self, index: &mut Tickets) {
-        if let Taker::Thread(thread) = self.taker {
+        if let HolderId::Thread(thread) = self.holder {
             index.threads.remove(&(thread, self.ticket));
         }
         index.owners.remove(&(self.owner, self.ticket));
@@ -41,18 +41,18 @@ impl Table<Hold> {
         &mut self,
         tenure: &mut Tenure,
         ticket: Ticket,
-        taker: Taker,
+        holder: HolderId,
         way: AcquiredVia,
     ) -> Grip {
         tenure.holds += 1;
         let (owner, token, value) = (tenure.owner, tenure.token(), tenure.value);
-        self.insert(Hold { ticket, taker, owner, count: 1, token, way, since: None });
+        self.insert(Hold { ticket, holder, owner, count: 1, token, way, since: None });
         Grip { ticket, owner, token, value, way, outermost: true }
     }
 
     /// The holds of this thread.
     pub(super) fn of_thread(&self, thread: u64) -> impl Iterator<Item = &Hold> {
-        let few = self.few().iter().filter(move |h| h.taker == Taker::Thread(thread));
+        let few = self.few().iter().filter(move |h| h.holder == HolderId::Thread(thread));
         few.chain(self.many().into_iter().flat_map(move |many| {
             let tickets = many.index.threads.range((thread, 0)..=(thread, Ticket::MAX));
             tickets.filter_map(|(_, ticket)| many.items.get(ticket))

@@ -1,6 +1,6 @@
 //! A tenure that goes out of this process and comes into another, without Redis taking it back between.
 
-use super::{Gate, Grip, Taker, Then, Ticket};
+use super::{Gate, Grip, HolderId, Then, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::Tenure;
 use crate::observe::{AcquiredVia, LossReason};
@@ -49,7 +49,7 @@ impl Gate {
         }
         self.tickets += 1;
         let mut tenure = Tenure { shut: true, ..tenure };
-        let grip = self.holds.take(&mut tenure, self.tickets, Taker::Guard, AcquiredVia::Adopted);
+        let grip = self.holds.take(&mut tenure, self.tickets, HolderId::Guard, AcquiredVia::Adopted);
         self.tenures.insert(tenure);
         Some(grip)
     }

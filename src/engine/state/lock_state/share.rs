@@ -20,7 +20,7 @@ impl Gate {
             return None;
         }
         let share = self.tenures.find_shared(|t| t.may_be_joined(&request.terms, local_handoff, now))?;
-        Some(self.holds.take(share, ticket, request.taker, AcquiredVia::Joined))
+        Some(self.holds.take(share, ticket, request.holder, AcquiredVia::Joined))
     }
 
     /// Asks whether a share may take more threads in, well before its slice is over, so that those who
