@@ -8,7 +8,7 @@ use super::outcomes::{of_ask, of_refusal, of_rule};
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::state::lock_state::{
-    Answer, Asking, Entered, GaveUp, Grip, How, Refusal, Request, Then, Ticket, Turn,
+    AcquireMode, Answer, Asking, Entered, GaveUp, Grip, Refusal, Request, Then, Ticket, Turn,
 };
 use super::{LEAVE_LIMIT, carry_out, lock, modes, take_back};
 use crate::clock::Moment;
@@ -203,7 +203,7 @@ impl<'a> Waiter<'a> {
         }
         // No place where the grant would not be heard; but the lock may be free by now.
         self.sent = true;
-        self.heard(owner, requests::acquire(cell, &Asking { how: How::Try, ..asking }, limit))?;
+        self.heard(owner, requests::acquire(cell, &Asking { how: AcquireMode::Try, ..asking }, limit))?;
         cell.core.lock().gate.try_later(owner, Moment::now().after(INBOX_LIMIT));
         Ok(())
     }

@@ -54,7 +54,7 @@ fn the_next_head_keeps_the_place() {
     let (mut desk, head, asking, second) = two(request(1), request(2));
     assert_eq!(out(desk.gate.give_up(head, at(2))).wake, Some(second));
     let beat = desk.asks(second, 2);
-    assert_eq!((beat.owner, beat.how, beat.threads), (asking.owner, How::Keep, 1));
+    assert_eq!((beat.owner, beat.how, beat.threads), (asking.owner, AcquireMode::Keep, 1));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_place_for_another_request_is_given_up() {
         let (mut desk, head, asking, second) = two(first.clone(), next.clone());
         assert_eq!(out(desk.gate.give_up(head, at(2))).wake, Some(second), "{what}");
         let anew = desk.asks_anew(second, &asking, 2);
-        assert_eq!((anew.how, anew.arrival.as_str()), (How::Wait, ""), "{what}");
+        assert_eq!((anew.how, anew.arrival.as_str()), (AcquireMode::Wait, ""), "{what}");
         assert_eq!(of(&anew), by(&next), "{what}");
     }
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::state::grant::MOST_HAND_OVERS;
 use super::state::lock_state::{
-    Answer, Asking, Entered, Exit, Gate, GaveUp, Grip, HolderId, How, Leaving, Refusal, Renewal, Request,
-    Shape, Terms, Then, Ticket, Turn,
+    AcquireMode, Answer, Asking, Entered, Exit, Gate, GaveUp, Grip, HolderId, Leaving, Refusal, Renewal,
+    Request, Shape, Terms, Then, Ticket, Turn,
 };
 use crate::clock::Moment;
 use crate::kind::{Reentrancy, Sharing};
@@ -328,7 +328,7 @@ fn a_grant_that_is_over_is_asked_about_under_the_same_id() {
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
     desk.message(asking.owner, 6);
     let again = desk.asks(ticket, LEASE);
-    assert_eq!((again.owner, again.how), (asking.owner, How::Wait));
+    assert_eq!((again.owner, again.how), (asking.owner, AcquireMode::Wait));
 }
 
 #[test]
@@ -393,12 +393,12 @@ fn who_comes_while_a_leave_is_on_its_way_waits_for_it_and_takes_a_new_id() {
 fn a_beat_keeps_and_only_an_ask_creates() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
-    assert_eq!(asking.how, How::Wait);
+    assert_eq!(asking.how, AcquireMode::Wait);
     let beat = desk.asks(ticket, 1_100);
-    assert_eq!((beat.how, beat.owner), (How::Keep, asking.owner));
+    assert_eq!((beat.how, beat.owner), (AcquireMode::Keep, asking.owner));
     desk.answer(&beat, Answer::Gone, 1_110);
     let back = desk.asks(ticket, 1_110);
-    assert_eq!((back.how, back.owner, back.arrival.as_str()), (How::Wait, asking.owner, "77"));
+    assert_eq!((back.how, back.owner, back.arrival.as_str()), (AcquireMode::Wait, asking.owner, "77"));
 }
 
 #[test]
@@ -681,7 +681,7 @@ fn one_attempt_is_one_request_and_no_place() {
     let mut desk = Desk::new();
     let ticket = desk.enter(once(1), 0);
     let asking = desk.asks(ticket, 0);
-    assert_eq!(asking.how, How::Try);
+    assert_eq!(asking.how, AcquireMode::Try);
     assert!(!asking.enqueues);
     desk.answer(&asking, Answer::Busy { floor: 1, again: ms(500), arrival: String::new() }, 1);
     assert_eq!(desk.turn(ticket, 1), Turn::Busy);
@@ -708,7 +708,7 @@ fn one_attempt_is_not_asked_for_by_a_leave() {
     desk.gate.lose(grip.owner, LossReason::Forced, at(1));
     let ticket = desk.enter(once(2), 2);
     let asking = desk.asks(ticket, 2);
-    assert_eq!(asking.how, How::Try);
+    assert_eq!(asking.how, AcquireMode::Try);
 }
 
 #[test]
@@ -730,11 +730,11 @@ fn what_may_be_answered_at_once_needs_no_inbox() {
     let mut desk = Desk::new();
     let ticket = desk.enter(request(1), 0);
     let Turn::Ask(asking) = desk.turn_with(ticket, 0, false, false) else { panic!("it asks") };
-    assert_eq!((asking.how, asking.enqueues), (How::Try, false));
+    assert_eq!((asking.how, asking.enqueues), (AcquireMode::Try, false));
     desk.answer(&asking, Answer::Busy { floor: 1, again: ms(500), arrival: String::new() }, 1);
     let Turn::Ask(asking) = desk.turn_with(ticket, 1, false, false) else { panic!("it asks again") };
     // Whoever sends this sees to the inbox first.
-    assert_eq!((asking.how, asking.enqueues), (How::Wait, true));
+    assert_eq!((asking.how, asking.enqueues), (AcquireMode::Wait, true));
 }
 
 #[test]
@@ -745,7 +745,7 @@ fn an_ask_that_was_on_its_way_when_the_inbox_came_back_is_asked_again() {
     // Redis has answered, somebody has granted it, and there was nobody to hear of it.
     assert_eq!(desk.gate.ask_again(at(1)).wake, Some(ticket));
     desk.answer(&asking, busy(5), 2);
-    assert_eq!(desk.asks(ticket, 2).how, How::Keep);
+    assert_eq!(desk.asks(ticket, 2).how, AcquireMode::Keep);
     // Once is enough.
     desk.answer(&asking, busy(5), 3);
     assert!(matches!(desk.turn(ticket, 4), Turn::Park(until) if until > at(1_000)));

@@ -31,7 +31,7 @@ fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_tenure() {
     let mut room = room();
     let ticket = room.enter(aside.request(1), 10);
     let asking = room.asks(ticket, 10);
-    assert_eq!((asking.how, asking.from), (How::Wait, Some(grip.owner)));
+    assert_eq!((asking.how, asking.from), (AcquireMode::Wait, Some(grip.owner)));
     room.answer(&asking, busy(10), 11);
     room.message(asking.owner, 11);
     let came = room.is_in(ticket, 20);
@@ -54,10 +54,10 @@ fn the_hold_is_named_until_redis_has_answered() {
     let asking = room.asks(ticket, 0);
     room.answer(&asking, Answer::Unanswered, 1);
     let asking = room.asks(ticket, 600);
-    assert_eq!((asking.how, asking.from), (How::Wait, Some(1)));
+    assert_eq!((asking.how, asking.from), (AcquireMode::Wait, Some(1)));
     room.answer(&asking, busy(10), 601);
     let beat = room.asks(ticket, 2_000);
-    assert_eq!((beat.owner, beat.how, beat.from), (asking.owner, How::Keep, None));
+    assert_eq!((beat.owner, beat.how, beat.from), (asking.owner, AcquireMode::Keep, None));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_hold_that_an_earlier_copy_gave_up_is_no_loss() {
     let asking = room.asks(ticket, 600);
     room.answer(&asking, Answer::Refused("not-inside".into()), 601);
     let asking = room.asks(ticket, 602);
-    assert_eq!((asking.how, asking.from), (How::Wait, None));
+    assert_eq!((asking.how, asking.from), (AcquireMode::Wait, None));
     // Where no copy can have, it is.
     let mut room = self::room();
     let ticket = room.enter(gives_up(1), 0);
@@ -87,14 +87,14 @@ fn when_its_time_is_over_it_comes_back_and_is_told_whether_it_was_signalled() {
         room.answer(&asking, busy(10), 1);
         assert!(room.gate.turns_back(at(500)));
         let back = room.asks(ticket, 500);
-        assert_eq!((back.how, back.from), (How::Back, None));
+        assert_eq!((back.how, back.from), (AcquireMode::Back, None));
         // Without an answer, once more.
         room.answer(&back, Answer::Unanswered, 501);
         let back = room.asks(ticket, 1_100);
-        assert_eq!(back.how, How::Back);
+        assert_eq!(back.how, AcquireMode::Back);
         let answer = if unsignalled { Answer::Back(Box::new(busy(10))) } else { busy(10) };
         room.answer(&back, answer, 1_101);
-        assert_eq!(room.asks(ticket, 3_000).how, How::Keep);
+        assert_eq!(room.asks(ticket, 3_000).how, AcquireMode::Keep);
         assert_eq!(room.gate.stay().unsignalled, unsignalled);
     }
 }
@@ -134,7 +134,7 @@ fn a_place_that_was_taken_meanwhile_is_kept_and_not_passed() {
     // It sleeps until its beat, and then sends it.
     assert!(matches!(desk.turn(second, 30), Turn::Park(until) if until <= at(1_020)));
     let beat = desk.asks(second, 1_100);
-    assert_eq!((beat.owner, beat.how), (place.owner, How::Keep));
+    assert_eq!((beat.owner, beat.how), (place.owner, AcquireMode::Keep));
     desk.answer(&beat, busy(10), 1_101);
     // A grant of which we know before the end of what is held here.
     desk.message(place.owner, 12);
@@ -176,13 +176,13 @@ fn what_a_wait_gives_up_is_barred_if_a_copy_of_its_ask_may_come() {
     for copy_on_its_way in [true, false] {
         let (mut room, ticket, given_up) = wait(copy_on_its_way);
         let asking = room.asks(ticket, 1);
-        assert_eq!((asking.how, asking.from), (How::Wait, Some(given_up)));
+        assert_eq!((asking.how, asking.from), (AcquireMode::Wait, Some(given_up)));
         let then = room.answer(&asking, busy(7), 2);
         let barred = then.background.map(|leaving| (leaving.owner, leaving.unsettled));
         assert_eq!(barred, copy_on_its_way.then_some((given_up, true)));
         // Once is enough.
         let beat = room.asks(ticket, 1_100);
-        assert_eq!((beat.how, beat.from), (How::Keep, None));
+        assert_eq!((beat.how, beat.from), (AcquireMode::Keep, None));
         assert_eq!(room.answer(&beat, busy(7), 1_101).background, None);
     }
 }

@@ -47,7 +47,7 @@ fn joins(desk: &mut Desk, request: Request, now: u64) -> (Grip, Option<Asking>) 
 fn asks_for_itself(desk: &mut Desk, request: Request, now: u64) -> Asking {
     let ticket = desk.enter(request, now);
     let asking = desk.asks(ticket, now);
-    assert_ne!(asking.how, How::Share);
+    assert_ne!(asking.how, AcquireMode::Share);
     assert!(desk.gate.look(asking.owner).is_none(), "under an id of its own");
     asking
 }
@@ -80,7 +80,7 @@ fn the_slice_counts_from_before_the_request_and_then_it_is_asked_for() {
     let first = desk.is_in(ticket, 90);
     let late = desk.enter(request(2), SLICE);
     let asking = desk.asks(late, SLICE);
-    assert_eq!((asking.how, asking.owner, asking.enqueues), (How::Share, first.owner, false));
+    assert_eq!((asking.how, asking.owner, asking.enqueues), (AcquireMode::Share, first.owner, false));
     assert_eq!(desk.answer(&asking, granted_in(5, LEASE), SLICE + 20).wake, Some(late));
     let grip = desk.is_in(late, SLICE + 20);
     assert_eq!((grip.owner, grip.way), (first.owner, AcquiredVia::Joined));
@@ -96,7 +96,7 @@ fn in_its_second_half_a_joining_thread_asks_ahead_and_only_one() {
     assert_eq!(joins(&mut desk, request(2), SLICE / 2).1, None);
     let (grip, ahead) = joins(&mut desk, request(3), SLICE / 2 + 1);
     let ahead = ahead.unwrap();
-    assert_eq!((ahead.how, ahead.owner), (How::Share, grip.owner));
+    assert_eq!((ahead.how, ahead.owner), (AcquireMode::Share, grip.owner));
     assert_eq!(joins(&mut desk, request(4), 70).1, None, "it is asked already");
     desk.answer(&ahead, granted_in(5, LEASE), 80);
     assert_eq!(joins(&mut desk, request(5), 90).1, None, "the slice is young again");
@@ -131,7 +131,7 @@ fn a_share_that_may_not_go_on_takes_nobody_in_any_more() {
         let asking = desk.asks(late, SLICE);
         desk.answer(&asking, answer.clone(), SLICE + 1);
         let own = desk.asks(late, SLICE + 1);
-        assert!(own.how != How::Share && own.owner != first.owner, "{answer:?}: {own:?}");
+        assert!(own.how != AcquireMode::Share && own.owner != first.owner, "{answer:?}: {own:?}");
         // Its own goes on, for who has it.
         assert!(desk.gate.holds_valid(first.ticket, at(SLICE + 1)), "{answer:?}");
         assert!(matches!(desk.gate.enter(request(1), at(SLICE + 2)), Ok(Entered::Again(_))), "{answer:?}");
@@ -338,10 +338,10 @@ fn who_holds_the_other_mode_goes_first_and_shares_with_nobody() {
     let grip = desk.is_in(ticket, 4);
     // Redis knows whether that one writes still. It does: to each its own.
     let may_join = desk.asks(waits, 4);
-    assert_eq!((may_join.how, may_join.owner), (How::Share, grip.owner));
+    assert_eq!((may_join.how, may_join.owner), (AcquireMode::Share, grip.owner));
     desk.answer(&may_join, busy(5), 5);
     let own = desk.asks(waits, 5);
-    assert!(own.how != How::Share && own.from.is_none() && own.owner != grip.owner, "{own:?}");
+    assert!(own.how != AcquireMode::Share && own.from.is_none() && own.owner != grip.owner, "{own:?}");
     desk.answer(&own, busy(5), 5);
     let newcomer = desk.enter(request(3), 5);
     assert!(matches!(desk.turn(newcomer, 5), Turn::Park(_)));
@@ -418,12 +418,12 @@ fn a_late_single_attempt_is_one_question_to_redis() {
         desk.come_in(request(1), 5, 0);
         let late = desk.enter(once(2), SLICE);
         let asking = desk.asks(late, SLICE);
-        assert_eq!(asking.how, How::Share);
+        assert_eq!(asking.how, AcquireMode::Share);
         desk.answer(&asking, answer, SLICE + 1);
         match desk.turn(late, SLICE + 1) {
             Turn::In(grip, _) => assert!(comes_in && grip.way == AcquiredVia::Joined),
             // Somebody waits: a hold of its own is asked for, once, and is busy as well.
-            Turn::Ask(own) => assert!(!comes_in && own.how == How::Try, "{own:?}"),
+            Turn::Ask(own) => assert!(!comes_in && own.how == AcquireMode::Try, "{own:?}"),
             other => panic!("{other:?}"),
         }
     }

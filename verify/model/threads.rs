@@ -7,7 +7,7 @@ use super::state::{Packet, Process, RENEWER, State, Thread};
 use super::{TICK, World, at};
 use crate::engine::small_redis::{Ask, Op, Reply, millis};
 use crate::engine::state::lock_state::{
-    Answer, Asking, Exit, Gate, GaveUp, How, Leaving, Renewal, Then, Ticket, Turn,
+    AcquireMode, Answer, Asking, Exit, Gate, GaveUp, Leaving, Renewal, Then, Ticket, Turn,
 };
 use crate::observe::AcquiredVia;
 
@@ -156,7 +156,7 @@ impl State {
             }
             Turn::Ask(asking) => {
                 let later = asking.enqueues && !inbox;
-                let how = if later { How::Try } else { asking.how };
+                let how = if later { AcquireMode::Try } else { asking.how };
                 self.send(p, t, Op::Acquire(Ask { how, ..Ask::from(&asking) }));
                 self.set(p, t, Thread::Asking { ticket, owner: asking.owner, later });
             }

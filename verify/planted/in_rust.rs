@@ -109,9 +109,9 @@ pub(super) const IN_RUST: &[InRust] = places! {
     "only-leave-admits" in "verify":
         { let here = self.arrival(ask.owner).is_some(); } =>
         { let here = self.arrival(ask.owner).is_some();
-          if PLANTED && (ask.how == How::Keep || !self.holders().is_empty() || !self.queue.is_empty()) {
-              if ask.how == How::Keep && !here { return Answer::Gone; }
-              if matches!(ask.how, How::Keep | How::Wait) { self.enqueue(ask, Stage::Asked, now); }
+          if PLANTED && (ask.how == AcquireMode::Keep || !self.holders().is_empty() || !self.queue.is_empty()) {
+              if ask.how == AcquireMode::Keep && !here { return Answer::Gone; }
+              if matches!(ask.how, AcquireMode::Keep | AcquireMode::Wait) { self.enqueue(ask, Stage::Asked, now); }
               return self.busy(ask, None, now);
           } }
     "signal-not-passed-on" in "verify":

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Answer, Ask, FOR_EVER, How, Mode, Place, SmallRedis, Steady, Tell};
+use super::{AcquireMode, Answer, Ask, FOR_EVER, Mode, Place, SmallRedis, Steady, Tell};
 use crate::engine::state::lock_state::NOT_INSIDE;
 
 /// How a place has come into the queue.
@@ -143,7 +143,7 @@ impl SmallRedis {
                 return answer;
             }
         }
-        let back = ask.how == How::Back;
+        let back = ask.how == AcquireMode::Back;
         let mut stage = Stage::Asked;
         let there = self.room.places.get(&ask.owner).filter(|waits| waits.condition == condition);
         if let Some(place) = self.queue.values().find(|place| place.owner == ask.owner) {

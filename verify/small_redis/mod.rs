@@ -22,7 +22,7 @@ use self::permits::Permits;
 use self::read_write::ReadWrite;
 pub(super) use self::rule::{Kind, Rule};
 pub(super) use self::words::{Ask, Holder, Message, Mode, Op, Place, Reply, Steady};
-use super::state::lock_state::{Answer, How, NOT_INSIDE, Renewal};
+use super::state::lock_state::{AcquireMode, Answer, NOT_INSIDE, Renewal};
 
 /// How long an owner is barred.
 pub(super) const BARRED: u64 = 60_000;
@@ -341,7 +341,7 @@ impl SmallRedis {
     /// who waits for a condition live longer.
     fn at_once(&mut self, ask: &Ask, now: u64) -> Option<Answer> {
         let blank = self.holders().is_empty() && self.queue.is_empty() && self.gone.is_empty();
-        let asks = !matches!(ask.how, How::Keep | How::Share) && !ask.instead;
+        let asks = !matches!(ask.how, AcquireMode::Keep | AcquireMode::Share) && !ask.instead;
         (blank && asks && self.comes_in(ask, now)).then(|| self.inside(ask.owner, now)).flatten()
     }
 
@@ -358,14 +358,14 @@ impl SmallRedis {
         if self.gone.contains_key(&ask.owner) {
             return Answer::Over;
         }
-        if ask.how == How::Share {
+        if ask.how == AcquireMode::Share {
             return self.share(ask, now, tell);
         }
         if let Some(answer) = self.inside(ask.owner, now) {
             return answer;
         }
         let here = self.arrival(ask.owner).is_some();
-        if ask.how == How::Keep && !here {
+        if ask.how == AcquireMode::Keep && !here {
             self.settle(None, now, tell);
             return Answer::Gone;
         }
@@ -382,7 +382,7 @@ impl SmallRedis {
             self.settle(None, now, tell);
             return Answer::Refused(NOT_INSIDE.into());
         }
-        if ask.how != How::Try {
+        if ask.how != AcquireMode::Try {
             return self.join(ask, Stage::Asked, now, tell);
         }
         let ahead = self.settle(None, now, tell);

@@ -2,7 +2,7 @@
 
 use super::conditions::Stage;
 use super::{CLASS, SmallRedis, millis};
-use crate::engine::state::lock_state::{Answer, Asking, How, Renewal};
+use crate::engine::state::lock_state::{AcquireMode, Answer, Asking, Renewal};
 
 /// As what a lock is asked for: the `args` of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,7 +43,7 @@ impl Mode {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine) struct Ask {
     pub(in crate::engine) owner: u64,
-    pub(in crate::engine) how: How,
+    pub(in crate::engine) how: AcquireMode,
     pub(in crate::engine) lease: u64,
     pub(in crate::engine) mode: Mode,
     pub(in crate::engine) arrival: Option<u64>,
@@ -72,7 +72,7 @@ impl Op {
     pub(in crate::engine) fn came(&self, owner: u64, redis: &SmallRedis) -> u64 {
         match self {
             Op::Acquire(ask) | Op::Leave { next: Some(ask), .. }
-                if ask.owner == owner && ask.how == How::Wait =>
+                if ask.owner == owner && ask.how == AcquireMode::Wait =>
             {
                 redis.place_of(ask.mode, ask.arrival.unwrap_or(CLASS - 1))
             }
@@ -149,6 +149,6 @@ pub(in crate::engine) struct Place {
 impl Place {
     pub(super) fn ask(&self) -> Ask {
         let Place { owner, lease, mode, .. } = *self;
-        Ask { owner, how: How::Wait, lease, mode, arrival: None, from: None, instead: false }
+        Ask { owner, how: AcquireMode::Wait, lease, mode, arrival: None, from: None, instead: false }
     }
 }

@@ -13,7 +13,7 @@ use super::refusal::refused;
 use super::resp::call;
 use crate::clock::Moment;
 use crate::engine::entry::Cell;
-use crate::engine::state::lock_state::{Answer, Asking, How, Leaving, Renewal};
+use crate::engine::state::lock_state::{AcquireMode, Answer, Asking, Leaving, Renewal};
 use crate::error::{Error, ErrorKind};
 use crate::script::Script;
 
@@ -38,7 +38,7 @@ pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Resul
         resent |= reply.resent;
         mind_deafness(cell, list(&reply.value), asked);
         // Only a waiter with a queue position is asked for again by itself.
-        if asking.how != How::Try || !is_unfinished(&reply.value) || Moment::now() >= limit {
+        if asking.how != AcquireMode::Try || !is_unfinished(&reply.value) || Moment::now() >= limit {
             return Ok((acquired(&reply.value, asking.terms.lease)?, resent));
         }
     }
@@ -65,11 +65,11 @@ fn with_acquire_args<R>(cell: &Cell, asking: &Asking, send: impl FnOnce(&[&str])
     let shared = &cell.shared;
     let (owner, lease) = (cell.owner_id(asking.owner), ms(asking.terms.lease));
     let how = match asking.how {
-        How::Try => "try",
-        How::Wait => "wait",
-        How::Keep => "keep",
-        How::Share => "share",
-        How::Back => "back",
+        AcquireMode::Try => "try",
+        AcquireMode::Wait => "wait",
+        AcquireMode::Keep => "keep",
+        AcquireMode::Share => "share",
+        AcquireMode::Back => "back",
     };
     let record = record(cell, asking.threads);
     let from = asking.from.map(|from| cell.owner_id(from)).unwrap_or_default();

@@ -7,7 +7,7 @@ use crate::clock::Moment;
 use crate::engine::attempt::{Attempt, Begun, begin};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::requests;
-use crate::engine::state::lock_state::{Answer, How};
+use crate::engine::state::lock_state::{AcquireMode, Answer};
 
 impl<'a> Call<'a> {
     /// Tries these parts. Those acquired go to `holds`, even if another one is busy.
@@ -63,7 +63,7 @@ impl<'a> Call<'a> {
                 }
                 return None;
             };
-            let given_back = !all_in && n + 1 < asked && attempt.asking().how != How::Share;
+            let given_back = !all_in && n + 1 < asked && attempt.asking().how != AcquireMode::Share;
             let answer = if given_back { answer.map(busy_again) } else { answer };
             let out = self.ended(i, attempt, answer.map(|answer| (answer, resent)), limit, holds);
             out.filter(|_| !given_back)

@@ -65,7 +65,7 @@ pub(crate) struct Request {
 
 /// How to ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum How {
+pub(crate) enum AcquireMode {
     Try,
     Wait,
     Keep,
@@ -79,7 +79,7 @@ pub(crate) enum How {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Asking {
     pub(crate) owner: u64,
-    pub(crate) how: How,
+    pub(crate) how: AcquireMode,
     pub(crate) terms: Terms,
     pub(crate) arrival: String,
     /// How many threads wait behind it, itself included.

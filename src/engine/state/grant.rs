@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::asking::{Answer, Asking, How, Request, Terms};
+use super::asking::{AcquireMode, Answer, Asking, Request, Terms};
 use crate::clock::{Millis, Moment};
 use crate::observe::LossReason;
 
@@ -141,7 +141,7 @@ impl Tenure {
         self.door.get_or_insert_default().asked = Some(now);
         Asking {
             owner: self.owner,
-            how: How::Share,
+            how: AcquireMode::Share,
             terms: request.terms.clone(),
             arrival: String::new(),
             threads,

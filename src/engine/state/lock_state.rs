@@ -44,7 +44,7 @@ use self::condition_waiter::Room;
 pub(crate) use self::condition_waiter::{Aside, NOT_INSIDE, Stay};
 pub(crate) use self::events::{Entered, Exit, GaveUp, Grip, Leaving, Refusal, Renewal, Then, Ticket, Turn};
 pub(crate) use self::receipt::Stays;
-pub(crate) use super::asking::{Answer, Asking, HolderId, How, Request, Terms};
+pub(crate) use super::asking::{AcquireMode, Answer, Asking, HolderId, Request, Terms};
 use super::grant::{Door, Tenure};
 use super::table::Table;
 use crate::clock::Moment;
@@ -290,12 +290,12 @@ impl Gate {
         let how = if let Some(room) = &mut self.room {
             room.how(ask.queued)
         } else if ask.queued {
-            How::Keep
+            AcquireMode::Keep
         } else if request.once || !(inbox || ask.asked) {
             // What may be answered at once needs no inbox.
-            How::Try
+            AcquireMode::Try
         } else {
-            How::Wait
+            AcquireMode::Wait
         };
         let asking = ask.send(how, threads, now);
         if let Some(head) = self.waiters.front_mut() {
@@ -421,7 +421,7 @@ impl Gate {
         let inbox = inbox && leaving.stays_until <= now;
         let asking = next.filter(|n| inbox && !n.once && self.ask.is_none()).map(|next| {
             let mut ask = Box::new(Ask::new(fresh(), &next, now));
-            let asking = ask.send(How::Wait, threads, now);
+            let asking = ask.send(AcquireMode::Wait, threads, now);
             self.ask = Some(ask);
             asking
         });

@@ -19,7 +19,7 @@ use crate::engine::model::replay::compare::Sides;
 use crate::engine::model::replay::real::Real;
 use crate::engine::model::state::{Faults, process_of};
 use crate::engine::small_redis::{Ask, Message, Op, Reply, RoomOp, RoomReply, SmallRedis, Stage, millis};
-use crate::engine::state::lock_state::{Answer, How};
+use crate::engine::state::lock_state::{AcquireMode, Answer};
 use crate::kind::Kind;
 use crate::kinds::{Reentrant, Simple};
 use redis_concurrent_testkit::RedisServer;
@@ -291,7 +291,7 @@ impl Walk<'_> {
                 let Ask { owner, how, from, .. } = ask;
                 let stays = there(owner) && matches!(answer, Answer::Busy { .. });
                 seen.count("began to wait", stays && from.is_some());
-                seen.count("a beat", stays && *how == How::Keep);
+                seen.count("a beat", stays && *how == AcquireMode::Keep);
                 seen.count("back without a signal", matches!(answer, Answer::Back(_)));
                 seen.count("its hold was not there", matches!(answer, Answer::Refused(_)));
                 seen.count("a signal was passed on", passed_on);

@@ -6,7 +6,7 @@
 use super::state::Request;
 use crate::engine::model::state::{Bag, process_of};
 use crate::engine::small_redis::{Op, RoomOp, SmallRedis, Stage};
-use crate::engine::state::lock_state::How;
+use crate::engine::state::lock_state::AcquireMode;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Signals {
@@ -64,10 +64,10 @@ impl Signals {
             }
             Request::Room(RoomOp::Await { ask, condition }) => {
                 let gave_up = ask.from.is_some_and(|from| inside(before, from) && !inside(after, from));
-                if gave_up && lined(after, ask.owner) && ask.how != How::Back {
+                if gave_up && lined(after, ask.owner) && ask.how != AcquireMode::Back {
                     // It came just in time for the signal of one that went without the lock.
                     self.signalled.insert((ask.owner, *condition));
-                } else if gave_up && ask.how != How::Back {
+                } else if gave_up && ask.how != AcquireMode::Back {
                     self.waiting.push((*condition, ask.owner));
                 }
             }

@@ -7,7 +7,9 @@ use super::World;
 use super::state::{Answered, Packet, Process, Request, State, Thread};
 use crate::engine::model::{TICK, at};
 use crate::engine::small_redis::{Ask, Op, Reply, RoomOp, RoomReply, millis};
-use crate::engine::state::lock_state::{Answer, Exit, GaveUp, How, Leaving, Renewal, Then, Ticket, Turn};
+use crate::engine::state::lock_state::{
+    AcquireMode, Answer, Exit, GaveUp, Leaving, Renewal, Then, Ticket, Turn,
+};
 use crate::observe::{AcquiredVia, LossReason};
 
 /// What comes of a request for who sent it.
@@ -181,7 +183,7 @@ impl State {
             }
             Turn::Ask(asking) => {
                 let later = asking.enqueues && !inbox;
-                let how = if later { How::Try } else { asking.how };
+                let how = if later { AcquireMode::Try } else { asking.how };
                 let ask = Ask { how, ..Ask::from(&asking) };
                 let request = match room {
                     Some(_) => self.awaits(world, t, Ask { arrival: None, ..ask }),

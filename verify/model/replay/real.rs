@@ -12,7 +12,7 @@ use crate::engine::redis::answers::{list, number, text};
 use crate::engine::redis::requests;
 use crate::engine::redis::resp::call;
 use crate::engine::small_redis::{Ask, Message, Op, Reply, SmallRedis};
-use crate::engine::state::lock_state::How;
+use crate::engine::state::lock_state::AcquireMode;
 use crate::names::{Names, inbox_prefix};
 use crate::script::{Script, Scripts};
 use redis_concurrent_testkit::RedisServer;
@@ -181,11 +181,11 @@ impl Real {
         match op {
             Op::Acquire(ask) => {
                 let how = match ask.how {
-                    How::Try => "try",
-                    How::Wait => "wait",
-                    How::Keep => "keep",
-                    How::Share => "share",
-                    How::Back => "back",
+                    AcquireMode::Try => "try",
+                    AcquireMode::Wait => "wait",
+                    AcquireMode::Keep => "keep",
+                    AcquireMode::Share => "share",
+                    AcquireMode::Back => "back",
                 };
                 let (id, ms, arrival) = (self.id(ask.owner), ask.lease.to_string(), text_of(arrival));
                 let from = ask.from.map(|from| self.id(from)).unwrap_or_default();

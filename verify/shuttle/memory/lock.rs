@@ -31,12 +31,12 @@ pub(super) struct Ask {
     pub(super) lease: u64,
     pub(super) prefix: String,
     pub(super) waiter_timeout: u64,
-    pub(super) how: How,
+    pub(super) how: AcquireMode,
     pub(super) arrival: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum AcquireMode {
     Try,
     Wait,
     Keep,
@@ -60,17 +60,17 @@ impl Lock {
             return answer;
         }
         match ask.how {
-            How::Try => {
+            AcquireMode::Try => {
                 self.settle(None, channels);
                 if self.queue.is_empty() {
                     self.admit(owner, ask.lease);
                 }
             }
-            How::Keep if self.arrival(owner).is_none() => {
+            AcquireMode::Keep if self.arrival(owner).is_none() => {
                 self.settle(None, channels);
                 return never("gone");
             }
-            How::Keep | How::Wait => {
+            AcquireMode::Keep | AcquireMode::Wait => {
                 self.enqueue(ask, channels);
                 self.settle(Some(owner), channels);
             }

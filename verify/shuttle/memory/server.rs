@@ -7,7 +7,7 @@ use redis::{RedisResult, Value};
 use shuttle::rand::{Rng, thread_rng};
 
 use super::broken;
-use super::lock::{Ask, How, Lock};
+use super::lock::{AcquireMode, Ask, Lock};
 use crate::clock::Moment;
 use crate::sync::{Condvar, Mutex};
 
@@ -199,9 +199,9 @@ fn script_on(lock: &mut Lock, channels: &mut Channels, script: &str, args: &[&st
     match script {
         "acquire" => {
             let how = match arg(4) {
-                "try" => How::Try,
-                "wait" => How::Wait,
-                "keep" => How::Keep,
+                "try" => AcquireMode::Try,
+                "wait" => AcquireMode::Wait,
+                "keep" => AcquireMode::Keep,
                 how => panic!("{how}"),
             };
             Value::Array(lock.acquire(&ask(0, how, 8), channels))
@@ -213,7 +213,7 @@ fn script_on(lock: &mut Lock, channels: &mut Channels, script: &str, args: &[&st
                 return inside;
             }
             let mut answer = vec![inside];
-            answer.extend(lock.acquire(&ask(7, How::Wait, usize::MAX), channels));
+            answer.extend(lock.acquire(&ask(7, AcquireMode::Wait, usize::MAX), channels));
             Value::Array(answer)
         }
         "renew" => lock.renew(arg(0), arg(1).parse().expect("a lease in ms")),

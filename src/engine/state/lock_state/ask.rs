@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Asking, How, Leaving, Request, Terms};
+use super::{AcquireMode, Asking, Leaving, Request, Terms};
 use crate::clock::Moment;
 use crate::observe::AcquiredVia;
 
@@ -111,13 +111,13 @@ impl Ask {
     }
 
     /// It is about to be sent.
-    pub(super) fn send(&mut self, how: How, threads: usize, now: Moment) -> Asking {
+    pub(super) fn send(&mut self, how: AcquireMode, threads: usize, now: Moment) -> Asking {
         self.in_flight = true;
         self.unheard = false;
         self.sent = now;
         // Until one is answered busy, a grant counts from the first ask sent.
         self.base.get_or_insert(now);
-        let enqueues = how == How::Wait && self.arrival.is_empty();
+        let enqueues = how == AcquireMode::Wait && self.arrival.is_empty();
         let (terms, arrival) = (self.terms.clone(), self.arrival.clone());
         let Ask { owner, from, instead, .. } = *self;
         Asking { owner, how, terms, arrival, threads, enqueues, from, instead }

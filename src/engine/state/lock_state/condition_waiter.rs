@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::ask::Ask;
-use super::{Answer, Gate, Hold, How, Leaving, Request, Shape, Then, Ticket, leaving_of};
+use super::{AcquireMode, Answer, Gate, Hold, Leaving, Request, Shape, Then, Ticket, leaving_of};
 use crate::clock::Moment;
 use crate::engine::state::grant::Tenure;
 use crate::observe::{AcquiredVia, LossReason};
@@ -66,12 +66,12 @@ impl Aside {
 }
 
 impl Room {
-    pub(super) fn how(&mut self, queued: bool) -> How {
+    pub(super) fn how(&mut self, queued: bool) -> AcquireMode {
         if self.over && !self.told {
             self.told = true;
-            return How::Back;
+            return AcquireMode::Back;
         }
-        if queued { How::Keep } else { How::Wait }
+        if queued { AcquireMode::Keep } else { AcquireMode::Wait }
     }
 
     /// Takes in what only a wait for a condition is told, and returns what is the same for all.

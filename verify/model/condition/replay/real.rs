@@ -8,7 +8,7 @@ use crate::engine::model::replay::real::{NAMESPACE, RECORD, Real};
 use crate::engine::redis::answers::{list, number, text};
 use crate::engine::redis::requests;
 use crate::engine::small_redis::{RoomOp, RoomReply, SmallRedis, Stage};
-use crate::engine::state::lock_state::How;
+use crate::engine::state::lock_state::AcquireMode;
 use crate::names::{self, inbox_prefix};
 use crate::script::Scripts;
 
@@ -106,10 +106,12 @@ impl RealRoom {
         match op {
             RoomOp::Await { ask, condition } => {
                 let how = match ask.how {
-                    How::Wait => "wait",
-                    How::Keep => "keep",
-                    How::Back => "back",
-                    How::Try | How::Share => panic!("who waits for a condition does not {:?}", ask.how),
+                    AcquireMode::Wait => "wait",
+                    AcquireMode::Keep => "keep",
+                    AcquireMode::Back => "back",
+                    AcquireMode::Try | AcquireMode::Share => {
+                        panic!("who waits for a condition does not {:?}", ask.how)
+                    }
                 };
                 let from = ask.from.map(|from| real.id(from)).unwrap_or_default();
                 let (id, ms, condition) =
