@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::entry::Cell;
 use super::state::lock_state::{Grip, Request};
-use super::waiter::{MayPark, Place, Step, Waiter};
+use super::waiter::{MayPark, Place, Progress, Waiter};
 use super::{held, take_back};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -48,9 +48,9 @@ fn wait_for(
                 let _registered = wait.cancel.map(|token| token.on_cancel(waiter.waker()));
                 loop {
                     match waiter.advance(MayPark::Yes)? {
-                        Step::In(grip) => break grip,
-                        Step::Over => return Ok(None),
-                        Step::Ask(asking, limit) => waiter.ask(asking, limit)?,
+                        Progress::In(grip) => break grip,
+                        Progress::Over => return Ok(None),
+                        Progress::Ask(asking, limit) => waiter.ask(asking, limit)?,
                     }
                 }
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::entry::Cell;
 use super::redis::failure::Failure;
 use super::state::lock_state::{Answer, Asking, Grip, Request, Ticket};
-use super::waiter::{MayPark, Place, Step, Waiter};
+use super::waiter::{MayPark, Place, Progress, Waiter};
 use super::{held, take_back};
 use crate::clock::Moment;
 use crate::error::Error;
@@ -46,9 +46,9 @@ pub(crate) fn begin<'a>(cell: &'a Arc<Cell>, request: Request, limit: Moment) ->
         Place::Waits(waiter) => waiter,
     };
     Ok(match waiter.advance(MayPark::No { limit })? {
-        Step::In(grip) => Begun::In(grip),
-        Step::Over => busy(cell, entered),
-        Step::Ask(asking, _) => {
+        Progress::In(grip) => Begun::In(grip),
+        Progress::Over => busy(cell, entered),
+        Progress::Ask(asking, _) => {
             waiter.sends();
             Begun::Asks(Attempt { waiter, asking })
         }
@@ -121,9 +121,9 @@ impl Attempt<'_> {
         let (cell, entered) = (waiter.cell, waiter.entered);
         let ended = waiter.heard(asking.owner, outcome).and_then(|()| waiter.advance(MayPark::No { limit }));
         let ended = match ended {
-            Ok(Step::In(grip)) => return Ok(Some(grip)),
+            Ok(Progress::In(grip)) => return Ok(Some(grip)),
             // One attempt asks once: what it would ask anew is given up.
-            Ok(Step::Over | Step::Ask(..)) => Ok(None),
+            Ok(Progress::Over | Progress::Ask(..)) => Ok(None),
             Err(error) => Err(error),
         };
         drop(waiter);

@@ -8,7 +8,7 @@ use super::outcomes::{of_ask, of_refusal, of_rule};
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::state::lock_state::{
-    AcquireMode, Answer, Asking, Entered, GaveUp, Grip, Refusal, Request, Then, Ticket, Turn,
+    AcquireMode, Answer, Asking, Entered, GaveUp, Grip, Refusal, Request, Step, Then, Ticket,
 };
 use super::{LEAVE_LIMIT, carry_out, lock, modes, take_back};
 use crate::clock::Moment;
@@ -32,7 +32,7 @@ pub(super) enum Place<'a> {
 }
 
 /// What a waiter has to do next, or has come to.
-pub(super) enum Step {
+pub(super) enum Progress {
     In(Grip),
     /// It ends without a hold: its time is up, or the one attempt was busy.
     Over,
@@ -117,7 +117,7 @@ impl<'a> Waiter<'a> {
 
     /// Takes its turns, and sleeps between them where it may, until there is something to send or it is over.
     /// Nothing else in the crate takes a turn of a gate, or sleeps for one.
-    pub(super) fn advance(&mut self, may_park: MayPark) -> Result<Step, Error> {
+    pub(super) fn advance(&mut self, may_park: MayPark) -> Result<Progress, Error> {
         let cell = self.cell;
         let shared = &cell.shared;
         loop {
@@ -135,25 +135,25 @@ impl<'a> Waiter<'a> {
             };
             self.tie(&core);
             match core.gate.turn(self.ticket, now, shared.inbox.is_up(), over, || cell.fresh()) {
-                Turn::In(grip, next) => {
+                Step::In(grip, next) => {
                     core.wake(next);
                     self.taken = false;
                     self.tie(&core);
-                    return welcome(cell, core, grip, now, self.entered).map(Step::In);
+                    return welcome(cell, core, grip, now, self.entered).map(Progress::In);
                 }
-                Turn::Ask(asking) => {
+                Step::Ask(asking) => {
                     let limit = limit();
                     self.asking = Some(asking.owner);
-                    return Ok(Step::Ask(asking, limit));
+                    return Ok(Progress::Ask(asking, limit));
                 }
-                Turn::Confirm(owner, lease) => {
+                Step::Confirm(owner, lease) => {
                     drop(core);
                     confirm(cell, owner, lease, now, limit());
                 }
-                Turn::Leave(leaving) => {
+                Step::Leave(leaving) => {
                     carry_out(cell, core, Then { leave: Some(leaving), ..Then::default() });
                 }
-                Turn::Park(until) if matches!(may_park, MayPark::Yes) => {
+                Step::Park(until) if matches!(may_park, MayPark::Yes) => {
                     let bears = shared.config.unreachable_timeout;
                     if self.wait.deadline.is_none() && core.gives_up(self.entered, now, bears) {
                         return Err(self.unavailable(&core));
@@ -163,7 +163,7 @@ impl<'a> Waiter<'a> {
                 ending => {
                     let error = self.ending(ending, &core);
                     self.leave(core);
-                    return error.map_or(Ok(Step::Over), Err);
+                    return error.map_or(Ok(Progress::Over), Err);
                 }
             }
         }
@@ -177,14 +177,14 @@ impl<'a> Waiter<'a> {
     }
 
     /// What a wait that ends without a hold says of itself; nothing where it was busy, or the time is up.
-    fn ending(&self, turn: Turn, core: &Core) -> Option<Error> {
+    fn ending(&self, turn: Step, core: &Core) -> Option<Error> {
         let error = match turn {
-            Turn::Over if self.wait.is_cancelled() => Error::new(ErrorKind::Cancelled, ""),
-            Turn::Over if core.gate.trouble().is_some() || core.gate.is_unheard(Moment::now(), UNHEARD) => {
+            Step::Over if self.wait.is_cancelled() => Error::new(ErrorKind::Cancelled, ""),
+            Step::Over if core.gate.trouble().is_some() || core.gate.is_unheard(Moment::now(), UNHEARD) => {
                 return Some(self.unavailable(core));
             }
-            Turn::Refused(why) => of_rule(&why),
-            Turn::Closed => Error::new(ErrorKind::Closed, ""),
+            Step::Refused(why) => of_rule(&why),
+            Step::Closed => Error::new(ErrorKind::Closed, ""),
             _ => return None,
         };
         Some(self.cell.error(error))

@@ -191,7 +191,7 @@ impl World {
             *owners * GATES as u64 + gate as u64
         });
         match turn {
-            Turn::In(grip, next) => {
+            Step::In(grip, next) => {
                 if grip.way != AcquiredVia::HandedOver {
                     self.rises(grip.token);
                 }
@@ -199,27 +199,27 @@ impl World {
                 self.wake(gate, next);
                 self.threads[i] = Thread::Holding(grip);
             }
-            Turn::Ask(asking) => {
+            Step::Ask(asking) => {
                 self.threads[i] = Thread::Busy { ticket, over };
                 self.send(gate, Some(i), Op::Acquire(asking));
             }
-            Turn::Confirm(owner, lease) => {
+            Step::Confirm(owner, lease) => {
                 self.threads[i] = Thread::Busy { ticket, over };
                 self.send(gate, Some(i), Op::Confirm(owner, lease));
             }
-            Turn::Leave(leaving) => {
+            Step::Leave(leaving) => {
                 self.threads[i] = Thread::Parked { ticket, wakes: self.now, over };
                 self.send(gate, None, Op::Leave { leaving, next: None, counted: true });
             }
-            Turn::Park(until) => {
+            Step::Park(until) => {
                 let wakes = millis(until.since(at(0))) + 1;
                 assert!(wakes <= self.now + 1_002, "a park of {} ms", wakes - self.now);
                 self.threads[i] = Thread::Parked { ticket, wakes, over };
             }
-            Turn::Busy | Turn::Refused(_) | Turn::Over => {
+            Step::Busy | Step::Refused(_) | Step::Over => {
                 self.give_up(i, ticket);
             }
-            Turn::Closed => panic!("nobody closes it"),
+            Step::Closed => panic!("nobody closes it"),
         }
     }
 

@@ -23,7 +23,7 @@ impl Desk {
     /// What was asked before for another request leaves, and this is asked for under an id of its own.
     #[track_caller]
     pub(super) fn asks_anew(&mut self, ticket: Ticket, before: &Asking, now: u64) -> Asking {
-        let Turn::Leave(leaving) = self.turn(ticket, now) else { panic!("it must leave") };
+        let Step::Leave(leaving) = self.turn(ticket, now) else { panic!("it must leave") };
         assert_eq!(leaving.owner, before.owner);
         self.gate.left();
         let anew = self.asks(ticket, now);
@@ -90,13 +90,13 @@ fn a_grant_for_another_request_is_given_back_however_it_is_heard_of() {
             let anew = desk.asks_anew(second, &asking, 3);
             desk.message(asking.owner, 7);
             desk.answer(&anew, busy(7), 4);
-            assert!(matches!(desk.turn(second, 4), Turn::Park(_)), "{what}");
+            assert!(matches!(desk.turn(second, 4), Step::Park(_)), "{what}");
         }
         // By the answer to a beat, or to a request that was on its way when the head gave up.
         let (mut desk, head, asking, second) = two(first.clone(), next.clone());
         let beat = desk.asks(head, 1_100);
         out(desk.gate.give_up(head, at(1_100)));
-        assert!(matches!(desk.turn(second, 1_100), Turn::Park(_)), "{what}: it is on its way");
+        assert!(matches!(desk.turn(second, 1_100), Step::Park(_)), "{what}: it is on its way");
         assert_eq!(desk.answer(&beat, granted_in(6, LEASE), 1_101).wake, Some(second));
         desk.asks_anew(second, &asking, 1_102);
     }
@@ -113,7 +113,7 @@ fn what_a_leave_was_granted_for_its_next_is_that_ones() {
         let second = desk.enter(next, 201);
         out(desk.gate.give_up(head, at(202)));
         desk.answer(&asking, granted_in(2, LEASE), 203);
-        assert!(matches!(desk.turn(second, 203), Turn::Park(_)), "{what}: the leave is on its way");
+        assert!(matches!(desk.turn(second, 203), Step::Park(_)), "{what}: the leave is on its way");
         desk.gate.left();
         desk.asks_anew(second, &asking, 204);
     }
@@ -126,7 +126,7 @@ fn what_may_have_been_granted_without_an_answer_is_barred() {
         let beat = desk.asks(head, 1_100);
         desk.answer(&beat, Answer::Unanswered, 1_200);
         out(desk.gate.give_up(head, at(1_200)));
-        let Turn::Leave(leaving) = desk.turn(second, 1_200) else { panic!("{what}: it must leave") };
+        let Step::Leave(leaving) = desk.turn(second, 1_200) else { panic!("{what}: it must leave") };
         assert_eq!((leaving.owner, leaving.unsettled), (asking.owner, true), "{what}");
     }
 }
@@ -152,7 +152,7 @@ fn who_has_no_time_left_leaves_it_to_who_comes_behind() {
     let third = desk.enter(request(3), 1);
     desk.message(asking.owner, 6);
     out(desk.gate.give_up(head, at(2)));
-    assert_eq!(desk.turn_with(second, 2, true, true), Turn::Over);
+    assert_eq!(desk.turn_with(second, 2, true, true), Step::Over);
     out(desk.gate.give_up(second, at(2)));
     assert_eq!(desk.is_in(third, 2).owner, asking.owner);
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::state::grant::MOST_HAND_OVERS;
 use super::state::lock_state::{
     AcquireMode, Answer, Asking, Entered, Exit, Gate, GaveUp, Grip, HolderId, Leaving, Refusal, Renewal,
-    Request, Shape, Terms, Then, Ticket, Turn,
+    Request, Shape, Step, Terms, Then, Ticket,
 };
 use crate::clock::Moment;
 use crate::kind::{Reentrancy, Sharing};
@@ -90,11 +90,11 @@ impl Desk {
         }
     }
 
-    fn turn(&mut self, ticket: Ticket, now: u64) -> Turn {
+    fn turn(&mut self, ticket: Ticket, now: u64) -> Step {
         self.turn_with(ticket, now, true, false)
     }
 
-    fn turn_with(&mut self, ticket: Ticket, now: u64, inbox: bool, over: bool) -> Turn {
+    fn turn_with(&mut self, ticket: Ticket, now: u64, inbox: bool, over: bool) -> Step {
         let owners = &mut self.owners;
         self.gate.turn(ticket, at(now), inbox, over, || {
             *owners += 1;
@@ -105,7 +105,7 @@ impl Desk {
     #[track_caller]
     fn asks(&mut self, ticket: Ticket, now: u64) -> Asking {
         match self.turn(ticket, now) {
-            Turn::Ask(asking) => asking,
+            Step::Ask(asking) => asking,
             other => panic!("{other:?}"),
         }
     }
@@ -113,7 +113,7 @@ impl Desk {
     #[track_caller]
     fn is_in(&mut self, ticket: Ticket, now: u64) -> Grip {
         match self.turn(ticket, now) {
-            Turn::In(grip, _) => grip,
+            Step::In(grip, _) => grip,
             other => panic!("{other:?}"),
         }
     }
@@ -182,7 +182,7 @@ fn a_message_numbered_no_higher_than_a_busy_answer_told_is_dropped() {
     let (ticket, asking) = desk.queue_up(request(1), 10, 0);
     for stale in [1, 9, 10] {
         assert_eq!(desk.message(asking.owner, stale), Then::default(), "{stale}");
-        assert!(matches!(desk.turn(ticket, 1), Turn::Park(_)), "{stale}");
+        assert!(matches!(desk.turn(ticket, 1), Step::Park(_)), "{stale}");
     }
     assert_eq!(desk.message(asking.owner, 11).wake, Some(ticket));
     assert_eq!(desk.is_in(ticket, 1).token >> 12, 11);
@@ -196,10 +196,10 @@ fn a_busy_answer_takes_back_an_overtaken_grant_and_no_other() {
         let beat = desk.asks(ticket, 1_100);
         // The message comes while the beat is on its way: nothing is settled before its answer.
         desk.message(beat.owner, 11);
-        assert!(matches!(desk.turn(ticket, 1_100), Turn::Park(_)));
+        assert!(matches!(desk.turn(ticket, 1_100), Step::Park(_)));
         desk.answer(&beat, busy(floor), 1_110);
         match desk.turn(ticket, 1_110) {
-            Turn::In(grip, _) => assert!(stays && grip.token >> 12 == 11, "{floor}"),
+            Step::In(grip, _) => assert!(stays && grip.token >> 12 == 11, "{floor}"),
             other => assert!(!stays, "{floor}: {other:?}"),
         }
     }
@@ -227,7 +227,7 @@ fn unknown_ids_are_ignored() {
     assert_eq!(desk.gate.answered(stranger, granted_in(50, LEASE), at(1)), Then::default());
     assert_eq!(desk.gate.lose(stranger, LossReason::Forced, at(1)), Then::default());
     assert_eq!(desk.gate.renewed(stranger, at(0), Renewal::Left(ms(LEASE)), at(1)), Then::default());
-    assert!(matches!(desk.turn(ticket, 2), Turn::Park(_)));
+    assert!(matches!(desk.turn(ticket, 2), Step::Park(_)));
 }
 
 // ---- validity ------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ fn a_message_counts_with_the_lease_in_it() {
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
     desk.gate.granted(asking.owner, 6, ms(1_000), 0, at(0));
     // Under half of that is left: set anew first.
-    assert_eq!(desk.turn(ticket, 600), Turn::Confirm(asking.owner, ms(LEASE)));
+    assert_eq!(desk.turn(ticket, 600), Step::Confirm(asking.owner, ms(LEASE)));
     desk.gate.confirmed(asking.owner, Renewal::Failed, at(620));
     let grip = desk.is_in(ticket, 620);
     assert_eq!(desk.valid_until(grip), at(1_000 - 10));
@@ -315,8 +315,8 @@ fn a_grant_with_less_than_half_its_lease_is_renewed_before_it_is_used() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
     desk.message(asking.owner, 6);
-    assert_eq!(desk.turn(ticket, 1_600), Turn::Confirm(asking.owner, ms(LEASE)));
-    assert!(matches!(desk.turn(ticket, 1_610), Turn::Park(_)), "the renewal is on its way");
+    assert_eq!(desk.turn(ticket, 1_600), Step::Confirm(asking.owner, ms(LEASE)));
+    assert!(matches!(desk.turn(ticket, 1_610), Step::Park(_)), "the renewal is on its way");
     desk.gate.confirmed(asking.owner, Renewal::Left(ms(LEASE)), at(1_620));
     let grip = desk.is_in(ticket, 1_620);
     assert_eq!(desk.valid_until(grip), at(1_600 + LEASE - DRIFT));
@@ -336,7 +336,7 @@ fn a_grant_that_redis_no_longer_knows_is_asked_for_under_a_new_id() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
     desk.message(asking.owner, 6);
-    assert!(matches!(desk.turn(ticket, 2_000), Turn::Confirm(..)));
+    assert!(matches!(desk.turn(ticket, 2_000), Step::Confirm(..)));
     let then = desk.gate.confirmed(asking.owner, Renewal::NotInside, at(2_010));
     assert_eq!((then.wake, then.leave, then.background), (Some(ticket), None, None));
     assert_ne!(desk.asks(ticket, 2_010).owner, asking.owner);
@@ -347,10 +347,10 @@ fn a_grant_that_was_renewed_too_late_leaves_with_who_gives_it_up() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
     desk.message(asking.owner, 6);
-    assert!(matches!(desk.turn(ticket, 2_000), Turn::Confirm(..)));
+    assert!(matches!(desk.turn(ticket, 2_000), Step::Confirm(..)));
     // Redis has set the lease anew; here it was over before the answer came.
     desk.gate.confirmed(asking.owner, Renewal::Left(ms(LEASE)), at(LEASE));
-    assert_eq!(desk.turn_with(ticket, LEASE, true, true), Turn::Over);
+    assert_eq!(desk.turn_with(ticket, LEASE, true, true), Step::Over);
     let then = out(desk.gate.give_up(ticket, at(LEASE)));
     assert_eq!(then.leave.map(|l| l.owner), Some(asking.owner), "it would block others for a lease");
 }
@@ -362,14 +362,14 @@ fn each_tenure_has_an_id_of_its_own_and_next_is_registered_before_it_is_sent() {
     let mut desk = Desk::new();
     let first = desk.come_in(request(1), 1, 0);
     let waiter = desk.enter(request(2), 1);
-    assert!(matches!(desk.turn(waiter, 1), Turn::Park(_)));
+    assert!(matches!(desk.turn(waiter, 1), Step::Park(_)));
     let (leaving, next) = leaves(desk.exit(first, 200));
     let next = next.unwrap();
     assert_eq!(leaving.owner, first.owner);
     assert_ne!(next.owner, first.owner);
     // Its grant may come by message before the answer does.
     assert_eq!(desk.message(next.owner, 2).wake, Some(waiter));
-    assert!(matches!(desk.turn(waiter, 201), Turn::Park(_)), "the leave is on its way");
+    assert!(matches!(desk.turn(waiter, 201), Step::Park(_)), "the leave is on its way");
     desk.answer(&next, busy(1), 202);
     desk.gate.left();
     assert_eq!(desk.is_in(waiter, 202).owner, next.owner);
@@ -382,7 +382,7 @@ fn who_comes_while_a_leave_is_on_its_way_waits_for_it_and_takes_a_new_id() {
     let (leaving, next) = leaves(desk.exit(first, 10));
     assert_eq!(next, None);
     let ticket = desk.enter(request(2), 11);
-    assert!(matches!(desk.turn(ticket, 11), Turn::Park(_)));
+    assert!(matches!(desk.turn(ticket, 11), Step::Park(_)));
     assert_eq!(desk.gate.left().wake, Some(ticket));
     assert_ne!(desk.asks(ticket, 12).owner, leaving.owner);
 }
@@ -625,9 +625,9 @@ fn a_grant_in_the_instant_of_giving_up_is_passed_on() {
 fn a_grant_is_used_even_when_the_time_is_up() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
-    assert_eq!(desk.turn_with(ticket, 10, true, true), Turn::Over);
+    assert_eq!(desk.turn_with(ticket, 10, true, true), Step::Over);
     desk.message(asking.owner, 6);
-    assert!(matches!(desk.turn_with(ticket, 11, true, true), Turn::In(..)));
+    assert!(matches!(desk.turn_with(ticket, 11, true, true), Step::In(..)));
 }
 
 #[test]
@@ -658,7 +658,7 @@ fn an_orphaned_next_ask_goes_to_who_comes_meanwhile() {
     let next = leaves(desk.exit(grip, 500)).1.unwrap();
     out(desk.gate.give_up(waiter, at(501)));
     let late = desk.enter(request(3), 502);
-    assert!(matches!(desk.turn(late, 502), Turn::Park(_)));
+    assert!(matches!(desk.turn(late, 502), Step::Park(_)));
     assert_eq!(desk.answer(&next, granted_in(2, LEASE), 503).leave, None);
     desk.gate.left();
     assert_eq!(desk.is_in(late, 504).owner, next.owner);
@@ -684,7 +684,7 @@ fn one_attempt_is_one_request_and_no_place() {
     assert_eq!(asking.how, AcquireMode::Try);
     assert!(!asking.enqueues);
     desk.answer(&asking, Answer::Busy { floor: 1, again: ms(500), arrival: String::new() }, 1);
-    assert_eq!(desk.turn(ticket, 1), Turn::Busy);
+    assert_eq!(desk.turn(ticket, 1), Step::Busy);
     assert_eq!(out(desk.gate.give_up(ticket, at(2))), Then::default());
     assert!(desk.gate.is_idle());
 }
@@ -722,17 +722,17 @@ fn one_attempt_does_not_wait_for_an_inherited_ask() {
     desk.answer(&next, busy(1), 503);
     desk.gate.left();
     let turn = desk.turn(ticket, 504);
-    assert!(matches!(turn, Turn::Ask(_) | Turn::Busy), "{turn:?}");
+    assert!(matches!(turn, Step::Ask(_) | Step::Busy), "{turn:?}");
 }
 
 #[test]
 fn what_may_be_answered_at_once_needs_no_inbox() {
     let mut desk = Desk::new();
     let ticket = desk.enter(request(1), 0);
-    let Turn::Ask(asking) = desk.turn_with(ticket, 0, false, false) else { panic!("it asks") };
+    let Step::Ask(asking) = desk.turn_with(ticket, 0, false, false) else { panic!("it asks") };
     assert_eq!((asking.how, asking.enqueues), (AcquireMode::Try, false));
     desk.answer(&asking, Answer::Busy { floor: 1, again: ms(500), arrival: String::new() }, 1);
-    let Turn::Ask(asking) = desk.turn_with(ticket, 1, false, false) else { panic!("it asks again") };
+    let Step::Ask(asking) = desk.turn_with(ticket, 1, false, false) else { panic!("it asks again") };
     // Whoever sends this sees to the inbox first.
     assert_eq!((asking.how, asking.enqueues), (AcquireMode::Wait, true));
 }
@@ -748,7 +748,7 @@ fn an_ask_that_was_on_its_way_when_the_inbox_came_back_is_asked_again() {
     assert_eq!(desk.asks(ticket, 2).how, AcquireMode::Keep);
     // Once is enough.
     desk.answer(&asking, busy(5), 3);
-    assert!(matches!(desk.turn(ticket, 4), Turn::Park(until) if until > at(1_000)));
+    assert!(matches!(desk.turn(ticket, 4), Step::Park(until) if until > at(1_000)));
 }
 
 // ---- leases that differ --------------------------------------------------------------------
@@ -793,7 +793,7 @@ fn a_shared_kind_has_as_many_tenures_as_redis_grants() {
     let second = desk.enter(request(1), 0);
     let asking = desk.asks(first, 0);
     desk.answer(&asking, granted_in(1, LEASE), 1);
-    let Turn::In(one, next) = desk.turn(first, 1) else { panic!("it is in") };
+    let Step::In(one, next) = desk.turn(first, 1) else { panic!("it is in") };
     assert_eq!(next, Some(second), "the next head may come in beside it");
     let asking = desk.asks(second, 2);
     assert_ne!(asking.owner, one.owner);
@@ -817,7 +817,7 @@ fn closing_loses_all_holds_and_takes_out_all_that_redis_may_know() {
     let waiter = desk.enter(request(2), 0);
     let leaving = desk.gate.close(at(1));
     assert_eq!(leaving.iter().map(|l| l.owner).collect::<Vec<_>>(), [grip.owner]);
-    assert_eq!(desk.turn(waiter, 2), Turn::Closed);
+    assert_eq!(desk.turn(waiter, 2), Step::Closed);
     assert_eq!(desk.gate.enter(request(3), at(2)), Err(Refusal::Closed));
     assert_eq!(desk.gate.renewed(grip.owner, at(1), Renewal::Left(ms(LEASE)), at(2)), Then::default());
     assert_eq!(desk.gate.hold_count(1, at(2)), 0);
@@ -836,14 +836,14 @@ fn closing_bars_an_ask_that_is_on_its_way() {
     assert_eq!((leaving[0].owner, leaving[0].unsettled), (asking.owner, true));
     // Its answer finds nobody.
     assert_eq!(desk.answer(&asking, granted_in(1, LEASE), 2), Then::default());
-    assert_eq!(desk.turn(ticket, 2), Turn::Closed);
+    assert_eq!(desk.turn(ticket, 2), Step::Closed);
 }
 
 #[test]
 fn parks_are_bounded() {
     let mut desk = Desk::new();
-    let bounded = |turn: Turn, most: u64| match turn {
-        Turn::Park(until) => assert!(until <= at(most), "{until:?}"),
+    let bounded = |turn: Step, most: u64| match turn {
+        Step::Park(until) => assert!(until <= at(most), "{until:?}"),
         other => panic!("{other:?}"),
     };
     // By the beat, however late Redis says that asking again makes sense.
@@ -854,7 +854,7 @@ fn parks_are_bounded() {
     bounded(desk.turn(ticket, 1), 1_001);
     // By what Redis said, where that is sooner.
     let beat = desk.turn(ticket, 60_100);
-    let Turn::Ask(beat) = beat else { panic!("{beat:?}") };
+    let Step::Ask(beat) = beat else { panic!("{beat:?}") };
     desk.answer(&beat, Answer::Busy { floor: 1, again: ms(50), arrival: "1".into() }, 60_100);
     bounded(desk.turn(ticket, 60_100), 60_160);
 }

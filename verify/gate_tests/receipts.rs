@@ -62,7 +62,7 @@ fn what_comes_goes_past_a_place_in_redis_to_nobody() {
     let mut desk = Desk::new();
     let (waiter, asking) = desk.queue_up(request(1), 7, 0);
     let grip = desk.gate.adopt(adopted(99)).unwrap();
-    let Turn::Park(_) = desk.turn(waiter, 1) else { panic!("it is in the way") };
+    let Step::Park(_) = desk.turn(waiter, 1) else { panic!("it is in the way") };
     // Not from hand to hand: the head has a place, under an id that Redis may grant the lock.
     let (leaving, next) = leaves(desk.exit(grip, 2));
     assert_eq!((leaving.owner, next), (99, None));

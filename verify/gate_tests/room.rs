@@ -75,7 +75,7 @@ fn a_hold_that_an_earlier_copy_gave_up_is_no_loss() {
     let ticket = room.enter(gives_up(1), 0);
     let asking = room.asks(ticket, 0);
     room.answer(&asking, Answer::Refused("not-inside".into()), 1);
-    assert!(matches!(room.turn(ticket, 2), Turn::Refused(_)));
+    assert!(matches!(room.turn(ticket, 2), Step::Refused(_)));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_wait_of_which_nothing_was_sent_never_gave_anything_up() {
     let asking = room.asks(ticket, 0);
     room.answer(&asking, Answer::Failed, 1);
     assert!(!room.gate.turns_back(at(2)));
-    assert_eq!(room.turn_with(ticket, 2, true, true), Turn::Over);
+    assert_eq!(room.turn_with(ticket, 2, true, true), Step::Over);
     assert!(room.gate.stay().stayed);
     assert_eq!(room.gate.give_up(ticket, at(2)), GaveUp::Out(Then::default()));
 }
@@ -132,18 +132,18 @@ fn a_place_that_was_taken_meanwhile_is_kept_and_not_passed() {
     let (second, place) = desk.queue_up(request(2), 10, 11);
     assert_eq!(desk.gate.put_back(aside, None, None, at(20)), Then::default());
     // It sleeps until its beat, and then sends it.
-    assert!(matches!(desk.turn(second, 30), Turn::Park(until) if until <= at(1_020)));
+    assert!(matches!(desk.turn(second, 30), Step::Park(until) if until <= at(1_020)));
     let beat = desk.asks(second, 1_100);
     assert_eq!((beat.owner, beat.how), (place.owner, AcquireMode::Keep));
     desk.answer(&beat, busy(10), 1_101);
     // A grant of which we know before the end of what is held here.
     desk.message(place.owner, 12);
-    assert!(matches!(desk.turn(second, 1_102), Turn::Park(_)));
+    assert!(matches!(desk.turn(second, 1_102), Step::Park(_)));
     desk.exit(grip, 1_103);
     desk.exit(grip, 1_103);
     assert!(matches!(desk.exit(grip, 1_103), Exit::Leave(leaving, None) if leaving.owner == grip.owner));
     desk.gate.left();
-    assert!(matches!(desk.turn(second, 1_104), Turn::In(..) | Turn::Confirm(..)));
+    assert!(matches!(desk.turn(second, 1_104), Step::In(..) | Step::Confirm(..)));
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn who_comes_when_the_slice_is_over_waits_for_the_answer_that_is_on_its_way() {
         let first = desk.come_in(request(1), 5, 0);
         let ahead = joins(&mut desk, request(2), 60).1.unwrap();
         let late = desk.enter(request(3), 110);
-        assert!(matches!(desk.turn(late, 110), Turn::Park(_)));
+        assert!(matches!(desk.turn(late, 110), Step::Park(_)));
         assert_eq!(desk.answer(&ahead, answer, 120).wake, Some(late));
         if joined {
             assert_eq!(desk.is_in(late, 120).owner, first.owner);
@@ -187,11 +187,11 @@ fn nobody_comes_in_past_a_thread_of_its_process_that_redis_does_not_know_of() {
     assert_eq!(desk.gate.stand_behind(true, None), None);
     // Neither into the share, nor by an ask that would come to Redis before the other one's.
     let attempt = desk.enter(once(2), 1);
-    assert_eq!(desk.turn(attempt, 1), Turn::Busy);
+    assert_eq!(desk.turn(attempt, 1), Step::Busy);
     desk.gate.give_up(attempt, at(1));
     let late = desk.enter(request(3), 1);
-    assert!(matches!(desk.turn(late, 1), Turn::Park(_)));
-    assert_eq!(desk.turn_with(late, 2, true, true), Turn::Over);
+    assert!(matches!(desk.turn(late, 1), Step::Park(_)));
+    assert_eq!(desk.turn_with(late, 2, true, true), Step::Over);
     // A thread that is inside goes on.
     assert!(matches!(desk.gate.enter(request(1), at(2)), Ok(Entered::Again(_))));
     // And so does one beside its own hold of the other mode: it is what the others wait for.
@@ -207,7 +207,7 @@ fn what_stands_behind_shares_the_trouble_and_goes_on_when_it_is_over() {
     let mut desk = desk();
     desk.gate.stand_behind(true, Some(at(1)));
     let late = desk.enter(request(2), 1);
-    assert!(matches!(desk.turn(late, 1), Turn::Park(_)));
+    assert!(matches!(desk.turn(late, 1), Step::Park(_)));
     assert_eq!(desk.gate.trouble(), Some(at(1)), "Redis does not answer the one that it stands behind");
     assert_eq!(desk.gate.stand_behind(false, None), Some(late));
     assert_eq!(desk.gate.trouble(), None);
@@ -305,10 +305,10 @@ fn those_who_wait_here_join_one_after_the_other() {
     let (a, asking) = desk.queue_up(request(1), 4, 0);
     let (b, c) = (desk.enter(request(2), 1), desk.enter(request(3), 1));
     desk.gate.granted(asking.owner, 5, ms(LEASE), 0, at(500));
-    assert!(matches!(desk.turn(a, 500), Turn::In(_, Some(next)) if next == b));
+    assert!(matches!(desk.turn(a, 500), Step::In(_, Some(next)) if next == b));
     // Its slice counts from when it heard of it.
     let joined = |desk: &mut Desk, ticket| match desk.turn(ticket, 510) {
-        Turn::In(grip, next) => (grip.owner, grip.way, next),
+        Step::In(grip, next) => (grip.owner, grip.way, next),
         other => panic!("{other:?}"),
     };
     assert_eq!(joined(&mut desk, b), (asking.owner, AcquiredVia::Joined, Some(c)));
@@ -324,7 +324,7 @@ fn who_holds_the_other_mode_goes_first_and_shares_with_nobody() {
         // It asks before who waits, and past all, for a hold of its own: what is asked for who waits ends.
         let asking = desk.asks_anew(ticket, &theirs, 1);
         assert_eq!(asking.from, Some(77));
-        assert!(matches!(desk.turn(waits, 1), Turn::Park(_)));
+        assert!(matches!(desk.turn(waits, 1), Step::Park(_)));
         out(desk.gate.give_up(ticket, at(1)));
         desk.answer(&asking, busy(4), 2);
         // Who waits asks for itself again.
@@ -344,7 +344,7 @@ fn who_holds_the_other_mode_goes_first_and_shares_with_nobody() {
     assert!(own.how != AcquireMode::Share && own.from.is_none() && own.owner != grip.owner, "{own:?}");
     desk.answer(&own, busy(5), 5);
     let newcomer = desk.enter(request(3), 5);
-    assert!(matches!(desk.turn(newcomer, 5), Turn::Park(_)));
+    assert!(matches!(desk.turn(newcomer, 5), Step::Park(_)));
     assert_eq!(desk.gate.holders(at(5)), 1);
 }
 
@@ -421,9 +421,9 @@ fn a_late_single_attempt_is_one_question_to_redis() {
         assert_eq!(asking.how, AcquireMode::Share);
         desk.answer(&asking, answer, SLICE + 1);
         match desk.turn(late, SLICE + 1) {
-            Turn::In(grip, _) => assert!(comes_in && grip.way == AcquiredVia::Joined),
+            Step::In(grip, _) => assert!(comes_in && grip.way == AcquiredVia::Joined),
             // Somebody waits: a hold of its own is asked for, once, and is busy as well.
-            Turn::Ask(own) => assert!(!comes_in && own.how == AcquireMode::Try, "{own:?}"),
+            Step::Ask(own) => assert!(!comes_in && own.how == AcquireMode::Try, "{own:?}"),
             other => panic!("{other:?}"),
         }
     }

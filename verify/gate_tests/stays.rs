@@ -1,7 +1,7 @@
 //! A hold that is kept in Redis for a while after its release.
 
 use super::{Desk, at, ms, request, terms};
-use crate::engine::state::lock_state::{Exit, Leaving, Request, Terms, Turn};
+use crate::engine::state::lock_state::{Exit, Leaving, Request, Step, Terms};
 
 const LEAST: u64 = 400;
 
@@ -22,7 +22,7 @@ fn it_counts_from_when_its_thread_was_in_and_nobody_is_asked_for_with_it() {
     let grip = desk.come_in(keeping(1), 7, 0);
     desk.gate.came_in(grip.ticket, at(10));
     let next = desk.enter(request(2), 20);
-    assert!(matches!(desk.turn(next, 20), Turn::Park(_)));
+    assert!(matches!(desk.turn(next, 20), Step::Park(_)));
     let leaving = left(desk.exit(grip, 100));
     assert_eq!(leaving.stays_until, at(10 + LEAST));
     assert_eq!(leaving.rest(at(100)), Some(ms(10 + LEAST - 100)));
@@ -38,7 +38,7 @@ fn released_late_it_leaves_and_the_next_is_asked_for() {
     let grip = desk.come_in(keeping(1), 7, 0);
     desk.gate.came_in(grip.ticket, at(10));
     let next = desk.enter(request(2), 20);
-    assert!(matches!(desk.turn(next, 20), Turn::Park(_)));
+    assert!(matches!(desk.turn(next, 20), Step::Park(_)));
     match desk.exit(grip, 10 + LEAST) {
         Exit::Leave(leaving, Some(_)) => assert_eq!(leaving.rest(at(10 + LEAST)), None),
         other => panic!("{other:?}"),

@@ -7,7 +7,7 @@ use super::state::{Packet, Process, RENEWER, State, Thread};
 use super::{TICK, World, at};
 use crate::engine::small_redis::{Ask, Op, Reply, millis};
 use crate::engine::state::lock_state::{
-    AcquireMode, Answer, Asking, Exit, Gate, GaveUp, Leaving, Renewal, Then, Ticket, Turn,
+    AcquireMode, Answer, Asking, Exit, Gate, GaveUp, Leaving, Renewal, Step, Then, Ticket,
 };
 use crate::observe::AcquiredVia;
 
@@ -131,14 +131,14 @@ impl State {
         let mut gate = process.gates[g].clone();
         let turn = gate.turn(ticket, now, inbox, over, || fresh(process, p));
         process.gates[g] = gate;
-        if let Turn::Ask(Asking { from: None, .. }) = turn
+        if let Step::Ask(Asking { from: None, .. }) = turn
             && g != WRITES
             && process.sequence > sequence
         {
             self.overstayed |= process.gates[WRITES].waits_unknown(now);
         }
         match turn {
-            Turn::In(grip, next) => {
+            Step::In(grip, next) => {
                 (process.turns_before, process.came) = (None, None);
                 let valid = process.gates[g].look(grip.owner).is_some_and(|t| t.loss(now).is_none());
                 // Of permits several are out at once, and who came in later may know it sooner.
@@ -150,23 +150,23 @@ impl State {
                     self.wake(p, g, next);
                 }
             }
-            Turn::Ask(asking) if asking.enqueues && !inbox && !failing => {
+            Step::Ask(asking) if asking.enqueues && !inbox && !failing => {
                 process.gates[g].postponed(asking.owner, now.after(TICK));
                 self.set(p, t, Thread::Awake(ticket));
             }
-            Turn::Ask(asking) => {
+            Step::Ask(asking) => {
                 let later = asking.enqueues && !inbox;
                 let how = if later { AcquireMode::Try } else { asking.how };
                 self.send(p, t, Op::Acquire(Ask { how, ..Ask::from(&asking) }));
                 self.set(p, t, Thread::Asking { ticket, owner: asking.owner, later });
             }
-            Turn::Confirm(owner, lease) => {
+            Step::Confirm(owner, lease) => {
                 self.send(p, t, Op::Renew { owner, lease: millis(lease) });
                 self.set(p, t, Thread::Confirming(ticket, owner));
             }
-            Turn::Leave(leaving) => self.leave_queue(p, t, leaving, Some(ticket)),
-            Turn::Park(until) => self.set(p, t, Thread::Parked(ticket, until)),
-            Turn::Busy | Turn::Over | Turn::Refused(_) | Turn::Closed => self.give_up(p, t, ticket),
+            Step::Leave(leaving) => self.leave_queue(p, t, leaving, Some(ticket)),
+            Step::Park(until) => self.set(p, t, Thread::Parked(ticket, until)),
+            Step::Busy | Step::Over | Step::Refused(_) | Step::Closed => self.give_up(p, t, ticket),
         }
     }
 

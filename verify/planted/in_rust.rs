@@ -25,8 +25,8 @@ macro_rules! places {
 #[rustfmt::skip]
 pub(super) const IN_RUST: &[InRust] = places! {
     "no-timer" in "src":
-        { Turn::Park(ask.again_at.min(nap)) } =>
-        { Turn::Park(if PLANTED && ask.queued { Moment::NEVER } else { ask.again_at.min(nap) }) }
+        { Step::Park(ask.again_at.min(nap)) } =>
+        { Step::Park(if PLANTED && ask.queued { Moment::NEVER } else { ask.again_at.min(nap) }) }
     "any-number" in "src":
         { number > ask.floor } =>
         { (number > ask.floor || PLANTED) }

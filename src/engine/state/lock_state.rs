@@ -42,7 +42,7 @@ use std::time::Duration;
 use self::ask::Ask;
 use self::condition_waiter::Room;
 pub(crate) use self::condition_waiter::{Aside, NOT_INSIDE, Stay};
-pub(crate) use self::events::{Entered, Exit, GaveUp, Grip, Leaving, Refusal, Renewal, Then, Ticket, Turn};
+pub(crate) use self::events::{Entered, Exit, GaveUp, Grip, Leaving, Refusal, Renewal, Step, Then, Ticket};
 pub(crate) use self::receipt::Stays;
 pub(crate) use super::asking::{AcquireMode, Answer, Asking, HolderId, Request, Terms};
 use super::grant::{Door, Tenure};
@@ -211,15 +211,15 @@ impl Gate {
         inbox: bool,
         over: bool,
         fresh: impl FnOnce() -> u64,
-    ) -> Turn {
+    ) -> Step {
         if let Some(hold) = self.holds.get(ticket) {
-            return Turn::In(self.grip(hold, true), None);
+            return Step::In(self.grip(hold, true), None);
         }
         if self.closed {
-            return Turn::Closed;
+            return Step::Closed;
         }
         let nap = now.after(self.shape.beat);
-        let wait = |until: Moment| if over { Turn::Over } else { Turn::Park(until.min(nap)) };
+        let wait = |until: Moment| if over { Step::Over } else { Step::Park(until.min(nap)) };
         let Some(Waiter { request, attempted, .. }) =
             self.waiters.front().filter(|w| w.ticket == ticket).cloned()
         else {
@@ -231,7 +231,7 @@ impl Gate {
             match self.ask.as_ref().filter(|a| a.queued && a.grant.is_none() && !a.in_flight && !over) {
                 Some(ask) if ask.again_at > now => return wait(until.min(ask.again_at)),
                 Some(_) => {}
-                None => return if request.once { Turn::Busy } else { wait(until) },
+                None => return if request.once { Step::Busy } else { wait(until) },
             }
         }
         if self.exclusive() && self.leaving > 0 {
@@ -241,23 +241,23 @@ impl Gate {
             && let Some(grip) = self.join(ticket, &request, now)
         {
             self.waiters.pop_front();
-            return Turn::In(grip, self.head());
+            return Step::In(grip, self.head());
         }
         if self.ask.is_none() && self.stands_behind(&request) {
-            return if request.once { Turn::Busy } else { wait(nap) };
+            return if request.once { Step::Busy } else { wait(nap) };
         }
         if self.ask.as_ref().is_some_and(|a| a.in_flight) {
             return wait(nap);
         }
         if let Some(ask) = self.ask.as_mut().filter(|ask| !ask.serves(&request)) {
             if over {
-                return Turn::Over;
+                return Step::Over;
             }
             if ask.is_known() {
                 let leaving = ask.leaving(now);
                 self.ask = None;
                 self.leaving += 1;
-                return Turn::Leave(leaving);
+                return Step::Leave(leaving);
             }
             ask.turns_to(&request, now);
         }
@@ -266,10 +266,10 @@ impl Gate {
         }
         // Also where the time is up meanwhile: it says more.
         if let Some(why) = self.ask.as_ref().and_then(|ask| ask.refused.clone()) {
-            return Turn::Refused(why);
+            return Step::Refused(why);
         }
         if over {
-            return Turn::Over;
+            return Step::Over;
         }
         let threads = self.waiters.len();
         if self.ask.is_none()
@@ -278,14 +278,14 @@ impl Gate {
             if share.is_asked() {
                 return wait(nap);
             }
-            return Turn::Ask(share.asks(&request, threads, now));
+            return Step::Ask(share.asks(&request, threads, now));
         }
         let ask = self.ask.get_or_insert_with(|| Box::new(Ask::new(fresh(), &request, now)));
         if attempted {
-            return Turn::Busy;
+            return Step::Busy;
         }
         if ask.again_at > now && !request.once {
-            return Turn::Park(ask.again_at.min(nap));
+            return Step::Park(ask.again_at.min(nap));
         }
         let how = if let Some(room) = &mut self.room {
             room.how(ask.queued)
@@ -301,11 +301,11 @@ impl Gate {
         if let Some(head) = self.waiters.front_mut() {
             head.attempted = request.once;
         }
-        Turn::Ask(asking)
+        Step::Ask(asking)
     }
 
     /// What a head does with a grant that has come: use it, renew it first, or give it back.
-    fn use_grant(&mut self, ticket: Ticket, request: &Request, now: Moment, over: bool) -> Option<Turn> {
+    fn use_grant(&mut self, ticket: Ticket, request: &Request, now: Moment, over: bool) -> Option<Step> {
         let joined = self.joined();
         let ask = self.ask.as_mut()?;
         let grant = ask.grant.as_mut()?;
@@ -315,7 +315,7 @@ impl Gate {
         let usable = left > granted / 2 || (grant.confirmed && !left.is_zero());
         if !usable {
             if over {
-                return Some(Turn::Over);
+                return Some(Step::Over);
             }
             if left.is_zero() {
                 // Perhaps it is ours still: the same id asks, and a hold is answered as one.
@@ -328,7 +328,7 @@ impl Gate {
             }
             ask.in_flight = true;
             ask.sent = now;
-            return Some(Turn::Confirm(ask.owner, lease));
+            return Some(Step::Confirm(ask.owner, lease));
         }
         let mut tenure = Tenure {
             value: grant.value,
@@ -354,13 +354,13 @@ impl Gate {
         if self.shape.sharing == Sharing::PassThrough {
             let Tenure { owner, value, .. } = tenure;
             let grip = Grip { ticket, owner, token: tenure.token(), value, way, outermost: true };
-            return Some(Turn::In(grip, self.head()));
+            return Some(Step::In(grip, self.head()));
         }
         let grip = self.holds.take(&mut tenure, ticket, request.holder, way);
         self.tenures.insert(tenure);
         // Others may get in beside it: the next head asks.
         let next = if self.exclusive() { None } else { self.head() };
-        Some(Turn::In(grip, next))
+        Some(Step::In(grip, next))
     }
 
     /// The thread with this hold knows that it is in.

@@ -8,7 +8,7 @@ use super::state::{Answered, Packet, Process, Request, State, Thread};
 use crate::engine::model::{TICK, at};
 use crate::engine::small_redis::{Ask, Op, Reply, RoomOp, RoomReply, millis};
 use crate::engine::state::lock_state::{
-    AcquireMode, Answer, Exit, GaveUp, Leaving, Renewal, Then, Ticket, Turn,
+    AcquireMode, Answer, Exit, GaveUp, Leaving, Renewal, Step, Then, Ticket,
 };
 use crate::observe::{AcquiredVia, LossReason};
 
@@ -167,7 +167,7 @@ impl State {
             stay.over |= turns_back;
         }
         match turn {
-            Turn::In(grip, next) => {
+            Step::In(grip, next) => {
                 let valid = process.gate.look(grip.owner).is_some_and(|t| t.loss(now).is_none());
                 if valid && room.is_none() {
                     self.rises(grip.token, grip.way == AcquiredVia::HandedOver);
@@ -177,11 +177,11 @@ impl State {
                     self.wake(p, room, next);
                 }
             }
-            Turn::Ask(asking) if asking.enqueues && !inbox && !(failing && room.is_none()) => {
+            Step::Ask(asking) if asking.enqueues && !inbox && !(failing && room.is_none()) => {
                 process.gate_of(t).postponed(asking.owner, now.after(TICK));
                 self.set(p, t, Thread::Awake(ticket));
             }
-            Turn::Ask(asking) => {
+            Step::Ask(asking) => {
                 let later = asking.enqueues && !inbox;
                 let how = if later { AcquireMode::Try } else { asking.how };
                 let ask = Ask { how, ..Ask::from(&asking) };
@@ -192,13 +192,13 @@ impl State {
                 self.send(p, t, request);
                 self.set(p, t, Thread::Asking { ticket, owner: asking.owner, later });
             }
-            Turn::Confirm(owner, lease) => {
+            Step::Confirm(owner, lease) => {
                 self.send(p, t, Request::Lock(Op::Renew { owner, lease: millis(lease) }));
                 self.set(p, t, Thread::Confirming(ticket, owner));
             }
-            Turn::Leave(leaving) => self.leave_queue(world, p, t, leaving, Some(ticket)),
-            Turn::Park(until) => self.set(p, t, Thread::Parked(ticket, until)),
-            Turn::Busy | Turn::Over | Turn::Refused(_) | Turn::Closed => self.give_up(world, p, t, ticket),
+            Step::Leave(leaving) => self.leave_queue(world, p, t, leaving, Some(ticket)),
+            Step::Park(until) => self.set(p, t, Thread::Parked(ticket, until)),
+            Step::Busy | Step::Over | Step::Refused(_) | Step::Closed => self.give_up(world, p, t, ticket),
         }
     }
 

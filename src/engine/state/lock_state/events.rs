@@ -64,7 +64,7 @@ pub(crate) enum Entered {
 
 /// What the thread with this ticket is to do next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Turn {
+pub(crate) enum Step {
     /// It has its hold; wake the new head, if any.
     In(Grip, Option<Ticket>),
     /// Send this and report by [`Gate::answered`].

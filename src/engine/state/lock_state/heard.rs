@@ -160,7 +160,7 @@ impl Gate {
         Then::default()
     }
 
-    /// The answer to [`Turn::Confirm`].
+    /// The answer to [`Step::Confirm`].
     pub(crate) fn confirmed(&mut self, owner: u64, answer: Renewal, now: Moment) -> Then {
         let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) else {
             return Then::default();
