@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::entry::{Cell, Core};
 use super::redis::failure::Failure;
 use super::redis::requests;
-use super::state::lock_state::{Leaving, Then};
+use super::state::lock_state::{Effects, Leaving};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::sync::MutexGuard;
@@ -21,7 +21,7 @@ pub(crate) fn lock(cell: &Cell) -> Result<MutexGuard<'_, Core>, Error> {
 
 /// Does what the gate said is to be done: what needs the lock under it, the rest when it has let go of it. A
 /// caller that goes on locks anew, and looks anew.
-pub(crate) fn carry_out(cell: &Arc<Cell>, mut core: MutexGuard<'_, Core>, then: Then) {
+pub(crate) fn carry_out(cell: &Arc<Cell>, mut core: MutexGuard<'_, Core>, then: Effects) {
     core.wake(then.wake);
     if let Some(leaving) = then.background {
         cell.shared.renewer.leave(cell, leaving);

@@ -9,7 +9,7 @@ use super::redis::failure::Failure;
 use super::redis::requests;
 use super::redis::requests::Left;
 use super::redis::resent::{Fate, Known};
-use super::state::lock_state::{Answer, Asking, Exit, Leaving, Then, Ticket};
+use super::state::lock_state::{Answer, Asking, Effects, Exit, Leaving, Ticket};
 use super::{carry_out, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -155,7 +155,7 @@ impl Departure<'_> {
             shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving.clone() });
         }
         core.arrived(leaving.owner);
-        let mut then = Then::default();
+        let mut then = Effects::default();
         if let Some(next) = next {
             let answer = match &outcome {
                 Ok(left) => left.next.clone().unwrap_or(Answer::Failed),

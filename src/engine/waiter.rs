@@ -8,7 +8,7 @@ use super::outcomes::{of_ask, of_refusal, of_rule};
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::state::lock_state::{
-    AcquireMode, Answer, Asking, Entered, GaveUp, Grip, Refusal, Request, Step, Then, Ticket,
+    AcquireMode, Answer, Asking, Effects, Entered, GaveUp, Grip, Refusal, Request, Step, Ticket,
 };
 use super::{LEAVE_LIMIT, carry_out, lock, modes, take_back};
 use crate::clock::Moment;
@@ -151,7 +151,7 @@ impl<'a> Waiter<'a> {
                     confirm(cell, owner, lease, now, limit());
                 }
                 Step::Leave(leaving) => {
-                    carry_out(cell, core, Then { leave: Some(leaving), ..Then::default() });
+                    carry_out(cell, core, Effects { leave: Some(leaving), ..Effects::default() });
                 }
                 Step::Park(until) if matches!(may_park, MayPark::Yes) => {
                     let bears = shared.config.unreachable_timeout;

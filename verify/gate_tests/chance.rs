@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, gate: usize, then: Then) {
+    fn carry_out(&mut self, gate: usize, then: Effects) {
         self.wake(gate, then.wake);
         if let Some(leaving) = then.background {
             self.send(gate, None, Op::Leave { leaving, next: None, counted: false });

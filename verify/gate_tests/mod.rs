@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::state::grant::MOST_HAND_OVERS;
 use super::state::lock_state::{
-    AcquireMode, Answer, Asking, Entered, Exit, Gate, GaveUp, Grip, HolderId, Leaving, Refusal, Renewal,
-    Request, Shape, Step, Terms, Then, Ticket,
+    AcquireMode, Answer, Asking, Effects, Entered, Exit, Gate, GaveUp, Grip, HolderId, Leaving, Refusal,
+    Renewal, Request, Shape, Step, Terms, Ticket,
 };
 use crate::clock::Moment;
 use crate::kind::{Reentrancy, Sharing};
@@ -118,7 +118,7 @@ impl Desk {
         }
     }
 
-    fn answer(&mut self, asking: &Asking, answer: Answer, now: u64) -> Then {
+    fn answer(&mut self, asking: &Asking, answer: Answer, now: u64) -> Effects {
         self.gate.answered(asking.owner, answer, at(now))
     }
 
@@ -149,7 +149,7 @@ impl Desk {
         (ticket, asking)
     }
 
-    fn message(&mut self, owner: u64, number: u64) -> Then {
+    fn message(&mut self, owner: u64, number: u64) -> Effects {
         self.gate.granted(owner, number, ms(LEASE), 0, Moment::default())
     }
 
@@ -159,7 +159,7 @@ impl Desk {
 }
 
 #[track_caller]
-fn out(gave_up: GaveUp) -> Then {
+fn out(gave_up: GaveUp) -> Effects {
     match gave_up {
         GaveUp::Out(then) => then,
         GaveUp::In(grip) => panic!("{grip:?}"),
@@ -181,7 +181,7 @@ fn a_message_numbered_no_higher_than_a_busy_answer_told_is_dropped() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 10, 0);
     for stale in [1, 9, 10] {
-        assert_eq!(desk.message(asking.owner, stale), Then::default(), "{stale}");
+        assert_eq!(desk.message(asking.owner, stale), Effects::default(), "{stale}");
         assert!(matches!(desk.turn(ticket, 1), Step::Park(_)), "{stale}");
     }
     assert_eq!(desk.message(asking.owner, 11).wake, Some(ticket));
@@ -211,7 +211,7 @@ fn an_answer_makes_the_message_that_follows_a_duplicate() {
     let (ticket, _) = desk.queue_up(request(1), 5, 0);
     let beat = desk.asks(ticket, 1_100);
     desk.answer(&beat, granted_in(6, 2_500), 1_110);
-    assert_eq!(desk.message(beat.owner, 6), Then::default());
+    assert_eq!(desk.message(beat.owner, 6), Effects::default());
     let grip = desk.is_in(ticket, 1_110);
     // What was left at the answer, not a lease from the message.
     assert_eq!(desk.valid_until(grip), at(1_100 + 2_500 - DRIFT));
@@ -222,11 +222,11 @@ fn unknown_ids_are_ignored() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
     let stranger = asking.owner + 100;
-    assert_eq!(desk.message(stranger, 50), Then::default());
-    assert_eq!(desk.gate.refused(stranger, "no".into()), Then::default());
-    assert_eq!(desk.gate.answered(stranger, granted_in(50, LEASE), at(1)), Then::default());
-    assert_eq!(desk.gate.lose(stranger, LossReason::Forced, at(1)), Then::default());
-    assert_eq!(desk.gate.renewed(stranger, at(0), Renewal::Left(ms(LEASE)), at(1)), Then::default());
+    assert_eq!(desk.message(stranger, 50), Effects::default());
+    assert_eq!(desk.gate.refused(stranger, "no".into()), Effects::default());
+    assert_eq!(desk.gate.answered(stranger, granted_in(50, LEASE), at(1)), Effects::default());
+    assert_eq!(desk.gate.lose(stranger, LossReason::Forced, at(1)), Effects::default());
+    assert_eq!(desk.gate.renewed(stranger, at(0), Renewal::Left(ms(LEASE)), at(1)), Effects::default());
     assert!(matches!(desk.turn(ticket, 2), Step::Park(_)));
 }
 
@@ -439,7 +439,7 @@ fn what_redis_has_never_heard_of_leaves_nothing_to_send() {
     let ticket = desk.enter(request(1), 0);
     let asking = desk.asks(ticket, 0);
     desk.answer(&asking, Answer::Failed, 100);
-    assert_eq!(out(desk.gate.give_up(ticket, at(200))), Then::default());
+    assert_eq!(out(desk.gate.give_up(ticket, at(200))), Effects::default());
     assert!(desk.gate.is_idle());
 }
 
@@ -450,13 +450,13 @@ fn lost_by_the_deadline_leaves_in_the_background() {
     let mut desk = Desk::new();
     let grip = desk.come_in(request(1), 1, 0);
     desk.gate.renewed(grip.owner, at(1_000), Renewal::Unanswered, at(1_500));
-    assert_eq!(desk.gate.expire(grip.owner, at(LEASE - DRIFT - 1)), Then::default());
+    assert_eq!(desk.gate.expire(grip.owner, at(LEASE - DRIFT - 1)), Effects::default());
     let then = desk.gate.expire(grip.owner, at(LEASE - DRIFT));
     assert_eq!(then.lost, Some((grip.owner, LossReason::Expired)));
     assert!(then.background.unwrap().unsettled);
-    assert_eq!(desk.gate.expire(grip.owner, at(LEASE)), Then::default(), "told once");
+    assert_eq!(desk.gate.expire(grip.owner, at(LEASE)), Effects::default(), "told once");
     assert!(
-        matches!(desk.exit(grip, LEASE), Exit::Lost(LossReason::Expired, then) if then == Then::default())
+        matches!(desk.exit(grip, LEASE), Exit::Lost(LossReason::Expired, then) if then == Effects::default())
     );
     assert!(desk.gate.is_idle());
 }
@@ -478,7 +478,7 @@ fn what_is_exchanged_is_not_lost_by_a_renewal_that_comes_behind() {
     let grip = desk.come_in(request(1), 1, 0);
     let waiter = desk.enter(request(2), 0);
     desk.gate.exchange(grip.owner);
-    assert_eq!(desk.gate.renewed(grip.owner, at(1), Renewal::NotInside, at(2)), Then::default());
+    assert_eq!(desk.gate.renewed(grip.owner, at(1), Renewal::NotInside, at(2)), Effects::default());
     assert_eq!(desk.gate.hold_count(1, at(2)), 1);
     // Nor is it handed on; and its deadline is one still.
     let mut other = Desk { gate: desk.gate.clone(), owners: desk.owners };
@@ -616,7 +616,7 @@ fn a_grant_in_the_instant_of_giving_up_is_passed_on() {
     let leaving = out(desk.gate.give_up(ticket, at(1))).leave.unwrap();
     assert_eq!(leaving.owner, asking.owner);
     // Later ones find nobody.
-    assert_eq!(desk.message(asking.owner, 7), Then::default());
+    assert_eq!(desk.message(asking.owner, 7), Effects::default());
     desk.gate.left();
     assert!(desk.gate.is_idle());
 }
@@ -639,7 +639,7 @@ fn an_orphaned_next_ask_leaves_when_it_is_answered() {
         let waiter = desk.enter(request(2), 0);
         let next = leaves(desk.exit(grip, 500)).1.unwrap();
         // The head gives up while the leave that asks for it is on its way.
-        assert_eq!(out(desk.gate.give_up(waiter, at(501))), Then::default());
+        assert_eq!(out(desk.gate.give_up(waiter, at(501))), Effects::default());
         let unknown = answer == Answer::Unanswered;
         let leaving = desk.answer(&next, answer.clone(), 502).leave;
         let leaving = leaving.unwrap_or_else(|| panic!("{answer:?}: it is left in Redis"));
@@ -669,7 +669,7 @@ fn who_is_not_the_head_gives_up_without_a_trace() {
     let mut desk = Desk::new();
     let (head, asking) = desk.queue_up(request(1), 5, 0);
     let second = desk.enter(request(2), 1);
-    assert_eq!(out(desk.gate.give_up(second, at(2))), Then::default());
+    assert_eq!(out(desk.gate.give_up(second, at(2))), Effects::default());
     desk.message(asking.owner, 6);
     desk.is_in(head, 3);
 }
@@ -685,7 +685,7 @@ fn one_attempt_is_one_request_and_no_place() {
     assert!(!asking.enqueues);
     desk.answer(&asking, Answer::Busy { floor: 1, again: ms(500), arrival: String::new() }, 1);
     assert_eq!(desk.turn(ticket, 1), Step::Busy);
-    assert_eq!(out(desk.gate.give_up(ticket, at(2))), Then::default());
+    assert_eq!(out(desk.gate.give_up(ticket, at(2))), Effects::default());
     assert!(desk.gate.is_idle());
 }
 
@@ -780,7 +780,7 @@ fn every_guard_of_a_lost_hold_is_told() {
         }
         let Exit::Lost(why, first) = desk.exit(outer, then) else { panic!("it is lost") };
         assert_eq!((why, first.lost.is_some()), (loss, !told), "what is to be done is said once");
-        assert_eq!(desk.exit(outer, then), Exit::Lost(loss, Then::default()));
+        assert_eq!(desk.exit(outer, then), Exit::Lost(loss, Effects::default()));
         assert!(desk.gate.is_idle());
     }
 }
@@ -819,7 +819,7 @@ fn closing_loses_all_holds_and_takes_out_all_that_redis_may_know() {
     assert_eq!(leaving.iter().map(|l| l.owner).collect::<Vec<_>>(), [grip.owner]);
     assert_eq!(desk.turn(waiter, 2), Step::Closed);
     assert_eq!(desk.gate.enter(request(3), at(2)), Err(Refusal::Closed));
-    assert_eq!(desk.gate.renewed(grip.owner, at(1), Renewal::Left(ms(LEASE)), at(2)), Then::default());
+    assert_eq!(desk.gate.renewed(grip.owner, at(1), Renewal::Left(ms(LEASE)), at(2)), Effects::default());
     assert_eq!(desk.gate.hold_count(1, at(2)), 0);
     assert!(matches!(desk.exit(grip, 3), Exit::Lost(LossReason::Closed, _)));
     out(desk.gate.give_up(waiter, at(4)));
@@ -835,7 +835,7 @@ fn closing_bars_an_ask_that_is_on_its_way() {
     assert_eq!(leaving.len(), 1);
     assert_eq!((leaving[0].owner, leaving[0].unsettled), (asking.owner, true));
     // Its answer finds nobody.
-    assert_eq!(desk.answer(&asking, granted_in(1, LEASE), 2), Then::default());
+    assert_eq!(desk.answer(&asking, granted_in(1, LEASE), 2), Effects::default());
     assert_eq!(desk.turn(ticket, 2), Step::Closed);
 }
 

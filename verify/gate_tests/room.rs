@@ -25,7 +25,7 @@ fn gives_up(owner: u64) -> Request {
 fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_tenure() {
     let (mut desk, grip) = held();
     let (aside, then) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
-    assert_eq!(then, Then::default());
+    assert_eq!(then, Effects::default());
     assert!(desk.gate.is_idle());
 
     let mut room = room();
@@ -39,7 +39,7 @@ fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_tenure() {
     assert!(room.gate.is_idle());
     assert!(!room.gate.stay().unsignalled);
 
-    assert_eq!(desk.gate.put_back(aside, Some(tenure), None, at(20)), Then::default());
+    assert_eq!(desk.gate.put_back(aside, Some(tenure), None, at(20)), Effects::default());
     assert_eq!(desk.gate.hold_count(1, at(20)), 3);
     assert_eq!(desk.gate.token_of(grip.ticket), Some(came.token));
     assert!(desk.gate.tenure_of(grip.ticket).is_some_and(|t| t.owner == came.owner));
@@ -108,7 +108,7 @@ fn a_wait_of_which_nothing_was_sent_never_gave_anything_up() {
     assert!(!room.gate.turns_back(at(2)));
     assert_eq!(room.turn_with(ticket, 2, true, true), Step::Over);
     assert!(room.gate.stay().stayed);
-    assert_eq!(room.gate.give_up(ticket, at(2)), GaveUp::Out(Then::default()));
+    assert_eq!(room.gate.give_up(ticket, at(2)), GaveUp::Out(Effects::default()));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_place_that_was_taken_meanwhile_is_kept_and_not_passed() {
     let (mut desk, grip) = held();
     let (aside, _) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
     let (second, place) = desk.queue_up(request(2), 10, 11);
-    assert_eq!(desk.gate.put_back(aside, None, None, at(20)), Then::default());
+    assert_eq!(desk.gate.put_back(aside, None, None, at(20)), Effects::default());
     // It sleeps until its beat, and then sends it.
     assert!(matches!(desk.turn(second, 30), Step::Park(until) if until <= at(1_020)));
     let beat = desk.asks(second, 1_100);

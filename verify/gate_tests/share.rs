@@ -383,7 +383,7 @@ fn the_answer_for_a_share_that_is_gone_is_ignored() {
     leaves(desk.exit(second, 62));
     let other = asks_for_itself(&mut desk, request(3), 63);
     // Not taken for the answer of what is asked meanwhile.
-    assert_eq!(desk.answer(&ahead, granted_in(5, LEASE), 64), Then::default());
+    assert_eq!(desk.answer(&ahead, granted_in(5, LEASE), 64), Effects::default());
     assert_eq!(desk.gate.holders(at(64)), 0);
     assert!(desk.gate.look(ahead.owner).is_none() && other.owner != ahead.owner);
 }
@@ -405,8 +405,8 @@ fn who_gives_up_while_the_share_is_asked_leaves_nothing_to_be_done() {
     let first = desk.come_in(request(1), 5, 0);
     let late = desk.enter(request(2), SLICE);
     let asking = desk.asks(late, SLICE);
-    assert_eq!(out(desk.gate.give_up(late, at(SLICE + 1))), Then::default());
-    assert_eq!(desk.answer(&asking, granted_in(5, LEASE), SLICE + 2), Then::default());
+    assert_eq!(out(desk.gate.give_up(late, at(SLICE + 1))), Effects::default());
+    assert_eq!(desk.answer(&asking, granted_in(5, LEASE), SLICE + 2), Effects::default());
     joins(&mut desk, request(3), SLICE + 3);
     assert!(desk.gate.holds_valid(first.ticket, at(SLICE + 3)));
 }

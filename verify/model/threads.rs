@@ -7,7 +7,7 @@ use super::state::{Packet, Process, RENEWER, State, Thread};
 use super::{TICK, World, at};
 use crate::engine::small_redis::{Ask, Op, Reply, millis};
 use crate::engine::state::lock_state::{
-    AcquireMode, Answer, Asking, Exit, Gate, GaveUp, Leaving, Renewal, Step, Then, Ticket,
+    AcquireMode, Answer, Asking, Effects, Exit, Gate, GaveUp, Leaving, Renewal, Step, Ticket,
 };
 use crate::observe::AcquiredVia;
 
@@ -43,7 +43,7 @@ fn fresh(process: &mut Process, p: u8) -> u64 {
 
 impl State {
     /// What [`crate::engine::carry_out`] does.
-    pub(super) fn carry_out(&mut self, p: u8, g: u8, then: Then) -> Option<Leaving> {
+    pub(super) fn carry_out(&mut self, p: u8, g: u8, then: Effects) -> Option<Leaving> {
         if let Some(ticket) = then.wake {
             self.wake(p, g, ticket);
         }
@@ -96,7 +96,7 @@ impl State {
     }
 
     /// A thread that is through with Redis for now, with what its event asks for.
-    fn go_on(&mut self, p: u8, t: u8, then: Then, after: Option<Ticket>) {
+    fn go_on(&mut self, p: u8, t: u8, then: Effects, after: Option<Ticket>) {
         let g = self.gate_of(p, t);
         self.set(p, t, after.map_or(Thread::Idle, Thread::Awake));
         match self.carry_out(p, g, then) {
@@ -258,7 +258,7 @@ impl State {
             }
             Thread::Releasing(leaving, next) => {
                 let heard = matches!(outcome, Outcome::Reply(_));
-                let then = next.map_or_else(Then::default, |next| {
+                let then = next.map_or_else(Effects::default, |next| {
                     let answer = match outcome {
                         Outcome::Reply(Reply::Left { next: Some(answer), .. }) => answer,
                         Outcome::Unanswered => Answer::Unanswered,

@@ -36,7 +36,7 @@ pub(super) const IN_RUST: &[InRust] = places! {
     "lead-kept" in "src":
         { let was_head = self.head() == Some(ticket); } =>
         { let was_head = self.head() == Some(ticket);
-          if PLANTED && was_head && self.waiters.len() > 1 { return GaveUp::Out(Then::default()); } }
+          if PLANTED && was_head && self.waiters.len() > 1 { return GaveUp::Out(Effects::default()); } }
     "resent-under-new-id" in "src":
         { if answer == Answer::Over } =>
         { if answer == Answer::Over || PLANTED && answer == Answer::Unanswered }

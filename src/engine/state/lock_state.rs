@@ -42,7 +42,9 @@ use std::time::Duration;
 use self::ask::Ask;
 use self::condition_waiter::Room;
 pub(crate) use self::condition_waiter::{Aside, NOT_INSIDE, Stay};
-pub(crate) use self::events::{Entered, Exit, GaveUp, Grip, Leaving, Refusal, Renewal, Step, Then, Ticket};
+pub(crate) use self::events::{
+    Effects, Entered, Exit, GaveUp, Grip, Leaving, Refusal, Renewal, Step, Ticket,
+};
 pub(crate) use self::receipt::Stays;
 pub(crate) use super::asking::{AcquireMode, Answer, Asking, HolderId, Request, Terms};
 use super::grant::{Door, Tenure};
@@ -429,9 +431,9 @@ impl Gate {
     }
 
     /// A leave was answered, or is somebody else's business now.
-    pub(crate) fn left(&mut self) -> Then {
+    pub(crate) fn left(&mut self) -> Effects {
         self.leaving = self.leaving.saturating_sub(1);
-        Then { wake: self.head(), ..Then::default() }
+        Effects { wake: self.head(), ..Effects::default() }
     }
 
     /// A thread stops waiting. The lead goes to the next one, with the ask and all it was granted.
@@ -442,22 +444,22 @@ impl Gate {
         let was_head = self.head() == Some(ticket);
         self.waiters.retain(|w| w.ticket != ticket);
         if !was_head {
-            return GaveUp::Out(Then::default());
+            return GaveUp::Out(Effects::default());
         }
         if self.waiters.is_empty() {
             self.trouble = None;
             let leave = self.abandon(now);
-            return GaveUp::Out(Then { leave, ..Then::default() });
+            return GaveUp::Out(Effects { leave, ..Effects::default() });
         }
         // What was refused was refused to this head; the next one asks under an id of its own.
         let refused = self.ask.take_if(|a| a.refused.is_some() && !a.in_flight);
         if let Some(leave) = refused.filter(|a| a.unsettled).map(|a| a.leaving(now)) {
-            return GaveUp::Out(Then { wake: self.head(), background: Some(leave), ..Then::default() });
+            return GaveUp::Out(Effects { wake: self.head(), background: Some(leave), ..Effects::default() });
         }
         if let Some(ask) = &mut self.ask {
             ask.again_at = ask.again_at.min(now);
         }
-        GaveUp::Out(Then { wake: self.head(), ..Then::default() })
+        GaveUp::Out(Effects { wake: self.head(), ..Effects::default() })
     }
 
     /// Nobody is left to want the ask: it leaves, unless Redis cannot know of it. One that is on

@@ -8,7 +8,7 @@ use super::state::{Answered, Packet, Process, Request, State, Thread};
 use crate::engine::model::{TICK, at};
 use crate::engine::small_redis::{Ask, Op, Reply, RoomOp, RoomReply, millis};
 use crate::engine::state::lock_state::{
-    AcquireMode, Answer, Exit, GaveUp, Leaving, Renewal, Step, Then, Ticket,
+    AcquireMode, Answer, Effects, Exit, GaveUp, Leaving, Renewal, Step, Ticket,
 };
 use crate::observe::{AcquiredVia, LossReason};
 
@@ -60,7 +60,13 @@ impl State {
 
     /// What [`crate::engine::carry_out`] does. `t`: the thread at whose gate it was said, if that is not
     /// the lock's.
-    pub(super) fn carry_out(&mut self, world: &World, p: u8, t: Option<u8>, then: Then) -> Option<Leaving> {
+    pub(super) fn carry_out(
+        &mut self,
+        world: &World,
+        p: u8,
+        t: Option<u8>,
+        then: Effects,
+    ) -> Option<Leaving> {
         if let Some(ticket) = then.wake {
             self.wake(p, t, ticket);
         }
@@ -113,7 +119,7 @@ impl State {
     }
 
     /// A thread that is through with Redis for now, with what its event asks for.
-    pub(super) fn go_on(&mut self, world: &World, p: u8, t: u8, then: Then, after: Option<Ticket>) {
+    pub(super) fn go_on(&mut self, world: &World, p: u8, t: u8, then: Effects, after: Option<Ticket>) {
         self.set(p, t, after.map_or(Thread::Idle, Thread::Awake));
         let room = self.alone(p, t);
         match self.carry_out(world, p, room, then) {
@@ -268,14 +274,14 @@ impl State {
                     Outcome::Reply(Answered::Room(RoomReply::Signalled(None))) => {
                         process.gate.lose(owner, LossReason::Revoked, now)
                     }
-                    _ => Then::default(),
+                    _ => Effects::default(),
                 };
                 self.set(p, t, Thread::Holding(ticket));
                 self.carry_out(world, p, None, then);
             }
             Thread::Releasing(leaving, next) => {
                 let heard = matches!(outcome, Outcome::Reply(_));
-                let then = next.map_or_else(Then::default, |next| {
+                let then = next.map_or_else(Effects::default, |next| {
                     let answer = match outcome {
                         Outcome::Reply(Answered::Lock(Reply::Left { next: Some(answer), .. })) => answer,
                         Outcome::Unanswered => Answer::Unanswered,

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::ask::Ask;
-use super::{AcquireMode, Answer, Gate, Hold, Leaving, Request, Shape, Then, Ticket, leaving_of};
+use super::{AcquireMode, Answer, Effects, Gate, Hold, Leaving, Request, Shape, Ticket, leaving_of};
 use crate::clock::Moment;
 use crate::engine::state::grant::Tenure;
 use crate::observe::{AcquiredVia, LossReason};
@@ -164,9 +164,9 @@ impl Gate {
         &mut self,
         ticket: Ticket,
         now: Moment,
-    ) -> Result<(Aside, Then), Box<(LossReason, Then)>> {
+    ) -> Result<(Aside, Effects), Box<(LossReason, Effects)>> {
         let Some(owner) = self.holds.get(ticket).map(|h| h.owner) else {
-            return Err((LossReason::Revoked, Then::default()).into());
+            return Err((LossReason::Revoked, Effects::default()).into());
         };
         let then = self.expire(owner, now);
         if let Some(loss) = self.tenure(owner).map_or(Some(LossReason::Revoked), |t| t.lost) {
@@ -176,7 +176,7 @@ impl Gate {
             return Err((LossReason::Revoked, then).into());
         };
         let aside = Aside { hold, tenure };
-        Ok((aside, Then { wake: self.head(), ..Then::default() }))
+        Ok((aside, Effects { wake: self.head(), ..Effects::default() }))
     }
 
     /// A hold that was set aside goes on, as often held as before: with what its wait was `granted`, or
@@ -187,7 +187,7 @@ impl Gate {
         granted: Option<Tenure>,
         lost: Option<LossReason>,
         now: Moment,
-    ) -> Then {
+    ) -> Effects {
         let mut tenure = granted.unwrap_or(aside.tenure);
         tenure.holds = 1;
         tenure.lost = tenure.lost.or(lost);
@@ -201,6 +201,6 @@ impl Gate {
         }
         self.tenures.insert(tenure);
         // While it was set aside nobody renewed it.
-        Then { leave, ..self.expire(owner, now) }
+        Effects { leave, ..self.expire(owner, now) }
     }
 }

@@ -86,7 +86,7 @@ pub(crate) enum Step {
 
 /// What is to be done after an event, by whoever brought it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Then {
+pub(crate) struct Effects {
     pub(crate) wake: Option<Ticket>,
     /// Leave Redis now, and report by [`Gate::left`].
     pub(crate) leave: Option<Leaving>,
@@ -106,7 +106,7 @@ pub(crate) enum Exit {
     /// The next local thread has it now: wake it.
     HandedOn(Ticket),
     /// It was lost before, which each of its guards is told; what is to be done where that was found out just now.
-    Lost(LossReason, Then),
+    Lost(LossReason, Effects),
     /// Send this leave, with the ask for the next head if there is one, and report by
     /// [`Gate::left`] and [`Gate::answered`].
     Leave(Leaving, Option<Asking>),
@@ -117,7 +117,7 @@ pub(crate) enum Exit {
 pub(crate) enum GaveUp {
     /// It does not: the hold came in this instant.
     In(Grip),
-    Out(Then),
+    Out(Effects),
 }
 
 /// What a renewal was answered.

@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use super::ask::Grant;
-use super::{Answer, BACKOFF, Gate, LONGEST_BACKOFF, Renewal, SLACK, Then, leaving_of};
+use super::{Answer, BACKOFF, Effects, Gate, LONGEST_BACKOFF, Renewal, SLACK, leaving_of};
 use crate::clock::Moment;
 use crate::engine::state::grant::drift;
 use crate::observe::{AcquiredVia, LossReason};
 
 impl Gate {
     /// The answer to the ask of `owner`, whoever sent it.
-    pub(crate) fn answered(&mut self, owner: u64, answer: Answer, now: Moment) -> Then {
+    pub(crate) fn answered(&mut self, owner: u64, answer: Answer, now: Moment) -> Effects {
         let alone = self.waiters.is_empty();
         let joined = self.joined();
         if let Some(tenure) = self.tenure_mut(owner).filter(|t| t.is_asked()) {
             tenure.may_be_joined_since(&answer);
-            return Then { wake: self.head(), ..Then::default() };
+            return Effects { wake: self.head(), ..Effects::default() };
         }
         let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) else {
-            return Then::default();
+            return Effects::default();
         };
         ask.in_flight = false;
         let answer = match &mut self.room {
@@ -27,7 +27,7 @@ impl Gate {
         };
         if answer == Answer::Over {
             self.ask = None;
-            return Then { wake: self.head(), ..Then::default() };
+            return Effects { wake: self.head(), ..Effects::default() };
         }
         let heard = !matches!(answer, Answer::Failed | Answer::Unanswered);
         match answer {
@@ -81,9 +81,9 @@ impl Gate {
         }
         let background = self.forget_given_up();
         if alone {
-            return Then { leave: self.abandon(now), background, ..Then::default() };
+            return Effects { leave: self.abandon(now), background, ..Effects::default() };
         }
-        Then { wake: self.head(), background, ..Then::default() }
+        Effects { wake: self.head(), background, ..Effects::default() }
     }
 
     /// A request of this ask was sent twice before it was answered: a copy may be on its way yet.
@@ -118,12 +118,12 @@ impl Gate {
     }
 
     /// The inbox is (again) there: what was missed meanwhile is asked for.
-    pub(crate) fn ask_again(&mut self, now: Moment) -> Then {
+    pub(crate) fn ask_again(&mut self, now: Moment) -> Effects {
         if let Some(ask) = &mut self.ask {
             ask.again_at = now;
             ask.unheard = ask.in_flight;
         }
-        Then { wake: self.head(), ..Then::default() }
+        Effects { wake: self.head(), ..Effects::default() }
     }
 
     /// A message: `owner` was granted the lock.
@@ -134,7 +134,7 @@ impl Gate {
         lease: Duration,
         value: u64,
         now: Moment,
-    ) -> Then {
+    ) -> Effects {
         let said = if self.joined() { now } else { Moment::default() };
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner)
             && ask.grant.is_none()
@@ -145,25 +145,25 @@ impl Gate {
             let (since, told, way, confirmed) = (base, true, AcquiredVia::Granted, false);
             ask.grant = Some(Grant { number, value, said, valid_until, since, lease, told, way, confirmed });
             ask.queued = false;
-            return Then { wake: self.head(), ..Then::default() };
+            return Effects { wake: self.head(), ..Effects::default() };
         }
-        Then::default()
+        Effects::default()
     }
 
     /// A message: `owner` will never be let in.
-    pub(crate) fn refused(&mut self, owner: u64, why: String) -> Then {
+    pub(crate) fn refused(&mut self, owner: u64, why: String) -> Effects {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
             ask.queued = false;
             ask.refused = Some(why);
-            return Then { wake: self.head(), ..Then::default() };
+            return Effects { wake: self.head(), ..Effects::default() };
         }
-        Then::default()
+        Effects::default()
     }
 
     /// The answer to [`Step::Confirm`].
-    pub(crate) fn confirmed(&mut self, owner: u64, answer: Renewal, now: Moment) -> Then {
+    pub(crate) fn confirmed(&mut self, owner: u64, answer: Renewal, now: Moment) -> Effects {
         let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) else {
-            return Then::default();
+            return Effects::default();
         };
         ask.in_flight = false;
         match (answer, &mut ask.grant) {
@@ -188,7 +188,7 @@ impl Gate {
             (Renewal::NotInside, _) => {
                 let unsettled = ask.unsettled;
                 let background = self.ask.take().filter(|_| unsettled).map(|a| a.leaving(now));
-                return Then { wake: self.head(), background, ..Then::default() };
+                return Effects { wake: self.head(), background, ..Effects::default() };
             }
             // What is left of it is still ours.
             (Renewal::Unanswered, Some(grant)) => {
@@ -200,15 +200,15 @@ impl Gate {
             (_, None) => {}
         }
         if self.waiters.is_empty() {
-            return Then { leave: self.abandon(now), ..Then::default() };
+            return Effects { leave: self.abandon(now), ..Effects::default() };
         }
-        Then { wake: self.head(), ..Then::default() }
+        Effects { wake: self.head(), ..Effects::default() }
     }
 
     /// The answer to a renewal of a tenure, sent at `sent`. One without an answer comes with a
     /// [`doubt`](Gate::doubt).
-    pub(crate) fn renewed(&mut self, owner: u64, sent: Moment, answer: Renewal, now: Moment) -> Then {
-        let Some(tenure) = self.tenure_mut(owner) else { return Then::default() };
+    pub(crate) fn renewed(&mut self, owner: u64, sent: Moment, answer: Renewal, now: Moment) -> Effects {
+        let Some(tenure) = self.tenure_mut(owner) else { return Effects::default() };
         match answer {
             // Once lost, lost for good: an answer that comes late changes nothing.
             Renewal::Left(left) if tenure.loss(now).is_none() => tenure.extended(sent, left),
@@ -241,28 +241,28 @@ impl Gate {
     }
 
     /// The local deadline of a tenure, looked at: nothing where it is not over.
-    pub(crate) fn expire(&mut self, owner: u64, now: Moment) -> Then {
+    pub(crate) fn expire(&mut self, owner: u64, now: Moment) -> Effects {
         match self.tenure(owner) {
             Some(t) if t.lost.is_none() && t.valid_until <= now => self.lose(owner, LossReason::Expired, now),
-            _ => Then::default(),
+            _ => Effects::default(),
         }
     }
 
     /// A tenure is over for `why`. Lost by the deadline is not lost in Redis: it leaves. Lost by
     /// Redis's own verdict, there is nothing to leave, unless a copy of its ask may come yet.
-    pub(crate) fn lose(&mut self, owner: u64, why: LossReason, now: Moment) -> Then {
+    pub(crate) fn lose(&mut self, owner: u64, why: LossReason, now: Moment) -> Effects {
         if self.ask.take_if(|a| a.owner == owner).is_some() {
             // Taken away before its thread saw that it was granted: this id is done with.
-            return Then { wake: self.head(), ..Then::default() };
+            return Effects { wake: self.head(), ..Effects::default() };
         }
         let Some(tenure) = self.tenure_mut(owner).filter(|t| t.lost.is_none()) else {
-            return Then::default();
+            return Effects::default();
         };
         tenure.lost = Some(why);
         let background = (why == LossReason::Expired || tenure.unsettled).then(|| {
             tenure.unsettled = true;
             leaving_of(tenure, now)
         });
-        Then { wake: self.head(), leave: None, background, lost: Some((owner, why)) }
+        Effects { wake: self.head(), leave: None, background, lost: Some((owner, why)) }
     }
 }

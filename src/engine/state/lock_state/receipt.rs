@@ -1,6 +1,6 @@
 //! A tenure that goes out of this process and comes into another, without Redis taking it back between.
 
-use super::{Gate, Grip, HolderId, Then, Ticket};
+use super::{Effects, Gate, Grip, HolderId, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::Tenure;
 use crate::observe::{AcquiredVia, LossReason};
@@ -29,13 +29,13 @@ impl Gate {
 
     /// The hold `ticket` goes, with its tenure. To Redis nothing happens; the threads that wait here ask
     /// it, as they would if another process had come in.
-    pub(crate) fn part(&mut self, ticket: Ticket, now: Moment) -> Result<(Tenure, Then), Stays> {
+    pub(crate) fn part(&mut self, ticket: Ticket, now: Moment) -> Result<(Tenure, Effects), Stays> {
         let owner = self.may_part(ticket, now)?.owner;
         let Some(tenure) = self.tenures.remove(owner) else {
             return Err(Stays::Lost(LossReason::Revoked));
         };
         self.holds.remove(ticket);
-        Ok((tenure, Then { wake: self.head(), ..Then::default() }))
+        Ok((tenure, Effects { wake: self.head(), ..Effects::default() }))
     }
 
     /// A tenure that another process had comes, for a guard. `None` where the client was closed
