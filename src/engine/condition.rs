@@ -6,7 +6,7 @@ use super::entry::{Cell, Cells};
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::redis::requests::Signalled;
-use super::state::lock_state::{Aside, Grip, Leaving, Stay, Ticket};
+use super::state::lock_state::{Grip, Leaving, Stay, SuspendedHold, Ticket};
 use super::{acquire, carry_out, held, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -41,9 +41,9 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
     let shape = lock(cell)?.gate.shape().clone();
     let room = Cells::room(cell, at.condition.to_owned(), at.scripts.clone(), shape)?;
     let given_up = give_up(cell, ticket)?;
-    let way = given_up.aside.way();
+    let way = given_up.suspended.way();
     room.core.lock().gate.gives_up(&given_up.leaving);
-    let outcome = acquire(&room, None, given_up.aside.request(thread), limits);
+    let outcome = acquire(&room, None, given_up.suspended.request(thread), limits);
     let stay = come_back(cell, &room, given_up, &outcome)?;
     match outcome {
         Ok(Some(_)) if !stay.unsignalled => Ok(true),
@@ -59,7 +59,7 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
 
 /// A hold that its thread has given up for a wait.
 struct GivenUp {
-    aside: Aside,
+    suspended: SuspendedHold,
     /// The leave of its tenure.
     leaving: Leaving,
     /// The token of its loss, if anybody asked for it.
@@ -72,15 +72,15 @@ fn give_up(cell: &Arc<Cell>, ticket: Ticket) -> Result<GivenUp, Error> {
     let mut core = lock(cell)?;
     let now = Moment::now();
     let held = core.gate.held(ticket, now).unwrap_or_default();
-    let (aside, then) = match core.gate.set_aside(ticket, now) {
-        Ok(aside) => aside,
+    let (suspended, then) = match core.gate.set_aside(ticket, now) {
+        Ok(suspended) => suspended,
         Err(lost_before) => {
             let (loss, then) = *lost_before;
             carry_out(cell, core, then);
             return Err(cell.error(lost(loss)));
         }
     };
-    let leaving = aside.leaving(now);
+    let leaving = suspended.leaving(now);
     let token = core.asked_lost(leaving.owner);
     if let Some(due) = core.forget(leaving.owner) {
         shared.renewer.unwatch(cell, leaving.owner, due);
@@ -89,7 +89,7 @@ fn give_up(cell: &Arc<Cell>, ticket: Ticket) -> Result<GivenUp, Error> {
     core.sets_out(&leaving);
     carry_out(cell, core, then);
     shared.watch.tell(|o| o.released(cell.observed(), held));
-    Ok(GivenUp { aside, leaving, token })
+    Ok(GivenUp { suspended, leaving, token })
 }
 
 /// Puts the hold back into the gate of its lock, with what the wait was granted. An error where it is lost.
@@ -100,7 +100,7 @@ fn come_back(
     outcome: &Result<Option<Grip>, Error>,
 ) -> Result<Stay, Error> {
     let shared = &cell.shared;
-    let GivenUp { aside, leaving, token } = given_up;
+    let GivenUp { suspended, leaving, token } = given_up;
     let (stay, granted) = {
         let mut core = room.core.lock();
         let grip = outcome.as_ref().ok().and_then(Option::as_ref);
@@ -121,7 +121,7 @@ fn come_back(
     let now = Moment::now();
     let mut core = cell.core.lock();
     core.arrived(leaving.owner);
-    let then = core.gate.put_back(aside, granted, loss, now);
+    let then = core.gate.put_back(suspended, granted, loss, now);
     let mut watched = Ok(());
     if let Some(tenure) = core.gate.look(owner).filter(|tenure| tenure.lost.is_none()) {
         let due = tenure.due(now, shared.config.renew_every);

@@ -24,12 +24,12 @@ fn gives_up(owner: u64) -> Request {
 #[test]
 fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_tenure() {
     let (mut desk, grip) = held();
-    let (aside, then) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
+    let (suspended, then) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
     assert_eq!(then, Effects::default());
     assert!(desk.gate.is_idle());
 
     let mut room = room();
-    let ticket = room.enter(aside.request(1), 10);
+    let ticket = room.enter(suspended.request(1), 10);
     let asking = room.asks(ticket, 10);
     assert_eq!((asking.how, asking.from), (AcquireMode::Wait, Some(grip.owner)));
     room.answer(&asking, busy(10), 11);
@@ -39,7 +39,7 @@ fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_tenure() {
     assert!(room.gate.is_idle());
     assert!(!room.gate.stay().unsignalled);
 
-    assert_eq!(desk.gate.put_back(aside, Some(tenure), None, at(20)), Effects::default());
+    assert_eq!(desk.gate.put_back(suspended, Some(tenure), None, at(20)), Effects::default());
     assert_eq!(desk.gate.hold_count(1, at(20)), 3);
     assert_eq!(desk.gate.token_of(grip.ticket), Some(came.token));
     assert!(desk.gate.tenure_of(grip.ticket).is_some_and(|t| t.owner == came.owner));
@@ -118,9 +118,9 @@ fn a_lost_hold_is_not_given_up_and_a_closed_gate_takes_none_back() {
     assert_eq!((loss, then.lost), (LossReason::Expired, Some((grip.owner, LossReason::Expired))));
 
     let (mut desk, grip) = held();
-    let (aside, _) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
+    let (suspended, _) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
     assert!(desk.gate.close(at(11)).is_empty());
-    let then = desk.gate.put_back(aside, None, None, at(12));
+    let then = desk.gate.put_back(suspended, None, None, at(12));
     assert_eq!(then.leave.map(|l| l.owner), Some(grip.owner));
     assert_eq!(desk.gate.hold_count(1, at(12)), 0);
 }
@@ -128,9 +128,9 @@ fn a_lost_hold_is_not_given_up_and_a_closed_gate_takes_none_back() {
 #[test]
 fn a_place_that_was_taken_meanwhile_is_kept_and_not_passed() {
     let (mut desk, grip) = held();
-    let (aside, _) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
+    let (suspended, _) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
     let (second, place) = desk.queue_up(request(2), 10, 11);
-    assert_eq!(desk.gate.put_back(aside, None, None, at(20)), Effects::default());
+    assert_eq!(desk.gate.put_back(suspended, None, None, at(20)), Effects::default());
     // It sleeps until its beat, and then sends it.
     assert!(matches!(desk.turn(second, 30), Step::Park(until) if until <= at(1_020)));
     let beat = desk.asks(second, 1_100);
@@ -149,9 +149,9 @@ fn a_place_that_was_taken_meanwhile_is_kept_and_not_passed() {
 #[test]
 fn a_hold_that_came_back_is_not_handed_on_past_a_place() {
     let (mut desk, grip) = held();
-    let (aside, _) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
+    let (suspended, _) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
     desk.queue_up(request(2), 10, 11);
-    desk.gate.put_back(aside, None, None, at(20));
+    desk.gate.put_back(suspended, None, None, at(20));
     desk.exit(grip, 21);
     desk.exit(grip, 21);
     assert!(matches!(desk.exit(grip, 21), Exit::Leave(_, None)));
@@ -164,10 +164,10 @@ fn wait(copy_on_its_way: bool) -> (Desk, Ticket, u64) {
     if copy_on_its_way {
         lock.gate.doubt(grip.owner, at(0), ms(LEASE));
     }
-    let (aside, _) = lock.gate.set_aside(grip.ticket, at(1)).unwrap();
+    let (suspended, _) = lock.gate.set_aside(grip.ticket, at(1)).unwrap();
     let mut room = Desk { gate: Gate::of_room(shape()), owners: lock.owners };
-    room.gate.gives_up(&aside.leaving(at(1)));
-    let ticket = room.enter(aside.request(1), 1);
+    room.gate.gives_up(&suspended.leaving(at(1)));
+    let ticket = room.enter(suspended.request(1), 1);
     (room, ticket, grip.owner)
 }
 
@@ -204,8 +204,8 @@ fn a_hold_that_ended_while_it_was_set_aside_comes_back_as_lost() {
     let mut lock = Desk::new();
     let grip = lock.come_in(request(1), 7, 0);
     for (now, lost) in [(1_000, None), (LEASE, Some(LossReason::Expired))] {
-        let (aside, _) = lock.gate.set_aside(grip.ticket, at(1)).unwrap();
-        let then = lock.gate.put_back(aside, None, None, at(now));
+        let (suspended, _) = lock.gate.set_aside(grip.ticket, at(1)).unwrap();
+        let then = lock.gate.put_back(suspended, None, None, at(now));
         assert_eq!(then.lost, lost.map(|loss| (grip.owner, loss)));
         assert_eq!(then.background.is_some(), lost.is_some());
         assert_eq!(lock.gate.look(grip.owner).and_then(|tenure| tenure.lost), lost);

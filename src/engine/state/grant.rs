@@ -36,7 +36,7 @@ pub(crate) struct Tenure {
     /// When this process got it: the beginning of its local hand-off period.
     pub(crate) since: Moment,
     /// What renewals must consider, if anything.
-    pub(crate) minds: Option<Box<Minds>>,
+    pub(crate) minds: Option<Box<RenewalBounds>>,
     /// How often it was handed on in this process.
     pub(crate) hand_overs: u64,
     /// A request of it had no reply: it ends with a tombstone.
@@ -55,7 +55,7 @@ pub(crate) struct Tenure {
 
 /// What renewals of a grant must consider.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Minds {
+pub(crate) struct RenewalBounds {
     /// Asked for by `renew_for`: renewals do not shorten it below this. Of a fixed lease that was granted for
     /// less, its end.
     wanted_until: Moment,
@@ -64,9 +64,9 @@ pub(crate) struct Minds {
     least: Duration,
 }
 
-impl Default for Minds {
+impl Default for RenewalBounds {
     fn default() -> Self {
-        Minds { wanted_until: Moment::default(), least: Duration::MAX }
+        RenewalBounds { wanted_until: Moment::default(), least: Duration::MAX }
     }
 }
 

@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use self::ask::Ask;
 use self::condition_waiter::Room;
-pub(crate) use self::condition_waiter::{Aside, NOT_INSIDE, Stay};
+pub(crate) use self::condition_waiter::{NOT_INSIDE, Stay, SuspendedHold};
 pub(crate) use self::events::{
     Effects, Entered, Exit, GaveUp, Grip, Leaving, Refusal, Renewal, Step, Ticket,
 };

@@ -13,20 +13,20 @@ impl State {
         let process = self.process(p);
         let Thread::Holding(hold) = process.seats[t as usize].thread else { return };
         process.seats[t as usize].done += 1;
-        let (aside, then) = match process.gate.set_aside(hold, now) {
-            Ok(aside) => aside,
+        let (suspended, then) = match process.gate.set_aside(hold, now) {
+            Ok(suspended) => suspended,
             Err(lost) => {
                 self.carry_out(world, p, None, lost.1);
                 return;
             }
         };
         let mut gate = Gate::of_room(world.shape());
-        gate.gives_up(&aside.leaving(now));
-        let Ok(Entered::Waits(ticket)) = gate.enter(aside.request(t.into()), now) else {
+        gate.gives_up(&suspended.leaving(now));
+        let Ok(Entered::Waits(ticket)) = gate.enter(suspended.request(t.into()), now) else {
             panic!("nobody else is at the gate of a wait")
         };
         let seat = &mut process.seats[t as usize];
-        seat.stay = Some(Box::new(Stay { gate, aside, hold, over: false }));
+        seat.stay = Some(Box::new(Stay { gate, suspended, hold, over: false }));
         seat.thread = Thread::Awake(ticket);
         self.carry_out(world, p, None, then);
         self.turn(world, p, t, false, false);
@@ -44,11 +44,11 @@ impl State {
         let granted = ticket.and_then(|ticket| wait.gate.hand_over(ticket));
         let stay = wait.gate.stay();
         let loss = (!stay.stayed && granted.is_none()).then_some(LossReason::Revoked);
-        let leaving = wait.aside.leaving(now);
+        let leaving = wait.suspended.leaving(now);
         let owner = granted.as_ref().map(|tenure| tenure.owner);
         let token = granted.as_ref().filter(|t| t.loss(now).is_none()).map(|t| t.token());
         let bars = granted.is_some() && leaving.unsettled;
-        let then = process.gate.put_back(wait.aside, granted, loss, now);
+        let then = process.gate.put_back(wait.suspended, granted, loss, now);
         process.seats[t as usize].thread = Thread::Holding(wait.hold);
         let tenure = process.gate.tenure_of(wait.hold);
         let lost_is_told = tenure.is_none_or(|t| t.lost.is_some());

@@ -6,7 +6,7 @@ use crate::clock::Moment;
 use crate::engine::model::state::{Bag, Faults, process_of};
 use crate::engine::model::{LEASE, TICK, at};
 use crate::engine::small_redis::{Message, Op, Reply, RoomOp, RoomReply, SmallRedis, millis};
-use crate::engine::state::lock_state::{Aside, Asking, Gate, Leaving, Shape, Terms, Ticket};
+use crate::engine::state::lock_state::{Asking, Gate, Leaving, Shape, SuspendedHold, Terms, Ticket};
 use crate::kind::{Reentrancy, Sharing};
 
 /// A request to the lock's scripts, or to those of its conditions.
@@ -62,7 +62,7 @@ pub(super) enum Thread {
 pub(super) struct Stay {
     pub(super) gate: Gate,
     /// The hold that it gave up.
-    pub(super) aside: Aside,
+    pub(super) suspended: SuspendedHold,
     pub(super) hold: Ticket,
     /// Its time is over: it waits for the lock.
     pub(super) over: bool,

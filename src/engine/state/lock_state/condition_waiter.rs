@@ -42,12 +42,12 @@ pub(crate) struct Stay {
 
 /// A hold while its thread waits for a condition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Aside {
+pub(crate) struct SuspendedHold {
     hold: Hold,
     tenure: Tenure,
 }
 
-impl Aside {
+impl SuspendedHold {
     /// The leave of what is given up.
     pub(crate) fn leaving(&self, now: Moment) -> Leaving {
         leaving_of(&self.tenure, now)
@@ -164,7 +164,7 @@ impl Gate {
         &mut self,
         ticket: Ticket,
         now: Moment,
-    ) -> Result<(Aside, Effects), Box<(LossReason, Effects)>> {
+    ) -> Result<(SuspendedHold, Effects), Box<(LossReason, Effects)>> {
         let Some(owner) = self.holds.get(ticket).map(|h| h.owner) else {
             return Err((LossReason::Revoked, Effects::default()).into());
         };
@@ -175,24 +175,24 @@ impl Gate {
         let (Some(hold), Some(tenure)) = (self.holds.remove(ticket), self.tenures.remove(owner)) else {
             return Err((LossReason::Revoked, then).into());
         };
-        let aside = Aside { hold, tenure };
-        Ok((aside, Effects { wake: self.head(), ..Effects::default() }))
+        let suspended = SuspendedHold { hold, tenure };
+        Ok((suspended, Effects { wake: self.head(), ..Effects::default() }))
     }
 
     /// A hold that was set aside goes on, as often held as before: with what its wait was `granted`, or
     /// as it was, or lost.
     pub(crate) fn put_back(
         &mut self,
-        aside: Aside,
+        suspended: SuspendedHold,
         granted: Option<Tenure>,
         lost: Option<LossReason>,
         now: Moment,
     ) -> Effects {
-        let mut tenure = granted.unwrap_or(aside.tenure);
+        let mut tenure = granted.unwrap_or(suspended.tenure);
         tenure.holds = 1;
         tenure.lost = tenure.lost.or(lost);
         let (owner, token) = (tenure.owner, tenure.token());
-        self.holds.insert(Hold { owner, token, since: Some(now), ..aside.hold });
+        self.holds.insert(Hold { owner, token, since: Some(now), ..suspended.hold });
         let mut leave = None;
         if self.closed && tenure.lost.is_none() {
             tenure.lost = Some(LossReason::Closed);
