@@ -6,7 +6,7 @@ use super::entry::{Cell, Cells};
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::redis::requests::Signalled;
-use super::state::lock_state::{Grip, Leaving, Stay, SuspendedHold, Ticket};
+use super::state::lock_state::{Grip, PendingRelease, Stay, SuspendedHold, Ticket};
 use super::{acquire, carry_out, held, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -61,7 +61,7 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
 struct GivenUp {
     suspended: SuspendedHold,
     /// The leave of its tenure.
-    leaving: Leaving,
+    leaving: PendingRelease,
     /// The token of its loss, if anybody asked for it.
     token: Option<CancellationToken>,
 }
@@ -114,7 +114,7 @@ fn come_back(
     };
     if !stay.entered && (loss.is_some() || granted.is_some() && leaving.unsettled) {
         // Whether it was given up, nobody knows; or a copy of a request of it may come yet.
-        shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving.clone() });
+        shared.renewer.leave(cell, PendingRelease { unsettled: true, ..leaving.clone() });
     }
     let owner = granted.as_ref().map_or(leaving.owner, |tenure| tenure.owner);
     let room = granted.is_some().then(|| room.clone());

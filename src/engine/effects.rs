@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::entry::{Cell, Core};
 use super::redis::failure::Failure;
 use super::redis::requests;
-use super::state::lock_state::{Effects, Leaving};
+use super::state::lock_state::{Effects, PendingRelease};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::sync::MutexGuard;
@@ -51,7 +51,7 @@ pub(crate) fn carry_out(cell: &Arc<Cell>, mut core: MutexGuard<'_, Core>, then: 
 
 /// An owner that nobody wants any more, and that has [set out](Core::sets_out), leaves Redis: at once if Redis
 /// answers, else later.
-fn leave_queue(cell: &Arc<Cell>, leaving: Leaving) {
+fn leave_queue(cell: &Arc<Cell>, leaving: PendingRelease) {
     let owner = leaving.owner;
     // Redis was silent a moment ago: the caller's time is not for trying again.
     let left = !leaving.unsettled && {
@@ -60,7 +60,7 @@ fn leave_queue(cell: &Arc<Cell>, leaving: Leaving) {
         same.and_then(|()| requests::leave(cell, &leaving, None, limit)).is_ok()
     };
     if !left {
-        cell.shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving });
+        cell.shared.renewer.leave(cell, PendingRelease { unsettled: true, ..leaving });
     }
     let mut core = cell.core.lock();
     core.arrived(owner);

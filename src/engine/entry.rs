@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
 use super::runtime::Shared;
-use super::state::lock_state::{Gate, Leaving, Shape, Ticket};
+use super::state::lock_state::{Gate, PendingRelease, Shape, Ticket};
 use super::state::table::{Numbered, Table, push};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -48,7 +48,7 @@ pub(crate) struct Core {
     sides: Table<Side>,
     /// Leaves that threads are sending: a client that closes sends them once more, since it closes
     /// the connections under theirs.
-    pub(crate) under_way: Vec<Leaving>,
+    pub(crate) under_way: Vec<PendingRelease>,
     /// What was wrong when Redis last failed the head.
     pub(crate) trouble: Option<Error>,
 }
@@ -217,7 +217,7 @@ impl Core {
     }
 
     /// A leave is about to be sent.
-    pub(crate) fn sets_out(&mut self, leaving: &Leaving) {
+    pub(crate) fn sets_out(&mut self, leaving: &PendingRelease) {
         push(&mut self.under_way, leaving.clone());
     }
 

@@ -6,7 +6,7 @@ use super::entry::Cell;
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::state::grant::{Tenure, drift};
-use super::state::lock_state::{Answer, Grip, Leaving, Stays, Terms, Ticket};
+use super::state::lock_state::{Answer, Grip, PendingRelease, Stays, Terms, Ticket};
 use super::{carry_out, held, lock, lost, waiter};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -57,7 +57,7 @@ pub(crate) fn adopt(cell: &Arc<Cell>, from: &str, tenure: Tenure) -> Result<Grip
     let sent = Moment::now();
     // Until it is in the lock state, a client that closes makes it leave as it does with what is in flight.
     let (valid_until, stays_until) = (sent.after(lease), Moment::default());
-    let leaving = Leaving { owner, unsettled: true, valid_until, lease, stays_until };
+    let leaving = PendingRelease { owner, unsettled: true, valid_until, lease, stays_until };
     lock(cell)?.sets_out(&leaving);
     let outcome = requests::adopt(cell, owner, from, lease, sent.after(shared.config.command_timeout));
     let mut core = cell.core.lock();

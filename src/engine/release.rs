@@ -9,7 +9,7 @@ use super::redis::failure::Failure;
 use super::redis::requests;
 use super::redis::requests::Left;
 use super::redis::resent::{Fate, Known};
-use super::state::lock_state::{Answer, Asking, Effects, Exit, Leaving, Ticket};
+use super::state::lock_state::{Answer, Asking, Effects, Exit, PendingRelease, Ticket};
 use super::{carry_out, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -45,7 +45,7 @@ pub(crate) fn take_back(cell: &Arc<Cell>, ticket: Ticket, limit: Moment) {
 /// until then this lock's gate lets nobody ask.
 pub(crate) struct Departure<'a> {
     pub(crate) cell: &'a Arc<Cell>,
-    pub(crate) leaving: Leaving,
+    pub(crate) leaving: PendingRelease,
     /// Whose ask goes with it.
     pub(crate) next: Option<Asking>,
     began: Moment,
@@ -152,7 +152,7 @@ impl Departure<'_> {
             && !failure.is_wrong_kind()
         {
             // Under the lock: a client that closes finds it there or here.
-            shared.renewer.leave(cell, Leaving { unsettled: true, ..leaving.clone() });
+            shared.renewer.leave(cell, PendingRelease { unsettled: true, ..leaving.clone() });
         }
         core.arrived(leaving.owner);
         let mut then = Effects::default();

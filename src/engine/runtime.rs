@@ -15,7 +15,7 @@ use super::redis::connection::ConnectionManager;
 use super::redis::requests;
 use super::redis::server_info::LastServer;
 use super::renewal::renewer::Renewer;
-use super::state::lock_state::{Leaving, Shape};
+use super::state::lock_state::{PendingRelease, Shape};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -227,14 +227,15 @@ impl Shared {
                 self.watch.tell(|o| o.lost(cell.observed(), LossReason::Closed));
             }
             // Its sender has no reply yet: a copy may run later.
-            let under_way = under_way.into_iter().map(|l| Leaving { unsettled: true, ..l });
+            let under_way = under_way.into_iter().map(|l| PendingRelease { unsettled: true, ..l });
             leaving.extend(mine.into_iter().chain(under_way).map(|l| (cell.clone(), l)));
         }
         self.inbox.stop();
         // What was to be released in the background is sent now: perhaps once more.
         let unfinished = self.renewer.remove(self.id).into_iter();
-        leaving.extend(unfinished.map(|(cell, leaving)| (cell, Leaving { unsettled: true, ..leaving })));
-        let leave = |(cell, leaving): &(Arc<Cell>, Leaving), eval: bool| {
+        leaving
+            .extend(unfinished.map(|(cell, leaving)| (cell, PendingRelease { unsettled: true, ..leaving })));
+        let leave = |(cell, leaving): &(Arc<Cell>, PendingRelease), eval: bool| {
             let mut request = Vec::new();
             requests::pack_leave(&mut request, cell, leaving, eval);
             request

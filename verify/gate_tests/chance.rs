@@ -39,7 +39,7 @@ enum Op {
     Acquire(Asking),
     /// With the ask for the next head; `waited_for` when the gate counts it.
     Leave {
-        leaving: Leaving,
+        leaving: PendingRelease,
         next: Option<Asking>,
         counted: bool,
     },
@@ -379,7 +379,7 @@ impl World {
                 let next = next.map(|_| Answer::Unanswered);
                 self.answered(packet, Reply::Left { inside: false, next });
                 // Others go on with it.
-                let leaving = Leaving { unsettled: true, ..leaving };
+                let leaving = PendingRelease { unsettled: true, ..leaving };
                 self.send(gate, None, Op::Leave { leaving, next: None, counted: false });
             }
         }

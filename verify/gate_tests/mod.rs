@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::state::grant::MOST_HAND_OVERS;
 use super::state::lock_state::{
-    AcquireMode, Answer, Asking, Effects, Entered, Exit, Gate, GaveUp, Grip, HolderId, Leaving, Refusal,
-    Renewal, Request, Shape, Step, Terms, Ticket,
+    AcquireMode, Answer, Asking, Effects, Entered, Exit, Gate, GaveUp, Grip, HolderId, PendingRelease,
+    Refusal, Renewal, Request, Shape, Step, Terms, Ticket,
 };
 use crate::clock::Moment;
 use crate::kind::{Reentrancy, Sharing};
@@ -167,7 +167,7 @@ fn out(gave_up: GaveUp) -> Effects {
 }
 
 #[track_caller]
-fn leaves(exit: Exit) -> (Leaving, Option<Asking>) {
+fn leaves(exit: Exit) -> (PendingRelease, Option<Asking>) {
     match exit {
         Exit::Leave(leaving, next) => (leaving, next),
         other => panic!("{other:?}"),

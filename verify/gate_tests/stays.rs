@@ -1,7 +1,7 @@
 //! A hold that is kept in Redis for a while after its release.
 
 use super::{Desk, at, ms, request, terms};
-use crate::engine::state::lock_state::{Exit, Leaving, Request, Step, Terms};
+use crate::engine::state::lock_state::{Exit, PendingRelease, Request, Step, Terms};
 
 const LEAST: u64 = 400;
 
@@ -9,7 +9,7 @@ fn keeping(thread: u64) -> Request {
     Request { terms: Terms { fair: true, at_least: ms(LEAST).into(), ..terms() }, ..request(thread) }
 }
 
-fn left(exit: Exit) -> Leaving {
+fn left(exit: Exit) -> PendingRelease {
     match exit {
         Exit::Leave(leaving, None) => leaving,
         other => panic!("{other:?}"),

@@ -5,7 +5,7 @@ use super::modes::{Beside, Role, WRITES};
 use super::{LEASE, TICK, World, at};
 use crate::clock::Moment;
 use crate::engine::small_redis::{Holder, Message, Mode, Op, Reply, SmallRedis, millis};
-use crate::engine::state::lock_state::{Asking, Gate, Leaving, Shape, Terms, Ticket};
+use crate::engine::state::lock_state::{Asking, Gate, PendingRelease, Shape, Terms, Ticket};
 use crate::kind::{Reentrancy, Sharing};
 
 /// The thread that renews: it has no seat among the others.
@@ -76,9 +76,9 @@ pub(super) enum Thread {
     /// It holds, and waits for the reply to what it asks for those who come later.
     AskingAhead(Ticket, u64),
     /// Waits for the reply to the leave of its hold.
-    Releasing(Leaving, Option<Asking>),
+    Releasing(PendingRelease, Option<Asking>),
     /// Waits for the reply to a leave of the queue; then goes on waiting, if it did.
-    LeavingQueue(Leaving, Option<Ticket>),
+    LeavingQueue(PendingRelease, Option<Ticket>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -7,7 +7,7 @@ use super::state::{Packet, Process, RENEWER, State, Thread};
 use super::{TICK, World, at};
 use crate::engine::small_redis::{Ask, Op, Reply, millis};
 use crate::engine::state::lock_state::{
-    AcquireMode, Answer, Asking, Effects, Exit, Gate, GaveUp, Leaving, Renewal, Step, Ticket,
+    AcquireMode, Answer, Asking, Effects, Exit, Gate, GaveUp, PendingRelease, Renewal, Step, Ticket,
 };
 use crate::observe::AcquiredVia;
 
@@ -43,7 +43,7 @@ fn fresh(process: &mut Process, p: u8) -> u64 {
 
 impl State {
     /// What [`crate::engine::carry_out`] does.
-    pub(super) fn carry_out(&mut self, p: u8, g: u8, then: Effects) -> Option<Leaving> {
+    pub(super) fn carry_out(&mut self, p: u8, g: u8, then: Effects) -> Option<PendingRelease> {
         if let Some(ticket) = then.wake {
             self.wake(p, g, ticket);
         }
@@ -64,7 +64,7 @@ impl State {
     }
 
     /// The renewal thread repeats it until it is answered.
-    pub(super) fn background(&mut self, p: u8, leaving: &Leaving) {
+    pub(super) fn background(&mut self, p: u8, leaving: &PendingRelease) {
         let op = Op::Leave { owner: leaving.owner, unsettled: true, next: None };
         self.packets.insert(Packet { process: p, thread: None, op, sent: 0, resent: false });
     }
@@ -83,7 +83,7 @@ impl State {
     }
 
     /// A thread leaves the queue for an owner that nobody wants, then is `after`.
-    fn leave_queue(&mut self, p: u8, t: u8, leaving: Leaving, after: Option<Ticket>) {
+    fn leave_queue(&mut self, p: u8, t: u8, leaving: PendingRelease, after: Option<Ticket>) {
         if leaving.unsettled {
             self.background(p, &leaving);
             let g = self.gate_of(p, t);

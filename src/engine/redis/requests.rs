@@ -13,7 +13,7 @@ use super::refusal::refused;
 use super::resp::call;
 use crate::clock::Moment;
 use crate::engine::entry::Cell;
-use crate::engine::state::lock_state::{AcquireMode, Answer, Asking, Leaving, Renewal};
+use crate::engine::state::lock_state::{AcquireMode, Answer, Asking, PendingRelease, Renewal};
 use crate::error::{Error, ErrorKind};
 use crate::script::Script;
 
@@ -221,7 +221,7 @@ pub(crate) fn signal(
 /// stays, what is left of its time as its lease.
 pub(crate) fn leave(
     cell: &Arc<Cell>,
-    leaving: &Leaving,
+    leaving: &PendingRelease,
     next: Option<&Asking>,
     limit: Moment,
 ) -> Result<Left, Failure> {
@@ -277,7 +277,7 @@ pub(crate) fn is_in(answer: &Result<Answer, Failure>) -> bool {
 /// Leaves several locks of one client and one kind at once, each with the request of its next head. Returns a
 /// reply for each.
 pub(crate) fn leave_all(
-    all: &[(&Arc<Cell>, &Leaving, Option<&Asking>)],
+    all: &[(&Arc<Cell>, &PendingRelease, Option<&Asking>)],
     limit: Moment,
 ) -> Result<Vec<Result<Left, Failure>>, Failure> {
     let mut packed = Several::of("leave");
@@ -343,7 +343,7 @@ pub(crate) fn force(cell: &Arc<Cell>, owner: &[u8], limit: Moment) -> Result<boo
 /// Makes `send` send a leave with these arguments.
 fn with_leave_args<R>(
     cell: &Cell,
-    leaving: &Leaving,
+    leaving: &PendingRelease,
     next: Option<&Asking>,
     send: impl FnOnce(&[&str]) -> R,
 ) -> R {
@@ -449,7 +449,7 @@ fn pack_renewal(out: &mut Vec<u8>, cell: &Cell, owner: u64, lease: Duration, bar
 
 /// Adds a leave to what the renewer or `close` sends; or, for one that stays, the renewal that makes it
 /// expire by itself.
-pub(crate) fn pack_leave(out: &mut Vec<u8>, cell: &Cell, leaving: &Leaving, eval: bool) {
+pub(crate) fn pack_leave(out: &mut Vec<u8>, cell: &Cell, leaving: &PendingRelease, eval: bool) {
     if let Some(rest) = leaving.rest(Moment::now()) {
         return pack_renewal(out, cell, leaving.owner, rest, true, eval);
     }
@@ -460,7 +460,7 @@ pub(crate) fn pack_leave(out: &mut Vec<u8>, cell: &Cell, leaving: &Leaving, eval
 pub(crate) fn pack_leave_for(
     out: &mut Vec<u8>,
     cell: &Cell,
-    leaving: &Leaving,
+    leaving: &PendingRelease,
     next: Option<&Asking>,
     eval: bool,
 ) {

@@ -21,7 +21,7 @@ use crate::engine::entry::{Cell, Core};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::refused;
 use crate::engine::redis::requests;
-use crate::engine::state::lock_state::{Leaving, Renewal};
+use crate::engine::state::lock_state::{PendingRelease, Renewal};
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Condvar, Mutex, Receiver, Sender, bounded, thread};
 
@@ -66,7 +66,7 @@ impl Renewer {
     }
 
     /// A client ends, with all its tasks. Returns the leaves that Redis has not answered.
-    pub(crate) fn remove(&self, client: u64) -> Vec<(Arc<Cell>, Leaving)> {
+    pub(crate) fn remove(&self, client: u64) -> Vec<(Arc<Cell>, PendingRelease)> {
         // Entries and sockets are dropped outside the mutex: they come back here.
         let (line, tasks, _cells) = {
             let mut state = self.state.lock();
@@ -106,7 +106,7 @@ impl Renewer {
     }
 
     /// Makes an owner leave Redis, however long it takes, until its lease is over.
-    pub(crate) fn leave(self: &Arc<Self>, cell: &Arc<Cell>, leaving: Leaving) {
+    pub(crate) fn leave(self: &Arc<Self>, cell: &Arc<Cell>, leaving: PendingRelease) {
         // A forked child releases nothing that its parent holds.
         if cell.shared.same_process().is_err() {
             return;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::engine::entry::Cell;
 use crate::engine::redis::connection::Connection;
-use crate::engine::state::lock_state::Leaving;
+use crate::engine::state::lock_state::PendingRelease;
 use crate::sync::Condvar;
 
 /// How many requests go out in one write.
@@ -41,7 +41,7 @@ pub(super) struct Line {
     /// While no thread has it.
     pub(super) connection: Option<Connection>,
     /// The leaves that are in the line's hands: in no schedule, and not yet done.
-    leaving: Vec<(Arc<Cell>, Leaving)>,
+    leaving: Vec<(Arc<Cell>, PendingRelease)>,
     pub(super) renew_every: Duration,
     /// How long it waits for a reply.
     pub(super) patience: Duration,
@@ -68,7 +68,7 @@ pub(super) enum What {
     Tenure,
     /// Repeat a leave until it is answered or its lease is over anyway. In a box, as it is rare and there may
     /// be very many grants.
-    Leave(Box<(Leaving, Moment)>),
+    Leave(Box<(PendingRelease, Moment)>),
 }
 
 /// What the schedule keeps of a task: there may be very many, and what its place implies is not stored twice.
@@ -211,7 +211,7 @@ fn take_of<T>(client: u64, all: &mut BTreeMap<Due, T>) -> BTreeMap<Due, T> {
 
 impl Line {
     /// The leaves that are in its hands.
-    pub(super) fn into_leaving(self) -> Vec<(Arc<Cell>, Leaving)> {
+    pub(super) fn into_leaving(self) -> Vec<(Arc<Cell>, PendingRelease)> {
         self.leaving
     }
 }

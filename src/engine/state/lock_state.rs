@@ -43,7 +43,7 @@ use self::ask::Ask;
 use self::condition_waiter::Room;
 pub(crate) use self::condition_waiter::{NOT_INSIDE, Stay, SuspendedHold};
 pub(crate) use self::events::{
-    Effects, Entered, Exit, GaveUp, Grip, Leaving, Refusal, Renewal, Step, Ticket,
+    Effects, Entered, Exit, GaveUp, Grip, PendingRelease, Refusal, Renewal, Step, Ticket,
 };
 pub(crate) use self::receipt::Stays;
 pub(crate) use super::asking::{AcquireMode, Answer, Asking, HolderId, Request, Terms};
@@ -418,7 +418,7 @@ impl Gate {
         let Some(tenure) = self.tenures.remove(owner) else { return Exit::Held };
         self.leaving += 1;
         let threads = self.waiters.len();
-        let leaving = Leaving { stays_until: tenure.stays_until(since), ..leaving_of(&tenure, now) };
+        let leaving = PendingRelease { stays_until: tenure.stays_until(since), ..leaving_of(&tenure, now) };
         // With one that stays nothing is asked: it is no leave.
         let inbox = inbox && leaving.stays_until <= now;
         let asking = next.filter(|n| inbox && !n.once && self.ask.is_none()).map(|next| {
@@ -464,7 +464,7 @@ impl Gate {
 
     /// Nobody is left to want the ask: it leaves, unless Redis cannot know of it. One that is on
     /// its way stays until it is answered: then whoever sent it comes here again.
-    fn abandon(&mut self, now: Moment) -> Option<Leaving> {
+    fn abandon(&mut self, now: Moment) -> Option<PendingRelease> {
         if self.ask.as_ref().is_some_and(|a| a.in_flight) {
             return None;
         }
@@ -478,27 +478,30 @@ impl Gate {
 
     /// The client closes: nobody comes in any more, all holds are lost. Returns what is to leave
     /// Redis.
-    pub(crate) fn close(&mut self, now: Moment) -> Vec<Leaving> {
+    pub(crate) fn close(&mut self, now: Moment) -> Vec<PendingRelease> {
         self.closed = true;
         let mut leave = Vec::new();
         for tenure in self.tenures.iter_mut() {
             if tenure.lost.is_none() {
                 let since = self.holds.of_owner(tenure.owner).next().and_then(|h| h.since);
-                leave.push(Leaving { stays_until: tenure.stays_until(since), ..leaving_of(tenure, now) });
+                leave.push(PendingRelease {
+                    stays_until: tenure.stays_until(since),
+                    ..leaving_of(tenure, now)
+                });
                 tenure.lost = Some(LossReason::Closed);
             }
         }
         if let Some(ask) = self.ask.take()
             && (ask.in_flight || ask.is_there())
         {
-            leave.push(Leaving { unsettled: true, ..ask.leaving(now) });
+            leave.push(PendingRelease { unsettled: true, ..ask.leaving(now) });
         }
         leave
     }
 }
 
-fn leaving_of(tenure: &Tenure, now: Moment) -> Leaving {
-    Leaving {
+fn leaving_of(tenure: &Tenure, now: Moment) -> PendingRelease {
+    PendingRelease {
         owner: tenure.owner,
         unsettled: tenure.unsettled,
         valid_until: tenure.valid_until,

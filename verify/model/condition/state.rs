@@ -6,7 +6,7 @@ use crate::clock::Moment;
 use crate::engine::model::state::{Bag, Faults, process_of};
 use crate::engine::model::{LEASE, TICK, at};
 use crate::engine::small_redis::{Message, Op, Reply, RoomOp, RoomReply, SmallRedis, millis};
-use crate::engine::state::lock_state::{Asking, Gate, Leaving, Shape, SuspendedHold, Terms, Ticket};
+use crate::engine::state::lock_state::{Asking, Gate, PendingRelease, Shape, SuspendedHold, Terms, Ticket};
 use crate::kind::{Reentrancy, Sharing};
 
 /// A request to the lock's scripts, or to those of its conditions.
@@ -52,9 +52,9 @@ pub(super) enum Thread {
     /// Waits for the reply to its signal.
     Signalling(Ticket, u64),
     /// Waits for the reply to the leave of its hold.
-    Releasing(Leaving, Option<Asking>),
+    Releasing(PendingRelease, Option<Asking>),
     /// Waits for the reply to a leave of the queue; then goes on waiting, if it did.
-    LeavingQueue(Leaving, Option<Ticket>),
+    LeavingQueue(PendingRelease, Option<Ticket>),
 }
 
 /// A thread's wait for a condition.

@@ -8,7 +8,7 @@ use super::state::{Answered, Packet, Process, Request, State, Thread};
 use crate::engine::model::{TICK, at};
 use crate::engine::small_redis::{Ask, Op, Reply, RoomOp, RoomReply, millis};
 use crate::engine::state::lock_state::{
-    AcquireMode, Answer, Effects, Exit, GaveUp, Leaving, Renewal, Step, Ticket,
+    AcquireMode, Answer, Effects, Exit, GaveUp, PendingRelease, Renewal, Step, Ticket,
 };
 use crate::observe::{AcquiredVia, LossReason};
 
@@ -66,7 +66,7 @@ impl State {
         p: u8,
         t: Option<u8>,
         then: Effects,
-    ) -> Option<Leaving> {
+    ) -> Option<PendingRelease> {
         if let Some(ticket) = then.wake {
             self.wake(p, t, ticket);
         }
@@ -86,7 +86,7 @@ impl State {
     }
 
     /// The renewal thread repeats it until it is answered.
-    pub(super) fn background(&mut self, world: &World, p: u8, t: Option<u8>, leaving: &Leaving) {
+    pub(super) fn background(&mut self, world: &World, p: u8, t: Option<u8>, leaving: &PendingRelease) {
         let request = leave(world, t, leaving.owner, true);
         self.packets.insert(Packet { process: p, thread: None, request, sent: 0, resent: false });
     }
@@ -106,7 +106,7 @@ impl State {
     }
 
     /// A thread leaves the queue for an owner that nobody wants, then is `after`.
-    fn leave_queue(&mut self, world: &World, p: u8, t: u8, leaving: Leaving, after: Option<Ticket>) {
+    fn leave_queue(&mut self, world: &World, p: u8, t: u8, leaving: PendingRelease, after: Option<Ticket>) {
         let (owner, room) = (leaving.owner, self.alone(p, t));
         if leaving.unsettled {
             self.background(world, p, room, &leaving);

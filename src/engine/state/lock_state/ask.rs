@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AcquireMode, Asking, Leaving, Request, Terms};
+use super::{AcquireMode, Asking, PendingRelease, Request, Terms};
 use crate::clock::Moment;
 use crate::observe::AcquiredVia;
 
@@ -123,9 +123,9 @@ impl Ask {
         Asking { owner, how, terms, arrival, threads, enqueues, from, instead }
     }
 
-    pub(super) fn leaving(&self, now: Moment) -> Leaving {
+    pub(super) fn leaving(&self, now: Moment) -> PendingRelease {
         let valid_until = self.grant.as_ref().map_or(now, |g| g.valid_until);
-        Leaving {
+        PendingRelease {
             owner: self.owner,
             unsettled: self.unsettled,
             valid_until,

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::ask::Ask;
-use super::{AcquireMode, Answer, Effects, Gate, Hold, Leaving, Request, Shape, Ticket, leaving_of};
+use super::{AcquireMode, Answer, Effects, Gate, Hold, PendingRelease, Request, Shape, Ticket, leaving_of};
 use crate::clock::Moment;
 use crate::engine::state::grant::Tenure;
 use crate::observe::{AcquiredVia, LossReason};
@@ -27,7 +27,7 @@ pub(super) struct Room {
     /// It came back before it was signalled.
     unsignalled: bool,
     /// The hold, where a request of it may be on its way yet: once it is given up, it is barred.
-    unsettled: Option<Leaving>,
+    unsettled: Option<PendingRelease>,
 }
 
 /// What a wait has come to.
@@ -49,7 +49,7 @@ pub(crate) struct SuspendedHold {
 
 impl SuspendedHold {
     /// The leave of what is given up.
-    pub(crate) fn leaving(&self, now: Moment) -> Leaving {
+    pub(crate) fn leaving(&self, now: Moment) -> PendingRelease {
         leaving_of(&self.tenure, now)
     }
 
@@ -108,7 +108,7 @@ impl Gate {
     }
 
     /// The wait of this gate gives up the hold that this is the leave of.
-    pub(crate) fn gives_up(&mut self, leaving: &Leaving) {
+    pub(crate) fn gives_up(&mut self, leaving: &PendingRelease) {
         if let Some(room) = &mut self.room {
             room.unsettled = leaving.unsettled.then(|| leaving.clone());
         }
@@ -134,7 +134,7 @@ impl Gate {
     }
 
     /// Once it is given up, the hold is spoken of no more. Returns its leave, if it is to be barred.
-    pub(super) fn forget_given_up(&mut self) -> Option<Leaving> {
+    pub(super) fn forget_given_up(&mut self) -> Option<PendingRelease> {
         let room = self.room.as_mut().filter(|room| room.entered)?;
         let unsettled = room.unsettled.take();
         if let Some(ask) = &mut self.ask {

@@ -24,7 +24,7 @@ pub(crate) struct Grip {
 
 /// An owner that is to leave Redis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Leaving {
+pub(crate) struct PendingRelease {
     pub(crate) owner: u64,
     pub(crate) unsettled: bool,
     /// Until when it was valid; leaving later changes nothing here.
@@ -34,7 +34,7 @@ pub(crate) struct Leaving {
     pub(crate) stays_until: Moment,
 }
 
-impl Leaving {
+impl PendingRelease {
     /// How long it is to stay, if it is.
     pub(crate) fn rest(&self, now: Moment) -> Option<Duration> {
         // Redis counts in milliseconds.
@@ -72,7 +72,7 @@ pub(crate) enum Step {
     /// The grant is too old to be used as it is: renew it and report by [`Gate::confirmed`].
     Confirm(u64, Duration),
     /// Leave, report by [`Gate::left`], come back: what was granted is not what this head wants.
-    Leave(Leaving),
+    Leave(PendingRelease),
     /// Sleep, at most until then.
     Park(Moment),
     /// One attempt, and it was busy.
@@ -89,9 +89,9 @@ pub(crate) enum Step {
 pub(crate) struct Effects {
     pub(crate) wake: Option<Ticket>,
     /// Leave Redis now, and report by [`Gate::left`].
-    pub(crate) leave: Option<Leaving>,
+    pub(crate) leave: Option<PendingRelease>,
     /// Leave Redis some time, nobody waits for it.
-    pub(crate) background: Option<Leaving>,
+    pub(crate) background: Option<PendingRelease>,
     /// This owner's tenure was just lost: tell its guards, the observer, the renewer.
     pub(crate) lost: Option<(u64, LossReason)>,
 }
@@ -109,7 +109,7 @@ pub(crate) enum Exit {
     Lost(LossReason, Effects),
     /// Send this leave, with the ask for the next head if there is one, and report by
     /// [`Gate::left`] and [`Gate::answered`].
-    Leave(Leaving, Option<Asking>),
+    Leave(PendingRelease, Option<Asking>),
 }
 
 /// How a wait ends without a hold.
