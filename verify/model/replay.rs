@@ -23,7 +23,7 @@ use super::modes::Role;
 use super::state::{Bag, Faults, Packet, State};
 use super::{TICK, World};
 use crate::engine::dice::{Dice, first_seed};
-use crate::engine::small_redis::{Ask, Message, Mode, Op, Place, Reply, SmallRedis, millis};
+use crate::engine::small_redis::{Message, Mode, Op, PendingAcquire, Place, Reply, SmallRedis, millis};
 use crate::engine::state::lock_state::{AcquireMode, Answer, Renewal};
 use crate::kind::Kind;
 use crate::kinds::{Permits, Read, Reentrant, Simple};
@@ -223,13 +223,16 @@ impl Walk<'_> {
             ("exchanged", then.holders().iter().any(|h| h.instead.is_some())),
             (
                 "may share",
-                matches!((op, answer), (Op::Acquire(Ask { how: AcquireMode::Share, .. }), Answer::In { .. })),
+                matches!(
+                    (op, answer),
+                    (Op::Acquire(PendingAcquire { how: AcquireMode::Share, .. }), Answer::In { .. })
+                ),
             ),
             (
                 "may not share",
                 matches!(
                     (op, answer),
-                    (Op::Acquire(Ask { how: AcquireMode::Share, .. }), Answer::Busy { .. })
+                    (Op::Acquire(PendingAcquire { how: AcquireMode::Share, .. }), Answer::Busy { .. })
                 ),
             ),
             ("unheard", before.queue.values().any(|p| !silent(&p) && !own(p.owner) && is_out(p.owner))),

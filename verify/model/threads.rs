@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::modes::WRITES;
 use super::state::{Packet, Process, RENEWER, State, Thread};
 use super::{TICK, World, at};
-use crate::engine::small_redis::{Ask, Op, Reply, millis};
+use crate::engine::small_redis::{Op, PendingAcquire, Reply, millis};
 use crate::engine::state::lock_state::{
     AcquireMode, Answer, Asking, Effects, Exit, Gate, GaveUp, PendingRelease, Renewal, Step, Ticket,
 };
@@ -157,7 +157,7 @@ impl State {
             Step::Ask(asking) => {
                 let later = asking.enqueues && !inbox;
                 let how = if later { AcquireMode::Try } else { asking.how };
-                self.send(p, t, Op::Acquire(Ask { how, ..Ask::from(&asking) }));
+                self.send(p, t, Op::Acquire(PendingAcquire { how, ..PendingAcquire::from(&asking) }));
                 self.set(p, t, Thread::Asking { ticket, owner: asking.owner, later });
             }
             Step::Confirm(owner, lease) => {
@@ -172,7 +172,7 @@ impl State {
 
     /// A thread that has joined a share asks whether others may, and waits for the answer.
     pub(super) fn asks_ahead(&mut self, p: u8, t: u8, ticket: Ticket, asking: &Asking) {
-        self.send(p, t, Op::Acquire(Ask::from(asking)));
+        self.send(p, t, Op::Acquire(PendingAcquire::from(asking)));
         self.set(p, t, Thread::AskingAhead(ticket, asking.owner));
     }
 
@@ -206,7 +206,11 @@ impl State {
             Exit::Lost(_, then) => self.go_on(p, t, then, None),
             Exit::Leave(leaving, next) => {
                 let (owner, unsettled) = (leaving.owner, leaving.unsettled);
-                self.send(p, t, Op::Leave { owner, unsettled, next: next.as_ref().map(Ask::from) });
+                self.send(
+                    p,
+                    t,
+                    Op::Leave { owner, unsettled, next: next.as_ref().map(PendingAcquire::from) },
+                );
                 self.set(p, t, Thread::Releasing(leaving, next));
             }
         }

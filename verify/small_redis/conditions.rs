@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{AcquireMode, Answer, Ask, FOR_EVER, Mode, Place, SmallRedis, Steady, Tell};
+use super::{AcquireMode, Answer, FOR_EVER, Mode, PendingAcquire, Place, SmallRedis, Steady, Tell};
 use crate::engine::state::lock_state::NOT_INSIDE;
 
 /// How a place has come into the queue.
@@ -22,7 +22,7 @@ pub(in crate::engine) enum Stage {
 pub(in crate::engine) enum RoomOp {
     /// The ask's `from` is the hold to give up for a place there.
     Await {
-        ask: Ask,
+        ask: PendingAcquire,
         condition: u8,
     },
     Signal {
@@ -130,7 +130,7 @@ impl SmallRedis {
         }
     }
 
-    fn wait_for(&mut self, ask: &Ask, condition: u8, now: u64, tell: &mut impl Tell) -> Answer {
+    fn wait_for(&mut self, ask: &PendingAcquire, condition: u8, now: u64, tell: &mut impl Tell) -> Answer {
         if self.gone.contains_key(&ask.owner) {
             return Answer::Over;
         }
@@ -173,7 +173,14 @@ impl SmallRedis {
     }
 
     /// The same, and whoever may come in does.
-    fn stays(&mut self, ask: &Ask, condition: u8, since: u64, now: u64, tell: &mut impl Tell) -> Answer {
+    fn stays(
+        &mut self,
+        ask: &PendingAcquire,
+        condition: u8,
+        since: u64,
+        now: u64,
+        tell: &mut impl Tell,
+    ) -> Answer {
         let answer = self.stay(ask, condition, since, now);
         self.settle(Some(ask.owner), now, tell);
         if let Some(inside) = self.inside(ask.owner, now) {
@@ -184,8 +191,8 @@ impl SmallRedis {
     }
 
     /// A beat of who waits for a condition since then, or its first place there.
-    fn stay(&mut self, ask: &Ask, condition: u8, since: u64, now: u64) -> Answer {
-        let Ask { owner, lease, .. } = *ask;
+    fn stay(&mut self, ask: &PendingAcquire, condition: u8, since: u64, now: u64) -> Answer {
+        let PendingAcquire { owner, lease, .. } = *ask;
         let ends = self.places_end();
         let before = self.room.places.get(&owner).map(|waits| (waits.beat, waits.steady));
         let steady = Some(self.steadily(owner, before, now));

@@ -1,6 +1,6 @@
 //! One holder at a time: `lua/reentrant.lua` and `lua/simple.lua`.
 
-use super::{Ask, Holder, Rule};
+use super::{Holder, PendingAcquire, Rule};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Exclusive(Option<Holder>);
@@ -14,7 +14,7 @@ impl Rule for Exclusive {
         self.0.as_slice()
     }
 
-    fn try_acquire(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool {
+    fn try_acquire(&mut self, ask: &PendingAcquire, fence: &mut u64, now: u64) -> bool {
         if self.0.is_some() {
             return false;
         }

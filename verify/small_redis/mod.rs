@@ -21,7 +21,7 @@ use self::exclusive::Exclusive;
 use self::permits::Permits;
 use self::read_write::ReadWrite;
 pub(super) use self::rule::{Kind, Rule};
-pub(super) use self::words::{Ask, Holder, Message, Mode, Op, Place, Reply, Steady};
+pub(super) use self::words::{Holder, Message, Mode, Op, PendingAcquire, Place, Reply, Steady};
 use super::state::lock_state::{AcquireMode, Answer, NOT_INSIDE, Renewal};
 
 /// How long an owner is barred.
@@ -221,7 +221,7 @@ impl SmallRedis {
     }
 
     /// Returns whether it had no place.
-    fn enqueue(&mut self, ask: &Ask, stage: Stage, now: u64) -> bool {
+    fn enqueue(&mut self, ask: &PendingAcquire, stage: Stage, now: u64) -> bool {
         let had = self.arrival(ask.owner);
         let arrival = had.unwrap_or_else(|| {
             let arrival = ask.arrival.unwrap_or_else(|| {
@@ -231,7 +231,7 @@ impl SmallRedis {
             self.place_of(ask.mode, arrival)
         });
         let (ends, first) = (self.places_end(), self.queue.is_empty());
-        let Ask { owner, lease, mode, .. } = *ask;
+        let PendingAcquire { owner, lease, mode, .. } = *ask;
         let before = self.queue.get(&arrival).map(|place| (place.beat, place.steady));
         let steady = Some(self.steadily(ask.owner, before, now));
         self.queue.insert(arrival, Place { owner, lease, beat: now, steady, mode, stage });
@@ -299,7 +299,7 @@ impl SmallRedis {
             let waits = !dead && Some(place.owner) != me && self.comes_back(&place, now, tell);
             // Whom only a message tells may be dead.
             let lease = if Some(place.owner) == me { place.lease } else { self.first_lease(&place) };
-            if waits || (!dead && !self.comes_in(&Ask { lease, ..place.ask() }, now)) {
+            if waits || (!dead && !self.comes_in(&PendingAcquire { lease, ..place.ask() }, now)) {
                 return Some(place);
             }
             self.queue.remove(&arrival);
@@ -339,7 +339,7 @@ impl SmallRedis {
 
     /// Nobody holds, nobody waits, nobody is barred: it is in, and had no place, which would make those of
     /// who waits for a condition live longer.
-    fn at_once(&mut self, ask: &Ask, now: u64) -> Option<Answer> {
+    fn at_once(&mut self, ask: &PendingAcquire, now: u64) -> Option<Answer> {
         let blank = self.holders().is_empty() && self.queue.is_empty() && self.gone.is_empty();
         let asks = !matches!(ask.how, AcquireMode::Keep | AcquireMode::Share) && !ask.instead;
         (blank && asks && self.comes_in(ask, now)).then(|| self.inside(ask.owner, now)).flatten()
@@ -350,11 +350,11 @@ impl SmallRedis {
         place.lease.min(self.waiter_timeout.max(1_000))
     }
 
-    fn comes_in(&mut self, ask: &Ask, now: u64) -> bool {
+    fn comes_in(&mut self, ask: &PendingAcquire, now: u64) -> bool {
         self.kind.try_acquire(ask, &mut self.fence, now)
     }
 
-    fn acquire(&mut self, ask: &Ask, now: u64, tell: &mut impl Tell) -> Answer {
+    fn acquire(&mut self, ask: &PendingAcquire, now: u64, tell: &mut impl Tell) -> Answer {
         if self.gone.contains_key(&ask.owner) {
             return Answer::Over;
         }
@@ -394,7 +394,7 @@ impl SmallRedis {
     }
 
     /// In, where there is room and nobody waits; or in its place in the queue.
-    fn join(&mut self, ask: &Ask, stage: Stage, now: u64, tell: &mut impl Tell) -> Answer {
+    fn join(&mut self, ask: &PendingAcquire, stage: Stage, now: u64, tell: &mut impl Tell) -> Answer {
         let alone = self.queue.is_empty() && self.comes_in(ask, now);
         let new = !alone && self.enqueue(ask, stage, now);
         let ahead = if alone { None } else { self.settle(Some(ask.owner), now, tell) };
@@ -408,7 +408,7 @@ impl SmallRedis {
     }
 
     /// May a hold take others in?
-    fn share(&mut self, ask: &Ask, now: u64, tell: &mut impl Tell) -> Answer {
+    fn share(&mut self, ask: &PendingAcquire, now: u64, tell: &mut impl Tell) -> Answer {
         let inside = self.inside(ask.owner, now);
         let ahead = self.settle(None, now, tell);
         let Some(answer) = inside else { return Answer::Gone };
@@ -419,7 +419,7 @@ impl SmallRedis {
         answer
     }
 
-    fn busy(&self, ask: &Ask, ahead: Option<Place>, now: u64) -> Answer {
+    fn busy(&self, ask: &PendingAcquire, ahead: Option<Place>, now: u64) -> Answer {
         let mut again = self.waiter_timeout.min(ask.lease).div_ceil(3);
         if let Some(soon) = self.kind.next_expiry() {
             again = again.min(soon.saturating_sub(now).max(1));

@@ -1,6 +1,6 @@
 //! So many permits, of which some are out: `lua/semaphore.lua`.
 
-use super::{Ask, Holder, Rule};
+use super::{Holder, PendingAcquire, Rule};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Permits {
@@ -28,7 +28,7 @@ impl Rule for Permits {
         &self.holders
     }
 
-    fn try_acquire(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool {
+    fn try_acquire(&mut self, ask: &PendingAcquire, fence: &mut u64, now: u64) -> bool {
         let (owner, mode, end) = (ask.owner, ask.mode, now + ask.lease);
         if self.out() + mode.permits() > self.total {
             return false;

@@ -1,6 +1,6 @@
 //! Many readers, or one writer, who may read as well: `lua/read_write.lua`.
 
-use super::{Ask, Holder, Mode, Rule};
+use super::{Holder, Mode, PendingAcquire, Rule};
 
 /// By how much the clock goes on from one script to the next: by more than one gives numbers.
 const SCRIPT: u64 = 32;
@@ -46,7 +46,7 @@ impl Rule for ReadWrite {
         &self.holders
     }
 
-    fn try_acquire(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool {
+    fn try_acquire(&mut self, ask: &PendingAcquire, fence: &mut u64, now: u64) -> bool {
         let writes = ask.mode == Mode::Write;
         let writer = self.writer();
         if if writes { !self.holders.is_empty() } else { writer.is_some() && writer != ask.from } {
@@ -105,7 +105,7 @@ impl Rule for ReadWrite {
         u64::from(mode == Mode::Read)
     }
 
-    fn can_barge(&self, ask: &Ask) -> bool {
+    fn can_barge(&self, ask: &PendingAcquire) -> bool {
         ask.mode != Mode::Write && ask.from.is_some() && self.writer() == ask.from
     }
 

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use super::exclusive::Exclusive;
 use super::permits::Permits;
 use super::read_write::ReadWrite;
-use super::words::{Ask, Holder, Mode};
+use super::words::{Holder, Mode, PendingAcquire};
 
 /// What a kind of lock is, as in `lua/README.md`. What lapsed is gone before anything is asked.
 pub(in crate::engine) trait Rule {
@@ -14,7 +14,7 @@ pub(in crate::engine) trait Rule {
     /// Who is inside.
     fn holders(&self) -> &[Holder];
     /// Nobody is ahead: may it come in? Installs it.
-    fn try_acquire(&mut self, ask: &Ask, fence: &mut u64, now: u64) -> bool;
+    fn try_acquire(&mut self, ask: &PendingAcquire, fence: &mut u64, now: u64) -> bool;
     /// Takes it out.
     fn release(&mut self, owner: u64) -> bool;
     /// Never creates.
@@ -29,7 +29,7 @@ pub(in crate::engine) trait Rule {
     }
 
     /// May it pass the queue?
-    fn can_barge(&self, _ask: &Ask) -> bool {
+    fn can_barge(&self, _ask: &PendingAcquire) -> bool {
         false
     }
 

@@ -41,7 +41,7 @@ impl Mode {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::engine) struct Ask {
+pub(in crate::engine) struct PendingAcquire {
     pub(in crate::engine) owner: u64,
     pub(in crate::engine) how: AcquireMode,
     pub(in crate::engine) lease: u64,
@@ -51,18 +51,18 @@ pub(in crate::engine) struct Ask {
     pub(in crate::engine) instead: bool,
 }
 
-impl From<&Asking> for Ask {
+impl From<&Asking> for PendingAcquire {
     fn from(asking: &Asking) -> Self {
         let Asking { owner, how, from, instead, .. } = *asking;
         let (lease, arrival) = (millis(asking.terms.lease), asking.arrival.parse().ok());
-        Ask { owner, how, lease, mode: Mode::of(&asking.terms.args), arrival, from, instead }
+        PendingAcquire { owner, how, lease, mode: Mode::of(&asking.terms.args), arrival, from, instead }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine) enum Op {
-    Acquire(Ask),
-    Leave { owner: u64, unsettled: bool, next: Option<Ask> },
+    Acquire(PendingAcquire),
+    Leave { owner: u64, unsettled: bool, next: Option<PendingAcquire> },
     Renew { owner: u64, lease: u64 },
 }
 
@@ -147,8 +147,16 @@ pub(in crate::engine) struct Place {
 }
 
 impl Place {
-    pub(super) fn ask(&self) -> Ask {
+    pub(super) fn ask(&self) -> PendingAcquire {
         let Place { owner, lease, mode, .. } = *self;
-        Ask { owner, how: AcquireMode::Wait, lease, mode, arrival: None, from: None, instead: false }
+        PendingAcquire {
+            owner,
+            how: AcquireMode::Wait,
+            lease,
+            mode,
+            arrival: None,
+            from: None,
+            instead: false,
+        }
     }
 }

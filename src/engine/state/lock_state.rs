@@ -39,7 +39,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::ask::Ask;
+use self::ask::PendingAcquire;
 use self::condition_waiter::Room;
 pub(crate) use self::condition_waiter::{NOT_INSIDE, Stay, SuspendedHold};
 pub(crate) use self::events::{
@@ -101,7 +101,7 @@ pub(crate) struct Gate {
     waiters: VecDeque<Waiter>,
     holds: Table<Hold>,
     tenures: Table<Tenure>,
-    ask: Option<Box<Ask>>,
+    ask: Option<Box<PendingAcquire>>,
     /// Leaves of this gate that are on their way.
     leaving: usize,
     tickets: u64,
@@ -282,7 +282,7 @@ impl Gate {
             }
             return Step::Ask(share.asks(&request, threads, now));
         }
-        let ask = self.ask.get_or_insert_with(|| Box::new(Ask::new(fresh(), &request, now)));
+        let ask = self.ask.get_or_insert_with(|| Box::new(PendingAcquire::new(fresh(), &request, now)));
         if attempted {
             return Step::Busy;
         }
@@ -422,7 +422,7 @@ impl Gate {
         // With one that stays nothing is asked: it is no leave.
         let inbox = inbox && leaving.stays_until <= now;
         let asking = next.filter(|n| inbox && !n.once && self.ask.is_none()).map(|next| {
-            let mut ask = Box::new(Ask::new(fresh(), &next, now));
+            let mut ask = Box::new(PendingAcquire::new(fresh(), &next, now));
             let asking = ask.send(AcquireMode::Wait, threads, now);
             self.ask = Some(ask);
             asking

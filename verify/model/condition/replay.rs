@@ -18,7 +18,9 @@ use crate::engine::model::TICK;
 use crate::engine::model::replay::compare::Sides;
 use crate::engine::model::replay::real::Real;
 use crate::engine::model::state::{Faults, process_of};
-use crate::engine::small_redis::{Ask, Message, Op, Reply, RoomOp, RoomReply, SmallRedis, Stage, millis};
+use crate::engine::small_redis::{
+    Message, Op, PendingAcquire, Reply, RoomOp, RoomReply, SmallRedis, Stage, millis,
+};
 use crate::engine::state::lock_state::{AcquireMode, Answer};
 use crate::kind::Kind;
 use crate::kinds::{Reentrant, Simple};
@@ -288,7 +290,7 @@ impl Walk<'_> {
         let seen = &mut *self.seen;
         match (request, expected) {
             (Request::Room(RoomOp::Await { ask, .. }), Answered::Room(RoomReply::Acquired(answer))) => {
-                let Ask { owner, how, from, .. } = ask;
+                let PendingAcquire { owner, how, from, .. } = ask;
                 let stays = there(owner) && matches!(answer, Answer::Busy { .. });
                 seen.count("began to wait", stays && from.is_some());
                 seen.count("a beat", stays && *how == AcquireMode::Keep);

@@ -2,7 +2,7 @@
 
 use super::World;
 use super::state::{Request, State, Stay, Thread};
-use crate::engine::small_redis::{Ask, RoomOp};
+use crate::engine::small_redis::{PendingAcquire, RoomOp};
 use crate::engine::state::lock_state::{Entered, Gate, Ticket};
 use crate::observe::LossReason;
 
@@ -32,7 +32,7 @@ impl State {
         self.turn(world, p, t, false, false);
     }
 
-    pub(super) fn awaits(&self, world: &World, t: u8, ask: Ask) -> Request {
+    pub(super) fn awaits(&self, world: &World, t: u8, ask: PendingAcquire) -> Request {
         Request::Room(RoomOp::Await { ask, condition: world.condition(t) })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::World;
 use super::state::{Answered, Packet, Process, Request, State, Thread};
 use crate::engine::model::{TICK, at};
-use crate::engine::small_redis::{Ask, Op, Reply, RoomOp, RoomReply, millis};
+use crate::engine::small_redis::{Op, PendingAcquire, Reply, RoomOp, RoomReply, millis};
 use crate::engine::state::lock_state::{
     AcquireMode, Answer, Effects, Exit, GaveUp, PendingRelease, Renewal, Step, Ticket,
 };
@@ -190,9 +190,9 @@ impl State {
             Step::Ask(asking) => {
                 let later = asking.enqueues && !inbox;
                 let how = if later { AcquireMode::Try } else { asking.how };
-                let ask = Ask { how, ..Ask::from(&asking) };
+                let ask = PendingAcquire { how, ..PendingAcquire::from(&asking) };
                 let request = match room {
-                    Some(_) => self.awaits(world, t, Ask { arrival: None, ..ask }),
+                    Some(_) => self.awaits(world, t, PendingAcquire { arrival: None, ..ask }),
                     None => Request::Lock(Op::Acquire(ask)),
                 };
                 self.send(p, t, request);
@@ -235,7 +235,7 @@ impl State {
             Exit::Lost(_, then) => self.go_on(world, p, t, then, None),
             Exit::Leave(leaving, next) => {
                 let (owner, unsettled) = (leaving.owner, leaving.unsettled);
-                let next_ask = next.as_ref().map(Ask::from);
+                let next_ask = next.as_ref().map(PendingAcquire::from);
                 self.send(p, t, Request::Lock(Op::Leave { owner, unsettled, next: next_ask }));
                 self.set(p, t, Thread::Releasing(leaving, next));
             }

@@ -11,7 +11,7 @@ use crate::engine::model::state::process_of;
 use crate::engine::redis::answers::{list, number, text};
 use crate::engine::redis::requests;
 use crate::engine::redis::resp::call;
-use crate::engine::small_redis::{Ask, Message, Op, Reply, SmallRedis};
+use crate::engine::small_redis::{Message, Op, PendingAcquire, Reply, SmallRedis};
 use crate::engine::state::lock_state::AcquireMode;
 use crate::names::{Names, inbox_prefix};
 use crate::script::{Script, Scripts};
@@ -177,7 +177,7 @@ impl Real {
         let prefix = inbox_prefix(NAMESPACE);
         let waiter_timeout = self.waiter_timeout.to_string();
         let text_of = |arrival: Option<u64>| arrival.map(|a| a.to_string()).unwrap_or_default();
-        let lease = |ask: &Ask| Duration::from_millis(ask.lease);
+        let lease = |ask: &PendingAcquire| Duration::from_millis(ask.lease);
         match op {
             Op::Acquire(ask) => {
                 let how = match ask.how {

@@ -26,7 +26,7 @@ struct Place {
     beat: u64,
 }
 
-pub(super) struct Ask {
+pub(super) struct PendingAcquire {
     pub(super) owner: String,
     pub(super) lease: u64,
     pub(super) prefix: String,
@@ -51,7 +51,7 @@ fn millis() -> u64 {
 }
 
 impl Lock {
-    pub(super) fn acquire(&mut self, ask: &Ask, channels: &mut Channels) -> Vec<Value> {
+    pub(super) fn acquire(&mut self, ask: &PendingAcquire, channels: &mut Channels) -> Vec<Value> {
         let owner = &ask.owner;
         if self.gone.contains(owner) {
             return never("over");
@@ -115,7 +115,7 @@ impl Lock {
         Some(vec![Value::Int(1), int(*number), int(end - millis())])
     }
 
-    fn busy(&self, ask: &Ask) -> Vec<Value> {
+    fn busy(&self, ask: &PendingAcquire) -> Vec<Value> {
         let beat = ask.waiter_timeout.min(ask.lease) / 3;
         let lapse = self.held.as_ref().map_or(beat, |(.., end)| end - millis());
         let arrival = self.arrival(&ask.owner).map(|a| a.to_string()).unwrap_or_default();
@@ -132,7 +132,7 @@ impl Lock {
         self.queue.iter().find(|(_, place)| place.owner == owner).map(|(arrival, _)| *arrival)
     }
 
-    fn enqueue(&mut self, ask: &Ask, channels: &Channels) {
+    fn enqueue(&mut self, ask: &PendingAcquire, channels: &Channels) {
         let there = self.arrival(&ask.owner);
         // What is granted is told only once.
         let heard = channels.was_there(&channel(&ask.prefix, &ask.owner));

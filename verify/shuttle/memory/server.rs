@@ -7,7 +7,7 @@ use redis::{RedisResult, Value};
 use shuttle::rand::{Rng, thread_rng};
 
 use super::broken;
-use super::lock::{AcquireMode, Ask, Lock};
+use super::lock::{AcquireMode, Lock, PendingAcquire};
 use crate::clock::Moment;
 use crate::sync::{Condvar, Mutex};
 
@@ -188,7 +188,7 @@ fn chance(left: &mut u32, surely: bool) -> bool {
 
 fn script_on(lock: &mut Lock, channels: &mut Channels, script: &str, args: &[&str]) -> Value {
     let arg = |i: usize| args.get(i).copied().unwrap_or_default();
-    let ask = |owner: usize, how, arrival: usize| Ask {
+    let ask = |owner: usize, how, arrival: usize| PendingAcquire {
         owner: arg(owner).to_owned(),
         lease: arg(1).parse().expect("a lease in ms"),
         prefix: arg(2).to_owned(),

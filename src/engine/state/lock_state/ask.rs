@@ -7,9 +7,9 @@ use crate::clock::Moment;
 use crate::observe::AcquiredVia;
 
 /// What this process asks of Redis for the head of its waiting threads. The next head goes on with it only if
-/// its request is [the same](Ask::serves): an owner id asks for one thing as long as it lives.
+/// its request is [the same](PendingAcquire::serves): an owner id asks for one thing as long as it lives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Ask {
+pub(super) struct PendingAcquire {
     pub(super) owner: u64,
     pub(super) terms: Terms,
     /// A request under this id is on its way.
@@ -63,9 +63,9 @@ pub(super) struct Grant {
     pub(super) confirmed: bool,
 }
 
-impl Ask {
+impl PendingAcquire {
     pub(super) fn new(owner: u64, request: &Request, now: Moment) -> Self {
-        Ask {
+        PendingAcquire {
             owner,
             terms: request.terms.clone(),
             in_flight: false,
@@ -119,7 +119,7 @@ impl Ask {
         self.base.get_or_insert(now);
         let enqueues = how == AcquireMode::Wait && self.arrival.is_empty();
         let (terms, arrival) = (self.terms.clone(), self.arrival.clone());
-        let Ask { owner, from, instead, .. } = *self;
+        let PendingAcquire { owner, from, instead, .. } = *self;
         Asking { owner, how, terms, arrival, threads, enqueues, from, instead }
     }
 

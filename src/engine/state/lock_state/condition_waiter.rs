@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::ask::Ask;
+use super::ask::PendingAcquire;
 use super::{AcquireMode, Answer, Effects, Gate, Hold, PendingRelease, Request, Shape, Ticket, leaving_of};
 use crate::clock::Moment;
 use crate::engine::state::grant::Tenure;
@@ -75,7 +75,7 @@ impl Room {
     }
 
     /// Takes in what only a wait for a condition is told, and returns what is the same for all.
-    pub(super) fn hears(&mut self, ask: &mut Ask, answer: Answer) -> Answer {
+    pub(super) fn hears(&mut self, ask: &mut PendingAcquire, answer: Answer) -> Answer {
         self.sent |= answer != Answer::Failed;
         let answer = match answer {
             Answer::Back(rest) => {

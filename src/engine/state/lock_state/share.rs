@@ -1,6 +1,6 @@
 //! The share: threads of a process that have one tenure together, and what keeps others out of it.
 
-use super::ask::Ask;
+use super::ask::PendingAcquire;
 use super::{Asking, Gate, Grip, Request, Tenure, Ticket};
 use crate::clock::Moment;
 use crate::kind::Sharing;
@@ -66,7 +66,7 @@ impl Gate {
     /// Whether a thread waits here of which Redis does not know yet. While this process has the lock, there is
     /// nobody whom it would have to know of.
     pub(crate) fn waits_unknown(&self, now: Moment) -> bool {
-        let known = |ask: &Ask| ask.queued || ask.grant.is_some() || ask.refused.is_some();
+        let known = |ask: &PendingAcquire| ask.queued || ask.grant.is_some() || ask.refused.is_some();
         self.waiters.iter().any(|w| !w.request.once)
             && !self.ask.as_deref().is_some_and(known)
             && self.in_the_way(now).is_none()
