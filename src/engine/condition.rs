@@ -116,19 +116,19 @@ fn come_back(
         // Whether it was given up, nobody knows; or a copy of a request of it may come yet.
         shared.renewer.leave(cell, PendingRelease { unsettled: true, ..leaving.clone() });
     }
-    let owner = granted.as_ref().map_or(leaving.owner, |tenure| tenure.owner);
+    let owner = granted.as_ref().map_or(leaving.owner, |grant| grant.owner);
     let room = granted.is_some().then(|| room.clone());
     let now = Moment::now();
     let mut core = cell.core.lock();
     core.arrived(leaving.owner);
     let then = core.gate.put_back(suspended, granted, loss, now);
     let mut watched = Ok(());
-    if let Some(tenure) = core.gate.look(owner).filter(|tenure| tenure.lost.is_none()) {
-        let due = tenure.due(now, shared.config.renew_every);
+    if let Some(grant) = core.gate.look(owner).filter(|grant| grant.lost.is_none()) {
+        let due = grant.due(now, shared.config.renew_every);
         core.take_over(owner, due, token.clone(), room);
         watched = shared.renewer.watch(cell, &mut core, owner, due);
     }
-    let over = core.gate.look(owner).map_or(Some(LossReason::Revoked), |tenure| tenure.lost);
+    let over = core.gate.look(owner).map_or(Some(LossReason::Revoked), |grant| grant.lost);
     carry_out(cell, core, then);
     let Some(loss) = over else { return watched.map(|()| stay).map_err(|e| cell.error(e)) };
     if let Some(token) = token {

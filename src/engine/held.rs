@@ -19,7 +19,7 @@ pub(crate) fn remaining(cell: &Cell, ticket: Ticket) -> Duration {
     // A child process has no part in what its parent holds.
     let Ok(core) = lock(cell) else { return Duration::ZERO };
     match core.gate.tenure_of(ticket) {
-        Some(tenure) if tenure.loss(now).is_none() => tenure.valid_until.since(now),
+        Some(grant) if grant.loss(now).is_none() => grant.valid_until.since(now),
         _ => Duration::ZERO,
     }
 }
@@ -37,10 +37,10 @@ pub(crate) fn terms(cell: &Cell, ticket: Ticket) -> Option<Terms> {
 /// The owner number under which the hold is valid.
 pub(crate) fn owner(cell: &Cell, ticket: Ticket, now: Moment) -> Result<u64, Error> {
     let core = lock(cell)?;
-    let tenure = core.gate.tenure_of(ticket);
-    match tenure.map_or(Some(LossReason::Revoked), |t| t.loss(now)) {
+    let grant = core.gate.tenure_of(ticket);
+    match grant.map_or(Some(LossReason::Revoked), |t| t.loss(now)) {
         Some(loss) => Err(cell.error(lost(loss))),
-        None => Ok(tenure.map_or(0, |t| t.owner)),
+        None => Ok(grant.map_or(0, |t| t.owner)),
     }
 }
 
@@ -51,9 +51,9 @@ pub(crate) fn lost_token(cell: &Cell, ticket: Ticket) -> CancellationToken {
         token.cancel();
         return token;
     };
-    let tenure = core.gate.tenure_of(ticket);
-    let is_lost = tenure.is_none_or(|t| t.loss(Moment::now()).is_some());
-    let owner = tenure.map(|t| t.owner);
+    let grant = core.gate.tenure_of(ticket);
+    let is_lost = grant.is_none_or(|t| t.loss(Moment::now()).is_some());
+    let owner = grant.map(|t| t.owner);
     let token = owner.map(|owner| core.lost(owner)).unwrap_or_default();
     drop(core);
     if is_lost {
@@ -99,7 +99,7 @@ pub(crate) fn renewed(
         core.gate.wanted(owner, sent.after(lease));
     }
     let due = core.gate.look(owner).filter(|t| t.loss(now).is_none());
-    let due = due.map(|tenure| tenure.due(now, shared.config.renew_every.min(lease / 3)));
+    let due = due.map(|grant| grant.due(now, shared.config.renew_every.min(lease / 3)));
     let watched = due.map(|due| shared.renewer.watch(cell, &mut core, owner, due));
     carry_out(cell, core, then);
     watched.ok_or_else(|| cell.error(lost(LossReason::Revoked)))?.map_err(|e| cell.error(e))?;

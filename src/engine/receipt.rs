@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::entry::Cell;
 use super::redis::failure::Failure;
 use super::redis::requests;
-use super::state::grant::{Tenure, drift};
+use super::state::grant::{Grant, drift};
 use super::state::lock_state::{Answer, Grip, PendingRelease, Stays, Terms, Ticket};
 use super::{carry_out, held, lock, lost, waiter};
 use crate::clock::Moment;
@@ -23,21 +23,21 @@ impl Stays {
 }
 
 /// Ends the hold `ticket` here and leaves it in Redis, with a full lease. Returns what it was.
-pub(crate) fn part(cell: &Arc<Cell>, ticket: Ticket) -> Result<Tenure, Error> {
+pub(crate) fn part(cell: &Arc<Cell>, ticket: Ticket) -> Result<Grant, Error> {
     if cell.scripts.adopt.is_none() {
         return Err(cell.error(requests::no_rule()));
     }
     let (owner, lease) = {
         let core = lock(cell)?;
         let now = Moment::now();
-        let tenure = core.gate.may_part(ticket, now).map_err(|stays| cell.error(stays.error()))?;
-        (tenure.owner, tenure.renewal(now))
+        let grant = core.gate.may_part(ticket, now).map_err(|stays| cell.error(stays.error()))?;
+        (grant.owner, grant.renewal(now))
     };
     held::renew_for(cell, ticket, Some(lease))?;
     let mut core = lock(cell)?;
     let now = Moment::now();
     let since = core.gate.held(ticket, now);
-    let (tenure, then) = core.gate.part(ticket, now).map_err(|stays| cell.error(stays.error()))?;
+    let (grant, then) = core.gate.part(ticket, now).map_err(|stays| cell.error(stays.error()))?;
     if let Some(due) = core.forget(owner) {
         cell.shared.renewer.unwatch(cell, owner, due);
     }
@@ -45,15 +45,15 @@ pub(crate) fn part(cell: &Arc<Cell>, ticket: Ticket) -> Result<Tenure, Error> {
     if let Some(since) = since {
         cell.shared.watch.tell(|o| o.released(cell.observed(), since));
     }
-    Ok(tenure)
+    Ok(grant)
 }
 
-/// Makes the hold `from`, another process's owner id, a hold of this one. `tenure` is what it was there, and
+/// Makes the hold `from`, another process's owner id, a hold of this one. `grant` is what it was there, and
 /// the terms on which it continues.
-pub(crate) fn adopt(cell: &Arc<Cell>, from: &str, tenure: Tenure) -> Result<Grip, Error> {
+pub(crate) fn adopt(cell: &Arc<Cell>, from: &str, grant: Grant) -> Result<Grip, Error> {
     let shared = &cell.shared;
     shared.usable().map_err(|e| cell.error(e))?;
-    let (owner, lease) = (cell.fresh(), tenure.terms.lease);
+    let (owner, lease) = (cell.fresh(), grant.terms.lease);
     let sent = Moment::now();
     // Until it is in the lock state, a client that closes makes it leave as it does with what is in flight.
     let (valid_until, stays_until) = (sent.after(lease), Moment::default());
@@ -66,8 +66,8 @@ pub(crate) fn adopt(cell: &Arc<Cell>, from: &str, tenure: Tenure) -> Result<Grip
         Ok((Answer::In { left, value, .. }, resent)) => {
             core.arrived(owner);
             let valid_until = sent.after(left).before(drift(left.max(lease)));
-            let tenure = Tenure { owner, value, valid_until, since: now, unsettled: resent, ..tenure };
-            let Some(grip) = core.gate.adopt(tenure) else {
+            let grant = Grant { owner, value, valid_until, since: now, unsettled: resent, ..grant };
+            let Some(grip) = core.gate.adopt(grant) else {
                 return Err(cell.error(Error::new(ErrorKind::Closed, "")));
             };
             return waiter::welcome(cell, core, grip, now, sent);
@@ -94,6 +94,6 @@ pub(crate) fn adopt(cell: &Arc<Cell>, from: &str, tenure: Tenure) -> Result<Grip
 }
 
 /// A grant as a receipt describes it, before Redis has said that it is ours.
-pub(crate) fn told(number: u64, hand_overs: u64, terms: Terms) -> Tenure {
-    Tenure { hand_overs, ..Tenure::new(0, number, terms) }
+pub(crate) fn told(number: u64, hand_overs: u64, terms: Terms) -> Grant {
+    Grant { hand_overs, ..Grant::new(0, number, terms) }
 }

@@ -52,7 +52,7 @@ pub(crate) struct Departure<'a> {
     limit: Moment,
     /// It is of a call that has no longer than that, and not its holder's own release.
     bounded: bool,
-    tenure: Known,
+    grant: Known,
     held: Option<Duration>,
     lost: Option<CancellationToken>,
 }
@@ -65,7 +65,7 @@ pub(crate) fn depart(cell: &Arc<Cell>, ticket: Ticket) -> Result<Option<Departur
     let inbox = shared.inbox.is_up();
     // Of one that nobody was told of, nothing is told.
     let held = core.gate.held(ticket, now);
-    let tenure = Known::of(&core.gate, ticket);
+    let grant = Known::of(&core.gate, ticket);
     let exit = core.gate.exit(ticket, now, inbox, || cell.fresh());
     if !matches!(exit, Exit::Held | Exit::Shared) {
         // Nothing of a parent's is given back by its child.
@@ -96,7 +96,7 @@ pub(crate) fn depart(cell: &Arc<Cell>, ticket: Ticket) -> Result<Option<Departur
     }
     core.sets_out(&leaving);
     let limit = now.after(shared.config.command_timeout);
-    Ok(Some(Departure { cell, leaving, next, began: now, limit, bounded: false, tenure, held, lost }))
+    Ok(Some(Departure { cell, leaving, next, began: now, limit, bounded: false, grant, held, lost }))
 }
 
 fn released(cell: &Cell, held: Option<Duration>) {
@@ -144,7 +144,7 @@ impl Departure<'_> {
 
     /// The other half of a [`release`].
     pub(crate) fn answered(self, outcome: Result<Left, Failure>) -> Result<(), Error> {
-        let Departure { cell, leaving, next, began, limit, tenure, held, lost: token, .. } = self;
+        let Departure { cell, leaving, next, began, limit, grant, held, lost: token, .. } = self;
         let shared = &cell.shared;
         let mut core = cell.core.lock();
         let at = Moment::now();
@@ -190,7 +190,7 @@ impl Departure<'_> {
                     None => error,
                 }))
             }
-            Ok(left) => match left.resent.map_or(Fate::Lost, |by| tenure.fate(cell, began, by, limit)) {
+            Ok(left) => match left.resent.map_or(Fate::Lost, |by| grant.fate(cell, began, by, limit)) {
                 Fate::Released => {
                     released(cell, held);
                     Ok(())

@@ -342,9 +342,9 @@ pub(super) fn welcome(
     // What a wait for a condition is granted is its lock's to renew.
     if !matches!(grip.way, AcquiredVia::HandedOver | AcquiredVia::Joined)
         && cell.room.is_none()
-        && let Some(tenure) = core.gate.look(grip.owner)
+        && let Some(grant) = core.gate.look(grip.owner)
     {
-        let due = tenure.due(now, shared.config.renew_every);
+        let due = grant.due(now, shared.config.renew_every);
         if let Err(error) = shared.renewer.watch(cell, &mut core, grip.owner, due) {
             drop(core);
             take_back(cell, grip.ticket, Moment::now().after(LEAVE_LIMIT));

@@ -57,10 +57,10 @@ impl<K: Kind> Hold<K> {
 
     /// Ends it here, but not in Redis.
     fn part(mut self) -> Result<Receipt, Error> {
-        let tenure = engine::receipt::part(&self.cell, self.ticket)?;
+        let grant = engine::receipt::part(&self.cell, self.ticket)?;
         self.released = true;
-        let owner = self.cell.owner_id(tenure.owner);
-        Ok(Receipt::new(K::NAME, &self.cell, owner, &tenure))
+        let owner = self.cell.owner_id(grant.owner);
+        Ok(Receipt::new(K::NAME, &self.cell, owner, &grant))
     }
 
     /// The lock that it is a hold of.

@@ -249,7 +249,7 @@ impl<K: Kind> RedisLock<K> {
                 K::NAME
             )));
         }
-        let grip = engine::receipt::adopt(cell, receipt.owner(), receipt.tenure())?;
+        let grip = engine::receipt::adopt(cell, receipt.owner(), receipt.grant())?;
         Ok(Guard::new(Hold::new(cell.clone(), grip)))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::engine::entry::Cell;
 use crate::engine::receipt::told;
-use crate::engine::state::grant::{MOST_HAND_OVERS, MOST_NUMBER, Tenure};
+use crate::engine::state::grant::{Grant, MOST_HAND_OVERS, MOST_NUMBER};
 use crate::engine::state::lock_state::Terms;
 use crate::error::{Error, ErrorKind};
 use crate::names::{self, is_owner};
@@ -60,18 +60,18 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    pub(crate) fn new(kind: &str, cell: &Cell, owner: String, tenure: &Tenure) -> Receipt {
+    pub(crate) fn new(kind: &str, cell: &Cell, owner: String, grant: &Grant) -> Receipt {
         Receipt {
             kind: kind.to_owned(),
             name: cell.name.to_string(),
             at_key: cell.names.is_beside(),
             owner,
-            number: tenure.number,
-            hand_overs: tenure.hand_overs,
-            lease: tenure.terms.lease,
-            fixed: tenure.terms.fixed,
-            args: tenure.terms.args.to_string(),
-            value: tenure.value,
+            number: grant.number,
+            hand_overs: grant.hand_overs,
+            lease: grant.terms.lease,
+            fixed: grant.terms.fixed,
+            args: grant.terms.args.to_string(),
+            value: grant.value,
         }
     }
 
@@ -99,7 +99,7 @@ impl Receipt {
     }
 
     /// The grant to which it belongs.
-    pub(crate) fn tenure(&self) -> Tenure {
+    pub(crate) fn grant(&self) -> Grant {
         let args: Arc<str> = self.args.as_str().into();
         let terms = Terms { fixed: self.fixed, ..Terms::new(self.lease, args) };
         told(self.number, self.hand_overs, terms)

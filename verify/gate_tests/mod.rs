@@ -295,18 +295,18 @@ fn a_first_lease_is_used_as_it_is_and_renewed_soon() {
         desk.gate.granted(asking.owner, 6, ms(1_200), 0, at(0));
         let grip = desk.is_in(ticket, 300);
         assert_eq!(desk.valid_until(grip), at(1_200 - 12));
-        let tenure = desk.gate.look(grip.owner).unwrap();
-        assert_eq!(tenure.due(at(300), ms(1_000)), at(300).after((ms(1_200 - 12 - 300)) / 6));
+        let grant = desk.gate.look(grip.owner).unwrap();
+        assert_eq!(grant.due(at(300), ms(1_000)), at(300).after((ms(1_200 - 12 - 300)) / 6));
         // Of a fixed lease the rest.
-        assert_eq!(tenure.renewal(at(300)), ms(if fixed { LEASE - 300 } else { LEASE }));
+        assert_eq!(grant.renewal(at(300)), ms(if fixed { LEASE - 300 } else { LEASE }));
         // It goes on in this process as any other.
-        assert!(fixed || tenure.goes_on_as(&tenure.terms, at(300)));
-        let left = tenure.renewal(at(300));
+        assert!(fixed || grant.goes_on_as(&grant.terms, at(300)));
+        let left = grant.renewal(at(300));
         desk.gate.renewed(grip.owner, at(300), Renewal::Left(left), at(310));
-        let tenure = desk.gate.look(grip.owner).unwrap();
-        assert_eq!(tenure.valid_until, at(300).after(left).before(ms(DRIFT)));
-        let due = if fixed { tenure.valid_until } else { at(310 + 1_000) };
-        assert_eq!(tenure.due(at(310), ms(1_000)), due);
+        let grant = desk.gate.look(grip.owner).unwrap();
+        assert_eq!(grant.valid_until, at(300).after(left).before(ms(DRIFT)));
+        let due = if fixed { grant.valid_until } else { at(310 + 1_000) };
+        assert_eq!(grant.due(at(310), ms(1_000)), due);
     }
 }
 

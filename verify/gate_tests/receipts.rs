@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::engine::receipt::told;
-use crate::engine::state::grant::Tenure;
+use crate::engine::state::grant::Grant;
 use crate::engine::state::lock_state::Stays;
 
 /// The tenure of a receipt, as Redis said at 0 that it is ours for a lease.
-fn adopted(owner: u64) -> Tenure {
-    Tenure { owner, valid_until: at(LEASE - DRIFT), since: at(0), ..told(7, 3, terms()) }
+fn adopted(owner: u64) -> Grant {
+    Grant { owner, valid_until: at(LEASE - DRIFT), since: at(0), ..told(7, 3, terms()) }
 }
 
 #[test]
@@ -16,8 +16,8 @@ fn a_hold_that_goes_lets_the_next_head_ask_redis() {
     let owned = Request { holder: HolderId::Guard, ..request(1) };
     let grip = desk.come_in(owned, 7, 0);
     let waiter = desk.enter(request(2), 1);
-    let (tenure, then) = desk.gate.part(grip.ticket, at(2)).unwrap();
-    assert_eq!((tenure.owner, tenure.token()), (grip.owner, grip.token));
+    let (grant, then) = desk.gate.part(grip.ticket, at(2)).unwrap();
+    assert_eq!((grant.owner, grant.token()), (grip.owner, grip.token));
     assert_eq!((then.wake, then.leave, then.background, then.lost), (Some(waiter), None, None, None));
     assert_ne!(desk.asks(waiter, 3).owner, grip.owner, "under an id of its own");
     // What its guard or the renewer would still say of it is of no account.

@@ -35,11 +35,11 @@ fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_tenure() {
     room.answer(&asking, busy(10), 11);
     room.message(asking.owner, 11);
     let came = room.is_in(ticket, 20);
-    let tenure = room.gate.hand_over(came.ticket).unwrap();
+    let grant = room.gate.hand_over(came.ticket).unwrap();
     assert!(room.gate.is_idle());
     assert!(!room.gate.stay().unsignalled);
 
-    assert_eq!(desk.gate.put_back(suspended, Some(tenure), None, at(20)), Effects::default());
+    assert_eq!(desk.gate.put_back(suspended, Some(grant), None, at(20)), Effects::default());
     assert_eq!(desk.gate.hold_count(1, at(20)), 3);
     assert_eq!(desk.gate.token_of(grip.ticket), Some(came.token));
     assert!(desk.gate.tenure_of(grip.ticket).is_some_and(|t| t.owner == came.owner));
@@ -208,6 +208,6 @@ fn a_hold_that_ended_while_it_was_set_aside_comes_back_as_lost() {
         let then = lock.gate.put_back(suspended, None, None, at(now));
         assert_eq!(then.lost, lost.map(|loss| (grip.owner, loss)));
         assert_eq!(then.background.is_some(), lost.is_some());
-        assert_eq!(lock.gate.look(grip.owner).and_then(|tenure| tenure.lost), lost);
+        assert_eq!(lock.gate.look(grip.owner).and_then(|grant| grant.lost), lost);
     }
 }

@@ -78,8 +78,8 @@ impl World {
         if left.renewals > 0 {
             let renewing = |packet: &Packet| (packet.process, packet.thread) == (p, Some(RENEWER));
             let renewed = |o: &u64| {
-                let mut tenures = process.gates.iter().filter_map(|gate| gate.look(*o));
-                tenures.any(|t| t.lost.is_none() && !t.terms.fixed)
+                let mut grants = process.gates.iter().filter_map(|gate| gate.look(*o));
+                grants.any(|t| t.lost.is_none() && !t.terms.fixed)
                     && !state.packets.iter().any(renewing)
                     && !state.replies.iter().any(|(packet, _)| renewing(packet))
             };

@@ -11,7 +11,7 @@ use super::{PATIENCE, TICK, World};
 use crate::clock::Moment;
 use crate::engine::small_redis::Message;
 use crate::engine::small_redis::Mode;
-use crate::engine::state::grant::Tenure;
+use crate::engine::state::grant::Grant;
 use crate::engine::state::lock_state::Gate;
 
 /// More than any run without faults takes.
@@ -67,28 +67,28 @@ fn nobody_beside_who_writes(state: &State) -> bool {
 /// How many permits all processes together believe that they have.
 fn permits_out(state: &State) -> u8 {
     let now = state.now();
-    let tenures =
+    let grants =
         state.live().flat_map(|p| p.gates.owners().into_iter().filter_map(|o| p.gates[WRITES].look(o)));
-    tenures.filter(|t| t.loss(now).is_none()).map(|t| Mode::of(&t.terms.args).permits()).sum()
+    grants.filter(|t| t.loss(now).is_none()).map(|t| Mode::of(&t.terms.args).permits()).sum()
 }
 
 /// A tenure that a process believes valid is in Redis, under its number and for as long at least; or
 /// what came in its place, of which this process has not heard yet.
 fn is_held_in_redis(state: &State) -> bool {
     let now = state.now();
-    let held = |t: &Tenure| {
+    let held = |t: &Grant| {
         state.redis.holder(t.owner).is_some_and(|holder| {
             let end = Moment::default().after(Duration::from_millis(holder.end));
             holder.number == t.number && t.valid_until <= end
         })
     };
-    let exchanged = |p: &Process, t: &Tenure| {
+    let exchanged = |p: &Process, t: &Grant| {
         state.redis.holders().iter().any(|holder| holder.instead == Some(t.owner))
             || p.seats.iter().any(|seat| has_ended(seat) && t.terms.args.as_ref() == "write")
     };
     state.live().all(|p| {
-        let tenures = p.gates.iter().flat_map(|gate| gate.owners().into_iter().filter_map(|o| gate.look(o)));
-        tenures.filter(|t| t.loss(now).is_none()).all(|t| held(t) || exchanged(p, t))
+        let grants = p.gates.iter().flat_map(|gate| gate.owners().into_iter().filter_map(|o| gate.look(o)));
+        grants.filter(|t| t.loss(now).is_none()).all(|t| held(t) || exchanged(p, t))
     })
 }
 

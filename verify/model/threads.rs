@@ -188,16 +188,16 @@ impl State {
         let Thread::Holding(ticket) = process.seats[t as usize].thread else { return };
         let inbox = process.inbox;
         let mut gate = process.gates[g].clone();
-        let tenure =
+        let grant =
             gate.owners().into_iter().find_map(|o| gate.look(o).filter(|t| t.lost.is_none()).cloned());
         let exit = gate.exit(ticket, now, inbox, || fresh(process, p));
         process.gates[g] = gate;
         match exit {
             Exit::Held | Exit::Shared => self.rest(p, t),
             Exit::HandedOn(next) => {
-                if let Some(tenure) = tenure {
-                    self.overstayed |= now.since(tenure.since) >= world.local_handoff || world.fair;
-                    let token = process.gates[g].look(tenure.owner).map_or(0, |t| t.token());
+                if let Some(grant) = grant {
+                    self.overstayed |= now.since(grant.since) >= world.local_handoff || world.fair;
+                    let token = process.gates[g].look(grant.owner).map_or(0, |t| t.token());
                     self.rises(token, false);
                 }
                 self.rest(p, t);
@@ -295,8 +295,8 @@ impl State {
     pub(super) fn renew(&mut self, p: u8, owner: u64) {
         let now = self.now();
         let gates = &self.processes[p as usize].gates;
-        let Some(tenure) = gates.iter().find_map(|gate| gate.look(owner)) else { return };
-        let lease = millis(tenure.renewal(now));
+        let Some(grant) = gates.iter().find_map(|gate| gate.look(owner)) else { return };
+        let lease = millis(grant.renewal(now));
         self.send(p, RENEWER, Op::Renew { owner, lease });
     }
 

@@ -41,8 +41,8 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { if answer == Answer::Over } =>
         { if answer == Answer::Over || PLANTED && answer == Answer::Unanswered }
     "lost-not-left" in "src":
-        { (why == LossReason::Expired || tenure.unsettled) } =>
-        { (!(PLANTED && why == LossReason::Expired) && (why == LossReason::Expired || tenure.unsettled)) }
+        { (why == LossReason::Expired || grant.unsettled) } =>
+        { (!(PLANTED && why == LossReason::Expired) && (why == LossReason::Expired || grant.unsettled)) }
     "unknown-is-passed" in "src":
         { self.behind && request.from.is_none() } =>
         { self.behind && request.from.is_none() && !PLANTED }

@@ -66,7 +66,7 @@ pub(crate) fn have(
     let owner = held::owner(cell, ticket, sent)?;
     let lease = {
         let core = lock(cell)?;
-        core.gate.look(owner).map_or(shared.config.lease, |tenure| tenure.renewal(sent))
+        core.gate.look(owner).map_or(shared.config.lease, |grant| grant.renewal(sent))
     };
     // The reply must be there by the end of the call.
     let limit = wait.deadline.map_or(limit, |deadline| limit.min(deadline.since(sent)));

@@ -125,7 +125,7 @@ impl Server {
         let mut bytes = Vec::new();
         for task in &tasks {
             match &task.what {
-                What::Tenure => {
+                What::Grant => {
                     requests::pack_renew(&mut bytes, &task.cell, task.owner, task.lease, task.eval);
                 }
                 What::Leave(leave) => requests::pack_leave(&mut bytes, &task.cell, &leave.0, task.eval),

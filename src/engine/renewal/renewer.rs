@@ -75,7 +75,7 @@ impl Renewer {
         };
         let due = tasks.into_iter().filter_map(|task| match task.what {
             What::Leave(leave) => Some((task.cell, leave.0)),
-            What::Tenure => None,
+            What::Grant => None,
         });
         due.chain(line.map(Line::into_leaving).unwrap_or_default()).collect()
     }
@@ -96,7 +96,7 @@ impl Renewer {
         if let Some(before) = core.set_due(owner, at) {
             self.unwatch(cell, owner, before);
         }
-        self.schedule(Task::new(cell.clone(), owner, What::Tenure, at, due))
+        self.schedule(Task::new(cell.clone(), owner, What::Grant, at, due))
     }
 
     /// The grant is over: its task at `due` is cancelled.
@@ -266,21 +266,21 @@ impl Renewer {
                 return None;
             }
             What::Leave(..) => {}
-            What::Tenure if task.at < task.due => {
+            What::Grant if task.at < task.due => {
                 task.cell.shared.listen();
                 let due = task.due;
                 self.again(task, due);
                 return None;
             }
-            What::Tenure => {
+            What::Grant => {
                 let mut core = task.cell.core.lock();
                 let then = core.gate.expire(task.owner, now);
-                let Some(tenure) = core.gate.look(task.owner).filter(|t| t.lost.is_none()) else {
+                let Some(grant) = core.gate.look(task.owner).filter(|t| t.lost.is_none()) else {
                     carry_out(&task.cell, core, then);
                     return None;
                 };
-                let fixed = tenure.terms.fixed && !tenure.is_first();
-                let (until, lease) = (tenure.valid_until, tenure.renewal(now));
+                let fixed = grant.terms.fixed && !grant.is_first();
+                let (until, lease) = (grant.valid_until, grant.renewal(now));
                 let cell = task.cell.clone();
                 let is_old = |longest| longest <= core.gate.oldest(task.owner, now);
                 let forgotten = !fixed && cell.shared.config.max_hold.is_some_and(is_old);
@@ -331,7 +331,7 @@ impl Renewer {
                 let due = now.after(pause(leave.0.lease.min(config.lease)).min(RELEASE_AGAIN));
                 self.again(task, due);
             }
-            What::Tenure => {
+            What::Grant => {
                 let renewal = match &answer {
                     Ok(value) => requests::renewed(value).unwrap_or(Renewal::Failed),
                     Err(None) => Renewal::Unanswered,
@@ -347,16 +347,13 @@ impl Renewer {
                     core.gate.doubt(task.owner, sent, task.lease);
                 }
                 let done = matches!(renewal, Renewal::Left(_));
-                let tenure = core.gate.look(task.owner).filter(|t| t.lost.is_none());
-                let next = tenure.map(|tenure| {
-                    let (until, lease) = (tenure.valid_until, tenure.terms.lease);
+                let grant = core.gate.look(task.owner).filter(|t| t.lost.is_none());
+                let next = grant.map(|grant| {
+                    let (until, lease) = (grant.valid_until, grant.terms.lease);
                     // A first lease is shorter.
                     let pause = || pause(lease).min(SOON.max(until.since(now) / 4));
-                    let due = if done {
-                        tenure.due(now, config.renew_every)
-                    } else {
-                        now.after(pause()).min(until)
-                    };
+                    let due =
+                        if done { grant.due(now, config.renew_every) } else { now.after(pause()).min(until) };
                     (until, due)
                 });
                 let next = next.filter(|(_, at)| core.move_due(task.owner, task.at, *at));
@@ -377,7 +374,7 @@ impl Renewer {
     /// The same task once more, at `at`; unless it is a look at a grant that has ended, or one that a
     /// `renew_for` has replaced meanwhile: two would renew forever.
     fn again(self: &Arc<Self>, task: Task, at: Moment) {
-        if let What::Tenure = task.what
+        if let What::Grant = task.what
             && !task.cell.core.lock().move_due(task.owner, task.at, at)
         {
             return self.state.lock().settle(&task);

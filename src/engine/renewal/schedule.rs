@@ -65,7 +65,7 @@ pub(super) struct Task {
 
 pub(super) enum What {
     /// Look at the grant: renew it, or find that it is over.
-    Tenure,
+    Grant,
     /// Repeat a leave until it is answered or its lease is over anyway. In a box, as it is rare and there may
     /// be very many grants.
     Leave(Box<(PendingRelease, Moment)>),
@@ -171,7 +171,7 @@ impl State {
     pub(super) fn hand_over(&mut self, task: Task) -> Option<Task> {
         let (_, client, owner) = task.key();
         let Some(line) = self.lines.get_mut(&client) else { return Some(task) };
-        if let What::Tenure = task.what {
+        if let What::Grant = task.what {
             self.ends.insert((task.until, client, owner), task.cell.clone());
         }
         line.queue.push_back(task);
@@ -183,7 +183,7 @@ impl State {
     pub(super) fn settle(&mut self, task: &Task) {
         let (_, client, owner) = task.key();
         match task.what {
-            What::Tenure => drop(self.ends.remove(&(task.until, client, owner))),
+            What::Grant => drop(self.ends.remove(&(task.until, client, owner))),
             What::Leave(..) => {
                 if let Some(line) = self.lines.get_mut(&client) {
                     line.leaving.retain(|(_, leaving)| leaving.owner != owner);

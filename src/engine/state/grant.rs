@@ -19,7 +19,7 @@ pub(crate) fn drift(lease: Duration) -> Duration {
 
 /// One grant: until the process leaves, or loses it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Tenure {
+pub(crate) struct Grant {
     /// The `n` of its owner id, `<client uuid>:<n>`.
     pub(crate) owner: u64,
     /// Its grant number: what fencing tokens are made of.
@@ -79,10 +79,10 @@ pub(crate) struct Door {
     pub(crate) asked: Option<Moment>,
 }
 
-impl Tenure {
+impl Grant {
     /// A grant that has just begun, and whose end is not known yet.
     pub(crate) fn new(owner: u64, number: u64, terms: Terms) -> Self {
-        Tenure {
+        Grant {
             owner,
             number,
             value: 0,

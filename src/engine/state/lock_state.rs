@@ -47,7 +47,7 @@ pub(crate) use self::events::{
 };
 pub(crate) use self::receipt::Stays;
 pub(crate) use super::asking::{AcquireMode, Answer, Asking, HolderId, Request, Terms};
-use super::grant::{Door, Tenure};
+use super::grant::{Door, Grant};
 use super::table::Table;
 use crate::clock::Moment;
 use crate::kind::{Reentrancy, Sharing};
@@ -100,7 +100,7 @@ pub(crate) struct Gate {
     shape: Arc<Shape>,
     waiters: VecDeque<Waiter>,
     holds: Table<Hold>,
-    tenures: Table<Tenure>,
+    grants: Table<Grant>,
     ask: Option<Box<PendingAcquire>>,
     /// Leaves of this gate that are on their way.
     leaving: usize,
@@ -120,7 +120,7 @@ impl Gate {
             shape: shape.into(),
             waiters: VecDeque::new(),
             holds: Table::new(),
-            tenures: Table::new(),
+            grants: Table::new(),
             ask: None,
             leaving: 0,
             tickets: 0,
@@ -139,25 +139,25 @@ impl Gate {
         self.waiters.front().map(|w| w.ticket)
     }
 
-    fn tenure(&self, owner: u64) -> Option<&Tenure> {
-        self.tenures.get(owner)
+    fn grant(&self, owner: u64) -> Option<&Grant> {
+        self.grants.get(owner)
     }
 
-    fn tenure_mut(&mut self, owner: u64) -> Option<&mut Tenure> {
-        self.tenures.get_mut(owner)
+    fn grant_mut(&mut self, owner: u64) -> Option<&mut Grant> {
+        self.grants.get_mut(owner)
     }
 
     /// The tenure that keeps other threads of this process out.
-    fn in_the_way(&self, now: Moment) -> Option<&Tenure> {
+    fn in_the_way(&self, now: Moment) -> Option<&Grant> {
         if !self.exclusive() {
             return None;
         }
-        self.tenures.iter().find(|t| t.loss(now).is_none())
+        self.grants.iter().find(|t| t.loss(now).is_none())
     }
 
     fn grip(&self, hold: &Hold, outermost: bool) -> Grip {
         let Hold { ticket, owner, token, way, .. } = *hold;
-        let value = self.tenure(owner).map_or(0, |t| t.value);
+        let value = self.grant(owner).map_or(0, |t| t.value);
         Grip { ticket, owner, token, value, way, outermost }
     }
 
@@ -173,7 +173,7 @@ impl Gate {
             _ => self.holds.of_thread(request.thread).next().map(|h| h.ticket),
         };
         if let Some(hold) = mine.and_then(|ticket| self.holds.get(ticket)) {
-            if let Some(loss) = self.tenure(hold.owner).and_then(|t| t.loss(now)) {
+            if let Some(loss) = self.grant(hold.owner).and_then(|t| t.loss(now)) {
                 return Err(Refusal::LeaseLost(loss));
             }
             if self.shape.reentrancy == Reentrancy::Forbidden || request.holder == HolderId::Guard {
@@ -310,11 +310,11 @@ impl Gate {
     fn use_grant(&mut self, ticket: Ticket, request: &Request, now: Moment, over: bool) -> Option<Step> {
         let joined = self.joined();
         let ask = self.ask.as_mut()?;
-        let grant = ask.grant.as_mut()?;
+        let got = ask.grant.as_mut()?;
         let lease = request.terms.lease;
-        let left = grant.valid_until.since(now);
-        let granted = if grant.told { grant.lease.min(lease) } else { lease };
-        let usable = left > granted / 2 || (grant.confirmed && !left.is_zero());
+        let left = got.valid_until.since(now);
+        let granted = if got.told { got.lease.min(lease) } else { lease };
+        let usable = left > granted / 2 || (got.confirmed && !left.is_zero());
         if !usable {
             if over {
                 return Some(Step::Over);
@@ -332,34 +332,34 @@ impl Gate {
             ask.sent = now;
             return Some(Step::Confirm(ask.owner, lease));
         }
-        let mut tenure = Tenure {
-            value: grant.value,
-            valid_until: grant.valid_until,
+        let mut grant = Grant {
+            value: got.value,
+            valid_until: got.valid_until,
             since: now,
             unsettled: ask.unsettled,
             shut: ask.shut,
             // Beside a hold of its own thread in another mode nobody else may read.
             door: (joined && request.from.is_none())
-                .then(|| Box::new(Door { open_since: Some(grant.said), asked: None })),
-            ..Tenure::new(ask.owner, grant.number, request.terms.clone())
+                .then(|| Box::new(Door { open_since: Some(got.said), asked: None })),
+            ..Grant::new(ask.owner, got.number, request.terms.clone())
         };
-        tenure.is_worth(ask.least);
-        if grant.lease < lease && (grant.told || request.terms.fixed) {
-            tenure.begins_for(grant.lease, grant.since);
+        grant.is_worth(ask.least);
+        if got.lease < lease && (got.told || request.terms.fixed) {
+            grant.begins_for(got.lease, got.since);
         }
-        let way = grant.way;
+        let way = got.way;
         self.ask = None;
         self.waiters.pop_front();
         if self.waiters.is_empty() {
             self.waiters = VecDeque::new();
         }
         if self.shape.sharing == Sharing::PassThrough {
-            let Tenure { owner, value, .. } = tenure;
-            let grip = Grip { ticket, owner, token: tenure.token(), value, way, outermost: true };
+            let Grant { owner, value, .. } = grant;
+            let grip = Grip { ticket, owner, token: grant.token(), value, way, outermost: true };
             return Some(Step::In(grip, self.head()));
         }
-        let grip = self.holds.take(&mut tenure, ticket, request.holder, way);
-        self.tenures.insert(tenure);
+        let grip = self.holds.take(&mut grant, ticket, request.holder, way);
+        self.grants.insert(grant);
         // Others may get in beside it: the next head asks.
         let next = if self.exclusive() { None } else { self.head() };
         Some(Step::In(grip, next))
@@ -387,17 +387,17 @@ impl Gate {
         let Hold { owner, since, count, .. } = *hold;
         let then = self.expire(owner, now);
         if count > 0 {
-            let loss = self.tenure(owner).and_then(|tenure| tenure.lost);
+            let loss = self.grant(owner).and_then(|grant| grant.lost);
             return loss.map_or(Exit::Held, |loss| Exit::Lost(loss, then));
         }
         self.holds.remove(ticket);
         let next = self.waiters.front().map(|w| w.request.clone()).filter(|_| self.exclusive());
-        let Some(tenure) = self.tenures.get_mut(owner) else { return Exit::Held };
-        tenure.holds -= 1;
-        let last = tenure.holds == 0;
-        if let Some(loss) = tenure.lost {
+        let Some(grant) = self.grants.get_mut(owner) else { return Exit::Held };
+        grant.holds -= 1;
+        let last = grant.holds == 0;
+        if let Some(loss) = grant.lost {
             if last {
-                self.tenures.remove(owner);
+                self.grants.remove(owner);
             }
             return Exit::Lost(loss, then);
         }
@@ -407,18 +407,18 @@ impl Gate {
         if let Some(next) = &next
             // Who has a place in the queue waits for its turn there.
             && self.ask.is_none()
-            && tenure.may_be_handed_to(&next.terms, self.shape.local_handoff, now)
+            && grant.may_be_handed_to(&next.terms, self.shape.local_handoff, now)
         {
-            tenure.hand_overs += 1;
+            grant.hand_overs += 1;
             let waiter = self.waiters.pop_front();
             let ticket = waiter.map_or(0, |w| w.ticket);
-            self.holds.take(tenure, ticket, next.holder, AcquiredVia::HandedOver);
+            self.holds.take(grant, ticket, next.holder, AcquiredVia::HandedOver);
             return Exit::HandedOn(ticket);
         }
-        let Some(tenure) = self.tenures.remove(owner) else { return Exit::Held };
+        let Some(grant) = self.grants.remove(owner) else { return Exit::Held };
         self.leaving += 1;
         let threads = self.waiters.len();
-        let leaving = PendingRelease { stays_until: tenure.stays_until(since), ..leaving_of(&tenure, now) };
+        let leaving = PendingRelease { stays_until: grant.stays_until(since), ..leaving_of(&grant, now) };
         // With one that stays nothing is asked: it is no leave.
         let inbox = inbox && leaving.stays_until <= now;
         let asking = next.filter(|n| inbox && !n.once && self.ask.is_none()).map(|next| {
@@ -481,14 +481,12 @@ impl Gate {
     pub(crate) fn close(&mut self, now: Moment) -> Vec<PendingRelease> {
         self.closed = true;
         let mut leave = Vec::new();
-        for tenure in self.tenures.iter_mut() {
-            if tenure.lost.is_none() {
-                let since = self.holds.of_owner(tenure.owner).next().and_then(|h| h.since);
-                leave.push(PendingRelease {
-                    stays_until: tenure.stays_until(since),
-                    ..leaving_of(tenure, now)
-                });
-                tenure.lost = Some(LossReason::Closed);
+        for grant in self.grants.iter_mut() {
+            if grant.lost.is_none() {
+                let since = self.holds.of_owner(grant.owner).next().and_then(|h| h.since);
+                leave
+                    .push(PendingRelease { stays_until: grant.stays_until(since), ..leaving_of(grant, now) });
+                grant.lost = Some(LossReason::Closed);
             }
         }
         if let Some(ask) = self.ask.take()
@@ -500,12 +498,12 @@ impl Gate {
     }
 }
 
-fn leaving_of(tenure: &Tenure, now: Moment) -> PendingRelease {
+fn leaving_of(grant: &Grant, now: Moment) -> PendingRelease {
     PendingRelease {
-        owner: tenure.owner,
-        unsettled: tenure.unsettled,
-        valid_until: tenure.valid_until,
-        lease: tenure.renewal(now),
+        owner: grant.owner,
+        unsettled: grant.unsettled,
+        valid_until: grant.valid_until,
+        lease: grant.renewal(now),
         stays_until: Moment::default(),
     }
 }

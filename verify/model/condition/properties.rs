@@ -51,8 +51,8 @@ fn valid_holders(state: &State) -> usize {
 fn is_held_in_redis(state: &State) -> bool {
     let now = state.now();
     state.live().all(|p| {
-        let tenures = p.gate.owners().into_iter().filter_map(|o| p.gate.look(o));
-        tenures.filter(|t| t.loss(now).is_none()).all(|t| {
+        let grants = p.gate.owners().into_iter().filter_map(|o| p.gate.look(o));
+        grants.filter(|t| t.loss(now).is_none()).all(|t| {
             state.redis.holder(t.owner).is_some_and(|holder| {
                 let end = Moment::default().after(Duration::from_millis(holder.end));
                 holder.number == t.number && t.valid_until <= end

@@ -45,13 +45,13 @@ impl State {
         let stay = wait.gate.stay();
         let loss = (!stay.stayed && granted.is_none()).then_some(LossReason::Revoked);
         let leaving = wait.suspended.leaving(now);
-        let owner = granted.as_ref().map(|tenure| tenure.owner);
+        let owner = granted.as_ref().map(|grant| grant.owner);
         let token = granted.as_ref().filter(|t| t.loss(now).is_none()).map(|t| t.token());
         let bars = granted.is_some() && leaving.unsettled;
         let then = process.gate.put_back(wait.suspended, granted, loss, now);
         process.seats[t as usize].thread = Thread::Holding(wait.hold);
-        let tenure = process.gate.tenure_of(wait.hold);
-        let lost_is_told = tenure.is_none_or(|t| t.lost.is_some());
+        let grant = process.gate.tenure_of(wait.hold);
+        let lost_is_told = grant.is_none_or(|t| t.lost.is_some());
         let valid = process.gate.holds_valid(wait.hold, now);
         if !stay.entered && (loss.is_some() || bars) {
             self.background(world, p, None, &leaving);
@@ -74,8 +74,8 @@ impl State {
         let process = self.process(p);
         let Thread::Holding(ticket) = process.seats[t as usize].thread else { return };
         process.seats[t as usize].done += 1;
-        let tenure = process.gate.tenure_of(ticket).filter(|t| t.loss(now).is_none());
-        if let Some(owner) = tenure.map(|tenure| tenure.owner) {
+        let grant = process.gate.tenure_of(ticket).filter(|t| t.loss(now).is_none());
+        if let Some(owner) = grant.map(|grant| grant.owner) {
             self.send(p, t, Request::Room(RoomOp::Signal { owner, condition: world.condition(t), all }));
             self.set(p, t, Thread::Signalling(ticket, owner));
         }

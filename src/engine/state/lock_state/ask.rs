@@ -32,9 +32,9 @@ pub(super) struct PendingAcquire {
     /// was answered.
     pub(super) unheard: bool,
     pub(super) unsettled: bool,
-    /// See [`Tenure::least`].
+    /// See [`Grant::least`].
     pub(super) least: Duration,
-    pub(super) grant: Option<Grant>,
+    pub(super) grant: Option<PendingGrant>,
     /// Somebody waits whom a share must not pass: what is granted takes nobody else in.
     pub(super) shut: bool,
     /// See [`Request::from`](super::Request::from).
@@ -46,7 +46,7 @@ pub(super) struct PendingAcquire {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Grant {
+pub(super) struct PendingGrant {
     pub(super) number: u64,
     pub(super) value: u64,
     /// When Redis last said so, as far as is known here.

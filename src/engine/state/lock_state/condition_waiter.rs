@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::ask::PendingAcquire;
 use super::{AcquireMode, Answer, Effects, Gate, Hold, PendingRelease, Request, Shape, Ticket, leaving_of};
 use crate::clock::Moment;
-use crate::engine::state::grant::Tenure;
+use crate::engine::state::grant::Grant;
 use crate::observe::{AcquiredVia, LossReason};
 
 /// How far a wait for a condition is.
@@ -44,19 +44,19 @@ pub(crate) struct Stay {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SuspendedHold {
     hold: Hold,
-    tenure: Tenure,
+    grant: Grant,
 }
 
 impl SuspendedHold {
     /// The leave of what is given up.
     pub(crate) fn leaving(&self, now: Moment) -> PendingRelease {
-        leaving_of(&self.tenure, now)
+        leaving_of(&self.grant, now)
     }
 
     /// What its thread asks for, to wait in its stead.
     pub(crate) fn request(&self, thread: u64) -> Request {
-        let (holder, terms) = (self.hold.holder, self.tenure.terms.clone());
-        Request { holder, thread, terms, once: false, from: Some(self.tenure.owner), instead: false }
+        let (holder, terms) = (self.hold.holder, self.grant.terms.clone());
+        Request { holder, thread, terms, once: false, from: Some(self.grant.owner), instead: false }
     }
 
     /// By which way it came.
@@ -153,9 +153,9 @@ impl Gate {
     }
 
     /// What the wait of this gate was granted; it is not this gate's any more.
-    pub(crate) fn hand_over(&mut self, ticket: Ticket) -> Option<Tenure> {
+    pub(crate) fn hand_over(&mut self, ticket: Ticket) -> Option<Grant> {
         let owner = self.holds.remove(ticket)?.owner;
-        self.tenures.remove(owner)
+        self.grants.remove(owner)
     }
 
     /// The hold `ticket` is given up whole, to be put back later. An error, and what is to be done about
@@ -169,13 +169,13 @@ impl Gate {
             return Err((LossReason::Revoked, Effects::default()).into());
         };
         let then = self.expire(owner, now);
-        if let Some(loss) = self.tenure(owner).map_or(Some(LossReason::Revoked), |t| t.lost) {
+        if let Some(loss) = self.grant(owner).map_or(Some(LossReason::Revoked), |t| t.lost) {
             return Err((loss, then).into());
         }
-        let (Some(hold), Some(tenure)) = (self.holds.remove(ticket), self.tenures.remove(owner)) else {
+        let (Some(hold), Some(grant)) = (self.holds.remove(ticket), self.grants.remove(owner)) else {
             return Err((LossReason::Revoked, then).into());
         };
-        let suspended = SuspendedHold { hold, tenure };
+        let suspended = SuspendedHold { hold, grant };
         Ok((suspended, Effects { wake: self.head(), ..Effects::default() }))
     }
 
@@ -184,22 +184,22 @@ impl Gate {
     pub(crate) fn put_back(
         &mut self,
         suspended: SuspendedHold,
-        granted: Option<Tenure>,
+        granted: Option<Grant>,
         lost: Option<LossReason>,
         now: Moment,
     ) -> Effects {
-        let mut tenure = granted.unwrap_or(suspended.tenure);
-        tenure.holds = 1;
-        tenure.lost = tenure.lost.or(lost);
-        let (owner, token) = (tenure.owner, tenure.token());
+        let mut grant = granted.unwrap_or(suspended.grant);
+        grant.holds = 1;
+        grant.lost = grant.lost.or(lost);
+        let (owner, token) = (grant.owner, grant.token());
         self.holds.insert(Hold { owner, token, since: Some(now), ..suspended.hold });
         let mut leave = None;
-        if self.closed && tenure.lost.is_none() {
-            tenure.lost = Some(LossReason::Closed);
+        if self.closed && grant.lost.is_none() {
+            grant.lost = Some(LossReason::Closed);
             self.leaving += 1;
-            leave = Some(leaving_of(&tenure, now));
+            leave = Some(leaving_of(&grant, now));
         }
-        self.tenures.insert(tenure);
+        self.grants.insert(grant);
         // While it was set aside nobody renewed it.
         Effects { leave, ..self.expire(owner, now) }
     }

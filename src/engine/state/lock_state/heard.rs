@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::ask::Grant;
+use super::ask::PendingGrant;
 use super::{Answer, BACKOFF, Effects, Gate, LONGEST_BACKOFF, Renewal, SLACK, leaving_of};
 use crate::clock::Moment;
 use crate::engine::state::grant::drift;
@@ -13,8 +13,8 @@ impl Gate {
     pub(crate) fn answered(&mut self, owner: u64, answer: Answer, now: Moment) -> Effects {
         let alone = self.waiters.is_empty();
         let joined = self.joined();
-        if let Some(tenure) = self.tenure_mut(owner).filter(|t| t.is_asked()) {
-            tenure.may_be_joined_since(&answer);
+        if let Some(grant) = self.grant_mut(owner).filter(|t| t.is_asked()) {
+            grant.may_be_joined_since(&answer);
             return Effects { wake: self.head(), ..Effects::default() };
         }
         let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) else {
@@ -43,8 +43,17 @@ impl Gate {
                 // nothing of others.
                 ask.shut |= joined && ask.unsettled;
                 let (since, lease, told, confirmed) = (ask.sent, left, false, false);
-                ask.grant =
-                    Some(Grant { number, value, said, valid_until, since, lease, told, way, confirmed });
+                ask.grant = Some(PendingGrant {
+                    number,
+                    value,
+                    said,
+                    valid_until,
+                    since,
+                    lease,
+                    told,
+                    way,
+                    confirmed,
+                });
                 ask.queued = false;
             }
             Answer::Busy { floor, again, arrival } => {
@@ -112,7 +121,7 @@ impl Gate {
             ask.again_at = again_at;
         }
         // Nobody knows any more whether a share may be joined.
-        if let Some(share) = self.tenure_mut(owner).filter(|t| t.is_asked()) {
+        if let Some(share) = self.grant_mut(owner).filter(|t| t.is_asked()) {
             share.may_be_joined_since(&Answer::Unanswered);
         }
     }
@@ -143,7 +152,8 @@ impl Gate {
             let base = ask.base.unwrap_or(ask.sent);
             let valid_until = base.after(lease.min(ask.least)).before(drift(lease));
             let (since, told, way, confirmed) = (base, true, AcquiredVia::Granted, false);
-            ask.grant = Some(Grant { number, value, said, valid_until, since, lease, told, way, confirmed });
+            ask.grant =
+                Some(PendingGrant { number, value, said, valid_until, since, lease, told, way, confirmed });
             ask.queued = false;
             return Effects { wake: self.head(), ..Effects::default() };
         }
@@ -208,14 +218,14 @@ impl Gate {
     /// The answer to a renewal of a tenure, sent at `sent`. One without an answer comes with a
     /// [`doubt`](Gate::doubt).
     pub(crate) fn renewed(&mut self, owner: u64, sent: Moment, answer: Renewal, now: Moment) -> Effects {
-        let Some(tenure) = self.tenure_mut(owner) else { return Effects::default() };
+        let Some(grant) = self.grant_mut(owner) else { return Effects::default() };
         match answer {
             // Once lost, lost for good: an answer that comes late changes nothing.
-            Renewal::Left(left) if tenure.loss(now).is_none() => tenure.extended(sent, left),
+            Renewal::Left(left) if grant.loss(now).is_none() => grant.extended(sent, left),
             // Whoever exchanges it hears of that by itself.
-            Renewal::NotInside if tenure.exchanged => {}
+            Renewal::NotInside if grant.exchanged => {}
             Renewal::NotInside => return self.lose(owner, LossReason::Revoked, now),
-            Renewal::Unanswered => tenure.unsettled = true,
+            Renewal::Unanswered => grant.unsettled = true,
             Renewal::Left(_) | Renewal::Failed => {}
         }
         self.expire(owner, now)
@@ -224,8 +234,8 @@ impl Gate {
     /// A renewal for `lease`, sent at `sent`, had no answer, or was sent twice to get one: a copy of it
     /// may run at any time yet.
     pub(crate) fn doubt(&mut self, owner: u64, sent: Moment, lease: Duration) {
-        if let Some(tenure) = self.tenure_mut(owner) {
-            tenure.doubt(sent, lease);
+        if let Some(grant) = self.grant_mut(owner) {
+            grant.doubt(sent, lease);
         }
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
             ask.unsettled = true;
@@ -235,14 +245,14 @@ impl Gate {
 
     /// `renew_for` asked for this much: later renewals do not shorten it.
     pub(crate) fn wanted(&mut self, owner: u64, until: Moment) {
-        if let Some(tenure) = self.tenure_mut(owner) {
-            tenure.wants(until);
+        if let Some(grant) = self.grant_mut(owner) {
+            grant.wants(until);
         }
     }
 
     /// The local deadline of a tenure, looked at: nothing where it is not over.
     pub(crate) fn expire(&mut self, owner: u64, now: Moment) -> Effects {
-        match self.tenure(owner) {
+        match self.grant(owner) {
             Some(t) if t.lost.is_none() && t.valid_until <= now => self.lose(owner, LossReason::Expired, now),
             _ => Effects::default(),
         }
@@ -255,13 +265,13 @@ impl Gate {
             // Taken away before its thread saw that it was granted: this id is done with.
             return Effects { wake: self.head(), ..Effects::default() };
         }
-        let Some(tenure) = self.tenure_mut(owner).filter(|t| t.lost.is_none()) else {
+        let Some(grant) = self.grant_mut(owner).filter(|t| t.lost.is_none()) else {
             return Effects::default();
         };
-        tenure.lost = Some(why);
-        let background = (why == LossReason::Expired || tenure.unsettled).then(|| {
-            tenure.unsettled = true;
-            leaving_of(tenure, now)
+        grant.lost = Some(why);
+        let background = (why == LossReason::Expired || grant.unsettled).then(|| {
+            grant.unsettled = true;
+            leaving_of(grant, now)
         });
         Effects { wake: self.head(), leave: None, background, lost: Some((owner, why)) }
     }

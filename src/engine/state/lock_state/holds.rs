@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Grip, Hold, HolderId, Tenure, Ticket};
+use super::{Grant, Grip, Hold, HolderId, Ticket};
 use crate::engine::state::table::{Numbered, Table};
 use crate::observe::AcquiredVia;
 
@@ -39,13 +39,13 @@ impl Table<Hold> {
     /// A hold on this tenure.
     pub(super) fn take(
         &mut self,
-        tenure: &mut Tenure,
+        grant: &mut Grant,
         ticket: Ticket,
         holder: HolderId,
         way: AcquiredVia,
     ) -> Grip {
-        tenure.holds += 1;
-        let (owner, token, value) = (tenure.owner, tenure.token(), tenure.value);
+        grant.holds += 1;
+        let (owner, token, value) = (grant.owner, grant.token(), grant.value);
         self.insert(Hold { ticket, holder, owner, count: 1, token, way, since: None });
         Grip { ticket, owner, token, value, way, outermost: true }
     }
@@ -70,7 +70,7 @@ impl Table<Hold> {
 }
 
 /// By the owners of those that other threads of the process might still share.
-impl Numbered for Tenure {
+impl Numbered for Grant {
     type Index = BTreeSet<u64>;
 
     fn key(&self) -> u64 {
@@ -88,17 +88,17 @@ impl Numbered for Tenure {
     }
 }
 
-impl Table<Tenure> {
+impl Table<Grant> {
     /// A tenure that is `wanted`, of those that might still be shared.
-    pub(super) fn find_shared(&mut self, wanted: impl Fn(&Tenure) -> bool) -> Option<&mut Tenure> {
+    pub(super) fn find_shared(&mut self, wanted: impl Fn(&Grant) -> bool) -> Option<&mut Grant> {
         match self {
-            Table::Few(tenures) => tenures.iter_mut().find(|t| wanted(t)),
+            Table::Few(grants) => grants.iter_mut().find(|t| wanted(t)),
             Table::Many(many) => {
-                let tenures = &mut many.items;
+                let grants = &mut many.items;
                 // Each is dropped once: what is shut or lost stays so.
-                many.index.retain(|owner| tenures.get(owner).is_some_and(Tenure::may_ever_be_shared));
-                let found = many.index.iter().find(|owner| tenures.get(owner).is_some_and(&wanted))?;
-                tenures.get_mut(found)
+                many.index.retain(|owner| grants.get(owner).is_some_and(Grant::may_ever_be_shared));
+                let found = many.index.iter().find(|owner| grants.get(owner).is_some_and(&wanted))?;
+                grants.get_mut(found)
             }
         }
     }
@@ -106,11 +106,11 @@ impl Table<Tenure> {
     /// None takes anybody in any more.
     pub(super) fn shut_all(&mut self) {
         match self {
-            Table::Few(tenures) => tenures.iter_mut().for_each(|t| t.shut = true),
+            Table::Few(grants) => grants.iter_mut().for_each(|t| t.shut = true),
             Table::Many(many) => {
                 for owner in std::mem::take(&mut many.index) {
-                    if let Some(tenure) = many.items.get_mut(&owner) {
-                        tenure.shut = true;
+                    if let Some(grant) = many.items.get_mut(&owner) {
+                        grant.shut = true;
                     }
                 }
             }

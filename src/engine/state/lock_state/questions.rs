@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Gate, Hold, Tenure, Ticket};
+use super::{Gate, Grant, Hold, Ticket};
 use crate::clock::Moment;
 
 impl Gate {
     /// How often this thread holds it, if its tenure is valid.
     pub(crate) fn hold_count(&self, thread: u64, now: Moment) -> usize {
         let mine = self.holds.of_thread(thread);
-        mine.filter(|h| self.tenure(h.owner).is_some_and(|t| t.loss(now).is_none())).map(|h| h.count).sum()
+        mine.filter(|h| self.grant(h.owner).is_some_and(|t| t.loss(now).is_none())).map(|h| h.count).sum()
     }
 
     /// How many guards this hold has.
@@ -19,14 +19,14 @@ impl Gate {
 
     /// How many threads and guards hold it, of a valid tenure.
     pub(crate) fn holders(&self, now: Moment) -> usize {
-        let valid = |h: &&Hold| self.tenure(h.owner).is_some_and(|t| t.loss(now).is_none());
+        let valid = |h: &&Hold| self.grant(h.owner).is_some_and(|t| t.loss(now).is_none());
         self.holds.iter().filter(valid).count()
     }
 
     /// The valid tenure that this thread holds, if it does.
     pub(crate) fn held_by(&self, thread: u64, now: Moment) -> Option<u64> {
         let mut mine = self.holds.of_thread(thread).map(|h| h.owner);
-        mine.find(|owner| self.tenure(*owner).is_some_and(|t| t.loss(now).is_none()))
+        mine.find(|owner| self.grant(*owner).is_some_and(|t| t.loss(now).is_none()))
     }
 
     /// For how long this hold's thread has known that it is in, if it does.
@@ -43,8 +43,8 @@ impl Gate {
 
     /// The owners whose tenures were granted or renewed since then, of those that are renewed.
     pub(crate) fn written_since(&self, since: Moment) -> Vec<u64> {
-        let young = |t: &&Tenure| !t.terms.fixed && t.lost.is_none() && since < t.written();
-        self.tenures.iter().filter(young).map(|t| t.owner).collect()
+        let young = |t: &&Grant| !t.terms.fixed && t.lost.is_none() && since < t.written();
+        self.grants.iter().filter(young).map(|t| t.owner).collect()
     }
 
     /// How many threads of this process wait.
@@ -53,14 +53,14 @@ impl Gate {
     }
 
     /// The tenure of this owner, for the renewer.
-    pub(crate) fn look(&self, owner: u64) -> Option<&Tenure> {
-        self.tenure(owner)
+    pub(crate) fn look(&self, owner: u64) -> Option<&Grant> {
+        self.grant(owner)
     }
 
     /// The tenure of this hold, for its guards. Not always the one that it began with: a wait for a
     /// condition gives that back and comes in anew.
-    pub(crate) fn tenure_of(&self, ticket: Ticket) -> Option<&Tenure> {
-        self.tenure(self.holds.get(ticket)?.owner)
+    pub(crate) fn tenure_of(&self, ticket: Ticket) -> Option<&Grant> {
+        self.grant(self.holds.get(ticket)?.owner)
     }
 
     /// The token of this hold.
@@ -70,7 +70,7 @@ impl Gate {
 
     /// Whether this owner asks here, or holds.
     pub(crate) fn knows(&self, owner: u64) -> bool {
-        self.tenure(owner).is_some() || self.ask.as_ref().is_some_and(|a| a.owner == owner)
+        self.grant(owner).is_some() || self.ask.as_ref().is_some_and(|a| a.owner == owner)
     }
 
     /// Since when Redis has not answered this gate.
@@ -82,13 +82,13 @@ impl Gate {
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn holds_valid(&self, ticket: Ticket, now: Moment) -> bool {
         let hold = self.holds.get(ticket);
-        hold.and_then(|h| self.tenure(h.owner)).is_some_and(|t| t.loss(now).is_none())
+        hold.and_then(|h| self.grant(h.owner)).is_some_and(|t| t.loss(now).is_none())
     }
 
     /// The owners of its tenures.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn owners(&self) -> Vec<u64> {
-        self.tenures.iter().map(|t| t.owner).collect()
+        self.grants.iter().map(|t| t.owner).collect()
     }
 
     /// Nobody waits, nobody holds, nothing is on its way.
@@ -96,7 +96,7 @@ impl Gate {
     pub(crate) fn is_idle(&self) -> bool {
         self.waiters.is_empty()
             && self.holds.is_empty()
-            && self.tenures.is_empty()
+            && self.grants.is_empty()
             && self.ask.is_none()
             && self.leaving == 0
     }

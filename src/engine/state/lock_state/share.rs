@@ -1,7 +1,7 @@
 //! The share: threads of a process that have one tenure together, and what keeps others out of it.
 
 use super::ask::PendingAcquire;
-use super::{Asking, Gate, Grip, Request, Tenure, Ticket};
+use super::{Asking, Gate, Grant, Grip, Request, Ticket};
 use crate::clock::Moment;
 use crate::kind::Sharing;
 use crate::observe::AcquiredVia;
@@ -19,7 +19,7 @@ impl Gate {
         {
             return None;
         }
-        let share = self.tenures.find_shared(|t| t.may_be_joined(&request.terms, local_handoff, now))?;
+        let share = self.grants.find_shared(|t| t.may_be_joined(&request.terms, local_handoff, now))?;
         Some(self.holds.take(share, ticket, request.holder, AcquiredVia::Joined))
     }
 
@@ -27,31 +27,31 @@ impl Gate {
     /// come meanwhile need not wait for the answer.
     pub(super) fn asks_ahead(&mut self, owner: u64, request: &Request, now: Moment) -> Option<Asking> {
         let half = self.shape.local_handoff / 2;
-        let share = self.tenure_mut(owner).filter(|t| !t.is_asked())?;
+        let share = self.grant_mut(owner).filter(|t| !t.is_asked())?;
         share.open_since().filter(|since| now.since(*since) > half)?;
         Some(share.asks(request, 1, now))
     }
 
     /// A share whose slice is over, but which may take more threads in if Redis has nobody waiting.
-    pub(super) fn share_to_extend(&mut self, request: &Request, now: Moment) -> Option<&mut Tenure> {
+    pub(super) fn share_to_extend(&mut self, request: &Request, now: Moment) -> Option<&mut Grant> {
         if !self.joined() || self.shape.local_handoff.is_zero() || request.from.is_some() {
             return None;
         }
-        self.tenures.find_shared(|t| t.goes_on_as(&request.terms, now))
+        self.grants.find_shared(|t| t.goes_on_as(&request.terms, now))
     }
 
     /// Something is let in beside this tenure: it goes to nobody else here.
     pub(crate) fn shut(&mut self, owner: u64) {
-        if let Some(tenure) = self.tenure_mut(owner) {
-            tenure.shut = true;
+        if let Some(grant) = self.grant_mut(owner) {
+            grant.shut = true;
         }
     }
 
     /// It is to end for what is let in in its place.
     pub(crate) fn exchange(&mut self, owner: u64) {
         self.shut(owner);
-        if let Some(tenure) = self.tenure_mut(owner) {
-            tenure.exchanged = true;
+        if let Some(grant) = self.grant_mut(owner) {
+            grant.exchanged = true;
         }
     }
 
@@ -84,7 +84,7 @@ impl Gate {
         if !ahead {
             return self.head().filter(|_| was);
         }
-        self.tenures.shut_all();
+        self.grants.shut_all();
         if let Some(ask) = &mut self.ask {
             ask.shut = true;
         }
