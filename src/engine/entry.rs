@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
 use super::runtime::Shared;
-use super::state::lock_state::{Gate, PendingRelease, Shape, Ticket};
+use super::state::lock_state::{LockState, PendingRelease, Shape, Ticket};
 use super::state::table::{Numbered, Table, push};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -42,7 +42,7 @@ pub(crate) struct Room {
 
 /// What the cell's mutex guards.
 pub(crate) struct Core {
-    pub(crate) gate: Gate,
+    pub(crate) gate: LockState,
     /// The threads that are parked.
     seats: Vec<(Ticket, Arc<Condvar>)>,
     sides: Table<Side>,
@@ -314,7 +314,7 @@ impl Cells {
             }
         };
         let core = Core {
-            gate: if room.is_some() { Gate::of_room(shape) } else { Gate::new(shape) },
+            gate: if room.is_some() { LockState::of_room(shape) } else { LockState::new(shape) },
             seats: Vec::new(),
             sides: Table::new(),
             under_way: Vec::new(),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::state::grant::MOST_HAND_OVERS;
 use super::state::lock_state::{
-    AcquireMode, Answer, Asking, Effects, Entered, Exit, Gate, GaveUp, Grip, HolderId, PendingRelease,
+    AcquireMode, Answer, Asking, Effects, Entered, Exit, GaveUp, Grip, HolderId, LockState, PendingRelease,
     Refusal, Renewal, Request, Shape, Step, Terms, Ticket,
 };
 use crate::clock::Moment;
@@ -70,7 +70,7 @@ fn granted_in(number: u64, left: u64) -> Answer {
 
 /// A gate with a counter for owner ids, and the inbox up.
 struct Desk {
-    gate: Gate,
+    gate: LockState,
     owners: u64,
 }
 
@@ -80,7 +80,7 @@ impl Desk {
     }
 
     fn of(shape: Shape) -> Desk {
-        Desk { gate: Gate::new(shape), owners: 0 }
+        Desk { gate: LockState::new(shape), owners: 0 }
     }
 
     fn enter(&mut self, request: Request, now: u64) -> Ticket {

@@ -4,7 +4,7 @@ use super::*;
 
 /// A gate of one wait, whose owner ids are other ones than the lock's.
 fn room() -> Desk {
-    Desk { gate: Gate::of_room(shape()), owners: 100 }
+    Desk { gate: LockState::of_room(shape()), owners: 100 }
 }
 
 /// The lock's gate with a hold of thread 1, three deep.
@@ -165,7 +165,7 @@ fn wait(copy_on_its_way: bool) -> (Desk, Ticket, u64) {
         lock.gate.doubt(grip.owner, at(0), ms(LEASE));
     }
     let (suspended, _) = lock.gate.set_aside(grip.ticket, at(1)).unwrap();
-    let mut room = Desk { gate: Gate::of_room(shape()), owners: lock.owners };
+    let mut room = Desk { gate: LockState::of_room(shape()), owners: lock.owners };
     room.gate.gives_up(&suspended.leaving(at(1)));
     let ticket = room.enter(suspended.request(1), 1);
     (room, ticket, grip.owner)

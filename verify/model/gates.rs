@@ -3,13 +3,13 @@
 use std::iter;
 use std::ops::{Index, IndexMut};
 
-use crate::engine::state::lock_state::Gate;
+use crate::engine::state::lock_state::LockState;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Gates(pub(super) Gate, pub(super) Option<Box<Gate>>);
+pub(super) struct Gates(pub(super) LockState, pub(super) Option<Box<LockState>>);
 
 impl Gates {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Gate> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &LockState> {
         iter::once(&self.0).chain(self.1.as_deref())
     }
 
@@ -20,7 +20,7 @@ impl Gates {
 
     /// The owners of all their tenures.
     pub(super) fn owners(&self) -> Vec<u64> {
-        self.iter().flat_map(Gate::owners).collect()
+        self.iter().flat_map(LockState::owners).collect()
     }
 
     /// The number of the gate that has a tenure of this owner.
@@ -30,15 +30,15 @@ impl Gates {
 }
 
 impl Index<u8> for Gates {
-    type Output = Gate;
+    type Output = LockState;
 
-    fn index(&self, g: u8) -> &Gate {
+    fn index(&self, g: u8) -> &LockState {
         self.1.as_deref().filter(|_| g > 0).unwrap_or(&self.0)
     }
 }
 
 impl IndexMut<u8> for Gates {
-    fn index_mut(&mut self, g: u8) -> &mut Gate {
+    fn index_mut(&mut self, g: u8) -> &mut LockState {
         match self.1.as_deref_mut() {
             Some(second) if g > 0 => second,
             _ => &mut self.0,

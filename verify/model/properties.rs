@@ -12,7 +12,7 @@ use crate::clock::Moment;
 use crate::engine::small_redis::Message;
 use crate::engine::small_redis::Mode;
 use crate::engine::state::grant::Grant;
-use crate::engine::state::lock_state::Gate;
+use crate::engine::state::lock_state::LockState;
 
 /// More than any run without faults takes.
 const MOST_STEPS: usize = 2_000;
@@ -139,7 +139,7 @@ fn is_over(state: &State) -> bool {
 
 fn is_clean(state: &State) -> bool {
     let live = |owner: u64| state.processes[process_of(owner)].alive;
-    state.live().all(|p| p.gates.iter().all(Gate::is_idle))
+    state.live().all(|p| p.gates.iter().all(LockState::is_idle))
         && !state.redis.waiting().any(live)
         && !state.redis.holders().iter().any(|holder| live(holder.owner) && holder.end > state.millis())
 }

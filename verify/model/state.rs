@@ -5,7 +5,7 @@ use super::modes::{Beside, Role, WRITES};
 use super::{LEASE, TICK, World, at};
 use crate::clock::Moment;
 use crate::engine::small_redis::{Holder, Message, Mode, Op, Reply, SmallRedis, millis};
-use crate::engine::state::lock_state::{Asking, Gate, PendingRelease, Shape, Terms, Ticket};
+use crate::engine::state::lock_state::{Asking, LockState, PendingRelease, Shape, Terms, Ticket};
 use crate::kind::{Reentrancy, Sharing};
 
 /// The thread that renews: it has no seat among the others.
@@ -174,8 +174,8 @@ impl World {
         };
         let shape = Shape { sharing, reentrancy, local_handoff: self.local_handoff, beat: TICK };
         let second = Shape { sharing: Sharing::SharedPerProcess, ..shape.clone() };
-        let second = (!self.roles.is_empty()).then(|| Box::new(Gate::new(second)));
-        Gates(Gate::new(shape), second)
+        let second = (!self.roles.is_empty()).then(|| Box::new(LockState::new(second)));
+        Gates(LockState::new(shape), second)
     }
 
     pub(super) fn role(&self, p: u8, t: u8) -> Option<Role> {

@@ -7,7 +7,7 @@ use super::state::{Packet, Process, RENEWER, State, Thread};
 use super::{TICK, World, at};
 use crate::engine::small_redis::{Op, PendingAcquire, Reply, millis};
 use crate::engine::state::lock_state::{
-    AcquireMode, Answer, Asking, Effects, Exit, Gate, GaveUp, PendingRelease, Renewal, Step, Ticket,
+    AcquireMode, Answer, Asking, Effects, Exit, GaveUp, LockState, PendingRelease, Renewal, Step, Ticket,
 };
 use crate::observe::AcquiredVia;
 
@@ -73,7 +73,7 @@ impl State {
         self.processes[p as usize].seats[t as usize].thread = thread;
     }
 
-    fn gate(&mut self, p: u8, g: u8) -> &mut Gate {
+    fn gate(&mut self, p: u8, g: u8) -> &mut LockState {
         &mut self.processes[p as usize].gates[g]
     }
 

@@ -9,7 +9,7 @@ use super::answers::number;
 use super::server_info::Past;
 use crate::clock::Moment;
 use crate::engine::entry::Cell;
-use crate::engine::state::lock_state::{Gate, Ticket};
+use crate::engine::state::lock_state::{LockState, Ticket};
 use crate::kind::Sharing;
 
 /// What is known of a grant that ends.
@@ -30,7 +30,7 @@ pub(crate) enum Fate {
 }
 
 impl Known {
-    pub(crate) fn of(gate: &Gate, ticket: Ticket) -> Known {
+    pub(crate) fn of(gate: &LockState, ticket: Ticket) -> Known {
         let exclusive = gate.shape().sharing == Sharing::Exclusive;
         let (number, since) =
             gate.tenure_of(ticket).map_or_else(|| (0, Moment::now()), |t| (t.number, t.since));

@@ -96,7 +96,7 @@ struct Hold {
 /// A process may hold a hundred thousand locks, most of them by one thread each: its tables begin with
 /// room for one, and what only a wait needs goes with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Gate {
+pub(crate) struct LockState {
     shape: Arc<Shape>,
     waiters: VecDeque<Waiter>,
     holds: Table<Hold>,
@@ -114,9 +114,9 @@ pub(crate) struct Gate {
     room: Option<Box<Room>>,
 }
 
-impl Gate {
+impl LockState {
     pub(crate) fn new(shape: impl Into<Arc<Shape>>) -> Self {
-        Gate {
+        LockState {
             shape: shape.into(),
             waiters: VecDeque::new(),
             holds: Table::new(),

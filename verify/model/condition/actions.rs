@@ -10,7 +10,7 @@ use super::{World, properties};
 use crate::clock::Moment;
 use crate::engine::model::state::process_of;
 use crate::engine::small_redis::Message;
-use crate::engine::state::lock_state::{Entered, Gate, HolderId, Request};
+use crate::engine::state::lock_state::{Entered, HolderId, LockState, Request};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -108,7 +108,7 @@ impl World {
     fn crash(&self, state: &mut State, p: u8, heard_of: bool) {
         let process = &mut state.processes[p as usize];
         (process.alive, process.inbox) = (false, !heard_of);
-        process.gate = Gate::new(self.shape());
+        process.gate = LockState::new(self.shape());
         process.seats.clear();
         state.replies.retain(|(packet, _)| packet.process != p);
         state.messages.retain(|message| process_of(message.owner) != p as usize);
@@ -144,7 +144,7 @@ impl World {
         }
         let lease = Duration::from_millis(message.lease);
         let granted =
-            |gate: &mut Gate| gate.granted(message.owner, message.number, lease, 0, Moment::default());
+            |gate: &mut LockState| gate.granted(message.owner, message.number, lease, 0, Moment::default());
         // It is for the gate that knows its owner.
         let then = granted(&mut state.processes[p].gate);
         state.carry_out(self, p as u8, None, then);

@@ -3,7 +3,7 @@
 use super::World;
 use super::state::{Request, State, Stay, Thread};
 use crate::engine::small_redis::{PendingAcquire, RoomOp};
-use crate::engine::state::lock_state::{Entered, Gate, Ticket};
+use crate::engine::state::lock_state::{Entered, LockState, Ticket};
 use crate::observe::LossReason;
 
 impl State {
@@ -20,7 +20,7 @@ impl State {
                 return;
             }
         };
-        let mut gate = Gate::of_room(world.shape());
+        let mut gate = LockState::of_room(world.shape());
         gate.gives_up(&suspended.leaving(now));
         let Ok(Entered::Waits(ticket)) = gate.enter(suspended.request(t.into()), now) else {
             panic!("nobody else is at the gate of a wait")

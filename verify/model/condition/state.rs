@@ -6,7 +6,9 @@ use crate::clock::Moment;
 use crate::engine::model::state::{Bag, Faults, process_of};
 use crate::engine::model::{LEASE, TICK, at};
 use crate::engine::small_redis::{Message, Op, Reply, RoomOp, RoomReply, SmallRedis, millis};
-use crate::engine::state::lock_state::{Asking, Gate, PendingRelease, Shape, SuspendedHold, Terms, Ticket};
+use crate::engine::state::lock_state::{
+    Asking, LockState, PendingRelease, Shape, SuspendedHold, Terms, Ticket,
+};
 use crate::kind::{Reentrancy, Sharing};
 
 /// A request to the lock's scripts, or to those of its conditions.
@@ -60,7 +62,7 @@ pub(super) enum Thread {
 /// A thread's wait for a condition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Stay {
-    pub(super) gate: Gate,
+    pub(super) gate: LockState,
     /// The hold that it gave up.
     pub(super) suspended: SuspendedHold,
     pub(super) hold: Ticket,
@@ -83,14 +85,14 @@ pub(super) struct Process {
     pub(super) alive: bool,
     pub(super) inbox: bool,
     /// The lock's.
-    pub(super) gate: Gate,
+    pub(super) gate: LockState,
     pub(super) seats: Vec<Seat>,
     pub(super) sequence: u64,
 }
 
 impl Process {
     /// The gate that a thread is at.
-    pub(super) fn gate_of(&mut self, thread: u8) -> &mut Gate {
+    pub(super) fn gate_of(&mut self, thread: u8) -> &mut LockState {
         match &mut self.seats[thread as usize].stay {
             Some(stay) => &mut stay.gate,
             None => &mut self.gate,
@@ -133,7 +135,7 @@ impl World {
         let process = |plans: &super::Plans| Process {
             alive: true,
             inbox: true,
-            gate: Gate::new(self.shape()),
+            gate: LockState::new(self.shape()),
             seats: vec![seat.clone(); plans.len()],
             sequence: 0,
         };

@@ -8,7 +8,9 @@
 use std::sync::Arc;
 
 use super::ask::PendingAcquire;
-use super::{AcquireMode, Answer, Effects, Gate, Hold, PendingRelease, Request, Shape, Ticket, leaving_of};
+use super::{
+    AcquireMode, Answer, Effects, Hold, LockState, PendingRelease, Request, Shape, Ticket, leaving_of,
+};
 use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
 use crate::observe::{AcquiredVia, LossReason};
@@ -101,10 +103,10 @@ impl Room {
 /// The refusal of a wait whose hold is not there to be given up.
 pub(crate) const NOT_INSIDE: &str = "not-inside";
 
-impl Gate {
+impl LockState {
     /// The gate of one wait for a condition.
     pub(crate) fn of_room(shape: impl Into<Arc<Shape>>) -> Self {
-        Gate { room: Some(Box::default()), ..Gate::new(shape) }
+        LockState { room: Some(Box::default()), ..LockState::new(shape) }
     }
 
     /// The wait of this gate gives up the hold that this is the leave of.

@@ -56,7 +56,7 @@ pub(crate) enum Refusal {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Entered {
     Again(Grip),
-    /// It shares a hold of other threads. With a request to send and to report by [`Gate::answered`]:
+    /// It shares a hold of other threads. With a request to send and to report by [`LockState::answered`]:
     /// whether still others may.
     Joined(Grip, Option<Asking>),
     Waits(Ticket),
@@ -67,11 +67,11 @@ pub(crate) enum Entered {
 pub(crate) enum Step {
     /// It has its hold; wake the new head, if any.
     In(Grip, Option<Ticket>),
-    /// Send this and report by [`Gate::answered`].
+    /// Send this and report by [`LockState::answered`].
     Ask(Asking),
-    /// The grant is too old to be used as it is: renew it and report by [`Gate::confirmed`].
+    /// The grant is too old to be used as it is: renew it and report by [`LockState::confirmed`].
     Confirm(u64, Duration),
-    /// Leave, report by [`Gate::left`], come back: what was granted is not what this head wants.
+    /// Leave, report by [`LockState::left`], come back: what was granted is not what this head wants.
     Leave(PendingRelease),
     /// Sleep, at most until then.
     Park(Moment),
@@ -88,7 +88,7 @@ pub(crate) enum Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Effects {
     pub(crate) wake: Option<Ticket>,
-    /// Leave Redis now, and report by [`Gate::left`].
+    /// Leave Redis now, and report by [`LockState::left`].
     pub(crate) leave: Option<PendingRelease>,
     /// Leave Redis some time, nobody waits for it.
     pub(crate) background: Option<PendingRelease>,
@@ -108,7 +108,7 @@ pub(crate) enum Exit {
     /// It was lost before, which each of its guards is told; what is to be done where that was found out just now.
     Lost(LossReason, Effects),
     /// Send this leave, with the ask for the next head if there is one, and report by
-    /// [`Gate::left`] and [`Gate::answered`].
+    /// [`LockState::left`] and [`LockState::answered`].
     Leave(PendingRelease, Option<Asking>),
 }
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::ask::PendingGrant;
-use super::{Answer, BACKOFF, Effects, Gate, LONGEST_BACKOFF, Renewal, SLACK, leaving_of};
+use super::{Answer, BACKOFF, Effects, LONGEST_BACKOFF, LockState, Renewal, SLACK, leaving_of};
 use crate::clock::Moment;
 use crate::engine::state::grant::drift;
 use crate::observe::{AcquiredVia, LossReason};
 
-impl Gate {
+impl LockState {
     /// The answer to the ask of `owner`, whoever sent it.
     pub(crate) fn answered(&mut self, owner: u64, answer: Answer, now: Moment) -> Effects {
         let alone = self.waiters.is_empty();
@@ -216,7 +216,7 @@ impl Gate {
     }
 
     /// The answer to a renewal of a tenure, sent at `sent`. One without an answer comes with a
-    /// [`doubt`](Gate::doubt).
+    /// [`doubt`](LockState::doubt).
     pub(crate) fn renewed(&mut self, owner: u64, sent: Moment, answer: Renewal, now: Moment) -> Effects {
         let Some(grant) = self.grant_mut(owner) else { return Effects::default() };
         match answer {

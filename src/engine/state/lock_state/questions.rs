@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Gate, Grant, Hold, Ticket};
+use super::{Grant, Hold, LockState, Ticket};
 use crate::clock::Moment;
 
-impl Gate {
+impl LockState {
     /// How often this thread holds it, if its tenure is valid.
     pub(crate) fn hold_count(&self, thread: u64, now: Moment) -> usize {
         let mine = self.holds.of_thread(thread);

@@ -1,6 +1,6 @@
 //! A tenure that goes out of this process and comes into another, without Redis taking it back between.
 
-use super::{Effects, Gate, Grip, HolderId, Ticket};
+use super::{Effects, Grip, HolderId, LockState, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
 use crate::observe::{AcquiredVia, LossReason};
@@ -13,7 +13,7 @@ pub(crate) enum Stays {
     Shared,
 }
 
-impl Gate {
+impl LockState {
     /// Whether the hold `ticket` can go, alone on a valid tenure: which is told.
     pub(crate) fn may_part(&self, ticket: Ticket, now: Moment) -> Result<&Grant, Stays> {
         let hold = self.holds.get(ticket);

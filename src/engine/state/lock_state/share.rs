@@ -1,12 +1,12 @@
 //! The share: threads of a process that have one tenure together, and what keeps others out of it.
 
 use super::ask::PendingAcquire;
-use super::{Asking, Gate, Grant, Grip, Request, Ticket};
+use super::{Asking, Grant, Grip, LockState, Request, Ticket};
 use crate::clock::Moment;
 use crate::kind::Sharing;
 use crate::observe::AcquiredVia;
 
-impl Gate {
+impl LockState {
     /// Threads share a tenure.
     pub(super) fn joined(&self) -> bool {
         self.shape.sharing == Sharing::SharedPerProcess
