@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::entry::Cell;
+use super::entry::LockEntry;
 use super::state::lock_state::{Grip, Request};
 use super::waiter::{MayPark, Place, Progress, Waiter};
 use super::{held, take_back};
@@ -14,8 +14,8 @@ use crate::wait::Wait;
 /// Gets `request` in, within `wait`: a hold, or `None` where it is busy and the time is up. `other` is the lock's
 /// other mode, where that is to [stand behind](super::modes::tie) it.
 pub(crate) fn acquire(
-    cell: &Arc<Cell>,
-    other: Option<&Arc<Cell>>,
+    cell: &Arc<LockEntry>,
+    other: Option<&Arc<LockEntry>>,
     request: Request,
     wait: &Wait<'_>,
 ) -> Result<Option<Grip>, Error> {
@@ -31,8 +31,8 @@ pub(crate) fn acquire(
 
 /// Takes a place in the gate, and asks Redis whenever it is this thread's turn to.
 fn wait_for(
-    cell: &Arc<Cell>,
-    other: Option<&Arc<Cell>>,
+    cell: &Arc<LockEntry>,
+    other: Option<&Arc<LockEntry>>,
     request: Request,
     wait: &Wait<'_>,
     entered: Moment,

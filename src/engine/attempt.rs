@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::entry::Cell;
+use super::entry::LockEntry;
 use super::redis::failure::Failure;
 use super::state::lock_state::{Answer, Asking, Grip, Request, Ticket};
 use super::waiter::{MayPark, Place, Progress, Waiter};
@@ -34,7 +34,11 @@ pub(crate) struct Attempt<'a> {
 
 /// Begins an attempt by `request`, which is to be [`once`](Request::once). Redis is asked nothing yet, but
 /// for a grant that waits here for its thread, which is renewed by `limit`.
-pub(crate) fn begin<'a>(cell: &'a Arc<Cell>, request: Request, limit: Moment) -> Result<Begun<'a>, Error> {
+pub(crate) fn begin<'a>(
+    cell: &'a Arc<LockEntry>,
+    request: Request,
+    limit: Moment,
+) -> Result<Begun<'a>, Error> {
     let entered = Moment::now();
     let mut waiter = match Waiter::enter(cell, None, request, Wait::once(), entered)? {
         Place::In(grip) if grip.outermost && held::remaining(cell, grip.ticket).is_zero() => {
@@ -55,7 +59,7 @@ pub(crate) fn begin<'a>(cell: &'a Arc<Cell>, request: Request, limit: Moment) ->
     })
 }
 
-fn busy<'a>(cell: &Arc<Cell>, entered: Moment) -> Begun<'a> {
+fn busy<'a>(cell: &Arc<LockEntry>, entered: Moment) -> Begun<'a> {
     let waited = Moment::now().since(entered);
     cell.shared.watch.tell(|o| o.not_acquired(cell.observed(), waited, None));
     Begun::Busy
@@ -63,7 +67,7 @@ fn busy<'a>(cell: &Arc<Cell>, entered: Moment) -> Begun<'a> {
 
 /// An attempt whose answer another thread is to hear. Dropped, it is given back as an [`Attempt`] is.
 pub(crate) struct Detached {
-    cell: Arc<Cell>,
+    cell: Arc<LockEntry>,
     ticket: Ticket,
     entered: Moment,
     /// Until it goes on.
@@ -92,7 +96,7 @@ impl Attempt<'_> {
     }
 
     /// The lock that it is at.
-    pub(crate) fn cell(&self) -> &Arc<Cell> {
+    pub(crate) fn cell(&self) -> &Arc<LockEntry> {
         self.waiter.cell
     }
 

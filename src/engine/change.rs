@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use super::entry::Cell;
+use super::entry::LockEntry;
 use super::redis::backend::Copies;
 use super::redis::failure::Failure;
 use super::redis::requests;
@@ -18,7 +18,7 @@ use crate::script::Script;
 ///
 /// # Errors
 /// `Unknown` if Redis did not reply: the update may have been applied, or may be yet.
-pub(crate) fn change(cell: &Arc<Cell>, what: &[&str]) -> Result<Vec<Value>, Error> {
+pub(crate) fn change(cell: &Arc<LockEntry>, what: &[&str]) -> Result<Vec<Value>, Error> {
     let shared = &cell.shared;
     shared.usable().map_err(|e| cell.error(e))?;
     let limit = Moment::now().after(shared.config.command_timeout);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entry::Cell;
+use super::entry::LockEntry;
 use super::redis::answers::number;
 use super::redis::failure::Failure;
 use super::redis::requests;
@@ -28,7 +28,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// `LeaseLost` or `Closed` if the hold was over before, `Unknown` if what was sent has no reply: if it was
 /// not applied, the hold is given back in the background. `Unavailable` if no request was sent; then the hold
 /// is given back, too.
-pub(crate) fn conclude(cell: &Arc<Cell>, ticket: Ticket, what: &str) -> Result<(), Error> {
+pub(crate) fn conclude(cell: &Arc<LockEntry>, ticket: Ticket, what: &str) -> Result<(), Error> {
     let shared = &cell.shared;
     let began = Moment::now();
     let owner =
@@ -76,7 +76,7 @@ pub(crate) fn conclude(cell: &Arc<Cell>, ticket: Ticket, what: &str) -> Result<(
 }
 
 /// Redis has revoked the hold.
-fn over(cell: &Arc<Cell>, ticket: Ticket, owner: u64) -> Error {
+fn over(cell: &Arc<LockEntry>, ticket: Ticket, owner: u64) -> Error {
     let gone = lost(if cell.shared.is_closed() { LossReason::Closed } else { LossReason::Revoked });
     let mut core = cell.core.lock();
     let then = core.gate.lose(owner, LossReason::Revoked, Moment::now());

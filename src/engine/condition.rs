@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::entry::{Cell, Cells};
+use super::entry::{LockEntries, LockEntry};
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::redis::requests::Signalled;
@@ -17,7 +17,7 @@ use crate::wait::Wait;
 
 /// A condition of a lock.
 pub(crate) struct At<'a> {
-    pub(crate) lock: &'a Arc<Cell>,
+    pub(crate) lock: &'a Arc<LockEntry>,
     /// Its name, as Redis knows it.
     pub(crate) condition: &'a str,
     pub(crate) scripts: &'a Arc<Scripts>,
@@ -39,7 +39,7 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
         return cancelled();
     }
     let shape = lock(cell)?.gate.shape().clone();
-    let room = Cells::room(cell, at.condition.to_owned(), at.scripts.clone(), shape)?;
+    let room = LockEntries::room(cell, at.condition.to_owned(), at.scripts.clone(), shape)?;
     let given_up = give_up(cell, ticket)?;
     let way = given_up.suspended.way();
     room.core.lock().gate.gives_up(&given_up.leaving);
@@ -67,7 +67,7 @@ struct GivenUp {
 }
 
 /// Takes the hold out of the gate of its lock. In Redis it is given up by the first request of the wait.
-fn give_up(cell: &Arc<Cell>, ticket: Ticket) -> Result<GivenUp, Error> {
+fn give_up(cell: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
     let shared = &cell.shared;
     let mut core = lock(cell)?;
     let now = Moment::now();
@@ -94,8 +94,8 @@ fn give_up(cell: &Arc<Cell>, ticket: Ticket) -> Result<GivenUp, Error> {
 
 /// Puts the hold back into the gate of its lock, with what the wait was granted. An error where it is lost.
 fn come_back(
-    cell: &Arc<Cell>,
-    room: &Arc<Cell>,
+    cell: &Arc<LockEntry>,
+    room: &Arc<LockEntry>,
     given_up: GivenUp,
     outcome: &Result<Option<Grip>, Error>,
 ) -> Result<Stay, Error> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entry::{Cell, Core};
+use super::entry::{Core, LockEntry};
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::state::lock_state::{Effects, PendingRelease};
@@ -15,13 +15,13 @@ use crate::sync::MutexGuard;
 pub(super) const LEAVE_LIMIT: Duration = Duration::from_millis(100);
 
 /// The entry's mutex; an error if it is held and this is a forked child.
-pub(crate) fn lock(cell: &Cell) -> Result<MutexGuard<'_, Core>, Error> {
+pub(crate) fn lock(cell: &LockEntry) -> Result<MutexGuard<'_, Core>, Error> {
     cell.shared.lock(&cell.core).map_err(|e| cell.error(e))
 }
 
 /// Does what the gate said is to be done: what needs the lock under it, the rest when it has let go of it. A
 /// caller that goes on locks anew, and looks anew.
-pub(crate) fn carry_out(cell: &Arc<Cell>, mut core: MutexGuard<'_, Core>, then: Effects) {
+pub(crate) fn carry_out(cell: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, then: Effects) {
     core.wake(then.wake);
     if let Some(leaving) = then.background {
         cell.shared.renewer.leave(cell, leaving);
@@ -51,7 +51,7 @@ pub(crate) fn carry_out(cell: &Arc<Cell>, mut core: MutexGuard<'_, Core>, then: 
 
 /// An owner that nobody wants any more, and that has [set out](Core::sets_out), leaves Redis: at once if Redis
 /// answers, else later.
-fn leave_queue(cell: &Arc<Cell>, leaving: PendingRelease) {
+fn leave_queue(cell: &Arc<LockEntry>, leaving: PendingRelease) {
     let owner = leaving.owner;
     // Redis was silent a moment ago: the caller's time is not for trying again.
     let left = !leaving.unsettled && {

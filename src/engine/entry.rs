@@ -19,7 +19,7 @@ use crate::script::Scripts;
 use crate::sync::{Condvar, Mutex};
 
 /// One lock of one client, shared by its handles and guards.
-pub(crate) struct Cell {
+pub(crate) struct LockEntry {
     pub(crate) shared: Arc<Shared>,
     pub(crate) kind: &'static str,
     pub(crate) name: Arc<str>,
@@ -37,7 +37,7 @@ pub(crate) struct Room {
     /// The condition, as Redis knows it.
     pub(crate) condition: String,
     /// The cell of its lock, in which what the wait was granted goes on.
-    pub(crate) lock: Weak<Cell>,
+    pub(crate) lock: Weak<LockEntry>,
 }
 
 /// What the cell's mutex guards.
@@ -63,7 +63,7 @@ struct Side {
     /// The cell that its number leads to, if that is not this one: it was granted to a wait. Only kept
     /// there, for what Redis may have to say of it.
     #[expect(dead_code, reason = "while it is here, its slot is no other cell's")]
-    room: Option<Arc<Cell>>,
+    room: Option<Arc<LockEntry>>,
 }
 
 impl Numbered for Side {
@@ -101,7 +101,7 @@ fn made_with<K: Kind>(
 /// may be another lock's name.
 pub(crate) struct AtKey<K>(PhantomData<fn() -> K>);
 
-impl Cell {
+impl LockEntry {
     pub(crate) fn error(&self, error: Error) -> Error {
         error.about(&self.name)
     }
@@ -124,7 +124,7 @@ impl Cell {
 
     /// Whether both are about the same key, as far as their addresses tell: whatever the kind, the mode and
     /// the client.
-    pub(crate) fn is_where(&self, other: &Cell) -> bool {
+    pub(crate) fn is_where(&self, other: &LockEntry) -> bool {
         self.names == other.names && self.shared.manager.leads_where(&other.shared.manager)
     }
 
@@ -134,13 +134,13 @@ impl Cell {
     }
 }
 
-impl fmt::Debug for Cell {
+impl fmt::Debug for LockEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?}", self.kind, self.name)
     }
 }
 
-impl Drop for Cell {
+impl Drop for LockEntry {
     fn drop(&mut self) {
         // In a forked child it may stay in the table.
         if let Ok(mut cells) = self.shared.lock(&self.shared.cells) {
@@ -194,7 +194,7 @@ impl Core {
         owner: u64,
         due: Moment,
         lost: Option<CancellationToken>,
-        room: Option<Arc<Cell>>,
+        room: Option<Arc<LockEntry>>,
     ) {
         self.sides.insert(Side { owner, due, lost, room });
     }
@@ -247,20 +247,20 @@ const SLOTS: usize = 1 << SLOT_BITS;
 
 /// The cells of a client.
 #[derive(Default)]
-pub(crate) struct Cells {
+pub(crate) struct LockEntries {
     by_name: HashMap<Key, u32>,
-    slots: Vec<Option<Weak<Cell>>>,
+    slots: Vec<Option<Weak<LockEntry>>>,
     free: Vec<u32>,
 }
 
-impl Cells {
+impl LockEntries {
     /// The cell of this kind and name, made where there is none. Says so if there are too many.
     pub(crate) fn get(
         shared: &Arc<Shared>,
         type_id: TypeId,
         name: &str,
         make: impl FnOnce() -> Result<Made, Error>,
-    ) -> Result<Arc<Cell>, Error> {
+    ) -> Result<Arc<LockEntry>, Error> {
         let key = (type_id, Arc::from(name));
         let mut cells = shared.lock(&shared.cells).map_err(|e| e.about(name))?;
         if let Some(cell) = cells.by_name.get(&key).and_then(|slot| cells.at(*slot)) {
@@ -273,7 +273,7 @@ impl Cells {
 
     /// A cell of its own for one thread's wait, beside `cell`, the one that this name has: where each thread has
     /// a place of its own in Redis.
-    pub(crate) fn alone(cell: &Arc<Cell>) -> Result<Arc<Cell>, Error> {
+    pub(crate) fn alone(cell: &Arc<LockEntry>) -> Result<Arc<LockEntry>, Error> {
         let shared = &cell.shared;
         let shape = shared.lock(&cell.core).map_err(|e| cell.error(e))?.gate.shape().clone();
         let made = (cell.kind, cell.names.clone(), cell.scripts.clone(), shape);
@@ -283,11 +283,11 @@ impl Cells {
 
     /// A cell of its own for one thread's wait for a condition of the lock that is `lock`'s.
     pub(crate) fn room(
-        lock: &Arc<Cell>,
+        lock: &Arc<LockEntry>,
         condition: String,
         scripts: Arc<Scripts>,
         shape: Arc<Shape>,
-    ) -> Result<Arc<Cell>, Error> {
+    ) -> Result<Arc<LockEntry>, Error> {
         let made = (lock.kind, lock.names.clone(), scripts, shape);
         let room = Box::new(Room { condition, lock: Arc::downgrade(lock) });
         let mut cells = lock.shared.lock(&lock.shared.cells).map_err(|e| lock.error(e))?;
@@ -300,7 +300,7 @@ impl Cells {
         key: &Key,
         made: Made,
         room: Option<Box<Room>>,
-    ) -> Result<Arc<Cell>, Error> {
+    ) -> Result<Arc<LockEntry>, Error> {
         let (kind, names, scripts, shape) = made;
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -320,7 +320,7 @@ impl Cells {
             under_way: Vec::new(),
             trouble: None,
         };
-        let cell = Arc::new(Cell {
+        let cell = Arc::new(LockEntry {
             shared: shared.clone(),
             kind,
             name: key.1.clone(),
@@ -335,16 +335,16 @@ impl Cells {
         Ok(cell)
     }
 
-    fn at(&self, slot: u32) -> Option<Arc<Cell>> {
+    fn at(&self, slot: u32) -> Option<Arc<LockEntry>> {
         self.slots.get(slot as usize)?.as_ref()?.upgrade()
     }
 
     /// The cell that an owner number leads to. It may be another one by now: its gate knows.
-    pub(crate) fn of_owner(&self, owner: u64) -> Option<Arc<Cell>> {
+    pub(crate) fn of_owner(&self, owner: u64) -> Option<Arc<LockEntry>> {
         self.at((owner & (SLOTS as u64 - 1)) as u32)
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Cell>> {
+    pub(crate) fn all(&self) -> Vec<Arc<LockEntry>> {
         self.slots.iter().flatten().filter_map(Weak::upgrade).collect()
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entry::Cell;
+use super::entry::LockEntry;
 use super::redis::requests;
 use super::redis::requests::Renewed;
 use super::state::lock_state::{Renewal, Terms, Ticket};
@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
 
 /// The remaining lease of the hold; zero once it is lost.
-pub(crate) fn remaining(cell: &Cell, ticket: Ticket) -> Duration {
+pub(crate) fn remaining(cell: &LockEntry, ticket: Ticket) -> Duration {
     let now = Moment::now();
     // A child process has no part in what its parent holds.
     let Ok(core) = lock(cell) else { return Duration::ZERO };
@@ -25,17 +25,17 @@ pub(crate) fn remaining(cell: &Cell, ticket: Ticket) -> Duration {
 }
 
 /// The hold's token, if it is there.
-pub(crate) fn token(cell: &Cell, ticket: Ticket) -> Option<u64> {
+pub(crate) fn token(cell: &LockEntry, ticket: Ticket) -> Option<u64> {
     lock(cell).ok()?.gate.token_of(ticket)
 }
 
 /// The terms on which the hold began, if it exists.
-pub(crate) fn terms(cell: &Cell, ticket: Ticket) -> Option<Terms> {
+pub(crate) fn terms(cell: &LockEntry, ticket: Ticket) -> Option<Terms> {
     Some(lock(cell).ok()?.gate.tenure_of(ticket)?.terms.clone())
 }
 
 /// The owner number under which the hold is valid.
-pub(crate) fn owner(cell: &Cell, ticket: Ticket, now: Moment) -> Result<u64, Error> {
+pub(crate) fn owner(cell: &LockEntry, ticket: Ticket, now: Moment) -> Result<u64, Error> {
     let core = lock(cell)?;
     let grant = core.gate.tenure_of(ticket);
     match grant.map_or(Some(LossReason::Revoked), |t| t.loss(now)) {
@@ -45,7 +45,7 @@ pub(crate) fn owner(cell: &Cell, ticket: Ticket, now: Moment) -> Result<u64, Err
 }
 
 /// A token that is cancelled when the hold is lost. From here on the client listens.
-pub(crate) fn lost_token(cell: &Cell, ticket: Ticket) -> CancellationToken {
+pub(crate) fn lost_token(cell: &LockEntry, ticket: Ticket) -> CancellationToken {
     let Ok(mut core) = lock(cell) else {
         let token = CancellationToken::new();
         token.cancel();
@@ -65,12 +65,12 @@ pub(crate) fn lost_token(cell: &Cell, ticket: Ticket) -> CancellationToken {
 }
 
 /// Whether the thread of this hold has no other guard of it.
-pub(crate) fn is_last(cell: &Cell, ticket: Ticket) -> bool {
+pub(crate) fn is_last(cell: &LockEntry, ticket: Ticket) -> bool {
     lock(cell).is_ok_and(|core| core.gate.count(ticket) == 1)
 }
 
 /// Sets the hold's lease to end `lease` from now; where that is not given, the lease for which it was taken.
-pub(crate) fn renew_for(cell: &Arc<Cell>, ticket: Ticket, lease: Option<Duration>) -> Result<(), Error> {
+pub(crate) fn renew_for(cell: &Arc<LockEntry>, ticket: Ticket, lease: Option<Duration>) -> Result<(), Error> {
     let shared = &cell.shared;
     shared.same_process().map_err(|e| cell.error(e))?;
     let sent = Moment::now();
@@ -82,7 +82,7 @@ pub(crate) fn renew_for(cell: &Arc<Cell>, ticket: Ticket, lease: Option<Duration
 
 /// The other half of [`renew_for`]: the outcome of the request that was sent at `sent`.
 pub(crate) fn renewed(
-    cell: &Arc<Cell>,
+    cell: &Arc<LockEntry>,
     owner: u64,
     sent: Moment,
     lease: Duration,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::entry::{Cell, Core};
+use super::entry::{Core, LockEntry};
 use super::lock;
 use super::state::lock_state::Request;
 use crate::clock::Moment;
@@ -15,11 +15,11 @@ use crate::kind::Sharing;
 /// # Errors
 /// `WouldDeadlock` for a thread that shares and wants exclusive access: it would wait for itself.
 pub(crate) fn mind<'a>(
-    cell: &Arc<Cell>,
-    other: &'a Arc<Cell>,
+    cell: &Arc<LockEntry>,
+    other: &'a Arc<LockEntry>,
     sharing: Sharing,
     request: &mut Request,
-) -> Result<Option<&'a Arc<Cell>>, Error> {
+) -> Result<Option<&'a Arc<LockEntry>>, Error> {
     let now = Moment::now();
     if sharing != Sharing::Exclusive {
         // Its own exclusive hold admits it, and is not handed on to another thread: the two end one by one.
@@ -48,7 +48,7 @@ pub(crate) fn mind<'a>(
 /// knows of them: until Redis keeps a queue position for one of them, or there are no more waiters.
 ///
 /// It locks the other mode's entry under this one's; never the other way round.
-pub(super) fn tie(core: &Core, other: &Arc<Cell>) {
+pub(super) fn tie(core: &Core, other: &Arc<LockEntry>) {
     let ahead = core.gate.waits_unknown(Moment::now());
     let mut other = other.core.lock();
     let next = other.gate.stand_behind(ahead, core.gate.trouble());

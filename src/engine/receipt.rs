@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::entry::Cell;
+use super::entry::LockEntry;
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::state::grant::{Grant, drift};
@@ -23,7 +23,7 @@ impl Stays {
 }
 
 /// Ends the hold `ticket` here and leaves it in Redis, with a full lease. Returns what it was.
-pub(crate) fn part(cell: &Arc<Cell>, ticket: Ticket) -> Result<Grant, Error> {
+pub(crate) fn part(cell: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Error> {
     if cell.scripts.adopt.is_none() {
         return Err(cell.error(requests::no_rule()));
     }
@@ -50,7 +50,7 @@ pub(crate) fn part(cell: &Arc<Cell>, ticket: Ticket) -> Result<Grant, Error> {
 
 /// Makes the hold `from`, another process's owner id, a hold of this one. `grant` is what it was there, and
 /// the terms on which it continues.
-pub(crate) fn adopt(cell: &Arc<Cell>, from: &str, grant: Grant) -> Result<Grip, Error> {
+pub(crate) fn adopt(cell: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<Grip, Error> {
     let shared = &cell.shared;
     shared.usable().map_err(|e| cell.error(e))?;
     let (owner, lease) = (cell.fresh(), grant.terms.lease);

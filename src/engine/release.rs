@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entry::Cell;
+use super::entry::LockEntry;
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::redis::requests::Left;
@@ -22,13 +22,13 @@ use crate::observe::LossReason;
 /// `LeaseLost` or `Closed` when it was over before, `Unavailable` when Redis did not run it, `Unknown` when it did
 /// not answer within the command limit: the renewal thread then goes on. `Unknown` too when it is over, and nobody
 /// can tell whether it was before.
-pub(crate) fn release(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
+pub(crate) fn release(cell: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Error> {
     depart(cell, ticket)?.map_or(Ok(()), Departure::sent)
 }
 
 /// Ends the hold `ticket`, which nobody had for what it was to be had for: it does not stay. The call that it
 /// was got by waits for that until `limit`; from then on it is the renewal thread's.
-pub(crate) fn take_back(cell: &Arc<Cell>, ticket: Ticket, limit: Moment) {
+pub(crate) fn take_back(cell: &Arc<LockEntry>, ticket: Ticket, limit: Moment) {
     let left = depart(cell, ticket).and_then(|departure| {
         departure.map_or(Ok(()), |mut departure| {
             departure.does_not_stay();
@@ -44,7 +44,7 @@ pub(crate) fn take_back(cell: &Arc<Cell>, ticket: Ticket, limit: Moment) {
 /// A hold that ended here, and whose leave is to be sent. It is to be [answered](Departure::answered):
 /// until then this lock's gate lets nobody ask.
 pub(crate) struct Departure<'a> {
-    pub(crate) cell: &'a Arc<Cell>,
+    pub(crate) cell: &'a Arc<LockEntry>,
     pub(crate) leaving: PendingRelease,
     /// Whose ask goes with it.
     pub(crate) next: Option<Asking>,
@@ -58,7 +58,7 @@ pub(crate) struct Departure<'a> {
 }
 
 /// The first half of a [`release`]; nothing where that needs no request.
-pub(crate) fn depart(cell: &Arc<Cell>, ticket: Ticket) -> Result<Option<Departure<'_>>, Error> {
+pub(crate) fn depart(cell: &Arc<LockEntry>, ticket: Ticket) -> Result<Option<Departure<'_>>, Error> {
     let shared = &cell.shared;
     let now = Moment::now();
     let mut core = lock(cell)?;
@@ -99,7 +99,7 @@ pub(crate) fn depart(cell: &Arc<Cell>, ticket: Ticket) -> Result<Option<Departur
     Ok(Some(Departure { cell, leaving, next, began: now, limit, bounded: false, grant, held, lost }))
 }
 
-fn released(cell: &Cell, held: Option<Duration>) {
+fn released(cell: &LockEntry, held: Option<Duration>) {
     if let Some(held) = held {
         cell.shared.watch.tell(|o| o.released(cell.observed(), held));
     }
@@ -230,7 +230,7 @@ impl Departure<'_> {
 ///
 /// # Errors
 /// `LeaseLost` or `Closed` when it was over before.
-pub(crate) fn replaced(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
+pub(crate) fn replaced(cell: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Error> {
     let mut core = lock(cell)?;
     let now = Moment::now();
     let held = core.gate.held(ticket, now);
@@ -256,14 +256,14 @@ pub(crate) fn replaced(cell: &Arc<Cell>, ticket: Ticket) -> Result<(), Error> {
 }
 
 /// A guard's `Drop`: what fails is told to the observer, as nobody else hears of it.
-pub(crate) fn release_quietly(cell: &Arc<Cell>, ticket: Ticket) {
+pub(crate) fn release_quietly(cell: &Arc<LockEntry>, ticket: Ticket) {
     if let Err(error) = release(cell, ticket) {
         unheard(cell, &error);
     }
 }
 
 /// What went wrong with a release, told to the observer; of a forked child's, which gives nothing back, nothing.
-pub(crate) fn unheard(cell: &Cell, error: &Error) {
+pub(crate) fn unheard(cell: &LockEntry, error: &Error) {
     if error.kind() != ErrorKind::Forked {
         cell.shared.watch.tell(|o| o.unlock_failed(cell.observed(), error));
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use super::entry::{Cell, Cells};
+use super::entry::{LockEntries, LockEntry};
 use super::listener::Inbox;
 use super::process;
 use super::redis::backend::Backend;
@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) manager: ConnectionManager,
     pub(crate) backend: Backend,
     pub(crate) server: LastServer,
-    pub(crate) cells: Mutex<Cells>,
+    pub(crate) cells: Mutex<LockEntries>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) renewer: Arc<Renewer>,
     pub(crate) watch: Watch,
@@ -235,7 +235,7 @@ impl Shared {
         let unfinished = self.renewer.remove(self.id).into_iter();
         leaving
             .extend(unfinished.map(|(cell, leaving)| (cell, PendingRelease { unsettled: true, ..leaving })));
-        let leave = |(cell, leaving): &(Arc<Cell>, PendingRelease), eval: bool| {
+        let leave = |(cell, leaving): &(Arc<LockEntry>, PendingRelease), eval: bool| {
             let mut request = Vec::new();
             requests::pack_leave(&mut request, cell, leaving, eval);
             request

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::holds::Holds;
-use super::entry::Cell;
+use super::entry::LockEntry;
 use super::redis::replicas::{self, Replicas};
 use super::state::lock_state::{HolderId, Request, Terms};
 use super::{acquire, lock, modes};
@@ -24,9 +24,9 @@ use crate::wait::Wait;
 /// A lock among several.
 #[derive(Clone, Debug)]
 pub struct Part {
-    pub(crate) cell: Arc<Cell>,
+    pub(crate) cell: Arc<LockEntry>,
     /// The same lock in its other mode.
-    pub(crate) other: Option<Arc<Cell>>,
+    pub(crate) other: Option<Arc<LockEntry>>,
     pub(crate) sharing: Sharing,
     pub(crate) terms: Terms,
     pub(crate) replicas: Option<Replicas>,
@@ -48,7 +48,7 @@ impl Part {
 }
 
 /// Of one client and one kind, and so with the same scripts.
-fn goes_with(a: &Cell, b: &Cell) -> bool {
+fn goes_with(a: &LockEntry, b: &LockEntry) -> bool {
     Arc::ptr_eq(&a.scripts, &b.scripts)
 }
 
@@ -128,7 +128,7 @@ impl Call<'_> {
     }
 
     /// What is asked for of this part, and the part's other mode if that must queue behind it.
-    fn request(&self, part: usize, once: bool) -> Result<(Request, Option<&Arc<Cell>>), Error> {
+    fn request(&self, part: usize, once: bool) -> Result<(Request, Option<&Arc<LockEntry>>), Error> {
         let Part { cell, other, sharing, terms, .. } = &self.parts[part];
         let (holder, thread, terms) = (self.holder, self.thread, terms.clone());
         let mut request = Request { holder, thread, terms, once, from: None, instead: false };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entry::{Cell, Core};
+use super::entry::{Core, LockEntry};
 use super::outcomes::{of_ask, of_refusal, of_rule};
 use super::redis::failure::Failure;
 use super::redis::requests;
@@ -54,9 +54,9 @@ pub(super) enum MayPark {
 /// A thread's place in the gate. Dropped while it is taken (an error, a panic), it passes on
 /// whatever it was granted.
 pub(super) struct Waiter<'a> {
-    pub(super) cell: &'a Arc<Cell>,
+    pub(super) cell: &'a Arc<LockEntry>,
     /// The lock's other mode, whose threads stand behind this one's.
-    other: Option<&'a Arc<Cell>>,
+    other: Option<&'a Arc<LockEntry>>,
     pub(super) ticket: Ticket,
     wait: Wait<'a>,
     pub(super) entered: Moment,
@@ -72,8 +72,8 @@ pub(super) struct Waiter<'a> {
 impl<'a> Waiter<'a> {
     /// Takes a place in the gate. `other`: the lock's other mode, where its threads are to stand behind this one.
     pub(super) fn enter(
-        cell: &'a Arc<Cell>,
-        other: Option<&'a Arc<Cell>>,
+        cell: &'a Arc<LockEntry>,
+        other: Option<&'a Arc<LockEntry>>,
         request: Request,
         wait: Wait<'a>,
         entered: Moment,
@@ -104,7 +104,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// One whose request another thread has sent.
-    pub(super) fn resumed(cell: &'a Arc<Cell>, ticket: Ticket, entered: Moment, asking: u64) -> Self {
+    pub(super) fn resumed(cell: &'a Arc<LockEntry>, ticket: Ticket, entered: Moment, asking: u64) -> Self {
         let (other, wait, first) = (None, Wait::once(), None);
         Waiter { cell, other, ticket, wait, entered, first, taken: true, asking: Some(asking), sent: true }
     }
@@ -332,7 +332,7 @@ impl Drop for Waiter<'_> {
 
 /// A hold is there: the renewer learns of a new tenure, the observer of the hold.
 pub(super) fn welcome(
-    cell: &Arc<Cell>,
+    cell: &Arc<LockEntry>,
     mut core: MutexGuard<'_, Core>,
     grip: Grip,
     now: Moment,
@@ -358,7 +358,7 @@ pub(super) fn welcome(
 }
 
 /// A thread that shares a hold asks whether still others may, before those come.
-fn ask_ahead(cell: &Arc<Cell>, asking: &Asking, limit: Moment) {
+fn ask_ahead(cell: &Arc<LockEntry>, asking: &Asking, limit: Moment) {
     let (answer, ..) = of_ask(requests::acquire(cell, asking, limit));
     let mut core = cell.core.lock();
     let then = core.gate.answered(asking.owner, answer, Moment::now());
@@ -366,7 +366,7 @@ fn ask_ahead(cell: &Arc<Cell>, asking: &Asking, limit: Moment) {
 }
 
 /// A grant that came long ago is renewed before it is used.
-fn confirm(cell: &Arc<Cell>, owner: u64, lease: Duration, now: Moment, limit: Moment) {
+fn confirm(cell: &Arc<LockEntry>, owner: u64, lease: Duration, now: Moment, limit: Moment) {
     let answer = requests::renew(cell, owner, lease, limit);
     let mut core = cell.core.lock();
     if answer.resent {

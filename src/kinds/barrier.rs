@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::meeting::Meeting;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
-use crate::engine::entry::Cell;
+use crate::engine::entry::LockEntry;
 use crate::engine::release;
 use crate::engine::runtime::Shared;
 use crate::engine::state::lock_state::Ticket;
@@ -86,7 +86,7 @@ impl fmt::Debug for CyclicBarrier {
 
 /// A party that passed, until it has left. Dropped before the barrier is open, it breaks the barrier.
 struct Passed {
-    cell: Arc<Cell>,
+    cell: Arc<LockEntry>,
     ticket: Ticket,
 }
 

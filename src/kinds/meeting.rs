@@ -10,7 +10,7 @@ use redis::Value;
 
 use crate::engine::acquire;
 use crate::engine::change::change;
-use crate::engine::entry::{Cell, Cells, made};
+use crate::engine::entry::{LockEntries, LockEntry, made};
 use crate::engine::redis::answers::number;
 use crate::engine::redis::inspect::{Inspection, inspect};
 use crate::engine::runtime::Shared;
@@ -22,7 +22,7 @@ use crate::wait::Wait;
 /// The meeting of one name.
 pub(crate) struct Meeting<K> {
     /// For questions about its state; no thread waits there.
-    cell: Result<Arc<Cell>, Error>,
+    cell: Result<Arc<LockEntry>, Error>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -46,7 +46,7 @@ impl<K> Meeting<K> {
         }
     }
 
-    pub(crate) fn cell(&self) -> Result<&Arc<Cell>, Error> {
+    pub(crate) fn cell(&self) -> Result<&Arc<LockEntry>, Error> {
         self.cell.as_ref().map_err(Clone::clone)
     }
 
@@ -59,13 +59,17 @@ impl<K> Meeting<K> {
 
 impl<K: Kind> Meeting<K> {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
-        let cell = Cells::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
+        let cell = LockEntries::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
         Meeting { cell, kind: PhantomData }
     }
 
     /// Admits the calling thread, by an entry of its own: what one waiter is told (it is broken, it is reset)
     /// does not concern later callers of its process. `None` if the time is up.
-    pub(crate) fn come_in(&self, args: &str, wait: &Wait<'_>) -> Result<Option<(Arc<Cell>, Grip)>, Error> {
+    pub(crate) fn come_in(
+        &self,
+        args: &str,
+        wait: &Wait<'_>,
+    ) -> Result<Option<(Arc<LockEntry>, Grip)>, Error> {
         let config = &self.cell()?.shared.config;
         // A lease longer than the waiter timeout would only make the others wait longer if this process dies.
         let lease = config.lease.min(config.waiter_timeout);
@@ -77,8 +81,8 @@ impl<K: Kind> Meeting<K> {
         &self,
         terms: Terms,
         wait: &Wait<'_>,
-    ) -> Result<Option<(Arc<Cell>, Grip)>, Error> {
-        let own = Cells::alone(self.cell()?)?;
+    ) -> Result<Option<(Arc<LockEntry>, Grip)>, Error> {
+        let own = LockEntries::alone(self.cell()?)?;
         let request = Request {
             holder: HolderId::Guard,
             thread: 0,

@@ -9,7 +9,7 @@ use super::receipt::Receipt;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine;
-use crate::engine::entry::Cell;
+use crate::engine::entry::LockEntry;
 use crate::engine::state::lock_state::{Grip, Ticket};
 use crate::error::Error;
 use crate::guard::{Guard, OwnedGuard, Ownership, sealed};
@@ -17,7 +17,7 @@ use crate::kind::{Exclusive, Kind, Sharing};
 
 /// A hold of a lock of one kind.
 pub struct Hold<K: Kind> {
-    cell: Arc<Cell>,
+    cell: Arc<LockEntry>,
     ticket: Ticket,
     /// Its token when it began.
     first_token: u64,
@@ -32,7 +32,7 @@ impl<K: Kind> sealed::Held for K {
 }
 
 impl<K: Kind> Hold<K> {
-    pub(crate) fn new(cell: Arc<Cell>, grip: Grip) -> Self {
+    pub(crate) fn new(cell: Arc<LockEntry>, grip: Grip) -> Self {
         let Grip { ticket, token, value, .. } = grip;
         Hold { cell, ticket, first_token: token, value, released: false, kind: PhantomData }
     }
@@ -64,7 +64,7 @@ impl<K: Kind> Hold<K> {
     }
 
     /// The lock that it is a hold of.
-    pub(crate) fn cell(&self) -> &Arc<Cell> {
+    pub(crate) fn cell(&self) -> &Arc<LockEntry> {
         &self.cell
     }
 

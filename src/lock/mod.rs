@@ -18,7 +18,7 @@ pub(crate) use self::hold::Hold;
 use self::receipt::Receipt;
 use crate::clock::Moment;
 use crate::engine;
-use crate::engine::entry::{AtKey, Cell, Cells, made, made_beside};
+use crate::engine::entry::{AtKey, LockEntries, LockEntry, made, made_beside};
 use crate::engine::redis::replicas::Replicas;
 use crate::engine::runtime::Shared;
 use crate::engine::several::Part;
@@ -75,12 +75,12 @@ pub type ReentrantLock = RedisLock<Reentrant>;
 /// bad name, key or lease. Busy is no error: it is `None`. A call with a deadline ends by it, give or
 /// take a quarter of a second.
 pub struct RedisLock<K: Kind> {
-    cell: Result<Arc<Cell>, Error>,
+    cell: Result<Arc<LockEntry>, Error>,
     kind: Arc<K>,
     terms: Terms,
     replicas: Option<Replicas>,
     /// The same lock in its other mode.
-    other: Option<Arc<Cell>>,
+    other: Option<Arc<LockEntry>>,
 }
 
 impl<K: Kind> Clone for RedisLock<K> {
@@ -111,7 +111,7 @@ impl<K: Kind> fmt::Debug for RedisLock<K> {
 
 impl<K: Kind> RedisLock<K> {
     pub(crate) fn new(shared: &Arc<Shared>, kind: K, name: &str) -> Self {
-        let cell = Cells::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
+        let cell = LockEntries::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
         Self::of(shared, kind, cell)
     }
 
@@ -121,11 +121,11 @@ impl<K: Kind> RedisLock<K> {
         if let Some(name) = names::of_state(&shared.config.namespace, key) {
             return Self::new(shared, kind, &name);
         }
-        let cell = Cells::get(shared, TypeId::of::<AtKey<K>>(), key, || made_beside::<K>(shared, key));
+        let cell = LockEntries::get(shared, TypeId::of::<AtKey<K>>(), key, || made_beside::<K>(shared, key));
         Self::of(shared, kind, cell)
     }
 
-    fn of(shared: &Arc<Shared>, kind: K, cell: Result<Arc<Cell>, Error>) -> Self {
+    fn of(shared: &Arc<Shared>, kind: K, cell: Result<Arc<LockEntry>, Error>) -> Self {
         // The default is shared, and most kinds have none.
         let args = Some(kind.args()).filter(|args| !args.is_empty()).map(Arc::from).unwrap_or_default();
         let terms = Terms::new(shared.config.lease, args);
@@ -192,7 +192,7 @@ impl<K: Kind> RedisLock<K> {
 
     // ---- underneath ------------------------------------------------------------------------
 
-    pub(crate) fn cell(&self) -> Result<&Arc<Cell>, Error> {
+    pub(crate) fn cell(&self) -> Result<&Arc<LockEntry>, Error> {
         self.cell.as_ref().map_err(Clone::clone)
     }
 

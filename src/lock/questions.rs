@@ -7,7 +7,7 @@ use super::holder::{ForcedUnlock, Holder};
 use super::{RedisLock, this_thread};
 use crate::clock::Moment;
 use crate::engine;
-use crate::engine::entry::Cell;
+use crate::engine::entry::LockEntry;
 use crate::engine::redis::inspect::{Inspection, force_unlock, inspect};
 use crate::error::Error;
 use crate::kind::{Kind, Sharing};
@@ -127,6 +127,6 @@ impl<K: Kind> RedisLock<K> {
 }
 
 /// The number of threads of this process that wait there.
-fn queued(cell: &Arc<Cell>) -> usize {
+fn queued(cell: &Arc<LockEntry>) -> usize {
     engine::lock(cell).map_or(0, |core| core.gate.local_queue_length())
 }

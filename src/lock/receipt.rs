@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::entry::Cell;
+use crate::engine::entry::LockEntry;
 use crate::engine::receipt::told;
 use crate::engine::state::grant::{Grant, MOST_HAND_OVERS, MOST_NUMBER};
 use crate::engine::state::lock_state::Terms;
@@ -60,7 +60,7 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    pub(crate) fn new(kind: &str, cell: &Cell, owner: String, grant: &Grant) -> Receipt {
+    pub(crate) fn new(kind: &str, cell: &LockEntry, owner: String, grant: &Grant) -> Receipt {
         Receipt {
             kind: kind.to_owned(),
             name: cell.name.to_string(),

@@ -7,7 +7,7 @@ use super::node::Node;
 use super::release::{defer, give_back};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
-use crate::engine::entry::Cell;
+use crate::engine::entry::LockEntry;
 use crate::engine::state::lock_state::Ticket;
 use crate::engine::{held, unheard};
 use crate::error::{Error, ErrorKind};
@@ -19,7 +19,7 @@ pub(super) struct Member {
     /// The server it is on.
     pub(super) at: usize,
     pub(super) node: Arc<Node>,
-    pub(super) cell: Arc<Cell>,
+    pub(super) cell: Arc<LockEntry>,
     pub(super) ticket: Ticket,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Holding {
     majority: usize,
     lost: CancellationToken,
     /// Of the first server.
-    first: Arc<Cell>,
+    first: Arc<LockEntry>,
     state: Mutex<State>,
 }
 
@@ -55,7 +55,7 @@ impl Holding {
         lease: Duration,
         limit: Duration,
         majority: usize,
-        first: Arc<Cell>,
+        first: Arc<LockEntry>,
         members: Vec<Member>,
     ) -> Arc<Holding> {
         let state = Mutex::new(State { members: members.clone(), phase: Phase::Held });

@@ -10,7 +10,7 @@ use super::holding::Holding;
 use super::round::{Missed, attempt};
 use crate::clock::Moment;
 use crate::engine::backoff::Backoff;
-use crate::engine::entry::Cell;
+use crate::engine::entry::LockEntry;
 use crate::engine::pause::pause;
 use crate::engine::state::lock_state::{Request, Terms};
 use crate::error::{Error, ErrorKind};
@@ -55,7 +55,7 @@ pub struct QuorumLock {
     pub(super) servers: RedLock,
     name: Arc<str>,
     /// The lock's entry for each server, in their order.
-    cells: Result<Arc<[Arc<Cell>]>, Error>,
+    cells: Result<Arc<[Arc<LockEntry>]>, Error>,
     terms: Terms,
 }
 
@@ -114,7 +114,7 @@ impl QuorumLock {
     }
 
     /// The entries, if the settings can work.
-    fn cells(&self) -> Result<&Arc<[Arc<Cell>]>, Error> {
+    fn cells(&self) -> Result<&Arc<[Arc<LockEntry>]>, Error> {
         let bad = |why: String| Error::new(ErrorKind::InvalidInput, &self.name).because(why);
         let cells = self.cells.as_ref().map_err(Clone::clone)?;
         let (lease, limit) = (self.terms.lease, self.limit());

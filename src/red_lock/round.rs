@@ -10,7 +10,7 @@ use super::release::give_back;
 use super::vote::{Asked, Question, Vote};
 use crate::clock::Moment;
 use crate::engine::attempt::{Begun, begin};
-use crate::engine::entry::Cell;
+use crate::engine::entry::LockEntry;
 use crate::engine::state::lock_state::Request;
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
@@ -28,7 +28,7 @@ pub(super) enum Missed {
 /// What was said so far.
 struct Poll<'a> {
     lock: &'a QuorumLock,
-    cells: &'a [Arc<Cell>],
+    cells: &'a [Arc<LockEntry>],
     granted: Vec<Member>,
     /// Granted, but by servers that do not count.
     young: Vec<Member>,
@@ -41,7 +41,7 @@ struct Poll<'a> {
 /// Asks all servers once.
 pub(super) fn attempt<'a>(
     lock: &'a QuorumLock,
-    cells: &'a [Arc<Cell>],
+    cells: &'a [Arc<LockEntry>],
     request: &Request,
     wait: &Wait<'_>,
 ) -> Result<Arc<Holding>, Missed> {

@@ -9,7 +9,7 @@ use shuttle::rand::{Rng, thread_rng};
 
 use crate::CancellationToken;
 use crate::clock::Moment;
-use crate::engine::entry::{Cell, Cells};
+use crate::engine::entry::{LockEntries, LockEntry};
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::renewal::renewer::Renewer;
@@ -72,7 +72,7 @@ fn config() -> Config {
 #[derive(Clone)]
 pub(super) struct Process {
     pub(super) shared: Arc<Shared>,
-    pub(super) cell: Arc<Cell>,
+    pub(super) cell: Arc<LockEntry>,
 }
 
 impl Process {
@@ -101,7 +101,7 @@ impl Process {
         let shared = Shared::new(config, manager, backend, renewer, watch);
         let shape =
             Shape { sharing: Sharing::Exclusive, reentrancy: Reentrancy::Counted, local_handoff, beat };
-        let cell = Cells::get(&shared, TypeId::of::<Reentrant>(), "lock", || {
+        let cell = LockEntries::get(&shared, TypeId::of::<Reentrant>(), "lock", || {
             Ok(("reentrant lock", Names::new("rc", "lock")?, scripts(), shape.into()))
         });
         Process { shared, cell: cell.expect("a name, and room for it") }

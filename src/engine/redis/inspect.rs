@@ -9,7 +9,7 @@ use redis::Value;
 use super::answers::{list, number, text};
 use super::requests;
 use crate::clock::Moment;
-use crate::engine::entry::Cell;
+use crate::engine::entry::LockEntry;
 use crate::error::Error;
 use crate::names::is_owner;
 
@@ -39,7 +39,7 @@ pub(crate) struct Inspection {
 /// Asks Redis, for a lock with several modes about the one of `mode`; if there are many, page after page.
 /// Each page shows its own moment: a holder that is there all the time is in one of them. Blocks for the
 /// command timeout at most, per page.
-pub(crate) fn inspect(cell: &Arc<Cell>, mode: &str) -> Result<Inspection, Error> {
+pub(crate) fn inspect(cell: &Arc<LockEntry>, mode: &str) -> Result<Inspection, Error> {
     let mut all = Inspection::default();
     let (mut holders, mut places) = (HashSet::new(), HashSet::new());
     let mut next = Some(String::new());
@@ -61,7 +61,7 @@ struct Page {
     next: Option<String>,
 }
 
-fn inspect_page(cell: &Arc<Cell>, mode: &str, page: &str) -> Result<Page, Error> {
+fn inspect_page(cell: &Arc<LockEntry>, mode: &str, page: &str) -> Result<Page, Error> {
     let shared = &cell.shared;
     shared.usable().map_err(|e| cell.error(e))?;
     let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, page, mode];
@@ -92,7 +92,7 @@ fn inspect_page(cell: &Arc<Cell>, mode: &str, page: &str) -> Result<Page, Error>
 }
 
 /// Removes every holder, and notifies them. Returns how many there were, and how many of them were notified.
-pub(crate) fn force_unlock(cell: &Arc<Cell>, mode: &str) -> Result<(usize, usize), Error> {
+pub(crate) fn force_unlock(cell: &Arc<LockEntry>, mode: &str) -> Result<(usize, usize), Error> {
     let shared = &cell.shared;
     let (mut holders, mut told) = (0, 0);
     for held in inspect(cell, mode)?.holders {

@@ -12,7 +12,7 @@ use redis::{Value, cmd};
 use super::answers::{list, number};
 use super::requests;
 use crate::clock::Moment;
-use crate::engine::entry::Cell;
+use crate::engine::entry::LockEntry;
 use crate::engine::state::lock_state::{Renewal, Terms, Ticket};
 use crate::engine::{carry_out, held, lock, lost};
 use crate::error::{Error, ErrorKind};
@@ -55,7 +55,7 @@ pub(crate) fn agree(terms: &Terms, replicas: Option<Replicas>) -> Result<(), Str
 /// `NotReplicated` if too few had it in time, `LeaseLost` if it is gone, `Unavailable` if Redis did not
 /// reply.
 pub(crate) fn have(
-    cell: &Arc<Cell>,
+    cell: &Arc<LockEntry>,
     ticket: Ticket,
     replicas: Replicas,
     wait: &Wait<'_>,

@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::refusal::refused;
 use super::resp::call;
 use crate::clock::Moment;
-use crate::engine::entry::Cell;
+use crate::engine::entry::LockEntry;
 use crate::engine::state::lock_state::{AcquireMode, Answer, Asking, PendingRelease, Renewal};
 use crate::error::{Error, ErrorKind};
 use crate::script::Script;
@@ -22,13 +22,17 @@ fn ms(d: Duration) -> String {
 }
 
 /// What a waiter or a hold says about itself: threads waiting, pid, host, client name.
-fn record(cell: &Cell, threads: usize) -> String {
+fn record(cell: &LockEntry, threads: usize) -> String {
     format!("{threads} {}", cell.shared.identity)
 }
 
 /// Sends the request of the head of the entry's waiting threads. Returns the reply, and whether the request
 /// was sent twice to get it.
-pub(crate) fn acquire(cell: &Arc<Cell>, asking: &Asking, limit: Moment) -> Result<(Answer, bool), Failure> {
+pub(crate) fn acquire(
+    cell: &Arc<LockEntry>,
+    asking: &Asking,
+    limit: Moment,
+) -> Result<(Answer, bool), Failure> {
     let mut resent = false;
     loop {
         let asked = Moment::now();
@@ -51,7 +55,7 @@ fn is_unfinished(answer: &Value) -> bool {
 
 /// A busy reply to what was sent at `asked` may say that nobody listens for us at the server that has the
 /// lock.
-fn mind_deafness(cell: &Cell, answer: &[Value], asked: Moment) {
+fn mind_deafness(cell: &LockEntry, answer: &[Value], asked: Moment) {
     let is = |i: usize, n: i64| number(answer.get(i)) == Some(n);
     match answer {
         [_, busy @ ..] if is(0, 2) => mind_deafness(cell, busy, asked),
@@ -61,7 +65,7 @@ fn mind_deafness(cell: &Cell, answer: &[Value], asked: Moment) {
 }
 
 /// Makes `send` send an acquire with these arguments.
-fn with_acquire_args<R>(cell: &Cell, asking: &Asking, send: impl FnOnce(&[&str]) -> R) -> R {
+fn with_acquire_args<R>(cell: &LockEntry, asking: &Asking, send: impl FnOnce(&[&str]) -> R) -> R {
     let shared = &cell.shared;
     let (owner, lease) = (cell.owner_id(asking.owner), ms(asking.terms.lease));
     let how = match asking.how {
@@ -153,7 +157,7 @@ pub(crate) struct Left {
 /// Updates the kind's own state, once by `owner`: `what`, with what the rule needs to know of it. Returns the
 /// rule's reply.
 pub(crate) fn change(
-    cell: &Arc<Cell>,
+    cell: &Arc<LockEntry>,
     owner: u64,
     what: &[&str],
     limit: Moment,
@@ -173,7 +177,7 @@ pub(crate) fn change(
 /// Makes the hold `from` that of `owner`. Returns the reply, and whether the request was sent twice to get
 /// it.
 pub(crate) fn adopt(
-    cell: &Arc<Cell>,
+    cell: &Arc<LockEntry>,
     owner: u64,
     from: &str,
     lease: Duration,
@@ -200,7 +204,7 @@ pub(crate) struct Signalled {
 /// Signals or counts a condition's waiters (`what`: `one`, `all`, `count`), for `owner`, which must hold the
 /// lock, beginning where an earlier piece ended.
 pub(crate) fn signal(
-    cell: &Arc<Cell>,
+    cell: &Arc<LockEntry>,
     script: &Script,
     owner: u64,
     condition: &str,
@@ -220,7 +224,7 @@ pub(crate) fn signal(
 /// Out of the lock and the queue, and in the same round trip the request of the next head; or, for one that
 /// stays, what is left of its time as its lease.
 pub(crate) fn leave(
-    cell: &Arc<Cell>,
+    cell: &Arc<LockEntry>,
     leaving: &PendingRelease,
     next: Option<&Asking>,
     limit: Moment,
@@ -250,7 +254,7 @@ pub(crate) fn left(value: &Value, next: Option<&Asking>, resent: Option<Moment>)
 /// the first that was not granted, in which case those before it were given back; and whether the request was
 /// sent twice to get them.
 pub(crate) fn acquire_all(
-    all: &[(&Arc<Cell>, &Asking)],
+    all: &[(&Arc<LockEntry>, &Asking)],
     limit: Moment,
 ) -> Result<(Vec<Result<Answer, Failure>>, bool), Failure> {
     let mut packed = Several::of("acquire");
@@ -277,7 +281,7 @@ pub(crate) fn is_in(answer: &Result<Answer, Failure>) -> bool {
 /// Leaves several locks of one client and one kind at once, each with the request of its next head. Returns a
 /// reply for each.
 pub(crate) fn leave_all(
-    all: &[(&Arc<Cell>, &PendingRelease, Option<&Asking>)],
+    all: &[(&Arc<LockEntry>, &PendingRelease, Option<&Asking>)],
     limit: Moment,
 ) -> Result<Vec<Result<Left, Failure>>, Failure> {
     let mut packed = Several::of("leave");
@@ -295,7 +299,7 @@ pub(crate) fn leave_all(
 
 /// One operation on several locks of one client and one kind, as one request.
 struct Several<'a> {
-    cells: Vec<&'a Arc<Cell>>,
+    cells: Vec<&'a Arc<LockEntry>>,
     keys: Vec<[&'a str; 2]>,
     args: Vec<String>,
 }
@@ -305,7 +309,7 @@ impl<'a> Several<'a> {
         Several { cells: Vec::new(), keys: Vec::new(), args: vec![operation.to_owned()] }
     }
 
-    fn add(&mut self, cell: &'a Arc<Cell>, args: &[&str]) {
+    fn add(&mut self, cell: &'a Arc<LockEntry>, args: &[&str]) {
         self.cells.push(cell);
         self.keys.extend(cell.names.keys());
         self.args.push(args.len().to_string());
@@ -332,7 +336,7 @@ fn one_of(value: &Value) -> Result<&Value, Failure> {
 }
 
 /// Removes an owner that is not ours, for good. Returns whether it was inside.
-pub(crate) fn force(cell: &Arc<Cell>, owner: &[u8], limit: Moment) -> Result<bool, Failure> {
+pub(crate) fn force(cell: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Result<bool, Failure> {
     let shared = &cell.shared;
     let args = [owner, b"0", shared.inbox_prefix.as_bytes(), shared.waiter_timeout.as_bytes(), b"1"];
     let reply = shared.backend.script(&cell.scripts.leave, &cell.names, &args, limit)?;
@@ -342,7 +346,7 @@ pub(crate) fn force(cell: &Arc<Cell>, owner: &[u8], limit: Moment) -> Result<boo
 
 /// Makes `send` send a leave with these arguments.
 fn with_leave_args<R>(
-    cell: &Cell,
+    cell: &LockEntry,
     leaving: &PendingRelease,
     next: Option<&Asking>,
     send: impl FnOnce(&[&str]) -> R,
@@ -375,7 +379,7 @@ pub(crate) struct Renewed {
 }
 
 /// Sets the lease of a hold anew.
-pub(crate) fn renew(cell: &Arc<Cell>, owner: u64, lease: Duration, limit: Moment) -> Renewed {
+pub(crate) fn renew(cell: &Arc<LockEntry>, owner: u64, lease: Duration, limit: Moment) -> Renewed {
     let reply = send_renewal(cell, owner, lease, false, limit);
     let resent = reply.as_ref().is_ok_and(|reply| reply.resent);
     Renewed::of(reply.map(|reply| reply.value), resent)
@@ -396,7 +400,7 @@ impl Renewed {
 }
 
 fn send_renewal(
-    cell: &Arc<Cell>,
+    cell: &Arc<LockEntry>,
     owner: u64,
     lease: Duration,
     bars: bool,
@@ -409,7 +413,7 @@ fn send_renewal(
 
 /// Makes `send` send a renewal with these arguments; one that `bars` is its owner's last one.
 fn with_renew_args<R>(
-    cell: &Cell,
+    cell: &LockEntry,
     owner: u64,
     lease: Duration,
     bars: bool,
@@ -432,24 +436,24 @@ pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
 }
 
 /// Adds an acquire to what is sent to several servers at once.
-pub(crate) fn pack_acquire(out: &mut Vec<u8>, cell: &Cell, asking: &Asking, eval: bool) {
+pub(crate) fn pack_acquire(out: &mut Vec<u8>, cell: &LockEntry, asking: &Asking, eval: bool) {
     let (verb, text) = spelling(&cell.scripts.acquire, eval);
     with_acquire_args(cell, asking, |args| call(out, verb, text, &cell.names.keys(), args));
 }
 
 /// Adds a renewal to what the renewer sends.
-pub(crate) fn pack_renew(out: &mut Vec<u8>, cell: &Cell, owner: u64, lease: Duration, eval: bool) {
+pub(crate) fn pack_renew(out: &mut Vec<u8>, cell: &LockEntry, owner: u64, lease: Duration, eval: bool) {
     pack_renewal(out, cell, owner, lease, false, eval);
 }
 
-fn pack_renewal(out: &mut Vec<u8>, cell: &Cell, owner: u64, lease: Duration, bars: bool, eval: bool) {
+fn pack_renewal(out: &mut Vec<u8>, cell: &LockEntry, owner: u64, lease: Duration, bars: bool, eval: bool) {
     let (verb, text) = spelling(&cell.scripts.renew, eval);
     with_renew_args(cell, owner, lease, bars, |args| call(out, verb, text, &cell.names.keys(), args));
 }
 
 /// Adds a leave to what the renewer or `close` sends; or, for one that stays, the renewal that makes it
 /// expire by itself.
-pub(crate) fn pack_leave(out: &mut Vec<u8>, cell: &Cell, leaving: &PendingRelease, eval: bool) {
+pub(crate) fn pack_leave(out: &mut Vec<u8>, cell: &LockEntry, leaving: &PendingRelease, eval: bool) {
     if let Some(rest) = leaving.rest(Moment::now()) {
         return pack_renewal(out, cell, leaving.owner, rest, true, eval);
     }
@@ -459,7 +463,7 @@ pub(crate) fn pack_leave(out: &mut Vec<u8>, cell: &Cell, leaving: &PendingReleas
 /// Adds a leave, with the request of its next head, to what is sent to several servers at once.
 pub(crate) fn pack_leave_for(
     out: &mut Vec<u8>,
-    cell: &Cell,
+    cell: &LockEntry,
     leaving: &PendingRelease,
     next: Option<&Asking>,
     eval: bool,

@@ -8,7 +8,7 @@ use redis::cmd;
 use super::answers::number;
 use super::server_info::Past;
 use crate::clock::Moment;
-use crate::engine::entry::Cell;
+use crate::engine::entry::LockEntry;
 use crate::engine::state::lock_state::{LockState, Ticket};
 use crate::kind::Sharing;
 
@@ -39,7 +39,7 @@ impl Known {
 
     /// The outcome of the grant whose leave was about to be sent at `began`, by a connection made at
     /// `first_by`. Asks Redis, until `limit` at most.
-    pub(crate) fn fate(self, cell: &Cell, began: Moment, first_by: Moment, limit: Moment) -> Fate {
+    pub(crate) fn fate(self, cell: &LockEntry, began: Moment, first_by: Moment, limit: Moment) -> Fate {
         let backend = &cell.shared.backend;
         let asked = Moment::now();
         let past = backend.command(&Past::request(), limit).ok();

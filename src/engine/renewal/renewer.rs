@@ -17,7 +17,7 @@ use super::line::Server;
 use super::schedule::{Line, State, Task, What};
 use crate::clock::Moment;
 use crate::engine::carry_out;
-use crate::engine::entry::{Cell, Core};
+use crate::engine::entry::{Core, LockEntry};
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::refused;
 use crate::engine::redis::requests;
@@ -66,7 +66,7 @@ impl Renewer {
     }
 
     /// A client ends, with all its tasks. Returns the leaves that Redis has not answered.
-    pub(crate) fn remove(&self, client: u64) -> Vec<(Arc<Cell>, PendingRelease)> {
+    pub(crate) fn remove(&self, client: u64) -> Vec<(Arc<LockEntry>, PendingRelease)> {
         // Entries and sockets are dropped outside the mutex: they come back here.
         let (line, tasks, _cells) = {
             let mut state = self.state.lock();
@@ -84,7 +84,7 @@ impl Renewer {
     /// after a heartbeat: a longer hold should be able to hear of a forced unlock.
     pub(crate) fn watch(
         self: &Arc<Self>,
-        cell: &Arc<Cell>,
+        cell: &Arc<LockEntry>,
         core: &mut Core,
         owner: u64,
         due: Moment,
@@ -100,13 +100,13 @@ impl Renewer {
     }
 
     /// The grant is over: its task at `due` is cancelled.
-    pub(crate) fn unwatch(&self, cell: &Cell, owner: u64, due: Moment) {
+    pub(crate) fn unwatch(&self, cell: &LockEntry, owner: u64, due: Moment) {
         let planned = self.state.lock().cancel(&(due, cell.shared.id, owner));
         drop(planned);
     }
 
     /// Makes an owner leave Redis, however long it takes, until its lease is over.
-    pub(crate) fn leave(self: &Arc<Self>, cell: &Arc<Cell>, leaving: PendingRelease) {
+    pub(crate) fn leave(self: &Arc<Self>, cell: &Arc<LockEntry>, leaving: PendingRelease) {
         // A forked child releases nothing that its parent holds.
         if cell.shared.same_process().is_err() {
             return;
@@ -398,7 +398,7 @@ pub(super) enum Missing {
     Unsent(Error),
 }
 
-fn tell_failure(cell: &Cell, left: Duration, failure: Option<Failure>) {
+fn tell_failure(cell: &LockEntry, left: Duration, failure: Option<Failure>) {
     let unanswered = || Error::new(ErrorKind::OutcomeUnknown, "").because("no usable answer to a renewal");
     let error = cell.error(failure.map_or_else(unanswered, Failure::error));
     cell.shared.watch.tell(|o| o.renewal_failed(cell.observed(), left, &error));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::entry::Cell;
+use crate::engine::entry::LockEntry;
 use crate::engine::redis::connection::Connection;
 use crate::engine::state::lock_state::PendingRelease;
 use crate::sync::Condvar;
@@ -20,7 +20,7 @@ pub(super) struct State {
     /// When, whose, for which owner.
     schedule: BTreeMap<Due, Planned>,
     /// When a grant ends whose renewal is in its line's hands: reported in time, whatever the line waits for.
-    ends: BTreeMap<Due, Arc<Cell>>,
+    ends: BTreeMap<Due, Arc<LockEntry>>,
     /// One for each client that is not closed.
     pub(super) lines: HashMap<u64, Line>,
     /// The clients whose lines have a thread.
@@ -41,14 +41,14 @@ pub(super) struct Line {
     /// While no thread has it.
     pub(super) connection: Option<Connection>,
     /// The leaves that are in the line's hands: in no schedule, and not yet done.
-    leaving: Vec<(Arc<Cell>, PendingRelease)>,
+    leaving: Vec<(Arc<LockEntry>, PendingRelease)>,
     pub(super) renew_every: Duration,
     /// How long it waits for a reply.
     pub(super) patience: Duration,
 }
 
 pub(super) struct Task {
-    pub(super) cell: Arc<Cell>,
+    pub(super) cell: Arc<LockEntry>,
     pub(super) owner: u64,
     pub(super) what: What,
     /// Where it stands in the schedule.
@@ -73,7 +73,7 @@ pub(super) enum What {
 
 /// What the schedule keeps of a task: there may be very many, and what its place implies is not stored twice.
 pub(super) struct Planned {
-    cell: Arc<Cell>,
+    cell: Arc<LockEntry>,
     what: What,
     due: Moment,
     eval: bool,
@@ -94,7 +94,7 @@ impl Line {
 
 impl Task {
     /// What is due at `at`, unless it is moved.
-    pub(super) fn new(cell: Arc<Cell>, owner: u64, what: What, at: Moment, due: Moment) -> Task {
+    pub(super) fn new(cell: Arc<LockEntry>, owner: u64, what: What, at: Moment, due: Moment) -> Task {
         let (until, lease) = (Moment::default(), Duration::ZERO);
         Task { cell, owner, what, at, due, until, lease, eval: false }
     }
@@ -158,7 +158,7 @@ impl State {
     }
 
     /// The grants, by owner, that end while their renewals are in flight.
-    pub(super) fn take_ended(&mut self, now: Moment) -> Vec<(u64, Arc<Cell>)> {
+    pub(super) fn take_ended(&mut self, now: Moment) -> Vec<(u64, Arc<LockEntry>)> {
         let mut ended = Vec::new();
         while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 <= now) {
             let (_, _, owner) = *entry.key();
@@ -193,7 +193,7 @@ impl State {
     }
 
     /// A client ends. Returns its line, its tasks, and the entries that must not be dropped under the mutex.
-    pub(super) fn remove(&mut self, client: u64) -> (Option<Line>, Vec<Task>, Vec<Arc<Cell>>) {
+    pub(super) fn remove(&mut self, client: u64) -> (Option<Line>, Vec<Task>, Vec<Arc<LockEntry>>) {
         let line = self.lines.remove(&client);
         if let Some(line) = &line {
             line.work.notify_all();
@@ -211,7 +211,7 @@ fn take_of<T>(client: u64, all: &mut BTreeMap<Due, T>) -> BTreeMap<Due, T> {
 
 impl Line {
     /// The leaves that are in its hands.
-    pub(super) fn into_leaving(self) -> Vec<(Arc<Cell>, PendingRelease)> {
+    pub(super) fn into_leaving(self) -> Vec<(Arc<LockEntry>, PendingRelease)> {
         self.leaving
     }
 }

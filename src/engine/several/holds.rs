@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Part, goes_with};
 use crate::clock::Moment;
-use crate::engine::entry::Cell;
+use crate::engine::entry::LockEntry;
 use crate::engine::redis::requests;
 use crate::engine::release::{Departure, depart};
 use crate::engine::state::lock_state::{Grip, Ticket};
@@ -26,7 +26,7 @@ pub(crate) struct Holds {
 pub(crate) struct Held {
     /// The part to which it belongs.
     part: usize,
-    pub(crate) cell: Arc<Cell>,
+    pub(crate) cell: Arc<LockEntry>,
     pub(crate) ticket: Ticket,
     /// Its token when it began, of an exclusive lock.
     first_token: Option<u64>,
@@ -70,11 +70,11 @@ impl Holds {
 
     /// Gives them back, the last one first, as far as they do not go together. Returns the errors, in the
     /// order of the parts.
-    pub(crate) fn release(mut self) -> Vec<(Arc<Cell>, Error)> {
+    pub(crate) fn release(mut self) -> Vec<(Arc<LockEntry>, Error)> {
         self.give_back()
     }
 
-    fn give_back(&mut self) -> Vec<(Arc<Cell>, Error)> {
+    fn give_back(&mut self) -> Vec<(Arc<LockEntry>, Error)> {
         let mut rest = std::mem::take(&mut self.held);
         rest.reverse();
         let mut errors = Vec::new();
@@ -91,7 +91,7 @@ impl Holds {
 
 /// Gives back those that go by one request; for a call that has not got all of them, none of them stays, and
 /// what it has no time for is the renewal thread's task.
-fn leave(batch: &[Held], call: Option<&Wait<'_>>, errors: &mut Vec<(usize, Arc<Cell>, Error)>) {
+fn leave(batch: &[Held], call: Option<&Wait<'_>>, errors: &mut Vec<(usize, Arc<LockEntry>, Error)>) {
     let mut failed = |held: &Held, error| errors.push((held.part, held.cell.clone(), error));
     let mut departures: Vec<(&Held, Departure<'_>)> = Vec::new();
     for held in batch {
