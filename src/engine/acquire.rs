@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::entry::LockEntry;
-use super::state::lock_state::{Grip, Request};
+use super::state::lock_state::{Acquired, Request};
 use super::waiter::{MayPark, Place, Progress, Waiter};
 use super::{held, take_back};
 use crate::clock::Moment;
@@ -18,7 +18,7 @@ pub(crate) fn acquire(
     other: Option<&Arc<LockEntry>>,
     request: Request,
     wait: &Wait<'_>,
-) -> Result<Option<Grip>, Error> {
+) -> Result<Option<Acquired>, Error> {
     let entered = Moment::now();
     let outcome = wait_for(cell, other, request, wait, entered);
     let forked = matches!(&outcome, Err(error) if error.kind() == ErrorKind::Forked);
@@ -36,19 +36,19 @@ fn wait_for(
     request: Request,
     wait: &Wait<'_>,
     entered: Moment,
-) -> Result<Option<Grip>, Error> {
+) -> Result<Option<Acquired>, Error> {
     if wait.is_cancelled() {
         return Err(cell.error(Error::new(ErrorKind::Cancelled, "")));
     }
     loop {
-        let grip = match Waiter::enter(cell, other, request.clone(), *wait, entered)? {
-            Place::In(grip) => grip,
+        let acquired = match Waiter::enter(cell, other, request.clone(), *wait, entered)? {
+            Place::In(acquired) => acquired,
             Place::Busy => return Ok(None),
             Place::Waits(mut waiter) => {
                 let _registered = wait.cancel.map(|token| token.on_cancel(waiter.waker()));
                 loop {
                     match waiter.advance(MayPark::Yes)? {
-                        Progress::In(grip) => break grip,
+                        Progress::In(acquired) => break acquired,
                         Progress::Over => return Ok(None),
                         Progress::Ask(asking, limit) => waiter.ask(asking, limit)?,
                     }
@@ -56,10 +56,10 @@ fn wait_for(
             }
         };
         // Handed on while it was valid, but this thread may have woken too late for it.
-        let handed_on = matches!(grip.way, AcquiredVia::HandedOver | AcquiredVia::Joined);
-        if !handed_on || !held::remaining(cell, grip.ticket).is_zero() {
-            return Ok(Some(grip));
+        let handed_on = matches!(acquired.way, AcquiredVia::HandedOver | AcquiredVia::Joined);
+        if !handed_on || !held::remaining(cell, acquired.ticket).is_zero() {
+            return Ok(Some(acquired));
         }
-        take_back(cell, grip.ticket, wait.limit(Moment::now(), cell.shared.config.command_timeout));
+        take_back(cell, acquired.ticket, wait.limit(Moment::now(), cell.shared.config.command_timeout));
     }
 }

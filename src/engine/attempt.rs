@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::entry::LockEntry;
 use super::redis::failure::Failure;
-use super::state::lock_state::{Answer, Asking, Grip, Request, Ticket};
+use super::state::lock_state::{Acquired, Answer, Asking, Request, Ticket};
 use super::waiter::{MayPark, Place, Progress, Waiter};
 use super::{held, take_back};
 use crate::clock::Moment;
@@ -18,7 +18,7 @@ use crate::wait::Wait;
 /// How an attempt begins.
 pub(crate) enum Begun<'a> {
     /// It is over: the thread holds it already, or shares a hold of others.
-    In(Grip),
+    In(Acquired),
     /// It is over: a thread of this process is in the way.
     Busy,
     /// Its request is to be sent.
@@ -41,16 +41,16 @@ pub(crate) fn begin<'a>(
 ) -> Result<Begun<'a>, Error> {
     let entered = Moment::now();
     let mut waiter = match Waiter::enter(cell, None, request, Wait::once(), entered)? {
-        Place::In(grip) if grip.outermost && held::remaining(cell, grip.ticket).is_zero() => {
-            take_back(cell, grip.ticket, limit);
+        Place::In(acquired) if acquired.outermost && held::remaining(cell, acquired.ticket).is_zero() => {
+            take_back(cell, acquired.ticket, limit);
             return Ok(busy(cell, entered));
         }
-        Place::In(grip) => return Ok(Begun::In(grip)),
+        Place::In(acquired) => return Ok(Begun::In(acquired)),
         Place::Busy => return Ok(busy(cell, entered)),
         Place::Waits(waiter) => waiter,
     };
     Ok(match waiter.advance(MayPark::No { limit })? {
-        Progress::In(grip) => Begun::In(grip),
+        Progress::In(acquired) => Begun::In(acquired),
         Progress::Over => busy(cell, entered),
         Progress::Ask(asking, _) => {
             waiter.sends();
@@ -120,12 +120,12 @@ impl Attempt<'_> {
         self,
         outcome: Result<(Answer, bool), Failure>,
         limit: Moment,
-    ) -> Result<Option<Grip>, Error> {
+    ) -> Result<Option<Acquired>, Error> {
         let Attempt { mut waiter, asking } = self;
         let (cell, entered) = (waiter.cell, waiter.entered);
         let ended = waiter.heard(asking.owner, outcome).and_then(|()| waiter.advance(MayPark::No { limit }));
         let ended = match ended {
-            Ok(Progress::In(grip)) => return Ok(Some(grip)),
+            Ok(Progress::In(acquired)) => return Ok(Some(acquired)),
             // One attempt asks once: what it would ask anew is given up.
             Ok(Progress::Over | Progress::Ask(..)) => Ok(None),
             Err(error) => Err(error),

@@ -6,7 +6,7 @@ use super::entry::{LockEntries, LockEntry};
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::redis::requests::Signalled;
-use super::state::lock_state::{Grip, PendingRelease, Stay, SuspendedHold, Ticket};
+use super::state::lock_state::{Acquired, PendingRelease, Stay, SuspendedHold, Ticket};
 use super::{acquire, carry_out, held, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -97,14 +97,14 @@ fn come_back(
     cell: &Arc<LockEntry>,
     room: &Arc<LockEntry>,
     given_up: GivenUp,
-    outcome: &Result<Option<Grip>, Error>,
+    outcome: &Result<Option<Acquired>, Error>,
 ) -> Result<Stay, Error> {
     let shared = &cell.shared;
     let GivenUp { suspended, leaving, token } = given_up;
     let (stay, granted) = {
         let mut core = room.core.lock();
-        let grip = outcome.as_ref().ok().and_then(Option::as_ref);
-        let granted = grip.and_then(|grip| core.gate.hand_over(grip.ticket));
+        let acquired = outcome.as_ref().ok().and_then(Option::as_ref);
+        let granted = acquired.and_then(|acquired| core.gate.hand_over(acquired.ticket));
         (core.gate.stay(), granted)
     };
     let loss = match outcome {

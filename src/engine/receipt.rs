@@ -6,7 +6,7 @@ use super::entry::LockEntry;
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::state::grant::{Grant, drift};
-use super::state::lock_state::{Answer, Grip, PendingRelease, Stays, Terms, Ticket};
+use super::state::lock_state::{Acquired, Answer, PendingRelease, Stays, Terms, Ticket};
 use super::{carry_out, held, lock, lost, waiter};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -50,7 +50,7 @@ pub(crate) fn part(cell: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Error
 
 /// Makes the hold `from`, another process's owner id, a hold of this one. `grant` is what it was there, and
 /// the terms on which it continues.
-pub(crate) fn adopt(cell: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<Grip, Error> {
+pub(crate) fn adopt(cell: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<Acquired, Error> {
     let shared = &cell.shared;
     shared.usable().map_err(|e| cell.error(e))?;
     let (owner, lease) = (cell.fresh(), grant.terms.lease);
@@ -67,10 +67,10 @@ pub(crate) fn adopt(cell: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<G
             core.arrived(owner);
             let valid_until = sent.after(left).before(drift(left.max(lease)));
             let grant = Grant { owner, value, valid_until, since: now, unsettled: resent, ..grant };
-            let Some(grip) = core.gate.adopt(grant) else {
+            let Some(acquired) = core.gate.adopt(grant) else {
                 return Err(cell.error(Error::new(ErrorKind::Closed, "")));
             };
-            return waiter::welcome(cell, core, grip, now, sent);
+            return waiter::welcome(cell, core, acquired, now, sent);
         }
         Ok((Answer::Over, _)) => Error::new(ErrorKind::Closed, ""),
         Ok(_) => Error::new(ErrorKind::NotOwner, "")

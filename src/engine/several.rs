@@ -79,10 +79,10 @@ impl Call<'_> {
             let mut holds = Holds::of(wait);
             if let Some(i) = awaited {
                 let (request, other) = self.request(i, false)?;
-                let Some(grip) = acquire(&parts[i].cell, other, request, wait)? else {
+                let Some(acquired) = acquire(&parts[i].cell, other, request, wait)? else {
                     return Ok(None);
                 };
-                holds.add(parts, i, grip);
+                holds.add(parts, i, acquired);
             }
             let Some(Out { part, error }) = self.try_rest(&mut holds) else {
                 self.replicate(&holds)?;

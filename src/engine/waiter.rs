@@ -8,7 +8,7 @@ use super::outcomes::{of_ask, of_refusal, of_rule};
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::state::lock_state::{
-    AcquireMode, Answer, Asking, Effects, Entered, GaveUp, Grip, Refusal, Request, Step, Ticket,
+    AcquireMode, Acquired, Answer, Asking, Effects, Entered, GaveUp, Refusal, Request, Step, Ticket,
 };
 use super::{LEAVE_LIMIT, carry_out, lock, modes, take_back};
 use crate::clock::Moment;
@@ -25,7 +25,7 @@ const INBOX_LIMIT: Duration = Duration::from_millis(250);
 /// What a gate has for a thread that comes.
 pub(super) enum Place<'a> {
     /// It holds already, or shares a hold of others.
-    In(Grip),
+    In(Acquired),
     /// One attempt, and a thread of this process is in the way.
     Busy,
     Waits(Waiter<'a>),
@@ -33,7 +33,7 @@ pub(super) enum Place<'a> {
 
 /// What a waiter has to do next, or has come to.
 pub(super) enum Progress {
-    In(Grip),
+    In(Acquired),
     /// It ends without a hold: its time is up, or the one attempt was busy.
     Over,
     /// Send this, and wait for the answer until then.
@@ -82,15 +82,15 @@ impl<'a> Waiter<'a> {
         cell.shared.usable_at(entered).map_err(|e| cell.error(e))?;
         let mut core = lock(cell)?;
         match core.gate.enter(request, entered) {
-            Ok(Entered::Again(grip)) => Ok(Place::In(grip)),
-            Ok(Entered::Joined(grip, ahead)) => {
-                core.gate.came_in(grip.ticket, entered);
+            Ok(Entered::Again(acquired)) => Ok(Place::In(acquired)),
+            Ok(Entered::Joined(acquired, ahead)) => {
+                core.gate.came_in(acquired.ticket, entered);
                 drop(core);
                 if let Some(asking) = ahead {
                     ask_ahead(cell, &asking, wait.limit(entered, cell.shared.config.command_timeout));
                 }
-                cell.shared.watch.tell(|o| o.acquired(cell.observed(), Duration::ZERO, grip.way));
-                Ok(Place::In(grip))
+                cell.shared.watch.tell(|o| o.acquired(cell.observed(), Duration::ZERO, acquired.way));
+                Ok(Place::In(acquired))
             }
             Ok(Entered::Waits(ticket)) => {
                 drop(core);
@@ -135,11 +135,11 @@ impl<'a> Waiter<'a> {
             };
             self.tie(&core);
             match core.gate.turn(self.ticket, now, shared.inbox.is_up(), over, || cell.fresh()) {
-                Step::In(grip, next) => {
+                Step::In(acquired, next) => {
                     core.wake(next);
                     self.taken = false;
                     self.tie(&core);
-                    return welcome(cell, core, grip, now, self.entered).map(Progress::In);
+                    return welcome(cell, core, acquired, now, self.entered).map(Progress::In);
                 }
                 Step::Ask(asking) => {
                     let limit = limit();
@@ -302,9 +302,9 @@ impl<'a> Waiter<'a> {
         self.tie(&core);
         match gave_up {
             GaveUp::Out(then) => carry_out(self.cell, core, then),
-            GaveUp::In(grip) => {
+            GaveUp::In(acquired) => {
                 drop(core);
-                take_back(self.cell, grip.ticket, Moment::now().after(LEAVE_LIMIT));
+                take_back(self.cell, acquired.ticket, Moment::now().after(LEAVE_LIMIT));
             }
         }
     }
@@ -334,27 +334,27 @@ impl Drop for Waiter<'_> {
 pub(super) fn welcome(
     cell: &Arc<LockEntry>,
     mut core: MutexGuard<'_, Core>,
-    grip: Grip,
+    acquired: Acquired,
     now: Moment,
     entered: Moment,
-) -> Result<Grip, Error> {
+) -> Result<Acquired, Error> {
     let shared = &cell.shared;
     // What a wait for a condition is granted is its lock's to renew.
-    if !matches!(grip.way, AcquiredVia::HandedOver | AcquiredVia::Joined)
+    if !matches!(acquired.way, AcquiredVia::HandedOver | AcquiredVia::Joined)
         && cell.room.is_none()
-        && let Some(grant) = core.gate.look(grip.owner)
+        && let Some(grant) = core.gate.look(acquired.owner)
     {
         let due = grant.due(now, shared.config.renew_every);
-        if let Err(error) = shared.renewer.watch(cell, &mut core, grip.owner, due) {
+        if let Err(error) = shared.renewer.watch(cell, &mut core, acquired.owner, due) {
             drop(core);
-            take_back(cell, grip.ticket, Moment::now().after(LEAVE_LIMIT));
+            take_back(cell, acquired.ticket, Moment::now().after(LEAVE_LIMIT));
             return Err(cell.error(error));
         }
     }
-    core.gate.came_in(grip.ticket, now);
+    core.gate.came_in(acquired.ticket, now);
     drop(core);
-    shared.watch.tell(|o| o.acquired(cell.observed(), now.since(entered), grip.way));
-    Ok(grip)
+    shared.watch.tell(|o| o.acquired(cell.observed(), now.since(entered), acquired.way));
+    Ok(acquired)
 }
 
 /// A thread that shares a hold asks whether still others may, before those come.

@@ -219,22 +219,23 @@ impl CyclicBarrier {
         self.usable()?;
         let parties = self.parties.to_string();
         let args = if action.is_some() { format!("{parties} then") } else { parties.clone() };
-        let Some((cell, grip)) = self.meeting.come_in(&args, wait)? else {
+        let Some((cell, acquired)) = self.meeting.come_in(&args, wait)? else {
             return Err(Error::new(ErrorKind::Timeout, self.name()));
         };
-        let passed = Passed { cell, ticket: grip.ticket };
+        let passed = Passed { cell, ticket: acquired.ticket };
         // The rule's value is twice the index, plus one for the party that has yet to open the barrier.
-        if grip.value % 2 == 1 {
+        if acquired.value % 2 == 1 {
             if let Some(action) = action {
                 action();
             }
-            let me = passed.cell.owner_id(grip.owner);
+            let me = passed.cell.owner_id(acquired.owner);
             if self.meeting.change(&["open", &me, &parties])? != 1 {
                 return Err(self.meeting.error(ErrorKind::Broken, "while its action ran"));
             }
         }
         drop(passed);
-        usize::try_from(grip.value / 2).map_err(|e| self.meeting.error(ErrorKind::Protocol, e.to_string()))
+        usize::try_from(acquired.value / 2)
+            .map_err(|e| self.meeting.error(ErrorKind::Protocol, e.to_string()))
     }
 
     fn usable(&self) -> Result<(), Error> {

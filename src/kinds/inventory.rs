@@ -311,7 +311,7 @@ impl Inventory {
         let mut terms = Terms::new(self.lease.unwrap_or(config.lease), args);
         terms.fixed = self.lease.is_some();
         let taken = self.meeting.come_in_on(terms, &Wait::once())?;
-        Ok(taken.map(|(cell, grip)| OwnedGuard::new(Hold::new(cell, grip))))
+        Ok(taken.map(|(cell, acquired)| OwnedGuard::new(Hold::new(cell, acquired))))
     }
 
     // ---- the lock --------------------------------------------------------------------------

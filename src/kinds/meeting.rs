@@ -14,7 +14,7 @@ use crate::engine::entry::{LockEntries, LockEntry, made};
 use crate::engine::redis::answers::number;
 use crate::engine::redis::inspect::{Inspection, inspect};
 use crate::engine::runtime::Shared;
-use crate::engine::state::lock_state::{Grip, HolderId, Request, Terms};
+use crate::engine::state::lock_state::{Acquired, HolderId, Request, Terms};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
 use crate::wait::Wait;
@@ -69,7 +69,7 @@ impl<K: Kind> Meeting<K> {
         &self,
         args: &str,
         wait: &Wait<'_>,
-    ) -> Result<Option<(Arc<LockEntry>, Grip)>, Error> {
+    ) -> Result<Option<(Arc<LockEntry>, Acquired)>, Error> {
         let config = &self.cell()?.shared.config;
         // A lease longer than the waiter timeout would only make the others wait longer if this process dies.
         let lease = config.lease.min(config.waiter_timeout);
@@ -81,7 +81,7 @@ impl<K: Kind> Meeting<K> {
         &self,
         terms: Terms,
         wait: &Wait<'_>,
-    ) -> Result<Option<(Arc<LockEntry>, Grip)>, Error> {
+    ) -> Result<Option<(Arc<LockEntry>, Acquired)>, Error> {
         let own = LockEntries::alone(self.cell()?)?;
         let request = Request {
             holder: HolderId::Guard,
@@ -91,7 +91,7 @@ impl<K: Kind> Meeting<K> {
             from: None,
             instead: false,
         };
-        Ok(acquire(&own, None, request, wait)?.map(|grip| (own, grip)))
+        Ok(acquire(&own, None, request, wait)?.map(|acquired| (own, acquired)))
     }
 
     /// Updates the state, once, even if the request is sent twice. Returns the rule's reply, a number.

@@ -10,7 +10,7 @@ use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine;
 use crate::engine::entry::LockEntry;
-use crate::engine::state::lock_state::{Grip, Ticket};
+use crate::engine::state::lock_state::{Acquired, Ticket};
 use crate::error::Error;
 use crate::guard::{Guard, OwnedGuard, Ownership, sealed};
 use crate::kind::{Exclusive, Kind, Sharing};
@@ -32,8 +32,8 @@ impl<K: Kind> sealed::Held for K {
 }
 
 impl<K: Kind> Hold<K> {
-    pub(crate) fn new(cell: Arc<LockEntry>, grip: Grip) -> Self {
-        let Grip { ticket, token, value, .. } = grip;
+    pub(crate) fn new(cell: Arc<LockEntry>, acquired: Acquired) -> Self {
+        let Acquired { ticket, token, value, .. } = acquired;
         Hold { cell, ticket, first_token: token, value, released: false, kind: PhantomData }
     }
 

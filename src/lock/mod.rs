@@ -218,8 +218,8 @@ impl<K: Kind> RedisLock<K> {
             Some(other) => engine::modes::mind(cell, other, K::SHARING, &mut request)?,
             None => None,
         };
-        let Some(grip) = engine::acquire(cell, behind, request, wait)? else { return Ok(None) };
-        let hold = Hold::new(cell.clone(), grip);
+        let Some(acquired) = engine::acquire(cell, behind, request, wait)? else { return Ok(None) };
+        let hold = Hold::new(cell.clone(), acquired);
         match self.replicated(&hold, wait) {
             Ok(()) => Ok(Some(hold)),
             Err(error) => {
@@ -249,8 +249,8 @@ impl<K: Kind> RedisLock<K> {
                 K::NAME
             )));
         }
-        let grip = engine::receipt::adopt(cell, receipt.owner(), receipt.grant())?;
-        Ok(Guard::new(Hold::new(cell.clone(), grip)))
+        let acquired = engine::receipt::adopt(cell, receipt.owner(), receipt.grant())?;
+        Ok(Guard::new(Hold::new(cell.clone(), acquired)))
     }
 }
 

@@ -100,8 +100,9 @@ impl<'a> Poll<'a> {
             let cell = &self.cells[at];
             match begin(cell, request.clone(), asked.deadline) {
                 Ok(Begun::Asks(attempt)) => questions.push(Question { at, node, attempt, posted: None }),
-                Ok(Begun::In(grip)) => {
-                    let member = Member { at, node: node.clone(), cell: cell.clone(), ticket: grip.ticket };
+                Ok(Begun::In(acquired)) => {
+                    let member =
+                        Member { at, node: node.clone(), cell: cell.clone(), ticket: acquired.ticket };
                     self.granted.push(member);
                 }
                 Ok(Begun::Busy) => self.busy += 1,

@@ -84,10 +84,10 @@ impl Question<'_> {
         let never = answer.as_ref().is_err_and(Failure::is_final);
         let member = |ticket| Member { at, node: node.clone(), cell, ticket };
         match attempt.answered(answer, asked.deadline) {
-            Ok(Some(grip)) if asked.trusts_young => Vote::Yes(member(grip.ticket)),
-            Ok(Some(grip)) => match node.counts(told.server.as_deref(), asked.lease, asked.began) {
-                Ok(()) => Vote::Yes(member(grip.ticket)),
-                Err(error) => Vote::Young(member(grip.ticket), error),
+            Ok(Some(acquired)) if asked.trusts_young => Vote::Yes(member(acquired.ticket)),
+            Ok(Some(acquired)) => match node.counts(told.server.as_deref(), asked.lease, asked.began) {
+                Ok(()) => Vote::Yes(member(acquired.ticket)),
+                Err(error) => Vote::Young(member(acquired.ticket), error),
             },
             Ok(None) => Vote::Busy,
             Err(error) if never || !error.is_unavailable() => Vote::Never(error),

@@ -30,7 +30,7 @@ enum Thread {
         ticket: Ticket,
         over: bool,
     },
-    Holding(Grip),
+    Holding(Acquired),
     Releasing,
 }
 
@@ -178,7 +178,7 @@ impl World {
                     self.turn(i, ticket, over);
                 }
             }
-            Thread::Holding(grip) if !self.faults || self.dice.percent(40) => self.release(i, grip),
+            Thread::Holding(acquired) if !self.faults || self.dice.percent(40) => self.release(i, acquired),
             _ => {}
         }
     }
@@ -191,13 +191,13 @@ impl World {
             *owners * GATES as u64 + gate as u64
         });
         match turn {
-            Step::In(grip, next) => {
-                if grip.way != AcquiredVia::HandedOver {
-                    self.rises(grip.token);
+            Step::In(acquired, next) => {
+                if acquired.way != AcquiredVia::HandedOver {
+                    self.rises(acquired.token);
                 }
                 self.holds += 1;
                 self.wake(gate, next);
-                self.threads[i] = Thread::Holding(grip);
+                self.threads[i] = Thread::Holding(acquired);
             }
             Step::Ask(asking) => {
                 self.threads[i] = Thread::Busy { ticket, over };
@@ -231,7 +231,7 @@ impl World {
     fn give_up(&mut self, i: usize, ticket: Ticket) {
         let gate = i / THREADS;
         match self.gates[gate].gate.give_up(ticket, at(self.now)) {
-            GaveUp::In(grip) => self.release(i, grip),
+            GaveUp::In(acquired) => self.release(i, acquired),
             GaveUp::Out(then) => {
                 self.threads[i] = Thread::Idle;
                 self.carry_out(gate, then);
@@ -239,18 +239,18 @@ impl World {
         }
     }
 
-    fn release(&mut self, i: usize, grip: Grip) {
+    fn release(&mut self, i: usize, acquired: Acquired) {
         let gate = i / THREADS;
         self.threads[i] = Thread::Idle;
         let Desk { gate: state, owners } = &mut self.gates[gate];
-        let exit = state.exit(grip.ticket, at(self.now), true, || {
+        let exit = state.exit(acquired.ticket, at(self.now), true, || {
             *owners += 1;
             *owners * GATES as u64 + gate as u64
         });
         match exit {
             Exit::Held | Exit::Shared => panic!("each thread holds once"),
             Exit::HandedOn(next) => {
-                let token = self.gates[gate].gate.look(grip.owner).map(|t| t.token());
+                let token = self.gates[gate].gate.look(acquired.owner).map(|t| t.token());
                 self.rises(token.unwrap_or(0));
                 self.wake(gate, Some(next));
             }
@@ -389,7 +389,9 @@ impl World {
 
     fn check(&self) {
         let valid = self.threads.iter().enumerate().filter(|(i, thread)| match thread {
-            Thread::Holding(grip) => self.gates[i / THREADS].gate.holds_valid(grip.ticket, at(self.now)),
+            Thread::Holding(acquired) => {
+                self.gates[i / THREADS].gate.holds_valid(acquired.ticket, at(self.now))
+            }
             _ => false,
         });
         let valid: Vec<_> = valid.collect();

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::state::grant::MOST_HAND_OVERS;
 use super::state::lock_state::{
-    AcquireMode, Answer, Asking, Effects, Entered, Exit, GaveUp, Grip, HolderId, LockState, PendingRelease,
-    Refusal, Renewal, Request, Shape, Step, Terms, Ticket,
+    AcquireMode, Acquired, Answer, Asking, Effects, Entered, Exit, GaveUp, HolderId, LockState,
+    PendingRelease, Refusal, Renewal, Request, Shape, Step, Terms, Ticket,
 };
 use crate::clock::Moment;
 use crate::kind::{Reentrancy, Sharing};
@@ -111,9 +111,9 @@ impl Desk {
     }
 
     #[track_caller]
-    fn is_in(&mut self, ticket: Ticket, now: u64) -> Grip {
+    fn is_in(&mut self, ticket: Ticket, now: u64) -> Acquired {
         match self.turn(ticket, now) {
-            Step::In(grip, _) => grip,
+            Step::In(acquired, _) => acquired,
             other => panic!("{other:?}"),
         }
     }
@@ -122,9 +122,9 @@ impl Desk {
         self.gate.answered(asking.owner, answer, at(now))
     }
 
-    fn exit(&mut self, grip: Grip, now: u64) -> Exit {
+    fn exit(&mut self, acquired: Acquired, now: u64) -> Exit {
         let owners = &mut self.owners;
-        self.gate.exit(grip.ticket, at(now), true, || {
+        self.gate.exit(acquired.ticket, at(now), true, || {
             *owners += 1;
             *owners
         })
@@ -132,7 +132,7 @@ impl Desk {
 
     /// The thread comes in through Redis, at once and with a full lease.
     #[track_caller]
-    fn come_in(&mut self, request: Request, number: u64, now: u64) -> Grip {
+    fn come_in(&mut self, request: Request, number: u64, now: u64) -> Acquired {
         let lease = request.terms.lease;
         let ticket = self.enter(request, now);
         let asking = self.asks(ticket, now);
@@ -153,8 +153,8 @@ impl Desk {
         self.gate.granted(owner, number, ms(LEASE), 0, Moment::default())
     }
 
-    fn valid_until(&self, grip: Grip) -> Moment {
-        self.gate.look(grip.owner).map(|t| t.valid_until).unwrap_or_default()
+    fn valid_until(&self, acquired: Acquired) -> Moment {
+        self.gate.look(acquired.owner).map(|t| t.valid_until).unwrap_or_default()
     }
 }
 
@@ -162,7 +162,7 @@ impl Desk {
 fn out(gave_up: GaveUp) -> Effects {
     match gave_up {
         GaveUp::Out(then) => then,
-        GaveUp::In(grip) => panic!("{grip:?}"),
+        GaveUp::In(acquired) => panic!("{acquired:?}"),
     }
 }
 
@@ -199,7 +199,7 @@ fn a_busy_answer_takes_back_an_overtaken_grant_and_no_other() {
         assert!(matches!(desk.turn(ticket, 1_100), Step::Park(_)));
         desk.answer(&beat, busy(floor), 1_110);
         match desk.turn(ticket, 1_110) {
-            Step::In(grip, _) => assert!(stays && grip.token >> 12 == 11, "{floor}"),
+            Step::In(acquired, _) => assert!(stays && acquired.token >> 12 == 11, "{floor}"),
             other => assert!(!stays, "{floor}: {other:?}"),
         }
     }
@@ -212,9 +212,9 @@ fn an_answer_makes_the_message_that_follows_a_duplicate() {
     let beat = desk.asks(ticket, 1_100);
     desk.answer(&beat, granted_in(6, 2_500), 1_110);
     assert_eq!(desk.message(beat.owner, 6), Effects::default());
-    let grip = desk.is_in(ticket, 1_110);
+    let acquired = desk.is_in(ticket, 1_110);
     // What was left at the answer, not a lease from the message.
-    assert_eq!(desk.valid_until(grip), at(1_100 + 2_500 - DRIFT));
+    assert_eq!(desk.valid_until(acquired), at(1_100 + 2_500 - DRIFT));
 }
 
 #[test]
@@ -238,9 +238,9 @@ fn an_answer_counts_from_before_its_request_and_only_what_is_left() {
     let ticket = desk.enter(request(1), 0);
     let asking = desk.asks(ticket, 0);
     desk.answer(&asking, granted_in(1, 2_000), 400);
-    let grip = desk.is_in(ticket, 400);
-    assert_eq!(desk.valid_until(grip), at(2_000 - DRIFT));
-    assert_eq!(grip.way, AcquiredVia::Free);
+    let acquired = desk.is_in(ticket, 400);
+    assert_eq!(desk.valid_until(acquired), at(2_000 - DRIFT));
+    assert_eq!(acquired.way, AcquiredVia::Free);
 }
 
 #[test]
@@ -253,9 +253,9 @@ fn a_message_counts_from_the_last_ask_that_was_answered_busy() {
     let lost = desk.asks(ticket, 2_200);
     desk.message(first.owner, 6);
     desk.answer(&lost, Answer::Unanswered, 2_300);
-    let grip = desk.is_in(ticket, 2_300);
-    assert_eq!(desk.valid_until(grip), at(1_100 + LEASE - DRIFT));
-    assert_eq!(grip.way, AcquiredVia::Granted);
+    let acquired = desk.is_in(ticket, 2_300);
+    assert_eq!(desk.valid_until(acquired), at(1_100 + LEASE - DRIFT));
+    assert_eq!(acquired.way, AcquiredVia::Granted);
 }
 
 #[test]
@@ -268,8 +268,8 @@ fn with_no_busy_answer_a_message_counts_from_the_first_ask_sent() {
     assert_eq!(again.owner, asking.owner, "what is unknown is asked under the same id");
     desk.message(asking.owner, 6);
     desk.answer(&again, Answer::Unanswered, 700);
-    let grip = desk.is_in(ticket, 700);
-    assert_eq!(desk.valid_until(grip), at(LEASE - DRIFT));
+    let acquired = desk.is_in(ticket, 700);
+    assert_eq!(desk.valid_until(acquired), at(LEASE - DRIFT));
 }
 
 #[test]
@@ -280,8 +280,8 @@ fn a_message_counts_with_the_lease_in_it() {
     // Under half of that is left: set anew first.
     assert_eq!(desk.turn(ticket, 600), Step::Confirm(asking.owner, ms(LEASE)));
     desk.gate.confirmed(asking.owner, Renewal::Failed, at(620));
-    let grip = desk.is_in(ticket, 620);
-    assert_eq!(desk.valid_until(grip), at(1_000 - 10));
+    let acquired = desk.is_in(ticket, 620);
+    assert_eq!(desk.valid_until(acquired), at(1_000 - 10));
 }
 
 /// Whom a message tells may be dead, so that it is granted for less than was asked for.
@@ -293,17 +293,17 @@ fn a_first_lease_is_used_as_it_is_and_renewed_soon() {
         request.terms.fixed = fixed;
         let (ticket, asking) = desk.queue_up(request, 5, 0);
         desk.gate.granted(asking.owner, 6, ms(1_200), 0, at(0));
-        let grip = desk.is_in(ticket, 300);
-        assert_eq!(desk.valid_until(grip), at(1_200 - 12));
-        let grant = desk.gate.look(grip.owner).unwrap();
+        let acquired = desk.is_in(ticket, 300);
+        assert_eq!(desk.valid_until(acquired), at(1_200 - 12));
+        let grant = desk.gate.look(acquired.owner).unwrap();
         assert_eq!(grant.due(at(300), ms(1_000)), at(300).after((ms(1_200 - 12 - 300)) / 6));
         // Of a fixed lease the rest.
         assert_eq!(grant.renewal(at(300)), ms(if fixed { LEASE - 300 } else { LEASE }));
         // It goes on in this process as any other.
         assert!(fixed || grant.goes_on_as(&grant.terms, at(300)));
         let left = grant.renewal(at(300));
-        desk.gate.renewed(grip.owner, at(300), Renewal::Left(left), at(310));
-        let grant = desk.gate.look(grip.owner).unwrap();
+        desk.gate.renewed(acquired.owner, at(300), Renewal::Left(left), at(310));
+        let grant = desk.gate.look(acquired.owner).unwrap();
         assert_eq!(grant.valid_until, at(300).after(left).before(ms(DRIFT)));
         let due = if fixed { grant.valid_until } else { at(310 + 1_000) };
         assert_eq!(grant.due(at(310), ms(1_000)), due);
@@ -318,8 +318,8 @@ fn a_grant_with_less_than_half_its_lease_is_renewed_before_it_is_used() {
     assert_eq!(desk.turn(ticket, 1_600), Step::Confirm(asking.owner, ms(LEASE)));
     assert!(matches!(desk.turn(ticket, 1_610), Step::Park(_)), "the renewal is on its way");
     desk.gate.confirmed(asking.owner, Renewal::Left(ms(LEASE)), at(1_620));
-    let grip = desk.is_in(ticket, 1_620);
-    assert_eq!(desk.valid_until(grip), at(1_600 + LEASE - DRIFT));
+    let acquired = desk.is_in(ticket, 1_620);
+    assert_eq!(desk.valid_until(acquired), at(1_600 + LEASE - DRIFT));
 }
 
 #[test]
@@ -421,14 +421,18 @@ fn a_tenure_that_ever_had_no_answer_ends_with_a_tombstone() {
     desk.answer(&asking, Answer::Unanswered, 100);
     let again = desk.asks(ticket, 200);
     desk.answer(&again, granted_in(1, LEASE), 210);
-    let grip = desk.is_in(ticket, 210);
-    assert!(leaves(desk.exit(grip, 300)).0.unsettled);
+    let acquired = desk.is_in(ticket, 210);
+    assert!(leaves(desk.exit(acquired, 300)).0.unsettled);
     desk.gate.left();
     // And one whose renewal had none; but not one that had all its answers.
     for answer in [Renewal::Unanswered, Renewal::Left(ms(LEASE)), Renewal::Failed] {
-        let grip = desk.come_in(request(1), 2, 1_000);
-        desk.gate.renewed(grip.owner, at(1_100), answer, at(1_110));
-        assert_eq!(leaves(desk.exit(grip, 1_200)).0.unsettled, answer == Renewal::Unanswered, "{answer:?}");
+        let acquired = desk.come_in(request(1), 2, 1_000);
+        desk.gate.renewed(acquired.owner, at(1_100), answer, at(1_110));
+        assert_eq!(
+            leaves(desk.exit(acquired, 1_200)).0.unsettled,
+            answer == Renewal::Unanswered,
+            "{answer:?}"
+        );
         desk.gate.left();
     }
 }
@@ -448,15 +452,15 @@ fn what_redis_has_never_heard_of_leaves_nothing_to_send() {
 #[test]
 fn lost_by_the_deadline_leaves_in_the_background() {
     let mut desk = Desk::new();
-    let grip = desk.come_in(request(1), 1, 0);
-    desk.gate.renewed(grip.owner, at(1_000), Renewal::Unanswered, at(1_500));
-    assert_eq!(desk.gate.expire(grip.owner, at(LEASE - DRIFT - 1)), Effects::default());
-    let then = desk.gate.expire(grip.owner, at(LEASE - DRIFT));
-    assert_eq!(then.lost, Some((grip.owner, LossReason::Expired)));
+    let acquired = desk.come_in(request(1), 1, 0);
+    desk.gate.renewed(acquired.owner, at(1_000), Renewal::Unanswered, at(1_500));
+    assert_eq!(desk.gate.expire(acquired.owner, at(LEASE - DRIFT - 1)), Effects::default());
+    let then = desk.gate.expire(acquired.owner, at(LEASE - DRIFT));
+    assert_eq!(then.lost, Some((acquired.owner, LossReason::Expired)));
     assert!(then.background.unwrap().unsettled);
-    assert_eq!(desk.gate.expire(grip.owner, at(LEASE)), Effects::default(), "told once");
+    assert_eq!(desk.gate.expire(acquired.owner, at(LEASE)), Effects::default(), "told once");
     assert!(
-        matches!(desk.exit(grip, LEASE), Exit::Lost(LossReason::Expired, then) if then == Effects::default())
+        matches!(desk.exit(acquired, LEASE), Exit::Lost(LossReason::Expired, then) if then == Effects::default())
     );
     assert!(desk.gate.is_idle());
 }
@@ -464,64 +468,64 @@ fn lost_by_the_deadline_leaves_in_the_background() {
 #[test]
 fn lost_by_verdict_sends_nothing() {
     let mut desk = Desk::new();
-    let grip = desk.come_in(request(1), 1, 0);
-    let then = desk.gate.renewed(grip.owner, at(1_000), Renewal::NotInside, at(1_010));
-    assert_eq!(then.lost, Some((grip.owner, LossReason::Revoked)));
+    let acquired = desk.come_in(request(1), 1, 0);
+    let then = desk.gate.renewed(acquired.owner, at(1_000), Renewal::NotInside, at(1_010));
+    assert_eq!(then.lost, Some((acquired.owner, LossReason::Revoked)));
     assert_eq!((then.background, then.leave), (None, None));
-    assert!(matches!(desk.exit(grip, 1_020), Exit::Lost(LossReason::Revoked, _)));
+    assert!(matches!(desk.exit(acquired, 1_020), Exit::Lost(LossReason::Revoked, _)));
     assert!(desk.gate.is_idle());
 }
 
 #[test]
 fn what_is_exchanged_is_not_lost_by_a_renewal_that_comes_behind() {
     let mut desk = Desk::new();
-    let grip = desk.come_in(request(1), 1, 0);
+    let acquired = desk.come_in(request(1), 1, 0);
     let waiter = desk.enter(request(2), 0);
-    desk.gate.exchange(grip.owner);
-    assert_eq!(desk.gate.renewed(grip.owner, at(1), Renewal::NotInside, at(2)), Effects::default());
+    desk.gate.exchange(acquired.owner);
+    assert_eq!(desk.gate.renewed(acquired.owner, at(1), Renewal::NotInside, at(2)), Effects::default());
     assert_eq!(desk.gate.hold_count(1, at(2)), 1);
     // Nor is it handed on; and its deadline is one still.
     let mut other = Desk { gate: desk.gate.clone(), owners: desk.owners };
-    assert_eq!(leaves(desk.exit(grip, 3)).0.owner, grip.owner);
-    let then = other.gate.renewed(grip.owner, at(1), Renewal::NotInside, at(LEASE));
-    assert_eq!(then.lost, Some((grip.owner, LossReason::Expired)));
+    assert_eq!(leaves(desk.exit(acquired, 3)).0.owner, acquired.owner);
+    let then = other.gate.renewed(acquired.owner, at(1), Renewal::NotInside, at(LEASE));
+    assert_eq!(then.lost, Some((acquired.owner, LossReason::Expired)));
     assert_eq!(then.wake, Some(waiter));
 }
 
 #[test]
 fn an_io_error_does_not_end_a_hold_and_lost_is_final() {
     let mut desk = Desk::new();
-    let grip = desk.come_in(request(1), 1, 0);
+    let acquired = desk.come_in(request(1), 1, 0);
     for answer in [Renewal::Unanswered, Renewal::Failed] {
-        assert_eq!(desk.gate.renewed(grip.owner, at(500), answer, at(600)).lost, None);
+        assert_eq!(desk.gate.renewed(acquired.owner, at(500), answer, at(600)).lost, None);
     }
-    assert_eq!(desk.valid_until(grip), at(LEASE - DRIFT));
+    assert_eq!(desk.valid_until(acquired), at(LEASE - DRIFT));
     // An answer that comes after the deadline was sent before it: too late all the same.
-    let then = desk.gate.renewed(grip.owner, at(2_900), Renewal::Left(ms(LEASE)), at(LEASE));
-    assert_eq!(then.lost, Some((grip.owner, LossReason::Expired)));
-    desk.gate.renewed(grip.owner, at(2_900), Renewal::Left(ms(LEASE)), at(LEASE));
+    let then = desk.gate.renewed(acquired.owner, at(2_900), Renewal::Left(ms(LEASE)), at(LEASE));
+    assert_eq!(then.lost, Some((acquired.owner, LossReason::Expired)));
+    desk.gate.renewed(acquired.owner, at(2_900), Renewal::Left(ms(LEASE)), at(LEASE));
     assert_eq!(desk.gate.hold_count(1, at(LEASE)), 0);
-    assert!(matches!(desk.exit(grip, LEASE), Exit::Lost(..)));
+    assert!(matches!(desk.exit(acquired, LEASE), Exit::Lost(..)));
 }
 
 #[test]
 fn a_loss_found_at_the_release_is_told_and_leaves_in_the_background() {
     let mut desk = Desk::new();
-    let grip = desk.come_in(request(1), 1, 0);
-    let Exit::Lost(loss, then) = desk.exit(grip, LEASE) else { panic!("it is over") };
-    assert_eq!((loss, then.lost), (LossReason::Expired, Some((grip.owner, LossReason::Expired))));
+    let acquired = desk.come_in(request(1), 1, 0);
+    let Exit::Lost(loss, then) = desk.exit(acquired, LEASE) else { panic!("it is over") };
+    assert_eq!((loss, then.lost), (LossReason::Expired, Some((acquired.owner, LossReason::Expired))));
     assert!(then.background.unwrap().unsettled);
 }
 
 #[test]
 fn while_a_guard_of_a_lost_hold_lives_its_thread_is_told_and_others_come_in() {
     let mut desk = Desk::new();
-    let grip = desk.come_in(request(1), 1, 0);
-    desk.gate.lose(grip.owner, LossReason::Forced, at(10));
+    let acquired = desk.come_in(request(1), 1, 0);
+    desk.gate.lose(acquired.owner, LossReason::Forced, at(10));
     assert_eq!(desk.gate.enter(request(1), at(11)), Err(Refusal::LeaseLost(LossReason::Forced)));
     let other = desk.come_in(request(2), 2, 12);
-    assert!(other.token > grip.token);
-    assert!(matches!(desk.exit(grip, 20), Exit::Lost(LossReason::Forced, _)));
+    assert!(other.token > acquired.token);
+    assert!(matches!(desk.exit(acquired, 20), Exit::Lost(LossReason::Forced, _)));
     assert_eq!(desk.gate.hold_count(2, at(20)), 1, "the other hold is untouched");
 }
 
@@ -530,17 +534,17 @@ fn while_a_guard_of_a_lost_hold_lives_its_thread_is_told_and_others_come_in() {
 /// Whether a tenure with the first terms is handed on to the second, `held` ms after it began.
 fn handed(local_handoff: u64, first: Terms, second: Terms, held: u64) -> bool {
     let mut desk = Desk::of(Shape { local_handoff: ms(local_handoff), ..shape() });
-    let grip = desk.come_in(Request { terms: first, ..request(1) }, 1, 0);
+    let acquired = desk.come_in(Request { terms: first, ..request(1) }, 1, 0);
     let waiter = desk.enter(Request { terms: second, ..request(2) }, 0);
-    match desk.exit(grip, held) {
+    match desk.exit(acquired, held) {
         Exit::HandedOn(ticket) => {
             let next = desk.is_in(waiter, held);
-            assert_eq!((ticket, next.owner, next.way), (waiter, grip.owner, AcquiredVia::HandedOver));
-            assert_eq!(next.token, grip.token + 1);
+            assert_eq!((ticket, next.owner, next.way), (waiter, acquired.owner, AcquiredVia::HandedOver));
+            assert_eq!(next.token, acquired.token + 1);
             true
         }
         Exit::Leave(_, Some(next)) => {
-            assert_ne!(next.owner, grip.owner);
+            assert_ne!(next.owner, acquired.owner);
             false
         }
         other => panic!("{other:?}"),
@@ -584,24 +588,24 @@ fn only_renewed_holds_on_equal_terms_are_handed_on_and_never_fairly() {
 #[test]
 fn a_tenure_is_handed_on_4095_times_at_most_and_tokens_rise() {
     let mut desk = Desk::of(Shape { local_handoff: Duration::MAX, ..shape() });
-    let mut grip = desk.come_in(request(0), 7, 0);
+    let mut acquired = desk.come_in(request(0), 7, 0);
     for n in 1..=MOST_HAND_OVERS {
         let waiter = desk.enter(request(n), 0);
-        assert_eq!(desk.exit(grip, 1), Exit::HandedOn(waiter), "{n}");
-        grip = desk.is_in(waiter, 1);
-        assert_eq!(grip.token, 7 << 12 | n);
+        assert_eq!(desk.exit(acquired, 1), Exit::HandedOn(waiter), "{n}");
+        acquired = desk.is_in(waiter, 1);
+        assert_eq!(acquired.token, 7 << 12 | n);
     }
     desk.enter(request(5_000), 0);
-    assert!(leaves(desk.exit(grip, 1)).1.is_some());
+    assert!(leaves(desk.exit(acquired, 1)).1.is_some());
     assert_eq!(MOST_HAND_OVERS, 4_095);
 }
 
 #[test]
 fn who_gives_up_after_being_handed_the_hold_has_it() {
     let mut desk = Desk::new();
-    let grip = desk.come_in(request(1), 1, 0);
+    let acquired = desk.come_in(request(1), 1, 0);
     let waiter = desk.enter(request(2), 0);
-    assert_eq!(desk.exit(grip, 1), Exit::HandedOn(waiter));
+    assert_eq!(desk.exit(acquired, 1), Exit::HandedOn(waiter));
     let GaveUp::In(next) = desk.gate.give_up(waiter, at(2)) else { panic!("it was handed the hold") };
     assert!(matches!(desk.exit(next, 3), Exit::Leave(..)));
 }
@@ -635,9 +639,9 @@ fn an_orphaned_next_ask_leaves_when_it_is_answered() {
     let answers = [busy(1), granted_in(2, LEASE), Answer::Unanswered];
     for answer in answers {
         let mut desk = Desk::new();
-        let grip = desk.come_in(request(1), 1, 0);
+        let acquired = desk.come_in(request(1), 1, 0);
         let waiter = desk.enter(request(2), 0);
-        let next = leaves(desk.exit(grip, 500)).1.unwrap();
+        let next = leaves(desk.exit(acquired, 500)).1.unwrap();
         // The head gives up while the leave that asks for it is on its way.
         assert_eq!(out(desk.gate.give_up(waiter, at(501))), Effects::default());
         let unknown = answer == Answer::Unanswered;
@@ -653,9 +657,9 @@ fn an_orphaned_next_ask_leaves_when_it_is_answered() {
 #[test]
 fn an_orphaned_next_ask_goes_to_who_comes_meanwhile() {
     let mut desk = Desk::new();
-    let grip = desk.come_in(request(1), 1, 0);
+    let acquired = desk.come_in(request(1), 1, 0);
     let waiter = desk.enter(request(2), 0);
-    let next = leaves(desk.exit(grip, 500)).1.unwrap();
+    let next = leaves(desk.exit(acquired, 500)).1.unwrap();
     out(desk.gate.give_up(waiter, at(501)));
     let late = desk.enter(request(3), 502);
     assert!(matches!(desk.turn(late, 502), Step::Park(_)));
@@ -696,16 +700,16 @@ fn one_attempt_never_barges() {
     assert_eq!(desk.gate.enter(once(2), at(1)), Err(Refusal::Busy));
     out(desk.gate.give_up(head, at(2)));
     desk.gate.left();
-    let grip = desk.come_in(request(3), 6, 3);
+    let acquired = desk.come_in(request(3), 6, 3);
     assert_eq!(desk.gate.enter(once(4), at(4)), Err(Refusal::Busy), "a local thread holds it");
-    desk.exit(grip, 5);
+    desk.exit(acquired, 5);
 }
 
 #[test]
 fn one_attempt_is_not_asked_for_by_a_leave() {
     let mut desk = Desk::new();
-    let grip = desk.come_in(request(1), 1, 0);
-    desk.gate.lose(grip.owner, LossReason::Forced, at(1));
+    let acquired = desk.come_in(request(1), 1, 0);
+    desk.gate.lose(acquired.owner, LossReason::Forced, at(1));
     let ticket = desk.enter(once(2), 2);
     let asking = desk.asks(ticket, 2);
     assert_eq!(asking.how, AcquireMode::Try);
@@ -714,9 +718,9 @@ fn one_attempt_is_not_asked_for_by_a_leave() {
 #[test]
 fn one_attempt_does_not_wait_for_an_inherited_ask() {
     let mut desk = Desk::new();
-    let grip = desk.come_in(request(1), 1, 0);
+    let acquired = desk.come_in(request(1), 1, 0);
     let waiter = desk.enter(request(2), 0);
-    let next = leaves(desk.exit(grip, 500)).1.unwrap();
+    let next = leaves(desk.exit(acquired, 500)).1.unwrap();
     out(desk.gate.give_up(waiter, at(501)));
     let ticket = desk.enter(once(3), 502);
     desk.answer(&next, busy(1), 503);
@@ -813,15 +817,15 @@ fn a_shared_kind_has_as_many_tenures_as_redis_grants() {
 #[test]
 fn closing_loses_all_holds_and_takes_out_all_that_redis_may_know() {
     let mut desk = Desk::new();
-    let grip = desk.come_in(request(1), 1, 0);
+    let acquired = desk.come_in(request(1), 1, 0);
     let waiter = desk.enter(request(2), 0);
     let leaving = desk.gate.close(at(1));
-    assert_eq!(leaving.iter().map(|l| l.owner).collect::<Vec<_>>(), [grip.owner]);
+    assert_eq!(leaving.iter().map(|l| l.owner).collect::<Vec<_>>(), [acquired.owner]);
     assert_eq!(desk.turn(waiter, 2), Step::Closed);
     assert_eq!(desk.gate.enter(request(3), at(2)), Err(Refusal::Closed));
-    assert_eq!(desk.gate.renewed(grip.owner, at(1), Renewal::Left(ms(LEASE)), at(2)), Effects::default());
+    assert_eq!(desk.gate.renewed(acquired.owner, at(1), Renewal::Left(ms(LEASE)), at(2)), Effects::default());
     assert_eq!(desk.gate.hold_count(1, at(2)), 0);
-    assert!(matches!(desk.exit(grip, 3), Exit::Lost(LossReason::Closed, _)));
+    assert!(matches!(desk.exit(acquired, 3), Exit::Lost(LossReason::Closed, _)));
     out(desk.gate.give_up(waiter, at(4)));
     assert!(desk.gate.is_idle());
 }

@@ -8,13 +8,13 @@ fn room() -> Desk {
 }
 
 /// The lock's gate with a hold of thread 1, three deep.
-fn held() -> (Desk, Grip) {
+fn held() -> (Desk, Acquired) {
     let mut desk = Desk::new();
-    let grip = desk.come_in(request(1), 10, 0);
+    let acquired = desk.come_in(request(1), 10, 0);
     for _ in 0..2 {
         assert!(matches!(desk.gate.enter(request(1), at(1)), Ok(Entered::Again(_))));
     }
-    (desk, grip)
+    (desk, acquired)
 }
 
 fn gives_up(owner: u64) -> Request {
@@ -23,15 +23,15 @@ fn gives_up(owner: u64) -> Request {
 
 #[test]
 fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_tenure() {
-    let (mut desk, grip) = held();
-    let (suspended, then) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
+    let (mut desk, acquired) = held();
+    let (suspended, then) = desk.gate.set_aside(acquired.ticket, at(10)).unwrap();
     assert_eq!(then, Effects::default());
     assert!(desk.gate.is_idle());
 
     let mut room = room();
     let ticket = room.enter(suspended.request(1), 10);
     let asking = room.asks(ticket, 10);
-    assert_eq!((asking.how, asking.from), (AcquireMode::Wait, Some(grip.owner)));
+    assert_eq!((asking.how, asking.from), (AcquireMode::Wait, Some(acquired.owner)));
     room.answer(&asking, busy(10), 11);
     room.message(asking.owner, 11);
     let came = room.is_in(ticket, 20);
@@ -41,10 +41,10 @@ fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_tenure() {
 
     assert_eq!(desk.gate.put_back(suspended, Some(grant), None, at(20)), Effects::default());
     assert_eq!(desk.gate.hold_count(1, at(20)), 3);
-    assert_eq!(desk.gate.token_of(grip.ticket), Some(came.token));
-    assert!(desk.gate.tenure_of(grip.ticket).is_some_and(|t| t.owner == came.owner));
-    assert_eq!((desk.exit(grip, 30), desk.exit(grip, 30)), (Exit::Held, Exit::Held));
-    assert!(matches!(desk.exit(grip, 30), Exit::Leave(leaving, None) if leaving.owner == came.owner));
+    assert_eq!(desk.gate.token_of(acquired.ticket), Some(came.token));
+    assert!(desk.gate.tenure_of(acquired.ticket).is_some_and(|t| t.owner == came.owner));
+    assert_eq!((desk.exit(acquired, 30), desk.exit(acquired, 30)), (Exit::Held, Exit::Held));
+    assert!(matches!(desk.exit(acquired, 30), Exit::Leave(leaving, None) if leaving.owner == came.owner));
 }
 
 #[test]
@@ -113,22 +113,22 @@ fn a_wait_of_which_nothing_was_sent_never_gave_anything_up() {
 
 #[test]
 fn a_lost_hold_is_not_given_up_and_a_closed_gate_takes_none_back() {
-    let (mut desk, grip) = held();
-    let (loss, then) = *desk.gate.set_aside(grip.ticket, at(LEASE)).unwrap_err();
-    assert_eq!((loss, then.lost), (LossReason::Expired, Some((grip.owner, LossReason::Expired))));
+    let (mut desk, acquired) = held();
+    let (loss, then) = *desk.gate.set_aside(acquired.ticket, at(LEASE)).unwrap_err();
+    assert_eq!((loss, then.lost), (LossReason::Expired, Some((acquired.owner, LossReason::Expired))));
 
-    let (mut desk, grip) = held();
-    let (suspended, _) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
+    let (mut desk, acquired) = held();
+    let (suspended, _) = desk.gate.set_aside(acquired.ticket, at(10)).unwrap();
     assert!(desk.gate.close(at(11)).is_empty());
     let then = desk.gate.put_back(suspended, None, None, at(12));
-    assert_eq!(then.leave.map(|l| l.owner), Some(grip.owner));
+    assert_eq!(then.leave.map(|l| l.owner), Some(acquired.owner));
     assert_eq!(desk.gate.hold_count(1, at(12)), 0);
 }
 
 #[test]
 fn a_place_that_was_taken_meanwhile_is_kept_and_not_passed() {
-    let (mut desk, grip) = held();
-    let (suspended, _) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
+    let (mut desk, acquired) = held();
+    let (suspended, _) = desk.gate.set_aside(acquired.ticket, at(10)).unwrap();
     let (second, place) = desk.queue_up(request(2), 10, 11);
     assert_eq!(desk.gate.put_back(suspended, None, None, at(20)), Effects::default());
     // It sleeps until its beat, and then sends it.
@@ -139,36 +139,38 @@ fn a_place_that_was_taken_meanwhile_is_kept_and_not_passed() {
     // A grant of which we know before the end of what is held here.
     desk.message(place.owner, 12);
     assert!(matches!(desk.turn(second, 1_102), Step::Park(_)));
-    desk.exit(grip, 1_103);
-    desk.exit(grip, 1_103);
-    assert!(matches!(desk.exit(grip, 1_103), Exit::Leave(leaving, None) if leaving.owner == grip.owner));
+    desk.exit(acquired, 1_103);
+    desk.exit(acquired, 1_103);
+    assert!(
+        matches!(desk.exit(acquired, 1_103), Exit::Leave(leaving, None) if leaving.owner == acquired.owner)
+    );
     desk.gate.left();
     assert!(matches!(desk.turn(second, 1_104), Step::In(..) | Step::Confirm(..)));
 }
 
 #[test]
 fn a_hold_that_came_back_is_not_handed_on_past_a_place() {
-    let (mut desk, grip) = held();
-    let (suspended, _) = desk.gate.set_aside(grip.ticket, at(10)).unwrap();
+    let (mut desk, acquired) = held();
+    let (suspended, _) = desk.gate.set_aside(acquired.ticket, at(10)).unwrap();
     desk.queue_up(request(2), 10, 11);
     desk.gate.put_back(suspended, None, None, at(20));
-    desk.exit(grip, 21);
-    desk.exit(grip, 21);
-    assert!(matches!(desk.exit(grip, 21), Exit::Leave(_, None)));
+    desk.exit(acquired, 21);
+    desk.exit(acquired, 21);
+    assert!(matches!(desk.exit(acquired, 21), Exit::Leave(_, None)));
 }
 
 /// The lock's gate with a hold that is set aside, and the gate of its wait with what that asks for.
 fn wait(copy_on_its_way: bool) -> (Desk, Ticket, u64) {
     let mut lock = Desk::new();
-    let grip = lock.come_in(request(1), 7, 0);
+    let acquired = lock.come_in(request(1), 7, 0);
     if copy_on_its_way {
-        lock.gate.doubt(grip.owner, at(0), ms(LEASE));
+        lock.gate.doubt(acquired.owner, at(0), ms(LEASE));
     }
-    let (suspended, _) = lock.gate.set_aside(grip.ticket, at(1)).unwrap();
+    let (suspended, _) = lock.gate.set_aside(acquired.ticket, at(1)).unwrap();
     let mut room = Desk { gate: LockState::of_room(shape()), owners: lock.owners };
     room.gate.gives_up(&suspended.leaving(at(1)));
     let ticket = room.enter(suspended.request(1), 1);
-    (room, ticket, grip.owner)
+    (room, ticket, acquired.owner)
 }
 
 #[test]
@@ -202,12 +204,12 @@ fn a_wait_whose_hold_was_not_there_bars_nothing() {
 #[test]
 fn a_hold_that_ended_while_it_was_set_aside_comes_back_as_lost() {
     let mut lock = Desk::new();
-    let grip = lock.come_in(request(1), 7, 0);
+    let acquired = lock.come_in(request(1), 7, 0);
     for (now, lost) in [(1_000, None), (LEASE, Some(LossReason::Expired))] {
-        let (suspended, _) = lock.gate.set_aside(grip.ticket, at(1)).unwrap();
+        let (suspended, _) = lock.gate.set_aside(acquired.ticket, at(1)).unwrap();
         let then = lock.gate.put_back(suspended, None, None, at(now));
-        assert_eq!(then.lost, lost.map(|loss| (grip.owner, loss)));
+        assert_eq!(then.lost, lost.map(|loss| (acquired.owner, loss)));
         assert_eq!(then.background.is_some(), lost.is_some());
-        assert_eq!(lock.gate.look(grip.owner).and_then(|grant| grant.lost), lost);
+        assert_eq!(lock.gate.look(acquired.owner).and_then(|grant| grant.lost), lost);
     }
 }

@@ -35,9 +35,9 @@ impl Desk {
 
 /// It joins at once; with the question that it is to send, if there is one.
 #[track_caller]
-fn joins(desk: &mut Desk, request: Request, now: u64) -> (Grip, Option<Asking>) {
+fn joins(desk: &mut Desk, request: Request, now: u64) -> (Acquired, Option<Asking>) {
     match desk.gate.enter(request, at(now)) {
-        Ok(Entered::Joined(grip, ahead)) => (grip, ahead),
+        Ok(Entered::Joined(acquired, ahead)) => (acquired, ahead),
         other => panic!("{other:?}"),
     }
 }
@@ -60,10 +60,10 @@ fn threads_join_within_the_slice_and_have_what_the_first_one_has() {
     desk.answer(&asking, Answer::In { number: 5, left: ms(LEASE), value: 42 }, 10);
     let first = desk.is_in(ticket, 10);
     for (thread, now) in [(2, 10), (3, 40)] {
-        let (grip, ahead) = joins(&mut desk, request(thread), now);
-        assert_eq!((grip.owner, grip.token, grip.value), (first.owner, first.token, 42));
-        assert_eq!((grip.way, grip.outermost, ahead), (AcquiredVia::Joined, true, None));
-        assert!(desk.gate.holds_valid(grip.ticket, at(now)));
+        let (acquired, ahead) = joins(&mut desk, request(thread), now);
+        assert_eq!((acquired.owner, acquired.token, acquired.value), (first.owner, first.token, 42));
+        assert_eq!((acquired.way, acquired.outermost, ahead), (AcquiredVia::Joined, true, None));
+        assert!(desk.gate.holds_valid(acquired.ticket, at(now)));
     }
     // A single attempt as well, and a guard.
     joins(&mut desk, once(4), 40);
@@ -82,11 +82,11 @@ fn the_slice_counts_from_before_the_request_and_then_it_is_asked_for() {
     let asking = desk.asks(late, SLICE);
     assert_eq!((asking.how, asking.owner, asking.enqueues), (AcquireMode::Share, first.owner, false));
     assert_eq!(desk.answer(&asking, granted_in(5, LEASE), SLICE + 20).wake, Some(late));
-    let grip = desk.is_in(late, SLICE + 20);
-    assert_eq!((grip.owner, grip.way), (first.owner, AcquiredVia::Joined));
+    let acquired = desk.is_in(late, SLICE + 20);
+    assert_eq!((acquired.owner, acquired.way), (first.owner, AcquiredVia::Joined));
     // The next slice counts from before that request.
     joins(&mut desk, request(3), 2 * SLICE - 1);
-    assert_eq!(desk.valid_until(grip), at(LEASE - DRIFT), "and the lease is none the longer");
+    assert_eq!(desk.valid_until(acquired), at(LEASE - DRIFT), "and the lease is none the longer");
 }
 
 #[test]
@@ -94,9 +94,9 @@ fn in_its_second_half_a_joining_thread_asks_ahead_and_only_one() {
     let mut desk = desk();
     desk.come_in(request(1), 5, 0);
     assert_eq!(joins(&mut desk, request(2), SLICE / 2).1, None);
-    let (grip, ahead) = joins(&mut desk, request(3), SLICE / 2 + 1);
+    let (acquired, ahead) = joins(&mut desk, request(3), SLICE / 2 + 1);
     let ahead = ahead.unwrap();
-    assert_eq!((ahead.how, ahead.owner), (AcquireMode::Share, grip.owner));
+    assert_eq!((ahead.how, ahead.owner), (AcquireMode::Share, acquired.owner));
     assert_eq!(joins(&mut desk, request(4), 70).1, None, "it is asked already");
     desk.answer(&ahead, granted_in(5, LEASE), 80);
     assert_eq!(joins(&mut desk, request(5), 90).1, None, "the slice is young again");
@@ -308,7 +308,7 @@ fn those_who_wait_here_join_one_after_the_other() {
     assert!(matches!(desk.turn(a, 500), Step::In(_, Some(next)) if next == b));
     // Its slice counts from when it heard of it.
     let joined = |desk: &mut Desk, ticket| match desk.turn(ticket, 510) {
-        Step::In(grip, next) => (grip.owner, grip.way, next),
+        Step::In(acquired, next) => (acquired.owner, acquired.way, next),
         other => panic!("{other:?}"),
     };
     assert_eq!(joined(&mut desk, b), (asking.owner, AcquiredVia::Joined, Some(c)));
@@ -335,13 +335,13 @@ fn who_holds_the_other_mode_goes_first_and_shares_with_nobody() {
     let ticket = desk.enter(beside(77, 2), 3);
     let asking = desk.asks_anew(ticket, &theirs, 3);
     desk.answer(&asking, granted_in(5, LEASE), 4);
-    let grip = desk.is_in(ticket, 4);
+    let acquired = desk.is_in(ticket, 4);
     // Redis knows whether that one writes still. It does: to each its own.
     let may_join = desk.asks(waits, 4);
-    assert_eq!((may_join.how, may_join.owner), (AcquireMode::Share, grip.owner));
+    assert_eq!((may_join.how, may_join.owner), (AcquireMode::Share, acquired.owner));
     desk.answer(&may_join, busy(5), 5);
     let own = desk.asks(waits, 5);
-    assert!(own.how != AcquireMode::Share && own.from.is_none() && own.owner != grip.owner, "{own:?}");
+    assert!(own.how != AcquireMode::Share && own.from.is_none() && own.owner != acquired.owner, "{own:?}");
     desk.answer(&own, busy(5), 5);
     let newcomer = desk.enter(request(3), 5);
     assert!(matches!(desk.turn(newcomer, 5), Step::Park(_)));
@@ -421,7 +421,7 @@ fn a_late_single_attempt_is_one_question_to_redis() {
         assert_eq!(asking.how, AcquireMode::Share);
         desk.answer(&asking, answer, SLICE + 1);
         match desk.turn(late, SLICE + 1) {
-            Step::In(grip, _) => assert!(comes_in && grip.way == AcquiredVia::Joined),
+            Step::In(acquired, _) => assert!(comes_in && acquired.way == AcquiredVia::Joined),
             // Somebody waits: a hold of its own is asked for, once, and is busy as well.
             Step::Ask(own) => assert!(!comes_in && own.how == AcquireMode::Try, "{own:?}"),
             other => panic!("{other:?}"),
@@ -434,7 +434,7 @@ fn among_very_many_shares_each_is_found_and_the_one_that_may_be_joined() {
     const MANY: u64 = 200;
     let mut desk = desk();
     let guard = |terms: Request| Request { holder: HolderId::Guard, ..terms };
-    let mut grips: Vec<Grip> = (1..=MANY).map(|n| desk.come_in(guard(fair(n)), n, 0)).collect();
+    let mut grips: Vec<Acquired> = (1..=MANY).map(|n| desk.come_in(guard(fair(n)), n, 0)).collect();
     let open = desk.come_in(request(1), MANY + 1, 0);
     assert_eq!(desk.gate.held_by(1, at(0)), Some(open.owner));
     assert!(matches!(desk.gate.enter(request(1), at(0)), Ok(Entered::Again(_))));
@@ -446,11 +446,13 @@ fn among_very_many_shares_each_is_found_and_the_one_that_may_be_joined() {
     assert_eq!(desk.gate.oldest(open.owner, at(5)), ms(4));
     // Others go, in any order, and are found until then.
     for i in (0..MANY as usize).rev().step_by(2).collect::<Vec<_>>() {
-        let grip = grips.swap_remove(i);
-        assert!(desk.gate.holds_valid(grip.ticket, at(2)));
-        assert!(matches!(desk.exit(grip, 2), Exit::Leave(leaving, None) if leaving.owner == grip.owner));
+        let acquired = grips.swap_remove(i);
+        assert!(desk.gate.holds_valid(acquired.ticket, at(2)));
+        assert!(
+            matches!(desk.exit(acquired, 2), Exit::Leave(leaving, None) if leaving.owner == acquired.owner)
+        );
         desk.gate.left();
-        assert_eq!(desk.gate.tenure_of(grip.ticket), None);
+        assert_eq!(desk.gate.tenure_of(acquired.ticket), None);
     }
     desk.stood_behind();
     asks_for_itself(&mut desk, request(3), 3);

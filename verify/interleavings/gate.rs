@@ -19,9 +19,9 @@ pub(super) fn threads_of_two_processes_take_turns() {
     cast.visitor(&b, &room, 3, 2);
     let (process, inside) = (b.clone(), room.clone());
     cast.play("once", move || {
-        if let Some(grip) = process.lock(4, &Wait::once()).expect("no fault") {
-            inside.visit(grip);
-            process.unlock(grip).expect("no fault");
+        if let Some(acquired) = process.lock(4, &Wait::once()).expect("no fault") {
+            inside.visit(acquired);
+            process.unlock(acquired).expect("no fault");
         }
     });
     cast.bow();
@@ -61,15 +61,15 @@ pub(super) fn a_wait_ends_while_the_lock_is_held() {
     time::pass_when_quiet(Duration::from_millis(900));
     let (a, b) = (Process::new(), Process::new());
     let (cast, room) = (Cast::default(), Arc::new(Room::default()));
-    let grip = a.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");
+    let acquired = a.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");
     let token = CancellationToken::new();
     let limit = either(Limit::Time(Duration::from_millis(10)), Limit::Token(token.clone()));
     cast.impatient(either(&a, &b), &room, 2, limit);
     cast.play("cancel", move || token.cancel());
     cast.bow();
-    room.visit(grip);
+    room.visit(acquired);
     assert_eq!(room.visits(), 1);
-    a.unlock(grip).expect("no fault");
+    a.unlock(acquired).expect("no fault");
     stage::curtain(&server, &[a, b]);
 }
 
@@ -86,10 +86,10 @@ pub(super) fn one_gives_redis_up_as_it_is_handed_the_lock() {
     for (thread, wait) in [(1, Wait::timeout(Duration::from_secs(20))), (2, Wait::forever())] {
         let (process, room) = (a.clone(), room.clone());
         cast.play(&format!("hasty-{thread}"), move || match process.lock(thread, &wait) {
-            Ok(grip) => {
-                let grip = grip.expect("there is time");
-                room.visit(grip);
-                process.unlock_some_time(grip);
+            Ok(acquired) => {
+                let acquired = acquired.expect("there is time");
+                room.visit(acquired);
+                process.unlock_some_time(acquired);
             }
             Err(e) => assert!(e.is_unavailable() && thread == 2, "{e}"),
         });
@@ -117,9 +117,9 @@ pub(super) fn a_lease_ends_as_it_is_released() {
     let (cast, room) = (Cast::default(), Arc::new(Room::default()));
     let process = a.clone();
     cast.play("loses", move || {
-        let grip = process.lock_for(1, lease).expect("no fault").expect("no deadline");
+        let acquired = process.lock_for(1, lease).expect("no fault").expect("no deadline");
         stage::step();
-        let done = process.unlock(grip);
+        let done = process.unlock(acquired);
         assert!(done.as_ref().err().is_none_or(crate::Error::is_lease_lost), "{done:?}");
     });
     cast.visitor(&a, &room, 2, 1);
@@ -159,9 +159,9 @@ pub(super) fn a_client_closes_while_its_threads_wait_and_hold() {
     for thread in 1..=2 {
         let process = a.clone();
         cast.play(&format!("closed-{thread}"), move || {
-            let done = process.lock(thread, &Wait::forever()).and_then(|grip| {
+            let done = process.lock(thread, &Wait::forever()).and_then(|acquired| {
                 stage::step();
-                process.unlock(grip.expect("no deadline"))
+                process.unlock(acquired.expect("no deadline"))
             });
             assert!(done.as_ref().err().is_none_or(crate::Error::is_closed), "{done:?}");
         });

@@ -33,12 +33,12 @@ pub(super) fn a_gap_just_as_the_lock_is_granted() {
     let server = stage::begin();
     let (a, b) = (Process::new(), Process::new());
     let (cast, room) = (Cast::default(), Arc::new(Room::default()));
-    let grip = a.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");
+    let acquired = a.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");
     b.listen();
     cast.visitor(&b, &room, 2, 1);
     let cutting = server.clone();
     cast.play("scissors", move || cutting.cut_listeners());
-    a.unlock(grip).expect("no fault");
+    a.unlock(acquired).expect("no fault");
     cast.bow();
     assert_eq!(room.visits(), 1);
     stage::curtain(&server, &[a, b]);
@@ -79,9 +79,9 @@ pub(super) fn a_client_is_dropped_while_its_listener_starts() {
     for (thread, process) in [(1, a), (2, b)] {
         let room = room.clone();
         cast.play(&format!("visitor-{thread}"), move || {
-            let grip = process.lock(thread, &Wait::forever()).expect("no fault").expect("no deadline");
-            room.visit(grip);
-            process.unlock(grip).expect("no fault");
+            let acquired = process.lock(thread, &Wait::forever()).expect("no fault").expect("no deadline");
+            room.visit(acquired);
+            process.unlock(acquired).expect("no fault");
         });
     }
     cast.bow();

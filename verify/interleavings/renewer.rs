@@ -41,9 +41,9 @@ impl Renewals {
 fn keep(cast: &Cast, process: &Process, renewals: &Renewals, thread: u64) {
     let (process, renewals) = (process.clone(), renewals.clone());
     cast.play(&format!("keeper-{thread}"), move || {
-        let grip = process.lock(thread, &Wait::forever()).expect("no fault").expect("no deadline");
+        let acquired = process.lock(thread, &Wait::forever()).expect("no fault").expect("no deadline");
         renewals.wait_for_another();
-        process.unlock(grip).expect("it was renewed");
+        process.unlock(acquired).expect("it was renewed");
     });
 }
 
@@ -70,9 +70,9 @@ pub(super) fn clients_come_and_go() {
     let comes = Process::with(renewer, renewals.watch());
     let (cast, room) = (Cast::default(), Arc::new(Room::default()));
     cast.play("goes", move || {
-        let grip = goes.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");
-        room.visit(grip);
-        goes.unlock(grip).expect("no fault");
+        let acquired = goes.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");
+        room.visit(acquired);
+        goes.unlock(acquired).expect("no fault");
         goes.close();
     });
     keep(&cast, &comes, &renewals, 2);
@@ -88,10 +88,10 @@ pub(super) fn a_release_that_got_lost_is_repeated() {
     let (cast, room) = (Cast::default(), Arc::new(Room::default()));
     let (process, inside, losing) = (a.clone(), room.clone(), server.clone());
     cast.play("loses", move || {
-        let grip = process.lock(1, &Wait::forever()).expect("no fault yet").expect("no deadline");
-        inside.visit(grip);
+        let acquired = process.lock(1, &Wait::forever()).expect("no fault yet").expect("no deadline");
+        inside.visit(acquired);
         losing.go_wrong(Faults { lost: 3, ..Faults::default() });
-        process.unlock_some_time(grip);
+        process.unlock_some_time(acquired);
     });
     cast.hardy_visitor(&b, &room, 2);
     cast.bow();

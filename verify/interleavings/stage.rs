@@ -14,7 +14,7 @@ use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::runtime::Shared;
-use crate::engine::state::lock_state::{Grip, HolderId, Request, Shape, Terms};
+use crate::engine::state::lock_state::{Acquired, HolderId, Request, Shape, Terms};
 use crate::engine::wire;
 use crate::engine::wire::memory::{self, Faults, Server};
 use crate::engine::{acquire, release};
@@ -108,12 +108,12 @@ impl Process {
     }
 
     /// Waits for the lock as thread `thread`.
-    pub(super) fn lock(&self, thread: u64, wait: &Wait<'_>) -> Result<Option<Grip>, Error> {
+    pub(super) fn lock(&self, thread: u64, wait: &Wait<'_>) -> Result<Option<Acquired>, Error> {
         self.lock_on(thread, wait, self.shared.config.lease, false)
     }
 
     /// The same for a lease that ends by itself.
-    pub(super) fn lock_for(&self, thread: u64, lease: Duration) -> Result<Option<Grip>, Error> {
+    pub(super) fn lock_for(&self, thread: u64, lease: Duration) -> Result<Option<Acquired>, Error> {
         self.lock_on(thread, &Wait::forever(), lease, true)
     }
 
@@ -123,7 +123,7 @@ impl Process {
         wait: &Wait<'_>,
         lease: Duration,
         fixed: bool,
-    ) -> Result<Option<Grip>, Error> {
+    ) -> Result<Option<Acquired>, Error> {
         let terms = Terms { fixed, ..Terms::new(lease, "") };
         let request = Request {
             holder: HolderId::Thread(thread),
@@ -136,13 +136,13 @@ impl Process {
         acquire(&self.cell, None, request, wait)
     }
 
-    pub(super) fn unlock(&self, grip: Grip) -> Result<(), Error> {
-        release(&self.cell, grip.ticket)
+    pub(super) fn unlock(&self, acquired: Acquired) -> Result<(), Error> {
+        release(&self.cell, acquired.ticket)
     }
 
     /// The same where requests get lost: then it may have to go on in the background.
-    pub(super) fn unlock_some_time(&self, grip: Grip) {
-        let done = self.unlock(grip);
+    pub(super) fn unlock_some_time(&self, acquired: Acquired) {
+        let done = self.unlock(acquired);
         assert!(done.as_ref().err().is_none_or(goes_on), "{done:?}");
     }
 
@@ -177,10 +177,10 @@ pub(super) struct Room {
 }
 
 impl Room {
-    pub(super) fn visit(&self, grip: Grip) {
+    pub(super) fn visit(&self, acquired: Acquired) {
         assert!(!self.taken.swap(true, Ordering::SeqCst), "one-owner: two are in the room");
-        let before = self.newest.swap(grip.token, Ordering::SeqCst);
-        assert!(grip.token > before, "token {} after {before}", grip.token);
+        let before = self.newest.swap(acquired.token, Ordering::SeqCst);
+        assert!(acquired.token > before, "token {} after {before}", acquired.token);
         step();
         self.visits.fetch_add(1, Ordering::SeqCst);
         self.taken.store(false, Ordering::SeqCst);
@@ -214,9 +214,10 @@ impl Cast {
         let (process, room) = (process.clone(), room.clone());
         self.play(&format!("visitor-{thread}"), move || {
             for _ in 0..times {
-                let grip = process.lock(thread, &Wait::forever()).expect("no fault").expect("no deadline");
-                room.visit(grip);
-                process.unlock(grip).expect("no fault");
+                let acquired =
+                    process.lock(thread, &Wait::forever()).expect("no fault").expect("no deadline");
+                room.visit(acquired);
+                process.unlock(acquired).expect("no fault");
             }
         });
     }
@@ -225,9 +226,10 @@ impl Cast {
     pub(super) fn hardy_visitor(&self, process: &Process, room: &Arc<Room>, thread: u64) {
         let (process, room) = (process.clone(), room.clone());
         self.play(&format!("visitor-{thread}"), move || {
-            let grip = process.lock(thread, &Wait::forever()).expect("not for long").expect("no deadline");
-            room.visit(grip);
-            process.unlock_some_time(grip);
+            let acquired =
+                process.lock(thread, &Wait::forever()).expect("not for long").expect("no deadline");
+            room.visit(acquired);
+            process.unlock_some_time(acquired);
         });
     }
 
@@ -240,9 +242,9 @@ impl Cast {
                 Limit::Token(token) => process.lock(thread, &Wait::forever().cancelled_by(token)),
             };
             match outcome {
-                Ok(Some(grip)) => {
-                    room.visit(grip);
-                    process.unlock(grip).expect("no fault");
+                Ok(Some(acquired)) => {
+                    room.visit(acquired);
+                    process.unlock(acquired).expect("no fault");
                 }
                 Ok(None) => assert!(matches!(limit, Limit::Time(_))),
                 Err(e) => assert!(e.is_cancelled() && matches!(limit, Limit::Token(_)), "{e}"),

@@ -130,10 +130,10 @@ impl World {
                 seat.thread = Thread::Awake(ticket);
                 state.turn(self, p, t, false, false);
             }
-            Entered::Joined(grip, ahead) => {
-                state.holds(self, p, t, &grip);
+            Entered::Joined(acquired, ahead) => {
+                state.holds(self, p, t, &acquired);
                 if let Some(asking) = ahead {
-                    state.asks_ahead(p, t, grip.ticket, &asking);
+                    state.asks_ahead(p, t, acquired.ticket, &asking);
                 }
             }
             Entered::Again(_) => {}

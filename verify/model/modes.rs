@@ -9,7 +9,7 @@ use super::gates::Gates;
 use super::state::{State, Thread, process_of};
 use crate::clock::Moment;
 use crate::engine::small_redis::Message;
-use crate::engine::state::lock_state::{Exit, Grip, Request};
+use crate::engine::state::lock_state::{Acquired, Exit, Request};
 use crate::observe::{AcquiredVia, LossReason};
 
 /// The gate for writing, and the only one of an exclusive lock.
@@ -122,11 +122,11 @@ impl World {
 
 impl State {
     /// A thread has its hold.
-    pub(super) fn holds(&mut self, world: &World, p: u8, t: u8, grip: &Grip) {
-        self.set(p, t, Thread::Holding(grip.ticket));
-        if grip.way == AcquiredVia::Joined {
+    pub(super) fn holds(&mut self, world: &World, p: u8, t: u8, acquired: &Acquired) {
+        self.set(p, t, Thread::Holding(acquired.ticket));
+        if acquired.way == AcquiredVia::Joined {
             self.overstayed |= self.waits_to_write(p);
-            self.overstayed |= self.told.iter().any(|owner| *owner == grip.owner);
+            self.overstayed |= self.told.iter().any(|owner| *owner == acquired.owner);
             let slices_over = |tick: u8| self.now().since(super::at(tick)) >= world.local_handoff;
             self.overstayed |= self.writers.iter().any(|(_, since)| slices_over(*since));
         }

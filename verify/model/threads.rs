@@ -114,7 +114,7 @@ impl State {
     fn give_up(&mut self, p: u8, t: u8, ticket: Ticket) {
         let (now, g) = (self.now(), self.gate_of(p, t));
         match self.gate(p, g).give_up(ticket, now) {
-            GaveUp::In(grip) => self.set(p, t, Thread::Holding(grip.ticket)),
+            GaveUp::In(acquired) => self.set(p, t, Thread::Holding(acquired.ticket)),
             GaveUp::Out(then) => self.go_on(p, t, then, None),
         }
     }
@@ -138,14 +138,14 @@ impl State {
             self.overstayed |= process.gates[WRITES].waits_unknown(now);
         }
         match turn {
-            Step::In(grip, next) => {
+            Step::In(acquired, next) => {
                 (process.turns_before, process.came) = (None, None);
-                let valid = process.gates[g].look(grip.owner).is_some_and(|t| t.loss(now).is_none());
+                let valid = process.gates[g].look(acquired.owner).is_some_and(|t| t.loss(now).is_none());
                 // Of permits several are out at once, and who came in later may know it sooner.
-                if valid && grip.ticket == ticket && g == WRITES && world.permits == 0 {
-                    self.rises(grip.token, grip.way == AcquiredVia::HandedOver);
+                if valid && acquired.ticket == ticket && g == WRITES && world.permits == 0 {
+                    self.rises(acquired.token, acquired.way == AcquiredVia::HandedOver);
                 }
-                self.holds(world, p, t, &grip);
+                self.holds(world, p, t, &acquired);
                 if let Some(next) = next {
                     self.wake(p, g, next);
                 }

@@ -18,8 +18,8 @@ impl<'a> Call<'a> {
             let cell = &self.parts[i].cell;
             limit = self.wait.limit(Moment::now(), cell.shared.config.command_timeout);
             let error = match self.request(i, true).and_then(|(request, _)| begin(cell, request, limit)) {
-                Ok(Begun::In(grip)) => {
-                    holds.add(self.parts, i, grip);
+                Ok(Begun::In(acquired)) => {
+                    holds.add(self.parts, i, acquired);
                     continue;
                 }
                 Ok(Begun::Asks(attempt)) => {
@@ -80,8 +80,8 @@ impl<'a> Call<'a> {
         holds: &mut Holds,
     ) -> Option<Out> {
         match attempt.answered(outcome, limit) {
-            Ok(Some(grip)) => {
-                holds.add(self.parts, i, grip);
+            Ok(Some(acquired)) => {
+                holds.add(self.parts, i, acquired);
                 None
             }
             Ok(None) => Some(Out { part: i, error: None }),

@@ -7,7 +7,7 @@ use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
 use crate::engine::redis::requests;
 use crate::engine::release::{Departure, depart};
-use crate::engine::state::lock_state::{Grip, Ticket};
+use crate::engine::state::lock_state::{Acquired, Ticket};
 use crate::engine::{held, unheard};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
@@ -44,11 +44,11 @@ impl Holds {
         Holds { held: Vec::new(), wait: wait.uncancelled(), complete: false }
     }
 
-    pub(super) fn add(&mut self, parts: &[Part], part: usize, grip: Grip) {
+    pub(super) fn add(&mut self, parts: &[Part], part: usize, acquired: Acquired) {
         let Part { cell, sharing, .. } = &parts[part];
-        let first_token = (*sharing == Sharing::Exclusive).then_some(grip.token);
+        let first_token = (*sharing == Sharing::Exclusive).then_some(acquired.token);
         let at = self.held.partition_point(|held| held.part < part);
-        self.held.insert(at, Held { part, cell: cell.clone(), ticket: grip.ticket, first_token });
+        self.held.insert(at, Held { part, cell: cell.clone(), ticket: acquired.ticket, first_token });
     }
 
     pub(super) fn has(&self, part: usize) -> bool {

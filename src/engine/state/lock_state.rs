@@ -43,7 +43,7 @@ use self::ask::PendingAcquire;
 use self::condition_waiter::Room;
 pub(crate) use self::condition_waiter::{NOT_INSIDE, Stay, SuspendedHold};
 pub(crate) use self::events::{
-    Effects, Entered, Exit, GaveUp, Grip, PendingRelease, Refusal, Renewal, Step, Ticket,
+    Acquired, Effects, Entered, Exit, GaveUp, PendingRelease, Refusal, Renewal, Step, Ticket,
 };
 pub(crate) use self::receipt::Stays;
 pub(crate) use super::asking::{AcquireMode, Answer, Asking, HolderId, Request, Terms};
@@ -155,10 +155,10 @@ impl LockState {
         self.grants.iter().find(|t| t.loss(now).is_none())
     }
 
-    fn grip(&self, hold: &Hold, outermost: bool) -> Grip {
+    fn acquired(&self, hold: &Hold, outermost: bool) -> Acquired {
         let Hold { ticket, owner, token, way, .. } = *hold;
         let value = self.grant(owner).map_or(0, |t| t.value);
-        Grip { ticket, owner, token, value, way, outermost }
+        Acquired { ticket, owner, token, value, way, outermost }
     }
 
     // ---- coming in -------------------------------------------------------------------------
@@ -179,18 +179,18 @@ impl LockState {
             if self.shape.reentrancy == Reentrancy::Forbidden || request.holder == HolderId::Guard {
                 return Err(Refusal::WouldDeadlock);
             }
-            let grip = self.grip(hold, false);
-            if let Some(hold) = self.holds.get_mut(grip.ticket) {
+            let acquired = self.acquired(hold, false);
+            if let Some(hold) = self.holds.get_mut(acquired.ticket) {
                 hold.count += 1;
             }
-            return Ok(Entered::Again(grip));
+            return Ok(Entered::Again(acquired));
         }
         self.tickets += 1;
         let ticket = self.tickets;
         // Passing those who wait here: they may join as well, as soon as they run.
-        if let Some(grip) = self.join(ticket, &request, now) {
-            let ahead = self.asks_ahead(grip.owner, &request, now);
-            return Ok(Entered::Joined(grip, ahead));
+        if let Some(acquired) = self.join(ticket, &request, now) {
+            let ahead = self.asks_ahead(acquired.owner, &request, now);
+            return Ok(Entered::Joined(acquired, ahead));
         }
         if request.from.is_some() {
             // Whoever waits here waits for the very thread that asks.
@@ -215,7 +215,7 @@ impl LockState {
         fresh: impl FnOnce() -> u64,
     ) -> Step {
         if let Some(hold) = self.holds.get(ticket) {
-            return Step::In(self.grip(hold, true), None);
+            return Step::In(self.acquired(hold, true), None);
         }
         if self.closed {
             return Step::Closed;
@@ -240,10 +240,10 @@ impl LockState {
             return wait(nap);
         }
         if self.ask.is_none()
-            && let Some(grip) = self.join(ticket, &request, now)
+            && let Some(acquired) = self.join(ticket, &request, now)
         {
             self.waiters.pop_front();
-            return Step::In(grip, self.head());
+            return Step::In(acquired, self.head());
         }
         if self.ask.is_none() && self.stands_behind(&request) {
             return if request.once { Step::Busy } else { wait(nap) };
@@ -355,14 +355,14 @@ impl LockState {
         }
         if self.shape.sharing == Sharing::PassThrough {
             let Grant { owner, value, .. } = grant;
-            let grip = Grip { ticket, owner, token: grant.token(), value, way, outermost: true };
-            return Some(Step::In(grip, self.head()));
+            let acquired = Acquired { ticket, owner, token: grant.token(), value, way, outermost: true };
+            return Some(Step::In(acquired, self.head()));
         }
-        let grip = self.holds.take(&mut grant, ticket, request.holder, way);
+        let acquired = self.holds.take(&mut grant, ticket, request.holder, way);
         self.grants.insert(grant);
         // Others may get in beside it: the next head asks.
         let next = if self.exclusive() { None } else { self.head() };
-        Some(Step::In(grip, next))
+        Some(Step::In(acquired, next))
     }
 
     /// The thread with this hold knows that it is in.
@@ -439,7 +439,7 @@ impl LockState {
     /// A thread stops waiting. The lead goes to the next one, with the ask and all it was granted.
     pub(crate) fn give_up(&mut self, ticket: Ticket, now: Moment) -> GaveUp {
         if let Some(hold) = self.holds.get(ticket) {
-            return GaveUp::In(self.grip(hold, true));
+            return GaveUp::In(self.acquired(hold, true));
         }
         let was_head = self.head() == Some(ticket);
         self.waiters.retain(|w| w.ticket != ticket);

@@ -132,7 +132,7 @@ impl State {
     pub(super) fn give_up(&mut self, world: &World, p: u8, t: u8, ticket: Ticket) {
         let now = self.now();
         match self.process(p).gate_of(t).give_up(ticket, now) {
-            GaveUp::In(grip) => self.is_in(world, p, t, grip.ticket),
+            GaveUp::In(acquired) => self.is_in(world, p, t, acquired.ticket),
             GaveUp::Out(then) => self.go_on(world, p, t, then, None),
         }
     }
@@ -173,10 +173,10 @@ impl State {
             stay.over |= turns_back;
         }
         match turn {
-            Step::In(grip, next) => {
-                let valid = process.gate.look(grip.owner).is_some_and(|t| t.loss(now).is_none());
+            Step::In(acquired, next) => {
+                let valid = process.gate.look(acquired.owner).is_some_and(|t| t.loss(now).is_none());
                 if valid && room.is_none() {
-                    self.rises(grip.token, grip.way == AcquiredVia::HandedOver);
+                    self.rises(acquired.token, acquired.way == AcquiredVia::HandedOver);
                 }
                 self.is_in(world, p, t, ticket);
                 if let Some(next) = next {

@@ -11,7 +11,7 @@ pub(crate) type Ticket = u64;
 
 /// A hold, as its guard knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Grip {
+pub(crate) struct Acquired {
     pub(crate) ticket: Ticket,
     pub(crate) owner: u64,
     pub(crate) token: u64,
@@ -55,10 +55,10 @@ pub(crate) enum Refusal {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Entered {
-    Again(Grip),
+    Again(Acquired),
     /// It shares a hold of other threads. With a request to send and to report by [`LockState::answered`]:
     /// whether still others may.
-    Joined(Grip, Option<Asking>),
+    Joined(Acquired, Option<Asking>),
     Waits(Ticket),
 }
 
@@ -66,7 +66,7 @@ pub(crate) enum Entered {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     /// It has its hold; wake the new head, if any.
-    In(Grip, Option<Ticket>),
+    In(Acquired, Option<Ticket>),
     /// Send this and report by [`LockState::answered`].
     Ask(Asking),
     /// The grant is too old to be used as it is: renew it and report by [`LockState::confirmed`].
@@ -116,7 +116,7 @@ pub(crate) enum Exit {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum GaveUp {
     /// It does not: the hold came in this instant.
-    In(Grip),
+    In(Acquired),
     Out(Effects),
 }
 

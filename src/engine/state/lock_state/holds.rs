@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Grant, Grip, Hold, HolderId, Ticket};
+use super::{Acquired, Grant, Hold, HolderId, Ticket};
 use crate::engine::state::table::{Numbered, Table};
 use crate::observe::AcquiredVia;
 
@@ -43,11 +43,11 @@ impl Table<Hold> {
         ticket: Ticket,
         holder: HolderId,
         way: AcquiredVia,
-    ) -> Grip {
+    ) -> Acquired {
         grant.holds += 1;
         let (owner, token, value) = (grant.owner, grant.token(), grant.value);
         self.insert(Hold { ticket, holder, owner, count: 1, token, way, since: None });
-        Grip { ticket, owner, token, value, way, outermost: true }
+        Acquired { ticket, owner, token, value, way, outermost: true }
     }
 
     /// The holds of this thread.

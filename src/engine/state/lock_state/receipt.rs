@@ -1,6 +1,6 @@
 //! A tenure that goes out of this process and comes into another, without Redis taking it back between.
 
-use super::{Effects, Grip, HolderId, LockState, Ticket};
+use super::{Acquired, Effects, HolderId, LockState, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
 use crate::observe::{AcquiredVia, LossReason};
@@ -43,14 +43,14 @@ impl LockState {
     ///
     /// It ends with its guard: the head may have a place in Redis, and what it is granted there later
     /// must find it waiting.
-    pub(crate) fn adopt(&mut self, grant: Grant) -> Option<Grip> {
+    pub(crate) fn adopt(&mut self, grant: Grant) -> Option<Acquired> {
         if self.closed {
             return None;
         }
         self.tickets += 1;
         let mut grant = Grant { shut: true, ..grant };
-        let grip = self.holds.take(&mut grant, self.tickets, HolderId::Guard, AcquiredVia::Adopted);
+        let acquired = self.holds.take(&mut grant, self.tickets, HolderId::Guard, AcquiredVia::Adopted);
         self.grants.insert(grant);
-        Some(grip)
+        Some(acquired)
     }
 }

@@ -1,7 +1,7 @@
 //! The share: threads of a process that have one tenure together, and what keeps others out of it.
 
 use super::ask::PendingAcquire;
-use super::{Asking, Grant, Grip, LockState, Request, Ticket};
+use super::{Acquired, Asking, Grant, LockState, Request, Ticket};
 use crate::clock::Moment;
 use crate::kind::Sharing;
 use crate::observe::AcquiredVia;
@@ -13,7 +13,7 @@ impl LockState {
     }
 
     /// Lets a thread into a share that other threads of this process have, if one may be joined.
-    pub(super) fn join(&mut self, ticket: Ticket, request: &Request, now: Moment) -> Option<Grip> {
+    pub(super) fn join(&mut self, ticket: Ticket, request: &Request, now: Moment) -> Option<Acquired> {
         let local_handoff = self.shape.local_handoff;
         if !self.joined() || local_handoff.is_zero() || request.from.is_some() || self.stands_behind(request)
         {
