@@ -163,11 +163,11 @@ impl Core {
         }
     }
 
-    pub(crate) fn sit(&mut self, ticket: Ticket, seat: Arc<Condvar>) {
+    pub(crate) fn park(&mut self, ticket: Ticket, seat: Arc<Condvar>) {
         self.seats.push((ticket, seat));
     }
 
-    pub(crate) fn rise(&mut self, ticket: Ticket) {
+    pub(crate) fn unpark(&mut self, ticket: Ticket) {
         self.seats.retain(|(t, _)| *t != ticket);
     }
 

@@ -282,12 +282,12 @@ impl<'a> Waiter<'a> {
             tracing::warn!(error = %format_args!("{error:#}"), "waiting without a listener");
         }
         let seat = Arc::new(Condvar::new());
-        core.sit(self.ticket, seat.clone());
+        core.park(self.ticket, seat.clone());
         match until.instant() {
             Some(instant) => drop(seat.wait_until(&mut core, instant)),
             None => seat.wait(&mut core),
         }
-        core.rise(self.ticket);
+        core.unpark(self.ticket);
     }
 
     fn unavailable(&self, core: &Core) -> Error {
