@@ -9,7 +9,7 @@ use redis::{FromRedisValue, ToRedisArgs, ToSingleRedisArg, Value};
 use crate::clock::Moment;
 use crate::engine::change::eval;
 use crate::engine::redis::answers::{number, text};
-use crate::engine::redis::backend::Copies;
+use crate::engine::redis::backend::Idempotent;
 use crate::engine::redis::refusal::refused;
 use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
@@ -115,7 +115,7 @@ impl Fenced {
     /// type](Fenced#errors-of-all-forms).
     pub fn set(&self, token: u64, value: impl ToSingleRedisArg) -> Result<(), Error> {
         let key = self.names()?.fenced();
-        self.admitted(&SET, token, &[key, key], value.to_redis_args(), Copies::Two).map(drop)
+        self.admitted(&SET, token, &[key, key], value.to_redis_args(), Idempotent::Yes).map(drop)
     }
 
     /// The value as it was last set; `None` if it never was. One request.
@@ -135,7 +135,7 @@ impl Fenced {
         let about = |error: Error| error.about(&self.name);
         let (keys, what) = ([self.names()?.fenced()], ["get"]);
         self.shared.usable().map_err(about)?;
-        let reply = self.shared.backend.eval(&WHOLE, &keys, &what, self.limit(), Copies::Two);
+        let reply = self.shared.backend.eval(&WHOLE, &keys, &what, self.limit(), Idempotent::Yes);
         let reply = reply.map_err(|failure| about(failure.error()))?;
         let Value::Array(mut state) = reply.value else { return Err(self.strange()) };
         let (value, token) = (state.pop(), token_of(state.first()));
@@ -203,7 +203,7 @@ impl Fenced {
     /// what came after the first, and forget its token.
     fn is_done(&self, what: &[&str]) -> Result<bool, Error> {
         let keys = [self.names()?.fenced()];
-        let answer = eval(&self.shared, &self.name, &WHOLE, &keys, what, self.limit(), Copies::One)?;
+        let answer = eval(&self.shared, &self.name, &WHOLE, &keys, what, self.limit(), Idempotent::No)?;
         match number(Some(&answer)) {
             Some(n) => Ok(n == 1),
             None => Err(self.strange()),
@@ -217,14 +217,14 @@ impl Fenced {
         token: u64,
         keys: &[[&str; 2]],
         args: Vec<Vec<u8>>,
-        copies: Copies,
+        idempotent: Idempotent,
     ) -> Result<Value, Error> {
         if token > HIGHEST {
             let why = format!("a token is at most {HIGHEST}, not {token}");
             return Err(self.error(ErrorKind::InvalidInput, why));
         }
         let args: Vec<_> = [format!("{token:019}").into_bytes()].into_iter().chain(args).collect();
-        let answer = eval(&self.shared, &self.name, script, keys, &args, self.limit(), copies)?;
+        let answer = eval(&self.shared, &self.name, script, keys, &args, self.limit(), idempotent)?;
         let Value::Array(answer) = answer else { return Err(self.strange()) };
         match number(answer.first()) {
             Some(1) => Ok(answer.into_iter().nth(1).unwrap_or(Value::Nil)),
@@ -273,7 +273,7 @@ impl FencedScript {
         let script = self.script.as_ref().map_err(Clone::clone)?;
         let keys: Vec<_> =
             [fenced.names()?.fenced()].into_iter().chain(keys.iter().map(|key| [*key, ""])).collect();
-        match fenced.admitted(script, token, &keys, args.to_redis_args(), Copies::One)? {
+        match fenced.admitted(script, token, &keys, args.to_redis_args(), Idempotent::No)? {
             Value::ServerError(e) => Err(refused(e.into()).error().about(&fenced.name)),
             answer => redis::from_redis_value(answer).map_err(|e| {
                 let why = "the script has run, but did not return what was asked for";

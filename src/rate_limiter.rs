@@ -16,7 +16,7 @@ use crate::clock::Moment;
 use crate::engine::change;
 use crate::engine::pause::pause;
 use crate::engine::redis::answers::number;
-use crate::engine::redis::backend::Copies;
+use crate::engine::redis::backend::Idempotent;
 use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;
@@ -192,7 +192,7 @@ impl RateLimiter {
         let about = |error: Error| error.about(&self.name);
         self.shared.usable().map_err(about)?;
         let (keys, args) = (self.keys()?, self.rate.args(0));
-        let reply = self.shared.backend.eval(&ACQUIRE, &keys, &args, limit, Copies::Two);
+        let reply = self.shared.backend.eval(&ACQUIRE, &keys, &args, limit, Idempotent::Yes);
         let answer = reply.map_err(|failure| about(failure.error()))?.value;
         Ok(self.read(&answer)?.remaining)
     }
@@ -256,7 +256,7 @@ impl RateLimiter {
 
     /// Sent once: a second copy would count twice, or delete what was acquired after the first.
     fn change(&self, script: &Script, args: &[String], limit: Moment) -> Result<Value, Error> {
-        change::eval(&self.shared, &self.name, script, &self.keys()?, args, limit, Copies::One)
+        change::eval(&self.shared, &self.name, script, &self.keys()?, args, limit, Idempotent::No)
     }
 
     fn read(&self, answer: &Value) -> Result<Decision, Error> {

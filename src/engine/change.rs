@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis::Value;
 
 use super::entry::LockEntry;
-use super::redis::backend::Copies;
+use super::redis::backend::Idempotent;
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::runtime::Shared;
@@ -37,10 +37,10 @@ pub(crate) fn eval<A: AsRef<[u8]>>(
     keys: &[[&str; 2]],
     args: &[A],
     limit: Moment,
-    copies: Copies,
+    idempotent: Idempotent,
 ) -> Result<Value, Error> {
     shared.usable().map_err(|e| e.about(name))?;
-    let reply = shared.backend.eval(script, keys, args, limit, copies);
+    let reply = shared.backend.eval(script, keys, args, limit, idempotent);
     reply.map(|reply| reply.value).map_err(|failure| told(failure).about(name))
 }
 

@@ -26,11 +26,11 @@ pub(crate) struct Reply {
 
 /// How often a request may be sent while it has no answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Copies {
+pub(crate) enum Idempotent {
     /// Two copies would do more than one.
-    One,
+    No,
     /// It is idempotent, as every operation on a lock is by its owner id.
-    Two,
+    Yes,
 }
 
 /// The pool, and what is counted of it.
@@ -82,7 +82,7 @@ impl Backend {
         args: &[A],
         limit: Moment,
     ) -> Result<Reply, Failure> {
-        self.eval(script, &names.keys(), args, limit, Copies::Two)
+        self.eval(script, &names.keys(), args, limit, Idempotent::Yes)
     }
 
     /// Runs a script over keys of its own, each in two parts, until `limit` at most.
@@ -92,11 +92,11 @@ impl Backend {
         keys: &[[&str; 2]],
         args: &[A],
         limit: Moment,
-        copies: Copies,
+        idempotent: Idempotent,
     ) -> Result<Reply, Failure> {
         let mut evalsha = Vec::new();
         call(&mut evalsha, "EVALSHA", &script.sha, keys, args);
-        let (_, reply) = self.send(limit, copies, |connection| match connection.request(&evalsha) {
+        let (_, reply) = self.send(limit, idempotent, |connection| match connection.request(&evalsha) {
             Ok(Value::ServerError(e))
                 if e.kind() == Some(ServerErrorKind::NoScript) && Moment::now() < limit =>
             {
@@ -121,7 +121,7 @@ impl Backend {
     /// Sends one command that may safely be sent twice, until `limit` at most.
     pub(crate) fn command(&self, cmd: &Cmd, limit: Moment) -> Result<Value, Failure> {
         let packed = cmd.get_packed_command();
-        let (_, reply) = self.send(limit, Copies::Two, |connection| connection.request(&packed))?;
+        let (_, reply) = self.send(limit, Idempotent::Yes, |connection| connection.request(&packed))?;
         match reply.value {
             Value::ServerError(e) => Err(refused(e.into())),
             value => Ok(value),
@@ -195,7 +195,7 @@ impl Backend {
     pub(crate) fn send(
         &self,
         limit: Moment,
-        copies: Copies,
+        idempotent: Idempotent,
         mut exchange: impl FnMut(&mut Connection) -> Result<Value, RedisError>,
     ) -> Result<(Pooled, Reply), Failure> {
         let mut failed: Option<(Moment, Error)> = None;
@@ -206,7 +206,7 @@ impl Backend {
             // so does a request that has no second attempt.
             let again_since = failed.as_ref().map(|(at, _)| *at).max(moved.as_ref().map(|(at, _)| *at));
             let born_after = match again_since {
-                None if copies == Copies::One => Some(*self.broke.lock()),
+                None if idempotent == Idempotent::No => Some(*self.broke.lock()),
                 since => since,
             };
             let mut connection = match self.connection(limit, born_after) {
@@ -239,7 +239,7 @@ impl Backend {
                     if !e.is_timeout() {
                         *self.broke.lock() = at;
                     }
-                    let again = copies == Copies::Two && failed.is_none() && !e.is_timeout();
+                    let again = idempotent == Idempotent::Yes && failed.is_none() && !e.is_timeout();
                     let error =
                         failed.take().map_or_else(|| unanswered(e, connection.limit), |(_, first)| first);
                     if !again {
@@ -261,7 +261,7 @@ impl Backend {
         command: impl Fn() -> Vec<u8>,
         limit: Moment,
     ) -> Result<Reply, Failure> {
-        let (_, reply) = self.send(limit, Copies::Two, |connection| {
+        let (_, reply) = self.send(limit, Idempotent::Yes, |connection| {
             let mut both = |eval| -> Result<[Value; 2], RedisError> {
                 connection.limit_to(limit);
                 connection.inner.send_packed_command(&[renew(eval), command()].concat())?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::answers::{list, number, text};
-use super::backend::{Copies, Reply};
+use super::backend::{Idempotent, Reply};
 use super::failure::Failure;
 use super::refusal::refused;
 use super::resp::call;
@@ -319,7 +319,7 @@ impl<'a> Several<'a> {
     fn send(&self, limit: Moment) -> Result<Reply, Failure> {
         let cell = self.cells.first().ok_or_else(|| strange(&[]))?;
         let (backend, script) = (&cell.shared.backend, cell.scripts.all());
-        let reply = backend.eval(script, &self.keys, &self.args, limit, Copies::Two)?;
+        let reply = backend.eval(script, &self.keys, &self.args, limit, Idempotent::Yes)?;
         match &reply.value {
             Value::Array(answers) if !answers.is_empty() => Ok(reply),
             other => Err(strange(slice::from_ref(other))),

@@ -3,7 +3,7 @@
 
 use redis::{Cmd, Pipeline, ServerErrorKind, Value, cmd};
 
-use super::backend::Copies;
+use super::backend::Idempotent;
 use super::failure::Failure;
 use super::refusal::refused;
 use crate::clock::Moment;
@@ -28,7 +28,7 @@ impl<'a> Watching<'a> {
         shared.usable().map_err(Failure::Never)?;
         let limit = wait.limit(Moment::now(), shared.config.command_timeout);
         let watch = cmd("WATCH").arg(keys).get_packed_command();
-        let (mut connection, reply) = shared.backend.send(limit, Copies::Two, |connection| {
+        let (mut connection, reply) = shared.backend.send(limit, Idempotent::Yes, |connection| {
             if connection.transacts {
                 return connection.request(&watch);
             }
