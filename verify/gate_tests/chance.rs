@@ -5,7 +5,7 @@
 //! stop: everybody gets out, and nothing is left, neither in the gates nor in Redis.
 
 use super::*;
-use crate::engine::dice::{Dice, first_seed};
+use crate::engine::rng::{Rng, first_seed};
 use crate::engine::small_redis::{self, Message, Reply, SmallRedis, millis};
 
 const GATES: usize = 2;
@@ -59,7 +59,7 @@ struct Packet {
 
 struct World {
     now: u64,
-    dice: Dice,
+    rng: Rng,
     redis: SmallRedis,
     /// What was published and not yet heard.
     messages: Vec<Message>,
@@ -81,7 +81,7 @@ impl World {
         let gates = (0..GATES).map(|_| Desk::of(shape.clone())).collect();
         World {
             now: 1_000,
-            dice: Dice(seed),
+            rng: Rng(seed),
             redis: SmallRedis::new(WINDOW, 0),
             messages: Vec::new(),
             deaf: 10,
@@ -96,7 +96,7 @@ impl World {
     }
 
     fn fault(&mut self, percent: usize) -> bool {
-        self.faults && self.dice.percent(percent)
+        self.faults && self.rng.percent(percent)
     }
 
     fn send(&mut self, gate: usize, thread: Option<usize>, op: Op) {
@@ -104,18 +104,18 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.dice.below(10) {
+        match self.rng.below(10) {
             0..=3 => {
-                let i = self.dice.below(self.threads.len());
+                let i = self.rng.below(self.threads.len());
                 self.act(i);
             }
             4..=6 if !self.wire.is_empty() => {
-                let i = self.dice.below(self.wire.len());
+                let i = self.rng.below(self.wire.len());
                 self.move_packet(i);
             }
             7 if !self.messages.is_empty() => self.hear(),
-            8 if !self.late.is_empty() && self.dice.percent(30) => {
-                let i = self.dice.below(self.late.len());
+            8 if !self.late.is_empty() && self.rng.percent(30) => {
+                let i = self.rng.below(self.late.len());
                 let packet = self.late.swap_remove(i);
                 self.run(&packet);
             }
@@ -125,7 +125,7 @@ impl World {
     }
 
     fn hear(&mut self) {
-        let i = self.dice.below(self.messages.len());
+        let i = self.rng.below(self.messages.len());
         let Message { owner, number, lease, .. } = self.messages.swap_remove(i);
         if self.fault(15) {
             return;
@@ -136,8 +136,8 @@ impl World {
     }
 
     fn pass_time(&mut self) {
-        let most = if self.dice.percent(5) { 1_500 } else { 30 };
-        self.now += 1 + self.dice.below(most) as u64;
+        let most = if self.rng.percent(5) { 1_500 } else { 30 };
+        self.now += 1 + self.rng.below(most) as u64;
         for gate in 0..GATES {
             for owner in self.gates[gate].gate.owners() {
                 let now = at(self.now);
@@ -160,13 +160,13 @@ impl World {
         let gate = i / THREADS;
         match self.threads[i].clone() {
             Thread::Idle if self.faults => {
-                let terms = match self.dice.below(10) {
+                let terms = match self.rng.below(10) {
                     0 => Terms { fair: true, ..terms() },
                     1 => Terms { lease: ms(1_200), ..terms() },
                     2 => Terms { lease: ms(900), fixed: true, ..terms() },
                     _ => terms(),
                 };
-                let once = self.dice.percent(15);
+                let once = self.rng.percent(15);
                 let request = Request { terms, once, ..request(i as u64) };
                 if let Ok(Entered::Waits(ticket)) = self.gates[gate].gate.enter(request, at(self.now)) {
                     self.turn(i, ticket, false);
@@ -178,7 +178,7 @@ impl World {
                     self.turn(i, ticket, over);
                 }
             }
-            Thread::Holding(acquired) if !self.faults || self.dice.percent(40) => self.release(i, acquired),
+            Thread::Holding(acquired) if !self.faults || self.rng.percent(40) => self.release(i, acquired),
             _ => {}
         }
     }
@@ -296,8 +296,8 @@ impl World {
                 small_redis::Op::Renew { owner: *owner, lease: millis(*lease) }
             }
         };
-        let (dice, messages, deaf) = (&mut self.dice, &mut self.messages, self.deaf);
-        self.redis.run(&op, self.now, &mut (|_| !dice.percent(deaf), |message| messages.push(message)))
+        let (rng, messages, deaf) = (&mut self.rng, &mut self.messages, self.deaf);
+        self.redis.run(&op, self.now, &mut (|_| !rng.percent(deaf), |message| messages.push(message)))
     }
 
     /// A request gets to Redis, or its answer back; or one of them does not.
@@ -306,7 +306,7 @@ impl World {
             if self.fault(6) {
                 // It is lost to its sender, and may run yet.
                 let packet = self.wire.swap_remove(i);
-                if self.dice.percent(70) {
+                if self.rng.percent(70) {
                     self.late.push(packet.clone());
                 }
                 return self.unanswered(packet);

@@ -22,7 +22,7 @@ use super::actions::Step;
 use super::modes::Role;
 use super::state::{Bag, Faults, Packet, State};
 use super::{TICK, World};
-use crate::engine::dice::{Dice, first_seed};
+use crate::engine::rng::{Rng, first_seed};
 use crate::engine::small_redis::{Message, Mode, Op, PendingAcquire, Place, Reply, SmallRedis, millis};
 use crate::engine::state::lock_state::{AcquireMode, Answer, Renewal};
 use crate::kind::Kind;
@@ -45,7 +45,7 @@ impl Seen {
 }
 
 struct Walk<'a> {
-    dice: Dice,
+    rng: Rng,
     /// For so many ticks nothing happens but time.
     asleep: usize,
     world: &'a World,
@@ -120,17 +120,17 @@ impl Walk<'_> {
     }
 
     fn choose(&mut self) -> Option<Step> {
-        if !self.requests.is_empty() && self.dice.percent(5) {
-            let op = self.requests[self.dice.below(self.requests.len())].clone();
+        if !self.requests.is_empty() && self.rng.percent(5) {
+            let op = self.requests[self.rng.below(self.requests.len())].clone();
             return Some(Step::Run(Packet { process: 0, thread: None, op, sent: 0, resent: false }));
         }
         let mut steps = Vec::new();
         self.world.actions(&self.state, &mut steps);
         let ticks = steps.pop_if(|step| *step == Step::Tick);
-        if self.dice.percent(1) {
-            self.asleep = 3 + self.dice.below(7);
+        if self.rng.percent(1) {
+            self.asleep = 3 + self.rng.below(7);
         }
-        if self.asleep > 0 || self.dice.percent(4) {
+        if self.asleep > 0 || self.rng.percent(4) {
             self.asleep = self.asleep.saturating_sub(1);
             return ticks;
         }
@@ -142,13 +142,13 @@ impl Walk<'_> {
                 Enter(..) | Turn(..) | Timer(..) | Unlock(..) | Renew(..) | Run(_) | Hear(..) | Deliver(_)
             ) || matches!(step, Downgrade(..) | ReadBeside(..) | Replace(..) | UnlockFirst(..))
         };
-        if self.dice.percent(75) && steps.iter().any(plain) {
+        if self.rng.percent(75) && steps.iter().any(plain) {
             steps.retain(plain);
         }
         if steps.is_empty() {
             return ticks;
         }
-        let i = self.dice.below(steps.len());
+        let i = self.rng.below(steps.len());
         Some(steps.swap_remove(i))
     }
 
@@ -320,10 +320,9 @@ fn walk_on(kind: &str, rule: &str, world: &World, also: &[&str]) {
         real.begin(fence, world.permits);
         let mut state = world.beginning();
         state.redis = world.redis(fence);
-        let (dice, seen, sides) =
-            (Dice(seed), &mut seen, Sides::new(world.waiter_timeout, world.permits > 0));
+        let (rng, seen, sides) = (Rng(seed), &mut seen, Sides::new(world.waiter_timeout, world.permits > 0));
         let mut walk =
-            Walk { dice, asleep: 0, world, state, real: &mut real, seen, sides, requests: Vec::new() };
+            Walk { rng, asleep: 0, world, state, real: &mut real, seen, sides, requests: Vec::new() };
         walked += u64::from(walk.walk());
         seed += 1;
         if fence > 0 {

@@ -13,11 +13,11 @@ use self::real::{RealRoom, RoomView};
 use super::World;
 use super::actions::Step;
 use super::state::{Answered, Packet, Request, State};
-use crate::engine::dice::{Dice, first_seed};
 use crate::engine::model::TICK;
 use crate::engine::model::replay::compare::Sides;
 use crate::engine::model::replay::real::Real;
 use crate::engine::model::state::{Faults, process_of};
+use crate::engine::rng::{Rng, first_seed};
 use crate::engine::small_redis::{
     Message, Op, PendingAcquire, Reply, RoomOp, RoomReply, SmallRedis, Stage, millis,
 };
@@ -76,7 +76,7 @@ const ALL: [&str; 13] = [
 ];
 
 struct Walk<'a> {
-    dice: Dice,
+    rng: Rng,
     /// For so many ticks nothing happens but time.
     asleep: usize,
     /// Until there were so many requests, what happens is not left to chance alone.
@@ -123,9 +123,9 @@ impl Walk<'_> {
     }
 
     fn choose(&mut self) -> Option<Step> {
-        let request = match self.dice.below(100) {
+        let request = match self.rng.below(100) {
             0..5 if !self.requests.is_empty() => {
-                Some(self.requests[self.dice.below(self.requests.len())].clone())
+                Some(self.requests[self.rng.below(self.requests.len())].clone())
             }
             5..8 => self.quit_of_the_holder(),
             _ => None,
@@ -137,10 +137,10 @@ impl Walk<'_> {
         let mut steps = Vec::new();
         self.world.actions(&self.state, &mut steps);
         let ticks = steps.pop_if(|step| *step == Step::Tick);
-        if self.dice.percent(1) && !first {
-            self.asleep = 2 + self.dice.below(5);
+        if self.rng.percent(1) && !first {
+            self.asleep = 2 + self.rng.below(5);
         }
-        if self.asleep > 0 || self.dice.percent(if first { 1 } else { 4 }) {
+        if self.asleep > 0 || self.rng.percent(if first { 1 } else { 4 }) {
             self.asleep = self.asleep.saturating_sub(1);
             return ticks;
         }
@@ -150,7 +150,7 @@ impl Walk<'_> {
             use Step::{Fail, LoseMessage, LoseReply, Overtake, Repeat, TimeOut};
             matches!(step, Fail(_) | LoseMessage(_) | LoseReply(_) | Overtake(_) | Repeat(_) | TimeOut(..))
         };
-        match self.dice.below(100) {
+        match self.rng.below(100) {
             _ if first => {
                 steps.retain(|step| !trouble(step));
                 self.set_scene(&mut steps);
@@ -163,7 +163,7 @@ impl Walk<'_> {
         if steps.is_empty() {
             return ticks;
         }
-        let i = self.dice.below(steps.len());
+        let i = self.rng.below(steps.len());
         Some(steps.swap_remove(i))
     }
 
@@ -342,7 +342,7 @@ fn conditions_say_what_the_models_redis_says() {
         println!("{kind}: SEED={seed}");
         real.begin(0, 0);
         let mut walk = Walk {
-            dice: Dice(seed),
+            rng: Rng(seed),
             asleep: 0,
             scene: if seed % 8 < 2 { 30 } else { 0 },
             world: &world,
