@@ -52,7 +52,7 @@ impl Default for Config {
 
 impl Config {
     /// How long the reply to a renewal may take.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn renewal_timeout(&self) -> Duration {
         self.command_timeout.min(self.lease / 6)
     }
 

@@ -75,7 +75,7 @@ impl Shared {
     ) -> Arc<Shared> {
         static CLIENTS: AtomicU64 = AtomicU64::new(0);
         let id = CLIENTS.fetch_add(1, Ordering::Relaxed);
-        renewer.add(id, config.renew_every, config.patience());
+        renewer.add(id, config.renew_every, config.renewal_timeout());
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Arc::new(Shared {
             id,

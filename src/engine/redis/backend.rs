@@ -183,7 +183,7 @@ impl Backend {
                 connection.limit_to(limit);
                 *answer = connection.request(&eval(i))?;
             }
-            connection.heed(answer);
+            connection.check_role(answer);
         }
         Ok(answers)
     }
@@ -223,7 +223,7 @@ impl Backend {
             self.count(1);
             match exchange(&mut connection) {
                 Ok(value) => {
-                    connection.heed(&value);
+                    connection.check_role(&value);
                     if let Some(refusal) = no_primary(&value).filter(|_| moved.is_none()) {
                         moved = Some((Moment::now(), refusal.clone()));
                         continue;

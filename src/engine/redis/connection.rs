@@ -163,7 +163,7 @@ impl Connection {
     }
 
     /// A reply may say that the server cannot serve us: perhaps a new connection leads to one that can.
-    pub(crate) fn heed(&mut self, answer: &Value) {
+    pub(crate) fn check_role(&mut self, answer: &Value) {
         self.broken |= no_primary(answer).is_some();
     }
 

@@ -62,7 +62,7 @@ impl<'a> Watching<'a> {
         self.connection.limit_to(limit);
         match self.connection.request(&cmd.get_packed_command()) {
             Ok(value) => {
-                self.connection.heed(&value);
+                self.connection.check_role(&value);
                 if let Value::ServerError(e) = value { Err(refused(e.into())) } else { Ok(value) }
             }
             Err(e) => {
@@ -85,7 +85,7 @@ impl<'a> Watching<'a> {
             self.connection.exchange(&requests, limit).map_err(|e| self.connection.unanswered(e))?;
         let exec = answers.pop();
         if let Some(error) = first_error(&answers) {
-            self.connection.heed(&error);
+            self.connection.check_role(&error);
         }
         match exec {
             Some(Value::Array(answers)) => {

@@ -31,7 +31,7 @@ pub(super) struct Server {
     renewer: Arc<Renewer>,
     client: u64,
     manager: ConnectionManager,
-    patience: Duration,
+    renewal_timeout: Duration,
     connection: Option<Connection>,
     /// The connection leads to a server that is no longer the primary: it is not used any more, and replaced.
     moved: bool,
@@ -56,13 +56,13 @@ impl Server {
         renewer: Arc<Renewer>,
         client: u64,
         manager: ConnectionManager,
-        patience: Duration,
+        renewal_timeout: Duration,
     ) -> Self {
         Server {
             renewer,
             client,
             manager,
-            patience,
+            renewal_timeout,
             connection: None,
             moved: false,
             connects_at: Moment::default(),
@@ -143,8 +143,8 @@ impl Server {
         } else if let Some(mut lent) = shared.backend.idle() {
             // An error shows when the replies are read.
             let _ = lent.write(&bytes);
-            let answers = flight.answers(&mut lent, flight.sent.after(self.patience));
-            answers.iter().for_each(|answer| lent.heed(answer));
+            let answers = flight.answers(&mut lent, flight.sent.after(self.renewal_timeout));
+            answers.iter().for_each(|answer| lent.check_role(answer));
             drop(lent);
             flight.finish(&self.renewer, answers);
         } else {
@@ -169,8 +169,8 @@ impl Server {
             return Err(no_connection());
         }
         let connection = self.manager.apart().and_then(|mut connection| {
-            connection.limit_writes_to(self.patience)?;
-            connection.limit_to(Moment::now().after(self.patience));
+            connection.limit_writes_to(self.renewal_timeout)?;
+            connection.limit_to(Moment::now().after(self.renewal_timeout));
             let told = connection.request(&ServerInfo::request())?;
             Ok((connection, ServerInfo::read(&told, Moment::now())))
         });
@@ -182,7 +182,7 @@ impl Server {
                 Ok(())
             }
             Err(error) => {
-                self.connects_at = Moment::now().after(self.patience.min(RELEASE_AGAIN) / 2);
+                self.connects_at = Moment::now().after(self.renewal_timeout.min(RELEASE_AGAIN) / 2);
                 Err(no_connection().caused_by(not_connected(error).error()))
             }
         }
@@ -195,7 +195,7 @@ impl Server {
         };
         self.under_way -= flight.tasks.len();
         // As long as replies come, those behind them are on their way.
-        let answers = flight.answers(connection, flight.sent.max(self.heard).after(self.patience));
+        let answers = flight.answers(connection, flight.sent.max(self.heard).after(self.renewal_timeout));
         self.heard = Moment::now();
         if answers.iter().any(|answer| no_primary(answer).is_some()) {
             self.moved = true;

@@ -61,8 +61,8 @@ impl Renewer {
     }
 
     /// A client is created.
-    pub(crate) fn add(&self, client: u64, renew_every: Duration, patience: Duration) {
-        self.state.lock().lines.insert(client, Line::new(renew_every, patience));
+    pub(crate) fn add(&self, client: u64, renew_every: Duration, renewal_timeout: Duration) {
+        self.state.lock().lines.insert(client, Line::new(renew_every, renewal_timeout));
     }
 
     /// A client ends, with all its tasks. Returns the leaves that Redis has not answered.
@@ -235,7 +235,7 @@ impl Renewer {
                 line.work.notify_one();
                 continue;
             }
-            let server = Server::new(self.clone(), client, manager, line.patience);
+            let server = Server::new(self.clone(), client, manager, line.renewal_timeout);
             let thread = thread::Builder::new().name("rc-renewal-line".to_owned()).spawn(|| server.run());
             match thread {
                 Ok(_) => drop(state.served.insert(client)),

@@ -44,7 +44,7 @@ pub(super) struct Line {
     leaving: Vec<(Arc<LockEntry>, PendingRelease)>,
     pub(super) renew_every: Duration,
     /// How long it waits for a reply.
-    pub(super) patience: Duration,
+    pub(super) renewal_timeout: Duration,
 }
 
 pub(super) struct Task {
@@ -80,14 +80,14 @@ pub(super) struct Planned {
 }
 
 impl Line {
-    pub(super) fn new(renew_every: Duration, patience: Duration) -> Line {
+    pub(super) fn new(renew_every: Duration, renewal_timeout: Duration) -> Line {
         Line {
             queue: VecDeque::new(),
             work: Arc::default(),
             connection: None,
             leaving: Vec::new(),
             renew_every,
-            patience,
+            renewal_timeout,
         }
     }
 }
