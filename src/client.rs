@@ -239,7 +239,7 @@ impl Client {
     /// The number of locks that this client has in use: those with a handle, a guard or a waiting thread.
     pub fn lock_count(&self) -> usize {
         // None of them belongs to a forked child.
-        self.0.lock(&self.0.cells).map_or(0, |cells| cells.len())
+        self.0.lock(&self.0.entries).map_or(0, |entries| entries.len())
     }
 
     /// Closes the client, for all its clones: waiting threads get [`Closed`](ErrorKind::Closed), every

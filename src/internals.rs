@@ -62,5 +62,5 @@ pub fn fenced_script(source: &str) -> String {
 ///
 /// If the lock cannot work: for its name, say, or since its client is closed.
 pub fn keys<K: Kind>(lock: &RedisLock<K>) -> Result<[String; 6], Error> {
-    Ok(lock.cell()?.names.keys().map(|parts| parts.concat()))
+    Ok(lock.entry()?.names.keys().map(|parts| parts.concat()))
 }

@@ -14,34 +14,34 @@ use crate::wait::Wait;
 /// Gets `request` in, within `wait`: a hold, or `None` where it is busy and the time is up. `other` is the lock's
 /// other mode, where that is to [stand behind](super::modes::tie) it.
 pub(crate) fn acquire(
-    cell: &Arc<LockEntry>,
+    entry: &Arc<LockEntry>,
     other: Option<&Arc<LockEntry>>,
     request: Request,
     wait: &Wait<'_>,
 ) -> Result<Option<Acquired>, Error> {
     let entered = Moment::now();
-    let outcome = wait_for(cell, other, request, wait, entered);
+    let outcome = wait_for(entry, other, request, wait, entered);
     let forked = matches!(&outcome, Err(error) if error.kind() == ErrorKind::Forked);
-    if !forked && !matches!(outcome, Ok(Some(_))) && cell.shared.watch.is_on() {
+    if !forked && !matches!(outcome, Ok(Some(_))) && entry.shared.watch.is_on() {
         let waited = Moment::now().since(entered);
-        cell.shared.watch.tell(|o| o.not_acquired(cell.observed(), waited, outcome.as_ref().err()));
+        entry.shared.watch.tell(|o| o.not_acquired(entry.observed(), waited, outcome.as_ref().err()));
     }
     outcome
 }
 
 /// Takes a place in the gate, and asks Redis whenever it is this thread's turn to.
 fn wait_for(
-    cell: &Arc<LockEntry>,
+    entry: &Arc<LockEntry>,
     other: Option<&Arc<LockEntry>>,
     request: Request,
     wait: &Wait<'_>,
     entered: Moment,
 ) -> Result<Option<Acquired>, Error> {
     if wait.is_cancelled() {
-        return Err(cell.error(Error::new(ErrorKind::Cancelled, "")));
+        return Err(entry.error(Error::new(ErrorKind::Cancelled, "")));
     }
     loop {
-        let acquired = match Waiter::enter(cell, other, request.clone(), *wait, entered)? {
+        let acquired = match Waiter::enter(entry, other, request.clone(), *wait, entered)? {
             Place::In(acquired) => acquired,
             Place::Busy => return Ok(None),
             Place::Waits(mut waiter) => {
@@ -57,9 +57,9 @@ fn wait_for(
         };
         // Handed on while it was valid, but this thread may have woken too late for it.
         let handed_on = matches!(acquired.way, AcquiredVia::HandedOver | AcquiredVia::Joined);
-        if !handed_on || !held::remaining(cell, acquired.ticket).is_zero() {
+        if !handed_on || !held::remaining(entry, acquired.ticket).is_zero() {
             return Ok(Some(acquired));
         }
-        take_back(cell, acquired.ticket, wait.limit(Moment::now(), cell.shared.config.command_timeout));
+        take_back(entry, acquired.ticket, wait.limit(Moment::now(), entry.shared.config.command_timeout));
     }
 }

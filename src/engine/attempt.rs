@@ -35,23 +35,23 @@ pub(crate) struct Attempt<'a> {
 /// Begins an attempt by `request`, which is to be [`once`](Request::once). Redis is asked nothing yet, but
 /// for a grant that waits here for its thread, which is renewed by `limit`.
 pub(crate) fn begin<'a>(
-    cell: &'a Arc<LockEntry>,
+    entry: &'a Arc<LockEntry>,
     request: Request,
     limit: Moment,
 ) -> Result<Begun<'a>, Error> {
     let entered = Moment::now();
-    let mut waiter = match Waiter::enter(cell, None, request, Wait::once(), entered)? {
-        Place::In(acquired) if acquired.outermost && held::remaining(cell, acquired.ticket).is_zero() => {
-            take_back(cell, acquired.ticket, limit);
-            return Ok(busy(cell, entered));
+    let mut waiter = match Waiter::enter(entry, None, request, Wait::once(), entered)? {
+        Place::In(acquired) if acquired.outermost && held::remaining(entry, acquired.ticket).is_zero() => {
+            take_back(entry, acquired.ticket, limit);
+            return Ok(busy(entry, entered));
         }
         Place::In(acquired) => return Ok(Begun::In(acquired)),
-        Place::Busy => return Ok(busy(cell, entered)),
+        Place::Busy => return Ok(busy(entry, entered)),
         Place::Waits(waiter) => waiter,
     };
     Ok(match waiter.advance(MayPark::No { limit })? {
         Progress::In(acquired) => Begun::In(acquired),
-        Progress::Over => busy(cell, entered),
+        Progress::Over => busy(entry, entered),
         Progress::Ask(asking, _) => {
             waiter.sends();
             Begun::Asks(Attempt { waiter, asking })
@@ -59,15 +59,15 @@ pub(crate) fn begin<'a>(
     })
 }
 
-fn busy<'a>(cell: &Arc<LockEntry>, entered: Moment) -> Begun<'a> {
+fn busy<'a>(entry: &Arc<LockEntry>, entered: Moment) -> Begun<'a> {
     let waited = Moment::now().since(entered);
-    cell.shared.watch.tell(|o| o.not_acquired(cell.observed(), waited, None));
+    entry.shared.watch.tell(|o| o.not_acquired(entry.observed(), waited, None));
     Begun::Busy
 }
 
 /// An attempt whose answer another thread is to hear. Dropped, it is given back as an [`Attempt`] is.
 pub(crate) struct Detached {
-    cell: Arc<LockEntry>,
+    entry: Arc<LockEntry>,
     ticket: Ticket,
     entered: Moment,
     /// Until it goes on.
@@ -78,7 +78,7 @@ impl Detached {
     /// It goes on in this thread; once.
     pub(crate) fn attach(&mut self) -> Option<Attempt<'_>> {
         let asking = self.asking.take()?;
-        let waiter = Waiter::resumed(&self.cell, self.ticket, self.entered, asking.owner);
+        let waiter = Waiter::resumed(&self.entry, self.ticket, self.entered, asking.owner);
         Some(Attempt { waiter, asking })
     }
 }
@@ -96,22 +96,22 @@ impl Attempt<'_> {
     }
 
     /// The lock that it is at.
-    pub(crate) fn cell(&self) -> &Arc<LockEntry> {
-        self.waiter.cell
+    pub(crate) fn entry(&self) -> &Arc<LockEntry> {
+        self.waiter.entry
     }
 
     /// Takes it out of this thread.
     pub(crate) fn detach(self) -> Detached {
         let Attempt { mut waiter, asking } = self;
         waiter.is_passed_on();
-        let Waiter { cell, ticket, entered, .. } = waiter;
-        Detached { cell: cell.clone(), ticket, entered, asking: Some(asking) }
+        let Waiter { entry, ticket, entered, .. } = waiter;
+        Detached { entry: entry.clone(), ticket, entered, asking: Some(asking) }
     }
 
     /// Ends it: its request was not sent.
     pub(crate) fn called_off(mut self) {
         self.waiter.called_off();
-        busy(self.waiter.cell, self.waiter.entered);
+        busy(self.waiter.entry, self.waiter.entered);
     }
 
     /// Ends it by what Redis said; `None` where it is busy. A grant that has to be renewed first is renewed
@@ -122,7 +122,7 @@ impl Attempt<'_> {
         limit: Moment,
     ) -> Result<Option<Acquired>, Error> {
         let Attempt { mut waiter, asking } = self;
-        let (cell, entered) = (waiter.cell, waiter.entered);
+        let (entry, entered) = (waiter.entry, waiter.entered);
         let ended = waiter.heard(asking.owner, outcome).and_then(|()| waiter.advance(MayPark::No { limit }));
         let ended = match ended {
             Ok(Progress::In(acquired)) => return Ok(Some(acquired)),
@@ -132,7 +132,7 @@ impl Attempt<'_> {
         };
         drop(waiter);
         let waited = Moment::now().since(entered);
-        cell.shared.watch.tell(|o| o.not_acquired(cell.observed(), waited, ended.as_ref().err()));
+        entry.shared.watch.tell(|o| o.not_acquired(entry.observed(), waited, ended.as_ref().err()));
         ended
     }
 }

@@ -18,11 +18,11 @@ use crate::script::Script;
 ///
 /// # Errors
 /// `Unknown` if Redis did not reply: the update may have been applied, or may be yet.
-pub(crate) fn change(cell: &Arc<LockEntry>, what: &[&str]) -> Result<Vec<Value>, Error> {
-    let shared = &cell.shared;
-    shared.usable().map_err(|e| cell.error(e))?;
+pub(crate) fn change(entry: &Arc<LockEntry>, what: &[&str]) -> Result<Vec<Value>, Error> {
+    let shared = &entry.shared;
+    shared.usable().map_err(|e| entry.error(e))?;
     let limit = Moment::now().after(shared.config.command_timeout);
-    requests::change(cell, cell.fresh(), what, limit).map_err(|failure| cell.error(told(failure)))
+    requests::change(entry, entry.fresh(), what, limit).map_err(|failure| entry.error(told(failure)))
 }
 
 /// Runs a script over keys that are not a lock's, each in two parts, for the `name` that errors show. Blocks

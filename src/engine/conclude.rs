@@ -28,32 +28,33 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// `LeaseLost` or `Closed` if the hold was over before, `Unknown` if what was sent has no reply: if it was
 /// not applied, the hold is given back in the background. `Unavailable` if no request was sent; then the hold
 /// is given back, too.
-pub(crate) fn conclude(cell: &Arc<LockEntry>, ticket: Ticket, what: &str) -> Result<(), Error> {
-    let shared = &cell.shared;
+pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &str) -> Result<(), Error> {
+    let shared = &entry.shared;
     let began = Moment::now();
     let owner =
-        match shared.usable().map_err(|e| cell.error(e)).and_then(|()| held::owner(cell, ticket, began)) {
+        match shared.usable().map_err(|e| entry.error(e)).and_then(|()| held::owner(entry, ticket, began)) {
             Ok(owner) => owner,
             Err(error) => {
-                release_quietly(cell, ticket);
+                release_quietly(entry, ticket);
                 return Err(error);
             }
         };
     // From here on a renewal may find it gone, and that is not a loss.
-    lock(cell)?.gate.exchange(owner);
+    lock(entry)?.gate.exchange(owner);
     let until = began.after(shared.config.unreachable_timeout.min(LONGEST));
     let wait = Wait::until_moment(until);
     let (mut pause, mut unanswered) = (PAUSES.0, false);
     let failure = loop {
         let now = Moment::now();
-        let failure = match requests::change(cell, owner, &[what], now.after(shared.config.command_timeout)) {
+        let failure = match requests::change(entry, owner, &[what], now.after(shared.config.command_timeout))
+        {
             Ok(answer) if number(answer.first()) == Some(1) => {
                 // Over here as well. If its time is up meanwhile, it was done all the same.
-                let _ = replaced(cell, ticket);
+                let _ = replaced(entry, ticket);
                 return Ok(());
             }
-            Ok(_) => return Err(over(cell, ticket, owner)),
-            Err(failure) if failure.is_wrong_kind() => return Err(over(cell, ticket, owner)),
+            Ok(_) => return Err(over(entry, ticket, owner)),
+            Err(failure) if failure.is_wrong_kind() => return Err(over(entry, ticket, owner)),
             Err(failure) => failure,
         };
         unanswered |= matches!(failure, Failure::Unanswered(_));
@@ -65,24 +66,24 @@ pub(crate) fn conclude(cell: &Arc<LockEntry>, ticket: Ticket, what: &str) -> Res
         pause = PAUSES.1.min(pause * 2);
     };
     // It leaves in the background, with a tombstone: what is still in flight has no effect then.
-    lock(cell)?.gate.doubt(owner, began, shared.config.lease);
-    let ended = replaced(cell, ticket);
+    lock(entry)?.gate.doubt(owner, began, shared.config.lease);
+    let ended = replaced(entry, ticket);
     if unanswered {
         let unknown = Error::new(ErrorKind::OutcomeUnknown, "")
             .because("it may have been done, or not: then it is given back in the background");
-        return Err(cell.error(unknown.caused_by(failure.error())));
+        return Err(entry.error(unknown.caused_by(failure.error())));
     }
-    ended.and(Err(cell.error(failure.error())))
+    ended.and(Err(entry.error(failure.error())))
 }
 
 /// Redis has revoked the hold.
-fn over(cell: &Arc<LockEntry>, ticket: Ticket, owner: u64) -> Error {
-    let gone = lost(if cell.shared.is_closed() { LossReason::Closed } else { LossReason::Revoked });
-    let mut core = cell.core.lock();
+fn over(entry: &Arc<LockEntry>, ticket: Ticket, owner: u64) -> Error {
+    let gone = lost(if entry.shared.is_closed() { LossReason::Closed } else { LossReason::Revoked });
+    let mut core = entry.core.lock();
     let then = core.gate.lose(owner, LossReason::Revoked, Moment::now());
-    carry_out(cell, core, then);
-    match release(cell, ticket) {
+    carry_out(entry, core, then);
+    match release(entry, ticket) {
         Err(error) => error,
-        Ok(()) => cell.error(gone),
+        Ok(()) => entry.error(gone),
     }
 }

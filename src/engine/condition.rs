@@ -30,28 +30,28 @@ pub(crate) struct At<'a> {
 /// `LeaseLost` or `Closed` where the hold is lost, by then or by the wait. `Cancelled`: it is held again.
 /// Any other: it is lost, unless the wait had not begun.
 pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) -> Result<bool, Error> {
-    let (cell, shared) = (at.lock, &at.lock.shared);
-    shared.usable().map_err(|e| cell.error(e))?;
+    let (entry, shared) = (at.lock, &at.lock.shared);
+    shared.usable().map_err(|e| entry.error(e))?;
     let began = Moment::now();
-    held::owner(cell, ticket, began)?;
-    let cancelled = || Err(cell.error(Error::new(ErrorKind::Cancelled, "")));
+    held::owner(entry, ticket, began)?;
+    let cancelled = || Err(entry.error(Error::new(ErrorKind::Cancelled, "")));
     if limits.is_cancelled() {
         return cancelled();
     }
-    let shape = lock(cell)?.gate.shape().clone();
-    let room = LockEntries::room(cell, at.condition.to_owned(), at.scripts.clone(), shape)?;
-    let given_up = give_up(cell, ticket)?;
+    let shape = lock(entry)?.gate.shape().clone();
+    let room = LockEntries::room(entry, at.condition.to_owned(), at.scripts.clone(), shape)?;
+    let given_up = give_up(entry, ticket)?;
     let way = given_up.suspended.way();
     room.core.lock().gate.gives_up(&given_up.leaving);
     let outcome = acquire(&room, None, given_up.suspended.request(thread), limits);
-    let stay = come_back(cell, &room, given_up, &outcome)?;
+    let stay = come_back(entry, &room, given_up, &outcome)?;
     match outcome {
         Ok(Some(_)) if !stay.unsignalled => Ok(true),
         Ok(Some(_)) if limits.is_cancelled() => cancelled(),
         Ok(Some(_)) => Ok(false),
         // It was never sent.
         outcome => {
-            shared.watch.tell(|o| o.acquired(cell.observed(), Moment::now().since(began), way));
+            shared.watch.tell(|o| o.acquired(entry.observed(), Moment::now().since(began), way));
             outcome.map(|_| false)
         }
     }
@@ -67,39 +67,39 @@ struct GivenUp {
 }
 
 /// Takes the hold out of the gate of its lock. In Redis it is given up by the first request of the wait.
-fn give_up(cell: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
-    let shared = &cell.shared;
-    let mut core = lock(cell)?;
+fn give_up(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
+    let shared = &entry.shared;
+    let mut core = lock(entry)?;
     let now = Moment::now();
     let held = core.gate.held(ticket, now).unwrap_or_default();
     let (suspended, then) = match core.gate.set_aside(ticket, now) {
         Ok(suspended) => suspended,
         Err(lost_before) => {
             let (loss, then) = *lost_before;
-            carry_out(cell, core, then);
-            return Err(cell.error(lost(loss)));
+            carry_out(entry, core, then);
+            return Err(entry.error(lost(loss)));
         }
     };
     let leaving = suspended.leaving(now);
     let token = core.asked_lost(leaving.owner);
     if let Some(due) = core.forget(leaving.owner) {
-        shared.renewer.unwatch(cell, leaving.owner, due);
+        shared.renewer.unwatch(entry, leaving.owner, due);
     }
     // Until the wait has given it up in Redis, a client that closes has to do it.
     core.sets_out(&leaving);
-    carry_out(cell, core, then);
-    shared.watch.tell(|o| o.released(cell.observed(), held));
+    carry_out(entry, core, then);
+    shared.watch.tell(|o| o.released(entry.observed(), held));
     Ok(GivenUp { suspended, leaving, token })
 }
 
 /// Puts the hold back into the gate of its lock, with what the wait was granted. An error where it is lost.
 fn come_back(
-    cell: &Arc<LockEntry>,
+    entry: &Arc<LockEntry>,
     room: &Arc<LockEntry>,
     given_up: GivenUp,
     outcome: &Result<Option<Acquired>, Error>,
 ) -> Result<Stay, Error> {
-    let shared = &cell.shared;
+    let shared = &entry.shared;
     let GivenUp { suspended, leaving, token } = given_up;
     let (stay, granted) = {
         let mut core = room.core.lock();
@@ -114,27 +114,27 @@ fn come_back(
     };
     if !stay.entered && (loss.is_some() || granted.is_some() && leaving.unsettled) {
         // Whether it was given up, nobody knows; or a copy of a request of it may come yet.
-        shared.renewer.leave(cell, PendingRelease { unsettled: true, ..leaving.clone() });
+        shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving.clone() });
     }
     let owner = granted.as_ref().map_or(leaving.owner, |grant| grant.owner);
     let room = granted.is_some().then(|| room.clone());
     let now = Moment::now();
-    let mut core = cell.core.lock();
+    let mut core = entry.core.lock();
     core.arrived(leaving.owner);
     let then = core.gate.put_back(suspended, granted, loss, now);
     let mut watched = Ok(());
     if let Some(grant) = core.gate.look(owner).filter(|grant| grant.lost.is_none()) {
         let due = grant.due(now, shared.config.renew_every);
         core.take_over(owner, due, token.clone(), room);
-        watched = shared.renewer.watch(cell, &mut core, owner, due);
+        watched = shared.renewer.watch(entry, &mut core, owner, due);
     }
     let over = core.gate.look(owner).map_or(Some(LossReason::Revoked), |grant| grant.lost);
-    carry_out(cell, core, then);
-    let Some(loss) = over else { return watched.map(|()| stay).map_err(|e| cell.error(e)) };
+    carry_out(entry, core, then);
+    let Some(loss) = over else { return watched.map(|()| stay).map_err(|e| entry.error(e)) };
     if let Some(token) = token {
         token.cancel();
     }
-    Err(outcome.as_ref().err().cloned().unwrap_or_else(|| cell.error(lost(loss))))
+    Err(outcome.as_ref().err().cloned().unwrap_or_else(|| entry.error(lost(loss))))
 }
 
 /// Signals those who wait, by the hold `ticket`: `one` or `all`; or does not, and counts (`count`).
@@ -156,25 +156,25 @@ pub(crate) fn signal(at: &At<'_>, ticket: Ticket, what: &str) -> Result<usize, E
 }
 
 fn signal_some(at: &At<'_>, ticket: Ticket, what: (&str, &str)) -> Result<Signalled, Error> {
-    let (cell, shared) = (at.lock, &at.lock.shared);
-    shared.usable().map_err(|e| cell.error(e))?;
+    let (entry, shared) = (at.lock, &at.lock.shared);
+    shared.usable().map_err(|e| entry.error(e))?;
     let now = Moment::now();
-    let owner = held::owner(cell, ticket, now)?;
+    let owner = held::owner(entry, ticket, now)?;
     let limit = now.after(shared.config.command_timeout);
     let Some(script) = &at.scripts.change else { return Ok(Signalled { how_many: Some(0), from: None }) };
-    match requests::signal(cell, script, owner, at.condition, what, limit) {
+    match requests::signal(entry, script, owner, at.condition, what, limit) {
         Ok(piece) if piece.how_many.is_some() => Ok(piece),
         Ok(_) => {
-            let mut core = cell.core.lock();
+            let mut core = entry.core.lock();
             let then = core.gate.lose(owner, LossReason::Revoked, Moment::now());
-            carry_out(cell, core, then);
-            Err(cell.error(lost(LossReason::Revoked)))
+            carry_out(entry, core, then);
+            Err(entry.error(lost(LossReason::Revoked)))
         }
         Err(Failure::Unanswered(e)) if what.0 != "count" => {
             let error =
                 Error::new(ErrorKind::OutcomeUnknown, "").because("it may have been signalled, or not");
-            Err(cell.error(error.caused_by(e)))
+            Err(entry.error(error.caused_by(e)))
         }
-        Err(failure) => Err(cell.error(failure.error())),
+        Err(failure) => Err(entry.error(failure.error())),
     }
 }

@@ -15,16 +15,16 @@ use crate::sync::MutexGuard;
 pub(super) const LEAVE_LIMIT: Duration = Duration::from_millis(100);
 
 /// The entry's mutex; an error if it is held and this is a forked child.
-pub(crate) fn lock(cell: &LockEntry) -> Result<MutexGuard<'_, Core>, Error> {
-    cell.shared.lock(&cell.core).map_err(|e| cell.error(e))
+pub(crate) fn lock(entry: &LockEntry) -> Result<MutexGuard<'_, Core>, Error> {
+    entry.shared.lock(&entry.core).map_err(|e| entry.error(e))
 }
 
 /// Does what the gate said is to be done: what needs the lock under it, the rest when it has let go of it. A
 /// caller that goes on locks anew, and looks anew.
-pub(crate) fn carry_out(cell: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, then: Effects) {
+pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, then: Effects) {
     core.wake(then.wake);
     if let Some(leaving) = then.background {
-        cell.shared.renewer.leave(cell, leaving);
+        entry.shared.renewer.leave(entry, leaving);
     }
     if let Some(leaving) = &then.leave {
         core.sets_out(leaving);
@@ -33,7 +33,7 @@ pub(crate) fn carry_out(cell: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, t
     let lost = then.lost.map(|(owner, loss)| {
         let token = core.asked_lost(owner);
         if let Some(due) = core.forget(owner) {
-            cell.shared.renewer.unwatch(cell, owner, due);
+            entry.shared.renewer.unwatch(entry, owner, due);
         }
         (token, loss)
     });
@@ -42,27 +42,27 @@ pub(crate) fn carry_out(cell: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, t
         if let Some(token) = token {
             token.cancel();
         }
-        cell.shared.watch.tell(|o| o.lost(cell.observed(), loss));
+        entry.shared.watch.tell(|o| o.lost(entry.observed(), loss));
     }
     if let Some(leaving) = then.leave {
-        leave_queue(cell, leaving);
+        leave_queue(entry, leaving);
     }
 }
 
 /// An owner that nobody wants any more, and that has [set out](Core::sets_out), leaves Redis: at once if Redis
 /// answers, else later.
-fn leave_queue(cell: &Arc<LockEntry>, leaving: PendingRelease) {
+fn leave_queue(entry: &Arc<LockEntry>, leaving: PendingRelease) {
     let owner = leaving.owner;
     // Redis was silent a moment ago: the caller's time is not for trying again.
     let left = !leaving.unsettled && {
         let limit = Moment::now().after(LEAVE_LIMIT);
-        let same = cell.shared.same_process().map_err(Failure::Never);
-        same.and_then(|()| requests::leave(cell, &leaving, None, limit)).is_ok()
+        let same = entry.shared.same_process().map_err(Failure::Never);
+        same.and_then(|()| requests::leave(entry, &leaving, None, limit)).is_ok()
     };
     if !left {
-        cell.shared.renewer.leave(cell, PendingRelease { unsettled: true, ..leaving });
+        entry.shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving });
     }
-    let mut core = cell.core.lock();
+    let mut core = entry.core.lock();
     core.arrived(owner);
     let then = core.gate.left();
     core.wake(then.wake);

@@ -143,8 +143,8 @@ impl fmt::Debug for LockEntry {
 impl Drop for LockEntry {
     fn drop(&mut self) {
         // In a forked child it may stay in the table.
-        if let Ok(mut cells) = self.shared.lock(&self.shared.cells) {
-            cells.remove(self.slot, &(self.type_id, self.name.clone()));
+        if let Ok(mut entries) = self.shared.lock(&self.shared.entries) {
+            entries.remove(self.slot, &(self.type_id, self.name.clone()));
         }
     }
 }
@@ -262,23 +262,23 @@ impl LockEntries {
         make: impl FnOnce() -> Result<Made, Error>,
     ) -> Result<Arc<LockEntry>, Error> {
         let key = (type_id, Arc::from(name));
-        let mut cells = shared.lock(&shared.cells).map_err(|e| e.about(name))?;
-        if let Some(cell) = cells.by_name.get(&key).and_then(|slot| cells.at(*slot)) {
-            return Ok(cell);
+        let mut entries = shared.lock(&shared.entries).map_err(|e| e.about(name))?;
+        if let Some(entry) = entries.by_name.get(&key).and_then(|slot| entries.at(*slot)) {
+            return Ok(entry);
         }
-        let cell = cells.add(shared, &key, make()?, None)?;
-        cells.by_name.insert(key, cell.slot);
-        Ok(cell)
+        let entry = entries.add(shared, &key, make()?, None)?;
+        entries.by_name.insert(key, entry.slot);
+        Ok(entry)
     }
 
-    /// A cell of its own for one thread's wait, beside `cell`, the one that this name has: where each thread has
+    /// A cell of its own for one thread's wait, beside `entry`, the one that this name has: where each thread has
     /// a place of its own in Redis.
-    pub(crate) fn alone(cell: &Arc<LockEntry>) -> Result<Arc<LockEntry>, Error> {
-        let shared = &cell.shared;
-        let shape = shared.lock(&cell.core).map_err(|e| cell.error(e))?.gate.shape().clone();
-        let made = (cell.kind, cell.names.clone(), cell.scripts.clone(), shape);
-        let mut cells = shared.lock(&shared.cells).map_err(|e| cell.error(e))?;
-        cells.add(shared, &(cell.type_id, cell.name.clone()), made, None)
+    pub(crate) fn alone(entry: &Arc<LockEntry>) -> Result<Arc<LockEntry>, Error> {
+        let shared = &entry.shared;
+        let shape = shared.lock(&entry.core).map_err(|e| entry.error(e))?.gate.shape().clone();
+        let made = (entry.kind, entry.names.clone(), entry.scripts.clone(), shape);
+        let mut entries = shared.lock(&shared.entries).map_err(|e| entry.error(e))?;
+        entries.add(shared, &(entry.type_id, entry.name.clone()), made, None)
     }
 
     /// A cell of its own for one thread's wait for a condition of the lock that is `lock`'s.
@@ -290,8 +290,8 @@ impl LockEntries {
     ) -> Result<Arc<LockEntry>, Error> {
         let made = (lock.kind, lock.names.clone(), scripts, shape);
         let room = Box::new(Room { condition, lock: Arc::downgrade(lock) });
-        let mut cells = lock.shared.lock(&lock.shared.cells).map_err(|e| lock.error(e))?;
-        cells.add(&lock.shared, &(lock.type_id, lock.name.clone()), made, Some(room))
+        let mut entries = lock.shared.lock(&lock.shared.entries).map_err(|e| lock.error(e))?;
+        entries.add(&lock.shared, &(lock.type_id, lock.name.clone()), made, Some(room))
     }
 
     fn add(
@@ -320,7 +320,7 @@ impl LockEntries {
             under_way: Vec::new(),
             trouble: None,
         };
-        let cell = Arc::new(LockEntry {
+        let entry = Arc::new(LockEntry {
             shared: shared.clone(),
             kind,
             name: key.1.clone(),
@@ -331,8 +331,8 @@ impl LockEntries {
             type_id: key.0,
             core: Mutex::new(core),
         });
-        self.slots[slot as usize] = Some(Arc::downgrade(&cell));
-        Ok(cell)
+        self.slots[slot as usize] = Some(Arc::downgrade(&entry));
+        Ok(entry)
     }
 
     fn at(&self, slot: u32) -> Option<Arc<LockEntry>> {

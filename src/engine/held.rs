@@ -14,10 +14,10 @@ use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
 
 /// The remaining lease of the hold; zero once it is lost.
-pub(crate) fn remaining(cell: &LockEntry, ticket: Ticket) -> Duration {
+pub(crate) fn remaining(entry: &LockEntry, ticket: Ticket) -> Duration {
     let now = Moment::now();
     // A child process has no part in what its parent holds.
-    let Ok(core) = lock(cell) else { return Duration::ZERO };
+    let Ok(core) = lock(entry) else { return Duration::ZERO };
     match core.gate.tenure_of(ticket) {
         Some(grant) if grant.loss(now).is_none() => grant.valid_until.since(now),
         _ => Duration::ZERO,
@@ -25,28 +25,28 @@ pub(crate) fn remaining(cell: &LockEntry, ticket: Ticket) -> Duration {
 }
 
 /// The hold's token, if it is there.
-pub(crate) fn token(cell: &LockEntry, ticket: Ticket) -> Option<u64> {
-    lock(cell).ok()?.gate.token_of(ticket)
+pub(crate) fn token(entry: &LockEntry, ticket: Ticket) -> Option<u64> {
+    lock(entry).ok()?.gate.token_of(ticket)
 }
 
 /// The terms on which the hold began, if it exists.
-pub(crate) fn terms(cell: &LockEntry, ticket: Ticket) -> Option<Terms> {
-    Some(lock(cell).ok()?.gate.tenure_of(ticket)?.terms.clone())
+pub(crate) fn terms(entry: &LockEntry, ticket: Ticket) -> Option<Terms> {
+    Some(lock(entry).ok()?.gate.tenure_of(ticket)?.terms.clone())
 }
 
 /// The owner number under which the hold is valid.
-pub(crate) fn owner(cell: &LockEntry, ticket: Ticket, now: Moment) -> Result<u64, Error> {
-    let core = lock(cell)?;
+pub(crate) fn owner(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u64, Error> {
+    let core = lock(entry)?;
     let grant = core.gate.tenure_of(ticket);
     match grant.map_or(Some(LossReason::Revoked), |t| t.loss(now)) {
-        Some(loss) => Err(cell.error(lost(loss))),
+        Some(loss) => Err(entry.error(lost(loss))),
         None => Ok(grant.map_or(0, |t| t.owner)),
     }
 }
 
 /// A token that is cancelled when the hold is lost. From here on the client listens.
-pub(crate) fn lost_token(cell: &LockEntry, ticket: Ticket) -> CancellationToken {
-    let Ok(mut core) = lock(cell) else {
+pub(crate) fn lost_token(entry: &LockEntry, ticket: Ticket) -> CancellationToken {
+    let Ok(mut core) = lock(entry) else {
         let token = CancellationToken::new();
         token.cancel();
         return token;
@@ -58,38 +58,42 @@ pub(crate) fn lost_token(cell: &LockEntry, ticket: Ticket) -> CancellationToken 
     drop(core);
     if is_lost {
         token.cancel();
-    } else if cell.shared.same_process().is_ok() {
-        cell.shared.listen();
+    } else if entry.shared.same_process().is_ok() {
+        entry.shared.listen();
     }
     token
 }
 
 /// Whether the thread of this hold has no other guard of it.
-pub(crate) fn is_last(cell: &LockEntry, ticket: Ticket) -> bool {
-    lock(cell).is_ok_and(|core| core.gate.count(ticket) == 1)
+pub(crate) fn is_last(entry: &LockEntry, ticket: Ticket) -> bool {
+    lock(entry).is_ok_and(|core| core.gate.count(ticket) == 1)
 }
 
 /// Sets the hold's lease to end `lease` from now; where that is not given, the lease for which it was taken.
-pub(crate) fn renew_for(cell: &Arc<LockEntry>, ticket: Ticket, lease: Option<Duration>) -> Result<(), Error> {
-    let shared = &cell.shared;
-    shared.same_process().map_err(|e| cell.error(e))?;
+pub(crate) fn renew_for(
+    entry: &Arc<LockEntry>,
+    ticket: Ticket,
+    lease: Option<Duration>,
+) -> Result<(), Error> {
+    let shared = &entry.shared;
+    shared.same_process().map_err(|e| entry.error(e))?;
     let sent = Moment::now();
-    let owner = owner(cell, ticket, sent)?;
-    let lease = lease.or_else(|| Some(terms(cell, ticket)?.lease)).unwrap_or(shared.config.lease);
-    let answer = requests::renew(cell, owner, lease, sent.after(shared.config.command_timeout));
-    renewed(cell, owner, sent, lease, answer)
+    let owner = owner(entry, ticket, sent)?;
+    let lease = lease.or_else(|| Some(terms(entry, ticket)?.lease)).unwrap_or(shared.config.lease);
+    let answer = requests::renew(entry, owner, lease, sent.after(shared.config.command_timeout));
+    renewed(entry, owner, sent, lease, answer)
 }
 
 /// The other half of [`renew_for`]: the outcome of the request that was sent at `sent`.
 pub(crate) fn renewed(
-    cell: &Arc<LockEntry>,
+    entry: &Arc<LockEntry>,
     owner: u64,
     sent: Moment,
     lease: Duration,
     answer: Renewed,
 ) -> Result<(), Error> {
-    let shared = &cell.shared;
-    let mut core = cell.core.lock();
+    let shared = &entry.shared;
+    let mut core = entry.core.lock();
     let now = Moment::now();
     let then = core.gate.renewed(owner, sent, answer.renewal, now);
     if answer.resent || answer.renewal == Renewal::Unanswered {
@@ -100,16 +104,16 @@ pub(crate) fn renewed(
     }
     let due = core.gate.look(owner).filter(|t| t.loss(now).is_none());
     let due = due.map(|grant| grant.due(now, shared.config.renew_every.min(lease / 3)));
-    let watched = due.map(|due| shared.renewer.watch(cell, &mut core, owner, due));
-    carry_out(cell, core, then);
-    watched.ok_or_else(|| cell.error(lost(LossReason::Revoked)))?.map_err(|e| cell.error(e))?;
+    let watched = due.map(|due| shared.renewer.watch(entry, &mut core, owner, due));
+    carry_out(entry, core, then);
+    watched.ok_or_else(|| entry.error(lost(LossReason::Revoked)))?.map_err(|e| entry.error(e))?;
     match answer.error {
         None => Ok(()),
         Some(e) if answer.renewal == Renewal::Unanswered => {
             let error =
                 Error::new(ErrorKind::OutcomeUnknown, "").because("the lease may have been set, or not");
-            Err(cell.error(error.caused_by(e)))
+            Err(entry.error(error.caused_by(e)))
         }
-        Some(error) => Err(cell.error(error)),
+        Some(error) => Err(entry.error(error)),
     }
 }

@@ -215,11 +215,11 @@ impl Listener {
         if let Some(missed) = missed {
             shared.watch.tell(|o| o.reconnected(missed));
         }
-        let cells = shared.cells.lock().all();
-        for cell in &cells {
-            let mut core = cell.core.lock();
+        let entries = shared.entries.lock().all();
+        for entry in &entries {
+            let mut core = entry.core.lock();
             let then = core.gate.ask_again(Moment::now());
-            carry_out(cell, core, then);
+            carry_out(entry, core, then);
         }
     }
 
@@ -265,20 +265,20 @@ impl Listener {
         let mut next = || numbers.next().unwrap_or(0);
         let (number, lease, value) = (next(), next(), next());
         let Some(shared) = self.shared.upgrade() else { return };
-        let cell = shared.cells.lock().of_owner(owner);
-        let Some(cell) = cell else { return };
+        let entry = shared.entries.lock().of_owner(owner);
+        let Some(entry) = entry else { return };
         let now = Moment::now();
-        let mut core = cell.core.lock();
+        let mut core = entry.core.lock();
         let then = match what {
             "in" => core.gate.granted(owner, number, Duration::from_millis(lease), value, now),
             "yield" => return core.gate.yields(owner),
             // What a wait was granted is held in its lock's entry.
-            "no:forced" if cell.room.is_some() && !core.gate.knows(owner) => {
+            "no:forced" if entry.room.is_some() && !core.gate.knows(owner) => {
                 drop(core);
-                let Some(cell) = cell.room.as_ref().and_then(|room| room.lock.upgrade()) else { return };
-                let mut core = cell.core.lock();
+                let Some(entry) = entry.room.as_ref().and_then(|room| room.lock.upgrade()) else { return };
+                let mut core = entry.core.lock();
                 let then = core.gate.lose(owner, LossReason::Forced, now);
-                return carry_out(&cell, core, then);
+                return carry_out(&entry, core, then);
             }
             "no:forced" => core.gate.lose(owner, LossReason::Forced, now),
             // A script has left some of the waiters to the next script, which this process is to send.
@@ -288,6 +288,6 @@ impl Listener {
                 None => return,
             },
         };
-        carry_out(&cell, core, then);
+        carry_out(&entry, core, then);
     }
 }

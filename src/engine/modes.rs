@@ -15,7 +15,7 @@ use crate::kind::Sharing;
 /// # Errors
 /// `WouldDeadlock` for a thread that shares and wants exclusive access: it would wait for itself.
 pub(crate) fn mind<'a>(
-    cell: &Arc<LockEntry>,
+    entry: &Arc<LockEntry>,
     other: &'a Arc<LockEntry>,
     sharing: Sharing,
     request: &mut Request,
@@ -32,14 +32,14 @@ pub(crate) fn mind<'a>(
         }
         return Ok(None);
     }
-    if lock(cell)?.gate.held_by(request.thread, now).is_some() {
+    if lock(entry)?.gate.held_by(request.thread, now).is_some() {
         return Ok(None);
     }
     let core = lock(other)?;
     if core.gate.held_by(request.thread, now).is_some() {
-        cell.shared.same_process().map_err(|e| cell.error(e))?;
+        entry.shared.same_process().map_err(|e| entry.error(e))?;
         let error = Error::new(ErrorKind::WouldDeadlock, "");
-        return Err(cell.error(error.because("this thread reads, and cannot wait for itself to end")));
+        return Err(entry.error(error.because("this thread reads, and cannot wait for itself to end")));
     }
     Ok((!request.once).then_some(other))
 }

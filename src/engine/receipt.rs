@@ -23,44 +23,44 @@ impl Stays {
 }
 
 /// Ends the hold `ticket` here and leaves it in Redis, with a full lease. Returns what it was.
-pub(crate) fn part(cell: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Error> {
-    if cell.scripts.adopt.is_none() {
-        return Err(cell.error(requests::no_rule()));
+pub(crate) fn part(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Error> {
+    if entry.scripts.adopt.is_none() {
+        return Err(entry.error(requests::no_rule()));
     }
     let (owner, lease) = {
-        let core = lock(cell)?;
+        let core = lock(entry)?;
         let now = Moment::now();
-        let grant = core.gate.may_part(ticket, now).map_err(|stays| cell.error(stays.error()))?;
+        let grant = core.gate.may_part(ticket, now).map_err(|stays| entry.error(stays.error()))?;
         (grant.owner, grant.renewal(now))
     };
-    held::renew_for(cell, ticket, Some(lease))?;
-    let mut core = lock(cell)?;
+    held::renew_for(entry, ticket, Some(lease))?;
+    let mut core = lock(entry)?;
     let now = Moment::now();
     let since = core.gate.held(ticket, now);
-    let (grant, then) = core.gate.part(ticket, now).map_err(|stays| cell.error(stays.error()))?;
+    let (grant, then) = core.gate.part(ticket, now).map_err(|stays| entry.error(stays.error()))?;
     if let Some(due) = core.forget(owner) {
-        cell.shared.renewer.unwatch(cell, owner, due);
+        entry.shared.renewer.unwatch(entry, owner, due);
     }
-    carry_out(cell, core, then);
+    carry_out(entry, core, then);
     if let Some(since) = since {
-        cell.shared.watch.tell(|o| o.released(cell.observed(), since));
+        entry.shared.watch.tell(|o| o.released(entry.observed(), since));
     }
     Ok(grant)
 }
 
 /// Makes the hold `from`, another process's owner id, a hold of this one. `grant` is what it was there, and
 /// the terms on which it continues.
-pub(crate) fn adopt(cell: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<Acquired, Error> {
-    let shared = &cell.shared;
-    shared.usable().map_err(|e| cell.error(e))?;
-    let (owner, lease) = (cell.fresh(), grant.terms.lease);
+pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<Acquired, Error> {
+    let shared = &entry.shared;
+    shared.usable().map_err(|e| entry.error(e))?;
+    let (owner, lease) = (entry.fresh(), grant.terms.lease);
     let sent = Moment::now();
     // Until it is in the lock state, a client that closes makes it leave as it does with what is in flight.
     let (valid_until, stays_until) = (sent.after(lease), Moment::default());
     let leaving = PendingRelease { owner, unsettled: true, valid_until, lease, stays_until };
-    lock(cell)?.sets_out(&leaving);
-    let outcome = requests::adopt(cell, owner, from, lease, sent.after(shared.config.command_timeout));
-    let mut core = cell.core.lock();
+    lock(entry)?.sets_out(&leaving);
+    let outcome = requests::adopt(entry, owner, from, lease, sent.after(shared.config.command_timeout));
+    let mut core = entry.core.lock();
     let now = Moment::now();
     let error = match outcome {
         Ok((Answer::In { left, value, .. }, resent)) => {
@@ -68,9 +68,9 @@ pub(crate) fn adopt(cell: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<A
             let valid_until = sent.after(left).before(drift(left.max(lease)));
             let grant = Grant { owner, value, valid_until, since: now, unsettled: resent, ..grant };
             let Some(acquired) = core.gate.adopt(grant) else {
-                return Err(cell.error(Error::new(ErrorKind::Closed, "")));
+                return Err(entry.error(Error::new(ErrorKind::Closed, "")));
             };
-            return waiter::welcome(cell, core, acquired, now, sent);
+            return waiter::welcome(entry, core, acquired, now, sent);
         }
         Ok((Answer::Over, _)) => Error::new(ErrorKind::Closed, ""),
         Ok(_) => Error::new(ErrorKind::NotOwner, "")
@@ -79,7 +79,7 @@ pub(crate) fn adopt(cell: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<A
         Err(failure) if failure.is_wrong_kind() => failure.error(),
         // A script that errs half-way keeps what it wrote.
         Err(failure) => {
-            shared.renewer.leave(cell, leaving);
+            shared.renewer.leave(entry, leaving);
             let unknown = matches!(failure, Failure::Unanswered(_));
             match failure.error() {
                 e if unknown => Error::new(ErrorKind::OutcomeUnknown, "")
@@ -90,7 +90,7 @@ pub(crate) fn adopt(cell: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<A
         }
     };
     core.arrived(owner);
-    Err(cell.error(error))
+    Err(entry.error(error))
 }
 
 /// A grant as a receipt describes it, before Redis has said that it is ours.

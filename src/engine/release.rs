@@ -22,14 +22,14 @@ use crate::observe::LossReason;
 /// `LeaseLost` or `Closed` when it was over before, `Unavailable` when Redis did not run it, `Unknown` when it did
 /// not answer within the command limit: the renewal thread then goes on. `Unknown` too when it is over, and nobody
 /// can tell whether it was before.
-pub(crate) fn release(cell: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Error> {
-    depart(cell, ticket)?.map_or(Ok(()), Departure::sent)
+pub(crate) fn release(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Error> {
+    depart(entry, ticket)?.map_or(Ok(()), Departure::sent)
 }
 
 /// Ends the hold `ticket`, which nobody had for what it was to be had for: it does not stay. The call that it
 /// was got by waits for that until `limit`; from then on it is the renewal thread's.
-pub(crate) fn take_back(cell: &Arc<LockEntry>, ticket: Ticket, limit: Moment) {
-    let left = depart(cell, ticket).and_then(|departure| {
+pub(crate) fn take_back(entry: &Arc<LockEntry>, ticket: Ticket, limit: Moment) {
+    let left = depart(entry, ticket).and_then(|departure| {
         departure.map_or(Ok(()), |mut departure| {
             departure.does_not_stay();
             departure.within(limit);
@@ -37,14 +37,14 @@ pub(crate) fn take_back(cell: &Arc<LockEntry>, ticket: Ticket, limit: Moment) {
         })
     });
     if let Err(error) = left {
-        unheard(cell, &error);
+        unheard(entry, &error);
     }
 }
 
 /// A hold that ended here, and whose leave is to be sent. It is to be [answered](Departure::answered):
 /// until then this lock's gate lets nobody ask.
 pub(crate) struct Departure<'a> {
-    pub(crate) cell: &'a Arc<LockEntry>,
+    pub(crate) entry: &'a Arc<LockEntry>,
     pub(crate) leaving: PendingRelease,
     /// Whose ask goes with it.
     pub(crate) next: Option<Asking>,
@@ -58,50 +58,50 @@ pub(crate) struct Departure<'a> {
 }
 
 /// The first half of a [`release`]; nothing where that needs no request.
-pub(crate) fn depart(cell: &Arc<LockEntry>, ticket: Ticket) -> Result<Option<Departure<'_>>, Error> {
-    let shared = &cell.shared;
+pub(crate) fn depart(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Option<Departure<'_>>, Error> {
+    let shared = &entry.shared;
     let now = Moment::now();
-    let mut core = lock(cell)?;
+    let mut core = lock(entry)?;
     let inbox = shared.inbox.is_up();
     // Of one that nobody was told of, nothing is told.
     let held = core.gate.held(ticket, now);
     let grant = Known::of(&core.gate, ticket);
-    let exit = core.gate.exit(ticket, now, inbox, || cell.fresh());
+    let exit = core.gate.exit(ticket, now, inbox, || entry.fresh());
     if !matches!(exit, Exit::Held | Exit::Shared) {
         // Nothing of a parent's is given back by its child.
-        shared.same_process().map_err(|e| cell.error(e))?;
+        shared.same_process().map_err(|e| entry.error(e))?;
     }
     let (leaving, next) = match exit {
         Exit::Held => return Ok(None),
         Exit::Shared => {
             drop(core);
-            released(cell, held);
+            released(entry, held);
             return Ok(None);
         }
         Exit::HandedOn(next) => {
             core.wake(Some(next));
             drop(core);
-            released(cell, held);
+            released(entry, held);
             return Ok(None);
         }
         Exit::Lost(loss, then) => {
-            carry_out(cell, core, then);
-            return Err(cell.error(lost(loss)));
+            carry_out(entry, core, then);
+            return Err(entry.error(lost(loss)));
         }
         Exit::Leave(leaving, next) => (leaving, next),
     };
     let lost = core.asked_lost(leaving.owner);
     if let Some(due) = core.forget(leaving.owner) {
-        shared.renewer.unwatch(cell, leaving.owner, due);
+        shared.renewer.unwatch(entry, leaving.owner, due);
     }
     core.sets_out(&leaving);
     let limit = now.after(shared.config.command_timeout);
-    Ok(Some(Departure { cell, leaving, next, began: now, limit, bounded: false, grant, held, lost }))
+    Ok(Some(Departure { entry, leaving, next, began: now, limit, bounded: false, grant, held, lost }))
 }
 
-fn released(cell: &LockEntry, held: Option<Duration>) {
+fn released(entry: &LockEntry, held: Option<Duration>) {
     if let Some(held) = held {
-        cell.shared.watch.tell(|o| o.released(cell.observed(), held));
+        entry.shared.watch.tell(|o| o.released(entry.observed(), held));
     }
 }
 
@@ -122,7 +122,7 @@ impl Departure<'_> {
         if self.is_late() {
             return self.deferred();
         }
-        let outcome = requests::leave(self.cell, &self.leaving, self.next.as_ref(), self.limit);
+        let outcome = requests::leave(self.entry, &self.leaving, self.next.as_ref(), self.limit);
         self.answered(outcome)
     }
 
@@ -144,15 +144,15 @@ impl Departure<'_> {
 
     /// The other half of a [`release`].
     pub(crate) fn answered(self, outcome: Result<Left, Failure>) -> Result<(), Error> {
-        let Departure { cell, leaving, next, began, limit, grant, held, lost: token, .. } = self;
-        let shared = &cell.shared;
-        let mut core = cell.core.lock();
+        let Departure { entry, leaving, next, began, limit, grant, held, lost: token, .. } = self;
+        let shared = &entry.shared;
+        let mut core = entry.core.lock();
         let at = Moment::now();
         if let Err(failure) = &outcome
             && !failure.is_wrong_kind()
         {
             // Under the lock: a client that closes finds it there or here.
-            shared.renewer.leave(cell, PendingRelease { unsettled: true, ..leaving.clone() });
+            shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving.clone() });
         }
         core.arrived(leaving.owner);
         let mut then = Effects::default();
@@ -169,49 +169,49 @@ impl Departure<'_> {
         }
         let left = core.gate.left();
         core.wake(left.wake);
-        carry_out(cell, core, then);
+        carry_out(entry, core, then);
         let was_lost = || {
             if let Some(token) = &token {
                 token.cancel();
             }
-            shared.watch.tell(|o| o.lost(cell.observed(), LossReason::Revoked));
+            shared.watch.tell(|o| o.lost(entry.observed(), LossReason::Revoked));
         };
         match outcome {
             Ok(left) if left.inside => {
-                released(cell, held);
+                released(entry, held);
                 Ok(())
             }
             // Whoever closed it sent this leave as well, perhaps before we did.
             outcome if shared.is_closed() => {
-                shared.watch.tell(|o| o.lost(cell.observed(), LossReason::Closed));
+                shared.watch.tell(|o| o.lost(entry.observed(), LossReason::Closed));
                 let error = lost(LossReason::Closed);
-                Err(cell.error(match outcome.err() {
+                Err(entry.error(match outcome.err() {
                     Some(failure) => error.caused_by(failure.error()),
                     None => error,
                 }))
             }
-            Ok(left) => match left.resent.map_or(Fate::Lost, |by| grant.fate(cell, began, by, limit)) {
+            Ok(left) => match left.resent.map_or(Fate::Lost, |by| grant.fate(entry, began, by, limit)) {
                 Fate::Released => {
-                    released(cell, held);
+                    released(entry, held);
                     Ok(())
                 }
                 Fate::Lost => {
                     was_lost();
-                    Err(cell.error(lost(LossReason::Revoked)))
+                    Err(entry.error(lost(LossReason::Revoked)))
                 }
                 Fate::Unknown => {
                     was_lost();
                     let why = "it is not held any more, by this call or before";
-                    Err(cell.error(Error::new(ErrorKind::OutcomeUnknown, "").because(why)))
+                    Err(entry.error(Error::new(ErrorKind::OutcomeUnknown, "").because(why)))
                 }
             },
             Err(failure) if failure.is_wrong_kind() => {
                 was_lost();
-                Err(cell.error(lost(LossReason::Revoked).caused_by(failure.error())))
+                Err(entry.error(lost(LossReason::Revoked).caused_by(failure.error())))
             }
             Err(failure) => {
                 if let Some(held) = held {
-                    shared.watch.tell(|o| o.release_deferred(cell.observed(), held));
+                    shared.watch.tell(|o| o.release_deferred(entry.observed(), held));
                 }
                 let kind = match failure {
                     // Redis has not run it.
@@ -220,7 +220,7 @@ impl Departure<'_> {
                     Failure::Unanswered(_) | Failure::Never(_) => ErrorKind::OutcomeUnknown,
                 };
                 let error = Error::new(kind, "").because("the release goes on in the background");
-                Err(cell.error(error.caused_by(failure.error())))
+                Err(entry.error(error.caused_by(failure.error())))
             }
         }
     }
@@ -230,41 +230,41 @@ impl Departure<'_> {
 ///
 /// # Errors
 /// `LeaseLost` or `Closed` when it was over before.
-pub(crate) fn replaced(cell: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Error> {
-    let mut core = lock(cell)?;
+pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Error> {
+    let mut core = lock(entry)?;
     let now = Moment::now();
     let held = core.gate.held(ticket, now);
     // It is shut, so that nobody here is handed it; and nobody's ask goes with a leave that is not sent.
-    let leaving = match core.gate.exit(ticket, now, false, || cell.fresh()) {
+    let leaving = match core.gate.exit(ticket, now, false, || entry.fresh()) {
         Exit::Leave(leaving, _) => leaving,
         Exit::Lost(loss, then) => {
-            carry_out(cell, core, then);
-            return Err(cell.error(lost(loss)));
+            carry_out(entry, core, then);
+            return Err(entry.error(lost(loss)));
         }
         Exit::Held | Exit::Shared | Exit::HandedOn(_) => return Ok(()),
     };
     if let Some(due) = core.forget(leaving.owner) {
-        cell.shared.renewer.unwatch(cell, leaving.owner, due);
+        entry.shared.renewer.unwatch(entry, leaving.owner, due);
     }
     if leaving.unsettled {
-        cell.shared.renewer.leave(cell, leaving);
+        entry.shared.renewer.leave(entry, leaving);
     }
     let then = core.gate.left();
-    carry_out(cell, core, then);
-    released(cell, held);
+    carry_out(entry, core, then);
+    released(entry, held);
     Ok(())
 }
 
 /// A guard's `Drop`: what fails is told to the observer, as nobody else hears of it.
-pub(crate) fn release_quietly(cell: &Arc<LockEntry>, ticket: Ticket) {
-    if let Err(error) = release(cell, ticket) {
-        unheard(cell, &error);
+pub(crate) fn release_quietly(entry: &Arc<LockEntry>, ticket: Ticket) {
+    if let Err(error) = release(entry, ticket) {
+        unheard(entry, &error);
     }
 }
 
 /// What went wrong with a release, told to the observer; of a forked child's, which gives nothing back, nothing.
-pub(crate) fn unheard(cell: &LockEntry, error: &Error) {
+pub(crate) fn unheard(entry: &LockEntry, error: &Error) {
     if error.kind() != ErrorKind::Forked {
-        cell.shared.watch.tell(|o| o.unlock_failed(cell.observed(), error));
+        entry.shared.watch.tell(|o| o.unlock_failed(entry.observed(), error));
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) manager: ConnectionManager,
     pub(crate) backend: Backend,
     pub(crate) server: LastServer,
-    pub(crate) cells: Mutex<LockEntries>,
+    pub(crate) entries: Mutex<LockEntries>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) renewer: Arc<Renewer>,
     pub(crate) watch: Watch,
@@ -87,7 +87,7 @@ impl Shared {
             manager,
             backend,
             server: LastServer::default(),
-            cells: Mutex::default(),
+            entries: Mutex::default(),
             inbox: Arc::default(),
             renewer,
             watch,
@@ -211,9 +211,9 @@ impl Shared {
         // First all guards and waiters are notified, then Redis.
         let mut leaving = Vec::new();
         // Not in the head of the loop: that would keep the table locked for all of it.
-        let cells = self.cells.lock().all();
-        for cell in cells {
-            let mut core = cell.core.lock();
+        let entries = self.entries.lock().all();
+        for entry in entries {
+            let mut core = entry.core.lock();
             let mine = core.gate.close(Moment::now());
             let tokens: Vec<_> = mine.iter().filter_map(|l| core.asked_lost(l.owner)).collect();
             let holds = mine.iter().filter(|l| core.forget(l.owner).is_some()).count();
@@ -224,20 +224,21 @@ impl Shared {
                 token.cancel();
             }
             for _ in 0..holds {
-                self.watch.tell(|o| o.lost(cell.observed(), LossReason::Closed));
+                self.watch.tell(|o| o.lost(entry.observed(), LossReason::Closed));
             }
             // Its sender has no reply yet: a copy may run later.
             let under_way = under_way.into_iter().map(|l| PendingRelease { unsettled: true, ..l });
-            leaving.extend(mine.into_iter().chain(under_way).map(|l| (cell.clone(), l)));
+            leaving.extend(mine.into_iter().chain(under_way).map(|l| (entry.clone(), l)));
         }
         self.inbox.stop();
         // What was to be released in the background is sent now: perhaps once more.
         let unfinished = self.renewer.remove(self.id).into_iter();
-        leaving
-            .extend(unfinished.map(|(cell, leaving)| (cell, PendingRelease { unsettled: true, ..leaving })));
-        let leave = |(cell, leaving): &(Arc<LockEntry>, PendingRelease), eval: bool| {
+        leaving.extend(
+            unfinished.map(|(entry, leaving)| (entry, PendingRelease { unsettled: true, ..leaving })),
+        );
+        let leave = |(entry, leaving): &(Arc<LockEntry>, PendingRelease), eval: bool| {
             let mut request = Vec::new();
-            requests::pack_leave(&mut request, cell, leaving, eval);
+            requests::pack_leave(&mut request, entry, leaving, eval);
             request
         };
         let requests: Vec<_> = leaving.iter().map(|it| leave(it, false)).collect();
@@ -245,13 +246,13 @@ impl Shared {
             leaving.get(i).map(|it| leave(it, true)).unwrap_or_default()
         });
         let failed: Vec<_> =
-            leaving.iter().zip(&sent).filter(|(_, ok)| !**ok).map(|((cell, _), _)| cell).collect();
+            leaving.iter().zip(&sent).filter(|(_, ok)| !**ok).map(|((entry, _), _)| entry).collect();
         let left = failed.len();
-        for cell in failed {
-            let error = cell.error(
+        for entry in failed {
+            let error = entry.error(
                 Error::new(ErrorKind::Closed, "").because("not released in time: it ends with its lease"),
             );
-            self.watch.tell(|o| o.unlock_failed(cell.observed(), &error));
+            self.watch.tell(|o| o.unlock_failed(entry.observed(), &error));
         }
         // A message of our own ends the listener's read at once.
         let bye = redis::cmd("PUBLISH").arg(format!("{}{}", self.inbox_prefix, self.uuid)).arg("bye").clone();

@@ -24,7 +24,7 @@ use crate::wait::Wait;
 /// A lock among several.
 #[derive(Clone, Debug)]
 pub struct Part {
-    pub(crate) cell: Arc<LockEntry>,
+    pub(crate) entry: Arc<LockEntry>,
     /// The same lock in its other mode.
     pub(crate) other: Option<Arc<LockEntry>>,
     pub(crate) sharing: Sharing,
@@ -37,13 +37,13 @@ impl Part {
     pub(crate) fn with_lease(mut self, lease: Duration) -> Result<Part, Error> {
         (self.terms.lease, self.terms.fixed) = (lease, true);
         let checked = check_lease("lease", lease).and_then(|()| replicas::agree(&self.terms, self.replicas));
-        checked.map_err(|why| self.cell.error(Error::new(ErrorKind::InvalidInput, "").because(why)))?;
+        checked.map_err(|why| self.entry.error(Error::new(ErrorKind::InvalidInput, "").because(why)))?;
         Ok(self)
     }
 
     /// Whether this thread holds it.
     pub(crate) fn is_held_by(&self, thread: u64) -> bool {
-        lock(&self.cell).is_ok_and(|core| core.gate.hold_count(thread, Moment::now()) > 0)
+        lock(&self.entry).is_ok_and(|core| core.gate.hold_count(thread, Moment::now()) > 0)
     }
 }
 
@@ -79,7 +79,7 @@ impl Call<'_> {
             let mut holds = Holds::of(wait);
             if let Some(i) = awaited {
                 let (request, other) = self.request(i, false)?;
-                let Some(acquired) = acquire(&parts[i].cell, other, request, wait)? else {
+                let Some(acquired) = acquire(&parts[i].entry, other, request, wait)? else {
                     return Ok(None);
                 };
                 holds.add(parts, i, acquired);
@@ -106,8 +106,8 @@ impl Call<'_> {
     /// Tries all that are not among `holds`, one client's and one kind's after the other, until one is busy.
     fn try_rest(&self, holds: &mut Holds) -> Option<Out> {
         let mut rest: Vec<usize> = (0..self.parts.len()).filter(|i| !holds.has(*i)).collect();
-        while let Some(first) = rest.first().map(|i| &self.parts[*i].cell) {
-            let (batch, others) = rest.into_iter().partition(|i| goes_with(&self.parts[*i].cell, first));
+        while let Some(first) = rest.first().map(|i| &self.parts[*i].entry) {
+            let (batch, others) = rest.into_iter().partition(|i| goes_with(&self.parts[*i].entry, first));
             rest = others;
             let out = self.try_batch(batch, holds);
             if out.is_some() {
@@ -121,7 +121,7 @@ impl Call<'_> {
     fn replicate(&self, holds: &Holds) -> Result<(), Error> {
         for (held, part) in holds.iter().zip(self.parts) {
             if let Some(replicas) = part.replicas {
-                replicas::have(&held.cell, held.ticket, replicas, self.wait)?;
+                replicas::have(&held.entry, held.ticket, replicas, self.wait)?;
             }
         }
         Ok(())
@@ -129,11 +129,11 @@ impl Call<'_> {
 
     /// What is asked for of this part, and the part's other mode if that must queue behind it.
     fn request(&self, part: usize, once: bool) -> Result<(Request, Option<&Arc<LockEntry>>), Error> {
-        let Part { cell, other, sharing, terms, .. } = &self.parts[part];
+        let Part { entry, other, sharing, terms, .. } = &self.parts[part];
         let (holder, thread, terms) = (self.holder, self.thread, terms.clone());
         let mut request = Request { holder, thread, terms, once, from: None, instead: false };
         let behind = match other {
-            Some(other) => modes::mind(cell, other, *sharing, &mut request)?,
+            Some(other) => modes::mind(entry, other, *sharing, &mut request)?,
             None => None,
         };
         Ok((request, behind))

@@ -54,7 +54,7 @@ pub(super) enum MayPark {
 /// A thread's place in the gate. Dropped while it is taken (an error, a panic), it passes on
 /// whatever it was granted.
 pub(super) struct Waiter<'a> {
-    pub(super) cell: &'a Arc<LockEntry>,
+    pub(super) entry: &'a Arc<LockEntry>,
     /// The lock's other mode, whose threads stand behind this one's.
     other: Option<&'a Arc<LockEntry>>,
     pub(super) ticket: Ticket,
@@ -72,56 +72,56 @@ pub(super) struct Waiter<'a> {
 impl<'a> Waiter<'a> {
     /// Takes a place in the gate. `other`: the lock's other mode, where its threads are to stand behind this one.
     pub(super) fn enter(
-        cell: &'a Arc<LockEntry>,
+        entry: &'a Arc<LockEntry>,
         other: Option<&'a Arc<LockEntry>>,
         request: Request,
         wait: Wait<'a>,
         entered: Moment,
     ) -> Result<Place<'a>, Error> {
         // Before the gate says anything: in a forked child what it knows is the parent's.
-        cell.shared.usable_at(entered).map_err(|e| cell.error(e))?;
-        let mut core = lock(cell)?;
+        entry.shared.usable_at(entered).map_err(|e| entry.error(e))?;
+        let mut core = lock(entry)?;
         match core.gate.enter(request, entered) {
             Ok(Entered::Again(acquired)) => Ok(Place::In(acquired)),
             Ok(Entered::Joined(acquired, ahead)) => {
                 core.gate.came_in(acquired.ticket, entered);
                 drop(core);
                 if let Some(asking) = ahead {
-                    ask_ahead(cell, &asking, wait.limit(entered, cell.shared.config.command_timeout));
+                    ask_ahead(entry, &asking, wait.limit(entered, entry.shared.config.command_timeout));
                 }
-                cell.shared.watch.tell(|o| o.acquired(cell.observed(), Duration::ZERO, acquired.way));
+                entry.shared.watch.tell(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
                 Ok(Place::In(acquired))
             }
             Ok(Entered::Waits(ticket)) => {
                 drop(core);
                 let first = Some(entered);
                 let (taken, asking, sent) = (true, None, false);
-                Ok(Place::Waits(Waiter { cell, other, ticket, wait, entered, first, taken, asking, sent }))
+                Ok(Place::Waits(Waiter { entry, other, ticket, wait, entered, first, taken, asking, sent }))
             }
             Err(Refusal::Busy) => Ok(Place::Busy),
-            Err(refusal) => Err(cell.error(of_refusal(refusal))),
+            Err(refusal) => Err(entry.error(of_refusal(refusal))),
         }
     }
 
     /// One whose request another thread has sent.
-    pub(super) fn resumed(cell: &'a Arc<LockEntry>, ticket: Ticket, entered: Moment, asking: u64) -> Self {
+    pub(super) fn resumed(entry: &'a Arc<LockEntry>, ticket: Ticket, entered: Moment, asking: u64) -> Self {
         let (other, wait, first) = (None, Wait::once(), None);
-        Waiter { cell, other, ticket, wait, entered, first, taken: true, asking: Some(asking), sent: true }
+        Waiter { entry, other, ticket, wait, entered, first, taken: true, asking: Some(asking), sent: true }
     }
 
     /// What wakes it when its call is cancelled.
     pub(super) fn waker(&self) -> impl Fn() + Send + Sync + 'static {
-        let (cell, ticket) = (self.cell.clone(), self.ticket);
-        move || cell.core.lock().wake(Some(ticket))
+        let (entry, ticket) = (self.entry.clone(), self.ticket);
+        move || entry.core.lock().wake(Some(ticket))
     }
 
     /// Takes its turns, and sleeps between them where it may, until there is something to send or it is over.
     /// Nothing else in the crate takes a turn of a gate, or sleeps for one.
     pub(super) fn advance(&mut self, may_park: MayPark) -> Result<Progress, Error> {
-        let cell = self.cell;
-        let shared = &cell.shared;
+        let entry = self.entry;
+        let shared = &entry.shared;
         loop {
-            let mut core = cell.core.lock();
+            let mut core = entry.core.lock();
             let again = self.first.is_none();
             let now = self.first.take().unwrap_or_else(Moment::now);
             let mut over = again && self.wait.is_over(now);
@@ -134,12 +134,12 @@ impl<'a> Waiter<'a> {
                 MayPark::No { limit } => limit,
             };
             self.tie(&core);
-            match core.gate.turn(self.ticket, now, shared.inbox.is_up(), over, || cell.fresh()) {
+            match core.gate.turn(self.ticket, now, shared.inbox.is_up(), over, || entry.fresh()) {
                 Step::In(acquired, next) => {
                     core.wake(next);
                     self.taken = false;
                     self.tie(&core);
-                    return welcome(cell, core, acquired, now, self.entered).map(Progress::In);
+                    return welcome(entry, core, acquired, now, self.entered).map(Progress::In);
                 }
                 Step::Ask(asking) => {
                     let limit = limit();
@@ -148,10 +148,10 @@ impl<'a> Waiter<'a> {
                 }
                 Step::Confirm(owner, lease) => {
                     drop(core);
-                    confirm(cell, owner, lease, now, limit());
+                    confirm(entry, owner, lease, now, limit());
                 }
                 Step::Leave(leaving) => {
-                    carry_out(cell, core, Effects { leave: Some(leaving), ..Effects::default() });
+                    carry_out(entry, core, Effects { leave: Some(leaving), ..Effects::default() });
                 }
                 Step::Park(until) if matches!(may_park, MayPark::Yes) => {
                     let bears = shared.config.unreachable_timeout;
@@ -187,47 +187,47 @@ impl<'a> Waiter<'a> {
             Step::Closed => Error::new(ErrorKind::Closed, ""),
             _ => return None,
         };
-        Some(self.cell.error(error))
+        Some(self.entry.error(error))
     }
 
     /// Sends a request for the head, and tells the gate what became of it.
     pub(super) fn ask(&mut self, asking: Asking, limit: Moment) -> Result<(), Error> {
-        let cell = self.cell;
+        let entry = self.entry;
         let owner = asking.owner;
-        if !asking.enqueues || cell.shared.inbox.is_up() {
+        if !asking.enqueues || entry.shared.inbox.is_up() {
             self.sent = true;
-            return self.heard(owner, requests::acquire(cell, &asking, limit));
+            return self.heard(owner, requests::acquire(entry, &asking, limit));
         }
         if self.awaits_inbox(owner)? {
             return Ok(());
         }
         // No place where the grant would not be heard; but the lock may be free by now.
         self.sent = true;
-        self.heard(owner, requests::acquire(cell, &Asking { how: AcquireMode::Try, ..asking }, limit))?;
-        cell.core.lock().gate.try_later(owner, Moment::now().after(INBOX_LIMIT));
+        self.heard(owner, requests::acquire(entry, &Asking { how: AcquireMode::Try, ..asking }, limit))?;
+        entry.core.lock().gate.try_later(owner, Moment::now().after(INBOX_LIMIT));
         Ok(())
     }
 
     /// Has the inbox come up, which must be there before a place in the queue is taken: what is granted is told
     /// only once. `false` where that has failed, and the request may be sent as a mere try.
     fn awaits_inbox(&mut self, owner: u64) -> Result<bool, Error> {
-        let cell = self.cell;
-        let shared = &cell.shared;
-        shared.inbox.start(shared).map_err(|e| cell.error(e))?;
+        let entry = self.entry;
+        let shared = &entry.shared;
+        shared.inbox.start(shared).map_err(|e| entry.error(e))?;
         match shared.inbox.failure() {
-            Some(failure) if failure.is_final() => return Err(cell.error(failure.error())),
+            Some(failure) if failure.is_final() => return Err(entry.error(failure.error())),
             // A wait for a condition has no use for a mere try: it could not begin.
-            Some(failure) if cell.room.is_some() => {
-                let mut core = cell.core.lock();
+            Some(failure) if entry.room.is_some() => {
+                let mut core = entry.core.lock();
                 let then = core.gate.answered(owner, Answer::Failed, Moment::now());
                 core.trouble = Some(failure.error());
-                carry_out(cell, core, then);
+                carry_out(entry, core, then);
             }
             None => {
                 let now = Moment::now();
                 // Should it have come up in between, its call to ask again went unheard.
                 let again_at = if shared.inbox.is_up() { now } else { now.after(INBOX_LIMIT) };
-                cell.core.lock().gate.postponed(owner, again_at);
+                entry.core.lock().gate.postponed(owner, again_at);
             }
             Some(_) => return Ok(false),
         }
@@ -257,8 +257,8 @@ impl<'a> Waiter<'a> {
         owner: u64,
         outcome: Result<(Answer, bool), Failure>,
     ) -> Result<(), Error> {
-        let cell = self.cell;
-        let mut core = cell.core.lock();
+        let entry = self.entry;
+        let mut core = entry.core.lock();
         (self.asking, self.sent) = (None, false);
         let (answer, resent, error) = of_ask(outcome);
         if resent {
@@ -266,9 +266,9 @@ impl<'a> Waiter<'a> {
         }
         let then = core.gate.answered(owner, answer, Moment::now());
         core.trouble = error.as_ref().map(|(e, _)| e.clone());
-        carry_out(cell, core, then);
+        carry_out(entry, core, then);
         match error {
-            Some((error, never)) if never || self.wait.once => Err(cell.error(error)),
+            Some((error, never)) if never || self.wait.once => Err(entry.error(error)),
             _ => Ok(()),
         }
     }
@@ -276,8 +276,8 @@ impl<'a> Waiter<'a> {
     fn park(&self, mut core: MutexGuard<'_, Core>, until: Moment) {
         // The first wait of a client starts its listener, even one for a thread of its own: with
         // the listener there, a release can put the next head into the queue in the same trip.
-        if !self.cell.shared.inbox.is_up()
-            && let Err(error) = self.cell.shared.inbox.start(&self.cell.shared)
+        if !self.entry.shared.inbox.is_up()
+            && let Err(error) = self.entry.shared.inbox.start(&self.entry.shared)
         {
             tracing::warn!(error = %format_args!("{error:#}"), "waiting without a listener");
         }
@@ -292,7 +292,7 @@ impl<'a> Waiter<'a> {
 
     fn unavailable(&self, core: &Core) -> Error {
         let error = core.trouble.clone().unwrap_or_else(|| Error::new(ErrorKind::Unavailable, ""));
-        self.cell.error(error)
+        self.entry.error(error)
     }
 
     /// Gives the place up, under the lock that saw there is nothing to be had.
@@ -301,10 +301,10 @@ impl<'a> Waiter<'a> {
         let gave_up = core.gate.give_up(self.ticket, Moment::now());
         self.tie(&core);
         match gave_up {
-            GaveUp::Out(then) => carry_out(self.cell, core, then),
+            GaveUp::Out(then) => carry_out(self.entry, core, then),
             GaveUp::In(acquired) => {
                 drop(core);
-                take_back(self.cell, acquired.ticket, Moment::now().after(LEAVE_LIMIT));
+                take_back(self.entry, acquired.ticket, Moment::now().after(LEAVE_LIMIT));
             }
         }
     }
@@ -315,13 +315,13 @@ impl Drop for Waiter<'_> {
         if !self.taken {
             return;
         }
-        let mut core = self.cell.core.lock();
+        let mut core = self.entry.core.lock();
         match self.asking {
             // What it may be granted must not stay.
             Some(owner) if self.sent => {
                 let then = core.gate.answered(owner, Answer::Unanswered, Moment::now());
-                carry_out(self.cell, core, then);
-                core = self.cell.core.lock();
+                carry_out(self.entry, core, then);
+                core = self.entry.core.lock();
             }
             Some(owner) => core.gate.postponed(owner, Moment::now()),
             None => {}
@@ -332,48 +332,48 @@ impl Drop for Waiter<'_> {
 
 /// A hold is there: the renewer learns of a new tenure, the observer of the hold.
 pub(super) fn welcome(
-    cell: &Arc<LockEntry>,
+    entry: &Arc<LockEntry>,
     mut core: MutexGuard<'_, Core>,
     acquired: Acquired,
     now: Moment,
     entered: Moment,
 ) -> Result<Acquired, Error> {
-    let shared = &cell.shared;
+    let shared = &entry.shared;
     // What a wait for a condition is granted is its lock's to renew.
     if !matches!(acquired.way, AcquiredVia::HandedOver | AcquiredVia::Joined)
-        && cell.room.is_none()
+        && entry.room.is_none()
         && let Some(grant) = core.gate.look(acquired.owner)
     {
         let due = grant.due(now, shared.config.renew_every);
-        if let Err(error) = shared.renewer.watch(cell, &mut core, acquired.owner, due) {
+        if let Err(error) = shared.renewer.watch(entry, &mut core, acquired.owner, due) {
             drop(core);
-            take_back(cell, acquired.ticket, Moment::now().after(LEAVE_LIMIT));
-            return Err(cell.error(error));
+            take_back(entry, acquired.ticket, Moment::now().after(LEAVE_LIMIT));
+            return Err(entry.error(error));
         }
     }
     core.gate.came_in(acquired.ticket, now);
     drop(core);
-    shared.watch.tell(|o| o.acquired(cell.observed(), now.since(entered), acquired.way));
+    shared.watch.tell(|o| o.acquired(entry.observed(), now.since(entered), acquired.way));
     Ok(acquired)
 }
 
 /// A thread that shares a hold asks whether still others may, before those come.
-fn ask_ahead(cell: &Arc<LockEntry>, asking: &Asking, limit: Moment) {
-    let (answer, ..) = of_ask(requests::acquire(cell, asking, limit));
-    let mut core = cell.core.lock();
+fn ask_ahead(entry: &Arc<LockEntry>, asking: &Asking, limit: Moment) {
+    let (answer, ..) = of_ask(requests::acquire(entry, asking, limit));
+    let mut core = entry.core.lock();
     let then = core.gate.answered(asking.owner, answer, Moment::now());
-    carry_out(cell, core, then);
+    carry_out(entry, core, then);
 }
 
 /// A grant that came long ago is renewed before it is used.
-fn confirm(cell: &Arc<LockEntry>, owner: u64, lease: Duration, now: Moment, limit: Moment) {
-    let answer = requests::renew(cell, owner, lease, limit);
-    let mut core = cell.core.lock();
+fn confirm(entry: &Arc<LockEntry>, owner: u64, lease: Duration, now: Moment, limit: Moment) {
+    let answer = requests::renew(entry, owner, lease, limit);
+    let mut core = entry.core.lock();
     if answer.resent {
         core.gate.doubt(owner, now, lease);
     }
     let then = core.gate.confirmed(owner, answer.renewal, Moment::now());
-    carry_out(cell, core, then);
+    carry_out(entry, core, then);
 }
 
 impl Core {

@@ -86,14 +86,14 @@ impl fmt::Debug for CyclicBarrier {
 
 /// A party that passed, until it has left. Dropped before the barrier is open, it breaks the barrier.
 struct Passed {
-    cell: Arc<LockEntry>,
+    entry: Arc<LockEntry>,
     ticket: Ticket,
 }
 
 impl Drop for Passed {
     fn drop(&mut self) {
         // Whatever the outcome, the party has passed: what is left of it in Redis expires by itself.
-        let _ = release(&self.cell, self.ticket);
+        let _ = release(&self.entry, self.ticket);
     }
 }
 
@@ -219,16 +219,16 @@ impl CyclicBarrier {
         self.usable()?;
         let parties = self.parties.to_string();
         let args = if action.is_some() { format!("{parties} then") } else { parties.clone() };
-        let Some((cell, acquired)) = self.meeting.come_in(&args, wait)? else {
+        let Some((entry, acquired)) = self.meeting.come_in(&args, wait)? else {
             return Err(Error::new(ErrorKind::Timeout, self.name()));
         };
-        let passed = Passed { cell, ticket: acquired.ticket };
+        let passed = Passed { entry, ticket: acquired.ticket };
         // The rule's value is twice the index, plus one for the party that has yet to open the barrier.
         if acquired.value % 2 == 1 {
             if let Some(action) = action {
                 action();
             }
-            let me = passed.cell.owner_id(acquired.owner);
+            let me = passed.entry.owner_id(acquired.owner);
             if self.meeting.change(&["open", &me, &parties])? != 1 {
                 return Err(self.meeting.error(ErrorKind::Broken, "while its action ran"));
             }

@@ -305,13 +305,13 @@ impl Inventory {
         customer: Option<(&str, u64)>,
         units: &[(&str, u64)],
     ) -> Result<Option<Reservation>, Error> {
-        let config = &self.meeting.cell()?.shared.config;
+        let config = &self.meeting.entry()?.shared.config;
         let wishes = Wishes { id, memory: self.memory.as_millis(), customer, units };
         let args = self.config(wishes.args())?;
         let mut terms = Terms::new(self.lease.unwrap_or(config.lease), args);
         terms.fixed = self.lease.is_some();
         let taken = self.meeting.come_in_on(terms, &Wait::once())?;
-        Ok(taken.map(|(cell, acquired)| OwnedGuard::new(Hold::new(cell, acquired))))
+        Ok(taken.map(|(entry, acquired)| OwnedGuard::new(Hold::new(entry, acquired))))
     }
 
     // ---- the lock --------------------------------------------------------------------------

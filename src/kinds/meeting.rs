@@ -22,13 +22,13 @@ use crate::wait::Wait;
 /// The meeting of one name.
 pub(crate) struct Meeting<K> {
     /// For questions about its state; no thread waits there.
-    cell: Result<Arc<LockEntry>, Error>,
+    entry: Result<Arc<LockEntry>, Error>,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Clone for Meeting<K> {
     fn clone(&self) -> Self {
-        Meeting { cell: self.cell.clone(), kind: PhantomData }
+        Meeting { entry: self.entry.clone(), kind: PhantomData }
     }
 }
 
@@ -40,27 +40,27 @@ impl<K> fmt::Debug for Meeting<K> {
 
 impl<K> Meeting<K> {
     pub(crate) fn name(&self) -> &str {
-        match &self.cell {
-            Ok(cell) => &cell.name,
+        match &self.entry {
+            Ok(entry) => &entry.name,
             Err(error) => error.name(),
         }
     }
 
-    pub(crate) fn cell(&self) -> Result<&Arc<LockEntry>, Error> {
-        self.cell.as_ref().map_err(Clone::clone)
+    pub(crate) fn entry(&self) -> Result<&Arc<LockEntry>, Error> {
+        self.entry.as_ref().map_err(Clone::clone)
     }
 
     /// The same, with an error that every call returns.
     pub(crate) fn failing(mut self, error: Error) -> Self {
-        self.cell = self.cell.and(Err(error));
+        self.entry = self.entry.and(Err(error));
         self
     }
 }
 
 impl<K: Kind> Meeting<K> {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
-        let cell = LockEntries::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
-        Meeting { cell, kind: PhantomData }
+        let entry = LockEntries::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
+        Meeting { entry, kind: PhantomData }
     }
 
     /// Admits the calling thread, by an entry of its own: what one waiter is told (it is broken, it is reset)
@@ -70,7 +70,7 @@ impl<K: Kind> Meeting<K> {
         args: &str,
         wait: &Wait<'_>,
     ) -> Result<Option<(Arc<LockEntry>, Acquired)>, Error> {
-        let config = &self.cell()?.shared.config;
+        let config = &self.entry()?.shared.config;
         // A lease longer than the waiter timeout would only make the others wait longer if this process dies.
         let lease = config.lease.min(config.waiter_timeout);
         self.come_in_on(Terms::new(lease, args), wait)
@@ -82,7 +82,7 @@ impl<K: Kind> Meeting<K> {
         terms: Terms,
         wait: &Wait<'_>,
     ) -> Result<Option<(Arc<LockEntry>, Acquired)>, Error> {
-        let own = LockEntries::alone(self.cell()?)?;
+        let own = LockEntries::alone(self.entry()?)?;
         let request = Request {
             holder: HolderId::Guard,
             thread: 0,
@@ -96,7 +96,7 @@ impl<K: Kind> Meeting<K> {
 
     /// Updates the state, once, even if the request is sent twice. Returns the rule's reply, a number.
     pub(crate) fn change(&self, what: &[&str]) -> Result<i64, Error> {
-        let answer = change(self.cell()?, what)?;
+        let answer = change(self.entry()?, what)?;
         self.first(&answer)
     }
 
@@ -108,7 +108,7 @@ impl<K: Kind> Meeting<K> {
 
     /// The rule's reply to this question, and the waiters.
     pub(crate) fn ask(&self, question: &str) -> Result<Inspection, Error> {
-        inspect(self.cell()?, question)
+        inspect(self.entry()?, question)
     }
 
     fn first(&self, answer: &[Value]) -> Result<i64, Error> {

@@ -230,7 +230,7 @@ impl Semaphore {
     /// # Errors
     /// See [`set_permits`](Semaphore::set_permits).
     pub fn expire_after(&self, ttl: Duration) -> Result<bool, Error> {
-        let name = self.lock.cell()?.name.clone();
+        let name = self.lock.entry()?.name.clone();
         check_lease("time to live", ttl)
             .map_err(|why| Error::new(ErrorKind::InvalidInput, &name).because(why))?;
         // It was just checked to be far below that.
@@ -319,7 +319,7 @@ impl Semaphore {
 
     /// Returns whether it was done.
     fn changes(&self, what: &str, n: i64) -> Result<bool, Error> {
-        let answer = change(self.lock.cell()?, &[what, &n.to_string()])?;
+        let answer = change(self.lock.entry()?, &[what, &n.to_string()])?;
         match number(answer.first()) {
             Some(1) => Ok(true),
             Some(0) => Ok(false),

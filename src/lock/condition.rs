@@ -269,8 +269,8 @@ impl<K: Exclusive> Condition<K> {
         guard: &Guard<'_, K, O>,
         work: impl FnOnce(&At<'_>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let lock = self.lock.cell()?;
-        if !Arc::ptr_eq(lock, guard.hold.cell()) {
+        let lock = self.lock.entry()?;
+        if !Arc::ptr_eq(lock, guard.hold.entry()) {
             let why = format!("the guard is one of {:?}, or of another client", guard.name());
             return Err(lock.error(Error::new(ErrorKind::NotOwner, "").because(why)));
         }

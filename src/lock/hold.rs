@@ -17,7 +17,7 @@ use crate::kind::{Exclusive, Kind, Sharing};
 
 /// A hold of a lock of one kind.
 pub struct Hold<K: Kind> {
-    cell: Arc<LockEntry>,
+    entry: Arc<LockEntry>,
     ticket: Ticket,
     /// Its token when it began.
     first_token: u64,
@@ -32,40 +32,40 @@ impl<K: Kind> sealed::Held for K {
 }
 
 impl<K: Kind> Hold<K> {
-    pub(crate) fn new(cell: Arc<LockEntry>, acquired: Acquired) -> Self {
+    pub(crate) fn new(entry: Arc<LockEntry>, acquired: Acquired) -> Self {
         let Acquired { ticket, token, value, .. } = acquired;
-        Hold { cell, ticket, first_token: token, value, released: false, kind: PhantomData }
+        Hold { entry, ticket, first_token: token, value, released: false, kind: PhantomData }
     }
 
     /// It is given back before anybody had it: it does not stay. That is waited for until `limit`.
     pub(super) fn never_counted(mut self, limit: Moment) {
         self.released = true;
-        engine::take_back(&self.cell, self.ticket, limit);
+        engine::take_back(&self.entry, self.ticket, limit);
     }
 
     /// Redis has let another mode's hold in instead of this one: it ends here, without a request.
     pub(super) fn replaced(mut self) -> Result<(), Error> {
         self.released = true;
-        engine::replaced(&self.cell, self.ticket)
+        engine::replaced(&self.entry, self.ticket)
     }
 
     /// Ends the hold by a change that the kind's rule makes of it, under its own owner id.
     pub(crate) fn conclude(mut self, what: &str) -> Result<(), Error> {
         self.released = true;
-        engine::conclude(&self.cell, self.ticket, what)
+        engine::conclude(&self.entry, self.ticket, what)
     }
 
     /// Ends it here, but not in Redis.
     fn part(mut self) -> Result<Receipt, Error> {
-        let grant = engine::receipt::part(&self.cell, self.ticket)?;
+        let grant = engine::receipt::part(&self.entry, self.ticket)?;
         self.released = true;
-        let owner = self.cell.owner_id(grant.owner);
-        Ok(Receipt::new(K::NAME, &self.cell, owner, &grant))
+        let owner = self.entry.owner_id(grant.owner);
+        Ok(Receipt::new(K::NAME, &self.entry, owner, &grant))
     }
 
     /// The lock that it is a hold of.
-    pub(crate) fn cell(&self) -> &Arc<LockEntry> {
-        &self.cell
+    pub(crate) fn entry(&self) -> &Arc<LockEntry> {
+        &self.entry
     }
 
     pub(crate) fn ticket(&self) -> Ticket {
@@ -74,7 +74,7 @@ impl<K: Kind> Hold<K> {
 
     /// Whether its end is the end of its thread's hold.
     pub(super) fn is_last(&self) -> bool {
-        engine::held::is_last(&self.cell, self.ticket)
+        engine::held::is_last(&self.entry, self.ticket)
     }
 
     /// What the rule said beside the grant.
@@ -84,13 +84,13 @@ impl<K: Kind> Hold<K> {
 
     /// Not always that of its beginning: a wait for a condition gives the lock up and comes in anew.
     pub(crate) fn current_token(&self) -> u64 {
-        engine::held::token(&self.cell, self.ticket).unwrap_or(self.first_token)
+        engine::held::token(&self.entry, self.ticket).unwrap_or(self.first_token)
     }
 }
 
 impl<K: Kind> sealed::Hold for Hold<K> {
     fn name(&self) -> &str {
-        &self.cell.name
+        &self.entry.name
     }
 
     fn token(&self) -> Option<u64> {
@@ -98,34 +98,34 @@ impl<K: Kind> sealed::Hold for Hold<K> {
     }
 
     fn remaining(&self) -> Duration {
-        engine::held::remaining(&self.cell, self.ticket)
+        engine::held::remaining(&self.entry, self.ticket)
     }
 
     fn lost(&self) -> CancellationToken {
-        engine::held::lost_token(&self.cell, self.ticket)
+        engine::held::lost_token(&self.entry, self.ticket)
     }
 
     fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
-        engine::held::renew_for(&self.cell, self.ticket, lease)
+        engine::held::renew_for(&self.entry, self.ticket, lease)
     }
 
     fn release(mut self) -> Result<(), Error> {
         self.released = true;
-        engine::release(&self.cell, self.ticket)
+        engine::release(&self.entry, self.ticket)
     }
 }
 
 impl<K: Kind> Drop for Hold<K> {
     fn drop(&mut self) {
         if !self.released {
-            engine::release_quietly(&self.cell, self.ticket);
+            engine::release_quietly(&self.entry, self.ticket);
         }
     }
 }
 
 impl<K: Kind> fmt::Debug for Hold<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("lock", &self.cell).field("token", &self.current_token()).finish()
+        f.debug_struct("Guard").field("lock", &self.entry).field("token", &self.current_token()).finish()
     }
 }
 

@@ -75,7 +75,7 @@ pub type ReentrantLock = RedisLock<Reentrant>;
 /// bad name, key or lease. Busy is no error: it is `None`. A call with a deadline ends by it, give or
 /// take a quarter of a second.
 pub struct RedisLock<K: Kind> {
-    cell: Result<Arc<LockEntry>, Error>,
+    entry: Result<Arc<LockEntry>, Error>,
     kind: Arc<K>,
     terms: Terms,
     replicas: Option<Replicas>,
@@ -86,7 +86,7 @@ pub struct RedisLock<K: Kind> {
 impl<K: Kind> Clone for RedisLock<K> {
     fn clone(&self) -> Self {
         RedisLock {
-            cell: self.cell.clone(),
+            entry: self.entry.clone(),
             kind: self.kind.clone(),
             terms: self.terms.clone(),
             replicas: self.replicas,
@@ -97,8 +97,8 @@ impl<K: Kind> Clone for RedisLock<K> {
 
 impl<K: Kind> fmt::Debug for RedisLock<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match &self.cell {
-            Ok(cell) => &*cell.name,
+        let name = match &self.entry {
+            Ok(entry) => &*entry.name,
             Err(error) => error.name(),
         };
         f.debug_struct("RedisLock")
@@ -111,8 +111,8 @@ impl<K: Kind> fmt::Debug for RedisLock<K> {
 
 impl<K: Kind> RedisLock<K> {
     pub(crate) fn new(shared: &Arc<Shared>, kind: K, name: &str) -> Self {
-        let cell = LockEntries::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
-        Self::of(shared, kind, cell)
+        let entry = LockEntries::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
+        Self::of(shared, kind, entry)
     }
 
     /// The lock whose state is at this key of the users' own. Where that is the state of a name, it is that
@@ -121,21 +121,21 @@ impl<K: Kind> RedisLock<K> {
         if let Some(name) = names::of_state(&shared.config.namespace, key) {
             return Self::new(shared, kind, &name);
         }
-        let cell = LockEntries::get(shared, TypeId::of::<AtKey<K>>(), key, || made_beside::<K>(shared, key));
-        Self::of(shared, kind, cell)
+        let entry = LockEntries::get(shared, TypeId::of::<AtKey<K>>(), key, || made_beside::<K>(shared, key));
+        Self::of(shared, kind, entry)
     }
 
-    fn of(shared: &Arc<Shared>, kind: K, cell: Result<Arc<LockEntry>, Error>) -> Self {
+    fn of(shared: &Arc<Shared>, kind: K, entry: Result<Arc<LockEntry>, Error>) -> Self {
         // The default is shared, and most kinds have none.
         let args = Some(kind.args()).filter(|args| !args.is_empty()).map(Arc::from).unwrap_or_default();
         let terms = Terms::new(shared.config.lease, args);
-        RedisLock { cell, kind: Arc::new(kind), terms, replicas: None, other: None }
+        RedisLock { entry, kind: Arc::new(kind), terms, replicas: None, other: None }
     }
 
     /// The lock's name.
     pub fn name(&self) -> &str {
-        match &self.cell {
-            Ok(cell) => &cell.name,
+        match &self.entry {
+            Ok(entry) => &entry.name,
             Err(error) => error.name(),
         }
     }
@@ -159,13 +159,13 @@ impl<K: Kind> RedisLock<K> {
 
     /// The same lock as one mode of two: `other` is the other one.
     pub(crate) fn beside<M: Kind>(mut self, other: &RedisLock<M>) -> Self {
-        self.other = other.cell.as_ref().ok().cloned();
+        self.other = other.entry.as_ref().ok().cloned();
         self
     }
 
     /// Takes it in place of `guard`, a hold of the other mode by this thread, in one request.
     pub(crate) fn instead_of<M: Kind>(&self, guard: Guard<'_, M>) -> Result<Guard<'_, K>, Error> {
-        let ours = self.other.as_ref().is_some_and(|other| Arc::ptr_eq(other, guard.hold.cell()));
+        let ours = self.other.as_ref().is_some_and(|other| Arc::ptr_eq(other, guard.hold.entry()));
         if !ours {
             return Err(Error::new(ErrorKind::NotOwner, self.name()).because("the guard is of another lock"));
         }
@@ -178,7 +178,7 @@ impl<K: Kind> RedisLock<K> {
         // A thread that reads already comes in again, without a request that could end the other hold.
         let once = held.is_last() && self.hold_count() == 0;
         let mut request = Request { instead: once, ..self.request::<ThreadOwned>(false) };
-        if let Some(held) = engine::held::terms(held.cell(), held.ticket()) {
+        if let Some(held) = engine::held::terms(held.entry(), held.ticket()) {
             request.terms = Terms { args: request.terms.args, ..held };
         }
         let hold = self.take(request, &Wait::forever())?.ok_or_else(|| timed_out(self.name()))?;
@@ -192,14 +192,14 @@ impl<K: Kind> RedisLock<K> {
 
     // ---- underneath ------------------------------------------------------------------------
 
-    pub(crate) fn cell(&self) -> Result<&Arc<LockEntry>, Error> {
-        self.cell.as_ref().map_err(Clone::clone)
+    pub(crate) fn entry(&self) -> Result<&Arc<LockEntry>, Error> {
+        self.entry.as_ref().map_err(Clone::clone)
     }
 
     /// What it is among several locks.
     pub(crate) fn part(&self) -> Result<Part, Error> {
-        let (cell, other, terms) = (self.cell()?.clone(), self.other.clone(), self.terms.clone());
-        Ok(Part { cell, other, sharing: K::SHARING, terms, replicas: self.replicas })
+        let (entry, other, terms) = (self.entry()?.clone(), self.other.clone(), self.terms.clone());
+        Ok(Part { entry, other, sharing: K::SHARING, terms, replicas: self.replicas })
     }
 
     fn request<O: Ownership>(&self, once: bool) -> Request {
@@ -213,17 +213,17 @@ impl<K: Kind> RedisLock<K> {
     }
 
     fn take(&self, mut request: Request, wait: &Wait<'_>) -> Result<Option<Hold<K>>, Error> {
-        let cell = self.cell()?;
+        let entry = self.entry()?;
         let behind = match &self.other {
-            Some(other) => engine::modes::mind(cell, other, K::SHARING, &mut request)?,
+            Some(other) => engine::modes::mind(entry, other, K::SHARING, &mut request)?,
             None => None,
         };
-        let Some(acquired) = engine::acquire(cell, behind, request, wait)? else { return Ok(None) };
-        let hold = Hold::new(cell.clone(), acquired);
+        let Some(acquired) = engine::acquire(entry, behind, request, wait)? else { return Ok(None) };
+        let hold = Hold::new(entry.clone(), acquired);
         match self.replicated(&hold, wait) {
             Ok(()) => Ok(Some(hold)),
             Err(error) => {
-                let limit = wait.limit(Moment::now(), cell.shared.config.command_timeout);
+                let limit = wait.limit(Moment::now(), entry.shared.config.command_timeout);
                 hold.never_counted(limit);
                 Err(error)
             }
@@ -233,14 +233,14 @@ impl<K: Kind> RedisLock<K> {
     /// Waits until as many replicas have the hold as are to have it.
     pub(crate) fn replicated(&self, hold: &Hold<K>, wait: &Wait<'_>) -> Result<(), Error> {
         match self.replicas {
-            Some(replicas) => engine::redis::replicas::have(hold.cell(), hold.ticket(), replicas, wait),
+            Some(replicas) => engine::redis::replicas::have(hold.entry(), hold.ticket(), replicas, wait),
             None => Ok(()),
         }
     }
 
     /// See [`Client::adopt`](crate::Client::adopt).
     pub(crate) fn adopt(&self, receipt: &Receipt) -> Result<OwnedGuard<K>, Error> {
-        let cell = self.cell()?;
+        let entry = self.entry()?;
         if receipt.kind() != K::NAME {
             let error = Error::new(ErrorKind::WrongType, receipt.name());
             return Err(error.because(format!(
@@ -249,8 +249,8 @@ impl<K: Kind> RedisLock<K> {
                 K::NAME
             )));
         }
-        let acquired = engine::receipt::adopt(cell, receipt.owner(), receipt.grant())?;
-        Ok(Guard::new(Hold::new(cell.clone(), acquired)))
+        let acquired = engine::receipt::adopt(entry, receipt.owner(), receipt.grant())?;
+        Ok(Guard::new(Hold::new(entry.clone(), acquired)))
     }
 }
 

@@ -55,11 +55,11 @@ impl<K: Kind> RedisLock<K> {
 
     /// The hold count of this thread; 0 once its hold is lost, and in a forked child. No request.
     pub fn hold_count(&self) -> usize {
-        let Ok(cell) = self.cell.as_ref().map_err(Clone::clone) else { return 0 };
-        if cell.shared.same_process().is_err() {
+        let Ok(entry) = self.entry.as_ref().map_err(Clone::clone) else { return 0 };
+        if entry.shared.same_process().is_err() {
             return 0;
         }
-        engine::lock(cell).map_or(0, |core| core.gate.hold_count(this_thread(), Moment::now()))
+        engine::lock(entry).map_or(0, |core| core.gate.hold_count(this_thread(), Moment::now()))
     }
 
     /// Whether this thread holds it. No request.
@@ -79,10 +79,10 @@ impl<K: Kind> RedisLock<K> {
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
     pub fn queue_length(&self) -> Result<usize, Error> {
-        let cell = self.cell()?;
+        let entry = self.entry()?;
         let places = self.inspect()?.places;
-        let here: Vec<_> = [Some(cell), self.other.as_ref()].into_iter().flatten().collect();
-        let others = places.iter().filter(|(owner, _)| !here.iter().any(|cell| cell.is_mine(owner)));
+        let here: Vec<_> = [Some(entry), self.other.as_ref()].into_iter().flatten().collect();
+        let others = places.iter().filter(|(owner, _)| !here.iter().any(|entry| entry.is_mine(owner)));
         let threads = |record: &str| record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
         let ours: usize = here.iter().copied().map(queued).sum();
         Ok(others.map(|(_, record)| threads(record)).sum::<usize>() + ours)
@@ -90,7 +90,7 @@ impl<K: Kind> RedisLock<K> {
 
     /// The number of threads of this process that wait for it. No request.
     pub fn local_queue_length(&self) -> usize {
-        self.cell.as_ref().map_or(0, queued)
+        self.entry.as_ref().map_or(0, queued)
     }
 
     /// Takes the lock away from its holders, in any process, and admits the next waiter. Two requests per
@@ -109,24 +109,24 @@ impl<K: Kind> RedisLock<K> {
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
     pub fn force_unlock(&self) -> Result<ForcedUnlock, Error> {
-        let (holders, told) = force_unlock(self.cell()?, &self.terms.args)?;
+        let (holders, told) = force_unlock(self.entry()?, &self.terms.args)?;
         Ok(ForcedUnlock { holders, told })
     }
 
     /// The number of holders: those of this process exactly, others as their processes' holds in Redis.
     pub(crate) fn hold_count_of_all(&self) -> Result<usize, Error> {
-        let cell = self.cell()?;
+        let entry = self.entry()?;
         let holders = self.inspect()?.holders;
-        let others = holders.iter().filter(|held| !cell.is_mine(&held.owner)).count();
-        Ok(others + engine::lock(cell)?.gate.holders(Moment::now()))
+        let others = holders.iter().filter(|held| !entry.is_mine(&held.owner)).count();
+        Ok(others + engine::lock(entry)?.gate.holders(Moment::now()))
     }
 
     pub(crate) fn inspect(&self) -> Result<Inspection, Error> {
-        inspect(self.cell()?, &self.terms.args)
+        inspect(self.entry()?, &self.terms.args)
     }
 }
 
 /// The number of threads of this process that wait there.
-fn queued(cell: &Arc<LockEntry>) -> usize {
-    engine::lock(cell).map_or(0, |core| core.gate.local_queue_length())
+fn queued(entry: &Arc<LockEntry>) -> usize {
+    engine::lock(entry).map_or(0, |core| core.gate.local_queue_length())
 }

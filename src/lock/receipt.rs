@@ -60,11 +60,11 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    pub(crate) fn new(kind: &str, cell: &LockEntry, owner: String, grant: &Grant) -> Receipt {
+    pub(crate) fn new(kind: &str, entry: &LockEntry, owner: String, grant: &Grant) -> Receipt {
         Receipt {
             kind: kind.to_owned(),
-            name: cell.name.to_string(),
-            at_key: cell.names.is_beside(),
+            name: entry.name.to_string(),
+            at_key: entry.names.is_beside(),
             owner,
             number: grant.number,
             hand_overs: grant.hand_overs,

@@ -104,9 +104,9 @@ impl<K: Kind> RedisLock<K> {
 
     /// The same handle, unless its terms cannot work: then each call on it returns the error.
     pub(crate) fn checked(mut self, check: impl FnOnce() -> Result<(), String>) -> Self {
-        let Ok(cell) = &self.cell else { return self };
+        let Ok(entry) = &self.entry else { return self };
         if let Err(why) = check().and_then(|()| replicas::agree(&self.terms, self.replicas)) {
-            self.cell = Err(Error::new(ErrorKind::InvalidInput, &cell.name).because(why));
+            self.entry = Err(Error::new(ErrorKind::InvalidInput, &entry.name).because(why));
         }
         self
     }

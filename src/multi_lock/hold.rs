@@ -28,21 +28,21 @@ impl Hold for MultiHold {
     }
 
     fn remaining(&self) -> Duration {
-        let each = self.holds.iter().map(|held| held::remaining(&held.cell, held.ticket));
+        let each = self.holds.iter().map(|held| held::remaining(&held.entry, held.ticket));
         each.min().unwrap_or_default()
     }
 
     fn lost(&self) -> CancellationToken {
         let any = CancellationToken::new();
         for held in self.holds.iter() {
-            held::lost_token(&held.cell, held.ticket).cancels(&any);
+            held::lost_token(&held.entry, held.ticket).cancels(&any);
         }
         any
     }
 
     /// Renews each of them; returns the first error, by the order of the locks.
     fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
-        let renewed = self.holds.iter().map(|held| held::renew_for(&held.cell, held.ticket, lease));
+        let renewed = self.holds.iter().map(|held| held::renew_for(&held.entry, held.ticket, lease));
         renewed.fold(Ok(()), Result::and)
     }
 
@@ -50,8 +50,8 @@ impl Hold for MultiHold {
     fn release(self) -> Result<(), Error> {
         let mut errors = self.holds.release().into_iter();
         let first = errors.next();
-        for (cell, error) in errors {
-            unheard(&cell, &error);
+        for (entry, error) in errors {
+            unheard(&entry, &error);
         }
         first.map_or(Ok(()), |(_, error)| Err(error))
     }
@@ -59,7 +59,7 @@ impl Hold for MultiHold {
 
 impl fmt::Debug for MultiHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let each = self.holds.iter().map(|held| (&held.cell, held.token()));
+        let each = self.holds.iter().map(|held| (&held.entry, held.token()));
         f.debug_list().entries(each).finish()
     }
 }

@@ -97,7 +97,7 @@ impl MultiLock {
         let parts: Result<Vec<Part>, Error> = members.iter().map(|member| member.part()).collect();
         let parts = parts.and_then(checked);
         let names: Vec<_> = match &parts {
-            Ok(parts) => parts.iter().map(|part| &*part.cell.name).collect(),
+            Ok(parts) => parts.iter().map(|part| &*part.entry.name).collect(),
             Err(error) => vec![error.name()],
         };
         MultiLock { name: names.join(" + ").into(), parts }
@@ -145,14 +145,14 @@ fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
         return Err(Error::new(ErrorKind::InvalidInput, "").because("a multi-lock of no locks"));
     }
     for (i, part) in parts.iter().enumerate() {
-        let why = if parts[..i].iter().any(|other| part.cell.is_where(&other.cell)) {
+        let why = if parts[..i].iter().any(|other| part.entry.is_where(&other.entry)) {
             "a multi-lock has it twice, and would wait for itself"
         } else if part.sharing == Sharing::PassThrough {
             "nobody holds a lock of this kind, so that a multi-lock cannot"
         } else {
             continue;
         };
-        return Err(part.cell.error(Error::new(ErrorKind::InvalidInput, "").because(why)));
+        return Err(part.entry.error(Error::new(ErrorKind::InvalidInput, "").because(why)));
     }
     Ok(parts)
 }

@@ -19,7 +19,7 @@ pub(super) struct Member {
     /// The server it is on.
     pub(super) at: usize,
     pub(super) node: Arc<Node>,
-    pub(super) cell: Arc<LockEntry>,
+    pub(super) entry: Arc<LockEntry>,
     pub(super) ticket: Ticket,
 }
 
@@ -93,7 +93,7 @@ impl Holding {
     /// Learns of the member's loss.
     fn watch(self: &Arc<Self>, member: &Member) {
         let (holding, at) = (Arc::downgrade(self), member.at);
-        held::lost_token(&member.cell, member.ticket).when_cancelled(move || {
+        held::lost_token(&member.entry, member.ticket).when_cancelled(move || {
             if let Some(holding) = holding.upgrade() {
                 holding.member_lost(at);
             }
@@ -219,6 +219,6 @@ impl Holding {
 
 impl Member {
     pub(super) fn remaining(&self) -> Duration {
-        held::remaining(&self.cell, self.ticket)
+        held::remaining(&self.entry, self.ticket)
     }
 }

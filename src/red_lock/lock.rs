@@ -55,7 +55,7 @@ pub struct QuorumLock {
     pub(super) servers: RedLock,
     name: Arc<str>,
     /// The lock's entry for each server, in their order.
-    cells: Result<Arc<[Arc<LockEntry>]>, Error>,
+    entries: Result<Arc<[Arc<LockEntry>]>, Error>,
     terms: Terms,
 }
 
@@ -78,10 +78,10 @@ impl<O: Ownership> Guard<'_, QuorumLock, O> {
 
 impl QuorumLock {
     pub(super) fn new(servers: &RedLock, name: &str) -> QuorumLock {
-        let cell = |shared| RedisLock::new(shared, Simple, name).cell().cloned();
-        let cells = servers.nodes.iter().map(|node| cell(&node.shared)).collect();
+        let entry = |shared| RedisLock::new(shared, Simple, name).entry().cloned();
+        let entries = servers.nodes.iter().map(|node| entry(&node.shared)).collect();
         let terms = Terms::new(servers.lease, "");
-        QuorumLock { servers: servers.clone(), name: Arc::from(name), cells, terms }
+        QuorumLock { servers: servers.clone(), name: Arc::from(name), entries, terms }
     }
 
     /// The same lock with a fixed lease: a hold expires by itself at most `lease` after it was granted, and
@@ -114,16 +114,16 @@ impl QuorumLock {
     }
 
     /// The entries, if the settings can work.
-    fn cells(&self) -> Result<&Arc<[Arc<LockEntry>]>, Error> {
+    fn entries(&self) -> Result<&Arc<[Arc<LockEntry>]>, Error> {
         let bad = |why: String| Error::new(ErrorKind::InvalidInput, &self.name).because(why);
-        let cells = self.cells.as_ref().map_err(Clone::clone)?;
+        let entries = self.entries.as_ref().map_err(Clone::clone)?;
         let (lease, limit) = (self.terms.lease, self.limit());
         check_lease("lease", lease).map_err(bad)?;
         if !(SHORTEST_LIMIT..=lease / 2).contains(&limit) {
             let most = lease / 2;
             return Err(bad(format!("a node limit is from {SHORTEST_LIMIT:?} to {most:?}, not {limit:?}")));
         }
-        Ok(cells)
+        Ok(entries)
     }
 
     fn acquire<'g, O: Ownership>(&self, wait: &Wait<'_>) -> Result<Option<Guard<'g, QuorumLock, O>>, Error> {
@@ -136,7 +136,7 @@ impl QuorumLock {
 
     /// Tries until `wait` is over.
     fn hold(&self, request: &Request, wait: &Wait<'_>) -> Result<Option<Arc<Holding>>, Error> {
-        let cells = self.cells()?;
+        let entries = self.entries()?;
         for node in &*self.servers.nodes {
             node.shared.same_process().map_err(|e| e.about(&self.name))?;
         }
@@ -147,7 +147,7 @@ impl QuorumLock {
                 return Err(Error::new(ErrorKind::Cancelled, &self.name));
             }
             let began = Moment::now();
-            match attempt(self, cells, request, wait) {
+            match attempt(self, entries, request, wait) {
                 Ok(holding) => return Ok(Some(holding)),
                 Err(Missed::Never(error)) => return Err(error),
                 Err(Missed::Busy) => trouble = None,

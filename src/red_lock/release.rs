@@ -15,7 +15,7 @@ pub(super) fn give_back(members: &[Member], deadline: Moment) -> Vec<Result<(), 
     let mut outcomes = Vec::with_capacity(members.len());
     let mut leaving: Vec<(&Member, Departure<'_>)> = Vec::with_capacity(members.len());
     for member in members {
-        match depart(&member.cell, member.ticket) {
+        match depart(&member.entry, member.ticket) {
             Ok(Some(departure)) => match member.node.away() {
                 Some(error) => outcomes.push(departure.answered(Err(Failure::Unsent(error)))),
                 None => leaving.push((member, departure)),
@@ -25,10 +25,10 @@ pub(super) fn give_back(members: &[Member], deadline: Moment) -> Vec<Result<(), 
         }
     }
     let post = |(member, departure): &(&Member, Departure<'_>), limit| {
-        member.cell.shared.backend.post(&pack(member, departure, false), limit)
+        member.entry.shared.backend.post(&pack(member, departure, false), limit)
     };
     for ((member, departure), posted) in to_all(leaving, began, deadline, post) {
-        let backend = &member.cell.shared.backend;
+        let backend = &member.entry.shared.backend;
         let awaited = Moment::now();
         let answer = posted.and_then(|p| p.told(backend, deadline, || pack(member, &departure, true)).answer);
         match &answer {
@@ -43,13 +43,13 @@ pub(super) fn give_back(members: &[Member], deadline: Moment) -> Vec<Result<(), 
 
 fn pack(member: &Member, departure: &Departure<'_>, eval: bool) -> Vec<u8> {
     let mut request = Vec::new();
-    pack_leave_for(&mut request, &member.cell, &departure.leaving, departure.next.as_ref(), eval);
+    pack_leave_for(&mut request, &member.entry, &departure.leaving, departure.next.as_ref(), eval);
     request
 }
 
 /// Gives one back without waiting: the renewal thread does it.
 pub(super) fn defer(member: &Member) {
-    if let Ok(Some(departure)) = depart(&member.cell, member.ticket) {
+    if let Ok(Some(departure)) = depart(&member.entry, member.ticket) {
         // No thread waits for it; the observer has been notified.
         let _ = departure.deferred();
     }

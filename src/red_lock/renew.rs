@@ -21,28 +21,28 @@ pub(super) fn renew(holding: &Holding, lease: Duration) -> Result<(), Error> {
     let deadline = sent.after(holding.limit);
     let pack = |member: &Member, owner, eval| {
         let mut request = Vec::new();
-        pack_renew(&mut request, &member.cell, owner, lease, eval);
+        pack_renew(&mut request, &member.entry, owner, lease, eval);
         request
     };
     let post = |(member, owner): &(&Member, u64), limit| {
-        member.cell.shared.backend.post(&pack(member, *owner, false), limit)
+        member.entry.shared.backend.post(&pack(member, *owner, false), limit)
     };
     let mut asked = Vec::with_capacity(members.len());
     let mut failed = None;
     for member in members.iter().filter(|m| m.node.away().is_none()) {
-        match held::owner(&member.cell, member.ticket, sent) {
+        match held::owner(&member.entry, member.ticket, sent) {
             Ok(owner) => asked.push((member, owner)),
             Err(error) => failed = Some(error),
         }
     }
     let mut renewed = 0;
     for ((member, owner), posted) in to_all(asked, sent, deadline, post) {
-        let backend = &member.cell.shared.backend;
+        let backend = &member.entry.shared.backend;
         let answer = posted.and_then(|p| p.told(backend, deadline, || pack(member, owner, true)).answer);
         if let Err(Failure::Unsent(e) | Failure::Unanswered(e)) = &answer {
             member.node.failed(e.clone());
         }
-        match held::renewed(&member.cell, owner, sent, lease, Renewed::of(answer, false)) {
+        match held::renewed(&member.entry, owner, sent, lease, Renewed::of(answer, false)) {
             Ok(()) => renewed += 1,
             Err(error) => failed = Some(error),
         }

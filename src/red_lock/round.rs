@@ -28,7 +28,7 @@ pub(super) enum Missed {
 /// What was said so far.
 struct Poll<'a> {
     lock: &'a QuorumLock,
-    cells: &'a [Arc<LockEntry>],
+    entries: &'a [Arc<LockEntry>],
     granted: Vec<Member>,
     /// Granted, but by servers that do not count.
     young: Vec<Member>,
@@ -41,7 +41,7 @@ struct Poll<'a> {
 /// Asks all servers once.
 pub(super) fn attempt<'a>(
     lock: &'a QuorumLock,
-    cells: &'a [Arc<LockEntry>],
+    entries: &'a [Arc<LockEntry>],
     request: &Request,
     wait: &Wait<'_>,
 ) -> Result<Arc<Holding>, Missed> {
@@ -55,7 +55,7 @@ pub(super) fn attempt<'a>(
     };
     let mut poll = Poll {
         lock,
-        cells,
+        entries,
         granted: Vec::new(),
         young: Vec::new(),
         busy: 0,
@@ -97,12 +97,12 @@ impl<'a> Poll<'a> {
         }
         let mut questions = Vec::with_capacity(some.len());
         for (at, node) in some {
-            let cell = &self.cells[at];
-            match begin(cell, request.clone(), asked.deadline) {
+            let entry = &self.entries[at];
+            match begin(entry, request.clone(), asked.deadline) {
                 Ok(Begun::Asks(attempt)) => questions.push(Question { at, node, attempt, posted: None }),
                 Ok(Begun::In(acquired)) => {
                     let member =
-                        Member { at, node: node.clone(), cell: cell.clone(), ticket: acquired.ticket };
+                        Member { at, node: node.clone(), entry: entry.clone(), ticket: acquired.ticket };
                     self.granted.push(member);
                 }
                 Ok(Begun::Busy) => self.busy += 1,
@@ -184,7 +184,7 @@ impl<'a> Poll<'a> {
             return Err(self.missed());
         }
         let members = std::mem::take(&mut self.granted);
-        let holding = Holding::new(asked.lease, limit, lock.majority(), self.cells[0].clone(), members);
+        let holding = Holding::new(asked.lease, limit, lock.majority(), self.entries[0].clone(), members);
         late::spawn(late, asked, &holding);
         give_back(&self.young, given_back_by());
         if holding.remaining().is_zero() {

@@ -60,7 +60,7 @@ impl Question<'_> {
 
     fn pack(&self, eval: bool) -> Vec<u8> {
         let mut request = Vec::new();
-        pack_acquire(&mut request, self.attempt.cell(), self.attempt.asking(), eval);
+        pack_acquire(&mut request, self.attempt.entry(), self.attempt.asking(), eval);
         request
     }
 
@@ -78,11 +78,11 @@ impl Question<'_> {
             _ => self.node.answered(asked.began, awaited),
         }
         let Question { at, node, attempt, .. } = self;
-        let cell = attempt.cell().clone();
+        let entry = attempt.entry().clone();
         let lease = attempt.asking().terms.lease;
         let answer = told.answer.and_then(|value| Ok((acquired(&value, lease)?, resent)));
         let never = answer.as_ref().is_err_and(Failure::is_final);
-        let member = |ticket| Member { at, node: node.clone(), cell, ticket };
+        let member = |ticket| Member { at, node: node.clone(), entry, ticket };
         match attempt.answered(answer, asked.deadline) {
             Ok(Some(acquired)) if asked.trusts_young => Vote::Yes(member(acquired.ticket)),
             Ok(Some(acquired)) => match node.counts(told.server.as_deref(), asked.lease, asked.began) {

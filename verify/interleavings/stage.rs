@@ -72,7 +72,7 @@ fn config() -> Config {
 #[derive(Clone)]
 pub(super) struct Process {
     pub(super) shared: Arc<Shared>,
-    pub(super) cell: Arc<LockEntry>,
+    pub(super) entry: Arc<LockEntry>,
 }
 
 impl Process {
@@ -101,10 +101,10 @@ impl Process {
         let shared = Shared::new(config, manager, backend, renewer, watch);
         let shape =
             Shape { sharing: Sharing::Exclusive, reentrancy: Reentrancy::Counted, local_handoff, beat };
-        let cell = LockEntries::get(&shared, TypeId::of::<Reentrant>(), "lock", || {
+        let entry = LockEntries::get(&shared, TypeId::of::<Reentrant>(), "lock", || {
             Ok(("reentrant lock", Names::new("rc", "lock")?, scripts(), shape.into()))
         });
-        Process { shared, cell: cell.expect("a name, and room for it") }
+        Process { shared, entry: entry.expect("a name, and room for it") }
     }
 
     /// Waits for the lock as thread `thread`.
@@ -133,11 +133,11 @@ impl Process {
             from: None,
             instead: false,
         };
-        acquire(&self.cell, None, request, wait)
+        acquire(&self.entry, None, request, wait)
     }
 
     pub(super) fn unlock(&self, acquired: Acquired) -> Result<(), Error> {
-        release(&self.cell, acquired.ticket)
+        release(&self.entry, acquired.ticket)
     }
 
     /// The same where requests get lost: then it may have to go on in the background.
@@ -156,7 +156,7 @@ impl Process {
 
     /// The gate is as it was before anybody came.
     pub(super) fn is_idle(&self) -> bool {
-        self.cell.core.lock().gate.is_idle()
+        self.entry.core.lock().gate.is_idle()
     }
 
     /// Ends the client, and sees that its threads have ended with it.
@@ -280,7 +280,7 @@ pub(super) fn make_good(server: &Server, processes: &[Process]) {
 /// Everybody is gone: nothing is left in the gates and in Redis, and clients end with their threads.
 pub(super) fn curtain(server: &Server, processes: &[Process]) {
     for process in processes {
-        assert!(process.is_idle(), "{:?}", process.cell.core.lock().gate);
+        assert!(process.is_idle(), "{:?}", process.entry.core.lock().gate);
     }
     for process in processes {
         process.close();

@@ -39,12 +39,12 @@ pub(crate) struct Inspection {
 /// Asks Redis, for a lock with several modes about the one of `mode`; if there are many, page after page.
 /// Each page shows its own moment: a holder that is there all the time is in one of them. Blocks for the
 /// command timeout at most, per page.
-pub(crate) fn inspect(cell: &Arc<LockEntry>, mode: &str) -> Result<Inspection, Error> {
+pub(crate) fn inspect(entry: &Arc<LockEntry>, mode: &str) -> Result<Inspection, Error> {
     let mut all = Inspection::default();
     let (mut holders, mut places) = (HashSet::new(), HashSet::new());
     let mut next = Some(String::new());
     while let Some(page) = next {
-        let Page { inspection, next: behind } = inspect_page(cell, mode, &page)?;
+        let Page { inspection, next: behind } = inspect_page(entry, mode, &page)?;
         all.number = all.number.max(inspection.number);
         // A holder that is renewed, or moves, between two pages may be on both.
         all.holders.extend(inspection.holders.into_iter().filter(|held| holders.insert(held.raw.clone())));
@@ -61,13 +61,13 @@ struct Page {
     next: Option<String>,
 }
 
-fn inspect_page(cell: &Arc<LockEntry>, mode: &str, page: &str) -> Result<Page, Error> {
-    let shared = &cell.shared;
-    shared.usable().map_err(|e| cell.error(e))?;
+fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str) -> Result<Page, Error> {
+    let shared = &entry.shared;
+    shared.usable().map_err(|e| entry.error(e))?;
     let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, page, mode];
     let limit = Moment::now().after(shared.config.command_timeout);
-    let reply = shared.backend.script(&cell.scripts.inspect, &cell.names, &args, limit);
-    let reply = reply.map_err(|e| cell.error(e.error()))?;
+    let reply = shared.backend.script(&entry.scripts.inspect, &entry.names, &args, limit);
+    let reply = reply.map_err(|e| entry.error(e.error()))?;
     let items = list(&reply.value);
     let texts = |i: usize| items.get(i).map(list).unwrap_or_default();
     let held = |chunk: &[Value]| {
@@ -92,12 +92,12 @@ fn inspect_page(cell: &Arc<LockEntry>, mode: &str, page: &str) -> Result<Page, E
 }
 
 /// Removes every holder, and notifies them. Returns how many there were, and how many of them were notified.
-pub(crate) fn force_unlock(cell: &Arc<LockEntry>, mode: &str) -> Result<(usize, usize), Error> {
-    let shared = &cell.shared;
+pub(crate) fn force_unlock(entry: &Arc<LockEntry>, mode: &str) -> Result<(usize, usize), Error> {
+    let shared = &entry.shared;
     let (mut holders, mut told) = (0, 0);
-    for held in inspect(cell, mode)?.holders {
+    for held in inspect(entry, mode)?.holders {
         let limit = Moment::now().after(shared.config.command_timeout);
-        let inside = requests::force(cell, &held.raw, limit).map_err(|e| cell.error(e.error()))?;
+        let inside = requests::force(entry, &held.raw, limit).map_err(|e| entry.error(e.error()))?;
         holders += usize::from(inside);
         if !inside || !is_owner(&held.owner) {
             continue; // It has gone by itself; or is a foreign holder, which cannot be notified.
@@ -111,7 +111,7 @@ pub(crate) fn force_unlock(cell: &Arc<LockEntry>, mode: &str) -> Result<(usize, 
         match shared.backend.command(&publish, limit) {
             Ok(heard) => told += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),
             Err(failure) => {
-                tracing::debug!(lock = &*cell.name, error = %failure.error(), "a holder was not told of a forced unlock");
+                tracing::debug!(lock = &*entry.name, error = %failure.error(), "a holder was not told of a forced unlock");
             }
         }
     }

@@ -55,17 +55,17 @@ pub(crate) fn agree(terms: &Terms, replicas: Option<Replicas>) -> Result<(), Str
 /// `NotReplicated` if too few had it in time, `LeaseLost` if it is gone, `Unavailable` if Redis did not
 /// reply.
 pub(crate) fn have(
-    cell: &Arc<LockEntry>,
+    entry: &Arc<LockEntry>,
     ticket: Ticket,
     replicas: Replicas,
     wait: &Wait<'_>,
 ) -> Result<(), Error> {
     let Replicas { n, limit } = replicas;
-    let shared = &cell.shared;
+    let shared = &entry.shared;
     let sent = Moment::now();
-    let owner = held::owner(cell, ticket, sent)?;
+    let owner = held::owner(entry, ticket, sent)?;
     let lease = {
-        let core = lock(cell)?;
+        let core = lock(entry)?;
         core.gate.look(owner).map_or(shared.config.lease, |grant| grant.renewal(sent))
     };
     // The reply must be there by the end of the call.
@@ -76,40 +76,40 @@ pub(crate) fn have(
     let asks = || cmd("WAIT").arg(n).arg(left().as_millis() as u64).get_packed_command();
     let pack = |eval: bool| {
         let mut request = Vec::new();
-        requests::pack_renew(&mut request, cell, owner, lease, eval);
+        requests::pack_renew(&mut request, entry, owner, lease, eval);
         request
     };
     let until = wait.limit(over.after(WAIT_LAG), shared.config.command_timeout);
     let answers = shared.backend.renew_and(pack, asks, until);
     let answers = match answers {
         Ok(reply) if reply.resent => {
-            lock(cell)?.gate.doubt(owner, sent, lease);
+            lock(entry)?.gate.doubt(owner, sent, lease);
             reply.value
         }
         Ok(reply) => reply.value,
         Err(failure) => {
-            lock(cell)?.gate.doubt(owner, sent, lease);
-            return Err(cell.error(failure.error()));
+            lock(entry)?.gate.doubt(owner, sent, lease);
+            return Err(entry.error(failure.error()));
         }
     };
     let answers = list(&answers);
     let renewal = answers.first().map(requests::renewed);
     let renewal = renewal.and_then(Result::ok).unwrap_or(Renewal::Failed);
-    let mut core = lock(cell)?;
+    let mut core = lock(entry)?;
     let then = core.gate.renewed(owner, sent, renewal, Moment::now());
-    carry_out(cell, core, then);
+    carry_out(entry, core, then);
     if renewal == Renewal::NotInside {
-        return Err(cell.error(lost(LossReason::Revoked)));
+        return Err(entry.error(lost(LossReason::Revoked)));
     }
     // It may have expired while the replicas were waited for.
-    held::owner(cell, ticket, Moment::now())?;
+    held::owner(entry, ticket, Moment::now())?;
     let strange = |value: Option<&Value>| {
         Error::new(ErrorKind::Protocol, "").because(format!("WAIT was answered {value:?}"))
     };
-    let had = number(answers.get(1)).ok_or_else(|| cell.error(strange(answers.get(1))))?;
+    let had = number(answers.get(1)).ok_or_else(|| entry.error(strange(answers.get(1))))?;
     if usize::try_from(had).is_ok_and(|had| had >= n) {
         return Ok(());
     }
     let why = format!("{had} of {n} replicas had the hold within {limit:?}");
-    Err(cell.error(Error::new(ErrorKind::NotReplicated, "").because(why)))
+    Err(entry.error(Error::new(ErrorKind::NotReplicated, "").because(why)))
 }

@@ -22,25 +22,25 @@ fn ms(d: Duration) -> String {
 }
 
 /// What a waiter or a hold says about itself: threads waiting, pid, host, client name.
-fn record(cell: &LockEntry, threads: usize) -> String {
-    format!("{threads} {}", cell.shared.identity)
+fn record(entry: &LockEntry, threads: usize) -> String {
+    format!("{threads} {}", entry.shared.identity)
 }
 
 /// Sends the request of the head of the entry's waiting threads. Returns the reply, and whether the request
 /// was sent twice to get it.
 pub(crate) fn acquire(
-    cell: &Arc<LockEntry>,
+    entry: &Arc<LockEntry>,
     asking: &Asking,
     limit: Moment,
 ) -> Result<(Answer, bool), Failure> {
     let mut resent = false;
     loop {
         let asked = Moment::now();
-        let reply = with_acquire_args(cell, asking, |args| {
-            cell.shared.backend.script(&cell.scripts.acquire, &cell.names, args, limit)
+        let reply = with_acquire_args(entry, asking, |args| {
+            entry.shared.backend.script(&entry.scripts.acquire, &entry.names, args, limit)
         })?;
         resent |= reply.resent;
-        mind_deafness(cell, list(&reply.value), asked);
+        mind_deafness(entry, list(&reply.value), asked);
         // Only a waiter with a queue position is asked for again by itself.
         if asking.how != AcquireMode::Try || !is_unfinished(&reply.value) || Moment::now() >= limit {
             return Ok((acquired(&reply.value, asking.terms.lease)?, resent));
@@ -55,19 +55,19 @@ fn is_unfinished(answer: &Value) -> bool {
 
 /// A busy reply to what was sent at `asked` may say that nobody listens for us at the server that has the
 /// lock.
-fn mind_deafness(cell: &LockEntry, answer: &[Value], asked: Moment) {
+fn mind_deafness(entry: &LockEntry, answer: &[Value], asked: Moment) {
     let is = |i: usize, n: i64| number(answer.get(i)) == Some(n);
     match answer {
-        [_, busy @ ..] if is(0, 2) => mind_deafness(cell, busy, asked),
-        _ if is(0, 0) && is(4, 1) => cell.shared.inbox.is_deaf(asked),
+        [_, busy @ ..] if is(0, 2) => mind_deafness(entry, busy, asked),
+        _ if is(0, 0) && is(4, 1) => entry.shared.inbox.is_deaf(asked),
         _ => {}
     }
 }
 
 /// Makes `send` send an acquire with these arguments.
-fn with_acquire_args<R>(cell: &LockEntry, asking: &Asking, send: impl FnOnce(&[&str]) -> R) -> R {
-    let shared = &cell.shared;
-    let (owner, lease) = (cell.owner_id(asking.owner), ms(asking.terms.lease));
+fn with_acquire_args<R>(entry: &LockEntry, asking: &Asking, send: impl FnOnce(&[&str]) -> R) -> R {
+    let shared = &entry.shared;
+    let (owner, lease) = (entry.owner_id(asking.owner), ms(asking.terms.lease));
     let how = match asking.how {
         AcquireMode::Try => "try",
         AcquireMode::Wait => "wait",
@@ -75,9 +75,9 @@ fn with_acquire_args<R>(cell: &LockEntry, asking: &Asking, send: impl FnOnce(&[&
         AcquireMode::Share => "share",
         AcquireMode::Back => "back",
     };
-    let record = record(cell, asking.threads);
-    let from = asking.from.map(|from| cell.owner_id(from)).unwrap_or_default();
-    let last = cell.room.as_ref().map_or("1", |room| &room.condition);
+    let record = record(entry, asking.threads);
+    let from = asking.from.map(|from| entry.owner_id(from)).unwrap_or_default();
+    let last = entry.room.as_ref().map_or("1", |room| &room.condition);
     let args = [
         &*owner,
         &lease,
@@ -92,7 +92,7 @@ fn with_acquire_args<R>(cell: &LockEntry, asking: &Asking, send: impl FnOnce(&[&
     ];
     // Empty arguments at the end are left out.
     send(match () {
-        () if cell.room.is_some() || asking.instead => &args[..],
+        () if entry.room.is_some() || asking.instead => &args[..],
         () if asking.arrival.is_empty() && from.is_empty() => &args[..7],
         () => &args[..9],
     })
@@ -157,39 +157,39 @@ pub(crate) struct Left {
 /// Updates the kind's own state, once by `owner`: `what`, with what the rule needs to know of it. Returns the
 /// rule's reply.
 pub(crate) fn change(
-    cell: &Arc<LockEntry>,
+    entry: &Arc<LockEntry>,
     owner: u64,
     what: &[&str],
     limit: Moment,
 ) -> Result<Vec<Value>, Failure> {
-    let shared = &cell.shared;
-    let Some(script) = &cell.scripts.change else {
+    let shared = &entry.shared;
+    let Some(script) = &entry.scripts.change else {
         let error = Error::new(ErrorKind::InvalidInput, "");
         return Err(Failure::Never(error.because("the rule of this kind has no kind.update")));
     };
-    let owner = cell.owner_id(owner);
+    let owner = entry.owner_id(owner);
     let mut args = vec![&*owner, "0", &shared.inbox_prefix, &shared.waiter_timeout];
     args.extend(what);
-    let reply = shared.backend.script(script, &cell.names, &args, limit)?;
+    let reply = shared.backend.script(script, &entry.names, &args, limit)?;
     Ok(list(&reply.value).to_vec())
 }
 
 /// Makes the hold `from` that of `owner`. Returns the reply, and whether the request was sent twice to get
 /// it.
 pub(crate) fn adopt(
-    cell: &Arc<LockEntry>,
+    entry: &Arc<LockEntry>,
     owner: u64,
     from: &str,
     lease: Duration,
     limit: Moment,
 ) -> Result<(Answer, bool), Failure> {
-    let shared = &cell.shared;
-    let Some(script) = &cell.scripts.adopt else {
+    let shared = &entry.shared;
+    let Some(script) = &entry.scripts.adopt else {
         return Err(Failure::Unsent(no_rule()));
     };
-    let (id, ms, record) = (cell.owner_id(owner), ms(lease), record(cell, 0));
+    let (id, ms, record) = (entry.owner_id(owner), ms(lease), record(entry, 0));
     let args = [&*id, &*ms, &*shared.inbox_prefix, &*shared.waiter_timeout, from, "", &*record];
-    let reply = shared.backend.script(script, &cell.names, &args, limit)?;
+    let reply = shared.backend.script(script, &entry.names, &args, limit)?;
     Ok((acquired(&reply.value, lease)?, reply.resent))
 }
 
@@ -204,17 +204,17 @@ pub(crate) struct Signalled {
 /// Signals or counts a condition's waiters (`what`: `one`, `all`, `count`), for `owner`, which must hold the
 /// lock, beginning where an earlier piece ended.
 pub(crate) fn signal(
-    cell: &Arc<LockEntry>,
+    entry: &Arc<LockEntry>,
     script: &Script,
     owner: u64,
     condition: &str,
     (what, from): (&str, &str),
     limit: Moment,
 ) -> Result<Signalled, Failure> {
-    let shared = &cell.shared;
+    let shared = &entry.shared;
     let args =
-        [&cell.owner_id(owner), "0", &shared.inbox_prefix, &shared.waiter_timeout, condition, what, from];
-    let reply = shared.backend.script(script, &cell.names, &args, limit)?;
+        [&entry.owner_id(owner), "0", &shared.inbox_prefix, &shared.waiter_timeout, condition, what, from];
+    let reply = shared.backend.script(script, &entry.names, &args, limit)?;
     let items = list(&reply.value);
     let n =
         number(items.first().or(Some(&reply.value))).ok_or_else(|| strange(slice::from_ref(&reply.value)))?;
@@ -224,21 +224,21 @@ pub(crate) fn signal(
 /// Out of the lock and the queue, and in the same round trip the request of the next head; or, for one that
 /// stays, what is left of its time as its lease.
 pub(crate) fn leave(
-    cell: &Arc<LockEntry>,
+    entry: &Arc<LockEntry>,
     leaving: &PendingRelease,
     next: Option<&Asking>,
     limit: Moment,
 ) -> Result<Left, Failure> {
     if let Some(rest) = leaving.rest(Moment::now()) {
-        let reply = send_renewal(cell, leaving.owner, rest, true, limit)?;
+        let reply = send_renewal(entry, leaving.owner, rest, true, limit)?;
         let inside = matches!(renewed(&reply.value)?, Renewal::Left(_));
         return Ok(Left { inside, resent: reply.first_by, next: None });
     }
     let asked = Moment::now();
-    let reply = with_leave_args(cell, leaving, next, |args| {
-        cell.shared.backend.script(&cell.scripts.leave, &cell.names, args, limit)
+    let reply = with_leave_args(entry, leaving, next, |args| {
+        entry.shared.backend.script(&entry.scripts.leave, &entry.names, args, limit)
     })?;
-    mind_deafness(cell, list(&reply.value).get(1..).unwrap_or_default(), asked);
+    mind_deafness(entry, list(&reply.value).get(1..).unwrap_or_default(), asked);
     left(&reply.value, next, reply.first_by)
 }
 
@@ -258,8 +258,8 @@ pub(crate) fn acquire_all(
     limit: Moment,
 ) -> Result<(Vec<Result<Answer, Failure>>, bool), Failure> {
     let mut packed = Several::of("acquire");
-    for (cell, asking) in all {
-        with_acquire_args(cell, asking, |args| packed.add(cell, args));
+    for (entry, asking) in all {
+        with_acquire_args(entry, asking, |args| packed.add(entry, args));
     }
     let reply = packed.send(limit)?;
     let answers = list(&reply.value).iter().zip(all);
@@ -285,8 +285,8 @@ pub(crate) fn leave_all(
     limit: Moment,
 ) -> Result<Vec<Result<Left, Failure>>, Failure> {
     let mut packed = Several::of("leave");
-    for (cell, leaving, next) in all {
-        with_leave_args(cell, leaving, *next, |args| packed.add(cell, args));
+    for (entry, leaving, next) in all {
+        with_leave_args(entry, leaving, *next, |args| packed.add(entry, args));
     }
     let reply = packed.send(limit)?;
     let answers = list(&reply.value);
@@ -299,26 +299,26 @@ pub(crate) fn leave_all(
 
 /// One operation on several locks of one client and one kind, as one request.
 struct Several<'a> {
-    cells: Vec<&'a Arc<LockEntry>>,
+    entries: Vec<&'a Arc<LockEntry>>,
     keys: Vec<[&'a str; 2]>,
     args: Vec<String>,
 }
 
 impl<'a> Several<'a> {
     fn of(operation: &str) -> Self {
-        Several { cells: Vec::new(), keys: Vec::new(), args: vec![operation.to_owned()] }
+        Several { entries: Vec::new(), keys: Vec::new(), args: vec![operation.to_owned()] }
     }
 
-    fn add(&mut self, cell: &'a Arc<LockEntry>, args: &[&str]) {
-        self.cells.push(cell);
-        self.keys.extend(cell.names.keys());
+    fn add(&mut self, entry: &'a Arc<LockEntry>, args: &[&str]) {
+        self.entries.push(entry);
+        self.keys.extend(entry.names.keys());
         self.args.push(args.len().to_string());
         self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
     }
 
     fn send(&self, limit: Moment) -> Result<Reply, Failure> {
-        let cell = self.cells.first().ok_or_else(|| strange(&[]))?;
-        let (backend, script) = (&cell.shared.backend, cell.scripts.all());
+        let entry = self.entries.first().ok_or_else(|| strange(&[]))?;
+        let (backend, script) = (&entry.shared.backend, entry.scripts.all());
         let reply = backend.eval(script, &self.keys, &self.args, limit, Idempotent::Yes)?;
         match &reply.value {
             Value::Array(answers) if !answers.is_empty() => Ok(reply),
@@ -336,32 +336,32 @@ fn one_of(value: &Value) -> Result<&Value, Failure> {
 }
 
 /// Removes an owner that is not ours, for good. Returns whether it was inside.
-pub(crate) fn force(cell: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Result<bool, Failure> {
-    let shared = &cell.shared;
+pub(crate) fn force(entry: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Result<bool, Failure> {
+    let shared = &entry.shared;
     let args = [owner, b"0", shared.inbox_prefix.as_bytes(), shared.waiter_timeout.as_bytes(), b"1"];
-    let reply = shared.backend.script(&cell.scripts.leave, &cell.names, &args, limit)?;
+    let reply = shared.backend.script(&entry.scripts.leave, &entry.names, &args, limit)?;
     let inside = number(Some(&reply.value)).ok_or_else(|| strange(slice::from_ref(&reply.value)))?;
     Ok(inside == 1 || reply.resent)
 }
 
 /// Makes `send` send a leave with these arguments.
 fn with_leave_args<R>(
-    cell: &LockEntry,
+    entry: &LockEntry,
     leaving: &PendingRelease,
     next: Option<&Asking>,
     send: impl FnOnce(&[&str]) -> R,
 ) -> R {
-    let shared = &cell.shared;
+    let shared = &entry.shared;
     let lease = ms(next.map_or(leaving.lease, |n| n.terms.lease));
-    let owner = cell.owner_id(leaving.owner);
+    let owner = entry.owner_id(leaving.owner);
     let unsettled = if leaving.unsettled { "1" } else { "0" };
     let (prefix, waiter_timeout) = (&*shared.inbox_prefix, &*shared.waiter_timeout);
-    if let Some(room) = &cell.room {
+    if let Some(room) = &entry.room {
         return send(&[&owner, &lease, prefix, waiter_timeout, unsettled, &room.condition]);
     }
     match next {
         Some(next) => {
-            let (record, id) = (record(cell, next.threads), cell.owner_id(next.owner));
+            let (record, id) = (record(entry, next.threads), entry.owner_id(next.owner));
             send(&[&owner, &lease, prefix, waiter_timeout, unsettled, &next.terms.args, &record, &id])
         }
         None if leaving.unsettled => send(&[&owner, &lease, prefix, waiter_timeout, unsettled]),
@@ -379,8 +379,8 @@ pub(crate) struct Renewed {
 }
 
 /// Sets the lease of a hold anew.
-pub(crate) fn renew(cell: &Arc<LockEntry>, owner: u64, lease: Duration, limit: Moment) -> Renewed {
-    let reply = send_renewal(cell, owner, lease, false, limit);
+pub(crate) fn renew(entry: &Arc<LockEntry>, owner: u64, lease: Duration, limit: Moment) -> Renewed {
+    let reply = send_renewal(entry, owner, lease, false, limit);
     let resent = reply.as_ref().is_ok_and(|reply| reply.resent);
     Renewed::of(reply.map(|reply| reply.value), resent)
 }
@@ -400,27 +400,27 @@ impl Renewed {
 }
 
 fn send_renewal(
-    cell: &Arc<LockEntry>,
+    entry: &Arc<LockEntry>,
     owner: u64,
     lease: Duration,
     bars: bool,
     limit: Moment,
 ) -> Result<Reply, Failure> {
-    with_renew_args(cell, owner, lease, bars, |args| {
-        cell.shared.backend.script(&cell.scripts.renew, &cell.names, args, limit)
+    with_renew_args(entry, owner, lease, bars, |args| {
+        entry.shared.backend.script(&entry.scripts.renew, &entry.names, args, limit)
     })
 }
 
 /// Makes `send` send a renewal with these arguments; one that `bars` is its owner's last one.
 fn with_renew_args<R>(
-    cell: &LockEntry,
+    entry: &LockEntry,
     owner: u64,
     lease: Duration,
     bars: bool,
     send: impl FnOnce(&[&str]) -> R,
 ) -> R {
-    let shared = &cell.shared;
-    let args = [&*cell.owner_id(owner), &ms(lease), &shared.inbox_prefix, &shared.waiter_timeout, "1"];
+    let shared = &entry.shared;
+    let args = [&*entry.owner_id(owner), &ms(lease), &shared.inbox_prefix, &shared.waiter_timeout, "1"];
     send(if bars { &args } else { &args[..4] })
 }
 
@@ -436,40 +436,40 @@ pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
 }
 
 /// Adds an acquire to what is sent to several servers at once.
-pub(crate) fn pack_acquire(out: &mut Vec<u8>, cell: &LockEntry, asking: &Asking, eval: bool) {
-    let (verb, text) = spelling(&cell.scripts.acquire, eval);
-    with_acquire_args(cell, asking, |args| call(out, verb, text, &cell.names.keys(), args));
+pub(crate) fn pack_acquire(out: &mut Vec<u8>, entry: &LockEntry, asking: &Asking, eval: bool) {
+    let (verb, text) = spelling(&entry.scripts.acquire, eval);
+    with_acquire_args(entry, asking, |args| call(out, verb, text, &entry.names.keys(), args));
 }
 
 /// Adds a renewal to what the renewer sends.
-pub(crate) fn pack_renew(out: &mut Vec<u8>, cell: &LockEntry, owner: u64, lease: Duration, eval: bool) {
-    pack_renewal(out, cell, owner, lease, false, eval);
+pub(crate) fn pack_renew(out: &mut Vec<u8>, entry: &LockEntry, owner: u64, lease: Duration, eval: bool) {
+    pack_renewal(out, entry, owner, lease, false, eval);
 }
 
-fn pack_renewal(out: &mut Vec<u8>, cell: &LockEntry, owner: u64, lease: Duration, bars: bool, eval: bool) {
-    let (verb, text) = spelling(&cell.scripts.renew, eval);
-    with_renew_args(cell, owner, lease, bars, |args| call(out, verb, text, &cell.names.keys(), args));
+fn pack_renewal(out: &mut Vec<u8>, entry: &LockEntry, owner: u64, lease: Duration, bars: bool, eval: bool) {
+    let (verb, text) = spelling(&entry.scripts.renew, eval);
+    with_renew_args(entry, owner, lease, bars, |args| call(out, verb, text, &entry.names.keys(), args));
 }
 
 /// Adds a leave to what the renewer or `close` sends; or, for one that stays, the renewal that makes it
 /// expire by itself.
-pub(crate) fn pack_leave(out: &mut Vec<u8>, cell: &LockEntry, leaving: &PendingRelease, eval: bool) {
+pub(crate) fn pack_leave(out: &mut Vec<u8>, entry: &LockEntry, leaving: &PendingRelease, eval: bool) {
     if let Some(rest) = leaving.rest(Moment::now()) {
-        return pack_renewal(out, cell, leaving.owner, rest, true, eval);
+        return pack_renewal(out, entry, leaving.owner, rest, true, eval);
     }
-    pack_leave_for(out, cell, leaving, None, eval);
+    pack_leave_for(out, entry, leaving, None, eval);
 }
 
 /// Adds a leave, with the request of its next head, to what is sent to several servers at once.
 pub(crate) fn pack_leave_for(
     out: &mut Vec<u8>,
-    cell: &LockEntry,
+    entry: &LockEntry,
     leaving: &PendingRelease,
     next: Option<&Asking>,
     eval: bool,
 ) {
-    let (verb, text) = spelling(&cell.scripts.leave, eval);
-    with_leave_args(cell, leaving, next, |args| call(out, verb, text, &cell.names.keys(), args));
+    let (verb, text) = spelling(&entry.scripts.leave, eval);
+    with_leave_args(entry, leaving, next, |args| call(out, verb, text, &entry.names.keys(), args));
 }
 
 /// By its SHA1, or in full (`eval`) if Redis does not know it.

@@ -39,11 +39,11 @@ impl Known {
 
     /// The outcome of the grant whose leave was about to be sent at `began`, by a connection made at
     /// `first_by`. Asks Redis, until `limit` at most.
-    pub(crate) fn fate(self, cell: &LockEntry, began: Moment, first_by: Moment, limit: Moment) -> Fate {
-        let backend = &cell.shared.backend;
+    pub(crate) fn fate(self, entry: &LockEntry, began: Moment, first_by: Moment, limit: Moment) -> Fate {
+        let backend = &entry.shared.backend;
         let asked = Moment::now();
         let past = backend.command(&Past::request(), limit).ok();
-        let past = past.and_then(|answer| Past::read(&answer, asked, Moment::now(), &cell.shared.server));
+        let past = past.and_then(|answer| Past::read(&answer, asked, Moment::now(), &entry.shared.server));
         match past.filter(|past| past.its_own) {
             // It has forgotten nothing: the hold, which was valid, was there until the first copy came.
             Some(past) if past.up_since <= self.since => return Fate::Released,
@@ -51,7 +51,7 @@ impl Known {
             Some(past) if first_by < past.not_before && past.up_since <= began => return Fate::Lost,
             _ => {}
         }
-        let last = cmd("GET").arg(cell.names.keys()[3].concat()).to_owned();
+        let last = cmd("GET").arg(entry.names.keys()[3].concat()).to_owned();
         let last = || number(Some(&backend.command(&last, limit).ok()?))?.try_into().ok();
         if self.number.is_some() && self.number == last() { Fate::Released } else { Fate::Unknown }
     }

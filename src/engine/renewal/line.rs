@@ -120,15 +120,15 @@ impl Server {
     /// Writes one batch, whose replies are read later; or, if the client cannot have a connection of its own,
     /// on an idle one of its pool.
     fn send(&mut self, tasks: Vec<Task>, waiting: usize) {
-        let Some(shared) = tasks.first().map(|task| task.cell.shared.clone()) else { return };
+        let Some(shared) = tasks.first().map(|task| task.entry.shared.clone()) else { return };
         let refusal = self.connect(&shared).err();
         let mut bytes = Vec::new();
         for task in &tasks {
             match &task.what {
                 What::Grant => {
-                    requests::pack_renew(&mut bytes, &task.cell, task.owner, task.lease, task.eval);
+                    requests::pack_renew(&mut bytes, &task.entry, task.owner, task.lease, task.eval);
                 }
-                What::Leave(leave) => requests::pack_leave(&mut bytes, &task.cell, &leave.0, task.eval),
+                What::Leave(leave) => requests::pack_leave(&mut bytes, &task.entry, &leave.0, task.eval),
             }
         }
         let requests = tasks.len();
@@ -201,7 +201,7 @@ impl Server {
             self.moved = true;
             // It may have lost the role of primary long ago.
             self.heard = Moment::default();
-            flight.tasks.iter().take(1).for_each(|task| task.cell.shared.inbox.is_deaf(flight.sent));
+            flight.tasks.iter().take(1).for_each(|task| task.entry.shared.inbox.is_deaf(flight.sent));
         }
         let broken = connection.is_broken();
         flight.finish(&self.renewer, answers);

@@ -74,7 +74,7 @@ impl Renewer {
             state.remove(client)
         };
         let due = tasks.into_iter().filter_map(|task| match task.what {
-            What::Leave(leave) => Some((task.cell, leave.0)),
+            What::Leave(leave) => Some((task.entry, leave.0)),
             What::Grant => None,
         });
         due.chain(line.map(Line::into_leaving).unwrap_or_default()).collect()
@@ -84,45 +84,45 @@ impl Renewer {
     /// after a heartbeat: a longer hold should be able to hear of a forced unlock.
     pub(crate) fn watch(
         self: &Arc<Self>,
-        cell: &Arc<LockEntry>,
+        entry: &Arc<LockEntry>,
         core: &mut Core,
         owner: u64,
         due: Moment,
     ) -> Result<(), Error> {
-        let at = match cell.shared.inbox.is_up() {
+        let at = match entry.shared.inbox.is_up() {
             true => due,
             false => due.min(Moment::now().after(core.gate.shape().beat)),
         };
         if let Some(before) = core.set_due(owner, at) {
-            self.unwatch(cell, owner, before);
+            self.unwatch(entry, owner, before);
         }
-        self.schedule(Task::new(cell.clone(), owner, What::Grant, at, due))
+        self.schedule(Task::new(entry.clone(), owner, What::Grant, at, due))
     }
 
     /// The grant is over: its task at `due` is cancelled.
-    pub(crate) fn unwatch(&self, cell: &LockEntry, owner: u64, due: Moment) {
-        let planned = self.state.lock().cancel(&(due, cell.shared.id, owner));
+    pub(crate) fn unwatch(&self, entry: &LockEntry, owner: u64, due: Moment) {
+        let planned = self.state.lock().cancel(&(due, entry.shared.id, owner));
         drop(planned);
     }
 
     /// Makes an owner leave Redis, however long it takes, until its lease is over.
-    pub(crate) fn leave(self: &Arc<Self>, cell: &Arc<LockEntry>, leaving: PendingRelease) {
+    pub(crate) fn leave(self: &Arc<Self>, entry: &Arc<LockEntry>, leaving: PendingRelease) {
         // A forked child releases nothing that its parent holds.
-        if cell.shared.same_process().is_err() {
+        if entry.shared.same_process().is_err() {
             return;
         }
         let now = Moment::now();
         let until = leaving.valid_until.max(now.after(leaving.lease));
         let owner = leaving.owner;
-        let task = Task::new(cell.clone(), owner, What::Leave(Box::new((leaving, until))), now, now);
+        let task = Task::new(entry.clone(), owner, What::Leave(Box::new((leaving, until))), now, now);
         if let Err(error) = self.schedule(task) {
             // Our caller may have the entry locked: no observer is called here.
-            tracing::warn!(lock = &*cell.name, error = %format_args!("{error:#}"), "left to its lease");
+            tracing::warn!(lock = &*entry.name, error = %format_args!("{error:#}"), "left to its lease");
         }
     }
 
     fn schedule(self: &Arc<Self>, task: Task) -> Result<(), Error> {
-        let (at, key) = (task.at, (task.at, task.cell.shared.id, task.owner));
+        let (at, key) = (task.at, (task.at, task.entry.shared.id, task.owner));
         let mut state = self.state.lock();
         state.settle(&task);
         if !state.lines.contains_key(&key.1) {
@@ -181,10 +181,10 @@ impl Renewer {
                 idle_since = None;
                 state.wakes_at = Moment::default();
                 drop(state);
-                for (owner, cell) in ended {
-                    let mut core = cell.core.lock();
+                for (owner, entry) in ended {
+                    let mut core = entry.core.lock();
                     let then = core.gate.expire(owner, Moment::now());
-                    carry_out(&cell, core, then);
+                    carry_out(&entry, core, then);
                 }
                 self.round(due);
                 continue;
@@ -222,7 +222,7 @@ impl Renewer {
         let mut state = self.state.lock();
         let mut clients = Vec::new();
         for task in ready {
-            let shared = &task.cell.shared;
+            let shared = &task.entry.shared;
             if !clients.iter().any(|(client, _)| *client == shared.id) {
                 clients.push((shared.id, shared.manager.clone()));
             }
@@ -259,31 +259,31 @@ impl Renewer {
         match &task.what {
             What::Leave(leave) if leave.1 <= now => {
                 self.state.lock().settle(&task);
-                let cell = &task.cell;
-                let error =
-                    cell.error(Error::new(ErrorKind::OutcomeUnknown, "").because("no answer to its release"));
-                cell.shared.watch.tell(|o| o.release_abandoned(cell.observed(), &error));
+                let entry = &task.entry;
+                let error = entry
+                    .error(Error::new(ErrorKind::OutcomeUnknown, "").because("no answer to its release"));
+                entry.shared.watch.tell(|o| o.release_abandoned(entry.observed(), &error));
                 return None;
             }
             What::Leave(..) => {}
             What::Grant if task.at < task.due => {
-                task.cell.shared.listen();
+                task.entry.shared.listen();
                 let due = task.due;
                 self.again(task, due);
                 return None;
             }
             What::Grant => {
-                let mut core = task.cell.core.lock();
+                let mut core = task.entry.core.lock();
                 let then = core.gate.expire(task.owner, now);
                 let Some(grant) = core.gate.look(task.owner).filter(|t| t.lost.is_none()) else {
-                    carry_out(&task.cell, core, then);
+                    carry_out(&task.entry, core, then);
                     return None;
                 };
                 let fixed = grant.terms.fixed && !grant.is_first();
                 let (until, lease) = (grant.valid_until, grant.renewal(now));
-                let cell = task.cell.clone();
+                let entry = task.entry.clone();
                 let is_old = |longest| longest <= core.gate.oldest(task.owner, now);
-                let forgotten = !fixed && cell.shared.config.max_hold.is_some_and(is_old);
+                let forgotten = !fixed && entry.shared.config.max_hold.is_some_and(is_old);
                 if forgotten {
                     // A hold that ends admits no thread.
                     core.gate.shut(task.owner);
@@ -294,12 +294,12 @@ impl Renewer {
                     if forgotten {
                         let error =
                             Error::new(ErrorKind::InvalidInput, "").because("held for longer than max_hold");
-                        tell_failure(&cell, until.since(now), Some(Failure::Never(error)));
+                        tell_failure(&entry, until.since(now), Some(Failure::Never(error)));
                     }
                     return None;
                 }
                 (task.lease, task.until) = (lease, until);
-                cell.shared.listen();
+                entry.shared.listen();
             }
         }
         Some(task)
@@ -311,7 +311,7 @@ impl Renewer {
         if matches!(&answer, Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::NoScript)) {
             return self.again(Task { eval: true, ..task }, now);
         }
-        let config = &task.cell.shared.config;
+        let config = &task.entry.shared.config;
         // An error reply is not a broken connection: a new one may be rejected as well.
         let soon = matches!(answer, Err(Missing::Unanswered));
         let pause = |lease: Duration| if soon { SOON } else { SOON.max(lease / 12) };
@@ -338,7 +338,7 @@ impl Renewer {
                     Err(Some(_)) if alien => Renewal::NotInside,
                     Err(Some(_)) => Renewal::Failed,
                 };
-                let mut core = task.cell.core.lock();
+                let mut core = task.entry.core.lock();
                 // By the clock, under the mutex: no thread has seen it lost before.
                 let now = Moment::now();
                 let left = core.gate.look(task.owner).map(|t| t.valid_until.since(now)).unwrap_or_default();
@@ -357,14 +357,14 @@ impl Renewer {
                     (until, due)
                 });
                 let next = next.filter(|(_, at)| core.move_due(task.owner, task.at, *at));
-                carry_out(&task.cell, core, then);
+                carry_out(&task.entry, core, then);
                 let Some((until, at)) = next else { return self.state.lock().settle(&task) };
                 if done {
                     let lag = sent.since(task.due);
-                    task.cell.shared.watch.tell(|o| o.renewed(task.cell.observed(), lag, left));
+                    task.entry.shared.watch.tell(|o| o.renewed(task.entry.observed(), lag, left));
                     self.put_back(Task { due: at, eval: false, ..task }, at);
                 } else {
-                    tell_failure(&task.cell, until.since(now), answer.err().flatten());
+                    tell_failure(&task.entry, until.since(now), answer.err().flatten());
                     self.put_back(task, at);
                 }
             }
@@ -375,7 +375,7 @@ impl Renewer {
     /// `renew_for` has replaced meanwhile: two would renew forever.
     fn again(self: &Arc<Self>, task: Task, at: Moment) {
         if let What::Grant = task.what
-            && !task.cell.core.lock().move_due(task.owner, task.at, at)
+            && !task.entry.core.lock().move_due(task.owner, task.at, at)
         {
             return self.state.lock().settle(&task);
         }
@@ -383,9 +383,9 @@ impl Renewer {
     }
 
     fn put_back(self: &Arc<Self>, task: Task, at: Moment) {
-        let cell = task.cell.clone();
+        let entry = task.entry.clone();
         if let Err(error) = self.schedule(Task { at, ..task }) {
-            tracing::error!(lock = &*cell.name, error = %format_args!("{error:#}"), "a lease is not renewed");
+            tracing::error!(lock = &*entry.name, error = %format_args!("{error:#}"), "a lease is not renewed");
         }
     }
 }
@@ -398,8 +398,8 @@ pub(super) enum Missing {
     Unsent(Error),
 }
 
-fn tell_failure(cell: &LockEntry, left: Duration, failure: Option<Failure>) {
+fn tell_failure(entry: &LockEntry, left: Duration, failure: Option<Failure>) {
     let unanswered = || Error::new(ErrorKind::OutcomeUnknown, "").because("no usable answer to a renewal");
-    let error = cell.error(failure.map_or_else(unanswered, Failure::error));
-    cell.shared.watch.tell(|o| o.renewal_failed(cell.observed(), left, &error));
+    let error = entry.error(failure.map_or_else(unanswered, Failure::error));
+    entry.shared.watch.tell(|o| o.renewal_failed(entry.observed(), left, &error));
 }

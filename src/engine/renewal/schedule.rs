@@ -48,7 +48,7 @@ pub(super) struct Line {
 }
 
 pub(super) struct Task {
-    pub(super) cell: Arc<LockEntry>,
+    pub(super) entry: Arc<LockEntry>,
     pub(super) owner: u64,
     pub(super) what: What,
     /// Where it stands in the schedule.
@@ -73,7 +73,7 @@ pub(super) enum What {
 
 /// What the schedule keeps of a task: there may be very many, and what its place implies is not stored twice.
 pub(super) struct Planned {
-    cell: Arc<LockEntry>,
+    entry: Arc<LockEntry>,
     what: What,
     due: Moment,
     eval: bool,
@@ -94,20 +94,20 @@ impl Line {
 
 impl Task {
     /// What is due at `at`, unless it is moved.
-    pub(super) fn new(cell: Arc<LockEntry>, owner: u64, what: What, at: Moment, due: Moment) -> Task {
+    pub(super) fn new(entry: Arc<LockEntry>, owner: u64, what: What, at: Moment, due: Moment) -> Task {
         let (until, lease) = (Moment::default(), Duration::ZERO);
-        Task { cell, owner, what, at, due, until, lease, eval: false }
+        Task { entry, owner, what, at, due, until, lease, eval: false }
     }
 
     fn key(&self) -> Due {
-        (self.at, self.cell.shared.id, self.owner)
+        (self.at, self.entry.shared.id, self.owner)
     }
 }
 
 impl Planned {
     fn into_task(self, (at, _, owner): Due) -> Task {
-        let Planned { cell, what, due, eval } = self;
-        Task { eval, ..Task::new(cell, owner, what, at, due) }
+        let Planned { entry, what, due, eval } = self;
+        Task { eval, ..Task::new(entry, owner, what, at, due) }
     }
 }
 
@@ -115,8 +115,8 @@ impl State {
     /// Returns what was there before, whose entry must not be dropped under the mutex.
     pub(super) fn insert(&mut self, task: Task) -> Option<Planned> {
         let key = task.key();
-        let Task { cell, what, due, eval, .. } = task;
-        self.schedule.insert(key, Planned { cell, what, due, eval })
+        let Task { entry, what, due, eval, .. } = task;
+        self.schedule.insert(key, Planned { entry, what, due, eval })
     }
 
     /// Takes what is planned there out; its entry must not be dropped under the mutex.
@@ -150,7 +150,7 @@ impl State {
             *mine += 1;
             let task = entry.remove().into_task(key);
             if let (What::Leave(leave), Some(line)) = (&task.what, self.lines.get_mut(&client)) {
-                line.leaving.push((task.cell.clone(), leave.0.clone()));
+                line.leaving.push((task.entry.clone(), leave.0.clone()));
             }
             tasks.push(task);
         }
@@ -172,7 +172,7 @@ impl State {
         let (_, client, owner) = task.key();
         let Some(line) = self.lines.get_mut(&client) else { return Some(task) };
         if let What::Grant = task.what {
-            self.ends.insert((task.until, client, owner), task.cell.clone());
+            self.ends.insert((task.until, client, owner), task.entry.clone());
         }
         line.queue.push_back(task);
         None

@@ -26,16 +26,16 @@ pub(crate) fn connected(shared: &Arc<Shared>, server: &ServerInfo, alive: Moment
 
 /// Makes every grant be renewed at once that was written since then.
 fn renew(shared: &Arc<Shared>, since: Moment) {
-    let cells = shared.cells.lock().all();
-    for cell in &cells {
-        let mut core = cell.core.lock();
+    let entries = shared.entries.lock().all();
+    for entry in &entries {
+        let mut core = entry.core.lock();
         for owner in core.gate.written_since(since) {
             // One that is not watched is about to be.
             if core.due(owner).is_none() {
                 continue;
             }
-            if let Err(error) = shared.renewer.watch(cell, &mut core, owner, Moment::now()) {
-                tracing::error!(lock = &*cell.name, error = %format_args!("{error:#}"), "a lease is not renewed");
+            if let Err(error) = shared.renewer.watch(entry, &mut core, owner, Moment::now()) {
+                tracing::error!(lock = &*entry.name, error = %format_args!("{error:#}"), "a lease is not renewed");
             }
         }
     }

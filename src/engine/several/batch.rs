@@ -15,9 +15,9 @@ impl<'a> Call<'a> {
         let mut limit = Moment::NEVER;
         let mut attempts = Vec::new();
         for i in batch {
-            let cell = &self.parts[i].cell;
-            limit = self.wait.limit(Moment::now(), cell.shared.config.command_timeout);
-            let error = match self.request(i, true).and_then(|(request, _)| begin(cell, request, limit)) {
+            let entry = &self.parts[i].entry;
+            limit = self.wait.limit(Moment::now(), entry.shared.config.command_timeout);
+            let error = match self.request(i, true).and_then(|(request, _)| begin(entry, request, limit)) {
                 Ok(Begun::In(acquired)) => {
                     holds.add(self.parts, i, acquired);
                     continue;
@@ -37,12 +37,12 @@ impl<'a> Call<'a> {
             return self.ask_all(attempts, limit, holds);
         }
         let (i, attempt) = attempts.pop()?;
-        let outcome = requests::acquire(attempt.cell(), attempt.asking(), limit);
+        let outcome = requests::acquire(attempt.entry(), attempt.asking(), limit);
         self.ended(i, attempt, outcome, limit, holds)
     }
 
     fn ask_all(&self, attempts: Vec<(usize, Attempt<'a>)>, limit: Moment, holds: &mut Holds) -> Option<Out> {
-        let all: Vec<_> = attempts.iter().map(|(_, attempt)| (attempt.cell(), attempt.asking())).collect();
+        let all: Vec<_> = attempts.iter().map(|(_, attempt)| (attempt.entry(), attempt.asking())).collect();
         let (answers, resent) = match requests::acquire_all(&all, limit) {
             Ok(answers) => answers,
             Err(failure) => {

@@ -26,7 +26,7 @@ pub(crate) struct Holds {
 pub(crate) struct Held {
     /// The part to which it belongs.
     part: usize,
-    pub(crate) cell: Arc<LockEntry>,
+    pub(crate) entry: Arc<LockEntry>,
     pub(crate) ticket: Ticket,
     /// Its token when it began, of an exclusive lock.
     first_token: Option<u64>,
@@ -35,7 +35,7 @@ pub(crate) struct Held {
 impl Held {
     /// Its token, of an exclusive lock.
     pub(crate) fn token(&self) -> Option<u64> {
-        self.first_token.map(|first| held::token(&self.cell, self.ticket).unwrap_or(first))
+        self.first_token.map(|first| held::token(&self.entry, self.ticket).unwrap_or(first))
     }
 }
 
@@ -45,10 +45,10 @@ impl Holds {
     }
 
     pub(super) fn add(&mut self, parts: &[Part], part: usize, acquired: Acquired) {
-        let Part { cell, sharing, .. } = &parts[part];
+        let Part { entry, sharing, .. } = &parts[part];
         let first_token = (*sharing == Sharing::Exclusive).then_some(acquired.token);
         let at = self.held.partition_point(|held| held.part < part);
-        self.held.insert(at, Held { part, cell: cell.clone(), ticket: acquired.ticket, first_token });
+        self.held.insert(at, Held { part, entry: entry.clone(), ticket: acquired.ticket, first_token });
     }
 
     pub(super) fn has(&self, part: usize) -> bool {
@@ -57,10 +57,10 @@ impl Holds {
 
     /// Whether none was lost before the last one was there.
     pub(super) fn are_valid(&self) -> Result<(), Error> {
-        let lost = self.held.iter().find(|held| held::remaining(&held.cell, held.ticket).is_zero());
-        let Some(Held { cell, .. }) = lost else { return Ok(()) };
+        let lost = self.held.iter().find(|held| held::remaining(&held.entry, held.ticket).is_zero());
+        let Some(Held { entry, .. }) = lost else { return Ok(()) };
         let error = Error::new(ErrorKind::LeaseLost, "").because("it ended before the others were there");
-        Err(cell.error(error))
+        Err(entry.error(error))
     }
 
     /// All of them, in the order of the parts.
@@ -78,28 +78,28 @@ impl Holds {
         let mut rest = std::mem::take(&mut self.held);
         rest.reverse();
         let mut errors = Vec::new();
-        while let Some(first) = rest.first().map(|held| held.cell.clone()) {
+        while let Some(first) = rest.first().map(|held| held.entry.clone()) {
             let (batch, others): (Vec<_>, _) =
-                rest.into_iter().partition(|held| goes_with(&held.cell, &first));
+                rest.into_iter().partition(|held| goes_with(&held.entry, &first));
             rest = others;
             leave(&batch, (!self.complete).then_some(&self.wait), &mut errors);
         }
         errors.sort_by_key(|(part, ..)| *part);
-        errors.into_iter().map(|(_, cell, error)| (cell, error)).collect()
+        errors.into_iter().map(|(_, entry, error)| (entry, error)).collect()
     }
 }
 
 /// Gives back those that go by one request; for a call that has not got all of them, none of them stays, and
 /// what it has no time for is the renewal thread's task.
 fn leave(batch: &[Held], call: Option<&Wait<'_>>, errors: &mut Vec<(usize, Arc<LockEntry>, Error)>) {
-    let mut failed = |held: &Held, error| errors.push((held.part, held.cell.clone(), error));
+    let mut failed = |held: &Held, error| errors.push((held.part, held.entry.clone(), error));
     let mut departures: Vec<(&Held, Departure<'_>)> = Vec::new();
     for held in batch {
-        match depart(&held.cell, held.ticket) {
+        match depart(&held.entry, held.ticket) {
             Ok(Some(mut departure)) => {
                 if let Some(call) = call {
                     departure.does_not_stay();
-                    let timeout = held.cell.shared.config.command_timeout;
+                    let timeout = held.entry.shared.config.command_timeout;
                     departure.within(call.limit(Moment::now(), timeout));
                 }
                 if departure.leaving.rest(Moment::now()).is_none() {
@@ -127,7 +127,8 @@ fn leave(batch: &[Held], call: Option<&Wait<'_>>, errors: &mut Vec<(usize, Arc<L
             return;
         }
         [(_, first), ..] => {
-            let all: Vec<_> = departures.iter().map(|(_, d)| (d.cell, &d.leaving, d.next.as_ref())).collect();
+            let all: Vec<_> =
+                departures.iter().map(|(_, d)| (d.entry, &d.leaving, d.next.as_ref())).collect();
             match requests::leave_all(&all, first.limit()) {
                 Ok(outcomes) => outcomes,
                 Err(failure) => departures.iter().map(|_| Err(failure.clone())).collect(),
@@ -144,8 +145,8 @@ fn leave(batch: &[Held], call: Option<&Wait<'_>>, errors: &mut Vec<(usize, Arc<L
 /// Errors are reported to the observers, as no caller gets them.
 impl Drop for Holds {
     fn drop(&mut self) {
-        for (cell, error) in self.give_back() {
-            unheard(&cell, &error);
+        for (entry, error) in self.give_back() {
+            unheard(&entry, &error);
         }
     }
 }
