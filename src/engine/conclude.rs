@@ -40,7 +40,7 @@ pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &str) -> Re
             }
         };
     // From here on a renewal may find it gone, and that is not a loss.
-    lock(entry)?.gate.exchange(owner);
+    lock(entry)?.lock_state.exchange(owner);
     let until = began.after(shared.config.unreachable_timeout.min(LONGEST));
     let wait = Wait::until_moment(until);
     let (mut pause, mut unanswered) = (PAUSES.0, false);
@@ -66,7 +66,7 @@ pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &str) -> Re
         pause = PAUSES.1.min(pause * 2);
     };
     // It leaves in the background, with a tombstone: what is still in flight has no effect then.
-    lock(entry)?.gate.doubt(owner, began, shared.config.lease);
+    lock(entry)?.lock_state.doubt(owner, began, shared.config.lease);
     let ended = replaced(entry, ticket);
     if unanswered {
         let unknown = Error::new(ErrorKind::OutcomeUnknown, "")
@@ -80,7 +80,7 @@ pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &str) -> Re
 fn over(entry: &Arc<LockEntry>, ticket: Ticket, owner: u64) -> Error {
     let gone = lost(if entry.shared.is_closed() { LossReason::Closed } else { LossReason::Revoked });
     let mut core = entry.core.lock();
-    let then = core.gate.lose(owner, LossReason::Revoked, Moment::now());
+    let then = core.lock_state.lose(owner, LossReason::Revoked, Moment::now());
     carry_out(entry, core, then);
     match release(entry, ticket) {
         Err(error) => error,

@@ -38,11 +38,11 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
     if limits.is_cancelled() {
         return cancelled();
     }
-    let shape = lock(entry)?.gate.shape().clone();
+    let shape = lock(entry)?.lock_state.shape().clone();
     let room = LockEntries::room(entry, at.condition.to_owned(), at.scripts.clone(), shape)?;
     let given_up = give_up(entry, ticket)?;
     let way = given_up.suspended.way();
-    room.core.lock().gate.gives_up(&given_up.leaving);
+    room.core.lock().lock_state.gives_up(&given_up.leaving);
     let outcome = acquire(&room, None, given_up.suspended.request(thread), limits);
     let stay = come_back(entry, &room, given_up, &outcome)?;
     match outcome {
@@ -71,8 +71,8 @@ fn give_up(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
     let shared = &entry.shared;
     let mut core = lock(entry)?;
     let now = Moment::now();
-    let held = core.gate.held(ticket, now).unwrap_or_default();
-    let (suspended, then) = match core.gate.set_aside(ticket, now) {
+    let held = core.lock_state.held(ticket, now).unwrap_or_default();
+    let (suspended, then) = match core.lock_state.set_aside(ticket, now) {
         Ok(suspended) => suspended,
         Err(lost_before) => {
             let (loss, then) = *lost_before;
@@ -104,8 +104,8 @@ fn come_back(
     let (stay, granted) = {
         let mut core = room.core.lock();
         let acquired = outcome.as_ref().ok().and_then(Option::as_ref);
-        let granted = acquired.and_then(|acquired| core.gate.hand_over(acquired.ticket));
-        (core.gate.stay(), granted)
+        let granted = acquired.and_then(|acquired| core.lock_state.hand_over(acquired.ticket));
+        (core.lock_state.stay(), granted)
     };
     let loss = match outcome {
         _ if stay.stayed || granted.is_some() => None,
@@ -121,14 +121,14 @@ fn come_back(
     let now = Moment::now();
     let mut core = entry.core.lock();
     core.arrived(leaving.owner);
-    let then = core.gate.put_back(suspended, granted, loss, now);
+    let then = core.lock_state.put_back(suspended, granted, loss, now);
     let mut watched = Ok(());
-    if let Some(grant) = core.gate.look(owner).filter(|grant| grant.lost.is_none()) {
+    if let Some(grant) = core.lock_state.look(owner).filter(|grant| grant.lost.is_none()) {
         let due = grant.due(now, shared.config.renew_every);
         core.take_over(owner, due, token.clone(), room);
         watched = shared.renewer.watch(entry, &mut core, owner, due);
     }
-    let over = core.gate.look(owner).map_or(Some(LossReason::Revoked), |grant| grant.lost);
+    let over = core.lock_state.look(owner).map_or(Some(LossReason::Revoked), |grant| grant.lost);
     carry_out(entry, core, then);
     let Some(loss) = over else { return watched.map(|()| stay).map_err(|e| entry.error(e)) };
     if let Some(token) = token {
@@ -166,7 +166,7 @@ fn signal_some(at: &At<'_>, ticket: Ticket, what: (&str, &str)) -> Result<Signal
         Ok(piece) if piece.how_many.is_some() => Ok(piece),
         Ok(_) => {
             let mut core = entry.core.lock();
-            let then = core.gate.lose(owner, LossReason::Revoked, Moment::now());
+            let then = core.lock_state.lose(owner, LossReason::Revoked, Moment::now());
             carry_out(entry, core, then);
             Err(entry.error(lost(LossReason::Revoked)))
         }

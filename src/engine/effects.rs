@@ -64,6 +64,6 @@ fn leave_queue(entry: &Arc<LockEntry>, leaving: PendingRelease) {
     }
     let mut core = entry.core.lock();
     core.arrived(owner);
-    let then = core.gate.left();
+    let then = core.lock_state.left();
     core.wake(then.wake);
 }

@@ -42,7 +42,7 @@ pub(crate) struct Room {
 
 /// What the cell's mutex guards.
 pub(crate) struct Core {
-    pub(crate) gate: LockState,
+    pub(crate) lock_state: LockState,
     /// The threads that are parked.
     seats: Vec<(Ticket, Arc<Condvar>)>,
     sides: Table<Side>,
@@ -275,7 +275,7 @@ impl LockEntries {
     /// a place of its own in Redis.
     pub(crate) fn alone(entry: &Arc<LockEntry>) -> Result<Arc<LockEntry>, Error> {
         let shared = &entry.shared;
-        let shape = shared.lock(&entry.core).map_err(|e| entry.error(e))?.gate.shape().clone();
+        let shape = shared.lock(&entry.core).map_err(|e| entry.error(e))?.lock_state.shape().clone();
         let made = (entry.kind, entry.names.clone(), entry.scripts.clone(), shape);
         let mut entries = shared.lock(&shared.entries).map_err(|e| entry.error(e))?;
         entries.add(shared, &(entry.type_id, entry.name.clone()), made, None)
@@ -314,7 +314,7 @@ impl LockEntries {
             }
         };
         let core = Core {
-            gate: if room.is_some() { LockState::of_room(shape) } else { LockState::new(shape) },
+            lock_state: if room.is_some() { LockState::of_room(shape) } else { LockState::new(shape) },
             seats: Vec::new(),
             sides: Table::new(),
             under_way: Vec::new(),

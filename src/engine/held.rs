@@ -18,7 +18,7 @@ pub(crate) fn remaining(entry: &LockEntry, ticket: Ticket) -> Duration {
     let now = Moment::now();
     // A child process has no part in what its parent holds.
     let Ok(core) = lock(entry) else { return Duration::ZERO };
-    match core.gate.tenure_of(ticket) {
+    match core.lock_state.tenure_of(ticket) {
         Some(grant) if grant.loss(now).is_none() => grant.valid_until.since(now),
         _ => Duration::ZERO,
     }
@@ -26,18 +26,18 @@ pub(crate) fn remaining(entry: &LockEntry, ticket: Ticket) -> Duration {
 
 /// The hold's token, if it is there.
 pub(crate) fn token(entry: &LockEntry, ticket: Ticket) -> Option<u64> {
-    lock(entry).ok()?.gate.token_of(ticket)
+    lock(entry).ok()?.lock_state.token_of(ticket)
 }
 
 /// The terms on which the hold began, if it exists.
 pub(crate) fn terms(entry: &LockEntry, ticket: Ticket) -> Option<Terms> {
-    Some(lock(entry).ok()?.gate.tenure_of(ticket)?.terms.clone())
+    Some(lock(entry).ok()?.lock_state.tenure_of(ticket)?.terms.clone())
 }
 
 /// The owner number under which the hold is valid.
 pub(crate) fn owner(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u64, Error> {
     let core = lock(entry)?;
-    let grant = core.gate.tenure_of(ticket);
+    let grant = core.lock_state.tenure_of(ticket);
     match grant.map_or(Some(LossReason::Revoked), |t| t.loss(now)) {
         Some(loss) => Err(entry.error(lost(loss))),
         None => Ok(grant.map_or(0, |t| t.owner)),
@@ -51,7 +51,7 @@ pub(crate) fn lost_token(entry: &LockEntry, ticket: Ticket) -> CancellationToken
         token.cancel();
         return token;
     };
-    let grant = core.gate.tenure_of(ticket);
+    let grant = core.lock_state.tenure_of(ticket);
     let is_lost = grant.is_none_or(|t| t.loss(Moment::now()).is_some());
     let owner = grant.map(|t| t.owner);
     let token = owner.map(|owner| core.lost(owner)).unwrap_or_default();
@@ -66,7 +66,7 @@ pub(crate) fn lost_token(entry: &LockEntry, ticket: Ticket) -> CancellationToken
 
 /// Whether the thread of this hold has no other guard of it.
 pub(crate) fn is_last(entry: &LockEntry, ticket: Ticket) -> bool {
-    lock(entry).is_ok_and(|core| core.gate.count(ticket) == 1)
+    lock(entry).is_ok_and(|core| core.lock_state.count(ticket) == 1)
 }
 
 /// Sets the hold's lease to end `lease` from now; where that is not given, the lease for which it was taken.
@@ -95,14 +95,14 @@ pub(crate) fn renewed(
     let shared = &entry.shared;
     let mut core = entry.core.lock();
     let now = Moment::now();
-    let then = core.gate.renewed(owner, sent, answer.renewal, now);
+    let then = core.lock_state.renewed(owner, sent, answer.renewal, now);
     if answer.resent || answer.renewal == Renewal::Unanswered {
-        core.gate.doubt(owner, sent, lease);
+        core.lock_state.doubt(owner, sent, lease);
     }
     if matches!(answer.renewal, Renewal::Left(_)) {
-        core.gate.wanted(owner, sent.after(lease));
+        core.lock_state.wanted(owner, sent.after(lease));
     }
-    let due = core.gate.look(owner).filter(|t| t.loss(now).is_none());
+    let due = core.lock_state.look(owner).filter(|t| t.loss(now).is_none());
     let due = due.map(|grant| grant.due(now, shared.config.renew_every.min(lease / 3)));
     let watched = due.map(|due| shared.renewer.watch(entry, &mut core, owner, due));
     carry_out(entry, core, then);

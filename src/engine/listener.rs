@@ -218,7 +218,7 @@ impl Listener {
         let entries = shared.entries.lock().all();
         for entry in &entries {
             let mut core = entry.core.lock();
-            let then = core.gate.ask_again(Moment::now());
+            let then = core.lock_state.ask_again(Moment::now());
             carry_out(entry, core, then);
         }
     }
@@ -270,21 +270,21 @@ impl Listener {
         let now = Moment::now();
         let mut core = entry.core.lock();
         let then = match what {
-            "in" => core.gate.granted(owner, number, Duration::from_millis(lease), value, now),
-            "yield" => return core.gate.yields(owner),
+            "in" => core.lock_state.granted(owner, number, Duration::from_millis(lease), value, now),
+            "yield" => return core.lock_state.yields(owner),
             // What a wait was granted is held in its lock's entry.
-            "no:forced" if entry.room.is_some() && !core.gate.knows(owner) => {
+            "no:forced" if entry.room.is_some() && !core.lock_state.knows(owner) => {
                 drop(core);
                 let Some(entry) = entry.room.as_ref().and_then(|room| room.lock.upgrade()) else { return };
                 let mut core = entry.core.lock();
-                let then = core.gate.lose(owner, LossReason::Forced, now);
+                let then = core.lock_state.lose(owner, LossReason::Forced, now);
                 return carry_out(&entry, core, then);
             }
-            "no:forced" => core.gate.lose(owner, LossReason::Forced, now),
+            "no:forced" => core.lock_state.lose(owner, LossReason::Forced, now),
             // A script has left some of the waiters to the next script, which this process is to send.
-            "again" => core.gate.ask_again(now),
+            "again" => core.lock_state.ask_again(now),
             other => match other.strip_prefix("no:") {
-                Some(why) => core.gate.refused(owner, why.to_owned()),
+                Some(why) => core.lock_state.refused(owner, why.to_owned()),
                 None => return,
             },
         };

@@ -50,12 +50,12 @@ mod waiter;
 pub(crate) mod wire;
 
 // What shows that the engine keeps its promises: see verify/README.md.
-#[cfg(all(test, not(shuttle)))]
-#[path = "../../verify/gate_tests/mod.rs"]
-mod gate_tests;
 #[cfg(all(test, shuttle))]
 #[path = "../../verify/interleavings/mod.rs"]
 mod interleavings;
+#[cfg(all(test, not(shuttle)))]
+#[path = "../../verify/lock_state_tests/mod.rs"]
+mod lock_state_tests;
 #[cfg(all(test, not(shuttle)))]
 #[path = "../../verify/model/mod.rs"]
 mod model;

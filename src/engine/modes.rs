@@ -24,19 +24,19 @@ pub(crate) fn mind<'a>(
     if sharing != Sharing::Exclusive {
         // Its own exclusive hold admits it, and is not handed on to another thread: the two end one by one.
         let mut core = lock(other)?;
-        request.from = core.gate.held_by(request.thread, now);
+        request.from = core.lock_state.held_by(request.thread, now);
         match request.from {
-            Some(owner) if request.instead => core.gate.exchange(owner),
-            Some(owner) => core.gate.shut(owner),
+            Some(owner) if request.instead => core.lock_state.exchange(owner),
+            Some(owner) => core.lock_state.shut(owner),
             None => {}
         }
         return Ok(None);
     }
-    if lock(entry)?.gate.held_by(request.thread, now).is_some() {
+    if lock(entry)?.lock_state.held_by(request.thread, now).is_some() {
         return Ok(None);
     }
     let core = lock(other)?;
-    if core.gate.held_by(request.thread, now).is_some() {
+    if core.lock_state.held_by(request.thread, now).is_some() {
         entry.shared.same_process().map_err(|e| entry.error(e))?;
         let error = Error::new(ErrorKind::WouldDeadlock, "");
         return Err(entry.error(error.because("this thread reads, and cannot wait for itself to end")));
@@ -49,9 +49,9 @@ pub(crate) fn mind<'a>(
 ///
 /// It locks the other mode's entry under this one's; never the other way round.
 pub(super) fn tie(core: &Core, other: &Arc<LockEntry>) {
-    let ahead = core.gate.waits_unknown(Moment::now());
+    let ahead = core.lock_state.waits_unknown(Moment::now());
     let mut other = other.core.lock();
-    let next = other.gate.stand_behind(ahead, core.gate.trouble());
+    let next = other.lock_state.stand_behind(ahead, core.lock_state.trouble());
     if ahead && core.trouble.is_some() {
         other.trouble.clone_from(&core.trouble);
     }

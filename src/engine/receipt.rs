@@ -30,14 +30,14 @@ pub(crate) fn part(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Erro
     let (owner, lease) = {
         let core = lock(entry)?;
         let now = Moment::now();
-        let grant = core.gate.may_part(ticket, now).map_err(|stays| entry.error(stays.error()))?;
+        let grant = core.lock_state.may_part(ticket, now).map_err(|stays| entry.error(stays.error()))?;
         (grant.owner, grant.renewal(now))
     };
     held::renew_for(entry, ticket, Some(lease))?;
     let mut core = lock(entry)?;
     let now = Moment::now();
-    let since = core.gate.held(ticket, now);
-    let (grant, then) = core.gate.part(ticket, now).map_err(|stays| entry.error(stays.error()))?;
+    let since = core.lock_state.held(ticket, now);
+    let (grant, then) = core.lock_state.part(ticket, now).map_err(|stays| entry.error(stays.error()))?;
     if let Some(due) = core.forget(owner) {
         entry.shared.renewer.unwatch(entry, owner, due);
     }
@@ -67,7 +67,7 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
             core.arrived(owner);
             let valid_until = sent.after(left).before(drift(left.max(lease)));
             let grant = Grant { owner, value, valid_until, since: now, unsettled: resent, ..grant };
-            let Some(acquired) = core.gate.adopt(grant) else {
+            let Some(acquired) = core.lock_state.adopt(grant) else {
                 return Err(entry.error(Error::new(ErrorKind::Closed, "")));
             };
             return waiter::welcome(entry, core, acquired, now, sent);

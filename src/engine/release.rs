@@ -64,9 +64,9 @@ pub(crate) fn depart(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Option<De
     let mut core = lock(entry)?;
     let inbox = shared.inbox.is_up();
     // Of one that nobody was told of, nothing is told.
-    let held = core.gate.held(ticket, now);
-    let grant = Known::of(&core.gate, ticket);
-    let exit = core.gate.exit(ticket, now, inbox, || entry.fresh());
+    let held = core.lock_state.held(ticket, now);
+    let grant = Known::of(&core.lock_state, ticket);
+    let exit = core.lock_state.exit(ticket, now, inbox, || entry.fresh());
     if !matches!(exit, Exit::Held | Exit::Shared) {
         // Nothing of a parent's is given back by its child.
         shared.same_process().map_err(|e| entry.error(e))?;
@@ -163,11 +163,11 @@ impl Departure<'_> {
                 Err(_) => Answer::Failed,
             };
             if outcome.as_ref().is_ok_and(|left| left.resent.is_some()) {
-                core.gate.unsettle(next.owner);
+                core.lock_state.unsettle(next.owner);
             }
-            then = core.gate.answered(next.owner, answer, at);
+            then = core.lock_state.answered(next.owner, answer, at);
         }
-        let left = core.gate.left();
+        let left = core.lock_state.left();
         core.wake(left.wake);
         carry_out(entry, core, then);
         let was_lost = || {
@@ -233,9 +233,9 @@ impl Departure<'_> {
 pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Error> {
     let mut core = lock(entry)?;
     let now = Moment::now();
-    let held = core.gate.held(ticket, now);
+    let held = core.lock_state.held(ticket, now);
     // It is shut, so that nobody here is handed it; and nobody's ask goes with a leave that is not sent.
-    let leaving = match core.gate.exit(ticket, now, false, || entry.fresh()) {
+    let leaving = match core.lock_state.exit(ticket, now, false, || entry.fresh()) {
         Exit::Leave(leaving, _) => leaving,
         Exit::Lost(loss, then) => {
             carry_out(entry, core, then);
@@ -249,7 +249,7 @@ pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Err
     if leaving.unsettled {
         entry.shared.renewer.leave(entry, leaving);
     }
-    let then = core.gate.left();
+    let then = core.lock_state.left();
     carry_out(entry, core, then);
     released(entry, held);
     Ok(())

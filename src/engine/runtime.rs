@@ -214,7 +214,7 @@ impl Shared {
         let entries = self.entries.lock().all();
         for entry in entries {
             let mut core = entry.core.lock();
-            let mine = core.gate.close(Moment::now());
+            let mine = core.lock_state.close(Moment::now());
             let tokens: Vec<_> = mine.iter().filter_map(|l| core.asked_lost(l.owner)).collect();
             let holds = mine.iter().filter(|l| core.forget(l.owner).is_some()).count();
             let under_way = core.under_way.clone();

@@ -43,7 +43,7 @@ impl Part {
 
     /// Whether this thread holds it.
     pub(crate) fn is_held_by(&self, thread: u64) -> bool {
-        lock(&self.entry).is_ok_and(|core| core.gate.hold_count(thread, Moment::now()) > 0)
+        lock(&self.entry).is_ok_and(|core| core.lock_state.hold_count(thread, Moment::now()) > 0)
     }
 }
 

@@ -81,10 +81,10 @@ impl<'a> Waiter<'a> {
         // Before the gate says anything: in a forked child what it knows is the parent's.
         entry.shared.usable_at(entered).map_err(|e| entry.error(e))?;
         let mut core = lock(entry)?;
-        match core.gate.enter(request, entered) {
+        match core.lock_state.enter(request, entered) {
             Ok(Entered::Again(acquired)) => Ok(Place::In(acquired)),
             Ok(Entered::Joined(acquired, ahead)) => {
-                core.gate.came_in(acquired.ticket, entered);
+                core.lock_state.came_in(acquired.ticket, entered);
                 drop(core);
                 if let Some(asking) = ahead {
                     ask_ahead(entry, &asking, wait.limit(entered, entry.shared.config.command_timeout));
@@ -125,7 +125,7 @@ impl<'a> Waiter<'a> {
             let again = self.first.is_none();
             let now = self.first.take().unwrap_or_else(Moment::now);
             let mut over = again && self.wait.is_over(now);
-            if over && core.gate.turns_back(now) {
+            if over && core.lock_state.turns_back(now) {
                 // A wait for a condition cannot end without the lock: now it waits for that.
                 (self.wait, over) = (Wait::forever(), false);
             }
@@ -134,7 +134,7 @@ impl<'a> Waiter<'a> {
                 MayPark::No { limit } => limit,
             };
             self.tie(&core);
-            match core.gate.turn(self.ticket, now, shared.inbox.is_up(), over, || entry.fresh()) {
+            match core.lock_state.turn(self.ticket, now, shared.inbox.is_up(), over, || entry.fresh()) {
                 Step::In(acquired, next) => {
                     core.wake(next);
                     self.taken = false;
@@ -180,7 +180,10 @@ impl<'a> Waiter<'a> {
     fn ending(&self, turn: Step, core: &Core) -> Option<Error> {
         let error = match turn {
             Step::Over if self.wait.is_cancelled() => Error::new(ErrorKind::Cancelled, ""),
-            Step::Over if core.gate.trouble().is_some() || core.gate.is_unheard(Moment::now(), UNHEARD) => {
+            Step::Over
+                if core.lock_state.trouble().is_some()
+                    || core.lock_state.is_unheard(Moment::now(), UNHEARD) =>
+            {
                 return Some(self.unavailable(core));
             }
             Step::Refused(why) => of_rule(&why),
@@ -204,7 +207,7 @@ impl<'a> Waiter<'a> {
         // No place where the grant would not be heard; but the lock may be free by now.
         self.sent = true;
         self.heard(owner, requests::acquire(entry, &Asking { how: AcquireMode::Try, ..asking }, limit))?;
-        entry.core.lock().gate.try_later(owner, Moment::now().after(INBOX_LIMIT));
+        entry.core.lock().lock_state.try_later(owner, Moment::now().after(INBOX_LIMIT));
         Ok(())
     }
 
@@ -219,7 +222,7 @@ impl<'a> Waiter<'a> {
             // A wait for a condition has no use for a mere try: it could not begin.
             Some(failure) if entry.room.is_some() => {
                 let mut core = entry.core.lock();
-                let then = core.gate.answered(owner, Answer::Failed, Moment::now());
+                let then = core.lock_state.answered(owner, Answer::Failed, Moment::now());
                 core.trouble = Some(failure.error());
                 carry_out(entry, core, then);
             }
@@ -227,7 +230,7 @@ impl<'a> Waiter<'a> {
                 let now = Moment::now();
                 // Should it have come up in between, its call to ask again went unheard.
                 let again_at = if shared.inbox.is_up() { now } else { now.after(INBOX_LIMIT) };
-                entry.core.lock().gate.postponed(owner, again_at);
+                entry.core.lock().lock_state.postponed(owner, again_at);
             }
             Some(_) => return Ok(false),
         }
@@ -262,9 +265,9 @@ impl<'a> Waiter<'a> {
         (self.asking, self.sent) = (None, false);
         let (answer, resent, error) = of_ask(outcome);
         if resent {
-            core.gate.unsettle(owner);
+            core.lock_state.unsettle(owner);
         }
-        let then = core.gate.answered(owner, answer, Moment::now());
+        let then = core.lock_state.answered(owner, answer, Moment::now());
         core.trouble = error.as_ref().map(|(e, _)| e.clone());
         carry_out(entry, core, then);
         match error {
@@ -298,7 +301,7 @@ impl<'a> Waiter<'a> {
     /// Gives the place up, under the lock that saw there is nothing to be had.
     fn leave(&mut self, mut core: MutexGuard<'_, Core>) {
         self.taken = false;
-        let gave_up = core.gate.give_up(self.ticket, Moment::now());
+        let gave_up = core.lock_state.give_up(self.ticket, Moment::now());
         self.tie(&core);
         match gave_up {
             GaveUp::Out(then) => carry_out(self.entry, core, then),
@@ -319,11 +322,11 @@ impl Drop for Waiter<'_> {
         match self.asking {
             // What it may be granted must not stay.
             Some(owner) if self.sent => {
-                let then = core.gate.answered(owner, Answer::Unanswered, Moment::now());
+                let then = core.lock_state.answered(owner, Answer::Unanswered, Moment::now());
                 carry_out(self.entry, core, then);
                 core = self.entry.core.lock();
             }
-            Some(owner) => core.gate.postponed(owner, Moment::now()),
+            Some(owner) => core.lock_state.postponed(owner, Moment::now()),
             None => {}
         }
         self.leave(core);
@@ -342,7 +345,7 @@ pub(super) fn welcome(
     // What a wait for a condition is granted is its lock's to renew.
     if !matches!(acquired.way, AcquiredVia::HandedOver | AcquiredVia::Joined)
         && entry.room.is_none()
-        && let Some(grant) = core.gate.look(acquired.owner)
+        && let Some(grant) = core.lock_state.look(acquired.owner)
     {
         let due = grant.due(now, shared.config.renew_every);
         if let Err(error) = shared.renewer.watch(entry, &mut core, acquired.owner, due) {
@@ -351,7 +354,7 @@ pub(super) fn welcome(
             return Err(entry.error(error));
         }
     }
-    core.gate.came_in(acquired.ticket, now);
+    core.lock_state.came_in(acquired.ticket, now);
     drop(core);
     shared.watch.tell(|o| o.acquired(entry.observed(), now.since(entered), acquired.way));
     Ok(acquired)
@@ -361,7 +364,7 @@ pub(super) fn welcome(
 fn ask_ahead(entry: &Arc<LockEntry>, asking: &Asking, limit: Moment) {
     let (answer, ..) = of_ask(requests::acquire(entry, asking, limit));
     let mut core = entry.core.lock();
-    let then = core.gate.answered(asking.owner, answer, Moment::now());
+    let then = core.lock_state.answered(asking.owner, answer, Moment::now());
     carry_out(entry, core, then);
 }
 
@@ -370,15 +373,15 @@ fn confirm(entry: &Arc<LockEntry>, owner: u64, lease: Duration, now: Moment, lim
     let answer = requests::renew(entry, owner, lease, limit);
     let mut core = entry.core.lock();
     if answer.resent {
-        core.gate.doubt(owner, now, lease);
+        core.lock_state.doubt(owner, now, lease);
     }
-    let then = core.gate.confirmed(owner, answer.renewal, Moment::now());
+    let then = core.lock_state.confirmed(owner, answer.renewal, Moment::now());
     carry_out(entry, core, then);
 }
 
 impl Core {
     /// Redis has been out of reach for so long that a call without a deadline says so.
     fn gives_up(&self, entered: Moment, now: Moment, limit: Duration) -> bool {
-        self.gate.trouble().is_some_and(|since| now.since(since.max(entered)) >= limit)
+        self.lock_state.trouble().is_some_and(|since| now.since(since.max(entered)) >= limit)
     }
 }

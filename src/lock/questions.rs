@@ -59,7 +59,7 @@ impl<K: Kind> RedisLock<K> {
         if entry.shared.same_process().is_err() {
             return 0;
         }
-        engine::lock(entry).map_or(0, |core| core.gate.hold_count(this_thread(), Moment::now()))
+        engine::lock(entry).map_or(0, |core| core.lock_state.hold_count(this_thread(), Moment::now()))
     }
 
     /// Whether this thread holds it. No request.
@@ -118,7 +118,7 @@ impl<K: Kind> RedisLock<K> {
         let entry = self.entry()?;
         let holders = self.inspect()?.holders;
         let others = holders.iter().filter(|held| !entry.is_mine(&held.owner)).count();
-        Ok(others + engine::lock(entry)?.gate.holders(Moment::now()))
+        Ok(others + engine::lock(entry)?.lock_state.holders(Moment::now()))
     }
 
     pub(crate) fn inspect(&self) -> Result<Inspection, Error> {
@@ -128,5 +128,5 @@ impl<K: Kind> RedisLock<K> {
 
 /// The number of threads of this process that wait there.
 fn queued(entry: &Arc<LockEntry>) -> usize {
-    engine::lock(entry).map_or(0, |core| core.gate.local_queue_length())
+    engine::lock(entry).map_or(0, |core| core.lock_state.local_queue_length())
 }

@@ -10,8 +10,8 @@
 //! printed it; `REPLAY=<text>` runs the one schedule that a failure printed, of the test named in
 //! `TEST=<name>`.
 
-mod gate;
 mod inbox;
+mod lock_state;
 mod renewer;
 mod stage;
 
@@ -42,15 +42,15 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    gate::threads_of_two_processes_take_turns,
-    gate::one_times_out_as_it_is_granted,
-    gate::one_is_cancelled_as_it_is_granted,
-    gate::a_wait_ends_while_the_lock_is_held,
-    gate::one_gives_redis_up_as_it_is_handed_the_lock,
-    gate::a_lease_ends_as_it_is_released,
-    gate::a_grant_grows_old,
-    gate::a_client_closes_while_its_threads_wait_and_hold,
-    gate::requests_get_lost,
+    lock_state::threads_of_two_processes_take_turns,
+    lock_state::one_times_out_as_it_is_granted,
+    lock_state::one_is_cancelled_as_it_is_granted,
+    lock_state::a_wait_ends_while_the_lock_is_held,
+    lock_state::one_gives_redis_up_as_it_is_handed_the_lock,
+    lock_state::a_lease_ends_as_it_is_released,
+    lock_state::a_grant_grows_old,
+    lock_state::a_client_closes_while_its_threads_wait_and_hold,
+    lock_state::requests_get_lost,
     inbox::a_gap_is_asked_about,
     inbox::a_gap_just_as_the_lock_is_granted,
     inbox::the_listener_cannot_connect_at_first,

@@ -156,7 +156,7 @@ impl Process {
 
     /// The gate is as it was before anybody came.
     pub(super) fn is_idle(&self) -> bool {
-        self.entry.core.lock().gate.is_idle()
+        self.entry.core.lock().lock_state.is_idle()
     }
 
     /// Ends the client, and sees that its threads have ended with it.
@@ -280,7 +280,7 @@ pub(super) fn make_good(server: &Server, processes: &[Process]) {
 /// Everybody is gone: nothing is left in the gates and in Redis, and clients end with their threads.
 pub(super) fn curtain(server: &Server, processes: &[Process]) {
     for process in processes {
-        assert!(process.is_idle(), "{:?}", process.entry.core.lock().gate);
+        assert!(process.is_idle(), "{:?}", process.entry.core.lock().lock_state);
     }
     for process in processes {
         process.close();

@@ -78,12 +78,12 @@ impl World {
         if left.renewals > 0 {
             let renewing = |packet: &Packet| (packet.process, packet.thread) == (p, Some(RENEWER));
             let renewed = |o: &u64| {
-                let mut grants = process.gates.iter().filter_map(|gate| gate.look(*o));
+                let mut grants = process.lock_states.iter().filter_map(|lock_state| lock_state.look(*o));
                 grants.any(|t| t.lost.is_none() && !t.terms.fixed)
                     && !state.packets.iter().any(renewing)
                     && !state.replies.iter().any(|(packet, _)| renewing(packet))
             };
-            steps.extend(process.gates.owners().into_iter().filter(renewed).map(|o| Step::Renew(p, o)));
+            steps.extend(process.lock_states.owners().into_iter().filter(renewed).map(|o| Step::Renew(p, o)));
         }
         if !process.inbox || process.elsewhere {
             steps.push(Step::Mend(p));
@@ -108,7 +108,7 @@ impl World {
         let seat = &mut state.processes[p as usize].seats[t as usize];
         seat.rounds -= 1;
         seat.once = once;
-        seat.gate = if role.is_some_and(Role::begins_to_read) { READS } else { WRITES };
+        seat.lock_state = if role.is_some_and(Role::begins_to_read) { READS } else { WRITES };
         seat.beside = if role.is_some_and(Role::does_more) { Beside::Yet } else { Beside::Nothing };
         self.come_in(state, p, t)
     }
@@ -118,14 +118,14 @@ impl World {
         let now = state.now();
         let process = &mut state.processes[p as usize];
         let seat = &mut process.seats[t as usize];
-        let (g, thread) = (seat.gate, u64::from(t));
+        let (g, thread) = (seat.lock_state, u64::from(t));
         let (terms, instead) = (self.terms(p, t, g), seat.beside == Beside::Instead);
         let mut request =
             Request { holder: HolderId::Thread(thread), thread, terms, once: seat.once, from: None, instead };
-        if process.gates.1.is_some() {
-            mind(&mut process.gates, g, &mut request, now);
+        if process.lock_states.1.is_some() {
+            mind(&mut process.lock_states, g, &mut request, now);
         }
-        match process.gates[g].enter(request, now).ok()? {
+        match process.lock_states[g].enter(request, now).ok()? {
             Entered::Waits(ticket) => {
                 seat.thread = Thread::Awake(ticket);
                 state.turn(self, p, t, false, false);
@@ -144,7 +144,7 @@ impl World {
     fn crash(&self, state: &mut State, p: u8) {
         let process = &mut state.processes[p as usize];
         process.alive = false;
-        process.gates = self.gates();
+        process.lock_states = self.lock_states();
         process.seats.clear();
         (process.turns_before, process.came) = (None, None);
         state.replies.retain(|(packet, _)| packet.process != p);
@@ -161,9 +161,9 @@ impl World {
         state.redis.lapse(state.millis());
         let now = state.now();
         for p in 0..state.processes.len() {
-            for g in state.processes[p].gates.numbers() {
-                for owner in state.processes[p].gates[g].owners() {
-                    let then = state.processes[p].gates[g].expire(owner, now);
+            for g in state.processes[p].lock_states.numbers() {
+                for owner in state.processes[p].lock_states[g].owners() {
+                    let then = state.processes[p].lock_states[g].expire(owner, now);
                     state.carry_out(p as u8, g, then);
                 }
             }
@@ -316,8 +316,8 @@ impl Model for World {
             Step::Mend(p) => {
                 let now = state.now();
                 (state.processes[p as usize].inbox, state.processes[p as usize].elsewhere) = (true, false);
-                for g in state.processes[p as usize].gates.numbers() {
-                    let then = state.processes[p as usize].gates[g].ask_again(now);
+                for g in state.processes[p as usize].lock_states.numbers() {
+                    let then = state.processes[p as usize].lock_states[g].ask_again(now);
                     state.carry_out(p, g, then);
                 }
             }

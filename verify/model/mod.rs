@@ -13,7 +13,7 @@
 mod actions;
 mod condition;
 mod explore;
-mod gates;
+mod lock_states;
 mod modes;
 mod properties;
 mod replay;

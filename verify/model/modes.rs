@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::World;
 use super::actions::Step;
-use super::gates::Gates;
+use super::lock_states::Gates;
 use super::state::{State, Thread, process_of};
 use crate::clock::Moment;
 use crate::engine::small_redis::Message;
@@ -55,12 +55,12 @@ impl Role {
 }
 
 /// What a request to one gate has to mind of the other.
-pub(super) fn mind(gates: &mut Gates, g: u8, request: &mut Request, now: Moment) {
+pub(super) fn mind(lock_states: &mut Gates, g: u8, request: &mut Request, now: Moment) {
     if g == READS {
-        request.from = gates[WRITES].held_by(request.thread, now);
+        request.from = lock_states[WRITES].held_by(request.thread, now);
         match request.from {
-            Some(owner) if request.instead => gates[WRITES].exchange(owner),
-            Some(owner) => gates[WRITES].shut(owner),
+            Some(owner) if request.instead => lock_states[WRITES].exchange(owner),
+            Some(owner) => lock_states[WRITES].shut(owner),
             None => {}
         }
     }
@@ -71,12 +71,12 @@ impl State {
     pub(super) fn tie(&mut self) {
         let now = self.now();
         for p in 0..self.processes.len() {
-            let gates = &mut self.processes[p].gates;
-            if gates.1.is_none() {
+            let lock_states = &mut self.processes[p].lock_states;
+            if lock_states.1.is_none() {
                 continue;
             }
-            let (ahead, trouble) = (gates[WRITES].waits_unknown(now), gates[WRITES].trouble());
-            if let Some(ticket) = gates[READS].stand_behind(ahead, trouble) {
+            let (ahead, trouble) = (lock_states[WRITES].waits_unknown(now), lock_states[WRITES].trouble());
+            if let Some(ticket) = lock_states[READS].stand_behind(ahead, trouble) {
                 self.wake(p as u8, READS, ticket);
             }
         }
@@ -91,7 +91,7 @@ impl State {
             )
         };
         let seats = &self.processes[p as usize].seats;
-        seats.iter().any(|seat| seat.gate == WRITES && !seat.once && waits(&seat.thread))
+        seats.iter().any(|seat| seat.lock_state == WRITES && !seat.once && waits(&seat.thread))
     }
 }
 
@@ -115,7 +115,7 @@ impl World {
         let seat = &mut state.processes[p as usize].seats[t as usize];
         let Thread::Holding(ticket) = seat.thread else { return None };
         seat.kept = Some((WRITES, ticket));
-        (seat.gate, seat.beside, seat.once) = (READS, beside, false);
+        (seat.lock_state, seat.beside, seat.once) = (READS, beside, false);
         self.come_in(state, p, t)
     }
 }
@@ -135,24 +135,24 @@ impl State {
     /// A thread is through with its gate: it goes back to what it holds of the other, if it does.
     pub(super) fn rest(&mut self, p: u8, t: u8) {
         let seat = &mut self.processes[p as usize].seats[t as usize];
-        if seat.beside != Beside::Nothing && seat.gate == WRITES {
+        if seat.beside != Beside::Nothing && seat.lock_state == WRITES {
             seat.beside = Beside::Nothing;
         }
         if seat.beside == Beside::Instead {
             seat.beside = Beside::Failed;
         }
         seat.thread = Thread::Idle;
-        if let Some((gate, ticket)) = seat.kept.take() {
-            (seat.gate, seat.thread) = (gate, Thread::Holding(ticket));
+        if let Some((lock_state, ticket)) = seat.kept.take() {
+            (seat.lock_state, seat.thread) = (lock_state, Thread::Holding(ticket));
         }
     }
 
     /// What a thread does next is about the gate that it held first.
     pub(super) fn turn_round(&mut self, p: u8, t: u8) {
         let seat = &mut self.processes[p as usize].seats[t as usize];
-        if let (Some((gate, first)), Thread::Holding(ticket)) = (seat.kept, &seat.thread) {
-            seat.kept = Some((seat.gate, *ticket));
-            (seat.gate, seat.thread) = (gate, Thread::Holding(first));
+        if let (Some((lock_state, first)), Thread::Holding(ticket)) = (seat.kept, &seat.thread) {
+            seat.kept = Some((seat.lock_state, *ticket));
+            (seat.lock_state, seat.thread) = (lock_state, Thread::Holding(first));
         }
     }
 
@@ -163,11 +163,11 @@ impl State {
         let seat = &mut process.seats[t as usize];
         seat.beside = Beside::Nothing;
         let Some((g, ticket)) = seat.kept.take() else { return };
-        let owner = process.gates[READS].held_by(u64::from(t), now);
+        let owner = process.lock_states[READS].held_by(u64::from(t), now);
         // Nothing is sent with it, so that no new owner is needed.
-        let then = match process.gates[g].exit(ticket, now, false, || 0) {
+        let then = match process.lock_states[g].exit(ticket, now, false, || 0) {
             Exit::Leave(leaving, _) => {
-                let then = process.gates[g].left();
+                let then = process.lock_states[g].left();
                 if leaving.unsettled {
                     self.background(p, &leaving);
                 }
@@ -190,16 +190,16 @@ impl State {
         let Message { owner, number, value, .. } = *message;
         let lease = Duration::from_millis(message.lease);
         let p = process_of(owner);
-        for g in self.processes[p].gates.numbers() {
-            let gate = &mut self.processes[p].gates[g];
+        for g in self.processes[p].lock_states.numbers() {
+            let lock_state = &mut self.processes[p].lock_states[g];
             if !message.is_grant() {
-                gate.yields(owner);
+                lock_state.yields(owner);
                 if world.counts {
                     self.told.insert(owner);
                 }
                 continue;
             }
-            let then = gate.granted(owner, number, lease, value, now);
+            let then = lock_state.granted(owner, number, lease, value, now);
             self.carry_out(p as u8, g, then);
         }
     }

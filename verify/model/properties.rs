@@ -46,10 +46,10 @@ fn has_valid(p: &Process, seat: &Seat, g: u8, now: Moment) -> bool {
     if g == WRITES && matches!(seat.beside, Beside::Instead | Beside::Failed) {
         return false;
     }
-    let holds = |ticket| p.gates[g].holds_valid(ticket, now);
-    let of = |gate: u8, ticket| gate == g && holds(ticket);
-    matches!(seat.thread, Thread::Holding(ticket) | Thread::AskingAhead(ticket, _) if of(seat.gate, ticket))
-        || seat.kept.is_some_and(|(gate, ticket)| of(gate, ticket))
+    let holds = |ticket| p.lock_states[g].holds_valid(ticket, now);
+    let of = |lock_state: u8, ticket| lock_state == g && holds(ticket);
+    matches!(seat.thread, Thread::Holding(ticket) | Thread::AskingAhead(ticket, _) if of(seat.lock_state, ticket))
+        || seat.kept.is_some_and(|(lock_state, ticket)| of(lock_state, ticket))
 }
 
 /// Who writes has the lock alone, but for what it reads itself.
@@ -67,8 +67,9 @@ fn nobody_beside_who_writes(state: &State) -> bool {
 /// How many permits all processes together believe that they have.
 fn permits_out(state: &State) -> u8 {
     let now = state.now();
-    let grants =
-        state.live().flat_map(|p| p.gates.owners().into_iter().filter_map(|o| p.gates[WRITES].look(o)));
+    let grants = state
+        .live()
+        .flat_map(|p| p.lock_states.owners().into_iter().filter_map(|o| p.lock_states[WRITES].look(o)));
     grants.filter(|t| t.loss(now).is_none()).map(|t| Mode::of(&t.terms.args).permits()).sum()
 }
 
@@ -87,7 +88,10 @@ fn is_held_in_redis(state: &State) -> bool {
             || p.seats.iter().any(|seat| has_ended(seat) && t.terms.args.as_ref() == "write")
     };
     state.live().all(|p| {
-        let grants = p.gates.iter().flat_map(|gate| gate.owners().into_iter().filter_map(|o| gate.look(o)));
+        let grants = p
+            .lock_states
+            .iter()
+            .flat_map(|lock_state| lock_state.owners().into_iter().filter_map(|o| lock_state.look(o)));
         grants.filter(|t| t.loss(now).is_none()).all(|t| held(t) || exchanged(p, t))
     })
 }
@@ -139,7 +143,7 @@ fn is_over(state: &State) -> bool {
 
 fn is_clean(state: &State) -> bool {
     let live = |owner: u64| state.processes[process_of(owner)].alive;
-    state.live().all(|p| p.gates.iter().all(LockState::is_idle))
+    state.live().all(|p| p.lock_states.iter().all(LockState::is_idle))
         && !state.redis.waiting().any(live)
         && !state.redis.holders().iter().any(|holder| live(holder.owner) && holder.end > state.millis())
 }

@@ -1,6 +1,6 @@
 //! What a model's state is made of, and what Redis does in it.
 
-use super::gates::Gates;
+use super::lock_states::Gates;
 use super::modes::{Beside, Role, WRITES};
 use super::{LEASE, TICK, World, at};
 use crate::clock::Moment;
@@ -85,7 +85,7 @@ pub(super) enum Thread {
 pub(super) struct Seat {
     pub(super) thread: Thread,
     /// The gate that this is about.
-    pub(super) gate: u8,
+    pub(super) lock_state: u8,
     /// What it holds of the other gate meanwhile.
     pub(super) kept: Option<(u8, Ticket)>,
     pub(super) beside: Beside,
@@ -101,7 +101,7 @@ pub(super) struct Process {
     pub(super) inbox: bool,
     /// Its inbox is at a server that was the primary, and hears what this one says by replication.
     pub(super) elsewhere: bool,
-    pub(super) gates: Gates,
+    pub(super) lock_states: Gates,
     pub(super) seats: Vec<Seat>,
     pub(super) sequence: u64,
     /// While it waits in Redis, how many tenures each other process may be granted before it: one
@@ -167,7 +167,7 @@ pub(super) fn process_of(owner: u64) -> usize {
 }
 
 impl World {
-    pub(super) fn gates(&self) -> Gates {
+    pub(super) fn lock_states(&self) -> Gates {
         let (sharing, reentrancy) = match self.permits {
             0 => (Sharing::Exclusive, Reentrancy::Counted),
             _ => (Sharing::Shared, Reentrancy::Independent),
@@ -206,13 +206,13 @@ impl World {
     }
 
     pub(super) fn beginning(&self) -> State {
-        let (thread, gate, kept, beside) = (Thread::Idle, WRITES, None, Beside::Nothing);
-        let seat = Seat { thread, gate, kept, beside, rounds: self.rounds, once: false };
+        let (thread, lock_state, kept, beside) = (Thread::Idle, WRITES, None, Beside::Nothing);
+        let seat = Seat { thread, lock_state, kept, beside, rounds: self.rounds, once: false };
         let process = Process {
             alive: true,
             inbox: true,
             elsewhere: false,
-            gates: self.gates(),
+            lock_states: self.lock_states(),
             seats: vec![seat; self.threads.into()],
             sequence: 0,
             turns_before: None,

@@ -54,7 +54,7 @@ impl State {
     }
 
     pub(super) fn wake(&mut self, p: u8, g: u8, ticket: Ticket) {
-        for seat in self.processes[p as usize].seats.iter_mut().filter(|seat| seat.gate == g) {
+        for seat in self.processes[p as usize].seats.iter_mut().filter(|seat| seat.lock_state == g) {
             if let Thread::Parked(t, _) = seat.thread
                 && t == ticket
             {
@@ -73,8 +73,8 @@ impl State {
         self.processes[p as usize].seats[t as usize].thread = thread;
     }
 
-    fn gate(&mut self, p: u8, g: u8) -> &mut LockState {
-        &mut self.processes[p as usize].gates[g]
+    fn lock_state(&mut self, p: u8, g: u8) -> &mut LockState {
+        &mut self.processes[p as usize].lock_states[g]
     }
 
     fn send(&mut self, p: u8, t: u8, op: Op) {
@@ -87,7 +87,7 @@ impl State {
         if leaving.unsettled {
             self.background(p, &leaving);
             let g = self.gate_of(p, t);
-            let then = self.gate(p, g).left();
+            let then = self.lock_state(p, g).left();
             self.go_on(p, t, then, after);
         } else {
             self.send(p, t, Op::Leave { owner: leaving.owner, unsettled: false, next: None });
@@ -108,12 +108,12 @@ impl State {
 
     /// The gate that a thread is about.
     pub(super) fn gate_of(&self, p: u8, t: u8) -> u8 {
-        self.processes[p as usize].seats[t as usize].gate
+        self.processes[p as usize].seats[t as usize].lock_state
     }
 
     fn give_up(&mut self, p: u8, t: u8, ticket: Ticket) {
         let (now, g) = (self.now(), self.gate_of(p, t));
-        match self.gate(p, g).give_up(ticket, now) {
+        match self.lock_state(p, g).give_up(ticket, now) {
             GaveUp::In(acquired) => self.set(p, t, Thread::Holding(acquired.ticket)),
             GaveUp::Out(then) => self.go_on(p, t, then, None),
         }
@@ -128,19 +128,20 @@ impl State {
             return;
         };
         let (inbox, sequence) = (process.inbox, process.sequence);
-        let mut gate = process.gates[g].clone();
-        let turn = gate.turn(ticket, now, inbox, over, || fresh(process, p));
-        process.gates[g] = gate;
+        let mut lock_state = process.lock_states[g].clone();
+        let turn = lock_state.turn(ticket, now, inbox, over, || fresh(process, p));
+        process.lock_states[g] = lock_state;
         if let Step::Ask(Asking { from: None, .. }) = turn
             && g != WRITES
             && process.sequence > sequence
         {
-            self.overstayed |= process.gates[WRITES].waits_unknown(now);
+            self.overstayed |= process.lock_states[WRITES].waits_unknown(now);
         }
         match turn {
             Step::In(acquired, next) => {
                 (process.turns_before, process.came) = (None, None);
-                let valid = process.gates[g].look(acquired.owner).is_some_and(|t| t.loss(now).is_none());
+                let valid =
+                    process.lock_states[g].look(acquired.owner).is_some_and(|t| t.loss(now).is_none());
                 // Of permits several are out at once, and who came in later may know it sooner.
                 if valid && acquired.ticket == ticket && g == WRITES && world.permits == 0 {
                     self.rises(acquired.token, acquired.way == AcquiredVia::HandedOver);
@@ -151,7 +152,7 @@ impl State {
                 }
             }
             Step::Ask(asking) if asking.enqueues && !inbox && !failing => {
-                process.gates[g].postponed(asking.owner, now.after(TICK));
+                process.lock_states[g].postponed(asking.owner, now.after(TICK));
                 self.set(p, t, Thread::Awake(ticket));
             }
             Step::Ask(asking) => {
@@ -187,17 +188,19 @@ impl State {
         let process = &mut self.processes[p as usize];
         let Thread::Holding(ticket) = process.seats[t as usize].thread else { return };
         let inbox = process.inbox;
-        let mut gate = process.gates[g].clone();
-        let grant =
-            gate.owners().into_iter().find_map(|o| gate.look(o).filter(|t| t.lost.is_none()).cloned());
-        let exit = gate.exit(ticket, now, inbox, || fresh(process, p));
-        process.gates[g] = gate;
+        let mut lock_state = process.lock_states[g].clone();
+        let grant = lock_state
+            .owners()
+            .into_iter()
+            .find_map(|o| lock_state.look(o).filter(|t| t.lost.is_none()).cloned());
+        let exit = lock_state.exit(ticket, now, inbox, || fresh(process, p));
+        process.lock_states[g] = lock_state;
         match exit {
             Exit::Held | Exit::Shared => self.rest(p, t),
             Exit::HandedOn(next) => {
                 if let Some(grant) = grant {
                     self.overstayed |= now.since(grant.since) >= world.local_handoff || world.fair;
-                    let token = process.gates[g].look(grant.owner).map_or(0, |t| t.token());
+                    let token = process.lock_states[g].look(grant.owner).map_or(0, |t| t.token());
                     self.rises(token, false);
                 }
                 self.rest(p, t);
@@ -230,7 +233,7 @@ impl State {
             Thread::Asking { ticket, owner, later } => {
                 let answer = answer(outcome);
                 if packet.resent {
-                    process.gates[g].unsettle(owner);
+                    process.lock_states[g].unsettle(owner);
                 }
                 if let (true, Answer::Busy { arrival, .. }) = (self.redis.forgets(), &answer)
                     && let Ok(arrival) = arrival.parse()
@@ -239,16 +242,16 @@ impl State {
                     self.fell_back |= before.is_some_and(|(o, a)| o == owner && a != arrival);
                 }
                 let failed = matches!(answer, Answer::Unanswered | Answer::Failed);
-                let then = process.gates[g].answered(owner, answer, now);
+                let then = process.lock_states[g].answered(owner, answer, now);
                 self.go_on(p, t, then, Some(ticket));
                 if failed && once {
                     self.give_up(p, t, ticket);
                 } else if later {
-                    self.gate(p, g).try_later(owner, now.after(TICK));
+                    self.lock_state(p, g).try_later(owner, now.after(TICK));
                 }
             }
             Thread::AskingAhead(ticket, owner) => {
-                let then = process.gates[g].answered(owner, answer(outcome), now);
+                let then = process.lock_states[g].answered(owner, answer(outcome), now);
                 self.set(p, t, Thread::Holding(ticket));
                 self.carry_out(p, g, then);
             }
@@ -257,7 +260,7 @@ impl State {
                 if packet.resent {
                     self.doubt(packet);
                 }
-                let then = self.gate(p, g).confirmed(owner, renewal, now);
+                let then = self.lock_state(p, g).confirmed(owner, renewal, now);
                 self.go_on(p, t, then, Some(ticket));
             }
             Thread::Releasing(leaving, next) => {
@@ -269,11 +272,11 @@ impl State {
                         _ => Answer::Failed,
                     };
                     if packet.resent {
-                        process.gates[g].unsettle(next.owner);
+                        process.lock_states[g].unsettle(next.owner);
                     }
-                    process.gates[g].answered(next.owner, answer, now)
+                    process.lock_states[g].answered(next.owner, answer, now)
                 });
-                let left = process.gates[g].left();
+                let left = process.lock_states[g].left();
                 if !heard {
                     self.background(p, &leaving);
                 }
@@ -284,7 +287,7 @@ impl State {
                 if !matches!(outcome, Outcome::Reply(_)) {
                     self.background(p, &leaving);
                 }
-                let then = self.gate(p, g).left();
+                let then = self.lock_state(p, g).left();
                 self.go_on(p, t, then, after);
             }
             _ => {}
@@ -294,8 +297,8 @@ impl State {
     /// The renewal thread looks at the tenure of `owner`.
     pub(super) fn renew(&mut self, p: u8, owner: u64) {
         let now = self.now();
-        let gates = &self.processes[p as usize].gates;
-        let Some(grant) = gates.iter().find_map(|gate| gate.look(owner)) else { return };
+        let lock_states = &self.processes[p as usize].lock_states;
+        let Some(grant) = lock_states.iter().find_map(|lock_state| lock_state.look(owner)) else { return };
         let lease = millis(grant.renewal(now));
         self.send(p, RENEWER, Op::Renew { owner, lease });
     }
@@ -304,8 +307,8 @@ impl State {
         let (p, now) = (packet.process, self.now());
         let Op::Renew { owner, .. } = packet.op else { return };
         let (sent, renewal) = (at(packet.sent), renewal(outcome));
-        let Some(g) = self.processes[p as usize].gates.of(owner) else { return };
-        let then = self.gate(p, g).renewed(owner, sent, renewal, now);
+        let Some(g) = self.processes[p as usize].lock_states.of(owner) else { return };
+        let then = self.lock_state(p, g).renewed(owner, sent, renewal, now);
         if renewal == Renewal::Unanswered {
             self.doubt(packet);
         }
@@ -315,9 +318,9 @@ impl State {
     fn doubt(&mut self, packet: &Packet) {
         if let Op::Renew { owner, lease } = packet.op {
             let lease = Duration::from_millis(lease);
-            let gates = &mut self.processes[packet.process as usize].gates;
-            for g in gates.numbers() {
-                gates[g].doubt(owner, at(packet.sent), lease);
+            let lock_states = &mut self.processes[packet.process as usize].lock_states;
+            for g in lock_states.numbers() {
+                lock_states[g].doubt(owner, at(packet.sent), lease);
             }
         }
     }

@@ -14,7 +14,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "no-owner-check",
         caught_by: &[
             ("lib", "engine::model::worlds::the_lead_is_passed_on", "what is valid here is held in Redis"),
-            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
             ("lua", "operations::a_late_leave_does_not_hit_the_next_hold", "failed: reentrant"),
             (
                 "locks",
@@ -28,7 +28,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "no-timer",
         caught_by: &[
             ("lib", "engine::model::worlds::a_process_dies", "no live waiter is stuck"),
-            ("lib", "engine::gate_tests::parks_are_bounded", "Moment(18446744073709551615)"),
+            ("lib", "engine::lock_state_tests::parks_are_bounded", "Moment(18446744073709551615)"),
             (
                 "locks",
                 "safety_rules::a_message_that_got_lost_costs_one_bounded_park",
@@ -54,7 +54,7 @@ pub(super) const FAULTS: &[Fault] = &[
                 "engine::model::worlds::threads_ask_on_other_terms",
                 "what is valid here is held in Redis",
             ),
-            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
             (
                 "locks",
                 "safety_rules::a_message_that_was_overtaken_is_not_believed",
@@ -71,7 +71,7 @@ pub(super) const FAULTS: &[Fault] = &[
                 "engine::model::worlds::replies_are_lost_and_requests_come_late",
                 "nothing is left behind",
             ),
-            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
             ("lua", "operations::a_tombstone_is_written_for_who_was_never_inside", "failed: simple"),
             (
                 "locks",
@@ -85,10 +85,10 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "valid-from-last-sent",
         caught_by: &[
             ("lib", "engine::model::worlds::leases_are_renewed", "what is valid here is held in Redis"),
-            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
             (
                 "lib",
-                "engine::gate_tests::a_message_counts_from_the_last_ask_that_was_answered_busy",
+                "engine::lock_state_tests::a_message_counts_from_the_last_ask_that_was_answered_busy",
                 "assertion `left == right`",
             ),
         ],
@@ -98,7 +98,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "lead-kept",
         caught_by: &[
             ("lib", "engine::model::worlds::the_lead_is_passed_on", "no live waiter is stuck"),
-            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
             ("locks", "safety_rules::the_next_head_inherits_the_place", "it beats"),
         ],
     },
@@ -111,7 +111,7 @@ pub(super) const FAULTS: &[Fault] = &[
                 "engine::model::worlds::replies_are_lost_and_requests_come_late",
                 "nothing is left behind",
             ),
-            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
             (
                 "locks",
                 "invariants::unknown_is_settled::unknown_is_settled_when_an_ask_is_never_answered",
@@ -128,7 +128,7 @@ pub(super) const FAULTS: &[Fault] = &[
                 "engine::model::worlds::replies_are_lost_and_requests_come_late",
                 "nothing is left behind",
             ),
-            ("lib", "engine::gate_tests::lost_by_the_deadline_leaves_in_the_background", "unwrap()"),
+            ("lib", "engine::lock_state_tests::lost_by_the_deadline_leaves_in_the_background", "unwrap()"),
             (
                 "locks",
                 "safety_rules::lost_by_the_deadline_is_given_back_in_redis",
@@ -141,7 +141,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "renewal-creates",
         caught_by: &[
             ("lib", "engine::model::worlds::leases_are_renewed", "nobody jumps the queue"),
-            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
             ("lua", "operations::renewing_sets_the_lease_and_never_creates", "failed: reentrant"),
             ("locks", "invariants::lost_is_final::renewal_never_creates", "it is lost"),
         ],
@@ -170,8 +170,8 @@ pub(super) const FAULTS: &[Fault] = &[
             ),
             (
                 "lib",
-                "engine::gate_tests::share::nobody_comes_in_past_a_thread_of_its_process_that_redis_does_not_know_of",
-                "gate_tests/share.rs:",
+                "engine::lock_state_tests::share::nobody_comes_in_past_a_thread_of_its_process_that_redis_does_not_know_of",
+                "lock_state_tests/share.rs:",
             ),
             (
                 "locks",
@@ -232,7 +232,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "tell-before-asking",
         caught_by: &[
             ("lib", "engine::model::worlds::the_primary_moves", "what is valid here is held in Redis"),
-            ("lib", CHANCE, "gate_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
             ("lua", "operations::what_is_taken_back_was_told_to_nobody", "failed: simple"),
             (
                 "locks",
@@ -336,7 +336,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ("lib", "engine::model::worlds::read_write::a_writer_gives_up_to_read_beside", "one owner"),
             (
                 "lib",
-                "engine::gate_tests::inheriting::a_grant_for_another_request_is_given_back_however_it_is_heard_of",
+                "engine::lock_state_tests::inheriting::a_grant_for_another_request_is_given_back_however_it_is_heard_of",
                 "it must leave",
             ),
             ("locks", "grants::of_one_permit_is_not_that_of_three", "assertion `left == right`"),
@@ -386,4 +386,5 @@ pub(super) const FAULTS: &[Fault] = &[
 /// Each walk prints its seed.
 const REPLAY: &str = "engine::model::replay::the_reentrant_lock_says_what_the_models_redis_says";
 /// Each run prints its seed.
-const CHANCE: &str = "engine::gate_tests::chance::by_chance_there_is_one_owner_and_nobody_is_left_behind";
+const CHANCE: &str =
+    "engine::lock_state_tests::chance::by_chance_there_is_one_owner_and_nobody_is_left_behind";

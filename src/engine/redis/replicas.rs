@@ -66,7 +66,7 @@ pub(crate) fn have(
     let owner = held::owner(entry, ticket, sent)?;
     let lease = {
         let core = lock(entry)?;
-        core.gate.look(owner).map_or(shared.config.lease, |grant| grant.renewal(sent))
+        core.lock_state.look(owner).map_or(shared.config.lease, |grant| grant.renewal(sent))
     };
     // The reply must be there by the end of the call.
     let limit = wait.deadline.map_or(limit, |deadline| limit.min(deadline.since(sent)));
@@ -83,12 +83,12 @@ pub(crate) fn have(
     let answers = shared.backend.renew_and(pack, asks, until);
     let answers = match answers {
         Ok(reply) if reply.resent => {
-            lock(entry)?.gate.doubt(owner, sent, lease);
+            lock(entry)?.lock_state.doubt(owner, sent, lease);
             reply.value
         }
         Ok(reply) => reply.value,
         Err(failure) => {
-            lock(entry)?.gate.doubt(owner, sent, lease);
+            lock(entry)?.lock_state.doubt(owner, sent, lease);
             return Err(entry.error(failure.error()));
         }
     };
@@ -96,7 +96,7 @@ pub(crate) fn have(
     let renewal = answers.first().map(requests::renewed);
     let renewal = renewal.and_then(Result::ok).unwrap_or(Renewal::Failed);
     let mut core = lock(entry)?;
-    let then = core.gate.renewed(owner, sent, renewal, Moment::now());
+    let then = core.lock_state.renewed(owner, sent, renewal, Moment::now());
     carry_out(entry, core, then);
     if renewal == Renewal::NotInside {
         return Err(entry.error(lost(LossReason::Revoked)));

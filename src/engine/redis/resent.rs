@@ -30,10 +30,10 @@ pub(crate) enum Fate {
 }
 
 impl Known {
-    pub(crate) fn of(gate: &LockState, ticket: Ticket) -> Known {
-        let exclusive = gate.shape().sharing == Sharing::Exclusive;
+    pub(crate) fn of(lock_state: &LockState, ticket: Ticket) -> Known {
+        let exclusive = lock_state.shape().sharing == Sharing::Exclusive;
         let (number, since) =
-            gate.tenure_of(ticket).map_or_else(|| (0, Moment::now()), |t| (t.number, t.since));
+            lock_state.tenure_of(ticket).map_or_else(|| (0, Moment::now()), |t| (t.number, t.since));
         Known { number: exclusive.then_some(number), since }
     }
 

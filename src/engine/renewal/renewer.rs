@@ -91,7 +91,7 @@ impl Renewer {
     ) -> Result<(), Error> {
         let at = match entry.shared.inbox.is_up() {
             true => due,
-            false => due.min(Moment::now().after(core.gate.shape().beat)),
+            false => due.min(Moment::now().after(core.lock_state.shape().beat)),
         };
         if let Some(before) = core.set_due(owner, at) {
             self.unwatch(entry, owner, before);
@@ -183,7 +183,7 @@ impl Renewer {
                 drop(state);
                 for (owner, entry) in ended {
                     let mut core = entry.core.lock();
-                    let then = core.gate.expire(owner, Moment::now());
+                    let then = core.lock_state.expire(owner, Moment::now());
                     carry_out(&entry, core, then);
                 }
                 self.round(due);
@@ -274,19 +274,19 @@ impl Renewer {
             }
             What::Grant => {
                 let mut core = task.entry.core.lock();
-                let then = core.gate.expire(task.owner, now);
-                let Some(grant) = core.gate.look(task.owner).filter(|t| t.lost.is_none()) else {
+                let then = core.lock_state.expire(task.owner, now);
+                let Some(grant) = core.lock_state.look(task.owner).filter(|t| t.lost.is_none()) else {
                     carry_out(&task.entry, core, then);
                     return None;
                 };
                 let fixed = grant.terms.fixed && !grant.is_first();
                 let (until, lease) = (grant.valid_until, grant.renewal(now));
                 let entry = task.entry.clone();
-                let is_old = |longest| longest <= core.gate.oldest(task.owner, now);
+                let is_old = |longest| longest <= core.lock_state.oldest(task.owner, now);
                 let forgotten = !fixed && entry.shared.config.max_hold.is_some_and(is_old);
                 if forgotten {
                     // A hold that ends admits no thread.
-                    core.gate.shut(task.owner);
+                    core.lock_state.shut(task.owner);
                 }
                 drop(core);
                 if fixed || forgotten {
@@ -341,13 +341,14 @@ impl Renewer {
                 let mut core = task.entry.core.lock();
                 // By the clock, under the mutex: no thread has seen it lost before.
                 let now = Moment::now();
-                let left = core.gate.look(task.owner).map(|t| t.valid_until.since(now)).unwrap_or_default();
-                let then = core.gate.renewed(task.owner, sent, renewal, now);
+                let left =
+                    core.lock_state.look(task.owner).map(|t| t.valid_until.since(now)).unwrap_or_default();
+                let then = core.lock_state.renewed(task.owner, sent, renewal, now);
                 if renewal == Renewal::Unanswered {
-                    core.gate.doubt(task.owner, sent, task.lease);
+                    core.lock_state.doubt(task.owner, sent, task.lease);
                 }
                 let done = matches!(renewal, Renewal::Left(_));
-                let grant = core.gate.look(task.owner).filter(|t| t.lost.is_none());
+                let grant = core.lock_state.look(task.owner).filter(|t| t.lost.is_none());
                 let next = grant.map(|grant| {
                     let (until, lease) = (grant.valid_until, grant.terms.lease);
                     // A first lease is shorter.

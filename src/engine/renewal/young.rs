@@ -29,7 +29,7 @@ fn renew(shared: &Arc<Shared>, since: Moment) {
     let entries = shared.entries.lock().all();
     for entry in &entries {
         let mut core = entry.core.lock();
-        for owner in core.gate.written_since(since) {
+        for owner in core.lock_state.written_since(since) {
             // One that is not watched is about to be.
             if core.due(owner).is_none() {
                 continue;

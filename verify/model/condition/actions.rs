@@ -79,7 +79,7 @@ impl World {
         if seat.stay.as_ref().is_none_or(|stay| !stay.over) {
             steps.push(Step::TimeOut(p, t));
         }
-        if seat.stay.as_ref().is_some_and(|stay| stay.gate.trouble().is_some()) {
+        if seat.stay.as_ref().is_some_and(|stay| stay.lock_state.trouble().is_some()) {
             steps.push(Step::Despair(p, t));
         }
     }
@@ -98,7 +98,7 @@ impl World {
         let process = &mut state.processes[p as usize];
         let seat = &mut process.seats[t as usize];
         seat.rounds -= 1;
-        if let Entered::Waits(ticket) = process.gate.enter(request, now).ok()? {
+        if let Entered::Waits(ticket) = process.lock_state.enter(request, now).ok()? {
             seat.thread = Thread::Awake(ticket);
             state.turn(self, p, t, false, false);
         }
@@ -108,7 +108,7 @@ impl World {
     fn crash(&self, state: &mut State, p: u8, heard_of: bool) {
         let process = &mut state.processes[p as usize];
         (process.alive, process.inbox) = (false, !heard_of);
-        process.gate = LockState::new(self.shape());
+        process.lock_state = LockState::new(self.shape());
         process.seats.clear();
         state.replies.retain(|(packet, _)| packet.process != p);
         state.messages.retain(|message| process_of(message.owner) != p as usize);
@@ -129,8 +129,8 @@ impl World {
         state.signals.lapse(&before, &state.redis);
         let now = state.now();
         for p in 0..state.processes.len() {
-            for owner in state.processes[p].gate.owners() {
-                let then = state.processes[p].gate.expire(owner, now);
+            for owner in state.processes[p].lock_state.owners() {
+                let then = state.processes[p].lock_state.expire(owner, now);
                 state.carry_out(self, p as u8, None, then);
             }
         }
@@ -143,14 +143,15 @@ impl World {
             return;
         }
         let lease = Duration::from_millis(message.lease);
-        let granted =
-            |gate: &mut LockState| gate.granted(message.owner, message.number, lease, 0, Moment::default());
+        let granted = |lock_state: &mut LockState| {
+            lock_state.granted(message.owner, message.number, lease, 0, Moment::default())
+        };
         // It is for the gate that knows its owner.
-        let then = granted(&mut state.processes[p].gate);
+        let then = granted(&mut state.processes[p].lock_state);
         state.carry_out(self, p as u8, None, then);
         for t in 0..state.processes[p].seats.len() {
             if let Some(stay) = &mut state.processes[p].seats[t].stay {
-                let then = granted(&mut stay.gate);
+                let then = granted(&mut stay.lock_state);
                 state.carry_out(self, p as u8, Some(t as u8), then);
             }
         }
@@ -159,11 +160,11 @@ impl World {
     fn mend(&self, state: &mut State, p: u8) {
         let now = state.now();
         state.process(p).inbox = true;
-        let then = state.process(p).gate.ask_again(now);
+        let then = state.process(p).lock_state.ask_again(now);
         state.carry_out(self, p, None, then);
         for t in 0..state.process(p).seats.len() {
             if let Some(stay) = &mut state.process(p).seats[t].stay {
-                let then = stay.gate.ask_again(now);
+                let then = stay.lock_state.ask_again(now);
                 state.carry_out(self, p, Some(t as u8), then);
             }
         }

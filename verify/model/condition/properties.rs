@@ -41,7 +41,7 @@ fn seats(state: &State) -> impl Iterator<Item = (&Process, &Seat)> {
 fn valid_holders(state: &State) -> usize {
     let now = state.now();
     let valid = |(p, seat): &(&Process, &Seat)| match seat.thread {
-        Thread::Holding(ticket) | Thread::Signalling(ticket, _) => p.gate.holds_valid(ticket, now),
+        Thread::Holding(ticket) | Thread::Signalling(ticket, _) => p.lock_state.holds_valid(ticket, now),
         _ => false,
     };
     seats(state).filter(valid).count()
@@ -51,7 +51,7 @@ fn valid_holders(state: &State) -> usize {
 fn is_held_in_redis(state: &State) -> bool {
     let now = state.now();
     state.live().all(|p| {
-        let grants = p.gate.owners().into_iter().filter_map(|o| p.gate.look(o));
+        let grants = p.lock_state.owners().into_iter().filter_map(|o| p.lock_state.look(o));
         grants.filter(|t| t.loss(now).is_none()).all(|t| {
             state.redis.holder(t.owner).is_some_and(|holder| {
                 let end = Moment::default().after(Duration::from_millis(holder.end));
@@ -96,7 +96,7 @@ fn is_clean(world: &World, state: &State) -> bool {
     let placed = redis.waiting().chain(redis.room.places.keys().copied()).any(live);
     // Where places lapse before they fall silent, a signal finds that nobody is there any more.
     let listed = world.never_silent() && redis.room.members.values().any(|owner| live(*owner));
-    !held && !placed && !listed && state.live().all(|p| p.gate.is_idle())
+    !held && !placed && !listed && state.live().all(|p| p.lock_state.is_idle())
 }
 
 /// With no more faults and no newcomers, everybody gets in and out again, in so many ticks, and
@@ -145,7 +145,8 @@ fn unsignalled(state: &State) -> Option<(u8, u8)> {
         let p = process_of(owner);
         state.processes[p].alive.then_some((p, owner))
     })?;
-    let here = |seat: &Seat| seat.stay.as_ref().is_some_and(|stay| !stay.over && stay.gate.knows(owner));
+    let here =
+        |seat: &Seat| seat.stay.as_ref().is_some_and(|stay| !stay.over && stay.lock_state.knows(owner));
     let t = state.processes[p].seats.iter().position(here)?;
     Some((p as u8, t as u8))
 }

@@ -62,7 +62,7 @@ pub(super) enum Thread {
 /// A thread's wait for a condition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Stay {
-    pub(super) gate: LockState,
+    pub(super) lock_state: LockState,
     /// The hold that it gave up.
     pub(super) suspended: SuspendedHold,
     pub(super) hold: Ticket,
@@ -85,7 +85,7 @@ pub(super) struct Process {
     pub(super) alive: bool,
     pub(super) inbox: bool,
     /// The lock's.
-    pub(super) gate: LockState,
+    pub(super) lock_state: LockState,
     pub(super) seats: Vec<Seat>,
     pub(super) sequence: u64,
 }
@@ -94,8 +94,8 @@ impl Process {
     /// The gate that a thread is at.
     pub(super) fn gate_of(&mut self, thread: u8) -> &mut LockState {
         match &mut self.seats[thread as usize].stay {
-            Some(stay) => &mut stay.gate,
-            None => &mut self.gate,
+            Some(stay) => &mut stay.lock_state,
+            None => &mut self.lock_state,
         }
     }
 }
@@ -135,7 +135,7 @@ impl World {
         let process = |plans: &super::Plans| Process {
             alive: true,
             inbox: true,
-            gate: LockState::new(self.shape()),
+            lock_state: LockState::new(self.shape()),
             seats: vec![seat.clone(); plans.len()],
             sequence: 0,
         };

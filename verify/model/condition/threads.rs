@@ -164,17 +164,17 @@ impl State {
             return;
         };
         let (inbox, mut sequence) = (process.inbox, process.sequence);
-        let gate = process.gate_of(t);
-        let turns_back = over && gate.turns_back(now);
+        let lock_state = process.gate_of(t);
+        let turns_back = over && lock_state.turns_back(now);
         over &= !turns_back;
-        let turn = gate.turn(ticket, now, inbox, over, || fresh(&mut sequence, p));
+        let turn = lock_state.turn(ticket, now, inbox, over, || fresh(&mut sequence, p));
         process.sequence = sequence;
         if let Some(stay) = &mut process.seats[t as usize].stay {
             stay.over |= turns_back;
         }
         match turn {
             Step::In(acquired, next) => {
-                let valid = process.gate.look(acquired.owner).is_some_and(|t| t.loss(now).is_none());
+                let valid = process.lock_state.look(acquired.owner).is_some_and(|t| t.loss(now).is_none());
                 if valid && room.is_none() {
                     self.rises(acquired.token, acquired.way == AcquiredVia::HandedOver);
                 }
@@ -219,14 +219,14 @@ impl State {
         let process = self.process(p);
         let Thread::Holding(ticket) = process.seats[t as usize].thread else { return };
         let (inbox, mut sequence) = (process.inbox, process.sequence);
-        let owner = process.gate.tenure_of(ticket).map(|t| t.owner);
-        let exit = process.gate.exit(ticket, now, inbox, || fresh(&mut sequence, p));
+        let owner = process.lock_state.tenure_of(ticket).map(|t| t.owner);
+        let exit = process.lock_state.exit(ticket, now, inbox, || fresh(&mut sequence, p));
         process.sequence = sequence;
         process.seats[t as usize].done = 0;
         match exit {
             Exit::Held | Exit::Shared => self.set(p, t, Thread::Idle),
             Exit::HandedOn(next) => {
-                let token = owner.and_then(|o| process.gate.look(o)).map_or(0, |t| t.token());
+                let token = owner.and_then(|o| process.lock_state.look(o)).map_or(0, |t| t.token());
                 debug_assert!(!world.local_handoff.is_zero(), "a slice is over at once");
                 self.rises(token, false);
                 self.set(p, t, Thread::Idle);
@@ -250,11 +250,11 @@ impl State {
         let process = self.process(p);
         match process.seats[t as usize].thread.clone() {
             Thread::Asking { ticket, owner, later } => {
-                let gate = process.gate_of(t);
+                let lock_state = process.gate_of(t);
                 if packet.resent {
-                    gate.unsettle(owner);
+                    lock_state.unsettle(owner);
                 }
-                let then = gate.answered(owner, outcome.answer(), now);
+                let then = lock_state.answered(owner, outcome.answer(), now);
                 self.go_on(world, p, t, then, Some(ticket));
                 if later {
                     self.process(p).gate_of(t).try_later(owner, now.after(TICK));
@@ -262,17 +262,17 @@ impl State {
             }
             Thread::Confirming(ticket, owner) => {
                 let Request::Lock(Op::Renew { lease, .. }) = packet.request else { return };
-                let gate = process.gate_of(t);
+                let lock_state = process.gate_of(t);
                 if packet.resent {
-                    gate.doubt(owner, at(packet.sent), Duration::from_millis(lease));
+                    lock_state.doubt(owner, at(packet.sent), Duration::from_millis(lease));
                 }
-                let then = gate.confirmed(owner, outcome.renewal(), now);
+                let then = lock_state.confirmed(owner, outcome.renewal(), now);
                 self.go_on(world, p, t, then, Some(ticket));
             }
             Thread::Signalling(ticket, owner) => {
                 let then = match outcome {
                     Outcome::Reply(Answered::Room(RoomReply::Signalled(None))) => {
-                        process.gate.lose(owner, LossReason::Revoked, now)
+                        process.lock_state.lose(owner, LossReason::Revoked, now)
                     }
                     _ => Effects::default(),
                 };
@@ -288,11 +288,11 @@ impl State {
                         _ => Answer::Failed,
                     };
                     if packet.resent {
-                        process.gate.unsettle(next.owner);
+                        process.lock_state.unsettle(next.owner);
                     }
-                    process.gate.answered(next.owner, answer, now)
+                    process.lock_state.answered(next.owner, answer, now)
                 });
-                let left = process.gate.left();
+                let left = process.lock_state.left();
                 if !heard {
                     self.background(world, p, None, &leaving);
                 }

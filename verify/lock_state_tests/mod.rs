@@ -70,7 +70,7 @@ fn granted_in(number: u64, left: u64) -> Answer {
 
 /// A gate with a counter for owner ids, and the inbox up.
 struct Desk {
-    gate: LockState,
+    lock_state: LockState,
     owners: u64,
 }
 
@@ -80,11 +80,11 @@ impl Desk {
     }
 
     fn of(shape: Shape) -> Desk {
-        Desk { gate: LockState::new(shape), owners: 0 }
+        Desk { lock_state: LockState::new(shape), owners: 0 }
     }
 
     fn enter(&mut self, request: Request, now: u64) -> Ticket {
-        match self.gate.enter(request, at(now)) {
+        match self.lock_state.enter(request, at(now)) {
             Ok(Entered::Waits(ticket)) => ticket,
             other => panic!("{other:?}"),
         }
@@ -96,7 +96,7 @@ impl Desk {
 
     fn turn_with(&mut self, ticket: Ticket, now: u64, inbox: bool, over: bool) -> Step {
         let owners = &mut self.owners;
-        self.gate.turn(ticket, at(now), inbox, over, || {
+        self.lock_state.turn(ticket, at(now), inbox, over, || {
             *owners += 1;
             *owners
         })
@@ -119,12 +119,12 @@ impl Desk {
     }
 
     fn answer(&mut self, asking: &Asking, answer: Answer, now: u64) -> Effects {
-        self.gate.answered(asking.owner, answer, at(now))
+        self.lock_state.answered(asking.owner, answer, at(now))
     }
 
     fn exit(&mut self, acquired: Acquired, now: u64) -> Exit {
         let owners = &mut self.owners;
-        self.gate.exit(acquired.ticket, at(now), true, || {
+        self.lock_state.exit(acquired.ticket, at(now), true, || {
             *owners += 1;
             *owners
         })
@@ -136,7 +136,7 @@ impl Desk {
         let lease = request.terms.lease;
         let ticket = self.enter(request, now);
         let asking = self.asks(ticket, now);
-        self.gate.answered(asking.owner, Answer::In { number, left: lease, value: 0 }, at(now));
+        self.lock_state.answered(asking.owner, Answer::In { number, left: lease, value: 0 }, at(now));
         self.is_in(ticket, now)
     }
 
@@ -150,11 +150,11 @@ impl Desk {
     }
 
     fn message(&mut self, owner: u64, number: u64) -> Effects {
-        self.gate.granted(owner, number, ms(LEASE), 0, Moment::default())
+        self.lock_state.granted(owner, number, ms(LEASE), 0, Moment::default())
     }
 
     fn valid_until(&self, acquired: Acquired) -> Moment {
-        self.gate.look(acquired.owner).map(|t| t.valid_until).unwrap_or_default()
+        self.lock_state.look(acquired.owner).map(|t| t.valid_until).unwrap_or_default()
     }
 }
 
@@ -223,10 +223,10 @@ fn unknown_ids_are_ignored() {
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
     let stranger = asking.owner + 100;
     assert_eq!(desk.message(stranger, 50), Effects::default());
-    assert_eq!(desk.gate.refused(stranger, "no".into()), Effects::default());
-    assert_eq!(desk.gate.answered(stranger, granted_in(50, LEASE), at(1)), Effects::default());
-    assert_eq!(desk.gate.lose(stranger, LossReason::Forced, at(1)), Effects::default());
-    assert_eq!(desk.gate.renewed(stranger, at(0), Renewal::Left(ms(LEASE)), at(1)), Effects::default());
+    assert_eq!(desk.lock_state.refused(stranger, "no".into()), Effects::default());
+    assert_eq!(desk.lock_state.answered(stranger, granted_in(50, LEASE), at(1)), Effects::default());
+    assert_eq!(desk.lock_state.lose(stranger, LossReason::Forced, at(1)), Effects::default());
+    assert_eq!(desk.lock_state.renewed(stranger, at(0), Renewal::Left(ms(LEASE)), at(1)), Effects::default());
     assert!(matches!(desk.turn(ticket, 2), Step::Park(_)));
 }
 
@@ -276,10 +276,10 @@ fn with_no_busy_answer_a_message_counts_from_the_first_ask_sent() {
 fn a_message_counts_with_the_lease_in_it() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
-    desk.gate.granted(asking.owner, 6, ms(1_000), 0, at(0));
+    desk.lock_state.granted(asking.owner, 6, ms(1_000), 0, at(0));
     // Under half of that is left: set anew first.
     assert_eq!(desk.turn(ticket, 600), Step::Confirm(asking.owner, ms(LEASE)));
-    desk.gate.confirmed(asking.owner, Renewal::Failed, at(620));
+    desk.lock_state.confirmed(asking.owner, Renewal::Failed, at(620));
     let acquired = desk.is_in(ticket, 620);
     assert_eq!(desk.valid_until(acquired), at(1_000 - 10));
 }
@@ -292,18 +292,18 @@ fn a_first_lease_is_used_as_it_is_and_renewed_soon() {
         let mut request = request(1);
         request.terms.fixed = fixed;
         let (ticket, asking) = desk.queue_up(request, 5, 0);
-        desk.gate.granted(asking.owner, 6, ms(1_200), 0, at(0));
+        desk.lock_state.granted(asking.owner, 6, ms(1_200), 0, at(0));
         let acquired = desk.is_in(ticket, 300);
         assert_eq!(desk.valid_until(acquired), at(1_200 - 12));
-        let grant = desk.gate.look(acquired.owner).unwrap();
+        let grant = desk.lock_state.look(acquired.owner).unwrap();
         assert_eq!(grant.due(at(300), ms(1_000)), at(300).after((ms(1_200 - 12 - 300)) / 6));
         // Of a fixed lease the rest.
         assert_eq!(grant.renewal(at(300)), ms(if fixed { LEASE - 300 } else { LEASE }));
         // It goes on in this process as any other.
         assert!(fixed || grant.goes_on_as(&grant.terms, at(300)));
         let left = grant.renewal(at(300));
-        desk.gate.renewed(acquired.owner, at(300), Renewal::Left(left), at(310));
-        let grant = desk.gate.look(acquired.owner).unwrap();
+        desk.lock_state.renewed(acquired.owner, at(300), Renewal::Left(left), at(310));
+        let grant = desk.lock_state.look(acquired.owner).unwrap();
         assert_eq!(grant.valid_until, at(300).after(left).before(ms(DRIFT)));
         let due = if fixed { grant.valid_until } else { at(310 + 1_000) };
         assert_eq!(grant.due(at(310), ms(1_000)), due);
@@ -317,7 +317,7 @@ fn a_grant_with_less_than_half_its_lease_is_renewed_before_it_is_used() {
     desk.message(asking.owner, 6);
     assert_eq!(desk.turn(ticket, 1_600), Step::Confirm(asking.owner, ms(LEASE)));
     assert!(matches!(desk.turn(ticket, 1_610), Step::Park(_)), "the renewal is on its way");
-    desk.gate.confirmed(asking.owner, Renewal::Left(ms(LEASE)), at(1_620));
+    desk.lock_state.confirmed(asking.owner, Renewal::Left(ms(LEASE)), at(1_620));
     let acquired = desk.is_in(ticket, 1_620);
     assert_eq!(desk.valid_until(acquired), at(1_600 + LEASE - DRIFT));
 }
@@ -337,7 +337,7 @@ fn a_grant_that_redis_no_longer_knows_is_asked_for_under_a_new_id() {
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
     desk.message(asking.owner, 6);
     assert!(matches!(desk.turn(ticket, 2_000), Step::Confirm(..)));
-    let then = desk.gate.confirmed(asking.owner, Renewal::NotInside, at(2_010));
+    let then = desk.lock_state.confirmed(asking.owner, Renewal::NotInside, at(2_010));
     assert_eq!((then.wake, then.leave, then.background), (Some(ticket), None, None));
     assert_ne!(desk.asks(ticket, 2_010).owner, asking.owner);
 }
@@ -349,9 +349,9 @@ fn a_grant_that_was_renewed_too_late_leaves_with_who_gives_it_up() {
     desk.message(asking.owner, 6);
     assert!(matches!(desk.turn(ticket, 2_000), Step::Confirm(..)));
     // Redis has set the lease anew; here it was over before the answer came.
-    desk.gate.confirmed(asking.owner, Renewal::Left(ms(LEASE)), at(LEASE));
+    desk.lock_state.confirmed(asking.owner, Renewal::Left(ms(LEASE)), at(LEASE));
     assert_eq!(desk.turn_with(ticket, LEASE, true, true), Step::Over);
-    let then = out(desk.gate.give_up(ticket, at(LEASE)));
+    let then = out(desk.lock_state.give_up(ticket, at(LEASE)));
     assert_eq!(then.leave.map(|l| l.owner), Some(asking.owner), "it would block others for a lease");
 }
 
@@ -371,7 +371,7 @@ fn each_tenure_has_an_id_of_its_own_and_next_is_registered_before_it_is_sent() {
     assert_eq!(desk.message(next.owner, 2).wake, Some(waiter));
     assert!(matches!(desk.turn(waiter, 201), Step::Park(_)), "the leave is on its way");
     desk.answer(&next, busy(1), 202);
-    desk.gate.left();
+    desk.lock_state.left();
     assert_eq!(desk.is_in(waiter, 202).owner, next.owner);
 }
 
@@ -383,7 +383,7 @@ fn who_comes_while_a_leave_is_on_its_way_waits_for_it_and_takes_a_new_id() {
     assert_eq!(next, None);
     let ticket = desk.enter(request(2), 11);
     assert!(matches!(desk.turn(ticket, 11), Step::Park(_)));
-    assert_eq!(desk.gate.left().wake, Some(ticket));
+    assert_eq!(desk.lock_state.left().wake, Some(ticket));
     assert_ne!(desk.asks(ticket, 12).owner, leaving.owner);
 }
 
@@ -407,10 +407,10 @@ fn a_wait_without_an_answer_ends_with_a_tombstone() {
     let ticket = desk.enter(request(1), 0);
     let asking = desk.asks(ticket, 0);
     desk.answer(&asking, Answer::Unanswered, 100);
-    let leaving = out(desk.gate.give_up(ticket, at(200))).leave.unwrap();
+    let leaving = out(desk.lock_state.give_up(ticket, at(200))).leave.unwrap();
     assert_eq!((leaving.owner, leaving.unsettled), (asking.owner, true));
-    desk.gate.left();
-    assert!(desk.gate.is_idle());
+    desk.lock_state.left();
+    assert!(desk.lock_state.is_idle());
 }
 
 #[test]
@@ -423,17 +423,17 @@ fn a_tenure_that_ever_had_no_answer_ends_with_a_tombstone() {
     desk.answer(&again, granted_in(1, LEASE), 210);
     let acquired = desk.is_in(ticket, 210);
     assert!(leaves(desk.exit(acquired, 300)).0.unsettled);
-    desk.gate.left();
+    desk.lock_state.left();
     // And one whose renewal had none; but not one that had all its answers.
     for answer in [Renewal::Unanswered, Renewal::Left(ms(LEASE)), Renewal::Failed] {
         let acquired = desk.come_in(request(1), 2, 1_000);
-        desk.gate.renewed(acquired.owner, at(1_100), answer, at(1_110));
+        desk.lock_state.renewed(acquired.owner, at(1_100), answer, at(1_110));
         assert_eq!(
             leaves(desk.exit(acquired, 1_200)).0.unsettled,
             answer == Renewal::Unanswered,
             "{answer:?}"
         );
-        desk.gate.left();
+        desk.lock_state.left();
     }
 }
 
@@ -443,8 +443,8 @@ fn what_redis_has_never_heard_of_leaves_nothing_to_send() {
     let ticket = desk.enter(request(1), 0);
     let asking = desk.asks(ticket, 0);
     desk.answer(&asking, Answer::Failed, 100);
-    assert_eq!(out(desk.gate.give_up(ticket, at(200))), Effects::default());
-    assert!(desk.gate.is_idle());
+    assert_eq!(out(desk.lock_state.give_up(ticket, at(200))), Effects::default());
+    assert!(desk.lock_state.is_idle());
 }
 
 // ---- losses --------------------------------------------------------------------------------
@@ -453,27 +453,27 @@ fn what_redis_has_never_heard_of_leaves_nothing_to_send() {
 fn lost_by_the_deadline_leaves_in_the_background() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 1, 0);
-    desk.gate.renewed(acquired.owner, at(1_000), Renewal::Unanswered, at(1_500));
-    assert_eq!(desk.gate.expire(acquired.owner, at(LEASE - DRIFT - 1)), Effects::default());
-    let then = desk.gate.expire(acquired.owner, at(LEASE - DRIFT));
+    desk.lock_state.renewed(acquired.owner, at(1_000), Renewal::Unanswered, at(1_500));
+    assert_eq!(desk.lock_state.expire(acquired.owner, at(LEASE - DRIFT - 1)), Effects::default());
+    let then = desk.lock_state.expire(acquired.owner, at(LEASE - DRIFT));
     assert_eq!(then.lost, Some((acquired.owner, LossReason::Expired)));
     assert!(then.background.unwrap().unsettled);
-    assert_eq!(desk.gate.expire(acquired.owner, at(LEASE)), Effects::default(), "told once");
+    assert_eq!(desk.lock_state.expire(acquired.owner, at(LEASE)), Effects::default(), "told once");
     assert!(
         matches!(desk.exit(acquired, LEASE), Exit::Lost(LossReason::Expired, then) if then == Effects::default())
     );
-    assert!(desk.gate.is_idle());
+    assert!(desk.lock_state.is_idle());
 }
 
 #[test]
 fn lost_by_verdict_sends_nothing() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 1, 0);
-    let then = desk.gate.renewed(acquired.owner, at(1_000), Renewal::NotInside, at(1_010));
+    let then = desk.lock_state.renewed(acquired.owner, at(1_000), Renewal::NotInside, at(1_010));
     assert_eq!(then.lost, Some((acquired.owner, LossReason::Revoked)));
     assert_eq!((then.background, then.leave), (None, None));
     assert!(matches!(desk.exit(acquired, 1_020), Exit::Lost(LossReason::Revoked, _)));
-    assert!(desk.gate.is_idle());
+    assert!(desk.lock_state.is_idle());
 }
 
 #[test]
@@ -481,13 +481,13 @@ fn what_is_exchanged_is_not_lost_by_a_renewal_that_comes_behind() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 1, 0);
     let waiter = desk.enter(request(2), 0);
-    desk.gate.exchange(acquired.owner);
-    assert_eq!(desk.gate.renewed(acquired.owner, at(1), Renewal::NotInside, at(2)), Effects::default());
-    assert_eq!(desk.gate.hold_count(1, at(2)), 1);
+    desk.lock_state.exchange(acquired.owner);
+    assert_eq!(desk.lock_state.renewed(acquired.owner, at(1), Renewal::NotInside, at(2)), Effects::default());
+    assert_eq!(desk.lock_state.hold_count(1, at(2)), 1);
     // Nor is it handed on; and its deadline is one still.
-    let mut other = Desk { gate: desk.gate.clone(), owners: desk.owners };
+    let mut other = Desk { lock_state: desk.lock_state.clone(), owners: desk.owners };
     assert_eq!(leaves(desk.exit(acquired, 3)).0.owner, acquired.owner);
-    let then = other.gate.renewed(acquired.owner, at(1), Renewal::NotInside, at(LEASE));
+    let then = other.lock_state.renewed(acquired.owner, at(1), Renewal::NotInside, at(LEASE));
     assert_eq!(then.lost, Some((acquired.owner, LossReason::Expired)));
     assert_eq!(then.wake, Some(waiter));
 }
@@ -497,14 +497,14 @@ fn an_io_error_does_not_end_a_hold_and_lost_is_final() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 1, 0);
     for answer in [Renewal::Unanswered, Renewal::Failed] {
-        assert_eq!(desk.gate.renewed(acquired.owner, at(500), answer, at(600)).lost, None);
+        assert_eq!(desk.lock_state.renewed(acquired.owner, at(500), answer, at(600)).lost, None);
     }
     assert_eq!(desk.valid_until(acquired), at(LEASE - DRIFT));
     // An answer that comes after the deadline was sent before it: too late all the same.
-    let then = desk.gate.renewed(acquired.owner, at(2_900), Renewal::Left(ms(LEASE)), at(LEASE));
+    let then = desk.lock_state.renewed(acquired.owner, at(2_900), Renewal::Left(ms(LEASE)), at(LEASE));
     assert_eq!(then.lost, Some((acquired.owner, LossReason::Expired)));
-    desk.gate.renewed(acquired.owner, at(2_900), Renewal::Left(ms(LEASE)), at(LEASE));
-    assert_eq!(desk.gate.hold_count(1, at(LEASE)), 0);
+    desk.lock_state.renewed(acquired.owner, at(2_900), Renewal::Left(ms(LEASE)), at(LEASE));
+    assert_eq!(desk.lock_state.hold_count(1, at(LEASE)), 0);
     assert!(matches!(desk.exit(acquired, LEASE), Exit::Lost(..)));
 }
 
@@ -521,12 +521,12 @@ fn a_loss_found_at_the_release_is_told_and_leaves_in_the_background() {
 fn while_a_guard_of_a_lost_hold_lives_its_thread_is_told_and_others_come_in() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 1, 0);
-    desk.gate.lose(acquired.owner, LossReason::Forced, at(10));
-    assert_eq!(desk.gate.enter(request(1), at(11)), Err(Refusal::LeaseLost(LossReason::Forced)));
+    desk.lock_state.lose(acquired.owner, LossReason::Forced, at(10));
+    assert_eq!(desk.lock_state.enter(request(1), at(11)), Err(Refusal::LeaseLost(LossReason::Forced)));
     let other = desk.come_in(request(2), 2, 12);
     assert!(other.token > acquired.token);
     assert!(matches!(desk.exit(acquired, 20), Exit::Lost(LossReason::Forced, _)));
-    assert_eq!(desk.gate.hold_count(2, at(20)), 1, "the other hold is untouched");
+    assert_eq!(desk.lock_state.hold_count(2, at(20)), 1, "the other hold is untouched");
 }
 
 // ---- local hand-over -----------------------------------------------------------------------
@@ -606,7 +606,7 @@ fn who_gives_up_after_being_handed_the_hold_has_it() {
     let acquired = desk.come_in(request(1), 1, 0);
     let waiter = desk.enter(request(2), 0);
     assert_eq!(desk.exit(acquired, 1), Exit::HandedOn(waiter));
-    let GaveUp::In(next) = desk.gate.give_up(waiter, at(2)) else { panic!("it was handed the hold") };
+    let GaveUp::In(next) = desk.lock_state.give_up(waiter, at(2)) else { panic!("it was handed the hold") };
     assert!(matches!(desk.exit(next, 3), Exit::Leave(..)));
 }
 
@@ -617,12 +617,12 @@ fn a_grant_in_the_instant_of_giving_up_is_passed_on() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
     desk.message(asking.owner, 6);
-    let leaving = out(desk.gate.give_up(ticket, at(1))).leave.unwrap();
+    let leaving = out(desk.lock_state.give_up(ticket, at(1))).leave.unwrap();
     assert_eq!(leaving.owner, asking.owner);
     // Later ones find nobody.
     assert_eq!(desk.message(asking.owner, 7), Effects::default());
-    desk.gate.left();
-    assert!(desk.gate.is_idle());
+    desk.lock_state.left();
+    assert!(desk.lock_state.is_idle());
 }
 
 #[test]
@@ -643,14 +643,14 @@ fn an_orphaned_next_ask_leaves_when_it_is_answered() {
         let waiter = desk.enter(request(2), 0);
         let next = leaves(desk.exit(acquired, 500)).1.unwrap();
         // The head gives up while the leave that asks for it is on its way.
-        assert_eq!(out(desk.gate.give_up(waiter, at(501))), Effects::default());
+        assert_eq!(out(desk.lock_state.give_up(waiter, at(501))), Effects::default());
         let unknown = answer == Answer::Unanswered;
         let leaving = desk.answer(&next, answer.clone(), 502).leave;
         let leaving = leaving.unwrap_or_else(|| panic!("{answer:?}: it is left in Redis"));
         assert_eq!((leaving.owner, leaving.unsettled), (next.owner, unknown), "{answer:?}");
-        desk.gate.left();
-        desk.gate.left();
-        assert!(desk.gate.is_idle(), "{answer:?}");
+        desk.lock_state.left();
+        desk.lock_state.left();
+        assert!(desk.lock_state.is_idle(), "{answer:?}");
     }
 }
 
@@ -660,11 +660,11 @@ fn an_orphaned_next_ask_goes_to_who_comes_meanwhile() {
     let acquired = desk.come_in(request(1), 1, 0);
     let waiter = desk.enter(request(2), 0);
     let next = leaves(desk.exit(acquired, 500)).1.unwrap();
-    out(desk.gate.give_up(waiter, at(501)));
+    out(desk.lock_state.give_up(waiter, at(501)));
     let late = desk.enter(request(3), 502);
     assert!(matches!(desk.turn(late, 502), Step::Park(_)));
     assert_eq!(desk.answer(&next, granted_in(2, LEASE), 503).leave, None);
-    desk.gate.left();
+    desk.lock_state.left();
     assert_eq!(desk.is_in(late, 504).owner, next.owner);
 }
 
@@ -673,7 +673,7 @@ fn who_is_not_the_head_gives_up_without_a_trace() {
     let mut desk = Desk::new();
     let (head, asking) = desk.queue_up(request(1), 5, 0);
     let second = desk.enter(request(2), 1);
-    assert_eq!(out(desk.gate.give_up(second, at(2))), Effects::default());
+    assert_eq!(out(desk.lock_state.give_up(second, at(2))), Effects::default());
     desk.message(asking.owner, 6);
     desk.is_in(head, 3);
 }
@@ -689,19 +689,19 @@ fn one_attempt_is_one_request_and_no_place() {
     assert!(!asking.enqueues);
     desk.answer(&asking, Answer::Busy { floor: 1, again: ms(500), arrival: String::new() }, 1);
     assert_eq!(desk.turn(ticket, 1), Step::Busy);
-    assert_eq!(out(desk.gate.give_up(ticket, at(2))), Effects::default());
-    assert!(desk.gate.is_idle());
+    assert_eq!(out(desk.lock_state.give_up(ticket, at(2))), Effects::default());
+    assert!(desk.lock_state.is_idle());
 }
 
 #[test]
 fn one_attempt_never_barges() {
     let mut desk = Desk::new();
     let (head, _) = desk.queue_up(request(1), 5, 0);
-    assert_eq!(desk.gate.enter(once(2), at(1)), Err(Refusal::Busy));
-    out(desk.gate.give_up(head, at(2)));
-    desk.gate.left();
+    assert_eq!(desk.lock_state.enter(once(2), at(1)), Err(Refusal::Busy));
+    out(desk.lock_state.give_up(head, at(2)));
+    desk.lock_state.left();
     let acquired = desk.come_in(request(3), 6, 3);
-    assert_eq!(desk.gate.enter(once(4), at(4)), Err(Refusal::Busy), "a local thread holds it");
+    assert_eq!(desk.lock_state.enter(once(4), at(4)), Err(Refusal::Busy), "a local thread holds it");
     desk.exit(acquired, 5);
 }
 
@@ -709,7 +709,7 @@ fn one_attempt_never_barges() {
 fn one_attempt_is_not_asked_for_by_a_leave() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 1, 0);
-    desk.gate.lose(acquired.owner, LossReason::Forced, at(1));
+    desk.lock_state.lose(acquired.owner, LossReason::Forced, at(1));
     let ticket = desk.enter(once(2), 2);
     let asking = desk.asks(ticket, 2);
     assert_eq!(asking.how, AcquireMode::Try);
@@ -721,10 +721,10 @@ fn one_attempt_does_not_wait_for_an_inherited_ask() {
     let acquired = desk.come_in(request(1), 1, 0);
     let waiter = desk.enter(request(2), 0);
     let next = leaves(desk.exit(acquired, 500)).1.unwrap();
-    out(desk.gate.give_up(waiter, at(501)));
+    out(desk.lock_state.give_up(waiter, at(501)));
     let ticket = desk.enter(once(3), 502);
     desk.answer(&next, busy(1), 503);
-    desk.gate.left();
+    desk.lock_state.left();
     let turn = desk.turn(ticket, 504);
     assert!(matches!(turn, Step::Ask(_) | Step::Busy), "{turn:?}");
 }
@@ -747,7 +747,7 @@ fn an_ask_that_was_on_its_way_when_the_inbox_came_back_is_asked_again() {
     let ticket = desk.enter(request(1), 0);
     let asking = desk.asks(ticket, 0);
     // Redis has answered, somebody has granted it, and there was nobody to hear of it.
-    assert_eq!(desk.gate.ask_again(at(1)).wake, Some(ticket));
+    assert_eq!(desk.lock_state.ask_again(at(1)).wake, Some(ticket));
     desk.answer(&asking, busy(5), 2);
     assert_eq!(desk.asks(ticket, 2).how, AcquireMode::Keep);
     // Once is enough.
@@ -761,8 +761,8 @@ fn an_ask_that_was_on_its_way_when_the_inbox_came_back_is_asked_again() {
 fn the_end_of_a_lease_of_another_length_counts_its_own_drift() {
     let mut desk = Desk::new();
     let (_, asking) = desk.queue_up(request(1), 5, 0);
-    desk.gate.granted(asking.owner, 6, ms(100_000), 0, at(0));
-    let then = desk.gate.close(at(1));
+    desk.lock_state.granted(asking.owner, 6, ms(100_000), 0, at(0));
+    let then = desk.lock_state.close(at(1));
     assert_eq!(then[0].valid_until, at(100_000 - 1_000));
 }
 
@@ -775,17 +775,17 @@ fn every_guard_of_a_lost_hold_is_told() {
         let mut desk = Desk::new();
         let outer = desk.come_in(request(1), 1, 0);
         for _ in 0..2 {
-            assert!(matches!(desk.gate.enter(request(1), at(1)), Ok(Entered::Again(_))));
+            assert!(matches!(desk.lock_state.enter(request(1), at(1)), Ok(Entered::Again(_))));
         }
         assert_eq!(desk.exit(outer, 2), Exit::Held);
         let (loss, then) = if told { (LossReason::Forced, 10) } else { (LossReason::Expired, LEASE) };
         if told {
-            desk.gate.lose(outer.owner, loss, at(3));
+            desk.lock_state.lose(outer.owner, loss, at(3));
         }
         let Exit::Lost(why, first) = desk.exit(outer, then) else { panic!("it is lost") };
         assert_eq!((why, first.lost.is_some()), (loss, !told), "what is to be done is said once");
         assert_eq!(desk.exit(outer, then), Exit::Lost(loss, Effects::default()));
-        assert!(desk.gate.is_idle());
+        assert!(desk.lock_state.is_idle());
     }
 }
 
@@ -803,7 +803,7 @@ fn a_shared_kind_has_as_many_tenures_as_redis_grants() {
     assert_ne!(asking.owner, one.owner);
     desk.answer(&asking, granted_in(2, LEASE), 3);
     let two = desk.is_in(second, 3);
-    assert_eq!(desk.gate.hold_count(1, at(4)), 2);
+    assert_eq!(desk.lock_state.hold_count(1, at(4)), 2);
     // Each leaves for itself, and nothing is handed on.
     let third = desk.enter(request(2), 4);
     let (leaving, next) = leaves(desk.exit(one, 5));
@@ -819,15 +819,18 @@ fn closing_loses_all_holds_and_takes_out_all_that_redis_may_know() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 1, 0);
     let waiter = desk.enter(request(2), 0);
-    let leaving = desk.gate.close(at(1));
+    let leaving = desk.lock_state.close(at(1));
     assert_eq!(leaving.iter().map(|l| l.owner).collect::<Vec<_>>(), [acquired.owner]);
     assert_eq!(desk.turn(waiter, 2), Step::Closed);
-    assert_eq!(desk.gate.enter(request(3), at(2)), Err(Refusal::Closed));
-    assert_eq!(desk.gate.renewed(acquired.owner, at(1), Renewal::Left(ms(LEASE)), at(2)), Effects::default());
-    assert_eq!(desk.gate.hold_count(1, at(2)), 0);
+    assert_eq!(desk.lock_state.enter(request(3), at(2)), Err(Refusal::Closed));
+    assert_eq!(
+        desk.lock_state.renewed(acquired.owner, at(1), Renewal::Left(ms(LEASE)), at(2)),
+        Effects::default()
+    );
+    assert_eq!(desk.lock_state.hold_count(1, at(2)), 0);
     assert!(matches!(desk.exit(acquired, 3), Exit::Lost(LossReason::Closed, _)));
-    out(desk.gate.give_up(waiter, at(4)));
-    assert!(desk.gate.is_idle());
+    out(desk.lock_state.give_up(waiter, at(4)));
+    assert!(desk.lock_state.is_idle());
 }
 
 #[test]
@@ -835,7 +838,7 @@ fn closing_bars_an_ask_that_is_on_its_way() {
     let mut desk = Desk::new();
     let ticket = desk.enter(request(1), 0);
     let asking = desk.asks(ticket, 0);
-    let leaving = desk.gate.close(at(1));
+    let leaving = desk.lock_state.close(at(1));
     assert_eq!(leaving.len(), 1);
     assert_eq!((leaving[0].owner, leaving[0].unsettled), (asking.owner, true));
     // Its answer finds nobody.

@@ -20,7 +20,7 @@ fn left(exit: Exit) -> PendingRelease {
 fn it_counts_from_when_its_thread_was_in_and_nobody_is_asked_for_with_it() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(keeping(1), 7, 0);
-    desk.gate.came_in(acquired.ticket, at(10));
+    desk.lock_state.came_in(acquired.ticket, at(10));
     let next = desk.enter(request(2), 20);
     assert!(matches!(desk.turn(next, 20), Step::Park(_)));
     let leaving = left(desk.exit(acquired, 100));
@@ -28,7 +28,7 @@ fn it_counts_from_when_its_thread_was_in_and_nobody_is_asked_for_with_it() {
     assert_eq!(leaving.rest(at(100)), Some(ms(10 + LEAST - 100)));
     assert_eq!(leaving.rest(at(10 + LEAST)), None, "then it leaves as any other");
     // Once that was answered, the next thread asks under an id of its own.
-    assert_eq!(desk.gate.left().wake, Some(next));
+    assert_eq!(desk.lock_state.left().wake, Some(next));
     assert_ne!(desk.asks(next, 110).owner, acquired.owner);
 }
 
@@ -36,7 +36,7 @@ fn it_counts_from_when_its_thread_was_in_and_nobody_is_asked_for_with_it() {
 fn released_late_it_leaves_and_the_next_is_asked_for() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(keeping(1), 7, 0);
-    desk.gate.came_in(acquired.ticket, at(10));
+    desk.lock_state.came_in(acquired.ticket, at(10));
     let next = desk.enter(request(2), 20);
     assert!(matches!(desk.turn(next, 20), Step::Park(_)));
     match desk.exit(acquired, 10 + LEAST) {
@@ -49,7 +49,7 @@ fn released_late_it_leaves_and_the_next_is_asked_for() {
 fn a_gate_that_closes_says_so_too() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(keeping(1), 7, 0);
-    desk.gate.came_in(acquired.ticket, at(10));
-    let leaving = desk.gate.close(at(20));
+    desk.lock_state.came_in(acquired.ticket, at(10));
+    let leaving = desk.lock_state.close(at(20));
     assert_eq!(leaving.iter().map(|l| l.stays_until).collect::<Vec<_>>(), [at(10 + LEAST)]);
 }

@@ -28,15 +28,15 @@ fn beside(from: u64, thread: u64) -> Request {
 impl Desk {
     /// A thread that Redis does not know of came to wait for the other mode, and has a place there now.
     fn stood_behind(&mut self) {
-        assert_eq!(self.gate.stand_behind(true, None), None);
-        self.gate.stand_behind(false, None);
+        assert_eq!(self.lock_state.stand_behind(true, None), None);
+        self.lock_state.stand_behind(false, None);
     }
 }
 
 /// It joins at once; with the question that it is to send, if there is one.
 #[track_caller]
 fn joins(desk: &mut Desk, request: Request, now: u64) -> (Acquired, Option<Asking>) {
-    match desk.gate.enter(request, at(now)) {
+    match desk.lock_state.enter(request, at(now)) {
         Ok(Entered::Joined(acquired, ahead)) => (acquired, ahead),
         other => panic!("{other:?}"),
     }
@@ -48,7 +48,7 @@ fn asks_for_itself(desk: &mut Desk, request: Request, now: u64) -> Asking {
     let ticket = desk.enter(request, now);
     let asking = desk.asks(ticket, now);
     assert_ne!(asking.how, AcquireMode::Share);
-    assert!(desk.gate.look(asking.owner).is_none(), "under an id of its own");
+    assert!(desk.lock_state.look(asking.owner).is_none(), "under an id of its own");
     asking
 }
 
@@ -63,12 +63,12 @@ fn threads_join_within_the_slice_and_have_what_the_first_one_has() {
         let (acquired, ahead) = joins(&mut desk, request(thread), now);
         assert_eq!((acquired.owner, acquired.token, acquired.value), (first.owner, first.token, 42));
         assert_eq!((acquired.way, acquired.outermost, ahead), (AcquiredVia::Joined, true, None));
-        assert!(desk.gate.holds_valid(acquired.ticket, at(now)));
+        assert!(desk.lock_state.holds_valid(acquired.ticket, at(now)));
     }
     // A single attempt as well, and a guard.
     joins(&mut desk, once(4), 40);
     joins(&mut desk, Request { holder: HolderId::Guard, ..request(5) }, 40);
-    assert_eq!(desk.gate.holders(at(40)), 5);
+    assert_eq!(desk.lock_state.holders(at(40)), 5);
 }
 
 #[test]
@@ -133,8 +133,11 @@ fn a_share_that_may_not_go_on_takes_nobody_in_any_more() {
         let own = desk.asks(late, SLICE + 1);
         assert!(own.how != AcquireMode::Share && own.owner != first.owner, "{answer:?}: {own:?}");
         // Its own goes on, for who has it.
-        assert!(desk.gate.holds_valid(first.ticket, at(SLICE + 1)), "{answer:?}");
-        assert!(matches!(desk.gate.enter(request(1), at(SLICE + 2)), Ok(Entered::Again(_))), "{answer:?}");
+        assert!(desk.lock_state.holds_valid(first.ticket, at(SLICE + 1)), "{answer:?}");
+        assert!(
+            matches!(desk.lock_state.enter(request(1), at(SLICE + 2)), Ok(Entered::Again(_))),
+            "{answer:?}"
+        );
     }
 }
 
@@ -146,12 +149,12 @@ fn one_that_waits_elsewhere_shuts_it_and_who_is_inside_re_enters() {
         joins(&mut desk, request(2), 1);
         // A message from Redis, or a thread of this process that wants to write.
         if told {
-            desk.gate.yields(first.owner);
+            desk.lock_state.yields(first.owner);
         } else {
             desk.stood_behind();
         }
         for thread in [1, 2] {
-            assert!(matches!(desk.gate.enter(request(thread), at(2)), Ok(Entered::Again(_))));
+            assert!(matches!(desk.lock_state.enter(request(thread), at(2)), Ok(Entered::Again(_))));
         }
         asks_for_itself(&mut desk, request(3), 2);
     }
@@ -165,7 +168,7 @@ fn one_that_waits_elsewhere_shuts_also_what_is_not_granted_yet() {
         let asking = desk.asks(ticket, 0);
         // It may come before the answer of the grant that it is about.
         if told {
-            desk.gate.yields(asking.owner);
+            desk.lock_state.yields(asking.owner);
         } else {
             desk.stood_behind();
         }
@@ -176,7 +179,7 @@ fn one_that_waits_elsewhere_shuts_also_what_is_not_granted_yet() {
     // What is said of another id says nothing.
     let mut desk = desk();
     let first = desk.come_in(request(1), 5, 0);
-    desk.gate.yields(first.owner + 100);
+    desk.lock_state.yields(first.owner + 100);
     joins(&mut desk, request(2), 1);
 }
 
@@ -184,56 +187,56 @@ fn one_that_waits_elsewhere_shuts_also_what_is_not_granted_yet() {
 fn nobody_comes_in_past_a_thread_of_its_process_that_redis_does_not_know_of() {
     let mut desk = desk();
     let first = desk.come_in(request(1), 5, 0);
-    assert_eq!(desk.gate.stand_behind(true, None), None);
+    assert_eq!(desk.lock_state.stand_behind(true, None), None);
     // Neither into the share, nor by an ask that would come to Redis before the other one's.
     let attempt = desk.enter(once(2), 1);
     assert_eq!(desk.turn(attempt, 1), Step::Busy);
-    desk.gate.give_up(attempt, at(1));
+    desk.lock_state.give_up(attempt, at(1));
     let late = desk.enter(request(3), 1);
     assert!(matches!(desk.turn(late, 1), Step::Park(_)));
     assert_eq!(desk.turn_with(late, 2, true, true), Step::Over);
     // A thread that is inside goes on.
-    assert!(matches!(desk.gate.enter(request(1), at(2)), Ok(Entered::Again(_))));
+    assert!(matches!(desk.lock_state.enter(request(1), at(2)), Ok(Entered::Again(_))));
     // And so does one beside its own hold of the other mode: it is what the others wait for.
     let own = desk.enter(beside(9, 4), 3);
     assert_eq!(desk.asks(own, 3).from, Some(9));
-    desk.gate.give_up(own, at(3));
-    desk.gate.answered(1, busy(4), at(3));
-    assert!(desk.gate.holds_valid(first.ticket, at(3)));
+    desk.lock_state.give_up(own, at(3));
+    desk.lock_state.answered(1, busy(4), at(3));
+    assert!(desk.lock_state.holds_valid(first.ticket, at(3)));
 }
 
 #[test]
 fn what_stands_behind_shares_the_trouble_and_goes_on_when_it_is_over() {
     let mut desk = desk();
-    desk.gate.stand_behind(true, Some(at(1)));
+    desk.lock_state.stand_behind(true, Some(at(1)));
     let late = desk.enter(request(2), 1);
     assert!(matches!(desk.turn(late, 1), Step::Park(_)));
-    assert_eq!(desk.gate.trouble(), Some(at(1)), "Redis does not answer the one that it stands behind");
-    assert_eq!(desk.gate.stand_behind(false, None), Some(late));
-    assert_eq!(desk.gate.trouble(), None);
+    assert_eq!(desk.lock_state.trouble(), Some(at(1)), "Redis does not answer the one that it stands behind");
+    assert_eq!(desk.lock_state.stand_behind(false, None), Some(late));
+    assert_eq!(desk.lock_state.trouble(), None);
     desk.asks(late, 4);
 }
 
 #[test]
 fn a_thread_is_unknown_until_redis_keeps_its_place() {
     let mut desk = Desk::new();
-    assert!(!desk.gate.waits_unknown(at(0)));
+    assert!(!desk.lock_state.waits_unknown(at(0)));
     let attempt = desk.enter(once(1), 0);
-    assert!(!desk.gate.waits_unknown(at(0)), "one attempt does not wait");
-    desk.gate.give_up(attempt, at(0));
+    assert!(!desk.lock_state.waits_unknown(at(0)), "one attempt does not wait");
+    desk.lock_state.give_up(attempt, at(0));
     let ticket = desk.enter(request(1), 0);
-    assert!(desk.gate.waits_unknown(at(0)));
+    assert!(desk.lock_state.waits_unknown(at(0)));
     let asking = desk.asks(ticket, 0);
-    assert!(desk.gate.waits_unknown(at(0)), "on its way");
+    assert!(desk.lock_state.waits_unknown(at(0)), "on its way");
     desk.answer(&asking, busy(4), 1);
-    assert!(!desk.gate.waits_unknown(at(1)), "it has a place");
-    desk.gate.granted(asking.owner, 5, ms(LEASE), 0, at(2));
-    assert!(!desk.gate.waits_unknown(at(2)));
+    assert!(!desk.lock_state.waits_unknown(at(1)), "it has a place");
+    desk.lock_state.granted(asking.owner, 5, ms(LEASE), 0, at(2));
+    assert!(!desk.lock_state.waits_unknown(at(2)));
     desk.is_in(ticket, 2);
     let second = desk.enter(request(2), 3);
-    assert!(!desk.gate.waits_unknown(at(3)), "this process has the lock");
-    desk.gate.give_up(second, at(4));
-    assert!(!desk.gate.waits_unknown(at(4)));
+    assert!(!desk.lock_state.waits_unknown(at(3)), "this process has the lock");
+    desk.lock_state.give_up(second, at(4));
+    assert!(!desk.lock_state.waits_unknown(at(4)));
 }
 
 #[test]
@@ -254,7 +257,7 @@ fn one_that_may_have_been_in_before_it_was_told_so_takes_nobody_in() {
 fn what_is_lost_lapsing_or_on_other_terms_is_not_joined() {
     let mut lost = desk();
     let first = lost.come_in(request(1), 5, 0);
-    lost.gate.lose(first.owner, LossReason::Forced, at(1));
+    lost.lock_state.lose(first.owner, LossReason::Forced, at(1));
     asks_for_itself(&mut lost, request(2), 2);
 
     // A third of the lease is to be left.
@@ -304,7 +307,7 @@ fn those_who_wait_here_join_one_after_the_other() {
     let mut desk = desk();
     let (a, asking) = desk.queue_up(request(1), 4, 0);
     let (b, c) = (desk.enter(request(2), 1), desk.enter(request(3), 1));
-    desk.gate.granted(asking.owner, 5, ms(LEASE), 0, at(500));
+    desk.lock_state.granted(asking.owner, 5, ms(LEASE), 0, at(500));
     assert!(matches!(desk.turn(a, 500), Step::In(_, Some(next)) if next == b));
     // Its slice counts from when it heard of it.
     let joined = |desk: &mut Desk, ticket| match desk.turn(ticket, 510) {
@@ -325,7 +328,7 @@ fn who_holds_the_other_mode_goes_first_and_shares_with_nobody() {
         let asking = desk.asks_anew(ticket, &theirs, 1);
         assert_eq!(asking.from, Some(77));
         assert!(matches!(desk.turn(waits, 1), Step::Park(_)));
-        out(desk.gate.give_up(ticket, at(1)));
+        out(desk.lock_state.give_up(ticket, at(1)));
         desk.answer(&asking, busy(4), 2);
         // Who waits asks for itself again.
         theirs = desk.asks_anew(waits, &asking, 2);
@@ -345,7 +348,7 @@ fn who_holds_the_other_mode_goes_first_and_shares_with_nobody() {
     desk.answer(&own, busy(5), 5);
     let newcomer = desk.enter(request(3), 5);
     assert!(matches!(desk.turn(newcomer, 5), Step::Park(_)));
-    assert_eq!(desk.gate.holders(at(5)), 1);
+    assert_eq!(desk.lock_state.holders(at(5)), 1);
 }
 
 #[test]
@@ -363,10 +366,10 @@ fn the_exclusive_hold_beside_it_is_handed_to_nobody() {
         let mut desk = Desk::new();
         let first = desk.come_in(request(1), 5, 0);
         desk.enter(request(2), 1);
-        assert_eq!(desk.gate.held_by(1, at(1)), Some(first.owner));
-        assert_eq!(desk.gate.held_by(2, at(1)), None, "it waits");
+        assert_eq!(desk.lock_state.held_by(1, at(1)), Some(first.owner));
+        assert_eq!(desk.lock_state.held_by(2, at(1)), None, "it waits");
         if shut {
-            desk.gate.shut(first.owner);
+            desk.lock_state.shut(first.owner);
         }
         let exit = desk.exit(first, 2);
         assert_eq!(matches!(exit, Exit::HandedOn(_)), !shut, "{exit:?}");
@@ -384,8 +387,8 @@ fn the_answer_for_a_share_that_is_gone_is_ignored() {
     let other = asks_for_itself(&mut desk, request(3), 63);
     // Not taken for the answer of what is asked meanwhile.
     assert_eq!(desk.answer(&ahead, granted_in(5, LEASE), 64), Effects::default());
-    assert_eq!(desk.gate.holders(at(64)), 0);
-    assert!(desk.gate.look(ahead.owner).is_none() && other.owner != ahead.owner);
+    assert_eq!(desk.lock_state.holders(at(64)), 0);
+    assert!(desk.lock_state.look(ahead.owner).is_none() && other.owner != ahead.owner);
 }
 
 #[test]
@@ -393,10 +396,10 @@ fn the_answer_for_a_share_that_was_lost_opens_nothing() {
     let mut desk = desk();
     let first = desk.come_in(request(1), 5, 0);
     let ahead = joins(&mut desk, request(2), 60).1.unwrap();
-    desk.gate.lose(first.owner, LossReason::Forced, at(61));
+    desk.lock_state.lose(first.owner, LossReason::Forced, at(61));
     desk.answer(&ahead, granted_in(5, LEASE), 62);
     asks_for_itself(&mut desk, request(3), 63);
-    assert_eq!(desk.gate.holders(at(63)), 0);
+    assert_eq!(desk.lock_state.holders(at(63)), 0);
 }
 
 #[test]
@@ -405,10 +408,10 @@ fn who_gives_up_while_the_share_is_asked_leaves_nothing_to_be_done() {
     let first = desk.come_in(request(1), 5, 0);
     let late = desk.enter(request(2), SLICE);
     let asking = desk.asks(late, SLICE);
-    assert_eq!(out(desk.gate.give_up(late, at(SLICE + 1))), Effects::default());
+    assert_eq!(out(desk.lock_state.give_up(late, at(SLICE + 1))), Effects::default());
     assert_eq!(desk.answer(&asking, granted_in(5, LEASE), SLICE + 2), Effects::default());
     joins(&mut desk, request(3), SLICE + 3);
-    assert!(desk.gate.holds_valid(first.ticket, at(SLICE + 3)));
+    assert!(desk.lock_state.holds_valid(first.ticket, at(SLICE + 3)));
 }
 
 #[test]
@@ -436,25 +439,25 @@ fn among_very_many_shares_each_is_found_and_the_one_that_may_be_joined() {
     let guard = |terms: Request| Request { holder: HolderId::Guard, ..terms };
     let mut grips: Vec<Acquired> = (1..=MANY).map(|n| desk.come_in(guard(fair(n)), n, 0)).collect();
     let open = desk.come_in(request(1), MANY + 1, 0);
-    assert_eq!(desk.gate.held_by(1, at(0)), Some(open.owner));
-    assert!(matches!(desk.gate.enter(request(1), at(0)), Ok(Entered::Again(_))));
-    assert_eq!((desk.gate.hold_count(1, at(0)), desk.gate.hold_count(2, at(0))), (2, 0));
+    assert_eq!(desk.lock_state.held_by(1, at(0)), Some(open.owner));
+    assert!(matches!(desk.lock_state.enter(request(1), at(0)), Ok(Entered::Again(_))));
+    assert_eq!((desk.lock_state.hold_count(1, at(0)), desk.lock_state.hold_count(2, at(0))), (2, 0));
     let (joined, _) = joins(&mut desk, request(2), 1);
     assert_eq!(joined.owner, open.owner);
-    assert_eq!(desk.gate.holders(at(1)), MANY as usize + 2);
-    desk.gate.came_in(joined.ticket, at(1));
-    assert_eq!(desk.gate.oldest(open.owner, at(5)), ms(4));
+    assert_eq!(desk.lock_state.holders(at(1)), MANY as usize + 2);
+    desk.lock_state.came_in(joined.ticket, at(1));
+    assert_eq!(desk.lock_state.oldest(open.owner, at(5)), ms(4));
     // Others go, in any order, and are found until then.
     for i in (0..MANY as usize).rev().step_by(2).collect::<Vec<_>>() {
         let acquired = grips.swap_remove(i);
-        assert!(desk.gate.holds_valid(acquired.ticket, at(2)));
+        assert!(desk.lock_state.holds_valid(acquired.ticket, at(2)));
         assert!(
             matches!(desk.exit(acquired, 2), Exit::Leave(leaving, None) if leaving.owner == acquired.owner)
         );
-        desk.gate.left();
-        assert_eq!(desk.gate.tenure_of(acquired.ticket), None);
+        desk.lock_state.left();
+        assert_eq!(desk.lock_state.tenure_of(acquired.ticket), None);
     }
     desk.stood_behind();
     asks_for_itself(&mut desk, request(3), 3);
-    assert_eq!(desk.gate.close(at(4)).len(), grips.len() + 2, "the share and the ask too");
+    assert_eq!(desk.lock_state.close(at(4)).len(), grips.len() + 2, "the share and the ask too");
 }

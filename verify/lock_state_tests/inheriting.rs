@@ -25,7 +25,7 @@ impl Desk {
     pub(super) fn asks_anew(&mut self, ticket: Ticket, before: &Asking, now: u64) -> Asking {
         let Step::Leave(leaving) = self.turn(ticket, now) else { panic!("it must leave") };
         assert_eq!(leaving.owner, before.owner);
-        self.gate.left();
+        self.lock_state.left();
         let anew = self.asks(ticket, now);
         assert_ne!(anew.owner, before.owner);
         anew
@@ -52,7 +52,7 @@ fn by(request: &Request) -> (&Terms, Option<u64>, bool) {
 #[test]
 fn the_next_head_keeps_the_place() {
     let (mut desk, head, asking, second) = two(request(1), request(2));
-    assert_eq!(out(desk.gate.give_up(head, at(2))).wake, Some(second));
+    assert_eq!(out(desk.lock_state.give_up(head, at(2))).wake, Some(second));
     let beat = desk.asks(second, 2);
     assert_eq!((beat.owner, beat.how, beat.threads), (asking.owner, AcquireMode::Keep, 1));
 }
@@ -61,7 +61,7 @@ fn the_next_head_keeps_the_place() {
 fn the_next_head_inherits_the_grant() {
     let (mut desk, head, asking, second) = two(request(1), request(2));
     desk.message(asking.owner, 6);
-    assert_eq!(out(desk.gate.give_up(head, at(2))).wake, Some(second));
+    assert_eq!(out(desk.lock_state.give_up(head, at(2))).wake, Some(second));
     assert_eq!(desk.is_in(second, 2).owner, asking.owner);
 }
 
@@ -69,7 +69,7 @@ fn the_next_head_inherits_the_grant() {
 fn a_place_for_another_request_is_given_up() {
     for (what, first, next) in pairs() {
         let (mut desk, head, asking, second) = two(first.clone(), next.clone());
-        assert_eq!(out(desk.gate.give_up(head, at(2))).wake, Some(second), "{what}");
+        assert_eq!(out(desk.lock_state.give_up(head, at(2))).wake, Some(second), "{what}");
         let anew = desk.asks_anew(second, &asking, 2);
         assert_eq!((anew.how, anew.arrival.as_str()), (AcquireMode::Wait, ""), "{what}");
         assert_eq!(of(&anew), by(&next), "{what}");
@@ -85,7 +85,7 @@ fn a_grant_for_another_request_is_given_back_however_it_is_heard_of() {
             if !late {
                 desk.message(asking.owner, 6);
             }
-            out(desk.gate.give_up(head, at(2)));
+            out(desk.lock_state.give_up(head, at(2)));
             desk.message(asking.owner, 6);
             let anew = desk.asks_anew(second, &asking, 3);
             desk.message(asking.owner, 7);
@@ -95,7 +95,7 @@ fn a_grant_for_another_request_is_given_back_however_it_is_heard_of() {
         // By the answer to a beat, or to a request that was on its way when the head gave up.
         let (mut desk, head, asking, second) = two(first.clone(), next.clone());
         let beat = desk.asks(head, 1_100);
-        out(desk.gate.give_up(head, at(1_100)));
+        out(desk.lock_state.give_up(head, at(1_100)));
         assert!(matches!(desk.turn(second, 1_100), Step::Park(_)), "{what}: it is on its way");
         assert_eq!(desk.answer(&beat, granted_in(6, LEASE), 1_101).wake, Some(second));
         desk.asks_anew(second, &asking, 1_102);
@@ -111,10 +111,10 @@ fn what_a_leave_was_granted_for_its_next_is_that_ones() {
         let (_, asking) = leaves(desk.exit(held, 200));
         let asking = asking.unwrap();
         let second = desk.enter(next, 201);
-        out(desk.gate.give_up(head, at(202)));
+        out(desk.lock_state.give_up(head, at(202)));
         desk.answer(&asking, granted_in(2, LEASE), 203);
         assert!(matches!(desk.turn(second, 203), Step::Park(_)), "{what}: the leave is on its way");
-        desk.gate.left();
+        desk.lock_state.left();
         desk.asks_anew(second, &asking, 204);
     }
 }
@@ -125,7 +125,7 @@ fn what_may_have_been_granted_without_an_answer_is_barred() {
         let (mut desk, head, asking, second) = two(first, next);
         let beat = desk.asks(head, 1_100);
         desk.answer(&beat, Answer::Unanswered, 1_200);
-        out(desk.gate.give_up(head, at(1_200)));
+        out(desk.lock_state.give_up(head, at(1_200)));
         let Step::Leave(leaving) = desk.turn(second, 1_200) else { panic!("{what}: it must leave") };
         assert_eq!((leaving.owner, leaving.unsettled), (asking.owner, true), "{what}");
     }
@@ -139,7 +139,7 @@ fn what_redis_does_not_know_of_is_not_left() {
         let second = desk.enter(next.clone(), 0);
         let asking = desk.asks(head, 0);
         desk.answer(&asking, Answer::Failed, 1);
-        out(desk.gate.give_up(head, at(2)));
+        out(desk.lock_state.give_up(head, at(2)));
         assert_eq!(of(&desk.asks(second, 2)), by(&next), "{what}");
     }
 }
@@ -151,8 +151,8 @@ fn who_has_no_time_left_leaves_it_to_who_comes_behind() {
     let (mut desk, head, asking, second) = two(request(1), Request { terms: other, ..request(2) });
     let third = desk.enter(request(3), 1);
     desk.message(asking.owner, 6);
-    out(desk.gate.give_up(head, at(2)));
+    out(desk.lock_state.give_up(head, at(2)));
     assert_eq!(desk.turn_with(second, 2, true, true), Step::Over);
-    out(desk.gate.give_up(second, at(2)));
+    out(desk.lock_state.give_up(second, at(2)));
     assert_eq!(desk.is_in(third, 2).owner, asking.owner);
 }

@@ -4,7 +4,7 @@ use super::*;
 
 /// A gate of one wait, whose owner ids are other ones than the lock's.
 fn room() -> Desk {
-    Desk { gate: LockState::of_room(shape()), owners: 100 }
+    Desk { lock_state: LockState::of_room(shape()), owners: 100 }
 }
 
 /// The lock's gate with a hold of thread 1, three deep.
@@ -12,7 +12,7 @@ fn held() -> (Desk, Acquired) {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 10, 0);
     for _ in 0..2 {
-        assert!(matches!(desk.gate.enter(request(1), at(1)), Ok(Entered::Again(_))));
+        assert!(matches!(desk.lock_state.enter(request(1), at(1)), Ok(Entered::Again(_))));
     }
     (desk, acquired)
 }
@@ -24,9 +24,9 @@ fn gives_up(owner: u64) -> Request {
 #[test]
 fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_tenure() {
     let (mut desk, acquired) = held();
-    let (suspended, then) = desk.gate.set_aside(acquired.ticket, at(10)).unwrap();
+    let (suspended, then) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
     assert_eq!(then, Effects::default());
-    assert!(desk.gate.is_idle());
+    assert!(desk.lock_state.is_idle());
 
     let mut room = room();
     let ticket = room.enter(suspended.request(1), 10);
@@ -35,14 +35,14 @@ fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_tenure() {
     room.answer(&asking, busy(10), 11);
     room.message(asking.owner, 11);
     let came = room.is_in(ticket, 20);
-    let grant = room.gate.hand_over(came.ticket).unwrap();
-    assert!(room.gate.is_idle());
-    assert!(!room.gate.stay().unsignalled);
+    let grant = room.lock_state.hand_over(came.ticket).unwrap();
+    assert!(room.lock_state.is_idle());
+    assert!(!room.lock_state.stay().unsignalled);
 
-    assert_eq!(desk.gate.put_back(suspended, Some(grant), None, at(20)), Effects::default());
-    assert_eq!(desk.gate.hold_count(1, at(20)), 3);
-    assert_eq!(desk.gate.token_of(acquired.ticket), Some(came.token));
-    assert!(desk.gate.tenure_of(acquired.ticket).is_some_and(|t| t.owner == came.owner));
+    assert_eq!(desk.lock_state.put_back(suspended, Some(grant), None, at(20)), Effects::default());
+    assert_eq!(desk.lock_state.hold_count(1, at(20)), 3);
+    assert_eq!(desk.lock_state.token_of(acquired.ticket), Some(came.token));
+    assert!(desk.lock_state.tenure_of(acquired.ticket).is_some_and(|t| t.owner == came.owner));
     assert_eq!((desk.exit(acquired, 30), desk.exit(acquired, 30)), (Exit::Held, Exit::Held));
     assert!(matches!(desk.exit(acquired, 30), Exit::Leave(leaving, None) if leaving.owner == came.owner));
 }
@@ -85,7 +85,7 @@ fn when_its_time_is_over_it_comes_back_and_is_told_whether_it_was_signalled() {
         let ticket = room.enter(gives_up(1), 0);
         let asking = room.asks(ticket, 0);
         room.answer(&asking, busy(10), 1);
-        assert!(room.gate.turns_back(at(500)));
+        assert!(room.lock_state.turns_back(at(500)));
         let back = room.asks(ticket, 500);
         assert_eq!((back.how, back.from), (AcquireMode::Back, None));
         // Without an answer, once more.
@@ -95,7 +95,7 @@ fn when_its_time_is_over_it_comes_back_and_is_told_whether_it_was_signalled() {
         let answer = if unsignalled { Answer::Back(Box::new(busy(10))) } else { busy(10) };
         room.answer(&back, answer, 1_101);
         assert_eq!(room.asks(ticket, 3_000).how, AcquireMode::Keep);
-        assert_eq!(room.gate.stay().unsignalled, unsignalled);
+        assert_eq!(room.lock_state.stay().unsignalled, unsignalled);
     }
 }
 
@@ -105,32 +105,32 @@ fn a_wait_of_which_nothing_was_sent_never_gave_anything_up() {
     let ticket = room.enter(gives_up(1), 0);
     let asking = room.asks(ticket, 0);
     room.answer(&asking, Answer::Failed, 1);
-    assert!(!room.gate.turns_back(at(2)));
+    assert!(!room.lock_state.turns_back(at(2)));
     assert_eq!(room.turn_with(ticket, 2, true, true), Step::Over);
-    assert!(room.gate.stay().stayed);
-    assert_eq!(room.gate.give_up(ticket, at(2)), GaveUp::Out(Effects::default()));
+    assert!(room.lock_state.stay().stayed);
+    assert_eq!(room.lock_state.give_up(ticket, at(2)), GaveUp::Out(Effects::default()));
 }
 
 #[test]
 fn a_lost_hold_is_not_given_up_and_a_closed_gate_takes_none_back() {
     let (mut desk, acquired) = held();
-    let (loss, then) = *desk.gate.set_aside(acquired.ticket, at(LEASE)).unwrap_err();
+    let (loss, then) = *desk.lock_state.set_aside(acquired.ticket, at(LEASE)).unwrap_err();
     assert_eq!((loss, then.lost), (LossReason::Expired, Some((acquired.owner, LossReason::Expired))));
 
     let (mut desk, acquired) = held();
-    let (suspended, _) = desk.gate.set_aside(acquired.ticket, at(10)).unwrap();
-    assert!(desk.gate.close(at(11)).is_empty());
-    let then = desk.gate.put_back(suspended, None, None, at(12));
+    let (suspended, _) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
+    assert!(desk.lock_state.close(at(11)).is_empty());
+    let then = desk.lock_state.put_back(suspended, None, None, at(12));
     assert_eq!(then.leave.map(|l| l.owner), Some(acquired.owner));
-    assert_eq!(desk.gate.hold_count(1, at(12)), 0);
+    assert_eq!(desk.lock_state.hold_count(1, at(12)), 0);
 }
 
 #[test]
 fn a_place_that_was_taken_meanwhile_is_kept_and_not_passed() {
     let (mut desk, acquired) = held();
-    let (suspended, _) = desk.gate.set_aside(acquired.ticket, at(10)).unwrap();
+    let (suspended, _) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
     let (second, place) = desk.queue_up(request(2), 10, 11);
-    assert_eq!(desk.gate.put_back(suspended, None, None, at(20)), Effects::default());
+    assert_eq!(desk.lock_state.put_back(suspended, None, None, at(20)), Effects::default());
     // It sleeps until its beat, and then sends it.
     assert!(matches!(desk.turn(second, 30), Step::Park(until) if until <= at(1_020)));
     let beat = desk.asks(second, 1_100);
@@ -144,16 +144,16 @@ fn a_place_that_was_taken_meanwhile_is_kept_and_not_passed() {
     assert!(
         matches!(desk.exit(acquired, 1_103), Exit::Leave(leaving, None) if leaving.owner == acquired.owner)
     );
-    desk.gate.left();
+    desk.lock_state.left();
     assert!(matches!(desk.turn(second, 1_104), Step::In(..) | Step::Confirm(..)));
 }
 
 #[test]
 fn a_hold_that_came_back_is_not_handed_on_past_a_place() {
     let (mut desk, acquired) = held();
-    let (suspended, _) = desk.gate.set_aside(acquired.ticket, at(10)).unwrap();
+    let (suspended, _) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
     desk.queue_up(request(2), 10, 11);
-    desk.gate.put_back(suspended, None, None, at(20));
+    desk.lock_state.put_back(suspended, None, None, at(20));
     desk.exit(acquired, 21);
     desk.exit(acquired, 21);
     assert!(matches!(desk.exit(acquired, 21), Exit::Leave(_, None)));
@@ -164,11 +164,11 @@ fn wait(copy_on_its_way: bool) -> (Desk, Ticket, u64) {
     let mut lock = Desk::new();
     let acquired = lock.come_in(request(1), 7, 0);
     if copy_on_its_way {
-        lock.gate.doubt(acquired.owner, at(0), ms(LEASE));
+        lock.lock_state.doubt(acquired.owner, at(0), ms(LEASE));
     }
-    let (suspended, _) = lock.gate.set_aside(acquired.ticket, at(1)).unwrap();
-    let mut room = Desk { gate: LockState::of_room(shape()), owners: lock.owners };
-    room.gate.gives_up(&suspended.leaving(at(1)));
+    let (suspended, _) = lock.lock_state.set_aside(acquired.ticket, at(1)).unwrap();
+    let mut room = Desk { lock_state: LockState::of_room(shape()), owners: lock.owners };
+    room.lock_state.gives_up(&suspended.leaving(at(1)));
     let ticket = room.enter(suspended.request(1), 1);
     (room, ticket, acquired.owner)
 }
@@ -194,11 +194,11 @@ fn a_wait_whose_hold_was_not_there_bars_nothing() {
     let (mut room, ticket, _) = wait(true);
     let asking = room.asks(ticket, 1);
     assert_eq!(room.answer(&asking, Answer::Failed, 2).background, None);
-    assert!(room.gate.stay().stayed);
+    assert!(room.lock_state.stay().stayed);
     let asking = room.asks(ticket, 1_000);
     let then = room.answer(&asking, Answer::Refused("not-inside".into()), 1_001);
     // Whoever drives it does that, as it must where nothing was answered.
-    assert_eq!((then.background, room.gate.stay().entered), (None, false));
+    assert_eq!((then.background, room.lock_state.stay().entered), (None, false));
 }
 
 #[test]
@@ -206,10 +206,10 @@ fn a_hold_that_ended_while_it_was_set_aside_comes_back_as_lost() {
     let mut lock = Desk::new();
     let acquired = lock.come_in(request(1), 7, 0);
     for (now, lost) in [(1_000, None), (LEASE, Some(LossReason::Expired))] {
-        let (suspended, _) = lock.gate.set_aside(acquired.ticket, at(1)).unwrap();
-        let then = lock.gate.put_back(suspended, None, None, at(now));
+        let (suspended, _) = lock.lock_state.set_aside(acquired.ticket, at(1)).unwrap();
+        let then = lock.lock_state.put_back(suspended, None, None, at(now));
         assert_eq!(then.lost, lost.map(|loss| (acquired.owner, loss)));
         assert_eq!(then.background.is_some(), lost.is_some());
-        assert_eq!(lock.gate.look(acquired.owner).and_then(|grant| grant.lost), lost);
+        assert_eq!(lock.lock_state.look(acquired.owner).and_then(|grant| grant.lost), lost);
     }
 }

@@ -50,7 +50,7 @@ enum Op {
 /// A request: first on its way, then with an answer that is on its way back.
 #[derive(Clone, Debug)]
 struct Packet {
-    gate: usize,
+    lock_state: usize,
     thread: Option<usize>,
     op: Op,
     sent: u64,
@@ -65,7 +65,7 @@ struct World {
     messages: Vec<Message>,
     /// Nobody hears, in so many of a hundred.
     deaf: usize,
-    gates: Vec<Desk>,
+    lock_states: Vec<Desk>,
     threads: Vec<Thread>,
     wire: Vec<Packet>,
     /// Copies that nobody waits for any more, and that may run yet.
@@ -78,14 +78,14 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let shape = Shape { local_handoff: ms(40), ..shape() };
-        let gates = (0..GATES).map(|_| Desk::of(shape.clone())).collect();
+        let lock_states = (0..GATES).map(|_| Desk::of(shape.clone())).collect();
         World {
             now: 1_000,
             rng: Rng(seed),
             redis: SmallRedis::new(WINDOW, 0),
             messages: Vec::new(),
             deaf: 10,
-            gates,
+            lock_states,
             threads: vec![Thread::Idle; GATES * THREADS],
             wire: Vec::new(),
             late: Vec::new(),
@@ -99,8 +99,8 @@ impl World {
         self.faults && self.rng.percent(percent)
     }
 
-    fn send(&mut self, gate: usize, thread: Option<usize>, op: Op) {
-        self.wire.push(Packet { gate, thread, op, sent: self.now, reply: None });
+    fn send(&mut self, lock_state: usize, thread: Option<usize>, op: Op) {
+        self.wire.push(Packet { lock_state, thread, op, sent: self.now, reply: None });
     }
 
     fn step(&mut self) {
@@ -130,26 +130,28 @@ impl World {
         if self.fault(15) {
             return;
         }
-        let gate = (owner % GATES as u64) as usize;
-        let then = self.gates[gate].gate.granted(owner, number, ms(lease), 0, at(self.now));
-        self.carry_out(gate, then);
+        let lock_state = (owner % GATES as u64) as usize;
+        let then = self.lock_states[lock_state].lock_state.granted(owner, number, ms(lease), 0, at(self.now));
+        self.carry_out(lock_state, then);
     }
 
     fn pass_time(&mut self) {
         let most = if self.rng.percent(5) { 1_500 } else { 30 };
         self.now += 1 + self.rng.below(most) as u64;
-        for gate in 0..GATES {
-            for owner in self.gates[gate].gate.owners() {
+        for lock_state in 0..GATES {
+            for owner in self.lock_states[lock_state].lock_state.owners() {
                 let now = at(self.now);
-                let then = self.gates[gate].gate.expire(owner, now);
-                self.carry_out(gate, then);
-                let renewable =
-                    self.gates[gate].gate.look(owner).filter(|t| t.loss(now).is_none() && !t.terms.fixed);
+                let then = self.lock_states[lock_state].lock_state.expire(owner, now);
+                self.carry_out(lock_state, then);
+                let renewable = self.lock_states[lock_state]
+                    .lock_state
+                    .look(owner)
+                    .filter(|t| t.loss(now).is_none() && !t.terms.fixed);
                 let lease = renewable.filter(|t| t.valid_until.since(now) < t.terms.lease * 2 / 3);
                 let lease = lease.map(|t| t.terms.lease);
                 let on_its_way = self.wire.iter().any(|p| matches!(&p.op, Op::Renew(o, _) if *o == owner));
                 if let Some(lease) = lease.filter(|_| !on_its_way) {
-                    self.send(gate, None, Op::Renew(owner, lease));
+                    self.send(lock_state, None, Op::Renew(owner, lease));
                 }
             }
         }
@@ -157,7 +159,7 @@ impl World {
 
     /// One thread does what it is about to do.
     fn act(&mut self, i: usize) {
-        let gate = i / THREADS;
+        let lock_state = i / THREADS;
         match self.threads[i].clone() {
             Thread::Idle if self.faults => {
                 let terms = match self.rng.below(10) {
@@ -168,7 +170,9 @@ impl World {
                 };
                 let once = self.rng.percent(15);
                 let request = Request { terms, once, ..request(i as u64) };
-                if let Ok(Entered::Waits(ticket)) = self.gates[gate].gate.enter(request, at(self.now)) {
+                if let Ok(Entered::Waits(ticket)) =
+                    self.lock_states[lock_state].lock_state.enter(request, at(self.now))
+                {
                     self.turn(i, ticket, false);
                 }
             }
@@ -184,11 +188,11 @@ impl World {
     }
 
     fn turn(&mut self, i: usize, ticket: Ticket, over: bool) {
-        let gate = i / THREADS;
-        let Desk { gate: state, owners } = &mut self.gates[gate];
+        let lock_state = i / THREADS;
+        let Desk { lock_state: state, owners } = &mut self.lock_states[lock_state];
         let turn = state.turn(ticket, at(self.now), true, over, || {
             *owners += 1;
-            *owners * GATES as u64 + gate as u64
+            *owners * GATES as u64 + lock_state as u64
         });
         match turn {
             Step::In(acquired, next) => {
@@ -196,20 +200,20 @@ impl World {
                     self.rises(acquired.token);
                 }
                 self.holds += 1;
-                self.wake(gate, next);
+                self.wake(lock_state, next);
                 self.threads[i] = Thread::Holding(acquired);
             }
             Step::Ask(asking) => {
                 self.threads[i] = Thread::Busy { ticket, over };
-                self.send(gate, Some(i), Op::Acquire(asking));
+                self.send(lock_state, Some(i), Op::Acquire(asking));
             }
             Step::Confirm(owner, lease) => {
                 self.threads[i] = Thread::Busy { ticket, over };
-                self.send(gate, Some(i), Op::Confirm(owner, lease));
+                self.send(lock_state, Some(i), Op::Confirm(owner, lease));
             }
             Step::Leave(leaving) => {
                 self.threads[i] = Thread::Parked { ticket, wakes: self.now, over };
-                self.send(gate, None, Op::Leave { leaving, next: None, counted: true });
+                self.send(lock_state, None, Op::Leave { leaving, next: None, counted: true });
             }
             Step::Park(until) => {
                 let wakes = millis(until.since(at(0))) + 1;
@@ -229,41 +233,41 @@ impl World {
     }
 
     fn give_up(&mut self, i: usize, ticket: Ticket) {
-        let gate = i / THREADS;
-        match self.gates[gate].gate.give_up(ticket, at(self.now)) {
+        let lock_state = i / THREADS;
+        match self.lock_states[lock_state].lock_state.give_up(ticket, at(self.now)) {
             GaveUp::In(acquired) => self.release(i, acquired),
             GaveUp::Out(then) => {
                 self.threads[i] = Thread::Idle;
-                self.carry_out(gate, then);
+                self.carry_out(lock_state, then);
             }
         }
     }
 
     fn release(&mut self, i: usize, acquired: Acquired) {
-        let gate = i / THREADS;
+        let lock_state = i / THREADS;
         self.threads[i] = Thread::Idle;
-        let Desk { gate: state, owners } = &mut self.gates[gate];
+        let Desk { lock_state: state, owners } = &mut self.lock_states[lock_state];
         let exit = state.exit(acquired.ticket, at(self.now), true, || {
             *owners += 1;
-            *owners * GATES as u64 + gate as u64
+            *owners * GATES as u64 + lock_state as u64
         });
         match exit {
             Exit::Held | Exit::Shared => panic!("each thread holds once"),
             Exit::HandedOn(next) => {
-                let token = self.gates[gate].gate.look(acquired.owner).map(|t| t.token());
+                let token = self.lock_states[lock_state].lock_state.look(acquired.owner).map(|t| t.token());
                 self.rises(token.unwrap_or(0));
-                self.wake(gate, Some(next));
+                self.wake(lock_state, Some(next));
             }
-            Exit::Lost(_, then) => self.carry_out(gate, then),
+            Exit::Lost(_, then) => self.carry_out(lock_state, then),
             Exit::Leave(leaving, next) => {
                 self.threads[i] = Thread::Releasing;
-                self.send(gate, Some(i), Op::Leave { leaving, next, counted: true });
+                self.send(lock_state, Some(i), Op::Leave { leaving, next, counted: true });
             }
         }
     }
 
-    fn wake(&mut self, gate: usize, woken: Option<Ticket>) {
-        for thread in &mut self.threads[gate * THREADS..(gate + 1) * THREADS] {
+    fn wake(&mut self, lock_state: usize, woken: Option<Ticket>) {
+        for thread in &mut self.threads[lock_state * THREADS..(lock_state + 1) * THREADS] {
             if let Thread::Parked { ticket, wakes, .. } = thread
                 && Some(*ticket) == woken
             {
@@ -272,13 +276,13 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, gate: usize, then: Effects) {
-        self.wake(gate, then.wake);
+    fn carry_out(&mut self, lock_state: usize, then: Effects) {
+        self.wake(lock_state, then.wake);
         if let Some(leaving) = then.background {
-            self.send(gate, None, Op::Leave { leaving, next: None, counted: false });
+            self.send(lock_state, None, Op::Leave { leaving, next: None, counted: false });
         }
         if let Some(leaving) = then.leave {
-            self.send(gate, None, Op::Leave { leaving, next: None, counted: true });
+            self.send(lock_state, None, Op::Leave { leaving, next: None, counted: true });
         }
     }
 
@@ -333,31 +337,32 @@ impl World {
     }
 
     fn answered(&mut self, packet: Packet, reply: Reply) {
-        let (gate, now) = (packet.gate, at(self.now));
+        let (lock_state, now) = (packet.lock_state, at(self.now));
         match (packet.op, reply) {
             (Op::Acquire(asking), Reply::Acquired(answer)) => {
-                let then = self.gates[gate].gate.answered(asking.owner, answer, now);
+                let then = self.lock_states[lock_state].lock_state.answered(asking.owner, answer, now);
                 self.back_in_the_loop(packet.thread);
-                self.carry_out(gate, then);
+                self.carry_out(lock_state, then);
             }
             (Op::Confirm(owner, _), Reply::Renewed(renewal)) => {
-                let then = self.gates[gate].gate.confirmed(owner, renewal, now);
+                let then = self.lock_states[lock_state].lock_state.confirmed(owner, renewal, now);
                 self.back_in_the_loop(packet.thread);
-                self.carry_out(gate, then);
+                self.carry_out(lock_state, then);
             }
             (Op::Renew(owner, _), Reply::Renewed(renewal)) => {
-                let then = self.gates[gate].gate.renewed(owner, at(packet.sent), renewal, now);
-                self.carry_out(gate, then);
+                let then =
+                    self.lock_states[lock_state].lock_state.renewed(owner, at(packet.sent), renewal, now);
+                self.carry_out(lock_state, then);
             }
             (Op::Leave { next, counted, .. }, Reply::Left { next: answer, .. }) => {
                 self.back_in_the_loop(packet.thread);
                 if let (Some(next), Some(answer)) = (next, answer) {
-                    let then = self.gates[gate].gate.answered(next.owner, answer, now);
-                    self.carry_out(gate, then);
+                    let then = self.lock_states[lock_state].lock_state.answered(next.owner, answer, now);
+                    self.carry_out(lock_state, then);
                 }
                 if counted {
-                    let then = self.gates[gate].gate.left();
-                    self.carry_out(gate, then);
+                    let then = self.lock_states[lock_state].lock_state.left();
+                    self.carry_out(lock_state, then);
                 }
             }
             (op, reply) => panic!("{op:?} was answered {reply:?}"),
@@ -369,18 +374,18 @@ impl World {
             Op::Acquire(_) => self.answered(packet, Reply::Acquired(Answer::Unanswered)),
             Op::Confirm(..) => self.answered(packet, Reply::Renewed(Renewal::Unanswered)),
             Op::Renew(owner, lease) => {
-                let (gate, sent) = (packet.gate, at(packet.sent));
+                let (lock_state, sent) = (packet.lock_state, at(packet.sent));
                 self.answered(packet, Reply::Renewed(Renewal::Unanswered));
                 // As the renewal thread does.
-                self.gates[gate].gate.doubt(owner, sent, lease);
+                self.lock_states[lock_state].lock_state.doubt(owner, sent, lease);
             }
             Op::Leave { leaving, next, .. } => {
-                let gate = packet.gate;
+                let lock_state = packet.lock_state;
                 let next = next.map(|_| Answer::Unanswered);
                 self.answered(packet, Reply::Left { inside: false, next });
                 // Others go on with it.
                 let leaving = PendingRelease { unsettled: true, ..leaving };
-                self.send(gate, None, Op::Leave { leaving, next: None, counted: false });
+                self.send(lock_state, None, Op::Leave { leaving, next: None, counted: false });
             }
         }
     }
@@ -390,7 +395,7 @@ impl World {
     fn check(&self) {
         let valid = self.threads.iter().enumerate().filter(|(i, thread)| match thread {
             Thread::Holding(acquired) => {
-                self.gates[i / THREADS].gate.holds_valid(acquired.ticket, at(self.now))
+                self.lock_states[i / THREADS].lock_state.holds_valid(acquired.ticket, at(self.now))
             }
             _ => false,
         });
@@ -427,8 +432,8 @@ impl World {
         while let Some(packet) = self.late.pop() {
             self.run(&packet);
         }
-        for (i, desk) in self.gates.iter().enumerate() {
-            assert!(desk.gate.is_idle(), "gate {i}: {:?}", desk.gate);
+        for (i, desk) in self.lock_states.iter().enumerate() {
+            assert!(desk.lock_state.is_idle(), "gate {i}: {:?}", desk.lock_state);
         }
         self.redis.lapse(self.now);
         assert!(self.redis.holders().is_empty(), "held by nobody");

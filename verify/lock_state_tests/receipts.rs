@@ -16,57 +16,63 @@ fn a_hold_that_goes_lets_the_next_head_ask_redis() {
     let owned = Request { holder: HolderId::Guard, ..request(1) };
     let acquired = desk.come_in(owned, 7, 0);
     let waiter = desk.enter(request(2), 1);
-    let (grant, then) = desk.gate.part(acquired.ticket, at(2)).unwrap();
+    let (grant, then) = desk.lock_state.part(acquired.ticket, at(2)).unwrap();
     assert_eq!((grant.owner, grant.token()), (acquired.owner, acquired.token));
     assert_eq!((then.wake, then.leave, then.background, then.lost), (Some(waiter), None, None, None));
     assert_ne!(desk.asks(waiter, 3).owner, acquired.owner, "under an id of its own");
     // What its guard or the renewer would still say of it is of no account.
     assert_eq!(desk.exit(acquired, 4), Exit::Held);
-    desk.gate.renewed(acquired.owner, at(2), Renewal::Left(ms(LEASE)), at(4));
-    assert!(desk.gate.owners().is_empty());
+    desk.lock_state.renewed(acquired.owner, at(2), Renewal::Left(ms(LEASE)), at(4));
+    assert!(desk.lock_state.owners().is_empty());
 }
 
 #[test]
 fn what_is_lost_or_shared_does_not_go() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 7, 0);
-    assert!(matches!(desk.gate.enter(request(1), at(1)), Ok(Entered::Again(_))));
-    assert_eq!(desk.gate.part(acquired.ticket, at(1)).unwrap_err(), Stays::Shared);
+    assert!(matches!(desk.lock_state.enter(request(1), at(1)), Ok(Entered::Again(_))));
+    assert_eq!(desk.lock_state.part(acquired.ticket, at(1)).unwrap_err(), Stays::Shared);
     assert_eq!(desk.exit(acquired, 1), Exit::Held);
-    assert!(desk.gate.may_part(acquired.ticket, at(1)).is_ok());
+    assert!(desk.lock_state.may_part(acquired.ticket, at(1)).is_ok());
     let over = LEASE - DRIFT;
-    assert_eq!(desk.gate.part(acquired.ticket, at(over)).unwrap_err(), Stays::Lost(LossReason::Expired));
+    assert_eq!(
+        desk.lock_state.part(acquired.ticket, at(over)).unwrap_err(),
+        Stays::Lost(LossReason::Expired)
+    );
     let (.., then) = match desk.exit(acquired, over) {
         Exit::Lost(loss, then) => (loss, then),
         other => panic!("{other:?}"),
     };
     assert!(then.background.is_some(), "it leaves Redis as ever");
-    assert_eq!(desk.gate.part(acquired.ticket, at(over)).unwrap_err(), Stays::Lost(LossReason::Revoked));
+    assert_eq!(
+        desk.lock_state.part(acquired.ticket, at(over)).unwrap_err(),
+        Stays::Lost(LossReason::Revoked)
+    );
 }
 
 #[test]
 fn what_comes_is_held_and_leaves_as_any_other() {
     let mut desk = Desk::new();
-    let acquired = desk.gate.adopt(adopted(99)).unwrap();
+    let acquired = desk.lock_state.adopt(adopted(99)).unwrap();
     assert_eq!((acquired.owner, acquired.token, acquired.way), (99, 7 << 12 | 3, AcquiredVia::Adopted));
-    assert!(desk.gate.holds_valid(acquired.ticket, at(LEASE - DRIFT - 1)));
-    assert_eq!(desk.gate.enter(once(1), at(1)), Err(Refusal::Busy));
+    assert!(desk.lock_state.holds_valid(acquired.ticket, at(LEASE - DRIFT - 1)));
+    assert_eq!(desk.lock_state.enter(once(1), at(1)), Err(Refusal::Busy));
     let (leaving, next) = leaves(desk.exit(acquired, 2));
     assert_eq!((leaving.owner, next), (99, None));
-    desk.gate.left();
-    assert!(desk.gate.is_idle());
+    desk.lock_state.left();
+    assert!(desk.lock_state.is_idle());
 }
 
 #[test]
 fn what_comes_goes_past_a_place_in_redis_to_nobody() {
     let mut desk = Desk::new();
     let (waiter, asking) = desk.queue_up(request(1), 7, 0);
-    let acquired = desk.gate.adopt(adopted(99)).unwrap();
+    let acquired = desk.lock_state.adopt(adopted(99)).unwrap();
     let Step::Park(_) = desk.turn(waiter, 1) else { panic!("it is in the way") };
     // Not from hand to hand: the head has a place, under an id that Redis may grant the lock.
     let (leaving, next) = leaves(desk.exit(acquired, 2));
     assert_eq!((leaving.owner, next), (99, None));
-    desk.gate.left();
+    desk.lock_state.left();
     desk.message(asking.owner, 8);
     assert_eq!(desk.is_in(waiter, 3).owner, asking.owner);
 }
@@ -74,7 +80,7 @@ fn what_comes_goes_past_a_place_in_redis_to_nobody() {
 #[test]
 fn nothing_comes_into_a_closed_gate() {
     let mut desk = Desk::new();
-    desk.gate.close(at(0));
-    assert_eq!(desk.gate.adopt(adopted(99)), None);
-    assert!(desk.gate.owners().is_empty());
+    desk.lock_state.close(at(0));
+    assert_eq!(desk.lock_state.adopt(adopted(99)), None);
+    assert!(desk.lock_state.owners().is_empty());
 }
