@@ -31,7 +31,6 @@ pub struct ClientBuilder {
     waiter_timeout: Option<Duration>,
     command_timeout: Option<Duration>,
     server: Result<redis::Client, Error>,
-    pool: Option<r2d2::Builder<ConnectionManager>>,
     watch: Watch,
 }
 
@@ -65,7 +64,6 @@ impl ClientBuilder {
             waiter_timeout: None,
             command_timeout: None,
             server: Err(bad("no server: give a url")),
-            pool: None,
             watch: Watch::default(),
         }
     }
@@ -92,13 +90,11 @@ impl ClientBuilder {
         self
     }
 
-    /// How the connection pool is built: its size, for instance. Connections are never tested when they are
-    /// taken out, whatever the builder says: that would double the cost of a lock, and a broken one is
-    /// replaced and its request sent again anyway.
-    ///
-    /// The default is at most 10 connections, created on demand.
-    pub fn pool(mut self, pool: r2d2::Builder<ConnectionManager>) -> Self {
-        self.pool = Some(pool);
+    /// How many connections the client keeps at most, beside those of its threads. At least 1; default 10. They are
+    /// opened on demand; where all are in use, a request waits for one, within its timeout.
+    #[doc(alias = "pool")]
+    pub fn max_connections(mut self, most: u32) -> Self {
+        self.config.max_connections = most;
         self
     }
 
@@ -183,7 +179,7 @@ impl ClientBuilder {
     }
 
     /// Adds an observer of this client's locks; each call adds one. Default none.
-    pub fn observer(mut self, observer: impl Observer) -> Self {
+    pub fn observer(self, observer: impl Observer) -> Self {
         self.watch.add(observer);
         self
     }
@@ -210,7 +206,7 @@ impl ClientBuilder {
         self.config.fit(self.waiter_timeout, self.command_timeout);
         self.config.check()?;
         let manager = ConnectionManager::new(self.server?, &self.config);
-        Client::start(self.config, manager, self.pool, self.watch)
+        Client::start(self.config, manager, self.watch)
     }
 }
 

@@ -1,7 +1,9 @@
 //! Cancellation: a flag that wakes the waiters on it.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -22,8 +24,9 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 /// assert!(child.is_cancelled() && child.wait_timeout(Duration::from_secs(60)));
 /// ```
 ///
-/// In a `select!` of `crossbeam_channel`, [`receiver`](CancellationToken::receiver) becomes ready
-/// (disconnected) when the token is cancelled.
+/// In async code, [`cancelled`](CancellationToken::cancelled) is a future that ends when the token is cancelled. In a
+/// `select!` of [`crossbeam_channel`](crate::crossbeam_channel), [`receiver`](CancellationToken::receiver) becomes
+/// ready (disconnected) then.
 #[derive(Clone, Default)]
 pub struct CancellationToken(Arc<Inner>);
 
@@ -101,6 +104,12 @@ impl CancellationToken {
         receiver.clone()
     }
 
+    /// A future that ends when the token is cancelled, in any async runtime; dropped before, it leaves nothing
+    /// behind. With it `tokio::select!` ends work whose lock is lost: `_ = guard.lost().cancelled() => …`.
+    pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static {
+        Cancelled { token: self.clone(), id: None }
+    }
+
     /// Calls `waker` once when the token is cancelled (at once if it is already), until the registration is
     /// dropped.
     pub(crate) fn on_cancel(&self, waker: impl Fn() + Send + Sync + 'static) -> OnCancel<'_> {
@@ -118,7 +127,7 @@ impl CancellationToken {
 
     /// Calls `waker` once when the token is cancelled (at once if it is already), as long as the token lives.
     pub(crate) fn when_cancelled(&self, waker: impl Fn() + Send + Sync + 'static) {
-        self.on_cancel(waker).id = None;
+        self.on_cancel(waker).keep();
     }
 }
 
@@ -146,6 +155,40 @@ impl Inner {
     }
 }
 
+/// See [`CancellationToken::cancelled`].
+struct Cancelled {
+    token: CancellationToken,
+    /// The number of its waker, which a task that polls it anew replaces.
+    id: Option<u64>,
+}
+
+impl Cancelled {
+    fn forget(&mut self) {
+        if let Some(id) = self.id.take() {
+            drop(OnCancel { token: &self.token, id: Some(id) });
+        }
+    }
+}
+
+impl Future for Cancelled {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.forget();
+        let waker = context.waker().clone();
+        let id = self.token.on_cancel(move || waker.wake_by_ref()).keep();
+        self.id = id;
+        // It wakes at once where the token is cancelled by now, and then need not be polled again.
+        if self.token.is_cancelled() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Cancelled {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
 impl fmt::Debug for CancellationToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CancellationToken").field("cancelled", &self.is_cancelled()).finish()
@@ -156,6 +199,13 @@ impl fmt::Debug for CancellationToken {
 pub(crate) struct OnCancel<'a> {
     token: &'a CancellationToken,
     id: Option<u64>,
+}
+
+impl OnCancel<'_> {
+    /// It stays when this is dropped; its number, unless the token is cancelled.
+    fn keep(mut self) -> Option<u64> {
+        self.id.take()
+    }
 }
 
 impl Drop for OnCancel<'_> {
@@ -170,6 +220,7 @@ impl Drop for OnCancel<'_> {
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
 
     #[test]
     fn a_child_ends_alone_and_with_its_parent() {
@@ -198,6 +249,34 @@ mod tests {
         drop(kept);
         drop(token.on_cancel(count(&calls)));
         assert_eq!(calls.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn a_future_ends_with_the_token_and_leaves_nothing_behind() {
+        struct Count(AtomicUsize);
+        impl Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let token = CancellationToken::new();
+        let wakers = || token.0.state.lock().wakers.len();
+        let woken = Arc::new(Count(AtomicUsize::new(0)));
+        let waker = woken.clone().into();
+        let mut context = Context::from_waker(&waker);
+        let mut future = Box::pin(token.cancelled());
+        for _ in 0..2 {
+            assert!(future.as_mut().poll(&mut context).is_pending());
+            assert_eq!(wakers(), 1);
+        }
+        drop(future);
+        assert_eq!(wakers(), 0);
+        let mut future = Box::pin(token.cancelled());
+        assert!(future.as_mut().poll(&mut context).is_pending());
+        token.cancel();
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+        assert!(future.as_mut().poll(&mut context).is_ready());
+        assert!(Box::pin(token.cancelled()).as_mut().poll(&mut context).is_ready());
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::kinds::semaphore::Semaphore;
 use crate::kinds::{Reentrant, Simple};
 use crate::lock::receipt::Receipt;
 use crate::lock::{RedisLock, ReentrantLock, SimpleLock};
-use crate::observe::Watch;
+use crate::observe::{Observation, Observer, Watch};
 use crate::optimistic::Optimistic;
 use crate::rate_limiter::{Rate, RateLimiter};
 use crate::settings::Config;
@@ -77,21 +77,8 @@ impl Client {
         Ok(())
     }
 
-    pub(crate) fn start(
-        config: Config,
-        manager: ConnectionManager,
-        pool: Option<r2d2::Builder<ConnectionManager>>,
-        watch: Watch,
-    ) -> Result<Client, Error> {
-        let pool = pool.unwrap_or_else(|| {
-            // Without an age limit the pool schedules nothing, so its threads can end.
-            r2d2::Pool::builder()
-                .min_idle(Some(0))
-                .idle_timeout(None)
-                .max_lifetime(None)
-                .connection_timeout(config.connect_timeout)
-        });
-        let pool = wire::pool(pool, manager.clone()).map_err(|e| {
+    pub(crate) fn start(config: Config, manager: ConnectionManager, watch: Watch) -> Result<Client, Error> {
+        let pool = wire::pool(&config, manager.clone()).map_err(|e| {
             let error = Error::new(ErrorKind::Unavailable, "");
             error.because("the threads of the connection pool could not be started").caused_by(e)
         })?;
@@ -240,6 +227,12 @@ impl Client {
     pub fn lock_count(&self) -> usize {
         // None of them belongs to a forked child.
         self.0.lock(&self.0.entries).map_or(0, |entries| entries.len())
+    }
+
+    /// Adds an observer of this client's locks, until the [`Observation`] is dropped. An observer for the client's
+    /// whole life is given to the [builder](crate::ClientBuilder::observer).
+    pub fn observe(&self, observer: impl Observer) -> Observation {
+        self.0.watch.observe(observer)
     }
 
     /// Closes the client, for all its clones: waiting threads get [`Closed`](ErrorKind::Closed), every

@@ -96,6 +96,7 @@ pub trait Exclusive: Kind {}
 
 /// How many may hold a lock of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Sharing {
     /// One at a time, in all processes together.
     Exclusive,
@@ -110,6 +111,7 @@ pub enum Sharing {
 
 /// What a thread that holds a lock gets when it asks again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Reentrancy {
     /// The same hold once more; it must be given back as often.
     Counted,

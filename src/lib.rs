@@ -134,7 +134,6 @@ pub mod internals;
 pub use builder::ClientBuilder;
 pub use cancel::CancellationToken;
 pub use client::Client;
-pub use engine::redis::connection::{Connection, ConnectionManager};
 pub use error::{Error, ErrorKind};
 pub use fenced::{Fenced, FencedScript};
 pub use guard::{Guard, GuardOwned, Held, OwnedGuard, Ownership, ThreadOwned};
@@ -153,8 +152,10 @@ pub use lock::{RedisLock, ReentrantLock, SimpleLock};
 pub use multi_lock::{Member, MultiLock};
 #[cfg(feature = "metrics")]
 pub use observe::MetricsObserver;
-pub use observe::{AcquiredVia, LockInfo, LossReason, Observer};
+pub use observe::{AcquiredVia, LockInfo, LossReason, Observation, Observer};
 pub use optimistic::{Optimistic, Outcome, Report, Snapshot};
 pub use rate_limiter::{Decision, Rate, RateLimiter};
 pub use red_lock::{QuorumLock, RedLock};
 pub use wait::Wait;
+// In what the crate takes and gives are types of these: here they are of the right version.
+pub use {crossbeam_channel, redis};

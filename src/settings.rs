@@ -31,6 +31,7 @@ pub(crate) struct Config {
     pub(crate) command_timeout: Duration,
     pub(crate) unreachable_timeout: Duration,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) max_connections: u32,
 }
 
 impl Default for Config {
@@ -46,6 +47,7 @@ impl Default for Config {
             command_timeout: Duration::from_secs(2),
             unreachable_timeout: Duration::from_secs(10),
             max_hold: None,
+            max_connections: 10,
         }
     }
 }
@@ -89,6 +91,9 @@ impl Config {
                 "a client_name has no control characters, unlike {:?}",
                 self.client_name
             )));
+        }
+        if self.max_connections == 0 {
+            return Err(bad("max_connections must be at least 1, got 0"));
         }
         if self.connect_timeout.is_zero() || self.command_timeout.is_zero() {
             return Err(bad("connecting and commands need some time"));

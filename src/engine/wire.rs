@@ -24,6 +24,7 @@ mod real {
     pub(crate) use redis::{Connection, PubSub};
 
     use crate::engine::redis::connection::ConnectionManager;
+    use crate::settings::Config;
 
     /// How many threads a pool starts.
     const THREADS: usize = 3;
@@ -41,12 +42,18 @@ mod real {
     }
 
     /// The pool panics if it cannot start its threads.
-    pub(crate) fn pool(
-        builder: r2d2::Builder<ConnectionManager>,
-        manager: ConnectionManager,
-    ) -> io::Result<Pool> {
+    pub(crate) fn pool(config: &Config, manager: ConnectionManager) -> io::Result<Pool> {
         can_start(THREADS)?;
-        let builder = builder.test_on_check_out(false).error_handler(Box::new(r2d2::NopErrorHandler));
+        let builder = r2d2::Pool::builder()
+            .max_size(config.max_connections)
+            .min_idle(Some(0))
+            // Without an age limit the pool schedules nothing, so its threads can end.
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connection_timeout(config.connect_timeout)
+            // That would double the cost of a lock; a broken one is replaced and its request sent again anyway.
+            .test_on_check_out(false)
+            .error_handler(Box::new(r2d2::NopErrorHandler));
         // Another program may have started the last thread that was available since.
         catch_unwind(AssertUnwindSafe(|| builder.build_unchecked(manager)))
             .map_err(|_| io::Error::other("the pool could not be built"))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metrics::{Label, Unit, counter, describe_counter, describe_histogram, histogram};
 
-use super::{AcquiredVia, LockInfo, LossReason, Observer};
+use super::events::{AcquiredVia, LockInfo, LossReason, Observer};
 use crate::error::Error;
 
 const WAIT: &str = "redis_concurrent_wait_seconds";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tracing::{Level, debug, enabled, info, trace, warn};
 
-use super::{AcquiredVia, LockInfo, LossReason, Observer};
+use super::events::{AcquiredVia, LockInfo, LossReason, Observer};
 use crate::error::Error;
 
 /// The target that a filter names: not the module, which is an implementation detail.

@@ -40,10 +40,6 @@ fn release_late_copies(server: &RedisServer, proxy: &Proxy) {
     wait_until(SURELY, "the late copies have run", || scripts_run(server) >= before + late);
 }
 
-fn pool_of(size: u32) -> r2d2::Builder<redis_concurrent::ConnectionManager> {
-    r2d2::Pool::builder().max_size(size).min_idle(Some(0)).connection_timeout(COMMAND)
-}
-
 /// Work under a lock that shows when somebody else is in there too.
 #[derive(Default)]
 struct Work {
@@ -397,7 +393,7 @@ mod bodies {
         let (server, proxy) = behind_proxy();
         let hole = Proxy::start(server.port()).unwrap();
         let ear = Ear::default();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).pool(pool_of(1)).observer(ear.clone()).connect();
+        let client = brisk(&proxy.url()).lease(ms(30_000)).max_connections(1).observer(ear.clone()).connect();
         let client = client.unwrap();
         let owner = connect(&server.url());
         let (held, wanted) = (owner.lock_with_kind("deaf", kind), client.lock_with_kind("deaf", kind));
@@ -426,7 +422,7 @@ mod bodies {
     /// The listener cannot connect, but whoever asks can: a lock that is free is there for it.
     pub fn a_free_lock_is_there_for_a_waiter_without_a_listener<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
-        let client = brisk(&proxy.url()).lease(ms(30_000)).pool(pool_of(1)).connect().unwrap();
+        let client = brisk(&proxy.url()).lease(ms(30_000)).max_connections(1).connect().unwrap();
         let owner = connect(&server.url());
         let (held, wanted) = (owner.lock_with_kind("no-ear", kind), client.lock_with_kind("no-ear", kind));
         let guard = held.lock().unwrap();
@@ -551,7 +547,7 @@ mod bodies {
 
     pub fn fifty_waiters_on_one_lock_share_one_connection<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let client = brisk(&server.url()).pool(pool_of(1)).connect().unwrap();
+        let client = brisk(&server.url()).max_connections(1).connect().unwrap();
         let rival = connect(&server.url());
         let (lock, other) = (client.lock_with_kind("fifty", kind), rival.lock_with_kind("fifty", kind));
         let work = Work::default();
@@ -577,7 +573,7 @@ mod bodies {
 
     pub fn fifty_waiters_on_fifty_locks_share_one_connection<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
-        let client = brisk(&server.url()).pool(pool_of(1)).connect().unwrap();
+        let client = brisk(&server.url()).max_connections(1).connect().unwrap();
         let rival = connect(&server.url());
         let name = |n: usize| format!("fifty-{n}");
         let others: Vec<_> = (0..50).map(|n| rival.lock_with_kind(&name(n), kind)).collect();

@@ -238,10 +238,7 @@ fn connection_info_and_a_client_of_the_redis_crate() {
 #[test]
 fn a_pool_of_ones_own() {
     let server = RedisServer::start().unwrap();
-    let client = |size: u32| {
-        let pool = r2d2::Pool::builder().max_size(size).min_idle(Some(0));
-        Client::builder().url(&server.url()).pool(pool).connect().unwrap()
-    };
+    let client = |size: u32| Client::builder().url(&server.url()).max_connections(size).connect().unwrap();
     let (one, two) = (client(1), client(1));
     works(&one, &two);
     // One connection is enough for many threads: nobody keeps it while it waits.

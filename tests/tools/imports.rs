@@ -19,8 +19,14 @@ const BOTTOM: &[&str] = &[
 const STATE_MACHINE: &str = "engine/state/";
 
 /// What it may name outside of itself: values.
-const VALUES: &[&str] =
-    &["clock::Millis", "clock::Moment", "kind::Reentry", "kind::Sharing", "observe::Loss", "observe::Way"];
+const VALUES: &[&str] = &[
+    "clock::Millis",
+    "clock::Moment",
+    "kind::Reentrancy",
+    "kind::Sharing",
+    "observe::events::LossReason",
+    "observe::events::AcquiredVia",
+];
 
 /// The circles that there are, each with why it is one.
 const CIRCLES: &[(&[&str], &str)] = &[
@@ -56,7 +62,6 @@ const CIRCLES: &[(&[&str], &str)] = &[
         "the servers give a lock, and a lock asks its servers",
     ),
     (&["red_lock/holding.rs", "red_lock/release.rs"], "a hold ends by the release of its members"),
-    (&["observe.rs", "observe/metrics.rs", "observe/tracing.rs"], "the trait, and those that the crate has"),
 ];
 
 fn is_bottom(file: &str) -> bool {

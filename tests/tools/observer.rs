@@ -11,7 +11,7 @@ use redis_concurrent::{
 };
 use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 
-use crate::diary::{Heard, watched};
+use crate::diary::{Diary, Heard, watched};
 
 const LONG: Duration = Duration::from_secs(15);
 
@@ -68,6 +68,24 @@ fn a_call_that_ends_without_a_hold_is_told_with_its_wait() {
     let would = Heard::NotAcquired(Some(ErrorKind::WouldDeadlock));
     assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free), would]);
     guard.unlock().unwrap();
+}
+
+#[test]
+fn an_observer_that_was_added_is_removed_when_its_observation_is_dropped() {
+    let server = RedisServer::start().unwrap();
+    let (client, always) = watched(&server.url(), |b| b);
+    let lock = client.reentrant_lock("watched");
+    let (first, second) = (Diary::default(), Diary::default());
+    let observations = (client.observe(first.clone()), client.observe(second.clone()));
+    let guard = lock.lock().unwrap();
+    drop(observations.0);
+    guard.unlock().unwrap();
+    drop(observations.1);
+    lock.lock().unwrap().unlock().unwrap();
+    let acquired = || Heard::Acquired(AcquiredVia::Free);
+    assert_eq!(first.all(), [acquired()]);
+    assert_eq!(second.all(), [acquired(), Heard::Released]);
+    assert_eq!(always.all(), [acquired(), Heard::Released, acquired(), Heard::Released]);
 }
 
 /// From when its thread was in until it gave the hold up, re-entries or not.

@@ -96,7 +96,7 @@ impl Process {
         let server = SERVER.get_or_init(|| redis::Client::open("redis://memory").expect("a URL"));
         let local_handoff = config.local_handoff;
         let manager = ConnectionManager::new(server.clone(), &config);
-        let backend = Backend::new(wire::pool(r2d2::Pool::builder(), manager.clone()).expect("no threads"));
+        let backend = Backend::new(wire::pool(&config, manager.clone()).expect("no threads"));
         let beat = config.waiter_timeout.min(config.lease) / 3;
         let shared = Shared::new(config, manager, backend, renewer, watch);
         let shape =

@@ -14,10 +14,9 @@ use crate::clock::Moment;
 use crate::engine::wire;
 use crate::settings::Config;
 
-/// The factory of a client's pooled connections. Only its type is public, so that an [`r2d2::Builder`] can be
-/// passed to [`ClientBuilder::pool`](crate::ClientBuilder::pool).
+/// Makes the connections of a client's pool.
 #[derive(Clone, Debug)]
-pub struct ConnectionManager {
+pub(crate) struct ConnectionManager {
     client: redis::Client,
     connect_timeout: Duration,
     command_timeout: Duration,
@@ -26,7 +25,7 @@ pub struct ConnectionManager {
 }
 
 /// A connection of a client's pool.
-pub struct Connection {
+pub(crate) struct Connection {
     pub(crate) inner: Link,
     /// Any I/O error leaves it out of step, timeouts included: the reply may come yet, and be taken for the
     /// next request's.

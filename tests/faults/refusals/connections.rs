@@ -113,8 +113,7 @@ fn an_untimed_wait_ends_after_its_patience_with_the_cause() {
 
 #[test]
 fn more_callers_than_connections_all_hear_of_it() {
-    let pool = r2d2::Pool::builder().max_size(2);
-    let client = builder(&nobody()).pool(pool).command_timeout(LONG).connect_later().unwrap();
+    let client = builder(&nobody()).max_connections(2).command_timeout(LONG).connect_later().unwrap();
     thread::scope(|scope| {
         for n in 0..16 {
             let client = &client;

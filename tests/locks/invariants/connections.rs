@@ -12,7 +12,7 @@ fn no_connection_while_parked() {
     let server = RedisServer::start().unwrap();
     let elsewhere = connect(&server).reentrant_lock("busy");
     let held = elsewhere.lock().unwrap();
-    let client = builder(&server.url()).pool(r2d2::Pool::builder().max_size(1)).connect().unwrap();
+    let client = builder(&server.url()).max_connections(1).connect().unwrap();
     let busy = client.reentrant_lock("busy");
     thread::scope(|scope| {
         let waits: Vec<_> = (0..3).map(|_| scope.spawn(|| busy.lock().map(drop))).collect();
@@ -34,7 +34,7 @@ fn renewal_never_waits_for_the_pool() {
     let proxy = Proxy::start(server.port()).unwrap();
     let ears = Ears::default();
     let client = builder(&proxy.url())
-        .pool(r2d2::Pool::builder().max_size(1))
+        .max_connections(1)
         .lease(ms(900))
         .command_timeout(ms(3500))
         .observer(ears.clone())

@@ -92,8 +92,7 @@ fn one_deadline_while_the_inbox_starts() {
 fn one_deadline_with_the_pool_exhausted() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let pool = r2d2::Pool::builder().max_size(1);
-    let client = builder(&proxy.url()).pool(pool).command_timeout(LONG).connect().unwrap();
+    let client = builder(&proxy.url()).max_connections(1).command_timeout(LONG).connect().unwrap();
     drop(client.reentrant_lock("stuck").lock().unwrap());
     proxy.hold_next_requests(1);
     thread::scope(|scope| {

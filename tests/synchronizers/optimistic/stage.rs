@@ -21,8 +21,7 @@ impl Stage {
     pub fn new() -> Stage {
         let server = RedisServer::start().unwrap();
         let proxy = Proxy::start(server.port()).unwrap();
-        let pool = r2d2::Pool::builder().max_size(1).min_idle(Some(0)).idle_timeout(None).max_lifetime(None);
-        let client = builder(&proxy.url()).pool(pool).command_timeout(SOON).connect().unwrap();
+        let client = builder(&proxy.url()).max_connections(1).command_timeout(SOON).connect().unwrap();
         let redis = server.connection().unwrap();
         Stage { client, proxy, redis, server }
     }

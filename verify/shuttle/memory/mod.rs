@@ -20,6 +20,7 @@ use redis::{ConnectionLike, Msg, RedisError, RedisResult, Value};
 pub(crate) use self::server::{Faults, Server};
 use crate::clock::Moment;
 use crate::engine::redis::connection::{self, ConnectionManager};
+use crate::settings::Config;
 
 // All threads of an execution run on one thread of the machine.
 thread_local!(static SERVER: RefCell<Option<Arc<Server>>> = const { RefCell::new(None) });
@@ -149,10 +150,7 @@ pub(crate) fn breathe() {
 #[derive(Clone)]
 pub(crate) struct Pool(ConnectionManager);
 
-pub(crate) fn pool(
-    _builder: r2d2::Builder<ConnectionManager>,
-    manager: ConnectionManager,
-) -> io::Result<Pool> {
+pub(crate) fn pool(_config: &Config, manager: ConnectionManager) -> io::Result<Pool> {
     Ok(Pool(manager))
 }
 

@@ -1,17 +1,7 @@
-//! What a service may observe: one trait, empty by default.
+//! What an observer is told.
 
-#[cfg(feature = "metrics")]
-mod metrics;
-#[cfg(feature = "tracing")]
-mod tracing;
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-#[cfg(feature = "metrics")]
-pub use self::metrics::MetricsObserver;
-#[cfg(feature = "tracing")]
-use self::tracing::Tracing;
 use crate::error::Error;
 
 /// How a thread acquired its hold.
@@ -81,6 +71,7 @@ impl LossReason {
 
 /// The lock that an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct LockInfo<'a> {
     /// The [name](crate::Kind::NAME) of its kind, for instance `"reentrant lock"`.
     pub kind: &'static str,
@@ -161,39 +152,5 @@ pub trait Observer: Send + Sync + 'static {
     /// The connection on which wake-ups arrive was replaced; it had been down for `down`.
     fn reconnected(&self, down: Duration) {
         let _ = down;
-    }
-}
-
-/// All observers of a client's locks.
-#[derive(Default)]
-pub(crate) struct Watch(Vec<Box<dyn Observer>>);
-
-impl Watch {
-    pub(crate) fn add(&mut self, observer: impl Observer) {
-        self.0.push(Box::new(observer));
-    }
-
-    /// Whether there is an observer of the events that happen all the time.
-    pub(crate) fn is_on(&self) -> bool {
-        #[cfg(feature = "tracing")]
-        let traced = Tracing::is_on();
-        #[cfg(not(feature = "tracing"))]
-        let traced = false;
-        traced || !self.0.is_empty()
-    }
-
-    /// Notifies all of them; a panic in one stops here, because locks must go on.
-    pub(crate) fn tell(&self, what: impl Fn(&dyn Observer)) {
-        #[cfg(feature = "tracing")]
-        let _ = catch_unwind(AssertUnwindSafe(|| what(&Tracing)));
-        for observer in &self.0 {
-            let _ = catch_unwind(AssertUnwindSafe(|| what(&**observer)));
-        }
-    }
-}
-
-impl std::fmt::Debug for Watch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Watch").field(&self.0.len()).finish()
     }
 }

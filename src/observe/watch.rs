@@ -1,0 +1,107 @@
+//! The observers of a client.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::events::Observer;
+#[cfg(feature = "tracing")]
+use super::tracing::Tracing;
+use crate::sync::Mutex;
+
+type Observers = Arc<[(u64, Arc<dyn Observer>)]>;
+
+/// The observers of a client.
+#[derive(Clone, Default)]
+pub(crate) struct Watch(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    /// How many there are: without any, nothing has to be locked. (No schedule depends on it: hence the
+    /// standard library's.)
+    count: AtomicUsize,
+    /// The last number that was given away, and those that are there.
+    observers: Mutex<(u64, Observers)>,
+}
+
+impl Watch {
+    /// Adds one; its number.
+    pub(crate) fn add(&self, observer: impl Observer) -> u64 {
+        let mut state = self.0.observers.lock();
+        state.0 += 1;
+        let (number, observer): (_, Arc<dyn Observer>) = (state.0, Arc::new(observer));
+        let added = (number, observer);
+        self.replace(&mut state.1, |observers| observers.iter().cloned().chain([added]).collect());
+        number
+    }
+
+    fn remove(&self, number: u64) {
+        let mut state = self.0.observers.lock();
+        self.replace(&mut state.1, |observers| {
+            observers.iter().filter(|(other, _)| *other != number).cloned().collect()
+        });
+    }
+
+    fn replace(&self, observers: &mut Observers, change: impl FnOnce(&Observers) -> Observers) {
+        *observers = change(observers);
+        self.0.count.store(observers.len(), Ordering::Release);
+    }
+
+    /// Adds one until what is returned is dropped.
+    pub(crate) fn observe(&self, observer: impl Observer) -> Observation {
+        Observation { number: self.add(observer), watch: self.clone() }
+    }
+
+    fn is_observed(&self) -> bool {
+        self.0.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether there is an observer of the events that happen all the time.
+    pub(crate) fn is_on(&self) -> bool {
+        #[cfg(feature = "tracing")]
+        let traced = Tracing::is_on();
+        #[cfg(not(feature = "tracing"))]
+        let traced = false;
+        traced || self.is_observed()
+    }
+
+    /// Notifies all of them; a panic in one stops here, because locks must go on.
+    pub(crate) fn tell(&self, what: impl Fn(&dyn Observer)) {
+        #[cfg(feature = "tracing")]
+        let _ = catch_unwind(AssertUnwindSafe(|| what(&Tracing)));
+        if !self.is_observed() {
+            return;
+        }
+        let observers = self.0.observers.lock().1.clone();
+        for (_, observer) in &*observers {
+            let _ = catch_unwind(AssertUnwindSafe(|| what(&**observer)));
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watch").field(&self.0.count).finish()
+    }
+}
+
+/// An observer that was added by [`Client::observe`](crate::Client::observe): removed when this is dropped.
+/// What is being told at that moment may still reach it.
+#[must_use = "the observer is removed when this is dropped"]
+pub struct Observation {
+    watch: Watch,
+    number: u64,
+}
+
+impl Drop for Observation {
+    fn drop(&mut self) {
+        self.watch.remove(self.number);
+    }
+}
+
+impl fmt::Debug for Observation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observation").finish_non_exhaustive()
+    }
+}
