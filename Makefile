@@ -16,11 +16,11 @@ TEST ?= engine::interleavings
 .PHONY: demo pitfalls test matrix history models shuttle planted bench figures lint msrv doc setup
 
 demo: setup
-	$(CARGO) run --release --example flash_sale -- $(DEMO_ARGS)
+	$(CARGO) run --release --package demo -- $(DEMO_ARGS)
 
 # The wrong ways of locking with Redis, each beside a right one: the table of docs/pitfalls.md.
 pitfalls: setup
-	$(CARGO) run --release --example pitfalls
+	$(CARGO) run --release --package demo --example pitfalls
 
 # Unit tests, tests/, and the examples in the documentation. The feature `tls` changes no code
 # of this crate: `lint` compiles it.

@@ -23,9 +23,9 @@ const FIELDS: [&str; 9] = [
     "recovery_ms",
 ];
 
-/// The built examples, in the profile and the folder that this test was built in. Asking for one
+/// The built demo and examples, in the profile and the folder that this test was built in. Asking for one
 /// test alone builds none of them, so they are built here.
-fn example(name: &str) -> PathBuf {
+fn program(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let test = std::env::current_exe().unwrap();
@@ -35,7 +35,7 @@ fn example(name: &str) -> PathBuf {
             other => other,
         };
         let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--examples"])
+            .args(["build", "--quiet", "--bins", "--examples"])
             .args(["--profile", name, "--manifest-path"])
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
             .arg("--target-dir")
@@ -43,13 +43,13 @@ fn example(name: &str) -> PathBuf {
             .output()
             .unwrap();
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        profile.join("examples")
+        profile.to_owned()
     });
-    folder.join(name)
+    if name == "flash_sale" { folder.join(name) } else { folder.join("examples").join(name) }
 }
 
 fn run(name: &str, args: &[&OsStr], url: Option<&str>) -> Output {
-    let mut command = Command::new(example(name));
+    let mut command = Command::new(program(name));
     command.args(args).env_remove("REDIS_URL");
     if let Some(url) = url {
         command.env("REDIS_URL", url);
@@ -108,7 +108,7 @@ impl Orders {
 }
 
 #[test]
-fn the_shipped_orders_do_damage_without_a_lock_and_none_with_one() {
+fn the_drawn_orders_do_damage_without_a_lock_and_none_with_one() {
     let output = run("flash_sale", &["--json".as_ref()], None);
     let damage = ["oversold", "lost_updates", "duplicates"];
     for (variant, run) in runs(&output) {

@@ -1,7 +1,7 @@
 //! Each well-known wrong way of locking with Redis fails, and a right one holds: what `make pitfalls`
 //! prints, demanded.
 
-#[path = "../../examples/pitfalls/mod.rs"]
+#[path = "../../demo/examples/pitfalls/mod.rs"]
 mod pitfalls;
 
 use std::time::Duration;

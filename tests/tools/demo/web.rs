@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use redis_concurrent_testkit::RedisServer;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
-use crate::demo::example;
+use crate::demo::program;
 
 /// How long the example keeps who came too often out.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ struct Web {
 
 impl Web {
     fn start(redis: &RedisServer) -> Web {
-        let mut command = Command::new(example("web_limit"));
+        let mut command = Command::new(program("web_limit"));
         let process = command.env("REDIS_URL", redis.url()).stdout(Stdio::piped()).spawn().unwrap();
         let mut web = Web { process, address: SocketAddrV4::new(ONE, 0) };
         let mut line = String::new();

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::args::Args;
+use super::args::{Args, Orders};
 use super::audit::CustomerWaits;
 use super::crew::PROCESSES;
 use super::order::{Order, stock};
@@ -62,7 +62,8 @@ pub fn show(args: &Args, orders: &[Order], event: Event<'_>) {
 
 /// The end: the table and the verdict, and the exit code that says the same.
 pub fn conclude(args: &Args, runs: &[Run]) -> ExitCode {
-    let complaints: Vec<String> = runs.iter().flat_map(|run| complaints(run, args.file.is_none())).collect();
+    let complaints: Vec<String> =
+        runs.iter().flat_map(|run| complaints(run, matches!(args.orders, Orders::Drawn(_)))).collect();
     if !args.json {
         let rows: Vec<_> = runs.iter().map(row).collect();
         println!("\n{}\n\n{LEGEND}\n", table(&HEAD, 1, &rows));
@@ -79,11 +80,14 @@ pub fn conclude(args: &Args, runs: &[Run]) -> ExitCode {
 
 fn before(args: &Args, orders: &[Order]) -> String {
     let stock = stock(orders);
-    let file = args.file.as_ref().map_or("examples/data/orders.csv".into(), |it| it.display().to_string());
+    let source = match &args.orders {
+        Orders::Drawn(seed) => format!("seed {seed}"),
+        Orders::File(file) => file.display().to_string(),
+    };
     let ordered: u64 = orders.iter().map(|it| u64::from(it.quantity)).sum();
     let there: i64 = stock.values().sum();
     let mut text = format!(
-        "A flash sale: {} from {file}
+        "A flash sale: {} from {source}
 for {} pieces of {}; there are {}.
 
 {PROCESSES} processes of {THREADS} threads work them off. Each order takes its customer's lock and looks

@@ -2,7 +2,7 @@
 //! enough for, once without a lock and once in each way of not overselling, and count the damage.
 //!
 //! ```text
-//! cargo run --release --example flash_sale -- [--json] [ORDERS.csv]
+//! cargo run --release --package demo -- [--json] [--seed N | ORDERS.csv]
 //! ```
 //!
 //! It starts a Redis server of its own, or uses the one that `REDIS_URL` names, under a prefix of
@@ -10,34 +10,29 @@
 //! is 0 if every promise was kept, 1 if one was not, 2 if the arguments or the file of orders are
 //! no good.
 
-/// The parts, from the command line to the table.
-mod flash_sale {
-    pub mod args;
-    pub mod audit;
-    pub mod books;
-    pub mod crew;
-    pub mod desk;
-    pub mod message;
-    pub mod order;
-    pub mod place;
-    pub mod report;
-    pub mod run;
-    pub mod table;
-    pub mod trace;
-    pub mod variant;
-    pub mod worker;
-
-    /// What stops the demo: it says why, and nothing else has to be known about it.
-    pub type Failure = Box<dyn std::error::Error + Send + Sync>;
-}
+mod args;
+mod audit;
+mod books;
+mod crew;
+mod desk;
+mod drawn;
+mod message;
+mod order;
+mod place;
+mod report;
+mod run;
+mod table;
+mod trace;
+mod variant;
+mod worker;
 
 use std::process::ExitCode;
 
-use flash_sale::{args, order, report, run, worker};
+use args::Orders;
 use redis_concurrent_testkit::is_role;
 
-/// The orders of this repository.
-const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/orders.csv");
+/// What stops the demo: it says why, and nothing else has to be known about it.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
     if is_role(worker::ROLE) {
@@ -51,8 +46,11 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(why) => return bad(why),
     };
-    let file = args.file.clone().unwrap_or_else(|| SHIPPED.into());
-    let orders = match order::read(&file) {
+    let orders = match &args.orders {
+        Orders::Drawn(seed) => Ok(drawn::orders(*seed)),
+        Orders::File(file) => order::read(file),
+    };
+    let orders = match orders {
         Ok(orders) => orders,
         Err(why) => return bad(why),
     };

@@ -4,7 +4,7 @@
 //! No wrong way fails by luck: its steps are taken one by one in an order that real processes may
 //! take them in, each process over a connection of its own.
 
-#[path = "../flash_sale/table.rs"]
+#[path = "../../src/table.rs"]
 pub mod table;
 
 pub mod bare;
