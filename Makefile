@@ -39,13 +39,13 @@ history: setup
 # The models of `make test`, larger: some minutes.
 models:
 	@ci/setup.sh cc
-	MODELS=large $(CARGO) test --release --lib worlds:: -- --nocapture --test-threads 1
+	MODELS=large $(CARGO) test --release --package redis-concurrent --lib worlds:: -- --nocapture --test-threads 1
 
 # The engine's threads under a scheduler that decides every step: see verify/interleavings/mod.rs.
 shuttle:
 	@ci/setup.sh cc
 	RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle SCHEDULES=$(SCHEDULES) \
-		$(CARGO) test --release --lib -- --show-output $(TEST)
+		$(CARGO) test --release --package redis-concurrent --lib -- --show-output $(TEST)
 
 # Breaks the rules of safety one at a time, and shows what notices. About four minutes.
 planted: setup
@@ -61,10 +61,10 @@ figures: setup
 
 lint:
 	ci/setup.sh cc rust-tools luacheck
-	$(CARGO) fmt --check
-	$(CARGO) clippy --lib -- -D warnings
-	$(CARGO) clippy --lib --no-default-features -- -D warnings
-	$(CARGO) clippy --all-targets --all-features -- -D warnings
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --package redis-concurrent --lib -- -D warnings
+	$(CARGO) clippy --package redis-concurrent --lib --no-default-features -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	luacheck --quiet lua examples/*.lua
 
 # With exactly the Rust version that Cargo.toml states.
@@ -74,7 +74,7 @@ msrv:
 
 doc:
 	@ci/setup.sh cc
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --all-features
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --all-features --package redis-concurrent --package redis-concurrent-testkit
 
 # A linker for cargo, and redis-server for what runs on private servers.
 setup:
