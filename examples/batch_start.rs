@@ -1,4 +1,4 @@
-//! A batch job whose workers, processes of their own, begin together and are waited for: two latches.
+//! A batch job whose workers, processes of their own, start together and are waited for: two latches.
 //!
 //! `cargo run --example batch_start`, on the server that `REDIS_URL` names or on a private one.
 
@@ -17,7 +17,7 @@ fn main() -> Result<(), Failure> {
     if is_role("worker") { work() } else { coordinate() }
 }
 
-/// The latches of one job: the first one opens when the input is there, the second one when every worker is
+/// The latches of one job: the first one opens when the input is ready, the second one when every worker is
 /// done with its part.
 fn latches(client: &Client, job: &str) -> [CountDownLatch; 2] {
     ["start", "done"].map(|latch| client.count_down_latch(&format!("{job}:{latch}")))
@@ -66,7 +66,7 @@ fn coordinate() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Their counts are set before anybody asks for them. A job that is never cleaned up is gone after an hour.
+/// Their counts are set before any worker needs them. A job that is never cleaned up is gone after an hour.
 fn prepare(start: &CountDownLatch, done: &CountDownLatch) -> Result<(), Error> {
     done.set_count(WORKERS)?;
     start.set_count(1)?;

@@ -41,7 +41,7 @@ impl Buffer {
     }
 }
 
-/// A child: the odd or the even items go through its hands.
+/// A child process: the odd or the even items go through it.
 fn work(url: &str, name: &str, produces: bool) -> Result<(), Failure> {
     let lock = Client::connect(url)?.reentrant_lock(name);
     let (not_full, not_empty) = (lock.condition("not_full"), lock.condition("not_empty"));

@@ -1,6 +1,6 @@
-//! A cache that many processes read and one at a time fills anew: the classical use of a read/write
-//! lock. Who finds the cache stale fills it, and goes on reading what it wrote, as it exchanges its
-//! write lock for a read lock with nobody in between.
+//! A cache that many processes read and one at a time refills: the classical use of a read/write lock. A
+//! process that finds the cache stale refills it, and keeps reading what it wrote, as it exchanges its write
+//! lock for a read lock with no one in between.
 //!
 //! `cargo run --example cached`, on the server that `REDIS_URL` names or on a private one.
 
@@ -20,7 +20,7 @@ fn main() -> Result<(), Failure> {
     let server = if env::var("REDIS_URL").is_ok() { None } else { Some(RedisServer::start()?) };
     let url = server.as_ref().map_or_else(|| env::var("REDIS_URL"), |it| Ok(it.url()))?;
     let name = format!("cached-{}", std::process::id());
-    // Two clients are to Redis what two processes are.
+    // To Redis, two clients are like two processes.
     let locks = [Client::connect(&url)?, Client::connect(&url)?].map(|it| it.read_write_lock(&name));
     let redis = redis::Client::open(url.as_str())?;
     thread::scope(|scope| {
@@ -52,15 +52,15 @@ fn work(lock: &ReadWriteLock, redis: &redis::Client, worker: usize) -> Result<()
     Ok(())
 }
 
-/// What is cached: a number, and its square, which takes long to compute.
+/// The cached data: a number, and its square, which takes long to compute.
 fn square(lock: &ReadWriteLock, redis: &mut Connection) -> Result<(u64, u64), Failure> {
     let [number, square] = keys(lock);
     let mut read = lock.read_lock().lock()?;
     if !redis.exists(&square)? {
-        // Who reads cannot wait to write: first it reads no more.
+        // A reader cannot wait to write: first it stops reading.
         read.unlock()?;
         let write = lock.write_lock().lock()?;
-        // Somebody else may have been here in between.
+        // Another process may have been here in between.
         if !redis.exists(&square)? {
             let n = FILLED.fetch_add(1, SeqCst);
             let () = redis.set(&number, n)?;

@@ -1,8 +1,9 @@
-//! A job that every node starts by its own clock, and one of them runs: a hold that is kept for a while.
+//! A job that every node starts by its own clock, and one of them runs: a hold that is kept for a minimum
+//! time.
 //!
-//! `cargo run --example cron_once`, on the server that `REDIS_URL` names or on a private one. Three nodes,
-//! in clients that are to Redis what processes are. The job is over in a moment; a node whose clock is late
-//! comes when it is long over, and must not run it again.
+//! `cargo run --example cron_once`, on the server that `REDIS_URL` names or on a private one. Three nodes, in
+//! clients that are like processes to Redis. The job is over in a moment; a node whose clock is late comes
+//! when it is long over, and must not run it again.
 
 use std::{env, thread, time::Duration};
 
@@ -41,7 +42,7 @@ fn main() -> Result<(), Failure> {
     println!("the report was sent {runs} time");
     assert_eq!(runs, 1);
 
-    // Nobody else waits for the next hour here.
+    // No other caller waits for the next hour here.
     Client::connect(&url)?.simple_lock(&name).force_unlock()?;
     Ok(())
 }

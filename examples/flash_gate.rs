@@ -1,8 +1,8 @@
-//! Ten lamps for a hundred customers: a stock gate, before any database.
+//! Ten lamps for a hundred customers: an inventory, before any database.
 //!
 //! `cargo run --example flash_gate`, on the server that `REDIS_URL` names or on a private one. The customers
-//! come all at once, to clients that are to Redis what processes are. Some fail to pay, and their lamp goes to
-//! whoever comes next. Two of them order twice.
+//! come all at once, to clients that are like processes to Redis. Some fail to pay, and their lamp goes to
+//! the next customer. Two of them order twice.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::{env, thread, time::Duration};
@@ -15,7 +15,7 @@ const CUSTOMERS: usize = 100;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What became of the customers' attempts.
+/// The result of the customers' attempts.
 #[derive(Default)]
 struct Count {
     bought: AtomicUsize,
@@ -58,7 +58,7 @@ fn main() -> Result<(), Failure> {
 
 /// A customer: a lamp is reserved while it pays, and at most one is its own.
 fn serve(gate: &Inventory, i: usize, count: &Count) -> Result<(), Error> {
-    // The first one is not in doubt, so that its order can come again.
+    // The first one is settled, so that its order can come again.
     let (id, pays) = if i == 0 { ("first".to_owned(), true) } else { (format!("order-{i}"), i % 4 != 3) };
     let order = Order::of("lamp", 1).id(&id).customer(&format!("customer-{i}"), 1);
     if i > 0 {

@@ -22,7 +22,7 @@ fn main() -> Result<(), Failure> {
     let server = if env::var("REDIS_URL").is_ok() { None } else { Some(RedisServer::start()?) };
     let url = server.as_ref().map_or_else(|| env::var("REDIS_URL"), |it| Ok(it.url()))?;
     let name = format!("observed-{}", std::process::id());
-    // Two clients are to Redis what two processes are.
+    // To Redis, two clients are like two processes.
     let (one, other) = (watched(&url)?, watched(&url)?);
     contend(&one, &other, &name)?;
     lose(&one, &other, &name)?;

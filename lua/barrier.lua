@@ -1,26 +1,27 @@
--- barrier: those who wait are its round; who completes it trips it. A hash {kind, broken, bound}, and
--- owner -> {end, number, value} for each that was let in, until it has left: as long as an ended owner is
--- barred, so that it outlives every request that may still ask whether it was. While the action of the one that
--- tripped runs, also {tripper, last, members, index}: it, and of those it goes on with the last queue position, how
--- many they are, and the first one's index. While those of a round are let in, more than one script does, {upto,
--- shift}: the last one's queue position, and by how much the next one's index is above the number of them that is left.
+-- barrier: the waiters are its round; the party that completes the round trips it. A hash {kind, broken,
+-- bound}, and owner -> {end, number, value} for each admitted party, until it has left: as long as a former
+-- owner has a tombstone, so that it outlives every request that may still ask whether the party was admitted.
+-- While the action of the tripper runs, also {tripper, last, members, index}: its owner id, and for the
+-- others the last position, their number, and the first one's index. While more than one script admits the
+-- parties of a round, {upto, shift}: the last one's position, and by how much the next one's index exceeds
+-- the number of those that are left.
 --
--- Who has no action opens the barrier at once. Who has one opens it afterwards (change 'open'); if it leaves
--- before that, or its lease ends, the barrier is broken.
+-- A tripper without an action opens the barrier at once. One with an action opens it afterwards (change
+-- 'open'); if it leaves before that, or its lease expires, the barrier is broken.
 kind.tag = 'cyclic barrier'
-kind.whole = true -- nobody renews what it lets in
+kind.whole = true -- what it admits is not renewed
 local known, tripper, final, index, broken, bound, upto, shift, swept -- as last read or written
 local ready -- a round is complete, and may be tripped
--- How many are to be let in yet, the next one's index, and the last one's entry, to be put back.
+-- How many parties are still to be admitted, the next one's index, and the last one's entry, to be put back.
 local members, nth, came = 0, 0, nil
 
--- parties(args) -> how many make a round. Behind that stands whether there is an action.
+-- parties(args) -> how many make a round. After that comes whether there is an action.
 local function parties(args)
   return tonumber(string.match(args, '^%d+'))
 end
 
--- lives(least): the state outlives the positions, and lives for so many ms at least. Broken it has no end: it stays
--- until it is reset.
+-- lives(least): the state outlives the queue positions, and lives for at least that many ms. A broken barrier
+-- does not expire: it stays until it is reset.
 local function lives(least)
   local ms, ttl = math.max(60000, 2 * F[4]), call('PTTL', K[1])
   if not known or ttl >= 0 and ttl < math.max(ms / 2, least or 0) then
@@ -29,7 +30,7 @@ local function lives(least)
   known = kind.tag
 end
 
--- A round whose members are all there is not broken by one that waits for the next: that is.
+-- A complete round is not broken by a party that waits for the next: that next round is.
 local function breaks()
   local state = call('HMGET', K[1], 'kind', 'tripper', 'last', 'members')
   if state[1] and state[1] ~= kind.tag then return end
@@ -44,7 +45,7 @@ local function breaks()
   known, broken = kind.tag, '1'
 end
 
--- lets_in(n, position, more): so many are to be let in, the last one from that position.
+-- lets_in(n, place, more): that many are to be admitted, the last one from that position.
 local function lets_in(n, position, more)
   members, nth, upto, shift = n, n + more, position, more
 end
@@ -55,7 +56,7 @@ local function one_less()
   if members == 0 then call('HDEL', K[1], 'upto', 'shift') end
 end
 
--- Of earlier rounds nothing is left but what nobody fetched: of all entries some are looked at by each round.
+-- Of earlier rounds only the entries remain that were not given back: each round looks at some of them.
 local function sweep(ms)
   local scan, over = call('HSCAN', K[1], swept or '0', 'COUNT', 50), {}
   for i = 1, #scan[2], 2 do
@@ -82,7 +83,7 @@ function kind.load(owner)
     if owner == state[2] then return end
   end
   entry = state[7] and cmsgpack.unpack(state[7])
-  -- One that passed is known for longer than its lease.
+  -- A party that passed is known for longer than its lease.
   if entry and entry[1] > now() then
     return math.min(math.ceil((entry[1] - now()) / 1000), F[2]), entry[2], entry[3]
   end
@@ -91,9 +92,9 @@ end
 function kind.reject(w)
   local score = (members > 0 or bound or broken) and call('ZSCORE', K[2], w.owner)
   if members > 0 and score and score + 0 <= upto + 0 then return end
-  -- It is yet to be told.
+  -- It has not been notified yet.
   if bound and score and score + 0 <= bound + 0 then return 'broken-it-was-reset' end
-  -- It was let in or told, and heard nothing of it for too long.
+  -- It was admitted or notified, and did not notice for too long.
   if bound and (w.arrival or '') ~= '' and w.arrival + 0 <= bound + 0 then return 'broken-its-round-is-over' end
   if broken and not (tripper and score and score + 0 <= final + 0) then return 'broken' end
   local head = call('ZRANGE', K[2], 0, 0, 'WITHSCORES')
@@ -113,7 +114,7 @@ function kind.try_acquire(w)
     value = 2 * nth
     one_less()
   else
-    -- Who waited to be the last, and others came behind: it goes on with those after it.
+    -- A party that waited to be the last, and others came behind: it proceeds with those after it.
     local waited = call('ZRANK', K[2], w.owner) and 1 or 0
     value, nth = 2 * waited * (n - 1), n - 1 - waited
     acts, ready = string.find(w.args, 'then', 1, true), false
@@ -137,13 +138,13 @@ function kind.try_acquire(w)
   return true, grant, value
 end
 
--- Each heartbeat looks after the position before its own, and the first one after the last: a dead one is found by
--- who is behind it. Who has no queue position trips the barrier if it is the last to come.
+-- Each heartbeat checks the position before its own, and the first one the last: a dead party is found by the
+-- one behind it. A party without a position trips the barrier if it is the last to arrive.
 function kind.can_barge(w)
   if not known then call('HSET', K[1], 'kind', kind.tag) end
   lives()
   if w.arrival == '' and bound and now() <= bound + 0 then
-    -- The clock was set back: still behind all that came before.
+    -- The clock was set back: still behind all earlier arrivals.
     local tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
     w.arrival = fmt('%.0f', math.max(bound, tail or 0) + 1)
   end
@@ -160,14 +161,14 @@ function kind.can_barge(w)
   return not kind.reject(w) and not kind.is_full(w) and ready
 end
 
--- True while no round is complete: of those who wait, or with w, who has no queue position. Whether those of a complete
--- one are alive is looked at once: of a large one the first fifty, which have nobody before them to be found by. The
--- others have a neighbour each, which looks at every heartbeat.
+-- True while no round is complete: of the waiters, or with w, which has no position. Whether those of a
+-- complete round are alive is checked at once: of a large one the first fifty, which no one before them would
+-- find. The others have a neighbour each, which checks at every heartbeat.
 function kind.is_full(w)
   if members > 0 or broken or ready then return false end
   if tripper then return true end
   local head, score = unpack(call('ZRANGE', K[2], 0, 0, 'WITHSCORES'))
-  -- It is yet to be told of a reset.
+  -- It has not been notified of a reset yet.
   if head and bound and score + 0 <= bound + 0 then return false end
   local first = w or head and waiting(head)
   if not first then return not head end
@@ -180,7 +181,7 @@ function kind.is_full(w)
       breaks()
       return false
     end
-    -- The server stood still: it is to be heard first.
+    -- The server stood still: it must be heard first.
     if position.steady == false then return true end
   end
   ready = true
@@ -205,13 +206,13 @@ function kind.renew(owner, lease)
 end
 
 function kind.on_leave(w, why)
-  -- Let in while its process could not be told: it passed, and finds out at its next heartbeat.
+  -- Admitted while its process could not be notified: it passed, and finds out at its next heartbeat.
   if why == 'unheard' and came then
     call('HSET', K[1], w.owner, came)
   elseif members > 0 then
     one_less()
   else
-    -- The others of a round that is being let in go on without it.
+    -- The others of a round that is being admitted proceed without it.
     local last = w.score and call('HGET', K[1], 'upto')
     if not (last and w.score + 0 <= last + 0) then breaks() end
   end
@@ -231,7 +232,7 @@ function kind.describe()
   return {broken and 1 or 0}
 end
 
--- 'open' by the one that tripped it, n parties -> {1} | {0 it was broken}; 'reset' -> {1}: who waits is told.
+-- 'open' by the tripper, n parties -> {1} | {0 it was broken}; 'reset' -> {1}: the waiters are notified.
 function kind.update(what, owner, n)
   if what == 'open' and tripper == owner then
     call('HDEL', K[1], 'tripper', 'last', 'members', 'index')

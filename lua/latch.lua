@@ -1,7 +1,7 @@
--- latch: a count in a hash {kind, count, by, bound}. At 0 everybody passes; nobody is ever inside. Without a count
--- there is nothing at all, and nobody waits.
+-- latch: a count in a hash {kind, count, by, bound}. At 0 every caller passes; it never has holders. Without
+-- a count there is no key, and no waiters.
 kind.tag = 'count-down latch'
-kind.whole = true -- nobody renews what it lets in
+kind.whole = true -- what it admits is not renewed
 local known, count, by, bound -- as last read or written
 local deleted -- by this script
 
@@ -11,8 +11,8 @@ function kind.load()
   if known ~= kind.tag and (known or call('EXISTS', K[1]) == 1) then foreign_key() end
 end
 
--- Who came before the count was set waited for one that is no more. That is how all of them are told, and those that
--- do not hear of it.
+-- A caller that arrived before the count was set waited for an earlier one. That is how all of them learn it,
+-- also those that miss the message.
 function kind.reject(w)
   local arrival = tonumber(w.arrival or '')
   if count then
@@ -30,7 +30,7 @@ function kind.try_acquire()
   return true, number()
 end
 
--- At 0 nobody stands in anybody's way. Who comes after the bound is behind it, also where the clock was set back.
+-- At 0 no one is in anyone's way. Later arrivals are after the bound, also if the clock was set back.
 function kind.can_barge(w)
   if w.arrival == '' and bound and now() <= bound then w.arrival = fmt('%.0f', bound + 1) end
   return count == 0 and not kind.reject(w)
@@ -55,9 +55,9 @@ function kind.describe()
 end
 
 -- 'set' n, if there is no count -> {1 | 0}; 'down' -> {count, or -1}; 'reset' n, 'delete' -> {1 | 0 there was
--- none}; 'expire' ms -> {1 | 0}. Who waits for a count that is no more is told that it is broken.
+-- none}; 'expire' ms -> {1 | 0}. Waiters for a count that no longer exists are notified that it is broken.
 function kind.update(what, a)
-  -- A write that cannot grow comes first: after it a full Redis takes the others.
+  -- A write that cannot grow comes first: after it a full Redis accepts the others.
   call('HDEL', K[1], '')
   local mark = 'deleted|' .. F[1]
   if what == 'again' then

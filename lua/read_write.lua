@@ -1,16 +1,17 @@
--- read_write: many readers, or one writer, who may read as well. A hash {kind, writer, soon, last} and for
--- each holder, under its owner id, {end in ms, number, value, record}: a lease of its own. w.args is
--- 'write', 'read', or 'read-in-order' for a reader that does not let later writers pass.
+-- read_write: many readers, or one writer, which may read as well. A hash {kind, writer, soon, last} and for
+-- each holder, under its owner id, {end in ms, number, value, record}: a lease of its own. w.args is 'write',
+-- 'read', or 'read-in-order' for a reader that does not let later writers pass.
 --
--- `soon` is the ms before which nobody lapses. Once that is over all holders are looked at, some by each script: then
--- it is '<ms> <cursor> <first>', where HSCAN goes on, and the first end among those that were looked at.
+-- `soon` is the ms before which no holder expires. Once that is over all holders are looked at, some by each
+-- script: then it is '<ms> <cursor> <first>', where HSCAN continues, and the first expiry among those that
+-- were looked at.
 kind.tag = 'read-write lock'
--- As last read or written: who writes, how many hold, when the first of them lapses at the earliest, and
--- the last grant number of anybody.
+-- As last read or written: the writer, the number of holders, when the first of them expires at the earliest,
+-- and the last grant number.
 local writer, held, soon, recent
-local cursor, first_end -- of the look at all of them that is on its way
+local cursor, first_end -- of the scan of all of them that is under way
 
--- It is written as text, with the look that is on its way.
+-- It is written as text, with the scan that is under way.
 local function spelled()
   if not cursor then return string.format('%.0f', soon) end
   return string.format('%.0f %s %.0f', soon, cursor, first_end or 0)
@@ -22,13 +23,13 @@ local function spell(text)
   if first_end == 0 then first_end = nil end
 end
 
--- ends_at(ms): a lease ends then
+-- ends_at(ms): a lease expires then
 local function ends_at(ms)
   soon = math.min(soon or ms, ms)
   if cursor then first_end = math.min(first_end or ms, ms) end
 end
 
--- Looks at some of the holders, and drops those that lapsed.
+-- Looks at some of the holders, and drops those that have expired.
 local function sweep(ms, owner)
   local scan, lapsed = call('HSCAN', K[1], cursor or '0', 'COUNT', 50), {}
   local some = scan[2]
@@ -70,7 +71,7 @@ function kind.load(owner)
   if entry and not over then return math.ceil(entry[1] - ms), entry[2], entry[3] or nil end
 end
 
--- More may have lapsed than this script has looked at.
+-- More may have expired than this script has looked at.
 function kind.more()
   return cursor
 end
@@ -82,8 +83,8 @@ function kind.try_acquire(w)
     n, value, writer = number(), nil, w.owner
   else
     if writer and writer ~= w.from then return false end
-    -- The fence has the last write's number, which no reader changes: their own are kept here. They may
-    -- be equal, and are never above the next write's, not even where the clock was set back.
+    -- The fence has the last write's number, which no reader changes: their own are kept here. They may be
+    -- equal, and are never above the next write's, not even if the clock was set back.
     value = call('GET', K[4]) or '0'
     n = math.max(now(), value + 1)
   end
@@ -116,7 +117,7 @@ function kind.renew(owner, lease)
   call('PEXPIRE', K[1], math.max(lease, call('PTTL', K[1])))
   local ends = now() / 1000 + lease
   if ends < entry[1] then
-    -- For less than it had: it may be the first to lapse now.
+    -- For less than it had: it may be the first to expire now.
     spell(call('HGET', K[1], 'soon'))
     ends_at(ends)
     call('HSET', K[1], 'soon', spelled())
@@ -161,9 +162,9 @@ function kind.last()
 end
 
 function kind.on_wait(w)
-  -- Who writes shares with nobody, and may hand on as long as its slice lasts.
+  -- A writer shares with no one, and may hand on during its local hand-off period.
   if w.args ~= 'write' or writer then return end
-  -- Some of them: the others ask as soon as their slice is over, and see it then.
+  -- Some of them: the others ask as soon as their local hand-off period is over, and see it then.
   local some = call('HSCAN', K[1], '0', 'COUNT', 30)[2]
   for i = 1, math.min(60, #some), 2 do
     if string.find(some[i], ':', 1, true) then tell({owner = some[i]}, 'yield') end

@@ -1,5 +1,5 @@
--- reentrant: one owner, in a hash {kind, owner, number, record}. How often the owner's thread
--- has re-entered is not here: the process counts it.
+-- reentrant: one owner, in a hash {kind, owner, number, record}. The hold count of the owner's thread is not
+-- here: the process counts it.
 kind.tag = 'reentrant lock'
 local held -- the owner, as last read or written
 

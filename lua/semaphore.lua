@@ -1,15 +1,15 @@
--- semaphore: so many permits, some of them out. A hash {kind, permits, used, first, none}, and for each owner {end
--- ms, number, permits, record}, known by the colon in its id; K[6] has the owners by their ends. The permits are
--- their users' state: the keys have no end unless one was asked for.
+-- semaphore: a number of permits, some of them acquired. A hash {kind, permits, used, first, none}, and for
+-- each owner {end ms, number, permits, record}, recognized by the colon in its id; K[6] has the owners by
+-- their expiry. The permits are their users' state: the keys do not expire unless that was asked for.
 kind.tag = 'semaphore'
--- As last read or written: all permits, those that are out, the ms when the first lease ends, and whether there
--- were none on purpose: then nobody asks for too many, as others are to add them.
+-- As last read or written: all permits, the acquired ones, the ms when the first lease expires, and whether
+-- there were none on purpose: then no one asks for too many, as others will add them.
 local total, used, soon, none
-local late -- more have lapsed than this script takes out
-local changed -- the permits are others than when those who wait were last asked whether they may hope
-local page -- as last read: {owner, {end ms, number, permits, record}, ...} of those who hold some
+local late -- more have expired than this script removes
+local changed -- the number of permits changed since the waiters were last checked against it
+local page -- as last read: {owner, {end ms, number, permits, record}, ...} of the holders
 
--- first_end() -> the ms when the first lease ends
+-- first_end() -> the ms when the first lease expires
 local function first_end()
   return tonumber(call('ZRANGE', K[6], 0, 0, 'WITHSCORES')[2])
 end
@@ -24,14 +24,14 @@ local function install(owner, hold, ends)
   if ttl >= 0 then call('PEXPIRE', K[6], ttl) end
 end
 
--- forget(ms, owner): takes out who has lapsed by then, this owner and a hundred others; the rest is the next
--- script's.
+-- forget(ms, owner): removes those that have expired by then, this owner and a hundred others; the rest is
+-- the next script's.
 local function forget(ms, owner)
   local now_on = string.format('%.0f', math.floor(ms))
   local lapsed = call('ZRANGE', K[6], '-inf', now_on, 'BYSCORE', 'LIMIT', 0, 100)
   lapsed[#lapsed + 1] = owner
   local held, out = call('HMGET', K[1], unpack(lapsed)), {}
-  -- A write that cannot grow comes first, so that a full Redis takes the others.
+  -- A write that cannot grow comes first, so that a full Redis accepts the others.
   call('HDEL', K[1], unpack(lapsed))
   call('ZREM', K[6], unpack(lapsed))
   for i, it in ipairs(lapsed) do
@@ -66,7 +66,7 @@ function kind.reject(w)
   if not none and tonumber(w.args) > total then return string.format('it-has-%.0f-permits-in-all', total) end
 end
 
--- For 'all' what is there, which must be something.
+-- For 'all' those available, which must be at least one.
 function kind.try_acquire(w)
   local free = total and total - used or 0
   local wanted = tonumber(w.args) or math.max(free, 1)
@@ -91,7 +91,7 @@ function kind.renew(owner, lease)
   local state = call('HMGET', K[1], 'used', owner)
   local hold = state[2] and cmsgpack.unpack(state[2])
   if not hold or hold[1] <= now() / 1000 then return end
-  -- A write that cannot grow comes first, so that a full Redis takes the next one.
+  -- A write that cannot grow comes first, so that a full Redis accepts the next one.
   call('HDEL', K[1], '')
   used = state[1]
   install(owner, hold, now() / 1000 + lease)
@@ -109,7 +109,7 @@ function kind.transfer(w, from)
   return hold[2], hold[3]
 end
 
--- After a change the queue is read, as its first ones may have to be told that they wait in vain.
+-- After a change the queue is read, as its first waiters may have to be told that they wait in vain.
 function kind.is_full()
   return total and used >= total and not changed
 end
@@ -132,7 +132,7 @@ function kind.holders(from)
   return list, scan[1] ~= '0' and scan[1]
 end
 
--- -> {all permits or '', permits out, owner, its permits, its number, ...}; on a later page without the two
+-- -> {all permits or '', acquired permits, owner, its permits, its number, ...}; on a later page without the two
 function kind.describe(from)
   local list = from and {} or {total or '', used}
   for i = 1, #page, 2 do
@@ -141,11 +141,11 @@ function kind.describe(from)
   return list
 end
 
--- change(what, n) -> {1} done | {0} not, as it was no use | {-1} not, as there would be too many
+-- change(what, n) -> {1} done | {0} not, as it had no effect | {-1} not, as there would be too many
 --   'set'     n permits in all       'first'   the same, if it has none yet
---   'add'     n more or, below 0, fewer        'expire'  all of it ends in n ms
---   'delete'  all of it ends now: who holds some has lost them
--- Of 'first', whose answer depends on who came first, `first` keeps the request that did.
+--   'add'     n more or, below 0, fewer        'expire'  all of it expires in n ms
+--   'delete'  all of it is deleted: its holders have lost their permits
+-- Of 'first', whose reply depends on which came first, `first` keeps the request that did.
 function kind.update(what, n)
   if what == 'again' then
     return {(F[5] ~= 'first' or call('HGET', K[1], 'first') == F[1]) and 1 or 0}

@@ -1,18 +1,20 @@
--- stock: units for sale, reservations that took some, and a lock for as long as there are some. A hash {kind, lock};
--- of each SKU `restocked|<sku>`, `available|<sku>`, `reserved|<sku>`, `sold|<sku>`; of each reservation, under its
--- owner id, {end ms, number, record, id or '', ms to remember that, customer or '', units, sku, ...}, and `id|<id>`,
--- whose it is; of each customer with a limit `customer|<customer>|<sku>`, the units that it reserved or bought. K[6]
--- has the reservations by their ends. K[5] has of what was done `id|<id>` and `done|<request>`, besides the tombstones.
--- w.args is 'take|<id>|<ms>|<customer>|<limit>|<units>|<sku>|...' for a reservation, which never waits, or
--- 'lock|<units>|<sku>'. The stock is its users' state: the key has no end.
+-- stock: units for sale, reservations that took some, and a lock that is available as long as there are some.
+-- A hash {kind, lock}; of each SKU `restocked|<sku>`, `available|<sku>`, `reserved|<sku>`, `sold|<sku>`; of
+-- each reservation, under its owner id, {end ms, number, record, id or '', ms to remember that, customer or
+-- '', units, sku, ...}, and `id|<id>`, whose it is; of each customer with a limit
+-- `customer|<customer>|<sku>`, the units that it reserved or bought. K[6] has the reservations by their
+-- expiry. K[5] has of what was done `id|<id>` and `done|<request>`, besides the tombstones. w.args is
+-- 'take|<id>|<ms>|<customer>|<limit>|<units>|<sku>|...' for a reservation, which never waits, or
+-- 'lock|<units>|<sku>'. The stock is its users' state: the key does not expire.
 kind.tag = 'stock gate'
 -- The lock's holder as last read or written, {owner, end ms, number, record}.
 local held
--- Some stock is less than before; of some there is nothing left.
+-- Some stock is less than before; some SKU is sold out.
 local less, gone
--- More has lapsed than this script takes out: what is there may be more than it seems to be.
+-- More has expired than this script removes: more may be available than it seems.
 local late
--- The owner whose wishes were weighed, what is in their way for good, and the units that are taken if nothing is.
+-- The owner whose request was weighed, what permanently prevents it, and the units that are taken if nothing
+-- does.
 local weighed, obstacle, taken
 local read, words -- the last arguments that were taken apart
 
@@ -33,9 +35,9 @@ local function say(text, ...)
   return (string.gsub(string.format(text, unpack(names)), '[ "]', {[' '] = '-', ['"'] = '%22'}))
 end
 
--- finish(owner, entry, count, most) -> how many SKUs' units go to that count: of so many at most. The reservation
--- ends, where these were all; else it has ended, and what is left of it is for the next script. Its first write
--- cannot grow.
+-- finish(owner, entry, count, most) -> how many SKUs' units go to that count: of that many at most. The
+-- reservation ends, if these were all; else it has ended, and the rest of it is left to the next script. Its
+-- first write cannot grow.
 local function finish(owner, entry, count, most)
   local final, id = #entry, 'id|' .. entry[4]
   local partly = most and final - 6 > 2 * most
@@ -76,21 +78,22 @@ local function finish(owner, entry, count, most)
   return (final - 6) / 2
 end
 
--- give_back(owner, ms, most) -> how many SKUs' units are there again, as that reservation has lapsed by then | nothing
+-- give_back(owner, ms, most) -> how many SKUs' units are back, as that reservation has expired by then |
+-- nothing
 local function give_back(owner, ms, most)
   local entry = call('HGET', K[1], owner)
   entry = entry and cmsgpack.unpack(entry)
   return entry and entry[1] <= ms and finish(owner, entry, 'available', most) or nil
 end
 
--- short(sku, n, restocked) -> why there never can be so many of it | nothing
+-- short(sku, n, restocked) -> why there can never be that many of it | nothing
 local function short(sku, n, restocked)
   if not restocked then return say('it has no SKU "%s"', sku) end
   if n + 0 > restocked + 0 then return say('of "%s" only %s were ever stocked', sku, restocked) end
 end
 
--- weigh(w) -> what is in a reservation's way for good | nothing. Leaves in `taken` what is to be written of the stock
--- and the customer, if there is enough of it now.
+-- weigh(w) -> what permanently prevents a reservation | nothing. Leaves in `taken` what must be written of
+-- the stock and the customer, if there is enough of it now.
 local function weigh(w)
   if weighed == w.owner then return obstacle end
   weighed, obstacle, taken = w.owner, nil, nil
@@ -131,7 +134,7 @@ local function weigh(w)
   taken = enough and new
 end
 
--- Of those that lapsed it takes some out, of fifty SKUs together: a script is to be short.
+-- Removes some of those that expired, of fifty SKUs together: a script must be short.
 function kind.load(owner)
   local state = fetch('HMGET', K[1], 'kind', 'lock', owner)
   if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then foreign_key() end
@@ -143,7 +146,7 @@ function kind.load(owner)
     if skus < 1 then break end
     local entry = call('HGET', K[1], it)
     entry = entry and cmsgpack.unpack(entry)
-    -- Nothing, where somebody deleted the stock by hand.
+    -- Zero, if the stock was deleted by hand.
     if entry then skus = skus - finish(it, entry, 'available', skus) else call('ZREM', K[6], it) end
   end
   late = #lapsed == 30 or skus < 1
@@ -162,13 +165,13 @@ function kind.more()
   return late
 end
 
--- lacks(n, sku) -> why there is no use in waiting for so much of it | nothing
+-- lacks(n, sku) -> why it is useless to wait for that much of it | nothing
 local function lacks(n, sku)
   local state = call('HMGET', K[1], 'restocked|' .. sku, 'available|' .. sku)
   return short(sku, n, state[1]) or state[2] + 0 < n + 0 and say('of "%s" only %s are left', sku, state[2]) or nil
 end
 
--- As long as something that lapsed is left in the way, nobody is told that there is nothing.
+-- As long as some expired reservation is left, no one is told that the goods are sold out.
 function kind.reject(w)
   if late then return end
   local what, n, sku = unpack(parts(w.args), 1, 3)
@@ -199,7 +202,7 @@ function kind.try_acquire(w)
   return true, now()
 end
 
--- There is nobody to be passed: who waits here waits for the lock.
+-- There is no one to be passed: waiters here wait for the lock.
 function kind.can_barge(w)
   return string.sub(w.args, 1, 5) == 'take|'
 end
@@ -220,7 +223,7 @@ function kind.renew(owner, lease)
   local state, ms = call('HMGET', K[1], owner, 'lock'), now() / 1000
   local entry, lock = state[1] and cmsgpack.unpack(state[1]), state[2] and cmsgpack.unpack(state[2])
   local ends = math.floor(ms + lease)
-  -- A write that cannot grow comes first, so that a full Redis takes the next ones.
+  -- A write that cannot grow comes first, so that a full Redis accepts the next ones.
   call('HDEL', K[1], '')
   if entry and entry[1] > ms then
     entry[1] = ends
@@ -234,8 +237,8 @@ function kind.renew(owner, lease)
   end
 end
 
--- Where something ran out, the first who wait for it hear of that, wherever they stand, and any others at their
--- next heartbeat; where there is less, the first ones may have to.
+-- If a SKU is sold out, the first waiters for it are notified, wherever they are in the queue, and any others
+-- at their next heartbeat; if there is less, the first waiters may have to be.
 function kind.is_full()
   if gone and less then
     gone = false
@@ -255,7 +258,7 @@ function kind.next_expiry()
   return held and math.max(1, held[2] - now() / 1000)
 end
 
--- Asked as 'lock|...' who has the lock, as 'take' who has reserved.
+-- Asked as 'lock|...' the holder of the lock, as 'take' the holders of reservations.
 function kind.holders(from)
   local what, list = string.match(F[6] or '', '^%a*'), {}
   local function add(owner, ends, record)
@@ -272,7 +275,8 @@ function kind.holders(from)
   return list, scan[1] ~= '0' and scan[1]
 end
 
--- Asked as 'sku|<sku>': {restocked or '', available, reserved, sold}; as 'id|<id>': {1 what it reserved was sold | 0}.
+-- Asked as 'sku|<sku>': {restocked or '', available, reserved, sold}; as 'id|<id>': {1 the order was sold |
+-- 0}.
 function kind.describe()
   local what, name = unpack(parts(F[6] or ''), 1, 2)
   if what == 'id' then
@@ -288,10 +292,10 @@ end
 
 -- change(what, ...) -> {1} done | {0} not
 --   'restock' n sku   not, if more than 2^53 - 1 would ever have been stocked
---   'commit'          what the owner F[1] reserved is sold; not, if it has no reservation any more
---   'delete'          all of it ends now, reservations too; not, if there is none
+--   'commit'          what the owner F[1] reserved is sold; not, if it no longer has a reservation
+--   'delete'          all of it is deleted, reservations too; not, if there is none
 function kind.update(what, n, sku)
-  -- A write that cannot grow comes first: after it a full Redis takes the others.
+  -- A write that cannot grow comes first: after it a full Redis accepts the others.
   call('HDEL', K[1], '')
   if what == 'again' then return {call('ZSCORE', K[5], 'done|' .. F[1]) and 1 or 0} end
   local ms, keep = now() / 1000, 60000

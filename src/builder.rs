@@ -38,7 +38,7 @@ impl Client {
     /// A client of the server at `url`, with the default settings. Opens one connection at once.
     ///
     /// # Errors
-    /// `Config` if `url` is not valid, `Unavailable` if the server cannot be reached or rejects this client,
+    /// `InvalidInput` if `url` is not valid, `Unavailable` if the server cannot be reached or rejects this client,
     /// or if this process cannot start a thread.
     pub fn connect(url: &str) -> Result<Client, Error> {
         Client::builder().url(url).connect()
@@ -72,7 +72,7 @@ impl ClientBuilder {
     /// `redis+unix:///path/to/socket`, or with the feature `tls` `rediss://…`.
     /// Special characters of the user name and the password are percent-encoded (`/` is `%2F`, `@` is `%40`).
     ///
-    /// An invalid URL is reported by [`connect`](Self::connect), as `Config`.
+    /// An invalid URL is reported by [`connect`](Self::connect), as `InvalidInput`.
     pub fn url(mut self, url: &str) -> Self {
         self.server = server_at(url);
         self
@@ -188,7 +188,7 @@ impl ClientBuilder {
     /// for at most the connect timeout plus the command timeout.
     ///
     /// # Errors
-    /// `Config` for a setting that cannot work, `Unavailable` if the server cannot be reached, or if this
+    /// `InvalidInput` for a setting that cannot work, `Unavailable` if the server cannot be reached, or if this
     /// process cannot start a thread.
     pub fn connect(self) -> Result<Client, Error> {
         let client = self.connect_later()?;
@@ -200,7 +200,7 @@ impl ClientBuilder {
     /// a [`RedLock`](crate::RedLock). A wrong address or password is reported by the first call.
     ///
     /// # Errors
-    /// `Config` for a setting that cannot work, `Unavailable` if this process cannot start a thread.
+    /// `InvalidInput` for a setting that cannot work, `Unavailable` if this process cannot start a thread.
     pub fn connect_later(mut self) -> Result<Client, Error> {
         self.config.renew_every = self.renew_every.unwrap_or(self.config.lease / 3);
         self.config.fit(self.waiter_timeout, self.command_timeout);

@@ -108,7 +108,7 @@ impl Client {
     /// lock, and has its name.
     ///
     /// Making a handle takes no request and cannot fail: an invalid key is reported by the first call on it,
-    /// as `Config`. A key has 1 to 1,024 bytes, is not another key of a lock, and has no `}` except in or
+    /// as `InvalidInput`. A key has 1 to 1,024 bytes, is not another key of a lock, and has no `}` except in or
     /// behind a valid hash tag: no other key could be put into the slot of such a key.
     ///
     /// ```
@@ -203,8 +203,8 @@ impl Client {
     ///
     /// # Errors
     /// `NotOwner` if the hold has ended, or the receipt was used before; `WrongType` if `K` is another kind,
-    /// or the key is in use by something else; `Config` for a kind whose rule has no `kind.transfer`;
-    /// `Unavailable`, `Closed`, `Forked`. `Unknown` if Redis did not reply: if the hold was adopted all the
+    /// or the key is in use by something else; `InvalidInput` for a kind whose rule has no `kind.transfer`;
+    /// `Unavailable`, `Closed`, `Forked`. `OutcomeUnknown` if Redis did not reply: if the hold was adopted all the
     /// same, it is released in the background; if not, the receipt is still good.
     pub fn adopt<K: Kind + Default>(&self, receipt: &Receipt) -> Result<OwnedGuard<K>, Error> {
         let lock = match receipt.is_at_key() {
@@ -240,7 +240,7 @@ impl Client {
     /// for one second at most; calling it again has no effect.
     ///
     /// # Errors
-    /// `Unknown` if something could not be released in time: it ends with its lease, and each case was
+    /// `OutcomeUnknown` if something could not be released in time: it ends with its lease, and each case was
     /// reported to the observer.
     pub fn close(&self) -> Result<(), Error> {
         self.0.close()

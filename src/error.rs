@@ -138,7 +138,7 @@ impl Error {
     ///
     /// Bound the number of retries and pause between them: a wrong password is `Unavailable` too. All other
     /// kinds are not retryable, two of them although a retry can make sense: after
-    /// [`Unknown`](ErrorKind::OutcomeUnknown) the call may have taken effect, so that a second one may do it twice;
+    /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) the call may have taken effect, so that a second one may do it twice;
     /// after [`Conflict`](ErrorKind::Conflict) the caller has to look at what was changed first.
     pub fn is_retryable(&self) -> bool {
         matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::NotReplicated)
@@ -212,7 +212,7 @@ impl Error {
         self.kind() == ErrorKind::Closed
     }
 
-    /// Whether a setting, a name or an argument cannot work ([`Config`](ErrorKind::InvalidInput)).
+    /// Whether a setting, a name or an argument cannot work ([`InvalidInput`](ErrorKind::InvalidInput)).
     pub fn is_invalid_input(&self) -> bool {
         self.kind() == ErrorKind::InvalidInput
     }

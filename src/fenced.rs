@@ -57,7 +57,7 @@ static WHOLE: LazyLock<Script> =
 /// The value and the highest token are the users' own state: they stay until [`delete`](Fenced::delete), or
 /// for as long as [`expire_after`](Fenced::expire_after) says. A token equal to the highest is accepted, as a
 /// holder may write more than once. Two writes with the **same** token take effect in the order in which they
-/// reach Redis: one that failed with `Unknown`, or whose connection broke so that it was sent again, may
+/// reach Redis: one that failed with `OutcomeUnknown`, or whose connection broke so that it was sent again, may
 /// leave a copy that arrives late, and restores the older value. If that must not happen, write once per
 /// hold.
 ///
@@ -66,7 +66,7 @@ static WHOLE: LazyLock<Script> =
 ///
 /// # Errors of all forms
 ///
-/// `Conflict` if a higher token was seen: the error names both, and the value is not touched. `Config` for a
+/// `Conflict` if a higher token was seen: the error names both, and the value is not touched. `InvalidInput` for a
 /// name that is empty or longer than 1,024 bytes, and for a token above 2^63-1, which no lock issues.
 /// `WrongType` if the key is in use by something else. `Unavailable`, `Closed`, `Forked`.
 #[derive(Clone)]
@@ -111,7 +111,7 @@ impl Fenced {
     /// most.
     ///
     /// # Errors
-    /// `Unknown` if Redis did not reply: the value may have been written, or may be yet. See also [the
+    /// `OutcomeUnknown` if Redis did not reply: the value may have been written, or may be yet. See also [the
     /// type](Fenced#errors-of-all-forms).
     pub fn set(&self, token: u64, value: impl ToSingleRedisArg) -> Result<(), Error> {
         let key = self.names()?.fenced();
@@ -164,7 +164,7 @@ impl Fenced {
     /// ms to a year. Returns whether there was a resource. One request.
     ///
     /// # Errors
-    /// `Config` for a time out of range. `Unknown` if Redis did not reply. See also [the
+    /// `InvalidInput` for a time out of range. `OutcomeUnknown` if Redis did not reply. See also [the
     /// type](Fenced#errors-of-all-forms).
     pub fn expire_after(&self, ttl: Duration) -> Result<bool, Error> {
         check_lease("time to live", ttl).map_err(|why| self.error(ErrorKind::InvalidInput, why))?;
@@ -175,7 +175,7 @@ impl Fenced {
     /// whether there was a resource. One request, sent once.
     ///
     /// # Errors
-    /// `Unknown` if Redis did not reply: the resource may have been deleted, or may be yet. See also [the
+    /// `OutcomeUnknown` if Redis did not reply: the resource may have been deleted, or may be yet. See also [the
     /// type](Fenced#errors-of-all-forms).
     pub fn delete(&self) -> Result<bool, Error> {
         self.is_done(&["delete"])
@@ -259,9 +259,9 @@ impl FencedScript {
     /// ```
     ///
     /// # Errors
-    /// `Unknown` if Redis did not reply: the script may have run, or may run yet. `Protocol` if it failed
+    /// `OutcomeUnknown` if Redis did not reply: the script may have run, or may run yet. `Protocol` if it failed
     /// (`WrongType` on a key of another type): what it had written until then stays, and its token counts as
-    /// seen; or if its reply, once it has run, cannot be converted to a `T`. `Config` for a source that
+    /// seen; or if its reply, once it has run, cannot be converted to a `T`. `InvalidInput` for a source that
     /// begins with `#!`. See also [the type](Fenced#errors-of-all-forms).
     pub fn run<T: FromRedisValue>(
         &self,

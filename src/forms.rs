@@ -1,6 +1,6 @@
-//! The forms in which a lock is taken, once for every sort of lock.
+//! The ways to acquire a lock, written once for every sort of lock.
 
-/// The forms of a lock whose `lock_with` gives `$Guard`, and whose `lock_owned_with` gives `$Owned`.
+/// The methods of a lock whose `lock_with` returns `$Guard`, and whose `lock_owned_with` returns `$Owned`.
 ///
 /// The error sections of the docs refer to that of the type, which begins with `# Errors of all forms`.
 macro_rules! forms {
@@ -16,10 +16,10 @@ macro_rules! forms {
             self.lock_with($crate::wait::Wait::forever())?.ok_or_else(|| $crate::forms::timed_out(self.name()))
         }
 
-        /// Makes one attempt: `None` when the lock is busy, or when this thread holds it and may not re-enter.
-        /// Blocks for one request, at most the command timeout (of several locks, for each client and kind; of a
-        /// lock over several servers, the node timeout, and as long again where what a minority granted has to be
-        /// given back).
+        /// Makes one attempt: `None` if the lock is busy, or if this thread holds it and may not re-enter.
+        /// Blocks for one request, at most the command timeout (for several locks, one for each client and
+        /// kind; for a lock over several servers, the node timeout, and as long again if what a minority
+        /// granted has to be given back).
         ///
         /// # Errors
         /// See [the type](Self#errors-of-all-forms).
@@ -27,7 +27,7 @@ macro_rules! forms {
             $crate::forms::not_again(self.lock_with($crate::wait::Wait::once()))
         }
 
-        /// Waits for at most `timeout`; `None` when it is over. A zero timeout makes a single attempt;
+        /// Waits for at most `timeout`; returns `None` if it expires. A zero timeout makes a single attempt;
         /// `Duration::MAX` waits forever.
         ///
         /// # Errors
@@ -37,7 +37,7 @@ macro_rules! forms {
             self.lock_with($crate::wait::Wait::timeout(timeout))
         }
 
-        /// Waits until `deadline`; `None` when it has passed.
+        /// Waits until `deadline`; returns `None` if it passes.
         ///
         /// # Errors
         /// See [the type](Self#errors-of-all-forms).
@@ -62,7 +62,8 @@ macro_rules! forms {
             self.lock_with(wait)?.ok_or_else(|| $crate::forms::timed_out(self.name()))
         }
 
-        /// Waits for at most `timeout`, until `cancel` is cancelled; `None` when the timeout is over.
+        /// Waits for at most `timeout`, or until `cancel` is cancelled; returns `None` if the timeout
+        /// expires.
         ///
         /// # Errors
         /// `Cancelled`; see also [the type](Self#errors-of-all-forms).
@@ -104,7 +105,7 @@ macro_rules! forms {
             self.lock_owned_with($crate::wait::Wait::timeout(timeout))
         }
 
-        /// Like [`try_lock_until`](Self::try_lock_until), for a guard that may go to another thread.
+        /// Like [`try_lock_until`](Self::try_lock_until), with a guard that may move to another thread.
         ///
         /// # Errors
         /// See [the type](Self#errors-of-all-forms).
@@ -128,8 +129,8 @@ macro_rules! forms {
             self.lock_owned_with(wait)?.ok_or_else(|| $crate::forms::timed_out(self.name()))
         }
 
-        /// Like [`try_lock_for_interruptibly`](Self::try_lock_for_interruptibly), for a guard that may go to another
-        /// thread.
+        /// Like [`try_lock_for_interruptibly`](Self::try_lock_for_interruptibly), with a guard that may move
+        /// to another thread.
         ///
         /// # Errors
         /// As there.
@@ -141,15 +142,16 @@ macro_rules! forms {
             self.lock_owned_with($crate::wait::Wait::timeout(timeout).cancelled_by(cancel))
         }
     };
-    // Beside them, those that every lock has for itself. `$L` is what its guards hold.
+    // Beside them, the methods that every lock has for itself. `$L` is what its guards hold.
     ($L:ty) => {
         forms!(pub, $crate::guard::Guard<'_, $L>, $crate::guard::OwnedGuard<$L>);
 
-        /// Waits as `wait` says; `None` when the time is up: for what has no form of its own, a deadline together
-        /// with a token, say.
+        /// Waits as `wait` says; returns `None` if the time is up: for combinations that have no method of
+        /// their own, such as a deadline together with a token.
         ///
         /// # Errors
-        /// `Cancelled` where `wait` has a token that is cancelled. See also [the type](Self#errors-of-all-forms).
+        /// `Cancelled` if `wait` has a token that is cancelled. See also [the
+        /// type](Self#errors-of-all-forms).
         pub fn lock_with(
             &self,
             wait: $crate::wait::Wait<'_>,
@@ -157,7 +159,7 @@ macro_rules! forms {
             self.acquire(&wait)
         }
 
-        /// Like [`lock_with`](Self::lock_with), for a guard that may go to another thread.
+        /// Like [`lock_with`](Self::lock_with), with a guard that may move to another thread.
         ///
         /// # Errors
         /// As there.
@@ -187,7 +189,7 @@ pub(crate) use forms;
 
 use crate::error::{Error, ErrorKind};
 
-/// The error of a form that returns no `None`.
+/// The error of a method that returns no `None`.
 pub(crate) fn timed_out(name: &str) -> Error {
     Error::new(ErrorKind::Timeout, name)
 }

@@ -11,13 +11,13 @@ use crate::error::{Error, ErrorKind};
 use crate::settings::check_lease;
 
 /// What a guard can hold: a lock of a [kind](crate::Kind), a [`MultiLock`](crate::MultiLock), or a
-/// [`QuorumLock`](crate::QuorumLock). It cannot be implemented elsewhere; for a lock of your own, implement
+/// [`QuorumLock`](crate::QuorumLock). This trait is sealed; for a lock of your own, implement
 /// [`Kind`](crate::Kind).
 pub trait Held: sealed::Held {}
 
 impl<L: sealed::Held> Held for L {}
 
-/// Who owns a hold: [`ThreadOwned`] or [`GuardOwned`]. It cannot be implemented elsewhere.
+/// The owner of a hold: [`ThreadOwned`] or [`GuardOwned`]. This trait is sealed.
 pub trait Ownership: sealed::Ownership {}
 
 impl<O: sealed::Ownership> Ownership for O {}
@@ -26,12 +26,12 @@ impl<O: sealed::Ownership> Ownership for O {}
 #[derive(Debug)]
 pub struct ThreadOwned(PhantomData<MutexGuard<'static, UseLockOwnedInstead>>);
 
-/// Marks a [`Guard`] that owns its hold itself, and may go to another thread: an [`OwnedGuard`].
+/// Marks a [`Guard`] that owns its hold itself, and may move to another thread: an [`OwnedGuard`].
 #[derive(Debug)]
 pub struct GuardOwned(());
 
-/// What the compiler names when a guard is sent to another thread. Like a guard of std, this one is not `Send` but
-/// `Sync`.
+/// Named in the compiler's error when a guard is sent to another thread. Like a guard of std, this one is not
+/// `Send` but `Sync`.
 struct UseLockOwnedInstead;
 
 pub(crate) mod sealed {
@@ -53,7 +53,7 @@ pub(crate) mod sealed {
         fn token(&self) -> Option<u64>;
         fn remaining(&self) -> Duration;
         fn lost(&self) -> CancellationToken;
-        /// For `lease`, which was checked; for the one that it was taken for, where that is not given.
+        /// For `lease`, which was checked; `None` means the lease for which it was acquired.
         fn renew(&self, lease: Option<Duration>) -> Result<(), Error>;
         fn release(self) -> Result<(), Error>;
     }
@@ -71,19 +71,19 @@ pub(crate) mod sealed {
         const BY_THREAD: bool = false;
     }
 
-    /// Who is to hold what this thread asks for.
+    /// The owner of the hold that this thread asks for.
     pub(crate) fn holder<O: Ownership>(thread: u64) -> HolderId {
         if O::BY_THREAD { HolderId::Thread(thread) } else { HolderId::Guard }
     }
 }
 
-/// A hold of a lock, released when it is dropped. `L` says of what: the [kind](crate::Kind) of a
+/// A hold of a lock, released when it is dropped. `L` is what it holds: the [kind](crate::Kind) of a
 /// [`RedisLock`](crate::RedisLock) (`Guard<'_, Reentrant>`), [`MultiLock`](crate::MultiLock) or
 /// [`QuorumLock`](crate::QuorumLock).
 ///
-/// The guard of `lock` and its like belongs to its thread: it cannot be sent to another one, but another one may
-/// look at it. The guard of `lock_owned`, an [`OwnedGuard`], may go anywhere; in functions that take either,
-/// `O` stands for the difference.
+/// The guard of `lock` and its variants belongs to its thread: it cannot be sent to another one, but another
+/// thread may share a reference to it. The guard of `lock_owned`, an [`OwnedGuard`], may go anywhere;
+/// functions that accept either are generic over `O`.
 ///
 /// ```
 /// use redis_concurrent::{Client, Guard, Ownership, Reentrant};
@@ -107,7 +107,7 @@ pub(crate) mod sealed {
 /// # }
 /// ```
 ///
-/// Dropping it does what [`unlock`](Guard::unlock) does and tells the observer of an error. Leaked by
+/// Dropping it does what [`unlock`](Guard::unlock) does and reports an error to the observer. Leaked by
 /// `mem::forget`, it stays held, and renewed, until the client is closed.
 ///
 /// **`let _ = lock.lock()?;` holds nothing**: that pattern drops the guard at once. Write `let _guard = …`, or use
@@ -115,13 +115,13 @@ pub(crate) mod sealed {
 #[must_use = "a guard that is not kept releases at once"]
 pub struct Guard<'a, L: Held, O: Ownership = ThreadOwned> {
     pub(crate) hold: L::Hold,
-    /// It borrows its lock where it belongs to its thread.
+    /// It borrows its lock if it belongs to its thread.
     marker: PhantomData<(&'a (), O)>,
 }
 
-/// A [`Guard`] that owns its hold itself: it borrows nothing and may go to another thread, be kept in a struct,
-/// and be released anywhere. It never re-enters: a thread that has one and asks for the same lock again, without
-/// a timeout, waits until the guard is dropped.
+/// A [`Guard`] that owns its hold itself: it borrows nothing and may move to another thread, be kept in a
+/// struct, and be released anywhere. It never re-enters: a thread that has one and asks for the same lock
+/// again, without a timeout, waits until the guard is dropped.
 ///
 /// ```
 /// use redis_concurrent::{Client, Error, OwnedGuard, Reentrant};
@@ -156,34 +156,34 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
         Guard { hold, marker: PhantomData }
     }
 
-    /// The lock's name; of several locks their names, with ` + ` between them.
+    /// The lock's name; for several locks their names, joined by ` + `.
     pub fn name(&self) -> &str {
         self.hold.name()
     }
 
-    /// How long the hold is certain to last if nothing renews it; zero once it is lost. Counted here, without a
-    /// request, from before the request that acquired it.
+    /// The remaining time for which the hold is certain to last if it is not renewed; zero once it is lost.
+    /// Computed here, without a request, from before the request that acquired it.
     ///
-    /// Of several locks, as long as the hold that ends first. Of a lock over several servers, as long as the
+    /// For several locks, that of the hold that ends first. For a lock over several servers, that of the
     /// majority whose leases last longest.
     #[doc(alias = "ttl")]
     pub fn remaining(&self) -> Duration {
         self.hold.remaining()
     }
 
-    /// Whether the hold ended before it was released. No request: with Redis silent it is known when the lease
-    /// must have ended. Once lost it stays so. Of several locks, whether any was lost; of a lock over several
-    /// servers, whether fewer than a majority hold it.
+    /// Whether the hold ended before it was released. No request: while Redis is silent, the hold counts as
+    /// lost when its lease must have expired. A loss is final. For several locks, whether any was lost; for a
+    /// lock over several servers, whether fewer than a majority hold it.
     #[doc(alias = "is_locked")]
     pub fn is_lost(&self) -> bool {
         self.remaining().is_zero()
     }
 
-    /// A token that is cancelled when the hold [is lost](Guard::is_lost), also while Redis is silent: to hand to
-    /// the work that is done under the lock. From the first one on the client listens (with a thread and a
-    /// connection, made in the background), so that a forced unlock is noticed at once.
+    /// A token that is cancelled when the hold [is lost](Guard::is_lost), even while Redis is silent: to pass
+    /// to the work that is done under the lock. From the first call on the client listens (with a thread and
+    /// a connection, made in the background), so that a forced unlock is noticed at once.
     ///
-    /// Of several locks, those that were not lost stay held until the guard ends.
+    /// For several locks, those that were not lost stay held until the guard ends.
     pub fn lost(&self) -> CancellationToken {
         self.hold.lost()
     }
@@ -192,23 +192,23 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
     /// fixed lease. Others are renewed in the background.
     ///
     /// # Errors
-    /// Those of [`renew_for`](Guard::renew_for).
+    /// See [`renew_for`](Guard::renew_for).
     #[doc(alias = "extend")]
     pub fn renew(&self) -> Result<(), Error> {
         self.hold.renew(None)
     }
 
-    /// Sets the lease to end `lease` from now (sets, never adds). On a hold that is renewed in the background the
-    /// renewals go on and never shorten it. At least 100 ms, at most a year.
+    /// Sets the lease to end `lease` from now (sets, never adds). On a hold that is renewed in the background
+    /// the renewals continue and never shorten it. At least 100 ms, at most a year.
     ///
-    /// One request, of at most the command timeout; for each lock, of several. Of a lock over several servers,
-    /// one to each server that granted it, all at once, of at most the node timeout.
+    /// One request, of at most the command timeout; for several locks one for each. For a lock over several
+    /// servers, one to each server that granted it, all at once, of at most the node timeout.
     ///
     /// # Errors
-    /// `LeaseLost` on a lost hold, `Config` for a lease that is too short or too long, `Unknown` or `Unavailable`
-    /// when Redis did not answer. Of several locks the first error, by the order in which they were named: the
-    /// others were renewed all the same. Of a lock over several servers `Unknown` where fewer than a majority
-    /// confirmed it: the hold then lasts as long as [`remaining`](Guard::remaining) says.
+    /// `LeaseLost` on a lost hold, `InvalidInput` for a lease that is too short or too long, `OutcomeUnknown` or
+    /// `Unavailable` if Redis did not reply. For several locks the first error, in the order in which they
+    /// were named: the others were renewed all the same. For a lock over several servers `OutcomeUnknown` if fewer
+    /// than a majority confirmed it: the hold then lasts as long as [`remaining`](Guard::remaining) says.
     #[doc(alias = "extend")]
     pub fn renew_for(&self, lease: Duration) -> Result<(), Error> {
         check_lease("lease", lease)
@@ -216,22 +216,22 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
         self.hold.renew(Some(lease))
     }
 
-    /// Releases the hold: the lock is free when it was the thread's last guard. Blocks for the command timeout at
-    /// most, and not at all where a thread of this process is handed the lock.
+    /// Releases the hold: the lock is free if it was the thread's last guard. Blocks for the command timeout
+    /// at most, and not at all if a thread of this process is handed the lock.
     ///
-    /// Several locks are released in reverse, those of one client and one kind by one request. A lock over several
-    /// servers is released on all of them, within the node timeout; a server that does not answer is told in the
-    /// background, until it answers or the lease is over.
+    /// Several locks are released in reverse, those of one client and one kind by one request. A lock over
+    /// several servers is released on all of them, within the node timeout; a server that does not reply is
+    /// asked again in the background, until it replies or the lease is over.
     ///
     /// # Errors
-    /// `LeaseLost` if the hold was over before, also for an inner one of several guards; `Closed` if the client was
-    /// closed. `Unknown` if Redis did not answer, `Unavailable` if it is sure not to have run the release: it then
-    /// goes on in the background until the lease is over. `Unknown` too if the hold is over and nobody can tell
-    /// whether it was before: the request was sent twice, as its connection broke, and Redis may have forgotten the
-    /// hold in between.
+    /// `LeaseLost` if the hold was over before, also for an inner one of several guards; `Closed` if the
+    /// client was closed. `OutcomeUnknown` if Redis did not reply, `Unavailable` if it certainly has not run the
+    /// release: the release then continues in the background until the lease is over. `OutcomeUnknown` too if the
+    /// hold is over and it cannot be determined whether it was before: the request was sent twice, as its
+    /// connection broke, and Redis may have forgotten the hold in between.
     ///
-    /// Of several locks the first error, by the order in which they were named: the others were released all the
-    /// same. Of a lock over several servers, `Unknown` if fewer than a majority answered.
+    /// For several locks the first error, in the order in which they were named: the others were released all
+    /// the same. For a lock over several servers, `OutcomeUnknown` if fewer than a majority replied.
     #[doc(alias = "release")]
     pub fn unlock(self) -> Result<(), Error> {
         self.hold.release()

@@ -1,4 +1,4 @@
-//! What the test kit of the same version has to see: no part of the interface, and without any promise.
+//! For the test kit of the same version: not part of the public interface, and without any guarantee.
 
 use crate::{Error, Kind, RedisLock, fenced, script};
 /// The source text of the operations over one rule: what `EVAL` takes, with the lock's six keys and the
@@ -60,7 +60,7 @@ pub fn fenced_script(source: &str) -> String {
 ///
 /// # Errors
 ///
-/// If the lock cannot work: for its name, say, or since its client is closed.
+/// If the lock cannot work: for its name, say, or because its client is closed.
 pub fn keys<K: Kind>(lock: &RedisLock<K>) -> Result<[String; 6], Error> {
     Ok(lock.entry()?.names.keys().map(|parts| parts.concat()))
 }

@@ -43,42 +43,42 @@ pub trait Kind: Send + Sync + 'static {
     /// The kind's name in errors, for instance `"reentrant lock"`.
     const NAME: &'static str;
 
-    /// The rule: Lua source, kept in a file of its own and taken in by `include_str!`.
+    /// The rule: Lua source, kept in a file of its own and included by `include_str!`.
     ///
-    /// A function begins at the left margin with `function kind.name(` and ends there with `end`.
-    /// Given are `K` (the keys; `K[1]` is the kind's state, the others belong to the queue), `F`
-    /// (the arguments), `call` (`redis.call`), `now()` (microseconds since 2020, server time),
-    /// `number()` (the next grant number) `foreign_key()` (raises `WRONGTYPE`) and
-    /// `fetch(…)` (a read of the key, which raises that where the key is of another type).
+    /// A function begins at the left margin with `function kind.name(` and ends there with `end`. Available
+    /// are `K` (the keys; `K[1]` is the kind's state, the others belong to the queue), `F` (the arguments),
+    /// `call` (`redis.call`), `now()` (microseconds since 2020, server time), `number()` (the next grant
+    /// number), `foreign_key()` (raises `WRONGTYPE`) and `fetch(…)` (a read of the key, which raises that if
+    /// the key is of another type).
     ///
     /// | | |
     /// | --- | --- |
-    /// | `kind.tag = '…'` | what it is called when the key turns out to be something else |
-    /// | `kind.load(owner)` | reads the state once and drops lapsed holders → remaining ms and number of `owner`'s hold, or nothing. A blank state (no key) may skip it |
-    /// | `kind.try_acquire(w)` | nobody is ahead: may `w` come in? Installs it → `true, number` and perhaps a value, or `false` |
-    /// | `kind.release(owner)` | takes it out → `true` if it was inside; a second `true` if nothing is left of the state. May come before `load` and without `now()`; its first write must be one that cannot grow (`DEL`, `HDEL`, `ZREM`), so that a full Redis takes it |
+    /// | `kind.tag = '…'` | the kind's name in `WRONGTYPE` errors |
+    /// | `kind.load(owner)` | reads the state once and drops expired holders → remaining ms and number of `owner`'s hold, or nothing. May be skipped if the key does not exist |
+    /// | `kind.try_acquire(w)` | no waiter is ahead: may `w` be admitted? Installs it → `true, number` and perhaps a value, or `false` |
+    /// | `kind.release(owner)` | removes it → `true` if it was inside; a second `true` if the state is empty now. May come before `load` and without `now()`; its first write must be one that cannot grow (`DEL`, `HDEL`, `ZREM`), so that a full Redis accepts it |
     /// | `kind.renew(owner, lease)` | → remaining ms, or nothing. Never creates. May come before `load`; its first write must be one that cannot grow, too |
-    /// | `kind.next_expiry()` | → ms until the next holder lapses, or nothing |
-    /// | `kind.holders(from)` | → `{owner, remaining ms, record, …}`; reads only. Of many a page, and where the next one begins, which comes as `from` then |
-    /// | `kind.reject(w)`, optional | → why it can never come in: one word, hyphens for its spaces, all but letters and digits of a name written `%XX` |
+    /// | `kind.next_expiry()` | → ms until the next holder expires, or nothing |
+    /// | `kind.holders(from)` | → `{owner, remaining ms, record, …}`; reads only. If there are many, one page, and where the next one begins, which is passed as `from` then |
+    /// | `kind.reject(w)`, optional | → why it can never be admitted: one word, hyphens for its spaces, all but letters and digits of a name written `%XX` |
     /// | `kind.class(w)`, optional | its order class, 0 first |
     /// | `kind.can_barge(w)`, optional | may it pass the queue? |
-    /// | `kind.is_full()`, optional | → true while nobody can come in, whoever it is: spares reading the queue. Like `try_acquire`, a blank state may skip `load` |
-    /// | `kind.on_wait(w)`, optional | it has just taken a place, and has to wait |
-    /// | `kind.on_leave(w, why)`, optional | a waiter went without a grant |
-    /// | `kind.last()`, optional | → the last grant number, where that is not the fence's |
+    /// | `kind.is_full()`, optional | → true while no caller can be admitted at all: spares reading the queue. Like `try_acquire`, it may be called without `load` if the key does not exist |
+    /// | `kind.on_wait(w)`, optional | it has just taken a queue position, and has to wait |
+    /// | `kind.on_leave(w, why)`, optional | a waiter left without a grant |
+    /// | `kind.last()`, optional | → the last grant number, if that is not the fence's |
     /// | `kind.transfer(w, from)`, optional | the hold of the owner `from` is `w`'s from now on, for `w.lease` → number and value, or nothing: without it there are no [receipts](crate::Receipt) |
-    /// | `kind.update(what, a, b)`, optional | what users do to its state → a list |
-    /// | `kind.describe(from)`, optional | what *inspect* tells of it, page by page → a list; reads only |
-    /// | `kind.more()`, optional | → true where `load` has left some that lapsed to the next script |
-    /// | `kind.whole = true`, optional | who is let in by a message has its whole lease: nobody renews it ([`Passed`](Sharing::PassThrough)) |
+    /// | `kind.update(what, a, b)`, optional | updates by users of its state → a list |
+    /// | `kind.describe(from)`, optional | what *inspect* returns about it, page by page → a list; reads only |
+    /// | `kind.more()`, optional | → true if `load` has left some expired holders to the next script |
+    /// | `kind.whole = true`, optional | a waiter that is admitted by a message gets its whole lease: it is not renewed ([`PassThrough`](Sharing::PassThrough)) |
     ///
-    /// `w` is `{owner, lease, args, record}`, all text; `waiter_timeout` and `from` too where it queues.
-    /// Every key that it writes must get a time to live, unless it is its users' own state, and none may be
-    /// made from parts: only `K[1]` is its own.
+    /// `w` is `{owner, lease, args, record}`, all text; `waiter_timeout` and `from` too if it queues. Every
+    /// key that it writes must have a time to live, unless it is its users' own state, and no key may be made
+    /// from parts: only `K[1]` is its own.
     const RULE: &'static str;
 
-    /// Whether one tenure excludes all others.
+    /// Whether one grant excludes all others.
     const SHARING: Sharing;
 
     /// What happens when a thread that holds it asks again.
@@ -90,11 +90,10 @@ pub trait Kind: Send + Sync + 'static {
     }
 }
 
-/// A kind of which there is at most one holder at a time, so that its token orders all that is
-/// done under it.
+/// A kind of which there is at most one holder at a time, so that its token orders all that is done under it.
 pub trait Exclusive: Kind {}
 
-/// How many may hold a lock of a kind.
+/// How many callers may hold a lock of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Sharing {
@@ -102,10 +101,10 @@ pub enum Sharing {
     Exclusive,
     /// As many as the rule admits, each for itself.
     Shared,
-    /// As many as the rule admits; threads of one process share a hold, which takes newcomers without
-    /// asking Redis for one [slice](crate::ClientBuilder::local_handoff) after Redis last said that it may.
+    /// As many as the rule admits; threads of one process share a hold, which others may join without asking
+    /// Redis for one [local hand-off period](crate::ClientBuilder::local_handoff) after Redis last said so.
     SharedPerProcess,
-    /// Nobody holds it: who is let in has passed, and there is nothing to give back.
+    /// There are no holders: a caller that is admitted has passed, and there is nothing to give back.
     PassThrough,
 }
 

@@ -106,7 +106,7 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 /// # Errors of all forms
 ///
 /// `Conflict` if the attempts are used up, or the time, and another client came first each time: no data was
-/// changed. `Timeout` if the closure itself finished after the deadline: no data was changed. `Unknown` if
+/// changed. `Timeout` if the closure itself finished after the deadline: no data was changed. `OutcomeUnknown` if
 /// the reply to `EXEC` was lost: either all of it or none may have been executed, or may be yet. It is never
 /// sent twice; to find out, read again.
 ///
@@ -115,7 +115,7 @@ const NOT_IN_AN_UPDATE: [&str; 23] = [
 /// error says which one was not. A command that Redis would not even queue (one that does not exist, or no
 /// memory left) is `Protocol` or `Unavailable`, and no data was changed.
 ///
-/// `Config` for no keys or an empty one, for no attempts or more than 10,000, and for commands that affect
+/// `InvalidInput` for no keys or an empty one, for no attempts or more than 10,000, and for commands that affect
 /// the connection or the transaction itself (`EXEC`, `SELECT`, `SUBSCRIBE`, …): no data was changed.
 /// `Unavailable`, `Closed`, `Forked`.
 #[derive(Clone)]
@@ -354,7 +354,7 @@ impl Snapshot<'_> {
     ///
     /// # Errors
     /// `WrongType` if the key is of another type, or the reply cannot be converted to the requested type.
-    /// `Config` for a command that affects the connection itself. `Unavailable`: no data was changed, nor
+    /// `InvalidInput` for a command that affects the connection itself. `Unavailable`: no data was changed, nor
     /// will be in this attempt. `Protocol` if Redis rejects the command.
     pub fn query<T: FromRedisValue>(&mut self, cmd: &Cmd) -> Result<T, Error> {
         fit(cmd).map_err(|why| Error::new(ErrorKind::InvalidInput, self.name).because(why))?;

@@ -73,8 +73,8 @@ static DELETE: LazyLock<Script> =
 ///
 /// # Errors of all forms
 ///
-/// `Config` for an invalid name or rate, or for 0 permits; `Refused` for more than the rate admits [at
-/// once](Rate::at_once), since that can never be granted. No request is sent then. `Unknown` if there was no
+/// `InvalidInput` for an invalid name or rate, or for 0 permits; `Refused` for more than the rate admits [at
+/// once](Rate::at_once), since that can never be granted. No request is sent then. `OutcomeUnknown` if there was no
 /// reply: the request may have been counted, or may be yet, and is not sent again, as it could count twice.
 /// `Unavailable` if Redis cannot be reached or rejects us, at once, also from calls that wait: whether to
 /// proceed without counting is the caller's decision. `WrongType` if the key is in use by something else.
@@ -185,7 +185,7 @@ impl RateLimiter {
     /// The number of permits available now; acquires none. One request, at most the command timeout.
     ///
     /// # Errors
-    /// `Config` for an invalid name or rate; `Unavailable`, `WrongType`, `Closed`, `Forked`.
+    /// `InvalidInput` for an invalid name or rate; `Unavailable`, `WrongType`, `Closed`, `Forked`.
     pub fn available(&self) -> Result<u32, Error> {
         self.rate.check().map_err(|why| self.error(ErrorKind::InvalidInput, why))?;
         let limit = Moment::now().after(self.shared.config.command_timeout);
@@ -201,7 +201,7 @@ impl RateLimiter {
     /// request, at most the command timeout.
     ///
     /// # Errors
-    /// `Config` for an invalid name; `Unavailable`, `WrongType`, `Closed`, `Forked`. `Unknown` if there was
+    /// `InvalidInput` for an invalid name; `Unavailable`, `WrongType`, `Closed`, `Forked`. `OutcomeUnknown` if there was
     /// no reply.
     pub fn delete(&self) -> Result<bool, Error> {
         let limit = Moment::now().after(self.shared.config.command_timeout);

@@ -10,10 +10,10 @@ use crate::clock::Moment;
 /// only turn a late reply into an unknown outcome.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// How long a call may wait, and what may end its wait earlier. The forms with a name of their own
-/// (`lock`, `try_lock_for`, `lock_interruptibly` …) are short for a call with one of these; the combinations
-/// without a name, such as a deadline together with a token, are made here, for
-/// [`lock_with`](crate::RedisLock::lock_with) and its like.
+/// How long a call may wait, and what may end its wait earlier. The methods with a name of their own (`lock`,
+/// `try_lock_for`, `lock_interruptibly` …) are short for a call with one of these; the combinations without a
+/// name, such as a deadline together with a token, are made here, for
+/// [`lock_with`](crate::RedisLock::lock_with) and its variants.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -62,17 +62,17 @@ impl<'a> Wait<'a> {
         if timeout.is_zero() { Wait::once() } else { Wait::until_moment(Moment::now().after(timeout)) }
     }
 
-    /// Until `deadline`; one that has passed makes a [single attempt](Wait::once).
+    /// Until `deadline`; one in the past makes a [single attempt](Wait::once).
     #[must_use]
     pub fn until(deadline: Instant) -> Self {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Wait::once() } else { Wait::until_moment(Moment::at(deadline)) }
     }
 
-    /// The same, ended early when `cancel` is cancelled: the call then returns `Cancelled`, also where the token
-    /// was cancelled before the call. A sleeping thread wakes at once; a thread inside a request notices when the
-    /// request ends, after at most the [command timeout](crate::ClientBuilder::command_timeout). A second token
-    /// replaces the first: to wait on two, use a token that both cancel.
+    /// The same, ended early when `cancel` is cancelled: the call then returns `Cancelled`, even if the token
+    /// was cancelled before the call. A sleeping thread wakes at once; a thread inside a request notices it
+    /// when the request ends, after at most the [command timeout](crate::ClientBuilder::command_timeout). A
+    /// second token replaces the first: to wait on two, use a token that is cancelled by both.
     #[must_use]
     pub fn cancelled_by(mut self, cancel: &'a CancellationToken) -> Self {
         self.cancel = Some(cancel);

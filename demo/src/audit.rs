@@ -11,15 +11,15 @@ use super::trace::Trace;
 #[derive(Debug, Default)]
 pub struct Damage {
     pub sold: i64,
-    /// Pieces sold that never were there, product by product.
+    /// Pieces sold that never existed, product by product.
     pub oversold: i64,
-    /// Pieces by which the stock that is left differs from what was sold, product by product.
+    /// Pieces by which the remaining stock differs from what was sold, product by product.
     pub lost_updates: i64,
     /// Sales to a customer that had bought the product before, or of an order sold before.
     pub duplicates: usize,
 }
 
-/// What became of the orders.
+/// The outcome of the orders.
 #[derive(Debug, Default)]
 pub struct Fates {
     pub sold: usize,
@@ -29,7 +29,7 @@ pub struct Fates {
     pub unaccounted: usize,
 }
 
-/// Who waited for a customer's lock.
+/// The orders that waited for a customer's lock.
 #[derive(Debug, Default)]
 pub struct CustomerWaits {
     pub all: usize,

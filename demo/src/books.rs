@@ -1,18 +1,18 @@
-//! The books of one sale in Redis, and what is asked of them. Nothing here knows a lock.
+//! The books of one sale in Redis, and the questions to them. This module knows no locks.
 //!
 //! | key | |
 //! | --- | --- |
-//! | `open` | a list: the orders that nobody works on |
+//! | `open` | a list: the orders that no worker has taken |
 //! | `claimed:<worker>` | a list: the orders that a worker has taken and not finished |
 //! | `stock:<product>` | a string: pieces left |
 //! | `bought:<customer>` | a hash: product → the order it was sold by |
-//! | `orders` | a hash: order id → what became of it |
+//! | `orders` | a hash: order id → its outcome |
 //! | `journal` | a list: every sale that was written |
 //!
-//! An order is always in one of the first two lists, or in `orders`: it moves by one command,
-//! and what becomes of it is written in one transaction with leaving the list.
+//! An order is always in one of the first two lists, or in `orders`: it moves by one command, and its outcome
+//! is written in one transaction with leaving the list.
 //!
-//! In the run with a stock gate, that has the pieces, and knows what was sold to whom: `stock` and `bought`
+//! In the run with an inventory, that has the pieces, and knows what was sold to whom: `stock` and `bought`
 //! are not written.
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,7 +24,7 @@ use super::order::Order;
 /// A demo that was interrupted leaves keys behind for no longer than this, in seconds.
 const LIFE: u64 = 600;
 
-/// What becomes of an order.
+/// The outcome of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Sold,
@@ -53,7 +53,7 @@ pub struct History {
 }
 
 impl History {
-    /// What becomes of the order while `left` pieces of its product are left.
+    /// The outcome of the order while `left` pieces of its product are left.
     pub fn fate(&self, order: &Order, left: i64) -> Fate {
         if self.bought {
             Fate::Refused
@@ -136,7 +136,7 @@ impl Books {
         Ok(History { bought, decided })
     }
 
-    /// What is to be asked for it: whether the customer has bought this product, whether the order is decided.
+    /// The questions about it: whether the customer has bought this product, whether the order is decided.
     pub fn asks_history(&self, order: &Order) -> [Cmd; 2] {
         let mut bought = cmd("HEXISTS");
         bought.arg(self.bought(&order.customer)).arg(&order.product);
@@ -150,7 +150,7 @@ impl Books {
         self.connection.get(self.stock(&order.product))
     }
 
-    /// The write, in one transaction: what is left is what was *read* less what is sold, as in any
+    /// The write, in one transaction: the remaining stock is what was *read* minus what is sold, as in any
     /// program that reads, decides and writes.
     pub fn write(&mut self, worker: usize, claim: &Claim, left: i64, fate: Fate) -> RedisResult<()> {
         let mut transaction = pipe();
@@ -160,7 +160,7 @@ impl Books {
         transaction.exec(&mut self.connection)
     }
 
-    /// The write of what the gate has sold, or not.
+    /// The write of what the inventory has sold, or not.
     pub fn write_fate(&mut self, worker: usize, claim: &Claim, fate: Fate) -> RedisResult<()> {
         let mut transaction = pipe();
         transaction.atomic();
@@ -178,7 +178,7 @@ impl Books {
         }
     }
 
-    /// What became of an order.
+    /// The outcome of an order.
     pub fn note(&self, transaction: &mut Pipeline, worker: usize, claim: &Claim, fate: Fate) {
         if fate == Fate::Sold {
             transaction.rpush(self.key("journal"), &claim.text);
@@ -192,7 +192,7 @@ impl Books {
         self.connection.lrem(self.claimed(worker), 1, &claim.text)
     }
 
-    /// Gives an order back, for anybody to do.
+    /// Gives an order back, for any worker to do.
     pub fn give_back(&mut self, worker: usize, claim: &Claim) -> RedisResult<()> {
         pipe()
             .atomic()
@@ -220,7 +220,7 @@ impl Books {
         self.connection.hlen(self.key("orders"))
     }
 
-    /// The same; and gives the books another ten minutes, which end when nobody asks any more.
+    /// The same; and gives the books another ten minutes, which expire when no worker asks any more.
     pub fn progress(&mut self, workers: usize) -> RedisResult<usize> {
         let names = ["open", "orders", "journal"];
         let keys = names.map(|it| self.key(it)).into_iter().chain((0..workers).map(|it| self.claimed(it)));

@@ -30,13 +30,13 @@ pub struct Death {
     pub pid: u32,
     /// Just before the signal was sent.
     pub at: u64,
-    /// Whose lock it held.
+    /// The owner of the lock that it held.
     pub product: String,
     /// The orders it had taken, handed out again.
     pub orders: Vec<String>,
 }
 
-/// What the workers did.
+/// The workers' reports.
 #[derive(Debug, Default)]
 pub struct Report {
     pub started: u64,
@@ -53,7 +53,7 @@ struct Crew<'a> {
     over: [bool; PROCESSES],
 }
 
-/// Runs the sale to its end; `progress` hears how many orders are decided.
+/// Runs the sale to its end; `progress` receives how many orders are decided.
 pub fn work(
     place: &Place,
     prefix: &str,

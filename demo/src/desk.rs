@@ -9,10 +9,10 @@ use super::trace::Meter;
 use super::variant::Variant;
 use super::worker::LEASE;
 
-/// The name of the gate, in the run that has one.
+/// The name of the inventory, in the run that has one.
 const GATE: &str = "sale";
 
-/// How long a server of a RedLock may take to answer.
+/// How long a server of a RedLock may take to reply.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The clients of one process.
@@ -29,7 +29,7 @@ pub fn client(url: &str, prefix: &str) -> ClientBuilder {
     Client::builder().url(url).namespace(&format!("{prefix}:lock")).lease(LEASE)
 }
 
-/// The gate of a run.
+/// The inventory of a run.
 pub fn gate(client: &Client) -> Inventory {
     client.inventory(GATE)
 }

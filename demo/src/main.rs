@@ -1,14 +1,13 @@
-//! A flash sale: four processes of eight threads sell what is there to more customers than it is
-//! enough for, once without a lock and once in each way of not overselling, and count the damage.
+//! A flash sale: four processes of eight threads sell to more customers than there are goods, once without a
+//! lock and once in each way of not overselling, and count the damage.
 //!
 //! ```text
 //! cargo run --release --package demo -- [--json] [--seed N | ORDERS.csv]
 //! ```
 //!
-//! It starts a Redis server of its own, or uses the one that `REDIS_URL` names, under a prefix of
-//! its own that it removes in the end; the RedLock has five of its own in any case. The exit code
-//! is 0 if every promise was kept, 1 if one was not, 2 if the arguments or the file of orders are
-//! no good.
+//! It starts a Redis server of its own, or uses the one that `REDIS_URL` names, under a prefix of its own
+//! that it removes in the end; the RedLock has five of its own in any case. The exit code is 0 if every
+//! promise was kept, 1 if one was not, 2 if the arguments or the file of orders are invalid.
 
 mod args;
 mod audit;
@@ -31,7 +30,7 @@ use std::process::ExitCode;
 use args::Orders;
 use redis_concurrent_testkit::is_role;
 
-/// What stops the demo: it says why, and nothing else has to be known about it.
+/// What stops the demo: its message is all that needs to be known about it.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {

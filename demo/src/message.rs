@@ -16,7 +16,7 @@ pub struct Task {
     pub worker: usize,
     /// How many orders there are in all.
     pub orders: usize,
-    /// With its next sale after so many orders it says [`Message::Holding`], and stands still.
+    /// With its next sale after that many orders it says [`Message::Holding`], and stands still.
     pub victim_after: Option<usize>,
 }
 

@@ -34,7 +34,7 @@ pub fn stock(orders: &[Order]) -> BTreeMap<String, i64> {
     stock
 }
 
-/// Reads a file of orders. What is wrong with it is told by line and field.
+/// Reads a file of orders. Errors name the line and the field.
 pub fn read(file: &Path) -> Result<Vec<Order>, String> {
     let bytes = fs::read(file).map_err(|e| format!("{}: {e}", file.display()))?;
     parse(&bytes).map_err(|why| format!("{}, {why}", file.display()))

@@ -180,8 +180,8 @@ fn json(run: &Run) -> String {
     serde_json::to_string(&line).expect("a line is plain text and numbers")
 }
 
-/// What was promised and not kept. Only of this repository's orders is it known that they do damage
-/// without a lock, and that there are enough of them for somebody to be killed.
+/// Promises that were not kept. Only of this repository's orders is it known that they do damage without a
+/// lock, and that there are enough of them for a worker to be killed.
 fn complaints(run: &Run, shipped: bool) -> Vec<String> {
     let (damage, name) = (&run.damage, run.variant.name());
     let damages = [

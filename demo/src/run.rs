@@ -1,4 +1,4 @@
-//! The runs, one after the other, and what each of them came to.
+//! The runs, one after the other, and the result of each.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -11,7 +11,7 @@ use super::order::{Order, stock};
 use super::place::Place;
 use super::variant::Variant;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Run {
     pub variant: Variant,

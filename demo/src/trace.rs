@@ -15,13 +15,13 @@ pub struct Trace {
     pub asked: u64,
     pub granted: u64,
     pub released: u64,
-    /// Somebody was in the way of its customer's lock.
+    /// Another order was in the way of its customer's lock.
     pub waited: bool,
     /// When it got its product's lock.
     pub stock_granted: u64,
 }
 
-/// Microseconds of a clock that all processes of a machine share and nobody sets.
+/// Microseconds of a clock that all processes of a machine share and that is never set.
 pub fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32).as_micros() as u64
@@ -36,7 +36,7 @@ pub fn waited() -> bool {
     WAITED.get()
 }
 
-/// Hears of every lock that is taken.
+/// Is notified of every lock that is acquired.
 #[derive(Clone, Default)]
 pub struct Meter;
 

@@ -25,7 +25,7 @@ pub const THREADS: usize = 8;
 pub const LEASE: Duration = Duration::from_secs(2);
 /// Between the read and the write: what a check of an address, say, or of a card would take.
 pub const THINK: Duration = Duration::from_millis(2);
-/// How often an update is tried. Thirty-two want the same product at times, and one of them gets it.
+/// The number of attempts at an update. Thirty-two want the same product at times, and one of them gets it.
 const TRIES: u32 = 10_000;
 /// How long to wait for orders that may come back, when there are none.
 const IDLE: Duration = Duration::from_millis(5);
@@ -170,7 +170,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The same reads and writes, which count if nobody has changed meanwhile what was read.
+    /// The same reads and writes, which count if no one has meanwhile changed what was read.
     fn update(&self, books: &Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
         let order = &claim.order;
         let (stock, [bought, decided]) = (books.stock(&order.product), books.asks_history(order));
@@ -192,7 +192,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The pieces are the gate's: it has them, knows what was sold to whom, and decides in one step.
+    /// The pieces are the inventory's: it has them, knows what was sold to whom, and decides in one step.
     fn reserve(&self, books: &mut Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
         let order = &claim.order;
         let wish = redis_concurrent::Order::of(&order.product, order.quantity.into())

@@ -1,7 +1,7 @@
--- look: what every script over a fenced resource begins with. It takes the resource's key out of the
--- caller's sight, and refuses one that is in use by something else. Nothing is written.
+-- look: the beginning of every script over a fenced resource. It hides the resource's key from the caller,
+-- and rejects one that is in use by something else. It writes nothing.
 --
--- KEYS 1 the resource: a hash {kind, token, value}, the token in 19 digits. It has no end unless one was
+-- KEYS 1 the resource: a hash {kind, token, value}, the token in 19 digits. It does not expire unless that was
 --        asked for: it is its users' state.   2... the caller's
 local key = table.remove(KEYS, 1)
 local state = redis.call('HMGET', key, 'kind', 'token')

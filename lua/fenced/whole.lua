@@ -1,4 +1,4 @@
--- whole: behind look.lua, what is done to the whole resource, whatever its tokens.
+-- whole: after look.lua, operations on the whole resource, whatever its tokens.
 --
 -- ARGV 1 'get' | 'expire' | 'delete'   2 expire: in how many ms
 -- ->  get: {the highest token seen or nil, value or nil} | expire: 1, or 0 if there is none | delete: likewise

@@ -1,18 +1,18 @@
--- acquire: come in, take a queue position, or keep it alive. Idempotent by owner.
+-- acquire: acquire, take a queue position, or keep it alive. Idempotent by owner.
 --
 -- ARGV 5 how: 'try' | 'wait' | 'keep' | 'share'   6 args   7 record   8 from   9 arrival or ''
 --      10 '1': in place of `from`, which ends
--- ->  number                         in, with the whole lease: nobody was in the way
---     {1, number, remaining ms, value}                         in; value: what the rule says beside
---     {0, last number, ms until asking again makes sense, arrival}   busy; behind it 1 where it waits, and
---                  nobody listens here for its process: it is to listen anew; 2 where something was left to the
+-- ->  number                         in, with the whole lease: no one was in the way
+--     {1, number, remaining ms, value}                         in; value: what the rule adds
+--     {0, last number, ms until asking again makes sense, arrival}   busy; after it 1 if it waits, and
+--                  nobody listens here for its process: it must listen anew; 2 if some work was left to the
 --                  next script: that one may find it is not
---     {-1, why}    'gone': keep found no queue position, share no hold; 'over': this owner's tenure has ended;
---                  'not-inside': `from` is not, and leaves no queue position to take; else the kind's own refusal
+--     {-1, why}    'gone': keep found no queue position, share no hold; 'over': this owner has a tombstone;
+--                  'not-inside': `from` is not, and leaves no queue position to take; else the rule's own rejection
 --     WRONGTYPE    the key is not this kind's
 --@ prelude clock kind:reject,try_acquire
 local w = {owner = F[1], lease = F[2], args = F[6], record = F[7]}
--- Nobody holds, nobody waits, nobody has a tombstone: the state is blank, so the rule need not load it.
+-- No holder, no waiter, no tombstone: the state is empty, so the rule need not read it.
 if call('EXISTS', K[1], K[2], K[5]) == 0 and F[5] ~= 'keep' and F[5] ~= 'share' and not F[10] then
   local why = kind.reject and kind.reject(w)
   if why then return {-1, why} end
@@ -24,10 +24,10 @@ w.window, w.from, w.arrival = F[4], F[8] or '', F[9] or ''
 if has_tombstone(w.owner) then return {-1, 'over'} end
 local left, n, value = kind.load(w.owner)
 if F[5] == 'share' then return share(w, left, n, value) end
--- (Behind the answer, which is all that Redis looks at: it was there before. For `all`.)
+-- (After the reply, which is all that Redis looks at: it was there before. For `all`.)
 if left then return {1, n, left, value}, true end
 if F[5] == 'keep' then
-  -- A write that cannot grow comes first: after it a full Redis takes the heartbeat as well.
+  -- A write that cannot grow comes first: after it a full Redis accepts the heartbeat as well.
   call('HDEL', K[3], '')
   local position = call('ZSCORE', K[2], w.owner) and waiting(w.owner)
   if not position then
@@ -36,7 +36,7 @@ if F[5] == 'keep' then
   end
   w.heartbeat, w.steady = position.heartbeat, steadily(position)
 end
--- What takes the place of a hold takes no more room: a full Redis takes it, as it takes a heartbeat.
+-- What replaces a hold takes no more room: a full Redis accepts it, as it accepts a heartbeat.
 if F[10] then call('HDEL', K[3], '') end
 if kind.can_barge and kind.can_barge(w) then
   local ok
@@ -52,8 +52,8 @@ if kind.can_barge and kind.can_barge(w) then
   end
 end
 if F[10] then
-  -- Somebody may have been inside since: to come in now would not be in place of it. Nor later, by a queue position
-  -- that others of its process had asked for: it is refused, and they ask anew.
+  -- Another may have been inside since: to be admitted now would not be in place of it. Nor later, by a
+  -- position that others of its process had asked for: it is rejected, and they ask anew.
   drop(w.owner)
   admit_waiters()
   return {-1, 'not-inside'}

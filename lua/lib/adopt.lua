@@ -1,9 +1,9 @@
 -- adopt: the hold of one owner becomes that of another, with its number and its value, for a full lease.
--- Idempotent by owner. The old one has a tombstone: a late request of it brings nothing back.
+-- Idempotent by owner. The old one gets a tombstone: a late request of it brings nothing back.
 --
 -- ARGV 5 the old owner   7 record
 -- ->  {1, number, remaining ms, value}
---     {-1, why}    'gone': the old owner is not inside; 'over': this owner's tenure has ended
+--     {-1, why}    'gone': the old owner is not inside; 'over': this owner has a tombstone
 --     WRONGTYPE    the key is not this kind's
 --@ prelude clock foreign queue join kind
 local left, n, value = kind.load(F[1])

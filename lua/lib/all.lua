@@ -3,10 +3,10 @@
 -- KEYS the keys of the locks, one lock's after the other's
 -- ARGV 1 'acquire' | 'leave'   2... for each lock: how many arguments follow, and these, as the operation
 --        takes them
--- ->  a list: for each lock what the operation answers, or the error that it came to.
---     acquire is all or nothing: the list ends with the first lock that was not come into, and those
---     before it were given back, but for what was there before: what an ask to 'share' is about, and what
---     this is a late copy of an ask for, which may be somebody's hold by now.
+-- ->  a list: for each lock the operation's reply, or its error.
+--     acquire is all or nothing: the list ends with the first lock that was not granted, and those
+--     before it were given back, except what was held before: what a request to 'share' is about, and what
+--     a late copy asks for again, which may be another thread's hold by now.
 
 -- Each of the two is a whole operation, with keys, arguments and locals of its own.
 local function acquire(KEYS, ARGV)
@@ -24,14 +24,14 @@ for i = 1, #KEYS / EACH do
   local keys = {unpack(KEYS, (i - 1) * EACH + 1, i * EACH)}
   local args = {unpack(ARGV, at + 1, at + ARGV[at])}
   at = at + 1 + ARGV[at]
-  -- An error here must not keep what was taken before it, nor keep back what is to leave after it.
+  -- An error here must not keep what was acquired before it, nor hold back what must leave after it.
   local ok, answer, before = pcall(operation, keys, args)
   if not ok then answer = {err = type(answer) == 'table' and answer.err or answer} end
   answers[i] = answer
   if operation == acquire then
     if type(answer) == 'table' and answer[1] ~= 1 then
-      -- By leave, so that the queues there are seen to as ever. Should that fail, the whole script has:
-      -- then nobody knows what is held, and the caller has all of it leave.
+      -- By leave, so that the queues there are served as usual. If that fails, the whole script has: then it
+      -- is unknown what is held, and the caller makes all of it leave.
       for t = #taken, 1, -1 do leave(unpack(taken[t])) end
       break
     end

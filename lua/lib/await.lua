@@ -1,16 +1,16 @@
--- await: acquire, for who waits for a condition's signal. It gives its hold up for a queue position there; a signal
+-- await: acquire, for a waiter for a condition's signal. It gives up its hold for a position there; a signal
 -- moves that into the lock's queue. Idempotent by owner.
 --
--- ARGV as acquire's, but 5 how: 'wait' | 'keep' | 'back' (it waits no longer, and wants the lock)
---      8 from: the hold to give up, until that was answered   10 the condition
--- ->  as acquire; {2, ...}: it came back without a signal, and behind it what acquire answers
+-- ARGV as acquire's, but 5 how: 'wait' | 'keep' | 'back' (it no longer waits, and wants the lock)
+--      8 from: the hold to give up, until that has had a reply   10 the condition
+-- ->  as acquire; {2, ...}: it came back without a signal, and after it acquire's reply
 --     {-1, 'not-inside'}: there is no hold to give up
 --@ prelude clock foreign queue join room kind
 local w = {owner = F[1], lease = F[2], args = F[6], record = F[7], window = F[4], from = '', arrival = ''}
 if has_tombstone(w.owner) then return {-1, 'over'} end
 local left, n, value = kind.load(w.owner)
 if left then return {1, n, left, value} end
--- A write that cannot grow comes first: after it a full Redis takes the rest as well.
+-- A write that cannot grow comes first: after it a full Redis accepts the rest as well.
 call('HDEL', K[3], '')
 if pass_lapsed() then
   local inside = admit_waiters(w.owner)
@@ -27,7 +27,7 @@ elseif position and position.condition == F[10] and position.since then
     since = position.since
   else
     call('ZREM', K[6], F[10] .. '|' .. position.since .. '|' .. w.owner)
-    -- Where the lock is free it needs no other one.
+    -- If the lock is free it needs no other one.
     call('HDEL', K[3], w.owner)
     came_back, w.condition = true, false
   end
@@ -44,13 +44,13 @@ elseif F[8] ~= '' then
 end
 if since then
   local answer = stay(w, since)
-  -- It may be let in itself, by the signal of one that died.
+  -- It may be admitted itself, by the signal of one that died.
   local inside = admit_waiters(w.owner)
   if inside then return inside end
-  -- Whoever was let in has a number below that of our own grant.
+  -- One that was admitted has a number below that of our own grant.
   answer[2] = last()
   return answer
 end
--- Signalled, or back; or its queue position was lost, and it comes in as anybody does.
+-- Signalled, or back; or its position was lost, and it joins the queue like any other.
 local answer = join(w)
 return came_back and {2, unpack(answer)} or answer

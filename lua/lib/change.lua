@@ -1,8 +1,8 @@
--- change: what a kind's user may do to its state (a number of permits, a count) is done, and whoever may
--- come in now does. Done once by owner id, which is a request's here.
+-- change: an update of a kind's state by its users (a number of permits, a count); waiters that may be
+-- admitted now are. Done once per owner id, which is a request's here.
 --
 -- ARGV 5 what   6... the rule's own
--- ->  what kind.update() returned: a list; done before, what it returns for 'again'
+-- ->  what kind.update() returned: a list; if done before, what it returns for 'again'
 --@ prelude clock foreign queue join kind
 kind.load('')
 if has_tombstone(F[1]) then return kind.update('again') end

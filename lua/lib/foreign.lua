@@ -1,11 +1,11 @@
--- foreign_key(): the key is in use by another kind of lock, or by a foreign program: refuses it, says what it holds,
--- and writes nothing. (Plain text, because servers before 7.0 cannot raise anything else.)
+-- foreign_key(): the key is in use by another kind of lock, or by a foreign program: raises an error that says what
+-- it holds, and writes nothing. (Plain text, because servers before 7.0 cannot raise anything else.)
 local function foreign_key()
   local function a(what)
     return (string.find(what, '^[aeiou]') and 'an ' or 'a ') .. what
   end
   local holds = redis.pcall('HGET', K[1], 'kind')
-  -- A foreign hash may have any text there.
+  -- A foreign hash may contain any text there.
   if type(holds) ~= 'string' or not string.find(holds, '^%a[%a -]*$') or holds == kind.tag then
     holds = redis.pcall('TYPE', K[1]).ok -- nothing without the right to ask that
     local text = holds == 'string' and redis.pcall('GET', K[1])
@@ -14,7 +14,7 @@ local function foreign_key()
   error('WRONGTYPE key "' .. K[1] .. '" is ' .. (holds and a(holds) or 'something else') .. ', not ' .. a(kind.tag), 0)
 end
 
--- fetch(...) -> what Redis answers to this read of K[1]; foreign_key() where that is of another type
+-- fetch(...) -> Redis's reply to this read of K[1]; foreign_key() if that is of another type
 local function fetch(...)
   local answer = redis.pcall(...)
   if type(answer) ~= 'table' or not answer.err then return answer end

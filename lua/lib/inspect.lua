@@ -1,12 +1,12 @@
--- inspect: who holds, who waits, page after page. Writes nothing.
+-- inspect: the holders and the waiters, page after page. Writes nothing.
 --
--- ARGV 5 page: '' or what the one before told   6 args, of a kind that has several modes
--- ->  {last number, {owner, remaining ms (-1: no end), record, ...}, {owner, record, ...}, what the rule
---     says of its state}; as a fifth, where this is not all, the next page
+-- ARGV 5 page: '' or what the one before returned   6 args, of a kind that has several modes
+-- ->  {last number, {owner, remaining ms (-1: no expiry), record, ...}, {owner, record, ...}, what the rule
+--     says about its state}; as a fifth, if this is not all, the next page
 --@ prelude clock foreign queue kind
 kind.load('')
 local number = tonumber(call('GET', K[4]) or 0)
--- What the rule says of its state is true once all that lapsed is out of it.
+-- What the rule says about its state is true once all expired holders are out of it.
 if kind.describe and kind.more and kind.more() then return {number, {}, {}, {}, F[5] or ''} end
 local part, from = string.match(F[5] or '', '^(%a)(.*)$')
 local holders, places, state, page = {}, {}, {}, nil

@@ -1,23 +1,24 @@
--- How an owner asks: once, or for a position in the queue.
+-- How an owner asks: once, or for a queue position.
 
--- has_tombstone(owner) -> true when its tenure has ended for good.
+-- barred(owner) -> true if it has a tombstone.
 local function has_tombstone(owner)
   return call('ZSCORE', K[5], owner)
 end
 
--- last() -> the last grant number, as busy answers tell it.
+-- last() -> the last grant number, for busy replies.
 local function last()
   return kind.last and kind.last() or tonumber(call('GET', K[4]) or 0)
 end
 
--- lifetime(w) -> how many ms at least the positions live that nobody is heard of: five windows in which the server may
--- stand still, or half a minute, and never less than a window. They get twice that, so that few asks see to it.
+-- lifetime(w) -> how many ms at least the positions of silent waiters live: five waiter timeouts in which the
+-- server may stand still, or half a minute, and never less than a waiter timeout. They get twice that, so
+-- that few requests have to extend it.
 local function lifetime(w)
   return math.max(w.window, math.min(30000, 5 * w.window))
 end
 
--- outlive(w, new): both keys live on. They get their ends together: a queue that was there before (not new) has
--- that of its queue positions.
+-- outlive(w, new): extends both keys. They expire together: a queue that was there before (not new) has the
+-- expiry of its positions.
 local function outlive(w, new)
   local places = call('PTTL', K[3])
   local ttl = new and math.min(places, call('PTTL', K[2])) or places
@@ -28,13 +29,13 @@ local function outlive(w, new)
   end
 end
 
--- enqueue(w) -> arrival, true where it had no queue position. A new queue position at the end of its class, or at the
--- position it had before (w.arrival, from an earlier answer); for one that has a position, its new wishes and
--- a heartbeat.
+-- enqueue(w) -> arrival, true if it had no position. A new position at the end of its class, or the one it
+-- had before (w.arrival, from an earlier reply); for one that has a position, its new request and a
+-- heartbeat.
 local function enqueue(w)
   local arrival, tail, new = w.arrival, nil, true
   if arrival == '' then
-    -- Behind whoever is last, should the clock have been set back.
+    -- Behind the last one, in case the clock has been set back.
     tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
     arrival = fmt('%.0f', math.max(tail and tail % CLASS + 1 or 0, now()))
   end
@@ -49,10 +50,10 @@ local function enqueue(w)
   return arrival, new
 end
 
--- busy(w, arrival, ahead) -> {0, last number, ms until asking again makes sense, arrival}: when
--- a hold lapses, when the head that is ahead is out of its window (a full lock comes free before
--- that counts), and never later than w's own next heartbeat. Behind it 2 where this script has left something to the
--- next one, so that it may not be busy: at once, unless somebody else goes on with that.
+-- busy(w, arrival, ahead) -> {0, last number, ms until asking again makes sense, arrival}: when a hold
+-- expires, when the head that is ahead exceeds its waiter timeout (a full lock comes free before that
+-- counts), and never later than w's own next heartbeat. After that 2 if this script has left some work to the
+-- next one, so that the lock may not be busy: at once, unless another continues with that.
 local function busy(w, arrival, ahead)
   local ms = math.min(w.window, w.lease) / 3
   ms = math.min(ms, kind.next_expiry() or ms)
@@ -64,14 +65,14 @@ local function busy(w, arrival, ahead)
   return {0, last(), math.max(1, math.ceil(ms)), arrival, (more or carried ~= nil) and 2 or nil}
 end
 
--- try(w) -> an answer, without taking a queue position. Nobody who waits is passed.
+-- try(w) -> a reply, without taking a position. No waiter is passed.
 local function try(w)
-  -- It may have a queue position, from an ask that had no answer.
+  -- It may have a position, from a request that had no reply.
   local placed = call('ZSCORE', K[2], w.owner)
   local _, ahead = admit_waiters()
   local why = kind.reject and kind.reject(w)
   if why then return {-1, why} end
-  -- Let in from there it was told, and is not to come in once more.
+  -- If it was admitted from there it was notified, and must not be admitted once more.
   if not ahead and not (placed and kind.load(w.owner)) then
     local ok, n, value = kind.try_acquire(w)
     if ok then return {1, n, w.lease, value} end
@@ -80,8 +81,8 @@ local function try(w)
   return busy(w, score and fmt('%.0f', score % CLASS) or '', ahead)
 end
 
--- share(w, left, number, value) -> an answer to a holder that would let more threads of its process in:
--- not while the rule lets nobody else in, nor past anybody who waits.
+-- share(w, left, number, value) -> a reply to a holder that would let more threads of its process join: not
+-- while the rule admits no one else, nor past any waiter.
 local function share(w, left, n, value)
   local _, ahead = admit_waiters()
   if not left then return {-1, 'gone'} end
@@ -89,7 +90,7 @@ local function share(w, left, n, value)
   return {1, n, left, value}, true
 end
 
--- join(w) -> an answer: in, refused, or in its position in the queue.
+-- join(w) -> a reply: admitted, rejected, or at its position in the queue.
 local function join(w)
   local why = kind.reject and kind.reject(w)
   if why then
@@ -97,7 +98,7 @@ local function join(w)
     admit_waiters()
     return {-1, why}
   end
-  -- Where there is room and nobody waits, it need not wait either.
+  -- If there is room and no waiter, it need not wait either.
   if not (kind.is_full and kind.is_full()) and call('EXISTS', K[2]) == 0 then
     local ok, n, value = kind.try_acquire(w)
     if ok then return {1, n, w.lease, value} end

@@ -1,9 +1,9 @@
--- leave: out of the lock and out of the queue, whichever the owner is in; the next one comes
--- in; and, in the same trip, the ask of `next`, another owner of the same process.
+-- leave: out of the lock and out of the queue, whichever the owner is in; the next waiter is admitted; and,
+-- in the same round trip, the request of `next`, another owner of the same process.
 --
--- ARGV 5 unsettled: '1' when a request of this owner may still be on its way, so that it is
---        barred for a minute   6 args   7 record   8 next owner or ''
--- ->  1 was inside | 0; for a next owner {1 | 0, 1 | 0 | -1, ...}: behind it what acquire answers
+-- ARGV 5 unsettled: '1' if a request of this owner may still be in flight, so that it gets a
+--        tombstone for a minute   6 args   7 record   8 next owner or ''
+-- ->  1 was inside | 0; for a next owner {1 | 0, 1 | 0 | -1, ...}: after it acquire's reply
 --@ prelude kind:release
 local was_inside, was_last = kind.release(F[1])
 was_inside, was_last = was_inside and 1 or 0, was_inside and was_last
@@ -11,8 +11,8 @@ local first = call('ZRANGE', K[2], 0, 0)[1]
 if not F[5] and not first then return was_inside end
 --@ clock foreign queue kind:load,try_acquire,reject,is_full,on_leave,class
 if was_inside == 0 then
-  -- Who is inside has no queue position. Begins with a write that cannot grow, as release did: after it
-  -- a full Redis takes the rest.
+  -- A holder has no queue position. Begins with a write that cannot grow, as release did: after it a full
+  -- Redis accepts the rest.
   local w = kind.on_leave and waiting(F[1])
   if w then w.score = call('ZSCORE', K[2], F[1]) end
   drop(F[1])

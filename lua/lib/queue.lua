@@ -1,21 +1,22 @@
--- The order of those who wait, and the one loop that lets them in.
+-- The order of the waiters, and the only loop that admits them.
 --
--- A position is {lease ms, heartbeat, window ms, args, record, condition, since, steady}: what its owner asked for
--- and when it was last heard (server time). Order and liveness are kept apart: a heartbeat never moves a
--- queue position. Condition and since only one has that waits for a condition's signal (since: its arrival there), or
--- has had it; with false for the condition it came back without. Steady is since when it has been heard without
--- a gap, below 0 where there was one before; false while it has its window once more, to be heard in (see dead()).
+-- A position is {lease ms, last heartbeat, waiter timeout ms, args, record, condition, since, steady}: what
+-- its owner asked for and when its last heartbeat came (server time). Order and liveness are kept apart: a
+-- heartbeat never moves a position. Only a waiter for a condition's signal has condition and since (its
+-- arrival there), or one that has waited; false for the condition that it came back from without a signal.
+-- Steady is since when its heartbeats have come without a gap, below 0 if there was one before; false while
+-- it has its waiter timeout once more, to be heard in (see dead()).
 
 local fmt = string.format
 local CLASS = 1125899906842624 -- 2^50: arrivals of one order class stay below it
 
--- How much this script may still do for those who wait: 1 is to look at one and drop it, 2 to let it in, 2 to take
--- that back. The server does nothing else meanwhile, so what is over is left to the next script.
+-- How much this script may still do for the waiters: 1 is to look at one and drop it, 2 to admit it, 2 to
+-- take that back. The server does no other work meanwhile, so the rest is left to the next script.
 local rest = 30
--- Once it is spent: whether anybody was told to go on with it.
+-- Once it is spent: whether a waiter was told to continue.
 local carried
 
--- waiting(owner) -> the request (w) behind a queue position | nil
+-- waiting(owner) -> the request (w) of a position | nil
 local function waiting(owner)
   local position = call('HGET', K[3], owner)
   if position then
@@ -25,21 +26,22 @@ local function waiting(owner)
   end
 end
 
--- silent(w) -> true once nothing was heard of it for its window.
+-- silent(w) -> true once it has missed heartbeats for its waiter timeout.
 local function silent(w)
   return now() - w.heartbeat > w.window * 1000
 end
 
--- steadily(w) -> since when w is heard without a gap, it being heard now: its heartbeats come every third of its
--- window, or more often, and one may be late by as much. Below 0 where there was a gap before that.
+-- steadily(w) -> since when w is heard without a gap, it being heard now: its heartbeats come every third of
+-- its waiter timeout, or more often, and one may be late by as much. Below 0 if there was a gap before that.
 local function steadily(w)
   return w.steady and (now() - w.heartbeat) * 3 < w.window * 2000 and w.steady or -now()
 end
 
--- dead(w) -> true where w is silent, and was not kept from being heard: somebody was, all the while. Where nobody
--- was it may have been the server that stood still; then w, and whoever else is silent, has its window once more,
--- and is let in when it is heard. (The first ones are looked at: there may be thousands.)
-local heard -- the queue position of one that was heard all the while
+-- dead(w) -> true if w is silent, and was not kept from being heard: another was heard, all the while. If
+-- none was, it may have been the server that stood still; then w, and every other silent waiter, has its
+-- waiter timeout once more, and is admitted when it is heard. (Only the first ones are checked: there may be
+-- thousands.)
+local heard -- the position of one that was heard all the while
 local function dead(w)
   if not silent(w) then return false end
   if w.steady == false then return true end
@@ -63,7 +65,7 @@ local function dead(w)
       spared[#spared + 1] = cmsgpack.pack(p)
     end
   end
-  -- A write that cannot grow comes first: after it a full Redis takes the other.
+  -- A write that cannot grow comes first: after it a full Redis accepts the other.
   call('HDEL', K[3], '')
   call('HSET', K[3], unpack(spared))
   w.heartbeat, w.steady = now(), false
@@ -75,8 +77,8 @@ local function drop(owner)
   call('HDEL', K[3], owner)
 end
 
--- tombstone(owner): nothing of it comes in for a minute, as a request of it may still be on its way. (What a rule keeps
--- beside may last longer.) Of those whose minute is over some are forgotten.
+-- bar(owner): gives it a tombstone for a minute, as a request of it may still be in flight. (What a rule
+-- keeps beside may last longer.) Some of those whose minute is over are forgotten.
 local function tombstone(owner)
   local ms = now() / 1000
   local some = call('ZRANGE', K[5], 64, 64, 'WITHSCORES')[2]
@@ -85,9 +87,9 @@ local function tombstone(owner)
   call('PEXPIRE', K[5], fmt('%.0f', math.max(60000, call('PTTL', K[5]))))
 end
 
--- signal(condition, arrival) -> the request of who has waited longest for the condition and lives: moved
--- into the queue, to that arrival | nil, true where there are more before it than this script looks at. The
--- dead ones before it are dropped.
+-- signal(condition, arrival) -> the request of the live waiter that has waited longest for the condition:
+-- moved into the queue, to that arrival | nil, true if there are more before it than this script looks at.
+-- The dead ones before it are dropped.
 local function signal(condition, arrival)
   while rest >= 1 do
     -- '}' follows '|', the end of a condition's name in its members.
@@ -97,11 +99,11 @@ local function signal(condition, arrival)
     rest = rest - 1
     call('ZREM', K[6], member)
     local w = waiting(string.match(member, '[^|]*$'))
-    -- Whose queue position was lost meanwhile has come back by itself.
+    -- A waiter whose position was lost meanwhile has come back by itself.
     local waits = w and w.condition == condition
     if waits and not dead(w) then
       call('ZADD', K[2], fmt('%.0f', (kind.class and kind.class(w) or 0) * CLASS + arrival), w.owner)
-      -- A queue that begins with this one ends with its positions.
+      -- A queue that begins with this one expires with its positions.
       if call('PTTL', K[2]) < 0 then call('PEXPIRE', K[2], call('PTTL', K[3])) end
       return w
     end
@@ -110,9 +112,9 @@ local function signal(condition, arrival)
   return nil, true
 end
 
--- pass_on(w, score) -> w leaves the queue without the lock, or has left it from that score. Had it been
--- signalled, the next one of its condition takes its queue position there. True where that one was not found yet: then
--- a silent queue position of w stays, and whoever sees to the queue next passes its signal on.
+-- pass_on(w, score) -> w leaves the queue without the lock, or has left it from that score. If it had been
+-- signalled, the next waiter of its condition takes its position there. True if that one was not found yet:
+-- then a silent position of w stays, and the next script to serve the queue passes its signal on.
 local function pass_on(w, score)
   score = w.condition and (score or call('ZSCORE', K[2], w.owner))
   if not score then return end
@@ -126,16 +128,16 @@ local function pass_on(w, score)
   return true
 end
 
--- behind_all() -> an arrival behind whoever is last, should the clock have been set back.
+-- behind_all() -> an arrival behind the last one, in case the clock has been set back.
 local function behind_all()
   local tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
   return math.max(tail and tail % CLASS + 1 or 0, now())
 end
 
--- pass_lapsed() -> the request of who has the signal now that went with its owner: it was let in, may never have
--- heard of that, and its lease ended as it was. Field 'signalled' of the positions is {owner, condition, end of that
--- lease in ms}, while others wait for signals; they look after it with each heartbeat. Whoever is renewed, or out
--- before that end, has had its signal.
+-- pass_lapsed() -> the request of the waiter that now has the signal whose owner died: it was admitted, may
+-- never have noticed, and its lease expired as it was granted. Field 'signalled' of the positions is {owner,
+-- condition, end of that lease in ms}, while others wait for signals; they check it with each heartbeat. An
+-- owner that was renewed, or left before that end, has had its signal.
 local function pass_lapsed()
   local it = call('HGET', K[3], 'signalled')
   if not it then return end
@@ -144,12 +146,12 @@ local function pass_lapsed()
   if left and left <= ms + 50 then return end
   local w, more
   if not left and ms <= 50 then w, more = signal(condition, behind_all()) end
-  -- Where that one was not found yet, the next heartbeat goes on.
+  -- If that one was not found yet, the next heartbeat continues.
   if not more then call('HDEL', K[3], 'signalled') end
   return w
 end
 
--- entrust(w): it is let in by a signal, and nobody knows whether it hears of that.
+-- entrust(w): it is admitted by a signal, and it is not known whether it notices.
 local function entrust(w)
   pass_lapsed()
   if call('EXISTS', K[6]) == 0 then return end
@@ -161,31 +163,32 @@ local function inbox(w)
   return F[3] .. string.match(w.owner, '^[^:]*')
 end
 
--- deaf(w) -> true where nobody listens at this server for the process of w. Asked before anything is told, and
--- not found out by telling it: whoever listens at another server that has these messages too (the primary of
--- before, now a replica) is not counted here, and hears them. Without the right to ask: believed to listen, and
--- the waiter's own timer finds the grant.
+-- deaf(w) -> true if nobody listens at this server for the process of w. Asked before anything is announced,
+-- and not found out by announcing it: a process that listens at another server that has these messages too
+-- (the previous primary, now a replica) is not counted here, and receives them. Without the right to ask:
+-- believed to listen, and the waiter's own timer finds the grant.
 local function deaf(w)
   return redis.pcall('PUBSUB', 'NUMSUB', inbox(w))[2] == 0
 end
 
--- tell(w, what, number, value): to the process of w. Without channel rights nobody can be told.
+-- tell(w, what, number, value): a message to the process of w. Without channel rights none can be sent.
 local function tell(w, what, number, value)
   local text = fmt('%s %s %.0f %s', w.owner, what, number or 0, number and w.lease or 0)
   if value then text = text .. ' ' .. value end
   redis.pcall('PUBLISH', inbox(w), text)
 end
 
--- comes_back(w) -> true while w is to be waited for, as the server stood still: until it is heard, and then, for its
--- window at most, until its process listens again. Not where the rule sees to who goes without a grant.
+-- comes_back(w) -> true while w must be waited for, as the server stood still: until it is heard, and then,
+-- for its waiter timeout at most, until its process listens again. Not if the rule handles waiters that go
+-- without a grant.
 local function comes_back(w)
   if kind.on_leave then return false end
   if w.steady == false then return true end
   return (w.steady or 0) < 0 and now() + w.steady <= w.window * 1000 and deaf(w)
 end
 
--- carry_on(): this script has done its piece. One of the first in the queue is told to ask again, and so goes on
--- with it. Where none of them hears that, whoever asks next does.
+-- carry_on(): this script has done its share. One of the first in the queue is told to ask again, and so
+-- continues. If none of them receives that, the next caller to ask does.
 local function carry_on()
   carried = false
   for _, owner in ipairs(call('ZRANGE', K[2], 0, 7)) do
@@ -197,12 +200,11 @@ local function carry_on()
   end
 end
 
--- admit_waiters(me, first) -> me's answer, when the loop let me in or refused me; otherwise nothing, and
--- the head that may not come in yet, if it looked for one. `first` is the head, where the caller
--- knows it.
--- Ends every script that can change who may come in; kind.load() has been called. Drops heads
--- that are dead, lets heads in while the rule does: installed first, taken back where their process does
--- not listen, told last. What was told is never taken back. So many and no more: see carry_on().
+-- settle(me, first) -> me's reply, if the loop admitted or rejected me; otherwise nothing, and the head that
+-- may not be admitted yet, if it looked for one. `first` is the head, if the caller knows it. Ends every
+-- script that can change who may be admitted; kind.load() has been called. Drops heads that are dead, admits
+-- heads while the rule does: installed first, taken back if their process does not listen, announced last.
+-- What was announced is never taken back. The number is bounded: see carry_on().
 local function admit_waiters(me, first)
   while not (kind.is_full and kind.is_full()) do
     local head = first or call('ZRANGE', K[2], 0, 0)[1]
@@ -225,8 +227,9 @@ local function admit_waiters(me, first)
       local why = kind.reject and kind.reject(w)
       local ok, n, value
       if not why then
-        -- Nobody knows whether its process lives to hear it: a dead one is to cost what a silent position does. (A
-        -- shorter lease than a second is none, whatever the window.) The first renewal is for the whole lease.
+        -- It is not known whether its process lives to hear it: a dead one must cost what a silent position
+        -- does. (The lease is at least a second, whatever the waiter timeout.) The first renewal is for the
+        -- whole lease.
         if head ~= me and not kind.whole then w.lease = math.min(w.lease, math.max(w.window, 1000)) end
         ok, n, value = kind.try_acquire(w)
         if not ok then return nil, w end

@@ -1,7 +1,7 @@
--- quit: leave, for who waits for a condition's signal: out of the lock, the queue and the condition, wherever
+-- quit: leave, for a waiter for a condition's signal: out of the lock, the queue and the condition, wherever
 -- it is. A signal that it had goes to the next one.
 --
--- ARGV and answer as leave's without a next owner, but 6 the condition
+-- ARGV and reply as leave's without a next owner, but 6 the condition
 --@ prelude clock foreign queue kind
 local was_inside = kind.release(F[1])
 local position = not was_inside and waiting(F[1])
@@ -10,8 +10,8 @@ if position and position.condition and position.since then
 end
 if not (position and pass_on(position)) then drop(F[1]) end
 if was_inside then
-  -- It never saw that it was let in. That it was signalled before is likely, and not known any more: better
-  -- one wakes in vain than nobody does.
+  -- It never noticed that it was admitted. That it was signalled before is likely, and no longer known: a
+  -- spurious wake-up is better than a lost signal.
   local signalled = {owner = F[1], lease = F[2], window = F[4], args = '', record = '', condition = F[6]}
   pass_on(signalled, behind_all())
 end

@@ -1,6 +1,6 @@
 -- renew: the owner's hold lasts a full lease from now. Extends, never creates.
 --
--- ARGV 5 '1': it stays for so long and is renewed no more. It has a tombstone for a minute, as a request of it
+-- ARGV 5 '1': it stays for that long and is no longer renewed. It has a tombstone for a minute, as a request of it
 --        may still be on its way
 -- ->  remaining ms | -1 not inside
 --@ prelude clock kind:renew

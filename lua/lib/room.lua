@@ -1,20 +1,19 @@
--- Those who wait for a condition's signal. `:conditions` has a member for each, all with the same score, so
--- that they are in the order of their text: <condition>|<arrival>|<owner>.
+-- The waiters for a condition's signal. `:conditions` has a member for each, all with the same score, so that
+-- they are in the order of their text: <condition>|<arrival>|<owner>.
 
--- stay(w, since) -> a heartbeat of who waits for its condition since then, or its first queue position there.
+-- stay(w, since) -> a heartbeat of a waiter for its condition since then, or its first position there.
 local function stay(w, since)
   local position = {w.lease, now(), w.window, w.args, w.record, w.condition, since, w.steady or now()}
   call('HSET', K[3], w.owner, cmsgpack.pack(position))
   outlive(w, false)
-  -- Each heartbeat anew: a waiter that no signal finds would never wake.
+  -- Written anew at each heartbeat: a waiter that no signal finds would never wake.
   call('ZADD', K[6], 0, w.condition .. '|' .. since .. '|' .. w.owner)
   local ttl = call('PTTL', K[6])
   if ttl < lifetime(w) then call('PEXPIRE', K[6], fmt('%.0f', math.max(ttl, 2 * lifetime(w)))) end
   return {0, last(), math.ceil(math.min(w.window, w.lease) / 3), since, deaf(w) and 1 or nil}
 end
 
--- behind(w) -> when w came, to be behind all that wait for its condition, should the clock have been set
--- back.
+-- behind(w) -> the arrival of w, after all that wait for its condition, in case the clock has been set back.
 local function behind(w)
   local member = call('ZREVRANGEBYLEX', K[6], '(' .. w.condition .. '}', '[' .. w.condition .. '|', 'LIMIT', 0, 1)[1]
   return fmt('%016.0f', math.max(member and string.match(member, '|(%d+)|[^|]*$') + 1 or 0, now()))

@@ -1,9 +1,10 @@
--- signal: whoever has waited longest for a condition goes to the end of the lock's queue, and will be let in
--- by whoever leaves. Sent twice, it may move one more. It moves, looks at or counts so many and no more.
+-- signal: the waiter that has waited longest for a condition goes to the end of the lock's queue, and will be
+-- admitted by a leaving holder. Sent twice, it may move one more. The number that it moves, looks at or
+-- counts is bounded.
 --
--- ARGV 5 condition   6 'one' | 'all' | 'count' (moves nobody)   7 from: where an earlier one ended, or ''
+-- ARGV 5 condition   6 'one' | 'all' | 'count' (moves none)   7 from: where an earlier one ended, or ''
 -- ->  how many were moved, or wait; -1: the owner is not inside
---     {how many, from}: that was not all, and the same goes on from there
+--     {how many, from}: that was not all, and the next request continues from there
 --@ prelude clock foreign queue kind
 if not kind.load(F[1]) then return -1 end
 local count = 0
@@ -24,7 +25,7 @@ repeat
   if w and not deaf(w) then
     count, arrival = count + 1, arrival + 1
   elseif w then
-    -- Nobody is there to be granted the lock: the signal is the next one's.
+    -- No one is there to be granted the lock: the signal is the next one's.
     drop(w.owner)
   end
 until not w or count == 1 and F[6] == 'one'

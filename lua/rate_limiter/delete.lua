@@ -1,7 +1,7 @@
 -- rate limiter: forgets what was used.
 --
 -- KEYS 1 the state
--- ->  1 something was used | 0
+-- ->  1 some was used | 0
 local TAG = 'rate limiter'
 local key, call = KEYS[1], redis.call
 local known = call('HGET', key, 'kind')

@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// deadline tolerates that.
 ///
 /// # Errors
-/// `LeaseLost` or `Closed` if the hold was over before, `Unknown` if what was sent has no reply: if it was
+/// `LeaseLost` or `Closed` if the hold was over before, `OutcomeUnknown` if what was sent has no reply: if it was
 /// not applied, the hold is given back in the background. `Unavailable` if no request was sent; then the hold
 /// is given back, too.
 pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &str) -> Result<(), Error> {

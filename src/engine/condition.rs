@@ -142,7 +142,7 @@ fn come_back(
 /// begins to wait meanwhile, as that takes the lock.
 ///
 /// # Errors
-/// `LeaseLost` or `Closed` where the hold is lost; `Unknown` where it may have been done.
+/// `LeaseLost` or `Closed` where the hold is lost; `OutcomeUnknown` where it may have been done.
 pub(crate) fn signal(at: &At<'_>, ticket: Ticket, what: &str) -> Result<usize, Error> {
     let (mut all, mut from) = (0, String::new());
     loop {

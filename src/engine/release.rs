@@ -19,8 +19,8 @@ use crate::observe::LossReason;
 /// Ends the hold `ticket` once.
 ///
 /// # Errors
-/// `LeaseLost` or `Closed` when it was over before, `Unavailable` when Redis did not run it, `Unknown` when it did
-/// not answer within the command limit: the renewal thread then goes on. `Unknown` too when it is over, and nobody
+/// `LeaseLost` or `Closed` when it was over before, `Unavailable` when Redis did not run it, `OutcomeUnknown` when it did
+/// not answer within the command limit: the renewal thread then goes on. `OutcomeUnknown` too when it is over, and nobody
 /// can tell whether it was before.
 pub(crate) fn release(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Error> {
     depart(entry, ticket)?.map_or(Ok(()), Departure::sent)

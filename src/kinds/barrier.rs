@@ -71,7 +71,7 @@ const MOST_PARTIES: usize = 10_000;
 /// `Broken` as above. `Refused` if the waiting parties expect another number of parties; this changes
 /// nothing. `Unavailable` if Redis cannot be reached: timed methods then run to their deadline, `wait()`
 /// gives up after [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). `WrongType` if the key is in use by
-/// something else. `Closed`, `Forked`, and `Config` for an invalid name or number of parties.
+/// something else. `Closed`, `Forked`, and `InvalidInput` for an invalid name or number of parties.
 #[derive(Clone)]
 pub struct CyclicBarrier {
     meeting: Meeting<Barrier>,
@@ -168,7 +168,7 @@ impl CyclicBarrier {
     /// This takes one more request than without an action.
     ///
     /// # Errors
-    /// `Broken` also if the barrier broke while the action ran; `Unknown` if it is not known whether the
+    /// `Broken` also if the barrier broke while the action ran; `OutcomeUnknown` if it is not known whether the
     /// others proceeded after it. See also [the type](CyclicBarrier#errors-of-all-forms).
     pub fn wait_then(&self, action: impl FnOnce()) -> Result<usize, Error> {
         self.meet(&Wait::forever(), Some(action))
@@ -207,7 +207,7 @@ impl CyclicBarrier {
     /// running, when that is over. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
-    /// `Unknown` if there was no reply. See also [the type](CyclicBarrier#errors-of-all-forms).
+    /// `OutcomeUnknown` if there was no reply. See also [the type](CyclicBarrier#errors-of-all-forms).
     pub fn reset(&self) -> Result<(), Error> {
         self.usable()?;
         self.meeting.change(&["reset"]).map(drop)

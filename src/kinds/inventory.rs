@@ -23,8 +23,8 @@ use crate::wait::Wait;
 /// Reserved units: sold by [`commit`](OwnedGuard::commit), all given back when this is dropped. It may move
 /// to another thread.
 ///
-/// A [`hold`] like that of a lock: it has a lease, renewed in the background while its process lives, and
-/// [reports](hold::lost) its loss: then the units are on sale again. [`unlock`](OwnedGuard::unlock) gives
+/// A hold like that of a lock: it has a lease, renewed in the background while its process lives, and
+/// [reports](crate::Guard::lost) its loss: then the units are on sale again. [`unlock`](OwnedGuard::unlock) gives
 /// them back and returns any error.
 pub type Reservation = OwnedGuard<Units>;
 
@@ -67,9 +67,9 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// fails. One script, which Redis runs as a whole, moves units from one to another, and never below zero. A
 /// reservation takes all it asks for or none, across all its SKUs.
 ///
-/// What is reserved has a lease, renewed while its process lives. The units of a process that died are back
-/// when that is over; a [fixed](Inventory::with_lease) one is for customers who may take so long to pay.
-/// The counts are the gate's users': they stay until [`delete`](Inventory::delete), with no end of their own.
+/// What is reserved has a lease, renewed while its process lives. The units of a process that died return
+/// when that expires; a [fixed](Inventory::with_lease) one is for customers who may take so long to pay. The
+/// counts are the inventory's users': they stay until [`delete`](Inventory::delete), and do not expire.
 ///
 /// A decision is one request, and no queue forms for it: a caller that comes when the goods are sold out
 /// learns it at once, and may come again.
@@ -91,9 +91,9 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// # Errors of all forms
 ///
 /// `Refused` for an unknown SKU, for more than was ever stocked of it, and for more than its customer's
-/// quota. `Config` for no units, no SKUs, the same one twice, a name that is empty or beyond 1,024 bytes:
+/// quota. `InvalidInput` for no units, no SKUs, the same one twice, a name that is empty or beyond 1,024 bytes:
 /// without a request. `Conflict`: see above. `Unavailable` if Redis cannot be reached; what may have been
-/// reserved is given back. `Unknown` if an update had no reply. `WrongType` if the key is in use by something
+/// reserved is given back. `OutcomeUnknown` if an update had no reply. `WrongType` if the key is in use by something
 /// else. `Closed`, `Forked`. No error changes anything.
 #[derive(Clone)]
 pub struct Inventory {
@@ -227,7 +227,7 @@ impl Inventory {
     /// The number of units of `sku` that can be reserved. One request.
     ///
     /// # Errors
-    /// Those of [`stock`](Inventory::stock).
+    /// See [`stock`](Inventory::stock).
     pub fn available(&self, sku: &str) -> Result<u64, Error> {
         Ok(self.stock(sku)?.available)
     }
@@ -235,7 +235,7 @@ impl Inventory {
     /// The number of units of `sku` that are reserved. One request.
     ///
     /// # Errors
-    /// Those of [`stock`](Inventory::stock).
+    /// See [`stock`](Inventory::stock).
     pub fn reserved(&self, sku: &str) -> Result<u64, Error> {
         Ok(self.stock(sku)?.reserved)
     }
@@ -243,7 +243,7 @@ impl Inventory {
     /// The number of units of `sku` that were sold. One request.
     ///
     /// # Errors
-    /// Those of [`stock`](Inventory::stock).
+    /// See [`stock`](Inventory::stock).
     pub fn sold(&self, sku: &str) -> Result<u64, Error> {
         Ok(self.stock(sku)?.sold)
     }
@@ -327,7 +327,7 @@ impl Inventory {
     ///
     /// The number available may decrease while the lock is held: reservations need no lock. It has all the
     /// methods of a lock, is always [fair](RedisLock::fair), as each caller asks Redis, and is not reentrant.
-    /// It has a [token](Hold::token).
+    /// It has a [token](crate::Guard::token).
     pub fn inventory_lock(&self, sku: &str, n: u64) -> InventoryLock {
         match InStock::of(sku, n) {
             Ok(kind) => self.lock.with_kind(kind),
@@ -360,7 +360,7 @@ impl OwnedGuard<Units> {
     /// request.
     ///
     /// # Errors
-    /// `LeaseLost` if the reservation was over before, so that its units are on sale again. `Unknown` if
+    /// `LeaseLost` if the reservation was over before, so that its units are on sale again. `OutcomeUnknown` if
     /// there was no reply: they may have been sold, or else are given back in the background; for an order
     /// with an id [`is_committed`](Inventory::is_committed) tells which. `Unavailable` if Redis accepted no
     /// request; they are given back. `Closed`, `Forked`.
@@ -376,7 +376,7 @@ pub(crate) const MOST: u64 = (1 << 53) - 1;
 /// The most SKUs in one order: a script must be short.
 pub(crate) const MOST_SKUS: usize = 100;
 
-/// The kind of a [`Reservation`](crate::Reservation): units that a [`Inventory`](crate::Inventory) has set
+/// The kind of a [`Reservation`](crate::Reservation): units that an [`Inventory`](crate::Inventory) has set
 /// aside, in one hash with the counts of all its SKUs. They are either sold or returned.
 ///
 /// A reservation never waits, and asks Redis by itself: neither other threads of its process nor the waiters
@@ -391,7 +391,7 @@ impl Kind for Units {
     const REENTRY: Reentrancy = Reentrancy::Independent;
 }
 
-/// The kind of a [`InventoryLock`](crate::InventoryLock): exclusive, and available only while there are
+/// The kind of an [`InventoryLock`](crate::InventoryLock): exclusive, and available only while there are
 /// enough units of a SKU.
 ///
 /// It is a second kind on the rule of [`Units`]: one holder at a time for the whole inventory, whichever SKU

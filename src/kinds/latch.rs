@@ -67,8 +67,8 @@ const HIGHEST: u64 = i32::MAX as u64;
 /// `Refused` from a wait or a count down if there is no count; this changes nothing:
 /// [`set_count`](CountDownLatch::set_count) comes first. `Unavailable` if Redis cannot be reached: timed
 /// waits then run to their deadline, `wait()` gives up after
-/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). `Unknown` if a change of the count had
-/// no reply. `WrongType` if the key is in use by something else. `Closed`, `Forked`, and `Config` for an
+/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). `OutcomeUnknown` if a change of the count had
+/// no reply. `WrongType` if the key is in use by something else. `Closed`, `Forked`, and `InvalidInput` for an
 /// invalid name.
 #[derive(Clone)]
 pub struct CountDownLatch {
@@ -98,7 +98,7 @@ impl CountDownLatch {
     /// request, at most the command timeout.
     ///
     /// # Errors
-    /// `Config` for a number out of range; see also [the type](CountDownLatch#errors-of-all-forms).
+    /// `InvalidInput` for a number out of range; see also [the type](CountDownLatch#errors-of-all-forms).
     pub fn try_set_count(&self, count: u64) -> Result<bool, Error> {
         Ok(self.meeting.change(&["set", &self.checked(count)?])? == 1)
     }
@@ -119,7 +119,7 @@ impl CountDownLatch {
     /// count. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
-    /// `Refused` if there is no count, as for a wait. `Unknown` if there was no reply: it may have counted,
+    /// `Refused` if there is no count, as for a wait. `OutcomeUnknown` if there was no reply: it may have counted,
     /// or may do so yet. See also [the type](CountDownLatch#errors-of-all-forms).
     pub fn count_down(&self) -> Result<u64, Error> {
         let left = self.meeting.change(&["down"])?;
@@ -141,7 +141,7 @@ impl CountDownLatch {
     /// count. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
-    /// `Config` for a time out of range; see also [the type](CountDownLatch#errors-of-all-forms).
+    /// `InvalidInput` for a time out of range; see also [the type](CountDownLatch#errors-of-all-forms).
     pub fn expire_after(&self, limit: Duration) -> Result<bool, Error> {
         check_lease("latch", limit).map_err(|why| self.meeting.error(ErrorKind::InvalidInput, why))?;
         Ok(self.meeting.change(&["expire", &limit.as_millis().to_string()])? == 1)

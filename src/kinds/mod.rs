@@ -1,4 +1,4 @@
-//! The kinds of lock that come with the crate, a file each: the rule, and what its users see of it.
+//! The kinds of lock that come with the crate, one file each: the rule, and its public types.
 
 pub(crate) mod barrier;
 pub(crate) mod inventory;

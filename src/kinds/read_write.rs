@@ -136,7 +136,7 @@ impl ReadWriteLock {
     /// Whether there is a writer, in any process. One request.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn is_write_locked(&self) -> Result<bool, Error> {
         self.write.is_locked()
     }
@@ -145,7 +145,7 @@ impl ReadWriteLock {
     /// process that share a hold as one. One request.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn read_count(&self) -> Result<usize, Error> {
         self.read.hold_count_of_all()
     }
@@ -154,7 +154,7 @@ impl ReadWriteLock {
     /// [`RedisLock::queue_length`]. One request.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn queue_length(&self) -> Result<usize, Error> {
         self.read.queue_length()
     }
@@ -209,10 +209,10 @@ impl Kind for Write {
 impl Exclusive for Write {}
 
 impl<O: Ownership> Guard<'_, Read, O> {
-    /// The number of the last write, by whichever process: two reads that tell the same number have seen
-    /// the same state of what the lock protects. It stays the same while the hold lasts. 0 where there
-    /// was no write for two hours; writes of threads that handed the lock on to each other within a slice
-    /// count as one.
+    /// The number of the last write, by any process: two reads with the same number have seen the same state
+    /// of what the lock protects. It stays the same while the hold lasts. 0 if there was no write for two
+    /// hours; writes of threads that handed the lock on to each other within a local hand-off period count as
+    /// one.
     pub fn last_write(&self) -> u64 {
         self.hold.value()
     }

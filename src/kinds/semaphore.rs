@@ -23,8 +23,8 @@ use crate::wait::Wait;
 
 /// Acquired permits: all of them are given back when this is dropped. It may move to another thread.
 ///
-/// A [`Hold`](crate::Hold) like that of a lock: it has a lease, renewed in the background, and
-/// [reports](crate::Hold::lost) its loss. [`permits`](crate::Hold::permits) returns how many it has.
+/// A hold like that of a lock: it has a lease, renewed in the background, and
+/// [reports](crate::Guard::lost) its loss. [`permits`](crate::Guard::permits) returns how many it has.
 pub type Permit = OwnedGuard<Permits>;
 
 /// A counting semaphore: a number of permits, of which each caller takes some and gives them back. The handle
@@ -66,7 +66,7 @@ pub type Permit = OwnedGuard<Permits>;
 ///
 /// # Errors of all forms
 ///
-/// `Config` for 0 permits or more than 2^31-1, without a request. `Refused` if they were never set, or for
+/// `InvalidInput` for 0 permits or more than 2^31-1, without a request. `Refused` if they were never set, or for
 /// more than there are in all, unless they were set to 0: as soon as Redis is asked, which for a thread
 /// behind others of its process is when its turn comes; a waiter is notified when the permits become too few
 /// for it. The rest as with [any lock](RedisLock#errors-of-all-forms), except `WouldDeadlock`: a thread that
@@ -116,8 +116,8 @@ impl Semaphore {
         self.acquire_with(n, Wait::forever())?.ok_or_else(|| timed_out(self.name()))
     }
 
-    /// Makes one attempt: `None` when there are not `n` permits, or somebody waits. Blocks for one request, at
-    /// most the command timeout.
+    /// Makes one attempt: `None` if fewer than `n` permits are available, or if there is a waiter. Blocks for
+    /// one request, at most the command timeout.
     ///
     /// # Errors
     /// See [the type](Semaphore#errors-of-all-forms).
@@ -125,8 +125,8 @@ impl Semaphore {
         self.acquire_with(n, Wait::once())
     }
 
-    /// Waits for `n` permits for at most `timeout`; `None` when it is over. A zero timeout makes a single
-    /// attempt; `Duration::MAX` waits forever.
+    /// Waits for `n` permits for at most `timeout`; returns `None` if it expires. A zero timeout makes a
+    /// single attempt; `Duration::MAX` waits forever.
     ///
     /// # Errors
     /// See [the type](Semaphore#errors-of-all-forms).
@@ -134,7 +134,7 @@ impl Semaphore {
         self.acquire_with(n, Wait::timeout(timeout))
     }
 
-    /// Waits for `n` permits until `deadline`; `None` when it has passed.
+    /// Waits for `n` permits until `deadline`; returns `None` if it passes.
     ///
     /// # Errors
     /// See [the type](Semaphore#errors-of-all-forms).
@@ -153,7 +153,8 @@ impl Semaphore {
         self.acquire_with(n, wait)?.ok_or_else(|| timed_out(self.name()))
     }
 
-    /// Waits for `n` permits for at most `timeout`, until `cancel` is cancelled; `None` when the timeout is over.
+    /// Waits for `n` permits for at most `timeout`, or until `cancel` is cancelled; returns `None` if the
+    /// timeout expires.
     ///
     /// # Errors
     /// `Cancelled`; see also [the type](Semaphore#errors-of-all-forms).
@@ -166,11 +167,11 @@ impl Semaphore {
         self.acquire_with(n, Wait::timeout(timeout).cancelled_by(cancel))
     }
 
-    /// Waits for `n` permits as `wait` says; `None` when the time is up.
+    /// Waits for `n` permits as `wait` says; returns `None` if the time is up.
     ///
     /// # Errors
-    /// `Cancelled` where `wait` has a token that is cancelled. See also
-    /// [the type](Semaphore#errors-of-all-forms).
+    /// `Cancelled` if `wait` has a token that is cancelled. See also [the
+    /// type](Semaphore#errors-of-all-forms).
     pub fn acquire_with(&self, n: u32, wait: Wait<'_>) -> Result<Option<Permit>, Error> {
         self.wanting(n)?.lock_owned_with(wait)
     }
@@ -190,7 +191,7 @@ impl Semaphore {
     /// do; those that asked for more than `n` are rejected, unless `n` is 0: then all wait. One request.
     ///
     /// # Errors
-    /// `Config`, `Unavailable`, `WrongType`, `Closed`, `Forked`; `Unknown` if Redis did not reply.
+    /// `InvalidInput`, `Unavailable`, `WrongType`, `Closed`, `Forked`; `OutcomeUnknown` if Redis did not reply.
     pub fn set_permits(&self, n: u32) -> Result<(), Error> {
         self.must("set", self.at_most(n)?)
     }
@@ -207,7 +208,7 @@ impl Semaphore {
     /// Adds `n` permits; the first ones, if the number was never set. One request.
     ///
     /// # Errors
-    /// `Config` for 0 or more than 2^31-1, `Refused` if there would be more than that in all; else see
+    /// `InvalidInput` for 0 or more than 2^31-1, `Refused` if there would be more than that in all; else see
     /// [`set_permits`](Semaphore::set_permits).
     pub fn add_permits(&self, n: u32) -> Result<(), Error> {
         self.must("add", self.checked(n)?.into())
@@ -253,7 +254,7 @@ impl Semaphore {
     /// [reduced](Semaphore::reduce_permits) below the number acquired; 0 if they were never set. One request.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn available(&self) -> Result<i64, Error> {
         let state = self.state()?;
         Ok(state.permits.unwrap_or(0) - state.used)
@@ -400,7 +401,7 @@ impl Permits {
     /// That many permits, from 1 to 2^31-1.
     ///
     /// # Errors
-    /// `Config` for a number out of range.
+    /// `InvalidInput` for a number out of range.
     pub fn of(n: u32) -> Result<Permits, Error> {
         check(n)?;
         Ok(Permits(Wanted::Some(n)))

@@ -14,9 +14,9 @@ use crate::multi_lock::MultiLock;
 use crate::red_lock::QuorumLock;
 use crate::wait::Wait;
 
-/// Any lock. A service that takes `&dyn Lock` (or `Arc<dyn Lock>`) works with every lock of this
-/// crate, and with a fake in its own tests: what a fake has to have are [`name`](Lock::name) and the two methods
-/// that take a [`Wait`]; all others have defaults.
+/// Any lock. A service that takes `&dyn Lock` (or `Arc<dyn Lock>`) works with every lock of this crate, and
+/// with a fake in its own tests: a fake has to implement [`name`](Lock::name) and the two methods that take a
+/// [`Wait`]; all others have defaults.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,19 +61,19 @@ use crate::wait::Wait;
 ///
 /// # Errors of all forms
 ///
-/// Those of the lock that it is: see [`RedisLock`](RedisLock#errors-of-all-forms),
+/// Those of the underlying lock: see [`RedisLock`](RedisLock#errors-of-all-forms),
 /// [`MultiLock`](MultiLock#errors-of-all-forms) and [`QuorumLock`](QuorumLock#errors-of-all-forms).
 pub trait Lock: Send + Sync {
     /// Its name.
     fn name(&self) -> &str;
 
-    /// Waits as `wait` says; `None` when the time is up.
+    /// Waits as `wait` says; returns `None` if the time is up.
     ///
     /// # Errors
     /// See [the trait](Self#errors-of-all-forms).
     fn lock_with(&self, wait: Wait<'_>) -> Result<Option<Box<dyn LockGuard + '_>>, Error>;
 
-    /// Like [`lock_with`](Lock::lock_with), for a guard that may go to another thread.
+    /// Like [`lock_with`](Lock::lock_with), with a guard that may move to another thread.
     ///
     /// # Errors
     /// As there.
@@ -82,28 +82,28 @@ pub trait Lock: Send + Sync {
     forms!(, Box<dyn LockGuard + '_>, Box<dyn LockGuard + Send>);
 }
 
-/// A hold of any lock, released when dropped. A fake has to have what has no default.
+/// A hold of any lock, released when dropped. A fake has to implement the methods without a default.
 pub trait LockGuard: fmt::Debug {
-    /// As [`Guard::name`].
+    /// See [`Guard::name`].
     fn name(&self) -> &str;
 
-    /// The fencing token, of a lock that has one. Default `None`.
+    /// The fencing token, if the lock has one. Default `None`.
     fn token(&self) -> Option<u64> {
         None
     }
 
-    /// As [`Guard::remaining`].
+    /// See [`Guard::remaining`].
     fn remaining(&self) -> Duration;
 
-    /// As [`Guard::is_lost`].
+    /// See [`Guard::is_lost`].
     fn is_lost(&self) -> bool {
         self.remaining().is_zero()
     }
 
-    /// As [`Guard::lost`].
+    /// See [`Guard::lost`].
     fn lost(&self) -> CancellationToken;
 
-    /// As [`Guard::renew_for`]. By default it says that it cannot: `Refused`.
+    /// See [`Guard::renew_for`]. The default returns `Refused`.
     ///
     /// # Errors
     /// As there.

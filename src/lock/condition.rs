@@ -64,7 +64,7 @@ use crate::wait::Wait;
 ///
 /// # Errors of all forms
 ///
-/// `NotOwner` for a guard of another lock, at once. `LeaseLost` if the guard's hold is lost. `Config` for an
+/// `NotOwner` for a guard of another lock, at once. `LeaseLost` if the guard's hold is lost. `InvalidInput` for an
 /// invalid name of the condition. `Closed`, `Forked`, `WrongType` as for [the lock](RedisLock). A wait may
 /// also end with `Unavailable`, if Redis could not be reached for
 /// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout). If it then [holds nothing](crate::Guard::is_lost)
@@ -88,12 +88,12 @@ impl<K: Exclusive> fmt::Debug for Condition<K> {
 }
 
 impl<K: Exclusive> RedisLock<K> {
-    /// The condition `name` of this lock, for holders of the lock to wait for something that other holders
-    /// bring about, in any process. A lock may have any number of conditions; those of one name
-    /// are the same condition.
+    /// The condition `name` of this lock, for holders of the lock to wait for a state that other holders
+    /// bring about, in any process. A lock may have any number of conditions; those of one name are the same
+    /// condition.
     ///
-    /// Making a handle asks nothing of Redis and cannot fail: an invalid name (it must have 1 to
-    /// 1024 bytes) is reported by the first call on it.
+    /// Making a handle takes no request and cannot fail: an invalid name (it must have 1 to 1024 bytes) is
+    /// reported by the first call on it.
     pub fn condition(&self, name: &str) -> Condition<K> {
         let name = names::part("condition's name", name).map(Arc::from);
         let name = name.map_err(|why| Error::new(ErrorKind::InvalidInput, self.name()).because(why));
@@ -213,7 +213,7 @@ impl<K: Exclusive> Condition<K> {
     /// wait for the lock by now, have released it. One request, unless dozens of waiters died before it.
     ///
     /// # Errors
-    /// `Unknown` if Redis did not reply: it may have been signalled. Signalling again may wake another
+    /// `OutcomeUnknown` if Redis did not reply: it may have been signalled. Signalling again may wake another
     /// thread. See also [the type](Condition#errors-of-all-forms).
     pub fn signal<O: Ownership>(&self, guard: &Guard<'_, K, O>) -> Result<(), Error> {
         self.ask(guard, "one").map(drop)
@@ -223,7 +223,7 @@ impl<K: Exclusive> Condition<K> {
     /// for each dozen of them.
     ///
     /// # Errors
-    /// `Unknown` if Redis did not reply: they may have been signalled. See also [the
+    /// `OutcomeUnknown` if Redis did not reply: they may have been signalled. See also [the
     /// type](Condition#errors-of-all-forms).
     pub fn signal_all<O: Ownership>(&self, guard: &Guard<'_, K, O>) -> Result<(), Error> {
         self.ask(guard, "all").map(drop)

@@ -21,7 +21,7 @@ pub struct Hold<K: Kind> {
     ticket: Ticket,
     /// Its token when it began.
     first_token: u64,
-    /// What the rule said beside the grant.
+    /// What the rule added to the grant.
     value: u64,
     released: bool,
     kind: PhantomData<fn() -> K>,
@@ -37,19 +37,19 @@ impl<K: Kind> Hold<K> {
         Hold { entry, ticket, first_token: token, value, released: false, kind: PhantomData }
     }
 
-    /// It is given back before anybody had it: it does not stay. That is waited for until `limit`.
+    /// It is given back before any caller had it: it does not stay. That is waited for until `limit`.
     pub(super) fn never_counted(mut self, limit: Moment) {
         self.released = true;
         engine::take_back(&self.entry, self.ticket, limit);
     }
 
-    /// Redis has let another mode's hold in instead of this one: it ends here, without a request.
+    /// Redis has admitted another mode's hold instead of this one: it ends here, without a request.
     pub(super) fn replaced(mut self) -> Result<(), Error> {
         self.released = true;
         engine::replaced(&self.entry, self.ticket)
     }
 
-    /// Ends the hold by a change that the kind's rule makes of it, under its own owner id.
+    /// Ends the hold by an update that the kind's rule makes of it, under its own owner id.
     pub(crate) fn conclude(mut self, what: &str) -> Result<(), Error> {
         self.released = true;
         engine::conclude(&self.entry, self.ticket, what)
@@ -77,12 +77,12 @@ impl<K: Kind> Hold<K> {
         engine::held::is_last(&self.entry, self.ticket)
     }
 
-    /// What the rule said beside the grant.
+    /// What the rule added to the grant.
     pub(crate) fn value(&self) -> u64 {
         self.value
     }
 
-    /// Not always that of its beginning: a wait for a condition gives the lock up and comes in anew.
+    /// Not always that of its beginning: a wait for a condition releases the lock and acquires it anew.
     pub(crate) fn current_token(&self) -> u64 {
         engine::held::token(&self.entry, self.ticket).unwrap_or(self.first_token)
     }
@@ -130,11 +130,11 @@ impl<K: Kind> fmt::Debug for Hold<K> {
 }
 
 impl<K: Exclusive, O: Ownership> Guard<'_, K, O> {
-    /// The fencing token: greater than that of every earlier hold of this lock, in any process,
-    /// also after Redis lost its data (unless its clock stepped back by more than the outage
-    /// lasted). Let what you protect refuse a token lower than the highest it has seen.
+    /// The fencing token: greater than that of every earlier hold of this lock, in any process, even after
+    /// Redis lost its data (unless its clock stepped back by more than the outage lasted). Let what you
+    /// protect reject a token lower than the highest it has seen.
     ///
-    /// A wait for a [condition](crate::Condition) gives the lock up and acquires it anew: the token is
+    /// A wait for a [condition](crate::Condition) releases the lock and acquires it anew: the token is
     /// another one afterwards.
     ///
     /// Tokens exceed 2^53: in Lua, JavaScript or JSON compare them as text padded with zeros.
@@ -145,15 +145,15 @@ impl<K: Exclusive, O: Ownership> Guard<'_, K, O> {
 }
 
 impl<K: Kind> OwnedGuard<K> {
-    /// Lets go of the hold without giving it back, for another process to
-    /// [adopt](crate::Client::adopt): the lease is set to its full length once more, then nothing renews
-    /// it until it is adopted. Here the hold has ended: a token from [`lost`](Guard::lost) tells nothing of
-    /// it any more, and an observer hears `released`. Blocks for one request, at most the command timeout.
+    /// Lets go of the hold without giving it back, for another process to [adopt](crate::Client::adopt): the
+    /// lease is set to its full length once more, and is not renewed until the hold is adopted. Here the hold
+    /// has ended: a token from [`lost`](Guard::lost) no longer reports on it, and an observer receives
+    /// `released`. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
     /// `LeaseLost` or `Closed` if the hold was over before, `Refused` while other threads of this process
-    /// share it, `Config` where the kind's rule has no `kind.transfer`, `Unknown` or `Unavailable` when
-    /// Redis did not answer. The hold is given back then, as it is when its guard is dropped.
+    /// share it, `InvalidInput` if the kind's rule has no `kind.transfer`, `OutcomeUnknown` or `Unavailable` if Redis did
+    /// not reply. The hold is given back then, as it is when its guard is dropped.
     pub fn into_receipt(self) -> Result<Receipt, Error> {
         self.hold.part()
     }

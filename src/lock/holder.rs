@@ -55,7 +55,7 @@ pub struct Process {
     pub pid: u32,
     /// Its host's name.
     pub host: String,
-    /// Its client's [label](crate::ClientBuilder::client_name).
+    /// Its [client name](crate::ClientBuilder::client_name).
     pub client_name: String,
 }
 

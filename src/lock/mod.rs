@@ -1,5 +1,6 @@
-//! The base type of all locks: every way in, written once over the engine.
+//! The base type of all locks: every way to acquire, written once over the engine.
 
+mod acquire;
 pub(crate) mod any_lock;
 pub(crate) mod condition;
 mod hold;
@@ -24,7 +25,7 @@ use crate::engine::runtime::Shared;
 use crate::engine::several::Part;
 use crate::engine::state::lock_state::{Request, Terms};
 use crate::error::{Error, ErrorKind};
-use crate::forms::{forms, timed_out};
+use crate::forms::timed_out;
 use crate::guard::sealed::holder;
 use crate::guard::{Guard, OwnedGuard, Ownership, ThreadOwned};
 use crate::kind::Kind;
@@ -38,42 +39,64 @@ pub type SimpleLock = RedisLock<Simple>;
 /// A lock that its holder may take again: see [`Reentrant`].
 pub type ReentrantLock = RedisLock<Reentrant>;
 
-/// A lock kept in Redis: the handle of one name. Cheap to clone and to make; handles of one client,
-/// kind and name are the same lock.
+/// A lock kept in Redis: the handle of one name. Cheap to clone and to create; handles of one client, kind
+/// and name are the same lock.
 ///
-/// # Whose it is
+/// ```
+/// use std::time::Duration;
+/// use redis_concurrent::Client;
 ///
-/// [`lock`](RedisLock::lock) makes the *thread* the owner: its [`Guard`] stays on the thread, and
-/// on a reentrant lock the thread may lock again. [`lock_owned`](RedisLock::lock_owned) makes the
-/// *guard* the owner: it may go to another thread, and never re-enters. Each call gives a guard;
-/// the last one to end, in any order, releases.
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let lock = client.reentrant_lock("stock:42");
 ///
-/// # How long it is held
+/// let guard = lock.lock()?; // waits its turn; the lease is renewed while the guard lives
+/// assert!(lock.try_lock()?.is_some()); // this thread holds it, and may take it again
+/// guard.unlock()?;
+///
+/// match lock.try_lock_for(Duration::from_secs(2))? {
+///     Some(guard) => println!("working under token {}", guard.token()),
+///     None => println!("busy for two seconds"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Ownership
+///
+/// [`lock`](RedisLock::lock) makes the *thread* the owner: its [`Guard`] stays on the thread, and on a
+/// reentrant lock the thread may lock again. [`lock_owned`](RedisLock::lock_owned) makes the *guard* the
+/// owner: it may move to another thread, and never re-enters. Each call returns a guard; the last one to end,
+/// in any order, releases.
+///
+/// # Leases
 ///
 /// A hold has a lease in Redis, renewed in the background until its guard ends; or, by
-/// [`with_lease`](RedisLock::with_lease), a fixed one. A hold whose lease ended is *lost*: its
-/// guard [says so](Guard::lost), and unlocking it is an error. A re-entry is the same hold once more, on the
-/// terms on which it began, whichever handle it is asked for by. No lock with leases can promise that
-/// a process which stands still beyond its lease does nothing afterwards: that is what the
-/// [token](Guard::token) is for.
+/// [`with_lease`](RedisLock::with_lease), a fixed one. A hold whose lease expired is *lost*: its guard
+/// [reports it](Guard::lost), and unlocking it is an error. A re-entry is the same hold once more, on the
+/// terms on which it began, whichever handle asks for it. No lock with leases can guarantee that a process
+/// which stands still beyond its lease does nothing afterwards: that is what the [token](Guard::token) is
+/// for.
 ///
 /// # Waiting
 ///
-/// Threads that wait sleep, in order of arrival within a process. A released lock may go to the
-/// next thread of the same process for one [slice](crate::ClientBuilder::local_handoff), then the process
-/// that came first gets it; [`fair`](RedisLock::fair) locks have no slice. `try_lock` never barges:
-/// it is `None` while a thread of this process waits (unlike `tryLock` in java.util.concurrent).
+/// Waiting threads sleep, in order of arrival within a process. A released lock may go to the next thread of
+/// the same process for one [local hand-off period](crate::ClientBuilder::local_handoff), then the process
+/// that came first gets it; [`fair`](RedisLock::fair) locks have no local hand-off. `try_lock` never barges:
+/// it returns `None` while a thread of this process waits (unlike `tryLock` in java.util.concurrent).
 ///
 /// # Errors of all forms
 ///
-/// `Unavailable` when Redis cannot be reached, or says that it cannot serve us now (loading, busy, full,
-/// read-only, too few replicas): timed forms then go to their deadline, `lock()` gives up after
-/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout), `try_lock` says it at once. `Unavailable` at once, from
-/// every form, where it is for good: a wrong password, a right that is missing. `WrongType` when the key
-/// is in use by something else. `WouldDeadlock` when this thread holds it and may not re-enter.
-/// `LeaseLost` when this thread has a guard of a lost hold. `Closed`, `Forked`, and `Config` for a
-/// bad name, key or lease. Busy is no error: it is `None`. A call with a deadline ends by it, give or
-/// take a quarter of a second.
+/// `Unavailable` if Redis cannot be reached, or reports that it cannot serve requests now (loading, busy,
+/// full, read-only, too few replicas): timed methods then run to their deadline, `lock()` gives up after
+/// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout), `try_lock` returns it at once. Every
+/// method returns `Unavailable` at once for a permanent error: a wrong password, a missing right. `WrongType`
+/// if the key is in use by something else. `WouldDeadlock` if this thread holds the lock and may not
+/// re-enter. `LeaseLost` if this thread has a guard of a lost hold. `Closed`, `Forked`, and `InvalidInput` for an
+/// invalid name, key or lease. A busy lock is not an error: it is `None`. A call with a deadline returns by
+/// it, give or take a quarter of a second.
 pub struct RedisLock<K: Kind> {
     entry: Result<Arc<LockEntry>, Error>,
     kind: Arc<K>,
@@ -115,8 +138,8 @@ impl<K: Kind> RedisLock<K> {
         Self::of(shared, kind, entry)
     }
 
-    /// The lock whose state is at this key of the users' own. Where that is the state of a name, it is that
-    /// name's lock.
+    /// The lock whose state is at this user-chosen key. If that is the state of a name, it is that name's
+    /// lock.
     pub(crate) fn at(shared: &Arc<Shared>, kind: K, key: &str) -> Self {
         if let Some(name) = names::of_state(&shared.config.namespace, key) {
             return Self::new(shared, kind, &name);
@@ -145,11 +168,9 @@ impl<K: Kind> RedisLock<K> {
         &self.kind
     }
 
-    forms!(K);
-
     // ---- with another mode -----------------------------------------------------------------
 
-    /// The same lock, asked for as `kind` says.
+    /// The same lock, requested as `kind` says.
     pub(crate) fn with_kind(&self, kind: K) -> Self {
         let mut lock = self.clone();
         lock.terms.args = kind.args().into();
@@ -170,12 +191,13 @@ impl<K: Kind> RedisLock<K> {
             return Err(Error::new(ErrorKind::NotOwner, self.name()).because("the guard is of another lock"));
         }
         if guard.is_lost() {
-            // It says what became of it.
+            // It reports the outcome.
             guard.unlock()?;
             return Err(Error::new(ErrorKind::LeaseLost, self.name()));
         }
         let held = &guard.hold;
-        // A thread that reads already comes in again, without a request that could end the other hold.
+        // A thread that is already reading re-enters without a request, which could have ended the other
+        // hold.
         let once = held.is_last() && self.hold_count() == 0;
         let mut request = Request { instead: once, ..self.request::<ThreadOwned>(false) };
         if let Some(held) = engine::held::terms(held.entry(), held.ticket()) {
@@ -230,7 +252,7 @@ impl<K: Kind> RedisLock<K> {
         }
     }
 
-    /// Waits until as many replicas have the hold as are to have it.
+    /// Waits until as many replicas have the hold as required.
     pub(crate) fn replicated(&self, hold: &Hold<K>, wait: &Wait<'_>) -> Result<(), Error> {
         match self.replicas {
             Some(replicas) => engine::redis::replicas::have(hold.entry(), hold.ticket(), replicas, wait),

@@ -16,7 +16,7 @@ impl<K: Kind> RedisLock<K> {
     /// Whether it is held, in any process. One request.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn is_locked(&self) -> Result<bool, Error> {
         Ok(!self.inspect()?.holders.is_empty())
     }
@@ -27,7 +27,7 @@ impl<K: Kind> RedisLock<K> {
     /// is, only that process knows.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn holder(&self) -> Result<Option<Holder>, Error> {
         Ok(self.holders()?.into_iter().next())
     }
@@ -36,7 +36,7 @@ impl<K: Kind> RedisLock<K> {
     /// lock with many holders or waiters, one for each few dozen of them.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn holders(&self) -> Result<Vec<Holder>, Error> {
         let inspection = self.inspect()?;
         // For a shared kind the last number belongs to some grant, but perhaps not to this holder's.
@@ -48,7 +48,7 @@ impl<K: Kind> RedisLock<K> {
     /// expire. One request.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn remaining(&self) -> Result<Option<Duration>, Error> {
         Ok(self.inspect()?.holders.first().and_then(|held| held.remaining))
     }
@@ -77,7 +77,7 @@ impl<K: Kind> RedisLock<K> {
     /// that holds the lock, other processes get 0.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn queue_length(&self) -> Result<usize, Error> {
         let entry = self.entry()?;
         let places = self.inspect()?.places;
@@ -107,7 +107,7 @@ impl<K: Kind> RedisLock<K> {
     /// was found there; the foreign holder is not notified.
     ///
     /// # Errors
-    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `Config`.
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn force_unlock(&self) -> Result<ForcedUnlock, Error> {
         let (holders, told) = force_unlock(self.entry()?, &self.terms.args)?;
         Ok(ForcedUnlock { holders, told })

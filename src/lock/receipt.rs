@@ -125,7 +125,7 @@ impl FromStr for Receipt {
     /// Parses what `Display` wrote, and nothing else.
     ///
     /// # Errors
-    /// `Config`, saying what is wrong with it.
+    /// `InvalidInput`, saying what is wrong with it.
     fn from_str(text: &str) -> Result<Receipt, Error> {
         let fields: Vec<&str> = text.split('.').collect();
         let receipt = match *fields {

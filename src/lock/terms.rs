@@ -57,7 +57,7 @@ impl<K: Kind> RedisLock<K> {
     /// [condition](crate::Condition) release the hold without it.
     ///
     /// From 1 ms to 40 days, and not longer than a [fixed lease](RedisLock::with_lease): any other value is
-    /// `Config` on the first call.
+    /// `InvalidInput` on the first call.
     #[must_use]
     pub fn min_hold(&self, least: Duration) -> Self {
         let mut lock = self.clone();
@@ -87,7 +87,7 @@ impl<K: Kind> RedisLock<K> {
     /// After a wait for a [condition](crate::Condition) too few replicas are an error of the wait, and the
     /// lock is held.
     ///
-    /// `n` is from 1 to 100, `limit` from 1 ms to less than the lease: any other value is `Config` on the
+    /// `n` is from 1 to 100, `limit` from 1 ms to less than the lease: any other value is `InvalidInput` on the
     /// first call.
     #[must_use]
     pub fn with_replicas(&self, n: usize, limit: Duration) -> Self {

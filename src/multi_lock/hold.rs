@@ -40,13 +40,14 @@ impl Hold for MultiHold {
         any
     }
 
-    /// Renews each of them; returns the first error, by the order of the locks.
+    /// Renews each of them; returns the first error, in the order of the locks.
     fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
         let renewed = self.holds.iter().map(|held| held::renew_for(&held.entry, held.ticket, lease));
         renewed.fold(Ok(()), Result::and)
     }
 
-    /// Gives them back; returns the first error, by the order of the locks. Of the others, observers hear.
+    /// Gives them back; returns the first error, by the order of the locks. The others are reported to
+    /// observers.
     fn release(self) -> Result<(), Error> {
         let mut errors = self.holds.release().into_iter();
         let first = errors.next();

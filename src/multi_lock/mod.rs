@@ -1,4 +1,4 @@
-//! Any locks as one: all of them, or none.
+//! Several locks as one: all of them, or none.
 
 mod hold;
 mod member;
@@ -41,44 +41,43 @@ use crate::wait::Wait;
 /// # }
 /// ```
 ///
-/// # How it comes in
+/// # How it is acquired
 ///
-/// As C++'s `std::lock` does: it waits for one lock, in its queue as anybody does, and only tries the
-/// rest; when one of those is busy it gives all back and waits for that one. So it never waits for one
-/// lock while it holds another by this call, and cannot deadlock with other multi-locks, in whatever
-/// order they name theirs. Who comes first in one queue may have to queue again in another: among several
-/// locks there is no order of arrival. A lock that this thread holds already is re-entered where its kind
-/// allows it, and stays held while the others are waited for: **locks held outside of it are their
-/// caller's order to keep.**
+/// As C++'s `std::lock` does: it waits for one lock, in its queue like any other caller, and only tries the
+/// rest; when one of those is busy it gives all back and waits for that one. So it never waits for one lock
+/// while it holds another by this call, and cannot deadlock with other multi-locks, in whatever order they
+/// name theirs. The first in one queue may have to queue again in another: there is no order of arrival
+/// across several locks. A lock that this thread holds already is re-entered if its kind allows it, and stays
+/// held while the others are waited for: **the order of locks held outside of it is the caller's
+/// responsibility.**
 ///
-/// There is one deadline for all; what is not given back by then is given back in the background. Each lock is
-/// taken once, and given back in reverse. Locks of one
-/// client and one kind are tried, and given back, by one request each time, in one step; so ten names
-/// of one client cost two requests, ten names of ten clients twenty. Redis does nothing else in such a step:
-/// what it takes grows with the names in it.
+/// There is one deadline for all; what is not given back by then is given back in the background. Each lock
+/// is taken once, and given back in reverse. Locks of one client and one kind are tried, and given back, by
+/// one request each time, in one step; so ten names of one client cost two requests, ten names of ten clients
+/// twenty. Redis does no other work in such a step: its duration grows with the number of names.
 ///
 /// # While it is held
 ///
-/// It has an ordinary hold of each lock, on its handle's terms: renewed like others, told to observers like
-/// others. Replicas that [are to have one](crate::RedisLock::with_replicas) are waited for when all are there;
-/// [what stays](crate::RedisLock::min_hold) does so only where all were held. It is
+/// It has an ordinary hold of each lock, on its handle's terms: renewed like others, reported to observers
+/// like others. Replicas that [must have one](crate::RedisLock::with_replicas) are waited for when all are
+/// acquired; a [minimum hold time](crate::RedisLock::min_hold) applies only if all were held. It is
 /// [lost](Guard::lost) when any of them is, and certain to last as long as the one that ends first.
 ///
-/// # Over several masters
+/// # Over several primaries
 ///
-/// Redis replicates after it has answered: a lock may be given to two, if its master fails before
-/// a replica heard of the first and the replica takes its place. A multi-lock of the same name on several
-/// independent masters, with a client of each, is the cure where that must not be: it is held only if
-/// every master gave it, so all of them would have to lose it at once. The price is that every master must
-/// be there.
+/// Redis replicates after it has replied: two callers may be granted a lock, if its primary fails before a
+/// replica has received the first grant and the replica takes its place. If that must not happen, use a
+/// multi-lock of the same name on several independent primaries, with a client of each: it is held only if
+/// every primary granted it, so all of them would have to lose it at once. The price is that every primary
+/// must be up.
 ///
 /// # Errors of all forms
 ///
-/// Those of [each lock](crate::RedisLock#errors-of-all-forms), about the lock that it came from; nothing is
-/// held then. Where the time is up, or at the one attempt of `try_lock`, a lock that cannot be had is
-/// `None`. `LeaseLost` also where one ended before the last one was there. `Config`, with nothing sent: for
-/// no locks at all; for the same lock twice, which are also the halves of one read/write lock, or two clients'
-/// handles where both have the same address; for a kind that [nobody holds](Sharing::PassThrough).
+/// Those of [each lock](crate::RedisLock#errors-of-all-forms), about the lock that it came from; no lock is
+/// held then. If the time is up, or at the single attempt of `try_lock`, a busy lock is `None`. `LeaseLost`
+/// also if one expired before the last one was acquired. `InvalidInput`, without a request: for no locks at all;
+/// for the same lock twice, which includes the halves of one read/write lock, and two clients' handles if
+/// both have the same address; for a kind that [has no holders](Sharing::PassThrough).
 #[derive(Clone)]
 pub struct MultiLock {
     parts: Result<Vec<Part>, Error>,
@@ -91,8 +90,8 @@ impl sealed::Held for MultiLock {
 }
 
 impl MultiLock {
-    /// These locks as one. Making it asks nothing of Redis and cannot fail: what is wrong with them is told
-    /// by every call on it.
+    /// These locks as one. Making it takes no request and cannot fail: every call on it returns the error if
+    /// they cannot be held together.
     pub fn new(members: &[&dyn Member]) -> MultiLock {
         let parts: Result<Vec<Part>, Error> = members.iter().map(|member| member.part()).collect();
         let parts = parts.and_then(checked);
@@ -103,9 +102,9 @@ impl MultiLock {
         MultiLock { name: names.join(" + ").into(), parts }
     }
 
-    /// The same locks with a fixed lease, each as [`RedisLock::with_lease`](crate::RedisLock::with_lease)
-    /// has it: the hold ends by itself and is never renewed; where the thread holds one of them already, that
-    /// one keeps its lease. At least 100 ms, at most a year.
+    /// The same locks with a fixed lease, each as [`RedisLock::with_lease`](crate::RedisLock::with_lease) has
+    /// it: the hold expires by itself and is never renewed; if the thread holds one of them already, that one
+    /// keeps its lease. At least 100 ms, at most a year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> MultiLock {
         let with_lease = |parts: Vec<Part>| parts.into_iter().map(|part| part.with_lease(lease)).collect();
@@ -121,7 +120,7 @@ impl MultiLock {
 
     // ---- questions -------------------------------------------------------------------------
 
-    /// Whether this thread holds all of them, by whichever calls. No request.
+    /// Whether this thread holds all of them, by any calls. No request.
     pub fn is_held_by_current_thread(&self) -> bool {
         let me = this_thread();
         self.parts.as_ref().is_ok_and(|parts| parts.iter().all(|part| part.is_held_by(me)))

@@ -31,7 +31,7 @@ impl Hold for QuorumHold {
         self.holding.name()
     }
 
-    /// There is none: the servers know nothing of each other's numbers.
+    /// There is none: the servers do not know each other's numbers.
     fn token(&self) -> Option<u64> {
         None
     }

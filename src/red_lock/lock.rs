@@ -47,7 +47,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// Timed methods then run to their deadline, those without one give up after the longest
 /// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout) of the clients. If a majority of the
 /// servers says so: `WrongType` if the key is in use by something else, `WouldDeadlock` if this thread holds
-/// it, `LeaseLost` if it has a guard of a lost hold, `Closed`. `Forked`, and `Config` for an invalid name,
+/// it, `LeaseLost` if it has a guard of a lost hold, `Closed`. `Forked`, and `InvalidInput` for an invalid name,
 /// lease or node timeout. A busy lock is not an error: it is `None`. A call with a deadline returns by it,
 /// give or take a quarter of a second.
 #[derive(Clone)]
@@ -70,7 +70,7 @@ impl sealed::Held for QuorumLock {
 }
 
 impl<O: Ownership> Guard<'_, QuorumLock, O> {
-    /// On how many servers it is held: all of them, where all are well; none once it is lost.
+    /// The number of servers on which it is held: all of them, if all are up; 0 once it is lost.
     pub fn servers(&self) -> usize {
         self.hold.servers()
     }
@@ -86,7 +86,7 @@ impl QuorumLock {
 
     /// The same lock with a fixed lease: a hold expires by itself at most `lease` after it was granted, and
     /// is renewed only by [`renew`](Guard::renew). At least 100 ms, at most a year. All users of a name must
-    /// use the same lease, as [servers that were restarted](RedLock#what-is-done) do not count for that long.
+    /// use the same lease, as [servers that were restarted](RedLock#how-it-works) do not count for that long.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
         let mut lock = self.clone();

@@ -70,7 +70,7 @@ use crate::settings::SHORTEST_LEASE;
 ///
 /// While servers' and clients' clocks run at about the same rate, and no server's clock is set forward and no
 /// server forgets what it granted in any other way than by a restart: never two holds of a name that are
-/// [valid](QuorumHold::remaining) at once, whichever minority of the servers fails, in whichever way.
+/// [valid](crate::Guard::remaining) at once, whichever minority of the servers fails, in whichever way.
 ///
 /// It has no fencing token, and cannot have one: the servers do not know each other's numbers, so there is
 /// nothing that grows with each hold. A process that stands still for longer than its lease may therefore
@@ -91,7 +91,7 @@ impl RedLock {
     /// most.
     ///
     /// # Errors
-    /// `Config` for an even number of clients or fewer than three, and for two of the same server. `Closed`,
+    /// `InvalidInput` for an even number of clients or fewer than three, and for two of the same server. `Closed`,
     /// `Forked`.
     pub fn new(clients: impl AsRef<[Client]>) -> Result<RedLock, Error> {
         let nodes = servers::of(clients.as_ref())?;

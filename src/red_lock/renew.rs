@@ -1,4 +1,4 @@
-//! A lease anew, at its holder's wish: all servers are asked before one is waited for.
+//! Sets a lease anew, at its holder's request: all servers are asked before one is waited for.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::engine::redis::failure::Failure;
 use crate::engine::redis::requests::{Renewed, pack_renew};
 use crate::error::{Error, ErrorKind};
 
-/// Sets the lease of a hold to end `lease` from now, on the servers that have it. Those that are away keep what they have.
+/// Sets the lease of a hold to end `lease` from now, on the servers that have it. Those that are down keep
+/// what they have.
 pub(super) fn renew(holding: &Holding, lease: Duration) -> Result<(), Error> {
     let lost = || Error::new(ErrorKind::LeaseLost, holding.name());
     let members = holding.members()?;

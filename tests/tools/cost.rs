@@ -128,7 +128,7 @@ fn contended<K: Kind>(clients: usize, threads: usize, lock: impl Fn(&Client) -> 
 
 #[test]
 fn two_processes_always_contending_need_two_requests_an_acquisition() {
-    // Two clients are to Redis what two processes are.
+    // To Redis, two clients are like two processes.
     let each = contended(2, 1, |client| client.reentrant_lock("a").fair());
     assert!(each <= 2.05, "{each}");
     let each = contended(2, 1, |client| client.simple_lock("a").fair());

@@ -8,8 +8,8 @@ use crate::engine::wire::memory::Faults;
 use crate::sync::time;
 use crate::wait::Wait;
 
-/// The connections that listen break, with what lies unread in them. Time stands still: who waits
-/// must be made to ask.
+/// The connections that listen break, with what lies unread in them. Time stands still: a waiter must be made
+/// to ask.
 pub(super) fn a_gap_is_asked_about() {
     let server = stage::begin();
     let (a, b) = (Process::new(), Process::new());
@@ -44,8 +44,8 @@ pub(super) fn a_gap_just_as_the_lock_is_granted() {
     stage::curtain(&server, &[a, b]);
 }
 
-/// Nobody takes a place that could not be told of its grant (the server sees to that), and who had
-/// to wait for the listener goes on when it is there.
+/// No thread takes a position that could not be told of its grant (the server sees to that), and a thread
+/// that had to wait for the listener goes on when it is there.
 pub(super) fn the_listener_cannot_connect_at_first() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(3));

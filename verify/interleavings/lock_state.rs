@@ -55,7 +55,7 @@ pub(super) fn one_is_cancelled_as_it_is_granted() {
     one_gives_up(Limit::Token(token.clone()), move || token.cancel());
 }
 
-/// Who holds lets go only when who waits has given up: by its deadline, or by its token.
+/// The holder lets go only when the waiter has given up: by its deadline, or by its token.
 pub(super) fn a_wait_ends_while_the_lock_is_held() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_millis(900));
@@ -107,8 +107,8 @@ pub(super) fn one_gives_redis_up_as_it_is_handed_the_lock() {
     stage::curtain(&server, &[a, b]);
 }
 
-/// A lease that is not renewed ends at any time, seen by its thread, by the next one, by the
-/// renewal thread, or by Redis first. Who waits behind it may have to look by its own beat.
+/// A lease that is not renewed expires at any time, seen by its thread, by the next one, by the renewal
+/// thread, or by Redis first. A waiter behind it may have to look by its own heartbeat.
 pub(super) fn a_lease_ends_as_it_is_released() {
     let lease = Duration::from_secs(5);
     let server = stage::begin();
@@ -131,9 +131,9 @@ pub(super) fn a_lease_ends_as_it_is_released() {
     stage::curtain(&server, &[a, b]);
 }
 
-/// So much time passes that a grant that lies unread must be renewed before it is used, or given
-/// back by the one for whom it came too late; and that who waits counts as dead: it takes a new
-/// place with its next beat, for which time must pass.
+/// So much time passes that a grant that lies unread must be renewed before it is used, or given back by the
+/// one for which it came too late; and that a waiter counts as dead: it takes a new position with its next
+/// heartbeat, for which time must pass.
 pub(super) fn a_grant_grows_old() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(20));
@@ -151,7 +151,7 @@ pub(super) fn a_grant_grows_old() {
     stage::curtain(&server, &[a, b, c]);
 }
 
-/// Whoever waits or holds there learns of it, and what they had goes to the other process.
+/// Every waiter or holder there learns of it, and what they had goes to the other process.
 pub(super) fn a_client_closes_while_its_threads_wait_and_hold() {
     let server = stage::begin();
     let (a, b) = (Process::new(), Process::new());

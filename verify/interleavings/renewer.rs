@@ -10,7 +10,7 @@ use crate::observe::{LockInfo, Observer, Watch};
 use crate::sync::{Condvar, Mutex, time};
 use crate::wait::Wait;
 
-/// Waits for a renewal, on behalf of whoever holds the lock.
+/// Waits for a renewal, on behalf of the lock's holder.
 #[derive(Clone, Default)]
 struct Renewals(Arc<(Mutex<u64>, Condvar)>);
 
@@ -80,7 +80,7 @@ pub(super) fn clients_come_and_go() {
     stage::curtain(&server, &[comes]);
 }
 
-/// The one who released it does not wait for that; the next one does not wait for the lease.
+/// The releasing thread does not wait for that; the next one does not wait for the lease.
 pub(super) fn a_release_that_got_lost_is_repeated() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(25));

@@ -1,8 +1,8 @@
-//! Two gates with two threads each over a small Redis, by chance: requests are late, lost or run
-//! after nobody waits for them any more, messages get lost, leases lapse, threads give up.
+//! Two lock states with two threads each over a small Redis, at random: requests are late, lost or run after
+//! no thread waits for them any more, messages get lost, leases expire, threads give up.
 //!
-//! What must hold at every step: one valid hold, and tokens that rise. In the end, when the faults
-//! stop: everybody gets out, and nothing is left, neither in the gates nor in Redis.
+//! What must hold at every step: one valid hold, and tokens that rise. In the end, when the faults stop:
+//! every thread gets out, and nothing is left, neither in the lock states nor in Redis.
 
 use super::*;
 use crate::engine::rng::{Rng, first_seed};

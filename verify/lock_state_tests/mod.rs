@@ -284,7 +284,7 @@ fn a_message_counts_with_the_lease_in_it() {
     assert_eq!(desk.valid_until(acquired), at(1_000 - 10));
 }
 
-/// Whom a message tells may be dead, so that it is granted for less than was asked for.
+/// A waiter that is told by a message may be dead, so that it is granted less than was asked for.
 #[test]
 fn a_first_lease_is_used_as_it_is_and_renewed_soon() {
     for fixed in [false, true] {
@@ -737,7 +737,7 @@ fn what_may_be_answered_at_once_needs_no_inbox() {
     assert_eq!((asking.how, asking.enqueues), (AcquireMode::Try, false));
     desk.answer(&asking, Answer::Busy { floor: 1, again: ms(500), arrival: String::new() }, 1);
     let Step::Ask(asking) = desk.turn_with(ticket, 1, false, false) else { panic!("it asks again") };
-    // Whoever sends this sees to the inbox first.
+    // The sender of this takes care of the inbox first.
     assert_eq!((asking.how, asking.enqueues), (AcquireMode::Wait, true));
 }
 

@@ -298,7 +298,7 @@ fn the_last_one_out_leaves_whoever_came_first() {
     assert_eq!(desk.exit(second, 5), Exit::Shared);
     let (leaving, next) = leaves(desk.exit(fourth, 6));
     assert_eq!((leaving.owner, next), (first.owner, None));
-    // It is gone for who comes now, whether or not Redis has heard of it.
+    // It is gone for later callers, whether or not Redis has heard of it.
     asks_for_itself(&mut desk, request(5), 6);
 }
 
@@ -309,7 +309,7 @@ fn those_who_wait_here_join_one_after_the_other() {
     let (b, c) = (desk.enter(request(2), 1), desk.enter(request(3), 1));
     desk.lock_state.granted(asking.owner, 5, ms(LEASE), 0, at(500));
     assert!(matches!(desk.turn(a, 500), Step::In(_, Some(next)) if next == b));
-    // Its slice counts from when it heard of it.
+    // Its local hand-off period counts from when it heard of it.
     let joined = |desk: &mut Desk, ticket| match desk.turn(ticket, 510) {
         Step::In(acquired, next) => (acquired.owner, acquired.way, next),
         other => panic!("{other:?}"),
@@ -324,13 +324,13 @@ fn who_holds_the_other_mode_goes_first_and_shares_with_nobody() {
     let (waits, mut theirs) = desk.queue_up(request(1), 4, 0);
     for ask in [beside(77, 2), Request { once: true, ..beside(77, 2) }] {
         let ticket = desk.enter(ask, 1);
-        // It asks before who waits, and past all, for a hold of its own: what is asked for who waits ends.
+        // It asks before the waiter, and past all, for a hold of its own: what is asked for the waiter ends.
         let asking = desk.asks_anew(ticket, &theirs, 1);
         assert_eq!(asking.from, Some(77));
         assert!(matches!(desk.turn(waits, 1), Step::Park(_)));
         out(desk.lock_state.give_up(ticket, at(1)));
         desk.answer(&asking, busy(4), 2);
-        // Who waits asks for itself again.
+        // The waiter asks for itself again.
         theirs = desk.asks_anew(waits, &asking, 2);
         assert_eq!(theirs.from, None);
         desk.answer(&theirs, busy(4), 2);

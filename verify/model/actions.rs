@@ -179,8 +179,8 @@ impl Model for World {
         vec![self.beginning()]
     }
 
-    /// Time comes last: who takes the first step each time lets it go on only when there is
-    /// nothing else to do.
+    /// Time comes last: the checker's first choice each time lets it go on only when there is nothing else to
+    /// do.
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
         for p in (0..self.processes).filter(|p| state.processes[*p as usize].alive) {
             self.steps_of_process(state, p, steps);

@@ -54,8 +54,8 @@ struct World {
     fair: bool,
     /// The second thread of each process asks for a fixed lease of one tick.
     terms_differ: bool,
-    /// Count who is passed by. Only where nothing is lost, not even a grant that is not heard of
-    /// before its lease is over: who loses its place is passed by.
+    /// Count those that are passed by. Only where nothing is lost, not even a grant that is not heard of
+    /// before its lease is over: a waiter that loses its position is passed by.
     counts: bool,
     /// Of a semaphore, how many permits there are: the first thread of each process asks for one, the second for
     /// two. 0 of any other lock.

@@ -67,7 +67,7 @@ pub(super) fn mind(lock_states: &mut Gates, g: u8, request: &mut Request, now: M
 }
 
 impl State {
-    /// Those who read stand behind those of their process who would write and whom Redis does not know of.
+    /// Readers stand behind those of their process that would write and that Redis does not know of.
     pub(super) fn tie(&mut self) {
         let now = self.now();
         for p in 0..self.processes.len() {

@@ -52,7 +52,7 @@ fn has_valid(p: &Process, seat: &Seat, g: u8, now: Moment) -> bool {
         || seat.kept.is_some_and(|(lock_state, ticket)| of(lock_state, ticket))
 }
 
-/// Who writes has the lock alone, but for what it reads itself.
+/// A writer has the lock alone, but for what it reads itself.
 fn nobody_beside_who_writes(state: &State) -> bool {
     let now = state.now();
     let seats = || state.live().flat_map(|p| p.seats.iter().map(move |seat| (p, seat)));
@@ -102,7 +102,7 @@ fn has_ended(seat: &Seat) -> bool {
     seat.beside == Beside::Failed || (seat.beside == Beside::Instead && done)
 }
 
-/// Who sleeps looks again within a beat.
+/// A sleeper looks again within a heartbeat.
 fn parks_are_bounded(state: &State) -> bool {
     let latest = state.now().after(TICK);
     state.live().flat_map(|p| &p.seats).all(|seat| match seat.thread {
@@ -127,7 +127,7 @@ pub(super) fn is_due(state: &State) -> bool {
     state.live().flat_map(|p| &p.seats).any(|seat| due(&seat.thread))
 }
 
-/// Whoever looked now would let in somebody who waits.
+/// Another look now would let in a waiter.
 fn could_be_in(state: &State) -> bool {
     let mut redis = state.redis.clone();
     let mut heard = false;

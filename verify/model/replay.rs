@@ -152,7 +152,7 @@ impl Walk<'_> {
         Some(steps.swap_remove(i))
     }
 
-    /// Who can hear now.
+    /// The processes that can hear now.
     fn listen(&mut self) {
         for p in 0..self.state.processes.len() {
             self.real.set_hearing(p, self.state.listens(p as u64));

@@ -50,7 +50,7 @@ impl<T: Ord> Bag<T> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Packet {
     pub(super) process: u8,
-    /// Who waits for the reply.
+    /// The thread that waits for the reply.
     pub(super) thread: Option<u8>,
     pub(super) op: Op,
     /// The tick, where the gate does not know it: of a renewal.
@@ -127,11 +127,11 @@ pub(super) struct State {
     pub(super) jumped: bool,
     /// A process that waited was passed by more often than it may be.
     pub(super) bypassed: bool,
-    /// Whom only a message tells was let in for longer than a silent place lives.
+    /// A waiter that only a message tells was let in for longer than a silent position lives.
     pub(super) trusted: bool,
     /// A downgrade was said to have failed that had not.
     pub(super) robbed: bool,
-    /// Who lost its place came back to another.
+    /// A waiter that lost its position came back to another.
     pub(super) fell_back: bool,
     /// A tenure was handed on, or took others in past a writer that waited, after its slice.
     pub(super) overstayed: bool,
@@ -154,7 +154,7 @@ pub(super) struct Faults {
     pub(super) lost: u8,
     /// An inbox loses its connection.
     pub(super) breaks: u8,
-    /// The primary goes over to a replica, and lives on as one: who listens there stays.
+    /// The primary goes over to a replica, and lives on as one: its listeners stay.
     pub(super) moves: u8,
     /// A thread makes one attempt.
     pub(super) tries: u8,
@@ -330,7 +330,7 @@ impl State {
         }
     }
 
-    /// Who has a place now and had none counts from here.
+    /// A waiter that has a position now and had none counts from here.
     fn count_from_here(&mut self) {
         let waiting: Vec<usize> = self.redis.waiting().map(process_of).collect();
         let processes = self.processes.len();

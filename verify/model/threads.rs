@@ -11,7 +11,7 @@ use crate::engine::state::lock_state::{
 };
 use crate::observe::AcquiredVia;
 
-/// What comes of a request for who sent it.
+/// The result of a request for its sender.
 pub(super) enum Outcome {
     Reply(Reply),
     /// It may have run, now or later.
@@ -142,7 +142,7 @@ impl State {
                 (process.turns_before, process.came) = (None, None);
                 let valid =
                     process.lock_states[g].look(acquired.owner).is_some_and(|t| t.loss(now).is_none());
-                // Of permits several are out at once, and who came in later may know it sooner.
+                // Of permits several are out at once, and the later one may know it sooner.
                 if valid && acquired.ticket == ticket && g == WRITES && world.permits == 0 {
                     self.rises(acquired.token, acquired.way == AcquiredVia::HandedOver);
                 }

@@ -69,7 +69,7 @@ fn an_inbox_breaks() {
     check(small, [late, again]);
 }
 
-/// To a replica, and lives on as one itself: who listens there hears all that the new one says.
+/// To a replica, and lives on as one itself: its listeners hear all that the new one says.
 #[test]
 fn the_primary_moves() {
     let small = World { faults: Faults { moves: 1, ..none() }, ..world() };
@@ -143,7 +143,7 @@ fn places_fall_silent() {
     check(small, [longer, three]);
 }
 
-/// The others come in by arrival, and nobody waits for who died longer than its window.
+/// The others come in by arrival, and no one waits for a waiter that died longer than its waiter timeout.
 #[test]
 fn heads_of_the_queue_die() {
     let faults = Faults { vanishes: 1, ..none() };

@@ -129,7 +129,7 @@ impl Condvar {
     }
 
     fn sleep<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Option<Moment>) -> bool {
-        // Known before the mutex is free: who takes it then and notifies is heard.
+        // Known before the mutex is free: a thread that takes it then and notifies is heard.
         let sleeper = Sleeper::until(deadline);
         self.sleepers().push_back(sleeper.clone());
         let by_time = MutexGuard::unlocked(guard, || sleeper.clone().sleep());

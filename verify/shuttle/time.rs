@@ -1,4 +1,4 @@
-//! The time of one execution, and who sleeps in it.
+//! The time of one execution, and the sleepers in it.
 //!
 //! Two readings are never the same, and nothing else moves the clock by itself. A thread of a test
 //! lets time pass ([`pass`]), at whatever step the scheduler lets it; or, where a test asks for it
@@ -55,7 +55,7 @@ pub(crate) fn now() -> Moment {
     })
 }
 
-/// Lets time pass: who sleeps until then or less has slept.
+/// Lets time pass: a thread that sleeps until then or less has slept.
 pub(crate) fn pass(d: Duration) {
     let due = with(|time| {
         time.now = time.now.after(d);
@@ -64,8 +64,8 @@ pub(crate) fn pass(d: Duration) {
     wake(due);
 }
 
-/// From here on time passes, as far as somebody sleeps, whenever nothing else can happen; but
-/// less than `limit` since the beginning. Who needs more was not woken when it should have been.
+/// From here on time passes, as far as some thread sleeps, whenever nothing else can happen; but less than
+/// `limit` since the beginning. A thread that needs more was not woken when it should have been.
 pub(crate) fn pass_when_quiet(limit: Duration) {
     with(|time| time.when_quiet = Some(limit));
 }

@@ -1,4 +1,4 @@
-//! What the scripts of those who wait for a condition's signal do: `await`, `signal`, `quit`.
+//! What the scripts of waiters for a condition's signal do: `await`, `signal`, `quit`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(in crate::engine) enum RoomReply {
     },
 }
 
-/// A place of who waits for a signal.
+/// A position of a waiter for a signal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Waits {
     pub(in crate::engine) condition: u8,
@@ -70,7 +70,7 @@ pub(in crate::engine) struct Entrusted {
 /// By how much the end of a lease may be missed.
 const CLOSE: u64 = 50;
 
-/// Those who wait for signals.
+/// The waiters for signals.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Room {
     /// Their places, which end with those of the queue.
@@ -81,7 +81,7 @@ pub(in crate::engine) struct Room {
     pub(in crate::engine) ends: u64,
     /// Kept with the places.
     pub(in crate::engine) signalled: Option<Entrusted>,
-    /// Whose place was left in this script, and how that one had been heard.
+    /// The owner of the position that was left in this script, and how that one had been heard.
     pub(super) left: Option<(u64, (u64, Option<Steady>))>,
 }
 
@@ -103,7 +103,7 @@ impl Room {
 }
 
 impl SmallRedis {
-    /// Runs one script of those who wait for a condition.
+    /// Runs one script of a waiter for a condition.
     pub(in crate::engine) fn run_room(&mut self, op: &RoomOp, now: u64, tell: &mut impl Tell) -> RoomReply {
         self.lapse(now);
         match op {
@@ -172,7 +172,7 @@ impl SmallRedis {
         if stage == Stage::Back { Answer::Back(Box::new(answer)) } else { answer }
     }
 
-    /// The same, and whoever may come in does.
+    /// The same, and every waiter that may come in does.
     fn stays(
         &mut self,
         ask: &PendingAcquire,
@@ -190,7 +190,7 @@ impl SmallRedis {
         Answer::Busy { floor: self.fence, again, arrival }
     }
 
-    /// A beat of who waits for a condition since then, or its first place there.
+    /// A heartbeat of a waiter for a condition since then, or its first position there.
     fn stay(&mut self, ask: &PendingAcquire, condition: u8, since: u64, now: u64) -> Answer {
         let PendingAcquire { owner, lease, .. } = *ask;
         let ends = self.places_end();
@@ -235,7 +235,7 @@ impl SmallRedis {
         Some(moved)
     }
 
-    /// Who has waited longest for the condition goes into the queue, to this arrival.
+    /// The waiter that has waited longest for the condition goes into the queue, to this arrival.
     fn signal(&mut self, condition: u8, arrival: u64, now: u64) -> Option<u64> {
         loop {
             let (member, owner) = self.room.members.range((condition, 0)..=(condition, u64::MAX)).next()?;

@@ -51,12 +51,12 @@ pub(super) struct SmallRedis {
     pub(super) room: Room,
     arrivals: u64,
     pub(super) fence: u64,
-    /// Who is barred, and when that may be forgotten: with the next one, or with the key.
+    /// The owners with a tombstone, and when that may be forgotten: with the next one, or with the key.
     pub(super) gone: BTreeMap<u64, u64>,
     pub(super) gone_ends: u64,
 }
 
-/// The channels of those who wait.
+/// The channels of the waiters.
 pub(super) trait Tell {
     /// Whether the process of this owner listens at this server.
     fn listens(&mut self, owner: u64) -> bool;
@@ -137,7 +137,7 @@ impl SmallRedis {
         }
     }
 
-    /// What ends every script, where nobody waits who is silent.
+    /// What ends every script, if no silent process is waiting.
     pub(super) fn look(&mut self, now: u64, tell: &mut impl Tell) {
         self.lapse(now);
         self.queue.retain(|_, place| now - place.beat <= self.waiter_timeout);
@@ -170,12 +170,12 @@ impl SmallRedis {
         self.waiter_timeout != FOR_EVER
     }
 
-    /// Who waits, the next one first.
+    /// The waiters, the next one first.
     pub(super) fn waiting(&self) -> impl Iterator<Item = u64> + '_ {
         self.queue.values().map(|place| place.owner)
     }
 
-    /// Who is inside.
+    /// The owners inside.
     pub(super) fn holders(&self) -> &[Holder] {
         self.kind.holders()
     }
@@ -204,7 +204,7 @@ impl SmallRedis {
         self.queue.iter().find(|(_, place)| place.owner == owner).map(|(arrival, _)| *arrival)
     }
 
-    /// Where in the order who came then is.
+    /// Where in the order an arrival at that time is.
     pub(super) fn place_of(&self, mode: Mode, arrival: u64) -> u64 {
         self.kind.class(mode) * CLASS + arrival
     }
@@ -269,7 +269,7 @@ impl SmallRedis {
         let waiter_timeout = self.waiter_timeout;
         let queue = self.queue.values_mut().map(|place| (&mut place.beat, &mut place.steady));
         let Room { places, members, .. } = &mut self.room;
-        // Those whom a signal would find.
+        // The waiters that a signal would find.
         let found = |it: u64| it == owner || members.values().any(|member| *member == it);
         let room = places.iter_mut().filter(|(it, _)| found(**it));
         let room = room.map(|(_, waits)| (&mut waits.beat, &mut waits.steady));
@@ -297,7 +297,7 @@ impl SmallRedis {
             let dead = self.dead(place.owner, place.beat, place.steady, now);
             let place = *self.queue.get(&arrival)?;
             let waits = !dead && Some(place.owner) != me && self.comes_back(&place, now, tell);
-            // Whom only a message tells may be dead.
+            // A waiter that only a message tells may be dead.
             let lease = if Some(place.owner) == me { place.lease } else { self.first_lease(&place) };
             if waits || (!dead && !self.comes_in(&PendingAcquire { lease, ..place.ask() }, now)) {
                 return Some(place);
@@ -325,7 +325,7 @@ impl SmallRedis {
         None
     }
 
-    /// Whether who waits for a signal would be passed over as dead.
+    /// Whether a waiter for a signal would be passed over as dead.
     pub(super) fn is_dead(&self, owner: u64, now: u64) -> bool {
         let place = self.room.places.get(&owner);
         place.is_some_and(|waits| self.clone().dead(owner, waits.beat, waits.steady, now))
@@ -337,8 +337,8 @@ impl SmallRedis {
         place.steady.is_none_or(|steady| back(steady) && !tell.listens(place.owner))
     }
 
-    /// Nobody holds, nobody waits, nobody is barred: it is in, and had no place, which would make those of
-    /// who waits for a condition live longer.
+    /// No holder, no waiter, no tombstone: it is in, and had no position, which would make those of waiters
+    /// for a condition live longer.
     fn at_once(&mut self, ask: &PendingAcquire, now: u64) -> Option<Answer> {
         let blank = self.holders().is_empty() && self.queue.is_empty() && self.gone.is_empty();
         let asks = !matches!(ask.how, AcquireMode::Keep | AcquireMode::Share) && !ask.instead;

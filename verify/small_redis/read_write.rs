@@ -1,4 +1,4 @@
-//! Many readers, or one writer, who may read as well: `lua/read_write.lua`.
+//! Many readers, or one writer, which may read as well: `lua/read_write.lua`.
 
 use super::{Holder, Mode, PendingAcquire, Rule};
 

@@ -11,7 +11,7 @@ use super::words::{Holder, Mode, PendingAcquire};
 pub(in crate::engine) trait Rule {
     /// What ends by itself.
     fn lapse(&mut self, now: u64);
-    /// Who is inside.
+    /// The owners inside.
     fn holders(&self) -> &[Holder];
     /// Nobody is ahead: may it come in? Installs it.
     fn try_acquire(&mut self, ask: &PendingAcquire, fence: &mut u64, now: u64) -> bool;
@@ -21,7 +21,7 @@ pub(in crate::engine) trait Rule {
     fn renew(&mut self, owner: u64, lease: u64, now: u64) -> bool;
     /// When the next holder lapses.
     fn next_expiry(&self) -> Option<u64>;
-    /// Nobody can come in, whoever it is.
+    /// No one can come in at all.
     fn is_full(&self) -> bool;
 
     fn class(&self, _mode: Mode) -> u64 {
@@ -38,7 +38,7 @@ pub(in crate::engine) trait Rule {
         false
     }
 
-    /// The last number, as who asks for that mode is told it.
+    /// The last number, as requests for that mode are told it.
     fn last(&self, fence: u64, _mode: Mode) -> u64 {
         fence
     }

@@ -55,7 +55,7 @@ impl World {
             Thread::Idle if seat.rounds > 0 => steps.push(Step::Enter(p, t)),
             Thread::Awake(_) => {
                 steps.push(Step::Turn(p, t));
-                // Who waits for a condition has no use for an attempt.
+                // A waiter for a condition has no use for an attempt.
                 if !process.inbox && seat.stay.is_none() {
                     steps.push(Step::TurnDeaf(p, t));
                 }
@@ -217,8 +217,8 @@ impl Model for World {
         vec![self.beginning()]
     }
 
-    /// Time comes last: who takes the first step each time lets it go on only when there is
-    /// nothing else to do.
+    /// Time comes last: the checker's first choice each time lets it go on only when there is nothing else to
+    /// do.
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
         for (p, process) in (0..).zip(&state.processes).filter(|(_, process)| process.alive) {
             for (t, seat) in (0..).zip(&process.seats) {

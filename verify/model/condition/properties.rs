@@ -61,7 +61,7 @@ fn is_held_in_redis(state: &State) -> bool {
     })
 }
 
-/// Who sleeps looks again within a beat.
+/// A sleeper looks again within a heartbeat.
 fn parks_are_bounded(state: &State) -> bool {
     let latest = state.now().after(TICK);
     seats(state).all(|(_, seat)| match seat.thread {
@@ -112,8 +112,8 @@ pub(super) fn goes_through(world: &World) -> bool {
     run_out(world, world.beginning()).is_some_and(|end| is_clean(world, &end))
 }
 
-/// How it ends when there are no more faults, if it does. Who waits for a signal that nobody sends any
-/// more waits until its time is over: that comes when there is nothing else to do.
+/// How it ends when there are no more faults, if it does. A waiter for a signal that no one sends any more
+/// waits until its time is over: that comes when there is nothing else to do.
 fn run_out(world: &World, state: State) -> Option<State> {
     let world = World { ticks: u8::MAX, ..world.clone() };
     let last = state.tick + PATIENCE;

@@ -1,6 +1,6 @@
-//! Walks of this model by chance, said to the real scripts as well: see `model/replay.rs`, which does
-//! so for the lock alone. What waits for a signal must be the same too: places, their order, who was
-//! signalled, and by what a place is in the queue.
+//! Walks of this model by chance, said to the real scripts as well: see `model/replay.rs`, which does so for
+//! the lock alone. The waiters for a signal must be the same too: positions, their order, which were
+//! signalled, and by what a position is in the queue.
 
 mod real;
 

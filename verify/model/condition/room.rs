@@ -68,7 +68,7 @@ impl State {
         }
     }
 
-    /// The thread signals one or all of those who wait for its condition.
+    /// The thread signals one or all of the waiters for its condition.
     pub(super) fn signals(&mut self, world: &World, p: u8, t: u8, all: bool) {
         let now = self.now();
         let process = self.process(p);

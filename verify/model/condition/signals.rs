@@ -1,4 +1,4 @@
-//! What each signal is worth: who waits for one, who has had one, and whether one was lost.
+//! What each signal is worth: the waiters for one, those that have had one, and whether one was lost.
 //!
 //! It goes by what the threads want and not by the places in Redis: a thread waits from the moment
 //! at which its lock is given up.
@@ -10,11 +10,12 @@ use crate::engine::state::lock_state::AcquireMode;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Signals {
-    /// Who waits without having been signalled, in the order in which they gave the lock up.
+    /// The waiters that have not been signalled, in the order in which they gave the lock up.
     waiting: Vec<(u8, u64)>,
-    /// Who was, and has not returned.
+    /// Those that were, and have not returned.
     signalled: Bag<(u64, u8)>,
-    /// Who was let in by one and has not returned, until when, and who waited for the same condition then.
+    /// The waiter that was let in by one and has not returned, until when, and the waiters for the same
+    /// condition then.
     let_in: Vec<(u64, u64, Vec<u64>)>,
     /// A signal woke nobody, though somebody waited.
     pub(super) lost: bool,
@@ -76,7 +77,7 @@ impl Signals {
             Request::Lock(Op::Renew { owner, .. }) => self.let_in.retain(|(o, ..)| o != owner),
             _ => {}
         }
-        // Who had been signalled, and goes without the lock.
+        // The waiter that had been signalled, and goes without the lock.
         let dropped = before.queue.values().filter(|p| !lined(after, p.owner));
         let mut dropped: Vec<u8> = dropped.filter_map(|p| condition_of(p.stage)).collect();
         if let Request::Room(RoomOp::Quit { owner, .. }) = request
@@ -92,7 +93,7 @@ impl Signals {
         }
     }
 
-    /// Who was let in by a signal, and whose goes on to another.
+    /// The waiter that was let in by a signal, whose signal goes on to another.
     fn went_on(&mut self, before: &SmallRedis, after: &SmallRedis, was_waiting: &[(u8, u64)]) {
         let lined = |owner| after.arrival(owner).is_some() || after.holder(owner).is_some();
         if let Some(it) = before.room.signalled.filter(|it| after.room.signalled != Some(*it))
@@ -123,7 +124,7 @@ impl Signals {
         let_in.any(|(o, end, beside)| gone(*o) && beside.iter().any(|w| alive(*w) && looked(w, *end)))
     }
 
-    /// Places have lapsed with their keys: who had one comes back by itself.
+    /// Positions have expired with their keys: their owners come back by themselves.
     pub(super) fn lapse(&mut self, before: &SmallRedis, after: &SmallRedis) {
         let there = |redis: &SmallRedis, owner: u64| redis.room.places.contains_key(&owner);
         self.waiting.retain(|(_, owner)| !there(before, *owner) || there(after, *owner));

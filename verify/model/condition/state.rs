@@ -28,7 +28,7 @@ pub(super) enum Answered {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Packet {
     pub(super) process: u8,
-    /// Who waits for the reply.
+    /// The thread that waits for the reply.
     pub(super) thread: Option<u8>,
     pub(super) request: Request,
     /// When a renewal was sent, which the gate does not know.
@@ -211,7 +211,8 @@ impl State {
             Request::Lock(op) => op.came(owner, before),
             Request::Room(_) => u64::MAX,
         };
-        // Who was signalled just now, for one that went without the lock, has the place of that one.
+        // The waiter that was signalled just now, for one that went without the lock, has the position of
+        // that one.
         let waits = matches!(request, Request::Room(RoomOp::Await { ask, .. }) if ask.owner == owner);
         let inherits = waits || before.room.places.contains_key(&owner);
         let gone = before.queue.iter().find(|(_, p)| self.redis.arrival(p.owner).is_none());
@@ -221,7 +222,7 @@ impl State {
         still.any(|o| self.redis.arrival(o).is_some_and(|a| a < came))
     }
 
-    /// Whom a signal could reach `before`: who waits in a process that hears, and is not taken for dead.
+    /// The waiters that a signal could reach `before`: those in a process that hears, and not taken for dead.
     fn reachable(&self, before: &SmallRedis) -> impl Iterator<Item = u64> {
         let now = self.millis();
         self.signals.waiting().filter(move |owner| self.hears(*owner) && !before.is_dead(*owner, now))

@@ -12,7 +12,7 @@ use crate::engine::state::lock_state::{
 };
 use crate::observe::{AcquiredVia, LossReason};
 
-/// What comes of a request for who sent it.
+/// The result of a request for its sender.
 pub(super) enum Outcome {
     Reply(Answered),
     /// It may have run, now or later.

@@ -145,7 +145,7 @@ impl Sides {
             assert_eq!((place.lease, self.waiter_timeout), (seen.lease, seen.waiter_timeout), "{seen:?}");
             self.near(seen.age, now - place.beat, "age");
         }
-        // Who waits for a signal has a place beside the queue; and one that had it may be kept in mind.
+        // A waiter for a signal has a position beside the queue; and one that had it may be kept in mind.
         let places = owners.len() + small.room.places.len() + usize::from(small.room.signalled.is_some());
         assert_eq!(view.fields, places, "places");
         for (there, ttl, what) in [(owners.len(), view.ttl[1], "queue"), (places, view.ttl[2], "places")] {

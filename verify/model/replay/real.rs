@@ -33,7 +33,7 @@ pub(in crate::engine::model) struct Seen {
     pub(in crate::engine::model) waiter_timeout: u64,
 }
 
-/// Who is inside.
+/// The owners inside.
 #[derive(Debug)]
 pub(in crate::engine::model) struct Inside {
     pub(in crate::engine::model) owner: u64,
@@ -56,7 +56,7 @@ pub(in crate::engine::model) struct View {
     /// Of the first five keys; negative where there is none.
     pub(in crate::engine::model) ttl: Vec<i64>,
     pub(in crate::engine::model) places: Vec<Seen>,
-    /// Who is barred, and for how long yet.
+    /// The owners with a tombstone, and for how long yet.
     pub(in crate::engine::model) gone: Vec<(u64, i64)>,
     /// The fields beside the queue.
     pub(in crate::engine::model) fields: usize,
@@ -65,7 +65,7 @@ pub(in crate::engine::model) struct View {
 
 pub(in crate::engine::model) struct Real {
     con: Connection,
-    /// Subscribed to the inboxes of those who can hear.
+    /// Subscribed to the inboxes of the processes that can hear.
     ears: Connection,
     scripts: Rc<Scripts>,
     names: Names,

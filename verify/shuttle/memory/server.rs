@@ -1,4 +1,4 @@
-//! What answers: commands in, values out, messages to who is subscribed.
+//! The server: commands in, values out, messages to the subscribers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -38,7 +38,7 @@ pub(crate) struct Faults {
     pub(crate) refused: u32,
 }
 
-/// Who hears what.
+/// The subscribers.
 #[derive(Default)]
 pub(super) struct Channels {
     subscribed: Vec<Subscription>,

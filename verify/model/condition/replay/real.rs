@@ -1,4 +1,4 @@
-//! The scripts of those who wait for a condition, on a real server.
+//! The scripts of waiters for a condition, on a real server.
 
 use std::time::Duration;
 
@@ -12,8 +12,9 @@ use crate::engine::state::lock_state::AcquireMode;
 use crate::names::{self, inbox_prefix};
 use crate::script::Scripts;
 
-/// {members, time to live, what the places in the queue are there by, {owner, lease, age µs, window,
-/// condition, since, …} of the places beside it, {owner, condition} of who was let in by a signal}.
+/// {members, time to live, what the positions in the queue are there by, {owner, lease, age µs, window,
+/// condition, since, …} of the positions beside it, {owner, condition} of the waiter that was let in by a
+/// signal}.
 const VIEW: &str = "
 local call, fmt = redis.call, string.format
 local t = call('TIME')
@@ -35,7 +36,7 @@ local signalled = call('HGET', KEYS[3], 'signalled')
 return {call('ZRANGE', KEYS[6], 0, -1), call('PTTL', KEYS[6]), stages, waits,
   signalled and cmsgpack.unpack(signalled) or {}}";
 
-/// Sets the end of the first lease of who was let in by a signal: in so many ms.
+/// Sets the end of the first lease of the waiter that was let in by a signal: in that many ms.
 const WIND: &str = "
 local it = redis.call('HGET', KEYS[3], 'signalled')
 if it then
@@ -46,7 +47,7 @@ if it then
 end
 return {}";
 
-/// A place of who waits for a signal.
+/// A position of a waiter for a signal.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) owner: u64,
@@ -69,7 +70,7 @@ pub(super) struct RoomView {
     pub(super) stages: Vec<Stage>,
     /// By owner.
     pub(super) waits: Vec<Seen>,
-    /// Who was let in by a signal of which condition.
+    /// The waiter that was let in by a signal of which condition.
     pub(super) signalled: Option<(u64, u8)>,
 }
 
