@@ -201,11 +201,11 @@ impl Optimistic {
     ///
     /// # Errors
     /// See [the type](Optimistic#errors-of-all-forms).
-    pub fn run_for<T, F>(&self, limit: Duration, update: F) -> Result<Report<T>, Error>
+    pub fn run_for<T, F>(&self, timeout: Duration, update: F) -> Result<Report<T>, Error>
     where
         F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
     {
-        self.until_done(&Wait::timeout(limit), update)
+        self.until_done(&Wait::timeout(timeout), update)
     }
 
     /// Like [`run`](Self::run), until `deadline`; one in the past makes one attempt.
@@ -237,14 +237,14 @@ impl Optimistic {
     /// `Cancelled`: no data was changed. See also [the type](Optimistic#errors-of-all-forms).
     pub fn run_for_interruptibly<T, F>(
         &self,
-        limit: Duration,
+        timeout: Duration,
         cancel: &CancellationToken,
         update: F,
     ) -> Result<Report<T>, Error>
     where
         F: FnMut(&mut Snapshot<'_>, &mut Pipeline) -> Result<Outcome<T>, Error>,
     {
-        self.until_done(&Wait::timeout(limit).cancelled_by(cancel), update)
+        self.until_done(&Wait::timeout(timeout).cancelled_by(cancel), update)
     }
 
     // ---- underneath ------------------------------------------------------------------------

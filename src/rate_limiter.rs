@@ -143,8 +143,8 @@ impl RateLimiter {
     ///
     /// # Errors
     /// See [the type](RateLimiter#errors-of-all-forms).
-    pub fn try_acquire_for(&self, n: u32, limit: Duration) -> Result<Decision, Error> {
-        self.come_in(n, &Wait::timeout(limit))
+    pub fn try_acquire_for(&self, n: u32, timeout: Duration) -> Result<Decision, Error> {
+        self.come_in(n, &Wait::timeout(timeout))
     }
 
     /// Waits for `n` permits, until `deadline`; like [`try_acquire_for`](RateLimiter::try_acquire_for)
@@ -174,10 +174,10 @@ impl RateLimiter {
     pub fn try_acquire_for_interruptibly(
         &self,
         n: u32,
-        limit: Duration,
+        timeout: Duration,
         cancel: &CancellationToken,
     ) -> Result<Decision, Error> {
-        self.come_in(n, &Wait::timeout(limit).cancelled_by(cancel))
+        self.come_in(n, &Wait::timeout(timeout).cancelled_by(cancel))
     }
 
     // ---- the count -------------------------------------------------------------------------

@@ -127,8 +127,8 @@ impl CyclicBarrier {
     /// # Errors
     /// `Timeout` if the time is up: the barrier is broken. See also [the
     /// type](CyclicBarrier#errors-of-all-forms).
-    pub fn wait_for(&self, limit: Duration) -> Result<usize, Error> {
-        self.meet(&within(limit), NO_ACTION)
+    pub fn wait_for(&self, timeout: Duration) -> Result<usize, Error> {
+        self.meet(&within(timeout), NO_ACTION)
     }
 
     /// Waits until `deadline`.
@@ -157,10 +157,10 @@ impl CyclicBarrier {
     /// [the type](CyclicBarrier#errors-of-all-forms).
     pub fn wait_for_interruptibly(
         &self,
-        limit: Duration,
+        timeout: Duration,
         cancel: &CancellationToken,
     ) -> Result<usize, Error> {
-        self.meet(&within(limit).cancelled_by(cancel), NO_ACTION)
+        self.meet(&within(timeout).cancelled_by(cancel), NO_ACTION)
     }
 
     /// Like [`wait`](CyclicBarrier::wait); if this thread completes the round, it runs `action` before the
@@ -179,8 +179,8 @@ impl CyclicBarrier {
     ///
     /// # Errors
     /// See [`wait_then`](CyclicBarrier::wait_then) and [`wait_for`](CyclicBarrier::wait_for).
-    pub fn wait_for_then(&self, limit: Duration, action: impl FnOnce()) -> Result<usize, Error> {
-        self.meet(&within(limit), Some(action))
+    pub fn wait_for_then(&self, timeout: Duration, action: impl FnOnce()) -> Result<usize, Error> {
+        self.meet(&within(timeout), Some(action))
     }
 
     // ---- its state -------------------------------------------------------------------------
@@ -256,8 +256,8 @@ fn until(deadline: Moment) -> Wait<'static> {
     Wait { deadline: (deadline < Moment::NEVER).then_some(deadline), cancel: None, once: false }
 }
 
-fn within(limit: Duration) -> Wait<'static> {
-    until(Moment::now().after(limit))
+fn within(timeout: Duration) -> Wait<'static> {
+    until(Moment::now().after(timeout))
 }
 
 /// The kind of [`CyclicBarrier`](crate::CyclicBarrier): the queue itself is the round. Redis admits the last

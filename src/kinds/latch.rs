@@ -135,16 +135,16 @@ impl CountDownLatch {
         Ok(self.meeting.inspect()?.0.try_into().ok())
     }
 
-    /// Makes the count expire `limit` from now, whatever it is then; the next
+    /// Makes the count expire `timeout` from now, whatever it is then; the next
     /// [`reset`](CountDownLatch::reset) makes it permanent again. Threads that wait at that time get
     /// `Broken`, at their next heartbeat at the latest. From 100 ms to a year. Returns whether there is a
     /// count. Blocks for one request, at most the command timeout.
     ///
     /// # Errors
     /// `InvalidInput` for a time out of range; see also [the type](CountDownLatch#errors-of-all-forms).
-    pub fn expire_after(&self, limit: Duration) -> Result<bool, Error> {
-        check_lease("latch", limit).map_err(|why| self.meeting.error(ErrorKind::InvalidInput, why))?;
-        Ok(self.meeting.change(&["expire", &limit.as_millis().to_string()])? == 1)
+    pub fn expire_after(&self, timeout: Duration) -> Result<bool, Error> {
+        check_lease("latch", timeout).map_err(|why| self.meeting.error(ErrorKind::InvalidInput, why))?;
+        Ok(self.meeting.change(&["expire", &timeout.as_millis().to_string()])? == 1)
     }
 
     /// Sets the count anew, whatever it was. Waiting threads get `Broken`. Blocks for one request, at most
@@ -181,8 +181,8 @@ impl CountDownLatch {
     ///
     /// # Errors
     /// See [`wait`](CountDownLatch::wait).
-    pub fn wait_for(&self, limit: Duration) -> Result<bool, Error> {
-        self.passes(&Wait::timeout(limit))
+    pub fn wait_for(&self, timeout: Duration) -> Result<bool, Error> {
+        self.passes(&Wait::timeout(timeout))
     }
 
     /// Waits until `deadline`; returns `false` if the time is up.
@@ -207,8 +207,12 @@ impl CountDownLatch {
     ///
     /// # Errors
     /// `Cancelled`; see also [`wait`](CountDownLatch::wait).
-    pub fn wait_for_interruptibly(&self, limit: Duration, cancel: &CancellationToken) -> Result<bool, Error> {
-        self.passes(&Wait::timeout(limit).cancelled_by(cancel))
+    pub fn wait_for_interruptibly(
+        &self,
+        timeout: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<bool, Error> {
+        self.passes(&Wait::timeout(timeout).cancelled_by(cancel))
     }
 
     // ---- underneath ------------------------------------------------------------------------

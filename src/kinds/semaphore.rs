@@ -97,8 +97,8 @@ impl Semaphore {
     /// The same semaphore for permits that count only once `n` replicas have them: see
     /// [`RedisLock::with_replicas`].
     #[must_use]
-    pub fn with_replicas(&self, n: usize, limit: Duration) -> Self {
-        Semaphore { lock: self.lock.with_replicas(n, limit) }
+    pub fn with_replicas(&self, n: usize, timeout: Duration) -> Self {
+        Semaphore { lock: self.lock.with_replicas(n, timeout) }
     }
 
     /// The lock's name.

@@ -125,9 +125,9 @@ impl<K: Exclusive> Condition<K> {
     pub fn wait_for<O: Ownership>(
         &self,
         guard: &mut Guard<'_, K, O>,
-        limit: Duration,
+        timeout: Duration,
     ) -> Result<bool, Error> {
-        self.wait_within(guard, &within(limit))
+        self.wait_within(guard, &within(timeout))
     }
 
     /// Waits for a signal until `deadline`; returns `false` if the time is up without one. It returns when it
@@ -165,10 +165,10 @@ impl<K: Exclusive> Condition<K> {
     pub fn wait_for_interruptibly<O: Ownership>(
         &self,
         guard: &mut Guard<'_, K, O>,
-        limit: Duration,
+        timeout: Duration,
         cancel: &CancellationToken,
     ) -> Result<bool, Error> {
-        self.wait_within(guard, &within(limit).cancelled_by(cancel))
+        self.wait_within(guard, &within(timeout).cancelled_by(cancel))
     }
 
     /// Waits for signals as long as `condition`, which is evaluated with the lock held, returns `true`.
@@ -195,10 +195,10 @@ impl<K: Exclusive> Condition<K> {
     pub fn wait_while_for<O: Ownership>(
         &self,
         guard: &mut Guard<'_, K, O>,
-        limit: Duration,
+        timeout: Duration,
         mut condition: impl FnMut() -> bool,
     ) -> Result<bool, Error> {
-        let limits = within(limit);
+        let limits = within(timeout);
         while condition() {
             if !self.wait_within(guard, &limits)? {
                 return Ok(!condition());

@@ -245,8 +245,8 @@ impl<K: Kind> RedisLock<K> {
         match self.replicated(&hold, wait) {
             Ok(()) => Ok(Some(hold)),
             Err(error) => {
-                let limit = wait.limit(Moment::now(), entry.shared.config.command_timeout);
-                hold.never_counted(limit);
+                let timeout = wait.limit(Moment::now(), entry.shared.config.command_timeout);
+                hold.never_counted(timeout);
                 Err(error)
             }
         }

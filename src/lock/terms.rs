@@ -74,7 +74,7 @@ impl<K: Kind> RedisLock<K> {
     }
 
     /// The same lock for holds that count only once `n` replicas have them: `lock` and its variants then wait
-    /// for them, at most `limit` longer. If too few have it by then, the hold is given back, and the error is
+    /// for them, at most `timeout` longer. If too few have it by then, the hold is given back, and the error is
     /// `NotReplicated`, also from `try_lock`.
     ///
     /// It costs one more round trip for each call that acquires, a re-entry too, plus the time that the
@@ -87,12 +87,12 @@ impl<K: Kind> RedisLock<K> {
     /// After a wait for a [condition](crate::Condition) too few replicas are an error of the wait, and the
     /// lock is held.
     ///
-    /// `n` is from 1 to 100, `limit` from 1 ms to less than the lease: any other value is `InvalidInput` on the
+    /// `n` is from 1 to 100, `timeout` from 1 ms to less than the lease: any other value is `InvalidInput` on the
     /// first call.
     #[must_use]
-    pub fn with_replicas(&self, n: usize, limit: Duration) -> Self {
+    pub fn with_replicas(&self, n: usize, timeout: Duration) -> Self {
         let mut lock = self.clone();
-        lock.replicas = Some(Replicas { n, limit });
+        lock.replicas = Some(Replicas { n, limit: timeout });
         lock.terms.fair = true;
         lock.checked(|| {
             if !(1..=MOST_REPLICAS).contains(&n) {
