@@ -6,13 +6,16 @@ use std::sync::Arc;
 use redis::ConnectionLike;
 
 use crate::clock::Moment;
+use crate::engine;
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
+use crate::engine::redis::pool;
 use crate::engine::redis::refusal::{not_connected, unanswered};
 use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::renewal::renewer::Renewer;
+use crate::engine::route::Route;
 use crate::engine::runtime::Shared;
-use crate::engine::wire;
+use crate::engine::server::Server;
 use crate::error::{Error, ErrorKind};
 use crate::fenced::Fenced;
 use crate::guard::OwnedGuard;
@@ -61,9 +64,13 @@ use crate::settings::Config;
 pub struct Client(Arc<Shared>);
 
 impl Client {
-    /// Opens one connection, to check that this works.
+    /// Opens one connection to each server, to check that this works.
     pub(crate) fn probe(&self) -> Result<(), Error> {
-        let mut connection = self.0.manager.raw().map_err(|e| not_connected(e).error())?;
+        self.0.route.servers().iter().try_for_each(|server| self.probe_server(server))
+    }
+
+    fn probe_server(&self, server: &Server) -> Result<(), Error> {
+        let mut connection = server.manager.raw().map_err(|e| not_connected(e).error())?;
         let asked = redis::cmd("PING").exec(&mut connection);
         let told = asked.and_then(|()| connection.req_packed_command(&ServerInfo::request()));
         let told = told.map_err(|e| {
@@ -73,17 +80,17 @@ impl Client {
             Error::new(ErrorKind::Unavailable, "").because("Redis cannot be reached").caused_by(e)
         })?;
         let heard = Moment::now();
-        let _ = self.0.server.is_another(&ServerInfo::read(&told, heard), heard);
+        let _ = server.known.is_another(&ServerInfo::read(&told, heard), heard);
         Ok(())
     }
 
     pub(crate) fn start(config: Config, manager: ConnectionManager, watch: Watch) -> Result<Client, Error> {
-        let pool = wire::pool(&config, manager.clone()).map_err(|e| {
+        let pool = pool::pool(&config, manager.clone()).map_err(|e| {
             let error = Error::new(ErrorKind::Unavailable, "");
             error.because("the threads of the connection pool could not be started").caused_by(e)
         })?;
-        let backend = Backend::new(pool);
-        Ok(Client(Shared::new(config, manager, backend, Renewer::current(), watch)))
+        let server = Server::new(manager, Backend::new(pool));
+        Ok(Client(Shared::new(config, Route::One(server), Renewer::current(), watch)))
     }
 
     /// The lock `name` of the kind [`Simple`]: a string key, not reentrant.
@@ -220,7 +227,7 @@ impl Client {
 
     /// The number of requests that this client has sent so far, by all its threads.
     pub fn request_count(&self) -> u64 {
-        self.0.backend.request_count()
+        self.0.route.servers().iter().map(|server| server.backend.request_count()).sum()
     }
 
     /// The number of locks that this client has in use: those with a handle, a guard or a waiting thread.
@@ -243,7 +250,7 @@ impl Client {
     /// `OutcomeUnknown` if something could not be released in time: it ends with its lease, and each case was
     /// reported to the observer.
     pub fn close(&self) -> Result<(), Error> {
-        self.0.close()
+        engine::close(&self.0)
     }
 
     /// Whether the client was closed.

@@ -76,6 +76,14 @@ impl Names {
         matches!(self, Names::Beside(_))
     }
 
+    /// What all of its keys begin with, or the key of its state: what has their hash tag.
+    pub(crate) fn key(&self) -> &str {
+        match self {
+            Names::Named(state) => state,
+            Names::Beside(keys) => &keys.state,
+        }
+    }
+
     /// The keys, each in two parts.
     pub(crate) fn keys(&self) -> [[&str; 2]; KEYS] {
         let (state, others) = match self {

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
 use super::runtime::Shared;
+use super::server::Server;
 use super::state::lock_state::{LockState, PendingRelease, Shape, Ticket};
 use super::state::table::{Numbered, Table, push};
 use crate::cancel::CancellationToken;
@@ -111,6 +112,11 @@ impl LockEntry {
         LockInfo { kind: self.kind, name: &self.name }
     }
 
+    /// The server that has its keys now. Not to be kept: see [`route`](super::route).
+    pub(crate) fn server(&self) -> &Arc<Server> {
+        self.shared.route.to(self.names.key().as_bytes())
+    }
+
     pub(crate) fn owner_id(&self, owner: u64) -> String {
         format!("{}:{owner}", self.shared.uuid)
     }
@@ -125,7 +131,7 @@ impl LockEntry {
     /// Whether both are about the same key, as far as their addresses tell: whatever the kind, the mode and
     /// the client.
     pub(crate) fn is_where(&self, other: &LockEntry) -> bool {
-        self.names == other.names && self.shared.manager.leads_where(&other.shared.manager)
+        self.names == other.names && self.server().manager.leads_where(&other.server().manager)
     }
 
     /// A new owner number: never used before by this client, and it leads back here.

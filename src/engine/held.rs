@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry::LockEntry;
+use super::listener::listen;
 use super::redis::requests;
 use super::redis::requests::Renewed;
 use super::state::lock_state::{Renewal, Terms, Ticket};
@@ -59,7 +60,7 @@ pub(crate) fn lost_token(entry: &LockEntry, ticket: Ticket) -> CancellationToken
     if is_lost {
         token.cancel();
     } else if entry.shared.same_process().is_ok() {
-        entry.shared.listen();
+        listen(&entry.shared, entry.server());
     }
     token
 }

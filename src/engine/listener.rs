@@ -1,4 +1,5 @@
-//! The grant listener: one thread and one channel per client, from its first wait to its end.
+//! The grant listener: one thread and one connection for a client and a server, from the first wait there to
+//! the client's end.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -6,18 +7,19 @@ use std::time::Duration;
 use redis::{RedisError, ServerErrorKind, Value};
 
 use super::carry_out;
+use super::inbox::Inbox;
 use super::redis::connection::ConnectionManager;
 use super::redis::failure::Failure;
 use super::redis::refusal::{not_connected, refused};
 use super::redis::server_info::ServerInfo;
+use super::redis::wire::{Connection, PubSub};
 use super::renewal::young;
 use super::runtime::Shared;
-use super::wire::{Connection, PubSub};
+use super::server::Server;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Condvar, Mutex, thread};
+use crate::sync::thread;
 
 /// How long the connection may be silent before it is pinged, and how long the reply may take: a peer that is
 /// gone is found within twice this.
@@ -28,104 +30,42 @@ const TICK: Duration = Duration::from_millis(250);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The listener as the rest of the client sees it.
-#[derive(Default)]
-pub(crate) struct Inbox {
-    /// Subscribed, and confirmed.
-    up: AtomicBool,
-    state: Mutex<State>,
-    /// Something in the state changed.
-    changed: Condvar,
+/// Has the client listen to this server for what its holders are to be told. Waits for nothing.
+pub(crate) fn listen(shared: &Arc<Shared>, server: &Arc<Server>) {
+    if !server.inbox.is_up()
+        && let Err(error) = start(shared, server)
+    {
+        tracing::warn!(
+            error = %format_args!("{error:#}"),
+            "a holder cannot be told of a forced unlock before its next renewal"
+        );
+    }
 }
 
-#[derive(Default)]
-struct State {
-    running: bool,
-    stop: bool,
-    /// It is up since then.
-    since: Moment,
-    /// Up, but connected to the wrong server: it must reconnect.
-    elsewhere: bool,
-    failure: Option<Failure>,
-}
-
-impl Inbox {
-    /// Whether what is published now will be received.
-    pub(crate) fn is_up(&self) -> bool {
-        self.up.load(Ordering::Acquire)
-    }
-
-    /// Why it is not up, if it tried.
-    pub(crate) fn failure(&self) -> Option<Failure> {
-        self.state.lock().failure.clone()
-    }
-
-    /// Starts the listener, unless it is running. Does not wait for it to be up: it will make every lock
-    /// state ask again when it is.
-    pub(crate) fn start(&self, shared: &Arc<Shared>) -> Result<(), Error> {
-        let mut state = self.state.lock();
-        if state.running || state.stop {
-            return Ok(());
-        }
+/// Starts the listener of this client at this server, unless it runs. Does not wait for it to be up: it will make
+/// every entry ask again when it is.
+pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Error> {
+    server.inbox.start(|| {
         let listener = Listener {
             shared: Arc::downgrade(shared),
-            inbox: shared.inbox.clone(),
-            manager: shared.manager.clone(),
+            server: Arc::downgrade(server),
+            inbox: server.inbox.clone(),
+            manager: server.manager.clone(),
             channel: format!("{}{}", shared.inbox_prefix, shared.uuid),
         };
         let thread = thread::Builder::new().name("rc-inbox".to_owned()).spawn(move || listener.run());
-        thread.map_err(|e| {
+        thread.map(drop).map_err(|e| {
             let error =
                 Error::new(ErrorKind::Unavailable, "").because("the listening thread could not be started");
             error.caused_by(e)
-        })?;
-        state.running = true;
-        Ok(())
-    }
-
-    /// The server that was asked at `asked` says that nobody listens there for this client. Where the listener
-    /// was up by then, it listens at another one: it connects anew, within a tick.
-    pub(crate) fn is_deaf(&self, asked: Moment) {
-        let mut state = self.state.lock();
-        state.elsewhere |= self.is_up() && state.since < asked;
-    }
-
-    /// The primary was found at another server at `moved`.
-    fn is_elsewhere(&self, moved: Moment) -> bool {
-        let state = self.state.lock();
-        state.elsewhere || state.since < moved
-    }
-
-    /// Tells the listener to end; it does within a tick.
-    pub(crate) fn stop(&self) {
-        self.state.lock().stop = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits for the listener to end, until `limit` at most.
-    pub(crate) fn wait_for_end(&self, limit: Moment) -> bool {
-        let mut state = self.state.lock();
-        while state.running && Moment::now() < limit {
-            let Some(instant) = limit.instant() else { return false };
-            self.changed.wait_until(&mut state, instant);
-        }
-        !state.running
-    }
-
-    fn came_up(&self) {
-        let mut state = self.state.lock();
-        (state.failure, state.elsewhere, state.since) = (None, false, Moment::now());
-        self.up.store(true, Ordering::Release);
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.state.lock().stop
-    }
+        })
+    })
 }
 
 struct Listener {
     /// Not strong: the listener does not keep its client alive.
     shared: Weak<Shared>,
+    server: Weak<Server>,
     inbox: Arc<Inbox>,
     manager: ConnectionManager,
     channel: String,
@@ -139,18 +79,18 @@ impl Listener {
         let mut pause = FIRST_PAUSE;
         while self.goes_on() {
             match self.connect() {
-                Ok((mut connection, server)) => {
+                Ok((mut connection, info)) => {
                     self.inbox.came_up();
                     let missed = (!first).then(|| Moment::now().since(down));
                     self.came_up(missed);
-                    if let Some(shared) = self.shared.upgrade() {
-                        young::connected(&shared, &server, alive);
+                    if let Some((shared, at)) = self.client() {
+                        young::connected(&shared, &at, &info, alive);
                     }
                     first = false;
                     pause = FIRST_PAUSE;
                     let mut pubsub = connection.as_pubsub();
                     self.listen(&mut pubsub);
-                    self.inbox.up.store(false, Ordering::Release);
+                    self.inbox.went_down();
                     down = Moment::now();
                     // A server that is no longer the primary may have lost that role long ago.
                     alive = if self.is_elsewhere() { Moment::default() } else { down };
@@ -159,16 +99,14 @@ impl Listener {
                 }
                 Err(failure) => {
                     let permanent = failure.is_final();
-                    self.inbox.state.lock().failure = Some(failure);
+                    self.inbox.failed(failure);
                     self.came_up(None);
                     pause = if permanent { LONGEST_PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
-                    self.sleep(pause);
+                    self.inbox.sleep(pause);
                 }
             }
         }
-        let mut state = self.inbox.state.lock();
-        state.running = false;
-        self.inbox.changed.notify_all();
+        self.inbox.ended();
     }
 
     /// Whether there is a client that listens, and has not said otherwise.
@@ -176,16 +114,14 @@ impl Listener {
         !self.inbox.is_stopped() && self.shared.strong_count() > 0
     }
 
-    /// Whether it listens at another server than the one that has the locks.
-    fn is_elsewhere(&self) -> bool {
-        self.shared.upgrade().is_some_and(|shared| self.inbox.is_elsewhere(shared.backend.moved()))
+    /// The client and the server, while they are there.
+    fn client(&self) -> Option<(Arc<Shared>, Arc<Server>)> {
+        Some((self.shared.upgrade()?, self.server.upgrade()?))
     }
 
-    fn sleep(&self, pause: Duration) {
-        let mut state = self.inbox.state.lock();
-        if !state.stop {
-            self.inbox.changed.wait_for(&mut state, pause);
-        }
+    /// Whether it listens at another server than the one that has the locks.
+    fn is_elsewhere(&self) -> bool {
+        self.server.upgrade().is_some_and(|server| self.inbox.is_elsewhere(server.backend.moved()))
     }
 
     /// A connection on which the channel is confirmed, and what its server says about itself.
@@ -211,12 +147,12 @@ impl Listener {
     /// Whatever was announced while nobody listened is asked for; and threads that wait for the inbox look
     /// again.
     fn came_up(&self, missed: Option<Duration>) {
-        let Some(shared) = self.shared.upgrade() else { return };
+        let Some((shared, server)) = self.client() else { return };
         if let Some(missed) = missed {
             shared.watch.tell(|o| o.reconnected(missed));
         }
         let entries = shared.entries.lock().all();
-        for entry in &entries {
+        for entry in entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), &server)) {
             let mut core = entry.core.lock();
             let then = core.lock_state.ask_again(Moment::now());
             carry_out(entry, core, then);

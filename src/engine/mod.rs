@@ -28,11 +28,13 @@ mod acquire;
 pub(crate) mod attempt;
 pub(crate) mod backoff;
 pub(crate) mod change;
+mod close;
 mod conclude;
 pub(crate) mod condition;
 mod effects;
 pub(crate) mod entry;
 pub(crate) mod held;
+mod inbox;
 pub(crate) mod listener;
 pub(crate) mod modes;
 mod outcomes;
@@ -43,11 +45,12 @@ pub(crate) mod redis;
 pub(crate) mod release;
 pub(crate) mod renewal;
 mod rng;
+pub(crate) mod route;
 pub(crate) mod runtime;
+pub(crate) mod server;
 pub(crate) mod several;
 pub(crate) mod state;
 mod waiter;
-pub(crate) mod wire;
 
 // What shows that the engine keeps its promises: see verify/README.md.
 #[cfg(all(test, shuttle))]
@@ -64,6 +67,7 @@ mod model;
 mod small_redis;
 
 pub(crate) use self::acquire::acquire;
+pub(crate) use self::close::close;
 pub(crate) use self::conclude::conclude;
 use self::effects::LEAVE_LIMIT;
 pub(crate) use self::effects::{carry_out, lock};

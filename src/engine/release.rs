@@ -62,7 +62,7 @@ pub(crate) fn depart(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Option<De
     let shared = &entry.shared;
     let now = Moment::now();
     let mut core = lock(entry)?;
-    let inbox = shared.inbox.is_up();
+    let inbox = entry.server().inbox.is_up();
     // Of one that nobody was told of, nothing is told.
     let held = core.lock_state.held(ticket, now);
     let grant = Known::of(&core.lock_state, ticket);

@@ -5,32 +5,23 @@ use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
-use super::entry::{LockEntries, LockEntry};
-use super::listener::Inbox;
+use super::entry::LockEntries;
 use super::process;
-use super::redis::backend::Backend;
-use super::redis::connection::ConnectionManager;
-use super::redis::requests;
-use super::redis::server_info::LastServer;
 use super::renewal::renewer::Renewer;
-use super::state::lock_state::{PendingRelease, Shape};
+use super::route::Route;
+use super::server::Server;
+use super::state::lock_state::Shape;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind};
 use crate::names::inbox_prefix;
-use crate::observe::{LossReason, Watch};
+use crate::observe::Watch;
 use crate::script::Scripts;
 use crate::settings::Config;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
-
-/// How long `close` may take in all.
-const CLOSE_LIMIT: Duration = Duration::from_millis(900);
-/// What of it is left for the threads to end.
-const END_LIMIT: Duration = Duration::from_millis(300);
 
 /// What all locks of a kind share: the composed scripts, and what they are like here.
 type Common = (Arc<Scripts>, Arc<Shape>);
@@ -50,11 +41,9 @@ pub(crate) struct Shared {
     pub(crate) inbox_prefix: String,
     /// The waiter timeout in milliseconds, as scripts take it.
     pub(crate) waiter_timeout: String,
-    pub(crate) manager: ConnectionManager,
-    pub(crate) backend: Backend,
-    pub(crate) server: LastServer,
+    /// The servers, and which has which key.
+    pub(crate) route: Route,
     pub(crate) entries: Mutex<LockEntries>,
-    pub(crate) inbox: Arc<Inbox>,
     pub(crate) renewer: Arc<Renewer>,
     pub(crate) watch: Watch,
     kinds: Mutex<HashMap<TypeId, Common>>,
@@ -66,16 +55,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        config: Config,
-        manager: ConnectionManager,
-        backend: Backend,
-        renewer: Arc<Renewer>,
-        watch: Watch,
-    ) -> Arc<Shared> {
+    pub(crate) fn new(config: Config, route: Route, renewer: Arc<Renewer>, watch: Watch) -> Arc<Shared> {
         static CLIENTS: AtomicU64 = AtomicU64::new(0);
         let id = CLIENTS.fetch_add(1, Ordering::Relaxed);
-        renewer.add(id, config.renew_every, config.renewal_timeout());
+        for server in route.servers() {
+            renewer.add(id, server, config.renew_every, config.renewal_timeout());
+        }
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Arc::new(Shared {
             id,
@@ -84,11 +69,8 @@ impl Shared {
             inbox_prefix: inbox_prefix(&config.namespace),
             waiter_timeout: config.waiter_timeout.as_millis().to_string(),
             config,
-            manager,
-            backend,
-            server: LastServer::default(),
+            route,
             entries: Mutex::default(),
-            inbox: Arc::default(),
             renewer,
             watch,
             kinds: Mutex::default(),
@@ -97,6 +79,11 @@ impl Shared {
             closed: AtomicBool::new(false),
             ended: CancellationToken::new(),
         })
+    }
+
+    /// The server that has these keys, each in two parts.
+    pub(crate) fn server_of(&self, keys: &[[&str; 2]]) -> &Arc<Server> {
+        self.route.to(keys.first().map_or(b"", |[key, _]| key.as_bytes()))
     }
 
     /// A number never given before.
@@ -165,18 +152,6 @@ impl Shared {
         Ok(mutex.lock())
     }
 
-    /// Has the client listen for what its holders are to be told. Waits for nothing.
-    pub(crate) fn listen(self: &Arc<Self>) {
-        if !self.inbox.is_up()
-            && let Err(error) = self.inbox.start(self)
-        {
-            tracing::warn!(
-                error = %format_args!("{error:#}"),
-                "a holder cannot be told of a forced unlock before its next renewal"
-            );
-        }
-    }
-
     /// Whether it may send anything.
     pub(crate) fn usable(&self) -> Result<(), Error> {
         self.same_process()?;
@@ -196,79 +171,13 @@ impl Shared {
         Ok(())
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+    /// From now on it sends nothing more. Whether it was not closed before.
+    pub(super) fn shut(&self) -> bool {
+        !self.closed.swap(true, Ordering::AcqRel)
     }
 
-    /// See [`Client::close`](crate::Client::close).
-    pub(crate) fn close(self: &Arc<Self>) -> Result<(), Error> {
-        self.same_process()?;
-        if self.closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let limit = Moment::now().after(CLOSE_LIMIT);
-        self.ended.cancel();
-        // First all guards and waiters are notified, then Redis.
-        let mut leaving = Vec::new();
-        // Not in the head of the loop: that would keep the table locked for all of it.
-        let entries = self.entries.lock().all();
-        for entry in entries {
-            let mut core = entry.core.lock();
-            let mine = core.lock_state.close(Moment::now());
-            let tokens: Vec<_> = mine.iter().filter_map(|l| core.asked_lost(l.owner)).collect();
-            let holds = mine.iter().filter(|l| core.forget(l.owner).is_some()).count();
-            let under_way = core.under_way.clone();
-            core.wake_all();
-            drop(core);
-            for token in tokens {
-                token.cancel();
-            }
-            for _ in 0..holds {
-                self.watch.tell(|o| o.lost(entry.observed(), LossReason::Closed));
-            }
-            // Its sender has no reply yet: a copy may run later.
-            let under_way = under_way.into_iter().map(|l| PendingRelease { unsettled: true, ..l });
-            leaving.extend(mine.into_iter().chain(under_way).map(|l| (entry.clone(), l)));
-        }
-        self.inbox.stop();
-        // What was to be released in the background is sent now: perhaps once more.
-        let unfinished = self.renewer.remove(self.id).into_iter();
-        leaving.extend(
-            unfinished.map(|(entry, leaving)| (entry, PendingRelease { unsettled: true, ..leaving })),
-        );
-        let leave = |(entry, leaving): &(Arc<LockEntry>, PendingRelease), eval: bool| {
-            let mut request = Vec::new();
-            requests::pack_leave(&mut request, entry, leaving, eval);
-            request
-        };
-        let requests: Vec<_> = leaving.iter().map(|it| leave(it, false)).collect();
-        let sent = self.backend.pipeline(&requests, limit.before(END_LIMIT), |i| {
-            leaving.get(i).map(|it| leave(it, true)).unwrap_or_default()
-        });
-        let failed: Vec<_> =
-            leaving.iter().zip(&sent).filter(|(_, ok)| !**ok).map(|((entry, _), _)| entry).collect();
-        let left = failed.len();
-        for entry in failed {
-            let error = entry.error(
-                Error::new(ErrorKind::Closed, "").because("not released in time: it ends with its lease"),
-            );
-            self.watch.tell(|o| o.unlock_failed(entry.observed(), &error));
-        }
-        // A message of our own ends the listener's read at once.
-        let bye = redis::cmd("PUBLISH").arg(format!("{}{}", self.inbox_prefix, self.uuid)).arg("bye").clone();
-        if self.inbox.is_up() {
-            let _ = self.backend.command(&bye, limit.before(END_LIMIT / 2));
-        }
-        self.backend.close();
-        let ended = self.inbox.wait_for_end(limit) & self.renewer.wait_for_end(self.id, limit);
-        if !ended {
-            tracing::warn!("a thread of the closed client is still ending");
-        }
-        if left == 0 {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::OutcomeUnknown, "")
-            .because(format!("{left} locks were not released in time and end with their leases")))
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 }
 
@@ -277,7 +186,9 @@ impl Drop for Shared {
         if self.same_process().is_err() {
             return;
         }
-        self.inbox.stop();
+        for server in self.route.servers() {
+            server.inbox.stop();
+        }
         self.renewer.remove(self.id);
     }
 }

@@ -6,51 +6,20 @@
 
 mod batch;
 mod holds;
+mod part;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 pub(crate) use self::holds::Holds;
+pub use self::part::Part;
+use self::part::goes_with;
 use super::entry::LockEntry;
-use super::redis::replicas::{self, Replicas};
-use super::state::lock_state::{HolderId, Request, Terms};
-use super::{acquire, lock, modes};
+use super::redis::replicas;
+use super::state::lock_state::{HolderId, Request};
+use super::{acquire, modes};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::kind::Sharing;
-use crate::settings::check_lease;
 use crate::wait::Wait;
-
-/// A lock among several.
-#[derive(Clone, Debug)]
-pub struct Part {
-    pub(crate) entry: Arc<LockEntry>,
-    /// The same lock in its other mode.
-    pub(crate) other: Option<Arc<LockEntry>>,
-    pub(crate) sharing: Sharing,
-    pub(crate) terms: Terms,
-    pub(crate) replicas: Option<Replicas>,
-}
-
-impl Part {
-    /// The same with a fixed lease.
-    pub(crate) fn with_lease(mut self, lease: Duration) -> Result<Part, Error> {
-        (self.terms.lease, self.terms.fixed) = (lease, true);
-        let checked = check_lease("lease", lease).and_then(|()| replicas::agree(&self.terms, self.replicas));
-        checked.map_err(|why| self.entry.error(Error::new(ErrorKind::InvalidInput, "").because(why)))?;
-        Ok(self)
-    }
-
-    /// Whether this thread holds it.
-    pub(crate) fn is_held_by(&self, thread: u64) -> bool {
-        lock(&self.entry).is_ok_and(|core| core.lock_state.hold_count(thread, Moment::now()) > 0)
-    }
-}
-
-/// Of one client and one kind, and so with the same scripts.
-fn goes_with(a: &LockEntry, b: &LockEntry) -> bool {
-    Arc::ptr_eq(&a.scripts, &b.scripts)
-}
 
 /// A call that wants all of several locks.
 pub(crate) struct Call<'a> {

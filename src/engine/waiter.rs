@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry::{Core, LockEntry};
+use super::listener::start;
 use super::outcomes::{of_ask, of_refusal, of_rule};
 use super::redis::failure::Failure;
 use super::redis::requests;
@@ -134,7 +135,8 @@ impl<'a> Waiter<'a> {
                 MayPark::No { limit } => limit,
             };
             self.tie(&core);
-            match core.lock_state.turn(self.ticket, now, shared.inbox.is_up(), over, || entry.fresh()) {
+            match core.lock_state.turn(self.ticket, now, entry.server().inbox.is_up(), over, || entry.fresh())
+            {
                 Step::In(acquired, next) => {
                     core.wake(next);
                     self.taken = false;
@@ -197,7 +199,7 @@ impl<'a> Waiter<'a> {
     pub(super) fn ask(&mut self, asking: Asking, limit: Moment) -> Result<(), Error> {
         let entry = self.entry;
         let owner = asking.owner;
-        if !asking.enqueues || entry.shared.inbox.is_up() {
+        if !asking.enqueues || entry.server().inbox.is_up() {
             self.sent = true;
             return self.heard(owner, requests::acquire(entry, &asking, limit));
         }
@@ -216,8 +218,8 @@ impl<'a> Waiter<'a> {
     fn awaits_inbox(&mut self, owner: u64) -> Result<bool, Error> {
         let entry = self.entry;
         let shared = &entry.shared;
-        shared.inbox.start(shared).map_err(|e| entry.error(e))?;
-        match shared.inbox.failure() {
+        start(shared, entry.server()).map_err(|e| entry.error(e))?;
+        match entry.server().inbox.failure() {
             Some(failure) if failure.is_final() => return Err(entry.error(failure.error())),
             // A wait for a condition has no use for a mere try: it could not begin.
             Some(failure) if entry.room.is_some() => {
@@ -229,7 +231,7 @@ impl<'a> Waiter<'a> {
             None => {
                 let now = Moment::now();
                 // Should it have come up in between, its call to ask again went unheard.
-                let again_at = if shared.inbox.is_up() { now } else { now.after(INBOX_LIMIT) };
+                let again_at = if entry.server().inbox.is_up() { now } else { now.after(INBOX_LIMIT) };
                 entry.core.lock().lock_state.postponed(owner, again_at);
             }
             Some(_) => return Ok(false),
@@ -279,8 +281,8 @@ impl<'a> Waiter<'a> {
     fn park(&self, mut core: MutexGuard<'_, Core>, until: Moment) {
         // The first wait of a client starts its listener, even one for a thread of its own: with
         // the listener there, a release can put the next head into the queue in the same trip.
-        if !self.entry.shared.inbox.is_up()
-            && let Err(error) = self.entry.shared.inbox.start(&self.entry.shared)
+        if !self.entry.server().inbox.is_up()
+            && let Err(error) = start(&self.entry.shared, self.entry.server())
         {
             tracing::warn!(error = %format_args!("{error:#}"), "waiting without a listener");
         }

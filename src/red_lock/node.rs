@@ -9,6 +9,7 @@ use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::runtime::Shared;
+use crate::engine::server::Server;
 use crate::engine::state::grant::drift;
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Mutex, thread};
@@ -21,6 +22,8 @@ const JITTER: Duration = Duration::from_millis(1);
 /// One of the servers.
 pub(super) struct Node {
     pub(super) shared: Arc<Shared>,
+    /// The client's only one.
+    pub(super) server: Arc<Server>,
     pub(super) address: String,
     health: Mutex<Health>,
     /// Cancelled when the last user of it is gone.
@@ -50,10 +53,12 @@ impl Drop for Node {
 }
 
 impl Node {
-    pub(super) fn new(client: &Client) -> Node {
+    /// The server of a client that has one.
+    pub(super) fn new(client: &Client) -> Option<Node> {
         let shared = client.shared().clone();
-        let address = shared.manager.address();
-        Node { shared, address, health: Mutex::default(), gone: CancellationToken::new() }
+        let [server] = shared.route.servers() else { return None };
+        let (server, address) = (server.clone(), server.manager.address());
+        Some(Node { shared, server, address, health: Mutex::default(), gone: CancellationToken::new() })
     }
 
     /// Why it should not be waited for, if so.
@@ -130,7 +135,7 @@ impl Node {
     fn is_back(&self) -> bool {
         // Not less than any caller would give it: otherwise a slow server would never be back.
         let limit = Moment::now().after(self.shared.config.command_timeout);
-        match self.shared.backend.command(&redis::cmd("PING"), limit) {
+        match self.server.backend.command(&redis::cmd("PING"), limit) {
             // An error reply is a reply.
             Err(failure) if !failure.is_final() => {
                 let error = failure.error();

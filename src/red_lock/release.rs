@@ -25,10 +25,10 @@ pub(super) fn give_back(members: &[Member], deadline: Moment) -> Vec<Result<(), 
         }
     }
     let post = |(member, departure): &(&Member, Departure<'_>), limit| {
-        member.entry.shared.backend.post(&pack(member, departure, false), limit)
+        member.entry.server().backend.post(&pack(member, departure, false), limit)
     };
     for ((member, departure), posted) in to_all(leaving, began, deadline, post) {
-        let backend = &member.entry.shared.backend;
+        let backend = &member.entry.server().backend;
         let awaited = Moment::now();
         let answer = posted.and_then(|p| p.told(backend, deadline, || pack(member, &departure, true)).answer);
         match &answer {

@@ -26,7 +26,7 @@ pub(super) fn renew(holding: &Holding, lease: Duration) -> Result<(), Error> {
         request
     };
     let post = |(member, owner): &(&Member, u64), limit| {
-        member.entry.shared.backend.post(&pack(member, *owner, false), limit)
+        member.entry.server().backend.post(&pack(member, *owner, false), limit)
     };
     let mut asked = Vec::with_capacity(members.len());
     let mut failed = None;
@@ -38,7 +38,7 @@ pub(super) fn renew(holding: &Holding, lease: Duration) -> Result<(), Error> {
     }
     let mut renewed = 0;
     for ((member, owner), posted) in to_all(asked, sent, deadline, post) {
-        let backend = &member.entry.shared.backend;
+        let backend = &member.entry.server().backend;
         let answer = posted.and_then(|p| p.told(backend, deadline, || pack(member, owner, true)).answer);
         if let Err(Failure::Unsent(e) | Failure::Unanswered(e)) = &answer {
             member.node.failed(e.clone());

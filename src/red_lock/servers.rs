@@ -27,7 +27,8 @@ pub(super) fn of(clients: &[Client]) -> Result<Arc<[Arc<Node>]>, Error> {
             "a RedLock has an odd number of servers, {FEWEST} at least, not {n}: {why}"
         )));
     }
-    let nodes: Arc<[_]> = clients.iter().map(|client| Arc::new(Node::new(client))).collect();
+    let nodes: Option<Arc<[_]>> = clients.iter().map(|client| Node::new(client).map(Arc::new)).collect();
+    let nodes = nodes.ok_or_else(|| bad("a RedLock needs clients of one server each"))?;
     let names = run_ids(&nodes)?;
     for (i, (node, name)) in nodes.iter().zip(&names).enumerate() {
         let same = |other: usize| match (name, &names[other]) {
@@ -52,11 +53,11 @@ fn run_ids(nodes: &[Arc<Node>]) -> Result<Vec<Option<String>>, Error> {
     }
     let ping = redis::cmd("PING").get_packed_command();
     let began = Moment::now();
-    let post = |node: &&Arc<Node>, limit| node.shared.backend.post_to_known(&ping, limit, None);
+    let post = |node: &&Arc<Node>, limit| node.server.backend.post_to_known(&ping, limit, None);
     let longest = |node: &Node| node.shared.config.connect_timeout.max(node.shared.config.command_timeout);
     let limit = began.after(nodes.iter().map(|node| longest(node)).max().unwrap_or(Duration::ZERO));
     let name = |(node, posted): (&Arc<Node>, Result<Posted, Failure>)| {
-        let told = posted.map(|posted| posted.told(&node.shared.backend, limit, Vec::new));
+        let told = posted.map(|posted| posted.told(&node.server.backend, limit, Vec::new));
         let server = match told {
             Ok(told) => told.answer.map(|_| told.server),
             Err(failure) => Err(failure),

@@ -65,7 +65,7 @@ impl Question<'_> {
     }
 
     fn write(&self, limit: Moment, born_after: Option<Moment>) -> Result<Posted, Failure> {
-        self.node.shared.backend.post_to_known(&self.pack(false), limit, born_after)
+        self.node.server.backend.post_to_known(&self.pack(false), limit, born_after)
     }
 
     /// Waits for the reply.
@@ -98,7 +98,7 @@ impl Question<'_> {
     /// Its reply, and whether it was sent twice to get that: what broke one connection has often broken them
     /// all, so the second time it goes by one that was opened since.
     fn hear(&mut self, deadline: Moment) -> (Told, bool) {
-        let backend = &self.node.shared.backend;
+        let backend = &self.node.server.backend;
         let posted = self.posted.take().map_or_else(|| self.write(deadline, None), Ok);
         let told = match posted {
             Ok(posted) => posted.told(backend, deadline, || self.pack(true)),

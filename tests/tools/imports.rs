@@ -31,22 +31,8 @@ const VALUES: &[&str] = &[
 /// The circles that there are, each with why it is one.
 const CIRCLES: &[(&[&str], &str)] = &[
     (
-        &[
-            "engine/entry.rs",
-            "engine/effects.rs",
-            "engine/listener.rs",
-            "engine/renewal/renewer.rs",
-            "engine/renewal/line.rs",
-            "engine/renewal/schedule.rs",
-            "engine/redis/requests.rs",
-            "engine/runtime.rs",
-            "engine/renewal/young.rs",
-        ],
-        "a cell keeps the runtime that it asks, and the runtime's threads bring news to all of its cells",
-    ),
-    (
-        &["engine/redis/connection.rs", "engine/redis/link.rs", "engine/wire.rs"],
-        "the pool makes connections by the manager that users know",
+        &["engine/entry.rs", "engine/renewal/renewer.rs", "engine/renewal/schedule.rs", "engine/runtime.rs"],
+        "an entry keeps the runtime that it asks, which keeps a table of its entries and a schedule of their renewals",
     ),
     (
         &[
@@ -56,7 +42,6 @@ const CIRCLES: &[(&[&str], &str)] = &[
         ],
         "a gate is one type in several files",
     ),
-    (&["engine/several.rs", "engine/several/holds.rs"], "the parts of one call, and the holds that it got"),
     (
         &["red_lock/mod.rs", "red_lock/lock.rs", "red_lock/round.rs"],
         "the servers give a lock, and a lock asks its servers",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::stage::{self, Cast, Process, Room};
-use crate::engine::wire::memory::Faults;
+use crate::engine::redis::wire::memory::Faults;
 use crate::sync::time;
 use crate::wait::Wait;
 
@@ -66,7 +66,7 @@ pub(super) fn a_client_closes_while_its_listener_cannot_connect() {
     let server = stage::begin();
     let process = Process::new();
     server.go_wrong(Faults { refused: u32::MAX, surely: true, ..Faults::default() });
-    process.shared.inbox.start(&process.shared).expect("a thread");
+    process.starts_to_listen();
     process.close();
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::stage::{self, Cast, Limit, Process, Room, either};
 use crate::CancellationToken;
-use crate::engine::wire::memory::Faults;
+use crate::engine::redis::wire::memory::Faults;
 use crate::sync::time;
 use crate::wait::Wait;
 

@@ -3,7 +3,7 @@
 //!
 //! The engine is the real one, from [`acquire`](super::acquire) to the bytes on a connection; Redis
 //! is a small one in memory, and time passes when a scenario says so (`src/sync.rs`,
-//! `src/engine/wire.rs`). shuttle takes every atomic for the strictest one and knows no spurious
+//! `src/engine/redis/wire.rs`). shuttle takes every atomic for the strictest one and knows no spurious
 //! wake-up: what depends on those is not seen here.
 //!
 //! `make shuttle` runs it. `SCHEDULES=<n>`: so many, all scenarios together; `SEED=<n>` repeats what

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::stage::{self, Cast, Process, RENEW_EVERY, Room};
+use crate::engine::redis::wire::memory::Faults;
 use crate::engine::renewal::renewer::Renewer;
-use crate::engine::wire::memory::Faults;
 use crate::observe::{LockInfo, Observer, Watch};
 use crate::sync::{Condvar, Mutex, time};
 use crate::wait::Wait;

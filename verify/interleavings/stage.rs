@@ -12,12 +12,13 @@ use crate::clock::Moment;
 use crate::engine::entry::{LockEntries, LockEntry};
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
+use crate::engine::redis::pool::pool;
+use crate::engine::redis::wire::memory::{self, Faults, Server};
 use crate::engine::renewal::renewer::Renewer;
+use crate::engine::route::Route;
 use crate::engine::runtime::Shared;
 use crate::engine::state::lock_state::{Acquired, HolderId, Request, Shape, Terms};
-use crate::engine::wire;
-use crate::engine::wire::memory::{self, Faults, Server};
-use crate::engine::{acquire, release};
+use crate::engine::{self, acquire, release};
 use crate::error::Error;
 use crate::kind::{Reentrancy, Sharing};
 use crate::kinds::Reentrant;
@@ -96,9 +97,10 @@ impl Process {
         let server = SERVER.get_or_init(|| redis::Client::open("redis://memory").expect("a URL"));
         let local_handoff = config.local_handoff;
         let manager = ConnectionManager::new(server.clone(), &config);
-        let backend = Backend::new(wire::pool(&config, manager.clone()).expect("no threads"));
+        let backend = Backend::new(pool(&config, manager.clone()).expect("no threads"));
         let beat = config.waiter_timeout.min(config.lease) / 3;
-        let shared = Shared::new(config, manager, backend, renewer, watch);
+        let route = Route::One(engine::server::Server::new(manager, backend));
+        let shared = Shared::new(config, route, renewer, watch);
         let shape =
             Shape { sharing: Sharing::Exclusive, reentrancy: Reentrancy::Counted, local_handoff, beat };
         let entry = LockEntries::get(&shared, TypeId::of::<Reentrant>(), "lock", || {
@@ -146,10 +148,15 @@ impl Process {
         assert!(done.as_ref().err().is_none_or(goes_on), "{done:?}");
     }
 
+    /// Starts its listener.
+    pub(super) fn starts_to_listen(&self) {
+        engine::listener::start(&self.shared, self.entry.server()).expect("a thread");
+    }
+
     /// Starts its listener, and waits until it is there.
     pub(super) fn listen(&self) {
-        self.shared.inbox.start(&self.shared).expect("a thread");
-        while !self.shared.inbox.is_up() {
+        self.starts_to_listen();
+        while !self.entry.server().inbox.is_up() {
             shuttle::thread::yield_now();
         }
     }
@@ -161,10 +168,13 @@ impl Process {
 
     /// Ends the client, and sees that its threads have ended with it.
     pub(super) fn close(&self) {
-        self.shared.close().expect("everything was released in time");
+        engine::close(&self.shared).expect("everything was released in time");
         let now = Moment::default();
-        assert!(self.shared.inbox.wait_for_end(now), "the listener is left");
-        assert!(self.shared.renewer.wait_for_end(self.shared.id, now), "the renewal thread is left");
+        assert!(self.entry.server().inbox.wait_for_end(now), "the listener is left");
+        assert!(
+            self.shared.renewer.wait_for_end(self.shared.route.servers(), now),
+            "the renewal thread is left"
+        );
     }
 }
 
@@ -272,7 +282,7 @@ pub(super) fn make_good(server: &Server, processes: &[Process]) {
     server.wait_until_empty();
     for process in processes {
         // What was made good may not be known to be, yet.
-        let done = process.shared.close();
+        let done = engine::close(&process.shared);
         assert!(done.as_ref().err().is_none_or(Error::is_outcome_unknown), "{done:?}");
     }
 }

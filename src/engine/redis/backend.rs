@@ -7,10 +7,10 @@ use redis::{Cmd, RedisError, ServerError, ServerErrorKind, Value};
 use super::answers::list;
 use super::connection::Connection;
 use super::failure::Failure;
+use super::pool::{Pool, Pooled, breathe};
 use super::refusal::{NO_CONNECTION_IN_TIME, is_broken_off, no_primary, not_connected, refused, unanswered};
 use super::resp::call;
 use crate::clock::Moment;
-use crate::engine::wire::{self, Pool, Pooled};
 use crate::error::{Error, ErrorKind};
 use crate::names::Names;
 use crate::script::Script;
@@ -337,7 +337,7 @@ impl Backend {
                     }
                     connection.discarded = true;
                     drop(connection);
-                    wire::breathe();
+                    breathe();
                 }
                 failure => {
                     before = failure.cloned();

@@ -10,8 +10,8 @@ use super::failure::Failure;
 use super::link::{Link, OpenLinks};
 use super::refusal::{no_primary, unanswered};
 use super::server_info::ServerInfo;
+use super::wire;
 use crate::clock::Moment;
-use crate::engine::wire;
 use crate::settings::Config;
 
 /// Makes the connections of a client's pool.

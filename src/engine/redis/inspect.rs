@@ -66,7 +66,7 @@ fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str) -> Result<Page, 
     shared.usable().map_err(|e| entry.error(e))?;
     let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, page, mode];
     let limit = Moment::now().after(shared.config.command_timeout);
-    let reply = shared.backend.script(&entry.scripts.inspect, &entry.names, &args, limit);
+    let reply = entry.server().backend.script(&entry.scripts.inspect, &entry.names, &args, limit);
     let reply = reply.map_err(|e| entry.error(e.error()))?;
     let items = list(&reply.value);
     let texts = |i: usize| items.get(i).map(list).unwrap_or_default();
@@ -108,7 +108,7 @@ pub(crate) fn force_unlock(entry: &Arc<LockEntry>, mode: &str) -> Result<(usize,
             .arg(format!("{} no:forced 0 0", held.owner))
             .clone();
         // If the message is not received, the holder's next renewal reports the loss.
-        match shared.backend.command(&publish, limit) {
+        match entry.server().backend.command(&publish, limit) {
             Ok(heard) => told += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),
             Err(failure) => {
                 tracing::debug!(lock = &*entry.name, error = %failure.error(), "a holder was not told of a forced unlock");

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use redis::{ConnectionLike, RedisError, RedisResult, Value};
 
-use crate::engine::wire;
+use super::wire;
 
 /// How many links of one pool are open.
 #[derive(Clone, Debug, Default)]

@@ -7,10 +7,10 @@ use redis::{ServerErrorKind, Value};
 
 use super::backend::Backend;
 use super::failure::Failure;
+use super::pool::Pooled;
 use super::refusal::{no_primary, refused};
 use super::server_info::ServerInfo;
 use crate::clock::Moment;
-use crate::engine::wire::Pooled;
 
 /// A request that was written. Dropped unread, it takes its connection with it.
 pub(crate) struct Posted {

@@ -37,7 +37,7 @@ pub(crate) fn acquire(
     loop {
         let asked = Moment::now();
         let reply = with_acquire_args(entry, asking, |args| {
-            entry.shared.backend.script(&entry.scripts.acquire, &entry.names, args, limit)
+            entry.server().backend.script(&entry.scripts.acquire, &entry.names, args, limit)
         })?;
         resent |= reply.resent;
         mind_deafness(entry, list(&reply.value), asked);
@@ -59,7 +59,7 @@ fn mind_deafness(entry: &LockEntry, answer: &[Value], asked: Moment) {
     let is = |i: usize, n: i64| number(answer.get(i)) == Some(n);
     match answer {
         [_, busy @ ..] if is(0, 2) => mind_deafness(entry, busy, asked),
-        _ if is(0, 0) && is(4, 1) => entry.shared.inbox.is_deaf(asked),
+        _ if is(0, 0) && is(4, 1) => entry.server().inbox.is_deaf(asked),
         _ => {}
     }
 }
@@ -170,7 +170,7 @@ pub(crate) fn change(
     let owner = entry.owner_id(owner);
     let mut args = vec![&*owner, "0", &shared.inbox_prefix, &shared.waiter_timeout];
     args.extend(what);
-    let reply = shared.backend.script(script, &entry.names, &args, limit)?;
+    let reply = entry.server().backend.script(script, &entry.names, &args, limit)?;
     Ok(list(&reply.value).to_vec())
 }
 
@@ -189,7 +189,7 @@ pub(crate) fn adopt(
     };
     let (id, ms, record) = (entry.owner_id(owner), ms(lease), record(entry, 0));
     let args = [&*id, &*ms, &*shared.inbox_prefix, &*shared.waiter_timeout, from, "", &*record];
-    let reply = shared.backend.script(script, &entry.names, &args, limit)?;
+    let reply = entry.server().backend.script(script, &entry.names, &args, limit)?;
     Ok((acquired(&reply.value, lease)?, reply.resent))
 }
 
@@ -214,7 +214,7 @@ pub(crate) fn signal(
     let shared = &entry.shared;
     let args =
         [&entry.owner_id(owner), "0", &shared.inbox_prefix, &shared.waiter_timeout, condition, what, from];
-    let reply = shared.backend.script(script, &entry.names, &args, limit)?;
+    let reply = entry.server().backend.script(script, &entry.names, &args, limit)?;
     let items = list(&reply.value);
     let n =
         number(items.first().or(Some(&reply.value))).ok_or_else(|| strange(slice::from_ref(&reply.value)))?;
@@ -236,7 +236,7 @@ pub(crate) fn leave(
     }
     let asked = Moment::now();
     let reply = with_leave_args(entry, leaving, next, |args| {
-        entry.shared.backend.script(&entry.scripts.leave, &entry.names, args, limit)
+        entry.server().backend.script(&entry.scripts.leave, &entry.names, args, limit)
     })?;
     mind_deafness(entry, list(&reply.value).get(1..).unwrap_or_default(), asked);
     left(&reply.value, next, reply.first_by)
@@ -318,7 +318,7 @@ impl<'a> Several<'a> {
 
     fn send(&self, limit: Moment) -> Result<Reply, Failure> {
         let entry = self.entries.first().ok_or_else(|| strange(&[]))?;
-        let (backend, script) = (&entry.shared.backend, entry.scripts.all());
+        let (backend, script) = (&entry.server().backend, entry.scripts.all());
         let reply = backend.eval(script, &self.keys, &self.args, limit, Idempotent::Yes)?;
         match &reply.value {
             Value::Array(answers) if !answers.is_empty() => Ok(reply),
@@ -339,7 +339,7 @@ fn one_of(value: &Value) -> Result<&Value, Failure> {
 pub(crate) fn force(entry: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Result<bool, Failure> {
     let shared = &entry.shared;
     let args = [owner, b"0", shared.inbox_prefix.as_bytes(), shared.waiter_timeout.as_bytes(), b"1"];
-    let reply = shared.backend.script(&entry.scripts.leave, &entry.names, &args, limit)?;
+    let reply = entry.server().backend.script(&entry.scripts.leave, &entry.names, &args, limit)?;
     let inside = number(Some(&reply.value)).ok_or_else(|| strange(slice::from_ref(&reply.value)))?;
     Ok(inside == 1 || reply.resent)
 }
@@ -407,7 +407,7 @@ fn send_renewal(
     limit: Moment,
 ) -> Result<Reply, Failure> {
     with_renew_args(entry, owner, lease, bars, |args| {
-        entry.shared.backend.script(&entry.scripts.renew, &entry.names, args, limit)
+        entry.server().backend.script(&entry.scripts.renew, &entry.names, args, limit)
     })
 }
 

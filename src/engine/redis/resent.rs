@@ -40,10 +40,10 @@ impl Known {
     /// The outcome of the grant whose leave was about to be sent at `began`, by a connection made at
     /// `first_by`. Asks Redis, until `limit` at most.
     pub(crate) fn fate(self, entry: &LockEntry, began: Moment, first_by: Moment, limit: Moment) -> Fate {
-        let backend = &entry.shared.backend;
+        let backend = &entry.server().backend;
         let asked = Moment::now();
         let past = backend.command(&Past::request(), limit).ok();
-        let past = past.and_then(|answer| Past::read(&answer, asked, Moment::now(), &entry.shared.server));
+        let past = past.and_then(|answer| Past::read(&answer, asked, Moment::now(), &entry.server().known));
         match past.filter(|past| past.its_own) {
             // It has forgotten nothing: the hold, which was valid, was there until the first copy came.
             Some(past) if past.up_since <= self.since => return Fate::Released,

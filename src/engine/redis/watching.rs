@@ -5,10 +5,11 @@ use redis::{Cmd, Pipeline, ServerErrorKind, Value, cmd};
 
 use super::backend::Idempotent;
 use super::failure::Failure;
+use super::pool::Pooled;
 use super::refusal::refused;
 use crate::clock::Moment;
 use crate::engine::runtime::Shared;
-use crate::engine::wire::Pooled;
+use crate::engine::server::Server;
 use crate::error::{Error, ErrorKind};
 use crate::wait::Wait;
 
@@ -16,6 +17,7 @@ use crate::wait::Wait;
 /// by then Redis has ended the watch or was told to, or else the connection is closed.
 pub(crate) struct Watching<'a> {
     shared: &'a Shared,
+    server: &'a Server,
     connection: Pooled,
     wait: &'a Wait<'a>,
     /// Whether Redis may still watch.
@@ -28,7 +30,8 @@ impl<'a> Watching<'a> {
         shared.usable().map_err(Failure::Never)?;
         let limit = wait.limit(Moment::now(), shared.config.command_timeout);
         let watch = cmd("WATCH").arg(keys).get_packed_command();
-        let (mut connection, reply) = shared.backend.send(limit, Idempotent::Yes, |connection| {
+        let server = shared.route.to(keys.first().map_or(b"", Vec::as_slice));
+        let (mut connection, reply) = server.backend.send(limit, Idempotent::Yes, |connection| {
             if connection.transacts {
                 return connection.request(&watch);
             }
@@ -36,7 +39,7 @@ impl<'a> Watching<'a> {
             // executed at once, whatever has changed. So it is tried before anything depends on it.
             let requests =
                 [cmd("MULTI").get_packed_command(), cmd("DISCARD").get_packed_command(), watch.clone()];
-            shared.backend.count(requests.len() - 1);
+            server.backend.count(requests.len() - 1);
             let answers = connection.exchange(&requests, limit)?;
             Ok(first_error(&answers).unwrap_or(Value::Okay))
         })?;
@@ -48,7 +51,7 @@ impl<'a> Watching<'a> {
             }
             _ => {
                 connection.transacts = true;
-                Ok(Watching { shared, connection, wait, watched: true })
+                Ok(Watching { shared, server, connection, wait, watched: true })
             }
         }
     }
@@ -58,7 +61,7 @@ impl<'a> Watching<'a> {
     pub(crate) fn query(&mut self, cmd: &Cmd) -> Result<Value, Failure> {
         self.ready()?;
         let limit = self.limit();
-        self.shared.backend.count(1);
+        self.server.backend.count(1);
         self.connection.limit_to(limit);
         match self.connection.request(&cmd.get_packed_command()) {
             Ok(value) => {
@@ -80,7 +83,7 @@ impl<'a> Watching<'a> {
         requests.extend(commands.cmd_iter().map(Cmd::get_packed_command));
         requests.push(cmd("EXEC").get_packed_command());
         let limit = self.limit();
-        self.shared.backend.count(requests.len());
+        self.server.backend.count(requests.len());
         let mut answers =
             self.connection.exchange(&requests, limit).map_err(|e| self.connection.unanswered(e))?;
         let exec = answers.pop();

@@ -1,16 +1,17 @@
-//! A client's line: the thread that talks to its server about leases, and what is in flight there.
+//! A server's line: the thread that talks to it about leases, and what is on its way there.
 //!
 //! It writes whatever is due, in pipelines of 64, and reads only when there is nothing more to write: so as
 //! many requests are in flight as the due times require, however long a round trip takes. The number in
 //! flight is bounded, as neither end reads while it writes more than the sockets hold.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::Value;
 
-use super::renewer::{Missing, RELEASE_AGAIN, Renewer};
+use super::outcome::{Missing, RELEASE_AGAIN};
+use super::renewer::Renewer;
 use super::schedule::{BATCH, Task, What};
 use super::young;
 use crate::clock::Moment;
@@ -19,6 +20,7 @@ use crate::engine::redis::refusal::{no_primary, not_connected};
 use crate::engine::redis::requests;
 use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::runtime::Shared;
+use crate::engine::server::Server;
 use crate::error::{Error, ErrorKind};
 
 /// How many requests may be in flight at once: some 2 MB of requests, 40 kB of replies.
@@ -26,10 +28,12 @@ pub(super) const MOST: usize = 64 * BATCH;
 /// How many replies are read before the timeout is set anew.
 const READS: usize = 16;
 
-/// The thread of one client's line.
-pub(super) struct Server {
+/// The thread of one server's line.
+pub(super) struct OnLine {
     renewer: Arc<Renewer>,
-    client: u64,
+    id: u64,
+    /// Not strong: the pool ends with its client.
+    server: Weak<Server>,
     manager: ConnectionManager,
     renewal_timeout: Duration,
     connection: Option<Connection>,
@@ -51,17 +55,13 @@ struct Flight {
     sent: Moment,
 }
 
-impl Server {
-    pub(super) fn new(
-        renewer: Arc<Renewer>,
-        client: u64,
-        manager: ConnectionManager,
-        renewal_timeout: Duration,
-    ) -> Self {
-        Server {
+impl OnLine {
+    pub(super) fn new(renewer: Arc<Renewer>, server: &Arc<Server>, renewal_timeout: Duration) -> Self {
+        OnLine {
             renewer,
-            client,
-            manager,
+            id: server.id,
+            server: Arc::downgrade(server),
+            manager: server.manager.clone(),
             renewal_timeout,
             connection: None,
             moved: false,
@@ -88,7 +88,7 @@ impl Server {
         let renewer = self.renewer.clone();
         let mut state = renewer.state.lock();
         let mut idle_until = None;
-        while let Some(line) = state.lines.get_mut(&self.client) {
+        while let Some(line) = state.lines.get_mut(&self.id) {
             self.connection = self.connection.take().or_else(|| line.connection.take());
             if self.flights.is_empty() {
                 self.moved = false;
@@ -112,7 +112,7 @@ impl Server {
                 None => work.wait(&mut state),
             }
         }
-        state.served.remove(&self.client);
+        state.served.remove(&self.id);
         renewer.ended.notify_all();
         None
     }
@@ -120,8 +120,9 @@ impl Server {
     /// Writes one batch, whose replies are read later; or, if the client cannot have a connection of its own,
     /// on an idle one of its pool.
     fn send(&mut self, tasks: Vec<Task>, waiting: usize) {
-        let Some(shared) = tasks.first().map(|task| task.entry.shared.clone()) else { return };
-        let refusal = self.connect(&shared).err();
+        let first = tasks.first().map(|task| task.entry.shared.clone());
+        let (Some(shared), Some(server)) = (first, self.server.upgrade()) else { return };
+        let refusal = self.connect(&shared, &server).err();
         let mut bytes = Vec::new();
         for task in &tasks {
             match &task.what {
@@ -140,7 +141,7 @@ impl Server {
             if written.is_err() {
                 self.broke();
             }
-        } else if let Some(mut lent) = shared.backend.idle() {
+        } else if let Some(mut lent) = server.backend.idle() {
             // An error shows when the replies are read.
             let _ = lent.write(&bytes);
             let answers = flight.answers(&mut lent, flight.sent.after(self.renewal_timeout));
@@ -154,13 +155,13 @@ impl Server {
             }
             return;
         }
-        shared.backend.count(requests);
+        server.backend.count(requests);
         let load = self.under_way.max(requests) + waiting;
         shared.watch.tell(|o| o.renewal_load(load, MOST));
     }
 
     /// Makes sure that there is a connection. One that failed is not tried again at once.
-    fn connect(&mut self, shared: &Arc<Shared>) -> Result<(), Error> {
+    fn connect(&mut self, shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Error> {
         let no_connection = || Error::new(ErrorKind::Unavailable, "").because("no connection for renewals");
         if self.connection.is_some() {
             return Ok(());
@@ -175,10 +176,10 @@ impl Server {
             Ok((connection, ServerInfo::read(&told, Moment::now())))
         });
         match connection {
-            Ok((connection, server)) => {
+            Ok((connection, told)) => {
                 self.connection = Some(connection);
                 // (If it has heard nothing yet, all holds are asked about.)
-                young::connected(shared, &server, self.heard);
+                young::connected(shared, server, &told, self.heard);
                 Ok(())
             }
             Err(error) => {
@@ -201,7 +202,9 @@ impl Server {
             self.moved = true;
             // It may have lost the role of primary long ago.
             self.heard = Moment::default();
-            flight.tasks.iter().take(1).for_each(|task| task.entry.shared.inbox.is_deaf(flight.sent));
+            if let Some(server) = self.server.upgrade() {
+                server.inbox.is_deaf(flight.sent);
+            }
         }
         let broken = connection.is_broken();
         flight.finish(&self.renewer, answers);

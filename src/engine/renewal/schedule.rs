@@ -21,9 +21,11 @@ pub(super) struct State {
     schedule: BTreeMap<Due, Planned>,
     /// When a grant ends whose renewal is in its line's hands: reported in time, whatever the line waits for.
     ends: BTreeMap<Due, Arc<LockEntry>>,
-    /// One for each client that is not closed.
+    /// Those of the servers of clients that are not closed.
     pub(super) lines: HashMap<u64, Line>,
-    /// The clients whose lines have a thread.
+    /// The leaves that are in a line's hands, by client and owner: in no schedule, and not yet done.
+    leaving: BTreeMap<(u64, u64), (Arc<LockEntry>, PendingRelease)>,
+    /// The servers whose lines have a thread.
     pub(super) served: BTreeSet<u64>,
     /// The schedule has a thread.
     pub(super) running: bool,
@@ -32,16 +34,15 @@ pub(super) struct State {
 
 pub(super) type Due = (Moment, u64, u64);
 
-/// A client's way to its server.
+/// The way to a server, of one client.
 pub(super) struct Line {
+    client: u64,
     /// What must be sent, in this order.
     pub(super) queue: VecDeque<Task>,
     /// A task came into the queue, or the client ends.
     pub(super) work: Arc<Condvar>,
     /// While no thread has it.
     pub(super) connection: Option<Connection>,
-    /// The leaves that are in the line's hands: in no schedule, and not yet done.
-    leaving: Vec<(Arc<LockEntry>, PendingRelease)>,
     pub(super) renew_every: Duration,
     /// How long it waits for a reply.
     pub(super) renewal_timeout: Duration,
@@ -80,12 +81,12 @@ pub(super) struct Planned {
 }
 
 impl Line {
-    pub(super) fn new(renew_every: Duration, renewal_timeout: Duration) -> Line {
+    pub(super) fn new(client: u64, renew_every: Duration, renewal_timeout: Duration) -> Line {
         Line {
+            client,
             queue: VecDeque::new(),
             work: Arc::default(),
             connection: None,
-            leaving: Vec::new(),
             renew_every,
             renewal_timeout,
         }
@@ -131,7 +132,7 @@ impl State {
         due.into_iter().chain(end).min()
     }
 
-    /// What is due, at most one batch per client.
+    /// What is due, at most one batch a server.
     pub(super) fn take_due(&mut self, now: Moment) -> Vec<Task> {
         let mut tasks = Vec::new();
         let mut taken: HashMap<u64, usize> = HashMap::new();
@@ -139,18 +140,19 @@ impl State {
         // own, would need a write each instead of one for a batch.
         let mut until = now;
         while let Some(entry) = self.schedule.first_entry() {
-            let key @ (due, client, _) = *entry.key();
-            let mine = taken.entry(client).or_insert(0);
+            let key @ (due, client, owner) = *entry.key();
+            let server = entry.get().entry.server().id;
+            let mine = taken.entry(server).or_insert(0);
             if tasks.is_empty() && due <= now {
-                until = now.after(self.lines.get(&client).map_or(Duration::ZERO, |l| l.renew_every / EARLY));
+                until = now.after(self.lines.get(&server).map_or(Duration::ZERO, |l| l.renew_every / EARLY));
             }
             if due > until || *mine == BATCH {
                 break;
             }
             *mine += 1;
             let task = entry.remove().into_task(key);
-            if let (What::Leave(leave), Some(line)) = (&task.what, self.lines.get_mut(&client)) {
-                line.leaving.push((task.entry.clone(), leave.0.clone()));
+            if let What::Leave(leave) = &task.what {
+                self.leaving.insert((client, owner), (task.entry.clone(), leave.0.clone()));
             }
             tasks.push(task);
         }
@@ -167,10 +169,10 @@ impl State {
         ended
     }
 
-    /// A task goes into its line's hands; it comes back if the client is gone.
-    pub(super) fn hand_over(&mut self, task: Task) -> Option<Task> {
+    /// A task goes into the hands of this server's line; it comes back where the client is gone.
+    pub(super) fn hand_over(&mut self, task: Task, server: u64) -> Option<Task> {
         let (_, client, owner) = task.key();
-        let Some(line) = self.lines.get_mut(&client) else { return Some(task) };
+        let Some(line) = self.lines.get_mut(&server) else { return Some(task) };
         if let What::Grant = task.what {
             self.ends.insert((task.until, client, owner), task.entry.clone());
         }
@@ -184,22 +186,47 @@ impl State {
         let (_, client, owner) = task.key();
         match task.what {
             What::Grant => drop(self.ends.remove(&(task.until, client, owner))),
-            What::Leave(..) => {
-                if let Some(line) = self.lines.get_mut(&client) {
-                    line.leaving.retain(|(_, leaving)| leaving.owner != owner);
-                }
-            }
+            What::Leave(..) => drop(self.leaving.remove(&(client, owner))),
         }
     }
 
-    /// A client ends. Returns its line, its tasks, and the entries that must not be dropped under the mutex.
-    pub(super) fn remove(&mut self, client: u64) -> (Option<Line>, Vec<Task>, Vec<Arc<LockEntry>>) {
-        let line = self.lines.remove(&client);
-        if let Some(line) = &line {
+    /// A client goes. What it had must not end under the lock.
+    pub(super) fn remove(&mut self, client: u64) -> Removed {
+        let (lines, others) =
+            std::mem::take(&mut self.lines).into_iter().partition(|(_, l)| l.client == client);
+        self.lines = others;
+        let (leaving, others) =
+            std::mem::take(&mut self.leaving).into_iter().partition(|((of, _), _)| *of == client);
+        self.leaving = others;
+        let removed = Removed {
+            lines,
+            leaving,
+            planned: take_of(client, &mut self.schedule),
+            _ends: take_of(client, &mut self.ends),
+        };
+        for line in removed.lines.values() {
             line.work.notify_all();
         }
-        let tasks = take_of(client, &mut self.schedule).into_iter().map(|(key, it)| it.into_task(key));
-        (line, tasks.collect(), take_of(client, &mut self.ends).into_values().collect())
+        removed
+    }
+}
+
+/// What a client had here.
+pub(super) struct Removed {
+    lines: HashMap<u64, Line>,
+    leaving: BTreeMap<(u64, u64), (Arc<LockEntry>, PendingRelease)>,
+    planned: BTreeMap<Due, Planned>,
+    _ends: BTreeMap<Due, Arc<LockEntry>>,
+}
+
+impl Removed {
+    /// The leaves that Redis has not answered.
+    pub(super) fn into_leaving(self) -> Vec<(Arc<LockEntry>, PendingRelease)> {
+        let planned = self.planned.into_values().filter_map(|planned| match planned.what {
+            What::Leave(leave) => Some((planned.entry, leave.0)),
+            What::Grant => None,
+        });
+        planned.chain(self.leaving.into_values()).collect()
     }
 }
 
@@ -207,11 +234,4 @@ fn take_of<T>(client: u64, all: &mut BTreeMap<Due, T>) -> BTreeMap<Due, T> {
     let (mine, others) = std::mem::take(all).into_iter().partition(|((_, of, _), _)| *of == client);
     *all = others;
     mine
-}
-
-impl Line {
-    /// The leaves that are in its hands.
-    pub(super) fn into_leaving(self) -> Vec<(Arc<LockEntry>, PendingRelease)> {
-        self.leaving
-    }
 }

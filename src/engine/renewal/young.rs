@@ -12,22 +12,23 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::runtime::Shared;
+use crate::engine::server::Server;
 
 /// How far a replica, or a file, may be behind.
 const YOUNG: Duration = Duration::from_secs(5);
 
-/// A new connection of this client leads to the server that said this. The previous one was last known to be
-/// the primary, and alive, at `alive`.
-pub(crate) fn connected(shared: &Arc<Shared>, server: &ServerInfo, alive: Moment) {
-    if shared.server.is_another(server, Moment::now()) {
-        renew(shared, alive.before(YOUNG));
+/// A new connection of this client to `server` leads to one that said this. The one before it was last known to be
+/// the primary, and to live, at `alive`.
+pub(crate) fn connected(shared: &Arc<Shared>, server: &Arc<Server>, told: &ServerInfo, alive: Moment) {
+    if server.known.is_another(told, Moment::now()) {
+        renew(shared, server, alive.before(YOUNG));
     }
 }
 
-/// Makes every grant be renewed at once that was written since then.
-fn renew(shared: &Arc<Shared>, since: Moment) {
+/// Has every tenure there renewed at once that was written since then.
+fn renew(shared: &Arc<Shared>, server: &Arc<Server>, since: Moment) {
     let entries = shared.entries.lock().all();
-    for entry in &entries {
+    for entry in entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), server)) {
         let mut core = entry.core.lock();
         for owner in core.lock_state.written_since(since) {
             // One that is not watched is about to be.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Part, goes_with};
+use super::part::{Part, goes_with};
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
 use crate::engine::redis::requests;

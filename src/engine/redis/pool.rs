@@ -1,18 +1,10 @@
-//! Connections and their pool: the `redis` crate's and r2d2's.
-//!
-//! Built with `--cfg shuttle` they lead to a small Redis in the same thread, as its scheduler can neither
-//! stop nor start a socket.
+//! The pool of connections: r2d2's.
 
 #[cfg(shuttle)]
-#[cfg_attr(not(test), allow(dead_code, unused_imports))]
-#[path = "../../verify/shuttle/memory/mod.rs"]
-pub(crate) mod memory;
-
-#[cfg(shuttle)]
-pub(crate) use self::memory::{Connection, Pool, Pooled, PubSub, breathe, connect, pool};
+pub(crate) use super::wire::memory::{Pool, Pooled, breathe, pool};
 
 #[cfg(not(shuttle))]
-pub(crate) use self::real::{Connection, Pool, Pooled, PubSub, breathe, connect, pool};
+pub(crate) use self::real::{Pool, Pooled, breathe, pool};
 
 #[cfg(not(shuttle))]
 mod real {
@@ -20,8 +12,6 @@ mod real {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::thread::Builder;
     use std::time::Duration;
-
-    pub(crate) use redis::{Connection, PubSub};
 
     use crate::engine::redis::connection::ConnectionManager;
     use crate::settings::Config;
@@ -31,10 +21,6 @@ mod real {
 
     pub(crate) type Pool = r2d2::Pool<ConnectionManager>;
     pub(crate) type Pooled = r2d2::PooledConnection<ConnectionManager>;
-
-    pub(crate) fn connect(client: &redis::Client, limit: Duration) -> redis::RedisResult<Connection> {
-        client.get_connection_with_timeout(limit)
-    }
 
     /// The pause of a thread that waits for others' connections, as it could not have one of its own.
     pub(crate) fn breathe() {

@@ -1,0 +1,114 @@
+//! The end of a client: everything that it holds or waits for leaves Redis, and its threads end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::entry::LockEntry;
+use super::redis::requests;
+use super::runtime::Shared;
+use super::server::Server;
+use super::state::lock_state::PendingRelease;
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::observe::LossReason;
+
+/// How long `close` may take in all.
+const CLOSE_LIMIT: Duration = Duration::from_millis(900);
+/// What of it is left for the threads to end.
+const END_LIMIT: Duration = Duration::from_millis(300);
+
+/// See [`Client::close`](crate::Client::close).
+pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
+    shared.same_process()?;
+    if !shared.shut() {
+        return Ok(());
+    }
+    let limit = Moment::now().after(CLOSE_LIMIT);
+    shared.ended.cancel();
+    let servers = shared.route.servers();
+    // First all guards and waiters are notified, then Redis.
+    let mut leaving = end_all(shared);
+    for server in servers {
+        server.inbox.stop();
+    }
+    // What was to be released in the background is sent now: perhaps once more.
+    let unfinished = shared.renewer.remove(shared.id).into_iter();
+    leaving.extend(unfinished.map(|(entry, leaving)| (entry, PendingRelease { unsettled: true, ..leaving })));
+    let mut left = 0;
+    for server in servers {
+        let there = leaving.iter().filter(|(entry, _)| Arc::ptr_eq(entry.server(), server)).collect();
+        for entry in release(server, there, limit.before(END_LIMIT)) {
+            left += 1;
+            let error = entry.error(
+                Error::new(ErrorKind::Closed, "").because("not released in time: it ends with its lease"),
+            );
+            shared.watch.tell(|o| o.unlock_failed(entry.observed(), &error));
+        }
+    }
+    // A message of our own ends the listener's read at once.
+    let channel = format!("{}{}", shared.inbox_prefix, shared.uuid);
+    let bye = redis::cmd("PUBLISH").arg(channel).arg("bye").clone();
+    for server in servers {
+        if server.inbox.is_up() {
+            let _ = server.backend.command(&bye, limit.before(END_LIMIT / 2));
+        }
+        server.backend.close();
+    }
+    let mut ended = shared.renewer.wait_for_end(servers, limit);
+    for server in servers {
+        ended &= server.inbox.wait_for_end(limit);
+    }
+    if !ended {
+        tracing::warn!("a thread of the closed client is still ending");
+    }
+    if left == 0 {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::OutcomeUnknown, "")
+        .because(format!("{left} locks were not released in time and end with their leases")))
+}
+
+/// All locks of the client end here. Returns what is to leave Redis.
+fn end_all(shared: &Shared) -> Vec<(Arc<LockEntry>, PendingRelease)> {
+    let mut leaving = Vec::new();
+    // Not in the head of the loop: that would keep the table locked for all of it.
+    let entries = shared.entries.lock().all();
+    for entry in entries {
+        let mut core = entry.core.lock();
+        let mine = core.lock_state.close(Moment::now());
+        let tokens: Vec<_> = mine.iter().filter_map(|l| core.asked_lost(l.owner)).collect();
+        let holds = mine.iter().filter(|l| core.forget(l.owner).is_some()).count();
+        let under_way = core.under_way.clone();
+        core.wake_all();
+        drop(core);
+        for token in tokens {
+            token.cancel();
+        }
+        for _ in 0..holds {
+            shared.watch.tell(|o| o.lost(entry.observed(), LossReason::Closed));
+        }
+        // Its sender has no reply yet: a copy may run later.
+        let under_way = under_way.into_iter().map(|l| PendingRelease { unsettled: true, ..l });
+        leaving.extend(mine.into_iter().chain(under_way).map(|l| (entry.clone(), l)));
+    }
+    leaving
+}
+
+/// Has these leave at the server that has them. Returns those that it did not answer in time.
+fn release(
+    server: &Server,
+    leaving: Vec<&(Arc<LockEntry>, PendingRelease)>,
+    limit: Moment,
+) -> Vec<Arc<LockEntry>> {
+    let leave = |(entry, leaving): &(Arc<LockEntry>, PendingRelease), eval: bool| {
+        let mut request = Vec::new();
+        requests::pack_leave(&mut request, entry, leaving, eval);
+        request
+    };
+    let requests: Vec<_> = leaving.iter().map(|it| leave(it, false)).collect();
+    let sent = server
+        .backend
+        .pipeline(&requests, limit, |i| leaving.get(i).map(|it| leave(it, true)).unwrap_or_default());
+    let failed = leaving.iter().zip(&sent).filter(|(_, answered)| !**answered);
+    failed.map(|((entry, _), _)| entry.clone()).collect()
+}

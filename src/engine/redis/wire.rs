@@ -1,0 +1,20 @@
+//! Connections: the `redis` crate's.
+//!
+//! Built with `--cfg shuttle` they lead to a small Redis in the same thread, as its scheduler can neither
+//! stop nor start a socket.
+
+#[cfg(shuttle)]
+#[cfg_attr(not(test), allow(dead_code, unused_imports))]
+#[path = "../../../verify/shuttle/memory/mod.rs"]
+pub(crate) mod memory;
+
+#[cfg(shuttle)]
+pub(crate) use self::memory::{Connection, PubSub, connect};
+
+#[cfg(not(shuttle))]
+pub(crate) use redis::{Connection, PubSub};
+
+#[cfg(not(shuttle))]
+pub(crate) fn connect(client: &redis::Client, limit: std::time::Duration) -> redis::RedisResult<Connection> {
+    client.get_connection_with_timeout(limit)
+}

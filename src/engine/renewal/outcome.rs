@@ -1,0 +1,105 @@
+//! What becomes of a renewal, or of a release, by its answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ServerErrorKind, Value};
+
+use super::renewer::Renewer;
+use super::schedule::{Task, What};
+use crate::clock::Moment;
+use crate::engine::carry_out;
+use crate::engine::entry::LockEntry;
+use crate::engine::redis::failure::Failure;
+use crate::engine::redis::refusal::refused;
+use crate::engine::redis::requests;
+use crate::engine::state::lock_state::Renewal;
+use crate::error::{Error, ErrorKind};
+
+/// The longest pause before a release is tried again.
+pub(super) const RELEASE_AGAIN: Duration = Duration::from_millis(250);
+/// The shortest pause before a failed request is tried again.
+const SOON: Duration = Duration::from_millis(5);
+
+impl Renewer {
+    /// Applies one reply, and puts the task back if there is more to do.
+    pub(super) fn finish(self: &Arc<Self>, task: Task, sent: Moment, answer: Result<Value, Missing>) {
+        let now = Moment::now();
+        if matches!(&answer, Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::NoScript)) {
+            return self.again(Task { eval: true, ..task }, now);
+        }
+        let config = &task.entry.shared.config;
+        // An error reply is not a broken connection: a new one may be rejected as well.
+        let soon = matches!(answer, Err(Missing::Unanswered));
+        let pause = |lease: Duration| if soon { SOON } else { SOON.max(lease / 12) };
+        let answer = match answer {
+            // It was never sent: no reason to doubt anything.
+            Err(Missing::Unsent(error)) => Err(Some(Failure::Unsent(error))),
+            Err(Missing::Unanswered) => Err(None),
+            Ok(Value::ServerError(e)) => Err(Some(refused(e.into()))),
+            Ok(value) => Ok(value),
+        };
+        // A key that is no longer of this kind is not our hold either.
+        let alien = matches!(&answer, Err(Some(failure)) if failure.is_wrong_kind());
+        match &task.what {
+            What::Leave(..) if answer.is_ok() || alien => self.state.lock().settle(&task),
+            What::Leave(leave) => {
+                // Others wait for it, whatever its lease is.
+                let due = now.after(pause(leave.0.lease.min(config.lease)).min(RELEASE_AGAIN));
+                self.again(task, due);
+            }
+            What::Grant => {
+                let renewal = match &answer {
+                    Ok(value) => requests::renewed(value).unwrap_or(Renewal::Failed),
+                    Err(None) => Renewal::Unanswered,
+                    Err(Some(_)) if alien => Renewal::NotInside,
+                    Err(Some(_)) => Renewal::Failed,
+                };
+                let mut core = task.entry.core.lock();
+                // By the clock, under the mutex: no thread has seen it lost before.
+                let now = Moment::now();
+                let left =
+                    core.lock_state.look(task.owner).map(|t| t.valid_until.since(now)).unwrap_or_default();
+                let then = core.lock_state.renewed(task.owner, sent, renewal, now);
+                if renewal == Renewal::Unanswered {
+                    core.lock_state.doubt(task.owner, sent, task.lease);
+                }
+                let done = matches!(renewal, Renewal::Left(_));
+                let grant = core.lock_state.look(task.owner).filter(|t| t.lost.is_none());
+                let next = grant.map(|grant| {
+                    let (until, lease) = (grant.valid_until, grant.terms.lease);
+                    // A first lease is shorter.
+                    let pause = || pause(lease).min(SOON.max(until.since(now) / 4));
+                    let due =
+                        if done { grant.due(now, config.renew_every) } else { now.after(pause()).min(until) };
+                    (until, due)
+                });
+                let next = next.filter(|(_, at)| core.move_due(task.owner, task.at, *at));
+                carry_out(&task.entry, core, then);
+                let Some((until, at)) = next else { return self.state.lock().settle(&task) };
+                if done {
+                    let lag = sent.since(task.due);
+                    task.entry.shared.watch.tell(|o| o.renewed(task.entry.observed(), lag, left));
+                    self.put_back(Task { due: at, eval: false, ..task }, at);
+                } else {
+                    tell_failure(&task.entry, until.since(now), answer.err().flatten());
+                    self.put_back(task, at);
+                }
+            }
+        }
+    }
+}
+
+/// Why there is no reply to a request.
+pub(super) enum Missing {
+    /// It may have run, or may do so yet.
+    Unanswered,
+    /// It was never sent.
+    Unsent(Error),
+}
+
+pub(super) fn tell_failure(entry: &LockEntry, left: Duration, failure: Option<Failure>) {
+    let unanswered = || Error::new(ErrorKind::OutcomeUnknown, "").because("no usable answer to a renewal");
+    let error = entry.error(failure.map_or_else(unanswered, Failure::error));
+    entry.shared.watch.tell(|o| o.renewal_failed(entry.observed(), left, &error));
+}

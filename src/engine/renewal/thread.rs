@@ -1,0 +1,181 @@
+//! Keeps all leases of all clients of a process alive.
+//!
+//! One thread has the schedule of due times and the ends of leases. A channel is its alarm clock: it is woken
+//! only for something that is due before it would wake anyway, so a lock that is held for less than a third
+//! of its lease wakes nobody. It tells every loss that is found by the clock, and never waits for a server.
+//! What is to be sent it hands to the server's [line](super::line), whose thread connects, writes and reads: so one
+//! server's silence costs another's leases nothing. (A thread of its own, as a read of the `redis` crate that
+//! is given up takes its answer with it: nobody could look up from it and go on.) Nothing here waits for a
+//! pool.
+
+use std::sync::Arc;
+
+use super::line::OnLine;
+use super::outcome::{Missing, tell_failure};
+use super::renewer::Renewer;
+use super::schedule::{Task, What};
+use crate::clock::Moment;
+use crate::engine::carry_out;
+use crate::engine::listener::listen;
+use crate::engine::redis::failure::Failure;
+use crate::engine::server::Server;
+use crate::error::{Error, ErrorKind};
+use crate::sync::{Mutex, thread};
+
+impl Renewer {
+    /// The one of this process; a forked child has one of its own.
+    pub(crate) fn current() -> Arc<Renewer> {
+        static CURRENT: Mutex<Option<Arc<Renewer>>> = Mutex::new(None);
+        let pid = std::process::id();
+        let mut current = CURRENT.lock();
+        match &*current {
+            Some(renewer) if renewer.pid == pid => renewer.clone(),
+            _ => {
+                let renewer = Arc::new(Renewer::new());
+                // A parent's is left as it is: its mutex may be held by a thread that does not exist here.
+                std::mem::forget(current.replace(renewer.clone()));
+                renewer
+            }
+        }
+    }
+
+    pub(crate) fn new() -> Renewer {
+        Renewer::with(Renewer::run)
+    }
+
+    fn run(self: Arc<Self>) {
+        let mut idle_since: Option<Moment> = None;
+        loop {
+            let mut state = self.state.lock();
+            let now = Moment::now();
+            let (ended, due) = (state.take_ended(now), state.take_due(now));
+            if !(ended.is_empty() && due.is_empty()) {
+                idle_since = None;
+                state.wakes_at = Moment::default();
+                drop(state);
+                for (owner, entry) in ended {
+                    let mut core = entry.core.lock();
+                    let then = core.lock_state.expire(owner, Moment::now());
+                    carry_out(&entry, core, then);
+                }
+                self.round(due);
+                continue;
+            }
+            // One period without work, or no client left that could have some: the end.
+            let next = match state.next() {
+                Some(next) => {
+                    idle_since = None;
+                    next
+                }
+                None => {
+                    let period = state.lines.values().map(|l| l.renew_every).max().unwrap_or_default();
+                    idle_since.get_or_insert(now).after(period)
+                }
+            };
+            if next <= now {
+                state.running = false;
+                self.ended.notify_all();
+                return;
+            }
+            state.wakes_at = next;
+            drop(state);
+            let _ = match next.instant() {
+                Some(instant) => self.alarm.1.recv_deadline(instant).ok(),
+                None => self.alarm.1.recv().ok(),
+            };
+        }
+    }
+
+    /// Looks at all that is due, and hands what must be sent to the lines.
+    fn round(self: &Arc<Self>, due: Vec<Task>) {
+        let ready: Vec<_> = due.into_iter().filter_map(|task| self.look(task)).collect();
+        // Tasks without a result are dropped outside the mutex.
+        let (mut closed, mut unserved) = (Vec::new(), Vec::new());
+        let mut state = self.state.lock();
+        let mut servers: Vec<Arc<Server>> = Vec::new();
+        for task in ready {
+            // Asked anew for each: a lock may have moved since it was scheduled.
+            let server = task.entry.server();
+            if !servers.iter().any(|known| known.id == server.id) {
+                servers.push(server.clone());
+            }
+            let id = server.id;
+            closed.extend(state.hand_over(task, id));
+        }
+        for server in servers {
+            let served = state.served.contains(&server.id);
+            let Some(line) = state.lines.get_mut(&server.id) else { continue };
+            if served {
+                line.work.notify_one();
+                continue;
+            }
+            let on_line = OnLine::new(self.clone(), &server, line.renewal_timeout);
+            let thread = thread::Builder::new().name("rc-renewal-line".to_owned()).spawn(|| on_line.run());
+            match thread {
+                Ok(_) => drop(state.served.insert(server.id)),
+                Err(e) => {
+                    let error = Error::new(ErrorKind::Unavailable, "");
+                    let error = error.because("the thread for renewals could not be started").caused_by(e);
+                    unserved.extend(line.queue.drain(..).map(|task| (task, error.clone())));
+                }
+            }
+        }
+        drop(state);
+        drop(closed);
+        for (task, error) in unserved {
+            self.finish(task, Moment::now(), Err(Missing::Unsent(error)));
+        }
+    }
+
+    /// What a task needs to be sent now. A task that needs no request is finished, or put back.
+    fn look(self: &Arc<Self>, mut task: Task) -> Option<Task> {
+        let now = Moment::now();
+        match &task.what {
+            What::Leave(leave) if leave.1 <= now => {
+                self.state.lock().settle(&task);
+                let entry = &task.entry;
+                let error = entry
+                    .error(Error::new(ErrorKind::OutcomeUnknown, "").because("no answer to its release"));
+                entry.shared.watch.tell(|o| o.release_abandoned(entry.observed(), &error));
+                return None;
+            }
+            What::Leave(..) => {}
+            What::Grant if task.at < task.due => {
+                listen(&task.entry.shared, task.entry.server());
+                let due = task.due;
+                self.again(task, due);
+                return None;
+            }
+            What::Grant => {
+                let mut core = task.entry.core.lock();
+                let then = core.lock_state.expire(task.owner, now);
+                let Some(grant) = core.lock_state.look(task.owner).filter(|t| t.lost.is_none()) else {
+                    carry_out(&task.entry, core, then);
+                    return None;
+                };
+                let fixed = grant.terms.fixed && !grant.is_first();
+                let (until, lease) = (grant.valid_until, grant.renewal(now));
+                let entry = task.entry.clone();
+                let is_old = |longest| longest <= core.lock_state.oldest(task.owner, now);
+                let forgotten = !fixed && entry.shared.config.max_hold.is_some_and(is_old);
+                if forgotten {
+                    // A hold that ends admits no thread.
+                    core.lock_state.shut(task.owner);
+                }
+                drop(core);
+                if fixed || forgotten {
+                    self.again(task, until);
+                    if forgotten {
+                        let error =
+                            Error::new(ErrorKind::InvalidInput, "").because("held for longer than max_hold");
+                        tell_failure(&entry, until.since(now), Some(Failure::Never(error)));
+                    }
+                    return None;
+                }
+                (task.lease, task.until) = (lease, until);
+                listen(&entry.shared, entry.server());
+            }
+        }
+        Some(task)
+    }
+}

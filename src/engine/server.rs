@@ -1,0 +1,36 @@
+//! One Redis server of a client, and what the client has there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::inbox::Inbox;
+use super::redis::backend::Backend;
+use super::redis::connection::ConnectionManager;
+use super::redis::server_info::LastServer;
+
+/// A server, or whatever stands at its address: it may be another machine after a failover, which is seen by what
+/// it says of itself. How holds are kept there is the [renewer](super::renewal::renewer)'s: a line for each server.
+pub(crate) struct Server {
+    /// Tells the servers of all clients of this process apart.
+    pub(crate) id: u64,
+    pub(crate) manager: ConnectionManager,
+    /// The pool.
+    pub(crate) backend: Backend,
+    /// Where the locks tell this client what it was granted.
+    pub(crate) inbox: Arc<Inbox>,
+    /// What is known of it.
+    pub(crate) known: LastServer,
+}
+
+impl Server {
+    pub(crate) fn new(manager: ConnectionManager, backend: Backend) -> Arc<Server> {
+        static SERVERS: AtomicU64 = AtomicU64::new(0);
+        Arc::new(Server {
+            id: SERVERS.fetch_add(1, Ordering::Relaxed),
+            manager,
+            backend,
+            inbox: Arc::default(),
+            known: LastServer::default(),
+        })
+    }
+}
