@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry::LockEntry;
-use super::redis::requests;
+use super::redis::packed;
 use super::runtime::Shared;
 use super::server::Server;
 use super::state::lock_state::PendingRelease;
@@ -102,7 +102,7 @@ fn release(
 ) -> Vec<Arc<LockEntry>> {
     let leave = |(entry, leaving): &(Arc<LockEntry>, PendingRelease), eval: bool| {
         let mut request = Vec::new();
-        requests::pack_leave(&mut request, entry, leaving, eval);
+        packed::pack_leave(&mut request, entry, leaving, eval);
         request
     };
     let requests: Vec<_> = leaving.iter().map(|it| leave(it, false)).collect();

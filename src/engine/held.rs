@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::entry::LockEntry;
 use super::listener::listen;
+use super::redis::replies::Renewed;
 use super::redis::requests;
-use super::redis::requests::Renewed;
 use super::state::lock_state::{Renewal, Terms, Ticket};
 use super::{carry_out, lock, lost};
 use crate::cancel::CancellationToken;

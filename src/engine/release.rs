@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::entry::LockEntry;
 use super::redis::failure::Failure;
+use super::redis::replies::Left;
 use super::redis::requests;
-use super::redis::requests::Left;
 use super::redis::resent::{Fate, Known};
 use super::state::lock_state::{Answer, Asking, Effects, Exit, PendingRelease, Ticket};
 use super::{carry_out, lock, lost};

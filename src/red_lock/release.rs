@@ -4,7 +4,8 @@ use super::holding::Member;
 use super::post::to_all;
 use crate::clock::Moment;
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::requests::{left, pack_leave_for};
+use crate::engine::redis::packed::pack_leave_for;
+use crate::engine::redis::replies::left;
 use crate::engine::release::{Departure, depart};
 use crate::error::Error;
 

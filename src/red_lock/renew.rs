@@ -7,7 +7,8 @@ use super::post::to_all;
 use crate::clock::Moment;
 use crate::engine::held;
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::requests::{Renewed, pack_renew};
+use crate::engine::redis::packed::pack_renew;
+use crate::engine::redis::replies::Renewed;
 use crate::error::{Error, ErrorKind};
 
 /// Sets the lease of a hold to end `lease` from now, on the servers that have it. Those that are down keep

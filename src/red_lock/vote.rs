@@ -8,8 +8,9 @@ use super::node::Node;
 use crate::clock::Moment;
 use crate::engine::attempt::Attempt;
 use crate::engine::redis::failure::Failure;
+use crate::engine::redis::packed::pack_acquire;
 use crate::engine::redis::posted::{Posted, Told};
-use crate::engine::redis::requests::{acquired, pack_acquire};
+use crate::engine::redis::replies::acquired;
 use crate::error::Error;
 
 /// What all the requests of an attempt have in common.

@@ -12,7 +12,6 @@ use super::refusal::{NO_CONNECTION_IN_TIME, is_broken_off, no_primary, not_conne
 use super::resp::call;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::names::Names;
 use crate::script::Script;
 use crate::sync::{Mutex, RwLock};
 
@@ -74,18 +73,8 @@ impl Backend {
         drop(pool);
     }
 
-    /// Runs an operation on a lock, until `limit` at most.
-    pub(crate) fn script<A: AsRef<[u8]>>(
-        &self,
-        script: &Script,
-        names: &Names,
-        args: &[A],
-        limit: Moment,
-    ) -> Result<Reply, Failure> {
-        self.eval(script, &names.keys(), args, limit, Idempotent::Yes)
-    }
-
-    /// Runs a script over keys of its own, each in two parts, until `limit` at most.
+    /// Runs a script over keys, each in two parts, until `limit` at most: by its SHA1, and in full where Redis
+    /// does not know it.
     pub(crate) fn eval<A: AsRef<[u8]>>(
         &self,
         script: &Script,

@@ -64,11 +64,9 @@ struct Page {
 fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str) -> Result<Page, Error> {
     let shared = &entry.shared;
     shared.usable().map_err(|e| entry.error(e))?;
-    let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, page, mode];
     let limit = Moment::now().after(shared.config.command_timeout);
-    let reply = entry.server().backend.script(&entry.scripts.inspect, &entry.names, &args, limit);
-    let reply = reply.map_err(|e| entry.error(e.error()))?;
-    let items = list(&reply.value);
+    let answer = requests::inspect(entry, page, mode, limit).map_err(|e| entry.error(e.error()))?;
+    let items = list(&answer);
     let texts = |i: usize| items.get(i).map(list).unwrap_or_default();
     let held = |chunk: &[Value]| {
         let owner = text(chunk.first())?;

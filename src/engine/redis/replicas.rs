@@ -10,7 +10,7 @@ use std::time::Duration;
 use redis::{Value, cmd};
 
 use super::answers::{list, number};
-use super::requests;
+use super::{packed, replies};
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
 use crate::engine::state::lock_state::{Renewal, Terms, Ticket};
@@ -76,7 +76,7 @@ pub(crate) fn have(
     let asks = || cmd("WAIT").arg(n).arg(left().as_millis() as u64).get_packed_command();
     let pack = |eval: bool| {
         let mut request = Vec::new();
-        requests::pack_renew(&mut request, entry, owner, lease, eval);
+        packed::pack_renew(&mut request, entry, owner, lease, eval);
         request
     };
     let until = wait.limit(over.after(WAIT_LAG), shared.config.command_timeout);
@@ -93,7 +93,7 @@ pub(crate) fn have(
         }
     };
     let answers = list(&answers);
-    let renewal = answers.first().map(requests::renewed);
+    let renewal = answers.first().map(replies::renewed);
     let renewal = renewal.and_then(Result::ok).unwrap_or(Renewal::Failed);
     let mut core = lock(entry)?;
     let then = core.lock_state.renewed(owner, sent, renewal, Moment::now());

@@ -16,8 +16,8 @@ use super::schedule::{BATCH, Task, What};
 use super::young;
 use crate::clock::Moment;
 use crate::engine::redis::connection::{Connection, ConnectionManager};
+use crate::engine::redis::packed;
 use crate::engine::redis::refusal::{no_primary, not_connected};
-use crate::engine::redis::requests;
 use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::runtime::Shared;
 use crate::engine::server::Server;
@@ -127,9 +127,9 @@ impl OnLine {
         for task in &tasks {
             match &task.what {
                 What::Grant => {
-                    requests::pack_renew(&mut bytes, &task.entry, task.owner, task.lease, task.eval);
+                    packed::pack_renew(&mut bytes, &task.entry, task.owner, task.lease, task.eval);
                 }
-                What::Leave(leave) => requests::pack_leave(&mut bytes, &task.entry, &leave.0, task.eval),
+                What::Leave(leave) => packed::pack_leave(&mut bytes, &task.entry, &leave.0, task.eval),
             }
         }
         let requests = tasks.len();

@@ -12,7 +12,7 @@ use crate::engine::carry_out;
 use crate::engine::entry::LockEntry;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::refusal::refused;
-use crate::engine::redis::requests;
+use crate::engine::redis::replies;
 use crate::engine::state::lock_state::Renewal;
 use crate::error::{Error, ErrorKind};
 
@@ -50,7 +50,7 @@ impl Renewer {
             }
             What::Grant => {
                 let renewal = match &answer {
-                    Ok(value) => requests::renewed(value).unwrap_or(Renewal::Failed),
+                    Ok(value) => replies::renewed(value).unwrap_or(Renewal::Failed),
                     Err(None) => Renewal::Unanswered,
                     Err(Some(_)) if alien => Renewal::NotInside,
                     Err(Some(_)) => Renewal::Failed,

@@ -6,7 +6,7 @@ use super::{Call, Holds, Out};
 use crate::clock::Moment;
 use crate::engine::attempt::{Attempt, Begun, begin};
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::requests;
+use crate::engine::redis::{replies, requests, several};
 use crate::engine::state::lock_state::{AcquireMode, Answer};
 
 impl<'a> Call<'a> {
@@ -43,7 +43,7 @@ impl<'a> Call<'a> {
 
     fn ask_all(&self, attempts: Vec<(usize, Attempt<'a>)>, limit: Moment, holds: &mut Holds) -> Option<Out> {
         let all: Vec<_> = attempts.iter().map(|(_, attempt)| (attempt.entry(), attempt.asking())).collect();
-        let (answers, resent) = match requests::acquire_all(&all, limit) {
+        let (answers, resent) = match several::acquire_all(&all, limit) {
             Ok(answers) => answers,
             Err(failure) => {
                 let ended = attempts
@@ -53,7 +53,7 @@ impl<'a> Call<'a> {
             }
         };
         let asked = answers.len();
-        let all_in = answers.iter().all(requests::is_in);
+        let all_in = answers.iter().all(replies::is_in);
         let mut answers = answers.into_iter();
         let ended = attempts.into_iter().enumerate().map(|(n, (i, attempt))| {
             let Some(answer) = answers.next() else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::part::{Part, goes_with};
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
-use crate::engine::redis::requests;
+use crate::engine::redis::several;
 use crate::engine::release::{Departure, depart};
 use crate::engine::state::lock_state::{Acquired, Ticket};
 use crate::engine::{held, unheard};
@@ -129,7 +129,7 @@ fn leave(batch: &[Held], call: Option<&Wait<'_>>, errors: &mut Vec<(usize, Arc<L
         [(_, first), ..] => {
             let all: Vec<_> =
                 departures.iter().map(|(_, d)| (d.entry, &d.leaving, d.next.as_ref())).collect();
-            match requests::leave_all(&all, first.limit()) {
+            match several::leave_all(&all, first.limit()) {
                 Ok(outcomes) => outcomes,
                 Err(failure) => departures.iter().map(|_| Err(failure.clone())).collect(),
             }

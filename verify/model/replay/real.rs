@@ -9,7 +9,7 @@ use redis::{Connection, ConnectionLike, RedisResult, Value, cmd, from_redis_valu
 use super::scripts::{VIEW, WIND};
 use crate::engine::model::state::process_of;
 use crate::engine::redis::answers::{list, number, text};
-use crate::engine::redis::requests;
+use crate::engine::redis::replies;
 use crate::engine::redis::resp::call;
 use crate::engine::small_redis::{Message, Op, PendingAcquire, Reply, SmallRedis};
 use crate::engine::state::lock_state::AcquireMode;
@@ -207,7 +207,7 @@ impl Real {
                     () => &args[..9],
                 };
                 let value = self.script(&scripts.acquire, args);
-                Reply::Acquired(requests::acquired(&value, lease(ask)).unwrap())
+                Reply::Acquired(replies::acquired(&value, lease(ask)).unwrap())
             }
             Op::Leave { owner, unsettled, next } => {
                 let id = self.id(*owner);
@@ -223,13 +223,13 @@ impl Real {
                 };
                 let value = self.script(&scripts.leave, args);
                 let items = list(&value);
-                let next = next.as_ref().map(|n| requests::answer(&items[1..], lease(n)).unwrap());
+                let next = next.as_ref().map(|n| replies::answer(&items[1..], lease(n)).unwrap());
                 Reply::Left { inside: number(items.first().or(Some(&value))) == Some(1), next }
             }
             Op::Renew { owner, lease } => {
                 let args = [self.id(*owner), lease.to_string(), prefix, waiter_timeout];
                 let value = self.script(&scripts.renew, &args.each_ref().map(String::as_str));
-                Reply::Renewed(requests::renewed(&value).unwrap())
+                Reply::Renewed(replies::renewed(&value).unwrap())
             }
         }
     }

@@ -6,7 +6,7 @@ use redis::Value;
 
 use crate::engine::model::replay::real::{NAMESPACE, RECORD, Real};
 use crate::engine::redis::answers::{list, number, text};
-use crate::engine::redis::requests;
+use crate::engine::redis::replies;
 use crate::engine::small_redis::{RoomOp, RoomReply, SmallRedis, Stage};
 use crate::engine::state::lock_state::AcquireMode;
 use crate::names::{self, inbox_prefix};
@@ -119,7 +119,7 @@ impl RealRoom {
                     (real.id(ask.owner), ask.lease.to_string(), &self.conditions[usize::from(*condition)]);
                 let args = [&*id, &*ms, &*prefix, waiter_timeout, how, "", RECORD, &*from, "", condition];
                 let value = real.script(&self.scripts.acquire, &args);
-                RoomReply::Acquired(requests::acquired(&value, Duration::from_millis(ask.lease)).unwrap())
+                RoomReply::Acquired(replies::acquired(&value, Duration::from_millis(ask.lease)).unwrap())
             }
             RoomOp::Signal { owner, condition, all } => {
                 let (id, condition) = (real.id(*owner), &self.conditions[usize::from(*condition)]);

@@ -1,0 +1,170 @@
+//! The arguments of the operations, by name: what is written here is ARGV there (see `lua/README.md`).
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use crate::engine::entry::LockEntry;
+use crate::engine::state::lock_state::{AcquireMode, Asking, PendingRelease};
+
+/// The most that any operation takes.
+const MOST: usize = 10;
+
+/// Arguments in the order in which their script takes them.
+pub(super) struct Ordered<'a> {
+    all: [&'a str; MOST],
+    used: usize,
+}
+
+impl<'a> Ordered<'a> {
+    /// Those given. Empty ones at the end are left out.
+    fn of<const N: usize>(given: [&'a str; N]) -> Self {
+        const { assert!(N <= MOST, "more arguments than any operation takes") }
+        let mut all = [""; MOST];
+        all[..N].copy_from_slice(&given);
+        let used = given.iter().rposition(|arg| !arg.is_empty()).map_or(0, |last| last + 1);
+        Ordered { all, used }
+    }
+}
+
+impl<'a> Deref for Ordered<'a> {
+    type Target = [&'a str];
+
+    fn deref(&self) -> &[&'a str] {
+        &self.all[..self.used]
+    }
+}
+
+/// What every operation begins with.
+pub(super) struct Caller<'a> {
+    owner: String,
+    lease: String,
+    /// Where its process is told of grants.
+    inbox: &'a str,
+    waiter_timeout: &'a str,
+}
+
+impl<'a> Caller<'a> {
+    pub(super) fn new(entry: &'a LockEntry, owner: u64, lease: Duration) -> Self {
+        let (owner, lease) = (entry.owner_id(owner), lease.as_millis().to_string());
+        Caller {
+            owner,
+            lease,
+            inbox: &entry.shared.inbox_prefix,
+            waiter_timeout: &entry.shared.waiter_timeout,
+        }
+    }
+
+    /// Followed by `what`, of which nothing is left out.
+    pub(super) fn with(&'a self, what: &[&'a str]) -> Vec<&'a str> {
+        [&[&*self.owner, &*self.lease, self.inbox, self.waiter_timeout], what].concat()
+    }
+}
+
+/// Of `acquire`; and of `await`, a wait for a condition.
+pub(super) struct Acquire<'a> {
+    caller: Caller<'a>,
+    how: &'static str,
+    /// What the kind's rule is given.
+    args: &'a str,
+    record: String,
+    /// The hold beside which, or instead of which, it is to come in.
+    from: String,
+    arrival: &'a str,
+    /// That one ends by it.
+    instead: bool,
+    /// Of a wait: what it waits for.
+    condition: Option<&'a str>,
+}
+
+impl<'a> Acquire<'a> {
+    pub(super) fn new(entry: &'a LockEntry, asking: &'a Asking) -> Self {
+        Acquire {
+            caller: Caller::new(entry, asking.owner, asking.terms.lease),
+            how: match asking.how {
+                AcquireMode::Try => "try",
+                AcquireMode::Wait => "wait",
+                AcquireMode::Keep => "keep",
+                AcquireMode::Share => "share",
+                AcquireMode::Back => "back",
+            },
+            args: &asking.terms.args,
+            record: record(entry, asking.threads),
+            from: asking.from.map(|from| entry.owner_id(from)).unwrap_or_default(),
+            arrival: &asking.arrival,
+            instead: asking.instead,
+            condition: entry.room.as_ref().map(|room| &*room.condition),
+        }
+    }
+
+    pub(super) fn in_order(&self) -> Ordered<'_> {
+        let Caller { owner, lease, inbox, waiter_timeout } = &self.caller;
+        // A wait comes in instead of the hold that it gives up, without a word.
+        let last = self.condition.unwrap_or(if self.instead { "1" } else { "" });
+        let Acquire { how, args, record, from, arrival, .. } = self;
+        Ordered::of([owner, lease, inbox, waiter_timeout, how, args, record, from, arrival, last])
+    }
+}
+
+/// Of `leave`; and of `quit`, the end of a wait for a condition.
+pub(super) struct Leave<'a> {
+    caller: Caller<'a>,
+    /// A request of this owner may be on its way yet: it is barred.
+    unsettled: bool,
+    /// The request that goes in the same round trip. The lease is its own, as a leave needs none.
+    next: Option<Next<'a>>,
+    /// Of a wait: what it waited for.
+    condition: Option<&'a str>,
+}
+
+struct Next<'a> {
+    args: &'a str,
+    record: String,
+    owner: String,
+}
+
+impl<'a> Leave<'a> {
+    pub(super) fn new(entry: &'a LockEntry, leaving: &PendingRelease, next: Option<&'a Asking>) -> Self {
+        Leave {
+            caller: Caller::new(entry, leaving.owner, next.map_or(leaving.lease, |n| n.terms.lease)),
+            unsettled: leaving.unsettled,
+            next: next.map(|next| Next {
+                args: &next.terms.args,
+                record: record(entry, next.threads),
+                owner: entry.owner_id(next.owner),
+            }),
+            condition: entry.room.as_ref().map(|room| &*room.condition),
+        }
+    }
+
+    pub(super) fn in_order(&self) -> Ordered<'_> {
+        let Caller { owner, lease, inbox, waiter_timeout } = &self.caller;
+        let unsettled = if self.unsettled { "1" } else { "" };
+        match (&self.next, self.condition) {
+            (_, Some(condition)) => Ordered::of([owner, lease, inbox, waiter_timeout, unsettled, condition]),
+            (Some(next), None) => {
+                let Next { args, record, owner: id } = next;
+                Ordered::of([owner, lease, inbox, waiter_timeout, unsettled, args, record, id])
+            }
+            (None, None) => Ordered::of([owner, lease, inbox, waiter_timeout, unsettled]),
+        }
+    }
+}
+
+/// Of `renew`.
+pub(super) struct Renew<'a> {
+    pub(super) caller: Caller<'a>,
+    /// It is its owner's last one.
+    pub(super) bars: bool,
+}
+
+impl Renew<'_> {
+    pub(super) fn in_order(&self) -> Ordered<'_> {
+        let Caller { owner, lease, inbox, waiter_timeout } = &self.caller;
+        Ordered::of([owner, lease, inbox, waiter_timeout, if self.bars { "1" } else { "" }])
+    }
+}
+
+/// What a queue position or a hold says of itself: threads waiting, pid, host, client name.
+pub(super) fn record(entry: &LockEntry, threads: usize) -> String {
+    format!("{threads} {}", entry.shared.identity)
+}

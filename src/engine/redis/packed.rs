@@ -1,0 +1,49 @@
+//! Operations as bytes: what is written on a connection together with others.
+
+use super::arguments::{Acquire, Caller, Leave, Renew};
+use super::resp::call;
+use crate::clock::Moment;
+use crate::engine::entry::LockEntry;
+use crate::engine::state::lock_state::{Asking, PendingRelease};
+use crate::script::Script;
+use std::time::Duration;
+
+/// Adds an acquire to what is sent to several servers at once.
+pub(crate) fn pack_acquire(out: &mut Vec<u8>, entry: &LockEntry, asking: &Asking, eval: bool) {
+    pack(out, entry, &entry.scripts.acquire, &Acquire::new(entry, asking).in_order(), eval);
+}
+
+/// Adds a renewal to what the renewer sends.
+pub(crate) fn pack_renew(out: &mut Vec<u8>, entry: &LockEntry, owner: u64, lease: Duration, eval: bool) {
+    let renew = Renew { caller: Caller::new(entry, owner, lease), bars: false };
+    pack(out, entry, &entry.scripts.renew, &renew.in_order(), eval);
+}
+
+/// Adds a leave to what the renewer or `close` sends; or, for one that stays, the renewal that makes it
+/// expire.
+pub(crate) fn pack_leave(out: &mut Vec<u8>, entry: &LockEntry, leaving: &PendingRelease, eval: bool) {
+    match leaving.rest(Moment::now()) {
+        Some(rest) => {
+            let renew = Renew { caller: Caller::new(entry, leaving.owner, rest), bars: true };
+            pack(out, entry, &entry.scripts.renew, &renew.in_order(), eval);
+        }
+        None => pack_leave_for(out, entry, leaving, None, eval),
+    }
+}
+
+/// Adds a leave, with the request of its next head, to what is sent to several servers at once.
+pub(crate) fn pack_leave_for(
+    out: &mut Vec<u8>,
+    entry: &LockEntry,
+    leaving: &PendingRelease,
+    next: Option<&Asking>,
+    eval: bool,
+) {
+    pack(out, entry, &entry.scripts.leave, &Leave::new(entry, leaving, next).in_order(), eval);
+}
+
+/// The script goes by its SHA1, or in full (`eval`) where Redis does not know it.
+fn pack(out: &mut Vec<u8>, entry: &LockEntry, script: &Script, args: &[&str], eval: bool) {
+    let (verb, text) = if eval { ("EVAL", &script.source) } else { ("EVALSHA", &script.sha) };
+    call(out, verb, text, &entry.names.keys(), args);
+}

@@ -1,0 +1,86 @@
+//! One operation on several locks of one client and one kind, as one request.
+
+use std::slice;
+use std::sync::Arc;
+
+use redis::Value;
+
+use super::answers::list;
+use super::arguments::{Acquire, Leave};
+use super::backend::{Idempotent, Reply};
+use super::failure::Failure;
+use super::replies::{Left, acquired, is_in, left, one_of, strange};
+use crate::clock::Moment;
+use crate::engine::entry::LockEntry;
+use crate::engine::state::lock_state::{Answer, Asking, PendingRelease};
+
+/// Asks for several locks of one client and one kind at once, all or nothing. Returns a reply for each up to
+/// the first that was not granted, in which case those before it were given back; and whether the request was
+/// sent twice to get them.
+pub(crate) fn acquire_all(
+    all: &[(&Arc<LockEntry>, &Asking)],
+    limit: Moment,
+) -> Result<(Vec<Result<Answer, Failure>>, bool), Failure> {
+    let mut request = Several::of("acquire");
+    for (entry, asking) in all {
+        request.add(entry, &Acquire::new(entry, asking).in_order());
+    }
+    let reply = request.send(limit)?;
+    let answers = list(&reply.value).iter().zip(all);
+    let answers: Vec<_> =
+        answers.map(|(value, (_, asking))| acquired(one_of(value)?, asking.terms.lease)).collect();
+    // All are in, or the last one that was asked for is not.
+    match answers.iter().position(|answer| !is_in(answer)) {
+        None if answers.len() == all.len() => Ok((answers, reply.resent)),
+        Some(out) if out + 1 == answers.len() => Ok((answers, reply.resent)),
+        _ => Err(strange(slice::from_ref(&reply.value))),
+    }
+}
+
+/// Leaves several locks of one client and one kind at once, each with the request of its next head. Returns a
+/// reply for each.
+pub(crate) fn leave_all(
+    all: &[(&Arc<LockEntry>, &PendingRelease, Option<&Asking>)],
+    limit: Moment,
+) -> Result<Vec<Result<Left, Failure>>, Failure> {
+    let mut request = Several::of("leave");
+    for (entry, leaving, next) in all {
+        request.add(entry, &Leave::new(entry, leaving, *next).in_order());
+    }
+    let reply = request.send(limit)?;
+    let answers = list(&reply.value);
+    if answers.len() != all.len() {
+        return Err(strange(slice::from_ref(&reply.value)));
+    }
+    let answers = answers.iter().zip(all);
+    Ok(answers.map(|(value, (_, _, next))| left(one_of(value)?, *next, reply.first_by)).collect())
+}
+
+struct Several<'a> {
+    entries: Vec<&'a Arc<LockEntry>>,
+    keys: Vec<[&'a str; 2]>,
+    args: Vec<String>,
+}
+
+impl<'a> Several<'a> {
+    fn of(operation: &str) -> Self {
+        Several { entries: Vec::new(), keys: Vec::new(), args: vec![operation.to_owned()] }
+    }
+
+    fn add(&mut self, entry: &'a Arc<LockEntry>, args: &[&str]) {
+        self.entries.push(entry);
+        self.keys.extend(entry.names.keys());
+        self.args.push(args.len().to_string());
+        self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+    }
+
+    fn send(&self, limit: Moment) -> Result<Reply, Failure> {
+        let entry = self.entries.first().ok_or_else(|| strange(&[]))?;
+        let (backend, script) = (&entry.server().backend, entry.scripts.all());
+        let reply = backend.eval(script, &self.keys, &self.args, limit, Idempotent::Yes)?;
+        match &reply.value {
+            Value::Array(answers) if !answers.is_empty() => Ok(reply),
+            other => Err(strange(slice::from_ref(other))),
+        }
+    }
+}
