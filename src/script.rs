@@ -126,7 +126,7 @@ const OPTIONAL: [&str; 11] = [
 
 /// What the operations and their parts call their own variables. They are between a rule's head and some of
 /// its functions, which would see them instead of the rule's.
-const RESERVED: [&str; 36] = [
+const RESERVED: [&str; 37] = [
     "w",
     "fetch",
     "was_inside",
@@ -158,6 +158,7 @@ const RESERVED: [&str; 36] = [
     "signal",
     "pass_on",
     "pass_lapsed",
+    "after",
     "behind_all",
     "entrust",
     "outlive",

@@ -33,11 +33,10 @@ end
 -- had before (w.arrival, from an earlier reply); for one that has a position, its new request and a
 -- heartbeat.
 local function enqueue(w)
-  local arrival, tail, new = w.arrival, nil, true
+  local arrival, begins, new = w.arrival, true, true
   if arrival == '' then
-    -- Behind the last one, in case the clock has been set back.
-    tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
-    arrival = fmt('%.0f', math.max(tail and tail % CLASS + 1 or 0, now()))
+    arrival, begins = behind_all()
+    arrival = fmt('%.0f', arrival)
   end
   local class = kind.class and kind.class(w) or 0
   if call('ZADD', K[2], 'NX', fmt('%.0f', class * CLASS + arrival), w.owner) == 0 then
@@ -46,15 +45,16 @@ local function enqueue(w)
   end
   local steady = w.steady or now()
   call('HSET', K[3], w.owner, cmsgpack.pack({w.lease, now(), w.window, w.args, w.record, w.condition, nil, steady}))
-  outlive(w, not tail)
+  outlive(w, begins)
   return arrival, new
 end
 
--- busy(w, arrival, ahead) -> {0, last number, ms until asking again makes sense, arrival}: when a hold
+-- busy(w, arrival, ahead, unheard) -> {0, last number, ms until asking again makes sense, arrival}: when a hold
 -- expires, when the head that is ahead exceeds its waiter timeout (a full lock comes free before that
--- counts), and never later than w's own next heartbeat. After that 2 if this script has left some work to the
--- next one, so that the lock may not be busy: at once, unless another continues with that.
-local function busy(w, arrival, ahead)
+-- counts), and never later than w's own next heartbeat. After that 1 if no one listens for its process here
+-- (unheard); or 2 if this script has left some work to the next one, so that the lock may not be busy: at once,
+-- unless another continues with that.
+local function busy(w, arrival, ahead, unheard)
   local ms = math.min(w.window, w.lease) / 3
   ms = math.min(ms, kind.next_expiry() or ms)
   if ahead and ahead.owner ~= w.owner then
@@ -62,7 +62,8 @@ local function busy(w, arrival, ahead)
   end
   local more = kind.more and kind.more()
   if more or carried == false then ms = 1 end
-  return {0, last(), math.max(1, math.ceil(ms)), arrival, (more or carried ~= nil) and 2 or nil}
+  local left_over = (more or carried ~= nil) and 2 or nil
+  return {0, last(), math.max(1, math.ceil(ms)), arrival, unheard and 1 or left_over}
 end
 
 -- try(w) -> a reply, without taking a position. No waiter is passed.
@@ -107,7 +108,5 @@ local function join(w)
   local answer, ahead = admit_waiters(w.owner)
   if answer then return answer end
   if new and kind.on_wait then kind.on_wait(w) end
-  answer = busy(w, arrival, ahead)
-  if deaf(w) then answer[5] = 1 end
-  return answer
+  return busy(w, arrival, ahead, deaf(w))
 end

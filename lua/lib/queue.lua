@@ -128,10 +128,15 @@ local function pass_on(w, score)
   return true
 end
 
--- behind_all() -> an arrival behind the last one, in case the clock has been set back.
+-- after(last) -> an arrival of now, and behind the last one, in case the clock has been set back.
+local function after(last)
+  return math.max(last and last + 1 or 0, now())
+end
+
+-- behind_all() -> an arrival at the end of the queue, true if the queue is empty.
 local function behind_all()
   local tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
-  return math.max(tail and tail % CLASS + 1 or 0, now())
+  return after(tail and tail % CLASS), not tail
 end
 
 -- pass_lapsed() -> the request of the waiter that now has the signal whose owner died: it was admitted, may

@@ -13,8 +13,8 @@ local function stay(w, since)
   return {0, last(), math.ceil(math.min(w.window, w.lease) / 3), since, deaf(w) and 1 or nil}
 end
 
--- behind(w) -> the arrival of w, after all that wait for its condition, in case the clock has been set back.
+-- behind(w) -> the arrival of w, after all that wait for its condition.
 local function behind(w)
   local member = call('ZREVRANGEBYLEX', K[6], '(' .. w.condition .. '}', '[' .. w.condition .. '|', 'LIMIT', 0, 1)[1]
-  return fmt('%016.0f', math.max(member and string.match(member, '|(%d+)|[^|]*$') + 1 or 0, now()))
+  return fmt('%016.0f', after(member and string.match(member, '|(%d+)|[^|]*$')))
 end
