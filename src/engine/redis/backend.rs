@@ -85,18 +85,19 @@ impl Backend {
     ) -> Result<Reply, Failure> {
         let mut evalsha = Vec::new();
         call(&mut evalsha, "EVALSHA", &script.sha, keys, args);
-        let (_, reply) = self.send(limit, idempotent, |connection| match connection.request(&evalsha) {
-            Ok(Value::ServerError(e))
-                if e.kind() == Some(ServerErrorKind::NoScript) && Moment::now() < limit =>
-            {
-                self.count(1);
-                let mut eval = Vec::new();
-                call(&mut eval, "EVAL", &script.source, keys, args);
-                connection.limit_to(limit);
-                connection.request(&eval)
-            }
-            other => other,
-        })?;
+        let (_, reply) =
+            self.send(limit, idempotent, |connection| match connection.link.request(&evalsha) {
+                Ok(Value::ServerError(e))
+                    if e.kind() == Some(ServerErrorKind::NoScript) && Moment::now() < limit =>
+                {
+                    self.count(1);
+                    let mut eval = Vec::new();
+                    call(&mut eval, "EVAL", &script.source, keys, args);
+                    connection.limit_to(limit);
+                    connection.link.request(&eval)
+                }
+                other => other,
+            })?;
         match reply.value {
             Value::ServerError(e) => Err(match refused(e.into()) {
                 // The second copy was rejected; the first one may run yet.
@@ -110,7 +111,7 @@ impl Backend {
     /// Sends one command that may safely be sent twice, until `limit` at most.
     pub(crate) fn command(&self, cmd: &Cmd, limit: Moment) -> Result<Value, Failure> {
         let packed = cmd.get_packed_command();
-        let (_, reply) = self.send(limit, Idempotent::Yes, |connection| connection.request(&packed))?;
+        let (_, reply) = self.send(limit, Idempotent::Yes, |connection| connection.link.request(&packed))?;
         match reply.value {
             Value::ServerError(e) => Err(refused(e.into())),
             value => Ok(value),
@@ -170,7 +171,7 @@ impl Backend {
             if matches!(answer, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript)) {
                 self.count(1);
                 connection.limit_to(limit);
-                *answer = connection.request(&eval(i))?;
+                *answer = connection.link.request(&eval(i))?;
             }
             connection.check_role(answer);
         }
@@ -253,10 +254,10 @@ impl Backend {
         let (_, reply) = self.send(limit, Idempotent::Yes, |connection| {
             let mut both = |eval| -> Result<[Value; 2], RedisError> {
                 connection.limit_to(limit);
-                connection.inner.send_packed_command(&[renew(eval), command()].concat())?;
-                let renewed = connection.inner.recv_response()?;
+                connection.link.send_packed_command(&[renew(eval), command()].concat())?;
+                let renewed = connection.link.recv_response()?;
                 connection.limit_to(limit);
-                Ok([renewed, connection.inner.recv_response()?])
+                Ok([renewed, connection.link.recv_response()?])
             };
             self.count(1);
             let answers = match both(false)? {
@@ -282,7 +283,7 @@ impl Backend {
         let pool = self.pool.read().clone()?;
         loop {
             let mut connection = pool.try_get()?;
-            if connection.inner.is_open() {
+            if connection.link.is_open() {
                 return Some(connection);
             }
             connection.discarded = true;
@@ -309,8 +310,8 @@ impl Backend {
                     pool.get_timeout(limit.since(now)).map_err(|e| no_connection(e, before.take()))?
                 }
             };
-            match connection.inner.failure() {
-                None if connection.inner.is_open()
+            match connection.link.failure() {
+                None if connection.link.is_open()
                     && born_after.is_none_or(|moment| connection.born > moment) =>
                 {
                     return Ok(connection);
@@ -320,7 +321,7 @@ impl Backend {
                     dialled += 1;
                     let broke = is_broken_off(failure) && dialled < DIALS;
                     let failure = not_connected(failure.clone());
-                    if !(broke || connection.inner.others_are_open()) || limit <= Moment::now() {
+                    if !(broke || connection.link.others_are_open()) || limit <= Moment::now() {
                         // It goes back: other waiters get the error, too.
                         return Err(failure);
                     }

@@ -26,7 +26,7 @@ pub(crate) struct ConnectionManager {
 
 /// A connection of a client's pool.
 pub(crate) struct Connection {
-    pub(crate) inner: Link,
+    pub(crate) link: Link,
     /// Any I/O error leaves it out of step, timeouts included: the reply may come yet, and be taken for the
     /// next request's.
     pub(crate) broken: bool,
@@ -82,10 +82,10 @@ impl ConnectionManager {
         Ok(self.over(Link::new(Ok(self.raw()?), OpenLinks::default())))
     }
 
-    fn over(&self, inner: Link) -> Connection {
+    fn over(&self, link: Link) -> Connection {
         let (born, limit) = (Moment::now(), self.command_timeout);
         let (broken, discarded) = (false, false);
-        Connection { inner, broken, discarded, born, limit, transacts: false, server: None }
+        Connection { link, broken, discarded, born, limit, transacts: false, server: None }
     }
 }
 
@@ -100,12 +100,12 @@ impl r2d2::ManageConnection for ConnectionManager {
 
     fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
         let ping = redis::cmd("PING").get_packed_command();
-        connection.inner.req_packed_command(&ping)?.extract_error().map(drop)
+        connection.link.request(&ping)?.extract_error().map(drop)
     }
 
     fn has_broken(&self, connection: &mut Connection) -> bool {
-        if connection.broken || !connection.inner.is_open() {
-            connection.inner.close();
+        if connection.broken || !connection.link.is_open() {
+            connection.link.close();
         }
         connection.discarded
     }
@@ -114,7 +114,7 @@ impl r2d2::ManageConnection for ConnectionManager {
 impl Connection {
     /// Writes requests whose replies are [read](Connection::read) later.
     pub(crate) fn write(&mut self, packed: &[u8]) -> Result<(), RedisError> {
-        let sent = self.inner.send_packed_command(packed);
+        let sent = self.link.send_packed_command(packed);
         self.broken |= sent.is_err();
         sent
     }
@@ -122,7 +122,7 @@ impl Connection {
     /// The next reply, waited for until the [limit](Connection::limit_to). If it does not come, the
     /// connection is broken.
     pub(crate) fn read(&mut self) -> Result<Value, RedisError> {
-        let answer = self.inner.recv_response();
+        let answer = self.link.recv_response();
         self.broken |= answer.is_err();
         answer
     }
@@ -138,22 +138,18 @@ impl Connection {
 
     /// How long a write may take.
     pub(crate) fn limit_writes_to(&mut self, limit: Duration) -> Result<(), RedisError> {
-        self.inner.set_write_timeout(Some(limit))
-    }
-
-    pub(crate) fn request(&mut self, packed: &[u8]) -> Result<Value, RedisError> {
-        self.inner.req_packed_command(packed)
+        self.link.set_write_timeout(Some(limit))
     }
 
     /// Sends requests in one write and reads their replies one by one until `limit`: the library's own
     /// pipeline would apply the timeout to each of them. An error leaves the connection broken.
     pub(crate) fn exchange(&mut self, requests: &[Vec<u8>], limit: Moment) -> Result<Vec<Value>, RedisError> {
         self.limit_to(limit);
-        let sent = self.inner.send_packed_command(&requests.concat());
+        let sent = self.link.send_packed_command(&requests.concat());
         let answers = sent.and_then(|()| {
             let answer = |_| {
                 self.limit_to(limit);
-                self.inner.recv_response()
+                self.link.recv_response()
             };
             requests.iter().map(answer).collect()
         });
@@ -172,7 +168,7 @@ impl Connection {
         const COARSE: Duration = Duration::from_millis(1);
         let left = limit.since(Moment::now()).max(COARSE);
         if left + COARSE < self.limit || self.limit + COARSE < left {
-            self.broken |= self.inner.set_read_timeout(Some(left)).is_err();
+            self.broken |= self.link.set_read_timeout(Some(left)).is_err();
             self.limit = left;
         }
     }

@@ -86,7 +86,8 @@ impl Link {
         self.open()?.recv_response()
     }
 
-    pub(crate) fn req_packed_command(&mut self, packed: &[u8]) -> RedisResult<Value> {
+    /// Writes a request and reads its reply.
+    pub(crate) fn request(&mut self, packed: &[u8]) -> RedisResult<Value> {
         self.open()?.req_packed_command(packed)
     }
 

@@ -46,7 +46,7 @@ impl Posted {
         let mut value = self.receive(limit)?;
         if matches!(&value, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript)) {
             backend.count(1);
-            let sent = self.connection.inner.send_packed_command(&full());
+            let sent = self.connection.link.send_packed_command(&full());
             sent.map_err(|e| self.connection.unanswered(e))?;
             value = self.receive(limit)?;
         }
@@ -56,7 +56,7 @@ impl Posted {
 
     fn receive(&mut self, limit: Moment) -> Result<Value, Failure> {
         self.connection.limit_to(limit);
-        let answer = self.connection.inner.recv_response();
+        let answer = self.connection.link.recv_response();
         answer.map_err(|e| self.connection.unanswered(e))
     }
 }
@@ -89,7 +89,7 @@ impl Backend {
 
     fn write(&self, mut connection: Pooled, packed: &[u8], asks_server: bool) -> Result<Posted, Failure> {
         self.count(1);
-        let sent = connection.inner.send_packed_command(packed);
+        let sent = connection.link.send_packed_command(packed);
         // Until its reply is read, what it would say next is not the next request's.
         connection.broken = true;
         match sent {

@@ -33,7 +33,7 @@ impl<'a> Watching<'a> {
         let server = shared.route.to(keys.first().map_or(b"", Vec::as_slice));
         let (mut connection, reply) = server.backend.send(limit, Idempotent::Yes, |connection| {
             if connection.transacts {
-                return connection.request(&watch);
+                return connection.link.request(&watch);
             }
             // If MULTI were rejected (by the rights of a user, say), the commands that follow it would be
             // executed at once, whatever has changed. So it is tried before anything depends on it.
@@ -63,7 +63,7 @@ impl<'a> Watching<'a> {
         let limit = self.limit();
         self.server.backend.count(1);
         self.connection.limit_to(limit);
-        match self.connection.request(&cmd.get_packed_command()) {
+        match self.connection.link.request(&cmd.get_packed_command()) {
             Ok(value) => {
                 self.connection.check_role(&value);
                 if let Value::ServerError(e) = value { Err(refused(e.into())) } else { Ok(value) }

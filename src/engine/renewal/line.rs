@@ -172,7 +172,7 @@ impl OnLine {
         let connection = self.manager.apart().and_then(|mut connection| {
             connection.limit_writes_to(self.renewal_timeout)?;
             connection.limit_to(Moment::now().after(self.renewal_timeout));
-            let told = connection.request(&ServerInfo::request())?;
+            let told = connection.link.request(&ServerInfo::request())?;
             Ok((connection, ServerInfo::read(&told, Moment::now())))
         });
         match connection {
