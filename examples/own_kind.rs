@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::{env, thread, time::Duration, time::Instant};
 
-use redis_concurrent::{Client, Error, Kind, RedisLock, Reentrancy, Sharing};
+use redis_concurrent::{Client, Error, Kind, RedisLock, Reentrancy, Sharing, rule_file};
 use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent};
 
 /// At most `self.0` holders at a time.
@@ -15,7 +15,7 @@ struct Bulkhead(u32);
 
 impl Kind for Bulkhead {
     const NAME: &'static str = "bulkhead";
-    const RULE: &'static str = include_str!("own_kind.lua");
+    const RULE: &'static str = rule_file!("own_kind.lua");
     const SHARING: Sharing = Sharing::Shared;
     const REENTRY: Reentrancy = Reentrancy::Independent;
 

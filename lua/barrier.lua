@@ -130,7 +130,7 @@ function kind.try_acquire(w)
       call('HSET', K[1], 'bound', final, 'upto', upto, 'shift', shift)
     end
   end
-  local ms = acts and w.lease or math.max(60000, w.lease, 2 * (w.window or F[4]))
+  local ms = acts and w.lease or math.max(60000, w.lease, 2 * (w.waiter_timeout or F[4]))
   local entry = cmsgpack.pack({now() + ms * 1000, grant, value})
   came = not acts and entry
   call('HSET', K[1], w.owner, entry)

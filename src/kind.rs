@@ -6,8 +6,11 @@
 
 /// A kind of lock: implement it to create one of your own.
 ///
+/// The page [Writing a kind](crate::_documentation::writing_a_kind) is the contract of its rule. That it keeps it,
+/// the contract suite tries: the crate `redis-concurrent-testkit`.
+///
 /// ```
-/// use redis_concurrent::{Client, Kind, RedisLock, Reentrancy, Sharing};
+/// use redis_concurrent::{Client, Kind, RedisLock, Reentrancy, Sharing, rule_file};
 ///
 /// /// At most `self.0` holders at a time.
 /// #[derive(Clone, Debug)]
@@ -15,7 +18,7 @@
 ///
 /// impl Kind for Bulkhead {
 ///     const NAME: &'static str = "bulkhead";
-///     const RULE: &'static str = include_str!("../examples/own_kind.lua");
+///     const RULE: &'static str = rule_file!("../examples/own_kind.lua");
 ///     const SHARING: Sharing = Sharing::Shared;
 ///     const REENTRY: Reentrancy = Reentrancy::Independent;
 ///
@@ -43,39 +46,11 @@ pub trait Kind: Send + Sync + 'static {
     /// The kind's name in errors, for instance `"reentrant lock"`.
     const NAME: &'static str;
 
-    /// The rule: Lua source, kept in a file of its own and included by `include_str!`.
+    /// The rule: Lua source, kept in a file of its own and taken in by [`rule_file!`](crate::rule_file), so that
+    /// an error in it is told with its file and line.
     ///
-    /// A function begins at the left margin with `function kind.name(` and ends there with `end`. Available
-    /// are `K` (the keys; `K[1]` is the kind's state, the others belong to the queue), `F` (the arguments),
-    /// `call` (`redis.call`), `now()` (microseconds since 2020, server time), `number()` (the next grant
-    /// number), `foreign_key()` (raises `WRONGTYPE`) and `fetch(…)` (a read of the key, which raises that if
-    /// the key is of another type).
-    ///
-    /// | | |
-    /// | --- | --- |
-    /// | `kind.tag = '…'` | the kind's name in `WRONGTYPE` errors |
-    /// | `kind.load(owner)` | reads the state once and drops expired holders → remaining ms and number of `owner`'s hold, or nothing. May be skipped if the key does not exist |
-    /// | `kind.try_acquire(w)` | no waiter is ahead: may `w` be admitted? Installs it → `true, number` and perhaps a value, or `false` |
-    /// | `kind.release(owner)` | removes it → `true` if it was inside; a second `true` if the state is empty now. May come before `load` and without `now()`; its first write must be one that cannot grow (`DEL`, `HDEL`, `ZREM`), so that a full Redis accepts it |
-    /// | `kind.renew(owner, lease)` | → remaining ms, or nothing. Never creates. May come before `load`; its first write must be one that cannot grow, too |
-    /// | `kind.next_expiry()` | → ms until the next holder expires, or nothing |
-    /// | `kind.holders(from)` | → `{owner, remaining ms, record, …}`; reads only. If there are many, one page, and where the next one begins, which is passed as `from` then |
-    /// | `kind.reject(w)`, optional | → why it can never be admitted: one word, hyphens for its spaces, all but letters and digits of a name written `%XX` |
-    /// | `kind.class(w)`, optional | its order class, 0 first |
-    /// | `kind.can_barge(w)`, optional | may it pass the queue? |
-    /// | `kind.is_full()`, optional | → true while no caller can be admitted at all: spares reading the queue. Like `try_acquire`, it may be called without `load` if the key does not exist |
-    /// | `kind.on_wait(w)`, optional | it has just taken a queue position, and has to wait |
-    /// | `kind.on_leave(w, why)`, optional | a waiter left without a grant |
-    /// | `kind.last()`, optional | → the last grant number, if that is not the fence's |
-    /// | `kind.transfer(w, from)`, optional | the hold of the owner `from` is `w`'s from now on, for `w.lease` → number and value, or nothing: without it there are no [receipts](crate::Receipt) |
-    /// | `kind.update(what, a, b)`, optional | updates by users of its state → a list |
-    /// | `kind.describe(from)`, optional | what *inspect* returns about it, page by page → a list; reads only |
-    /// | `kind.more()`, optional | → true if `load` has left some expired holders to the next script |
-    /// | `kind.whole = true`, optional | a waiter that is admitted by a message gets its whole lease: it is not renewed ([`PassThrough`](Sharing::PassThrough)) |
-    ///
-    /// `w` is `{owner, lease, args, record}`, all text; `waiter_timeout` and `from` too if it queues. Every
-    /// key that it writes must have a time to live, unless it is its users' own state, and no key may be made
-    /// from parts: only `K[1]` is its own.
+    /// [Writing a kind](crate::_documentation::writing_a_kind) says what it defines, what it is given and what it
+    /// must keep to. A rule that cannot be used is [`InvalidInput`](crate::ErrorKind::InvalidInput) of each call.
     const RULE: &'static str;
 
     /// Whether one grant excludes all others.

@@ -91,6 +91,9 @@ pub mod _documentation {
     #[doc = include_str!("../docs/pitfalls.md")]
     pub mod pitfalls {}
 
+    #[doc = include_str!("../docs/writing-a-kind.md")]
+    pub mod writing_a_kind {}
+
     #[doc = include_str!("../lua/README.md")]
     pub mod rules {}
 }
@@ -99,6 +102,9 @@ pub mod _documentation {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}
+
+#[macro_use]
+mod rule;
 
 mod builder;
 mod cancel;

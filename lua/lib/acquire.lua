@@ -10,8 +10,9 @@
 --     {-1, why}    'gone': keep found no queue position, share no hold; 'over': this owner has a tombstone;
 --                  'not-inside': `from` is not, and leaves no queue position to take; else the rule's own rejection
 --     WRONGTYPE    the key is not this kind's
---@ prelude clock kind:reject,try_acquire
-local w = {owner = F[1], lease = F[2], args = F[6], record = F[7]}
+--@ parts
+local w = {owner = F[1], lease = F[2], waiter_timeout = F[4], args = F[6], record = F[7], from = F[8] or '',
+  arrival = F[9] or ''}
 -- No holder, no waiter, no tombstone: the state is empty, so the rule need not read it.
 if call('EXISTS', K[1], K[2], K[5]) == 0 and F[5] ~= 'keep' and F[5] ~= 'share' and not F[10] then
   local why = kind.reject and kind.reject(w)
@@ -19,8 +20,7 @@ if call('EXISTS', K[1], K[2], K[5]) == 0 and F[5] ~= 'keep' and F[5] ~= 'share' 
   local ok, n, value = kind.try_acquire(w)
   if ok then return value and {1, n, w.lease, value} or n end
 end
---@ foreign queue join kind:load,more,next_expiry,release,class,can_barge,is_full,on_leave,last,on_wait
-w.window, w.from, w.arrival = F[4], F[8] or '', F[9] or ''
+--@ parts
 if has_tombstone(w.owner) then return {-1, 'over'} end
 local left, n, value = kind.load(w.owner)
 if F[5] == 'share' then return share(w, left, n, value) end

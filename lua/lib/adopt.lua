@@ -5,7 +5,7 @@
 -- ->  {1, number, remaining ms, value}
 --     {-1, why}    'gone': the old owner is not inside; 'over': this owner has a tombstone
 --     WRONGTYPE    the key is not this kind's
---@ prelude clock foreign queue join kind
+--@ parts
 local left, n, value = kind.load(F[1])
 if left then return {1, n, left, value} end
 if has_tombstone(F[1]) then return {-1, 'over'} end

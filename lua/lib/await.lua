@@ -5,8 +5,8 @@
 --      8 from: the hold to give up, until that has had a reply   10 the condition
 -- ->  as acquire; {2, ...}: it came back without a signal, and after it acquire's reply
 --     {-1, 'not-inside'}: there is no hold to give up
---@ prelude clock foreign queue join room kind
-local w = {owner = F[1], lease = F[2], args = F[6], record = F[7], window = F[4], from = '', arrival = ''}
+--@ parts
+local w = {owner = F[1], lease = F[2], args = F[6], record = F[7], waiter_timeout = F[4], from = '', arrival = ''}
 if has_tombstone(w.owner) then return {-1, 'over'} end
 local left, n, value = kind.load(w.owner)
 if left then return {1, n, left, value} end

@@ -3,7 +3,7 @@
 --
 -- ARGV 5 what   6... the rule's own
 -- ->  what kind.update() returned: a list; if done before, what it returns for 'again'
---@ prelude clock foreign queue join kind
+--@ parts
 kind.load('')
 if has_tombstone(F[1]) then return kind.update('again') end
 local answer = kind.update(F[5], F[6], F[7])

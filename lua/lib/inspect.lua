@@ -3,7 +3,7 @@
 -- ARGV 5 page: '' or what the one before returned   6 args, of a kind that has several modes
 -- ->  {last number, {owner, remaining ms (-1: no expiry), record, ...}, {owner, record, ...}, what the rule
 --     says about its state}; as a fifth, if this is not all, the next page
---@ prelude clock foreign queue kind
+--@ parts
 kind.load('')
 local number = tonumber(call('GET', K[4]) or 0)
 -- What the rule says about its state is true once all expired holders are out of it.

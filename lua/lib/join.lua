@@ -14,7 +14,7 @@ end
 -- server may stand still, or half a minute, and never less than a waiter timeout. They get twice that, so
 -- that few requests have to extend it.
 local function lifetime(w)
-  return math.max(w.window, math.min(30000, 5 * w.window))
+  return math.max(w.waiter_timeout, math.min(30000, 5 * w.waiter_timeout))
 end
 
 -- outlive(w, new): extends both keys. They expire together: a queue that was there before (not new) has the
@@ -44,7 +44,8 @@ local function enqueue(w)
     w.steady = w.steady or steadily(waiting(w.owner))
   end
   local steady = w.steady or now()
-  call('HSET', K[3], w.owner, cmsgpack.pack({w.lease, now(), w.window, w.args, w.record, w.condition, nil, steady}))
+  call('HSET', K[3], w.owner,
+    cmsgpack.pack({w.lease, now(), w.waiter_timeout, w.args, w.record, w.condition, nil, steady}))
   outlive(w, begins)
   return arrival, new
 end
@@ -55,10 +56,10 @@ end
 -- (unheard); or 2 if this script has left some work to the next one, so that the lock may not be busy: at once,
 -- unless another continues with that.
 local function busy(w, arrival, ahead, unheard)
-  local ms = math.min(w.window, w.lease) / 3
+  local ms = math.min(w.waiter_timeout, w.lease) / 3
   ms = math.min(ms, kind.next_expiry() or ms)
   if ahead and ahead.owner ~= w.owner then
-    ms = math.min(ms, ahead.window - (now() - ahead.heartbeat) / 1000)
+    ms = math.min(ms, ahead.waiter_timeout - (now() - ahead.heartbeat) / 1000)
   end
   local more = kind.more and kind.more()
   if more or carried == false then ms = 1 end

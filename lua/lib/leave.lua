@@ -4,12 +4,12 @@
 -- ARGV 5 unsettled: '1' if a request of this owner may still be in flight, so that it gets a
 --        tombstone for a minute   6 args   7 record   8 next owner or ''
 -- ->  1 was inside | 0; for a next owner {1 | 0, 1 | 0 | -1, ...}: after it acquire's reply
---@ prelude kind:release
+--@ parts
 local was_inside, was_last = kind.release(F[1])
 was_inside, was_last = was_inside and 1 or 0, was_inside and was_last
 local first = call('ZRANGE', K[2], 0, 0)[1]
 if not F[5] and not first then return was_inside end
---@ clock foreign queue kind:load,try_acquire,reject,is_full,on_leave,class
+--@ parts
 if was_inside == 0 then
   -- A holder has no queue position. Begins with a write that cannot grow, as release did: after it a full
   -- Redis accepts the rest.
@@ -25,12 +25,12 @@ if not F[8] then
   admit_waiters(nil, first)
   return was_inside
 end
---@ join kind:more,next_expiry,last,on_wait
+--@ parts
 local left, n, value, answer
 if not was_last then left, n, value = kind.load(F[8]) end
 answer = admit_waiters(F[8], first)
 if left then return {was_inside, 1, n, left, value} end
 if has_tombstone(F[8]) then return {was_inside, -1, 'over'} end
-local next = {owner = F[8], lease = F[2], window = F[4], args = F[6], record = F[7], from = '',
+local next = {owner = F[8], lease = F[2], waiter_timeout = F[4], args = F[6], record = F[7], from = '',
   arrival = ''}
 return {was_inside, unpack(answer or join(next))}

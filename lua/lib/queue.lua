@@ -21,20 +21,20 @@ local function waiting(owner)
   local position = call('HGET', K[3], owner)
   if position then
     local p = cmsgpack.unpack(position)
-    return {owner = owner, lease = p[1], heartbeat = p[2], window = p[3], args = p[4], record = p[5], from = '',
+    return {owner = owner, lease = p[1], heartbeat = p[2], waiter_timeout = p[3], args = p[4], record = p[5], from = '',
       condition = p[6], since = p[7], steady = p[8]}
   end
 end
 
 -- silent(w) -> true once it has missed heartbeats for its waiter timeout.
 local function silent(w)
-  return now() - w.heartbeat > w.window * 1000
+  return now() - w.heartbeat > w.waiter_timeout * 1000
 end
 
 -- steadily(w) -> since when w is heard without a gap, it being heard now: its heartbeats come every third of
 -- its waiter timeout, or more often, and one may be late by as much. Below 0 if there was a gap before that.
 local function steadily(w)
-  return w.steady and (now() - w.heartbeat) * 3 < w.window * 2000 and w.steady or -now()
+  return w.steady and (now() - w.heartbeat) * 3 < w.waiter_timeout * 2000 and w.steady or -now()
 end
 
 -- dead(w) -> true if w is silent, and was not kept from being heard: another was heard, all the while. If
@@ -46,7 +46,8 @@ local function dead(w)
   if not silent(w) then return false end
   if w.steady == false then return true end
   local function proves(p, gap)
-    return p[8] and gap * 3 < 2 and p[3] + 0 <= w.window + 0 and now() - math.abs(p[8]) > w.window * 1000
+    local ms = w.waiter_timeout + 0
+    return p[8] and gap * 3 < 2 and p[3] + 0 <= ms and now() - math.abs(p[8]) > ms * 1000
   end
   if heard and proves(heard, 0) then return true end
   local owners, spared = {w.owner}, {}
@@ -121,9 +122,10 @@ local function pass_on(w, score)
   local _, more = signal(w.condition, score % CLASS)
   if not more then return end
   call('ZADD', K[2], fmt('%.0f', score), w.owner)
-  call('HSET', K[3], w.owner, cmsgpack.pack({w.lease, 0, w.window, w.args, w.record, w.condition, false, false}))
+  call('HSET', K[3], w.owner,
+    cmsgpack.pack({w.lease, 0, w.waiter_timeout, w.args, w.record, w.condition, false, false}))
   for i = 2, 3 do
-    if call('PTTL', K[i]) < 0 then call('PEXPIRE', K[i], fmt('%.0f', 2 * w.window)) end
+    if call('PTTL', K[i]) < 0 then call('PEXPIRE', K[i], fmt('%.0f', 2 * w.waiter_timeout)) end
   end
   return true
 end
@@ -161,7 +163,7 @@ local function entrust(w)
   pass_lapsed()
   if call('EXISTS', K[6]) == 0 then return end
   call('HSET', K[3], 'signalled', cmsgpack.pack({w.owner, w.condition, now() / 1000 + w.lease}))
-  if call('PTTL', K[3]) < 0 then call('PEXPIRE', K[3], fmt('%.0f', 2 * math.max(w.window, w.lease))) end
+  if call('PTTL', K[3]) < 0 then call('PEXPIRE', K[3], fmt('%.0f', 2 * math.max(w.waiter_timeout, w.lease))) end
 end
 
 local function inbox(w)
@@ -189,7 +191,7 @@ end
 local function comes_back(w)
   if kind.on_leave then return false end
   if w.steady == false then return true end
-  return (w.steady or 0) < 0 and now() + w.steady <= w.window * 1000 and deaf(w)
+  return (w.steady or 0) < 0 and now() + w.steady <= w.waiter_timeout * 1000 and deaf(w)
 end
 
 -- carry_on(): this script has done its share. One of the first in the queue is told to ask again, and so
@@ -218,7 +220,7 @@ local function admit_waiters(me, first)
     local w = waiting(head)
     if rest < 1 then
       if carried == nil then carry_on() end
-      return nil, w or {owner = head, window = F[4], heartbeat = now()}
+      return nil, w or {owner = head, waiter_timeout = F[4], heartbeat = now()}
     end
     if not w or dead(w) then
       rest = rest - 1
@@ -235,7 +237,7 @@ local function admit_waiters(me, first)
         -- It is not known whether its process lives to hear it: a dead one must cost what a silent position
         -- does. (The lease is at least a second, whatever the waiter timeout.) The first renewal is for the
         -- whole lease.
-        if head ~= me and not kind.whole then w.lease = math.min(w.lease, math.max(w.window, 1000)) end
+        if head ~= me and not kind.whole then w.lease = math.min(w.lease, math.max(w.waiter_timeout, 1000)) end
         ok, n, value = kind.try_acquire(w)
         if not ok then return nil, w end
       end

@@ -2,7 +2,7 @@
 -- it is. A signal that it had goes to the next one.
 --
 -- ARGV and reply as leave's without a next owner, but 6 the condition
---@ prelude clock foreign queue kind
+--@ parts
 local was_inside = kind.release(F[1])
 local position = not was_inside and waiting(F[1])
 if position and position.condition and position.since then
@@ -12,7 +12,7 @@ if not (position and pass_on(position)) then drop(F[1]) end
 if was_inside then
   -- It never noticed that it was admitted. That it was signalled before is likely, and no longer known: a
   -- spurious wake-up is better than a lost signal.
-  local signalled = {owner = F[1], lease = F[2], window = F[4], args = '', record = '', condition = F[6]}
+  local signalled = {owner = F[1], lease = F[2], waiter_timeout = F[4], args = '', record = '', condition = F[6]}
   pass_on(signalled, behind_all())
 end
 if F[5] == '1' then tombstone(F[1]) end

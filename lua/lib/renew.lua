@@ -3,10 +3,10 @@
 -- ARGV 5 '1': it stays for that long and is no longer renewed. It has a tombstone for a minute, as a request of it
 --        may still be on its way
 -- ->  remaining ms | -1 not inside
---@ prelude clock kind:renew
+--@ parts
 if not F[5] and call('ZSCORE', K[5], F[1]) then return -1 end
 local left = tonumber(kind.renew(F[1], F[2]) or -1)
 if not F[5] then return left end
---@ foreign queue kind
+--@ parts
 tombstone(F[1])
 return left

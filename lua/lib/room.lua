@@ -3,14 +3,14 @@
 
 -- stay(w, since) -> a heartbeat of a waiter for its condition since then, or its first position there.
 local function stay(w, since)
-  local position = {w.lease, now(), w.window, w.args, w.record, w.condition, since, w.steady or now()}
+  local position = {w.lease, now(), w.waiter_timeout, w.args, w.record, w.condition, since, w.steady or now()}
   call('HSET', K[3], w.owner, cmsgpack.pack(position))
   outlive(w, false)
   -- Written anew at each heartbeat: a waiter that no signal finds would never wake.
   call('ZADD', K[6], 0, w.condition .. '|' .. since .. '|' .. w.owner)
   local ttl = call('PTTL', K[6])
   if ttl < lifetime(w) then call('PEXPIRE', K[6], fmt('%.0f', math.max(ttl, 2 * lifetime(w)))) end
-  return {0, last(), math.ceil(math.min(w.window, w.lease) / 3), since, deaf(w) and 1 or nil}
+  return {0, last(), math.ceil(math.min(w.waiter_timeout, w.lease) / 3), since, deaf(w) and 1 or nil}
 end
 
 -- behind(w) -> the arrival of w, after all that wait for its condition.

@@ -5,7 +5,7 @@
 -- ARGV 5 condition   6 'one' | 'all' | 'count' (moves none)   7 from: where an earlier one ended, or ''
 -- ->  how many were moved, or wait; -1: the owner is not inside
 --     {how many, from}: that was not all, and the next request continues from there
---@ prelude clock foreign queue kind
+--@ parts
 if not kind.load(F[1]) then return -1 end
 local count = 0
 if F[6] == 'count' then

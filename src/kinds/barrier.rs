@@ -270,7 +270,7 @@ pub(crate) struct Barrier;
 
 impl Kind for Barrier {
     const NAME: &'static str = "cyclic barrier";
-    const RULE: &'static str = include_str!("../../lua/barrier.lua");
+    const RULE: &'static str = rule_file!("../../lua/barrier.lua");
     const SHARING: Sharing = Sharing::Shared;
     const REENTRY: Reentrancy = Reentrancy::Independent;
 }

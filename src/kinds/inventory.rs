@@ -369,7 +369,7 @@ impl OwnedGuard<Units> {
     }
 }
 
-const RULE: &str = include_str!("../../lua/stock.lua");
+const RULE: &str = rule_file!("../../lua/stock.lua");
 
 /// The most units of a SKU that can ever be stocked: all numbers up to this one are exact in Lua.
 pub(crate) const MOST: u64 = (1 << 53) - 1;

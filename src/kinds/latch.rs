@@ -246,7 +246,7 @@ pub(crate) struct Latch;
 
 impl Kind for Latch {
     const NAME: &'static str = "count-down latch";
-    const RULE: &'static str = include_str!("../../lua/latch.lua");
+    const RULE: &'static str = rule_file!("../../lua/latch.lua");
     const SHARING: Sharing = Sharing::PassThrough;
     const REENTRY: Reentrancy = Reentrancy::Independent;
 }

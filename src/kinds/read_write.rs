@@ -170,7 +170,7 @@ impl fmt::Debug for ReadWriteLock {
     }
 }
 
-const RULE: &str = include_str!("../../lua/read_write.lua");
+const RULE: &str = rule_file!("../../lua/read_write.lua");
 
 /// The kind of a [`ReadLock`](crate::ReadLock): many may read at a time, while there is no writer. The
 /// threads of a process share a hold in Redis, with a lease of its own.

@@ -15,7 +15,7 @@ pub struct Reentrant;
 
 impl Kind for Reentrant {
     const NAME: &'static str = "reentrant lock";
-    const RULE: &'static str = include_str!("../../lua/reentrant.lua");
+    const RULE: &'static str = rule_file!("../../lua/reentrant.lua");
     const SHARING: Sharing = Sharing::Exclusive;
     const REENTRY: Reentrancy = Reentrancy::Counted;
 }

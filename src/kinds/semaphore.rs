@@ -430,7 +430,7 @@ impl Default for Permits {
 
 impl Kind for Permits {
     const NAME: &'static str = "semaphore";
-    const RULE: &'static str = include_str!("../../lua/semaphore.lua");
+    const RULE: &'static str = rule_file!("../../lua/semaphore.lua");
     const SHARING: Sharing = Sharing::Shared;
     const REENTRY: Reentrancy = Reentrancy::Independent;
 

@@ -13,7 +13,7 @@ pub struct Simple;
 
 impl Kind for Simple {
     const NAME: &'static str = "simple lock";
-    const RULE: &'static str = include_str!("../../lua/simple.lua");
+    const RULE: &'static str = rule_file!("../../lua/simple.lua");
     const SHARING: Sharing = Sharing::Exclusive;
     const REENTRY: Reentrancy = Reentrancy::Forbidden;
 }

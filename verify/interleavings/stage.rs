@@ -50,7 +50,7 @@ pub(super) fn step() {
 /// The memory knows the scripts by these names.
 fn scripts() -> Arc<Scripts> {
     static SCRIPTS: OnceLock<Arc<Scripts>> = OnceLock::new();
-    let script = |name: &str| Script { source: name.to_owned(), sha: name.to_owned() };
+    let script = Script::named;
     let scripts = || Scripts {
         acquire: script("acquire"),
         leave: script("leave"),

@@ -8,7 +8,9 @@ use super::answers::list;
 use super::connection::Connection;
 use super::failure::Failure;
 use super::pool::{Pool, Pooled, breathe};
-use super::refusal::{NO_CONNECTION_IN_TIME, is_broken_off, no_primary, not_connected, refused, unanswered};
+use super::refusal::{
+    NO_CONNECTION_IN_TIME, is_broken_off, no_primary, not_connected, refused, refused_script, unanswered,
+};
 use super::resp::call;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -99,7 +101,7 @@ impl Backend {
                 other => other,
             })?;
         match reply.value {
-            Value::ServerError(e) => Err(match refused(e.into()) {
+            Value::ServerError(e) => Err(match refused_script(Some(script), e.into()) {
                 // The second copy was rejected; the first one may run yet.
                 Failure::Later(e) | Failure::Denied(e) if reply.resent => Failure::Unanswered(e),
                 failure => failure,

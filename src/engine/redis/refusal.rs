@@ -15,7 +15,7 @@
 //! | `NOPERM`, or an ACL's words without a code | halfway through a script | permanent, and it may have written |
 //! | `EXECABORT` | for a transaction, with the code of the reason why it was discarded | as that code |
 //! | `WRONGTYPE` | for a key that is in use by something else | permanent, and it wrote nothing |
-//! | any other | | a bug of ours, or of a rule |
+//! | any other | | a bug of ours, or of a rule: told by its function and line |
 //!
 //! An error that may pass means that nothing was written: Redis checks for all of that before a script's
 //! first write, and no longer after it. A call waits for it as long as it may wait, and otherwise returns
@@ -30,6 +30,7 @@ use redis::{RedisError, ServerError, Value};
 use super::answers::list;
 use super::failure::Failure;
 use crate::error::{Error, ErrorKind};
+use crate::script::Script;
 
 /// The prefix of the script line that an error is from. Servers before 7.0 put that, and more, before their
 /// own words, code and all.
@@ -121,6 +122,12 @@ fn what_is_there(words: &str) -> Option<&str> {
 
 /// What an error of the server means for a caller.
 pub(crate) fn refused(e: RedisError) -> Failure {
+    refused_script(None, e)
+}
+
+/// What an error of the server means for a caller of this script: where the script erred, that is told by the
+/// function and the line that its author wrote.
+pub(crate) fn refused_script(script: Option<&Script>, e: RedisError) -> Failure {
     let unavailable = Error::new(ErrorKind::Unavailable, "");
     match meaning(e.code().unwrap_or_default(), e.detail().unwrap_or_default()) {
         Meaning::Passes | Meaning::NoPrimary => {
@@ -137,9 +144,21 @@ pub(crate) fn refused(e: RedisError) -> Failure {
                 None => error.because("a key holds a value of another type").caused_by(e),
             })
         }
-        Meaning::Fault => {
-            Failure::Never(Error::new(ErrorKind::Protocol, "").because("Redis refused a script").caused_by(e))
+        Meaning::Fault => Failure::Never(fault(script, e)),
+    }
+}
+
+/// An error of a script: its author's, where it is a kind's rule that erred.
+fn fault(script: Option<&Script>, e: RedisError) -> Error {
+    let (code, words) = (e.code().unwrap_or_default(), e.detail().unwrap_or_default());
+    // What a script passes on of an error that it caught has no code.
+    let said = if code == "ERR" { words.to_owned() } else { format!("{code} {words}") };
+    match script.and_then(|script| script.blames(&said)) {
+        Some((origin, why)) => {
+            let kind = if origin.is_rule { ErrorKind::InvalidInput } else { ErrorKind::Protocol };
+            Error::new(kind, "").because(format!("{}: {why}", origin.place))
         }
+        None => Error::new(ErrorKind::Protocol, "").because("Redis refused a script").caused_by(e),
     }
 }
 

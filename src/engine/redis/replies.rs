@@ -7,8 +7,9 @@ use redis::Value;
 
 use super::answers::{list, number, text};
 use super::failure::Failure;
-use super::refusal::refused;
+use super::refusal::refused_script;
 use crate::clock::Moment;
+use crate::engine::entry::LockEntry;
 use crate::engine::state::lock_state::{Answer, Asking, Renewal};
 use crate::error::{Error, ErrorKind};
 
@@ -126,9 +127,9 @@ pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
 }
 
 /// The reply for one of several locks.
-pub(super) fn one_of(value: &Value) -> Result<&Value, Failure> {
+pub(super) fn one_of<'a>(entry: &LockEntry, value: &'a Value) -> Result<&'a Value, Failure> {
     match value {
-        Value::ServerError(e) => Err(refused(e.clone().into())),
+        Value::ServerError(e) => Err(refused_script(Some(entry.scripts.all()), e.clone().into())),
         value => Ok(value),
     }
 }

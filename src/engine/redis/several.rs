@@ -28,7 +28,7 @@ pub(crate) fn acquire_all(
     let reply = request.send(limit)?;
     let answers = list(&reply.value).iter().zip(all);
     let answers: Vec<_> =
-        answers.map(|(value, (_, asking))| acquired(one_of(value)?, asking.terms.lease)).collect();
+        answers.map(|(value, (entry, asking))| acquired(one_of(entry, value)?, asking.terms.lease)).collect();
     // All are in, or the last one that was asked for is not.
     match answers.iter().position(|answer| !is_in(answer)) {
         None if answers.len() == all.len() => Ok((answers, reply.resent)),
@@ -53,7 +53,7 @@ pub(crate) fn leave_all(
         return Err(strange(slice::from_ref(&reply.value)));
     }
     let answers = answers.iter().zip(all);
-    Ok(answers.map(|(value, (_, _, next))| left(one_of(value)?, *next, reply.first_by)).collect())
+    Ok(answers.map(|(value, (entry, _, next))| left(one_of(entry, value)?, *next, reply.first_by)).collect())
 }
 
 struct Several<'a> {

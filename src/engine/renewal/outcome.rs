@@ -11,7 +11,7 @@ use crate::clock::Moment;
 use crate::engine::carry_out;
 use crate::engine::entry::LockEntry;
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::refusal::refused;
+use crate::engine::redis::refusal::refused_script;
 use crate::engine::redis::replies;
 use crate::engine::state::lock_state::Renewal;
 use crate::error::{Error, ErrorKind};
@@ -32,11 +32,16 @@ impl Renewer {
         // An error reply is not a broken connection: a new one may be rejected as well.
         let soon = matches!(answer, Err(Missing::Unanswered));
         let pause = |lease: Duration| if soon { SOON } else { SOON.max(lease / 12) };
+        let scripts = &task.entry.scripts;
+        let script = match &task.what {
+            What::Leave(leave) if leave.0.rest(sent).is_none() => &scripts.leave,
+            _ => &scripts.renew,
+        };
         let answer = match answer {
             // It was never sent: no reason to doubt anything.
             Err(Missing::Unsent(error)) => Err(Some(Failure::Unsent(error))),
             Err(Missing::Unanswered) => Err(None),
-            Ok(Value::ServerError(e)) => Err(Some(refused(e.into()))),
+            Ok(Value::ServerError(e)) => Err(Some(refused_script(Some(script), e.into()))),
             Ok(value) => Ok(value),
         };
         // A key that is no longer of this kind is not our hold either.

@@ -5,7 +5,7 @@
 //! # struct Bulkhead(u32);
 //! # impl Kind for Bulkhead {
 //! #     const NAME: &'static str = "bulkhead";
-//! #     const RULE: &'static str = include_str!("../../../examples/own_kind.lua");
+//! #     const RULE: &'static str = redis_concurrent::rule_file!("../../../examples/own_kind.lua");
 //! #     const SHARING: Sharing = Sharing::Shared;
 //! #     const REENTRY: Reentrancy = Reentrancy::Independent;
 //! #     fn args(&self) -> String { self.0.to_string() }

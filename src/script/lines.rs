@@ -1,0 +1,165 @@
+//! Where the lines of a composed script come from, so that an error of Redis's can be told in its author's terms.
+
+use super::reader::{Is, Token};
+
+/// A line of the composed script.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    file: u16,
+    /// Of the file, counted from 1.
+    line: u32,
+    function: u16,
+}
+
+/// A script while it is put together, and its line table.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lines {
+    pub(super) source: String,
+    lines: Vec<Line>,
+    files: Vec<File>,
+    functions: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct File {
+    name: String,
+    /// It is a kind's rule.
+    is_rule: bool,
+}
+
+/// Where an error is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// `kind.load (lua/simple.lua:6)`
+    pub(crate) place: String,
+    /// It is a kind's rule that erred.
+    pub(crate) is_rule: bool,
+}
+
+fn index_of<T: PartialEq>(all: &mut Vec<T>, it: T) -> u16 {
+    let at = all.iter().position(|known| *known == it).unwrap_or_else(|| {
+        all.push(it);
+        all.len() - 1
+    });
+    at as u16
+}
+
+impl Lines {
+    /// Adds these tokens of the file `name`: one line for each of theirs.
+    pub(super) fn add(&mut self, name: &str, is_rule: bool, function: &str, tokens: &[Token<'_>]) {
+        let file = index_of(&mut self.files, File { name: name.to_owned(), is_rule });
+        let function = index_of(&mut self.functions, function.to_owned());
+        let mut at = None;
+        for token in tokens.iter().filter(|token| token.is != Is::Mark) {
+            if at != Some(token.line) {
+                if !self.source.is_empty() {
+                    self.source.push('\n');
+                }
+                self.lines.push(Line { file, line: token.line, function });
+            } else if !token.joined {
+                self.source.push(' ');
+            }
+            self.source.push_str(token.text);
+            // A text may go over several.
+            let more = token.text.matches('\n').count() as u32;
+            self.lines.extend((1..=more).map(|n| Line { file, line: token.line + n, function }));
+            at = Some(token.line + more);
+        }
+    }
+
+    /// Adds another script as it is.
+    pub(super) fn append(&mut self, other: &Lines) {
+        if !self.source.is_empty() {
+            self.source.push('\n');
+        }
+        self.source.push_str(&other.source);
+        for Line { file, line, function } in &other.lines {
+            let file = index_of(&mut self.files, other.files[*file as usize].clone());
+            let function = index_of(&mut self.functions, other.functions[*function as usize].clone());
+            self.lines.push(Line { file, line: *line, function });
+        }
+    }
+
+    /// Where the line `n` of the script comes from.
+    pub(super) fn origin(&self, n: usize) -> Option<Origin> {
+        let Line { file, line, function } = self.lines.get(n.checked_sub(1)?)?;
+        let (file, function) = (self.files.get(*file as usize)?, self.functions.get(*function as usize)?);
+        let place = format!("{function} ({}:{line})", file.name);
+        Some(Origin { place, is_rule: file.is_rule })
+    }
+}
+
+/// What servers put around the words of a script that errs, and in which line it did: `said` without that, and the
+/// line, where it is told.
+///
+/// From 7.0 on it is `[user_script:<line>: ]<words> script: <sha>, on @user_script:<line>.`, where the words of Lua
+/// itself have the line before them and those of a command have not. Before, it is `Error running script (call to
+/// f_<sha>): @user_script:<line>: [@user_script: <line>: -][user_script:<line>: ]<words>`, and where a global is
+/// used that does not exist, `@enable_strict_lua:<line>: ` comes first. What does not compile is `Error compiling
+/// script (new function): user_script:<line>: <words>`.
+pub(crate) fn unwrapped(said: &str) -> (Option<usize>, &str) {
+    let (mut words, mut line) = (said, None);
+    if words.starts_with("Error running script (") || words.starts_with("Error compiling script (") {
+        words = words.split_once("): ").map_or(words, |(_, words)| words);
+    }
+    if let Some((told, tail)) = words.rsplit_once(" script: ")
+        && let Some((_, at)) = tail.split_once("on @user_script:")
+    {
+        (words, line) = (told, at.trim_end_matches('.').parse().ok());
+    }
+    while let Some((n, rest)) = line_before(words) {
+        words = rest;
+        line = n.or(line);
+    }
+    (line, words.strip_prefix('-').unwrap_or(words))
+}
+
+/// What begins with `user_script:<line>: ` or the like: the line, and the rest.
+fn line_before(words: &str) -> Option<(Option<usize>, &str)> {
+    let at = words.strip_prefix('@').unwrap_or(words);
+    let (ours, at) = match at.strip_prefix("user_script:") {
+        Some(at) => (true, at),
+        None => (false, at.strip_prefix("enable_strict_lua:")?),
+    };
+    let (n, rest) = at.trim_start().split_once(": ")?;
+    let n: usize = n.parse().ok()?;
+    Some((ours.then_some(n), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_all_servers_are_told_apart_from_what_is_around_them() {
+        let compare = "attempt to compare nil with number";
+        let command = "Wrong number of args calling Redis command from script";
+        let global = "Script attempted to access nonexistent global variable 'wait'";
+        for (said, words) in [
+            (format!("user_script:28: {compare} script: 4b, on @user_script:28."), compare),
+            (
+                format!("Error running script (call to f_4b): @user_script:28: user_script:28: {compare}"),
+                compare,
+            ),
+            (format!("{command} script: 4b, on @user_script:28."), command),
+            (
+                format!("Error running script (call to f_4b): @user_script:28: @user_script: 28: -{command}"),
+                command,
+            ),
+            (format!("Error running script (call to f_4b): @user_script: 28: {command}"), command),
+            (format!("user_script:28: {global} script: 4b, on @user_script:28."), global),
+            (
+                format!(
+                    "Error running script (call to f_4b): @enable_strict_lua:15: user_script:28: {global}"
+                ),
+                global,
+            ),
+            ("Error compiling script (new function): user_script:28: '=' expected".into(), "'=' expected"),
+            (format!("user_script:28: {compare}"), compare),
+        ] {
+            assert_eq!(unwrapped(&said), (Some(28), words), "{said}");
+        }
+        assert_eq!(unwrapped("no such key"), (None, "no such key"));
+        assert_eq!(unwrapped("a script: b"), (None, "a script: b"));
+    }
+}

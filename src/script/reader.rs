@@ -1,0 +1,198 @@
+//! Reads Lua as far as a composer has to: its tokens, without comments.
+
+/// Something that is wrong with a Lua file, and in which line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wrong {
+    pub(super) line: u32,
+    pub(super) why: String,
+}
+
+impl Wrong {
+    pub(super) fn new(line: u32, why: impl Into<String>) -> Self {
+        Wrong { line, why: why.into() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Is {
+    Name,
+    Keyword,
+    /// A number or a text.
+    Literal,
+    Symbol,
+    /// A comment `--@ …`: a word to the composer.
+    Mark,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Token<'a> {
+    pub(super) is: Is,
+    pub(super) text: &'a str,
+    /// Where it begins, counted from 1.
+    pub(super) line: u32,
+    /// Nothing stands between it and the token before.
+    pub(super) joined: bool,
+}
+
+impl Token<'_> {
+    /// Whether an expression may end with it, so that a name behind it begins a statement.
+    pub(super) fn ends_expression(&self) -> bool {
+        match self.is {
+            Is::Name | Is::Literal => true,
+            Is::Keyword => matches!(self.text, "nil" | "true" | "false" | "end" | "break"),
+            Is::Symbol => matches!(self.text, ")" | "]" | "}" | "..." | ";"),
+            Is::Mark => true,
+        }
+    }
+}
+
+const KEYWORDS: [&str; 21] = [
+    "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local", "nil",
+    "not", "or", "repeat", "return", "then", "true", "until", "while",
+];
+
+/// The tokens of `source`.
+pub(super) fn tokens(source: &str) -> Result<Vec<Token<'_>>, Wrong> {
+    let bytes = source.as_bytes();
+    let (mut all, mut at, mut line, mut behind) = (Vec::new(), 0, 1, 0);
+    while at < bytes.len() {
+        let byte = bytes[at];
+        if byte.is_ascii_whitespace() {
+            line += u32::from(byte == b'\n');
+            at += 1;
+            continue;
+        }
+        let rest = &source[at..];
+        let (is, len) = if rest.starts_with("--@") {
+            (Is::Mark, rest.find('\n').unwrap_or(rest.len()))
+        } else if let Some(comment) = rest.strip_prefix("--") {
+            let len = match long_bracket(comment) {
+                Some(long) => long.map_err(|why| Wrong::new(line, why))?,
+                None => comment.find('\n').unwrap_or(comment.len()),
+            };
+            line += lines_in(&rest[..2 + len]);
+            at += 2 + len;
+            continue;
+        } else {
+            token(rest).map_err(|why| Wrong::new(line, why))?
+        };
+        let text = &rest[..len];
+        let is = if is == Is::Name && KEYWORDS.contains(&text) { Is::Keyword } else { is };
+        all.push(Token { is, text, line, joined: behind == at });
+        line += lines_in(text);
+        at += len;
+        behind = at;
+    }
+    Ok(all)
+}
+
+fn lines_in(text: &str) -> u32 {
+    text.bytes().filter(|byte| *byte == b'\n').count() as u32
+}
+
+/// What `rest` begins with, and how long that is.
+fn token(rest: &str) -> Result<(Is, usize), String> {
+    let bytes = rest.as_bytes();
+    let length = |wanted: fn(u8) -> bool| bytes.iter().position(|b| !wanted(*b)).unwrap_or(bytes.len());
+    match bytes[0] {
+        b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
+            Ok((Is::Name, length(|b| b.is_ascii_alphanumeric() || b == b'_')))
+        }
+        b'0'..=b'9' => Ok((Is::Literal, number(bytes))),
+        b'.' if bytes.get(1).is_some_and(u8::is_ascii_digit) => Ok((Is::Literal, number(bytes))),
+        b'"' | b'\'' => Ok((Is::Literal, quoted(bytes)?)),
+        b'[' => match long_bracket(rest) {
+            Some(long) => Ok((Is::Literal, long?)),
+            None => Ok((Is::Symbol, 1)),
+        },
+        _ => {
+            const LONG: [&str; 6] = ["...", "..", "==", "~=", "<=", ">="];
+            if let Some(symbol) = LONG.iter().find(|symbol| rest.starts_with(**symbol)) {
+                return Ok((Is::Symbol, symbol.len()));
+            }
+            match rest.chars().next() {
+                Some(c) if "+-*/%^#<>=(){}];:,.".contains(c) => Ok((Is::Symbol, 1)),
+                other => Err(format!("{:?} does not belong to Lua 5.1", other.unwrap_or_default())),
+            }
+        }
+    }
+}
+
+fn number(bytes: &[u8]) -> usize {
+    let hex = bytes.len() > 1 && bytes[1].eq_ignore_ascii_case(&b'x');
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let exponent = !hex && at > 0 && bytes[at - 1].eq_ignore_ascii_case(&b'e');
+        let sign = exponent && matches!(byte, b'+' | b'-');
+        // `1..2` is two numbers.
+        let dot = *byte == b'.' && bytes.get(at + 1) != Some(&b'.');
+        if !(byte.is_ascii_alphanumeric() || dot || sign) {
+            break;
+        }
+        at += 1;
+    }
+    at
+}
+
+/// How long a text in quotes is, with them.
+fn quoted(bytes: &[u8]) -> Result<usize, String> {
+    let mut at = 1;
+    loop {
+        match bytes.get(at) {
+            Some(b'\\') => at += 2,
+            Some(byte) if *byte == bytes[0] => return Ok(at + 1),
+            None | Some(b'\n') => return Err("a text is not closed in its line".into()),
+            Some(_) => at += 1,
+        }
+    }
+}
+
+/// Where `rest` begins with `[[`, `[=[` and so on: how long that is, up to the end of its closing bracket.
+fn long_bracket(rest: &str) -> Option<Result<usize, String>> {
+    let level = rest.strip_prefix('[')?.bytes().take_while(|b| *b == b'=').count();
+    if rest.as_bytes().get(level + 1) != Some(&b'[') {
+        return None;
+    }
+    let closing = format!("]{}]", "=".repeat(level));
+    let end = rest.find(&closing).map(|at| at + closing.len());
+    Some(end.ok_or_else(|| format!("a long bracket is not closed by {closing}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(source: &str) -> Vec<&str> {
+        tokens(source).unwrap().into_iter().map(|token| token.text).collect()
+    }
+
+    #[test]
+    fn comments_are_dropped_and_texts_are_kept_as_they_are() {
+        let source = "--[[ end\nfunction ]] a = 'b -- \\' c' --[==[ ]] ]==] .. [[x\n--y]] -- z\n--@ parts\n";
+        assert_eq!(texts(source), ["a", "=", "'b -- \\' c'", "..", "[[x\n--y]]", "--@ parts"]);
+        let lines: Vec<_> = tokens(source).unwrap().iter().map(|token| token.line).collect();
+        assert_eq!(lines, [2, 2, 2, 2, 2, 4]);
+    }
+
+    #[test]
+    fn numbers_and_symbols_are_told_apart() {
+        assert_eq!(
+            texts("a.b..1e-3..0x1F - -.5<=t[1]"),
+            ["a", ".", "b", "..", "1e-3", "..", "0x1F", "-", "-", ".5", "<=", "t", "[", "1", "]"]
+        );
+    }
+
+    #[test]
+    fn what_is_open_is_told_with_its_line() {
+        for (source, line, why) in [
+            ("a = 1\nb = 'c\n", 2, "not closed in its line"),
+            ("\n\n--[[ open", 3, "not closed by ]]"),
+            ("a = [==[ ]] ", 1, "]==]"),
+            ("a = b\nif a != b then end", 2, "'!' does not belong"),
+            ("a = 'ü' + ü", 1, "'ü' does not belong"),
+        ] {
+            let wrong = tokens(source).unwrap_err();
+            assert!(wrong.line == line && wrong.why.contains(why), "{source}: {wrong:?}");
+        }
+    }
+}
