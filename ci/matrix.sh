@@ -25,7 +25,7 @@ releases      locks::unlocking locks::grants faults::stall
 synchronizers locks::condition synchronizers::semaphore synchronizers::latch synchronizers::barrier
 contract      locks::contract
 bad-days      faults::bad_days_server
-locks         locks::invariants locks::safety_rules locks::read_write synchronizers::stock locks::receipts
+locks         locks::invariants locks::safety_rules locks::read_write synchronizers::inventory locks::receipts
               locks::close locks::terms
 "
 

@@ -7,7 +7,7 @@ const RULES: [&str; 8] = [
     include_str!("../lua/reentrant.lua"),
     include_str!("../lua/read_write.lua"),
     include_str!("../lua/semaphore.lua"),
-    include_str!("../lua/stock.lua"),
+    include_str!("../lua/inventory.lua"),
     include_str!("../lua/latch.lua"),
     include_str!("../lua/barrier.lua"),
     include_str!("../examples/own_kind.lua"),

@@ -152,7 +152,7 @@ fn beside() -> Vec<Goal> {
             only(d, p, "permits", |r| r.commands_per_acquisition)
         }),
         at_most(
-            "stock gate: a unit reserved and given back ÷ the same two scripts on a bare socket",
+            "inventory: a unit reserved and given back ÷ the same two scripts on a bare socket",
             1.10,
             |d, p| only(d, p, "stock", |r| r.ratio_floor),
         ),

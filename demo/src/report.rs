@@ -34,7 +34,7 @@ requests/order  requests that the locks sent to Redis, renewals and heartbeats i
                 Client::requests(); the sale's own four an order (claim, two reads, write) are not, but
                 of optimistic updates their reads and writes, in every try
 longest wait    the longest time that a thread waited for a lock, or for its update to be done
-recovery        from the kill until the stock lock that the dead process held was granted to another";
+recovery        from the kill until the inventory lock that the dead process held was granted to another";
 
 /// One run as a line of JSON.
 #[derive(Serialize)]

@@ -38,7 +38,7 @@ impl Variant {
             Variant::Fair => "fair",
             Variant::RedLock => "redlock",
             Variant::Optimistic => "optimistic",
-            Variant::Inventory => "stock gate",
+            Variant::Inventory => "inventory",
         }
     }
 
@@ -48,7 +48,7 @@ impl Variant {
             Variant::None => "no lock at all",
             Variant::Simple => "a SimpleLock: one string key",
             Variant::Reentrant => "a ReentrantLock",
-            Variant::ReentrantKill => "the same; one process is killed (-9) while it holds a stock lock",
+            Variant::ReentrantKill => "the same; one process is killed (-9) while it holds an inventory lock",
             Variant::Fair => "a ReentrantLock, fair: processes strictly in turn",
             Variant::RedLock => "a RedLock over five servers of its own",
             Variant::Optimistic => "no lock: WATCH, reads, MULTI, EXEC, and once more if somebody was faster",

@@ -44,26 +44,26 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// # let server = redis_concurrent_testkit::RedisServer::start()?;
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
-/// let gate = client.inventory("spring-sale");
-/// gate.add_stock("tee", 3)?;
-/// gate.add_stock("mug", 1)?;
+/// let inventory = client.inventory("spring-sale");
+/// inventory.add_stock("tee", 3)?;
+/// inventory.add_stock("mug", 1)?;
 ///
 /// let both = Order::of("tee", 2).and("mug", 1).id("order-17").customer("alice", 2);
-/// if let Some(reservation) = gate.try_reserve_order(&both)? {
+/// if let Some(reservation) = inventory.try_reserve_order(&both)? {
 ///     // … take the money; should that fail, dropping it gives the units back
 ///     reservation.commit()?;
 /// }
-/// assert!(gate.try_reserve("mug", 1)?.is_none()); // sold out
+/// assert!(inventory.try_reserve("mug", 1)?.is_none()); // sold out
 ///
-/// let tee = gate.stock("tee")?;
-/// assert_eq!((tee.restocked, tee.available, tee.reserved, tee.sold), (3, 1, 0, 2));
+/// let tee = inventory.stock("tee")?;
+/// assert_eq!((tee.stocked, tee.available, tee.reserved, tee.sold), (3, 1, 0, 2));
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// # How it counts
 ///
-/// Every unit is in one of three counts: `restocked = available + reserved + sold`, at all times and whatever
+/// Every unit is in one of three counts: `stocked = available + reserved + sold`, at all times and whatever
 /// fails. One script, which Redis runs as a whole, moves units from one to another, and never below zero. A
 /// reservation takes all it asks for or none, across all its SKUs.
 ///
@@ -76,7 +76,7 @@ const MEMORY: Duration = Duration::from_secs(3600);
 ///
 /// # Example
 ///
-/// `examples/flash_gate.rs` sells ten lamps to a hundred customers.
+/// `examples/flash_inventory.rs` sells ten lamps to a hundred customers.
 ///
 /// # By id
 ///
@@ -153,7 +153,7 @@ impl Order {
 #[non_exhaustive]
 pub struct Stock {
     /// Units that were ever put in stock: the sum of the other three.
-    pub restocked: u64,
+    pub stocked: u64,
     /// Units that can be reserved.
     pub available: u64,
     /// Units that are reserved, and neither sold nor given back yet.
@@ -177,16 +177,16 @@ impl Inventory {
     /// `lease` after it was reserved, and is never renewed. At least 100 ms, at most a year.
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> Self {
-        let gate = Inventory { lease: Some(lease), ..self.clone() };
-        gate.checked("lease", lease)
+        let inventory = Inventory { lease: Some(lease), ..self.clone() };
+        inventory.checked("lease", lease)
     }
 
     /// The same inventory for reservations whose ids are remembered for this long after they were sold.
     /// Default an hour; at least 100 ms, at most a year. Each takes some hundred bytes in Redis meanwhile.
     #[must_use]
     pub fn remember_for(&self, memory: Duration) -> Self {
-        let gate = Inventory { memory, ..self.clone() };
-        gate.checked("memory of ids", memory)
+        let inventory = Inventory { memory, ..self.clone() };
+        inventory.checked("memory of ids", memory)
     }
 
     /// The lock's name.
@@ -203,7 +203,7 @@ impl Inventory {
     /// type](Inventory#errors-of-all-forms).
     pub fn add_stock(&self, sku: &str, n: u64) -> Result<(), Error> {
         let (n, field) = (self.config(check(n))?.to_string(), self.sku(sku)?);
-        if self.meeting.change(&["restock", &n, &field])? == 1 {
+        if self.meeting.change(&["add_stock", &n, &field])? == 1 {
             return Ok(());
         }
         let why = format!("of {sku:?} at most {MOST} are ever stocked");
@@ -217,9 +217,8 @@ impl Inventory {
     pub fn stock(&self, sku: &str) -> Result<Stock, Error> {
         let state = self.meeting.ask(&format!("sku|{}", self.sku(sku)?))?.state;
         let count = |i: usize| number(state.get(i)).and_then(|n| n.try_into().ok());
-        let read = || {
-            Some(Stock { restocked: count(0)?, available: count(1)?, reserved: count(2)?, sold: count(3)? })
-        };
+        let read =
+            || Some(Stock { stocked: count(0)?, available: count(1)?, reserved: count(2)?, sold: count(3)? });
         let unknown = || self.meeting.error(ErrorKind::Refused, format!("it has no SKU {sku:?}"));
         read().ok_or_else(unknown)
     }
@@ -369,7 +368,7 @@ impl OwnedGuard<Units> {
     }
 }
 
-const RULE: &str = rule_file!("../../lua/stock.lua");
+const RULE: &str = rule_file!("../../lua/inventory.lua");
 
 /// The most units of a SKU that can ever be stocked: all numbers up to this one are exact in Lua.
 pub(crate) const MOST: u64 = (1 << 53) - 1;
@@ -385,7 +384,7 @@ pub(crate) const MOST_SKUS: usize = 100;
 pub struct Units(());
 
 impl Kind for Units {
-    const NAME: &'static str = "stock gate";
+    const NAME: &'static str = "inventory";
     const RULE: &'static str = RULE;
     const SHARING: Sharing = Sharing::Shared;
     const REENTRY: Reentrancy = Reentrancy::Independent;
@@ -415,7 +414,7 @@ impl InStock {
 }
 
 impl Kind for InStock {
-    const NAME: &'static str = "stock lock";
+    const NAME: &'static str = "inventory lock";
     const RULE: &'static str = RULE;
     const SHARING: Sharing = Sharing::Exclusive;
     // The request may be for another SKU than the hold, and only Redis can decide that.

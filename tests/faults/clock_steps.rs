@@ -27,7 +27,7 @@ const ALL: [(&str, Work); 10] = [
     ("write lock", |c| c.read_write_lock("read-write").write_lock().lock()?.unlock()),
     ("read lock", |c| c.read_write_lock("read-write").read_lock().lock()?.unlock()),
     ("semaphore", |c| c.semaphore("semaphore").acquire(1)?.unlock()),
-    ("stock lock", |c| c.inventory("gate").inventory_lock("sku", 1).lock()?.unlock()),
+    ("inventory lock", |c| c.inventory("gate").inventory_lock("sku", 1).lock()?.unlock()),
     ("multi-lock", |c| MultiLock::new(&[&c.simple_lock("one"), &c.simple_lock("two")]).lock()?.unlock()),
     ("condition", wait_or_signal),
     ("barrier", meet),

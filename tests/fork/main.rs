@@ -5,9 +5,9 @@
 #![allow(unsafe_code)]
 
 mod held;
+mod inventory;
 mod multi_lock;
 mod red_lock;
-mod stock;
 #[path = "../support/mod.rs"]
 mod support;
 mod synchronizers;

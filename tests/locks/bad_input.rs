@@ -1,7 +1,7 @@
 //! Bad input: names, waits, addresses, settings and keys that cannot work, or only just.
 
 mod at_keys;
-mod stock;
+mod inventory;
 mod synchronizers;
 
 use std::collections::BTreeSet;

@@ -4,8 +4,8 @@
 mod many;
 
 mod conditions;
+mod inventory;
 mod meetings;
 mod queue;
 mod read_write;
 mod semaphore;
-mod stock;

@@ -34,7 +34,7 @@ const CASES: [Case; 9] = [
     },
     Case {
         kind: "stock",
-        rule: include_str!("../../lua/stock.lua"),
+        rule: include_str!("../../lua/inventory.lua"),
         inside: "lock|1|tee",
         waits: "lock|1|tee",
         rooms: false,
@@ -131,7 +131,7 @@ impl Scene {
         let mut scene = Scene { rig, case, arrival: String::new() };
         match case.kind {
             "semaphore" => drop(scene.changes("user", &["set", "1"]).unwrap()),
-            "stock" => drop(scene.changes("user", &["restock", "3", "tee"]).unwrap()),
+            "stock" => drop(scene.changes("user", &["add_stock", "3", "tee"]).unwrap()),
             "latch" => drop(scene.changes("user", &["set", "2"]).unwrap()),
             _ => {}
         }
@@ -248,7 +248,7 @@ fn changes_of(kind: &str) -> &'static [Operation] {
             ("delete", Pass, |it| it.changes("u", &["delete"])),
         ],
         "stock" => &[
-            ("restock", BeClean, |it| it.changes("u", &["restock", "1", "tee"])),
+            ("add_stock", BeClean, |it| it.changes("u", &["add_stock", "1", "tee"])),
             ("delete", Pass, |it| it.changes("u", &["delete"])),
         ],
         "latch" => &[

@@ -71,7 +71,7 @@ pub const KINDS: [(&str, Calls); 8] = [
             it.queue_length().map(drop),
         ]
     }),
-    ("stock gate", |client, name| {
+    ("inventory", |client, name| {
         let it = client.inventory(name);
         let lock = it.inventory_lock("tee", 1);
         vec![

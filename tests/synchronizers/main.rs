@@ -1,4 +1,4 @@
-//! What is no lock, or more than one: semaphore, latch, barrier, stock gate, rate limiter, updates without a lock.
+//! What is no lock, or more than one: semaphore, latch, barrier, inventory, rate limiter, updates without a lock.
 
 #[path = "../support/names.rs"]
 mod names;
@@ -7,8 +7,8 @@ mod support;
 
 mod barrier;
 mod fenced;
+mod inventory;
 mod latch;
 mod optimistic;
 mod rate_limiter;
 mod semaphore;
-mod stock;

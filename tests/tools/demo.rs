@@ -77,7 +77,7 @@ fn runs(output: &Output) -> BTreeMap<String, Value> {
     let variants: Vec<_> = runs.keys().map(String::as_str).collect();
     assert_eq!(
         variants,
-        ["fair", "none", "optimistic", "redlock", "reentrant", "reentrant+kill", "simple", "stock gate",]
+        ["fair", "none", "optimistic", "redlock", "reentrant", "reentrant+kill", "simple", "inventory",]
     );
     runs
 }
@@ -156,7 +156,7 @@ fn the_table_is_for_people() {
     let heads = ["variant ", "oversold ", "lost updates ", "duplicates ", "longest wait "];
     let table = text.lines().find(|line| heads.iter().all(|head| line.contains(head)));
     assert!(table.is_some(), "{text}");
-    for variant in ["simple", "reentrant", "reentrant+kill", "fair", "redlock", "optimistic", "stock gate"] {
+    for variant in ["simple", "reentrant", "reentrant+kill", "fair", "redlock", "optimistic", "inventory"] {
         let accounts = text.lines().any(|line| {
             line.starts_with(&format!("{variant} "))
                 && line.ends_with("200 orders = 100 sold + 100 refused + 0 sold out")
@@ -200,7 +200,7 @@ fn the_kind_of_ones_own_does_what_it_says() {
 
 #[test]
 fn the_gate_sells_each_lamp_once() {
-    let output = run("flash_gate", &[], None);
+    let output = run("flash_inventory", &[], None);
     let (text, errors) = (stdout(&output), stderr(&output));
     assert_eq!(output.status.code(), Some(0), "{text}{errors}");
     let figures: Vec<u64> = text.split(' ').filter_map(|word| word.trim().parse().ok()).collect();

@@ -50,7 +50,7 @@ const WAITING: [(&str, Call); 7] = [
     ("read lock", |c| c.read_write_lock("rw").read_lock().lock().map(drop)),
     ("write lock", |c| c.read_write_lock("rw2").write_lock().lock().map(drop)),
     ("semaphore", |c| c.semaphore("permits").acquire(1).map(drop)),
-    ("stock lock", |c| c.inventory("goods").inventory_lock("sku", 1).lock().map(drop)),
+    ("inventory lock", |c| c.inventory("goods").inventory_lock("sku", 1).lock().map(drop)),
     ("multi-lock", |c| MultiLock::new(&[&c.simple_lock("a"), &c.reentrant_lock("b")]).lock().map(drop)),
 ];
 

@@ -237,9 +237,9 @@ fn a_name_in_use_by_one_kind_is_kept_from_all_others() {
     permits.delete().unwrap();
     let gate = mine.inventory("it");
     gate.add_stock("tee", 2).unwrap();
-    is_not_for_others(&["stock gate"], &server, clients);
+    is_not_for_others(&["inventory"], &server, clients);
     let held = (gate.try_reserve("tee", 1).unwrap(), gate.inventory_lock("tee", 1).lock_owned().unwrap());
-    is_not_for_others(&["stock gate"], &server, clients);
+    is_not_for_others(&["inventory"], &server, clients);
     drop(held);
     gate.delete().unwrap();
     let latch = mine.count_down_latch("it");

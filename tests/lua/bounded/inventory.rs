@@ -1,4 +1,4 @@
-//! A stock gate with 2,000 reservations of 100 SKUs, and with 10,000 who wait for its lock.
+//! An inventory with 2,000 reservations of 100 SKUs, and with 10,000 who wait for its lock.
 
 use redis_concurrent::{Kind, Units};
 
@@ -16,7 +16,7 @@ fn order(n: usize) -> String {
 fn stocked(n: usize) -> Many {
     let mut it = Many::of(Units::NAME, Units::RULE);
     for sku in 0..SKUS {
-        it.changes("restock", &id("s", sku), &["restock", &n.to_string(), &format!("sku-{sku}")]);
+        it.changes("add_stock", &id("s", sku), &["add_stock", &n.to_string(), &format!("sku-{sku}")]);
     }
     it
 }
@@ -28,7 +28,7 @@ fn reserved() -> Many {
     it
 }
 
-/// {restocked, available, reserved, sold}
+/// {stocked, available, reserved, sold}
 fn counts(it: &mut Many, sku: &str) -> Vec<String> {
     it.looks("inspect", &format!("sku|{sku}")).2
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use redis_concurrent::{Client, ErrorKind, Order};
 use redis_concurrent_testkit::*;
 
-use crate::stock::{counts, told};
+use crate::inventory::{counts, told};
 use crate::support::*;
 
 #[test]
@@ -14,13 +14,13 @@ fn a_decision_whose_answer_is_lost_is_made_once() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let (client, office) = (Client::connect(&proxy.url()).unwrap(), connect(&server).inventory("sale"));
-    let gate = client.inventory("sale");
+    let inventory = client.inventory("sale");
     office.add_stock("tee", 100).unwrap();
-    gate.try_reserve("tee", 1).unwrap().unwrap().commit().unwrap();
+    inventory.try_reserve("tee", 1).unwrap().unwrap().commit().unwrap();
     for i in 0..10 {
         proxy.swallow_next_reply_and_reset();
         let order = Order::of("tee", 2).id(&format!("o{i}")).customer(&format!("c{i}"), 2);
-        let reservation = gate.try_reserve_order(&order).unwrap().unwrap();
+        let reservation = inventory.try_reserve_order(&order).unwrap().unwrap();
         assert_eq!(counts(&office)[2], 2, "taken once");
         proxy.swallow_next_reply_and_reset();
         if i % 2 == 0 {
@@ -31,7 +31,7 @@ fn a_decision_whose_answer_is_lost_is_made_once() {
         assert_eq!(counts(&office), [100, 99 - 2 * (i / 2 + 1), 0, 1 + 2 * (i / 2 + 1)]);
     }
     proxy.swallow_next_reply_and_reset();
-    gate.add_stock("tee", 1).unwrap();
+    inventory.add_stock("tee", 1).unwrap();
     assert_eq!(counts(&office), [101, 90, 0, 11]);
     assert_eq!(proxy.struck(), 21);
 }
@@ -41,9 +41,9 @@ fn a_commit_that_redis_does_not_answer_is_asked_again_until_it_is_settled() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let client = builder(&proxy.url()).command_timeout(ms(700)).connect().unwrap();
-    let (gate, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
+    let (inventory, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
     office.add_stock("tee", 5).unwrap();
-    let reservation = gate.try_reserve_order(&Order::of("tee", 2).id("one")).unwrap().unwrap();
+    let reservation = inventory.try_reserve_order(&Order::of("tee", 2).id("one")).unwrap().unwrap();
     proxy.black_hole(true);
     thread::scope(|scope| {
         let commit = scope.spawn(|| reservation.commit());
@@ -64,10 +64,10 @@ fn a_commit_that_is_never_answered_is_unknown_and_comes_to_one_end() {
         let proxy = Proxy::start(server.port()).unwrap();
         let client =
             builder(&proxy.url()).command_timeout(ms(700)).unreachable_timeout(ms(1500)).connect().unwrap();
-        let (gate, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
+        let (inventory, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
         office.add_stock("tee", 1).unwrap();
         let before = counts(&office);
-        let reservation = gate.try_reserve_order(&Order::of("tee", 1).id("one")).unwrap().unwrap();
+        let reservation = inventory.try_reserve_order(&Order::of("tee", 1).id("one")).unwrap().unwrap();
         // Either the requests are lost, or the answers.
         if done {
             proxy.swallow_replies(1000)
@@ -92,12 +92,12 @@ fn with_redis_out_of_reach_nothing_is_taken_and_nothing_is_lost() {
     let proxy = Proxy::start(server.port()).unwrap();
     let client =
         builder(&proxy.url()).command_timeout(ms(700)).unreachable_timeout(ms(500)).connect().unwrap();
-    let (gate, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
+    let (inventory, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
     office.add_stock("tee", 5).unwrap();
-    let reservation = gate.try_reserve("tee", 1).unwrap().unwrap();
+    let reservation = inventory.try_reserve("tee", 1).unwrap().unwrap();
     proxy.refuse_connections(true).unwrap();
     proxy.cut_all();
-    told(gate.try_reserve("tee", 1), ErrorKind::Unavailable, "");
+    told(inventory.try_reserve("tee", 1), ErrorKind::Unavailable, "");
     told(reservation.commit(), ErrorKind::Unavailable, "");
     proxy.heal().unwrap();
     wait_until(LONG, "it is given back", || counts(&office) == [5, 5, 0, 0]);
@@ -107,17 +107,19 @@ fn with_redis_out_of_reach_nothing_is_taken_and_nothing_is_lost() {
 fn a_client_that_closes_gives_everything_back() {
     let server = RedisServer::start().unwrap();
     let (client, office) = (connect(&server), connect(&server).inventory("sale"));
-    let gate = client.inventory("sale");
-    gate.add_stock("tee", 5).unwrap();
-    let (one, two) =
-        (gate.try_reserve("tee", 1).unwrap().unwrap(), gate.try_reserve("tee", 2).unwrap().unwrap());
+    let inventory = client.inventory("sale");
+    inventory.add_stock("tee", 5).unwrap();
+    let (one, two) = (
+        inventory.try_reserve("tee", 1).unwrap().unwrap(),
+        inventory.try_reserve("tee", 2).unwrap().unwrap(),
+    );
     let lost = one.lost();
     client.close().unwrap();
     assert!(lost.is_cancelled());
     assert_eq!(counts(&office), [5, 5, 0, 0]);
     told(one.commit(), ErrorKind::Closed, "");
     told(two.unlock(), ErrorKind::Closed, "");
-    told(gate.try_reserve("tee", 1), ErrorKind::Closed, "");
+    told(inventory.try_reserve("tee", 1), ErrorKind::Closed, "");
     assert_eq!(counts(&office), [5, 5, 0, 0]);
 }
 
@@ -125,14 +127,14 @@ fn a_client_that_closes_gives_everything_back() {
 fn a_restart_with_its_data_keeps_every_unit() {
     let server = RedisServer::builder().arg("appendonly", "yes").start().unwrap();
     let client = connect(&server);
-    let gate = client.inventory("sale");
-    gate.add_stock("tee", 5).unwrap();
-    gate.try_reserve("tee", 1).unwrap().unwrap().commit().unwrap();
-    let held = gate.try_reserve("tee", 2).unwrap().unwrap();
+    let inventory = client.inventory("sale");
+    inventory.add_stock("tee", 5).unwrap();
+    inventory.try_reserve("tee", 1).unwrap().unwrap().commit().unwrap();
+    let held = inventory.try_reserve("tee", 2).unwrap().unwrap();
     server.shutdown().unwrap();
     server.restart().unwrap();
-    wait_until(LONG, "it is back", || gate.stock("tee").is_ok());
-    assert_eq!(counts(&gate), [5, 2, 2, 1]);
+    wait_until(LONG, "it is back", || inventory.stock("tee").is_ok());
+    assert_eq!(counts(&inventory), [5, 2, 2, 1]);
     held.commit().unwrap();
-    assert_eq!(counts(&gate), [5, 2, 0, 3]);
+    assert_eq!(counts(&inventory), [5, 2, 0, 3]);
 }

@@ -1,4 +1,4 @@
-//! The stock gate, by its client: what it counts, who is let in, what comes back, and what no kill can bring out
+//! The inventory, by its client: what it counts, who is let in, what comes back, and what no kill can bring out
 //! of step.
 
 mod chance;
@@ -8,18 +8,18 @@ mod reserving;
 
 use redis_concurrent::{Error, ErrorKind, Inventory, Stock};
 
-/// The counts of `tee`: restocked, available, reserved, sold.
+/// The counts of `tee`: stocked, available, reserved, sold.
 #[track_caller]
-fn counts(gate: &Inventory) -> [u64; 4] {
-    balanced(gate.stock("tee").unwrap())
+fn counts(inventory: &Inventory) -> [u64; 4] {
+    balanced(inventory.stock("tee").unwrap())
 }
 
 /// Every unit is somewhere, and only there.
 #[track_caller]
 fn balanced(stock: Stock) -> [u64; 4] {
-    let Stock { restocked, available, reserved, sold, .. } = stock;
-    assert_eq!(restocked, available + reserved + sold, "{stock:?}");
-    [restocked, available, reserved, sold]
+    let Stock { stocked, available, reserved, sold, .. } = stock;
+    assert_eq!(stocked, available + reserved + sold, "{stock:?}");
+    [stocked, available, reserved, sold]
 }
 
 #[track_caller]

@@ -1,4 +1,4 @@
-//! Sixteen processes on one gate, of which one after the other is killed: Redis counts what they saw, but for
+//! Sixteen processes on one inventory, of which one after the other is killed: Redis counts what they saw, but for
 //! what was under way at a kill; and a lease later every unit is accounted for.
 //!
 //! `DECISIONS` in the environment says how many are made (10,000; in full 100,000), `SEED` by which chance.
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{Inventory, Order};
 use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent, wait_until};
 
-use crate::stock::balanced;
+use crate::inventory::balanced;
 use crate::support::{LONG, Random, SOON, builder, connect, env, ms};
 
 const PROCESSES: usize = 16;
@@ -27,11 +27,11 @@ const SKUS: [&str; 2] = ["tee", "mug"];
 #[test]
 #[ignore = "a role, played by a child process"]
 fn role_seller() {
-    if !is_role("stock::chance::role_seller") {
+    if !is_role("inventory::chance::role_seller") {
         return;
     }
     let client = builder(&env("URL")).lease(LEASE).connect().unwrap();
-    let gate = client.inventory("sale");
+    let inventory = client.inventory("sale");
     let mut random = Random::of(env("RANDOM").parse().unwrap());
     let mut turn = 0_u64;
     tell_parent("selling").unwrap();
@@ -45,7 +45,7 @@ fn role_seller() {
         };
         let order = order.id(&format!("{}-{turn}", env("RANDOM")));
         // Whoever else is killed meanwhile, nobody here waits, and nothing fails.
-        let Some(reservation) = gate.try_reserve_order(&order).unwrap() else {
+        let Some(reservation) = inventory.try_reserve_order(&order).unwrap() else {
             tell_parent("none").unwrap();
             thread::sleep(random.micros(300));
             continue;
@@ -122,14 +122,14 @@ impl<'a> Place<'a> {
 
 fn seller(server: &RedisServer, random: &mut Random) -> Child {
     let env = [("URL", &*server.url()), ("RANDOM", &*random.seed())];
-    let child = Child::spawn("stock::chance::role_seller", &env).unwrap();
+    let child = Child::spawn("inventory::chance::role_seller", &env).unwrap();
     assert_eq!(child.read_line_within(LONG).unwrap(), "selling");
     child
 }
 
 /// Sums to what is in stock of both SKUs together.
-fn sums(gate: &Inventory) -> [u64; 4] {
-    let [tee, mug] = SKUS.map(|sku| balanced(gate.stock(sku).unwrap()));
+fn sums(inventory: &Inventory) -> [u64; 4] {
+    let [tee, mug] = SKUS.map(|sku| balanced(inventory.stock(sku).unwrap()));
     std::array::from_fn(|i| tee[i] + mug[i])
 }
 
@@ -169,14 +169,14 @@ fn redis_counts_what_the_processes_saw_whoever_is_killed() {
     wait_until(LONG, "what the dead had reserved is back", || sums(&office)[2] == 0);
     assert!(died.elapsed() < LEASE + SOON, "only {:?} later", died.elapsed());
 
-    let [restocked, available, _, sold] = sums(&office);
+    let [stocked, available, _, sold] = sums(&office);
     let sum = |count: fn(&Place<'_>) -> u64| places.iter().map(count).sum::<u64>();
     let [heard, kills] = [sum(|it| it.decisions), sum(|it| it.kills)];
     let [sales, units] = [sum(|it| it.sales), sum(|it| it.units)];
     let counted = count_sales(&server);
     println!(
         "{heard} decisions and {kills} kills in {:?}: {sales} of {counted} sales were told, {units} of {sold} units; \
-         {available} of {restocked} are left",
+         {available} of {stocked} are left",
         began.elapsed()
     );
     assert!(heard >= decisions && sales > 0);
@@ -186,7 +186,7 @@ fn redis_counts_what_the_processes_saw_whoever_is_killed() {
     // Who comes afterwards finds everything in order.
     office.add_stock("tee", 3).unwrap();
     office.try_reserve("tee", 3).unwrap().unwrap().commit().unwrap();
-    assert_eq!(sums(&office), [restocked + 3, available, 0, sold + 3]);
+    assert_eq!(sums(&office), [stocked + 3, available, 0, sold + 3]);
 }
 
 /// How many ids are remembered as sold.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use redis_concurrent::{ErrorKind, MultiLock};
 use redis_concurrent_testkit::*;
 
-use crate::stock::told;
+use crate::inventory::told;
 use crate::support::*;
 
 #[test]
@@ -16,36 +16,36 @@ fn who_waits_is_refused_the_moment_that_nothing_is_left() {
     // Nobody asks again by itself meanwhile: who wakes was told.
     let patient = || builder(&server.url()).lease(6 * LONG).waiter_timeout(6 * LONG).connect().unwrap();
     let clients: Vec<_> = (0..4).map(|_| patient()).collect();
-    let gates: Vec<_> = clients.iter().map(|client| client.inventory("sale")).collect();
-    gates[0].add_stock("tee", 2).unwrap();
-    let lock = gates[0].inventory_lock("tee", 1);
+    let inventories: Vec<_> = clients.iter().map(|client| client.inventory("sale")).collect();
+    inventories[0].add_stock("tee", 2).unwrap();
+    let lock = inventories[0].inventory_lock("tee", 1);
     let held = lock.lock().unwrap();
     assert!(held.token() > 0);
     thread::scope(|scope| {
-        let waiters: Vec<_> = gates[1..]
+        let waiters: Vec<_> = inventories[1..]
             .iter()
-            .map(|gate| {
+            .map(|inventory| {
                 scope.spawn(|| {
-                    let outcome = gate.inventory_lock("tee", 1).lock().map(drop);
+                    let outcome = inventory.inventory_lock("tee", 1).lock().map(drop);
                     (outcome, Instant::now())
                 })
             })
             .collect();
         queued(&lock, 3);
         // The first unit goes, and they wait on; the last one goes, and the lock is held still.
-        gates[0].try_reserve("tee", 1).unwrap().unwrap().commit().unwrap();
+        inventories[0].try_reserve("tee", 1).unwrap().unwrap().commit().unwrap();
         assert_eq!(lock.queue_length().unwrap(), 3);
-        let last = gates[0].try_reserve("tee", 1).unwrap().unwrap();
+        let last = inventories[0].try_reserve("tee", 1).unwrap().unwrap();
         let gone = Instant::now();
         for waiter in waiters {
             let (outcome, at) = waiter.join().unwrap();
             told(outcome, ErrorKind::Refused, "of \"tee\" only 0 are left");
             assert!(at - gone < SOON, "only {:?} later", at - gone);
         }
-        told(gates[1].inventory_lock("tee", 1).try_lock(), ErrorKind::Refused, "only 0 are left");
+        told(inventories[1].inventory_lock("tee", 1).try_lock(), ErrorKind::Refused, "only 0 are left");
         // One comes back: whoever comes now waits again, and gets in.
         last.unlock().unwrap();
-        let next = scope.spawn(|| gates[1].inventory_lock("tee", 1).lock().map(|guard| guard.token()));
+        let next = scope.spawn(|| inventories[1].inventory_lock("tee", 1).lock().map(|guard| guard.token()));
         queued(&lock, 1);
         let token = held.token();
         held.unlock().unwrap();
@@ -58,9 +58,9 @@ fn who_waits_is_refused_the_moment_that_nothing_is_left() {
 fn threads_of_one_process_are_refused_as_their_turns_come() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);
-    let gate = client.inventory("sale");
-    gate.add_stock("tee", 3).unwrap();
-    let (lock, sold) = (gate.inventory_lock("tee", 1), AtomicUsize::new(0));
+    let inventory = client.inventory("sale");
+    inventory.add_stock("tee", 3).unwrap();
+    let (lock, sold) = (inventory.inventory_lock("tee", 1), AtomicUsize::new(0));
     let refused = thread::scope(|scope| {
         let buyers: Vec<_> = (0..8)
             .map(|_| {
@@ -69,7 +69,7 @@ fn threads_of_one_process_are_refused_as_their_turns_come() {
                         Ok(guard) => guard,
                         Err(error) => return error.kind() == ErrorKind::Refused,
                     };
-                    gate.try_reserve("tee", 1).unwrap().expect("it is in stock").commit().unwrap();
+                    inventory.try_reserve("tee", 1).unwrap().expect("it is in stock").commit().unwrap();
                     sold.fetch_add(1, SeqCst);
                     guard.unlock().unwrap();
                     false
@@ -79,7 +79,7 @@ fn threads_of_one_process_are_refused_as_their_turns_come() {
         buyers.into_iter().map(|buyer| buyer.join().unwrap()).filter(|it| *it).count()
     });
     assert_eq!((sold.into_inner(), refused), (3, 5));
-    assert_eq!(crate::stock::counts(&gate), [3, 0, 0, 3]);
+    assert_eq!(crate::inventory::counts(&inventory), [3, 0, 0, 3]);
 }
 
 #[test]

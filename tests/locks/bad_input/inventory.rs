@@ -1,4 +1,4 @@
-//! What cannot be asked of a stock gate: an error names the gate and what it is about, and nothing in Redis is
+//! What cannot be asked of an inventory: an error names the inventory and what it is about, and nothing in Redis is
 //! another than before.
 
 use redis_concurrent::{Error, ErrorKind, Inventory, Order};

@@ -1,4 +1,4 @@
-//! The child of a process that has reserved something, and holds the gate's lock.
+//! The child of a process that has reserved something, and holds the inventory's lock.
 
 use redis_concurrent_testkit::*;
 
@@ -7,22 +7,22 @@ use crate::{forked, in_child};
 
 #[test]
 fn a_child_sells_nothing_and_gives_nothing_back_of_what_its_parent_reserved() {
-    alone("stock::a_child_sells_nothing_and_gives_nothing_back_of_what_its_parent_reserved", || {
+    alone("inventory::a_child_sells_nothing_and_gives_nothing_back_of_what_its_parent_reserved", || {
         let server = RedisServer::start().unwrap();
         let client = connect(&server);
-        let gate = client.inventory("sale");
-        gate.add_stock("tee", 5).unwrap();
-        let lock = gate.inventory_lock("tee", 1);
-        let mut sells = Some(gate.try_reserve("tee", 1).unwrap().unwrap());
-        let mut keeps = Some(gate.try_reserve("tee", 2).unwrap().unwrap());
+        let inventory = client.inventory("sale");
+        inventory.add_stock("tee", 5).unwrap();
+        let lock = inventory.inventory_lock("tee", 1);
+        let mut sells = Some(inventory.try_reserve("tee", 1).unwrap().unwrap());
+        let mut keeps = Some(inventory.try_reserve("tee", 2).unwrap().unwrap());
         let mut holds = Some(lock.lock().unwrap());
         in_child(|| {
-            forked(gate.try_reserve("tee", 1));
-            forked(gate.add_stock("tee", 1));
-            forked(gate.stock("tee"));
-            forked(gate.is_committed("one"));
-            forked(gate.holders());
-            forked(gate.delete());
+            forked(inventory.try_reserve("tee", 1));
+            forked(inventory.add_stock("tee", 1));
+            forked(inventory.stock("tee"));
+            forked(inventory.is_committed("one"));
+            forked(inventory.holders());
+            forked(inventory.delete());
             forked(lock.is_locked());
             forked(sells.take().unwrap().commit());
             forked(keeps.take().unwrap().unlock());
@@ -30,11 +30,11 @@ fn a_child_sells_nothing_and_gives_nothing_back_of_what_its_parent_reserved() {
         });
         in_child(|| drop((sells.take(), keeps.take(), holds.take())));
         assert!(lock.try_lock_owned().unwrap().is_none());
-        assert_eq!(gate.reserved("tee").unwrap(), 3);
+        assert_eq!(inventory.reserved("tee").unwrap(), 3);
         sells.take().unwrap().commit().unwrap();
         keeps.take().unwrap().unlock().unwrap();
         holds.take().unwrap().unlock().unwrap();
-        let stock = gate.stock("tee").unwrap();
+        let stock = inventory.stock("tee").unwrap();
         assert_eq!((stock.available, stock.reserved, stock.sold), (4, 0, 1));
     });
 }

@@ -1,6 +1,6 @@
 //! Ten lamps for a hundred customers: an inventory, before any database.
 //!
-//! `cargo run --example flash_gate`, on the server that `REDIS_URL` names or on a private one. The customers
+//! `cargo run --example flash_inventory`, on the server that `REDIS_URL` names or on a private one. The customers
 //! come all at once, to clients that are like processes to Redis. Some fail to pay, and their lamp goes to
 //! the next customer. Two of them order twice.
 
@@ -36,8 +36,8 @@ fn main() -> Result<(), Failure> {
         let customers: Vec<_> = (0..CUSTOMERS)
             .zip(clients.iter().cycle())
             .map(|(i, client)| {
-                let (gate, count) = (client.inventory(&name), &count);
-                scope.spawn(move || serve(&gate, i, count))
+                let (inventory, count) = (client.inventory(&name), &count);
+                scope.spawn(move || serve(&inventory, i, count))
             })
             .collect();
         customers.into_iter().try_for_each(|it| it.join().expect("a customer does not panic"))
@@ -57,14 +57,14 @@ fn main() -> Result<(), Failure> {
 }
 
 /// A customer: a lamp is reserved while it pays, and at most one is its own.
-fn serve(gate: &Inventory, i: usize, count: &Count) -> Result<(), Error> {
+fn serve(inventory: &Inventory, i: usize, count: &Count) -> Result<(), Error> {
     // The first one is settled, so that its order can come again.
     let (id, pays) = if i == 0 { ("first".to_owned(), true) } else { (format!("order-{i}"), i % 4 != 3) };
     let order = Order::of("lamp", 1).id(&id).customer(&format!("customer-{i}"), 1);
     if i > 0 {
         thread::sleep(Duration::from_millis(20 + i as u64 % 7));
     }
-    let Some(reservation) = gate.try_reserve_order(&order)? else {
+    let Some(reservation) = inventory.try_reserve_order(&order)? else {
         count.sold_out.fetch_add(1, SeqCst);
         return Ok(());
     };

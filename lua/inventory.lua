@@ -1,12 +1,12 @@
 -- stock: units for sale, reservations that took some, and a lock that is available as long as there are some.
--- A hash {kind, lock}; of each SKU `restocked|<sku>`, `available|<sku>`, `reserved|<sku>`, `sold|<sku>`; of
+-- A hash {kind, lock}; of each SKU `stocked|<sku>`, `available|<sku>`, `reserved|<sku>`, `sold|<sku>`; of
 -- each reservation, under its owner id, {end ms, number, record, id or '', ms to remember that, customer or
 -- '', units, sku, ...}, and `id|<id>`, whose it is; of each customer with a limit
 -- `customer|<customer>|<sku>`, the units that it reserved or bought. K[6] has the reservations by their
 -- expiry. K[5] has of what was done `id|<id>` and `done|<request>`, besides the tombstones. w.args is
 -- 'take|<id>|<ms>|<customer>|<limit>|<units>|<sku>|...' for a reservation, which never waits, or
 -- 'lock|<units>|<sku>'. The stock is its users' state: the key does not expire.
-kind.tag = 'stock gate'
+kind.tag = 'inventory'
 -- The lock's holder as last read or written, {owner, end ms, number, record}.
 local held
 -- Some stock is less than before; some SKU is sold out.
@@ -86,10 +86,10 @@ local function give_back(owner, ms, most)
   return entry and entry[1] <= ms and finish(owner, entry, 'available', most) or nil
 end
 
--- short(sku, n, restocked) -> why there can never be that many of it | nothing
-local function short(sku, n, restocked)
-  if not restocked then return say('it has no SKU "%s"', sku) end
-  if n + 0 > restocked + 0 then return say('of "%s" only %s were ever stocked', sku, restocked) end
+-- short(sku, n, stocked) -> why there can never be that many of it | nothing
+local function short(sku, n, stocked)
+  if not stocked then return say('it has no SKU "%s"', sku) end
+  if n + 0 > stocked + 0 then return say('of "%s" only %s were ever stocked', sku, stocked) end
 end
 
 -- weigh(w) -> what permanently prevents a reservation | nothing. Leaves in `taken` what must be written of
@@ -102,7 +102,7 @@ local function weigh(w)
   local fields, free, of = {'id|' .. id}, 2, 'customer|' .. customer .. '|'
   for i = 7, #want, 2 do
     local sku = want[i]
-    fields[free], fields[free + 1] = 'restocked|' .. sku, 'available|' .. sku
+    fields[free], fields[free + 1] = 'stocked|' .. sku, 'available|' .. sku
     fields[free + 2], fields[free + 3] = 'reserved|' .. sku, of .. sku
     free = free + 4
   end
@@ -120,8 +120,8 @@ local function weigh(w)
   local enough = true
   for i = 6, #want, 2 do
     local n, sku, at = want[i] + 0, want[i + 1], 2 * i - 10
-    local restocked, available, reserved, has = unpack(state, at, at + 3)
-    obstacle = short(sku, want[i], restocked)
+    local stocked, available, reserved, has = unpack(state, at, at + 3)
+    obstacle = short(sku, want[i], stocked)
       or customer ~= '' and (has or 0) + n > limit + 0
         and say('"%s" has %s of "%s" and may have %s', customer, has or '0', sku, limit)
     if obstacle then return obstacle end
@@ -167,7 +167,7 @@ end
 
 -- lacks(n, sku) -> why it is useless to wait for that much of it | nothing
 local function lacks(n, sku)
-  local state = call('HMGET', K[1], 'restocked|' .. sku, 'available|' .. sku)
+  local state = call('HMGET', K[1], 'stocked|' .. sku, 'available|' .. sku)
   return short(sku, n, state[1]) or state[2] + 0 < n + 0 and say('of "%s" only %s are left', sku, state[2]) or nil
 end
 
@@ -275,7 +275,7 @@ function kind.holders(from)
   return list, scan[1] ~= '0' and scan[1]
 end
 
--- Asked as 'sku|<sku>': {restocked or '', available, reserved, sold}; as 'id|<id>': {1 the order was sold |
+-- Asked as 'sku|<sku>': {stocked or '', available, reserved, sold}; as 'id|<id>': {1 the order was sold |
 -- 0}.
 function kind.describe()
   local what, name = unpack(parts(F[6] or ''), 1, 2)
@@ -285,13 +285,13 @@ function kind.describe()
   end
   if what ~= 'sku' then return {} end
   local counts = {}
-  for i, count in ipairs({'restocked|', 'available|', 'reserved|', 'sold|'}) do counts[i] = count .. name end
+  for i, count in ipairs({'stocked|', 'available|', 'reserved|', 'sold|'}) do counts[i] = count .. name end
   counts = call('HMGET', K[1], unpack(counts))
   return {counts[1] or '', counts[2] or 0, counts[3] or 0, counts[4] or 0}
 end
 
 -- change(what, ...) -> {1} done | {0} not
---   'restock' n sku   not, if more than 2^53 - 1 would ever have been stocked
+--   'add_stock' n sku   not, if more than 2^53 - 1 would ever have been stocked
 --   'commit'          what the owner F[1] reserved is sold; not, if it no longer has a reservation
 --   'delete'          all of it is deleted, reservations too; not, if there is none
 function kind.update(what, n, sku)
@@ -299,10 +299,10 @@ function kind.update(what, n, sku)
   call('HDEL', K[1], '')
   if what == 'again' then return {call('ZSCORE', K[5], 'done|' .. F[1]) and 1 or 0} end
   local ms, keep = now() / 1000, 60000
-  if what == 'restock' then
-    if (call('HGET', K[1], 'restocked|' .. sku) or 0) + n > 9007199254740991 then return {0} end
+  if what == 'add_stock' then
+    if (call('HGET', K[1], 'stocked|' .. sku) or 0) + n > 9007199254740991 then return {0} end
     call('HSET', K[1], 'kind', kind.tag)
-    call('HINCRBY', K[1], 'restocked|' .. sku, n)
+    call('HINCRBY', K[1], 'stocked|' .. sku, n)
     call('HINCRBY', K[1], 'available|' .. sku, n)
   elseif what == 'commit' then
     local entry = call('HGET', K[1], F[1])

@@ -6,10 +6,10 @@ use std::time::Instant;
 use redis_concurrent::{Client, ErrorKind, Inventory, Order, Reservation};
 use redis_concurrent_testkit::*;
 
-use crate::stock::{balanced, counts, told};
+use crate::inventory::{balanced, counts, told};
 use crate::support::*;
 
-fn gates(server: &RedisServer) -> [Inventory; 2] {
+fn inventories(server: &RedisServer) -> [Inventory; 2] {
     [connect(server), connect(server)].map(|client| client.inventory("sale"))
 }
 
@@ -29,8 +29,8 @@ fn of_twelve_who_ask_for_ten_units_ten_get_one_and_two_who_come_later_get_those_
     let asked: Vec<_> = thread::scope(|scope| {
         let asks: Vec<_> = (0..12)
             .map(|i| {
-                let gate = clients[i % clients.len()].inventory("sale");
-                scope.spawn(move || gate.try_reserve("tee", 1).unwrap())
+                let inventory = clients[i % clients.len()].inventory("sale");
+                scope.spawn(move || inventory.try_reserve("tee", 1).unwrap())
             })
             .collect();
         asks.into_iter().map(|ask| ask.join().unwrap()).collect()
@@ -63,31 +63,31 @@ fn of_twelve_who_ask_for_ten_units_ten_get_one_and_two_who_come_later_get_those_
 fn a_decision_is_one_request() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);
-    let gate = client.inventory("sale");
-    gate.add_stock("tee", 2).unwrap();
-    taken(gate.try_reserve("tee", 2)).unlock().unwrap();
-    taken(gate.try_reserve("tee", 2)).commit().unwrap();
-    gate.add_stock("tee", 1).unwrap();
-    assert_eq!(gate.available("tee").unwrap(), 1);
+    let inventory = client.inventory("sale");
+    inventory.add_stock("tee", 2).unwrap();
+    taken(inventory.try_reserve("tee", 2)).unlock().unwrap();
+    taken(inventory.try_reserve("tee", 2)).commit().unwrap();
+    inventory.add_stock("tee", 1).unwrap();
+    assert_eq!(inventory.available("tee").unwrap(), 1);
     let costs = |n, act: &mut dyn FnMut()| {
         let before = client.request_count();
         act();
         assert_eq!(client.request_count() - before, n);
     };
     let mut one = None;
-    costs(1, &mut || one = gate.try_reserve("tee", 1).unwrap());
-    costs(1, &mut || assert!(gate.try_reserve("tee", 1).unwrap().is_none()));
+    costs(1, &mut || one = inventory.try_reserve("tee", 1).unwrap());
+    costs(1, &mut || assert!(inventory.try_reserve("tee", 1).unwrap().is_none()));
     costs(1, &mut || one.take().unwrap().unlock().unwrap());
-    costs(1, &mut || told(gate.try_reserve("tee", 4), ErrorKind::Refused, "only 3 were ever stocked"));
-    costs(2, &mut || taken(gate.try_reserve("tee", 1)).commit().unwrap());
-    costs(1, &mut || assert_eq!(gate.sold("tee").unwrap(), 3));
+    costs(1, &mut || told(inventory.try_reserve("tee", 4), ErrorKind::Refused, "only 3 were ever stocked"));
+    costs(2, &mut || taken(inventory.try_reserve("tee", 1)).commit().unwrap());
+    costs(1, &mut || assert_eq!(inventory.sold("tee").unwrap(), 3));
     assert_eq!(client.lock_count(), 2, "nothing is kept of a reservation that ended");
 }
 
 #[test]
 fn several_skus_are_taken_and_given_back_together() {
     let server = RedisServer::start().unwrap();
-    let [here, there] = gates(&server);
+    let [here, there] = inventories(&server);
     here.add_stock("tee", 5).unwrap();
     here.add_stock("mug", 2).unwrap();
     let order = Order::of("tee", 2).and("mug", 2);
@@ -112,12 +112,12 @@ fn several_skus_are_taken_and_given_back_together() {
 #[test]
 fn an_id_is_served_once_at_a_time_and_sold_once() {
     let server = RedisServer::start().unwrap();
-    let [here, there] = gates(&server);
+    let [here, there] = inventories(&server);
     here.add_stock("tee", 5).unwrap();
     let order = Order::of("tee", 2).id("order-17");
     let first = taken(here.try_reserve_order(&order));
-    for gate in [&here, &there] {
-        told(gate.try_reserve_order(&order), ErrorKind::Conflict, "\"order-17\" has a reservation");
+    for inventory in [&here, &there] {
+        told(inventory.try_reserve_order(&order), ErrorKind::Conflict, "\"order-17\" has a reservation");
     }
     assert_eq!(counts(&here), [5, 3, 2, 0], "taken once");
     assert!(!there.is_committed("order-17").unwrap());
@@ -125,8 +125,8 @@ fn an_id_is_served_once_at_a_time_and_sold_once() {
     let second = taken(there.try_reserve_order(&order));
     second.commit().unwrap();
     assert!(here.is_committed("order-17").unwrap());
-    for gate in [&here, &there] {
-        told(gate.try_reserve_order(&order), ErrorKind::Conflict, "\"order-17\" reserved is sold");
+    for inventory in [&here, &there] {
+        told(inventory.try_reserve_order(&order), ErrorKind::Conflict, "\"order-17\" reserved is sold");
     }
     assert_eq!(counts(&here), [5, 3, 0, 2]);
     // Forgotten in time.
@@ -147,18 +147,19 @@ fn of_many_who_serve_one_order_one_sells_it() {
     let sold: usize = thread::scope(|scope| {
         let workers: Vec<_> = (0..6)
             .map(|i| {
-                let gate = clients[i % 3].inventory("sale");
+                let inventory = clients[i % 3].inventory("sale");
                 scope.spawn(move || {
-                    let serve =
-                        |n: u64| match gate.try_reserve_order(&Order::of("tee", 1).id(&format!("o{n}"))) {
-                            Ok(reservation) => {
-                                reservation.expect("there is enough").commit().map(|()| 1).unwrap()
-                            }
-                            Err(error) => {
-                                assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-                                0
-                            }
-                        };
+                    let serve = |n: u64| match inventory
+                        .try_reserve_order(&Order::of("tee", 1).id(&format!("o{n}")))
+                    {
+                        Ok(reservation) => {
+                            reservation.expect("there is enough").commit().map(|()| 1).unwrap()
+                        }
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+                            0
+                        }
+                    };
                     (0..40).map(serve).sum::<usize>()
                 })
             })
@@ -172,7 +173,7 @@ fn of_many_who_serve_one_order_one_sells_it() {
 #[test]
 fn a_customer_gets_its_limit_whichever_way_it_comes() {
     let server = RedisServer::start().unwrap();
-    let [here, there] = gates(&server);
+    let [here, there] = inventories(&server);
     here.add_stock("tee", 9).unwrap();
     let order = |n| Order::of("tee", n).customer("alice", 2);
     let one = taken(here.try_reserve_order(&order(1)));
@@ -192,10 +193,10 @@ fn a_customer_gets_its_limit_whichever_way_it_comes() {
 fn what_is_reserved_is_renewed_and_a_fixed_lease_is_not() {
     let server = RedisServer::start().unwrap();
     let client = builder(&server.url()).lease(ms(3000)).connect().unwrap();
-    let (gate, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
-    gate.add_stock("tee", 5).unwrap();
+    let (inventory, office) = (client.inventory("sale"), connect(&server).inventory("sale"));
+    inventory.add_stock("tee", 5).unwrap();
     let began = Instant::now();
-    let renewed = taken(gate.try_reserve("tee", 1));
+    let renewed = taken(inventory.try_reserve("tee", 1));
     let fixed = taken(office.with_lease(ms(400)).try_reserve("tee", 2));
     let lost = fixed.lost();
     assert_eq!(office.holders().unwrap().len(), 2);
@@ -218,7 +219,7 @@ fn what_is_reserved_is_renewed_and_a_fixed_lease_is_not() {
 #[test]
 fn a_reservation_whose_gate_is_deleted_is_lost() {
     let server = RedisServer::start().unwrap();
-    let [here, there] = gates(&server);
+    let [here, there] = inventories(&server);
     here.add_stock("tee", 5).unwrap();
     let (one, two) = (taken(here.try_reserve("tee", 1)), taken(here.try_reserve("tee", 1)));
     assert!(there.delete().unwrap() && !there.delete().unwrap());
@@ -238,10 +239,10 @@ fn an_observer_hears_of_reservations_as_of_holds() {
     let server = RedisServer::start().unwrap();
     let ears = Ears::default();
     let client = builder(&server.url()).observer(ears.clone()).connect().unwrap();
-    let gate = client.inventory("sale");
-    gate.add_stock("tee", 2).unwrap();
-    taken(gate.try_reserve("tee", 1)).commit().unwrap();
-    drop(taken(gate.try_reserve("tee", 1)));
+    let inventory = client.inventory("sale");
+    inventory.add_stock("tee", 2).unwrap();
+    taken(inventory.try_reserve("tee", 1)).commit().unwrap();
+    drop(taken(inventory.try_reserve("tee", 1)));
     assert_eq!(ears.count(Heard::Released), 2, "{:?}", ears.all());
     assert_eq!((ears.losses(), ears.failures()), (0, 0), "{:?}", ears.all());
 }
