@@ -76,6 +76,9 @@ pub mod _documentation {
     #[doc = include_str!("../docs/protocol.md")]
     pub mod protocol {}
 
+    #[doc = include_str!("../docs/architecture.md")]
+    pub mod architecture {}
+
     #[doc = include_str!("../docs/operations.md")]
     pub mod operations {}
 

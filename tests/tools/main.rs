@@ -5,6 +5,7 @@ mod diary;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod architecture;
 mod compile_fail;
 mod cost;
 mod demo;
