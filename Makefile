@@ -65,6 +65,7 @@ lint:
 	$(CARGO) clippy --package redis-concurrent --lib -- -D warnings
 	$(CARGO) clippy --package redis-concurrent --lib --no-default-features -- -D warnings
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+	ci/unused.sh
 	luacheck --quiet lua examples/*.lua
 
 # With exactly the Rust version that Cargo.toml states.

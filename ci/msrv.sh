@@ -17,8 +17,8 @@ mkdir -p "$folder/crate"
 # Apart, so that no lock file of this folder has its say.
 cp -r Cargo.toml README.md src lua docs examples testkit demo benches "$folder/crate/"
 cd "$folder/crate"
-CARGO_TARGET_DIR=$folder cargo "+$version" check --quiet --lib
-CARGO_TARGET_DIR=$folder cargo "+$version" check --quiet --lib --all-features
+CARGO_TARGET_DIR=$folder cargo "+$version" check --quiet --package redis-concurrent --lib
+CARGO_TARGET_DIR=$folder cargo "+$version" check --quiet --package redis-concurrent --lib --all-features
 copies=$(grep -c '^name = "parking_lot"$' Cargo.lock)
 [ "$copies" = 1 ] || {
     echo "msrv: parking_lot is in the tree $copies times" >&2

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Fails if a package of the workspace names a dependency that its sources do not use, as `cargo machete` would.
+# It needs nothing but cargo, and a second: the tool itself would have to be compiled for longer than all of lint.
+#
+# A dependency of the library must be used in src/, another one anywhere. What is needed but not named in the code
+# stands in [package.metadata.cargo-machete].
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cargo=${CARGO:-cargo}
+
+# PACKAGE KIND FOLDER...: where the dependencies of this kind must be used. The tests take in parts of benches/.
+places="
+redis-concurrent         normal src
+redis-concurrent         dev    src verify tests examples benches/pictures benches/contention
+redis-concurrent-testkit normal testkit/src
+demo                     normal demo
+benches                  dev    benches
+"
+ignored=$(sed -n '/^\[package\.metadata\.cargo-machete\]/,/^\[[^p]/s/^ignored = \[\(.*\)\]/\1/p' Cargo.toml | tr -d '",')
+
+status=0
+while read -r package kind folders; do
+    [[ $package ]] || continue
+    read -ra folders <<<"$folders"
+    names=$("$cargo" tree --quiet --package "$package" --edges "$kind" --depth 1 --prefix none --all-features --target all |
+        tail -n +2 | cut -d ' ' -f 1 | sort -u)
+    [[ $names ]] || { echo "unused: $package has no dependencies of the kind $kind" >&2; exit 1; }
+    for name in $names; do
+        [[ " $ignored " == *" $name "* ]] && continue
+        grep -rqwF --include='*.rs' "${name//-/_}" "${folders[@]}" && continue
+        echo "unused: $package does not use $name ($kind)" >&2
+        status=1
+    done
+done <<<"$places"
+exit $status
