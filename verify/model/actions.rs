@@ -3,7 +3,8 @@
 use stateright::{Model, Property};
 
 use super::World;
-use super::modes::{Beside, READS, Role, WRITES, mind};
+use super::lock_states::{READS, WRITES, is_own};
+use super::modes::{Beside, Role, mind};
 use super::properties::{self, is_due};
 use super::state::{Packet, RENEWER, State, Thread, process_of};
 use super::threads::Outcome;
@@ -17,7 +18,10 @@ pub(super) enum Step {
     Turn(u8, u8),
     /// Without an inbox: it makes an attempt rather than wait for one.
     TurnDeaf(u8, u8),
-    GiveUp(u8, u8),
+    /// Its time is over, or it is cancelled.
+    TimeOut(u8, u8),
+    /// Redis has not answered a wait for a condition for so long that it ends without the lock.
+    Despair(u8, u8),
     Timer(u8, u8),
     Unlock(u8, u8),
     /// A thread that holds both ends the one that it took first.
@@ -27,6 +31,10 @@ pub(super) enum Step {
     Downgrade(u8, u8),
     /// In the middle of a downgrade: it reads, and its write lock is over.
     Replace(u8, u8),
+    /// It waits for its condition.
+    Wait(u8, u8),
+    Signal(u8, u8),
+    SignalAll(u8, u8),
     Renew(u8, u64),
     Run(Packet),
     /// It ran, its reply was lost.
@@ -63,7 +71,8 @@ impl World {
                 }
                 Thread::Awake(_) => {
                     steps.push(Step::Turn(p, t));
-                    if !process.inbox {
+                    // A wait for a condition has no use for an attempt.
+                    if !process.inbox && !is_own(seat.lock_state) {
                         steps.push(Step::TurnDeaf(p, t));
                     }
                 }
@@ -72,7 +81,14 @@ impl World {
                 _ => {}
             }
             if left.time_outs > 0 && matches!(seat.thread, Thread::Awake(_) | Thread::Parked(..)) {
-                steps.push(Step::GiveUp(p, t));
+                let wait = process.lock_states.wait(seat.lock_state);
+                // Once it waits for the lock there is no time that could be over.
+                if wait.is_none_or(|wait| !wait.over) {
+                    steps.push(Step::TimeOut(p, t));
+                }
+                if wait.is_some_and(|wait| wait.lock_state.trouble().is_some()) {
+                    steps.push(Step::Despair(p, t));
+                }
             }
         }
         if left.renewals > 0 {
@@ -122,7 +138,7 @@ impl World {
         let (terms, instead) = (self.terms(p, t, g), seat.beside == Beside::Instead);
         let mut request =
             Request { holder: HolderId::Thread(thread), thread, terms, once: seat.once, from: None, instead };
-        if process.lock_states.1.is_some() {
+        if process.lock_states.second.is_some() {
             mind(&mut process.lock_states, g, &mut request, now);
         }
         match process.lock_states[g].enter(request, now).ok()? {
@@ -141,14 +157,18 @@ impl World {
         Some(())
     }
 
-    fn crash(&self, state: &mut State, p: u8) {
+    fn crash(&self, state: &mut State, p: u8, heard_of: bool) {
         let process = &mut state.processes[p as usize];
         process.alive = false;
+        process.inbox &= !heard_of;
         process.lock_states = self.lock_states();
         process.seats.clear();
         (process.turns_before, process.came) = (None, None);
         state.replies.retain(|(packet, _)| packet.process != p);
         state.messages.retain(|message| process_of(message.owner) != p as usize);
+        if heard_of {
+            state.signals.crash(p);
+        }
         // What it had sent may still run.
         for packet in std::mem::take(&mut state.packets).iter() {
             let thread = packet.thread.filter(|_| packet.process != p);
@@ -158,7 +178,9 @@ impl World {
 
     fn tick(state: &mut State) {
         state.tick += 1;
+        let before = state.redis.clone();
         state.redis.lapse(state.millis());
+        state.signals.lapse(&before, &state.redis);
         let now = state.now();
         for p in 0..state.processes.len() {
             for g in state.processes[p].lock_states.numbers() {
@@ -231,10 +253,17 @@ impl Model for World {
             }
             Step::Turn(p, t) | Step::Timer(p, t) => state.turn(self, p, t, false, false),
             Step::TurnDeaf(p, t) => state.turn(self, p, t, false, true),
-            Step::GiveUp(p, t) => {
+            Step::TimeOut(p, t) => {
                 state.left.time_outs -= 1;
                 state.turn(self, p, t, true, false);
             }
+            Step::Despair(p, t) => {
+                state.left.time_outs -= 1;
+                state.despair(p, t);
+            }
+            Step::Wait(p, t) => state.waits(self, p, t),
+            Step::Signal(p, t) => state.signals(self, p, t, false),
+            Step::SignalAll(p, t) => state.signals(self, p, t, true),
             Step::Unlock(p, t) => state.unlock(self, p, t),
             Step::UnlockFirst(p, t) => {
                 state.turn_round(p, t);
@@ -260,13 +289,13 @@ impl Model for World {
                 state.left.lost -= 1;
                 state.packets.remove(&packet);
                 state.run(self, &packet.op);
-                state.hear(&packet, Outcome::Unanswered);
+                state.hear(self, &packet, Outcome::Unanswered);
             }
             Step::Overtake(packet) => {
                 state.left.lost -= 1;
                 state.packets.remove(&packet);
                 state.packets.insert(Packet { thread: None, ..packet.clone() });
-                state.hear(&packet, Outcome::Unanswered);
+                state.hear(self, &packet, Outcome::Unanswered);
             }
             Step::Repeat(packet) => {
                 state.left.lost -= 1;
@@ -277,13 +306,13 @@ impl Model for World {
             Step::Fail(packet) => {
                 state.left.lost -= 1;
                 state.packets.remove(&packet);
-                state.hear(&packet, Outcome::Failed);
+                state.hear(self, &packet, Outcome::Failed);
             }
             Step::Hear(p, t) => {
                 let mine = |(k, _): &(Packet, _)| (k.process, k.thread) == (p, Some(t));
                 let i = state.replies.iter().position(mine)?;
                 let (packet, reply) = state.replies.remove(i);
-                state.hear(&packet, Outcome::Reply(reply));
+                state.hear(self, &packet, Outcome::Reply(reply));
             }
             Step::Deliver(message) => {
                 state.messages.remove(&message);
@@ -297,12 +326,11 @@ impl Model for World {
             }
             Step::Crash(p) => {
                 state.left.crashes -= 1;
-                state.processes[p as usize].inbox = false;
-                self.crash(&mut state, p);
+                self.crash(&mut state, p, true);
             }
             Step::Vanish(p) => {
                 state.left.vanishes -= 1;
-                self.crash(&mut state, p);
+                self.crash(&mut state, p, false);
             }
             Step::Break(p) => {
                 state.left.breaks -= 1;

@@ -1,21 +1,50 @@
-//! The gates of one process: one, or of a lock of two modes two.
+//! The gates of one process: one, or of a lock of two modes two; and one of its own for each thread that
+//! waits for a condition.
 
-use std::iter;
 use std::ops::{Index, IndexMut};
 
 use crate::engine::state::lock_state::LockState;
 
+use super::waits::Wait;
+
+/// The gate for writing, and the only one of an exclusive lock.
+pub(super) const WRITES: u8 = 0;
+/// The gate for reading.
+pub(super) const READS: u8 = 1;
+/// The own gate of the first thread, where that waits for a condition.
+const OWN: u8 = 2;
+
+/// The number of the gate of its own that a thread has while it waits for a condition.
+pub(super) fn own(thread: u8) -> u8 {
+    OWN + thread
+}
+
+/// Whether that gate is one of a thread's own.
+pub(super) fn is_own(g: u8) -> bool {
+    g >= OWN
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Gates(pub(super) LockState, pub(super) Option<Box<LockState>>);
+pub(super) struct Gates {
+    first: LockState,
+    pub(super) second: Option<Box<LockState>>,
+    waits: Vec<Wait>,
+}
 
 impl Gates {
+    pub(super) fn of(first: LockState, second: Option<LockState>) -> Gates {
+        Gates { first, second: second.map(Box::new), waits: Vec::new() }
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &LockState> {
-        iter::once(&self.0).chain(self.1.as_deref())
+        let waits = self.waits.iter().map(|wait| &wait.lock_state);
+        [&self.first].into_iter().chain(self.second.as_deref()).chain(waits)
     }
 
     /// By their numbers.
-    pub(super) fn numbers(&self) -> std::ops::Range<u8> {
-        0..1 + u8::from(self.1.is_some())
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u8> + use<> {
+        let waits: Vec<u8> = self.waits.iter().map(|wait| own(wait.thread)).collect();
+        (WRITES..=if self.second.is_some() { READS } else { WRITES }).chain(waits)
     }
 
     /// The owners of all their tenures.
@@ -24,8 +53,28 @@ impl Gates {
     }
 
     /// The number of the gate that has a tenure of this owner.
-    pub(super) fn of(&self, owner: u64) -> Option<u8> {
+    pub(super) fn of_owner(&self, owner: u64) -> Option<u8> {
         self.numbers().find(|g| self[*g].look(owner).is_some())
+    }
+
+    /// What the gate of that number is the thread's own for.
+    pub(super) fn wait(&self, g: u8) -> Option<&Wait> {
+        self.waits.iter().find(|wait| own(wait.thread) == g)
+    }
+
+    pub(super) fn wait_mut(&mut self, g: u8) -> Option<&mut Wait> {
+        self.waits.iter_mut().find(|wait| own(wait.thread) == g)
+    }
+
+    pub(super) fn begin(&mut self, wait: Wait) {
+        self.waits.reserve_exact(1);
+        self.waits.push(wait);
+        self.waits.sort_by_key(|wait| wait.thread);
+    }
+
+    pub(super) fn end(&mut self, thread: u8) -> Option<Wait> {
+        let i = self.waits.iter().position(|wait| wait.thread == thread)?;
+        Some(self.waits.remove(i))
     }
 }
 
@@ -33,15 +82,22 @@ impl Index<u8> for Gates {
     type Output = LockState;
 
     fn index(&self, g: u8) -> &LockState {
-        self.1.as_deref().filter(|_| g > 0).unwrap_or(&self.0)
+        match (g, self.second.as_deref()) {
+            (READS, Some(second)) => second,
+            (WRITES | READS, _) => &self.first,
+            _ => &self.wait(g).expect("the thread waits").lock_state,
+        }
     }
 }
 
 impl IndexMut<u8> for Gates {
     fn index_mut(&mut self, g: u8) -> &mut LockState {
-        match self.1.as_deref_mut() {
-            Some(second) if g > 0 => second,
-            _ => &mut self.0,
+        if is_own(g) {
+            return &mut self.wait_mut(g).expect("the thread waits").lock_state;
+        }
+        match self.second.as_deref_mut() {
+            Some(second) if g == READS => second,
+            _ => &mut self.first,
         }
     }
 }

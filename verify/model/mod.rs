@@ -6,19 +6,22 @@
 //! time is up, a lease lapses, a process dies, an inbox breaks. Time goes in ticks, a few in all;
 //! a lease lasts two.
 //!
-//! A read/write lock is two gates, and some of its threads do more with it than one turn: see
-//! `modes.rs`. What must hold is in `properties.rs`. Where it does not, the checker prints the shortest way
-//! there, step by step.
+//! A read/write lock is two gates, and some of its threads do more with it than one turn: see `modes.rs`. A thread
+//! that waits for a condition does so at a gate of its own: see `waits.rs`; what a signal is worth is kept apart
+//! from Redis and the gates, in `signals.rs`. What must hold is in `properties.rs`. Where it does not, the checker
+//! prints the shortest way there, step by step.
 
 mod actions;
-mod condition;
 mod explore;
 mod lock_states;
 mod modes;
 mod properties;
 mod replay;
+mod requests;
+mod signals;
 mod state;
 mod threads;
+mod waits;
 mod worlds;
 
 use std::time::Duration;
@@ -38,6 +41,9 @@ const PATIENCE: u8 = 16;
 fn at(tick: u8) -> Moment {
     Moment::default().after(TICK * u32::from(tick))
 }
+
+/// What each thread of a process does while it holds the lock.
+type Plans = Vec<&'static str>;
 
 /// How large a model is, and what may go wrong in it.
 #[derive(Clone, Debug)]
@@ -63,6 +69,11 @@ struct World {
     /// Of a read/write lock, what each thread does with it, those of the first process first; none of
     /// an exclusive one.
     roles: &'static [Role],
+    /// Of an exclusive lock with conditions, what each thread of each process does while it holds the lock, once
+    /// through: it waits (`w`), signals one (`s`) or signals all (`a`). Without any, threads take their turns only.
+    plans: Vec<Plans>,
+    /// How many conditions the lock has: a thread waits for, and signals, that of its number.
+    conditions: u8,
     /// Nobody is slow: nobody comes or goes, and time does not go on, while anything is on its way or
     /// somebody is about to take its turn.
     prompt: bool,
@@ -74,5 +85,13 @@ struct World {
 impl World {
     fn never_silent(&self) -> bool {
         self.waiter_timeout == FOR_EVER
+    }
+
+    fn has_conditions(&self) -> bool {
+        !self.plans.is_empty()
+    }
+
+    fn condition(&self, thread: u8) -> u8 {
+        thread % self.conditions
     }
 }

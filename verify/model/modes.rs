@@ -5,17 +5,12 @@ use std::time::Duration;
 
 use super::World;
 use super::actions::Step;
-use super::lock_states::Gates;
+use super::lock_states::{Gates, READS, WRITES, is_own};
 use super::state::{State, Thread, process_of};
 use crate::clock::Moment;
 use crate::engine::small_redis::Message;
 use crate::engine::state::lock_state::{Acquired, Exit, Request};
 use crate::observe::{AcquiredVia, LossReason};
-
-/// The gate for writing, and the only one of an exclusive lock.
-pub(super) const WRITES: u8 = 0;
-/// The gate for reading.
-pub(super) const READS: u8 = 1;
 
 /// What a thread does with a read/write lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +67,7 @@ impl State {
         let now = self.now();
         for p in 0..self.processes.len() {
             let lock_states = &mut self.processes[p].lock_states;
-            if lock_states.1.is_none() {
+            if lock_states.second.is_none() {
                 continue;
             }
             let (ahead, trouble) = (lock_states[WRITES].waits_unknown(now), lock_states[WRITES].trouble());
@@ -104,7 +99,16 @@ impl World {
             Beside::Yet => steps.push(Step::ReadBeside(p, t)),
             Beside::Nothing | Beside::Failed => {}
         }
-        steps.push(Step::Unlock(p, t));
+        let next = self.plans.get(usize::from(p)).and_then(|plans| {
+            let plan: &str = plans[usize::from(t)];
+            plan.as_bytes().get(usize::from(seat.done))
+        });
+        steps.push(match next {
+            Some(b'w') => Step::Wait(p, t),
+            Some(b's') => Step::Signal(p, t),
+            Some(_) => Step::SignalAll(p, t),
+            None => Step::Unlock(p, t),
+        });
         if seat.kept.is_some() {
             steps.push(Step::UnlockFirst(p, t));
         }
@@ -135,6 +139,9 @@ impl State {
     /// A thread is through with its gate: it goes back to what it holds of the other, if it does.
     pub(super) fn rest(&mut self, p: u8, t: u8) {
         let seat = &mut self.processes[p as usize].seats[t as usize];
+        if is_own(seat.lock_state) {
+            return self.returns(p, t, None);
+        }
         if seat.beside != Beside::Nothing && seat.lock_state == WRITES {
             seat.beside = Beside::Nothing;
         }
@@ -169,7 +176,7 @@ impl State {
             Exit::Leave(leaving, _) => {
                 let then = process.lock_states[g].left();
                 if leaving.unsettled {
-                    self.background(p, &leaving);
+                    self.background(p, g, &leaving);
                 }
                 then
             }

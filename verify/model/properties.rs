@@ -5,7 +5,8 @@ use std::time::Duration;
 use stateright::{Model, Property};
 
 use super::actions::Step;
-use super::modes::{Beside, READS, WRITES};
+use super::lock_states::{READS, WRITES};
+use super::modes::Beside;
 use super::state::{Faults, Process, Seat, State, Thread, process_of};
 use super::{PATIENCE, TICK, World};
 use crate::clock::Moment;
@@ -32,11 +33,18 @@ pub(super) fn all() -> Vec<Property<World>> {
         }),
         Property::always("a dead waiter costs no lease", |_, s: &State| !s.trusted),
         Property::always("who comes back comes back to its place", |_, s: &State| !s.fell_back),
-        Property::always("nothing is left behind", |_, s| !is_over(s) || is_clean(s)),
+        Property::always("nothing is left behind", |world, s| !is_over(s) || is_clean(world, s)),
         Property::always("nobody jumps the queue", |_, s: &State| !s.jumped),
         Property::always("a downgrade that was done is done", |_, s: &State| !s.robbed),
         Property::always("slices end", |_, s: &State| !s.overstayed),
         Property::always("bounded bypass", |_, s: &State| !s.bypassed),
+        Property::always("a wait returns with the lock", |_, s: &State| !s.empty_handed),
+        Property::always("a signal is never lost", |_, s: &State| !s.signals.lost),
+        Property::always("no signal dies with who had it", |world: &World, s: &State| {
+            !world.has_conditions() || !s.quiet() || is_due(s) || !is_owed(s)
+        }),
+        Property::always("signals go to who has waited longest", |_, s: &State| !s.signals.out_of_turn),
+        Property::always("who was signalled says so", |_, s: &State| !s.signals.swallowed),
     ]
 }
 
@@ -48,8 +56,11 @@ fn has_valid(p: &Process, seat: &Seat, g: u8, now: Moment) -> bool {
     }
     let holds = |ticket| p.lock_states[g].holds_valid(ticket, now);
     let of = |lock_state: u8, ticket| lock_state == g && holds(ticket);
-    matches!(seat.thread, Thread::Holding(ticket) | Thread::AskingAhead(ticket, _) if of(seat.lock_state, ticket))
-        || seat.kept.is_some_and(|(lock_state, ticket)| of(lock_state, ticket))
+    use Thread::{AskingAhead, Holding, Signalling};
+    matches!(
+        seat.thread,
+        Holding(ticket) | AskingAhead(ticket, _) | Signalling(ticket, _) if of(seat.lock_state, ticket)
+    ) || seat.kept.is_some_and(|(lock_state, ticket)| of(lock_state, ticket))
 }
 
 /// A writer has the lock alone, but for what it reads itself.
@@ -141,10 +152,19 @@ fn is_over(state: &State) -> bool {
     state.quiet() && state.live().flat_map(|p| &p.seats).all(|s| s.thread == Thread::Idle)
 }
 
-fn is_clean(state: &State) -> bool {
+/// Whether a signal was taken along by one that died.
+fn is_owed(state: &State) -> bool {
+    state.signals.are_owed(&state.redis, |owner| state.processes[process_of(owner)].alive)
+}
+
+fn is_clean(world: &World, state: &State) -> bool {
     let live = |owner: u64| state.processes[process_of(owner)].alive;
+    let room = &state.redis.room;
+    // Where places lapse before they fall silent, a signal finds that nobody is there any more.
+    let listed = world.never_silent() && room.members.values().any(|owner| live(*owner));
     state.live().all(|p| p.lock_states.iter().all(LockState::is_idle))
-        && !state.redis.waiting().any(live)
+        && !listed
+        && !state.redis.waiting().chain(room.places.keys().copied()).any(live)
         && !state.redis.holders().iter().any(|holder| live(holder.owner) && holder.end > state.millis())
 }
 
@@ -153,15 +173,16 @@ fn is_clean(state: &State) -> bool {
 fn ends_well(world: &World, state: &State) -> bool {
     let mut state = state.clone();
     state.processes.iter_mut().flat_map(|p| &mut p.seats).for_each(|s| s.rounds = 0);
-    run_out(world, state).is_some_and(|end| is_clean(&end))
+    run_out(world, state).is_some_and(|end| is_clean(world, &end))
 }
 
 /// Without faults, all that the model's threads want to do is done.
 pub(super) fn goes_through(world: &World) -> bool {
-    run_out(world, world.beginning()).is_some_and(|end| is_clean(&end))
+    run_out(world, world.beginning()).is_some_and(|end| is_clean(world, &end))
 }
 
-/// How it ends when there are no more faults, if it does.
+/// How it ends when there are no more faults, if it does. A wait for a signal that nobody sends any more ends by
+/// its timeout: that comes when there is nothing else to do.
 fn run_out(world: &World, state: State) -> Option<State> {
     let world = World { ticks: u8::MAX, ..world.clone() };
     let last = state.tick + PATIENCE;
@@ -172,11 +193,29 @@ fn run_out(world: &World, state: State) -> Option<State> {
             return Some(state);
         }
         world.actions(&state, &mut steps);
-        let step = steps.drain(..).next()?;
-        if step == Step::Tick && state.tick == last {
-            return None;
+        let mut step = steps.drain(..).next()?;
+        if step == Step::Tick {
+            if let Some((p, t)) = unsignalled(&state) {
+                state.left.time_outs = 1;
+                step = Step::TimeOut(p, t);
+            } else if state.tick == last {
+                return None;
+            }
         }
         state = world.next_state(&state, step)?;
     }
     None
+}
+
+/// A thread that has a place in a condition, and whose time is not over.
+fn unsignalled(state: &State) -> Option<(u8, u8)> {
+    let waits = |owner: &u64| state.redis.room.places.contains_key(owner);
+    let (p, owner) = state.signals.waiting().filter(waits).find_map(|owner| {
+        let p = process_of(owner);
+        state.processes[p].alive.then_some((p, owner))
+    })?;
+    let lock_states = &state.processes[p].lock_states;
+    let here = |g: &u8| lock_states.wait(*g).is_some_and(|wait| !wait.over && wait.lock_state.knows(owner));
+    let wait = lock_states.numbers().find(here).and_then(|g| lock_states.wait(g))?;
+    Some((p as u8, wait.thread))
 }

@@ -1,10 +1,12 @@
-//! What a model's state is made of, and what Redis does in it.
+//! What a model's state is made of.
 
 use super::lock_states::Gates;
-use super::modes::{Beside, Role, WRITES};
+use super::lock_states::WRITES;
+use super::modes::{Beside, Role};
+use super::signals::Signals;
 use super::{LEASE, TICK, World, at};
 use crate::clock::Moment;
-use crate::engine::small_redis::{Holder, Message, Mode, Op, Reply, SmallRedis, millis};
+use crate::engine::small_redis::{Message, Mode, Op, Reply, SmallRedis, millis};
 use crate::engine::state::lock_state::{Asking, LockState, PendingRelease, Shape, Terms, Ticket};
 use crate::kind::{Reentrancy, Sharing};
 
@@ -75,6 +77,8 @@ pub(super) enum Thread {
     Holding(Ticket),
     /// It holds, and waits for the reply to what it asks for those who come later.
     AskingAhead(Ticket, u64),
+    /// It holds, and waits for the reply to its signal.
+    Signalling(Ticket, u64),
     /// Waits for the reply to the leave of its hold.
     Releasing(PendingRelease, Option<Asking>),
     /// Waits for the reply to a leave of the queue; then goes on waiting, if it did.
@@ -89,9 +93,11 @@ pub(super) struct Seat {
     /// What it holds of the other gate meanwhile.
     pub(super) kept: Option<(u8, Ticket)>,
     pub(super) beside: Beside,
+    /// How much of its plan is done.
+    pub(super) done: u8,
     /// How often it will still take the lock.
     pub(super) rounds: u8,
-    /// The number of threads of this process that wait for permits. No request.
+    /// It makes one attempt.
     pub(super) once: bool,
 }
 
@@ -120,6 +126,7 @@ pub(super) struct State {
     /// Replies on their way, by process and thread.
     pub(super) replies: Vec<(Packet, Reply)>,
     pub(super) messages: Bag<Message>,
+    pub(super) signals: Signals,
     pub(super) highest: u64,
     /// A token was not higher than the one before.
     pub(super) fell: bool,
@@ -135,6 +142,8 @@ pub(super) struct State {
     pub(super) fell_back: bool,
     /// A tenure was handed on, or took others in past a writer that waited, after its slice.
     pub(super) overstayed: bool,
+    /// A wait for a condition said that it has the lock, and had not.
+    pub(super) empty_handed: bool,
     /// Where that counts, the shares that were told to take nobody else in.
     pub(super) told: Bag<u64>,
     /// And the writers that wait, and since which tick.
@@ -167,15 +176,22 @@ pub(super) fn process_of(owner: u64) -> usize {
 }
 
 impl World {
-    pub(super) fn lock_states(&self) -> Gates {
+    pub(super) fn shape(&self) -> Shape {
         let (sharing, reentrancy) = match self.permits {
             0 => (Sharing::Exclusive, Reentrancy::Counted),
             _ => (Sharing::Shared, Reentrancy::Independent),
         };
-        let shape = Shape { sharing, reentrancy, local_handoff: self.local_handoff, beat: TICK };
-        let second = Shape { sharing: Sharing::SharedPerProcess, ..shape.clone() };
-        let second = (!self.roles.is_empty()).then(|| Box::new(LockState::new(second)));
-        Gates(LockState::new(shape), second)
+        Shape { sharing, reentrancy, local_handoff: self.local_handoff, beat: TICK }
+    }
+
+    pub(super) fn lock_states(&self) -> Gates {
+        let second = Shape { sharing: Sharing::SharedPerProcess, ..self.shape() };
+        Gates::of(LockState::new(self.shape()), (!self.roles.is_empty()).then(|| LockState::new(second)))
+    }
+
+    /// How many threads the `p`th process has.
+    fn seats(&self, p: u8) -> u8 {
+        self.plans.get(usize::from(p)).map_or(self.threads, |plans| plans.len() as u8)
     }
 
     pub(super) fn role(&self, p: u8, t: u8) -> Option<Role> {
@@ -206,19 +222,19 @@ impl World {
     }
 
     pub(super) fn beginning(&self) -> State {
-        let (thread, lock_state, kept, beside) = (Thread::Idle, WRITES, None, Beside::Nothing);
-        let seat = Seat { thread, lock_state, kept, beside, rounds: self.rounds, once: false };
-        let process = Process {
+        let (thread, lock_state, kept, beside, done) = (Thread::Idle, WRITES, None, Beside::Nothing, 0);
+        let seat = Seat { thread, lock_state, kept, beside, done, rounds: self.rounds, once: false };
+        let process = |p| Process {
             alive: true,
             inbox: true,
             elsewhere: false,
             lock_states: self.lock_states(),
-            seats: vec![seat; self.threads.into()],
+            seats: vec![seat.clone(); self.seats(p).into()],
             sequence: 0,
             turns_before: None,
             came: None,
         };
-        let mut processes = vec![process; self.processes.into()];
+        let mut processes: Vec<Process> = (0..self.processes).map(process).collect();
         for (p, process) in (0..).zip(&mut processes) {
             for (t, seat) in (0..).zip(&mut process.seats) {
                 if self.role(p, t) == Some(Role::Away) {
@@ -233,6 +249,7 @@ impl World {
             packets: Bag::default(),
             replies: Vec::new(),
             messages: Bag::default(),
+            signals: Signals::default(),
             highest: 0,
             fell: false,
             jumped: false,
@@ -241,6 +258,7 @@ impl World {
             robbed: false,
             fell_back: false,
             overstayed: false,
+            empty_handed: false,
             told: Bag::default(),
             writers: Vec::new(),
             left: self.faults.clone(),
@@ -275,75 +293,5 @@ impl State {
     /// It listens at this server.
     pub(super) fn listens(&self, owner: u64) -> bool {
         self.processes.get(process_of(owner)).is_some_and(|p| p.inbox && !p.elsewhere)
-    }
-
-    /// Redis runs a request.
-    pub(super) fn run(&mut self, world: &World, op: &Op) -> Reply {
-        let now = self.millis();
-        let before = self.redis.clone();
-        let mut redis = self.redis.clone();
-        let mut told = Vec::new();
-        let listens = |owner| self.listens(owner);
-        let reply = redis.run(op, now, &mut (listens, |message| told.push(message)));
-        let end = now.saturating_add(world.waiter_timeout);
-        let lasts = |m: &Message| m.is_grant() && redis.holder(m.owner).is_some_and(|h| h.end > end);
-        self.trusted |= told.iter().any(lasts);
-        let heard = |message: &Message| self.hears(message.owner);
-        told.retain(heard);
-        told.into_iter().for_each(|message| self.messages.insert(message));
-        if world.never_silent() {
-            redis.forget_when();
-        }
-        self.redis = redis;
-        let known = |h: &Holder| before.holder(h.owner).is_some_and(|b| b.number == h.number);
-        let came: Vec<Holder> = self.redis.holders().iter().filter(|h| !known(h)).copied().collect();
-        for holder in came.iter().filter(|h| !op.passes(h.owner, &before)) {
-            self.let_in(holder, op, &before);
-        }
-        if world.counts {
-            self.count_from_here();
-        }
-        reply
-    }
-
-    /// Counts whom the grant to a newcomer, by `op`, passed by: of those who waited `before` and wait
-    /// still.
-    fn let_in(&mut self, newcomer: &Holder, op: &Op, before: &SmallRedis) {
-        let Holder { owner, mode, .. } = *newcomer;
-        let came = before.arrival(owner).unwrap_or_else(|| op.came(owner, before));
-        let waits = |o: &u64| before.arrival(*o).is_some();
-        let still: Vec<u64> = self.redis.waiting().filter(waits).collect();
-        self.jumped |= still.iter().any(|o| self.redis.arrival(*o).is_some_and(|a| a < came));
-        // Whatever the queue looks like: writers come first.
-        let writes = |o: &u64| self.redis.queue.values().any(|p| p.owner == *o && p.mode == Mode::Write);
-        self.jumped |= mode == Mode::Read && still.iter().any(writes);
-        if mode != Mode::Plain {
-            // A process has two places then, and one may pass the other.
-            return;
-        }
-        let turns = self.processes.iter_mut().enumerate().filter(|(p, _)| *p != process_of(owner));
-        for (_, process) in turns.filter(|(p, _)| still.iter().any(|o| process_of(*o) == *p)) {
-            if let Some(left) = process.turns_before.as_mut().map(|turns| &mut turns[process_of(owner)]) {
-                self.bypassed |= *left == 0;
-                *left = left.saturating_sub(1);
-            }
-        }
-    }
-
-    /// A waiter that has a position now and had none counts from here.
-    fn count_from_here(&mut self) {
-        let waiting: Vec<usize> = self.redis.waiting().map(process_of).collect();
-        let processes = self.processes.len();
-        for (i, p) in waiting.iter().enumerate() {
-            let ahead = (0..processes).map(|q| waiting[..i].contains(&q).into()).collect();
-            self.processes[*p].turns_before.get_or_insert(ahead);
-        }
-        let queue = &self.redis.queue;
-        self.writers.retain(|(owner, _)| queue.values().any(|p| p.owner == *owner));
-        for place in queue.values().filter(|p| p.mode == Mode::Write) {
-            if self.writers.iter().all(|(owner, _)| *owner != place.owner) {
-                self.writers.push((place.owner, self.tick));
-            }
-        }
     }
 }

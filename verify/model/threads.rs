@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::modes::WRITES;
-use super::state::{Packet, Process, RENEWER, State, Thread};
+use super::lock_states::{READS, WRITES, is_own};
+use super::state::{Packet, RENEWER, State, Thread};
 use super::{TICK, World, at};
 use crate::engine::small_redis::{Op, PendingAcquire, Reply, millis};
 use crate::engine::state::lock_state::{
     AcquireMode, Answer, Asking, Effects, Exit, GaveUp, LockState, PendingRelease, Renewal, Step, Ticket,
 };
-use crate::observe::AcquiredVia;
+use crate::observe::{AcquiredVia, LossReason};
 
 /// The result of a request for its sender.
 pub(super) enum Outcome {
@@ -36,9 +36,9 @@ fn renewal(outcome: Outcome) -> Renewal {
     }
 }
 
-fn fresh(process: &mut Process, p: u8) -> u64 {
-    process.sequence += 1;
-    process.sequence * 8 + u64::from(p)
+fn fresh(sequence: &mut u64, p: u8) -> u64 {
+    *sequence += 1;
+    *sequence * 8 + u64::from(p)
 }
 
 impl State {
@@ -48,7 +48,7 @@ impl State {
             self.wake(p, g, ticket);
         }
         if let Some(leaving) = then.background {
-            self.background(p, &leaving);
+            self.background(p, g, &leaving);
         }
         then.leave
     }
@@ -63,9 +63,17 @@ impl State {
         }
     }
 
+    /// A leave without a next owner, from that gate.
+    fn leave(&self, p: u8, g: u8, owner: u64, unsettled: bool) -> Op {
+        match self.processes[p as usize].lock_states.wait(g) {
+            Some(wait) => Op::Quit { owner, condition: wait.condition, unsettled },
+            None => Op::Leave { owner, unsettled, next: None },
+        }
+    }
+
     /// The renewal thread repeats it until it is answered.
-    pub(super) fn background(&mut self, p: u8, leaving: &PendingRelease) {
-        let op = Op::Leave { owner: leaving.owner, unsettled: true, next: None };
+    pub(super) fn background(&mut self, p: u8, g: u8, leaving: &PendingRelease) {
+        let op = self.leave(p, g, leaving.owner, true);
         self.packets.insert(Packet { process: p, thread: None, op, sent: 0, resent: false });
     }
 
@@ -77,20 +85,20 @@ impl State {
         &mut self.processes[p as usize].lock_states[g]
     }
 
-    fn send(&mut self, p: u8, t: u8, op: Op) {
+    pub(super) fn send(&mut self, p: u8, t: u8, op: Op) {
         let sent = if matches!(op, Op::Renew { .. }) { self.tick } else { 0 };
         self.packets.insert(Packet { process: p, thread: Some(t), op, sent, resent: false });
     }
 
     /// A thread leaves the queue for an owner that nobody wants, then is `after`.
     fn leave_queue(&mut self, p: u8, t: u8, leaving: PendingRelease, after: Option<Ticket>) {
+        let g = self.gate_of(p, t);
         if leaving.unsettled {
-            self.background(p, &leaving);
-            let g = self.gate_of(p, t);
+            self.background(p, g, &leaving);
             let then = self.lock_state(p, g).left();
             self.go_on(p, t, then, after);
         } else {
-            self.send(p, t, Op::Leave { owner: leaving.owner, unsettled: false, next: None });
+            self.send(p, t, self.leave(p, g, leaving.owner, false));
             self.set(p, t, Thread::LeavingQueue(leaving, after));
         }
     }
@@ -114,30 +122,47 @@ impl State {
     fn give_up(&mut self, p: u8, t: u8, ticket: Ticket) {
         let (now, g) = (self.now(), self.gate_of(p, t));
         match self.lock_state(p, g).give_up(ticket, now) {
+            GaveUp::In(acquired) if is_own(g) => self.returns(p, t, Some(acquired.ticket)),
             GaveUp::In(acquired) => self.set(p, t, Thread::Holding(acquired.ticket)),
             GaveUp::Out(then) => self.go_on(p, t, then, None),
         }
     }
 
+    /// Redis is out of reach for good: what was granted meanwhile goes, as all else.
+    pub(super) fn despair(&mut self, p: u8, t: u8) {
+        if let Thread::Awake(ticket) | Thread::Parked(ticket, _) =
+            self.processes[p as usize].seats[t as usize].thread
+        {
+            self.give_up(p, t, ticket);
+        }
+    }
+
     /// A turn of the waiting loop. `over`: the thread's time is up; `failing`: where it has no
     /// inbox, it does not wait for one but makes an attempt.
-    pub(super) fn turn(&mut self, world: &World, p: u8, t: u8, over: bool, failing: bool) {
+    pub(super) fn turn(&mut self, world: &World, p: u8, t: u8, mut over: bool, failing: bool) {
         let (now, g) = (self.now(), self.gate_of(p, t));
         let process = &mut self.processes[p as usize];
         let (Thread::Awake(ticket) | Thread::Parked(ticket, _)) = process.seats[t as usize].thread else {
             return;
         };
-        let (inbox, sequence) = (process.inbox, process.sequence);
-        let mut lock_state = process.lock_states[g].clone();
-        let turn = lock_state.turn(ticket, now, inbox, over, || fresh(process, p));
-        process.lock_states[g] = lock_state;
+        let (inbox, mut sequence) = (process.inbox, process.sequence);
+        let lock_state = &mut process.lock_states[g];
+        // Where it waits for a condition, it goes on to wait for the lock.
+        let turns_back = over && lock_state.turns_back(now);
+        over &= !turns_back;
+        let turn = lock_state.turn(ticket, now, inbox, over, || fresh(&mut sequence, p));
         if let Step::Ask(Asking { from: None, .. }) = turn
-            && g != WRITES
-            && process.sequence > sequence
+            && g == READS
+            && sequence > process.sequence
         {
             self.overstayed |= process.lock_states[WRITES].waits_unknown(now);
         }
+        process.sequence = sequence;
+        if let Some(wait) = process.lock_states.wait_mut(g) {
+            wait.over |= turns_back;
+        }
         match turn {
+            Step::In(acquired, None) if is_own(g) => self.returns(p, t, Some(acquired.ticket)),
             Step::In(acquired, next) => {
                 (process.turns_before, process.came) = (None, None);
                 let valid =
@@ -158,7 +183,14 @@ impl State {
             Step::Ask(asking) => {
                 let later = asking.enqueues && !inbox;
                 let how = if later { AcquireMode::Try } else { asking.how };
-                self.send(p, t, Op::Acquire(PendingAcquire { how, ..PendingAcquire::from(&asking) }));
+                let ask = PendingAcquire { how, ..PendingAcquire::from(&asking) };
+                let op = match process.lock_states.wait(g) {
+                    Some(wait) => {
+                        Op::Await { ask: PendingAcquire { arrival: None, ..ask }, condition: wait.condition }
+                    }
+                    None => Op::Acquire(ask),
+                };
+                self.send(p, t, op);
                 self.set(p, t, Thread::Asking { ticket, owner: asking.owner, later });
             }
             Step::Confirm(owner, lease) => {
@@ -178,7 +210,7 @@ impl State {
     }
 
     /// A hold begins. One that was handed over began, as a token, when its predecessor ended.
-    fn rises(&mut self, token: u64, known: bool) {
+    pub(super) fn rises(&mut self, token: u64, known: bool) {
         self.fell |= if known { token < self.highest } else { token <= self.highest };
         self.highest = self.highest.max(token);
     }
@@ -187,14 +219,15 @@ impl State {
         let (now, g) = (self.now(), self.gate_of(p, t));
         let process = &mut self.processes[p as usize];
         let Thread::Holding(ticket) = process.seats[t as usize].thread else { return };
-        let inbox = process.inbox;
-        let mut lock_state = process.lock_states[g].clone();
+        let (inbox, mut sequence) = (process.inbox, process.sequence);
+        process.seats[t as usize].done = 0;
+        let lock_state = &mut process.lock_states[g];
         let grant = lock_state
             .owners()
             .into_iter()
             .find_map(|o| lock_state.look(o).filter(|t| t.lost.is_none()).cloned());
-        let exit = lock_state.exit(ticket, now, inbox, || fresh(process, p));
-        process.lock_states[g] = lock_state;
+        let exit = lock_state.exit(ticket, now, inbox, || fresh(&mut sequence, p));
+        process.sequence = sequence;
         match exit {
             Exit::Held | Exit::Shared => self.rest(p, t),
             Exit::HandedOn(next) => {
@@ -220,7 +253,7 @@ impl State {
     }
 
     /// What came of `packet`, for the thread that waits for it.
-    pub(super) fn hear(&mut self, packet: &Packet, outcome: Outcome) {
+    pub(super) fn hear(&mut self, world: &World, packet: &Packet, outcome: Outcome) {
         let (p, now) = (packet.process, self.now());
         let Some(t) = packet.thread else { return };
         if t == RENEWER {
@@ -235,7 +268,8 @@ impl State {
                 if packet.resent {
                     process.lock_states[g].unsettle(owner);
                 }
-                if let (true, Answer::Busy { arrival, .. }) = (self.redis.forgets(), &answer)
+                let counts = self.redis.forgets() && !world.has_conditions();
+                if let (true, Answer::Busy { arrival, .. }) = (counts, &answer)
                     && let Ok(arrival) = arrival.parse()
                 {
                     let before = process.came.replace((owner, arrival));
@@ -252,6 +286,16 @@ impl State {
             }
             Thread::AskingAhead(ticket, owner) => {
                 let then = process.lock_states[g].answered(owner, answer(outcome), now);
+                self.set(p, t, Thread::Holding(ticket));
+                self.carry_out(p, g, then);
+            }
+            Thread::Signalling(ticket, owner) => {
+                let then = match outcome {
+                    Outcome::Reply(Reply::Signalled(None)) => {
+                        process.lock_states[g].lose(owner, LossReason::Revoked, now)
+                    }
+                    _ => Effects::default(),
+                };
                 self.set(p, t, Thread::Holding(ticket));
                 self.carry_out(p, g, then);
             }
@@ -278,14 +322,14 @@ impl State {
                 });
                 let left = process.lock_states[g].left();
                 if !heard {
-                    self.background(p, &leaving);
+                    self.background(p, g, &leaving);
                 }
                 self.carry_out(p, g, left);
                 self.go_on(p, t, then, None);
             }
             Thread::LeavingQueue(leaving, after) => {
                 if !matches!(outcome, Outcome::Reply(_)) {
-                    self.background(p, &leaving);
+                    self.background(p, g, &leaving);
                 }
                 let then = self.lock_state(p, g).left();
                 self.go_on(p, t, then, after);
@@ -307,7 +351,7 @@ impl State {
         let (p, now) = (packet.process, self.now());
         let Op::Renew { owner, .. } = packet.op else { return };
         let (sent, renewal) = (at(packet.sent), renewal(outcome));
-        let Some(g) = self.processes[p as usize].lock_states.of(owner) else { return };
+        let Some(g) = self.processes[p as usize].lock_states.of_owner(owner) else { return };
         let then = self.lock_state(p, g).renewed(owner, sent, renewal, now);
         if renewal == Renewal::Unanswered {
             self.doubt(packet);

@@ -1,5 +1,6 @@
 //! The models: small ones for every day, and larger ones for `make models`.
 
+mod conditions;
 mod permits;
 mod read_write;
 
@@ -27,6 +28,8 @@ fn world() -> World {
         counts: false,
         permits: 0,
         roles: &[],
+        plans: Vec::new(),
+        conditions: 1,
         prompt: false,
         behind: false,
         faults: none(),

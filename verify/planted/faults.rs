@@ -266,7 +266,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "signal-not-passed-on",
         caught_by: &[
-            ("lib", "engine::model::condition::worlds::who_was_signalled_dies", "a signal is never lost"),
+            ("lib", "engine::model::worlds::conditions::who_was_signalled_dies", "a signal is never lost"),
             (
                 "locks",
                 "condition::signals::the_signal_of_a_client_that_closes_is_the_next_ones",
@@ -290,7 +290,7 @@ pub(super) const FAULTS: &[Fault] = &[
         caught_by: &[
             (
                 "lib",
-                "engine::model::condition::worlds::who_was_let_in_by_a_signal_is_dead",
+                "engine::model::worlds::conditions::who_was_let_in_by_a_signal_is_dead",
                 "no signal dies with who had it",
             ),
             (
@@ -304,7 +304,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "timed-out-is-unsignalled",
         caught_by: &[
-            ("lib", "engine::model::condition::worlds::a_wait_times_out", "who was signalled says so"),
+            ("lib", "engine::model::worlds::conditions::a_wait_times_out", "who was signalled says so"),
             (
                 "locks",
                 "condition::signals::a_wait_whose_time_is_over_after_its_signal_was_signalled",
@@ -316,7 +316,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "waits-before-enqueued",
         caught_by: &[
-            ("lib", "engine::model::condition::worlds::all_are_signalled_in_turn", "a signal is never lost"),
+            ("lib", "engine::model::worlds::conditions::all_are_signalled_in_turn", "a signal is never lost"),
             (
                 "locks",
                 "condition::signals::a_wait_takes_its_place_in_the_request_that_gives_the_lock_up",

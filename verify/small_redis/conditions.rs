@@ -18,36 +18,7 @@ pub(in crate::engine) enum Stage {
     Back,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::engine) enum RoomOp {
-    /// The ask's `from` is the hold to give up for a place there.
-    Await {
-        ask: PendingAcquire,
-        condition: u8,
-    },
-    Signal {
-        owner: u64,
-        condition: u8,
-        all: bool,
-    },
-    Quit {
-        owner: u64,
-        condition: u8,
-        unsettled: bool,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::engine) enum RoomReply {
-    Acquired(Answer),
-    /// How many were moved, if the owner was inside.
-    Signalled(Option<usize>),
-    Left {
-        inside: bool,
-    },
-}
-
-/// A position of a waiter for a signal.
+/// A place of who waits for a signal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Waits {
     pub(in crate::engine) condition: u8,
@@ -103,34 +74,14 @@ impl Room {
 }
 
 impl SmallRedis {
-    /// Runs one script of a waiter for a condition.
-    pub(in crate::engine) fn run_room(&mut self, op: &RoomOp, now: u64, tell: &mut impl Tell) -> RoomReply {
-        self.lapse(now);
-        match op {
-            RoomOp::Await { ask, condition } => {
-                RoomReply::Acquired(self.wait_for(ask, *condition, now, tell))
-            }
-            RoomOp::Signal { owner, condition, all } => {
-                RoomReply::Signalled(self.send_signal(*owner, *condition, *all, now, tell))
-            }
-            RoomOp::Quit { owner, condition, unsettled } => {
-                let inside = self.kind.release(*owner);
-                if inside {
-                    self.arrivals += 1;
-                    self.signal(*condition, self.arrivals, now);
-                } else {
-                    self.quits(*owner, now);
-                }
-                if *unsettled {
-                    self.bar(*owner, now);
-                }
-                self.settle(None, now, tell);
-                RoomReply::Left { inside }
-            }
-        }
-    }
-
-    fn wait_for(&mut self, ask: &PendingAcquire, condition: u8, now: u64, tell: &mut impl Tell) -> Answer {
+    /// `await`: the ask's `from` is the hold to give up for a place there.
+    pub(super) fn wait_for(
+        &mut self,
+        ask: &PendingAcquire,
+        condition: u8,
+        now: u64,
+        tell: &mut impl Tell,
+    ) -> Answer {
         if self.gone.contains_key(&ask.owner) {
             return Answer::Over;
         }
@@ -210,7 +161,8 @@ impl SmallRedis {
         Answer::Busy { floor: self.fence, again, arrival: since.to_string() }
     }
 
-    fn send_signal(
+    /// `signal`: how many were moved, if the owner was inside.
+    pub(super) fn send_signal(
         &mut self,
         owner: u64,
         condition: u8,
@@ -286,6 +238,18 @@ impl SmallRedis {
             self.queue_ends = now.saturating_add(self.waiter_timeout.max(lease).saturating_mul(2));
         }
         self.room.signalled = Some(Entrusted { owner: place.owner, condition, ends: now + lease });
+    }
+
+    /// `quit`: returns whether the owner was inside.
+    pub(super) fn quit(&mut self, owner: u64, condition: u8, now: u64) -> bool {
+        let inside = self.kind.release(owner);
+        if inside {
+            self.arrivals += 1;
+            self.signal(condition, self.arrivals, now);
+        } else {
+            self.quits(owner, now);
+        }
+        inside
     }
 
     /// Out of the queue and the condition.

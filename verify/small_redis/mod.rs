@@ -2,7 +2,7 @@
 //! is here, and what a kind of lock is is a [`Rule`] in a file of its own.
 //!
 //! The models and the walks by chance both run on it. That it says what the Lua says is not taken
-//! on trust: `model/replay.rs` has a real server say the same. Times are in milliseconds, and given
+//! on trust: `model/replay/` has a real server say the same. Times are in milliseconds, and given
 //! with each operation; when a message was heard is the business of whoever has it delivered.
 
 mod conditions;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use self::conditions::Room;
-pub(super) use self::conditions::{RoomOp, RoomReply, Stage};
+pub(super) use self::conditions::Stage;
 use self::exclusive::Exclusive;
 use self::permits::Permits;
 use self::read_write::ReadWrite;
@@ -133,6 +133,18 @@ impl SmallRedis {
                 let extended = self.kind.renew(*owner, *lease, now);
                 let left = Renewal::Left(Duration::from_millis(*lease));
                 Reply::Renewed(if extended { left } else { Renewal::NotInside })
+            }
+            Op::Await { ask, condition } => Reply::Acquired(self.wait_for(ask, *condition, now, tell)),
+            Op::Signal { owner, condition, all } => {
+                Reply::Signalled(self.send_signal(*owner, *condition, *all, now, tell))
+            }
+            Op::Quit { owner, condition, unsettled } => {
+                let inside = self.quit(*owner, *condition, now);
+                if *unsettled {
+                    self.bar(*owner, now);
+                }
+                self.settle(None, now, tell);
+                Reply::Left { inside, next: None }
             }
         }
     }

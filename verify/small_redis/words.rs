@@ -62,11 +62,43 @@ impl From<&Asking> for PendingAcquire {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::engine) enum Op {
     Acquire(PendingAcquire),
-    Leave { owner: u64, unsettled: bool, next: Option<PendingAcquire> },
-    Renew { owner: u64, lease: u64 },
+    Leave {
+        owner: u64,
+        unsettled: bool,
+        next: Option<PendingAcquire>,
+    },
+    Renew {
+        owner: u64,
+        lease: u64,
+    },
+    /// The ask's `from` is the hold to give up for a place in the condition.
+    Await {
+        ask: PendingAcquire,
+        condition: u8,
+    },
+    Signal {
+        owner: u64,
+        condition: u8,
+        all: bool,
+    },
+    Quit {
+        owner: u64,
+        condition: u8,
+        unsettled: bool,
+    },
 }
 
 impl Op {
+    pub(in crate::engine) fn owner(&self) -> u64 {
+        match self {
+            Op::Acquire(ask) | Op::Await { ask, .. } => ask.owner,
+            Op::Leave { owner, .. }
+            | Op::Renew { owner, .. }
+            | Op::Signal { owner, .. }
+            | Op::Quit { owner, .. } => *owner,
+        }
+    }
+
     /// Where in the order `owner` comes in that had no place before this request: where it says that it
     /// was, or behind all of its class; behind all where it wants no place.
     pub(in crate::engine) fn came(&self, owner: u64, redis: &SmallRedis) -> u64 {
@@ -89,8 +121,13 @@ impl Op {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) enum Reply {
     Acquired(Answer),
-    Left { inside: bool, next: Option<Answer> },
+    Left {
+        inside: bool,
+        next: Option<Answer>,
+    },
     Renewed(Renewal),
+    /// How many were moved, if the owner was inside.
+    Signalled(Option<usize>),
 }
 
 /// "You have the lock": to whom, under which number, for how long. Or, of number 0, "somebody waits

@@ -12,38 +12,44 @@ const ROUNDING: u64 = 3;
 
 /// The numbers of the one, and which they are of the other.
 #[derive(Debug, Default)]
-pub(in crate::engine::model) struct Pairs(pub(in crate::engine::model) BTreeMap<u64, u64>);
+pub(super) struct Pairs {
+    pub(super) known: BTreeMap<u64, u64>,
+    /// Two of the one may be the same of the other: an arrival in the queue and one in a condition, given by the
+    /// same script. What stands behind what in either is compared by the owners.
+    may_meet: bool,
+}
 
 impl Pairs {
     #[track_caller]
-    pub(in crate::engine::model) fn same(&mut self, small: u64, real: u64, what: &str) {
-        let before = self.0.range(..small).next_back().map(|(_, r)| *r);
-        let after = self.0.range(small + 1..).next().map(|(_, r)| *r);
-        assert!(before.is_none_or(|r| r < real), "{what}: {real} for {small}, behind {before:?}");
-        assert!(after.is_none_or(|r| r > real), "{what}: {real} for {small}, before {after:?}");
-        let known = *self.0.entry(small).or_insert(real);
+    pub(super) fn same(&mut self, small: u64, real: u64, what: &str) {
+        let before = self.known.range(..small).next_back().map(|(_, r)| *r);
+        let after = self.known.range(small + 1..).next().map(|(_, r)| *r);
+        let meets = |r| self.may_meet && r == real;
+        assert!(before.is_none_or(|r| r < real || meets(r)), "{what}: {real} for {small}, behind {before:?}");
+        assert!(after.is_none_or(|r| r > real || meets(r)), "{what}: {real} for {small}, before {after:?}");
+        let known = *self.known.entry(small).or_insert(real);
         assert_eq!(known, real, "{what} {small}");
     }
 }
 
 /// What is known of both sides of a walk.
 #[derive(Debug)]
-pub(in crate::engine::model) struct Sides {
+pub(super) struct Sides {
     /// How long a silent place lives, in milliseconds.
-    pub(in crate::engine::model) waiter_timeout: u64,
+    pub(super) waiter_timeout: u64,
     /// The time that has really passed since it was set right.
-    pub(in crate::engine::model) drift: Duration,
-    pub(in crate::engine::model) numbers: Pairs,
-    pub(in crate::engine::model) arrivals: Pairs,
+    pub(super) drift: Duration,
+    pub(super) numbers: Pairs,
+    pub(super) arrivals: Pairs,
     /// What the rule says beside a grant is an amount, and not a number.
     amounts: bool,
     /// Every owner whose lease was over, where it is there until a script looks.
-    pub(in crate::engine::model) lapsed: BTreeSet<u64>,
+    pub(super) lapsed: BTreeSet<u64>,
 }
 
 impl Sides {
-    pub(in crate::engine::model) fn new(waiter_timeout: u64, amounts: bool) -> Sides {
-        let (numbers, arrivals) = (Pairs::default(), Pairs::default());
+    pub(super) fn new(waiter_timeout: u64, amounts: bool) -> Sides {
+        let (numbers, arrivals) = (Pairs::default(), Pairs { may_meet: true, ..Pairs::default() });
         Sides { waiter_timeout, drift: Duration::ZERO, numbers, arrivals, amounts, lapsed: BTreeSet::new() }
     }
 
@@ -55,7 +61,7 @@ impl Sides {
 
     /// The same length of time, but for what really passed since it was set right.
     #[track_caller]
-    pub(in crate::engine::model) fn near(&self, small: u64, real: u64, what: &str) {
+    pub(super) fn near(&self, small: u64, real: u64, what: &str) {
         let passed = u64::try_from(self.drift.as_millis()).unwrap() + ROUNDING;
         assert!(
             real <= small + ROUNDING && real + passed >= small,
@@ -63,7 +69,7 @@ impl Sides {
         );
     }
 
-    pub(in crate::engine::model) fn compare_replies(&mut self, op: &Op, small: &Reply, real: &Reply) {
+    pub(super) fn compare_replies(&mut self, op: &Op, small: &Reply, real: &Reply) {
         match (small, real) {
             (Reply::Acquired(small), Reply::Acquired(real)) => self.compare_answers(op, small, real),
             (Reply::Left { inside: s, next: small }, Reply::Left { inside: r, next: real }) => {
@@ -80,12 +86,7 @@ impl Sides {
         }
     }
 
-    pub(in crate::engine::model) fn compare_answers(
-        &mut self,
-        op: &impl std::fmt::Debug,
-        small: &Answer,
-        real: &Answer,
-    ) {
+    fn compare_answers(&mut self, op: &Op, small: &Answer, real: &Answer) {
         let ms = |d: &Duration| millis(*d);
         match (small, real) {
             (
@@ -107,17 +108,12 @@ impl Sides {
                     self.arrivals.same(mine.parse().unwrap(), theirs.parse().unwrap(), "arrival");
                 }
             }
+            (Answer::Back(small), Answer::Back(real)) => self.compare_answers(op, small, real),
             _ => assert_eq!(small, real, "{op:?}"),
         }
     }
 
-    pub(in crate::engine::model) fn compare(
-        &mut self,
-        small: &SmallRedis,
-        now: u64,
-        told: &[Message],
-        view: &View,
-    ) {
+    pub(super) fn compare(&mut self, small: &SmallRedis, now: u64, told: &[Message], view: &View) {
         self.numbers.same(small.fence, view.fence, "fence");
         assert!(view.fence == 0 || view.ttl[3] > 0, "the fence ends some time");
         let holders = small.holders();
@@ -185,7 +181,7 @@ impl Sides {
     }
 
     #[track_caller]
-    pub(in crate::engine::model) fn near_end(&self, end: u64, ttl: i64, now: u64, what: &str) {
+    pub(super) fn near_end(&self, end: u64, ttl: i64, now: u64, what: &str) {
         self.near(end - now, u64::try_from(ttl).unwrap_or_else(|_| panic!("{what} never ends: {ttl}")), what);
     }
 }

@@ -17,53 +17,53 @@ use crate::names::{Names, inbox_prefix};
 use crate::script::{Script, Scripts};
 use redis_concurrent_testkit::RedisServer;
 
-pub(in crate::engine::model) const NAMESPACE: &str = "rc";
-pub(in crate::engine::model) const RECORD: &str = "1 4711 host label";
+pub(super) const NAMESPACE: &str = "rc";
+pub(super) const RECORD: &str = "1 4711 host label";
 const MARK: &str = "mark";
 
 /// A place as it is there.
 #[derive(Debug)]
-pub(in crate::engine::model) struct Seen {
-    pub(in crate::engine::model) owner: u64,
-    pub(in crate::engine::model) args: String,
-    pub(in crate::engine::model) arrival: u64,
-    pub(in crate::engine::model) lease: u64,
+pub(super) struct Seen {
+    pub(super) owner: u64,
+    pub(super) args: String,
+    pub(super) arrival: u64,
+    pub(super) lease: u64,
     /// In ms, as are all times.
-    pub(in crate::engine::model) age: u64,
-    pub(in crate::engine::model) waiter_timeout: u64,
+    pub(super) age: u64,
+    pub(super) waiter_timeout: u64,
 }
 
 /// The owners inside.
 #[derive(Debug)]
-pub(in crate::engine::model) struct Inside {
-    pub(in crate::engine::model) owner: u64,
+pub(super) struct Inside {
+    pub(super) owner: u64,
     /// Where the kind keeps it.
-    pub(in crate::engine::model) number: Option<u64>,
-    pub(in crate::engine::model) left: i64,
+    pub(super) number: Option<u64>,
+    pub(super) left: i64,
     /// As `number`.
-    pub(in crate::engine::model) value: Option<u64>,
-    pub(in crate::engine::model) writes: bool,
+    pub(super) value: Option<u64>,
+    pub(super) writes: bool,
 }
 
 /// What is in Redis.
 #[derive(Debug)]
-pub(in crate::engine::model) struct View {
+pub(super) struct View {
     /// By owner.
-    pub(in crate::engine::model) holders: Vec<Inside>,
+    pub(super) holders: Vec<Inside>,
     /// Where the kind keeps it.
-    pub(in crate::engine::model) last: Option<u64>,
-    pub(in crate::engine::model) fence: u64,
+    pub(super) last: Option<u64>,
+    pub(super) fence: u64,
     /// Of the first five keys; negative where there is none.
-    pub(in crate::engine::model) ttl: Vec<i64>,
-    pub(in crate::engine::model) places: Vec<Seen>,
+    pub(super) ttl: Vec<i64>,
+    pub(super) places: Vec<Seen>,
     /// The owners with a tombstone, and for how long yet.
-    pub(in crate::engine::model) gone: Vec<(u64, i64)>,
+    pub(super) gone: Vec<(u64, i64)>,
     /// The fields beside the queue.
-    pub(in crate::engine::model) fields: usize,
-    pub(in crate::engine::model) messages: Vec<Message>,
+    pub(super) fields: usize,
+    pub(super) messages: Vec<Message>,
 }
 
-pub(in crate::engine::model) struct Real {
+pub(super) struct Real {
     con: Connection,
     /// Subscribed to the inboxes of the processes that can hear.
     ears: Connection,
@@ -78,7 +78,7 @@ pub(in crate::engine::model) struct Real {
 }
 
 impl Real {
-    pub(in crate::engine::model) fn new(
+    pub(super) fn new(
         server: &RedisServer,
         rule: &str,
         name: &str,
@@ -100,7 +100,7 @@ impl Real {
     }
 
     /// Nothing is there but, unless they are 0, the last number and permits.
-    pub(in crate::engine::model) fn begin(&mut self, fence: u64, permits: u8) {
+    pub(super) fn begin(&mut self, fence: u64, permits: u8) {
         let keys = self.names.keys().map(|parts| parts.concat());
         cmd("DEL").arg(&keys).exec(&mut self.con).unwrap();
         if fence > 0 {
@@ -117,13 +117,13 @@ impl Real {
     }
 
     /// Microseconds since 2020.
-    pub(in crate::engine::model) fn now(&mut self) -> u64 {
+    pub(super) fn now(&mut self) -> u64 {
         let (s, us): (u64, u64) = cmd("TIME").query(&mut self.con).unwrap();
         s * 1_000_000 + us - 1_577_836_800_000_000
     }
 
     /// How long ago time was set right.
-    pub(in crate::engine::model) fn drift(&self) -> Duration {
+    pub(super) fn drift(&self) -> Duration {
         self.wound.elapsed()
     }
 
@@ -137,7 +137,7 @@ impl Real {
     }
 
     /// From now on this process hears, or does not.
-    pub(in crate::engine::model) fn set_hearing(&mut self, process: usize, hears: bool) {
+    pub(super) fn set_hearing(&mut self, process: usize, hears: bool) {
         if self.hears[process] != hears {
             self.hears[process] = hears;
             let channel = self.channel(process);
@@ -146,33 +146,28 @@ impl Real {
     }
 
     /// `<uuid>:<n>`, with the process in the uuid as in the number.
-    pub(in crate::engine::model) fn id(&self, owner: u64) -> String {
+    pub(super) fn id(&self, owner: u64) -> String {
         format!("{}{}:{owner}", self.client, process_of(owner))
     }
 
-    pub(in crate::engine::model) fn owner(id: &str) -> u64 {
+    pub(super) fn owner(id: &str) -> u64 {
         id.rsplit(':').next().and_then(|n| n.parse().ok()).unwrap()
     }
 
-    pub(in crate::engine::model) fn send(
-        &mut self,
-        verb: &str,
-        script: &str,
-        args: &[&str],
-    ) -> RedisResult<Value> {
+    pub(super) fn send(&mut self, verb: &str, script: &str, args: &[&str]) -> RedisResult<Value> {
         let mut request = Vec::new();
         call(&mut request, verb, script, &self.names.keys(), args);
         self.con.req_packed_command(&request)?.extract_error()
     }
 
     /// Runs one script, by its text until the server knows it.
-    pub(in crate::engine::model) fn script(&mut self, script: &Script, args: &[&str]) -> Value {
+    pub(super) fn script(&mut self, script: &Script, args: &[&str]) -> Value {
         self.send("EVALSHA", &script.sha, args)
             .unwrap_or_else(|_| self.send("EVAL", &script.source, args).unwrap())
     }
 
     /// `arrival` is as this server knows it.
-    pub(in crate::engine::model) fn run(&mut self, op: &Op, arrival: Option<u64>) -> Reply {
+    pub(super) fn run(&mut self, op: &Op, arrival: Option<u64>) -> Reply {
         let scripts = self.scripts.clone();
         let prefix = inbox_prefix(NAMESPACE);
         let waiter_timeout = self.waiter_timeout.to_string();
@@ -231,11 +226,12 @@ impl Real {
                 let value = self.script(&scripts.renew, &args.each_ref().map(String::as_str));
                 Reply::Renewed(replies::renewed(&value).unwrap())
             }
+            Op::Await { .. } | Op::Signal { .. } | Op::Quit { .. } => panic!("of a condition: {op:?}"),
         }
     }
 
     /// Looks at everything, and hears what was published since the last look.
-    pub(in crate::engine::model) fn view(&mut self) -> View {
+    pub(super) fn view(&mut self) -> View {
         let mark = self.channel(MARK);
         let value = self.send("EVAL", VIEW, &[&mark]).unwrap();
         let items = list(&value);
@@ -295,7 +291,7 @@ impl Real {
     }
 
     /// Sets all times to what they are in `small` at `now`.
-    pub(in crate::engine::model) fn wind(&mut self, small: &SmallRedis, now: u64) {
+    pub(super) fn wind(&mut self, small: &SmallRedis, now: u64) {
         let left = |end: u64| end.saturating_sub(now).to_string();
         let longest = small.holders().iter().map(|h| h.end).max();
         let mut args = vec![

@@ -1,13 +1,14 @@
-//! The scripts of waiters for a condition, on a real server.
+//! The scripts of waiters for a condition, on a real server, and what they kept.
 
 use std::time::Duration;
 
 use redis::Value;
 
-use crate::engine::model::replay::real::{NAMESPACE, RECORD, Real};
+use super::compare::Sides;
+use super::real::{NAMESPACE, RECORD, Real};
 use crate::engine::redis::answers::{list, number, text};
 use crate::engine::redis::replies;
-use crate::engine::small_redis::{RoomOp, RoomReply, SmallRedis, Stage};
+use crate::engine::small_redis::{Op, Reply, SmallRedis, Stage};
 use crate::engine::state::lock_state::AcquireMode;
 use crate::names::{self, inbox_prefix};
 use crate::script::Scripts;
@@ -102,10 +103,10 @@ impl RealRoom {
         u8::try_from(self.conditions.iter().position(|c| c == name).unwrap()).unwrap()
     }
 
-    pub(super) fn run(&self, real: &mut Real, op: &RoomOp) -> RoomReply {
+    pub(super) fn run(&self, real: &mut Real, op: &Op) -> Option<Reply> {
         let (prefix, waiter_timeout) = (inbox_prefix(NAMESPACE), &self.waiter_timeout);
         match op {
-            RoomOp::Await { ask, condition } => {
+            Op::Await { ask, condition } => {
                 let how = match ask.how {
                     AcquireMode::Wait => "wait",
                     AcquireMode::Keep => "keep",
@@ -119,22 +120,23 @@ impl RealRoom {
                     (real.id(ask.owner), ask.lease.to_string(), &self.conditions[usize::from(*condition)]);
                 let args = [&*id, &*ms, &*prefix, waiter_timeout, how, "", RECORD, &*from, "", condition];
                 let value = real.script(&self.scripts.acquire, &args);
-                RoomReply::Acquired(replies::acquired(&value, Duration::from_millis(ask.lease)).unwrap())
+                Some(Reply::Acquired(replies::acquired(&value, Duration::from_millis(ask.lease)).unwrap()))
             }
-            RoomOp::Signal { owner, condition, all } => {
+            Op::Signal { owner, condition, all } => {
                 let (id, condition) = (real.id(*owner), &self.conditions[usize::from(*condition)]);
                 let what = if *all { "all" } else { "one" };
                 let script = self.scripts.change.as_ref().unwrap();
                 let value = real.script(script, &[&*id, "0", &*prefix, waiter_timeout, condition, what]);
-                RoomReply::Signalled(number(Some(&value)).and_then(|n| n.try_into().ok()))
+                Some(Reply::Signalled(number(Some(&value)).and_then(|n| n.try_into().ok())))
             }
-            RoomOp::Quit { owner, condition, unsettled } => {
+            Op::Quit { owner, condition, unsettled } => {
                 let (id, condition) = (real.id(*owner), &self.conditions[usize::from(*condition)]);
                 let unsettled = if *unsettled { "1" } else { "0" };
                 let args = [&*id, "0", &*prefix, waiter_timeout, unsettled, condition];
                 let value = real.script(&self.scripts.leave, &args);
-                RoomReply::Left { inside: number(Some(&value)) == Some(1) }
+                Some(Reply::Left { inside: number(Some(&value)) == Some(1), next: None })
             }
+            Op::Acquire(_) | Op::Leave { .. } | Op::Renew { .. } => None,
         }
     }
 
@@ -177,6 +179,34 @@ impl RealRoom {
         if let Some(it) = small.room.signalled {
             let left = (i128::from(it.ends) - i128::from(now)).to_string();
             real.send("EVAL", WIND, &[&left]).unwrap();
+        }
+    }
+}
+
+impl Sides {
+    /// What waits for signals must be the same too: places, their order, who was signalled, and by what a place is in
+    /// the queue.
+    pub(super) fn compare_rooms(&mut self, small: &SmallRedis, now: u64, view: &RoomView) {
+        let stages: Vec<Stage> = small.queue.values().map(|place| place.stage).collect();
+        assert_eq!(stages, view.stages, "by what they are in the queue");
+        let ours: Vec<_> = small.room.members.iter().map(|((c, _), owner)| (*c, *owner)).collect();
+        let theirs: Vec<_> = view.members.iter().map(|(c, _, owner)| (*c, *owner)).collect();
+        assert_eq!(ours, theirs, "who waits for a signal, in order");
+        for ((_, since), (_, seen, _)) in small.room.members.keys().zip(&view.members) {
+            self.arrivals.same(*since, *seen, "arrival in a condition");
+        }
+        match ours.len() {
+            0 => assert_eq!(view.ttl, -2, "no conditions"),
+            _ => self.near_end(small.room.ends, view.ttl, now, "conditions"),
+        }
+        let ours = small.room.signalled.map(|it| (it.owner, it.condition));
+        assert_eq!(ours, view.signalled, "who was let in by a signal");
+        assert_eq!(small.room.places.len(), view.waits.len(), "places beside the queue");
+        for ((owner, waits), seen) in small.room.places.iter().zip(&view.waits) {
+            let ours = (*owner, waits.condition, waits.lease, self.waiter_timeout);
+            assert_eq!(ours, (seen.owner, seen.condition, seen.lease, seen.waiter_timeout), "{seen:?}");
+            self.arrivals.same(waits.since, seen.since, "arrival of a place in a condition");
+            self.near(seen.age, now - waits.beat, "age of a place in a condition");
         }
     }
 }

@@ -1,31 +1,15 @@
-//! The models: small ones for every day, and larger ones for `make models`.
+//! Waiting for a condition: what each thread of each process does while it holds the lock.
 
-use std::time::Duration;
-
-use super::properties::goes_through;
-use super::{Plans, World};
+use super::{check, millis, none};
 use crate::engine::model::state::Faults;
-use crate::engine::model::{TICK, explore};
-use crate::engine::small_redis::{FOR_EVER, millis};
-
-fn check(small: World, large: impl IntoIterator<Item = World>) {
-    explore::check(small, large, goes_through);
-}
+use crate::engine::model::{Plans, TICK, World};
 
 fn world<const N: usize>(plans: [Plans; N]) -> World {
-    World {
-        plans: plans.into(),
-        rounds: 1,
-        conditions: 1,
-        ticks: 1,
-        local_handoff: Duration::ZERO,
-        waiter_timeout: FOR_EVER,
-        faults: none(),
-    }
+    with(World { ticks: 1, ..super::world() }, plans)
 }
 
-fn none() -> Faults {
-    Faults::default()
+fn with<const N: usize>(world: World, plans: [Plans; N]) -> World {
+    World { processes: N as u8, plans: plans.into(), ..world }
 }
 
 fn lost(lost: u8) -> Faults {
@@ -109,7 +93,7 @@ fn who_was_let_in_by_a_signal_is_dead() {
     let waiter_timeout = millis(TICK);
     let small = World { waiter_timeout, ticks: 1, faults, ..world([vec!["w"], vec!["w", "s"]]) };
     let longer = World { ticks: 3, ..small.clone() };
-    let three = World { plans: vec![vec!["w"], vec!["w"], vec!["s"]], ..small.clone() };
+    let three = with(small.clone(), [vec!["w"], vec!["w"], vec!["s"]]);
     check(small, [longer, three]);
 }
 
@@ -124,7 +108,7 @@ fn an_inbox_breaks() {
 fn a_wait_does_not_begin_in_time() {
     let faults = Faults { breaks: 1, time_outs: 1, ..none() };
     let small = World { ticks: 2, faults, ..world([vec!["w"]]) };
-    let signalled = World { plans: vec![vec!["w"], vec!["s"]], ..small.clone() };
+    let signalled = with(small.clone(), [vec!["w"], vec!["s"]]);
     check(small, [signalled]);
 }
 

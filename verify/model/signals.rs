@@ -3,9 +3,8 @@
 //! It goes by what the threads want and not by the places in Redis: a thread waits from the moment
 //! at which its lock is given up.
 
-use super::state::Request;
-use crate::engine::model::state::{Bag, process_of};
-use crate::engine::small_redis::{Op, RoomOp, SmallRedis, Stage};
+use super::state::{Bag, process_of};
+use crate::engine::small_redis::{Op, SmallRedis, Stage};
 use crate::engine::state::lock_state::AcquireMode;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -31,18 +30,12 @@ impl Signals {
     }
 
     /// A request has run. `reachable`: who could be woken.
-    pub(super) fn run(
-        &mut self,
-        request: &Request,
-        before: &SmallRedis,
-        after: &SmallRedis,
-        reachable: &[u64],
-    ) {
+    pub(super) fn run(&mut self, op: &Op, before: &SmallRedis, after: &SmallRedis, reachable: &[u64]) {
         let inside = |redis: &SmallRedis, owner| redis.holder(owner).is_some();
         let lined = |redis: &SmallRedis, owner| redis.arrival(owner).is_some() || inside(redis, owner);
-        let own = match request {
-            Request::Room(RoomOp::Await { ask, .. }) => Some(ask.owner),
-            Request::Room(RoomOp::Quit { owner, .. }) => Some(*owner),
+        let own = match op {
+            Op::Await { ask, .. } => Some(ask.owner),
+            Op::Quit { owner, .. } => Some(*owner),
             _ => None,
         };
         let was_waiting = self.waiting.clone();
@@ -55,15 +48,15 @@ impl Signals {
         });
         moved.iter().for_each(|(condition, owner)| self.signalled.insert((*owner, *condition)));
         self.went_on(before, after, &was_waiting);
-        match request {
-            Request::Room(RoomOp::Signal { owner, condition, all }) if inside(before, *owner) => {
+        match op {
+            Op::Signal { owner, condition, all } if inside(before, *owner) => {
                 let could = was_waiting.iter().filter(|(c, o)| c == condition && reachable.contains(o));
                 let should: Vec<_> = could.take(if *all { usize::MAX } else { 1 }).copied().collect();
                 self.lost |= moved.len() < should.len();
                 self.out_of_turn |= moved.len() >= should.len() && moved != should;
                 return;
             }
-            Request::Room(RoomOp::Await { ask, condition }) => {
+            Op::Await { ask, condition } => {
                 let gave_up = ask.from.is_some_and(|from| inside(before, from) && !inside(after, from));
                 if gave_up && lined(after, ask.owner) && ask.how != AcquireMode::Back {
                     // It came just in time for the signal of one that went without the lock.
@@ -72,15 +65,15 @@ impl Signals {
                     self.waiting.push((*condition, ask.owner));
                 }
             }
-            Request::Room(RoomOp::Quit { owner, .. }) => self.waiting.retain(|(_, o)| o != owner),
+            Op::Quit { owner, .. } => self.waiting.retain(|(_, o)| o != owner),
             // It knows that it is in.
-            Request::Lock(Op::Renew { owner, .. }) => self.let_in.retain(|(o, ..)| o != owner),
+            Op::Renew { owner, .. } => self.let_in.retain(|(o, ..)| o != owner),
             _ => {}
         }
         // The waiter that had been signalled, and goes without the lock.
         let dropped = before.queue.values().filter(|p| !lined(after, p.owner));
         let mut dropped: Vec<u8> = dropped.filter_map(|p| condition_of(p.stage)).collect();
-        if let Request::Room(RoomOp::Quit { owner, .. }) = request
+        if let Op::Quit { owner, .. } = op
             && inside(before, *owner)
         {
             dropped.extend(self.signalled.iter().filter(|(o, _)| o == owner).map(|(_, c)| *c));

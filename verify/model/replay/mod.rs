@@ -1,0 +1,243 @@
+//! Models meet the scripts: walks of the model by chance, and all that reaches its small Redis is
+//! said to the real Lua on a real server too. After each step both must have given the same answer,
+//! told the same waiters, and hold the same: holders, numbers, queue, tombstones, waiters for signals, and when each
+//! of them ends.
+//!
+//! A number or an arrival of the one is not that of the other, since they are made from the time:
+//! what must be the same is their order, and that the same is the same again. In every other walk
+//! without conditions the last number is one of the future; then they are the very same.
+
+mod choose;
+mod compare;
+mod conditions;
+mod real;
+mod scripts;
+mod seen;
+
+use std::time::Duration;
+
+use stateright::Model;
+
+use self::compare::Sides;
+use self::conditions::RealRoom;
+use self::real::Real;
+use self::seen::{ALL, OF_CONDITIONS, OF_PERMITS, OF_TWO_MODES, Seen};
+use super::actions::Step;
+use super::modes::Role;
+use super::state::{Bag, Faults, State};
+use super::{TICK, World};
+use crate::engine::rng::{Rng, first_seed};
+use crate::engine::small_redis::{Message, Op, millis};
+use crate::kind::Kind;
+use crate::kinds::{Permits, Read, Reentrant, Simple};
+use redis_concurrent_testkit::RedisServer;
+
+/// How many walks there are of each kind, and how many steps of each reach Redis, time that passes among them.
+const WALKS: (u64, usize) = (1_000, 30);
+/// The same of those with conditions, of all kinds together.
+const WITH_CONDITIONS: (u64, usize) = (80, 100);
+/// Until everything was seen that is to be there are more walks, up to so many times as many: what is rare
+/// does not come in each eighty.
+const MOST: u64 = 10;
+
+struct Walk<'a> {
+    rng: Rng,
+    /// For so many ticks nothing happens but time.
+    asleep: usize,
+    /// Until there were so many requests, what happens is not left to chance alone.
+    scene: usize,
+    world: &'a World,
+    state: State,
+    real: &'a mut Real,
+    /// Of a lock with conditions.
+    room: Option<&'a RealRoom>,
+    seen: &'a mut Seen,
+    sides: Sides,
+    /// Every request there was: a late copy of any may come.
+    requests: Vec<Op>,
+}
+
+fn world(roles: &'static [Role], permits: u8) -> World {
+    World {
+        processes: 3,
+        threads: 2,
+        rounds: 60,
+        ticks: 200,
+        local_handoff: if roles.is_empty() { Duration::ZERO } else { TICK },
+        // Less than the lease: what is told is told for less.
+        waiter_timeout: millis(TICK) * 3 / 2,
+        fair: false,
+        // A share is only of those who ask for the same.
+        terms_differ: roles.is_empty(),
+        counts: false,
+        permits,
+        roles,
+        plans: Vec::new(),
+        conditions: 1,
+        prompt: false,
+        behind: false,
+        faults: Faults {
+            crashes: 1,
+            vanishes: 0,
+            time_outs: 8,
+            lost: 20,
+            breaks: 4,
+            moves: 0,
+            tries: 8,
+            renewals: 20,
+        },
+    }
+}
+
+fn world_of_conditions() -> World {
+    World {
+        plans: vec![vec!["w", "w", "w"], vec!["w", "w", "s"], vec!["a", "s", "ww"]],
+        conditions: 2,
+        terms_differ: false,
+        faults: Faults { crashes: 1, time_outs: 12, lost: 20, breaks: 8, ..Faults::default() },
+        ..world(&[], 0)
+    }
+}
+
+impl Walk<'_> {
+    /// Returns whether it was walked to its end: where the machine stood still for so long that
+    /// leases ended, there is nothing to compare.
+    fn walk(&mut self, most: usize) -> bool {
+        let mut steps = 0;
+        while steps < most {
+            self.listen();
+            let Some(step) = self.choose() else { return true };
+            let reaches = match &step {
+                Step::Run(packet) | Step::LoseReply(packet) => {
+                    if !self.says_the_same(&packet.op) {
+                        return false;
+                    }
+                    true
+                }
+                step => *step == Step::Tick,
+            };
+            let next = self.world.next_state(&self.state, step).unwrap_or_else(|| self.state.clone());
+            let before = std::mem::replace(&mut self.state, next);
+            if reaches {
+                steps += 1;
+                self.note_time(&before.redis);
+                self.real.wind(&self.state.redis, self.state.millis());
+                if let Some(room) = self.room {
+                    room.wind(self.real, &self.state.redis, self.state.millis());
+                }
+            }
+        }
+        true
+    }
+
+    /// Who can hear now.
+    fn listen(&mut self) {
+        for p in 0..self.state.processes.len() {
+            self.real.set_hearing(p, self.state.listens(p as u64));
+        }
+    }
+
+    /// Has both run a request, and compares all that came of it. Not if the machine stood still.
+    fn says_the_same(&mut self, op: &Op) -> bool {
+        self.requests.push(op.clone());
+        let mut then = State { messages: Bag::default(), ..self.state.clone() };
+        let expected = then.run(self.world, op);
+        let told: Vec<Message> = then.messages.iter().copied().collect();
+        let arrival = match op {
+            Op::Acquire(ask) => ask.arrival.map(|a| self.sides.arrivals.known[&a]),
+            _ => None,
+        };
+        let of_condition = self.room.and_then(|room| room.run(self.real, op));
+        let reply = of_condition.unwrap_or_else(|| self.real.run(op, arrival));
+        let view = self.real.view();
+        let room = self.room.map(|room| room.view(self.real));
+        self.sides.drift = self.real.drift();
+        if self.sides.drift > TICK / 2 {
+            return false;
+        }
+        self.sides.compare_replies(op, &expected, &reply);
+        self.sides.compare(&then.redis, self.state.millis(), &told, &view);
+        if let Some(room) = room {
+            self.note_signals(op, &expected, &then.redis);
+            self.sides.compare_rooms(&then.redis, self.state.millis(), &room);
+        } else {
+            self.note(op, &self.state.redis.clone(), &then.redis, &expected, &told);
+        }
+        true
+    }
+}
+
+/// Walks until all that is `wanted` was seen, by turns on locks of each of these kinds.
+fn walk_on(kinds: &[(&str, &str)], world: &World, (walks, steps): (u64, usize), wanted: &[&[&'static str]]) {
+    let server = RedisServer::start().unwrap();
+    let real = |(name, rule): &(&str, &str)| {
+        let real = Real::new(&server, rule, name, world.processes, world.waiter_timeout);
+        let room = world.has_conditions().then(|| RealRoom::new(rule, world.waiter_timeout));
+        ((*name).to_owned(), real, room)
+    };
+    let mut sides: Vec<_> = kinds.iter().map(real).collect();
+    let mut seen = Seen::default();
+    let (mut walked, mut seed) = (0, first_seed());
+    let missing = |seen: &Seen| -> Vec<_> {
+        wanted.iter().copied().flatten().filter(|what| !seen.0.contains_key(**what)).copied().collect()
+    };
+    while walked < walks || walked < MOST * walks && !missing(&seen).is_empty() {
+        let turn = usize::try_from(seed).unwrap_or_default() % sides.len();
+        let (kind, real, room) = &mut sides[turn];
+        println!("{kind}: SEED={seed}");
+        let ahead = seed % 2 == 0 && !world.has_conditions();
+        let fence = if ahead { real.now() + 3_600_000_000 } else { 0 };
+        real.begin(fence, world.permits);
+        let mut state = world.beginning();
+        state.redis = world.redis(fence);
+        let mut walk = Walk {
+            rng: Rng(seed),
+            asleep: 0,
+            scene: if seed % 8 < 2 { 30 } else { 0 },
+            world,
+            state,
+            real,
+            room: room.as_ref(),
+            seen: &mut seen,
+            sides: Sides::new(world.waiter_timeout, world.permits > 0),
+            requests: Vec::new(),
+        };
+        walked += u64::from(walk.walk(steps));
+        seed += 1;
+        if fence > 0 {
+            let numbers = &walk.sides.numbers.known;
+            assert!(numbers.iter().all(|(small, real)| small == real), "{numbers:?}");
+        }
+    }
+    println!("{walked} walks, {} left half-way: {:?}", seed - first_seed() - walked, seen.0);
+    assert!(missing(&seen).is_empty(), "never seen: {:?}", missing(&seen));
+}
+
+#[test]
+fn the_simple_lock_says_what_the_models_redis_says() {
+    walk_on(&[("simple", Simple::RULE)], &world(&[], 0), WALKS, &[&ALL]);
+}
+
+#[test]
+fn the_reentrant_lock_says_what_the_models_redis_says() {
+    walk_on(&[("reentrant", Reentrant::RULE)], &world(&[], 0), WALKS, &[&ALL]);
+}
+
+#[test]
+fn the_read_write_lock_says_what_the_models_redis_says() {
+    use Role::{Downgrades, Reads, ReadsBeside, ReadsInOrder};
+    let roles = &[Reads, Reads, Downgrades, Reads, ReadsBeside, ReadsInOrder];
+    walk_on(&[("read-write", Read::RULE)], &world(roles, 0), WALKS, &[&ALL, &OF_TWO_MODES]);
+}
+
+/// One thread of each process asks for one permit, the other for two of the three.
+#[test]
+fn the_semaphore_says_what_the_models_redis_says() {
+    walk_on(&[("semaphore", Permits::RULE)], &world(&[], 3), WALKS, &[&ALL, &OF_PERMITS]);
+}
+
+#[test]
+fn conditions_say_what_the_models_redis_says() {
+    let kinds = [("simple", Simple::RULE), ("reentrant", Reentrant::RULE)];
+    walk_on(&kinds, &world_of_conditions(), WITH_CONDITIONS, &[&OF_CONDITIONS]);
+}

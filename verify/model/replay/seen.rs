@@ -1,0 +1,227 @@
+//! What the walks came to, so that they compare something.
+
+use std::collections::BTreeMap;
+
+use super::Walk;
+use crate::engine::model::TICK;
+use crate::engine::small_redis::{
+    Message, Mode, Op, PendingAcquire, Place, Reply, SmallRedis, Stage, millis,
+};
+use crate::engine::state::lock_state::{AcquireMode, Answer, Renewal};
+
+/// All walks together.
+#[derive(Debug, Default)]
+pub(super) struct Seen(pub(super) BTreeMap<&'static str, usize>);
+
+impl Seen {
+    fn count(&mut self, what: &'static str) {
+        *self.0.entry(what).or_default() += 1;
+    }
+
+    fn count_if(&mut self, what: &'static str, is: bool) {
+        if is {
+            self.count(what);
+        }
+    }
+}
+
+/// All that the walks are to come to, so that they compare something.
+pub(super) const ALL: [&str; 15] = [
+    "in",
+    "busy",
+    "no place to keep",
+    "barred",
+    "left the lock",
+    "left from outside",
+    "renewed",
+    "not renewed",
+    "told",
+    "unheard",
+    "a silent place was dropped",
+    "a place was given back",
+    "a lease lapsed",
+    "a queue fell silent",
+    "bars ended",
+];
+
+/// And those of a read/write lock.
+pub(super) const OF_TWO_MODES: [&str; 7] = [
+    "told to yield",
+    "read together",
+    "read beside its write",
+    "exchanged",
+    "no hold to exchange",
+    "may share",
+    "may not share",
+];
+
+/// And those of a semaphore.
+pub(super) const OF_PERMITS: [&str; 2] = ["permits are out together", "some permits, and too few"];
+
+/// All that those with conditions are to come to.
+pub(super) const OF_CONDITIONS: [&str; 13] = [
+    "began to wait",
+    "a beat",
+    "back without a signal",
+    "its hold was not there",
+    "signalled one",
+    "signalled several",
+    "signalled nobody",
+    "signalled from outside",
+    "one was signalled in vain",
+    "a signal was passed on",
+    "quit the lock",
+    "quit from outside",
+    "a signal went on from one that was let in",
+];
+
+impl Walk<'_> {
+    /// What came of a request to the lock.
+    pub(super) fn note(
+        &mut self,
+        op: &Op,
+        before: &SmallRedis,
+        then: &SmallRedis,
+        reply: &Reply,
+        told: &[Message],
+    ) {
+        let (Reply::Acquired(answer) | Reply::Left { next: Some(answer), .. }) = reply else {
+            return self.seen.count(match reply {
+                Reply::Left { inside: true, .. } => "left the lock",
+                Reply::Left { .. } => "left from outside",
+                Reply::Renewed(Renewal::Left(_)) => "renewed",
+                _ => "not renewed",
+            });
+        };
+        self.seen.count(match answer {
+            Answer::In { .. } => "in",
+            Answer::Busy { .. } => "busy",
+            Answer::Gone => "no place to keep",
+            Answer::Over => "barred",
+            Answer::Refused(_) => "no hold to exchange",
+            other => panic!("{other:?}"),
+        });
+        let now = self.state.millis();
+        let silent = |p: &&Place| now - p.beat > self.world.waiter_timeout;
+        let own = |o: u64| op.owner() == o;
+        let is_out = |o: u64| then.arrival(o).is_none() && then.holder(o).is_none();
+        let permits = |redis: &SmallRedis| redis.holders().iter().map(|h| h.mode.permits()).sum::<u8>();
+        let dropped = before.queue.values().filter(silent).any(|p| then.arrival(p.owner).is_none());
+        let whats = [
+            ("told", told.iter().any(Message::is_grant)),
+            ("told to yield", !told.iter().all(Message::is_grant)),
+            ("read together", then.holders().iter().filter(|h| h.mode != Mode::Write).count() > 1),
+            (
+                "read beside its write",
+                then.holders().iter().any(|h| h.mode == Mode::Write) && then.holders().len() > 1,
+            ),
+            ("permits are out together", permits(then) > 0 && then.holders().len() > 1),
+            (
+                "some permits, and too few",
+                matches!(answer, Answer::Busy { .. }) && permits(then) < self.world.permits,
+            ),
+            ("exchanged", then.holders().iter().any(|h| h.instead.is_some())),
+            (
+                "may share",
+                matches!(
+                    (op, answer),
+                    (Op::Acquire(PendingAcquire { how: AcquireMode::Share, .. }), Answer::In { .. })
+                ),
+            ),
+            (
+                "may not share",
+                matches!(
+                    (op, answer),
+                    (Op::Acquire(PendingAcquire { how: AcquireMode::Share, .. }), Answer::Busy { .. })
+                ),
+            ),
+            ("unheard", before.queue.values().any(|p| !silent(&p) && !own(p.owner) && is_out(p.owner))),
+            ("a silent place was dropped", dropped),
+            (
+                "a place was given back",
+                match op {
+                    Op::Acquire(ask) => {
+                        let told = ask.arrival.map(|arrival| then.place_of(ask.mode, arrival));
+                        told.is_some()
+                            && then.arrival(ask.owner) == told
+                            && before.arrival(ask.owner).is_none()
+                    }
+                    _ => false,
+                },
+            ),
+        ];
+        whats.into_iter().filter(|w| w.1).for_each(|w| self.seen.count(w.0));
+    }
+
+    pub(super) fn note_time(&mut self, before: &SmallRedis) {
+        // Where each holder has an end of its own.
+        if !self.world.roles.is_empty() || self.world.permits > 0 {
+            let over = before.holders().iter().filter(|h| h.end <= self.state.millis());
+            self.sides.lapsed.extend(over.map(|h| h.owner));
+        }
+        let (then, now) = (&self.state.redis, self.state.millis());
+        let lapsed = |end: u64| end <= now && end + millis(TICK) > now;
+        let whats = [
+            (
+                "a lease lapsed",
+                before.holders().iter().any(|h| lapsed(h.end) && then.holder(h.owner).is_none()),
+            ),
+            (
+                "a queue fell silent",
+                !before.queue.is_empty() && then.queue.is_empty() && lapsed(before.queue_ends),
+            ),
+            ("bars ended", !before.gone.is_empty() && then.gone.is_empty()),
+        ];
+        whats.into_iter().filter(|w| w.1).for_each(|w| self.seen.count(w.0));
+    }
+
+    /// What came of a request where there are conditions.
+    pub(super) fn note_signals(&mut self, op: &Op, expected: &Reply, then: &SmallRedis) {
+        let before = &self.state.redis;
+        let signalled = |redis: &SmallRedis| -> Vec<u64> {
+            let places = redis.queue.values().filter(|p| matches!(p.stage, Stage::Signalled(_)));
+            places.map(|p| p.owner).collect()
+        };
+        let there = |owner: &u64| then.room.places.contains_key(owner);
+        let (was, is) = (signalled(before), signalled(then));
+        let holder = then.holders().first().map(|h| h.owner);
+        let came = |o: &u64| before.room.places.contains_key(o) && (is.contains(o) || holder == Some(*o));
+        let gone = was.iter().any(|o| !is.contains(o) && holder != Some(*o));
+        let passed_on = gone && before.room.places.keys().any(came);
+        let seen = &mut *self.seen;
+        match (op, expected) {
+            (Op::Await { ask, .. }, Reply::Acquired(answer)) => {
+                let PendingAcquire { owner, how, from, .. } = ask;
+                let stays = there(owner) && matches!(answer, Answer::Busy { .. });
+                seen.count_if("began to wait", stays && from.is_some());
+                seen.count_if("a beat", stays && *how == AcquireMode::Keep);
+                seen.count_if("back without a signal", matches!(answer, Answer::Back(_)));
+                seen.count_if("its hold was not there", matches!(answer, Answer::Refused(_)));
+                seen.count_if("a signal was passed on", passed_on);
+                let went = before.room.signalled.is_some() && then.room.signalled != before.room.signalled;
+                let moved = |o: &u64| before.arrival(*o).is_none() && came(o);
+                seen.count_if(
+                    "a signal went on from one that was let in",
+                    went && before.room.places.keys().any(moved),
+                );
+            }
+            (Op::Signal { .. }, Reply::Signalled(n)) => {
+                let left = before.room.places.len() - then.room.places.len();
+                seen.count_if("signalled one", *n == Some(1));
+                seen.count_if("signalled several", *n > Some(1));
+                seen.count_if("signalled nobody", *n == Some(0));
+                seen.count_if("signalled from outside", n.is_none());
+                seen.count_if("one was signalled in vain", n.is_some_and(|n| n < left));
+            }
+            (Op::Quit { .. }, Reply::Left { inside, .. }) => {
+                seen.count_if("quit the lock", *inside);
+                seen.count_if("quit from outside", !inside);
+                seen.count_if("a signal was passed on", passed_on);
+            }
+            (_, Reply::Left { .. } | Reply::Acquired(_)) => {
+                seen.count_if("a signal was passed on", passed_on);
+            }
+            _ => {}
+        }
+    }
+}
