@@ -4,7 +4,7 @@
 //! jobs, in clients that are to Redis what processes are, some of which need two licences at once. Never are
 //! more than ten out, and at the end all are back.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::{env, thread, time::Duration};
 
 use redis_concurrent::{Client, Error, Semaphore};
@@ -17,7 +17,7 @@ type Failure = Box<dyn std::error::Error>;
 
 /// How many licences are out, as the jobs see it, and the most that ever were.
 #[derive(Default)]
-struct Count(AtomicU64, AtomicU64);
+struct Count(AtomicU32, AtomicU32);
 
 fn main() -> Result<(), Failure> {
     let server = if env::var("REDIS_URL").is_ok() { None } else { Some(RedisServer::start()?) };
@@ -47,8 +47,8 @@ fn main() -> Result<(), Failure> {
     })?;
 
     println!("at most {} of {LICENCES} licences were out at a time", count.1.load(SeqCst));
-    assert!(count.1.load(SeqCst) <= u64::from(LICENCES));
-    assert_eq!(office.available()?, i64::from(LICENCES));
+    assert!(count.1.load(SeqCst) <= LICENCES);
+    assert_eq!(office.available()?, LICENCES);
     println!("all {LICENCES} are back");
     office.delete()?;
     Ok(())
@@ -61,5 +61,5 @@ fn run(licences: &Semaphore, n: u32, count: &Count) -> Result<(), Error> {
     thread::sleep(Duration::from_millis(20));
     count.0.fetch_sub(permit.permits(), SeqCst);
     // Dropped, it would give them back as well; a job that dies gives them back a lease later.
-    permit.unlock()
+    permit.release()
 }

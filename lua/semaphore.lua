@@ -141,19 +141,36 @@ function kind.describe(from)
   return list
 end
 
+-- keep(owner, n) -> 1, or 0 where the owner has none: n of its permits stay with it.
+local function keep(owner, n)
+  local hold = call('HGET', K[1], owner)
+  hold = hold and cmsgpack.unpack(hold)
+  if not hold or hold[1] <= now() / 1000 then return 0 end
+  if hold[3] > n then
+    used, hold[3] = used - hold[3] + n, n
+    -- A write that cannot grow comes first, so that a full Redis takes the next one.
+    call('HDEL', K[1], '')
+    install(owner, hold, hold[1])
+  end
+  return 1
+end
+
 -- change(what, n) -> {1} done | {0} not, as it had no effect | {-1} not, as there would be too many
 --   'set'     n permits in all       'first'   the same, if it has none yet
 --   'add'     n more or, below 0, fewer        'expire'  all of it expires in n ms
 --   'delete'  all of it is deleted: its holders have lost their permits
+--   'keep'    the owner's hold keeps n permits, and gives the others back; {0} if it has none
 -- Of 'first', whose reply depends on which came first, `first` keeps the request that did.
-function kind.update(what, n)
+function kind.update(what, n, owner)
   if what == 'again' then
+    if F[5] == 'keep' then return {call('HGET', K[1], F[7]) and 1 or 0} end
     return {(F[5] ~= 'first' or call('HGET', K[1], 'first') == F[1]) and 1 or 0}
   end
   if what == 'expire' then
     call('PEXPIRE', K[6], n)
     return {call('PEXPIRE', K[1], n)}
   end
+  if what == 'keep' then return {keep(owner, tonumber(n))} end
   if what == 'first' and total then return {0} end
   changed = true
   if what == 'delete' then

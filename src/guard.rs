@@ -8,6 +8,7 @@ use std::time::Duration;
 use self::sealed::Hold as _;
 use crate::cancel::CancellationToken;
 use crate::error::{Error, ErrorKind};
+use crate::kind::Kind;
 use crate::settings::check_lease;
 
 /// What a guard can hold: a lock of a [kind](crate::Kind), a [`MultiLock`](crate::MultiLock), or a
@@ -16,6 +17,12 @@ use crate::settings::check_lease;
 pub trait Held: sealed::Held {}
 
 impl<L: sealed::Held> Held for L {}
+
+/// What a guard [unlocks](Guard::unlock): all that it can hold but permits and reserved units, whose guards have words
+/// of their own.
+pub trait Lockable: Held {}
+
+impl<K: Kind> Lockable for K {}
 
 /// The owner of a hold: [`ThreadOwned`] or [`GuardOwned`]. This trait is sealed.
 pub trait Ownership: sealed::Ownership {}
@@ -215,7 +222,9 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
             .map_err(|why| Error::new(ErrorKind::InvalidInput, self.name()).because(why))?;
         self.hold.renew(Some(lease))
     }
+}
 
+impl<L: Lockable, O: Ownership> Guard<'_, L, O> {
     /// Releases the hold: the lock is free if it was the thread's last guard. Blocks for the command timeout
     /// at most, and not at all if a thread of this process is handed the lock.
     ///

@@ -145,7 +145,7 @@ pub use cancel::CancellationToken;
 pub use client::Client;
 pub use error::{Error, ErrorKind};
 pub use fenced::{Fenced, FencedScript};
-pub use guard::{Guard, GuardOwned, Held, OwnedGuard, Ownership, ThreadOwned};
+pub use guard::{Guard, GuardOwned, Held, Lockable, OwnedGuard, Ownership, ThreadOwned};
 pub use kind::{Exclusive, Kind, Reentrancy, Sharing};
 pub use kinds::barrier::CyclicBarrier;
 pub use kinds::inventory::{Inventory, InventoryLock, Order, Reservation, Stock};

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
 }
 
 fn pair(gate: &Inventory) -> Result<(), redis_concurrent::Error> {
-    gate.try_reserve("tee", 1)?.map_or(Ok(()), |reservation| reservation.unlock())
+    gate.try_reserve("tee", 1)?.map_or(Ok(()), |reservation| reservation.cancel())
 }
 
 fn round(args: &Args, client: &Client, gate: &Inventory, floor: &mut Pair) -> Result<Row, Box<dyn Error>> {

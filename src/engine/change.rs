@@ -5,12 +5,16 @@ use std::sync::Arc;
 use redis::Value;
 
 use super::entry::LockEntry;
+use super::redis::answers::number;
 use super::redis::backend::Idempotent;
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::runtime::Shared;
+use super::state::lock_state::Ticket;
+use super::{carry_out, held, lock, lost};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
+use crate::observe::LossReason;
 use crate::script::Script;
 
 /// Updates the state: `what`, with what the rule needs to know of it. Returns the rule's reply. Blocks for
@@ -23,6 +27,23 @@ pub(crate) fn change(entry: &Arc<LockEntry>, what: &[&str]) -> Result<Vec<Value>
     shared.usable().map_err(|e| entry.error(e))?;
     let limit = Moment::now().after(shared.config.command_timeout);
     requests::change(entry, entry.fresh(), what, limit).map_err(|failure| entry.error(told(failure)))
+}
+
+/// Updates the state of what the hold `ticket` has: `what`, with a number and the hold's owner id. Blocks for the
+/// command timeout at most.
+///
+/// # Errors
+/// `LeaseLost` or `Closed` if the hold is lost, also if the rule replies that it has none; else see [`change`].
+pub(crate) fn change_hold(entry: &Arc<LockEntry>, ticket: Ticket, what: &str, n: &str) -> Result<(), Error> {
+    let owner = held::owner(entry, ticket, Moment::now())?;
+    let reply = change(entry, &[what, n, &entry.owner_id(owner)])?;
+    if number(reply.first()) == Some(1) {
+        return Ok(());
+    }
+    let mut core = lock(entry)?;
+    let effects = core.lock_state.lose(owner, LossReason::Revoked, Moment::now());
+    carry_out(entry, core, effects);
+    Err(entry.error(lost(LossReason::Revoked)))
 }
 
 /// Runs a script over keys that are not a lock's, each in two parts, for the `name` that errors show. Blocks

@@ -12,6 +12,7 @@ use crate::engine::runtime::Shared;
 use crate::engine::state::lock_state::Terms;
 use crate::error::{Error, ErrorKind};
 
+use crate::guard::sealed::{self, Hold as _};
 use crate::guard::{Guard, OwnedGuard, Ownership};
 use crate::kind::{Kind, Reentrancy, Sharing};
 use crate::lock::holder::Holder;
@@ -20,13 +21,17 @@ use crate::names;
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
-/// Reserved units: sold by [`commit`](OwnedGuard::commit), all given back when this is dropped. It may move
+/// Reserved units: sold by [`commit`](Reservation::commit), all given back when this is dropped. It may move
 /// to another thread.
 ///
 /// A hold like that of a lock: it has a lease, renewed in the background while its process lives, and
-/// [reports](crate::Guard::lost) its loss: then the units are on sale again. [`unlock`](OwnedGuard::unlock) gives
+/// [reports](crate::Guard::lost) its loss: then the units are on sale again. [`cancel`](Reservation::cancel) gives
 /// them back and returns any error.
-pub type Reservation = OwnedGuard<Units>;
+pub type Reservation = OwnedGuard<Inventory>;
+
+impl sealed::Held for Inventory {
+    type Hold = Hold<Units>;
+}
 
 /// The lock of an inventory, available while there are goods to sell: see [`Inventory::inventory_lock`].
 pub type InventoryLock = RedisLock<InStock>;
@@ -352,7 +357,15 @@ impl Inventory {
     }
 }
 
-impl OwnedGuard<Units> {
+impl Reservation {
+    /// Gives the units back: they are on sale again. Blocks for the command timeout at most.
+    ///
+    /// # Errors
+    /// Those of [`Guard::unlock`].
+    pub fn cancel(self) -> Result<(), Error> {
+        self.hold.release()
+    }
+
     /// Marks the units as sold: they are no longer reserved, and never return. Done once, however often it
     /// has to be sent: while Redis does not reply it is sent again, for as long as
     /// [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout) says, at most 30 s. Usually one

@@ -8,24 +8,87 @@ use std::time::{Duration, Instant};
 use redis::Value;
 
 use crate::cancel::CancellationToken;
-use crate::engine::change::change;
+use crate::engine::change::{change, change_hold};
 use crate::engine::redis::answers::{number, text};
 use crate::engine::redis::inspect::Inspection;
 use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::forms::timed_out;
+use crate::guard::sealed::{self, Hold as _};
 use crate::guard::{Guard, OwnedGuard, Ownership};
 use crate::kind::{Kind, Reentrancy, Sharing};
-use crate::lock::RedisLock;
 use crate::lock::holder::Holder;
+use crate::lock::receipt::Receipt;
+use crate::lock::{Hold, RedisLock};
 use crate::settings::check_lease;
 use crate::wait::Wait;
 
 /// Acquired permits: all of them are given back when this is dropped. It may move to another thread.
 ///
 /// A hold like that of a lock: it has a lease, renewed in the background, and
-/// [reports](crate::Guard::lost) its loss. [`permits`](crate::Guard::permits) returns how many it has.
-pub type Permit = OwnedGuard<Permits>;
+/// [reports](Guard::lost) its loss. [`permits`](Permit::permits) returns how many it has,
+/// [`release_some`](Permit::release_some) gives some of them back.
+pub type Permit = OwnedGuard<Semaphore>;
+
+impl sealed::Held for Semaphore {
+    type Hold = Hold<Permits>;
+}
+
+impl Permit {
+    /// How many permits it has.
+    pub fn permits(&self) -> u32 {
+        permits_of(&self.hold)
+    }
+
+    /// Gives all of them back. Blocks for the command timeout at most.
+    ///
+    /// # Errors
+    /// Those of [`Guard::unlock`].
+    pub fn release(self) -> Result<(), Error> {
+        self.hold.release()
+    }
+
+    /// Gives `n` of its permits back and keeps the others, one at least. Blocks for one request, at most the
+    /// command timeout.
+    ///
+    /// # Errors
+    /// `InvalidInput` for 0, and for all that it has: those are given back by [`release`](Permit::release).
+    /// `LeaseLost` or `Closed` if the permits were lost before. `OutcomeUnknown` if Redis did not reply: they may
+    /// have been given back, and calling it again gives back the same ones. `Unavailable`, `Forked`.
+    pub fn release_some(&mut self, n: u32) -> Result<(), Error> {
+        let has = self.permits();
+        if n == 0 || n >= has {
+            let why =
+                format!("of {has} permits between 1 and {} can be given back in part, got {n}", has - 1);
+            return Err(Error::new(ErrorKind::InvalidInput, self.name()).because(why));
+        }
+        let kept = has - n;
+        change_hold(self.hold.entry(), self.hold.ticket(), "keep", &kept.to_string())?;
+        self.hold.set_value(kept.into());
+        Ok(())
+    }
+
+    /// Lets go of the permits without giving them back, for another process to adopt: see
+    /// [`OwnedGuard::into_receipt`]. There `Permit::from` makes a permit of the guard that
+    /// `adopt::<Permits>` returns.
+    ///
+    /// # Errors
+    /// See that method.
+    pub fn into_receipt(self) -> Result<Receipt, Error> {
+        self.hold.part()
+    }
+}
+
+impl From<OwnedGuard<Permits>> for Permit {
+    fn from(guard: OwnedGuard<Permits>) -> Permit {
+        Guard::new(guard.hold)
+    }
+}
+
+fn permits_of(hold: &Hold<Permits>) -> u32 {
+    // A semaphore has fewer than 2^31.
+    hold.value().try_into().unwrap_or(u32::MAX)
+}
 
 /// A counting semaphore: a number of permits, of which each caller takes some and gives them back. The handle
 /// of one name, cheap to clone and to create.
@@ -43,7 +106,7 @@ pub type Permit = OwnedGuard<Permits>;
 /// let two = printers.acquire(2)?;
 /// assert!(printers.try_acquire(2)?.is_none());
 /// assert_eq!(printers.available()?, 1);
-/// two.unlock()?; // dropping it does the same
+/// two.release()?; // dropping it does the same
 /// # Ok(())
 /// # }
 /// ```
@@ -173,7 +236,7 @@ impl Semaphore {
     /// `Cancelled` if `wait` has a token that is cancelled. See also [the
     /// type](Semaphore#errors-of-all-forms).
     pub fn acquire_with(&self, n: u32, wait: Wait<'_>) -> Result<Option<Permit>, Error> {
-        self.wanting(n)?.lock_owned_with(wait)
+        Ok(self.wanting(n)?.lock_owned_with(wait)?.map(Permit::from))
     }
 
     /// Acquires all available permits, as one; `None` if there are none, or if there is a waiter. Blocks for
@@ -182,7 +245,7 @@ impl Semaphore {
     /// # Errors
     /// See [the type](Semaphore#errors-of-all-forms); permits that were never set count as none.
     pub fn drain(&self) -> Result<Option<Permit>, Error> {
-        self.lock.with_kind(Permits::all()).try_lock_owned()
+        Ok(self.lock.with_kind(Permits::all()).try_lock_owned()?.map(Permit::from))
     }
 
     // ---- how many there are ----------------------------------------------------------------
@@ -215,7 +278,7 @@ impl Semaphore {
     }
 
     /// Removes `n` permits. None is taken from a holder: while more are acquired than there are in all,
-    /// [`available`](Semaphore::available) is negative. Waiters for more than there are in all are rejected,
+    /// it is [overdrawn](Semaphore::overdrawn). Waiters for more than there are in all are rejected,
     /// unless none are left: then all wait, as if they were set to 0. One request.
     ///
     /// # Errors
@@ -250,23 +313,32 @@ impl Semaphore {
 
     // ---- questions -------------------------------------------------------------------------
 
-    /// The number of available permits: all permits, minus the acquired ones. Negative after they were
-    /// [reduced](Semaphore::reduce_permits) below the number acquired; 0 if they were never set. One request.
+    /// The number of available permits: all permits, minus the acquired ones; 0 if they were never set, or are
+    /// [overdrawn](Semaphore::overdrawn). One request.
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
-    pub fn available(&self) -> Result<i64, Error> {
-        let state = self.state()?;
-        Ok(state.permits.unwrap_or(0) - state.used)
+    #[doc(alias = "available_permits")]
+    pub fn available(&self) -> Result<u32, Error> {
+        Ok(natural(self.state()?.free()))
     }
 
-    /// The number of permits, acquired ones included; `None` if it was never set. One request. Negative only
-    /// if more were removed by `reduce_permits` than there were.
+    /// How many permits have to come back, or to be added, before the first one is available again: 0, unless they
+    /// were [reduced](Semaphore::reduce_permits) below the number acquired, or below 0. (In
+    /// java.util.concurrent, `availablePermits` is negative then.) One request.
     ///
     /// # Errors
     /// See [`available`](Semaphore::available).
-    pub fn permits(&self) -> Result<Option<i64>, Error> {
-        Ok(self.state()?.permits)
+    pub fn overdrawn(&self) -> Result<u32, Error> {
+        Ok(natural(-self.state()?.free()))
+    }
+
+    /// The number of permits, acquired ones included; `None` if it was never set. One request.
+    ///
+    /// # Errors
+    /// See [`available`](Semaphore::available).
+    pub fn permits(&self) -> Result<Option<u32>, Error> {
+        Ok(self.state()?.permits.map(natural))
     }
 
     /// The holders of permits, in all processes, and how many each has. One request.
@@ -354,17 +426,25 @@ struct State {
 /// What one owner has.
 struct Share {
     owner: String,
-    permits: u64,
+    permits: u32,
     number: u64,
 }
 
+/// A number of permits, without what is below 0.
+fn natural(n: i64) -> u32 {
+    u32::try_from(n.max(0)).unwrap_or(u32::MAX)
+}
+
 impl State {
+    fn free(&self) -> i64 {
+        self.permits.unwrap_or(0) - self.used
+    }
+
     fn of(inspection: &Inspection) -> State {
         let state = &inspection.state;
-        let natural = |value: Option<&Value>| number(value)?.try_into().ok();
         let share = |chunk: &[Value]| {
-            let (owner, permits) = (text(chunk.first())?, natural(chunk.get(1))?);
-            Some(Share { owner, permits, number: natural(chunk.get(2))? })
+            let (owner, permits) = (text(chunk.first())?, natural(number(chunk.get(1))?));
+            Some(Share { owner, permits, number: number(chunk.get(2))?.try_into().ok()? })
         };
         State {
             permits: number(state.first()),
@@ -444,7 +524,7 @@ impl Kind for Permits {
 
 impl<O: Ownership> Guard<'_, Permits, O> {
     /// How many permits it has.
-    pub fn permits(&self) -> u64 {
-        self.hold.value()
+    pub fn permits(&self) -> u32 {
+        permits_of(&self.hold)
     }
 }

@@ -56,7 +56,7 @@ impl<K: Kind> Hold<K> {
     }
 
     /// Ends it here, but not in Redis.
-    fn part(mut self) -> Result<Receipt, Error> {
+    pub(crate) fn part(mut self) -> Result<Receipt, Error> {
         let grant = engine::receipt::part(&self.entry, self.ticket)?;
         self.released = true;
         let owner = self.entry.owner_id(grant.owner);
@@ -75,6 +75,10 @@ impl<K: Kind> Hold<K> {
     /// Whether its end is the end of its thread's hold.
     pub(super) fn is_last(&self) -> bool {
         engine::held::is_last(&self.entry, self.ticket)
+    }
+
+    pub(crate) fn set_value(&mut self, value: u64) {
+        self.value = value;
     }
 
     /// What the rule added to the grant.

@@ -21,7 +21,7 @@ pub struct Holder {
     pub remaining: Option<Duration>,
     /// The number of permits it has, for a holder returned by
     /// [`Semaphore::holders`](crate::Semaphore::holders).
-    pub permits: Option<u64>,
+    pub permits: Option<u32>,
 }
 
 /// The result of a [`force_unlock`](crate::RedisLock::force_unlock).

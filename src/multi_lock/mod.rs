@@ -13,7 +13,7 @@ use crate::engine::several::{Call, Part};
 use crate::error::{Error, ErrorKind};
 use crate::forms::forms;
 use crate::guard::sealed::{self, holder};
-use crate::guard::{Guard, Ownership};
+use crate::guard::{Guard, Lockable, Ownership};
 use crate::kind::Sharing;
 use crate::lock::this_thread;
 use crate::wait::Wait;
@@ -84,6 +84,8 @@ pub struct MultiLock {
     /// The names of all.
     name: Arc<str>,
 }
+
+impl Lockable for MultiLock {}
 
 impl sealed::Held for MultiLock {
     type Hold = MultiHold;

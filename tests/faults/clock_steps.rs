@@ -26,7 +26,7 @@ const ALL: [(&str, Work); 10] = [
     ("fair lock with a fixed lease", |c| c.reentrant_lock("f").fair().with_lease(ms(2000)).lock()?.unlock()),
     ("write lock", |c| c.read_write_lock("read-write").write_lock().lock()?.unlock()),
     ("read lock", |c| c.read_write_lock("read-write").read_lock().lock()?.unlock()),
-    ("semaphore", |c| c.semaphore("semaphore").acquire(1)?.unlock()),
+    ("semaphore", |c| c.semaphore("semaphore").acquire(1)?.release()),
     ("inventory lock", |c| c.inventory("gate").inventory_lock("sku", 1).lock()?.unlock()),
     ("multi-lock", |c| MultiLock::new(&[&c.simple_lock("one"), &c.simple_lock("two")]).lock()?.unlock()),
     ("condition", wait_or_signal),

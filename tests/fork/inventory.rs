@@ -25,14 +25,14 @@ fn a_child_sells_nothing_and_gives_nothing_back_of_what_its_parent_reserved() {
             forked(inventory.delete());
             forked(lock.is_locked());
             forked(sells.take().unwrap().commit());
-            forked(keeps.take().unwrap().unlock());
+            forked(keeps.take().unwrap().cancel());
             forked(holds.take().unwrap().unlock());
         });
         in_child(|| drop((sells.take(), keeps.take(), holds.take())));
         assert!(lock.try_lock_owned().unwrap().is_none());
         assert_eq!(inventory.reserved("tee").unwrap(), 3);
         sells.take().unwrap().commit().unwrap();
-        keeps.take().unwrap().unlock().unwrap();
+        keeps.take().unwrap().cancel().unwrap();
         holds.take().unwrap().unlock().unwrap();
         let stock = inventory.stock("tee").unwrap();
         assert_eq!((stock.available, stock.reserved, stock.sold), (4, 0, 1));

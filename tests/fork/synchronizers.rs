@@ -77,7 +77,7 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
                 forked(limiter.try_acquire_for(1, ms(50)));
                 forked(limiter.available());
                 forked(limiter.delete());
-                forked(permit.take().unwrap().unlock());
+                forked(permit.take().unwrap().release());
                 forked(reads.take().unwrap().unlock());
                 forked(client.close());
                 assert_eq!(ears.failures(), told);
@@ -101,7 +101,7 @@ fn a_child_uses_no_synchronizer_of_its_parent() {
         });
         writes.take().unwrap().unlock().unwrap();
         reads.take().unwrap().unlock().unwrap();
-        permit.take().unwrap().unlock().unwrap();
+        permit.take().unwrap().release().unwrap();
         // The one on paper had nobody to renew it.
         wait_until(SOON, "all permits are back", || permits.available().unwrap() == 3);
         assert_eq!(ears.losses() + ears.failures(), 0, "{:?}", ears.all());

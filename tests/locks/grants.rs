@@ -88,7 +88,7 @@ fn of_one_permit_is_not_that_of_three() {
     assert_eq!(permit.permits(), 3);
     assert_eq!(there.available().unwrap(), 0);
     assert!(there.try_acquire(1).unwrap().is_none());
-    permit.unlock().unwrap();
+    permit.release().unwrap();
     assert_eq!(there.available().unwrap(), 3, "what was granted to the first is back");
 }
 
@@ -200,7 +200,7 @@ fn never_more_permits_are_out_than_there_are() {
             let next = scope.spawn(|| {
                 let permit = here.try_acquire_for(3, LONG).unwrap().unwrap();
                 has(3, ms(2));
-                permit.unlock().unwrap();
+                permit.release().unwrap();
             });
             wait_until(SOON, "the second one waits", || here.local_queue_length() == 2);
             scope.spawn(|| {
@@ -208,15 +208,15 @@ fn never_more_permits_are_out_than_there_are() {
                 cancel.cancel();
             });
             thread::sleep(pause);
-            all.unlock().unwrap();
+            all.release().unwrap();
             let beside = there.try_acquire_for(3, LONG).unwrap().unwrap();
             has(3, ms(2));
-            beside.unlock().unwrap();
+            beside.release().unwrap();
             assert!(head.join().unwrap().is_ok_and(|()| true) || cancel.is_cancelled());
             next.join().unwrap();
         });
     }
     let most = most.into_inner();
     assert!(most <= PERMITS.into(), "{most} of {PERMITS} permits were out");
-    wait_until(SOON, "all are back", || there.available().unwrap() == i64::from(PERMITS));
+    wait_until(SOON, "all are back", || there.available().unwrap() == PERMITS);
 }

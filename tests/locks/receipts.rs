@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::{
-    AcquiredVia, Client, Error, ErrorKind, Kind, OwnedGuard, Permits, Read, Receipt, RedisLock, Reentrancy,
-    Reentrant, Sharing, Simple,
+    AcquiredVia, Client, Error, ErrorKind, Kind, OwnedGuard, Permit, Permits, Read, Receipt, RedisLock,
+    Reentrancy, Reentrant, Sharing, Simple,
 };
 use redis_concurrent_testkit::*;
 
@@ -138,7 +138,7 @@ fn it_goes_over_once_of_a_semaphore() {
         semaphore.try_set_permits(3).unwrap();
         client.lock_with_kind("it", Permits::of(2).unwrap())
     };
-    it_goes_over_once(make, |guard| guard.permits());
+    it_goes_over_once(make, |guard| guard.permits().into());
 }
 
 #[test]
@@ -166,11 +166,14 @@ fn what_a_permit_has_stays_with_it() {
     let semaphore = here.semaphore("it");
     semaphore.set_permits(7).unwrap();
     let _two = semaphore.acquire(2).unwrap();
-    let receipt = on_paper(semaphore.drain().unwrap().unwrap());
+    let receipt = semaphore.drain().unwrap().unwrap().into_receipt().unwrap();
+    let receipt = receipt.to_string().parse().unwrap();
     assert_eq!(semaphore.available().unwrap(), 0);
-    let permit = there.adopt::<Permits>(&receipt).unwrap();
+    let mut permit = Permit::from(there.adopt::<Permits>(&receipt).unwrap());
     assert_eq!((permit.permits(), semaphore.available().unwrap()), (5, 0));
-    permit.unlock().unwrap();
+    permit.release_some(1).unwrap();
+    assert_eq!((permit.permits(), semaphore.available().unwrap()), (4, 1));
+    permit.release().unwrap();
     assert_eq!(semaphore.available().unwrap(), 5);
 }
 

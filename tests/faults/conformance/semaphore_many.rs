@@ -43,7 +43,7 @@ fn work(semaphores: &[Semaphore], rounds: usize, during: Duration) -> u64 {
                     thread::sleep(during);
                     count.store(seen + 1, SeqCst);
                     inside.store(false, SeqCst);
-                    permit.unlock().unwrap();
+                    permit.release().unwrap();
                 }
             });
         }
@@ -81,7 +81,7 @@ fn leases_bring_permits_back<K: Tried>(stage: &Stage<K>) {
     wait_until(LONG, "all are back", || it.available().unwrap() == 2);
     assert!(long.is_lost() && again.is_lost());
     for permit in [brief, long, again] {
-        assert!(permit.unlock().unwrap_err().is_lease_lost());
+        assert!(permit.release().unwrap_err().is_lease_lost());
     }
 }
 
@@ -94,7 +94,7 @@ fn who_waits_gets_in_when_a_lease_ends<K: Tried>(stage: &Stage<K>) {
     let next = other.acquire(1).unwrap();
     let took = began.elapsed();
     assert!(took + LEASE / 50 >= LEASE && took < LEASE + LATE, "{took:?}");
-    assert!(permit.unlock().unwrap_err().is_lease_lost(), "it is too late for that");
+    assert!(permit.release().unwrap_err().is_lease_lost(), "it is too late for that");
     assert!(!next.is_lost());
     assert_eq!(it.available().unwrap(), 0);
 }
@@ -105,7 +105,7 @@ fn each_permit_comes_back_for_itself<K: Tried>(stage: &Stage<K>) {
     let mut permits: Vec<_> = (0..6).map(|_| it.acquire(1).unwrap()).collect();
     for (rest, available) in [(2, 8), (0, 10)] {
         for permit in permits.drain(rest..) {
-            permit.unlock().unwrap();
+            permit.release().unwrap();
         }
         assert_eq!(it.available().unwrap(), available);
     }
@@ -158,7 +158,7 @@ fn never_more_are_out_than_there_are<K: Tried>(stage: &Stage<K>) {
                     highest.fetch_max(now, SeqCst);
                     thread::sleep(random.micros(500));
                     out.fetch_sub(n.into(), SeqCst);
-                    permit.unlock().unwrap();
+                    permit.release().unwrap();
                 }
             });
         }
@@ -182,7 +182,7 @@ fn ten_clients_share_five<K: Tried>(stage: &Stage<K>) {
                 together.wait();
                 uses.fetch_add(1, SeqCst);
                 inside.fetch_sub(1, SeqCst);
-                permit.unlock().unwrap();
+                permit.release().unwrap();
             });
         }
     });
@@ -215,7 +215,7 @@ fn work_stops_while_the_server_is_away<K: Tried>(stage: &Stage<K>) {
                         Ok(Some(permit)) => {
                             grants.fetch_add(1, SeqCst);
                             // With the server away it goes on in the background.
-                            if permit.unlock().is_err() {
+                            if permit.release().is_err() {
                                 stuck.fetch_add(1, SeqCst);
                             }
                         }

@@ -82,7 +82,7 @@ fn pain_30_permits_of_a_dead_process_come_back() {
     wait_until(LONG, "its five are back", || semaphore.available().unwrap() == 7);
     assert!(died.elapsed() < lease + LOAD, "{:?}", died.elapsed());
     assert!(!three.is_lost(), "the others are renewed");
-    three.unlock().unwrap();
+    three.release().unwrap();
     assert_eq!((semaphore.available().unwrap(), semaphore.holders().unwrap()), (10, vec![]));
     // What is left is the number of permits, and what ends by itself.
     let mut fields: Vec<String> =

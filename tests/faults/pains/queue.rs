@@ -228,7 +228,7 @@ fn pain_18_waits_whose_connections_are_cut_leave_no_place() {
     wait_until(LONG, "no place is left", || {
         server.keys().unwrap().iter().all(|key| !key.ends_with(":queue") && !key.ends_with(":places"))
     });
-    for unlocked in [held.unlock(), writes.unlock(), permit.unlock()] {
+    for unlocked in [held.unlock(), writes.unlock(), permit.release()] {
         unlocked.unwrap();
     }
 }

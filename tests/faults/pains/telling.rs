@@ -121,7 +121,7 @@ fn pain_09_permits_come_to_who_is_not_told() {
                 assert!(out.fetch_add(n.into(), Ordering::SeqCst) + i64::from(n) <= 2);
                 thread::sleep(ms(5));
                 out.fetch_sub(n.into(), Ordering::SeqCst);
-                permit.unlock().unwrap();
+                permit.release().unwrap();
             }
         });
         assert_eq!(semaphore.available().unwrap(), 2);

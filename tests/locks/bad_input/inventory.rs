@@ -104,5 +104,5 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
     }
     assert_eq!(client.request_count(), requests);
     assert_eq!(everything(&server), before);
-    one.unlock().unwrap();
+    one.cancel().unwrap();
 }

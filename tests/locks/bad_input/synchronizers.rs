@@ -73,7 +73,7 @@ fn what_a_semaphore_cannot_do_changes_nothing() {
     let calls = vec![never.acquire(1).map(drop), never.try_acquire(1).map(drop)];
     all_say((ErrorKind::Refused, "never-set", "set_permits comes first", calls));
     assert_eq!(everything(&server), before);
-    one.unlock().unwrap();
+    one.release().unwrap();
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_name_in_use_by_one_kind_is_kept_from_all_others() {
     is_not_for_others(&["semaphore"], &server, clients);
     let permit = permits.acquire(1).unwrap();
     is_not_for_others(&["semaphore"], &server, clients);
-    permit.unlock().unwrap();
+    permit.release().unwrap();
     permits.delete().unwrap();
     let gate = mine.inventory("it");
     gate.add_stock("tee", 2).unwrap();

@@ -115,7 +115,7 @@ fn close_wakes_all_who_wait_for_anything_and_gives_everything_back() {
         });
         wait_until(ms(500), "its threads have ended", || threads("rc-").len() <= threads_before);
         assert!(read.is_lost() && written.is_lost() && permits.is_lost());
-        for lost in [read.unlock(), written.unlock(), permits.unlock()] {
+        for lost in [read.unlock(), written.unlock(), permits.release()] {
             assert_eq!(lost.unwrap_err().kind(), ErrorKind::Closed);
         }
         // Nobody of it waits, and nobody of it has anything, though none of that has ended by itself yet. (A
@@ -135,7 +135,7 @@ fn close_wakes_all_who_wait_for_anything_and_gives_everything_back() {
         assert_eq!(other.count_down_latch("latch").count().unwrap(), Some(1));
         assert!(other.cyclic_barrier("barrier", 3).is_broken().unwrap());
         theirs.unlock().unwrap();
-        permit.unlock().unwrap();
+        permit.release().unwrap();
         other.close().unwrap();
     });
 }

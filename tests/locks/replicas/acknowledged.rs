@@ -36,7 +36,7 @@ fn replicas_have_it_when_it_counts() {
     let permit = semaphore.with_replicas(2, PATIENCE).acquire(2).unwrap();
     let replica = connect(&flock.replicas[0]).semaphore("permits");
     assert_eq!(replica.available().unwrap(), 0);
-    permit.unlock().unwrap();
+    permit.release().unwrap();
 }
 
 #[test]

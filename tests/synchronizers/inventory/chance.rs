@@ -53,7 +53,7 @@ fn role_seller() {
         thread::sleep(random.micros(500));
         let (outcome, says) = match random.below(3) {
             0 => (reservation.commit(), units.to_string()),
-            _ => (reservation.unlock(), "back".to_owned()),
+            _ => (reservation.cancel(), "back".to_owned()),
         };
         match outcome {
             Ok(()) => tell_parent(&says).unwrap(),

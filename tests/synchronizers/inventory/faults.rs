@@ -26,7 +26,7 @@ fn a_decision_whose_answer_is_lost_is_made_once() {
         if i % 2 == 0 {
             reservation.commit().unwrap();
         } else {
-            reservation.unlock().unwrap();
+            reservation.cancel().unwrap();
         }
         assert_eq!(counts(&office), [100, 99 - 2 * (i / 2 + 1), 0, 1 + 2 * (i / 2 + 1)]);
     }
@@ -118,7 +118,7 @@ fn a_client_that_closes_gives_everything_back() {
     assert!(lost.is_cancelled());
     assert_eq!(counts(&office), [5, 5, 0, 0]);
     told(one.commit(), ErrorKind::Closed, "");
-    told(two.unlock(), ErrorKind::Closed, "");
+    told(two.cancel(), ErrorKind::Closed, "");
     told(inventory.try_reserve("tee", 1), ErrorKind::Closed, "");
     assert_eq!(counts(&office), [5, 5, 0, 0]);
 }

@@ -44,7 +44,7 @@ fn who_waits_is_refused_the_moment_that_nothing_is_left() {
         }
         told(inventories[1].inventory_lock("tee", 1).try_lock(), ErrorKind::Refused, "only 0 are left");
         // One comes back: whoever comes now waits again, and gets in.
-        last.unlock().unwrap();
+        last.cancel().unwrap();
         let next = scope.spawn(|| inventories[1].inventory_lock("tee", 1).lock().map(|guard| guard.token()));
         queued(&lock, 1);
         let token = held.token();

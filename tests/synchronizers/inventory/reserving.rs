@@ -40,7 +40,7 @@ fn of_twelve_who_ask_for_ten_units_ten_get_one_and_two_who_come_later_get_those_
     assert_eq!(counts(&office), [10, 0, 10, 0]);
     assert!(office.try_reserve("tee", 1).unwrap().is_none());
     // Two sales fail: one customer changes its mind, one worker panics.
-    reserved.pop().unwrap().unlock().unwrap();
+    reserved.pop().unwrap().cancel().unwrap();
     let other = reserved.pop();
     let panics = thread::spawn(move || {
         let _held = other;
@@ -65,7 +65,7 @@ fn a_decision_is_one_request() {
     let client = connect(&server);
     let inventory = client.inventory("sale");
     inventory.add_stock("tee", 2).unwrap();
-    taken(inventory.try_reserve("tee", 2)).unlock().unwrap();
+    taken(inventory.try_reserve("tee", 2)).cancel().unwrap();
     taken(inventory.try_reserve("tee", 2)).commit().unwrap();
     inventory.add_stock("tee", 1).unwrap();
     assert_eq!(inventory.available("tee").unwrap(), 1);
@@ -77,7 +77,7 @@ fn a_decision_is_one_request() {
     let mut one = None;
     costs(1, &mut || one = inventory.try_reserve("tee", 1).unwrap());
     costs(1, &mut || assert!(inventory.try_reserve("tee", 1).unwrap().is_none()));
-    costs(1, &mut || one.take().unwrap().unlock().unwrap());
+    costs(1, &mut || one.take().unwrap().cancel().unwrap());
     costs(1, &mut || told(inventory.try_reserve("tee", 4), ErrorKind::Refused, "only 3 were ever stocked"));
     costs(2, &mut || taken(inventory.try_reserve("tee", 1)).commit().unwrap());
     costs(1, &mut || assert_eq!(inventory.sold("tee").unwrap(), 3));
@@ -182,7 +182,7 @@ fn a_customer_gets_its_limit_whichever_way_it_comes() {
     told(here.try_reserve_order(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
     one.commit().unwrap();
     told(here.try_reserve_order(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
-    other.unlock().unwrap();
+    other.cancel().unwrap();
     taken(here.try_reserve_order(&order(1))).commit().unwrap();
     taken(here.try_reserve_order(&Order::of("tee", 1).customer("bob", 1))).commit().unwrap();
     told(there.try_reserve_order(&order(1)), ErrorKind::Refused, "\"alice\" has 2");
@@ -228,7 +228,7 @@ fn a_reservation_whose_gate_is_deleted_is_lost() {
     let lost = one.lost();
     told(one.commit(), ErrorKind::LeaseLost, "");
     assert!(lost.is_cancelled());
-    told(two.unlock(), ErrorKind::LeaseLost, "");
+    told(two.cancel(), ErrorKind::LeaseLost, "");
     assert_eq!(counts(&there), [1, 1, 0, 0]);
     there.delete().unwrap();
     nothing_left(&server);

@@ -28,14 +28,14 @@ fn a_large_request_at_the_head_is_not_passed_by_small_ones() {
             scope.spawn(move || {
                 let permit = semaphore.acquire(n).unwrap();
                 order.lock().push(n);
-                permit.unlock().unwrap();
+                permit.release().unwrap();
             });
             queued(&holder, i + 1);
         }
         for (i, permit) in held.into_iter().enumerate() {
             assert_eq!(*order.lock(), [0; 0], "with {i} back");
-            assert_eq!(holder.available().unwrap(), i as i64, "nothing is set aside");
-            permit.unlock().unwrap();
+            assert_eq!(holder.available().unwrap(), i as u32, "nothing is set aside");
+            permit.release().unwrap();
         }
     });
     let order = order.into_inner();
@@ -62,10 +62,10 @@ fn who_hears_neither_its_answer_nor_its_message_gets_its_permits_all_the_same() 
     thread::scope(|scope| {
         let waiter = scope.spawn(|| deaf.acquire(2).unwrap());
         queued(&holder, 1);
-        held.unlock().unwrap();
+        held.release().unwrap();
         let permit = waiter.join().unwrap();
         assert_eq!((permit.permits(), holder.available().unwrap()), (2, 1));
-        permit.unlock().unwrap();
+        permit.release().unwrap();
     });
     assert_eq!((proxy.struck(), holder.available().unwrap()), (2, 3));
 }
@@ -122,7 +122,7 @@ fn several_are_let_in_by_one_that_leaves() {
             semaphores[1..].iter().map(|semaphore| scope.spawn(|| semaphore.acquire(1).unwrap())).collect();
         queued(&semaphores[0], 3);
         let began = Instant::now();
-        all.unlock().unwrap();
+        all.release().unwrap();
         let permits: Vec<_> = waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect();
         assert!(began.elapsed() < SOON);
         assert_eq!(semaphores[0].available().unwrap(), 0);
@@ -144,9 +144,9 @@ fn added_permits_let_waiters_in() {
         here.add_permits(1).unwrap();
         assert_eq!(here.available().unwrap(), 1, "one is not two");
         here.add_permits(1).unwrap();
-        waiter.join().unwrap().unlock().unwrap();
+        waiter.join().unwrap().release().unwrap();
     });
-    all.unlock().unwrap();
+    all.release().unwrap();
     assert_eq!(here.available().unwrap(), 4);
 }
 
