@@ -39,12 +39,12 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
         return cancelled();
     }
     let shape = lock(entry)?.lock_state.shape().clone();
-    let room = LockEntries::room(entry, at.condition.to_owned(), at.scripts.clone(), shape)?;
+    let waiter = LockEntries::for_condition(entry, at.condition.to_owned(), at.scripts.clone(), shape)?;
     let given_up = give_up(entry, ticket)?;
     let way = given_up.suspended.way();
-    room.core.lock().lock_state.gives_up(&given_up.leaving);
-    let outcome = acquire(&room, None, given_up.suspended.request(thread), limits);
-    let stay = come_back(entry, &room, given_up, &outcome)?;
+    waiter.core.lock().lock_state.gives_up(&given_up.leaving);
+    let outcome = acquire(&waiter, None, given_up.suspended.request(thread), limits);
+    let stay = come_back(entry, &waiter, given_up, &outcome)?;
     match outcome {
         Ok(Some(_)) if !stay.unsignalled => Ok(true),
         Ok(Some(_)) if limits.is_cancelled() => cancelled(),
@@ -95,14 +95,14 @@ fn give_up(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
 /// Puts the hold back into the gate of its lock, with what the wait was granted. An error where it is lost.
 fn come_back(
     entry: &Arc<LockEntry>,
-    room: &Arc<LockEntry>,
+    waiter: &Arc<LockEntry>,
     given_up: GivenUp,
     outcome: &Result<Option<Acquired>, Error>,
 ) -> Result<Stay, Error> {
     let shared = &entry.shared;
     let GivenUp { suspended, leaving, token } = given_up;
     let (stay, granted) = {
-        let mut core = room.core.lock();
+        let mut core = waiter.core.lock();
         let acquired = outcome.as_ref().ok().and_then(Option::as_ref);
         let granted = acquired.and_then(|acquired| core.lock_state.hand_over(acquired.ticket));
         (core.lock_state.stay(), granted)
@@ -117,7 +117,7 @@ fn come_back(
         shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving.clone() });
     }
     let owner = granted.as_ref().map_or(leaving.owner, |grant| grant.owner);
-    let room = granted.is_some().then(|| room.clone());
+    let granted_to = granted.is_some().then(|| waiter.clone());
     let now = Moment::now();
     let mut core = entry.core.lock();
     core.arrived(leaving.owner);
@@ -125,7 +125,7 @@ fn come_back(
     let mut watched = Ok(());
     if let Some(grant) = core.lock_state.look(owner).filter(|grant| grant.lost.is_none()) {
         let due = grant.due(now, shared.config.renew_every);
-        core.take_over(owner, due, token.clone(), room);
+        core.take_over(owner, due, token.clone(), granted_to);
         watched = shared.renewer.watch(entry, &mut core, owner, due);
     }
     let over = core.lock_state.look(owner).map_or(Some(LossReason::Revoked), |grant| grant.lost);

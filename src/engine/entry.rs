@@ -26,18 +26,18 @@ pub(crate) struct LockEntry {
     pub(crate) name: Arc<str>,
     pub(crate) names: Names,
     pub(crate) scripts: Arc<Scripts>,
-    /// What it is if it is one thread's wait for a condition of a lock.
-    pub(crate) room: Option<Box<Room>>,
+    /// Where it is one thread's wait for a condition of a lock, and not the lock itself.
+    pub(crate) condition: Option<Box<AwaitedCondition>>,
     slot: u32,
     type_id: TypeId,
     pub(crate) core: Mutex<Core>,
 }
 
-/// Of the cell of one thread's wait for a condition.
-pub(crate) struct Room {
-    /// The condition, as Redis knows it.
-    pub(crate) condition: String,
-    /// The cell of its lock, in which what the wait was granted goes on.
+/// What a thread waits for that waits for a condition.
+pub(crate) struct AwaitedCondition {
+    /// As Redis knows it.
+    pub(crate) name: String,
+    /// The entry of its lock, in which what the wait was granted goes on.
     pub(crate) lock: Weak<LockEntry>,
 }
 
@@ -64,7 +64,7 @@ struct Side {
     /// The cell that its number leads to, if that is not this one: it was granted to a wait. Only kept
     /// there, for what Redis may have to say of it.
     #[expect(dead_code, reason = "while it is here, its slot is no other cell's")]
-    room: Option<Arc<LockEntry>>,
+    granted_to: Option<Arc<LockEntry>>,
 }
 
 impl Numbered for Side {
@@ -187,7 +187,7 @@ impl Core {
         match self.sides.get_mut(owner) {
             Some(side) => Some(std::mem::replace(&mut side.due, due)),
             None => {
-                self.sides.insert(Side { owner, due, lost: None, room: None });
+                self.sides.insert(Side { owner, due, lost: None, granted_to: None });
                 None
             }
         }
@@ -200,9 +200,9 @@ impl Core {
         owner: u64,
         due: Moment,
         lost: Option<CancellationToken>,
-        room: Option<Arc<LockEntry>>,
+        granted_to: Option<Arc<LockEntry>>,
     ) {
-        self.sides.insert(Side { owner, due, lost, room });
+        self.sides.insert(Side { owner, due, lost, granted_to });
     }
 
     /// Moves the renewer's look at this tenure, if it is still the one of `old`: a `renew_for` in
@@ -288,16 +288,16 @@ impl LockEntries {
     }
 
     /// A cell of its own for one thread's wait for a condition of the lock that is `lock`'s.
-    pub(crate) fn room(
+    pub(crate) fn for_condition(
         lock: &Arc<LockEntry>,
         condition: String,
         scripts: Arc<Scripts>,
         shape: Arc<Shape>,
     ) -> Result<Arc<LockEntry>, Error> {
         let made = (lock.kind, lock.names.clone(), scripts, shape);
-        let room = Box::new(Room { condition, lock: Arc::downgrade(lock) });
+        let awaited = Box::new(AwaitedCondition { name: condition, lock: Arc::downgrade(lock) });
         let mut entries = lock.shared.lock(&lock.shared.entries).map_err(|e| lock.error(e))?;
-        entries.add(&lock.shared, &(lock.type_id, lock.name.clone()), made, Some(room))
+        entries.add(&lock.shared, &(lock.type_id, lock.name.clone()), made, Some(awaited))
     }
 
     fn add(
@@ -305,7 +305,7 @@ impl LockEntries {
         shared: &Arc<Shared>,
         key: &Key,
         made: Made,
-        room: Option<Box<Room>>,
+        condition: Option<Box<AwaitedCondition>>,
     ) -> Result<Arc<LockEntry>, Error> {
         let (kind, names, scripts, shape) = made;
         let slot = match self.free.pop() {
@@ -320,7 +320,7 @@ impl LockEntries {
             }
         };
         let core = Core {
-            lock_state: if room.is_some() { LockState::of_room(shape) } else { LockState::new(shape) },
+            lock_state: if condition.is_some() { LockState::of_room(shape) } else { LockState::new(shape) },
             seats: Vec::new(),
             sides: Table::new(),
             under_way: Vec::new(),
@@ -332,7 +332,7 @@ impl LockEntries {
             name: key.1.clone(),
             names,
             scripts,
-            room,
+            condition,
             slot,
             type_id: key.0,
             core: Mutex::new(core),

@@ -209,9 +209,11 @@ impl Listener {
             "in" => core.lock_state.granted(owner, number, Duration::from_millis(lease), value, now),
             "yield" => return core.lock_state.yields(owner),
             // What a wait was granted is held in its lock's entry.
-            "no:forced" if entry.room.is_some() && !core.lock_state.knows(owner) => {
+            "no:forced" if entry.condition.is_some() && !core.lock_state.knows(owner) => {
                 drop(core);
-                let Some(entry) = entry.room.as_ref().and_then(|room| room.lock.upgrade()) else { return };
+                let Some(entry) = entry.condition.as_ref().and_then(|awaited| awaited.lock.upgrade()) else {
+                    return;
+                };
                 let mut core = entry.core.lock();
                 let then = core.lock_state.lose(owner, LossReason::Forced, now);
                 return carry_out(&entry, core, then);

@@ -222,7 +222,7 @@ impl<'a> Waiter<'a> {
         match entry.server().inbox.failure() {
             Some(failure) if failure.is_final() => return Err(entry.error(failure.error())),
             // A wait for a condition has no use for a mere try: it could not begin.
-            Some(failure) if entry.room.is_some() => {
+            Some(failure) if entry.condition.is_some() => {
                 let mut core = entry.core.lock();
                 let then = core.lock_state.answered(owner, Answer::Failed, Moment::now());
                 core.trouble = Some(failure.error());
@@ -346,7 +346,7 @@ pub(super) fn welcome(
     let shared = &entry.shared;
     // What a wait for a condition is granted is its lock's to renew.
     if !matches!(acquired.way, AcquiredVia::HandedOver | AcquiredVia::Joined)
-        && entry.room.is_none()
+        && entry.condition.is_none()
         && let Some(grant) = core.lock_state.look(acquired.owner)
     {
         let due = grant.due(now, shared.config.renew_every);

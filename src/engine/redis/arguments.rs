@@ -92,7 +92,7 @@ impl<'a> Acquire<'a> {
             from: asking.from.map(|from| entry.owner_id(from)).unwrap_or_default(),
             arrival: &asking.arrival,
             instead: asking.instead,
-            condition: entry.room.as_ref().map(|room| &*room.condition),
+            condition: entry.condition.as_ref().map(|awaited| &*awaited.name),
         }
     }
 
@@ -132,7 +132,7 @@ impl<'a> Leave<'a> {
                 record: record(entry, next.threads),
                 owner: entry.owner_id(next.owner),
             }),
-            condition: entry.room.as_ref().map(|room| &*room.condition),
+            condition: entry.condition.as_ref().map(|awaited| &*awaited.name),
         }
     }
 

@@ -1,5 +1,5 @@
-//! A wait for a condition: the hold that it gives up and gets back, in the gate of its lock; and how far it
-//! is, in the gate that it waits in, which is its thread's alone.
+//! A wait for a condition: the hold that it gives up and gets back, in the state of its lock; and how far it
+//! is, in the state that it waits in, which is its thread's alone.
 //!
 //! That thread asks with `wait`, which gives the lock up for a place in the condition, and keeps it with
 //! `keep`. When its time is over it asks with `back`, and from then on waits for the lock, as one that was
@@ -15,9 +15,46 @@ use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
 use crate::observe::{AcquiredVia, LossReason};
 
-/// How far a wait for a condition is.
+/// What the threads wait for in a lock state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Room {
+pub(super) enum WaitsFor {
+    #[default]
+    Lock,
+    /// A signal, and then the lock: the state is one thread's alone.
+    Condition(Box<ConditionWaiter>),
+}
+
+impl WaitsFor {
+    /// How the head asks next. `once`: it makes a single attempt; `inbox`: a grant would be heard.
+    pub(super) fn mode(&mut self, ask: &PendingAcquire, once: bool, inbox: bool) -> AcquireMode {
+        match self {
+            WaitsFor::Condition(waiter) => waiter.mode(ask.queued),
+            WaitsFor::Lock if ask.queued => AcquireMode::Keep,
+            // What may be answered at once needs no inbox.
+            WaitsFor::Lock if once || !(inbox || ask.asked) => AcquireMode::Try,
+            WaitsFor::Lock => AcquireMode::Wait,
+        }
+    }
+
+    /// What a reply means to the lock state.
+    pub(super) fn hears(&mut self, ask: &PendingAcquire, answer: Answer) -> Answer {
+        match self {
+            WaitsFor::Lock => answer,
+            WaitsFor::Condition(waiter) => waiter.hears(ask, answer),
+        }
+    }
+
+    fn condition(&mut self) -> Option<&mut ConditionWaiter> {
+        match self {
+            WaitsFor::Lock => None,
+            WaitsFor::Condition(waiter) => Some(waiter),
+        }
+    }
+}
+
+/// How far a thread's wait for a condition is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct ConditionWaiter {
     /// Of what was sent something may have run: the hold may be given up.
     sent: bool,
     /// Redis has said that the hold is given up.
@@ -67,8 +104,8 @@ impl SuspendedHold {
     }
 }
 
-impl Room {
-    pub(super) fn how(&mut self, queued: bool) -> AcquireMode {
+impl ConditionWaiter {
+    fn mode(&mut self, queued: bool) -> AcquireMode {
         if self.over && !self.told {
             self.told = true;
             return AcquireMode::Back;
@@ -77,7 +114,7 @@ impl Room {
     }
 
     /// Takes in what only a wait for a condition is told, and returns what is the same for all.
-    pub(super) fn hears(&mut self, ask: &mut PendingAcquire, answer: Answer) -> Answer {
+    fn hears(&mut self, ask: &PendingAcquire, answer: Answer) -> Answer {
         self.sent |= answer != Answer::Failed;
         let answer = match answer {
             Answer::Back(rest) => {
@@ -104,15 +141,15 @@ impl Room {
 pub(crate) const NOT_INSIDE: &str = "not-inside";
 
 impl LockState {
-    /// The gate of one wait for a condition.
+    /// The state of one wait for a condition.
     pub(crate) fn of_room(shape: impl Into<Arc<Shape>>) -> Self {
-        LockState { room: Some(Box::default()), ..LockState::new(shape) }
+        LockState { waits_for: WaitsFor::Condition(Box::default()), ..LockState::new(shape) }
     }
 
-    /// The wait of this gate gives up the hold that this is the leave of.
+    /// The wait of this state gives up the hold that this is the leave of.
     pub(crate) fn gives_up(&mut self, leaving: &PendingRelease) {
-        if let Some(room) = &mut self.room {
-            room.unsettled = leaving.unsettled.then(|| leaving.clone());
+        if let Some(waiter) = self.waits_for.condition() {
+            waiter.unsettled = leaving.unsettled.then(|| leaving.clone());
         }
     }
 
@@ -121,14 +158,11 @@ impl LockState {
         &self.shape
     }
 
-    /// The time of the wait that this gate is for is over. Returns whether it goes on until it has the
+    /// The time of the wait that this state is for is over. Returns whether it goes on until it has the
     /// lock: if not, it never gave it up.
     pub(crate) fn turns_back(&mut self, now: Moment) -> bool {
-        let Some(room) = &mut self.room else { return false };
-        if !room.sent {
-            return false;
-        }
-        room.over = true;
+        let Some(waiter) = self.waits_for.condition().filter(|waiter| waiter.sent) else { return false };
+        waiter.over = true;
         if let Some(ask) = &mut self.ask {
             ask.again_at = now;
         }
@@ -137,8 +171,8 @@ impl LockState {
 
     /// Once it is given up, the hold is spoken of no more. Returns its leave, if it is to be barred.
     pub(super) fn forget_given_up(&mut self) -> Option<PendingRelease> {
-        let room = self.room.as_mut().filter(|room| room.entered)?;
-        let unsettled = room.unsettled.take();
+        let waiter = self.waits_for.condition().filter(|waiter| waiter.entered)?;
+        let unsettled = waiter.unsettled.take();
         if let Some(ask) = &mut self.ask {
             ask.from = None;
         }
@@ -148,13 +182,16 @@ impl LockState {
         unsettled
     }
 
-    /// What the wait of this gate has come to.
+    /// What the wait of this state has come to.
     pub(crate) fn stay(&self) -> Stay {
-        let room = self.room.as_deref().cloned().unwrap_or_default();
-        Stay { stayed: !room.sent, entered: room.entered, unsignalled: room.unsignalled }
+        let (sent, entered, unsignalled) = match &self.waits_for {
+            WaitsFor::Lock => (false, false, false),
+            WaitsFor::Condition(waiter) => (waiter.sent, waiter.entered, waiter.unsignalled),
+        };
+        Stay { stayed: !sent, entered, unsignalled }
     }
 
-    /// What the wait of this gate was granted; it is not this gate's any more.
+    /// What the wait of this state was granted; it is not this state's any more.
     pub(crate) fn hand_over(&mut self, ticket: Ticket) -> Option<Grant> {
         let owner = self.holds.remove(ticket)?.owner;
         self.grants.remove(owner)

@@ -21,10 +21,7 @@ impl LockState {
             return Effects::default();
         };
         ask.in_flight = false;
-        let answer = match &mut self.room {
-            Some(room) => room.hears(ask, answer),
-            None => answer,
-        };
+        let answer = self.waits_for.hears(ask, answer);
         if answer == Answer::Over {
             self.ask = None;
             return Effects { wake: self.head(), ..Effects::default() };

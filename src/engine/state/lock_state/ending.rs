@@ -1,0 +1,131 @@
+//! How holds and waits end: a guard is released, a thread gives up, the client closes.
+
+use super::ask::PendingAcquire;
+use super::{AcquireMode, Effects, Exit, GaveUp, Hold, LockState, PendingRelease, Ticket, leaving_of};
+use crate::clock::Moment;
+use crate::observe::{AcquiredVia, LossReason};
+
+impl LockState {
+    /// A guard of the hold `ticket` ends. `inbox`: the next head may be put into the queue.
+    pub(crate) fn exit(
+        &mut self,
+        ticket: Ticket,
+        now: Moment,
+        inbox: bool,
+        fresh: impl FnOnce() -> u64,
+    ) -> Exit {
+        let Some(hold) = self.holds.get_mut(ticket) else { return Exit::Held };
+        hold.count -= 1;
+        let Hold { owner, since, count, .. } = *hold;
+        let then = self.expire(owner, now);
+        if count > 0 {
+            let loss = self.grant(owner).and_then(|grant| grant.lost);
+            return loss.map_or(Exit::Held, |loss| Exit::Lost(loss, then));
+        }
+        self.holds.remove(ticket);
+        let next = self.waiters.front().map(|w| w.request.clone()).filter(|_| self.exclusive());
+        let Some(grant) = self.grants.get_mut(owner) else { return Exit::Held };
+        grant.holds -= 1;
+        let last = grant.holds == 0;
+        if let Some(loss) = grant.lost {
+            if last {
+                self.grants.remove(owner);
+            }
+            return Exit::Lost(loss, then);
+        }
+        if !last {
+            return Exit::Shared;
+        }
+        if let Some(next) = &next
+            // Who has a place in the queue waits for its turn there.
+            && self.ask.is_none()
+            && grant.may_be_handed_to(&next.terms, self.shape.local_handoff, now)
+        {
+            grant.hand_overs += 1;
+            let waiter = self.waiters.pop_front();
+            let ticket = waiter.map_or(0, |w| w.ticket);
+            self.holds.take(grant, ticket, next.holder, AcquiredVia::HandedOver);
+            return Exit::HandedOn(ticket);
+        }
+        let Some(grant) = self.grants.remove(owner) else { return Exit::Held };
+        self.leaving += 1;
+        let threads = self.waiters.len();
+        let leaving = PendingRelease { stays_until: grant.stays_until(since), ..leaving_of(&grant, now) };
+        // With one that stays nothing is asked: it is no leave.
+        let inbox = inbox && leaving.stays_until <= now;
+        let asking = next.filter(|n| inbox && !n.once && self.ask.is_none()).map(|next| {
+            let mut ask = Box::new(PendingAcquire::new(fresh(), &next, now));
+            let asking = ask.send(AcquireMode::Wait, threads, now);
+            self.ask = Some(ask);
+            asking
+        });
+        Exit::Leave(leaving, asking)
+    }
+
+    /// A leave was answered, or is somebody else's business now.
+    pub(crate) fn left(&mut self) -> Effects {
+        self.leaving = self.leaving.saturating_sub(1);
+        Effects { wake: self.head(), ..Effects::default() }
+    }
+
+    /// A thread stops waiting. The lead goes to the next one, with the ask and all it was granted.
+    pub(crate) fn give_up(&mut self, ticket: Ticket, now: Moment) -> GaveUp {
+        if let Some(hold) = self.holds.get(ticket) {
+            return GaveUp::In(self.acquired(hold, true));
+        }
+        let was_head = self.head() == Some(ticket);
+        self.waiters.retain(|w| w.ticket != ticket);
+        if !was_head {
+            return GaveUp::Out(Effects::default());
+        }
+        if self.waiters.is_empty() {
+            self.trouble = None;
+            let leave = self.abandon(now);
+            return GaveUp::Out(Effects { leave, ..Effects::default() });
+        }
+        // What was refused was refused to this head; the next one asks under an id of its own.
+        let refused = self.ask.take_if(|a| a.refused.is_some() && !a.in_flight);
+        if let Some(leave) = refused.filter(|a| a.unsettled).map(|a| a.leaving(now)) {
+            return GaveUp::Out(Effects { wake: self.head(), background: Some(leave), ..Effects::default() });
+        }
+        if let Some(ask) = &mut self.ask {
+            ask.again_at = ask.again_at.min(now);
+        }
+        GaveUp::Out(Effects { wake: self.head(), ..Effects::default() })
+    }
+
+    /// Nobody is left to want the ask: it leaves, unless Redis cannot know of it. One that is on
+    /// its way stays until it is answered: then whoever sent it comes here again.
+    pub(super) fn abandon(&mut self, now: Moment) -> Option<PendingRelease> {
+        if self.ask.as_ref().is_some_and(|a| a.in_flight) {
+            return None;
+        }
+        let ask = self.ask.take()?;
+        if !ask.is_there() {
+            return None;
+        }
+        self.leaving += 1;
+        Some(ask.leaving(now))
+    }
+
+    /// The client closes: nobody comes in any more, all holds are lost. Returns what is to leave
+    /// Redis.
+    pub(crate) fn close(&mut self, now: Moment) -> Vec<PendingRelease> {
+        self.closed = true;
+        let mut leave = Vec::new();
+        for grant in self.grants.iter_mut() {
+            if grant.lost.is_none() {
+                let since = self.holds.of_owner(grant.owner).next().and_then(|h| h.since);
+                leave
+                    .push(PendingRelease { stays_until: grant.stays_until(since), ..leaving_of(grant, now) });
+                grant.lost = Some(LossReason::Closed);
+            }
+        }
+        if let Some(ask) = self.ask.take()
+            && (ask.in_flight || ask.is_there())
+        {
+            leave.push(PendingRelease { unsettled: true, ..ask.leaving(now) });
+        }
+        leave
+    }
+}

@@ -1,0 +1,163 @@
+//! A waiting thread's turn: what the first of them is to do next, and what it does with a grant that has come.
+
+use std::collections::VecDeque;
+
+use super::ask::PendingAcquire;
+use super::{Acquired, LockState, Request, Step, Ticket, Waiter};
+use crate::clock::Moment;
+use crate::engine::state::grant::{Door, Grant};
+use crate::kind::Sharing;
+
+impl LockState {
+    /// What the waiting thread is to do. `inbox`: grants can be heard; `over`: its time is up, so
+    /// that only what is already there counts; `fresh` makes a new owner number.
+    pub(crate) fn turn(
+        &mut self,
+        ticket: Ticket,
+        now: Moment,
+        inbox: bool,
+        over: bool,
+        fresh: impl FnOnce() -> u64,
+    ) -> Step {
+        if let Some(hold) = self.holds.get(ticket) {
+            return Step::In(self.acquired(hold, true), None);
+        }
+        if self.closed {
+            return Step::Closed;
+        }
+        let nap = now.after(self.shape.beat);
+        let wait = |until: Moment| if over { Step::Over } else { Step::Park(until.min(nap)) };
+        let Some(Waiter { request, attempted, .. }) =
+            self.waiters.front().filter(|w| w.ticket == ticket).cloned()
+        else {
+            return wait(nap);
+        };
+        if let Some(until) = self.in_the_way(now).map(|t| t.valid_until) {
+            // A hold that came back from a wait for a condition may find a place in the queue, which is
+            // to be kept meanwhile.
+            match self.ask.as_ref().filter(|a| a.queued && a.grant.is_none() && !a.in_flight && !over) {
+                Some(ask) if ask.again_at > now => return wait(until.min(ask.again_at)),
+                Some(_) => {}
+                None => return if request.once { Step::Busy } else { wait(until) },
+            }
+        }
+        if self.exclusive() && self.leaving > 0 {
+            return wait(nap);
+        }
+        if self.ask.is_none()
+            && let Some(acquired) = self.join(ticket, &request, now)
+        {
+            self.waiters.pop_front();
+            return Step::In(acquired, self.head());
+        }
+        if self.ask.is_none() && self.stands_behind(&request) {
+            return if request.once { Step::Busy } else { wait(nap) };
+        }
+        if self.ask.as_ref().is_some_and(|a| a.in_flight) {
+            return wait(nap);
+        }
+        if let Some(ask) = self.ask.as_mut().filter(|ask| !ask.serves(&request)) {
+            if over {
+                return Step::Over;
+            }
+            if ask.is_known() {
+                let leaving = ask.leaving(now);
+                self.ask = None;
+                self.leaving += 1;
+                return Step::Leave(leaving);
+            }
+            ask.turns_to(&request, now);
+        }
+        if let Some(turn) = self.use_grant(ticket, &request, now, over) {
+            return turn;
+        }
+        // Also where the time is up meanwhile: it says more.
+        if let Some(why) = self.ask.as_ref().and_then(|ask| ask.refused.clone()) {
+            return Step::Refused(why);
+        }
+        if over {
+            return Step::Over;
+        }
+        let threads = self.waiters.len();
+        if self.ask.is_none()
+            && let Some(share) = self.share_to_extend(&request, now)
+        {
+            if share.is_asked() {
+                return wait(nap);
+            }
+            return Step::Ask(share.asks(&request, threads, now));
+        }
+        let ask = self.ask.get_or_insert_with(|| Box::new(PendingAcquire::new(fresh(), &request, now)));
+        if attempted {
+            return Step::Busy;
+        }
+        if ask.again_at > now && !request.once {
+            return Step::Park(ask.again_at.min(nap));
+        }
+        let how = self.waits_for.mode(ask, request.once, inbox);
+        let asking = ask.send(how, threads, now);
+        if let Some(head) = self.waiters.front_mut() {
+            head.attempted = request.once;
+        }
+        Step::Ask(asking)
+    }
+
+    /// What a head does with a grant that has come: use it, renew it first, or give it back.
+    fn use_grant(&mut self, ticket: Ticket, request: &Request, now: Moment, over: bool) -> Option<Step> {
+        let joined = self.joined();
+        let ask = self.ask.as_mut()?;
+        let got = ask.grant.as_mut()?;
+        let lease = request.terms.lease;
+        let left = got.valid_until.since(now);
+        let granted = if got.told { got.lease.min(lease) } else { lease };
+        let usable = left > granted / 2 || (got.confirmed && !left.is_zero());
+        if !usable {
+            if over {
+                return Some(Step::Over);
+            }
+            if left.is_zero() {
+                // Perhaps it is ours still: the same id asks, and a hold is answered as one.
+                ask.grant = None;
+                ask.queued = false;
+                // One attempt does not ask again: whoever gives this up has to leave.
+                ask.unsettled = true;
+                ask.again_at = now;
+                return None;
+            }
+            ask.in_flight = true;
+            ask.sent = now;
+            return Some(Step::Confirm(ask.owner, lease));
+        }
+        let mut grant = Grant {
+            value: got.value,
+            valid_until: got.valid_until,
+            since: now,
+            unsettled: ask.unsettled,
+            shut: ask.shut,
+            // Beside a hold of its own thread in another mode nobody else may read.
+            door: (joined && request.from.is_none())
+                .then(|| Box::new(Door { open_since: Some(got.said), asked: None })),
+            ..Grant::new(ask.owner, got.number, request.terms.clone())
+        };
+        grant.is_worth(ask.least);
+        if got.lease < lease && (got.told || request.terms.fixed) {
+            grant.begins_for(got.lease, got.since);
+        }
+        let way = got.way;
+        self.ask = None;
+        self.waiters.pop_front();
+        if self.waiters.is_empty() {
+            self.waiters = VecDeque::new();
+        }
+        if self.shape.sharing == Sharing::PassThrough {
+            let Grant { owner, value, .. } = grant;
+            let acquired = Acquired { ticket, owner, token: grant.token(), value, way, outermost: true };
+            return Some(Step::In(acquired, self.head()));
+        }
+        let acquired = self.holds.take(&mut grant, ticket, request.holder, way);
+        self.grants.insert(grant);
+        // Others may get in beside it: the next head asks.
+        let next = if self.exclusive() { None } else { self.head() };
+        Some(Step::In(acquired, next))
+    }
+}
