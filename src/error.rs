@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(above.to_string(), "\"a\": outcome unknown: given back");
         let chain = "\"a\": outcome unknown: given back: unavailable: no answer: reset";
         assert_eq!(format!("{above:#}"), chain);
-        assert_eq!(format!("{above:?}"), format!("Error(Unknown, {chain})"));
+        assert_eq!(format!("{above:?}"), format!("Error(OutcomeUnknown, {chain})"));
         assert_eq!(above.source().unwrap().to_string(), "unavailable: no answer");
     }
 }
