@@ -1,4 +1,4 @@
-//! Threads, and what they wait on: parking_lot, crossbeam and std, under their own names.
+//! Threads, and what they wait on: parking_lot and std, under their own names.
 //!
 //! Built with `--cfg shuttle` the same names stand for versions whose every step a scheduler decides, and
 //! whose time passes when a test says so: `make shuttle` runs the engine, as it is, in orders of steps that
@@ -13,12 +13,10 @@ mod scheduled;
 pub(crate) mod time;
 
 #[cfg(shuttle)]
-pub(crate) use self::scheduled::{Condvar, Mutex, MutexGuard, Receiver, RwLock, Sender, bounded, thread};
+pub(crate) use self::scheduled::{Condvar, Mutex, MutexGuard, RwLock, thread};
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::atomic;
 
-#[cfg(not(shuttle))]
-pub(crate) use crossbeam_channel::{Receiver, Sender, bounded};
 #[cfg(not(shuttle))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(shuttle))]

@@ -1,11 +1,10 @@
-//! shuttle's threads and mutexes under the names, and with the habits, of parking_lot and crossbeam.
+//! shuttle's threads and mutexes under the names, and with the habits, of parking_lot.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use crossbeam_channel::{RecvError, RecvTimeoutError, TrySendError};
 use shuttle::sync as inner;
 
 use super::time::{self, Sleeper};
@@ -141,58 +140,6 @@ impl Condvar {
 /// A step at which another thread may come in.
 fn step() {
     shuttle::thread::sleep(Duration::ZERO);
-}
-
-// ---- channel ---------------------------------------------------------------------------------
-
-struct Channel<T> {
-    messages: Mutex<VecDeque<T>>,
-    capacity: usize,
-    came: Condvar,
-}
-
-pub(crate) struct Sender<T>(Arc<Channel<T>>);
-
-pub(crate) struct Receiver<T>(Arc<Channel<T>>);
-
-/// What the engine needs of a channel. Both ends are taken to stay there.
-pub(crate) fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
-    let channel = Arc::new(Channel { messages: Mutex::default(), capacity, came: Condvar::new() });
-    (Sender(channel.clone()), Receiver(channel))
-}
-
-impl<T> Sender<T> {
-    pub(crate) fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
-        let mut messages = self.0.messages.lock();
-        if messages.len() == self.0.capacity {
-            return Err(TrySendError::Full(message));
-        }
-        messages.push_back(message);
-        self.0.came.notify_one();
-        Ok(())
-    }
-}
-
-impl<T> Receiver<T> {
-    pub(crate) fn recv(&self) -> Result<T, RecvError> {
-        self.receive(None).ok_or(RecvError)
-    }
-
-    pub(crate) fn recv_deadline(&self, deadline: Moment) -> Result<T, RecvTimeoutError> {
-        self.receive(Some(deadline)).ok_or(RecvTimeoutError::Timeout)
-    }
-
-    fn receive(&self, deadline: Option<Moment>) -> Option<T> {
-        let mut messages = self.0.messages.lock();
-        loop {
-            if let Some(message) = messages.pop_front() {
-                return Some(message);
-            }
-            if self.0.came.sleep(&mut messages, deadline) {
-                return messages.pop_front();
-            }
-        }
-    }
 }
 
 // ---- thread ----------------------------------------------------------------------------------

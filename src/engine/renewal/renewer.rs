@@ -1,6 +1,6 @@
-//! Which leases are to be kept, and which releases repeated: what the rest of the engine has done in the background.
+//! Which leases are renewed, and which releases repeated: what the rest of the engine leaves to the background.
 //!
-//! What is due is taken up by a [thread](super::thread) that is started when there is something.
+//! A [thread](super::thread) takes up what is due. It is started when there is something to do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,14 @@ use crate::engine::entry::{Core, LockEntry};
 use crate::engine::server::Server;
 use crate::engine::state::lock_state::PendingRelease;
 use crate::error::{Error, ErrorKind};
-use crate::sync::{Condvar, Mutex, Receiver, Sender, bounded, thread};
+use crate::sync::{Condvar, Mutex, thread};
 
 /// The schedule, and what its threads are woken by.
 pub(crate) struct Renewer {
     pub(super) pid: u32,
     pub(super) state: Mutex<State>,
-    pub(super) alarm: (Sender<()>, Receiver<()>),
+    /// Something is due earlier than the thread of the schedule would wake.
+    pub(super) alarm: Condvar,
     /// A thread has ended.
     pub(super) ended: Condvar,
     /// What the thread of the schedule does.
@@ -26,8 +27,8 @@ pub(crate) struct Renewer {
 
 impl Renewer {
     pub(super) fn with(run: fn(Arc<Renewer>)) -> Renewer {
-        let (pid, alarm) = (std::process::id(), bounded(1));
-        Renewer { pid, state: Mutex::default(), alarm, ended: Condvar::new(), run }
+        let (pid, state) = (std::process::id(), Mutex::default());
+        Renewer { pid, state, alarm: Condvar::new(), ended: Condvar::new(), run }
     }
 
     /// A client has this server from now on.
@@ -37,10 +38,10 @@ impl Renewer {
 
     /// A client ends, with all its tasks. Returns the leaves that Redis has not answered.
     pub(crate) fn remove(&self, client: u64) -> Vec<(Arc<LockEntry>, PendingRelease)> {
-        // Cells and sockets end outside the lock.
+        // Entries and sockets are dropped outside the mutex.
         let removed = {
             let mut state = self.state.lock();
-            self.wake();
+            self.alarm.notify_one();
             state.remove(client)
         };
         removed.into_leaving()
@@ -110,19 +111,14 @@ impl Renewer {
             }
             state.running = true;
         } else if at < state.wakes_at {
-            self.wake();
+            self.alarm.notify_one();
         }
         drop(state);
         drop(replaced);
         Ok(())
     }
 
-    fn wake(&self) {
-        // Full is as good: it will wake.
-        let _ = self.alarm.0.try_send(());
-    }
-
-    /// Waits for the threads to end that have nothing to do any more without these servers, at most until `limit`.
+    /// Waits for the threads to end that have no task any more without these servers, until `limit` at most.
     pub(crate) fn wait_for_end(&self, servers: &[Arc<Server>], limit: Moment) -> bool {
         let mut state = self.state.lock();
         loop {

@@ -1,12 +1,13 @@
 //! Keeps all leases of all clients of a process alive.
 //!
-//! One thread has the schedule of due times and the ends of leases. A channel is its alarm clock: it is woken
-//! only for something that is due before it would wake anyway, so a lock that is held for less than a third
-//! of its lease wakes nobody. It tells every loss that is found by the clock, and never waits for a server.
-//! What is to be sent it hands to the server's [line](super::line), whose thread connects, writes and reads: so one
-//! server's silence costs another's leases nothing. (A thread of its own, as a read of the `redis` crate that
-//! is given up takes its answer with it: nobody could look up from it and go on.) Nothing here waits for a
-//! pool.
+//! One thread has the schedule of due times and the ends of leases. It is woken only for something that is due
+//! before it would wake anyway, so a lock that is held for less than a third of its lease does not wake it.
+//! (Its alarm is a condition variable: a receiver of a channel yields several times before it sleeps, and on a
+//! busy core each of these takes time from a client and its server.) It reports every loss that is found by the
+//! clock, and never waits for a server. What must be sent it hands to the server's [line](super::line), whose
+//! thread connects, writes and reads: so one server's silence does not affect another's leases. (The line has a
+//! thread of its own, as a read of the `redis` crate that is given up takes its reply with it: it could not be
+//! interrupted and resumed.) No thread here waits for a pool.
 
 use std::sync::Arc;
 
@@ -78,11 +79,10 @@ impl Renewer {
                 return;
             }
             state.wakes_at = next;
-            drop(state);
-            let _ = match next.instant() {
-                Some(instant) => self.alarm.1.recv_deadline(instant).ok(),
-                None => self.alarm.1.recv().ok(),
-            };
+            match next.instant() {
+                Some(instant) => drop(self.alarm.wait_until(&mut state, instant)),
+                None => self.alarm.wait(&mut state),
+            }
         }
     }
 
