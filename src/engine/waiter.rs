@@ -229,10 +229,12 @@ impl<'a> Waiter<'a> {
                 carry_out(entry, core, then);
             }
             None => {
+                // Looked at under the mutex: if it comes up later, it makes this entry ask again; if it came up
+                // before, that went unheard.
+                let mut core = entry.core.lock();
                 let now = Moment::now();
-                // Should it have come up in between, its call to ask again went unheard.
                 let again_at = if entry.server().inbox.is_up() { now } else { now.after(INBOX_LIMIT) };
-                entry.core.lock().lock_state.postponed(owner, again_at);
+                core.lock_state.postponed(owner, again_at);
             }
             Some(_) => return Ok(false),
         }
