@@ -3,25 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::node::Node;
+use super::member::Member;
 use super::release::{defer, give_back};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
-use crate::engine::state::lock_state::Ticket;
 use crate::engine::{held, unheard};
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Mutex, MutexGuard};
-
-/// What one server granted: an ordinary hold there, renewed by the ordinary thread.
-#[derive(Clone)]
-pub(super) struct Member {
-    /// The server it is on.
-    pub(super) at: usize,
-    pub(super) node: Arc<Node>,
-    pub(super) entry: Arc<LockEntry>,
-    pub(super) ticket: Ticket,
-}
 
 /// What a majority granted.
 pub(super) struct Holding {
@@ -214,11 +203,5 @@ impl Holding {
             Some(source) => error.caused_by(source),
             None => error,
         })
-    }
-}
-
-impl Member {
-    pub(super) fn remaining(&self) -> Duration {
-        held::remaining(&self.entry, self.ticket)
     }
 }

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::RedLock;
 use super::hold::QuorumHold;
 use super::holding::Holding;
-use super::round::{Missed, attempt};
+use super::round::{Call, Missed, attempt};
+use super::servers::RedLock;
 use crate::clock::Moment;
 use crate::engine::backoff::Backoff;
 use crate::engine::entry::LockEntry;
@@ -78,14 +78,18 @@ impl<O: Ownership> Guard<'_, QuorumLock, O> {
     }
 }
 
-impl QuorumLock {
-    pub(super) fn new(servers: &RedLock, name: &str) -> QuorumLock {
+impl RedLock {
+    /// The lock `name`. Making a handle takes no request and cannot fail: an invalid name is reported by the
+    /// first call on it.
+    pub fn lock(&self, name: &str) -> QuorumLock {
         let entry = |shared| RedisLock::new(shared, Simple, name).entry().cloned();
-        let entries = servers.nodes.iter().map(|node| entry(&node.shared)).collect();
-        let terms = Terms::new(servers.lease, "");
-        QuorumLock { servers: servers.clone(), name: Arc::from(name), entries, terms }
+        let entries = self.nodes.iter().map(|node| entry(&node.shared)).collect();
+        let terms = Terms::new(self.lease, "");
+        QuorumLock { servers: self.clone(), name: Arc::from(name), entries, terms }
     }
+}
 
+impl QuorumLock {
     /// The same lock with a fixed lease: a hold expires by itself at most `lease` after it was granted, and
     /// is renewed only by [`renew`](Guard::renew). At least 100 ms, at most a year. All users of a name must
     /// use the same lease, as [servers that were restarted](RedLock#how-it-works) do not count for that long.
@@ -106,17 +110,13 @@ impl QuorumLock {
 
     // ---- underneath ------------------------------------------------------------------------
 
-    pub(super) fn majority(&self) -> usize {
-        self.servers.nodes.len() / 2 + 1
-    }
-
     /// How long a reply is waited for.
     pub(super) fn limit(&self) -> Duration {
         self.servers.node_timeout.unwrap_or_else(|| usual_limit(self.terms.lease))
     }
 
     /// The entries, if the settings can work.
-    fn entries(&self) -> Result<&Arc<[Arc<LockEntry>]>, Error> {
+    pub(super) fn entries(&self) -> Result<&Arc<[Arc<LockEntry>]>, Error> {
         let bad = |why: String| Error::new(ErrorKind::InvalidInput, &self.name).because(why);
         let entries = self.entries.as_ref().map_err(Clone::clone)?;
         let (lease, limit) = (self.terms.lease, self.limit());
@@ -142,6 +142,7 @@ impl QuorumLock {
         for node in &*self.servers.nodes {
             node.shared.same_process().map_err(|e| e.about(&self.name))?;
         }
+        let call = Call { servers: &self.servers, name: &self.name, entries, limit: self.limit() };
         let mut backoff = Backoff::new();
         let mut trouble: Option<(Moment, Error)> = None;
         loop {
@@ -149,7 +150,7 @@ impl QuorumLock {
                 return Err(Error::new(ErrorKind::Cancelled, &self.name));
             }
             let began = Moment::now();
-            match attempt(self, entries, request, wait) {
+            match attempt(&call, request, wait) {
                 Ok(holding) => return Ok(Some(holding)),
                 Err(Missed::Never(error)) => return Err(error),
                 Err(Missed::Busy) => trouble = None,

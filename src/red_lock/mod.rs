@@ -5,120 +5,15 @@ mod hold;
 mod holding;
 mod late;
 mod lock;
+mod member;
 mod node;
 mod post;
+mod questions;
 mod release;
 mod renew;
 mod round;
 mod servers;
 mod vote;
 
-use std::sync::Arc;
-use std::time::Duration;
-
 pub use self::lock::QuorumLock;
-use self::node::Node;
-use crate::client::Client;
-use crate::error::Error;
-use crate::settings::SHORTEST_LEASE;
-
-/// Locks over several independent servers, by the algorithm called *Redlock*: held as soon as a majority of
-/// the servers has granted it, and for as long as a majority does. A minority of servers ((n−1)/2) may be
-/// down, hung or unreachable. Cheap to clone; to be made once and kept, as it remembers which servers did not
-/// reply.
-///
-/// ```
-/// use std::time::Duration;
-/// use redis_concurrent::{Client, RedLock};
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let servers: [_; 3] = std::array::from_fn(|_| redis_concurrent_testkit::RedisServer::start().unwrap());
-/// # let [a, b, c] = servers.each_ref().map(|server| server.url());
-/// let clients = [Client::connect(&a)?, Client::connect(&b)?, Client::connect(&c)?];
-/// // These servers were started a moment ago, and have granted nothing before: see below.
-/// let red = RedLock::new(clients)?.skip_startup_delay();
-///
-/// let lock = red.lock("stock:42");
-/// let guard = lock.lock()?; // renewed while it is held
-/// assert!(guard.remaining() > Duration::from_secs(20));
-/// let lost = guard.lost(); // cancelled when fewer than two servers have it still
-/// assert!(!lost.is_cancelled());
-/// guard.unlock()?;
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # How it works
-///
-/// On each server it is an ordinary [`SimpleLock`](crate::SimpleLock) of its client. An attempt writes its
-/// request to all servers before it reads a reply, and waits for none of them longer than the [node
-/// timeout](RedLock::with_node_timeout). It holds the lock when a majority said yes and the leases of a
-/// majority have not expired, counted from before the first request, minus 1% for clocks that differ in rate.
-/// Otherwise it gives everything back, also on the servers that did not reply, and tries again after a random
-/// pause that grows, until its deadline. It queues nowhere: a caller that waits on one server while it holds
-/// another could wait forever. So waiters are not ordered, and many callers that want one name acquire it
-/// more slowly than with a lock on one server.
-///
-/// A server that does not reply is left out until a background thread has heard from it again: it costs the
-/// node timeout once, and not with each acquisition. Replies that a majority need not wait for are read in
-/// the background, and count when they come.
-///
-/// A server that was started less than a lease ago does not count, as it may have forgotten what it granted
-/// (unless [told otherwise](RedLock::skip_startup_delay)). So all users of a name must use the same lease.
-///
-/// # What it guarantees, and what it does not
-///
-/// While servers' and clients' clocks run at about the same rate, and no server's clock is set forward and no
-/// server forgets what it granted in any other way than by a restart: never two holds of a name that are
-/// [valid](crate::Guard::remaining) at once, whichever minority of the servers fails, in whichever way.
-///
-/// It has no fencing token, and cannot have one: the servers do not know each other's numbers, so there is
-/// nothing that grows with each hold. A process that stands still for longer than its lease may therefore
-/// finish a write it had begun when others hold the lock, and the resource cannot notice. If that must not
-/// happen, use a lock on one server and its [token](crate::Guard::token), or a store with consensus.
-#[derive(Clone, Debug)]
-pub struct RedLock {
-    nodes: Arc<[Arc<Node>]>,
-    lease: Duration,
-    node_timeout: Option<Duration>,
-    trusts_young: bool,
-}
-
-impl RedLock {
-    /// Over the servers of these clients: an odd number of them, at least three, all different. Its lease is
-    /// the shortest of theirs. Asks all servers at once for their names; one that does not reply is known by
-    /// its address, and left out until it does. Blocks for a client's connect timeout plus command timeout at
-    /// most.
-    ///
-    /// # Errors
-    /// `InvalidInput` for an even number of clients or fewer than three, and for two of the same server. `Closed`,
-    /// `Forked`.
-    pub fn new(clients: impl AsRef<[Client]>) -> Result<RedLock, Error> {
-        let nodes = servers::of(clients.as_ref())?;
-        let lease = nodes.iter().map(|node| node.shared.config.lease).min().unwrap_or(SHORTEST_LEASE);
-        Ok(RedLock { nodes, lease, node_timeout: None, trusts_young: false })
-    }
-
-    /// The same servers, each of which may take this long to reply. At least 1 ms, at most half the lease.
-    /// Default a twentieth of the lease, from 25 to 200 ms. If a busy machine, or the way to a server, takes
-    /// longer, that server counts as down for a while, and the lock is `Unavailable` if that applies to a
-    /// majority.
-    #[must_use]
-    pub fn with_node_timeout(&self, limit: Duration) -> RedLock {
-        RedLock { node_timeout: Some(limit), ..self.clone() }
-    }
-
-    /// The same servers, also counting those that were started less than a lease ago: for a first start, when
-    /// no caller can have been granted anything yet. Otherwise a server that died and came back empty may
-    /// grant what another holder was granted before.
-    #[must_use]
-    pub fn skip_startup_delay(&self) -> RedLock {
-        RedLock { trusts_young: true, ..self.clone() }
-    }
-
-    /// The lock `name`. Making a handle takes no request and cannot fail: an invalid name is reported by the
-    /// first call on it.
-    pub fn lock(&self, name: &str) -> QuorumLock {
-        QuorumLock::new(self, name)
-    }
-}
+pub use self::servers::RedLock;

@@ -1,6 +1,6 @@
 //! Releasing on several servers: all are notified before one is waited for.
 
-use super::holding::Member;
+use super::member::Member;
 use super::post::to_all;
 use crate::clock::Moment;
 use crate::engine::redis::failure::Failure;

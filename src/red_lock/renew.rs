@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::holding::{Holding, Member};
+use super::holding::Holding;
+use super::member::Member;
 use super::post::to_all;
 use crate::clock::Moment;
 use crate::engine::held;

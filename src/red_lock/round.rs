@@ -1,12 +1,14 @@
 //! One attempt: all are asked before one is waited for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::holding::{Holding, Member};
+use super::holding::Holding;
 use super::late;
-use super::lock::QuorumLock;
+use super::member::Member;
 use super::node::Node;
 use super::release::give_back;
+use super::servers::RedLock;
 use super::vote::{Asked, Question, Vote};
 use crate::clock::Moment;
 use crate::engine::attempt::{Begun, begin};
@@ -25,10 +27,19 @@ pub(super) enum Missed {
     Never(Error),
 }
 
+/// What all attempts of a call have in common.
+pub(super) struct Call<'a> {
+    pub(super) servers: &'a RedLock,
+    pub(super) name: &'a str,
+    /// The lock's entry for each server, in their order.
+    pub(super) entries: &'a [Arc<LockEntry>],
+    /// How long a reply is waited for.
+    pub(super) limit: Duration,
+}
+
 /// What was said so far.
 struct Poll<'a> {
-    lock: &'a QuorumLock,
-    entries: &'a [Arc<LockEntry>],
+    call: &'a Call<'a>,
     granted: Vec<Member>,
     /// Granted, but by servers that do not count.
     young: Vec<Member>,
@@ -40,30 +51,22 @@ struct Poll<'a> {
 
 /// Asks all servers once.
 pub(super) fn attempt<'a>(
-    lock: &'a QuorumLock,
-    entries: &'a [Arc<LockEntry>],
+    call: &'a Call<'a>,
     request: &Request,
     wait: &Wait<'_>,
 ) -> Result<Arc<Holding>, Missed> {
     let began = Moment::now();
     let asked = Asked {
         began,
-        deadline: wait.limit(began, lock.limit()),
-        limit: lock.limit(),
+        deadline: wait.limit(began, call.limit),
+        limit: call.limit,
         lease: request.terms.lease,
-        trusts_young: lock.servers.trusts_young,
+        trusts_young: call.servers.trusts_young,
     };
-    let mut poll = Poll {
-        lock,
-        entries,
-        granted: Vec::new(),
-        young: Vec::new(),
-        busy: 0,
-        errors: Vec::new(),
-        never: Vec::new(),
-    };
+    let mut poll =
+        Poll { call, granted: Vec::new(), young: Vec::new(), busy: 0, errors: Vec::new(), never: Vec::new() };
     let mut questions = poll.begin(request, &asked);
-    if poll.granted.len() + questions.len() < lock.majority() {
+    if poll.granted.len() + questions.len() < call.servers.majority() {
         questions.into_iter().for_each(|q| q.attempt.called_off());
         return Err(poll.missed());
     }
@@ -76,7 +79,7 @@ impl<'a> Poll<'a> {
     /// Takes a place in the lock state of each server that is worth asking, those first that usually reply
     /// soonest.
     fn begin(&mut self, request: &Request, asked: &Asked) -> Vec<Question<'a>> {
-        let nodes = &self.lock.servers.nodes;
+        let nodes = &self.call.servers.nodes;
         let mut some: Vec<(usize, &Arc<Node>)> = Vec::with_capacity(nodes.len());
         let mut away = Vec::new();
         for (at, node) in nodes.iter().enumerate() {
@@ -90,14 +93,14 @@ impl<'a> Poll<'a> {
         }
         some.sort_by_key(|(_, node)| node.usual());
         // A server that is down costs time, so it is asked only if there is no majority without it.
-        if some.len() < self.lock.majority() {
+        if some.len() < self.call.servers.majority() {
             some.extend(away.into_iter().map(|(at, node, _)| (at, node)));
         } else {
             self.errors.extend(away.into_iter().map(|(at, _, error)| (at, error)));
         }
         let mut questions = Vec::with_capacity(some.len());
         for (at, node) in some {
-            let entry = &self.entries[at];
+            let entry = &self.call.entries[at];
             match begin(entry, request.clone(), asked.deadline) {
                 Ok(Begun::Asks(attempt)) => questions.push(Question { at, node, attempt, posted: None }),
                 Ok(Begun::In(acquired)) => {
@@ -120,7 +123,7 @@ impl<'a> Poll<'a> {
         // By now: a connection that is not there is being opened, and not waited for.
         posted += questions.iter_mut().filter_map(|q| q.post(asked.began).ok()).count();
         for question in questions.iter_mut().filter(|q| q.posted.is_none()) {
-            if posted < self.lock.majority() && question.post(asked.deadline).is_ok() {
+            if posted < self.call.servers.majority() && question.post(asked.deadline).is_ok() {
                 posted += 1;
             }
         }
@@ -146,7 +149,7 @@ impl<'a> Poll<'a> {
     }
 
     fn is_held(&self) -> bool {
-        self.granted.len() >= self.lock.majority()
+        self.granted.len() >= self.call.servers.majority()
     }
 
     fn hear(&mut self, question: Question<'a>, asked: &Asked) {
@@ -175,7 +178,7 @@ impl<'a> Poll<'a> {
         asked: Asked,
         wait: &Wait<'_>,
     ) -> Result<Arc<Holding>, Missed> {
-        let (lock, limit) = (self.lock, self.lock.limit());
+        let (call, limit) = (self.call, self.call.limit);
         let given_back_by = || wait.limit(Moment::now(), limit);
         if !self.is_held() {
             let mut all = std::mem::take(&mut self.young);
@@ -184,22 +187,23 @@ impl<'a> Poll<'a> {
             return Err(self.missed());
         }
         let members = std::mem::take(&mut self.granted);
-        let holding = Holding::new(asked.lease, limit, lock.majority(), self.entries[0].clone(), members);
+        let holding =
+            Holding::new(asked.lease, limit, call.servers.majority(), self.call.entries[0].clone(), members);
         late::spawn(late, asked, &holding);
         give_back(&self.young, given_back_by());
         if holding.remaining().is_zero() {
             let _ = holding.end_by(given_back_by());
             let why = "the answers took longer than the lease lasts";
-            return Err(Missed::TooFew(Error::new(ErrorKind::Unavailable, lock.name()).because(why)));
+            return Err(Missed::TooFew(Error::new(ErrorKind::Unavailable, call.name).because(why)));
         }
         Ok(holding)
     }
 
     /// Why there is no majority.
     fn missed(&self) -> Missed {
-        let n = self.lock.servers.nodes.len();
-        let majority = self.lock.majority();
-        let name = self.lock.name();
+        let n = self.call.servers.nodes.len();
+        let majority = self.call.servers.majority();
+        let name = self.call.name;
         if n - self.never.len() < majority
             && let Some(first) = self.never.first()
         {
@@ -212,7 +216,7 @@ impl<'a> Poll<'a> {
             return Missed::Busy;
         }
         let each = |(at, error): &(usize, Error)| {
-            format!("{}: {:#}", self.lock.servers.nodes[*at].address, error.clone().about(""))
+            format!("{}: {:#}", self.call.servers.nodes[*at].address, error.clone().about(""))
         };
         let each: Vec<_> = self.errors.iter().map(each).collect();
         let why = format!("{reached} of {n} servers count now, {majority} are needed ({})", each.join("; "));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::holding::Member;
+use super::member::Member;
 use super::node::Node;
 use crate::clock::Moment;
 use crate::engine::attempt::Attempt;

@@ -7,5 +7,6 @@ mod faults;
 mod forms;
 mod losing;
 mod making;
+mod questions;
 mod stage;
 mod young;

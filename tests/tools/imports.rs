@@ -42,11 +42,6 @@ const CIRCLES: &[(&[&str], &str)] = &[
         ],
         "a gate is one type in several files",
     ),
-    (
-        &["red_lock/mod.rs", "red_lock/lock.rs", "red_lock/round.rs"],
-        "the servers give a lock, and a lock asks its servers",
-    ),
-    (&["red_lock/holding.rs", "red_lock/release.rs"], "a hold ends by the release of its members"),
 ];
 
 fn is_bottom(file: &str) -> bool {

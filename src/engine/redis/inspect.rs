@@ -66,7 +66,16 @@ fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str) -> Result<Page, 
     shared.usable().map_err(|e| entry.error(e))?;
     let limit = Moment::now().after(shared.config.command_timeout);
     let answer = requests::inspect(entry, page, mode, limit).map_err(|e| entry.error(e.error()))?;
-    let items = list(&answer);
+    Ok(read(&answer))
+}
+
+/// Whether the reply to an `inspect` names a holder.
+pub(crate) fn is_held(answer: &Value) -> bool {
+    !read(answer).inspection.holders.is_empty()
+}
+
+fn read(answer: &Value) -> Page {
+    let items = list(answer);
     let texts = |i: usize| items.get(i).map(list).unwrap_or_default();
     let held = |chunk: &[Value]| {
         let owner = text(chunk.first())?;
@@ -86,7 +95,7 @@ fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str) -> Result<Page, 
         state: texts(3).to_vec(),
         places: texts(2).chunks(2).filter_map(|c| Some((text(c.first())?, text(c.get(1))?))).collect(),
     };
-    Ok(Page { inspection, next: text(items.get(4)) })
+    Page { inspection, next: text(items.get(4)) }
 }
 
 /// Removes every holder, and notifies them. Returns how many there were, and how many of them were notified.

@@ -42,6 +42,13 @@ pub(crate) fn pack_leave_for(
     pack(out, entry, &entry.scripts.leave, &Leave::new(entry, leaving, next).in_order(), eval);
 }
 
+/// Adds the question who holds the lock, to what is sent to several servers at once.
+pub(crate) fn pack_inspect(out: &mut Vec<u8>, entry: &LockEntry, eval: bool) {
+    let shared = &entry.shared;
+    let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, "", ""];
+    pack(out, entry, &entry.scripts.inspect, &args, eval);
+}
+
 /// The script goes by its SHA1, or in full (`eval`) where Redis does not know it.
 fn pack(out: &mut Vec<u8>, entry: &LockEntry, script: &Script, args: &[&str], eval: bool) {
     let (verb, text) = if eval { ("EVAL", &script.source) } else { ("EVALSHA", &script.sha) };
