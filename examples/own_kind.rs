@@ -17,7 +17,7 @@ impl Kind for Bulkhead {
     const NAME: &'static str = "bulkhead";
     const RULE: &'static str = rule_file!("own_kind.lua");
     const SHARING: Sharing = Sharing::Shared;
-    const REENTRY: Reentrancy = Reentrancy::Independent;
+    const REENTRANCY: Reentrancy = Reentrancy::Independent;
 
     fn args(&self) -> String {
         self.0.to_string()

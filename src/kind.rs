@@ -20,7 +20,7 @@
 ///     const NAME: &'static str = "bulkhead";
 ///     const RULE: &'static str = rule_file!("../examples/own_kind.lua");
 ///     const SHARING: Sharing = Sharing::Shared;
-///     const REENTRY: Reentrancy = Reentrancy::Independent;
+///     const REENTRANCY: Reentrancy = Reentrancy::Independent;
 ///
 ///     fn args(&self) -> String {
 ///         self.0.to_string()
@@ -57,7 +57,7 @@ pub trait Kind: Send + Sync + 'static {
     const SHARING: Sharing;
 
     /// What happens when a thread that holds it asks again.
-    const REENTRY: Reentrancy;
+    const REENTRANCY: Reentrancy;
 
     /// What a request brings along for the rule (`w.args`): a number of permits, say.
     fn args(&self) -> String {

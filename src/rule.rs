@@ -13,7 +13,7 @@
 ///     // …
 /// #   const NAME: &'static str = "bulkhead";
 /// #   const SHARING: Sharing = Sharing::Shared;
-/// #   const REENTRY: Reentrancy = Reentrancy::Independent;
+/// #   const REENTRANCY: Reentrancy = Reentrancy::Independent;
 /// }
 /// ```
 #[macro_export]

@@ -115,7 +115,7 @@ impl Shared {
         })?;
         let shape = Shape {
             sharing: K::SHARING,
-            reentrancy: K::REENTRY,
+            reentrancy: K::REENTRANCY,
             local_handoff: self.config.local_handoff,
             beat: self.config.waiter_timeout.min(self.config.lease) / 3,
         };

@@ -272,5 +272,5 @@ impl Kind for Barrier {
     const NAME: &'static str = "cyclic barrier";
     const RULE: &'static str = rule_file!("../../lua/barrier.lua");
     const SHARING: Sharing = Sharing::Shared;
-    const REENTRY: Reentrancy = Reentrancy::Independent;
+    const REENTRANCY: Reentrancy = Reentrancy::Independent;
 }

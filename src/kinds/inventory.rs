@@ -400,7 +400,7 @@ impl Kind for Units {
     const NAME: &'static str = "inventory";
     const RULE: &'static str = RULE;
     const SHARING: Sharing = Sharing::Shared;
-    const REENTRY: Reentrancy = Reentrancy::Independent;
+    const REENTRANCY: Reentrancy = Reentrancy::Independent;
 }
 
 /// The kind of an [`InventoryLock`](crate::InventoryLock): exclusive, and available only while there are
@@ -431,7 +431,7 @@ impl Kind for InStock {
     const RULE: &'static str = RULE;
     const SHARING: Sharing = Sharing::Exclusive;
     // The request may be for another SKU than the hold, and only Redis can decide that.
-    const REENTRY: Reentrancy = Reentrancy::Forbidden;
+    const REENTRANCY: Reentrancy = Reentrancy::Forbidden;
 
     fn args(&self) -> String {
         self.args.clone()

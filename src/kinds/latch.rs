@@ -248,5 +248,5 @@ impl Kind for Latch {
     const NAME: &'static str = "count-down latch";
     const RULE: &'static str = rule_file!("../../lua/latch.lua");
     const SHARING: Sharing = Sharing::PassThrough;
-    const REENTRY: Reentrancy = Reentrancy::Independent;
+    const REENTRANCY: Reentrancy = Reentrancy::Independent;
 }

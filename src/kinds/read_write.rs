@@ -184,7 +184,7 @@ impl Kind for Read {
     const NAME: &'static str = "read lock";
     const RULE: &'static str = RULE;
     const SHARING: Sharing = Sharing::SharedPerProcess;
-    const REENTRY: Reentrancy = Reentrancy::Counted;
+    const REENTRANCY: Reentrancy = Reentrancy::Counted;
 
     fn args(&self) -> String {
         if self.in_order { "read-in-order" } else { "read" }.to_owned()
@@ -199,7 +199,7 @@ impl Kind for Write {
     const NAME: &'static str = "write lock";
     const RULE: &'static str = RULE;
     const SHARING: Sharing = Sharing::Exclusive;
-    const REENTRY: Reentrancy = Reentrancy::Counted;
+    const REENTRANCY: Reentrancy = Reentrancy::Counted;
 
     fn args(&self) -> String {
         "write".to_owned()

@@ -17,7 +17,7 @@ impl Kind for Reentrant {
     const NAME: &'static str = "reentrant lock";
     const RULE: &'static str = rule_file!("../../lua/reentrant.lua");
     const SHARING: Sharing = Sharing::Exclusive;
-    const REENTRY: Reentrancy = Reentrancy::Counted;
+    const REENTRANCY: Reentrancy = Reentrancy::Counted;
 }
 
 impl Exclusive for Reentrant {}

@@ -512,7 +512,7 @@ impl Kind for Permits {
     const NAME: &'static str = "semaphore";
     const RULE: &'static str = rule_file!("../../lua/semaphore.lua");
     const SHARING: Sharing = Sharing::Shared;
-    const REENTRY: Reentrancy = Reentrancy::Independent;
+    const REENTRANCY: Reentrancy = Reentrancy::Independent;
 
     fn args(&self) -> String {
         match self.0 {

@@ -15,7 +15,7 @@ impl Kind for Simple {
     const NAME: &'static str = "simple lock";
     const RULE: &'static str = rule_file!("../../lua/simple.lua");
     const SHARING: Sharing = Sharing::Exclusive;
-    const REENTRY: Reentrancy = Reentrancy::Forbidden;
+    const REENTRANCY: Reentrancy = Reentrancy::Forbidden;
 }
 
 impl Exclusive for Simple {}

@@ -7,7 +7,7 @@
 //! #     const NAME: &'static str = "bulkhead";
 //! #     const RULE: &'static str = redis_concurrent::rule_file!("../../../examples/own_kind.lua");
 //! #     const SHARING: Sharing = Sharing::Shared;
-//! #     const REENTRY: Reentrancy = Reentrancy::Independent;
+//! #     const REENTRANCY: Reentrancy = Reentrancy::Independent;
 //! #     fn args(&self) -> String { self.0.to_string() }
 //! # }
 //! # fn in_a_test() {

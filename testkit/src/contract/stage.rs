@@ -70,7 +70,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
     }
 
     pub(super) fn reentry(&self) -> Reentrancy {
-        K::REENTRY
+        K::REENTRANCY
     }
 
     /// A client that renews nothing and asks nothing again by itself for as long as a case takes: a waiter

@@ -101,7 +101,7 @@ impl<K: Tried> Stage<K> {
     }
 
     pub fn reentrant(&self) -> bool {
-        K::REENTRY == Reentrancy::Counted
+        K::REENTRANCY == Reentrancy::Counted
     }
 
     /// The key of the lock under test, or with a suffix another one of its keys.

@@ -149,7 +149,7 @@ impl Worker<'_> {
         let Some(guard) = self.got(got) else { return };
         self.held(&guard);
         self.count(&guard);
-        if K::REENTRY == Reentrancy::Counted && self.one_in(4) {
+        if K::REENTRANCY == Reentrancy::Counted && self.one_in(4) {
             self.re_enter(lock, &guard);
         }
         self.release(&guard);

@@ -8,7 +8,7 @@ impl Kind for Bulkhead {
     const NAME: &'static str = "bulkhead";
     const RULE: &'static str = "";
     const SHARING: Sharing = Sharing::Shared;
-    const REENTRY: Reentrancy = Reentrancy::Independent;
+    const REENTRANCY: Reentrancy = Reentrancy::Independent;
 }
 
 fn one_at_a_time(guard: &Guard<'_, Simple>) -> u64 {
