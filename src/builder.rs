@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::error::Error;
-use crate::observe::{Observer, Watch};
+use crate::observe::{Observer, Observers};
 use crate::settings::{Config, bad};
 
 /// Builds a [`Client`] with custom settings. All times are [`Duration`]s.
@@ -31,7 +31,7 @@ pub struct ClientBuilder {
     waiter_timeout: Option<Duration>,
     command_timeout: Option<Duration>,
     server: Result<redis::Client, Error>,
-    watch: Watch,
+    observers: Observers,
 }
 
 impl Client {
@@ -64,7 +64,7 @@ impl ClientBuilder {
             waiter_timeout: None,
             command_timeout: None,
             server: Err(bad("no server: give a url")),
-            watch: Watch::default(),
+            observers: Observers::default(),
         }
     }
 
@@ -180,7 +180,7 @@ impl ClientBuilder {
 
     /// Adds an observer of this client's locks; each call adds one. Default none.
     pub fn observer(self, observer: impl Observer) -> Self {
-        self.watch.add(observer);
+        self.observers.add(observer);
         self
     }
 
@@ -206,7 +206,7 @@ impl ClientBuilder {
         self.config.fit(self.waiter_timeout, self.command_timeout);
         self.config.check()?;
         let manager = ConnectionManager::new(self.server?, &self.config);
-        Client::start(self.config, manager, self.watch)
+        Client::start(self.config, manager, self.observers)
     }
 }
 

@@ -28,7 +28,7 @@ use crate::kinds::semaphore::Semaphore;
 use crate::kinds::{Reentrant, Simple};
 use crate::lock::receipt::Receipt;
 use crate::lock::{RedisLock, ReentrantLock, SimpleLock};
-use crate::observe::{Observation, Observer, Watch};
+use crate::observe::{Observation, Observer, Observers};
 use crate::optimistic::Optimistic;
 use crate::rate_limiter::{Rate, RateLimiter};
 use crate::settings::Config;
@@ -84,13 +84,17 @@ impl Client {
         Ok(())
     }
 
-    pub(crate) fn start(config: Config, manager: ConnectionManager, watch: Watch) -> Result<Client, Error> {
+    pub(crate) fn start(
+        config: Config,
+        manager: ConnectionManager,
+        observers: Observers,
+    ) -> Result<Client, Error> {
         let pool = pool::pool(&config, manager.clone()).map_err(|e| {
             let error = Error::new(ErrorKind::Unavailable, "");
             error.because("the threads of the connection pool could not be started").caused_by(e)
         })?;
         let server = Server::new(manager, Backend::new(pool));
-        Ok(Client(Shared::new(config, Route::One(server), Renewer::current(), watch)))
+        Ok(Client(Shared::new(config, Route::One(server), Renewer::current(), observers)))
     }
 
     /// The lock `name` of the kind [`Simple`]: a string key, not reentrant.
@@ -239,7 +243,7 @@ impl Client {
     /// Adds an observer of this client's locks, until the [`Observation`] is dropped. An observer for the client's
     /// whole life is given to the [builder](crate::ClientBuilder::observer).
     pub fn observe(&self, observer: impl Observer) -> Observation {
-        self.0.watch.observe(observer)
+        self.0.observers.observe(observer)
     }
 
     /// Closes the client, for all its clones: waiting threads get [`Closed`](ErrorKind::Closed), every

@@ -22,9 +22,9 @@ pub(crate) fn acquire(
     let entered = Moment::now();
     let outcome = wait_for(entry, other, request, wait, entered);
     let forked = matches!(&outcome, Err(error) if error.kind() == ErrorKind::Forked);
-    if !forked && !matches!(outcome, Ok(Some(_))) && entry.shared.watch.is_on() {
+    if !forked && !matches!(outcome, Ok(Some(_))) && entry.shared.observers.is_on() {
         let waited = Moment::now().since(entered);
-        entry.shared.watch.tell(|o| o.not_acquired(entry.observed(), waited, outcome.as_ref().err()));
+        entry.shared.observers.tell(|o| o.not_acquired(entry.observed(), waited, outcome.as_ref().err()));
     }
     outcome
 }

@@ -61,7 +61,7 @@ pub(crate) fn begin<'a>(
 
 fn busy<'a>(entry: &Arc<LockEntry>, entered: Moment) -> Begun<'a> {
     let waited = Moment::now().since(entered);
-    entry.shared.watch.tell(|o| o.not_acquired(entry.observed(), waited, None));
+    entry.shared.observers.tell(|o| o.not_acquired(entry.observed(), waited, None));
     Begun::Busy
 }
 
@@ -132,7 +132,7 @@ impl Attempt<'_> {
         };
         drop(waiter);
         let waited = Moment::now().since(entered);
-        entry.shared.watch.tell(|o| o.not_acquired(entry.observed(), waited, ended.as_ref().err()));
+        entry.shared.observers.tell(|o| o.not_acquired(entry.observed(), waited, ended.as_ref().err()));
         ended
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
             let error = entry.error(
                 Error::new(ErrorKind::Closed, "").because("not released in time: it ends with its lease"),
             );
-            shared.watch.tell(|o| o.unlock_failed(entry.observed(), &error));
+            shared.observers.tell(|o| o.unlock_failed(entry.observed(), &error));
         }
     }
     // A message of our own ends the listener's read at once.
@@ -76,7 +76,7 @@ fn end_all(shared: &Shared) -> Vec<(Arc<LockEntry>, PendingRelease)> {
     for entry in entries {
         let mut core = entry.core.lock();
         let mine = core.lock_state.close(Moment::now());
-        let tokens: Vec<_> = mine.iter().filter_map(|l| core.asked_lost(l.owner)).collect();
+        let tokens: Vec<_> = mine.iter().filter_map(|l| core.asked_loss_token(l.owner)).collect();
         let holds = mine.iter().filter(|l| core.forget(l.owner).is_some()).count();
         let under_way = core.under_way.clone();
         core.wake_all();
@@ -85,7 +85,7 @@ fn end_all(shared: &Shared) -> Vec<(Arc<LockEntry>, PendingRelease)> {
             token.cancel();
         }
         for _ in 0..holds {
-            shared.watch.tell(|o| o.lost(entry.observed(), LossReason::Closed));
+            shared.observers.tell(|o| o.lost(entry.observed(), LossReason::Closed));
         }
         // Its sender has no reply yet: a copy may run later.
         let under_way = under_way.into_iter().map(|l| PendingRelease { unsettled: true, ..l });

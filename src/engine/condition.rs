@@ -51,7 +51,7 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
         Ok(Some(_)) => Ok(false),
         // It was never sent.
         outcome => {
-            shared.watch.tell(|o| o.acquired(entry.observed(), Moment::now().since(began), way));
+            shared.observers.tell(|o| o.acquired(entry.observed(), Moment::now().since(began), way));
             outcome.map(|_| false)
         }
     }
@@ -81,14 +81,14 @@ fn give_up(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
         }
     };
     let leaving = suspended.leaving(now);
-    let token = core.asked_lost(leaving.owner);
+    let token = core.asked_loss_token(leaving.owner);
     if let Some(due) = core.forget(leaving.owner) {
-        shared.renewer.unwatch(entry, leaving.owner, due);
+        shared.renewer.forget(entry, leaving.owner, due);
     }
     // Until the wait has given it up in Redis, a client that closes has to do it.
     core.sets_out(&leaving);
     carry_out(entry, core, then);
-    shared.watch.tell(|o| o.released(entry.observed(), held));
+    shared.observers.tell(|o| o.released(entry.observed(), held));
     Ok(GivenUp { suspended, leaving, token })
 }
 
@@ -126,7 +126,7 @@ fn come_back(
     if let Some(grant) = core.lock_state.look(owner).filter(|grant| grant.lost.is_none()) {
         let due = grant.due(now, shared.config.renew_every);
         core.take_over(owner, due, token.clone(), granted_to);
-        watched = shared.renewer.watch(entry, &mut core, owner, due);
+        watched = shared.renewer.look_at(entry, &mut core, owner, due);
     }
     let over = core.lock_state.look(owner).map_or(Some(LossReason::Revoked), |grant| grant.lost);
     carry_out(entry, core, then);

@@ -31,9 +31,9 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
     }
     // Its guards may live on: what they ask for later finds the grant lost.
     let lost = then.lost.map(|(owner, loss)| {
-        let token = core.asked_lost(owner);
+        let token = core.asked_loss_token(owner);
         if let Some(due) = core.forget(owner) {
-            entry.shared.renewer.unwatch(entry, owner, due);
+            entry.shared.renewer.forget(entry, owner, due);
         }
         (token, loss)
     });
@@ -42,7 +42,7 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
         if let Some(token) = token {
             token.cancel();
         }
-        entry.shared.watch.tell(|o| o.lost(entry.observed(), loss));
+        entry.shared.observers.tell(|o| o.lost(entry.observed(), loss));
     }
     if let Some(leaving) = then.leave {
         leave_queue(entry, leaving);

@@ -233,7 +233,7 @@ impl Core {
     }
 
     /// The token of the tenure's loss.
-    pub(crate) fn lost(&mut self, owner: u64) -> CancellationToken {
+    pub(crate) fn loss_token(&mut self, owner: u64) -> CancellationToken {
         match self.sides.get_mut(owner) {
             Some(side) => side.lost.get_or_insert_default().clone(),
             None => CancellationToken::default(),
@@ -241,7 +241,7 @@ impl Core {
     }
 
     /// The token of the tenure's loss, if anybody asked for it.
-    pub(crate) fn asked_lost(&self, owner: u64) -> Option<CancellationToken> {
+    pub(crate) fn asked_loss_token(&self, owner: u64) -> Option<CancellationToken> {
         self.sides.get(owner)?.lost.clone()
     }
 }

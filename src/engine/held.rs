@@ -55,7 +55,7 @@ pub(crate) fn lost_token(entry: &LockEntry, ticket: Ticket) -> CancellationToken
     let grant = core.lock_state.tenure_of(ticket);
     let is_lost = grant.is_none_or(|t| t.loss(Moment::now()).is_some());
     let owner = grant.map(|t| t.owner);
-    let token = owner.map(|owner| core.lost(owner)).unwrap_or_default();
+    let token = owner.map(|owner| core.loss_token(owner)).unwrap_or_default();
     drop(core);
     if is_lost {
         token.cancel();
@@ -105,7 +105,7 @@ pub(crate) fn renewed(
     }
     let due = core.lock_state.look(owner).filter(|t| t.loss(now).is_none());
     let due = due.map(|grant| grant.due(now, shared.config.renew_every.min(lease / 3)));
-    let watched = due.map(|due| shared.renewer.watch(entry, &mut core, owner, due));
+    let watched = due.map(|due| shared.renewer.look_at(entry, &mut core, owner, due));
     carry_out(entry, core, then);
     watched.ok_or_else(|| entry.error(lost(LossReason::Revoked)))?.map_err(|e| entry.error(e))?;
     match answer.error {

@@ -149,7 +149,7 @@ impl Listener {
     fn came_up(&self, missed: Option<Duration>) {
         let Some((shared, server)) = self.client() else { return };
         if let Some(missed) = missed {
-            shared.watch.tell(|o| o.reconnected(missed));
+            shared.observers.tell(|o| o.reconnected(missed));
         }
         let entries = shared.entries.lock().all();
         for entry in entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), &server)) {

@@ -39,11 +39,11 @@ pub(crate) fn part(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Erro
     let since = core.lock_state.held(ticket, now);
     let (grant, then) = core.lock_state.part(ticket, now).map_err(|stays| entry.error(stays.error()))?;
     if let Some(due) = core.forget(owner) {
-        entry.shared.renewer.unwatch(entry, owner, due);
+        entry.shared.renewer.forget(entry, owner, due);
     }
     carry_out(entry, core, then);
     if let Some(since) = since {
-        entry.shared.watch.tell(|o| o.released(entry.observed(), since));
+        entry.shared.observers.tell(|o| o.released(entry.observed(), since));
     }
     Ok(grant)
 }

@@ -90,9 +90,9 @@ pub(crate) fn depart(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Option<De
         }
         Exit::Leave(leaving, next) => (leaving, next),
     };
-    let lost = core.asked_lost(leaving.owner);
+    let lost = core.asked_loss_token(leaving.owner);
     if let Some(due) = core.forget(leaving.owner) {
-        shared.renewer.unwatch(entry, leaving.owner, due);
+        shared.renewer.forget(entry, leaving.owner, due);
     }
     core.sets_out(&leaving);
     let limit = now.after(shared.config.command_timeout);
@@ -101,7 +101,7 @@ pub(crate) fn depart(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Option<De
 
 fn released(entry: &LockEntry, held: Option<Duration>) {
     if let Some(held) = held {
-        entry.shared.watch.tell(|o| o.released(entry.observed(), held));
+        entry.shared.observers.tell(|o| o.released(entry.observed(), held));
     }
 }
 
@@ -174,7 +174,7 @@ impl Departure<'_> {
             if let Some(token) = &token {
                 token.cancel();
             }
-            shared.watch.tell(|o| o.lost(entry.observed(), LossReason::Revoked));
+            shared.observers.tell(|o| o.lost(entry.observed(), LossReason::Revoked));
         };
         match outcome {
             Ok(left) if left.inside => {
@@ -183,7 +183,7 @@ impl Departure<'_> {
             }
             // Whoever closed it sent this leave as well, perhaps before we did.
             outcome if shared.is_closed() => {
-                shared.watch.tell(|o| o.lost(entry.observed(), LossReason::Closed));
+                shared.observers.tell(|o| o.lost(entry.observed(), LossReason::Closed));
                 let error = lost(LossReason::Closed);
                 Err(entry.error(match outcome.err() {
                     Some(failure) => error.caused_by(failure.error()),
@@ -211,7 +211,7 @@ impl Departure<'_> {
             }
             Err(failure) => {
                 if let Some(held) = held {
-                    shared.watch.tell(|o| o.release_deferred(entry.observed(), held));
+                    shared.observers.tell(|o| o.release_deferred(entry.observed(), held));
                 }
                 let kind = match failure {
                     // Redis has not run it.
@@ -244,7 +244,7 @@ pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Err
         Exit::Held | Exit::Shared | Exit::HandedOn(_) => return Ok(()),
     };
     if let Some(due) = core.forget(leaving.owner) {
-        entry.shared.renewer.unwatch(entry, leaving.owner, due);
+        entry.shared.renewer.forget(entry, leaving.owner, due);
     }
     if leaving.unsettled {
         entry.shared.renewer.leave(entry, leaving);
@@ -265,6 +265,6 @@ pub(crate) fn release_quietly(entry: &Arc<LockEntry>, ticket: Ticket) {
 /// What went wrong with a release, told to the observer; of a forked child's, which gives nothing back, nothing.
 pub(crate) fn unheard(entry: &LockEntry, error: &Error) {
     if error.kind() != ErrorKind::Forked {
-        entry.shared.watch.tell(|o| o.unlock_failed(entry.observed(), error));
+        entry.shared.observers.tell(|o| o.unlock_failed(entry.observed(), error));
     }
 }

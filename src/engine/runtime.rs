@@ -17,7 +17,7 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind};
 use crate::names::inbox_prefix;
-use crate::observe::Watch;
+use crate::observe::Observers;
 use crate::script::Scripts;
 use crate::settings::Config;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) route: Route,
     pub(crate) entries: Mutex<LockEntries>,
     pub(crate) renewer: Arc<Renewer>,
-    pub(crate) watch: Watch,
+    pub(crate) observers: Observers,
     kinds: Mutex<HashMap<TypeId, Common>>,
     pid: u32,
     sequence: AtomicU64,
@@ -55,7 +55,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, route: Route, renewer: Arc<Renewer>, watch: Watch) -> Arc<Shared> {
+    pub(crate) fn new(
+        config: Config,
+        route: Route,
+        renewer: Arc<Renewer>,
+        observers: Observers,
+    ) -> Arc<Shared> {
         static CLIENTS: AtomicU64 = AtomicU64::new(0);
         let id = CLIENTS.fetch_add(1, Ordering::Relaxed);
         for server in route.servers() {
@@ -72,7 +77,7 @@ impl Shared {
             route,
             entries: Mutex::default(),
             renewer,
-            watch,
+            observers,
             kinds: Mutex::default(),
             pid: std::process::id(),
             sequence: AtomicU64::new(1),

@@ -90,7 +90,7 @@ impl<'a> Waiter<'a> {
                 if let Some(asking) = ahead {
                     ask_ahead(entry, &asking, wait.limit(entered, entry.shared.config.command_timeout));
                 }
-                entry.shared.watch.tell(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
+                entry.shared.observers.tell(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
                 Ok(Place::In(acquired))
             }
             Ok(Entered::Waits(ticket)) => {
@@ -352,7 +352,7 @@ pub(super) fn welcome(
         && let Some(grant) = core.lock_state.look(acquired.owner)
     {
         let due = grant.due(now, shared.config.renew_every);
-        if let Err(error) = shared.renewer.watch(entry, &mut core, acquired.owner, due) {
+        if let Err(error) = shared.renewer.look_at(entry, &mut core, acquired.owner, due) {
             drop(core);
             take_back(entry, acquired.ticket, Moment::now().after(LEAVE_LIMIT));
             return Err(entry.error(error));
@@ -360,7 +360,7 @@ pub(super) fn welcome(
     }
     core.lock_state.came_in(acquired.ticket, now);
     drop(core);
-    shared.watch.tell(|o| o.acquired(entry.observed(), now.since(entered), acquired.way));
+    shared.observers.tell(|o| o.acquired(entry.observed(), now.since(entered), acquired.way));
     Ok(acquired)
 }
 

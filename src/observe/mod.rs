@@ -3,12 +3,12 @@
 mod events;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod observers;
 #[cfg(feature = "tracing")]
 mod tracing;
-mod watch;
 
 pub use self::events::{AcquiredVia, LockInfo, LossReason, Observer};
 #[cfg(feature = "metrics")]
 pub use self::metrics::MetricsObserver;
-pub use self::watch::Observation;
-pub(crate) use self::watch::Watch;
+pub use self::observers::Observation;
+pub(crate) use self::observers::Observers;

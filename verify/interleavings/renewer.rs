@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::stage::{self, Cast, Process, RENEW_EVERY, Room};
 use crate::engine::redis::wire::memory::Faults;
 use crate::engine::renewal::renewer::Renewer;
-use crate::observe::{LockInfo, Observer, Watch};
+use crate::observe::{LockInfo, Observer, Observers};
 use crate::sync::{Condvar, Mutex, time};
 use crate::wait::Wait;
 
@@ -22,10 +22,10 @@ impl Observer for Renewals {
 }
 
 impl Renewals {
-    fn watch(&self) -> Watch {
-        let mut watch = Watch::default();
-        watch.add(self.clone());
-        watch
+    fn observers(&self) -> Observers {
+        let mut observers = Observers::default();
+        observers.add(self.clone());
+        observers
     }
 
     fn wait_for_another(&self) {
@@ -52,7 +52,7 @@ pub(super) fn it_ends_only_when_nothing_is_left() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(25));
     let renewals = Renewals::default();
-    let process = Process::with(Arc::new(Renewer::new()), renewals.watch());
+    let process = Process::with(Arc::new(Renewer::new()), renewals.observers());
     let (cast, room) = (Cast::default(), Arc::new(Room::default()));
     cast.visitor(&process, &room, 1, 1);
     cast.play("clock", || time::pass(RENEW_EVERY));
@@ -66,8 +66,8 @@ pub(super) fn clients_come_and_go() {
     let server = stage::begin();
     time::pass_when_quiet(Duration::from_secs(25));
     let (renewer, renewals) = (Arc::new(Renewer::new()), Renewals::default());
-    let goes = Process::with(renewer.clone(), Watch::default());
-    let comes = Process::with(renewer, renewals.watch());
+    let goes = Process::with(renewer.clone(), Observers::default());
+    let comes = Process::with(renewer, renewals.observers());
     let (cast, room) = (Cast::default(), Arc::new(Room::default()));
     cast.play("goes", move || {
         let acquired = goes.lock(1, &Wait::forever()).expect("no fault").expect("no deadline");

@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::kind::{Reentrancy, Sharing};
 use crate::kinds::Reentrant;
 use crate::names::Names;
-use crate::observe::Watch;
+use crate::observe::Observers;
 use crate::script::{Script, Scripts};
 use crate::settings::Config;
 use crate::sync::{self, Condvar, Mutex, time};
@@ -79,20 +79,20 @@ pub(super) struct Process {
 impl Process {
     /// One with a renewal thread of its own, as processes have.
     pub(super) fn new() -> Process {
-        Process::with(Arc::new(Renewer::new()), Watch::default())
+        Process::with(Arc::new(Renewer::new()), Observers::default())
     }
 
     /// One whose calls without a deadline bear no trouble with Redis.
     pub(super) fn hasty() -> Process {
         let config = Config { unreachable_timeout: Duration::ZERO, ..config() };
-        Process::made(config, Arc::new(Renewer::new()), Watch::default())
+        Process::made(config, Arc::new(Renewer::new()), Observers::default())
     }
 
-    pub(super) fn with(renewer: Arc<Renewer>, watch: Watch) -> Process {
-        Process::made(config(), renewer, watch)
+    pub(super) fn with(renewer: Arc<Renewer>, observers: Observers) -> Process {
+        Process::made(config(), renewer, observers)
     }
 
-    fn made(config: Config, renewer: Arc<Renewer>, watch: Watch) -> Process {
+    fn made(config: Config, renewer: Arc<Renewer>, observers: Observers) -> Process {
         static SERVER: OnceLock<redis::Client> = OnceLock::new();
         let server = SERVER.get_or_init(|| redis::Client::open("redis://memory").expect("a URL"));
         let local_handoff = config.local_handoff;
@@ -100,7 +100,7 @@ impl Process {
         let backend = Backend::new(pool(&config, manager.clone()).expect("no threads"));
         let beat = config.waiter_timeout.min(config.lease) / 3;
         let route = Route::One(engine::server::Server::new(manager, backend));
-        let shared = Shared::new(config, route, renewer, watch);
+        let shared = Shared::new(config, route, renewer, observers);
         let shape =
             Shape { sharing: Sharing::Exclusive, reentrancy: Reentrancy::Counted, local_handoff, beat };
         let entry = LockEntries::get(&shared, TypeId::of::<Reentrant>(), "lock", || {

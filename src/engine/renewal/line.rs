@@ -157,7 +157,7 @@ impl OnLine {
         }
         server.backend.count(requests);
         let load = self.under_way.max(requests) + waiting;
-        shared.watch.tell(|o| o.renewal_load(load, MOST));
+        shared.observers.tell(|o| o.renewal_load(load, MOST));
     }
 
     /// Makes sure that there is a connection. One that failed is not tried again at once.

@@ -84,7 +84,7 @@ impl Renewer {
                 let Some((until, at)) = next else { return self.state.lock().settle(&task) };
                 if done {
                     let lag = sent.since(task.due);
-                    task.entry.shared.watch.tell(|o| o.renewed(task.entry.observed(), lag, left));
+                    task.entry.shared.observers.tell(|o| o.renewed(task.entry.observed(), lag, left));
                     self.put_back(Task { due: at, eval: false, ..task }, at);
                 } else {
                     tell_failure(&task.entry, until.since(now), answer.err().flatten());
@@ -106,5 +106,5 @@ pub(super) enum Missing {
 pub(super) fn tell_failure(entry: &LockEntry, left: Duration, failure: Option<Failure>) {
     let unanswered = || Error::new(ErrorKind::OutcomeUnknown, "").because("no usable answer to a renewal");
     let error = entry.error(failure.map_or_else(unanswered, Failure::error));
-    entry.shared.watch.tell(|o| o.renewal_failed(entry.observed(), left, &error));
+    entry.shared.observers.tell(|o| o.renewal_failed(entry.observed(), left, &error));
 }

@@ -49,7 +49,7 @@ impl Renewer {
 
     /// Looks at the grant at `due`, whatever was planned before. If its client does not listen yet, also
     /// after a heartbeat: a longer hold should be able to hear of a forced unlock.
-    pub(crate) fn watch(
+    pub(crate) fn look_at(
         self: &Arc<Self>,
         entry: &Arc<LockEntry>,
         core: &mut Core,
@@ -61,13 +61,13 @@ impl Renewer {
             false => due.min(Moment::now().after(core.lock_state.shape().beat)),
         };
         if let Some(before) = core.set_due(owner, at) {
-            self.unwatch(entry, owner, before);
+            self.forget(entry, owner, before);
         }
         self.schedule(Task::new(entry.clone(), owner, What::Grant, at, due))
     }
 
     /// The grant is over: its task at `due` is cancelled.
-    pub(crate) fn unwatch(&self, entry: &LockEntry, owner: u64, due: Moment) {
+    pub(crate) fn forget(&self, entry: &LockEntry, owner: u64, due: Moment) {
         let planned = self.state.lock().cancel(&(due, entry.shared.id, owner));
         drop(planned);
     }

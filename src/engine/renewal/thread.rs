@@ -136,7 +136,7 @@ impl Renewer {
                 let entry = &task.entry;
                 let error = entry
                     .error(Error::new(ErrorKind::OutcomeUnknown, "").because("no answer to its release"));
-                entry.shared.watch.tell(|o| o.release_abandoned(entry.observed(), &error));
+                entry.shared.observers.tell(|o| o.release_abandoned(entry.observed(), &error));
                 return None;
             }
             What::Leave(..) => {}

@@ -10,11 +10,11 @@ use super::events::Observer;
 use super::tracing::Tracing;
 use crate::sync::Mutex;
 
-type Observers = Arc<[(u64, Arc<dyn Observer>)]>;
+type Numbered = Arc<[(u64, Arc<dyn Observer>)]>;
 
 /// The observers of a client.
 #[derive(Clone, Default)]
-pub(crate) struct Watch(Arc<State>);
+pub(crate) struct Observers(Arc<State>);
 
 #[derive(Default)]
 struct State {
@@ -22,10 +22,10 @@ struct State {
     /// standard library's.)
     count: AtomicUsize,
     /// The last number that was given away, and those that are there.
-    observers: Mutex<(u64, Observers)>,
+    observers: Mutex<(u64, Numbered)>,
 }
 
-impl Watch {
+impl Observers {
     /// Adds one; its number.
     pub(crate) fn add(&self, observer: impl Observer) -> u64 {
         let mut state = self.0.observers.lock();
@@ -43,14 +43,14 @@ impl Watch {
         });
     }
 
-    fn replace(&self, observers: &mut Observers, change: impl FnOnce(&Observers) -> Observers) {
+    fn replace(&self, observers: &mut Numbered, change: impl FnOnce(&Numbered) -> Numbered) {
         *observers = change(observers);
         self.0.count.store(observers.len(), Ordering::Release);
     }
 
     /// Adds one until what is returned is dropped.
     pub(crate) fn observe(&self, observer: impl Observer) -> Observation {
-        Observation { number: self.add(observer), watch: self.clone() }
+        Observation { number: self.add(observer), observers: self.clone() }
     }
 
     fn is_observed(&self) -> bool {
@@ -80,9 +80,9 @@ impl Watch {
     }
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for Observers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Watch").field(&self.0.count).finish()
+        f.debug_tuple("Observers").field(&self.0.count).finish()
     }
 }
 
@@ -90,13 +90,13 @@ impl fmt::Debug for Watch {
 /// What is being told at that moment may still reach it.
 #[must_use = "the observer is removed when this is dropped"]
 pub struct Observation {
-    watch: Watch,
+    observers: Observers,
     number: u64,
 }
 
 impl Drop for Observation {
     fn drop(&mut self) {
-        self.watch.remove(self.number);
+        self.observers.remove(self.number);
     }
 }
 
