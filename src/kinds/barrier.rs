@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::meeting::Meeting;
+use super::per_caller::PerCaller;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
@@ -74,13 +74,13 @@ const MOST_PARTIES: usize = 10_000;
 /// something else. `Closed`, `Forked`, and `InvalidInput` for an invalid name or number of parties.
 #[derive(Clone)]
 pub struct CyclicBarrier {
-    meeting: Meeting<Barrier>,
+    callers: PerCaller<Barrier>,
     parties: usize,
 }
 
 impl fmt::Debug for CyclicBarrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CyclicBarrier").field("name", &self.meeting).field("parties", &self.parties).finish()
+        f.debug_struct("CyclicBarrier").field("name", &self.callers).field("parties", &self.parties).finish()
     }
 }
 
@@ -99,12 +99,12 @@ impl Drop for Passed {
 
 impl CyclicBarrier {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str, parties: usize) -> Self {
-        CyclicBarrier { meeting: Meeting::new(shared, name), parties }
+        CyclicBarrier { callers: PerCaller::new(shared, name), parties }
     }
 
     /// The barrier's name.
     pub fn name(&self) -> &str {
-        self.meeting.name()
+        self.callers.name()
     }
 
     /// The number of threads that make a round.
@@ -191,7 +191,7 @@ impl CyclicBarrier {
     /// See [the type](CyclicBarrier#errors-of-all-forms).
     pub fn is_broken(&self) -> Result<bool, Error> {
         self.usable()?;
-        Ok(self.meeting.inspect()?.0 == 1)
+        Ok(self.callers.inspect()?.0 == 1)
     }
 
     /// The number of threads that wait for the others, in all processes. One request.
@@ -200,7 +200,7 @@ impl CyclicBarrier {
     /// See [the type](CyclicBarrier#errors-of-all-forms).
     pub fn number_waiting(&self) -> Result<usize, Error> {
         self.usable()?;
-        Ok(self.meeting.inspect()?.1.places.len())
+        Ok(self.callers.inspect()?.1.places.len())
     }
 
     /// Makes the barrier a fresh one. Waiting parties get `Broken`, and so does the party whose action is
@@ -210,7 +210,7 @@ impl CyclicBarrier {
     /// `OutcomeUnknown` if there was no reply. See also [the type](CyclicBarrier#errors-of-all-forms).
     pub fn reset(&self) -> Result<(), Error> {
         self.usable()?;
-        self.meeting.change(&["reset"]).map(drop)
+        self.callers.change(&["reset"]).map(drop)
     }
 
     // ---- underneath ------------------------------------------------------------------------
@@ -219,7 +219,7 @@ impl CyclicBarrier {
         self.usable()?;
         let parties = self.parties.to_string();
         let args = if action.is_some() { format!("{parties} then") } else { parties.clone() };
-        let Some((entry, acquired)) = self.meeting.come_in(&args, wait)? else {
+        let Some((entry, acquired)) = self.callers.acquire(&args, wait)? else {
             return Err(Error::new(ErrorKind::Timeout, self.name()));
         };
         let passed = Passed { entry, ticket: acquired.ticket };
@@ -229,13 +229,13 @@ impl CyclicBarrier {
                 action();
             }
             let me = passed.entry.owner_id(acquired.owner);
-            if self.meeting.change(&["open", &me, &parties])? != 1 {
-                return Err(self.meeting.error(ErrorKind::Broken, "while its action ran"));
+            if self.callers.change(&["open", &me, &parties])? != 1 {
+                return Err(self.callers.error(ErrorKind::Broken, "while its action ran"));
             }
         }
         drop(passed);
         usize::try_from(acquired.value / 2)
-            .map_err(|e| self.meeting.error(ErrorKind::Protocol, e.to_string()))
+            .map_err(|e| self.callers.error(ErrorKind::Protocol, e.to_string()))
     }
 
     fn usable(&self) -> Result<(), Error> {
@@ -243,7 +243,7 @@ impl CyclicBarrier {
             return Ok(());
         }
         let why = format!("a barrier has from 1 to {MOST_PARTIES} parties, not {}", self.parties);
-        Err(self.meeting.error(ErrorKind::InvalidInput, why))
+        Err(self.callers.error(ErrorKind::InvalidInput, why))
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::meeting::Meeting;
+use super::per_caller::PerCaller;
 use crate::engine::redis::answers::number;
 use crate::engine::runtime::Shared;
 use crate::engine::state::lock_state::Terms;
@@ -102,7 +102,7 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// else. `Closed`, `Forked`. No error changes anything.
 #[derive(Clone)]
 pub struct Inventory {
-    meeting: Meeting<Units>,
+    callers: PerCaller<Units>,
     lock: InventoryLock,
     lease: Option<Duration>,
     memory: Duration,
@@ -111,7 +111,7 @@ pub struct Inventory {
 impl fmt::Debug for Inventory {
     /// Its name. The counts would take a request: see [`stock`](Inventory::stock).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StockGate").field("name", &self.meeting).finish_non_exhaustive()
+        f.debug_struct("StockGate").field("name", &self.callers).finish_non_exhaustive()
     }
 }
 
@@ -170,7 +170,7 @@ pub struct Stock {
 impl Inventory {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
         Inventory {
-            meeting: Meeting::new(shared, name),
+            callers: PerCaller::new(shared, name),
             // Each caller asks Redis whether there is enough: the lock is not handed on locally.
             lock: RedisLock::new(shared, InStock::nothing(), name).fair(),
             lease: None,
@@ -196,7 +196,7 @@ impl Inventory {
 
     /// The lock's name.
     pub fn name(&self) -> &str {
-        self.meeting.name()
+        self.callers.name()
     }
 
     // ---- what there is ---------------------------------------------------------------------
@@ -208,11 +208,11 @@ impl Inventory {
     /// type](Inventory#errors-of-all-forms).
     pub fn add_stock(&self, sku: &str, n: u64) -> Result<(), Error> {
         let (n, field) = (self.config(check(n))?.to_string(), self.sku(sku)?);
-        if self.meeting.change(&["add_stock", &n, &field])? == 1 {
+        if self.callers.change(&["add_stock", &n, &field])? == 1 {
             return Ok(());
         }
         let why = format!("of {sku:?} at most {MOST} are ever stocked");
-        Err(self.meeting.error(ErrorKind::Refused, why))
+        Err(self.callers.error(ErrorKind::Refused, why))
     }
 
     /// The counts of `sku`, all as of the same moment. One request.
@@ -220,11 +220,11 @@ impl Inventory {
     /// # Errors
     /// `Refused` if it was never stocked; see also [the type](Inventory#errors-of-all-forms).
     pub fn stock(&self, sku: &str) -> Result<Stock, Error> {
-        let state = self.meeting.ask(&format!("sku|{}", self.sku(sku)?))?.state;
+        let state = self.callers.ask(&format!("sku|{}", self.sku(sku)?))?.state;
         let count = |i: usize| number(state.get(i)).and_then(|n| n.try_into().ok());
         let read =
             || Some(Stock { stocked: count(0)?, available: count(1)?, reserved: count(2)?, sold: count(3)? });
-        let unknown = || self.meeting.error(ErrorKind::Refused, format!("it has no SKU {sku:?}"));
+        let unknown = || self.callers.error(ErrorKind::Refused, format!("it has no SKU {sku:?}"));
         read().ok_or_else(unknown)
     }
 
@@ -259,7 +259,7 @@ impl Inventory {
     /// See [the type](Inventory#errors-of-all-forms).
     pub fn is_committed(&self, id: &str) -> Result<bool, Error> {
         let id = self.config(names::part("reservation's id", id))?;
-        Ok(number(self.meeting.ask(&format!("id|{id}"))?.state.first()) == Some(1))
+        Ok(number(self.callers.ask(&format!("id|{id}"))?.state.first()) == Some(1))
     }
 
     /// The holders of reservations, in all processes, in the order in which their leases expire. One request.
@@ -267,7 +267,7 @@ impl Inventory {
     /// # Errors
     /// See [the type](Inventory#errors-of-all-forms).
     pub fn holders(&self) -> Result<Vec<Holder>, Error> {
-        let holders = self.meeting.ask("take")?.holders;
+        let holders = self.callers.ask("take")?.holders;
         Ok(holders.into_iter().map(|held| Holder::new(held, 0)).collect())
     }
 
@@ -278,7 +278,7 @@ impl Inventory {
     /// # Errors
     /// See [the type](Inventory#errors-of-all-forms).
     pub fn delete(&self) -> Result<bool, Error> {
-        Ok(self.meeting.change(&["delete"])? == 1)
+        Ok(self.callers.change(&["delete"])? == 1)
     }
 
     // ---- reserving -------------------------------------------------------------------------
@@ -309,12 +309,12 @@ impl Inventory {
         customer: Option<(&str, u64)>,
         units: &[(&str, u64)],
     ) -> Result<Option<Reservation>, Error> {
-        let config = &self.meeting.entry()?.shared.config;
+        let config = &self.callers.entry()?.shared.config;
         let wishes = Wishes { id, memory: self.memory.as_millis(), customer, units };
         let args = self.config(wishes.args())?;
         let mut terms = Terms::new(self.lease.unwrap_or(config.lease), args);
         terms.fixed = self.lease.is_some();
-        let taken = self.meeting.come_in_on(terms, &Wait::once())?;
+        let taken = self.callers.acquire_on(terms, &Wait::once())?;
         Ok(taken.map(|(entry, acquired)| OwnedGuard::new(Hold::new(entry, acquired))))
     }
 
@@ -342,7 +342,7 @@ impl Inventory {
     // ---- underneath ------------------------------------------------------------------------
 
     fn config<T>(&self, checked: Result<T, String>) -> Result<T, Error> {
-        checked.map_err(|why| self.meeting.error(ErrorKind::InvalidInput, why))
+        checked.map_err(|why| self.callers.error(ErrorKind::InvalidInput, why))
     }
 
     fn sku<'a>(&self, sku: &'a str) -> Result<Cow<'a, str>, Error> {
@@ -351,9 +351,9 @@ impl Inventory {
 
     fn checked(self, what: &str, time: Duration) -> Self {
         let Err(why) = check_lease(what, time) else { return self };
-        let meeting =
-            self.meeting.failing(Error::new(ErrorKind::InvalidInput, self.lock.name()).because(&*why));
-        Inventory { meeting, lock: self.lock.checked(|| Err(why)), ..self }
+        let callers =
+            self.callers.failing(Error::new(ErrorKind::InvalidInput, self.lock.name()).because(&*why));
+        Inventory { callers, lock: self.lock.checked(|| Err(why)), ..self }
     }
 }
 

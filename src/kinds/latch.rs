@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::meeting::Meeting;
+use super::per_caller::PerCaller;
 use crate::cancel::CancellationToken;
 use crate::engine::runtime::Shared;
 use crate::error::{Error, ErrorKind};
@@ -72,24 +72,24 @@ const HIGHEST: u64 = i32::MAX as u64;
 /// invalid name.
 #[derive(Clone)]
 pub struct CountDownLatch {
-    meeting: Meeting<Latch>,
+    callers: PerCaller<Latch>,
 }
 
 impl fmt::Debug for CountDownLatch {
     /// Its name. The count would take a request: see [`count`](CountDownLatch::count).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CountDownLatch").field("name", &self.meeting).finish()
+        f.debug_struct("CountDownLatch").field("name", &self.callers).finish()
     }
 }
 
 impl CountDownLatch {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
-        CountDownLatch { meeting: Meeting::new(shared, name) }
+        CountDownLatch { callers: PerCaller::new(shared, name) }
     }
 
     /// The latch's name.
     pub fn name(&self) -> &str {
-        self.meeting.name()
+        self.callers.name()
     }
 
     // ---- the count -------------------------------------------------------------------------
@@ -100,7 +100,7 @@ impl CountDownLatch {
     /// # Errors
     /// `InvalidInput` for a number out of range; see also [the type](CountDownLatch#errors-of-all-forms).
     pub fn try_set_count(&self, count: u64) -> Result<bool, Error> {
-        Ok(self.meeting.change(&["set", &self.checked(count)?])? == 1)
+        Ok(self.callers.change(&["set", &self.checked(count)?])? == 1)
     }
 
     /// Sets the count, which must not exist yet. Like [`try_set_count`](CountDownLatch::try_set_count)
@@ -112,7 +112,7 @@ impl CountDownLatch {
         if self.try_set_count(count)? {
             return Ok(());
         }
-        Err(self.meeting.error(ErrorKind::Conflict, "this latch has a count already"))
+        Err(self.callers.error(ErrorKind::Conflict, "this latch has a count already"))
     }
 
     /// Counts down by one, and admits every waiter when that makes 0. At 0 it stays 0. Returns the remaining
@@ -122,8 +122,8 @@ impl CountDownLatch {
     /// `Refused` if there is no count, as for a wait. `OutcomeUnknown` if there was no reply: it may have counted,
     /// or may do so yet. See also [the type](CountDownLatch#errors-of-all-forms).
     pub fn count_down(&self) -> Result<u64, Error> {
-        let left = self.meeting.change(&["down"])?;
-        let none = |_| self.meeting.error(ErrorKind::Refused, NO_COUNT);
+        let left = self.callers.change(&["down"])?;
+        let none = |_| self.callers.error(ErrorKind::Refused, NO_COUNT);
         left.try_into().map_err(none)
     }
 
@@ -132,7 +132,7 @@ impl CountDownLatch {
     /// # Errors
     /// See [the type](CountDownLatch#errors-of-all-forms).
     pub fn count(&self) -> Result<Option<u64>, Error> {
-        Ok(self.meeting.inspect()?.0.try_into().ok())
+        Ok(self.callers.inspect()?.0.try_into().ok())
     }
 
     /// Makes the count expire `timeout` from now, whatever it is then; the next
@@ -143,8 +143,8 @@ impl CountDownLatch {
     /// # Errors
     /// `InvalidInput` for a time out of range; see also [the type](CountDownLatch#errors-of-all-forms).
     pub fn expire_after(&self, timeout: Duration) -> Result<bool, Error> {
-        check_lease("latch", timeout).map_err(|why| self.meeting.error(ErrorKind::InvalidInput, why))?;
-        Ok(self.meeting.change(&["expire", &timeout.as_millis().to_string()])? == 1)
+        check_lease("latch", timeout).map_err(|why| self.callers.error(ErrorKind::InvalidInput, why))?;
+        Ok(self.callers.change(&["expire", &timeout.as_millis().to_string()])? == 1)
     }
 
     /// Sets the count anew, whatever it was. Waiting threads get `Broken`. Blocks for one request, at most
@@ -153,7 +153,7 @@ impl CountDownLatch {
     /// # Errors
     /// See [`try_set_count`](CountDownLatch::try_set_count).
     pub fn reset(&self, count: u64) -> Result<(), Error> {
-        self.meeting.change(&["reset", &self.checked(count)?]).map(drop)
+        self.callers.change(&["reset", &self.checked(count)?]).map(drop)
     }
 
     /// Deletes the count; returns whether there was one. Threads that wait for it get `Broken`; the name is
@@ -162,7 +162,7 @@ impl CountDownLatch {
     /// # Errors
     /// See [the type](CountDownLatch#errors-of-all-forms).
     pub fn delete(&self) -> Result<bool, Error> {
-        Ok(self.meeting.change(&["delete"])? == 1)
+        Ok(self.callers.change(&["delete"])? == 1)
     }
 
     // ---- waiting ---------------------------------------------------------------------------
@@ -218,12 +218,12 @@ impl CountDownLatch {
     // ---- underneath ------------------------------------------------------------------------
 
     fn passes(&self, wait: &Wait<'_>) -> Result<bool, Error> {
-        Ok(self.meeting.come_in("", wait)?.is_some())
+        Ok(self.callers.acquire("", wait)?.is_some())
     }
 
     fn must(&self, wait: &Wait<'_>) -> Result<(), Error> {
         // Without a deadline the time is never up.
-        if self.passes(wait)? { Ok(()) } else { Err(self.meeting.error(ErrorKind::Timeout, "")) }
+        if self.passes(wait)? { Ok(()) } else { Err(self.callers.error(ErrorKind::Timeout, "")) }
     }
 
     fn checked(&self, count: u64) -> Result<String, Error> {
@@ -231,7 +231,7 @@ impl CountDownLatch {
             return Ok(count.to_string());
         }
         Err(self
-            .meeting
+            .callers
             .error(ErrorKind::InvalidInput, format!("a latch counts from 1 to {HIGHEST}, not {count}")))
     }
 }

@@ -3,7 +3,7 @@
 pub(crate) mod barrier;
 pub(crate) mod inventory;
 pub(crate) mod latch;
-mod meeting;
+mod per_caller;
 pub(crate) mod read_write;
 mod reentrant;
 pub(crate) mod semaphore;

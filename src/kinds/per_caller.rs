@@ -19,26 +19,26 @@ use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
 use crate::wait::Wait;
 
-/// The meeting of one name.
-pub(crate) struct Meeting<K> {
+/// The callers of one name.
+pub(crate) struct PerCaller<K> {
     /// For questions about its state; no thread waits there.
     entry: Result<Arc<LockEntry>, Error>,
     kind: PhantomData<fn() -> K>,
 }
 
-impl<K> Clone for Meeting<K> {
+impl<K> Clone for PerCaller<K> {
     fn clone(&self) -> Self {
-        Meeting { entry: self.entry.clone(), kind: PhantomData }
+        PerCaller { entry: self.entry.clone(), kind: PhantomData }
     }
 }
 
-impl<K> fmt::Debug for Meeting<K> {
+impl<K> fmt::Debug for PerCaller<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.name(), f)
     }
 }
 
-impl<K> Meeting<K> {
+impl<K> PerCaller<K> {
     pub(crate) fn name(&self) -> &str {
         match &self.entry {
             Ok(entry) => &entry.name,
@@ -57,15 +57,15 @@ impl<K> Meeting<K> {
     }
 }
 
-impl<K: Kind> Meeting<K> {
+impl<K: Kind> PerCaller<K> {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
         let entry = LockEntries::get(shared, TypeId::of::<K>(), name, || made::<K>(shared, name));
-        Meeting { entry, kind: PhantomData }
+        PerCaller { entry, kind: PhantomData }
     }
 
     /// Admits the calling thread, by an entry of its own: what one waiter is told (it is broken, it is reset)
     /// does not concern later callers of its process. `None` if the time is up.
-    pub(crate) fn come_in(
+    pub(crate) fn acquire(
         &self,
         args: &str,
         wait: &Wait<'_>,
@@ -73,11 +73,11 @@ impl<K: Kind> Meeting<K> {
         let config = &self.entry()?.shared.config;
         // A lease longer than the waiter timeout would only make the others wait longer if this process dies.
         let lease = config.lease.min(config.waiter_timeout);
-        self.come_in_on(Terms::new(lease, args), wait)
+        self.acquire_on(Terms::new(lease, args), wait)
     }
 
     /// The same, on these terms.
-    pub(crate) fn come_in_on(
+    pub(crate) fn acquire_on(
         &self,
         terms: Terms,
         wait: &Wait<'_>,
