@@ -152,11 +152,13 @@ impl Client {
     }
 
     /// The lock `name` of the kind [`Reentrant`]: its holder may take it again.
+    #[doc(alias = "mutex")]
     pub fn reentrant_lock(&self, name: &str) -> ReentrantLock {
         self.lock_with_kind(name, Reentrant)
     }
 
     /// The read/write lock `name`: many readers, or one writer.
+    #[doc(alias = "rw_lock")]
     pub fn read_write_lock(&self, name: &str) -> ReadWriteLock {
         ReadWriteLock::new(&self.0, name)
     }

@@ -11,6 +11,7 @@ macro_rules! forms {
         ///
         /// # Errors
         /// See [the type](Self#errors-of-all-forms).
+        #[doc(alias = "acquire")]
         $vis fn lock(&self) -> Result<$Guard, $crate::error::Error> {
             // Without a deadline the time is never up.
             self.lock_with($crate::wait::Wait::forever())?.ok_or_else(|| $crate::forms::timed_out(self.name()))
@@ -78,6 +79,10 @@ macro_rules! forms {
         // ---- for the guard -----------------------------------------------------------------
 
         /// Like [`lock`](Self::lock), with a guard that may move to another thread.
+        ///
+        /// It never re-enters. A thread that keeps such a guard and waits for the same lock without a timeout waits
+        /// for itself, and gets no error: whether the guard has moved to a thread that will drop it, only the
+        /// program knows.
         ///
         /// # Errors
         /// See [the type](Self#errors-of-all-forms).

@@ -128,7 +128,7 @@ pub struct Guard<'a, L: Held, O: Ownership = ThreadOwned> {
 
 /// A [`Guard`] that owns its hold itself: it borrows nothing and may move to another thread, be kept in a
 /// struct, and be released anywhere. It never re-enters: a thread that has one and asks for the same lock
-/// again, without a timeout, waits until the guard is dropped.
+/// again, without a timeout, waits until the guard is dropped, and so for itself if the guard is still its own.
 ///
 /// ```
 /// use redis_concurrent::{Client, Error, OwnedGuard, Reentrant};

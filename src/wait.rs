@@ -84,6 +84,12 @@ impl<'a> Wait<'a> {
         Wait { deadline: (deadline < Moment::NEVER).then_some(deadline), cancel: None, once: false }
     }
 
+    /// The same for what cannot be done in a single attempt: it begins, even if its time is up then.
+    pub(crate) fn begun(self) -> Self {
+        let deadline = if self.once { Some(Moment::now()) } else { self.deadline };
+        Wait { deadline, once: false, ..self }
+    }
+
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancel.is_some_and(CancellationToken::is_cancelled)
     }

@@ -215,6 +215,14 @@ impl CountDownLatch {
         self.passes(&Wait::timeout(timeout).cancelled_by(cancel))
     }
 
+    /// Waits as `wait` says; returns `false` if the time is up.
+    ///
+    /// # Errors
+    /// `Cancelled` where `wait` has a token that is cancelled; see also [`wait`](CountDownLatch::wait).
+    pub fn wait_with(&self, wait: Wait<'_>) -> Result<bool, Error> {
+        self.passes(&wait)
+    }
+
     // ---- underneath ------------------------------------------------------------------------
 
     fn passes(&self, wait: &Wait<'_>) -> Result<bool, Error> {

@@ -93,6 +93,9 @@ impl ReadWriteLock {
     /// The same lock for readers that do not let later writers pass: strictly in order of arrival, adjacent
     /// readers together. It applies to the requests of this handle.
     ///
+    /// This is what java.util.concurrent calls fair (`new ReentrantReadWriteLock(true)`). [`fair`](RedisLock::fair), on
+    /// either half, is about something else: it only turns local hand-off off.
+    ///
     /// A process asks in the order in which its threads arrived; its readers share a hold as long as there
     /// are no waiters in Redis.
     #[must_use]
@@ -108,11 +111,13 @@ impl ReadWriteLock {
     }
 
     /// The half for reading.
+    #[doc(alias = "read")]
     pub fn read_lock(&self) -> &ReadLock {
         &self.read
     }
 
     /// The half for writing.
+    #[doc(alias = "write")]
     pub fn write_lock(&self) -> &WriteLock {
         &self.write
     }

@@ -56,6 +56,8 @@ use crate::wait::Wait;
 /// after: [`wait_while`](Condition::wait_while) does. A wait may also end without a signal, which is rare:
 /// when Redis was restarted without its data, or a request had no reply.
 ///
+/// A guard that may move to another thread waits and signals as that of a thread does.
+///
 /// Each waiting thread has a position of its own in Redis, in order of arrival. A signal moves the first one
 /// from there to the end of the lock's queue: the releasing holder makes it the owner, it does not have to
 /// ask again. No signal is lost: a wait whose time is up after it was signalled counts as signalled, and if a
@@ -171,6 +173,20 @@ impl<K: Exclusive> Condition<K> {
         self.wait_within(guard, &within(timeout).cancelled_by(cancel))
     }
 
+    /// Waits for a signal as `wait` says; returns `false` if the time is up without a signal, which for
+    /// [`Wait::once`] it is at once. It returns when it has the lock again, which may take longer.
+    ///
+    /// # Errors
+    /// `Cancelled` where `wait` has a token that is cancelled, with the lock held; see also
+    /// [the type](Condition#errors-of-all-forms).
+    pub fn wait_with<O: Ownership>(
+        &self,
+        guard: &mut Guard<'_, K, O>,
+        wait: Wait<'_>,
+    ) -> Result<bool, Error> {
+        self.wait_within(guard, &wait.begun())
+    }
+
     /// Waits for signals as long as `condition`, which is evaluated with the lock held, returns `true`.
     ///
     /// # Errors
@@ -282,5 +298,5 @@ impl<K: Exclusive> Condition<K> {
 
 /// A wait of at most `timeout`, which begins even if that is zero.
 fn within(timeout: Duration) -> Wait<'static> {
-    Wait::until_moment(Moment::now().after(timeout))
+    Wait::timeout(timeout).begun()
 }

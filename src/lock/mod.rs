@@ -71,6 +71,9 @@ pub type ReentrantLock = RedisLock<Reentrant>;
 /// owner: it may move to another thread, and never re-enters. Each call returns a guard; the last one to end,
 /// in any order, releases.
 ///
+/// A [`Guard`] borrows its handle: in `client.reentrant_lock("job").lock()?` the handle ends with the expression, so keep
+/// it in a variable, or take an owned guard, which borrows nothing and may stand in a struct.
+///
 /// # Leases
 ///
 /// A hold has a lease in Redis, renewed in the background until its guard ends; or, by

@@ -28,6 +28,7 @@ impl<K: Kind> RedisLock<K> {
     ///
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
+    #[doc(alias = "owner")]
     pub fn holder(&self) -> Result<Option<Holder>, Error> {
         Ok(self.holders()?.into_iter().next())
     }

@@ -30,6 +30,7 @@ impl<K: Kind> RedisLock<K> {
     /// [`fair`](RedisLock::fair) and [`min_hold`](RedisLock::min_hold): the terms of a hold are those on
     /// which it began. Only [`with_replicas`](RedisLock::with_replicas) applies to a re-entry too.
     #[must_use]
+    #[doc(alias = "with_ttl")]
     pub fn with_lease(&self, lease: Duration) -> Self {
         let mut lock = self.clone();
         lock.terms.lease = lease;
@@ -39,6 +40,11 @@ impl<K: Kind> RedisLock<K> {
 
     /// The same lock for requests without local hand-off: processes in order of arrival, one turn each;
     /// threads in order of arrival within a process.
+    ///
+    /// This is what java.util.concurrent calls a fair lock (`new ReentrantLock(true)`), up to one difference: between
+    /// threads of several processes it is the processes that take turns. For a
+    /// [read/write lock](crate::ReadWriteLock), whose fairness there is about readers and writers, see
+    /// [`arrival_order`](crate::ReadWriteLock::arrival_order).
     #[must_use]
     pub fn fair(&self) -> Self {
         let mut lock = self.clone();

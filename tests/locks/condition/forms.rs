@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{AcquiredVia, CancellationToken, Error, ErrorKind, Guard, Reentrant, ReentrantLock};
+use redis_concurrent::{
+    AcquiredVia, CancellationToken, Error, ErrorKind, Guard, Reentrant, ReentrantLock, Wait,
+};
 use redis_concurrent_testkit::wait_until;
 
 use crate::condition::stage::{Stage, is_held, not_empty, signal};
@@ -13,12 +15,16 @@ use crate::support::{Ears, Heard, LONG, SOON, ms, nothing_left};
 /// A form of a wait: whether it was signalled. None of them comes to its end by itself.
 type Form = fn(&ReentrantLock, &mut Guard<'_, Reentrant>, &CancellationToken) -> Result<bool, Error>;
 
-const FORMS: [Form; 7] = [
+const FORMS: [Form; 8] = [
     |lock, guard, _| not_empty(lock).wait(guard).map(|()| true),
     |lock, guard, _| not_empty(lock).wait_for(guard, LONG),
     |lock, guard, _| not_empty(lock).wait_until(guard, Instant::now() + LONG),
     |lock, guard, cancel| not_empty(lock).wait_interruptibly(guard, cancel).map(|()| true),
     |lock, guard, cancel| not_empty(lock).wait_for_interruptibly(guard, LONG, cancel),
+    |lock, guard, cancel| {
+        let wait = Wait::until(Instant::now() + LONG).cancelled_by(cancel);
+        not_empty(lock).wait_with(guard, wait)
+    },
     |lock, guard, _| {
         let mut asked = 0;
         not_empty(lock).wait_while(guard, || (asked += 1, asked < 2).1).map(|()| true)
@@ -56,6 +62,42 @@ fn a_signal_ends_a_wait_of_every_form() {
             waits.join().unwrap();
         });
     }
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn an_owned_guard_waits_and_signals_on_whichever_thread() {
+    let stage = Stage::new();
+    let (lock, other) = (stage.lock(), stage.lock());
+    let mut guard = lock.lock_owned().unwrap();
+    let before = guard.token();
+    let waiting = {
+        let condition = not_empty(&lock);
+        thread::spawn(move || {
+            let signalled = condition.wait_for(&mut guard, LONG);
+            signalled.map(|signalled| (signalled, guard))
+        })
+    };
+    stage.await_waiting(1);
+    let theirs = other.lock_owned().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| not_empty(&other).signal(&theirs).unwrap());
+    });
+    theirs.unlock().unwrap();
+    let (signalled, mut guard) = waiting.join().unwrap().unwrap();
+    assert!(signalled && !guard.is_lost() && guard.token() > before);
+    assert_eq!(lock.hold_count(), 0, "it is the guard's still");
+    assert!(other.try_lock().unwrap().is_none());
+    // Without a signal: at once, in time, and when it is cancelled.
+    let (condition, token) = (not_empty(&lock), CancellationToken::new());
+    assert!(!condition.wait_with(&mut guard, Wait::once()).unwrap());
+    assert!(!condition.wait_for(&mut guard, ms(100)).unwrap());
+    assert!(!guard.is_lost());
+    token.cancel();
+    let wait = Wait::forever().cancelled_by(&token);
+    assert!(condition.wait_with(&mut guard, wait).unwrap_err().is_cancelled());
+    assert!(!guard.is_lost() && other.try_lock().unwrap().is_none());
+    guard.unlock().unwrap();
     nothing_left(&stage.server);
 }
 
