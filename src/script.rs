@@ -10,6 +10,7 @@
 //! Each line of the script is known by its file, its line there and its function: what Redis says of a script that
 //! errs is [told in those terms](Script::blames).
 
+mod files;
 mod items;
 mod lines;
 mod link;
@@ -17,6 +18,7 @@ mod reader;
 
 use std::sync::OnceLock;
 
+use self::files::{AROUND, OF_CONDITIONS, OPERATIONS};
 pub(crate) use self::lines::Origin;
 use self::lines::{Lines, unwrapped};
 use self::link::{Linker, around};
@@ -70,25 +72,6 @@ impl Script {
         Some((self.lines.origin(line?)?, words))
     }
 }
-
-/// A Lua file of ours: its path, and what it says.
-type File = (&'static str, &'static str);
-
-/// Files of `lua/lib/`.
-macro_rules! lib {
-    ($($name:literal)*) => {
-        [$((concat!("lua/lib/", $name, ".lua"), include_str!(concat!("../lua/lib/", $name, ".lua")))),*]
-    };
-}
-
-/// What the operations share. Each sees what stands before it.
-const PARTS: [File; 6] = lib!("prelude" "clock" "foreign" "queue" "join" "room");
-/// Acquire, leave, renew, inspect, change, adopt.
-const OPERATIONS: [File; 6] = lib!("acquire" "leave" "renew" "inspect" "change" "adopt");
-/// Those of a condition's waiters that stand in the place of acquire, leave and change.
-const OF_CONDITIONS: [File; 3] = lib!("await" "quit" "signal");
-/// What runs one operation on several locks.
-const AROUND: [File; 1] = lib!("all");
 
 impl Scripts {
     /// Composes the operations over `rule`; says what is wrong with the rule, if anything.

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::files::{File, OF_CONDITIONS, OPERATIONS, PARTS};
 use super::items::{Defines, Item, Need, items, needs};
 use super::lines::Lines;
 use super::reader::{Is, Token, Wrong, tokens};
-use super::{File, OF_CONDITIONS, OPERATIONS, PARTS};
 
 /// The functions that every rule must define.
 pub(super) const REQUIRED: [&str; 6] = ["load", "try_acquire", "release", "renew", "next_expiry", "holders"];

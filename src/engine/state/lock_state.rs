@@ -35,6 +35,7 @@ mod holds;
 mod questions;
 mod receipt;
 mod share;
+mod suspending;
 mod turn;
 
 use std::collections::VecDeque;
@@ -45,15 +46,14 @@ use self::ask::PendingAcquire;
 use self::condition_waiter::WaitsFor;
 pub(crate) use self::condition_waiter::{NOT_INSIDE, Stay, SuspendedHold};
 pub(crate) use self::events::{
-    Acquired, Effects, Entered, Exit, GaveUp, PendingRelease, Refusal, Renewal, Step, Ticket,
+    Acquired, Effects, Entered, Exit, GaveUp, PendingRelease, Refusal, Renewal, Stays, Step, Ticket,
 };
-pub(crate) use self::receipt::Stays;
+use self::holds::Hold;
 pub(crate) use super::asking::{AcquireMode, Answer, Asking, HolderId, Request, Terms};
 use super::grant::Grant;
 use super::table::Table;
 use crate::clock::Moment;
 use crate::kind::{Reentrancy, Sharing};
-use crate::observe::AcquiredVia;
 
 /// How long after a hold should have lapsed we look: Redis's millisecond, and a little.
 const SLACK: Duration = Duration::from_millis(2);
@@ -79,18 +79,6 @@ struct Waiter {
     request: Request,
     /// Its one attempt was made.
     attempted: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Hold {
-    ticket: Ticket,
-    holder: HolderId,
-    owner: u64,
-    count: usize,
-    token: u64,
-    way: AcquiredVia,
-    /// When its thread knew that it is in.
-    since: Option<Moment>,
 }
 
 /// The gate. See the module's documentation.
@@ -208,15 +196,5 @@ impl LockState {
         if let Some(hold) = self.holds.get_mut(ticket) {
             hold.since = Some(now);
         }
-    }
-}
-
-fn leaving_of(grant: &Grant, now: Moment) -> PendingRelease {
-    PendingRelease {
-        owner: grant.owner,
-        unsettled: grant.unsettled,
-        valid_until: grant.valid_until,
-        lease: grant.renewal(now),
-        stays_until: Moment::default(),
     }
 }

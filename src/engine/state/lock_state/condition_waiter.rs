@@ -1,19 +1,14 @@
-//! A wait for a condition: the hold that it gives up and gets back, in the state of its lock; and how far it
-//! is, in the state that it waits in, which is its thread's alone.
+//! How far a wait for a condition is, in the state that it waits in, which is its thread's alone.
 //!
 //! That thread asks with `wait`, which gives the lock up for a place in the condition, and keeps it with
 //! `keep`. When its time is over it asks with `back`, and from then on waits for the lock, as one that was
 //! signalled does: without a deadline, since it cannot return before it has the lock again.
 
-use std::sync::Arc;
-
 use super::ask::PendingAcquire;
-use super::{
-    AcquireMode, Answer, Effects, Hold, LockState, PendingRelease, Request, Shape, Ticket, leaving_of,
-};
+use super::{AcquireMode, Answer, Hold, PendingRelease, Request};
 use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
-use crate::observe::{AcquiredVia, LossReason};
+use crate::observe::AcquiredVia;
 
 /// What the threads wait for in a lock state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -44,7 +39,7 @@ impl WaitsFor {
         }
     }
 
-    fn condition(&mut self) -> Option<&mut ConditionWaiter> {
+    pub(super) fn condition(&mut self) -> Option<&mut ConditionWaiter> {
         match self {
             WaitsFor::Lock => None,
             WaitsFor::Condition(waiter) => Some(waiter),
@@ -56,17 +51,17 @@ impl WaitsFor {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ConditionWaiter {
     /// Of what was sent something may have run: the hold may be given up.
-    sent: bool,
+    pub(super) sent: bool,
     /// Redis has said that the hold is given up.
-    entered: bool,
+    pub(super) entered: bool,
     /// Its time is over.
-    over: bool,
+    pub(super) over: bool,
     /// Redis was told so.
     told: bool,
     /// It came back before it was signalled.
-    unsignalled: bool,
+    pub(super) unsignalled: bool,
     /// The hold, where a request of it may be on its way yet: once it is given up, it is barred.
-    unsettled: Option<PendingRelease>,
+    pub(super) unsettled: Option<PendingRelease>,
 }
 
 /// What a wait has come to.
@@ -82,14 +77,14 @@ pub(crate) struct Stay {
 /// A hold while its thread waits for a condition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SuspendedHold {
-    hold: Hold,
-    grant: Grant,
+    pub(super) hold: Hold,
+    pub(super) grant: Grant,
 }
 
 impl SuspendedHold {
     /// The leave of what is given up.
     pub(crate) fn leaving(&self, now: Moment) -> PendingRelease {
-        leaving_of(&self.grant, now)
+        PendingRelease::of(&self.grant, now)
     }
 
     /// What its thread asks for, to wait in its stead.
@@ -139,107 +134,3 @@ impl ConditionWaiter {
 
 /// The refusal of a wait whose hold is not there to be given up.
 pub(crate) const NOT_INSIDE: &str = "not-inside";
-
-impl LockState {
-    /// The state of one wait for a condition.
-    pub(crate) fn of_room(shape: impl Into<Arc<Shape>>) -> Self {
-        LockState { waits_for: WaitsFor::Condition(Box::default()), ..LockState::new(shape) }
-    }
-
-    /// The wait of this state gives up the hold that this is the leave of.
-    pub(crate) fn gives_up(&mut self, leaving: &PendingRelease) {
-        if let Some(waiter) = self.waits_for.condition() {
-            waiter.unsettled = leaving.unsettled.then(|| leaving.clone());
-        }
-    }
-
-    /// What this lock is like.
-    pub(crate) fn shape(&self) -> &Arc<Shape> {
-        &self.shape
-    }
-
-    /// The time of the wait that this state is for is over. Returns whether it goes on until it has the
-    /// lock: if not, it never gave it up.
-    pub(crate) fn turns_back(&mut self, now: Moment) -> bool {
-        let Some(waiter) = self.waits_for.condition().filter(|waiter| waiter.sent) else { return false };
-        waiter.over = true;
-        if let Some(ask) = &mut self.ask {
-            ask.again_at = now;
-        }
-        true
-    }
-
-    /// Once it is given up, the hold is spoken of no more. Returns its leave, if it is to be barred.
-    pub(super) fn forget_given_up(&mut self) -> Option<PendingRelease> {
-        let waiter = self.waits_for.condition().filter(|waiter| waiter.entered)?;
-        let unsettled = waiter.unsettled.take();
-        if let Some(ask) = &mut self.ask {
-            ask.from = None;
-        }
-        if let Some(head) = self.waiters.front_mut() {
-            head.request.from = None;
-        }
-        unsettled
-    }
-
-    /// What the wait of this state has come to.
-    pub(crate) fn stay(&self) -> Stay {
-        let (sent, entered, unsignalled) = match &self.waits_for {
-            WaitsFor::Lock => (false, false, false),
-            WaitsFor::Condition(waiter) => (waiter.sent, waiter.entered, waiter.unsignalled),
-        };
-        Stay { stayed: !sent, entered, unsignalled }
-    }
-
-    /// What the wait of this state was granted; it is not this state's any more.
-    pub(crate) fn hand_over(&mut self, ticket: Ticket) -> Option<Grant> {
-        let owner = self.holds.remove(ticket)?.owner;
-        self.grants.remove(owner)
-    }
-
-    /// The hold `ticket` is given up whole, to be put back later. An error, and what is to be done about
-    /// it, where it is lost.
-    pub(crate) fn set_aside(
-        &mut self,
-        ticket: Ticket,
-        now: Moment,
-    ) -> Result<(SuspendedHold, Effects), Box<(LossReason, Effects)>> {
-        let Some(owner) = self.holds.get(ticket).map(|h| h.owner) else {
-            return Err((LossReason::Revoked, Effects::default()).into());
-        };
-        let then = self.expire(owner, now);
-        if let Some(loss) = self.grant(owner).map_or(Some(LossReason::Revoked), |t| t.lost) {
-            return Err((loss, then).into());
-        }
-        let (Some(hold), Some(grant)) = (self.holds.remove(ticket), self.grants.remove(owner)) else {
-            return Err((LossReason::Revoked, then).into());
-        };
-        let suspended = SuspendedHold { hold, grant };
-        Ok((suspended, Effects { wake: self.head(), ..Effects::default() }))
-    }
-
-    /// A hold that was set aside goes on, as often held as before: with what its wait was `granted`, or
-    /// as it was, or lost.
-    pub(crate) fn put_back(
-        &mut self,
-        suspended: SuspendedHold,
-        granted: Option<Grant>,
-        lost: Option<LossReason>,
-        now: Moment,
-    ) -> Effects {
-        let mut grant = granted.unwrap_or(suspended.grant);
-        grant.holds = 1;
-        grant.lost = grant.lost.or(lost);
-        let (owner, token) = (grant.owner, grant.token());
-        self.holds.insert(Hold { owner, token, since: Some(now), ..suspended.hold });
-        let mut leave = None;
-        if self.closed && grant.lost.is_none() {
-            grant.lost = Some(LossReason::Closed);
-            self.leaving += 1;
-            leave = Some(leaving_of(&grant, now));
-        }
-        self.grants.insert(grant);
-        // While it was set aside nobody renewed it.
-        Effects { leave, ..self.expire(owner, now) }
-    }
-}

@@ -1,7 +1,7 @@
 //! How holds and waits end: a guard is released, a thread gives up, the client closes.
 
 use super::ask::PendingAcquire;
-use super::{AcquireMode, Effects, Exit, GaveUp, Hold, LockState, PendingRelease, Ticket, leaving_of};
+use super::{AcquireMode, Effects, Exit, GaveUp, Hold, LockState, PendingRelease, Ticket};
 use crate::clock::Moment;
 use crate::observe::{AcquiredVia, LossReason};
 
@@ -50,7 +50,8 @@ impl LockState {
         let Some(grant) = self.grants.remove(owner) else { return Exit::Held };
         self.leaving += 1;
         let threads = self.waiters.len();
-        let leaving = PendingRelease { stays_until: grant.stays_until(since), ..leaving_of(&grant, now) };
+        let leaving =
+            PendingRelease { stays_until: grant.stays_until(since), ..PendingRelease::of(&grant, now) };
         // With one that stays nothing is asked: it is no leave.
         let inbox = inbox && leaving.stays_until <= now;
         let asking = next.filter(|n| inbox && !n.once && self.ask.is_none()).map(|next| {
@@ -116,8 +117,10 @@ impl LockState {
         for grant in self.grants.iter_mut() {
             if grant.lost.is_none() {
                 let since = self.holds.of_owner(grant.owner).next().and_then(|h| h.since);
-                leave
-                    .push(PendingRelease { stays_until: grant.stays_until(since), ..leaving_of(grant, now) });
+                leave.push(PendingRelease {
+                    stays_until: grant.stays_until(since),
+                    ..PendingRelease::of(grant, now)
+                });
                 grant.lost = Some(LossReason::Closed);
             }
         }

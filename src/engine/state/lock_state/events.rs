@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Asking;
 use crate::clock::Moment;
+use crate::engine::state::grant::Grant;
 use crate::observe::{AcquiredVia, LossReason};
 
 /// A place in a gate: of a waiting thread, later of its hold.
@@ -35,6 +36,16 @@ pub(crate) struct PendingRelease {
 }
 
 impl PendingRelease {
+    pub(super) fn of(grant: &Grant, now: Moment) -> Self {
+        PendingRelease {
+            owner: grant.owner,
+            unsettled: grant.unsettled,
+            valid_until: grant.valid_until,
+            lease: grant.renewal(now),
+            stays_until: Moment::default(),
+        }
+    }
+
     /// How long it is to stay, if it is.
     pub(crate) fn rest(&self, now: Moment) -> Option<Duration> {
         // Redis counts in milliseconds.
@@ -127,4 +138,12 @@ pub(crate) enum Renewal {
     NotInside,
     Unanswered,
     Failed,
+}
+
+/// Why a hold cannot go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stays {
+    Lost(LossReason),
+    /// Other threads of this process have holds on the same tenure.
+    Shared,
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::ask::PendingGrant;
-use super::{Answer, BACKOFF, Effects, LONGEST_BACKOFF, LockState, Renewal, SLACK, leaving_of};
+use super::{Answer, BACKOFF, Effects, LONGEST_BACKOFF, LockState, PendingRelease, Renewal, SLACK};
 use crate::clock::Moment;
 use crate::engine::state::grant::drift;
 use crate::observe::{AcquiredVia, LossReason};
@@ -268,7 +268,7 @@ impl LockState {
         grant.lost = Some(why);
         let background = (why == LossReason::Expired || grant.unsettled).then(|| {
             grant.unsettled = true;
-            leaving_of(grant, now)
+            PendingRelease::of(grant, now)
         });
         Effects { wake: self.head(), leave: None, background, lost: Some((owner, why)) }
     }

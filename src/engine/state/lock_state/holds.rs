@@ -2,9 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use super::{Acquired, Grant, Hold, HolderId, Ticket};
+use super::{Acquired, Grant, HolderId, Ticket};
+use crate::clock::Moment;
 use crate::engine::state::table::{Numbered, Table};
 use crate::observe::AcquiredVia;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Hold {
+    pub(super) ticket: Ticket,
+    pub(super) holder: HolderId,
+    pub(super) owner: u64,
+    pub(super) count: usize,
+    pub(super) token: u64,
+    pub(super) way: AcquiredVia,
+    /// When its thread knew that it is in.
+    pub(super) since: Option<Moment>,
+}
 
 /// The tickets of holds: with the thread that has each, and with the owner of its tenure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

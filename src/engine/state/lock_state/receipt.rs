@@ -1,17 +1,9 @@
 //! A tenure that goes out of this process and comes into another, without Redis taking it back between.
 
-use super::{Acquired, Effects, HolderId, LockState, Ticket};
+use super::{Acquired, Effects, HolderId, LockState, Stays, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
 use crate::observe::{AcquiredVia, LossReason};
-
-/// Why a hold cannot go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Stays {
-    Lost(LossReason),
-    /// Other threads of this process have holds on the same tenure.
-    Shared,
-}
 
 impl LockState {
     /// Whether the hold `ticket` can go, alone on a valid tenure: which is told.
