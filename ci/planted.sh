@@ -48,13 +48,14 @@ try() {
     PLANTED=$1 timeout "$limit" "${binary[$2]}" --exact "$3" --nocapture >"$output" 2>&1
 }
 
-# try_none TARGET TEST: without a fault it has to pass.
+# try_none TARGET TEST: without a fault it has to pass; where the machine is busy, the second time.
 try_none() {
-    if ! try '' "$1" "$2" || ! grep -q '^test result: ok. 1 passed' "$output"; then
-        cat "$output"
-        echo "no fault is planted, and this does not pass: $1 $2"
-        exit 1
-    fi
+    for _ in 1 2; do
+        if try '' "$1" "$2" && grep -q '^test result: ok. 1 passed' "$output"; then return; fi
+    done
+    cat "$output"
+    echo "no fault is planted, and this does not pass: $1 $2"
+    exit 1
 }
 
 # caught FAULT TARGET TEST WORDS: it fails, and says so. Where the machine is busy it may fail

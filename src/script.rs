@@ -54,12 +54,6 @@ impl Script {
         Script { source: source.to_owned(), sha, lines: Lines::default() }
     }
 
-    /// One that goes by a name in place of its SHA1.
-    #[cfg(all(test, shuttle))]
-    pub(crate) fn named(name: &str) -> Self {
-        Script { sha: name.to_owned(), ..Script::plain(name) }
-    }
-
     fn of(lines: Lines) -> Self {
         let plain = Script::plain(&lines.source);
         Script { lines, ..plain }

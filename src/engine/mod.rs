@@ -62,7 +62,8 @@ mod lock_state_tests;
 #[cfg(all(test, not(shuttle)))]
 #[path = "../../verify/model/mod.rs"]
 mod model;
-#[cfg(all(test, not(shuttle)))]
+#[cfg(any(test, shuttle))]
+#[cfg_attr(shuttle, allow(dead_code, unused_imports))]
 #[path = "../../verify/small_redis/mod.rs"]
 mod small_redis;
 

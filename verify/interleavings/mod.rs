@@ -2,7 +2,7 @@
 //! schedulers decide, at each mutex, condvar, atomic, channel and request, which thread goes on.
 //!
 //! The engine is the real one, from [`acquire`](super::acquire) to the bytes on a connection; Redis
-//! is a small one in memory, and time passes when a scenario says so (`src/sync.rs`,
+//! is the one in memory that the models are checked with (`verify/small_redis/`), and time passes when a scenario says so (`src/sync.rs`,
 //! `src/engine/redis/wire.rs`). shuttle takes every atomic for the strictest one and knows no spurious
 //! wake-up: what depends on those is not seen here.
 //!
@@ -10,9 +10,12 @@
 //! printed it; `REPLAY=<text>` runs the one schedule that a failure printed, of the test named in
 //! `TEST=<name>`.
 
+mod condition;
 mod inbox;
 mod lock_state;
+mod read_write;
 mod renewer;
+mod semaphore;
 mod stage;
 
 use std::sync::Arc;
@@ -59,6 +62,15 @@ scenarios! {
     renewer::it_ends_only_when_nothing_is_left,
     renewer::clients_come_and_go,
     renewer::a_release_that_got_lost_is_repeated,
+    read_write::readers_and_writers_take_turns,
+    read_write::a_writer_gives_up_as_it_is_granted,
+    read_write::a_word_to_readers_gets_lost,
+    semaphore::one_and_both_permits_take_turns,
+    semaphore::one_gives_up_before_another_that_asks_for_more,
+    condition::each_signal_wakes_one,
+    condition::all_are_signalled,
+    condition::a_wait_times_out_as_it_is_signalled,
+    condition::a_gap_as_they_are_signalled,
 }
 
 fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {

@@ -23,7 +23,7 @@ impl Observer for Renewals {
 
 impl Renewals {
     fn observers(&self) -> Observers {
-        let mut observers = Observers::default();
+        let observers = Observers::default();
         observers.add(self.clone());
         observers
     }

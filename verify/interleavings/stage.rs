@@ -9,7 +9,7 @@ use shuttle::rand::{Rng, thread_rng};
 
 use crate::CancellationToken;
 use crate::clock::Moment;
-use crate::engine::entry::{LockEntries, LockEntry};
+use crate::engine::entry::{LockEntries, LockEntry, made};
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::pool::pool;
@@ -17,14 +17,12 @@ use crate::engine::redis::wire::memory::{self, Faults, Server};
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::route::Route;
 use crate::engine::runtime::Shared;
-use crate::engine::state::lock_state::{Acquired, HolderId, Request, Shape, Terms};
+use crate::engine::state::lock_state::{Acquired, HolderId, Request, Terms};
 use crate::engine::{self, acquire, release};
 use crate::error::Error;
-use crate::kind::{Reentrancy, Sharing};
+use crate::kind::Kind;
 use crate::kinds::Reentrant;
-use crate::names::Names;
 use crate::observe::Observers;
-use crate::script::{Script, Scripts};
 use crate::settings::Config;
 use crate::sync::{self, Condvar, Mutex, time};
 use crate::wait::Wait;
@@ -47,26 +45,15 @@ pub(super) fn step() {
     shuttle::thread::sleep(Duration::ZERO);
 }
 
-/// The memory knows the scripts by these names.
-fn scripts() -> Arc<Scripts> {
-    static SCRIPTS: OnceLock<Arc<Scripts>> = OnceLock::new();
-    let script = Script::named;
-    let scripts = || Scripts {
-        acquire: script("acquire"),
-        leave: script("leave"),
-        renew: script("renew"),
-        inspect: script("inspect"),
-        change: None,
-        adopt: None,
-        all: OnceLock::new(),
-    };
-    SCRIPTS.get_or_init(|| Arc::new(scripts())).clone()
-}
-
 fn config() -> Config {
     // Handed on in the process, or by Redis alone.
     let local_handoff = either(Duration::ZERO, Duration::from_millis(1));
     Config { local_handoff, renew_every: RENEW_EVERY, ..Config::default() }
+}
+
+fn entry_of<K: Kind>(shared: &Arc<Shared>) -> Arc<LockEntry> {
+    let made = || made::<K>(shared, "lock");
+    LockEntries::get(shared, TypeId::of::<K>(), "lock", made).expect("a name, and room for it")
 }
 
 /// One client, and its handle of the lock.
@@ -95,18 +82,17 @@ impl Process {
     fn made(config: Config, renewer: Arc<Renewer>, observers: Observers) -> Process {
         static SERVER: OnceLock<redis::Client> = OnceLock::new();
         let server = SERVER.get_or_init(|| redis::Client::open("redis://memory").expect("a URL"));
-        let local_handoff = config.local_handoff;
         let manager = ConnectionManager::new(server.clone(), &config);
         let backend = Backend::new(pool(&config, manager.clone()).expect("no threads"));
-        let beat = config.waiter_timeout.min(config.lease) / 3;
         let route = Route::One(engine::server::Server::new(manager, backend));
         let shared = Shared::new(config, route, renewer, observers);
-        let shape =
-            Shape { sharing: Sharing::Exclusive, reentrancy: Reentrancy::Counted, local_handoff, beat };
-        let entry = LockEntries::get(&shared, TypeId::of::<Reentrant>(), "lock", || {
-            Ok(("reentrant lock", Names::new("rc", "lock")?, scripts(), shape.into()))
-        });
-        Process { shared, entry: entry.expect("a name, and room for it") }
+        let entry = entry_of::<Reentrant>(&shared);
+        Process { shared, entry }
+    }
+
+    /// Its handle of the lock of that kind: each kind has one lock.
+    pub(super) fn entry<K: Kind>(&self) -> Arc<LockEntry> {
+        entry_of::<K>(&self.shared)
     }
 
     /// Waits for the lock as thread `thread`.
@@ -127,15 +113,7 @@ impl Process {
         fixed: bool,
     ) -> Result<Option<Acquired>, Error> {
         let terms = Terms { fixed, ..Terms::new(lease, "") };
-        let request = Request {
-            holder: HolderId::Thread(thread),
-            thread,
-            terms,
-            once: wait.once,
-            from: None,
-            instead: false,
-        };
-        acquire(&self.entry, None, request, wait)
+        acquire(&self.entry, None, request(thread, terms, wait), wait)
     }
 
     pub(super) fn unlock(&self, acquired: Acquired) -> Result<(), Error> {
@@ -176,6 +154,12 @@ impl Process {
             "the renewal thread is left"
         );
     }
+}
+
+/// What thread `thread` asks for.
+pub(super) fn request(thread: u64, terms: Terms, wait: &Wait<'_>) -> Request {
+    let holder = HolderId::Thread(thread);
+    Request { holder, thread, terms, once: wait.once, from: None, instead: false }
 }
 
 /// What the lock protects: sees to it that one thread at a time is there, and that tokens rise.

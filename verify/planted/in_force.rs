@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::faults::FAULTS;
 use super::in_lua::IN_LUA;
-use super::places::token;
+use super::places::mark;
 
 /// Whether that is the fault of this name.
 pub(crate) fn is(fault: &str) -> bool {
@@ -24,9 +24,13 @@ fn in_force() -> &'static str {
 /// A script, with what stands at the places of the faults.
 pub(crate) fn lua(script: &str) -> String {
     IN_LUA.iter().enumerate().fold(script.to_owned(), |script, (i, at)| {
-        // Where the text stays, its token stands behind it.
-        let (before, after) =
-            at.becomes.strip_prefix(at.text).map_or((at.text, at.becomes), |more| ("", more));
-        script.replace(&token(i), if is(at.fault) { after } else { before })
+        let mark = mark(i);
+        match at.becomes.strip_prefix(at.text) {
+            Some(more) => script.replace(&mark, if is(at.fault) { more } else { "" }),
+            None => {
+                let marked = format!("{mark} {}", at.text);
+                script.replace(&marked, if is(at.fault) { at.becomes } else { at.text })
+            }
+        }
     })
 }

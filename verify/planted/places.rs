@@ -19,9 +19,9 @@ pub(super) fn all() -> Vec<String> {
     in_rust.chain(in_lua).chain([SCRIPTS.0.to_owned()]).collect()
 }
 
-/// What stands at the `i`th place in Lua until a script is made. To a reader of Lua it is a name.
-pub(super) fn token(i: usize) -> String {
-    format!(" PLANTED_{i}_ ")
+/// The mark of the `i`th place in Lua until a script is made. To a reader of Lua it is a name.
+pub(super) fn mark(i: usize) -> String {
+    format!("PLANTED_{i}_")
 }
 
 /// The text of that file with all faults in it that belong there; `found`: how often each of [`all`] was.
@@ -39,8 +39,11 @@ pub(super) fn with_faults(path: &Path, mut text: String, found: &mut [usize]) ->
         text = text.replace(from, to);
     };
     for (i, at) in IN_LUA.iter().enumerate().filter(|(_, at)| path == Path::new("lua").join(at.file)) {
-        let stays = if at.becomes.starts_with(at.text) { at.text } else { "" };
-        replace(at.text, &format!("{stays}{}", token(i)), &mut others[i]);
+        // The text stays until then, so that a reader of Lua finds its way.
+        let (text, mark) = (at.text, mark(i));
+        let goes_on = at.becomes.starts_with(text);
+        let marked = if goes_on { format!("{text} {mark}") } else { format!("{mark} {text}") };
+        replace(text, &marked, &mut others[i]);
     }
     if path.starts_with("src") {
         replace(SCRIPTS.0, SCRIPTS.1, &mut others[IN_LUA.len()]);

@@ -244,7 +244,7 @@ fn attribute(code: &[Token]) -> &[Token] {
 /// Whether what it stands before is in no build that ships.
 fn is_for_tests(attribute: &[Token]) -> bool {
     let text: String = attribute.iter().map(|t| t.text.as_str()).collect();
-    let text = text.replace("not(test)", "").replace("not(shuttle)", "").replace("any(test,planted)", "test");
+    let text = text.replace("not(test)", "").replace("not(shuttle)", "").replace("any(test,", "(test,");
     text.starts_with("#[cfg(")
         && !text.contains("any(")
         && (text.contains("test") || text.contains("shuttle"))

@@ -1,189 +1,233 @@
-//! One exclusive lock: what the scripts in `lua/` do to it.
+//! One lock in memory: the scripts of `lua/`, as the fake Redis runs them that the models are checked with.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use redis::Value;
 
 use super::server::Channels;
 use crate::clock::Moment;
+use crate::engine::small_redis::{Message, Mode, Op, PendingAcquire, Reply, SmallRedis, Tell, millis};
+use crate::engine::state::lock_state::{AcquireMode, Answer, Renewal};
+use crate::kind::Kind;
+use crate::kinds::{Permits, Read, Reentrant, Simple};
+use crate::script::{Script, Scripts};
 
-#[derive(Default)]
+/// How many permits each semaphore has.
+const PERMITS: u8 = 2;
+
+/// The kinds of locks that there are here.
+#[derive(Clone, Copy)]
+enum Is {
+    Exclusive,
+    ReadWrite,
+    Semaphore,
+}
+
+/// What a script does, and to a lock of which kind.
+#[derive(Clone, Copy)]
+pub(super) struct Known(Is, &'static str);
+
+/// The script of this name in Redis's cache.
+pub(super) fn script(sha: &str) -> Option<Known> {
+    static KNOWN: OnceLock<BTreeMap<String, Known>> = OnceLock::new();
+    KNOWN.get_or_init(all_scripts).get(sha).copied()
+}
+
+fn all_scripts() -> BTreeMap<String, Known> {
+    let mut known = BTreeMap::new();
+    let kinds = [
+        (Is::Exclusive, Reentrant::RULE),
+        (Is::Exclusive, Simple::RULE),
+        (Is::ReadWrite, Read::RULE),
+        (Is::Semaphore, Permits::RULE),
+    ];
+    for (is, rule) in kinds {
+        let mut add = |script: &Script, what| known.insert(script.sha.clone(), Known(is, what));
+        let scripts = Scripts::of(rule).expect("a rule of ours");
+        add(&scripts.acquire, "acquire");
+        add(&scripts.leave, "leave");
+        add(&scripts.renew, "renew");
+        let scripts = Scripts::of_conditions(rule).expect("a rule of ours");
+        add(&scripts.acquire, "await");
+        add(&scripts.leave, "quit");
+        if let Some(script) = &scripts.change {
+            add(script, "signal");
+        }
+        // The same text as that of the lock's own, where the kind has one.
+        add(&scripts.renew, "renew");
+    }
+    known
+}
+
 pub(super) struct Lock {
-    /// Owner, number, end in ms.
-    held: Option<(String, u64, u64)>,
-    /// By arrival.
-    queue: BTreeMap<u64, Place>,
-    arrivals: u64,
-    number: u64,
-    gone: BTreeSet<String>,
+    redis: SmallRedis,
+    /// The owners and the conditions that ever were: their numbers in there.
+    owners: Vec<String>,
+    conditions: Vec<String>,
 }
 
-struct Place {
-    owner: String,
-    prefix: String,
-    lease: u64,
-    waiter_timeout: u64,
-    beat: u64,
+fn now() -> u64 {
+    millis(Moment::now().since(Moment::default()))
 }
 
-pub(super) struct PendingAcquire {
-    pub(super) owner: String,
-    pub(super) lease: u64,
-    pub(super) prefix: String,
-    pub(super) waiter_timeout: u64,
-    pub(super) how: AcquireMode,
-    pub(super) arrival: Option<u64>,
+/// The number of a name, from 1 on.
+fn number_of(names: &mut Vec<String>, name: &str) -> u64 {
+    let at = names.iter().position(|known| known == name).unwrap_or_else(|| {
+        names.push(name.to_owned());
+        names.len() - 1
+    });
+    at as u64 + 1
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum AcquireMode {
-    Try,
-    Wait,
-    Keep,
+/// The inboxes of this lock's owners.
+struct Inboxes<'a> {
+    owners: &'a [String],
+    prefix: &'a str,
+    channels: &'a mut Channels,
 }
 
-fn micros() -> u64 {
-    u64::try_from(Moment::now().since(Moment::default()).as_micros()).unwrap_or(u64::MAX)
+impl Inboxes<'_> {
+    fn of(&self, owner: u64) -> (&str, String) {
+        let id = &self.owners[owner as usize - 1];
+        (id, format!("{}{}", self.prefix, id.split(':').next().unwrap_or_default()))
+    }
 }
 
-fn millis() -> u64 {
-    micros() / 1_000
+impl Tell for Inboxes<'_> {
+    fn listens(&mut self, owner: u64) -> bool {
+        self.channels.is_heard(&self.of(owner).1)
+    }
+
+    fn tell(&mut self, message: Message) {
+        let Message { owner, number, lease, value } = message;
+        let (id, channel) = self.of(owner);
+        let what = if message.is_grant() { "in" } else { "yield" };
+        let text = format!("{id} {what} {number} {lease} {value}");
+        self.channels.publish(&channel, &text);
+    }
 }
 
 impl Lock {
-    pub(super) fn acquire(&mut self, ask: &PendingAcquire, channels: &mut Channels) -> Vec<Value> {
-        let owner = &ask.owner;
-        if self.gone.contains(owner) {
-            return never("over");
-        }
-        if let Some(answer) = self.inside(owner) {
-            return answer;
-        }
-        match ask.how {
-            AcquireMode::Try => {
-                self.settle(None, channels);
-                if self.queue.is_empty() {
-                    self.admit(owner, ask.lease);
-                }
-            }
-            AcquireMode::Keep if self.arrival(owner).is_none() => {
-                self.settle(None, channels);
-                return never("gone");
-            }
-            AcquireMode::Keep | AcquireMode::Wait => {
-                self.enqueue(ask, channels);
-                self.settle(Some(owner), channels);
-            }
-        }
-        self.inside(owner).unwrap_or_else(|| self.busy(ask))
+    /// One that nobody has asked for yet.
+    pub(super) fn new(Known(is, _): Known, args: &[&str]) -> Lock {
+        let timeout = args.get(3).and_then(|ms| ms.parse().ok()).expect("a waiter timeout in ms");
+        let redis = match is {
+            Is::Exclusive => SmallRedis::new(timeout, 0),
+            Is::ReadWrite => SmallRedis::read_write(timeout, 0),
+            Is::Semaphore => SmallRedis::semaphore(PERMITS, timeout, 0),
+        };
+        Lock { redis, owners: Vec::new(), conditions: Vec::new() }
     }
 
-    pub(super) fn leave(&mut self, owner: &str, unsettled: bool, channels: &mut Channels) -> bool {
-        self.look();
-        let inside = self.held.take_if(|(holder, ..)| holder == owner).is_some();
-        self.queue.retain(|_, place| place.owner != owner);
-        if unsettled {
-            self.gone.insert(owner.to_owned());
+    pub(super) fn run(&mut self, Known(_, what): Known, args: &[&str], channels: &mut Channels) -> Value {
+        let op = self.op(what, args);
+        let asks = match &op {
+            Op::Acquire(ask) | Op::Await { ask, .. } | Op::Leave { next: Some(ask), .. } => Some(ask.owner),
+            _ => None,
+        };
+        let had = asks.is_some_and(|owner| self.waits(owner));
+        let mut inboxes = Inboxes { owners: &self.owners, prefix: args[2], channels };
+        let reply = self.redis.run(&op, now(), &mut inboxes);
+        if let Some(owner) = asks.filter(|owner| !had && self.waits(*owner)) {
+            // What is granted is told only once.
+            let (id, channel) = inboxes.of(owner);
+            assert!(
+                inboxes.channels.was_there(&channel),
+                "no-sleep-before-subscribed: {id} takes a queue position"
+            );
         }
-        self.settle(None, channels);
-        inside
+        value_of(&reply)
     }
 
-    pub(super) fn renew(&mut self, owner: &str, lease: u64) -> Value {
-        self.look();
-        match &mut self.held {
-            Some((holder, _, end)) if holder == owner => {
-                *end = millis() + lease;
-                int(lease)
-            }
-            _ => Value::Int(-1),
-        }
+    fn waits(&self, owner: u64) -> bool {
+        self.redis.arrival(owner).is_some() || self.redis.room.places.contains_key(&owner)
     }
 
+    /// Nobody holds it, and nobody waits for it.
     pub(super) fn is_empty(&mut self) -> bool {
-        self.look();
-        self.held.is_none() && self.queue.is_empty()
-    }
-
-    fn look(&mut self) {
-        self.held.take_if(|(.., end)| *end <= millis());
-    }
-
-    fn inside(&mut self, owner: &str) -> Option<Vec<Value>> {
-        self.look();
-        let (_, number, end) = self.held.as_ref().filter(|(holder, ..)| holder == owner)?;
-        Some(vec![Value::Int(1), int(*number), int(end - millis())])
-    }
-
-    fn busy(&self, ask: &PendingAcquire) -> Vec<Value> {
-        let beat = ask.waiter_timeout.min(ask.lease) / 3;
-        let lapse = self.held.as_ref().map_or(beat, |(.., end)| end - millis());
-        let arrival = self.arrival(&ask.owner).map(|a| a.to_string()).unwrap_or_default();
-        let again = int(beat.min(lapse).max(1));
-        vec![Value::Int(0), int(self.number), again, Value::BulkString(arrival.into())]
+        self.redis.lapse(now());
+        self.redis.holders().is_empty() && self.redis.queue.is_empty() && self.redis.room.places.is_empty()
     }
 
     /// The last number.
     pub(super) fn last(&self) -> u64 {
-        self.number
+        self.redis.fence
     }
 
-    fn arrival(&self, owner: &str) -> Option<u64> {
-        self.queue.iter().find(|(_, place)| place.owner == owner).map(|(arrival, _)| *arrival)
-    }
-
-    fn enqueue(&mut self, ask: &PendingAcquire, channels: &Channels) {
-        let there = self.arrival(&ask.owner);
-        // What is granted is told only once.
-        let heard = channels.was_there(&channel(&ask.prefix, &ask.owner));
-        assert!(there.is_some() || heard, "no-sleep-before-subscribed: {} takes a place", ask.owner);
-        let arrival = there.or(ask.arrival).unwrap_or(self.arrivals + 1);
-        self.arrivals = self.arrivals.max(arrival);
-        let (owner, prefix) = (ask.owner.clone(), ask.prefix.clone());
-        let place =
-            Place { owner, prefix, lease: ask.lease, waiter_timeout: ask.waiter_timeout, beat: millis() };
-        self.queue.insert(arrival, place);
-    }
-
-    fn admit(&mut self, owner: &str, lease: u64) -> bool {
-        if self.held.is_some() {
-            return false;
-        }
-        self.number = (self.number + 1).max(micros());
-        self.held = Some((owner.to_owned(), self.number, millis() + lease));
-        true
-    }
-
-    fn settle(&mut self, me: Option<&str>, channels: &mut Channels) {
-        self.look();
-        while let Some((arrival, place)) = self.queue.pop_first() {
-            if millis() - place.beat > place.waiter_timeout {
-                continue;
+    fn op(&mut self, what: &str, args: &[&str]) -> Op {
+        let arg = |i: usize| args.get(i).copied().unwrap_or_default();
+        let owner = number_of(&mut self.owners, arg(0));
+        let lease = arg(1).parse().expect("a lease in ms");
+        let mut condition = |i: usize| number_of(&mut self.conditions, arg(i)) as u8;
+        match what {
+            "renew" => {
+                assert!(arg(4).is_empty(), "no hold stays here after its release");
+                Op::Renew { owner, lease }
             }
-            if !self.admit(&place.owner, place.lease) {
-                self.queue.insert(arrival, place);
-                return;
+            "signal" => Op::Signal { owner, condition: condition(4), all: arg(5) == "all" },
+            "quit" => Op::Quit { owner, unsettled: arg(4) == "1", condition: condition(5) },
+            "leave" => {
+                let next = (!arg(7).is_empty()).then(|| PendingAcquire {
+                    owner: number_of(&mut self.owners, arg(7)),
+                    how: AcquireMode::Wait,
+                    lease,
+                    mode: Mode::of(arg(5)),
+                    arrival: None,
+                    from: None,
+                    instead: false,
+                });
+                Op::Leave { owner, unsettled: arg(4) == "1", next }
             }
-            if Some(place.owner.as_str()) == me {
-                continue;
-            }
-            let channel = channel(&place.prefix, &place.owner);
-            if channels.is_heard(&channel) {
-                channels.publish(&channel, &format!("{} in {} {}", place.owner, self.number, place.lease));
-            } else {
-                self.held = None;
+            _ => {
+                let how = match arg(4) {
+                    "try" => AcquireMode::Try,
+                    "wait" => AcquireMode::Wait,
+                    "keep" => AcquireMode::Keep,
+                    "share" => AcquireMode::Share,
+                    "back" => AcquireMode::Back,
+                    how => panic!("{how}"),
+                };
+                let from = (!arg(7).is_empty()).then(|| number_of(&mut self.owners, arg(7)));
+                let (mode, arrival) = (Mode::of(arg(5)), arg(8).parse().ok());
+                let ask = PendingAcquire { owner, how, lease, mode, arrival, from, instead: false };
+                match what {
+                    "acquire" => Op::Acquire(PendingAcquire { instead: arg(9) == "1", ..ask }),
+                    _ => Op::Await { ask: PendingAcquire { arrival: None, ..ask }, condition: condition(9) },
+                }
             }
         }
     }
 }
 
-/// The inbox of an owner.
-fn channel(prefix: &str, owner: &str) -> String {
-    format!("{prefix}{}", owner.split(':').next().unwrap_or_default())
+fn value_of(reply: &Reply) -> Value {
+    match reply {
+        Reply::Acquired(answer) => Value::Array(answered(answer)),
+        Reply::Left { inside, next: None } => Value::Int(i64::from(*inside)),
+        Reply::Left { inside, next: Some(answer) } => {
+            Value::Array([vec![Value::Int(i64::from(*inside))], answered(answer)].concat())
+        }
+        Reply::Renewed(Renewal::Left(left)) => int(millis(*left)),
+        Reply::Renewed(_) | Reply::Signalled(None) => Value::Int(-1),
+        Reply::Signalled(Some(n)) => int(*n as u64),
+    }
 }
 
-fn never(why: &str) -> Vec<Value> {
-    vec![Value::Int(-1), Value::BulkString(why.into())]
+fn answered(answer: &Answer) -> Vec<Value> {
+    let text = |text: &str| Value::BulkString(text.into());
+    match answer {
+        Answer::In { number, left, value } => {
+            vec![Value::Int(1), int(*number), int(millis(*left)), int(*value)]
+        }
+        Answer::Busy { floor, again, arrival } => {
+            vec![Value::Int(0), int(*floor), int(millis(*again)), text(arrival)]
+        }
+        Answer::Back(answer) => [vec![Value::Int(2)], answered(answer)].concat(),
+        Answer::Gone => vec![Value::Int(-1), text("gone")],
+        Answer::Over => vec![Value::Int(-1), text("over")],
+        Answer::Refused(why) => vec![Value::Int(-1), text(why)],
+        other => panic!("no script answers {other:?}"),
+    }
 }
 
 fn int(n: u64) -> Value {

@@ -7,7 +7,7 @@ use redis::{RedisResult, Value};
 use shuttle::rand::{Rng, thread_rng};
 
 use super::broken;
-use super::lock::{AcquireMode, Lock, PendingAcquire};
+use super::lock::{self, Lock};
 use crate::clock::Moment;
 use crate::sync::{Condvar, Mutex};
 
@@ -148,8 +148,9 @@ impl Server {
                 if lost && thread_rng().gen_bool(0.5) {
                     return None;
                 }
-                let lock = locks.entry(key.to_owned()).or_default();
-                let answer = script_on(lock, channels, script, args);
+                let script = lock::script(script).expect("a script that is known here");
+                let lock = locks.entry(key.to_owned()).or_insert_with(|| Lock::new(script, args));
+                let answer = lock.run(script, args, channels);
                 if lost {
                     self.told.notify_all();
                     return None;
@@ -184,41 +185,6 @@ fn chance(left: &mut u32, surely: bool) -> bool {
     let now = *left > 0 && (surely || thread_rng().gen_bool(0.3));
     *left -= u32::from(now);
     now
-}
-
-fn script_on(lock: &mut Lock, channels: &mut Channels, script: &str, args: &[&str]) -> Value {
-    let arg = |i: usize| args.get(i).copied().unwrap_or_default();
-    let ask = |owner: usize, how, arrival: usize| PendingAcquire {
-        owner: arg(owner).to_owned(),
-        lease: arg(1).parse().expect("a lease in ms"),
-        prefix: arg(2).to_owned(),
-        waiter_timeout: arg(3).parse().expect("a window in ms"),
-        how,
-        arrival: arg(arrival).parse().ok(),
-    };
-    match script {
-        "acquire" => {
-            let how = match arg(4) {
-                "try" => AcquireMode::Try,
-                "wait" => AcquireMode::Wait,
-                "keep" => AcquireMode::Keep,
-                how => panic!("{how}"),
-            };
-            Value::Array(lock.acquire(&ask(0, how, 8), channels))
-        }
-        "leave" => {
-            let inside = lock.leave(arg(0), arg(4) == "1", channels);
-            let inside = Value::Int(i64::from(inside));
-            if args.len() <= 7 {
-                return inside;
-            }
-            let mut answer = vec![inside];
-            answer.extend(lock.acquire(&ask(7, AcquireMode::Wait, usize::MAX), channels));
-            Value::Array(answer)
-        }
-        "renew" => lock.renew(arg(0), arg(1).parse().expect("a lease in ms")),
-        _ => panic!("not a script of the engine's: {script}"),
-    }
 }
 
 /// Takes the first command off what was sent, if there is one.

@@ -1,0 +1,122 @@
+//! Waiting for a condition, and its signals.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::stage::{self, Cast, Process, either};
+use crate::Error;
+use crate::engine::condition::{self, At};
+use crate::engine::state::lock_state::Acquired;
+use crate::kinds::Reentrant;
+use crate::sync::time;
+use crate::wait::Wait;
+
+/// Goods that the lock protects, and that a thread waits for.
+#[derive(Default)]
+struct Goods(AtomicU64);
+
+fn at<R>(process: &Process, work: impl FnOnce(&At<'_>) -> R) -> R {
+    let scripts = process.shared.condition_scripts::<Reentrant>().expect("a rule of ours");
+    work(&At { lock: &process.entry, condition: "goods", scripts: &scripts })
+}
+
+fn enter(process: &Process, thread: u64) -> Acquired {
+    process.lock(thread, &Wait::forever()).expect("no fault").expect("no deadline")
+}
+
+/// Waits until there are some, and takes one.
+fn consumer(cast: &Cast, process: &Process, goods: &Arc<Goods>, thread: u64) {
+    let (process, goods) = (process.clone(), goods.clone());
+    cast.play(&format!("consumer-{thread}"), move || {
+        let acquired = enter(&process, thread);
+        while goods.0.load(Ordering::SeqCst) == 0 {
+            at(&process, |at| condition::wait(at, acquired.ticket, thread, &Wait::forever()))
+                .expect("no fault");
+        }
+        stage::step();
+        let before = goods.0.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "another took it meanwhile");
+        process.unlock(acquired).expect("no fault");
+    });
+}
+
+/// Brings some, and signals `what`.
+fn producer(cast: &Cast, process: &Process, goods: &Arc<Goods>, thread: u64, n: u64, what: &'static str) {
+    let (process, goods) = (process.clone(), goods.clone());
+    cast.play(&format!("producer-{thread}"), move || {
+        let acquired = enter(&process, thread);
+        goods.0.fetch_add(n, Ordering::SeqCst);
+        at(&process, |at| condition::signal(at, acquired.ticket, what)).expect("no fault");
+        process.unlock(acquired).expect("no fault");
+    });
+}
+
+/// Time stands still: a signal that got lost is a deadlock.
+pub(super) fn each_signal_wakes_one() {
+    let server = stage::begin();
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, goods) = (Cast::default(), Arc::new(Goods::default()));
+    consumer(&cast, &a, &goods, 1);
+    consumer(&cast, either(&a, &b), &goods, 2);
+    producer(&cast, &b, &goods, 3, 1, "one");
+    producer(&cast, either(&a, &b), &goods, 4, 1, "one");
+    cast.bow();
+    assert_eq!(goods.0.load(Ordering::SeqCst), 0);
+    stage::curtain(&server, &[a, b]);
+}
+
+pub(super) fn all_are_signalled() {
+    let server = stage::begin();
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, goods) = (Cast::default(), Arc::new(Goods::default()));
+    consumer(&cast, &a, &goods, 1);
+    consumer(&cast, &a, &goods, 2);
+    consumer(&cast, &b, &goods, 3);
+    producer(&cast, &b, &goods, 4, 3, "all");
+    cast.bow();
+    assert_eq!(goods.0.load(Ordering::SeqCst), 0);
+    stage::curtain(&server, &[a, b]);
+}
+
+/// A wait that says that it was not signalled has left its signal to another one.
+pub(super) fn a_wait_times_out_as_it_is_signalled() {
+    let limit = Duration::from_millis(10);
+    let server = stage::begin();
+    time::pass_when_quiet(Duration::from_secs(1));
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, goods) = (Cast::default(), Arc::new(Goods::default()));
+    consumer(&cast, &a, &goods, 1);
+    let process = either(&a, &b).clone();
+    let shop = goods.clone();
+    cast.play("impatient", move || {
+        let acquired = enter(&process, 2);
+        let done: Result<bool, Error> =
+            at(&process, |at| condition::wait(at, acquired.ticket, 2, &Wait::timeout(limit)));
+        // Its signal is its own: it tells the next one.
+        if done.expect("no fault") && shop.0.load(Ordering::SeqCst) > 0 {
+            at(&process, |at| condition::signal(at, acquired.ticket, "one")).expect("no fault");
+        }
+        process.unlock(acquired).expect("no fault");
+    });
+    producer(&cast, &b, &goods, 3, 1, "one");
+    cast.play("clock", move || time::pass(limit));
+    cast.bow();
+    assert_eq!(goods.0.load(Ordering::SeqCst), 0);
+    stage::curtain(&server, &[a, b]);
+}
+
+/// The connections that listen break, with the signals that lie unread in them.
+pub(super) fn a_gap_as_they_are_signalled() {
+    let server = stage::begin();
+    time::pass_when_quiet(Duration::from_secs(60));
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, goods) = (Cast::default(), Arc::new(Goods::default()));
+    consumer(&cast, &a, &goods, 1);
+    producer(&cast, &b, &goods, 2, 1, "all");
+    let cutting = server.clone();
+    cast.play("scissors", move || cutting.cut_listeners());
+    cast.bow();
+    assert_eq!(goods.0.load(Ordering::SeqCst), 0);
+    stage::curtain(&server, &[a, b]);
+}

@@ -1,0 +1,143 @@
+//! A read/write lock: many readers, or one writer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::stage::{self, Cast, Process, either, request};
+use crate::Error;
+use crate::engine::redis::wire::memory;
+use crate::engine::state::lock_state::{Acquired, Terms};
+use crate::engine::{acquire, modes, release};
+use crate::kind::Kind;
+use crate::kinds::{Read, Write};
+use crate::sync::time;
+use crate::wait::Wait;
+
+/// What the lock protects: how many read, or -1 while somebody writes.
+#[derive(Default)]
+struct Page {
+    inside: AtomicI64,
+    read: AtomicU64,
+    written: AtomicU64,
+}
+
+impl Page {
+    fn read(&self) {
+        let before = self.inside.fetch_add(1, Ordering::SeqCst);
+        assert!(before >= 0, "it reads while another writes");
+        stage::step();
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        self.read.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn write(&self) {
+        let before = self.inside.swap(-1, Ordering::SeqCst);
+        assert_eq!(before, 0, "it writes while others are inside");
+        stage::step();
+        self.inside.store(0, Ordering::SeqCst);
+        self.written.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// The lock of kind `K`, beside that of kind `O`.
+fn take<K: Kind, O: Kind>(
+    process: &Process,
+    thread: u64,
+    args: &str,
+    wait: &Wait<'_>,
+) -> Result<Option<Acquired>, Error> {
+    let (entry, other) = (process.entry::<K>(), process.entry::<O>());
+    let mut request = request(thread, Terms::new(process.shared.config.lease, args), wait);
+    let behind = modes::mind(&entry, &other, K::SHARING, &mut request)?;
+    acquire(&entry, behind, request, wait)
+}
+
+fn reads(process: &Process, page: &Page, thread: u64, wait: &Wait<'_>) -> Result<bool, Error> {
+    let Some(acquired) = take::<Read, Write>(process, thread, "read", wait)? else { return Ok(false) };
+    page.read();
+    release(&process.entry::<Read>(), acquired.ticket).map(|()| true)
+}
+
+fn writes(process: &Process, page: &Page, thread: u64, wait: &Wait<'_>) -> Result<bool, Error> {
+    let Some(acquired) = take::<Write, Read>(process, thread, "write", wait)? else { return Ok(false) };
+    page.write();
+    release(&process.entry::<Write>(), acquired.ticket).map(|()| true)
+}
+
+fn reader(cast: &Cast, process: &Process, page: &Arc<Page>, thread: u64) {
+    let (process, page) = (process.clone(), page.clone());
+    cast.play(&format!("reader-{thread}"), move || {
+        assert!(reads(&process, &page, thread, &Wait::forever()).expect("no fault"), "no deadline");
+    });
+}
+
+fn writer(cast: &Cast, process: &Process, page: &Arc<Page>, thread: u64) {
+    let (process, page) = (process.clone(), page.clone());
+    cast.play(&format!("writer-{thread}"), move || {
+        assert!(writes(&process, &page, thread, &Wait::forever()).expect("no fault"), "no deadline");
+    });
+}
+
+/// Nobody is idle in a lock of two modes only if both are.
+fn curtain(server: &memory::Server, processes: &[Process]) {
+    for process in processes {
+        for entry in [process.entry::<Read>(), process.entry::<Write>()] {
+            let core = entry.core.lock();
+            assert!(core.lock_state.is_idle(), "{:?}", core.lock_state);
+        }
+    }
+    stage::curtain(server, processes);
+}
+
+/// Time stands still: a wake-up that got lost is a deadlock.
+pub(super) fn readers_and_writers_take_turns() {
+    let server = stage::begin();
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, page) = (Cast::default(), Arc::new(Page::default()));
+    reader(&cast, &a, &page, 1);
+    reader(&cast, &a, &page, 2);
+    writer(&cast, either(&a, &b), &page, 3);
+    writer(&cast, &b, &page, 4);
+    reader(&cast, &b, &page, 5);
+    cast.bow();
+    assert_eq!((page.read.load(Ordering::SeqCst), page.written.load(Ordering::SeqCst)), (3, 2));
+    curtain(&server, &[a, b]);
+}
+
+/// Readers that stood behind a writer come in when it gives up, in its own process too.
+pub(super) fn a_writer_gives_up_as_it_is_granted() {
+    let limit = Duration::from_millis(10);
+    let server = stage::begin();
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, page) = (Cast::default(), Arc::new(Page::default()));
+    reader(&cast, &a, &page, 1);
+    let (process, paper) = (b.clone(), page.clone());
+    cast.play("impatient", move || {
+        writes(&process, &paper, 2, &Wait::timeout(limit)).expect("no fault");
+    });
+    reader(&cast, &b, &page, 3);
+    writer(&cast, either(&a, &b), &page, 4);
+    cast.play("clock", move || time::pass(limit));
+    cast.bow();
+    assert_eq!(page.read.load(Ordering::SeqCst), 2);
+    assert!(page.written.load(Ordering::SeqCst) >= 1);
+    curtain(&server, &[a, b]);
+}
+
+/// The connections that listen break: readers that share a hold learn of the writer behind them all the same.
+pub(super) fn a_word_to_readers_gets_lost() {
+    let server = stage::begin();
+    time::pass_when_quiet(Duration::from_secs(25));
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, page) = (Cast::default(), Arc::new(Page::default()));
+    for thread in 1..=3 {
+        reader(&cast, &a, &page, thread);
+    }
+    writer(&cast, &b, &page, 4);
+    let cutting = server.clone();
+    cast.play("scissors", move || cutting.cut_listeners());
+    cast.bow();
+    assert_eq!((page.read.load(Ordering::SeqCst), page.written.load(Ordering::SeqCst)), (3, 1));
+    curtain(&server, &[a, b]);
+}

@@ -1,0 +1,87 @@
+//! A semaphore of two permits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::stage::{self, Cast, Process, either, request};
+use crate::Error;
+use crate::engine::redis::wire::memory;
+use crate::engine::state::lock_state::Terms;
+use crate::engine::{acquire, release};
+use crate::kinds::Permits;
+use crate::sync::time;
+use crate::wait::Wait;
+
+const TOTAL: u64 = 2;
+
+/// How many permits are out.
+#[derive(Default)]
+struct Out {
+    now: AtomicU64,
+    turns: AtomicU64,
+}
+
+/// Takes so many permits, if it is in time, and gives them back.
+fn turn(process: &Process, out: &Out, thread: u64, permits: u64, wait: &Wait<'_>) -> Result<bool, Error> {
+    let entry = process.entry::<Permits>();
+    let terms = Terms::new(process.shared.config.lease, &*permits.to_string());
+    let Some(acquired) = acquire(&entry, None, request(thread, terms, wait), wait)? else { return Ok(false) };
+    let before = out.now.fetch_add(permits, Ordering::SeqCst);
+    assert!(before + permits <= TOTAL, "{permits} more than {before} are out");
+    stage::step();
+    out.now.fetch_sub(permits, Ordering::SeqCst);
+    out.turns.fetch_add(1, Ordering::SeqCst);
+    release(&entry, acquired.ticket).map(|()| true)
+}
+
+fn visitor(cast: &Cast, process: &Process, out: &Arc<Out>, thread: u64, permits: u64) {
+    let (process, out) = (process.clone(), out.clone());
+    cast.play(&format!("visitor-{thread}"), move || {
+        let done = turn(&process, &out, thread, permits, &Wait::forever()).expect("no fault");
+        assert!(done, "no deadline");
+    });
+}
+
+fn curtain(server: &memory::Server, processes: &[Process]) {
+    for process in processes {
+        let entry = process.entry::<Permits>();
+        let core = entry.core.lock();
+        assert!(core.lock_state.is_idle(), "{:?}", core.lock_state);
+    }
+    stage::curtain(server, processes);
+}
+
+/// Time stands still: a wake-up that got lost is a deadlock.
+pub(super) fn one_and_both_permits_take_turns() {
+    let server = stage::begin();
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, out) = (Cast::default(), Arc::new(Out::default()));
+    visitor(&cast, &a, &out, 1, 1);
+    visitor(&cast, &a, &out, 2, 2);
+    visitor(&cast, either(&a, &b), &out, 3, 1);
+    visitor(&cast, &b, &out, 4, 2);
+    visitor(&cast, &b, &out, 5, 1);
+    cast.bow();
+    assert_eq!(out.turns.load(Ordering::SeqCst), 5);
+    curtain(&server, &[a, b]);
+}
+
+/// What was granted to a thread that gives up is not what the next one of its process asks for.
+pub(super) fn one_gives_up_before_another_that_asks_for_more() {
+    let limit = Duration::from_millis(10);
+    let server = stage::begin();
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, out) = (Cast::default(), Arc::new(Out::default()));
+    visitor(&cast, &a, &out, 1, 2);
+    let (process, counter) = (b.clone(), out.clone());
+    cast.play("impatient", move || {
+        turn(&process, &counter, 2, 1, &Wait::timeout(limit)).expect("no fault");
+    });
+    visitor(&cast, &b, &out, 3, 2);
+    visitor(&cast, either(&a, &b), &out, 4, 1);
+    cast.play("clock", move || time::pass(limit));
+    cast.bow();
+    assert!(out.turns.load(Ordering::SeqCst) >= 3);
+    curtain(&server, &[a, b]);
+}
