@@ -88,8 +88,8 @@ end
 
 -- short(sku, n, stocked) -> why there can never be that many of it | nothing
 local function short(sku, n, stocked)
-  if not stocked then return say('it has no SKU "%s"', sku) end
-  if n + 0 > stocked + 0 then return say('of "%s" only %s were ever stocked', sku, stocked) end
+  if not stocked then return say('unknown SKU "%s"', sku) end
+  if n + 0 > stocked + 0 then return say('only %s of "%s" were ever stocked', stocked, sku) end
 end
 
 -- weigh(w) -> what permanently prevents a reservation | nothing. Leaves in `taken` what must be written of
@@ -113,8 +113,8 @@ local function weigh(w)
       weighed = nil
       return weigh(w)
     end
-    obstacle = sold and sold * 1000 > now() and say('conflict what "%s" reserved is sold', id)
-      or state[1] and say('conflict "%s" has a reservation', id)
+    obstacle = sold and sold * 1000 > now() and say('conflict order "%s" was sold', id)
+      or state[1] and say('conflict order "%s" has a reservation', id)
     if obstacle then return obstacle end
   end
   local enough = true
@@ -123,7 +123,7 @@ local function weigh(w)
     local stocked, available, reserved, has = unpack(state, at, at + 3)
     obstacle = short(sku, want[i], stocked)
       or customer ~= '' and (has or 0) + n > limit + 0
-        and say('"%s" has %s of "%s" and may have %s', customer, has or '0', sku, limit)
+        and say('customer "%s" has %s of "%s" and may have %s', customer, has or '0', sku, limit)
     if obstacle then return obstacle end
     enough = enough and available + 0 >= n
     new[#new + 1], new[#new + 2] = fields[at + 1], string.format('%.0f', available - n)
@@ -168,7 +168,7 @@ end
 -- lacks(n, sku) -> why it is useless to wait for that much of it | nothing
 local function lacks(n, sku)
   local state = call('HMGET', K[1], 'stocked|' .. sku, 'available|' .. sku)
-  return short(sku, n, state[1]) or state[2] + 0 < n + 0 and say('of "%s" only %s are left', sku, state[2]) or nil
+  return short(sku, n, state[1]) or state[2] + 0 < n + 0 and say('only %s of "%s" are left', state[2], sku) or nil
 end
 
 -- As long as some expired reservation is left, no one is told that the goods are sold out.

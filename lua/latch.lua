@@ -17,10 +17,10 @@ function kind.reject(w)
   local arrival = tonumber(w.arrival or '')
   if count then
     arrival = bound and (arrival or tonumber(call('ZSCORE', K[2], w.owner) or nil))
-    return arrival and arrival <= bound and 'broken-it-was-set-anew' or nil
+    return arrival and arrival <= bound and 'broken-it-was-reset' or nil
   end
   if arrival or w.heartbeat then
-    return deleted and 'broken-it-was-deleted' or 'broken-its-count-was-deleted-or-has-ended'
+    return deleted and 'broken-it-was-deleted' or 'broken-its-count-was-deleted-or-expired'
   end
   return 'this-latch-has-no-count:-set_count-comes-first'
 end

@@ -63,7 +63,7 @@ impl ClientBuilder {
             renew_every: None,
             waiter_timeout: None,
             command_timeout: None,
-            server: Err(bad("no server: give a url")),
+            server: Err(bad("no server was given: call `url`")),
             observers: Observers::default(),
         }
     }
@@ -219,7 +219,7 @@ fn server_at(url: &str) -> Result<redis::Client, Error> {
         let cut = rest.rfind('@').and_then(|at| rest[..at].find(['/', '?', '#']).map(|i| &rest[i..=i]));
         if let Some(cut) = cut {
             return Err(bad(format!(
-                "a {cut:?} stands before the last '@' of this URL: special characters of the user name and the \
+                "this URL has a {cut:?} before the last '@': special characters of the user name and the \
                  password must be percent-encoded"
             )));
         }

@@ -142,7 +142,8 @@ impl Fenced {
         let (value, token) = (state.pop(), token_of(state.first()));
         let value = value.filter(|value| *value != Value::Nil).map(redis::from_redis_value).transpose();
         let value = value.map_err(|e| {
-            self.error(ErrorKind::WrongType, "the value is not what was asked for".to_owned()).caused_by(e)
+            self.error(ErrorKind::WrongType, "the value cannot be converted to the requested type".to_owned())
+                .caused_by(e)
         })?;
         Ok((token, value))
     }
@@ -153,7 +154,7 @@ impl Fenced {
     /// same rules: in one step with the check of its token, and without a rollback if it fails.
     pub fn script(&self, source: &str) -> FencedScript {
         let script = if source.starts_with("#!") {
-            let why = "a fenced script has no first line of its own that begins with #!";
+            let why = "a fenced script must not begin with a line of its own starting with #!";
             Err(self.error(ErrorKind::InvalidInput, why.to_owned()))
         } else {
             Ok(Arc::new(admitting(source)))
@@ -193,7 +194,7 @@ impl Fenced {
     }
 
     fn strange(&self) -> Error {
-        self.error(ErrorKind::Protocol, "a script answered what it never should".to_owned())
+        self.error(ErrorKind::Protocol, "unexpected reply from a script".to_owned())
     }
 
     fn limit(&self) -> Moment {
@@ -221,7 +222,7 @@ impl Fenced {
         idempotent: Idempotent,
     ) -> Result<Value, Error> {
         if token > HIGHEST {
-            let why = format!("a token is at most {HIGHEST}, not {token}");
+            let why = format!("a token must be at most {HIGHEST}, got {token}");
             return Err(self.error(ErrorKind::InvalidInput, why));
         }
         let args: Vec<_> = [format!("{token:019}").into_bytes()].into_iter().chain(args).collect();
@@ -277,7 +278,7 @@ impl FencedScript {
         match fenced.admitted(script, token, &keys, args.to_redis_args(), Idempotent::No)? {
             Value::ServerError(e) => Err(refused(e.into()).error().about(&fenced.name)),
             answer => redis::from_redis_value(answer).map_err(|e| {
-                let why = "the script has run, but did not return what was asked for";
+                let why = "the script has run, but its reply cannot be converted to the requested type";
                 fenced.error(ErrorKind::Protocol, why.to_owned()).caused_by(e)
             }),
         }

@@ -142,7 +142,7 @@ fn measure(what: &str, text: &str) -> Result<(), String> {
         return Err(format!("a {what} must not be empty"));
     }
     if text.len() > LONGEST {
-        return Err(format!("a {what} has at most {LONGEST} bytes, this one has {}", text.len()));
+        return Err(format!("a {what} must have at most {LONGEST} bytes, got {}", text.len()));
     }
     Ok(())
 }

@@ -256,13 +256,13 @@ impl Optimistic {
 
     fn check(&self) -> Result<(), String> {
         if self.keys.is_empty() {
-            return Err("an update needs a key at least, to be watched".to_owned());
+            return Err("an update needs at least one key to watch".to_owned());
         }
         if self.keys.iter().any(Vec::is_empty) {
             return Err("a key must not be empty".to_owned());
         }
         if !(1..=MOST_TRIES).contains(&self.tries) {
-            return Err(format!("an update is tried from 1 to {MOST_TRIES} times, not {}", self.tries));
+            return Err(format!("max_attempts must be between 1 and {MOST_TRIES}, got {}", self.tries));
         }
         Ok(())
     }
@@ -295,7 +295,8 @@ impl Optimistic {
                 pause(&self.shared, now.after(backoff.pause(now.since(began), LONGEST_PAUSE)), wait);
             }
             if last || is_late(wait) {
-                let why = format!("somebody else was faster in each of {tries} tries, nothing was written");
+                let why =
+                    format!("another client was faster in each of {tries} attempts, nothing was written");
                 return Err(error(ErrorKind::Conflict, &why));
             }
         }
@@ -323,15 +324,14 @@ impl Optimistic {
         if is_late(wait) {
             return Err(error(
                 ErrorKind::Timeout,
-                "the closure came to its end too late, nothing was written",
+                "the closure finished after the deadline, nothing was written",
             ));
         }
         let answers = reads.watching.exec(&write).map_err(|failure| match failure {
             Failure::Unanswered(e) => {
-                error(ErrorKind::OutcomeUnknown, "all of it was written, or nothing, or it will be yet")
-                    .caused_by(e)
+                error(ErrorKind::OutcomeUnknown, "all or none of it was written, or may be yet").caused_by(e)
             }
-            failure => failure.error().because("Redis did not take it, nothing was written").about(name),
+            failure => failure.error().because("Redis rejected it, nothing was written").about(name),
         })?;
         let Some(answers) = answers else { return Ok(None) };
         all_done(&write, &answers).map_err(|e| e.about(name))?;
@@ -360,7 +360,9 @@ impl Snapshot<'_> {
         fit(cmd).map_err(|why| Error::new(ErrorKind::InvalidInput, self.name).because(why))?;
         let value = self.watching.query(cmd).map_err(|failure| failure.error().about(self.name))?;
         redis::from_redis_value(value).map_err(|e| {
-            Error::new(ErrorKind::WrongType, self.name).because("it is not what was asked for").caused_by(e)
+            Error::new(ErrorKind::WrongType, self.name)
+                .because("the reply cannot be converted to the requested type")
+                .caused_by(e)
         })
     }
 }
@@ -375,7 +377,7 @@ fn fit(cmd: &Cmd) -> Result<(), String> {
         return Err("a command needs a name".to_owned());
     };
     match NOT_IN_AN_UPDATE.iter().find(|not| verb.eq_ignore_ascii_case(not.as_bytes())) {
-        Some(not) => Err(format!("{not} is no part of an update, nothing was written")),
+        Some(not) => Err(format!("{not} cannot be part of an update, nothing was written")),
         None => Ok(()),
     }
 }
@@ -391,7 +393,7 @@ fn all_done(write: &Pipeline, answers: &[Value]) -> Result<(), Error> {
         Some(Arg::Simple(verb)) => String::from_utf8_lossy(verb).into_owned(),
         _ => String::new(),
     };
-    let why = format!("command {} of {} ({verb}) failed, the others were carried out", i + 1, answers.len());
+    let why = format!("command {} of {} ({verb}) failed, the others were executed", i + 1, answers.len());
     let failure = refused(e.clone().into());
     let kind = if failure.is_wrong_kind() { ErrorKind::WrongType } else { ErrorKind::Refused };
     Err(Error::new(kind, "").because(why).caused_by(redis::RedisError::from(e)))

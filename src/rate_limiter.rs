@@ -240,10 +240,14 @@ impl RateLimiter {
         self.rate.check().map_err(|why| self.error(ErrorKind::InvalidInput, why))?;
         let most = self.rate.at_once();
         match n {
-            0 => Err(self.error(ErrorKind::InvalidInput, format!("from 1 to {most} come in at once, not 0"))),
-            n if n > most => {
-                Err(self.error(ErrorKind::Refused, format!("at most {most} come in at once, not {n}")))
+            0 => {
+                Err(self
+                    .error(ErrorKind::InvalidInput, format!("permits must be between 1 and {most}, got 0")))
             }
+            n if n > most => Err(self.error(
+                ErrorKind::Refused,
+                format!("at most {most} permits can be acquired at once, got {n}"),
+            )),
             _ => Ok(()),
         }
     }
@@ -268,6 +272,6 @@ impl RateLimiter {
     }
 
     fn strange(&self, answer: &Value) -> Error {
-        self.error(ErrorKind::Protocol, format!("a script answered {answer:?}"))
+        self.error(ErrorKind::Protocol, format!("unexpected reply from a script: {answer:?}"))
     }
 }

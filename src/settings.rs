@@ -15,7 +15,7 @@ pub(crate) fn check_lease(what: &str, lease: Duration) -> Result<(), String> {
     if (SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
         return Ok(());
     }
-    Err(format!("a {what} lasts from {SHORTEST_LEASE:?} to {LONGEST_LEASE:?}, not {lease:?}"))
+    Err(format!("a {what} must be between {SHORTEST_LEASE:?} and {LONGEST_LEASE:?}, got {lease:?}"))
 }
 
 /// What every part of a client reads.
@@ -74,21 +74,23 @@ impl Config {
         if self.renew_every.is_zero() || self.renew_every > self.lease / 2 {
             let (every, lease) = (self.renew_every, self.lease);
             return Err(bad(format!(
-                "a lease of {lease:?} must be renewed at least twice, not every {every:?}"
+                "renew_every must be more than zero and at most half the lease of {lease:?}, got {every:?}"
             )));
         }
         if self.max_hold.is_some_and(|longest| longest.is_zero()) {
-            return Err(bad("a hold that is never renewed has a fixed lease: max_hold must not be nothing"));
+            return Err(bad(
+                "max_hold must not be zero: for a hold that is never renewed, use a fixed lease",
+            ));
         }
         if self.namespace.is_empty() || self.namespace.contains(['{', '}']) {
             return Err(bad(format!(
-                "a namespace is not empty and has no braces, unlike {:?}",
+                "a namespace must not be empty or contain braces, got {:?}",
                 self.namespace
             )));
         }
         if self.client_name.contains(|c: char| c.is_control()) {
             return Err(bad(format!(
-                "a client_name has no control characters, unlike {:?}",
+                "client_name must not contain control characters, got {:?}",
                 self.client_name
             )));
         }
@@ -96,12 +98,12 @@ impl Config {
             return Err(bad("max_connections must be at least 1, got 0"));
         }
         if self.connect_timeout.is_zero() || self.command_timeout.is_zero() {
-            return Err(bad("connecting and commands need some time"));
+            return Err(bad("connect_timeout and command_timeout must not be zero"));
         }
         if self.waiter_timeout < self.command_timeout.min(LONGEST_LEASE) {
             return Err(bad(format!(
-                "a waiter_timeout of {:?} is shorter than the command timeout of {:?}: a waiter would lose its place \
-                 while a request of it may still be answered",
+                "a waiter_timeout of {:?} is shorter than the command_timeout of {:?}: a waiter would lose its queue \
+                 position while one of its requests may still be answered",
                 self.waiter_timeout, self.command_timeout
             )));
         }

@@ -69,7 +69,7 @@ pub(crate) fn eval<A: AsRef<[u8]>>(
 fn told(failure: Failure) -> Error {
     match failure {
         Failure::Unanswered(e) => Error::new(ErrorKind::OutcomeUnknown, "")
-            .because("the change may have been made, or not")
+            .because("the change may or may not have been made")
             .caused_by(e),
         failure => failure.error(),
     }

@@ -40,7 +40,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
         for entry in release(server, there, limit.before(END_LIMIT)) {
             left += 1;
             let error = entry.error(
-                Error::new(ErrorKind::Closed, "").because("not released in time: it ends with its lease"),
+                Error::new(ErrorKind::Closed, "").because("not released in time: it expires with its lease"),
             );
             shared.observers.tell(|o| o.unlock_failed(entry.observed(), &error));
         }
@@ -65,7 +65,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::new(ErrorKind::OutcomeUnknown, "")
-        .because(format!("{left} locks were not released in time and end with their leases")))
+        .because(format!("{left} locks were not released in time and expire with their leases")))
 }
 
 /// All locks of the client end here. Returns what is to leave Redis.

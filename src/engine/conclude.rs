@@ -70,7 +70,7 @@ pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &str) -> Re
     let ended = replaced(entry, ticket);
     if unanswered {
         let unknown = Error::new(ErrorKind::OutcomeUnknown, "")
-            .because("it may have been done, or not: then it is given back in the background");
+            .because("it may or may not have been done; if not, it is given back in the background");
         return Err(entry.error(unknown.caused_by(failure.error())));
     }
     ended.and(Err(entry.error(failure.error())))

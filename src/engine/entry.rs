@@ -316,7 +316,7 @@ impl LockEntries {
             }
             None => {
                 let error = Error::new(crate::ErrorKind::InvalidInput, &key.1);
-                return Err(error.because(format!("a client has at most {SLOTS} locks at a time")));
+                return Err(error.because(format!("a client can have at most {SLOTS} locks at a time")));
             }
         };
         let core = Core {

@@ -39,7 +39,7 @@ pub(crate) fn mind<'a>(
     if core.lock_state.held_by(request.thread, now).is_some() {
         entry.shared.same_process().map_err(|e| entry.error(e))?;
         let error = Error::new(ErrorKind::WouldDeadlock, "");
-        return Err(entry.error(error.because("this thread reads, and cannot wait for itself to end")));
+        return Err(entry.error(error.because("this thread holds the read lock and would wait for itself")));
     }
     Ok((!request.once).then_some(other))
 }

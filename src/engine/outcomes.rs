@@ -48,7 +48,7 @@ pub(super) fn of_refusal(refusal: Refusal) -> Error {
         Refusal::Closed => Error::new(ErrorKind::Closed, ""),
         Refusal::LeaseLost(loss) => lost(loss),
         Refusal::WouldDeadlock => {
-            Error::new(ErrorKind::WouldDeadlock, "").because("this thread holds it already")
+            Error::new(ErrorKind::WouldDeadlock, "").because("this thread already holds it")
         }
         Refusal::Busy => Error::new(ErrorKind::Timeout, ""),
     }

@@ -74,7 +74,7 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
         }
         Ok((Answer::Over, _)) => Error::new(ErrorKind::Closed, ""),
         Ok(_) => Error::new(ErrorKind::NotOwner, "")
-            .because("the hold of this receipt has ended, or was adopted by another"),
+            .because("the hold of this receipt has ended, or was adopted by another process"),
         Err(failure @ (Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_))) => failure.error(),
         Err(failure) if failure.is_wrong_kind() => failure.error(),
         // A script that errs half-way keeps what it wrote.
@@ -83,7 +83,7 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
             let unknown = matches!(failure, Failure::Unanswered(_));
             match failure.error() {
                 e if unknown => Error::new(ErrorKind::OutcomeUnknown, "")
-                    .because("the hold may have been adopted: it is released in the background then")
+                    .because("the hold may have been adopted; if so, it is released in the background")
                     .caused_by(e),
                 e => e,
             }

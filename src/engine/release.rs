@@ -201,7 +201,7 @@ impl Departure<'_> {
                 }
                 Fate::Unknown => {
                     was_lost();
-                    let why = "it is not held any more, by this call or before";
+                    let why = "it is no longer held: this call released it, or it had ended before";
                     Err(entry.error(Error::new(ErrorKind::OutcomeUnknown, "").because(why)))
                 }
             },
@@ -219,7 +219,7 @@ impl Departure<'_> {
                     // A script that errs half-way keeps what it wrote.
                     Failure::Unanswered(_) | Failure::Never(_) => ErrorKind::OutcomeUnknown,
                 };
-                let error = Error::new(kind, "").because("the release goes on in the background");
+                let error = Error::new(kind, "").because("the release continues in the background");
                 Err(entry.error(error.caused_by(failure.error())))
             }
         }

@@ -141,7 +141,7 @@ impl Shared {
         if id == self.pid {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Forked, "").because("fork before making a client, or exec"))
+        Err(Error::new(ErrorKind::Forked, "").because("fork before creating a client, or exec"))
     }
 
     /// Locks one of this client's mutexes. In a forked child it may be held forever by a thread that does not

@@ -242,7 +242,7 @@ impl CyclicBarrier {
         if (1..=MOST_PARTIES).contains(&self.parties) {
             return Ok(());
         }
-        let why = format!("a barrier has from 1 to {MOST_PARTIES} parties, not {}", self.parties);
+        let why = format!("parties must be between 1 and {MOST_PARTIES}, got {}", self.parties);
         Err(self.callers.error(ErrorKind::InvalidInput, why))
     }
 }

@@ -211,7 +211,7 @@ impl Inventory {
         if self.callers.change(&["add_stock", &n, &field])? == 1 {
             return Ok(());
         }
-        let why = format!("of {sku:?} at most {MOST} are ever stocked");
+        let why = format!("at most {MOST} units of {sku:?} can ever be stocked");
         Err(self.callers.error(ErrorKind::Refused, why))
     }
 
@@ -224,7 +224,7 @@ impl Inventory {
         let count = |i: usize| number(state.get(i)).and_then(|n| n.try_into().ok());
         let read =
             || Some(Stock { stocked: count(0)?, available: count(1)?, reserved: count(2)?, sold: count(3)? });
-        let unknown = || self.callers.error(ErrorKind::Refused, format!("it has no SKU {sku:?}"));
+        let unknown = || self.callers.error(ErrorKind::Refused, format!("unknown SKU {sku:?}"));
         read().ok_or_else(unknown)
     }
 
@@ -448,11 +448,7 @@ impl<O: Ownership> Guard<'_, InStock, O> {
 
 /// A number of units. Returns an error text if it cannot work.
 pub(crate) fn check(n: u64) -> Result<u64, String> {
-    if (1..=MOST).contains(&n) {
-        Ok(n)
-    } else {
-        Err(format!("a number of units is from 1 to {MOST}, not {n}"))
-    }
+    if (1..=MOST).contains(&n) { Ok(n) } else { Err(format!("units must be between 1 and {MOST}, got {n}")) }
 }
 
 /// What a reservation asks for.
@@ -470,7 +466,10 @@ impl Wishes<'_> {
     /// As the rule receives it. Returns an error text if it cannot work.
     pub(crate) fn args(&self) -> Result<String, String> {
         if self.units.is_empty() || self.units.len() > MOST_SKUS {
-            return Err(format!("an order is of 1 to {MOST_SKUS} SKUs, not {}", self.units.len()));
+            return Err(format!(
+                "an order must name between 1 and {MOST_SKUS} SKUs, got {}",
+                self.units.len()
+            ));
         }
         let mut args = "take|".to_owned();
         if let Some(id) = self.id {
@@ -486,11 +485,13 @@ impl Wishes<'_> {
         let _ = write!(args, "|{limit}");
         for (i, (sku, n)) in self.units.iter().enumerate() {
             if self.units[..i].iter().any(|(other, _)| other == sku) {
-                return Err(format!("the SKU {sku:?} is in the order twice"));
+                return Err(format!("SKU {sku:?} is in the order twice"));
             }
-            let n = check(*n).map_err(|why| format!("of {sku:?}: {why}"))?;
+            let n = check(*n).map_err(|why| format!("SKU {sku:?}: {why}"))?;
             if n > limit {
-                return Err(format!("of {sku:?} {n} are asked for, and a customer may have {limit}"));
+                return Err(format!(
+                    "{n} units of {sku:?} requested, but a customer may have at most {limit}"
+                ));
             }
             let _ = write!(args, "|{n}|{}", names::part("SKU's name", sku)?);
         }

@@ -238,9 +238,10 @@ impl CountDownLatch {
         if (1..=HIGHEST).contains(&count) {
             return Ok(count.to_string());
         }
-        Err(self
-            .callers
-            .error(ErrorKind::InvalidInput, format!("a latch counts from 1 to {HIGHEST}, not {count}")))
+        Err(self.callers.error(
+            ErrorKind::InvalidInput,
+            format!("the count must be between 1 and {HIGHEST}, got {count}"),
+        ))
     }
 }
 

@@ -112,7 +112,8 @@ impl<K: Kind> PerCaller<K> {
     }
 
     fn first(&self, answer: &[Value]) -> Result<i64, Error> {
-        let strange = || Error::new(ErrorKind::Protocol, self.name()).because("the rule answered no number");
+        let strange =
+            || Error::new(ErrorKind::Protocol, self.name()).because("the rule's reply is not a number");
         number(answer.first()).ok_or_else(strange)
     }
 

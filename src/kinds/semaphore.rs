@@ -398,12 +398,10 @@ impl Semaphore {
             Some(0) => Ok(false),
             Some(-1) => {
                 let error = Error::new(ErrorKind::Refused, self.name());
-                Err(error.because(format!("there are at most {MOST} permits in all")))
+                Err(error.because(format!("a semaphore can have at most {MOST} permits")))
             }
-            _ => {
-                Err(Error::new(ErrorKind::Protocol, self.name())
-                    .because(format!("a script answered {answer:?}")))
-            }
+            _ => Err(Error::new(ErrorKind::Protocol, self.name())
+                .because(format!("unexpected reply from a script: {answer:?}"))),
         }
     }
 
@@ -498,7 +496,7 @@ pub(crate) fn check(n: u32) -> Result<(), Error> {
         return Ok(());
     }
     let error = Error::new(ErrorKind::InvalidInput, "");
-    Err(error.because(format!("a number of permits is from 1 to {MOST}, not {n}")))
+    Err(error.because(format!("permits must be between 1 and {MOST}, got {n}")))
 }
 
 /// One.

@@ -287,7 +287,7 @@ impl<K: Exclusive> Condition<K> {
     ) -> Result<R, Error> {
         let lock = self.lock.entry()?;
         if !Arc::ptr_eq(lock, guard.hold.entry()) {
-            let why = format!("the guard is one of {:?}, or of another client", guard.name());
+            let why = format!("the guard belongs to {:?}, or to another client", guard.name());
             return Err(lock.error(Error::new(ErrorKind::NotOwner, "").because(why)));
         }
         let condition = self.name.as_ref().map_err(Clone::clone)?;

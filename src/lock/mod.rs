@@ -191,7 +191,9 @@ impl<K: Kind> RedisLock<K> {
     pub(crate) fn instead_of<M: Kind>(&self, guard: Guard<'_, M>) -> Result<Guard<'_, K>, Error> {
         let ours = self.other.as_ref().is_some_and(|other| Arc::ptr_eq(other, guard.hold.entry()));
         if !ours {
-            return Err(Error::new(ErrorKind::NotOwner, self.name()).because("the guard is of another lock"));
+            return Err(
+                Error::new(ErrorKind::NotOwner, self.name()).because("the guard belongs to another lock")
+            );
         }
         if guard.is_lost() {
             // It reports the outcome.
@@ -269,7 +271,7 @@ impl<K: Kind> RedisLock<K> {
         if receipt.kind() != K::NAME {
             let error = Error::new(ErrorKind::WrongType, receipt.name());
             return Err(error.because(format!(
-                "it is a receipt of a {}, not of a {}",
+                "the receipt is of a {}, not of a {}",
                 receipt.kind(),
                 K::NAME
             )));

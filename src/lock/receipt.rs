@@ -145,11 +145,11 @@ impl FromStr for Receipt {
                 args: unescape(args).ok_or_else(|| bad("arguments"))?,
                 value: natural(value, u64::MAX).ok_or_else(|| bad("value"))?,
             },
-            [VERSION, ..] => return Err(wrong(format!("it has 10 parts, not {}", fields.len()))),
+            [VERSION, ..] => return Err(wrong(format!("expected 10 parts, got {}", fields.len()))),
             [version, ..] if is_version(version) => {
-                return Err(wrong(format!("it is of version {version}, and {VERSION} can be read here")));
+                return Err(wrong(format!("unsupported version {version}, expected {VERSION}")));
             }
-            _ => return Err(wrong("it is no receipt")),
+            _ => return Err(wrong("not a receipt")),
         };
         if receipt.kind.is_empty() {
             return Err(bad("kind"));
@@ -158,18 +158,18 @@ impl FromStr for Receipt {
         check_lease("lease", receipt.lease).map_err(wrong)?;
         // There is only one way to write each: a text that differs was changed on its way.
         if receipt.to_string() != text {
-            return Err(wrong("it is not as it was written"));
+            return Err(wrong("it was altered"));
         }
         Ok(receipt)
     }
 }
 
 fn wrong(why: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, "").because(format!("a receipt cannot be read: {}", why.into()))
+    Error::new(ErrorKind::InvalidInput, "").because(format!("invalid receipt: {}", why.into()))
 }
 
 fn bad(part: &str) -> Error {
-    wrong(format!("its {part} cannot be"))
+    wrong(format!("invalid {part}"))
 }
 
 fn is_version(text: &str) -> bool {
@@ -225,36 +225,36 @@ mod tests {
             fields.join(".")
         };
         let cases = [
-            (String::new(), "no receipt"),
-            ("hello".to_owned(), "no receipt"),
+            (String::new(), "not a receipt"),
+            ("hello".to_owned(), "not a receipt"),
             (with(0, "rc2"), "version rc2"),
-            (with(0, "RC1"), "no receipt"),
-            (format!(" {good}"), "no receipt"),
+            (with(0, "RC1"), "not a receipt"),
+            (format!(" {good}"), "not a receipt"),
             (format!("{good}\n"), "value"),
             (format!("{good}.0"), "11"),
             (good.rsplit_once('.').unwrap().0.to_owned(), "9"),
             (with(1, ""), "kind"),
             (with(1, "%F"), "kind"),
             (with(1, "%FF"), "kind"),
-            (with(1, "reentrant lock"), "as it was written"),
+            (with(1, "reentrant lock"), "was altered"),
             (with(2, ""), "empty"),
             (with(2, &"x".repeat(1025)), "1025"),
-            (with(2, "stock%3a42"), "as it was written"),
-            (with(2, "%73tock"), "as it was written"),
-            (with(2, "%+5"), "as it was written"),
-            (with(2, "@@a"), "as it was written"),
+            (with(2, "stock%3a42"), "was altered"),
+            (with(2, "%73tock"), "was altered"),
+            (with(2, "%+5"), "was altered"),
+            (with(2, "@@a"), "was altered"),
             (with(2, "@"), "empty"),
             (with(3, "4711"), "owner"),
             (with(3, "x%3A1"), "owner"),
             (with(3, &escape(&OWNER.to_uppercase())), "owner"),
             (with(4, "x"), "number"),
             (with(4, "-1"), "number"),
-            (with(4, "+1"), "as it was written"),
-            (with(4, "01"), "as it was written"),
+            (with(4, "+1"), "was altered"),
+            (with(4, "01"), "was altered"),
             (with(4, &u64::MAX.to_string()), "number"),
             (with(5, "4096"), "hand-overs"),
-            (with(6, "99"), "lease lasts"),
-            (with(6, "18446744073709551615"), "lease lasts"),
+            (with(6, "99"), "lease must be between"),
+            (with(6, "18446744073709551615"), "lease must be between"),
             (with(6, "18446744073709551616"), "lease"),
             (with(7, ""), "kind of lease"),
             (with(7, "Fixed"), "kind of lease"),

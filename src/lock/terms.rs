@@ -72,7 +72,7 @@ impl<K: Kind> RedisLock<K> {
         lock.checked(|| {
             if !(SHORTEST_STAY..=LONGEST_STAY).contains(&least) {
                 return Err(format!(
-                    "a hold is kept for {SHORTEST_STAY:?} to {LONGEST_STAY:?}, not {least:?}"
+                    "the minimum hold time must be between {SHORTEST_STAY:?} and {LONGEST_STAY:?}, got {least:?}"
                 ));
             }
             Ok(())
@@ -102,7 +102,7 @@ impl<K: Kind> RedisLock<K> {
         lock.terms.fair = true;
         lock.checked(|| {
             if !(1..=MOST_REPLICAS).contains(&n) {
-                return Err(format!("1 to {MOST_REPLICAS} replicas can be waited for, not {n}"));
+                return Err(format!("replicas must be between 1 and {MOST_REPLICAS}, got {n}"));
             }
             Ok(())
         })

@@ -143,13 +143,13 @@ impl MultiLock {
 /// Whether these can be held together.
 fn checked(parts: Vec<Part>) -> Result<Vec<Part>, Error> {
     if parts.is_empty() {
-        return Err(Error::new(ErrorKind::InvalidInput, "").because("a multi-lock of no locks"));
+        return Err(Error::new(ErrorKind::InvalidInput, "").because("a multi-lock needs at least one lock"));
     }
     for (i, part) in parts.iter().enumerate() {
         let why = if parts[..i].iter().any(|other| part.entry.is_where(&other.entry)) {
             "a multi-lock has it twice, and would wait for itself"
         } else if part.sharing == Sharing::PassThrough {
-            "nobody holds a lock of this kind, so that a multi-lock cannot"
+            "a lock of this kind has no holders, so it cannot be part of a multi-lock"
         } else {
             continue;
         };

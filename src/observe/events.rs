@@ -61,7 +61,7 @@ impl LossReason {
 
     pub(crate) fn text(self) -> &'static str {
         match self {
-            LossReason::Expired => "its lease ran out",
+            LossReason::Expired => "its lease expired",
             LossReason::Revoked => "Redis no longer knows this hold",
             LossReason::Forced => "it was unlocked by force",
             LossReason::Closed => "the client was closed",

@@ -48,13 +48,13 @@ impl MetricsObserver {
         describe_histogram!(HOLD, seconds, "How long locks were held until they were given back");
         describe_counter!(LOSSES, Unit::Count, "Holds that ended before they were given back");
         describe_histogram!(RENEWAL_LAG, seconds, "How much later than due renewals were sent");
-        describe_histogram!(RENEWAL_LEFT, seconds, "What was left of a lease when its renewal was answered");
+        describe_histogram!(RENEWAL_LEFT, seconds, "The remaining lease when the reply to its renewal came");
         describe_histogram!(
             RENEWAL_LOAD,
             Unit::Count,
             "Renewals under way or waiting for it, of those that can be under way at once (1 is all)"
         );
-        describe_counter!(RENEWAL_FAILURES, Unit::Count, "Renewals that were refused or not answered");
+        describe_counter!(RENEWAL_FAILURES, Unit::Count, "Renewals that were rejected or had no reply");
         describe_counter!(
             RELEASES_ABANDONED,
             Unit::Count,

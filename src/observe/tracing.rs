@@ -52,7 +52,7 @@ impl Observer for Tracing {
     }
 
     fn release_deferred(&self, lock: LockInfo<'_>, held: Duration) {
-        info!(target: TARGET, lock = lock.name, kind = lock.kind, ?held, "a release goes on in the background");
+        info!(target: TARGET, lock = lock.name, kind = lock.kind, ?held, "a release continues in the background");
     }
 
     fn release_abandoned(&self, lock: LockInfo<'_>, error: &Error) {

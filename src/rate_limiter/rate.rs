@@ -68,7 +68,7 @@ impl Rate {
     pub(crate) fn check(&self) -> Result<(), String> {
         for (what, n) in [("limit", self.limit), ("burst", self.at_once())] {
             if !(1..=MOST).contains(&n) {
-                return Err(format!("a rate's {what} is from 1 to {MOST}, not {n}"));
+                return Err(format!("a rate's {what} must be between 1 and {MOST}, got {n}"));
             }
         }
         check_lease("rate's window", self.window)

@@ -193,10 +193,10 @@ impl Holding {
         };
         let why = match kind {
             ErrorKind::OutcomeUnknown => format!(
-                "given back on {released} servers, {} are needed; it goes on in the background",
+                "given back on {released} servers, {} are needed; it continues in the background",
                 self.majority
             ),
-            _ => format!("fewer than {} servers had it still", self.majority),
+            _ => format!("fewer than {} servers still had it", self.majority),
         };
         let error = Error::new(kind, self.name()).because(why);
         Err(match outcomes.into_iter().find_map(Result::err) {

@@ -123,7 +123,9 @@ impl QuorumLock {
         check_lease("lease", lease).map_err(bad)?;
         if !(SHORTEST_LIMIT..=lease / 2).contains(&limit) {
             let most = lease / 2;
-            return Err(bad(format!("a node limit is from {SHORTEST_LIMIT:?} to {most:?}, not {limit:?}")));
+            return Err(bad(format!(
+                "the node timeout must be between {SHORTEST_LIMIT:?} and {most:?}, got {limit:?}"
+            )));
         }
         Ok(entries)
     }

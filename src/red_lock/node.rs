@@ -81,7 +81,7 @@ impl Node {
         now: Moment,
     ) -> Result<(), Error> {
         let Some(up_since) = server.and_then(|server| server.up_since) else {
-            let why = "it does not tell how long it has been up (INFO server)";
+            let why = "it does not report its uptime (INFO server)";
             return Err(Error::new(ErrorKind::Unavailable, "").because(why));
         };
         let old_at = old_at(up_since, lease);
@@ -157,7 +157,7 @@ fn old_at(up_since: Moment, lease: Duration) -> Moment {
 }
 
 fn young(left: Duration) -> Error {
-    let why = format!("it was started not long ago, and counts in {left:.1?}");
+    let why = format!("it was started recently, and counts in {left:.1?}");
     Error::new(ErrorKind::Unavailable, "").because(why)
 }
 

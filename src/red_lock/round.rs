@@ -193,7 +193,7 @@ impl<'a> Poll<'a> {
         give_back(&self.young, given_back_by());
         if holding.remaining().is_zero() {
             let _ = holding.end_by(given_back_by());
-            let why = "the answers took longer than the lease lasts";
+            let why = "the replies took longer than the lease";
             return Err(Missed::TooFew(Error::new(ErrorKind::Unavailable, call.name).because(why)));
         }
         Ok(holding)
@@ -208,7 +208,7 @@ impl<'a> Poll<'a> {
             && let Some(first) = self.never.first()
         {
             let why =
-                format!("refused by {} of {n} servers: {:#}", self.never.len(), first.clone().about(""));
+                format!("rejected by {} of {n} servers: {:#}", self.never.len(), first.clone().about(""));
             return Missed::Never(Error::new(first.kind(), name).because(why).caused_by(first.clone()));
         }
         let reached = self.granted.len() + self.busy;

@@ -122,9 +122,13 @@ fn bad(why: impl Into<String>) -> Error {
 fn checked(clients: &[Client]) -> Result<Arc<[Arc<Node>]>, Error> {
     let n = clients.len();
     if n < FEWEST || n.is_multiple_of(2) {
-        let why = if n < FEWEST { "of fewer none may fail" } else { "of one server less as many may fail" };
+        let why = if n < FEWEST {
+            "of fewer servers, none may fail"
+        } else {
+            "with one server fewer, as many may fail"
+        };
         return Err(bad(format!(
-            "a RedLock has an odd number of servers, {FEWEST} at least, not {n}: {why}"
+            "a RedLock needs an odd number of servers, at least {FEWEST}, got {n}: {why}"
         )));
     }
     let nodes: Option<Arc<[_]>> = clients.iter().map(|client| Node::new(client).map(Arc::new)).collect();
@@ -139,7 +143,7 @@ fn checked(clients: &[Client]) -> Result<Arc<[Arc<Node>]>, Error> {
         if let Some(other) = (0..i).find(|other| same(*other)) {
             let (one, two) = (&nodes[other].address, &node.address);
             return Err(bad(format!(
-                "a RedLock needs a server for each client: clients {other} ({one}) and {i} ({two}) have the same"
+                "a RedLock needs a different server for each client: clients {other} ({one}) and {i} ({two}) have the same"
             )));
         }
     }

@@ -128,7 +128,7 @@ fn several_skus_are_all_or_nothing() {
     inventory.takes("a:1", &some("2|tee|1|mug|9|cap"));
     inventory.has_not_so_much("b:1", &some("1|tee|1|mug"));
     inventory.has_not_so_much("b:1", &some("1|mug|1|tee"));
-    inventory.refuses("b:1", &some("1|tee|1|hat"), "it-has-no-SKU-%22hat%22");
+    inventory.refuses("b:1", &some("1|tee|1|hat"), "unknown-SKU-%22hat%22");
     assert_eq!((inventory.counts("tee"), inventory.counts("mug")), ([5, 3, 2, 0], [1, 0, 1, 0]));
     inventory.leave("a:1");
     inventory.takes("b:1", &some("1|tee|1|mug"));
@@ -140,16 +140,16 @@ fn several_skus_are_all_or_nothing() {
 #[test]
 fn what_can_never_be_is_refused_with_its_names() {
     let mut inventory = Stage::with(&[]);
-    inventory.refuses("a:1", &some("1|tee"), "it-has-no-SKU-%22tee%22");
-    inventory.refuses("a:1", "lock|1|tee", "it-has-no-SKU-%22tee%22");
+    inventory.refuses("a:1", &some("1|tee"), "unknown-SKU-%22tee%22");
+    inventory.refuses("a:1", "lock|1|tee", "unknown-SKU-%22tee%22");
     assert_eq!(inventory.our_keys(), Vec::<usize>::new());
     inventory.change("r:1", &["add_stock", "3", "a-b %7C é"]).unwrap();
     let name = "%22a%2Db%20%7C%20%C3%A9%22";
-    inventory.refuses("a:1", &some("4|a-b %7C é"), &format!("of-{name}-only-3-were-ever-stocked"));
-    inventory.refuses("a:1", "lock|4|a-b %7C é", &format!("of-{name}-only-3-were-ever-stocked"));
+    inventory.refuses("a:1", &some("4|a-b %7C é"), &format!("only-3-of-{name}-were-ever-stocked"));
+    inventory.refuses("a:1", "lock|4|a-b %7C é", &format!("only-3-of-{name}-were-ever-stocked"));
     inventory.takes("a:1", &some("3|a-b %7C é"));
-    inventory.refuses("b:1", &some("4|a-b %7C é"), &format!("of-{name}-only-3-were-ever-stocked"));
-    inventory.refuses("b:1", "lock|1|a-b %7C é", &format!("of-{name}-only-0-are-left"));
+    inventory.refuses("b:1", &some("4|a-b %7C é"), &format!("only-3-of-{name}-were-ever-stocked"));
+    inventory.refuses("b:1", "lock|1|a-b %7C é", &format!("only-0-of-{name}-are-left"));
 }
 
 #[test]
@@ -265,13 +265,13 @@ fn an_id_has_one_reservation_at_a_time_and_is_sold_once() {
     let args = of("o-1", "", "2|tee");
     inventory.takes("a:1", &args);
     inventory.takes("a:1", &args);
-    inventory.refuses("b:1", &args, "conflict-%22o%2D1%22-has-a-reservation");
+    inventory.refuses("b:1", &args, "conflict-order-%22o%2D1%22-has-a-reservation");
     inventory.leave("a:1");
     inventory.takes("b:1", &args);
     assert_eq!(inventory.inspect_as("id|o-1").unwrap()[3], ["0"]);
     assert_eq!(inventory.commit("b:1"), "1");
     assert_eq!(inventory.inspect_as("id|o-1").unwrap()[3], ["1"]);
-    inventory.refuses("c:1", &args, "conflict-what-%22o%2D1%22-reserved-is-sold");
+    inventory.refuses("c:1", &args, "conflict-order-%22o%2D1%22-was-sold");
     // Long after the request is forgotten; and an inventory that was deleted does not sell it anew either.
     let ttl = inventory.pttl(4);
     assert!((MEMORY - 5_000..=MEMORY).contains(&ttl), "{ttl}");
@@ -279,7 +279,7 @@ fn an_id_has_one_reservation_at_a_time_and_is_sold_once() {
     assert!(inventory.pttl(4) > MEMORY - 5_000, "whoever is barred does not shorten it");
     inventory.change("d:1", &["delete"]).unwrap();
     inventory.change("r:1", &["add_stock", "5", "tee"]).unwrap();
-    inventory.refuses("c:1", &args, "conflict-what-%22o%2D1%22-reserved-is-sold");
+    inventory.refuses("c:1", &args, "conflict-order-%22o%2D1%22-was-sold");
     let ms = inventory.now() / 1000;
     let _: () = inventory.rig.con.zadd(&inventory.rig.keys[4], "id|o-1", ms - 1).unwrap();
     inventory.takes("c:1", &args);
@@ -293,7 +293,7 @@ fn a_customer_has_at_most_its_limit_of_each() {
     inventory.refuses(
         "b:1",
         &of("", "al-ice|3", "2|tee"),
-        "%22al%2Dice%22-has-2-of-%22tee%22-and-may-have-3",
+        "customer-%22al%2Dice%22-has-2-of-%22tee%22-and-may-have-3",
     );
     inventory.takes("b:1", &of("", "al-ice|3", "1|tee|3|mug"));
     inventory.takes("c:1", &of("", "bob|3", "3|tee"));
@@ -301,7 +301,7 @@ fn a_customer_has_at_most_its_limit_of_each() {
     inventory.refuses(
         "d:1",
         &of("", "al-ice|3", "1|tee"),
-        "%22al%2Dice%22-has-3-of-%22tee%22-and-may-have-3",
+        "customer-%22al%2Dice%22-has-3-of-%22tee%22-and-may-have-3",
     );
     inventory.leave("b:1");
     inventory.takes("d:1", &of("", "al-ice|3", "1|tee"));
@@ -345,15 +345,15 @@ fn who_waits_for_the_lock_is_told_when_nothing_is_left() {
     }
     // Less than the first one waits for: only that hears of it.
     inventory.takes("x:1", &some("1|tee"));
-    assert_eq!(next_message(&mut b), "b:1 no:of-%22tee%22-only-1-are-left 0 0");
+    assert_eq!(next_message(&mut b), "b:1 no:only-1-of-%22tee%22-are-left 0 0");
     assert_eq!(inventory.queue(), ["c:1", "d:1"]);
     // Nothing: whoever waits for it, also behind others.
     inventory.takes("x:2", &some("1|tee"));
-    assert_eq!(next_message(&mut d), "d:1 no:of-%22tee%22-only-0-are-left 0 0");
+    assert_eq!(next_message(&mut d), "d:1 no:only-0-of-%22tee%22-are-left 0 0");
     assert_eq!(inventory.queue(), ["c:1"]);
-    assert_eq!(inventory.ask("wait", "e:1", "lock|1|tee").unwrap(), ["-1", "of-%22tee%22-only-0-are-left"]);
+    assert_eq!(inventory.ask("wait", "e:1", "lock|1|tee").unwrap(), ["-1", "only-0-of-%22tee%22-are-left"]);
     inventory.change("k:1", &["delete"]).unwrap();
-    assert_eq!(next_message(&mut c), "c:1 no:it-has-no-SKU-%22mug%22 0 0");
+    assert_eq!(next_message(&mut c), "c:1 no:unknown-SKU-%22mug%22 0 0");
     assert_eq!(inventory.leave("a:1"), ["0"]);
 }
 

@@ -89,7 +89,7 @@ fn who_did_not_hear_of_it_is_told_when_it_asks_again_and_newcomers_are_not_conce
         assert_eq!(rig.keep(&old), ["-1", "gone"]);
         assert_eq!(rig.acquire("wait", &old, Ask { arrival: &arrival, ..USUAL }).unwrap(), ["-1", says]);
         let new = rig.id("b", n);
-        if says.ends_with("anew") {
+        if says.ends_with("reset") {
             let arrival = rig.wait(&new)[3].clone();
             assert_eq!(rig.acquire("keep", &new, Ask { arrival: &arrival, ..USUAL }).unwrap()[0], "0");
             rig.leave(&new);
@@ -100,15 +100,15 @@ fn who_did_not_hear_of_it_is_told_when_it_asks_again_and_newcomers_are_not_conce
             }
         }
     };
-    told(&mut rig, &[&["reset", "1"]], "broken-it-was-set-anew");
-    told(&mut rig, &[&["delete"], &["set", "1"]], "broken-it-was-set-anew");
+    told(&mut rig, &[&["reset", "1"]], "broken-it-was-reset");
+    told(&mut rig, &[&["delete"], &["set", "1"]], "broken-it-was-reset");
     // With the clock set back, too.
     let (ahead, new) = (rig.now() + 60_000_000, rig.c());
     let _: () = rig.con.hset(&rig.keys[0], "bound", ahead).unwrap();
     let arrival = rig.wait(&new)[3].clone();
     assert_eq!(rig.acquire("keep", &new, Ask { arrival: &arrival, ..USUAL }).unwrap()[0], "0");
     rig.leave(&new);
-    told(&mut rig, &[&["delete"]], "broken-its-count-was-deleted-or-has-ended");
+    told(&mut rig, &[&["delete"]], "broken-its-count-was-deleted-or-expired");
 }
 
 /// Of those who wait when a count ends by itself, each learns it at its next beat, and whoever sets it anew
@@ -122,11 +122,11 @@ fn who_waited_for_a_count_that_has_ended_does_not_wait_for_the_next() {
     let _ = [&a, &b].map(|owner| rig.wait(owner));
     let _: () = rig.con.del(&rig.keys[0]).unwrap();
     assert_eq!(change(&mut rig, 2, &["set", "1"]), 1);
-    assert_eq!(messages(&rig, &mut inbox, "b"), [format!("{b} no:broken-it-was-set-anew 0 0")]);
+    assert_eq!(messages(&rig, &mut inbox, "b"), [format!("{b} no:broken-it-was-reset 0 0")]);
     assert!(rig.queue().is_empty());
     let arrivals = [&a, &b].map(|owner| rig.wait(owner)[3].clone());
     let _: () = rig.con.del(&rig.keys[0]).unwrap();
-    let says = "broken-its-count-was-deleted-or-has-ended";
+    let says = "broken-its-count-was-deleted-or-expired";
     assert_eq!(rig.acquire("keep", &a, Ask { arrival: &arrivals[0], ..USUAL }).unwrap(), ["-1", says]);
     // The other one stood behind it.
     assert_eq!(messages(&rig, &mut inbox, "b"), [format!("{b} no:{says} 0 0")]);

@@ -104,7 +104,7 @@ fn who_waits_when_its_count_ends_learns_it_at_its_next_beat() {
         let began = Instant::now();
         let error = waiter.join().unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Broken, "{error}");
-        assert!(error.to_string().contains("has ended"), "{error}");
+        assert!(error.to_string().contains("expired"), "{error}");
         assert!(began.elapsed() < ms(100 + 500) + LATE, "{:?}", began.elapsed());
     });
     await_places(name, 0);
@@ -191,7 +191,7 @@ fn who_waits_when_it_is_reset_or_deleted_is_told_so_and_nobody_else() {
     let (one, other) = (client(), client());
     let latch = one.count_down_latch("anew");
     latch.set_count(5).unwrap();
-    for (what, says) in [("reset", "set anew"), ("delete", "deleted")] {
+    for (what, says) in [("reset", "it was reset"), ("delete", "deleted")] {
         thread::scope(|scope| {
             // Two of one client, so that the second one is not just behind the first.
             let waiters =

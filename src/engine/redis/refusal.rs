@@ -131,11 +131,11 @@ pub(crate) fn refused_script(script: Option<&Script>, e: RedisError) -> Failure 
     let unavailable = Error::new(ErrorKind::Unavailable, "");
     match meaning(e.code().unwrap_or_default(), e.detail().unwrap_or_default()) {
         Meaning::Passes | Meaning::NoPrimary => {
-            Failure::Later(unavailable.because("Redis cannot serve us now").caused_by(e))
+            Failure::Later(unavailable.because("Redis cannot serve requests now").caused_by(e))
         }
-        Meaning::Denied => Failure::Denied(unavailable.because("Redis refused the request").caused_by(e)),
+        Meaning::Denied => Failure::Denied(unavailable.because("Redis rejected the request").caused_by(e)),
         Meaning::DeniedInScript => {
-            Failure::Never(unavailable.because("Redis refused the request").caused_by(e))
+            Failure::Never(unavailable.because("Redis rejected the request").caused_by(e))
         }
         Meaning::WrongType => {
             let error = Error::new(ErrorKind::WrongType, "");
@@ -158,7 +158,7 @@ fn fault(script: Option<&Script>, e: RedisError) -> Error {
             let kind = if origin.is_rule { ErrorKind::InvalidInput } else { ErrorKind::Protocol };
             Error::new(kind, "").because(format!("{}: {why}", origin.place))
         }
-        None => Error::new(ErrorKind::Protocol, "").because("Redis refused a script").caused_by(e),
+        None => Error::new(ErrorKind::Protocol, "").because("Redis rejected a script").caused_by(e),
     }
 }
 

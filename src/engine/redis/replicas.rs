@@ -35,7 +35,7 @@ impl Replicas {
         let limit = self.limit;
         if limit < Duration::from_millis(1) || limit >= lease {
             return Err(format!(
-                "replicas are waited for from 1ms to less than the lease of {lease:?}, not {limit:?}"
+                "the timeout for replicas must be at least 1ms and less than the lease of {lease:?}, got {limit:?}"
             ));
         }
         Ok(())
@@ -104,12 +104,12 @@ pub(crate) fn have(
     // It may have expired while the replicas were waited for.
     held::owner(entry, ticket, Moment::now())?;
     let strange = |value: Option<&Value>| {
-        Error::new(ErrorKind::Protocol, "").because(format!("WAIT was answered {value:?}"))
+        Error::new(ErrorKind::Protocol, "").because(format!("unexpected reply to WAIT: {value:?}"))
     };
     let had = number(answers.get(1)).ok_or_else(|| entry.error(strange(answers.get(1))))?;
     if usize::try_from(had).is_ok_and(|had| had >= n) {
         return Ok(());
     }
-    let why = format!("{had} of {n} replicas had the hold within {limit:?}");
+    let why = format!("{had} of {n} replicas acknowledged the hold within {limit:?}");
     Err(entry.error(Error::new(ErrorKind::NotReplicated, "").because(why)))
 }

@@ -135,5 +135,7 @@ pub(super) fn one_of<'a>(entry: &LockEntry, value: &'a Value) -> Result<&'a Valu
 }
 
 pub(super) fn strange(items: &[Value]) -> Failure {
-    Failure::Never(Error::new(ErrorKind::Protocol, "").because(format!("a script answered {items:?}")))
+    Failure::Never(
+        Error::new(ErrorKind::Protocol, "").because(format!("unexpected reply from a script: {items:?}")),
+    )
 }

@@ -110,7 +110,8 @@ impl<'a> Watching<'a> {
             }
             other => {
                 self.connection.broken = true;
-                let error = Error::new(ErrorKind::Protocol, "").because(format!("EXEC answered {other:?}"));
+                let error = Error::new(ErrorKind::Protocol, "")
+                    .because(format!("unexpected reply to EXEC: {other:?}"));
                 Err(Failure::Never(error))
             }
         }
@@ -120,7 +121,7 @@ impl<'a> Watching<'a> {
     fn ready(&self) -> Result<(), Failure> {
         self.shared.same_process().map_err(Failure::Never)?;
         if self.connection.broken {
-            let error = Error::new(ErrorKind::Unavailable, "").because("the connection was lost before");
+            let error = Error::new(ErrorKind::Unavailable, "").because("the connection had been lost before");
             return Err(Failure::Unsent(error));
         }
         Ok(())

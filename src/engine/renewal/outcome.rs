@@ -104,7 +104,7 @@ pub(super) enum Missing {
 }
 
 pub(super) fn tell_failure(entry: &LockEntry, left: Duration, failure: Option<Failure>) {
-    let unanswered = || Error::new(ErrorKind::OutcomeUnknown, "").because("no usable answer to a renewal");
+    let unanswered = || Error::new(ErrorKind::OutcomeUnknown, "").because("no usable reply to a renewal");
     let error = entry.error(failure.map_or_else(unanswered, Failure::error));
     entry.shared.observers.tell(|o| o.renewal_failed(entry.observed(), left, &error));
 }

@@ -134,8 +134,8 @@ impl Renewer {
             What::Leave(leave) if leave.1 <= now => {
                 self.state.lock().settle(&task);
                 let entry = &task.entry;
-                let error = entry
-                    .error(Error::new(ErrorKind::OutcomeUnknown, "").because("no answer to its release"));
+                let error =
+                    entry.error(Error::new(ErrorKind::OutcomeUnknown, "").because("no reply to its release"));
                 entry.shared.observers.tell(|o| o.release_abandoned(entry.observed(), &error));
                 return None;
             }

@@ -36,7 +36,7 @@ impl Terms {
     pub(crate) fn check(&self) -> Result<(), String> {
         let (lease, least) = (self.lease, Duration::from(self.at_least));
         if self.fixed && least > lease {
-            return Err(format!("a hold that ends after {lease:?} cannot be kept for {least:?}"));
+            return Err(format!("a hold with a lease of {lease:?} cannot be kept for {least:?}"));
         }
         Ok(())
     }

@@ -36,18 +36,18 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
     let before = everything(&server);
 
     for none in [reserves(&it, "tee", 0), locks(&it, "tee", 0), vec![it.add_stock("tee", 0)]] {
-        all_say((ErrorKind::InvalidInput, "it", "not 0", none));
+        all_say((ErrorKind::InvalidInput, "it", "got 0", none));
     }
     for huge in [MOST + 1, u64::MAX] {
         for calls in [reserves(&it, "tee", huge), locks(&it, "tee", huge), vec![it.add_stock("tee", huge)]] {
-            all_say((ErrorKind::InvalidInput, "it", &format!("not {huge}"), calls));
+            all_say((ErrorKind::InvalidInput, "it", &format!("got {huge}"), calls));
         }
     }
     for more in [4, MOST] {
         let calls = [reserves(&it, "tee", more), locks(&it, "tee", more)].concat();
-        all_say((ErrorKind::Refused, "it", "of \"tee\" only 3 were ever stocked", calls));
+        all_say((ErrorKind::Refused, "it", "only 3 of \"tee\" were ever stocked", calls));
     }
-    let told = format!("of \"tee\" at most {MOST}");
+    let told = format!("at most {MOST} units of \"tee\"");
     all_say((
         ErrorKind::Refused,
         "it",
@@ -58,8 +58,8 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
         let looks =
             [it.stock(unknown).map(drop), it.available(unknown).map(drop), it.sold(unknown).map(drop)];
         let calls = [reserves(&it, unknown, 1), locks(&it, unknown, 1)].concat();
-        all_say((ErrorKind::Refused, "it", &format!("no SKU \"{unknown}\""), calls));
-        all_say((ErrorKind::Refused, "it", &format!("no SKU {unknown:?}"), looks.into()));
+        all_say((ErrorKind::Refused, "it", &format!("unknown SKU \"{unknown}\""), calls));
+        all_say((ErrorKind::Refused, "it", &format!("unknown SKU {unknown:?}"), looks.into()));
     }
     for (bad, told) in [("", "empty"), (&*"x".repeat(1025), "1025")] {
         let mut calls = [reserves(&it, bad, 1), locks(&it, bad, 1)].concat();
@@ -75,24 +75,24 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
     let twice = Order::of("tee", 1).and("mug", 1).and("tee", 1);
     all_say((ErrorKind::InvalidInput, "it", "\"tee\" is in the order twice", orders(vec![twice])));
     let many = (0..100).fold(Order::of("tee", 1), |order, i| order.and(&i.to_string(), 1));
-    all_say((ErrorKind::InvalidInput, "it", "not 101", orders(vec![many])));
+    all_say((ErrorKind::InvalidInput, "it", "got 101", orders(vec![many])));
     let limits = vec![Order::of("tee", 1).customer("alice", 0)];
-    all_say((ErrorKind::InvalidInput, "it", "not 0", orders(limits)));
+    all_say((ErrorKind::InvalidInput, "it", "got 0", orders(limits)));
     let limits = vec![Order::of("tee", 3).customer("bob", 2)];
-    all_say((ErrorKind::InvalidInput, "it", "a customer may have 2", orders(limits)));
+    all_say((ErrorKind::InvalidInput, "it", "a customer may have at most 2", orders(limits)));
     let limits = vec![Order::of("tee", 2).customer("alice", 2)];
     all_say((ErrorKind::Refused, "it", "\"alice\" has 1 of \"tee\" and may have 2", orders(limits)));
     all_say((ErrorKind::Conflict, "it", "\"one\" has a reservation", orders(vec![order])));
     all_say((
         ErrorKind::Conflict,
         "it",
-        "\"sold\" reserved is sold",
+        "order \"sold\" was sold",
         orders(vec![Order::of("mug", 1).id("sold")]),
     ));
     assert_eq!(everything(&server), before);
 
     let never = client.inventory("never-stocked");
-    all_say((ErrorKind::Refused, "never-stocked", "it has no SKU", reserves(&never, "tee", 1)));
+    all_say((ErrorKind::Refused, "never-stocked", "unknown SKU", reserves(&never, "tee", 1)));
     assert!(!never.delete().unwrap());
     let requests = client.request_count();
     for bad in [it.with_lease(ms(99)), it.remember_for(ms(99)), client.inventory("").with_lease(SURELY)] {

@@ -55,12 +55,12 @@ fn what_a_semaphore_cannot_do_changes_nothing() {
     let changes = |n| vec![it.add_permits(n), it.reduce_permits(n)];
     let most = i32::MAX as u32;
     for none in [asks(0), changes(0)] {
-        all_say((ErrorKind::InvalidInput, "it", "not 0", none));
+        all_say((ErrorKind::InvalidInput, "it", "got 0", none));
     }
     for huge in [most + 1, u32::MAX] {
         let sets = vec![it.set_permits(huge), it.try_set_permits(huge).map(drop)];
         for calls in [asks(huge), changes(huge), sets] {
-            all_say((ErrorKind::InvalidInput, "it", &format!("not {huge}"), calls));
+            all_say((ErrorKind::InvalidInput, "it", &format!("got {huge}"), calls));
         }
     }
     for more in [4, most] {
@@ -87,7 +87,7 @@ fn what_a_latch_cannot_do_changes_nothing() {
     assert!(!it.try_set_count(5).unwrap());
     for count in [0, i32::MAX as u64 + 1, u64::MAX] {
         let calls = vec![it.set_count(count), it.try_set_count(count).map(drop), it.reset(count)];
-        all_say((ErrorKind::InvalidInput, "it", &format!("not {count}"), calls));
+        all_say((ErrorKind::InvalidInput, "it", &format!("got {count}"), calls));
     }
     let never = client.count_down_latch("never-set");
     let calls = vec![never.count_down().map(drop), never.wait(), never.wait_for(SURELY).map(drop)];
@@ -119,7 +119,7 @@ fn what_a_barrier_cannot_do_changes_nothing() {
         let before = everything(&server);
         for parties in [0, 10_001, usize::MAX] {
             for calls in [waits(parties), looks(parties)] {
-                all_say((ErrorKind::InvalidInput, "it", &format!("not {parties}"), calls));
+                all_say((ErrorKind::InvalidInput, "it", &format!("got {parties}"), calls));
             }
         }
         for others in [1, 3, 10_000] {

@@ -33,7 +33,7 @@ fn refuses(client: &Client, it: &MultiLock, name: &str, why: &str) {
 #[test]
 fn no_locks_at_all() {
     let stage = Stage::new();
-    refuses(&stage.client(), &MultiLock::new(&[]), "", "no locks");
+    refuses(&stage.client(), &MultiLock::new(&[]), "", "at least one lock");
 }
 
 #[test]

@@ -20,10 +20,10 @@ fn refused(clients: impl AsRef<[Client]>, told: &[&str]) {
 fn an_even_number_or_fewer_than_three_are_none() {
     let stage = Stage::of(4);
     let clients = stage.clients(|b| b);
-    refused([], &["not 0", "odd"]);
-    refused(&clients[..1], &["not 1", "none may fail"]);
-    refused(&clients[..2], &["not 2", "none may fail"]);
-    refused(&clients, &["not 4", "odd", "one server less"]);
+    refused([], &["got 0", "odd"]);
+    refused(&clients[..1], &["got 1", "none may fail"]);
+    refused(&clients[..2], &["got 2", "none may fail"]);
+    refused(&clients, &["got 4", "odd", "one server fewer"]);
     assert!(clients.iter().all(|client| client.request_count() == 0), "nobody was asked");
     RedLock::new(&clients[..3]).unwrap();
     RedLock::new([clients[0].clone(), clients[1].clone(), clients[3].clone()]).unwrap();
@@ -131,11 +131,11 @@ fn bad_names_leases_and_limits_are_told_by_every_call() {
         never_works(&clients, &red.lock(NAME).with_lease(lease), "lease");
     }
     for limit in [Duration::ZERO, LEASE / 2 + ms(1), Duration::MAX] {
-        never_works(&clients, &red.with_node_timeout(limit).lock(NAME), "node limit");
+        never_works(&clients, &red.with_node_timeout(limit).lock(NAME), "node timeout");
     }
     // It is to fit the lease that is asked for.
     let lock = red.with_node_timeout(ms(200)).lock(NAME);
     lock.try_lock().unwrap().expect("it is free").unlock().unwrap();
-    never_works(&clients, &lock.with_lease(ms(300)), "node limit");
+    never_works(&clients, &lock.with_lease(ms(300)), "node timeout");
     assert_eq!(stage.held_on(), 0);
 }

@@ -215,9 +215,9 @@ fn what_cannot_be_is_told() {
     let client = Client::builder().url(&flock.primary.url()).lease(PATIENCE).connect().unwrap();
     let lock = client.simple_lock("it");
     for (lock, says) in [
-        (lock.with_replicas(0, BRIEF), "not 0"),
-        (lock.with_replicas(101, BRIEF), "not 101"),
-        (lock.with_replicas(1, ms(0)), "not 0ns"),
+        (lock.with_replicas(0, BRIEF), "got 0"),
+        (lock.with_replicas(101, BRIEF), "got 101"),
+        (lock.with_replicas(1, ms(0)), "got 0ns"),
         (lock.with_replicas(1, PATIENCE), "less than the lease of 10s"),
         (lock.with_replicas(1, BRIEF).with_lease(BRIEF), "less than the lease of 100ms"),
     ] {

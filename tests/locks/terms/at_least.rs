@@ -148,10 +148,10 @@ fn what_cannot_be_is_told() {
     let lock = client.simple_lock("job");
     let day = Duration::from_secs(24 * 3600);
     for (lock, says) in [
-        (lock.min_hold(ms(0)), "not 0ns"),
-        (lock.min_hold(41 * day), "1ms to"),
-        (lock.with_lease(ms(500)).min_hold(ms(501)), "ends after 500ms cannot be kept for 501ms"),
-        (lock.min_hold(ms(501)).with_lease(ms(500)), "ends after 500ms cannot be kept for 501ms"),
+        (lock.min_hold(ms(0)), "got 0ns"),
+        (lock.min_hold(41 * day), "between 1ms and"),
+        (lock.with_lease(ms(500)).min_hold(ms(501)), "a lease of 500ms cannot be kept for 501ms"),
+        (lock.min_hold(ms(501)).with_lease(ms(500)), "a lease of 500ms cannot be kept for 501ms"),
     ] {
         let error = lock.lock().unwrap_err();
         assert_eq!((error.kind(), error.name()), (ErrorKind::InvalidInput, "job"));

@@ -39,10 +39,14 @@ fn who_waits_is_refused_the_moment_that_nothing_is_left() {
         let gone = Instant::now();
         for waiter in waiters {
             let (outcome, at) = waiter.join().unwrap();
-            told(outcome, ErrorKind::Refused, "of \"tee\" only 0 are left");
+            told(outcome, ErrorKind::Refused, "only 0 of \"tee\" are left");
             assert!(at - gone < SOON, "only {:?} later", at - gone);
         }
-        told(inventories[1].inventory_lock("tee", 1).try_lock(), ErrorKind::Refused, "only 0 are left");
+        told(
+            inventories[1].inventory_lock("tee", 1).try_lock(),
+            ErrorKind::Refused,
+            "only 0 of \"tee\" are left",
+        );
         // One comes back: whoever comes now waits again, and gets in.
         last.cancel().unwrap();
         let next = scope.spawn(|| inventories[1].inventory_lock("tee", 1).lock().map(|guard| guard.token()));
@@ -101,7 +105,11 @@ fn it_is_one_lock_for_all_skus_and_not_reentrant() {
     drop(there.inventory_lock("mug", 2).try_lock().unwrap().unwrap());
     told(here.inventory_lock("mug", 3).lock().map(drop), ErrorKind::LeaseLost, "");
     drop(held);
-    told(here.inventory_lock("mug", 3).lock().map(drop), ErrorKind::Refused, "only 2 were ever stocked");
+    told(
+        here.inventory_lock("mug", 3).lock().map(drop),
+        ErrorKind::Refused,
+        "only 2 of \"mug\" were ever stocked",
+    );
 }
 
 #[test]
@@ -115,7 +123,7 @@ fn locks_of_two_gates_are_had_together_or_refused_together() {
     let both = MultiLock::new(&[&tee, &mug]);
     drop(both.try_lock().unwrap().expect("both are free, and there is one of each"));
     let last = sale.try_reserve("tee", 1).unwrap();
-    told(both.lock().map(drop), ErrorKind::Refused, "of \"tee\" only 0 are left");
+    told(both.lock().map(drop), ErrorKind::Refused, "only 0 of \"tee\" are left");
     assert!(!mug.is_locked().unwrap());
     drop(last);
     drop(both.lock().unwrap());

@@ -78,7 +78,9 @@ fn a_decision_is_one_request() {
     costs(1, &mut || one = inventory.try_reserve("tee", 1).unwrap());
     costs(1, &mut || assert!(inventory.try_reserve("tee", 1).unwrap().is_none()));
     costs(1, &mut || one.take().unwrap().cancel().unwrap());
-    costs(1, &mut || told(inventory.try_reserve("tee", 4), ErrorKind::Refused, "only 3 were ever stocked"));
+    costs(1, &mut || {
+        told(inventory.try_reserve("tee", 4), ErrorKind::Refused, "only 3 of \"tee\" were ever stocked")
+    });
     costs(2, &mut || taken(inventory.try_reserve("tee", 1)).commit().unwrap());
     costs(1, &mut || assert_eq!(inventory.sold("tee").unwrap(), 3));
     assert_eq!(client.lock_count(), 2, "nothing is kept of a reservation that ended");
@@ -117,7 +119,11 @@ fn an_id_is_served_once_at_a_time_and_sold_once() {
     let order = Order::of("tee", 2).id("order-17");
     let first = taken(here.try_reserve_order(&order));
     for inventory in [&here, &there] {
-        told(inventory.try_reserve_order(&order), ErrorKind::Conflict, "\"order-17\" has a reservation");
+        told(
+            inventory.try_reserve_order(&order),
+            ErrorKind::Conflict,
+            "order \"order-17\" has a reservation",
+        );
     }
     assert_eq!(counts(&here), [5, 3, 2, 0], "taken once");
     assert!(!there.is_committed("order-17").unwrap());
@@ -126,7 +132,7 @@ fn an_id_is_served_once_at_a_time_and_sold_once() {
     second.commit().unwrap();
     assert!(here.is_committed("order-17").unwrap());
     for inventory in [&here, &there] {
-        told(inventory.try_reserve_order(&order), ErrorKind::Conflict, "\"order-17\" reserved is sold");
+        told(inventory.try_reserve_order(&order), ErrorKind::Conflict, "order \"order-17\" was sold");
     }
     assert_eq!(counts(&here), [5, 3, 0, 2]);
     // Forgotten in time.
@@ -223,7 +229,7 @@ fn a_reservation_whose_gate_is_deleted_is_lost() {
     here.add_stock("tee", 5).unwrap();
     let (one, two) = (taken(here.try_reserve("tee", 1)), taken(here.try_reserve("tee", 1)));
     assert!(there.delete().unwrap() && !there.delete().unwrap());
-    told(here.stock("tee"), ErrorKind::Refused, "no SKU \"tee\"");
+    told(here.stock("tee"), ErrorKind::Refused, "unknown SKU \"tee\"");
     there.add_stock("tee", 1).unwrap();
     let lost = one.lost();
     told(one.commit(), ErrorKind::LeaseLost, "");

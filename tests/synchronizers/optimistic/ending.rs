@@ -139,7 +139,7 @@ fn contention_without_an_end_is_a_conflict_and_no_spinning() {
         });
         let error = error.unwrap_err();
         assert_eq!((error.kind(), error.name(), runs), (ErrorKind::Conflict, KEY, tries));
-        assert!(error.to_string().contains(&format!("{tries} tries")), "{error}");
+        assert!(error.to_string().contains(&format!("{tries} attempts")), "{error}");
         assert_eq!(it.get(KEY).as_deref(), Some("theirs"));
     }
     it.comes_back(connections);

@@ -36,16 +36,16 @@ fn a_rate_that_cannot_work_is_told_by_every_call() {
     let long = Duration::from_secs(400 * 24 * 3600);
     let most = i32::MAX as u32;
     let rates = [
-        (Rate::fixed_window(0, HOUR), "limit is from 1 to 2147483647, not 0"),
-        (Rate::smooth(0, HOUR), "limit is from 1 to 2147483647, not 0"),
-        (Rate::fixed_window(most + 1, HOUR), "not 2147483648"),
-        (Rate::smooth(u32::MAX, HOUR), "not 4294967295"),
-        (Rate::smooth_with_burst(5, HOUR, 0), "burst is from 1 to 2147483647, not 0"),
+        (Rate::fixed_window(0, HOUR), "limit must be between 1 and 2147483647, got 0"),
+        (Rate::smooth(0, HOUR), "limit must be between 1 and 2147483647, got 0"),
+        (Rate::fixed_window(most + 1, HOUR), "got 2147483648"),
+        (Rate::smooth(u32::MAX, HOUR), "got 4294967295"),
+        (Rate::smooth_with_burst(5, HOUR, 0), "burst must be between 1 and 2147483647, got 0"),
         (Rate::smooth_with_burst(5, HOUR, most + 1), "burst"),
-        (Rate::fixed_window(5, Duration::ZERO), "window lasts from 100ms"),
-        (Rate::smooth(5, ms(99)), "not 99ms"),
-        (Rate::fixed_window(5, long), "window lasts"),
-        (Rate::smooth(5, Duration::MAX), "window lasts"),
+        (Rate::fixed_window(5, Duration::ZERO), "window must be between 100ms"),
+        (Rate::smooth(5, ms(99)), "got 99ms"),
+        (Rate::fixed_window(5, long), "window must be between"),
+        (Rate::smooth(5, Duration::MAX), "window must be between"),
     ];
     for (rate, told) in rates {
         let limiter = client.rate_limiter("bad", rate);
@@ -67,12 +67,12 @@ fn none_and_more_than_there_ever_is_room_for_are_no_requests() {
     let client = client();
     for rate in [Rate::fixed_window(3, HOUR), Rate::smooth_with_burst(100, HOUR, 3)] {
         let limiter = client.rate_limiter("amount", rate);
-        all_say(all_forms(&limiter, 0), ErrorKind::InvalidInput, "not 0");
+        all_say(all_forms(&limiter, 0), ErrorKind::InvalidInput, "got 0");
         for n in [4, u32::MAX] {
             all_say(
                 all_forms(&limiter, n),
                 ErrorKind::Refused,
-                &format!("at most 3 come in at once, not {n}"),
+                &format!("at most 3 permits can be acquired at once, got {n}"),
             );
         }
     }
