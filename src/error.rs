@@ -128,7 +128,7 @@ impl Error {
         &self.0.name
     }
 
-    /// Whether the same call may succeed if it is made again, and the one that failed took no effect that lasts:
+    /// How it was acquired.
     ///
     /// - [`Unavailable`](ErrorKind::Unavailable): Redis may be back by then. What may have been taken is given
     ///   back.

@@ -1,4 +1,4 @@
-//! Everybody wants one lock, or to update one key: how often it is got, how long that takes, who gets it.
+//! Everybody wants one lock, or to update one key: how often it is acquired, how long that takes, and by which thread.
 
 use std::error::Error;
 use std::thread;

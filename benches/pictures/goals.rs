@@ -65,7 +65,7 @@ fn contended() -> Vec<Goal> {
         at_most("requests an acquisition, `fair`, one thread in each of 2, 4, 16 processes", 2.05, |d, p| {
             fair(d, p, "processes", |r| r.commands_per_acquisition)
         }),
-        // One request less a turn: whoever leaves asks for the next thread in the same request.
+        // One request less a turn: the leaving thread asks for the next one in the same request.
         at_most("… eight threads in each", 2.05, |d, p| {
             fair(d, p, "crowds", |r| r.commands_per_acquisition)
         })

@@ -1,4 +1,4 @@
-//! Coming in: a call's way from its first look at the gate to its hold, or to the end of its time.
+//! Acquiring: a call's way from its first look at the lock state to its hold, or to the end of its time.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::error::{Error, ErrorKind};
 use crate::observe::AcquiredVia;
 use crate::wait::Wait;
 
-/// Gets `request` in, within `wait`: a hold, or `None` where it is busy and the time is up. `other` is the lock's
-/// other mode, where that is to [stand behind](super::modes::tie) it.
+/// Acquires for `request`, within `wait`: a hold, or `None` if the lock is busy and the time is up. `other`
+/// is the lock's other mode, if that must [queue behind](modes::tie) this one.
 pub(crate) fn acquire(
     entry: &Arc<LockEntry>,
     other: Option<&Arc<LockEntry>>,
@@ -29,7 +29,7 @@ pub(crate) fn acquire(
     outcome
 }
 
-/// Takes a place in the gate, and asks Redis whenever it is this thread's turn to.
+/// Takes a place in the lock state, and asks Redis whenever it is this thread's turn.
 fn wait_for(
     entry: &Arc<LockEntry>,
     other: Option<&Arc<LockEntry>>,

@@ -1,8 +1,8 @@
-//! One attempt in two halves, so that those at several locks can be on their way at the same time: first
-//! all are written, then all are read.
+//! One attempt in two halves, so that attempts at several locks can be in flight at the same time: first all
+//! are written, then all are read.
 //!
-//! It never parks: what a single call would wait for (a leave that is on its way, an ask of another thread)
-//! is busy here. Whoever waits, waits for one lock, by [`acquire`](super::acquire()).
+//! It never parks: what a single call would wait for (a leave in flight, a request of another thread) is busy
+//! here. A waiting call waits for one lock, by [`acquire`](super::acquire()).
 
 use std::sync::Arc;
 
@@ -17,23 +17,23 @@ use crate::wait::Wait;
 
 /// How an attempt begins.
 pub(crate) enum Begun<'a> {
-    /// It is over: the thread holds it already, or shares a hold of others.
+    /// It is over: the thread holds the lock already, or shares a hold with others.
     In(Acquired),
     /// It is over: a thread of this process is in the way.
     Busy,
-    /// Its request is to be sent.
+    /// Its request must be sent.
     Asks(Attempt<'a>),
 }
 
-/// An attempt whose request is to be sent, or was. Dropped without an [answer](Attempt::answered), it
-/// counts as sent: what it may have been granted is given back in the background.
+/// An attempt whose request must be sent, or was. Dropped without an [answer](Attempt::answered), it counts
+/// as sent: what it may have been granted is given back in the background.
 pub(crate) struct Attempt<'a> {
     waiter: Waiter<'a>,
     asking: Asking,
 }
 
-/// Begins an attempt by `request`, which is to be [`once`](Request::once). Redis is asked nothing yet, but
-/// for a grant that waits here for its thread, which is renewed by `limit`.
+/// Begins an attempt by `request`, which must be [`once`](Request::once). Redis is not asked anything yet,
+/// except that a grant that waits here for its thread is renewed by `limit`.
 pub(crate) fn begin<'a>(
     entry: &'a Arc<LockEntry>,
     request: Request,
@@ -65,17 +65,17 @@ fn busy<'a>(entry: &Arc<LockEntry>, entered: Moment) -> Begun<'a> {
     Begun::Busy
 }
 
-/// An attempt whose answer another thread is to hear. Dropped, it is given back as an [`Attempt`] is.
+/// An attempt whose reply another thread will read. Dropped, it is given back as an [`Attempt`] is.
 pub(crate) struct Detached {
     entry: Arc<LockEntry>,
     ticket: Ticket,
     entered: Moment,
-    /// Until it goes on.
+    /// Until it is resumed.
     asking: Option<Asking>,
 }
 
 impl Detached {
-    /// It goes on in this thread; once.
+    /// It is resumed in this thread; once.
     pub(crate) fn attach(&mut self) -> Option<Attempt<'_>> {
         let asking = self.asking.take()?;
         let waiter = Waiter::resumed(&self.entry, self.ticket, self.entered, asking.owner);
@@ -90,17 +90,17 @@ impl Drop for Detached {
 }
 
 impl Attempt<'_> {
-    /// What is to be sent.
+    /// What must be sent.
     pub(crate) fn asking(&self) -> &Asking {
         &self.asking
     }
 
-    /// The lock that it is at.
+    /// The lock that it is for.
     pub(crate) fn entry(&self) -> &Arc<LockEntry> {
         self.waiter.entry
     }
 
-    /// Takes it out of this thread.
+    /// Moves it out of this thread.
     pub(crate) fn detach(self) -> Detached {
         let Attempt { mut waiter, asking } = self;
         waiter.is_passed_on();
@@ -114,8 +114,8 @@ impl Attempt<'_> {
         busy(self.waiter.entry, self.waiter.entered);
     }
 
-    /// Ends it by what Redis said; `None` where it is busy. A grant that has to be renewed first is renewed
-    /// by `limit`.
+    /// Ends it with Redis's reply; `None` if it is busy. A grant that has to be renewed first is renewed by
+    /// `limit`.
     pub(crate) fn answered(
         self,
         outcome: Result<(Answer, bool), Failure>,

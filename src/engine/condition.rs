@@ -1,4 +1,4 @@
-//! Waiting for a condition and signalling it: between the gate of a lock and that of one thread's wait.
+//! Waiting for a condition and signalling it: between the state of a lock and that of one thread's wait.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ pub(crate) struct At<'a> {
     pub(crate) scripts: &'a Arc<Scripts>,
 }
 
-/// Gives the hold `ticket` of the thread up whole, waits for a signal, and comes back with it. Returns
-/// whether it was signalled, as far as is known: what has had no answer counts as a signal.
+/// Gives up the hold `ticket` of the thread entirely, waits for a signal, and comes back with it. Returns
+/// whether it was signalled, as far as is known: a request without a reply counts as a signal.
 ///
 /// # Errors
-/// `LeaseLost` or `Closed` where the hold is lost, by then or by the wait. `Cancelled`: it is held again.
-/// Any other: it is lost, unless the wait had not begun.
+/// `LeaseLost` or `Closed` if the hold is lost, by then or by the wait. `Cancelled`: it is held again. Any
+/// other: it is lost, unless the wait had not begun.
 pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) -> Result<bool, Error> {
     let (entry, shared) = (at.lock, &at.lock.shared);
     shared.usable().map_err(|e| entry.error(e))?;
@@ -60,13 +60,13 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
 /// A hold that its thread has given up for a wait.
 struct GivenUp {
     suspended: SuspendedHold,
-    /// The leave of its tenure.
+    /// The leave of its grant.
     leaving: PendingRelease,
-    /// The token of its loss, if anybody asked for it.
+    /// The token of its loss, if any caller asked for it.
     token: Option<CancellationToken>,
 }
 
-/// Takes the hold out of the gate of its lock. In Redis it is given up by the first request of the wait.
+/// Takes the hold out of the state of its lock. In Redis it is given up by the first request of the wait.
 fn give_up(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
     let shared = &entry.shared;
     let mut core = lock(entry)?;
@@ -92,7 +92,7 @@ fn give_up(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
     Ok(GivenUp { suspended, leaving, token })
 }
 
-/// Puts the hold back into the gate of its lock, with what the wait was granted. An error where it is lost.
+/// Puts the hold back into the state of its lock, with what the wait was granted. An error if it is lost.
 fn come_back(
     entry: &Arc<LockEntry>,
     waiter: &Arc<LockEntry>,
@@ -113,7 +113,7 @@ fn come_back(
         _ => Some(LossReason::Revoked),
     };
     if !stay.entered && (loss.is_some() || granted.is_some() && leaving.unsettled) {
-        // Whether it was given up, nobody knows; or a copy of a request of it may come yet.
+        // It is not known whether it was given up; or a copy of a request of it may come yet.
         shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving.clone() });
     }
     let owner = granted.as_ref().map_or(leaving.owner, |grant| grant.owner);
@@ -137,12 +137,12 @@ fn come_back(
     Err(outcome.as_ref().err().cloned().unwrap_or_else(|| entry.error(lost(loss))))
 }
 
-/// Signals those who wait, by the hold `ticket`: `one` or `all`; or does not, and counts (`count`).
-/// Returns how many it was or are. Where they are many it is done in pieces, each by a request of its own: nobody
-/// begins to wait meanwhile, as that takes the lock.
+/// Signals the waiters, by the hold `ticket`: `one` or `all`; or only counts them (`count`). Returns how many
+/// were signalled or counted. If they are many it is done in pieces, each by a request of its own: no other
+/// thread begins to wait meanwhile, as that takes the lock.
 ///
 /// # Errors
-/// `LeaseLost` or `Closed` where the hold is lost; `OutcomeUnknown` where it may have been done.
+/// `LeaseLost` or `Closed` if the hold is lost; `OutcomeUnknown` if it may have been done.
 pub(crate) fn signal(at: &At<'_>, ticket: Ticket, what: &str) -> Result<usize, Error> {
     let (mut all, mut from) = (0, String::new());
     loop {

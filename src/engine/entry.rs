@@ -1,4 +1,4 @@
-//! A gate with what it needs to run: its mutex, the condvars of its threads, its keys and scripts.
+//! A lock state with what it needs to run: its mutex, the condvars of its threads, its keys and scripts.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -41,28 +41,28 @@ pub(crate) struct AwaitedCondition {
     pub(crate) lock: Weak<LockEntry>,
 }
 
-/// What the cell's mutex guards.
+/// What the entry's mutex guards.
 pub(crate) struct Core {
     pub(crate) lock_state: LockState,
     /// The threads that are parked.
     seats: Vec<(Ticket, Arc<Condvar>)>,
     sides: Table<Side>,
-    /// Leaves that threads are sending: a client that closes sends them once more, since it closes
-    /// the connections under theirs.
+    /// Leaves that threads are sending: a client that closes sends them once more, since it closes the
+    /// connections under theirs.
     pub(crate) under_way: Vec<PendingRelease>,
-    /// What was wrong when Redis last failed the head.
+    /// The error when Redis last failed the head.
     pub(crate) trouble: Option<Error>,
 }
 
-/// What the engine keeps of a tenure beside the gate.
+/// What the engine keeps of a grant beside the lock state.
 struct Side {
     owner: u64,
     /// Where the renewer has it.
     due: Moment,
     /// Made on first use.
     lost: Option<CancellationToken>,
-    /// The cell that its number leads to, if that is not this one: it was granted to a wait. Only kept
-    /// there, for what Redis may have to say of it.
+    /// The entry that its number leads to, if that is not this one: it was granted to a wait. Only kept
+    /// there, for what Redis may yet say about it.
     #[expect(dead_code, reason = "while it is here, its slot is no other cell's")]
     granted_to: Option<Arc<LockEntry>>,
 }
@@ -76,15 +76,15 @@ impl Numbered for Side {
 }
 
 type Key = (TypeId, Arc<str>);
-/// What a cell is made of: what its kind is called, its keys, its scripts, what it is like.
+/// What an entry is made of: the name of its kind, its keys, its scripts, its shape.
 type Made = (&'static str, Names, Arc<Scripts>, Arc<Shape>);
 
-/// What a cell of kind `K` and this name is made of.
+/// What an entry of kind `K` and this name is made of.
 pub(crate) fn made<K: Kind>(shared: &Shared, name: &str) -> Result<Made, Error> {
     made_with::<K>(shared, name, Names::new)
 }
 
-/// What a cell of kind `K` at this key of the users' own is made of.
+/// What an entry of kind `K` at this user-chosen key is made of.
 pub(crate) fn made_beside<K: Kind>(shared: &Shared, key: &str) -> Result<Made, Error> {
     made_with::<K>(shared, key, Names::beside)
 }
@@ -98,8 +98,8 @@ fn made_with<K: Kind>(
     Ok((K::NAME, names(&shared.config.namespace, name)?, scripts, shape))
 }
 
-/// In the table of cells, the kind of those locks of kind `K` that are at keys of the users' own: such a key
-/// may be another lock's name.
+/// In the table of entries, the kind of those locks of kind `K` that are at user-chosen keys: such a key may
+/// be another lock's name.
 pub(crate) struct AtKey<K>(PhantomData<fn() -> K>);
 
 impl LockEntry {
@@ -107,7 +107,7 @@ impl LockEntry {
         error.about(&self.name)
     }
 
-    /// What observers are told that it is.
+    /// The kind that observers get.
     pub(crate) fn observed(&self) -> LockInfo<'_> {
         LockInfo { kind: self.kind, name: &self.name }
     }
@@ -121,7 +121,7 @@ impl LockEntry {
         format!("{}:{owner}", self.shared.uuid)
     }
 
-    /// Whether this owner id is one of this cell's gate.
+    /// Whether this owner id belongs to this entry's lock state.
     pub(crate) fn is_mine(&self, owner: &str) -> bool {
         let number = owner.strip_prefix(&self.shared.uuid).and_then(|rest| rest.strip_prefix(':'));
         let number = number.and_then(|number| number.parse::<u64>().ok());
@@ -177,12 +177,12 @@ impl Core {
         self.seats.retain(|(t, _)| *t != ticket);
     }
 
-    /// When the renewer will look at this tenure.
+    /// When the renewer will look at this grant.
     pub(crate) fn due(&self, owner: u64) -> Option<Moment> {
         self.sides.iter().find(|s| s.owner == owner).map(|s| s.due)
     }
 
-    /// The renewer will look at this tenure at `due`. Returns when it would have otherwise.
+    /// The renewer will look at this grant at `due`. Returns when it would have otherwise.
     pub(crate) fn set_due(&mut self, owner: u64, due: Moment) -> Option<Moment> {
         match self.sides.get_mut(owner) {
             Some(side) => Some(std::mem::replace(&mut side.due, due)),
@@ -193,8 +193,8 @@ impl Core {
         }
     }
 
-    /// A tenure comes from the wait that it was granted to, if it is not the one that was there before; the
-    /// token that tells of its loss stays the same.
+    /// A grant comes from the wait that it was granted to, if it is not the one that was there before; the
+    /// token that reports its loss stays the same.
     pub(crate) fn take_over(
         &mut self,
         owner: u64,
@@ -205,8 +205,8 @@ impl Core {
         self.sides.insert(Side { owner, due, lost, granted_to });
     }
 
-    /// Moves the renewer's look at this tenure, if it is still the one of `old`: a `renew_for` in
-    /// between has made another, and two would renew for ever.
+    /// Moves the renewer's look at this grant, if it is still the one of `old`: a `renew_for` in between has
+    /// made another, and two would renew forever.
     pub(crate) fn move_due(&mut self, owner: u64, old: Moment, new: Moment) -> bool {
         match self.sides.get_mut(owner).filter(|s| s.due == old) {
             Some(side) => {
@@ -217,7 +217,7 @@ impl Core {
         }
     }
 
-    /// The tenure is no more. Returns where the renewer has it.
+    /// The grant is over. Returns where the renewer has it.
     pub(crate) fn forget(&mut self, owner: u64) -> Option<Moment> {
         Some(self.sides.remove(owner)?.due)
     }
@@ -227,12 +227,12 @@ impl Core {
         push(&mut self.under_way, leaving.clone());
     }
 
-    /// A leave was answered, or is the renewer's business now.
+    /// A leave was answered, or is the renewer's task now.
     pub(crate) fn arrived(&mut self, owner: u64) {
         self.under_way.retain(|leaving| leaving.owner != owner);
     }
 
-    /// The token of the tenure's loss.
+    /// The token of the grant's loss.
     pub(crate) fn loss_token(&mut self, owner: u64) -> CancellationToken {
         match self.sides.get_mut(owner) {
             Some(side) => side.lost.get_or_insert_default().clone(),
@@ -240,18 +240,18 @@ impl Core {
         }
     }
 
-    /// The token of the tenure's loss, if anybody asked for it.
+    /// The token of the grant's loss, if any caller asked for it.
     pub(crate) fn asked_loss_token(&self, owner: u64) -> Option<CancellationToken> {
         self.sides.get(owner)?.lost.clone()
     }
 }
 
-/// The low bits of an owner number are its cell's slot: a message finds its cell without a table
-/// that would have to be kept for each tenure.
+/// The low bits of an owner number are its entry's slot: a message finds its entry without a table that would
+/// have to be kept for each grant.
 const SLOT_BITS: u32 = 22;
 const SLOTS: usize = 1 << SLOT_BITS;
 
-/// The cells of a client.
+/// The entries of a client.
 #[derive(Default)]
 pub(crate) struct LockEntries {
     by_name: HashMap<Key, u32>,
@@ -260,7 +260,7 @@ pub(crate) struct LockEntries {
 }
 
 impl LockEntries {
-    /// The cell of this kind and name, made where there is none. Says so if there are too many.
+    /// The entry of this kind and name, created if there is none. Returns an error if there are too many.
     pub(crate) fn get(
         shared: &Arc<Shared>,
         type_id: TypeId,
@@ -277,8 +277,8 @@ impl LockEntries {
         Ok(entry)
     }
 
-    /// A cell of its own for one thread's wait, beside `entry`, the one that this name has: where each thread has
-    /// a place of its own in Redis.
+    /// An entry of its own for one thread's wait, beside `entry`, the one that this name has: for kinds in
+    /// which each thread has a queue position of its own in Redis.
     pub(crate) fn alone(entry: &Arc<LockEntry>) -> Result<Arc<LockEntry>, Error> {
         let shared = &entry.shared;
         let shape = shared.lock(&entry.core).map_err(|e| entry.error(e))?.lock_state.shape().clone();
@@ -287,7 +287,7 @@ impl LockEntries {
         entries.add(shared, &(entry.type_id, entry.name.clone()), made, None)
     }
 
-    /// A cell of its own for one thread's wait for a condition of the lock that is `lock`'s.
+    /// An entry of its own for one thread's wait for a condition of the lock that is `lock`'s.
     pub(crate) fn for_condition(
         lock: &Arc<LockEntry>,
         condition: String,
@@ -345,7 +345,7 @@ impl LockEntries {
         self.slots.get(slot as usize)?.as_ref()?.upgrade()
     }
 
-    /// The cell that an owner number leads to. It may be another one by now: its gate knows.
+    /// The entry that an owner number leads to. It may be another one by now: its lock state knows.
     pub(crate) fn of_owner(&self, owner: u64) -> Option<Arc<LockEntry>> {
         self.at((owner & (SLOTS as u64 - 1)) as u32)
     }
@@ -359,7 +359,7 @@ impl LockEntries {
     }
 
     fn remove(&mut self, slot: u32, key: &Key) {
-        // A new cell of that name may have come while this one was being dropped.
+        // A new entry of that name may have come while this one was being dropped.
         if self.by_name.get(key) == Some(&slot) {
             self.by_name.remove(key);
         }

@@ -1,4 +1,4 @@
-//! What became of a request, in the words of the gate and in those of a caller.
+//! The outcome of a request, in the words of the lock state and in those of a caller.
 
 use super::redis::failure::Failure;
 use super::state::lock_state::{Answer, NOT_INSIDE, Refusal};
@@ -12,7 +12,7 @@ pub(super) fn lost(loss: LossReason) -> Error {
     Error::new(kind, "").because(loss.text())
 }
 
-/// What an ask's outcome is to the gate, whether it was sent twice, and what it is to the thread: an
+/// What a request's outcome is to the lock state, whether it was sent twice, and what it is to the thread: an
 /// error, and whether it is final.
 pub(super) fn of_ask(outcome: Result<(Answer, bool), Failure>) -> (Answer, bool, Option<(Error, bool)>) {
     match outcome {
@@ -21,7 +21,7 @@ pub(super) fn of_ask(outcome: Result<(Answer, bool), Failure>) -> (Answer, bool,
         Err(Failure::Unanswered(e)) => (Answer::Unanswered, false, Some((e, false))),
         Err(failure) if failure.is_wrong_kind() => (Answer::Failed, false, Some((failure.error(), true))),
         Err(Failure::Denied(e)) => (Answer::Failed, false, Some((e, true))),
-        // A script that errs half-way keeps what it wrote.
+        // A script that fails half-way keeps what it wrote.
         Err(Failure::Never(e)) => (Answer::Unanswered, false, Some((e, true))),
     }
 }
@@ -38,11 +38,11 @@ pub(super) fn of_rule(why: &str) -> Error {
         _ => (ErrorKind::Refused, why),
     };
     let why = why.replace('-', " ");
-    // Names in it are escaped; of a rule that writes a mere `%`, it is what it says.
+    // Names in it are escaped; if a rule writes a bare `%`, the text is taken as it is.
     Error::new(kind, "").because(unescape(&why).unwrap_or(why))
 }
 
-/// What a refusal by the gate is to a caller.
+/// What a rejection by the lock state is to a caller.
 pub(super) fn of_refusal(refusal: Refusal) -> Error {
     match refusal {
         Refusal::Closed => Error::new(ErrorKind::Closed, ""),

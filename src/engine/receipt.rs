@@ -77,7 +77,7 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
             .because("the hold of this receipt has ended, or was adopted by another process"),
         Err(failure @ (Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_))) => failure.error(),
         Err(failure) if failure.is_wrong_kind() => failure.error(),
-        // A script that errs half-way keeps what it wrote.
+        // A script that fails half-way keeps what it wrote.
         Err(failure) => {
             shared.renewer.leave(entry, leaving);
             let unknown = matches!(failure, Failure::Unanswered(_));

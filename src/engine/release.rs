@@ -1,5 +1,5 @@
-//! Going out: a hold is handed on in this process, or leaves Redis, with the next ask in the same trip.
-//! In two halves, so that several may leave by one request.
+//! Releasing: a hold is handed on in this process, or leaves Redis, with the next request in the same round
+//! trip. In two halves, so that several may leave by one request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,15 +19,15 @@ use crate::observe::LossReason;
 /// Ends the hold `ticket` once.
 ///
 /// # Errors
-/// `LeaseLost` or `Closed` when it was over before, `Unavailable` when Redis did not run it, `OutcomeUnknown` when it did
-/// not answer within the command limit: the renewal thread then goes on. `OutcomeUnknown` too when it is over, and nobody
-/// can tell whether it was before.
+/// `LeaseLost` or `Closed` if it was over before, `Unavailable` if Redis did not run it, `OutcomeUnknown` if
+/// it did not reply within the command timeout: the renewal thread then continues. `OutcomeUnknown` too if it
+/// is over, and it is not known whether it was before.
 pub(crate) fn release(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Error> {
     depart(entry, ticket)?.map_or(Ok(()), Departure::sent)
 }
 
-/// Ends the hold `ticket`, which nobody had for what it was to be had for: it does not stay. The call that it
-/// was got by waits for that until `limit`; from then on it is the renewal thread's.
+/// Ends the hold `ticket`, which was of no use to its caller: it does not stay. The call that acquired it
+/// waits for that until `limit`; from then on it is the renewal thread's task.
 pub(crate) fn take_back(entry: &Arc<LockEntry>, ticket: Ticket, limit: Moment) {
     let left = depart(entry, ticket).and_then(|departure| {
         departure.map_or(Ok(()), |mut departure| {
@@ -41,34 +41,34 @@ pub(crate) fn take_back(entry: &Arc<LockEntry>, ticket: Ticket, limit: Moment) {
     }
 }
 
-/// A hold that ended here, and whose leave is to be sent. It is to be [answered](Departure::answered):
-/// until then this lock's gate lets nobody ask.
+/// A hold that ended here, and whose leave must be sent. It must be [answered](Departure::answered): until
+/// then this lock state lets no thread ask.
 pub(crate) struct Departure<'a> {
     pub(crate) entry: &'a Arc<LockEntry>,
     pub(crate) leaving: PendingRelease,
-    /// Whose ask goes with it.
+    /// Whose request goes with it.
     pub(crate) next: Option<Asking>,
     began: Moment,
     limit: Moment,
-    /// It is of a call that has no longer than that, and not its holder's own release.
+    /// It belongs to a call that has no longer than that, and is not its holder's own release.
     bounded: bool,
     grant: Known,
     held: Option<Duration>,
     lost: Option<CancellationToken>,
 }
 
-/// The first half of a [`release`]; nothing where that needs no request.
+/// The first half of a [`release`]; `None` if that needs no request.
 pub(crate) fn depart(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Option<Departure<'_>>, Error> {
     let shared = &entry.shared;
     let now = Moment::now();
     let mut core = lock(entry)?;
     let inbox = entry.server().inbox.is_up();
-    // Of one that nobody was told of, nothing is told.
+    // A hold that was never reported is not reported as over either.
     let held = core.lock_state.held(ticket, now);
     let grant = Known::of(&core.lock_state, ticket);
     let exit = core.lock_state.exit(ticket, now, inbox, || entry.fresh());
     if !matches!(exit, Exit::Held | Exit::Shared) {
-        // Nothing of a parent's is given back by its child.
+        // A child gives back none of its parent's holds.
         shared.same_process().map_err(|e| entry.error(e))?;
     }
     let (leaving, next) = match exit {
@@ -106,12 +106,12 @@ fn released(entry: &LockEntry, held: Option<Duration>) {
 }
 
 impl Departure<'_> {
-    /// It leaves at once, whatever it was asked for.
+    /// It leaves at once, whatever its terms.
     pub(crate) fn does_not_stay(&mut self) {
         self.leaving.stays_until = Moment::default();
     }
 
-    /// Its answer is not waited for any longer than until `limit`.
+    /// Its reply is not waited for any longer than until `limit`.
     pub(crate) fn within(&mut self, limit: Moment) {
         self.limit = self.limit.min(limit);
         self.bounded = true;
@@ -126,7 +126,7 @@ impl Departure<'_> {
         self.answered(outcome)
     }
 
-    /// Until when its answer is waited for.
+    /// Until when its reply is waited for.
     pub(crate) fn limit(&self) -> Moment {
         self.limit
     }
@@ -151,7 +151,7 @@ impl Departure<'_> {
         if let Err(failure) = &outcome
             && !failure.is_wrong_kind()
         {
-            // Under the lock: a client that closes finds it there or here.
+            // Under the mutex: a client that closes finds it there or here.
             shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving.clone() });
         }
         core.arrived(leaving.owner);
@@ -181,7 +181,7 @@ impl Departure<'_> {
                 released(entry, held);
                 Ok(())
             }
-            // Whoever closed it sent this leave as well, perhaps before we did.
+            // The thread that closed it sent this leave as well, perhaps before we did.
             outcome if shared.is_closed() => {
                 shared.observers.tell(|o| o.lost(entry.observed(), LossReason::Closed));
                 let error = lost(LossReason::Closed);
@@ -216,7 +216,7 @@ impl Departure<'_> {
                 let kind = match failure {
                     // Redis has not run it.
                     Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_) => ErrorKind::Unavailable,
-                    // A script that errs half-way keeps what it wrote.
+                    // A script that fails half-way keeps what it wrote.
                     Failure::Unanswered(_) | Failure::Never(_) => ErrorKind::OutcomeUnknown,
                 };
                 let error = Error::new(kind, "").because("the release continues in the background");
@@ -229,12 +229,13 @@ impl Departure<'_> {
 /// Ends the hold `ticket`, whose place in Redis was taken by another mode's in the same request.
 ///
 /// # Errors
-/// `LeaseLost` or `Closed` when it was over before.
+/// `LeaseLost` or `Closed` if it was over before.
 pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Error> {
     let mut core = lock(entry)?;
     let now = Moment::now();
     let held = core.lock_state.held(ticket, now);
-    // It is shut, so that nobody here is handed it; and nobody's ask goes with a leave that is not sent.
+    // It is closed to sharing, so that no thread here is handed it; and no request goes with a leave that is
+    // not sent.
     let leaving = match core.lock_state.exit(ticket, now, false, || entry.fresh()) {
         Exit::Leave(leaving, _) => leaving,
         Exit::Lost(loss, then) => {
@@ -255,14 +256,14 @@ pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Err
     Ok(())
 }
 
-/// A guard's `Drop`: what fails is told to the observer, as nobody else hears of it.
+/// A guard's `Drop`: failures are reported to the observer, as no caller gets the error.
 pub(crate) fn release_quietly(entry: &Arc<LockEntry>, ticket: Ticket) {
     if let Err(error) = release(entry, ticket) {
         unheard(entry, &error);
     }
 }
 
-/// What went wrong with a release, told to the observer; of a forked child's, which gives nothing back, nothing.
+/// The error of a release, reported to the observer; not for a forked child's, which gives nothing back.
 pub(crate) fn unheard(entry: &LockEntry, error: &Error) {
     if error.kind() != ErrorKind::Forked {
         entry.shared.observers.tell(|o| o.unlock_failed(entry.observed(), error));

@@ -1,4 +1,4 @@
-//! A thread that waits in a gate: it takes its turns, sleeps between them, and sends what the gate asks of Redis.
+//! A thread that waits in a lock state: it takes its turns, sleeps between them, and sends what the lock state asks of Redis.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::observe::AcquiredVia;
 use crate::sync::{Condvar, MutexGuard};
 use crate::wait::Wait;
 
-/// How long a request may be on its way before those behind it say that Redis does not answer.
+/// How long a request may be in flight before the threads behind it report that Redis does not reply.
 const UNHEARD: Duration = Duration::from_millis(100);
-/// How long a head waits for the inbox before it looks again, if nothing wakes it.
+/// How long a head waits for the inbox before it checks again, if it is not woken.
 const INBOX_LIMIT: Duration = Duration::from_millis(250);
 
-/// What a gate has for a thread that comes.
+/// What a lock state has for a thread that arrives.
 pub(super) enum Place<'a> {
     /// It holds already, or shares a hold of others.
     In(Acquired),
@@ -52,11 +52,11 @@ pub(super) enum MayPark {
     },
 }
 
-/// A thread's place in the gate. Dropped while it is taken (an error, a panic), it passes on
-/// whatever it was granted.
+/// A thread's place in the lock state. Dropped while it is taken (an error, a panic), it passes on whatever
+/// it was granted.
 pub(super) struct Waiter<'a> {
     pub(super) entry: &'a Arc<LockEntry>,
-    /// The lock's other mode, whose threads stand behind this one's.
+    /// The lock's other mode, whose threads queue behind this one's.
     other: Option<&'a Arc<LockEntry>>,
     pub(super) ticket: Ticket,
     wait: Wait<'a>,
@@ -64,14 +64,15 @@ pub(super) struct Waiter<'a> {
     /// The first turn is taken at the time of the call, whatever its deadline: one attempt.
     first: Option<Moment>,
     taken: bool,
-    /// The request it is about. Should it not come back from there, the ask must not wait for it.
+    /// The request that is being sent. If the thread does not return from there, the pending acquire must not
+    /// wait for it.
     asking: Option<u64>,
-    /// And Redis may have got it.
+    /// And Redis may have received it.
     sent: bool,
 }
 
 impl<'a> Waiter<'a> {
-    /// Takes a place in the gate. `other`: the lock's other mode, where its threads are to stand behind this one.
+    /// Takes a place in the lock state. `other`: the lock's other mode, if its threads must queue behind this one.
     pub(super) fn enter(
         entry: &'a Arc<LockEntry>,
         other: Option<&'a Arc<LockEntry>>,
@@ -79,7 +80,7 @@ impl<'a> Waiter<'a> {
         wait: Wait<'a>,
         entered: Moment,
     ) -> Result<Place<'a>, Error> {
-        // Before the gate says anything: in a forked child what it knows is the parent's.
+        // Before the lock state is asked anything: in a forked child what it knows is the parent's.
         entry.shared.usable_at(entered).map_err(|e| entry.error(e))?;
         let mut core = lock(entry)?;
         match core.lock_state.enter(request, entered) {
@@ -117,7 +118,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// Takes its turns, and sleeps between them where it may, until there is something to send or it is over.
-    /// Nothing else in the crate takes a turn of a gate, or sleeps for one.
+    /// No other code in the crate takes a turn of a lock state, or sleeps for one.
     pub(super) fn advance(&mut self, may_park: MayPark) -> Result<Progress, Error> {
         let entry = self.entry;
         let shared = &entry.shared;
@@ -171,7 +172,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// The lock's other mode learns whether anybody waits here of whom only this process knows.
+    /// The lock's other mode learns whether there are waiters here that only this process knows of.
     fn tie(&self, core: &Core) {
         if let Some(other) = self.other {
             modes::tie(core, other);
@@ -195,7 +196,7 @@ impl<'a> Waiter<'a> {
         Some(self.entry.error(error))
     }
 
-    /// Sends a request for the head, and tells the gate what became of it.
+    /// Sends a request for the head, and reports the outcome to the lock state.
     pub(super) fn ask(&mut self, asking: Asking, limit: Moment) -> Result<(), Error> {
         let entry = self.entry;
         let owner = asking.owner;
@@ -206,7 +207,7 @@ impl<'a> Waiter<'a> {
         if self.awaits_inbox(owner)? {
             return Ok(());
         }
-        // No place where the grant would not be heard; but the lock may be free by now.
+        // No position where the grant would not be heard; but the lock may be free by now.
         self.sent = true;
         self.heard(owner, requests::acquire(entry, &Asking { how: AcquireMode::Try, ..asking }, limit))?;
         entry.core.lock().lock_state.try_later(owner, Moment::now().after(INBOX_LIMIT));
@@ -257,8 +258,8 @@ impl<'a> Waiter<'a> {
         self.taken = false;
     }
 
-    /// Tells the gate what became of an ask; an error is the thread's where one attempt was all, or where
-    /// it is final.
+    /// Reports the outcome of a request to the lock state; an error is the thread's if it makes only one
+    /// attempt, or if the error is final.
     pub(super) fn heard(
         &mut self,
         owner: u64,
@@ -281,8 +282,8 @@ impl<'a> Waiter<'a> {
     }
 
     fn park(&self, mut core: MutexGuard<'_, Core>, until: Moment) {
-        // The first wait of a client starts its listener, even one for a thread of its own: with
-        // the listener there, a release can put the next head into the queue in the same trip.
+        // The first wait of a client starts its listener, even one for another thread of its own process:
+        // with the listener there, a release can put the next head into the queue in the same round trip.
         if !self.entry.server().inbox.is_up()
             && let Err(error) = start(&self.entry.shared, self.entry.server())
         {
@@ -302,7 +303,7 @@ impl<'a> Waiter<'a> {
         self.entry.error(error)
     }
 
-    /// Gives the place up, under the lock that saw there is nothing to be had.
+    /// Gives up the place, under the mutex under which it saw that there is nothing to be had.
     fn leave(&mut self, mut core: MutexGuard<'_, Core>) {
         self.taken = false;
         let gave_up = core.lock_state.give_up(self.ticket, Moment::now());
@@ -337,7 +338,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// A hold is there: the renewer learns of a new tenure, the observer of the hold.
+/// A hold is there: the renewer learns of a new grant, the observer of the hold.
 pub(super) fn welcome(
     entry: &Arc<LockEntry>,
     mut core: MutexGuard<'_, Core>,
@@ -384,7 +385,7 @@ fn confirm(entry: &Arc<LockEntry>, owner: u64, lease: Duration, now: Moment, lim
 }
 
 impl Core {
-    /// Redis has been out of reach for so long that a call without a deadline says so.
+    /// Redis has been out of reach for so long that a call without a deadline returns an error.
     fn gives_up(&self, entered: Moment, now: Moment, limit: Duration) -> bool {
         self.lock_state.trouble().is_some_and(|since| now.since(since.max(entered)) >= limit)
     }

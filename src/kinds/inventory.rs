@@ -145,7 +145,7 @@ impl Order {
         self
     }
 
-    /// The customer it is for, who may have at most `limit` units of each of its SKUs, counting reserved and
+    /// The customer it is for, with a quota of `limit` units of each of its SKUs, counting reserved and
     /// bought ones, by orders that named this customer.
     pub fn customer(mut self, name: &str, limit: u64) -> Order {
         self.customer = Some((name.to_owned(), limit));

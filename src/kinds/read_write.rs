@@ -44,10 +44,10 @@ pub type WriteLock = RedisLock<Write>;
 ///
 /// A read/write lock in Redis is often told as three keys. Here they are: *write-wait*, the mark that keeps
 /// readers out while a writer waits: the writer's own place in the queue. One mark for all waiting
-/// writers would be cleared by the first that gives up, or stay for ever when one dies. *write*: the
+/// writers would be cleared by the first that gives up, or stay forever when one dies. *write*: the
 /// field `writer` of the state. *read*, the count of readers: a field for each reading process, with an
 /// end of its own. A counter kept by INCR and DECR cannot work: a command that is sent twice, because its
-/// answer was lost, counts twice; who dies is never subtracted; and a life for the counter as a whole is
+/// answer was lost, counts twice; a reader that dies is never subtracted; and an expiry of the counter as a whole is
 /// either renewed by those who live, and keeps the dead one in, or ends, and lets a writer in among them.
 ///
 /// # Example

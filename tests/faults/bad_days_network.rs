@@ -513,7 +513,7 @@ mod bodies {
 
     // ---- failover --------------------------------------------------------------------------
 
-    /// The old primary stays up as a replica, with our connections to it: who renews must notice
+    /// The old primary stays up as a replica, with our connections to it: a renewal must notice
     /// that it talks to the wrong one.
     pub fn a_hold_moves_with_the_primary<K: Subject>(kind: K) {
         let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());

@@ -155,7 +155,7 @@ fn an_observer_that_panics_changes_nothing() {
     nothing_left(&server);
 }
 
-/// The thread that waits first dies of a panic as soon as it gets in; whoever waits behind it gets
+/// The thread that waits first dies of a panic as soon as it gets in; the waiter behind it gets
 /// in all the same.
 #[test]
 fn a_waiting_thread_that_dies_holds_nobody_up() {

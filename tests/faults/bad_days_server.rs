@@ -796,7 +796,7 @@ mod bodies {
         nothing_stays(&server, &[&client]);
     }
 
-    /// All keys are gone, places too: who waits comes in, and in order of the tokens.
+    /// All keys are gone, positions too: the waiters come in, and in order of the tokens.
     pub fn waiters_outlive_that_all_keys_are_deleted<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let clients: Vec<Client> = (0..3).map(|_| connect(&server.url())).collect();

@@ -116,7 +116,7 @@ fn nobody_hangs_while_the_clock_is_stepped_back_and_forth() {
     });
 }
 
-/// What is held stays held for as much longer, if nobody gives it back; who gives it back lets others in.
+/// What is held stays held for as much longer, if it is not given back; giving it back lets others in.
 #[test]
 fn a_lease_lasts_longer_by_what_the_clock_is_set_back() {
     let server = SteppedServer::start();

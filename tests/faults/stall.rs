@@ -26,7 +26,7 @@ fn stands_still(server: &RedisServer) {
     server.cont().unwrap();
 }
 
-/// The lock comes free while the server stands still, and newcomers ask for it meanwhile: whoever is first to
+/// The lock comes free while the server stands still, and newcomers ask for it meanwhile: the first to
 /// ask afterwards passes nobody.
 #[test]
 fn who_waits_keeps_its_place_when_the_server_stood_still() {

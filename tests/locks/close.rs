@@ -1,4 +1,4 @@
-//! `Client::close`: who waits is woken, who holds is told, Redis gets everything back, threads end.
+//! `Client::close`: waiters are woken, holders are told, Redis gets everything back, threads end.
 
 mod synchronizers;
 

@@ -1,4 +1,4 @@
-//! Conditions: every form of a wait, what it gives up and gets back, who is signalled when, and bad days.
+//! Conditions: every form of a wait, what it gives up and gets back, which waiter is signalled when, and bad days.
 
 mod faults;
 mod forms;

@@ -143,7 +143,7 @@ fn for_one_lease_is_not_that_for_another() {
     assert!(left > ms(15_000), "of 20 s only {left:?}");
 }
 
-/// A thread that writes asks to read beside, and gives that up without an answer. Who reads after it in this
+/// A thread that writes asks to read beside, and gives that up without an answer. A reader after it in this
 /// process does so when it writes no more.
 #[test]
 fn of_a_writer_that_reads_is_not_that_of_a_reader() {

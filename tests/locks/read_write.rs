@@ -1,4 +1,4 @@
-//! The read/write lock: who comes in beside whom, who waits for whom, and what becomes of those who
+//! The read/write lock: which callers are admitted together, which wait for which, and what becomes of those that
 //! give up, die, or change from one half to the other.
 
 mod modes;

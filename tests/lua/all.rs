@@ -220,7 +220,7 @@ fn what_was_taken_before_is_as_if_it_had_never_been_asked_for() {
     assert_eq!(after, [[3], [3]], "a number was given, and no more");
 }
 
-/// The owner's hold may be somebody else's of its process by now, who asked under it after it was given back.
+/// The owner's hold may be another thread's of its process by now: that asked under it after it was given back.
 #[test]
 fn a_late_copy_gives_back_nothing_that_was_there_before() {
     for mut all in [Several::of::<Reentrant>(3, "late"), Several::of::<Simple>(3, "late")] {

@@ -276,7 +276,7 @@ fn a_reset_reaches_those_who_did_not_hear_of_it_and_nobody_else() {
     assert!((1..=60_000).contains(&rig.pttl(0)));
     assert_eq!(again(&mut rig, "keep", &a, &arrivals[0]), ["-1", "gone"]);
     assert_eq!(again(&mut rig, "wait", &a, &arrivals[0]), ["-1", "broken-its-round-is-over"]);
-    // With the clock set back, too, who comes now is behind all of them.
+    // With the clock set back, too, a newcomer is behind all of them.
     let ahead = rig.now() + 60_000_000;
     let _: () = rig.con.hset(&rig.keys[0], "bound", ahead).unwrap();
     for who in ["d", "e"] {

@@ -6,7 +6,7 @@ use redis_concurrent::{Kind, Reentrant, Simple};
 
 use crate::rig::{PREFIX, RECORD, Rig, is_deaf, server};
 
-/// One lock with clients `a` to `d`, who are there to be told; others are not. Each has one owner id.
+/// One lock with clients `a` to `d`, which are there to be told; others are not. Each has one owner id.
 type Stage = crate::rig::Stage<Vec<Connection>>;
 
 /// The clients that there are inboxes of.

@@ -306,7 +306,7 @@ fn runs(
     let left_over = wrong.is_none() && frees && !nobody && !scene.is_inside("b");
     scene.rig.full(false);
     let _: () = cmd("FLUSHALL").query(&mut scene.rig.con).unwrap();
-    wrong.or(left_over.then(|| format!("{told}: who waits is not let in")))
+    wrong.or(left_over.then(|| format!("{told}: a waiter is not let in")))
 }
 
 #[test]

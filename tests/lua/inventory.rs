@@ -347,7 +347,7 @@ fn who_waits_for_the_lock_is_told_when_nothing_is_left() {
     inventory.takes("x:1", &some("1|tee"));
     assert_eq!(next_message(&mut b), "b:1 no:only-1-of-%22tee%22-are-left 0 0");
     assert_eq!(inventory.queue(), ["c:1", "d:1"]);
-    // Nothing: whoever waits for it, also behind others.
+    // Zero: any waiter for it, also behind others.
     inventory.takes("x:2", &some("1|tee"));
     assert_eq!(next_message(&mut d), "d:1 no:only-0-of-%22tee%22-are-left 0 0");
     assert_eq!(inventory.queue(), ["c:1"]);

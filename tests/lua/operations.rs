@@ -860,7 +860,7 @@ fn who_may_pass_does_not_queue_and_who_goes_without_is_told_to_the_rule() {
     let d = rig.id("d", 1);
     rig.wait(&d);
     rig.set_lease(&a, -1);
-    // `b` waits alive: who passes goes first all the same.
+    // `b` waits alive: one that may pass goes first all the same.
     assert_in("passes", &rig.acquire("wait", &c, Ask { args: "pass", ..USUAL }).unwrap(), LEASE);
     rig.leave(&b);
     rig.age_place(&d, WINDOW + 1_000);

@@ -1,4 +1,4 @@
-//! All that may be called of each kind, whoever is asked.
+//! All that may be called of each kind.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Fenced resources, by their client: who may write, what is kept, and what a lost answer costs.
+//! Fenced resources, by their client: which writes are accepted, what is kept, and what a lost reply costs.
 
 mod chance;
 mod paused;

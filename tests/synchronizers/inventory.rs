@@ -1,4 +1,4 @@
-//! The inventory, by its client: what it counts, who is let in, what comes back, and what no kill can bring out
+//! The inventory, by its client: what it counts, which callers it admits, what comes back, and what no kill can bring out
 //! of step.
 
 mod chance;

@@ -1,4 +1,4 @@
-//! The latch: its count, who waits for it, and what becomes of them.
+//! The latch: its count, its waiters, and what becomes of them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

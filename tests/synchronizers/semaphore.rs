@@ -1,4 +1,4 @@
-//! The semaphore, by its client: how it counts, who comes in when, what is refused, what comes back.
+//! The semaphore, by its client: how it counts, which callers it admits when, what is refused, what comes back.
 
 mod chance;
 mod counting;

@@ -72,7 +72,7 @@ impl State {
         gone.filter(|_| inherits).map(|(arrival, _)| *arrival)
     }
 
-    /// Whom a signal could reach `before`: who waits in a process that hears, and is not taken for dead.
+    /// The waiters that a signal could reach `before`: those in a process that hears, and not taken for dead.
     fn reachable(&self, before: &SmallRedis) -> impl Iterator<Item = u64> {
         let now = self.millis();
         self.signals.waiting().filter(move |owner| self.hears(*owner) && !before.is_dead(*owner, now))

@@ -29,7 +29,7 @@ impl Signals {
         self.waiting.iter().map(|(_, owner)| *owner)
     }
 
-    /// A request has run. `reachable`: who could be woken.
+    /// A request has run. `reachable`: the waiters that could be woken.
     pub(super) fn run(&mut self, op: &Op, before: &SmallRedis, after: &SmallRedis, reachable: &[u64]) {
         let inside = |redis: &SmallRedis, owner| redis.holder(owner).is_some();
         let lined = |redis: &SmallRedis, owner| redis.arrival(owner).is_some() || inside(redis, owner);

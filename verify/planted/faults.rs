@@ -226,7 +226,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A grant is told, and taken back where nobody at this server was counted to hear it: whoever listens at the
+    // A grant is told, and taken back where nobody at this server was counted to hear it: a process that listens at the
     // primary of before hears it all the same.
     Fault {
         name: "tell-before-asking",

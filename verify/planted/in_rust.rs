@@ -77,7 +77,7 @@ pub(super) const IN_RUST: &[InRust] = places! {
           self.holders.retain(|holder| holder.end > now || lives); self.soon }
     "reader-counter" in "verify":
         { self.drop_place(*owner); } =>
-        { // One off, whoever says so.
+        { // One off, regardless of the sender.
           let reads = |holder: &&Holder| matches!(holder.mode, Mode::Read | Mode::InOrder);
           let reader = self.holders().iter().find(reads).map(|holder| holder.owner);
           if let Some(reader) = reader.filter(|_| PLANTED && self.arrival(*owner).is_none()) {

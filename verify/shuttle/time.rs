@@ -21,7 +21,7 @@ struct Time {
     sleepers: Vec<(Moment, Arc<Sleeper>)>,
     /// Threads that have not ended.
     threads: usize,
-    /// Those that wait for something other than a mutex: whoever has that can go on.
+    /// Those that wait for something other than a mutex: the thread that has it can go on.
     asleep: usize,
     /// How long an execution may take where time passes by itself.
     when_quiet: Option<Duration>,

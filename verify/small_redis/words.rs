@@ -157,7 +157,7 @@ pub(in crate::engine) struct Holder {
     pub(in crate::engine) number: u64,
     pub(in crate::engine) end: u64,
     pub(in crate::engine) mode: Mode,
-    /// What the rule says beside.
+    /// What the rule adds.
     pub(in crate::engine) value: u64,
     /// In whose place it came.
     pub(in crate::engine) instead: Option<u64>,

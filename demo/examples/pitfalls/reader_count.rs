@@ -1,4 +1,4 @@
-//! Readers counted by INCR and DECR: who dies is never subtracted.
+//! Readers counted by INCR and DECR: a reader that dies is never subtracted.
 
 use std::fmt;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Spinning: who does not get the lock asks again at once.
+//! Spinning: a caller that does not get the lock asks again at once.
 
 use std::fmt;
 use std::sync::Barrier;

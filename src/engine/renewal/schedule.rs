@@ -132,7 +132,7 @@ impl State {
         due.into_iter().chain(end).min()
     }
 
-    /// What is due, at most one batch a server.
+    /// What is due, at most one batch per client.
     pub(super) fn take_due(&mut self, now: Moment) -> Vec<Task> {
         let mut tasks = Vec::new();
         let mut taken: HashMap<u64, usize> = HashMap::new();

@@ -1,24 +1,24 @@
-//! What a thread asks for, what is asked of Redis for it, and what Redis says to that.
+//! What a thread asks for, what is asked of Redis for it, and what Redis replies.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Millis;
 
-/// Who the holder is: for re-entry, and for `is_held_by_current_thread`.
+/// The holder's identity: for re-entry, and for `is_held_by_current_thread`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum HolderId {
     /// A thread, by its number in this process.
     Thread(u64),
-    /// Whoever has the owned guard.
+    /// The owner of the owned guard.
     Guard,
 }
 
-/// On what terms a hold is asked for.
+/// The terms on which a hold is requested.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Terms {
     pub(crate) lease: Duration,
-    /// The lease ends by itself and is never renewed.
+    /// The lease expires by itself and is never renewed.
     pub(crate) fixed: bool,
     pub(crate) fair: bool,
     /// A hold that is released earlier stays in Redis for the rest of this.
@@ -32,7 +32,7 @@ impl Terms {
         Terms { lease, fixed: false, fair: false, at_least: Millis::default(), args: args.into() }
     }
 
-    /// Whether they agree with each other; says how not.
+    /// Checks that they agree with each other; the error says how they do not.
     pub(crate) fn check(&self) -> Result<(), String> {
         let (lease, least) = (self.lease, Duration::from(self.at_least));
         if self.fixed && least > lease {
@@ -41,13 +41,13 @@ impl Terms {
         Ok(())
     }
 
-    /// Whether a tenure on these terms can go on as one on those, without Redis.
+    /// Whether a grant on these terms can be handed on to one on those, without Redis.
     pub(crate) fn goes_on_as(&self, next: &Terms) -> bool {
         self == next && !self.fixed && !self.fair
     }
 }
 
-/// One thread's wish to get in.
+/// One thread's request to acquire.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Request {
     pub(crate) holder: HolderId,
@@ -56,10 +56,10 @@ pub(crate) struct Request {
     pub(crate) terms: Terms,
     /// One attempt, no queueing.
     pub(crate) once: bool,
-    /// A tenure of the same thread, in another mode of the same lock: the rule may let it in beside
-    /// that one, past those who wait.
+    /// A grant of the same thread, in another mode of the same lock: the rule may admit this request beside
+    /// that grant, ahead of the waiters.
     pub(crate) from: Option<u64>,
-    /// And that one ends by it.
+    /// And that grant ends by it.
     pub(crate) instead: bool,
 }
 
@@ -69,9 +69,9 @@ pub(crate) enum AcquireMode {
     Try,
     Wait,
     Keep,
-    /// For a hold that is there: may it take more threads of this process in?
+    /// For a hold that exists: may it admit more threads of this process?
     Share,
-    /// Out of the condition, whose signal is waited for no longer, and into the lock.
+    /// Out of the condition, whose signal is no longer waited for, and into the lock.
     Back,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Asking {
     pub(crate) arrival: String,
     /// How many threads wait behind it, itself included.
     pub(crate) threads: usize,
-    /// The place was never there before, so the inbox must be ready to hear of it.
+    /// The position is new, so the inbox must be ready to hear of it.
     pub(crate) enqueues: bool,
     /// See [`Request::from`].
     pub(crate) from: Option<u64>,
@@ -92,13 +92,13 @@ pub(crate) struct Asking {
     pub(crate) instead: bool,
 }
 
-/// What Redis said to an ask.
+/// Redis's reply to a request to acquire.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Answer {
     In {
         number: u64,
         left: Duration,
-        /// What the rule says beside.
+        /// What the rule adds.
         value: u64,
     },
     Busy {
@@ -106,14 +106,14 @@ pub(crate) enum Answer {
         again: Duration,
         arrival: String,
     },
-    /// No place: ask anew, under the same id.
+    /// No queue position: ask anew, under the same id.
     Gone,
-    /// This id is barred: ask anew, under another.
+    /// This id has a tombstone: ask anew, under another.
     Over,
     Refused(String),
-    /// It came back from a condition without a signal, and was told this.
+    /// It came back from a condition without a signal, and got this reply.
     Back(Box<Answer>),
-    /// It was refused before it could do anything, and asking again may help; or it never left.
+    /// It was rejected before it could have any effect, and asking again may help; or it was never sent.
     Failed,
     /// It may have run, now or later.
     Unanswered,

@@ -214,7 +214,7 @@ impl Grant {
         self.minds.as_ref().map_or(Duration::MAX, |minds| minds.least)
     }
 
-    /// Until when it must stay in Redis, whoever releases it before: its one hold began at `since`.
+    /// Until when it must stay in Redis, even if it is released before: its one hold began at `since`.
     pub(crate) fn stays_until(&self, since: Option<Moment>) -> Moment {
         if self.terms.at_least == Millis::default() {
             return Moment::default();

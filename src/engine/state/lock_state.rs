@@ -1,30 +1,30 @@
-//! One lock in this process: who waits, who holds, and what is asked of Redis for them.
+//! One lock in this process: its waiting threads, its holders, and what is asked of Redis for them.
 //!
-//! A plain state machine: each method is an event, its return value says what is to be done. No
-//! I/O, no clock of its own, no threads, so that it can be model-checked as it is. Whoever drives
-//! it ([`crate::engine::acquire`] and its fellows) holds the cell's mutex during a step and never during
-//! I/O.
+//! A plain state machine: each method is an event, its return value says what must be done. No I/O, no clock
+//! of its own, no threads, so that it can be model-checked as it is. Its driver ([`super::acquire`] and the
+//! modules beside it) holds the entry's mutex during a step and never during I/O.
 //!
 //! # The protocol in this process
 //!
-//! - Waiting threads form one FIFO. Only its **head** talks to Redis, under one owner id, the
-//!   **ask**, which belongs to the gate and not to the thread: a head that gives up leaves it,
-//!   with whatever it was granted meanwhile, to the next, if that one asks for the same.
-//! - What Redis granted is a **tenure**; threads take turns in it as **holds**. Its id is closed
-//!   the moment its `leave` is sent, and is never used again.
-//! - A released exclusive tenure goes to the next local thread while its slice lasts; after that
-//!   one `leave(next)` lets the other processes in and puts this one at the end of their queue.
+//! - Waiting threads form one FIFO. Only its **head** talks to Redis, under one owner id, the **pending
+//!   acquire**, which belongs to the lock state and not to the thread: a head that gives up leaves it, with
+//!   whatever it was granted meanwhile, to the next thread, if that one asks for the same.
+//! - What Redis granted is a **grant**; threads take turns in it as **holds**. Its id is closed the moment
+//!   its `leave` is sent, and is never used again.
+//! - A released exclusive grant goes to the next local thread during its local hand-off period; after that
+//!   one `leave(next)` admits the other processes and puts this one at the end of their queue.
 //!
-//! # The rules of safety kept here
+//! # The safety rules kept here
 //!
-//! - *Numbers filter messages*: a grant numbered no higher than the last number that a busy answer
-//!   told was overtaken while it lay unread. So was one whose own number an answer told. It is dropped.
-//! - *Validity from before the send*: an answer counts from when its request was about to be sent;
-//!   a message, which has no request of its own, from the last ask that was answered busy, as the
-//!   grant cannot be older than that.
+//! - *Numbers filter messages*: a grant numbered no higher than the last number in a busy reply was overtaken
+//!   while it lay unread. So was one whose own number a reply told. It is dropped.
+//! - *Validity from before the send*: a reply counts from when its request was about to be sent; a message,
+//!   which has no request of its own, from the last request that was answered busy, as the grant cannot be
+//!   older than that.
 //! - *A grant is never dropped*: `give_up` looks for it in the same step that leaves the queue.
-//! - *A grant is its request's*: an ask is never sent on other terms than its first ones. A head that asks for
-//!   something else gives it back, with whatever was granted to it, and asks for a place of its own.
+//! - *A grant belongs to its request*: a pending acquire is never sent on other terms than its first ones. A
+//!   head that asks for something else gives it back, with whatever was granted to it, and asks for a
+//!   position of its own.
 
 mod ask;
 mod condition_waiter;
@@ -55,19 +55,19 @@ use super::table::Table;
 use crate::clock::Moment;
 use crate::kind::{Reentrancy, Sharing};
 
-/// How long after a hold should have lapsed we look: Redis's millisecond, and a little.
+/// How long after a hold should have expired we check: Redis's millisecond, and a little.
 const SLACK: Duration = Duration::from_millis(2);
-/// The first pause after a request that Redis did not take.
+/// The first pause after a request that Redis did not accept.
 const BACKOFF: Duration = Duration::from_millis(20);
 /// The longest such pause.
 const LONGEST_BACKOFF: Duration = Duration::from_millis(500);
 
-/// What a lock of this kind, on this client, is like.
+/// What is fixed about a lock of this kind, on this client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub(crate) sharing: Sharing,
     pub(crate) reentrancy: Reentrancy,
-    /// How long a tenure may be handed on.
+    /// How long a grant may be handed on.
     pub(crate) local_handoff: Duration,
     /// The longest pause between two looks at anything.
     pub(crate) beat: Duration,
@@ -81,10 +81,10 @@ struct Waiter {
     attempted: bool,
 }
 
-/// The gate. See the module's documentation.
+/// The lock state. See the module's documentation.
 ///
-/// A process may hold a hundred thousand locks, most of them by one thread each: its tables begin with
-/// room for one, and what only a wait needs goes with it.
+/// A process may hold a hundred thousand locks, most of them by one thread each: its tables begin with room
+/// for one, and what only a wait needs goes with the wait.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LockState {
     shape: Arc<Shape>,
@@ -92,10 +92,10 @@ pub(crate) struct LockState {
     holds: Table<Hold>,
     grants: Table<Grant>,
     ask: Option<Box<PendingAcquire>>,
-    /// Leaves of this gate that are on their way.
+    /// Leaves of this lock state that are in flight.
     leaving: usize,
     tickets: u64,
-    /// Redis has not answered since.
+    /// Redis has not replied since.
     trouble: Option<Moment>,
     closed: bool,
     /// A thread of this process waits for the lock's other mode, and Redis does not know of it yet.
@@ -136,7 +136,7 @@ impl LockState {
         self.grants.get_mut(owner)
     }
 
-    /// The tenure that keeps other threads of this process out.
+    /// The grant that keeps other threads of this process out.
     fn in_the_way(&self, now: Moment) -> Option<&Grant> {
         if !self.exclusive() {
             return None;
@@ -150,7 +150,7 @@ impl LockState {
         Acquired { ticket, owner, token, value, way, outermost }
     }
 
-    /// A thread wants in: it holds already, takes its place, or is refused at once.
+    /// A thread wants to acquire: it holds the lock already, takes its place, or is rejected at once.
     pub(crate) fn enter(&mut self, request: Request, now: Moment) -> Result<Entered, Refusal> {
         if self.closed {
             return Err(Refusal::Closed);
@@ -174,13 +174,13 @@ impl LockState {
         }
         self.tickets += 1;
         let ticket = self.tickets;
-        // Passing those who wait here: they may join as well, as soon as they run.
+        // Ahead of the waiters here: they may join as well, as soon as they run.
         if let Some(acquired) = self.join(ticket, &request, now) {
             let ahead = self.asks_ahead(acquired.owner, &request, now);
             return Ok(Entered::Joined(acquired, ahead));
         }
         if request.from.is_some() {
-            // Whoever waits here waits for the very thread that asks.
+            // Every waiter here is waiting for the very thread that asks.
             self.waiters.push_front(Waiter { ticket, request, attempted: false });
             return Ok(Entered::Waits(ticket));
         }
@@ -191,7 +191,7 @@ impl LockState {
         Ok(Entered::Waits(ticket))
     }
 
-    /// The thread with this hold knows that it is in.
+    /// The thread with this hold has learned that it is in.
     pub(crate) fn came_in(&mut self, ticket: Ticket, now: Moment) {
         if let Some(hold) = self.holds.get_mut(ticket) {
             hold.since = Some(now);

@@ -169,7 +169,7 @@ fn the_queue_has_the_owners_that_wait<K: Tried>(stage: &Stage<K>) {
     });
 }
 
-/// JSR-166 ReentrantLockTest.testToString: who holds it would be a request, so `holder` tells it and
+/// JSR-166 ReentrantLockTest.testToString: the holder would take a request, so `holder` tells it and
 /// the debug text does not.
 fn its_holder_is_told_and_its_text_costs_no_request<K: Tried>(stage: &Stage<K>) {
     let client = stage.client_with(|b| b.client_name("teller"));

@@ -1,4 +1,4 @@
-//! Conditions: who may wait and signal, when a wait ends, and what is held then.
+//! Conditions: the right to wait and signal, when a wait ends, and what is held then.
 
 use std::thread;
 use std::time::Instant;
@@ -44,7 +44,7 @@ fn forms<K: Tried>() -> [Form<K>; 5] {
     ]
 }
 
-/// Who waits for a signal, whoever has waited longest first.
+/// The waiters for a signal, the longest-waiting first.
 fn waiters<K: Tried>(stage: &Stage<K>) -> Vec<String> {
     redis::cmd("ZRANGE").arg(stage.key(":conditions")).arg(0).arg(-1).query(&mut stage.redis()).unwrap()
 }

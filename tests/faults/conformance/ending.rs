@@ -70,7 +70,7 @@ fn only_the_holder_can_release<K: Tried>(stage: &Stage<K>) {
     guard.unlock().unwrap();
 }
 
-/// python-redis-lock test_given_id: a hold is passed on by passing the guard, not an id; who gave it
+/// python-redis-lock test_given_id: a hold is passed on by passing the guard, not an id; the thread that gave it
 /// away cannot release it any more.
 fn a_guard_may_be_given_to_another_thread<K: Tried>(stage: &Stage<K>) {
     let lock = stage.lock();

@@ -92,7 +92,7 @@ fn clients_that_take_turns_count_to_30<K: Tried>(stage: &Stage<K>) {
     assert_eq!(work(&locks, 3, Duration::ZERO), 30);
 }
 
-/// Redisson RedissonSpinLockTest.testConcurrencyLoop_MultiInstance: who only tries subscribes to
+/// Redisson RedissonSpinLockTest.testConcurrencyLoop_MultiInstance: a caller that only tries subscribes to
 /// nothing here either.
 fn threads_that_only_try_count_to_1600<K: Tried>(stage: &Stage<K>) {
     let locks: Vec<_> = (0..16).map(|_| stage.lock()).collect();

@@ -35,7 +35,7 @@ fn leases_that_end_let_in_by_arrival<K: Tried>(stage: &Stage<K>) {
                 wait_until(LONG, "all were let in", || ended.load(Ordering::SeqCst) == THREADS);
                 drop(guard);
             });
-            // In this order: who was just let in is in neither, for a moment.
+            // In this order: a caller that was just let in is in neither, for a moment.
             let here = || granted.lock().len() + stage.places().len();
             wait_until(LONG, "it waits, or is in", || here() > i);
         }
@@ -44,7 +44,7 @@ fn leases_that_end_let_in_by_arrival<K: Tried>(stage: &Stage<K>) {
     assert!(granted.iter().map(|(i, ..)| *i).eq(0..THREADS), "{granted:?}");
     assert!(granted.windows(2).all(|pair| pair[0].2 < pair[1].2), "{granted:?}");
     let (_, last, _) = granted.last().unwrap();
-    // Each lease but the last one was waited for. Who waited counts its own from when it last asked,
+    // Each lease but the last one was waited for. A waiter counts its own from when it last asked,
     // and takes a grant of which that leaves more than half.
     assert!(*last > 7 * lease / 2 && *last < 11 * lease + 2 * LATE, "{last:?}");
 }

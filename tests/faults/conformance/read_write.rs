@@ -1,4 +1,4 @@
-//! The read/write lock: who comes in beside whom, and what it answers about itself.
+//! The read/write lock: which callers are admitted together, and what it answers about itself.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;

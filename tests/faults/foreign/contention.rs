@@ -8,7 +8,7 @@ use redis_concurrent::SimpleLock;
 use crate::foreign::stage::{KEY, LEASE, Stage};
 use crate::support::{Random, ms};
 
-/// Counted up under the lock by a read and a write: whoever is not alone there loses a count.
+/// Counted up under the lock by a read and a write: a thread that is not alone there loses a count.
 pub const COUNTER: &str = "counter";
 
 /// Who counted, one after the other.

@@ -31,7 +31,7 @@ impl Stage {
     }
 
     /// The lock, for a client of its own, of which nothing is renewed or asked again by itself for as long as
-    /// a test takes: who comes in was let in, or looks because of a stranger.
+    /// a test takes: a caller that comes in was let in, or looks because of a foreign holder.
     pub fn patient(&self) -> SimpleLock {
         let minutes = Duration::from_secs(120);
         builder(&self.server.url())

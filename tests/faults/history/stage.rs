@@ -20,7 +20,7 @@ use crate::support::{clock, ms};
 pub const RECOVERY: Duration = ms(COMMAND.as_millis() as u64 + 500);
 
 /// How long after its end a fault may have an effect that has cost a process its life, or a lock its
-/// release: who died holding is waited for for a lease, who died waiting for a window.
+/// release: a dead holder is waited for for a lease, a dead waiter for a waiter timeout.
 pub const AFTERMATH: Duration = ms((LEASE.as_millis() + WINDOW.as_millis() + RECOVERY.as_millis()) as u64);
 
 /// How late answers come that have a long way: later than a lease may end early for the clocks' sake.

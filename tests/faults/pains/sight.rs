@@ -1,4 +1,4 @@
-//! Of locks that nobody can look into: who holds it, how many wait, for how long.
+//! Of locks that cannot be looked into: the holder, the number of waiters, the time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

@@ -12,7 +12,7 @@ use crate::support::*;
 const ROUNDS: usize = 2500;
 
 /// In each round the lock is released while four threads of two processes give up waiting for it,
-/// some by the clock, some cancelled. Whoever gets it gives it back; then it must be free.
+/// some by the clock, some cancelled. The thread that gets it gives it back; then it must be free.
 #[test]
 fn a_grant_is_never_dropped() {
     let mut random = Random::new("a_grant_is_never_dropped");

@@ -1,4 +1,4 @@
-//! *no-sleep-before-subscribed*: who is in the queue can hear of its grant.
+//! *no-sleep-before-subscribed*: a waiter in the queue can hear of its grant.
 
 use std::thread;
 use std::time::Instant;
@@ -45,7 +45,7 @@ fn no_sleep_before_subscribed_wherever_the_release_falls() {
     let holder = connect(&server).reentrant_lock("x");
     for _ in 0..150 {
         let held = holder.lock().unwrap();
-        // A beat of 10 s: whoever misses the message sleeps longer than the test allows.
+        // A heartbeat of 10 s: a waiter that misses the message sleeps longer than the test allows.
         let client = builder(&server.url()).waiter_timeout(LONG).connect().unwrap();
         let lock = client.reentrant_lock("x");
         let pause = random.micros(4000);

@@ -67,7 +67,7 @@ fn pain_15_who_lost_its_hold_with_the_primary_is_told_and_writes_nothing() {
     assert!(!other.is_lost());
 }
 
-/// Also where the next renewal is far away: who listens learns within about a round trip that another server has
+/// Also where the next renewal is far away: a listener learns within about a round trip that another server has
 /// taken over, and asks it at once about what is young.
 #[test]
 fn who_lost_its_hold_with_the_primary_is_told_long_before_its_next_renewal() {

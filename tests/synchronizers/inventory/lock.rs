@@ -13,7 +13,7 @@ use crate::support::*;
 #[test]
 fn who_waits_is_refused_the_moment_that_nothing_is_left() {
     let server = RedisServer::start().unwrap();
-    // Nobody asks again by itself meanwhile: who wakes was told.
+    // No waiter asks again by itself meanwhile: one that wakes was told.
     let patient = || builder(&server.url()).lease(6 * LONG).waiter_timeout(6 * LONG).connect().unwrap();
     let clients: Vec<_> = (0..4).map(|_| patient()).collect();
     let inventories: Vec<_> = clients.iter().map(|client| client.inventory("sale")).collect();
@@ -47,7 +47,7 @@ fn who_waits_is_refused_the_moment_that_nothing_is_left() {
             ErrorKind::Refused,
             "only 0 of \"tee\" are left",
         );
-        // One comes back: whoever comes now waits again, and gets in.
+        // One comes back: a newcomer waits again, and gets in.
         last.cancel().unwrap();
         let next = scope.spawn(|| inventories[1].inventory_lock("tee", 1).lock().map(|guard| guard.token()));
         queued(&lock, 1);

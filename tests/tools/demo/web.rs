@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use crate::demo::program;
 
-/// How long the example keeps who came too often out.
+/// The kind that observers get.
 const WINDOW: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(20);
 const ONE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);

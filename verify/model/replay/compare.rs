@@ -73,7 +73,7 @@ impl Sides {
         match (small, real) {
             (Reply::Acquired(small), Reply::Acquired(real)) => self.compare_answers(op, small, real),
             (Reply::Left { inside: s, next: small }, Reply::Left { inside: r, next: real }) => {
-                // Of a state with ends of its own a leave takes out, without a look, who lapsed as well.
+                // Of a state with expiries of its own a leave takes out, without a look, the expired owners as well.
                 let lapsed = matches!(op, Op::Leave { owner, .. } if self.lapsed.contains(owner));
                 assert!(s == r || (lapsed && *r), "who was inside: {op:?}");
                 match (small, real) {

@@ -184,7 +184,7 @@ impl RealRoom {
 }
 
 impl Sides {
-    /// What waits for signals must be the same too: places, their order, who was signalled, and by what a place is in
+    /// What waits for signals must be the same too: places, their order, the signalled ones, and by what a place is in
     /// the queue.
     pub(super) fn compare_rooms(&mut self, small: &SmallRedis, now: u64, view: &RoomView) {
         let stages: Vec<Stage> = small.queue.values().map(|place| place.stage).collect();

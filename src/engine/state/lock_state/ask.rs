@@ -1,4 +1,4 @@
-//! What a gate asks of Redis for its head, and what came of it so far.
+//! What a lock state asks of Redis for its head, and the result so far.
 
 use std::time::Duration;
 
@@ -6,36 +6,36 @@ use super::{AcquireMode, Asking, PendingRelease, Request, Terms};
 use crate::clock::Moment;
 use crate::observe::AcquiredVia;
 
-/// What this process asks of Redis for the head of its waiting threads. The next head goes on with it only if
-/// its request is [the same](PendingAcquire::serves): an owner id asks for one thing as long as it lives.
+/// What this process asks of Redis for the head of its waiting threads. The next head continues with it only
+/// if its request is [the same](PendingAcquire::serves): an owner id asks for one thing as long as it lives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PendingAcquire {
     pub(super) owner: u64,
     pub(super) terms: Terms,
-    /// A request under this id is on its way.
+    /// A request under this id is in flight.
     pub(super) in_flight: bool,
     /// When the last one was about to be sent.
     pub(super) sent: Moment,
-    /// What a grant told by message counts from: see the rules above.
+    /// What a grant received by message counts from: see the rules above.
     pub(super) base: Option<Moment>,
     /// Redis has answered busy.
     pub(super) asked: bool,
-    /// Redis keeps a place for it.
+    /// Redis keeps a queue position for it.
     pub(super) queued: bool,
-    /// Where in the order it came, to be told when the place was lost.
+    /// Its place in the order of arrival, to be sent if the position was lost.
     pub(super) arrival: String,
-    /// The highest number that an answer told: its own, or the lock's last one with a busy answer.
+    /// The highest number in a reply: its own, or the lock's last one with a busy reply.
     pub(super) floor: u64,
     /// When asking again makes sense.
     pub(super) again_at: Moment,
-    /// The inbox came back while a request was on its way: a grant may have gone unheard after it
-    /// was answered.
+    /// The inbox came back while a request was in flight: a grant may have gone unheard after it was
+    /// answered.
     pub(super) unheard: bool,
     pub(super) unsettled: bool,
     /// See [`Grant::least`].
     pub(super) least: Duration,
     pub(super) grant: Option<PendingGrant>,
-    /// Somebody waits whom a share must not pass: what is granted takes nobody else in.
+    /// There is a waiter that shared holds must not pass: what is granted may not be shared further.
     pub(super) shut: bool,
     /// See [`Request::from`](super::Request::from).
     pub(super) from: Option<u64>,
@@ -56,7 +56,7 @@ pub(super) struct PendingGrant {
     pub(super) since: Moment,
     /// What it was granted for, as far as is known.
     pub(super) lease: Duration,
-    /// A message told it: perhaps granted for less than was asked for.
+    /// A message reported it: perhaps granted for less than was asked for.
     pub(super) told: bool,
     pub(super) way: AcquiredVia,
     /// Its lease was set anew since it was granted.
@@ -94,12 +94,12 @@ impl PendingAcquire {
         same && self.instead == request.instead
     }
 
-    /// Whether Redis may have something of it.
+    /// Whether Redis may know anything of it.
     pub(super) fn is_there(&self) -> bool {
         self.queued || self.unsettled || self.grant.is_some()
     }
 
-    /// Whether anything was said about it that is about its own request.
+    /// Whether any reply has said something about its own request.
     pub(super) fn is_known(&self) -> bool {
         self.is_there() || self.refused.is_some()
     }
@@ -115,7 +115,7 @@ impl PendingAcquire {
         self.in_flight = true;
         self.unheard = false;
         self.sent = now;
-        // Until one is answered busy, a grant counts from the first ask sent.
+        // Until one is answered busy, a grant counts from the first request sent.
         self.base.get_or_insert(now);
         let enqueues = how == AcquireMode::Wait && self.arrival.is_empty();
         let (terms, arrival) = (self.terms.clone(), self.arrival.clone());
@@ -130,7 +130,7 @@ impl PendingAcquire {
             unsettled: self.unsettled,
             valid_until,
             lease: self.terms.lease,
-            // Nobody has had the lock by it.
+            // No thread has had the lock by it.
             stays_until: Moment::default(),
         }
     }

@@ -1,8 +1,8 @@
 //! How far a wait for a condition is, in the state that it waits in, which is its thread's alone.
 //!
-//! That thread asks with `wait`, which gives the lock up for a place in the condition, and keeps it with
-//! `keep`. When its time is over it asks with `back`, and from then on waits for the lock, as one that was
-//! signalled does: without a deadline, since it cannot return before it has the lock again.
+//! That thread asks with `wait`, which gives up the lock for a position in the condition, and keeps it with
+//! `keep`. When its time is over it asks with `back`, and from then on waits for the lock, as a signalled
+//! waiter does: without a deadline, since it cannot return before it has the lock again.
 
 use super::ask::PendingAcquire;
 use super::{AcquireMode, Answer, Hold, PendingRelease, Request};
@@ -25,7 +25,7 @@ impl WaitsFor {
         match self {
             WaitsFor::Condition(waiter) => waiter.mode(ask.queued),
             WaitsFor::Lock if ask.queued => AcquireMode::Keep,
-            // What may be answered at once needs no inbox.
+            // A request that may be answered at once needs no inbox.
             WaitsFor::Lock if once || !(inbox || ask.asked) => AcquireMode::Try,
             WaitsFor::Lock => AcquireMode::Wait,
         }
@@ -50,9 +50,9 @@ impl WaitsFor {
 /// How far a thread's wait for a condition is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ConditionWaiter {
-    /// Of what was sent something may have run: the hold may be given up.
+    /// Some of what was sent may have run: the hold may be given up.
     pub(super) sent: bool,
-    /// Redis has said that the hold is given up.
+    /// Redis has confirmed that the hold is given up.
     pub(super) entered: bool,
     /// Its time is over.
     pub(super) over: bool,
@@ -60,16 +60,16 @@ pub(super) struct ConditionWaiter {
     told: bool,
     /// It came back before it was signalled.
     pub(super) unsignalled: bool,
-    /// The hold, where a request of it may be on its way yet: once it is given up, it is barred.
+    /// The hold, if a request of it may be in flight yet: once it is given up, it gets a tombstone.
     pub(super) unsettled: Option<PendingRelease>,
 }
 
-/// What a wait has come to.
+/// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stay {
-    /// The hold is as it was: nothing that was sent can have run.
+    /// The hold is as it was: no request that was sent can have run.
     pub(crate) stayed: bool,
-    /// Redis has said that the hold is given up.
+    /// Redis has confirmed that the hold is given up.
     pub(crate) entered: bool,
     pub(crate) unsignalled: bool,
 }
@@ -93,7 +93,7 @@ impl SuspendedHold {
         Request { holder, thread, terms, once: false, from: Some(self.grant.owner), instead: false }
     }
 
-    /// By which way it came.
+    /// How it was acquired.
     pub(crate) fn way(&self) -> AcquiredVia {
         self.hold.way
     }
@@ -116,7 +116,8 @@ impl ConditionWaiter {
                 self.unsignalled = true;
                 *rest
             }
-            // An earlier copy has given the hold up, and its place was lost since: it comes in as anybody.
+            // An earlier copy has given up the hold, and its position was lost since: it joins the queue like
+            // any other.
             Answer::Refused(why) if why == NOT_INSIDE && ask.unsettled => {
                 self.entered = true;
                 Answer::Gone
@@ -132,5 +133,5 @@ impl ConditionWaiter {
     }
 }
 
-/// The refusal of a wait whose hold is not there to be given up.
+/// The rejection of a wait whose hold is not there to be given up.
 pub(crate) const NOT_INSIDE: &str = "not-inside";

@@ -37,7 +37,7 @@ impl LockState {
             return Exit::Shared;
         }
         if let Some(next) = &next
-            // Who has a place in the queue waits for its turn there.
+            // A thread with a queue position waits there for its turn.
             && self.ask.is_none()
             && grant.may_be_handed_to(&next.terms, self.shape.local_handoff, now)
         {
@@ -52,7 +52,7 @@ impl LockState {
         let threads = self.waiters.len();
         let leaving =
             PendingRelease { stays_until: grant.stays_until(since), ..PendingRelease::of(&grant, now) };
-        // With one that stays nothing is asked: it is no leave.
+        // No request goes with one that stays: it is not a leave.
         let inbox = inbox && leaving.stays_until <= now;
         let asking = next.filter(|n| inbox && !n.once && self.ask.is_none()).map(|next| {
             let mut ask = Box::new(PendingAcquire::new(fresh(), &next, now));
@@ -63,13 +63,14 @@ impl LockState {
         Exit::Leave(leaving, asking)
     }
 
-    /// A leave was answered, or is somebody else's business now.
+    /// A leave was answered, or is another thread's task now.
     pub(crate) fn left(&mut self) -> Effects {
         self.leaving = self.leaving.saturating_sub(1);
         Effects { wake: self.head(), ..Effects::default() }
     }
 
-    /// A thread stops waiting. The lead goes to the next one, with the ask and all it was granted.
+    /// A thread stops waiting. The lead goes to the next one, with the pending acquire and all it was
+    /// granted.
     pub(crate) fn give_up(&mut self, ticket: Ticket, now: Moment) -> GaveUp {
         if let Some(hold) = self.holds.get(ticket) {
             return GaveUp::In(self.acquired(hold, true));
@@ -84,7 +85,7 @@ impl LockState {
             let leave = self.abandon(now);
             return GaveUp::Out(Effects { leave, ..Effects::default() });
         }
-        // What was refused was refused to this head; the next one asks under an id of its own.
+        // The rejection was meant for this head; the next one asks under an id of its own.
         let refused = self.ask.take_if(|a| a.refused.is_some() && !a.in_flight);
         if let Some(leave) = refused.filter(|a| a.unsettled).map(|a| a.leaving(now)) {
             return GaveUp::Out(Effects { wake: self.head(), background: Some(leave), ..Effects::default() });
@@ -95,8 +96,8 @@ impl LockState {
         GaveUp::Out(Effects { wake: self.head(), ..Effects::default() })
     }
 
-    /// Nobody is left to want the ask: it leaves, unless Redis cannot know of it. One that is on
-    /// its way stays until it is answered: then whoever sent it comes here again.
+    /// No thread wants the pending acquire any more: it leaves, unless Redis cannot know of it. One that is
+    /// in flight stays until it is answered: then its sender comes here again.
     pub(super) fn abandon(&mut self, now: Moment) -> Option<PendingRelease> {
         if self.ask.as_ref().is_some_and(|a| a.in_flight) {
             return None;
@@ -109,8 +110,7 @@ impl LockState {
         Some(ask.leaving(now))
     }
 
-    /// The client closes: nobody comes in any more, all holds are lost. Returns what is to leave
-    /// Redis.
+    /// The client closes: no thread is admitted any more, all holds are lost. Returns what must leave Redis.
     pub(crate) fn close(&mut self, now: Moment) -> Vec<PendingRelease> {
         self.closed = true;
         let mut leave = Vec::new();

@@ -1,4 +1,4 @@
-//! The words of the gate: what it is told, and what it says is to be done.
+//! The vocabulary of the lock state: what it is told, and what it asks to be done.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
 use crate::observe::{AcquiredVia, LossReason};
 
-/// A place in a gate: of a waiting thread, later of its hold.
+/// A place in a lock state: of a waiting thread, later of its hold.
 pub(crate) type Ticket = u64;
 
 /// A hold, as its guard knows it.
@@ -17,13 +17,13 @@ pub(crate) struct Acquired {
     pub(crate) owner: u64,
     pub(crate) token: u64,
     pub(crate) way: AcquiredVia,
-    /// What the rule said beside the number.
+    /// What the rule added to the number.
     pub(crate) value: u64,
     /// Not a re-entry.
     pub(crate) outermost: bool,
 }
 
-/// An owner that is to leave Redis.
+/// An owner that must leave Redis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PendingRelease {
     pub(crate) owner: u64,
@@ -31,7 +31,7 @@ pub(crate) struct PendingRelease {
     /// Until when it was valid; leaving later changes nothing here.
     pub(crate) valid_until: Moment,
     pub(crate) lease: Duration,
-    /// Nobody is to get in before: until then it does not leave, it gets what is left as its lease.
+    /// No other caller may get in before: until then it does not leave, it gets what is left as its lease.
     pub(crate) stays_until: Moment,
 }
 
@@ -46,7 +46,7 @@ impl PendingRelease {
         }
     }
 
-    /// How long it is to stay, if it is.
+    /// How long it must stay, if at all.
     pub(crate) fn rest(&self, now: Moment) -> Option<Duration> {
         // Redis counts in milliseconds.
         (self.stays_until > now).then(|| self.stays_until.since(now).max(Duration::from_millis(1)))
@@ -60,20 +60,20 @@ pub(crate) enum Refusal {
     /// This thread's own hold is lost; its guard must go first.
     LeaseLost(LossReason),
     WouldDeadlock,
-    /// One attempt only, and a local thread is ahead.
+    /// Only one attempt, and a local thread is ahead.
     Busy,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Entered {
     Again(Acquired),
-    /// It shares a hold of other threads. With a request to send and to report by [`LockState::answered`]:
+    /// It shares a hold with other threads. With a request to send and to report by [`LockState::answered`]:
     /// whether still others may.
     Joined(Acquired, Option<Asking>),
     Waits(Ticket),
 }
 
-/// What the thread with this ticket is to do next.
+/// What the thread with this ticket must do next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     /// It has its hold; wake the new head, if any.
@@ -82,28 +82,28 @@ pub(crate) enum Step {
     Ask(Asking),
     /// The grant is too old to be used as it is: renew it and report by [`LockState::confirmed`].
     Confirm(u64, Duration),
-    /// Leave, report by [`LockState::left`], come back: what was granted is not what this head wants.
+    /// Leave, report by [`LockState::left`], come back: what was granted is not what this head asked for.
     Leave(PendingRelease),
     /// Sleep, at most until then.
     Park(Moment),
     /// One attempt, and it was busy.
     Busy,
-    /// The rule said never.
+    /// Permanently rejected by the rule.
     Refused(String),
     Closed,
-    /// The caller's time is up, and it has nothing.
+    /// The caller's time is up, without a hold.
     Over,
 }
 
-/// What is to be done after an event, by whoever brought it.
+/// What must be done after an event, by the thread that reported it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Effects {
     pub(crate) wake: Option<Ticket>,
     /// Leave Redis now, and report by [`LockState::left`].
     pub(crate) leave: Option<PendingRelease>,
-    /// Leave Redis some time, nobody waits for it.
+    /// Leave Redis some time, no thread waits for it.
     pub(crate) background: Option<PendingRelease>,
-    /// This owner's tenure was just lost: tell its guards, the observer, the renewer.
+    /// This owner's grant was just lost: notify its guards, the observer, the renewer.
     pub(crate) lost: Option<(u64, LossReason)>,
 }
 
@@ -116,10 +116,11 @@ pub(crate) enum Exit {
     Shared,
     /// The next local thread has it now: wake it.
     HandedOn(Ticket),
-    /// It was lost before, which each of its guards is told; what is to be done where that was found out just now.
+    /// It was lost before, which each of its guards reports; what must be done if that was found out just
+    /// now.
     Lost(LossReason, Effects),
-    /// Send this leave, with the ask for the next head if there is one, and report by
-    /// [`LockState::left`] and [`LockState::answered`].
+    /// Send this leave, with the request for the next head if there is one, and report by [`LockState::left`]
+    /// and [`LockState::answered`].
     Leave(PendingRelease, Option<Asking>),
 }
 
@@ -131,7 +132,7 @@ pub(crate) enum GaveUp {
     Out(Effects),
 }
 
-/// What a renewal was answered.
+/// The result of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Renewal {
     Left(Duration),
@@ -144,6 +145,6 @@ pub(crate) enum Renewal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stays {
     Lost(LossReason),
-    /// Other threads of this process have holds on the same tenure.
+    /// Other threads of this process have holds on the same grant.
     Shared,
 }

@@ -1,4 +1,4 @@
-//! What the gate makes of what Redis says: answers, messages, renewals, and silence.
+//! How the lock state handles what Redis says: replies, messages, renewals, and silence.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::engine::state::grant::drift;
 use crate::observe::{AcquiredVia, LossReason};
 
 impl LockState {
-    /// The answer to the ask of `owner`, whoever sent it.
+    /// The reply to the request of `owner`, whichever thread sent it.
     pub(crate) fn answered(&mut self, owner: u64, answer: Answer, now: Moment) -> Effects {
         let alone = self.waiters.is_empty();
         let joined = self.joined();
@@ -33,11 +33,11 @@ impl LockState {
                 let valid_until = ask.sent.after(left.min(ask.least)).before(most);
                 // Its message, if it lies unread, says less: it does not know what was left when.
                 ask.floor = ask.floor.max(number);
-                // Behind a message it is the same grant, known more exactly.
+                // After a message it is the same grant, known more exactly.
                 let way = if ask.asked { AcquiredVia::Granted } else { AcquiredVia::Free };
                 let said = if joined { ask.sent } else { Moment::default() };
-                // If an earlier request let it in, somebody may have come to wait since: that it is in says
-                // nothing of others.
+                // If an earlier request was the one that got in, another may have begun to wait since: that
+                // it is in says nothing about waiters.
                 ask.shut |= joined && ask.unsettled;
                 let (since, lease, told, confirmed) = (ask.sent, left, false, false);
                 ask.grant = Some(PendingGrant {
@@ -59,7 +59,7 @@ impl LockState {
                 ask.asked = true;
                 ask.base = Some(ask.sent);
                 ask.arrival = arrival;
-                // Not in the queue: it was a first try, and now wants a place.
+                // Not in the queue: it was a first try, and now wants a position.
                 let nothing_to_do = ask.queued && !ask.unheard;
                 ask.again_at = if nothing_to_do { now.after(again).after(SLACK) } else { now };
                 let floor = ask.floor;
@@ -92,38 +92,38 @@ impl LockState {
         Effects { wake: self.head(), background, ..Effects::default() }
     }
 
-    /// A request of this ask was sent twice before it was answered: a copy may be on its way yet.
+    /// A request of this pending acquire was sent twice before it was answered: a copy may be in flight yet.
     pub(crate) fn unsettle(&mut self, owner: u64) {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
             ask.unsettled = true;
         }
     }
 
-    /// An ask has been on its way for `limit`: whether it is busy, nobody can say.
+    /// A request has been in flight for `limit`: whether the lock is busy is unknown.
     pub(crate) fn is_unheard(&self, now: Moment, limit: Duration) -> bool {
         self.ask.as_ref().is_some_and(|a| a.in_flight && now.since(a.sent) >= limit)
     }
 
-    /// It was busy, and has no place in the queue: it is asked for again then.
+    /// It was busy, and has no queue position: it is asked for again then.
     pub(crate) fn try_later(&mut self, owner: u64, at: Moment) {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner && !a.in_flight && !a.queued) {
             ask.again_at = ask.again_at.max(at);
         }
     }
 
-    /// The ask was not sent, since the inbox is not ready: it is for `again_at`, or when woken.
+    /// The request was not sent, since the inbox is not ready: it is due at `again_at`, or when woken.
     pub(crate) fn postponed(&mut self, owner: u64, again_at: Moment) {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
             ask.in_flight = false;
             ask.again_at = again_at;
         }
-        // Nobody knows any more whether a share may be joined.
+        // It is no longer known whether a shared hold may be joined.
         if let Some(share) = self.grant_mut(owner).filter(|t| t.is_asked()) {
             share.may_be_joined_since(&Answer::Unanswered);
         }
     }
 
-    /// The inbox is (again) there: what was missed meanwhile is asked for.
+    /// The inbox is up (again): what was missed meanwhile is asked for.
     pub(crate) fn ask_again(&mut self, now: Moment) -> Effects {
         if let Some(ask) = &mut self.ask {
             ask.again_at = now;
@@ -157,7 +157,7 @@ impl LockState {
         Effects::default()
     }
 
-    /// A message: `owner` will never be let in.
+    /// A message: `owner` will never be admitted.
     pub(crate) fn refused(&mut self, owner: u64, why: String) -> Effects {
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
             ask.queued = false;
@@ -167,21 +167,21 @@ impl LockState {
         Effects::default()
     }
 
-    /// The answer to [`Step::Confirm`].
+    /// The reply to [`Step::Confirm`].
     pub(crate) fn confirmed(&mut self, owner: u64, answer: Renewal, now: Moment) -> Effects {
         let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) else {
             return Effects::default();
         };
         ask.in_flight = false;
         match (answer, &mut ask.grant) {
-            // Too late: the hold may have lapsed and, by a late copy of the ask, come again under
-            // a new number since. The same id asks, and is told the number.
+            // Too late: the hold may have expired and, by a late copy of the request, come again under a new
+            // number since. The same id asks, and gets the number.
             (_, Some(grant)) if grant.valid_until <= now && answer != Renewal::NotInside => {
                 if answer == Renewal::Unanswered {
                     ask.least = ask.least.min(ask.terms.lease);
                 }
                 ask.grant = None;
-                // It may have been renewed: whoever gives this up has to leave.
+                // It may have been renewed: a thread that gives this up has to leave.
                 ask.unsettled = true;
                 ask.again_at = now;
             }
@@ -212,14 +212,14 @@ impl LockState {
         Effects { wake: self.head(), ..Effects::default() }
     }
 
-    /// The answer to a renewal of a tenure, sent at `sent`. One without an answer comes with a
+    /// The reply to a renewal of a grant, sent at `sent`. One without a reply comes with a
     /// [`doubt`](LockState::doubt).
     pub(crate) fn renewed(&mut self, owner: u64, sent: Moment, answer: Renewal, now: Moment) -> Effects {
         let Some(grant) = self.grant_mut(owner) else { return Effects::default() };
         match answer {
-            // Once lost, lost for good: an answer that comes late changes nothing.
+            // Once lost, lost for good: a late reply changes nothing.
             Renewal::Left(left) if grant.loss(now).is_none() => grant.extended(sent, left),
-            // Whoever exchanges it hears of that by itself.
+            // The thread that exchanges it learns of that by itself.
             Renewal::NotInside if grant.exchanged => {}
             Renewal::NotInside => return self.lose(owner, LossReason::Revoked, now),
             Renewal::Unanswered => grant.unsettled = true,
@@ -228,8 +228,8 @@ impl LockState {
         self.expire(owner, now)
     }
 
-    /// A renewal for `lease`, sent at `sent`, had no answer, or was sent twice to get one: a copy of it
-    /// may run at any time yet.
+    /// A renewal for `lease`, sent at `sent`, had no reply, or was sent twice to get one: a copy of it may
+    /// run at any time yet.
     pub(crate) fn doubt(&mut self, owner: u64, sent: Moment, lease: Duration) {
         if let Some(grant) = self.grant_mut(owner) {
             grant.doubt(sent, lease);
@@ -247,7 +247,7 @@ impl LockState {
         }
     }
 
-    /// The local deadline of a tenure, looked at: nothing where it is not over.
+    /// Checks the local deadline of a grant; no effect if it is not over.
     pub(crate) fn expire(&mut self, owner: u64, now: Moment) -> Effects {
         match self.grant(owner) {
             Some(t) if t.lost.is_none() && t.valid_until <= now => self.lose(owner, LossReason::Expired, now),
@@ -255,11 +255,11 @@ impl LockState {
         }
     }
 
-    /// A tenure is over for `why`. Lost by the deadline is not lost in Redis: it leaves. Lost by
-    /// Redis's own verdict, there is nothing to leave, unless a copy of its ask may come yet.
+    /// A grant is over for `why`. Lost by the deadline is not lost in Redis: it leaves. If Redis revoked it,
+    /// there is nothing to leave, unless a copy of its request may come yet.
     pub(crate) fn lose(&mut self, owner: u64, why: LossReason, now: Moment) -> Effects {
         if self.ask.take_if(|a| a.owner == owner).is_some() {
-            // Taken away before its thread saw that it was granted: this id is done with.
+            // Taken away before its thread learned that it was granted: this id is done with.
             return Effects { wake: self.head(), ..Effects::default() };
         }
         let Some(grant) = self.grant_mut(owner).filter(|t| t.lost.is_none()) else {

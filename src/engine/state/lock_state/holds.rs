@@ -1,4 +1,4 @@
-//! What a gate has of holds and tenures, and how each is found where there are very many of them.
+//! A lock state's holds and grants, and how each is found when there are very many of them.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +15,11 @@ pub(super) struct Hold {
     pub(super) count: usize,
     pub(super) token: u64,
     pub(super) way: AcquiredVia,
-    /// When its thread knew that it is in.
+    /// When its thread learned that it is in.
     pub(super) since: Option<Moment>,
 }
 
-/// The tickets of holds: with the thread that has each, and with the owner of its tenure.
+/// The tickets of holds: with the thread that has each, and with the owner of its grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Tickets {
     threads: BTreeSet<(u64, Ticket)>,
@@ -49,7 +49,7 @@ impl Numbered for Hold {
 }
 
 impl Table<Hold> {
-    /// A hold on this tenure.
+    /// A hold on this grant.
     pub(super) fn take(
         &mut self,
         grant: &mut Grant,
@@ -72,7 +72,7 @@ impl Table<Hold> {
         }))
     }
 
-    /// The holds on the tenure of this owner.
+    /// The holds on the grant of this owner.
     pub(super) fn of_owner(&self, owner: u64) -> impl Iterator<Item = &Hold> {
         let few = self.few().iter().filter(move |h| h.owner == owner);
         few.chain(self.many().into_iter().flat_map(move |many| {
@@ -102,13 +102,13 @@ impl Numbered for Grant {
 }
 
 impl Table<Grant> {
-    /// A tenure that is `wanted`, of those that might still be shared.
+    /// A grant that is `wanted`, of those that might still be shared.
     pub(super) fn find_shared(&mut self, wanted: impl Fn(&Grant) -> bool) -> Option<&mut Grant> {
         match self {
             Table::Few(grants) => grants.iter_mut().find(|t| wanted(t)),
             Table::Many(many) => {
                 let grants = &mut many.items;
-                // Each is dropped once: what is shut or lost stays so.
+                // Each is dropped once: what is closed or lost stays so.
                 many.index.retain(|owner| grants.get(owner).is_some_and(Grant::may_ever_be_shared));
                 let found = many.index.iter().find(|owner| grants.get(owner).is_some_and(&wanted))?;
                 grants.get_mut(found)
@@ -116,7 +116,7 @@ impl Table<Grant> {
         }
     }
 
-    /// None takes anybody in any more.
+    /// None may be joined any more.
     pub(super) fn shut_all(&mut self) {
         match self {
             Table::Few(grants) => grants.iter_mut().for_each(|t| t.shut = true),

@@ -1,4 +1,4 @@
-//! What a gate is asked, and answers without changing.
+//! Questions that a lock state answers without changing.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{Grant, Hold, LockState, Ticket};
 use crate::clock::Moment;
 
 impl LockState {
-    /// How often this thread holds it, if its tenure is valid.
+    /// How often this thread holds it, if its grant is valid.
     pub(crate) fn hold_count(&self, thread: u64, now: Moment) -> usize {
         let mine = self.holds.of_thread(thread);
         mine.filter(|h| self.grant(h.owner).is_some_and(|t| t.loss(now).is_none())).map(|h| h.count).sum()
@@ -17,48 +17,48 @@ impl LockState {
         self.holds.get(ticket).map_or(0, |h| h.count)
     }
 
-    /// How many threads and guards hold it, of a valid tenure.
+    /// How many threads and guards hold it, of a valid grant.
     pub(crate) fn holders(&self, now: Moment) -> usize {
         let valid = |h: &&Hold| self.grant(h.owner).is_some_and(|t| t.loss(now).is_none());
         self.holds.iter().filter(valid).count()
     }
 
-    /// The valid tenure that this thread holds, if it does.
+    /// The valid grant that this thread holds, if it does.
     pub(crate) fn held_by(&self, thread: u64, now: Moment) -> Option<u64> {
         let mut mine = self.holds.of_thread(thread).map(|h| h.owner);
         mine.find(|owner| self.grant(*owner).is_some_and(|t| t.loss(now).is_none()))
     }
 
-    /// For how long this hold's thread has known that it is in, if it does.
+    /// For how long this hold's thread has known that it is in, if it has.
     pub(crate) fn held(&self, ticket: Ticket, now: Moment) -> Option<Duration> {
         let hold = self.holds.get(ticket)?;
         Some(now.since(hold.since?))
     }
 
-    /// For how long the oldest hold of this owner has been there.
+    /// For how long the oldest hold of this owner has existed.
     pub(crate) fn oldest(&self, owner: u64, now: Moment) -> Duration {
         let since = self.holds.of_owner(owner).filter_map(|h| h.since).min();
         since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    /// The owners whose tenures were granted or renewed since then, of those that are renewed.
+    /// The owners whose grants were granted or renewed since then, of those that are renewed.
     pub(crate) fn written_since(&self, since: Moment) -> Vec<u64> {
         let young = |t: &&Grant| !t.terms.fixed && t.lost.is_none() && since < t.written();
         self.grants.iter().filter(young).map(|t| t.owner).collect()
     }
 
-    /// How many threads of this process wait.
+    /// The number of waiting threads of this process.
     pub(crate) fn local_queue_length(&self) -> usize {
         self.waiters.len()
     }
 
-    /// The tenure of this owner, for the renewer.
+    /// The grant of this owner, for the renewer.
     pub(crate) fn look(&self, owner: u64) -> Option<&Grant> {
         self.grant(owner)
     }
 
-    /// The tenure of this hold, for its guards. Not always the one that it began with: a wait for a
-    /// condition gives that back and comes in anew.
+    /// The grant of this hold, for its guards. Not always the one that it began with: a wait for a condition
+    /// gives that back and gets a new one.
     pub(crate) fn tenure_of(&self, ticket: Ticket) -> Option<&Grant> {
         self.grant(self.holds.get(ticket)?.owner)
     }
@@ -73,25 +73,25 @@ impl LockState {
         self.grant(owner).is_some() || self.ask.as_ref().is_some_and(|a| a.owner == owner)
     }
 
-    /// Since when Redis has not answered this gate.
+    /// Since when Redis has not replied to this lock state.
     pub(crate) fn trouble(&self) -> Option<Moment> {
         self.trouble
     }
 
-    /// Whether this hold is there and its tenure valid.
+    /// Whether this hold exists and its grant is valid.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn holds_valid(&self, ticket: Ticket, now: Moment) -> bool {
         let hold = self.holds.get(ticket);
         hold.and_then(|h| self.grant(h.owner)).is_some_and(|t| t.loss(now).is_none())
     }
 
-    /// The owners of its tenures.
+    /// The owners of its grants.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn owners(&self) -> Vec<u64> {
         self.grants.iter().map(|t| t.owner).collect()
     }
 
-    /// Nobody waits, nobody holds, nothing is on its way.
+    /// No waiters, no holders, no request in flight.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.waiters.is_empty()

@@ -1,4 +1,4 @@
-//! A tenure that goes out of this process and comes into another, without Redis taking it back between.
+//! A grant that goes from this process to another, without Redis taking it back in between.
 
 use super::{Acquired, Effects, HolderId, LockState, Stays, Ticket};
 use crate::clock::Moment;
@@ -6,7 +6,7 @@ use crate::engine::state::grant::Grant;
 use crate::observe::{AcquiredVia, LossReason};
 
 impl LockState {
-    /// Whether the hold `ticket` can go, alone on a valid tenure: which is told.
+    /// Whether the hold `ticket` can go, alone on a valid grant: which is returned.
     pub(crate) fn may_part(&self, ticket: Ticket, now: Moment) -> Result<&Grant, Stays> {
         let hold = self.holds.get(ticket);
         let Some((hold, grant)) = hold.and_then(|h| Some((h, self.grant(h.owner)?))) else {
@@ -19,8 +19,8 @@ impl LockState {
         }
     }
 
-    /// The hold `ticket` goes, with its tenure. To Redis nothing happens; the threads that wait here ask
-    /// it, as they would if another process had come in.
+    /// The hold `ticket` goes, with its grant. Redis does not notice; the threads that wait here ask it, as
+    /// they would if another process had acquired the lock.
     pub(crate) fn part(&mut self, ticket: Ticket, now: Moment) -> Result<(Grant, Effects), Stays> {
         let owner = self.may_part(ticket, now)?.owner;
         let Some(grant) = self.grants.remove(owner) else {
@@ -30,11 +30,10 @@ impl LockState {
         Ok((grant, Effects { wake: self.head(), ..Effects::default() }))
     }
 
-    /// A tenure that another process had comes, for a guard. `None` where the client was closed
-    /// meanwhile.
+    /// A grant that another process had comes, for a guard. `None` if the client was closed meanwhile.
     ///
-    /// It ends with its guard: the head may have a place in Redis, and what it is granted there later
-    /// must find it waiting.
+    /// It ends with its guard: the head may have a queue position in Redis, and what it is granted there
+    /// later must find it waiting.
     pub(crate) fn adopt(&mut self, grant: Grant) -> Option<Acquired> {
         if self.closed {
             return None;

@@ -1,4 +1,4 @@
-//! The share: threads of a process that have one tenure together, and what keeps others out of it.
+//! Shared holds: threads of a process that have one grant together, and what keeps others out of it.
 
 use super::ask::PendingAcquire;
 use super::{Acquired, Asking, Grant, LockState, Request, Ticket};
@@ -7,12 +7,12 @@ use crate::kind::Sharing;
 use crate::observe::AcquiredVia;
 
 impl LockState {
-    /// Threads share a tenure.
+    /// Threads share a grant.
     pub(super) fn joined(&self) -> bool {
         self.shape.sharing == Sharing::SharedPerProcess
     }
 
-    /// Lets a thread into a share that other threads of this process have, if one may be joined.
+    /// Lets a thread join a grant that other threads of this process have, if one may be joined.
     pub(super) fn join(&mut self, ticket: Ticket, request: &Request, now: Moment) -> Option<Acquired> {
         let local_handoff = self.shape.local_handoff;
         if !self.joined() || local_handoff.is_zero() || request.from.is_some() || self.stands_behind(request)
@@ -23,8 +23,8 @@ impl LockState {
         Some(self.holds.take(share, ticket, request.holder, AcquiredVia::Joined))
     }
 
-    /// Asks whether a share may take more threads in, well before its slice is over, so that those who
-    /// come meanwhile need not wait for the answer.
+    /// Asks whether a shared grant may admit more threads, well before its local hand-off period is over, so
+    /// that threads that come meanwhile need not wait for the reply.
     pub(super) fn asks_ahead(&mut self, owner: u64, request: &Request, now: Moment) -> Option<Asking> {
         let half = self.shape.local_handoff / 2;
         let share = self.grant_mut(owner).filter(|t| !t.is_asked())?;
@@ -32,7 +32,8 @@ impl LockState {
         Some(share.asks(request, 1, now))
     }
 
-    /// A share whose slice is over, but which may take more threads in if Redis has nobody waiting.
+    /// A shared grant whose local hand-off period is over, but which may admit more threads if Redis has no
+    /// waiters.
     pub(super) fn share_to_extend(&mut self, request: &Request, now: Moment) -> Option<&mut Grant> {
         if !self.joined() || self.shape.local_handoff.is_zero() || request.from.is_some() {
             return None;
@@ -40,14 +41,14 @@ impl LockState {
         self.grants.find_shared(|t| t.goes_on_as(&request.terms, now))
     }
 
-    /// Something is let in beside this tenure: it goes to nobody else here.
+    /// Another mode is admitted beside this grant: it goes to no other thread here.
     pub(crate) fn shut(&mut self, owner: u64) {
         if let Some(grant) = self.grant_mut(owner) {
             grant.shut = true;
         }
     }
 
-    /// It is to end for what is let in in its place.
+    /// It must end for what is admitted in its place.
     pub(crate) fn exchange(&mut self, owner: u64) {
         self.shut(owner);
         if let Some(grant) = self.grant_mut(owner) {
@@ -55,7 +56,7 @@ impl LockState {
         }
     }
 
-    /// A message: somebody waits whom the share of `owner` must not pass.
+    /// A message: there is a waiter that the shared holds of `owner` must not pass.
     pub(crate) fn yields(&mut self, owner: u64) {
         self.shut(owner);
         if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
@@ -63,8 +64,8 @@ impl LockState {
         }
     }
 
-    /// Whether a thread waits here of which Redis does not know yet. While this process has the lock, there is
-    /// nobody whom it would have to know of.
+    /// Whether a thread waits here of which Redis does not know yet. While this process has the lock, there
+    /// is no other process that would have to know of it.
     pub(crate) fn waits_unknown(&self, now: Moment) -> bool {
         let known = |ask: &PendingAcquire| ask.queued || ask.grant.is_some() || ask.refused.is_some();
         self.waiters.iter().any(|w| !w.request.once)
@@ -72,10 +73,10 @@ impl LockState {
             && self.in_the_way(now).is_none()
     }
 
-    /// Whether a thread of this process waits for another mode of this lock, and Redis does not know of it yet
-    /// (`ahead`): then it is known here alone, so no share takes anybody in any more, and nobody asks Redis, past
-    /// it. Where Redis has not answered that thread since `trouble`, it has not answered those behind it either.
-    /// Returns whom to wake once it is over.
+    /// Whether a thread of this process waits for another mode of this lock, and Redis does not know of it
+    /// yet (`ahead`): then it is known here alone, so no shared grant may be joined any more, and no thread
+    /// asks Redis, ahead of it. If Redis has not replied to that thread since `trouble`, it has not replied
+    /// to those behind it either. Returns the thread to wake once it is over.
     pub(crate) fn stand_behind(&mut self, ahead: bool, trouble: Option<Moment>) -> Option<Ticket> {
         let was = std::mem::replace(&mut self.behind, ahead);
         if self.ask.is_none() && (ahead || was) {
@@ -92,7 +93,7 @@ impl LockState {
     }
 
     /// Whether this request has to wait for a thread of this process that Redis does not know of. One from
-    /// another mode does not: whoever waits there waits for its thread.
+    /// another mode does not: every waiter there waits for its thread.
     pub(super) fn stands_behind(&self, request: &Request) -> bool {
         self.behind && request.from.is_none()
     }

@@ -38,7 +38,7 @@ impl LockState {
         true
     }
 
-    /// Once it is given up, the hold is spoken of no more. Returns its leave, if it is to be barred.
+    /// Once it is given up, the hold is no longer mentioned. Returns its leave, if it is to get a tombstone.
     pub(super) fn forget_given_up(&mut self) -> Option<PendingRelease> {
         let waiter = self.waits_for.condition().filter(|waiter| waiter.entered)?;
         let unsettled = waiter.unsettled.take();
@@ -66,8 +66,8 @@ impl LockState {
         self.grants.remove(owner)
     }
 
-    /// The hold `ticket` is given up whole, to be put back later. An error, and what is to be done about
-    /// it, where it is lost.
+    /// The hold `ticket` is given up whole, to be put back later. An error, and what must be done about it,
+    /// if it is lost.
     pub(crate) fn set_aside(
         &mut self,
         ticket: Ticket,
@@ -87,8 +87,8 @@ impl LockState {
         Ok((suspended, Effects { wake: self.head(), ..Effects::default() }))
     }
 
-    /// A hold that was set aside goes on, as often held as before: with what its wait was `granted`, or
-    /// as it was, or lost.
+    /// A hold that was suspended is resumed, as often held as before: with what its wait was `granted`, or as
+    /// it was, or lost.
     pub(crate) fn put_back(
         &mut self,
         suspended: SuspendedHold,
@@ -108,7 +108,7 @@ impl LockState {
             leave = Some(PendingRelease::of(&grant, now));
         }
         self.grants.insert(grant);
-        // While it was set aside nobody renewed it.
+        // While it was suspended it was not renewed.
         Effects { leave, ..self.expire(owner, now) }
     }
 }

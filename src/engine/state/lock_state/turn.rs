@@ -9,8 +9,8 @@ use crate::engine::state::grant::{Door, Grant};
 use crate::kind::Sharing;
 
 impl LockState {
-    /// What the waiting thread is to do. `inbox`: grants can be heard; `over`: its time is up, so
-    /// that only what is already there counts; `fresh` makes a new owner number.
+    /// What the waiting thread must do. `inbox`: grants can be heard; `over`: its time is up, so that only
+    /// what is already there counts; `fresh` makes a new owner number.
     pub(crate) fn turn(
         &mut self,
         ticket: Ticket,
@@ -33,8 +33,8 @@ impl LockState {
             return wait(nap);
         };
         if let Some(until) = self.in_the_way(now).map(|t| t.valid_until) {
-            // A hold that came back from a wait for a condition may find a place in the queue, which is
-            // to be kept meanwhile.
+            // A hold that came back from a wait for a condition may find a queue position, which must be kept
+            // meanwhile.
             match self.ask.as_ref().filter(|a| a.queued && a.grant.is_none() && !a.in_flight && !over) {
                 Some(ask) if ask.again_at > now => return wait(until.min(ask.again_at)),
                 Some(_) => {}
@@ -71,7 +71,7 @@ impl LockState {
         if let Some(turn) = self.use_grant(ticket, &request, now, over) {
             return turn;
         }
-        // Also where the time is up meanwhile: it says more.
+        // Also if the time is up meanwhile: it says more.
         if let Some(why) = self.ask.as_ref().and_then(|ask| ask.refused.clone()) {
             return Step::Refused(why);
         }
@@ -119,7 +119,7 @@ impl LockState {
                 // Perhaps it is ours still: the same id asks, and a hold is answered as one.
                 ask.grant = None;
                 ask.queued = false;
-                // One attempt does not ask again: whoever gives this up has to leave.
+                // One attempt does not ask again: a thread that gives this up has to leave.
                 ask.unsettled = true;
                 ask.again_at = now;
                 return None;
@@ -134,7 +134,7 @@ impl LockState {
             since: now,
             unsettled: ask.unsettled,
             shut: ask.shut,
-            // Beside a hold of its own thread in another mode nobody else may read.
+            // Beside a hold of its own thread in another mode no other thread may read.
             door: (joined && request.from.is_none())
                 .then(|| Box::new(Door { open_since: Some(got.said), asked: None })),
             ..Grant::new(ask.owner, got.number, request.terms.clone())
@@ -156,7 +156,7 @@ impl LockState {
         }
         let acquired = self.holds.take(&mut grant, ticket, request.holder, way);
         self.grants.insert(grant);
-        // Others may get in beside it: the next head asks.
+        // Others may be admitted beside it: the next head asks.
         let next = if self.exclusive() { None } else { self.head() };
         Some(Step::In(acquired, next))
     }
