@@ -244,6 +244,10 @@ fn changes_of(kind: &str) -> &'static [Operation] {
             ("first", BeClean, |it| it.changes("u", &["first", "2"])),
             ("add", BeClean, |it| it.changes("u", &["add", "1"])),
             ("reduce", BeClean, |it| it.changes("u", &["add", "-1"])),
+            ("giving some back", Pass, |it| {
+                let a = it.rig.a();
+                it.changes("u", &["keep", "0", &a])
+            }),
             ("expire", Pass, |it| it.changes("u", &["expire", "60000"])),
             ("delete", Pass, |it| it.changes("u", &["delete"])),
         ],

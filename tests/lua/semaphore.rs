@@ -216,6 +216,27 @@ fn a_change_that_is_sent_twice_is_made_once() {
 }
 
 #[test]
+fn what_is_given_back_in_part_is_counted_once_and_never_taken_again() {
+    let mut rig = Stage::of::<Permits>();
+    rig.change("r:1", &["set", "5"]);
+    assert_eq!(rig.try_("a:1", "5")[0], "1");
+    for _ in 0..3 {
+        assert_eq!(rig.change("r:2", &["keep", "3", "a:1"]), ["1"]);
+        assert_eq!(rig.counts(), ("5".into(), "3".into()));
+    }
+    assert_eq!(rig.change("r:3", &["keep", "1", "a:1"]), ["1"]);
+    // A late copy of an older one, and a number that it does not have.
+    for n in ["3", "5"] {
+        assert_eq!(rig.change(&format!("r:4{n}"), &["keep", n, "a:1"]), ["1"]);
+        assert_eq!(rig.counts(), ("5".into(), "1".into()));
+    }
+    for id in ["r:5", "r:5"] {
+        assert_eq!(rig.change(id, &["keep", "1", "b:1"]), ["0"], "it has none");
+    }
+    assert_eq!(rig.counts(), ("5".into(), "1".into()));
+}
+
+#[test]
 fn a_change_lets_in_who_may_and_refuses_who_never_will() {
     let mut rig = Stage::with(3);
     rig.takes("h:1", 3);

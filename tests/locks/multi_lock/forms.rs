@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis_concurrent::{
-    CancellationToken, Client, ErrorKind, Lock, LockInfo, Member, MultiLock, Observer, OwnedGuard, Permits,
-    Reentrant, Simple,
+    CancellationToken, Client, ErrorKind, Lock, LockGuard, LockInfo, Member, MultiLock, Observer, OwnedGuard,
+    Permits, Reentrant, Simple, Wait,
 };
 use redis_concurrent_testkit::wait_until;
 
@@ -206,6 +206,27 @@ fn it_is_a_lock_like_any_other() {
     let never = CancellationToken::new();
     assert!(it.lock_interruptibly(&never).is_ok());
     assert!(it.try_lock_for_interruptibly(LONG, &never).unwrap().is_some());
+    assert!(it.lock_with(Wait::timeout(LONG).cancelled_by(&never)).unwrap().is_some());
+    // A guard in a box may go to another thread, if it was asked for as one.
+    let owned: [fn(&dyn Lock) -> Box<dyn LockGuard + Send>; 7] = [
+        |it| it.lock_owned().unwrap(),
+        |it| it.try_lock_owned().unwrap().unwrap(),
+        |it| it.try_lock_owned_for(LONG).unwrap().unwrap(),
+        |it| it.try_lock_owned_until(Instant::now() + LONG).unwrap().unwrap(),
+        |it| it.lock_owned_interruptibly(&CancellationToken::new()).unwrap(),
+        |it| it.try_lock_owned_for_interruptibly(LONG, &CancellationToken::new()).unwrap().unwrap(),
+        |it| it.lock_owned_with(Wait::once()).unwrap().unwrap(),
+    ];
+    for take in owned {
+        let guard = take(&*it);
+        thread::spawn(move || {
+            assert_eq!(guard.name(), "a + b + c");
+            guard.renew_for(LONG).unwrap();
+            guard.unlock().unwrap();
+        })
+        .join()
+        .unwrap();
+    }
     drop(it);
     stage.end(&[&client]);
 }
@@ -226,6 +247,18 @@ fn its_validity_is_that_of_the_one_that_ends_first() {
     for name in ["a", "b"] {
         let left = client.lock_with_kind(name, Reentrant).remaining().unwrap().unwrap();
         assert!(left <= LONG / 4, "{name}: {left:?}");
+    }
+    guard.renew_for(LONG / 2).unwrap();
+    assert!(guard.remaining() > LONG / 4 && guard.remaining() <= LONG / 2);
+    guard.renew().unwrap();
+    assert!(guard.remaining() > LONG / 8 && guard.remaining() <= LONG / 4);
+    // The first error is told, and the others are renewed all the same.
+    assert!(client.lock_with_kind("b", Reentrant).force_unlock().unwrap().was_held());
+    let error = guard.renew_for(LONG / 2).unwrap_err();
+    assert_eq!((error.kind(), error.name()), (ErrorKind::LeaseLost, "b"), "{error}");
+    for (name, left) in [("a", locks[0].remaining()), ("c", client.simple_lock("c").remaining())] {
+        let left = left.unwrap().unwrap();
+        assert!(left > LONG / 4, "{name}: {left:?}");
     }
     drop(guard);
     drop((locks, it, fixed));
