@@ -24,8 +24,9 @@ cost          tools::cost
 releases      locks::unlocking locks::grants faults::stall
 synchronizers locks::condition synchronizers::semaphore synchronizers::latch synchronizers::barrier
 contract      locks::contract
-bad-days      faults::bad_days_server
-locks         locks::invariants locks::safety_rules locks::read_write synchronizers::inventory locks::receipts
+bad-days      faults::bad_days_server faults::bad_days_network
+conformance   faults::conformance
+engine        locks::invariants locks::safety_rules locks::read_write synchronizers::inventory locks::receipts
               locks::close locks::terms
 "
 
@@ -70,7 +71,7 @@ try() {
 # row PROGRAM: one row of the table; fails if a test failed twice.
 row() {
     local group tests passed run some all status=0 line
-    line=$("$1" --version | sed -E 's/^(Redis|Valkey) server v=([0-9.]+).*/\1 \2/')
+    line=$("$1" --version | sed -E 's/^Server v=/Valkey server v=/; s/^(Redis|Valkey) server v=([0-9.]+).*/\1 \2/')
     for group in "${columns[@]}"; do
         passed=0 run=0
         for tests in $(of_group "$group"); do
