@@ -22,10 +22,10 @@ demo: setup
 pitfalls: setup
 	$(CARGO) run --release --package demo --example pitfalls
 
-# Unit tests, tests/, and the examples in the documentation. The feature `tls` changes no code
-# of this crate: `lint` compiles it.
+# Unit tests, tests/, and the examples in the documentation; then, built with the feature `tls`, the tests of it.
 test: setup
 	$(CARGO) test
+	$(CARGO) test --features tls --test faults transports::tls
 
 # The tests that may depend on the server, on others than the system's: on all of ci/servers.sh, or
 # make matrix SERVERS="redis-6.2 valkey-9" ONLY="Lua transports"

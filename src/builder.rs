@@ -8,6 +8,8 @@ use crate::engine::redis::connection::ConnectionManager;
 use crate::error::Error;
 use crate::observe::{Observer, Observers};
 use crate::settings::{Config, bad};
+#[cfg(feature = "tls")]
+use crate::tls::Certificates;
 
 /// Builds a [`Client`] with custom settings. All times are [`Duration`]s.
 ///
@@ -31,6 +33,8 @@ pub struct ClientBuilder {
     waiter_timeout: Option<Duration>,
     command_timeout: Option<Duration>,
     server: Result<redis::Client, Error>,
+    #[cfg(feature = "tls")]
+    certificates: Certificates,
     observers: Observers,
 }
 
@@ -64,6 +68,8 @@ impl ClientBuilder {
             waiter_timeout: None,
             command_timeout: None,
             server: Err(bad("no server was given: call `url`")),
+            #[cfg(feature = "tls")]
+            certificates: Certificates::default(),
             observers: Observers::default(),
         }
     }
@@ -84,9 +90,32 @@ impl ClientBuilder {
         self
     }
 
-    /// The server, as a client of the `redis` crate, for instance one with its own certificates.
+    /// The server, as a client of the `redis` crate.
     pub fn redis_client(mut self, client: redis::Client) -> Self {
         self.server = Ok(client);
+        self
+    }
+
+    /// The authorities that the server's certificate must be by, as certificates in PEM: a company's own, for
+    /// instance. Default: those of Mozilla. The address must be `rediss://`.
+    ///
+    /// What is no certificate is reported by [`connect`](Self::connect), as `InvalidInput`.
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub fn tls_root_certificates(mut self, pem: impl AsRef<[u8]>) -> Self {
+        self.certificates.roots = Some(pem.as_ref().to_vec());
+        self
+    }
+
+    /// This client's certificate, with those between it and its authority behind it, and its private key, both in
+    /// PEM: for a server that asks for one. Default none. The address must be `rediss://`.
+    ///
+    /// What is no certificate or no key is reported by [`connect`](Self::connect), as `InvalidInput`.
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub fn tls_client_certificate(mut self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
+        let (client_cert, client_key) = (chain.as_ref().to_vec(), key.as_ref().to_vec());
+        self.certificates.own = Some(redis::ClientTlsConfig { client_cert, client_key });
         self
     }
 
@@ -140,7 +169,9 @@ impl ClientBuilder {
         self
     }
 
-    /// The name under which [`holder`](crate::RedisLock::holder) shows this process. Default empty.
+    /// The name under which [`holder`](crate::RedisLock::holder) shows this process, and `CLIENT LIST` its
+    /// connections (there with `_` for spaces and what is not ASCII), if its Redis user may use `CLIENT SETNAME`.
+    /// Default empty: the connections have no name.
     pub fn client_name(mut self, client_name: &str) -> Self {
         client_name.clone_into(&mut self.config.client_name);
         self
@@ -184,12 +215,15 @@ impl ClientBuilder {
         self
     }
 
-    /// Creates the client and one connection, so that a wrong address or password is reported here. Blocks
-    /// for at most the connect timeout plus the command timeout.
+    /// Creates the client and one connection, so that a wrong address or password is reported here, and a server
+    /// that cannot serve this library. Blocks for at most the connect timeout plus the command timeout.
+    ///
+    /// A server that may evict locks, and one without publish/subscribe, is a warning in the log.
     ///
     /// # Errors
-    /// `InvalidInput` for a setting that cannot work, `Unavailable` if the server cannot be reached, or if this
-    /// process cannot start a thread.
+    /// `InvalidInput` for a setting that cannot work, and for a Redis before 6.2, a Sentinel, one of several
+    /// primaries of a Redis Cluster, or a server without scripts. `Unavailable` if the server cannot be reached or
+    /// is a replica, or if this process cannot start a thread.
     pub fn connect(self) -> Result<Client, Error> {
         let client = self.connect_later()?;
         client.probe()?;
@@ -205,7 +239,10 @@ impl ClientBuilder {
         self.config.renew_every = self.renew_every.unwrap_or(self.config.lease / 3);
         self.config.fit(self.waiter_timeout, self.command_timeout);
         self.config.check()?;
-        let manager = ConnectionManager::new(self.server?, &self.config);
+        let server = self.server?;
+        #[cfg(feature = "tls")]
+        let server = self.certificates.given_to(server)?;
+        let manager = ConnectionManager::new(server, &self.config);
         Client::start(self.config, manager, self.observers)
     }
 }

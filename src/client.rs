@@ -3,15 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use redis::ConnectionLike;
-
-use crate::clock::Moment;
 use crate::engine;
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
 use crate::engine::redis::pool;
-use crate::engine::redis::refusal::{not_connected, unanswered};
-use crate::engine::redis::server_info::ServerInfo;
+use crate::engine::redis::probe::{Unprobed, probe};
+use crate::engine::redis::refusal::unanswered;
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::route::Route;
 use crate::engine::runtime::Shared;
@@ -64,23 +61,21 @@ use crate::settings::Config;
 pub struct Client(Arc<Shared>);
 
 impl Client {
-    /// Opens one connection to each server, to check that this works.
+    /// Opens one connection to each server, to check that this works and that the server can serve it.
     pub(crate) fn probe(&self) -> Result<(), Error> {
         self.0.route.servers().iter().try_for_each(|server| self.probe_server(server))
     }
 
     fn probe_server(&self, server: &Server) -> Result<(), Error> {
-        let mut connection = server.manager.raw().map_err(|e| not_connected(e).error())?;
-        let asked = redis::cmd("PING").exec(&mut connection);
-        let told = asked.and_then(|()| connection.req_packed_command(&ServerInfo::request()));
-        let told = told.map_err(|e| {
-            if e.is_timeout() {
-                return unanswered(e, self.0.config.command_timeout);
+        let channel = format!("{}{}", self.0.inbox_prefix, self.0.uuid);
+        let probed = probe(&server.manager, &channel).map_err(|e| match e {
+            Unprobed::Unfit(e) => e,
+            Unprobed::Failed(e) if e.is_timeout() => unanswered(e, self.0.config.command_timeout),
+            Unprobed::Failed(e) => {
+                Error::new(ErrorKind::Unavailable, "").because("Redis cannot be reached").caused_by(e)
             }
-            Error::new(ErrorKind::Unavailable, "").because("Redis cannot be reached").caused_by(e)
         })?;
-        let heard = Moment::now();
-        let _ = server.known.is_another(&ServerInfo::read(&told, heard), heard);
+        let _ = server.known.is_another(&probed.server, probed.heard);
         Ok(())
     }
 

@@ -135,6 +135,8 @@ mod red_lock;
 mod script;
 mod settings;
 mod sync;
+#[cfg(feature = "tls")]
+mod tls;
 mod wait;
 
 #[doc(hidden)]

@@ -130,7 +130,11 @@ impl Listener {
         // Not PubSub::subscribe(), which takes an error reply for a confirmation.
         let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).get_packed_command();
         let both = [ServerInfo::request(), subscribe].concat();
-        connection.send_packed_command(&both).map_err(not_connected)?;
+        let greeting = &self.manager.greeting;
+        connection.send_packed_command(&greeting.before(&both)).map_err(not_connected)?;
+        if !greeting.is_empty() {
+            connection.recv_response().map_err(not_connected)?;
+        }
         let server = ServerInfo::read(&connection.recv_response().map_err(not_connected)?, Moment::now());
         match connection.recv_response().map_err(not_connected)? {
             Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoPerm) => {

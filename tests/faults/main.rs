@@ -2,6 +2,9 @@
 
 #[path = "../support/both.rs"]
 mod both;
+#[allow(dead_code)] // Only a part of it.
+#[path = "../support/flock.rs"]
+mod flock;
 #[path = "../support/server_days.rs"]
 mod server_days;
 #[path = "../support/mod.rs"]

@@ -1,5 +1,11 @@
 //! The ways to a server: one lock on each, taken, waited for and given back.
 
+mod managed;
+mod rights;
+#[cfg(feature = "tls")]
+mod tls;
+mod wrong_server;
+
 use std::time::Duration;
 
 use redis::{Commands, IntoConnectionInfo, cmd};
@@ -76,6 +82,80 @@ fn a_password() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(!format!("{error:#}").contains("wrong@"), "no password in an error: {error:#}");
     }
+}
+
+/// Percent-encoded, as the page says.
+#[test]
+fn a_user_and_a_password_of_any_characters() {
+    let server = RedisServer::start().unwrap();
+    let mut admin = server.connection().unwrap();
+    let password: String = (' '..='~').chain("äß€😀".chars()).collect();
+    let user = "u/?#@:%ü";
+    let rights = ["on", &format!(">{password}"), "~*", "&*", "+@all"];
+    let _: () = cmd("ACL").arg("SETUSER").arg(user).arg(&rights).query(&mut admin).unwrap();
+    let encoded = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+    let url =
+        |name: &str, word: &str| format!("redis://{}:{}@127.0.0.1:{}/", encoded(name), encoded(word), server.port());
+    works_at(&url(user, &password));
+    let error = Client::connect(&url(user, &password[1..])).unwrap_err();
+    assert!(error.is_unavailable() && !format!("{error:?}").contains(&password[1..]), "{error:?}");
+}
+
+#[test]
+fn an_address_of_version_6() {
+    let Ok(listener) = std::net::TcpListener::bind("[::1]:0") else {
+        return eprintln!("SKIPPED, nothing was tested: no IPv6 on this machine");
+    };
+    drop(listener);
+    let server = RedisServer::builder().arg("bind", "127.0.0.1 ::1").start().unwrap();
+    works_at(&format!("redis://[::1]:{}/", server.port()));
+}
+
+/// Every connection of the client, once it was used.
+#[test]
+fn connections_have_the_clients_name() {
+    let server = RedisServer::start().unwrap();
+    let client = |protocol: &str| {
+        let url = format!("{}?protocol={protocol}", server.url());
+        Client::builder().url(&url).client_name("check out ü").lease(Duration::from_millis(600)).connect().unwrap()
+    };
+    for protocol in ["resp2", "resp3"] {
+        let (one, two) = (client(protocol), client(protocol));
+        works(&one, &two);
+        let guard = one.simple_lock("held").lock_owned().unwrap();
+        assert!(two.simple_lock("held").try_lock_for(Duration::from_millis(900)).unwrap().is_none());
+        let mut all = server.clients(redis_concurrent_testkit::ClientKind::Normal).unwrap();
+        all.extend(server.clients(redis_concurrent_testkit::ClientKind::PubSub).unwrap());
+        let ours: Vec<_> = all.iter().filter(|line| line.contains(" name=check_out__ ")).collect();
+        // A connection for requests and one for the inbox each, and one for renewals.
+        assert!(ours.len() >= 5, "{all:?}");
+        // Servers before 7.2 do not know it.
+        let named = all.iter().any(|line| line.contains(" lib-name="));
+        assert!(!named || ours.iter().all(|line| line.contains(" lib-name=redis-concurrent ")), "{all:?}");
+        guard.unlock().unwrap();
+        one.close().unwrap();
+        two.close().unwrap();
+    }
+}
+
+/// The name goes in front of a connection's first request.
+#[test]
+fn a_name_costs_no_round_trip() {
+    const WAY: Duration = Duration::from_millis(400);
+    let server = RedisServer::start().unwrap();
+    let door = redis_concurrent_testkit::Proxy::start(server.port()).unwrap();
+    door.delay(WAY);
+    let took = ["", "somebody"].map(|name| {
+        let builder = Client::builder().url(&door.url()).connect_timeout(LONG).command_timeout(LONG);
+        let client = builder.waiter_timeout(LONG).client_name(name).connect_later().unwrap();
+        let began = std::time::Instant::now();
+        assert!(client.simple_lock("it").try_lock().unwrap().is_some());
+        (began.elapsed(), client)
+    });
+    let there = server.clients(redis_concurrent_testkit::ClientKind::Normal).unwrap();
+    assert!(there.iter().any(|line| line.contains(" name=somebody ")), "{there:?}");
+    let [(without, _), (with, _)] = took;
+    assert!(with < without + WAY * 3 / 4, "{without:?}, {with:?} with a name");
 }
 
 #[test]
@@ -272,65 +352,4 @@ fn without_the_feature_tls_is_told() {
     let error = Client::connect("rediss://127.0.0.1:1/").unwrap_err();
     assert!(error.is_invalid_input(), "{error}");
     assert!(error.to_string().contains("needs the feature `tls` of redis-concurrent"), "{error}");
-}
-
-#[cfg(feature = "tls")]
-mod tls {
-    use std::path::Path;
-    use std::process::Command;
-
-    use super::*;
-
-    /// Runs the openssl tool, if there is one.
-    fn openssl(folder: &Path, args: &str) -> bool {
-        match Command::new("openssl").current_dir(folder).args(args.split(' ')).output() {
-            Ok(made) if made.status.success() => true,
-            Ok(made) => panic!("openssl: {}", String::from_utf8_lossy(&made.stderr)),
-            Err(error) => {
-                eprintln!("SKIPPED, nothing was tested: no openssl tool ({error})");
-                false
-            }
-        }
-    }
-
-    /// An authority, and a certificate by it for 127.0.0.1.
-    fn certificates(folder: &Path) -> bool {
-        const NEW: &str = "req -x509 -newkey rsa:2048 -nodes -days 2";
-        let authority = format!("{NEW} -subj /CN=authority -keyout ca.key -out ca.pem");
-        let leaf = format!(
-            "{NEW} -subj /CN=127.0.0.1 -CA ca.pem -CAkey ca.key -keyout key.pem -out cert.pem \
-             -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE"
-        );
-        openssl(folder, &authority) && openssl(folder, &leaf)
-    }
-
-    #[test]
-    fn tls_with_a_certificate_of_ones_own() {
-        let folder = tempfile::tempdir().unwrap();
-        if !certificates(folder.path()) {
-            return;
-        }
-        let file = |name: &str| folder.path().join(name).display().to_string();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let server = RedisServer::builder()
-            .arg("tls-port", &port.to_string())
-            .arg("tls-cert-file", &file("cert.pem"))
-            .arg("tls-key-file", &file("key.pem"))
-            .arg("tls-ca-cert-file", &file("ca.pem"))
-            .arg("tls-auth-clients", "no")
-            .start()
-            .unwrap();
-        let url = format!("rediss://127.0.0.1:{port}/");
-        // Nobody knows its authority: it is refused as it stands.
-        let error = Client::connect(&url).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        let root = std::fs::read(file("ca.pem")).unwrap();
-        let client = || {
-            let certificates = redis::TlsCertificates { client_tls: None, root_cert: Some(root.clone()) };
-            let client = redis::Client::build_with_tls(url.as_str(), certificates).unwrap();
-            Client::builder().redis_client(client).connect().unwrap()
-        };
-        works(&client(), &client());
-        works(&client(), &Client::connect(&server.url()).unwrap());
-    }
 }

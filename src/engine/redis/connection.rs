@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::{RedisError, Value};
 
 use super::failure::Failure;
+use super::greeting::{Greeting, introduced};
 use super::link::{Link, OpenLinks};
 use super::refusal::{no_primary, unanswered};
 use super::server_info::ServerInfo;
@@ -20,6 +21,8 @@ pub(crate) struct ConnectionManager {
     client: redis::Client,
     connect_timeout: Duration,
     command_timeout: Duration,
+    /// What each connection says first.
+    pub(crate) greeting: Greeting,
     /// Those of the pool.
     links: OpenLinks,
 }
@@ -51,9 +54,10 @@ impl fmt::Debug for Connection {
 impl ConnectionManager {
     pub(crate) fn new(client: redis::Client, config: &Config) -> Self {
         ConnectionManager {
-            client,
+            client: introduced(client),
             connect_timeout: config.connect_timeout,
             command_timeout: config.command_timeout,
+            greeting: Greeting::of(&config.client_name),
             links: OpenLinks::default(),
         }
     }
@@ -69,7 +73,7 @@ impl ConnectionManager {
         self.client.get_connection_info().addr().to_string()
     }
 
-    /// A connection of its own, for a thread that does not share one.
+    /// A connection of its own, for a thread that does not share one; its [greeting](Self::greeting) is to be said.
     pub(crate) fn raw(&self) -> Result<wire::Connection, RedisError> {
         let connection = wire::connect(&self.client, self.connect_timeout)?;
         connection.set_read_timeout(Some(self.command_timeout))?;
@@ -79,7 +83,7 @@ impl ConnectionManager {
 
     /// A connection outside the pool.
     pub(crate) fn apart(&self) -> Result<Connection, RedisError> {
-        Ok(self.over(Link::new(Ok(self.raw()?), OpenLinks::default())))
+        Ok(self.over(Link::new(Ok(self.raw()?), self.greeting.clone(), OpenLinks::default())))
     }
 
     fn over(&self, link: Link) -> Connection {
@@ -95,7 +99,7 @@ impl r2d2::ManageConnection for ConnectionManager {
 
     /// Whatever the result: a waiter for it learns of a failure at once.
     fn connect(&self) -> Result<Connection, RedisError> {
-        Ok(self.over(Link::new(self.raw(), self.links.clone())))
+        Ok(self.over(Link::new(self.raw(), self.greeting.clone(), self.links.clone())))
     }
 
     fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {

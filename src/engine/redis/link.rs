@@ -5,12 +5,14 @@
 //! error to the waiter at once.
 
 use std::io;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::{ConnectionLike, RedisError, RedisResult, Value};
 
+use super::greeting::Greeting;
 use super::wire;
 
 /// How many links of one pool are open.
@@ -27,6 +29,10 @@ impl OpenLinks {
 pub(crate) struct Link {
     state: State,
     all: OpenLinks,
+    /// What is still to be written in front of the first request.
+    greeting: Greeting,
+    /// The reply to the greeting is still to come.
+    greeted: bool,
 }
 
 enum State {
@@ -36,8 +42,8 @@ enum State {
 }
 
 impl Link {
-    /// The result of connecting.
-    pub(crate) fn new(dialled: RedisResult<wire::Connection>, all: OpenLinks) -> Link {
+    /// The result of connecting, and what is to be said first.
+    pub(crate) fn new(dialled: RedisResult<wire::Connection>, greeting: Greeting, all: OpenLinks) -> Link {
         let state = match dialled {
             Ok(connection) => {
                 all.0.fetch_add(1, Ordering::Relaxed);
@@ -45,7 +51,7 @@ impl Link {
             }
             Err(failure) => State::Failed(failure),
         };
-        Link { state, all }
+        Link { state, all, greeting, greeted: false }
     }
 
     /// Why there was none.
@@ -79,16 +85,28 @@ impl Link {
     }
 
     pub(crate) fn send_packed_command(&mut self, packed: &[u8]) -> RedisResult<()> {
-        self.open()?.send_packed_command(packed)
+        if self.greeting.is_empty() {
+            return self.open()?.send_packed_command(packed);
+        }
+        self.greeted = true;
+        let both = mem::take(&mut self.greeting).before(packed);
+        self.open()?.send_packed_command(&both)
     }
 
     pub(crate) fn recv_response(&mut self) -> RedisResult<Value> {
+        if mem::take(&mut self.greeted) {
+            self.open()?.recv_response()?;
+        }
         self.open()?.recv_response()
     }
 
     /// Writes a request and reads its reply.
     pub(crate) fn request(&mut self, packed: &[u8]) -> RedisResult<Value> {
-        self.open()?.req_packed_command(packed)
+        if self.greeting.is_empty() && !self.greeted {
+            return self.open()?.req_packed_command(packed);
+        }
+        self.send_packed_command(packed)?;
+        self.recv_response()
     }
 
     pub(crate) fn set_write_timeout(&mut self, limit: Option<Duration>) -> RedisResult<()> {

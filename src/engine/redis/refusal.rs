@@ -12,6 +12,7 @@
 //! | `ERR max number of clients reached` | on connecting | may pass |
 //! | `READONLY`, `MASTERDOWN` | as a replica | may pass; a new connection may lead to the primary |
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, `DENIED`, `NOPROTO` | to this user, before anything ran | permanent |
+//! | `ERR unknown command` | for a command that this service does not offer, before anything ran | permanent |
 //! | `NOPERM`, or an ACL's words without a code | halfway through a script | permanent, and it may have written |
 //! | `EXECABORT` | for a transaction, with the code of the reason why it was discarded | as that code |
 //! | `WRONGTYPE` | for a key that is in use by something else | permanent, and it wrote nothing |
@@ -45,6 +46,9 @@ const NO_RIGHT_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "A
 
 /// How our scripts begin to say what a key is that is not theirs.
 const KEY_IS: &str = "key \"";
+
+/// How Redis names a command that it does not have, or was configured not to have.
+const NO_SUCH_COMMAND: &str = "unknown command";
 
 const TOO_MANY_CLIENTS: &str = "max number of clients";
 
@@ -89,6 +93,7 @@ fn meaning(code: &str, words: &str) -> Meaning {
         "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" | "NOPROTO" => Meaning::Denied,
         _ if NO_RIGHT_IN_SCRIPT.iter().any(|no_right| words.starts_with(no_right)) => Meaning::DeniedInScript,
         _ if words.starts_with(TOO_MANY_CLIENTS) => Meaning::Passes,
+        _ if words.starts_with(NO_SUCH_COMMAND) => Meaning::Denied,
         _ => Meaning::Fault,
     }
 }
@@ -365,6 +370,8 @@ mod tests {
             "NOAUTH Authentication required.",
             "WRONGPASS invalid username-password pair or user is disabled.",
             "DENIED Redis is running in protected mode",
+            "ERR unknown command 'WAIT', with args beginning with: '1' '100' ",
+            "ERR unknown command `WAIT`, with args beginning with: `1`, `100`, ",
         ] {
             let Failure::Denied(e) = means(line) else { panic!("{line}") };
             assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");

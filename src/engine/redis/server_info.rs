@@ -95,7 +95,8 @@ impl Past {
     }
 }
 
-fn lines(answer: &Value) -> String {
+/// The text of an answer to `INFO`; empty if the server may not be asked.
+pub(super) fn lines(answer: &Value) -> String {
     let info = match answer {
         Value::VerbatimString { text, .. } => Some(text.clone()),
         other => text(Some(other)),
@@ -103,7 +104,8 @@ fn lines(answer: &Value) -> String {
     info.unwrap_or_default()
 }
 
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+/// What the text says of `name`, which ends with a colon.
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 

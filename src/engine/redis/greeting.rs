@@ -1,0 +1,39 @@
+//! What a connection tells the server about its client, for an operator who lists the connections.
+
+use std::sync::Arc;
+
+/// `CLIENT SETNAME` with the client's name. It is written in front of a connection's first request, so it costs no
+/// round trip; the reply is skipped, as a server may not have the command, or its user may not use it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Greeting(Arc<[u8]>);
+
+impl Greeting {
+    /// Empty if there is no name. Redis takes no spaces and nothing but ASCII in a name: `_` stands for the rest.
+    pub(crate) fn of(client_name: &str) -> Greeting {
+        if client_name.is_empty() {
+            return Greeting::default();
+        }
+        let name: String = client_name.chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect();
+        Greeting(redis::cmd("CLIENT").arg("SETNAME").arg(name).get_packed_command().into())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The greeting with these requests behind it.
+    pub(crate) fn before(&self, requests: &[u8]) -> Vec<u8> {
+        [&*self.0, requests].concat()
+    }
+}
+
+/// The same client, whose connections name this library (`CLIENT SETINFO`), unless they name another one.
+pub(crate) fn introduced(client: redis::Client) -> redis::Client {
+    let info = client.get_connection_info();
+    let settings = info.redis_settings();
+    if settings.skip_set_lib_name() || settings.lib_name().is_some() {
+        return client;
+    }
+    let settings = settings.clone().set_lib_name("redis-concurrent", env!("CARGO_PKG_VERSION"));
+    redis::Client::open(info.clone().set_redis_settings(settings)).unwrap_or(client)
+}

@@ -1,0 +1,207 @@
+//! What a server is asked once, when a client connects: whether it can serve this library at all.
+//!
+//! It is asked in one round trip, by the rights that the client needs anyway. A server that does not say something
+//! is given the benefit of the doubt: the first call that fails will tell.
+
+use redis::{RedisError, ServerError, ServerErrorKind, Value};
+
+use super::answers::{list, number, text};
+use super::connection::ConnectionManager;
+use super::refusal::not_connected;
+use super::server_info::{ServerInfo, field, lines};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+
+/// The first version with `SET … GET` and `PXAT`.
+const OLDEST: [u32; 2] = [6, 2];
+
+/// No script has this digest.
+const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
+
+/// What a server said about itself, and when.
+#[derive(Debug)]
+pub(crate) struct Probed {
+    pub(crate) server: ServerInfo,
+    pub(crate) heard: Moment,
+}
+
+/// Why there is no answer to act on.
+pub(crate) enum Unprobed {
+    /// There was no connection, or it broke, or Redis rejected it.
+    Failed(RedisError),
+    /// The server is of no use here.
+    Unfit(Error),
+}
+
+impl From<RedisError> for Unprobed {
+    fn from(e: RedisError) -> Self {
+        Unprobed::Failed(e)
+    }
+}
+
+/// Asks the server at the end of a new connection whether it can serve a client that listens on `channel`, and warns
+/// of what can be done without. Blocks for the connect timeout and the command timeout at most.
+///
+/// # Errors
+/// `Unfit` with `InvalidInput` for a server that never will, `Unavailable` for a replica, which may be promoted.
+pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<Probed, Unprobed> {
+    let mut connection = manager.raw().map_err(|e| Unprobed::Unfit(not_connected(e).error()))?;
+    let requests = [
+        redis::cmd("PING"),
+        redis::cmd("INFO"),
+        redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).clone(),
+        redis::cmd("EVALSHA").arg(NO_SCRIPT).arg(0).clone(),
+    ];
+    let packed: Vec<_> = requests.iter().flat_map(redis::Cmd::get_packed_command).collect();
+    connection.send_packed_command(&packed)?;
+    connection.recv_response()?.extract_error()?;
+    let info = connection.recv_response()?;
+    let heard = Moment::now();
+    let pubsub = connection.recv_response()?;
+    let scripts = connection.recv_response()?;
+    let said = lines(&info);
+    let at = manager.address();
+    unfit(&said, &at).map_or(Ok(()), Err).map_err(Unprobed::Unfit)?;
+    if field(&said, "cluster_enabled:") == Some("1") {
+        connection.send_packed_command(&redis::cmd("CLUSTER").arg("SLOTS").get_packed_command())?;
+        let primaries = primaries(&connection.recv_response()?);
+        if primaries > 1 {
+            return Err(Unprobed::Unfit(never(format!(
+                "the server at {at} is one of the {primaries} primaries of a Redis Cluster: it has some of the locks, \
+                 and cannot be used by itself"
+            ))));
+        }
+    }
+    if let Some(why) = is_missing(&scripts).filter(|e| e.kind() != Some(ServerErrorKind::NoScript)) {
+        let error = never(format!("the server at {at} does not run scripts, of which every lock is made"));
+        return Err(Unprobed::Unfit(error.caused_by(RedisError::from(why.clone()))));
+    }
+    warn(&said, &at, &pubsub);
+    Ok(Probed { server: ServerInfo::read(&info, heard), heard })
+}
+
+fn never(why: String) -> Error {
+    Error::new(ErrorKind::InvalidInput, "").because(why)
+}
+
+/// Why no lock can be at a server that says this of itself.
+fn unfit(said: &str, at: &str) -> Option<Error> {
+    let mode = field(said, "redis_mode:").or_else(|| field(said, "server_mode:"));
+    if mode == Some("sentinel") {
+        return Some(never(format!("the server at {at} is a Sentinel, which has no data: connect to a primary")));
+    }
+    if let Some(version) = field(said, "redis_version:").filter(|version| is_too_old(version)) {
+        let [major, minor] = OLDEST;
+        return Some(never(format!(
+            "the server at {at} is Redis {version}: {major}.{minor} is the first that can be used"
+        )));
+    }
+    if field(said, "role:") == Some("slave") {
+        let of = |name| field(said, name).unwrap_or("?");
+        let (host, port) = (of("master_host:"), of("master_port:"));
+        return Some(Error::new(ErrorKind::Unavailable, "").because(format!(
+            "the server at {at} is a replica of {host}:{port}: locks need an address that leads to the primary"
+        )));
+    }
+    None
+}
+
+/// One whose numbers cannot be read is not.
+fn is_too_old(version: &str) -> bool {
+    let mut numbers = version.split('.').map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => [major, minor] < OLDEST,
+        _ => false,
+    }
+}
+
+/// How many primaries the cluster has, of which this is a node.
+fn primaries(slots: &Value) -> usize {
+    let primary = |range: &Value| {
+        let node = list(list(range).get(2)?);
+        Some((text(node.first()).unwrap_or_default(), number(node.get(1)), text(node.get(2))))
+    };
+    let mut all: Vec<_> = list(slots).iter().filter_map(primary).collect();
+    all.sort();
+    all.dedup();
+    all.len()
+}
+
+/// The error of a server that does not have the command, rather than a user who may not use it.
+fn is_missing(answer: &Value) -> Option<&ServerError> {
+    let Value::ServerError(e) = answer else { return None };
+    let words = e.details().unwrap_or_default().to_ascii_lowercase();
+    let said = ["unknown", "unsupported", "not supported", "disabled"].iter().any(|word| words.contains(word));
+    said.then_some(e)
+}
+
+/// Tells of what works until it matters.
+fn warn(said: &str, at: &str, pubsub: &Value) {
+    let policy = field(said, "maxmemory_policy:").unwrap_or("noeviction");
+    if policy != "noeviction" && field(said, "maxmemory:").is_some_and(|most| most != "0") {
+        tracing::warn!(
+            server = at,
+            policy,
+            "this server evicts keys when its memory is full, and an evicted lock is free: maxmemory-policy should \
+             be noeviction"
+        );
+    }
+    if let Some(e) = is_missing(pubsub) {
+        tracing::warn!(
+            server = at,
+            error = %e,
+            "this server, or a proxy before it, has no publish/subscribe: free locks can be acquired, and waiting is \
+             Unavailable"
+        );
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_unfit_by_its_mode_its_version_or_its_role() {
+        let at = "redis.example:6379";
+        let told = |said: &str| unfit(said, at).map(|e| (e.kind(), e.to_string()));
+        for fit in [
+            "",
+            "redis_version:6.2.14\r\nredis_mode:standalone\r\nrole:master\r\n",
+            "redis_version:7.2.4\r\nserver_mode:standalone\r\nvalkey_version:9.1.2\r\nrole:master\r\n",
+            "redis_version:10.0.0\r\nrole:master\r\n",
+            "redis_version:unstable\r\nrole:master\r\n",
+        ] {
+            assert_eq!(told(fit), None, "{fit:?}");
+        }
+        for (said, kind, why) in [
+            ("redis_version:7.0.15\r\nredis_mode:sentinel\r\n", ErrorKind::InvalidInput, "is a Sentinel"),
+            ("redis_version:7.2.4\r\nserver_mode:sentinel\r\n", ErrorKind::InvalidInput, "is a Sentinel"),
+            ("redis_version:6.0.16\r\nrole:master\r\n", ErrorKind::InvalidInput, "Redis 6.0.16: 6.2 is the first"),
+            ("redis_version:5.0.14\r\nrole:slave\r\n", ErrorKind::InvalidInput, "Redis 5.0.14"),
+            (
+                "redis_version:7.0.15\r\nrole:slave\r\nmaster_host:10.0.0.1\r\nmaster_port:6379\r\n",
+                ErrorKind::Unavailable,
+                "a replica of 10.0.0.1:6379",
+            ),
+        ] {
+            let (is, text) = told(said).unwrap();
+            assert!(is == kind && text.contains(why) && text.contains(at), "{said:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn primaries_are_counted_once_each() {
+        let node = |port: i64| {
+            let name = Value::BulkString(format!("id-{port}").into());
+            Value::Array(vec![Value::BulkString("127.0.0.1".into()), Value::Int(port), name])
+        };
+        let range = |start: i64, primary: i64| {
+            Value::Array(vec![Value::Int(start), Value::Int(start + 99), node(primary), node(7)])
+        };
+        let of = |primaries_of: &[i64]| {
+            primaries(&Value::Array(primaries_of.iter().map(|&port| range(port, port)).collect()))
+        };
+        assert_eq!([of(&[]), of(&[1]), of(&[1, 1]), of(&[1, 2, 1, 3])], [0, 1, 1, 3]);
+        assert_eq!(primaries(&Value::Nil), 0);
+    }
+}
