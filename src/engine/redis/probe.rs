@@ -88,7 +88,9 @@ fn never(why: String) -> Error {
 fn unfit(said: &str, at: &str) -> Option<Error> {
     let mode = field(said, "redis_mode:").or_else(|| field(said, "server_mode:"));
     if mode == Some("sentinel") {
-        return Some(never(format!("the server at {at} is a Sentinel, which has no data: connect to a primary")));
+        return Some(never(format!(
+            "the server at {at} is a Sentinel, which has no data: connect to a primary"
+        )));
     }
     if let Some(version) = field(said, "redis_version:").filter(|version| is_too_old(version)) {
         let [major, minor] = OLDEST;
@@ -131,7 +133,8 @@ fn primaries(slots: &Value) -> usize {
 fn is_missing(answer: &Value) -> Option<&ServerError> {
     let Value::ServerError(e) = answer else { return None };
     let words = e.details().unwrap_or_default().to_ascii_lowercase();
-    let said = ["unknown", "unsupported", "not supported", "disabled"].iter().any(|word| words.contains(word));
+    let said =
+        ["unknown", "unsupported", "not supported", "disabled"].iter().any(|word| words.contains(word));
     said.then_some(e)
 }
 
@@ -176,7 +179,11 @@ mod tests {
         for (said, kind, why) in [
             ("redis_version:7.0.15\r\nredis_mode:sentinel\r\n", ErrorKind::InvalidInput, "is a Sentinel"),
             ("redis_version:7.2.4\r\nserver_mode:sentinel\r\n", ErrorKind::InvalidInput, "is a Sentinel"),
-            ("redis_version:6.0.16\r\nrole:master\r\n", ErrorKind::InvalidInput, "Redis 6.0.16: 6.2 is the first"),
+            (
+                "redis_version:6.0.16\r\nrole:master\r\n",
+                ErrorKind::InvalidInput,
+                "Redis 6.0.16: 6.2 is the first",
+            ),
             ("redis_version:5.0.14\r\nrole:slave\r\n", ErrorKind::InvalidInput, "Redis 5.0.14"),
             (
                 "redis_version:7.0.15\r\nrole:slave\r\nmaster_host:10.0.0.1\r\nmaster_port:6379\r\n",

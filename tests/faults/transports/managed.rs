@@ -36,7 +36,8 @@ fn a_service_without_wait() {
     let server = without_command("WAIT").start().unwrap();
     works_at(&server.url());
     let client = Client::connect(&server.url()).unwrap();
-    let error = client.simple_lock("it").with_replicas(1, Duration::from_millis(100)).lock().map(drop).unwrap_err();
+    let error =
+        client.simple_lock("it").with_replicas(1, Duration::from_millis(100)).lock().map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
     assert!(format!("{error:#}").to_lowercase().contains("unknown command"), "{error:#}");
     // It was given back.
