@@ -8,8 +8,8 @@ use super::redis::backend::Backend;
 use super::redis::connection::ConnectionManager;
 use super::redis::server_info::LastServer;
 
-/// A server, or whatever stands at its address: it may be another machine after a failover, which is seen by what
-/// it says of itself. How holds are kept there is the [renewer](super::renewal::renewer)'s: a line for each server.
+/// A server, or what is at its address: after a failover this may be another machine, which is seen by what it says
+/// about itself. The [renewer](super::renewal::renewer) keeps a line for each server.
 pub(crate) struct Server {
     /// Tells the servers of all clients of this process apart.
     pub(crate) id: u64,
