@@ -20,7 +20,7 @@ use super::server_view::farewell;
 const PROGRAM: &str = "REDIS_SERVER_BIN";
 
 /// How long one start may take until the server answers, with its data loaded.
-const START_LIMIT: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// How often a starting server is asked.
 const START_POLL: Duration = Duration::from_millis(2);
@@ -66,12 +66,14 @@ pub enum ClientKind {
 enum StartError {
     /// The port belongs to another process.
     PortTaken,
+    /// A signal came while a file was opened or a process started, as on a machine under load.
+    Interrupted,
     Other(io::Error),
 }
 
 impl From<io::Error> for StartError {
     fn from(error: io::Error) -> Self {
-        Self::Other(error)
+        if error.kind() == io::ErrorKind::Interrupted { Self::Interrupted } else { Self::Other(error) }
     }
 }
 
@@ -106,7 +108,7 @@ impl RedisServer {
                     *server.process.lock() = Some(process);
                     return Ok(server);
                 }
-                Err(StartError::PortTaken) => {}
+                Err(StartError::PortTaken | StartError::Interrupted) => {}
                 Err(StartError::Other(error)) => return Err(error),
             }
         }
@@ -228,7 +230,7 @@ impl RedisServer {
 
     /// Starts the server again on the same port and in the same folder, after an orderly
     /// [`shutdown`](Self::shutdown) if it still runs; returns when it answers and has loaded its
-    /// data, after 10 s at most. Without `appendonly` it comes up empty.
+    /// data, after 30 s at most. Without `appendonly` it comes up empty.
     ///
     /// # Errors
     ///
@@ -245,6 +247,7 @@ impl RedisServer {
                 }
                 // An outgoing connection may have the port for a moment.
                 Err(StartError::PortTaken) if Instant::now() < end => thread::sleep(START_POLL),
+                Err(StartError::Interrupted) => {}
                 Err(StartError::PortTaken) => {
                     return Err(io::Error::new(
                         io::ErrorKind::AddrInUse,

@@ -55,7 +55,7 @@ impl RedisServerBuilder {
         self.arg("appendonly", if on { "yes" } else { "no" }).arg("appendfsync", "always")
     }
 
-    /// Starts the server; returns when it answers, after 10 s at most per try of a port.
+    /// Starts the server; returns when it answers, after 30 s at most per try of a port.
     ///
     /// # Errors
     ///

@@ -212,7 +212,7 @@ fn a_lost_hold_has_no_receipt() {
     let brief = lock.with_lease(ms(100)).lock_owned().unwrap();
     wait_until(LONG, "it has ended", || brief.is_lost());
     told(brief.into_receipt(), ErrorKind::LeaseLost);
-    wait_until(SOON, "and left, as it may have been there yet", || exists(&server, "rc:{it}:gone"));
+    wait_until(LONG, "and left, as it may have been there yet", || exists(&server, "rc:{it}:gone"));
     // Of what is lost without our knowing, Redis tells.
     let taken = lock.lock_owned().unwrap();
     assert!(delete(&server, "rc:{it}"));

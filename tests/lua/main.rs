@@ -2,6 +2,8 @@
 
 #[path = "../support/rig.rs"]
 mod rig;
+#[path = "../support/shared.rs"]
+mod shared;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -1,11 +1,12 @@
 //! One server for all tests of a file, each with names of its own on it.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use redis::Commands;
 use redis_concurrent::Client;
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis_concurrent_testkit::wait_until;
+
+pub use crate::shared::server;
 
 /// Long enough for whatever is sure to come.
 pub const LONG: Duration = Duration::from_secs(20);
@@ -16,11 +17,7 @@ pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-pub fn server() -> &'static RedisServer {
-    static SERVER: OnceLock<RedisServer> = OnceLock::new();
-    SERVER.get_or_init(|| RedisServer::start().unwrap())
-}
-
+#[track_caller]
 pub fn client() -> Client {
     Client::connect(&server().url()).unwrap()
 }

@@ -6,10 +6,11 @@
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::OnceLock;
 
 use redis::{Commands, Connection, RedisResult, Value, cmd};
 use redis_concurrent_testkit::{RedisServer, Scripts, scripts};
+
+pub use crate::shared::server;
 
 pub const PREFIX: &str = "rc:inbox:";
 pub const LEASE: i64 = 30_000;
@@ -20,12 +21,6 @@ pub const FIRST: i64 = WINDOW;
 pub const RECORD: &str = "1 4711 host label";
 /// 2020-01-01 in microseconds since 1970.
 pub const EPOCH: i64 = 1_577_836_800_000_000;
-
-/// The server that the tests share, each with a lock of its own name.
-pub fn server() -> &'static RedisServer {
-    static SERVER: OnceLock<RedisServer> = OnceLock::new();
-    SERVER.get_or_init(|| RedisServer::start().unwrap())
-}
 
 /// A server that refuses what needs memory once it is full.
 pub fn server_that_fills() -> RedisServer {
@@ -434,6 +429,7 @@ pub fn heard(server: &RedisServer, inbox: &mut Connection, channel: &str) -> Vec
     }
 }
 
+#[track_caller]
 pub fn messages(rig: &Rig, inbox: &mut Connection, who: &str) -> Vec<String> {
     heard(server(), inbox, &format!("{PREFIX}{}-{who}", rig.name))
 }

@@ -2,6 +2,8 @@
 
 #[path = "../support/names.rs"]
 mod names;
+#[path = "../support/shared.rs"]
+mod shared;
 #[path = "../support/mod.rs"]
 mod support;
 
