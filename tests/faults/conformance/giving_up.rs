@@ -114,7 +114,7 @@ fn without_the_lock_the_work_is_not_done<K: Tried>(stage: &Stage<K>) {
     let (lock, other) = (stage.lock(), stage.lock());
     let guard = lock.lock().unwrap();
     let mut done = false;
-    if let Some(_guard) = other.try_lock_for(ms(100)).unwrap() {
+    if let Some(_guard) = other.try_lock_for(ms(1000)).unwrap() {
         done = true;
     }
     assert!(!done);

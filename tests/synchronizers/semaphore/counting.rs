@@ -204,7 +204,7 @@ fn a_closed_client_gives_its_permits_back() {
 fn a_change_without_an_answer_is_made_once_or_unknown() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
-    let client = builder(&proxy.url()).command_timeout(ms(250)).connect().unwrap();
+    let client = builder(&proxy.url()).command_timeout(ms(2000)).connect().unwrap();
     let semaphore = client.semaphore("it");
     semaphore.set_permits(2).unwrap();
     proxy.only_matching(b"rc:{it}");
