@@ -115,7 +115,9 @@ fn what_was_said(history: &History) -> Vec<String> {
     }
     for line in &history.lines {
         let is_fine = match &line.event {
-            Event::Released { how } => matches!(kind(how), "ok" | "LeaseLost" | "Unknown" | "Unavailable"),
+            Event::Released { how } => {
+                matches!(kind(how), "ok" | "LeaseLost" | "OutcomeUnknown" | "Unavailable")
+            }
             // Somebody came in behind it, and it still believed in its hold.
             Event::Refused { left } => *left == 0,
             Event::Odd { .. } => false,
@@ -140,7 +142,7 @@ fn answers_come(evidence: &Evidence) -> Vec<String> {
         }
     }
     for line in &evidence.history.lines {
-        let unanswered = |how: &str| matches!(kind(how), "Unknown" | "Unavailable");
+        let unanswered = |how: &str| matches!(kind(how), "OutcomeUnknown" | "Unavailable");
         if matches!(&line.event, Event::Released { how } if unanswered(how)) && is_calm(line.at) {
             silent.push(format!("no answer while it was calm:\n  {line}"));
         }

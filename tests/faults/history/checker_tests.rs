@@ -178,7 +178,7 @@ fn silence_without_a_fault_is_found() {
     assert_eq!(silent(4).check().len(), 4);
     assert_eq!(silent(4).shadow(250, 302).check(), [""; 0]);
     assert_eq!(said(4, "TryLockFor", "Unavailable \"a\"").check(), [""; 0]);
-    let unknown = || Event::Released { how: "Unknown \"a\"".into() };
+    let unknown = || Event::Released { how: "OutcomeUnknown \"a\"".into() };
     assert_eq!(silent(3).line(206, 1, 10, unknown()).check().len(), 4);
     assert_eq!(silent(3).line(206, 1, 10, unknown()).shadow(150, 207).check(), [""; 0]);
 }

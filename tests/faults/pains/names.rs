@@ -14,7 +14,7 @@ const HOLDS: &str = "pains::names::role_holds_five";
 /// A registry that grows with every name, and keys that stay for ever.
 #[test]
 fn pain_30_names_leave_nothing() {
-    const TEST: &str = "names::pain_30_names_leave_nothing";
+    const TEST: &str = "pains::names::pain_30_names_leave_nothing";
     // The memory that is looked at must be nobody else's.
     if !is_role(TEST) {
         let mut child = Child::spawn(TEST, &[]).unwrap();
