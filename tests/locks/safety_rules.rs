@@ -1,5 +1,5 @@
 //! The rules that keep the protocol safe, each where it shows from outside: on a real server, with
-//! a network that fails. The gate's own part is in `verify/gate_tests/`, that of the scripts
+//! a network that fails. The gate's own part is in `verify/lock_state_tests/`, that of the scripts
 //! in `tests/lua/operations.rs`.
 
 use std::thread;

@@ -2,8 +2,8 @@
 //! schedulers decide, at each mutex, condvar, atomic, channel and request, which thread goes on.
 //!
 //! The engine is the real one, from [`acquire`](super::acquire) to the bytes on a connection; Redis
-//! is the one in memory that the models are checked with (`verify/small_redis/`), and time passes when a scenario says so (`src/sync.rs`,
-//! `src/engine/redis/wire.rs`). shuttle takes every atomic for the strictest one and knows no spurious
+//! is the one in memory that the models are checked with (`verify/small_redis/`), and time passes when a scenario
+//! says so (`src/sync.rs`, `src/engine/redis/wire.rs`). shuttle takes every atomic for the strictest one and knows no spurious
 //! wake-up: what depends on those is not seen here.
 //!
 //! `make shuttle` runs it. `SCHEDULES=<n>`: so many, all scenarios together; `SEED=<n>` repeats what

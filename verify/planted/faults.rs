@@ -28,7 +28,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "no-timer",
         caught_by: &[
             ("lib", "engine::model::worlds::a_process_dies", "no live waiter is stuck"),
-            ("lib", "engine::lock_state_tests::parks_are_bounded", "Moment(18446744073709551615)"),
+            ("lib", "engine::lock_state_tests::ends::parks_are_bounded", "Moment(18446744073709551615)"),
             (
                 "locks",
                 "safety_rules::a_message_that_got_lost_costs_one_bounded_park",
@@ -88,7 +88,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ("lib", CHANCE, "lock_state_tests/chance.rs:"),
             (
                 "lib",
-                "engine::lock_state_tests::a_message_counts_from_the_last_ask_that_was_answered_busy",
+                "engine::lock_state_tests::grants::a_message_counts_from_the_last_ask_that_was_answered_busy",
                 "assertion `left == right`",
             ),
         ],
@@ -128,7 +128,11 @@ pub(super) const FAULTS: &[Fault] = &[
                 "engine::model::worlds::replies_are_lost_and_requests_come_late",
                 "nothing is left behind",
             ),
-            ("lib", "engine::lock_state_tests::lost_by_the_deadline_leaves_in_the_background", "unwrap()"),
+            (
+                "lib",
+                "engine::lock_state_tests::ends::lost_by_the_deadline_leaves_in_the_background",
+                "unwrap()",
+            ),
             (
                 "locks",
                 "safety_rules::lost_by_the_deadline_is_given_back_in_redis",

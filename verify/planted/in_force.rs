@@ -28,7 +28,7 @@ pub(crate) fn lua(script: &str) -> String {
         match at.becomes.strip_prefix(at.text) {
             Some(more) => script.replace(&mark, if is(at.fault) { more } else { "" }),
             None => {
-                let marked = format!("{mark} {}", at.text);
+                let marked = format!("{mark} {}", at.text.trim_start());
                 script.replace(&marked, if is(at.fault) { at.becomes } else { at.text })
             }
         }

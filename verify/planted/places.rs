@@ -42,7 +42,7 @@ pub(super) fn with_faults(path: &Path, mut text: String, found: &mut [usize]) ->
         // The text stays until then, so that a reader of Lua finds its way.
         let (text, mark) = (at.text, mark(i));
         let goes_on = at.becomes.starts_with(text);
-        let marked = if goes_on { format!("{text} {mark}") } else { format!("{mark} {text}") };
+        let marked = if goes_on { format!("{text} {mark}") } else { format!("{mark} {}", text.trim_start()) };
         replace(text, &marked, &mut others[i]);
     }
     if path.starts_with("src") {

@@ -5,6 +5,7 @@
 //! on trust: `model/replay/` has a real server say the same. Times are in milliseconds, and given
 //! with each operation; when a message was heard is the business of whoever has it delivered.
 
+mod acquire;
 mod conditions;
 mod exclusive;
 mod permits;
@@ -22,7 +23,7 @@ use self::permits::Permits;
 use self::read_write::ReadWrite;
 pub(super) use self::rule::{Kind, Rule};
 pub(super) use self::words::{Holder, Message, Mode, Op, PendingAcquire, Place, Reply, Steady};
-use super::state::lock_state::{AcquireMode, Answer, NOT_INSIDE, Renewal};
+use super::state::lock_state::{AcquireMode, Answer, Renewal};
 
 /// How long an owner is barred.
 pub(super) const BARRED: u64 = 60_000;
@@ -347,103 +348,5 @@ impl SmallRedis {
     fn comes_back(&self, place: &Place, now: u64, tell: &mut impl Tell) -> bool {
         let back = |steady: Steady| steady.late && now - steady.since <= self.waiter_timeout;
         place.steady.is_none_or(|steady| back(steady) && !tell.listens(place.owner))
-    }
-
-    /// No holder, no waiter, no tombstone: it is in, and had no position, which would make those of waiters
-    /// for a condition live longer.
-    fn at_once(&mut self, ask: &PendingAcquire, now: u64) -> Option<Answer> {
-        let blank = self.holders().is_empty() && self.queue.is_empty() && self.gone.is_empty();
-        let asks = !matches!(ask.how, AcquireMode::Keep | AcquireMode::Share) && !ask.instead;
-        (blank && asks && self.comes_in(ask, now)).then(|| self.inside(ask.owner, now)).flatten()
-    }
-
-    /// For how long it is let in by a message: until its first renewal.
-    pub(super) fn first_lease(&self, place: &Place) -> u64 {
-        place.lease.min(self.waiter_timeout.max(1_000))
-    }
-
-    fn comes_in(&mut self, ask: &PendingAcquire, now: u64) -> bool {
-        self.kind.try_acquire(ask, &mut self.fence, now)
-    }
-
-    fn acquire(&mut self, ask: &PendingAcquire, now: u64, tell: &mut impl Tell) -> Answer {
-        if self.gone.contains_key(&ask.owner) {
-            return Answer::Over;
-        }
-        if ask.how == AcquireMode::Share {
-            return self.share(ask, now, tell);
-        }
-        if let Some(answer) = self.inside(ask.owner, now) {
-            return answer;
-        }
-        let here = self.arrival(ask.owner).is_some();
-        if ask.how == AcquireMode::Keep && !here {
-            self.settle(None, now, tell);
-            return Answer::Gone;
-        }
-        if self.kind.can_barge(ask) && self.comes_in(ask, now) {
-            self.drop_place(ask.owner);
-            if let Some(from) = ask.from.filter(|_| ask.instead) {
-                self.kind.release(from);
-            }
-            self.settle(None, now, tell);
-            return self.inside(ask.owner, now).unwrap_or_else(|| self.busy(ask, None, now));
-        }
-        if ask.instead {
-            self.drop_place(ask.owner);
-            self.settle(None, now, tell);
-            return Answer::Refused(NOT_INSIDE.into());
-        }
-        if ask.how != AcquireMode::Try {
-            return self.join(ask, Stage::Asked, now, tell);
-        }
-        let ahead = self.settle(None, now, tell);
-        // Not if it is this owner whom the loop let in: it is told.
-        if ahead.is_none() && self.inside(ask.owner, now).is_none() && self.comes_in(ask, now) {
-            return self.inside(ask.owner, now).unwrap_or_else(|| self.busy(ask, ahead, now));
-        }
-        self.busy(ask, ahead, now)
-    }
-
-    /// In, where there is room and nobody waits; or in its place in the queue.
-    fn join(&mut self, ask: &PendingAcquire, stage: Stage, now: u64, tell: &mut impl Tell) -> Answer {
-        let alone = self.queue.is_empty() && self.comes_in(ask, now);
-        let new = !alone && self.enqueue(ask, stage, now);
-        let ahead = if alone { None } else { self.settle(Some(ask.owner), now, tell) };
-        if let Some(answer) = self.inside(ask.owner, now) {
-            return answer;
-        }
-        if new && self.kind.on_wait(ask.mode) {
-            self.holders().iter().for_each(|holder| tell.tell(Message::word(holder.owner)));
-        }
-        self.busy(ask, ahead, now)
-    }
-
-    /// May a hold take others in?
-    fn share(&mut self, ask: &PendingAcquire, now: u64, tell: &mut impl Tell) -> Answer {
-        let inside = self.inside(ask.owner, now);
-        let ahead = self.settle(None, now, tell);
-        let Some(answer) = inside else { return Answer::Gone };
-        if ahead.is_some() || self.kind.is_full() {
-            let Answer::Busy { floor, again, .. } = self.busy(ask, ahead, now) else { return answer };
-            return Answer::Busy { floor, again, arrival: String::new() };
-        }
-        answer
-    }
-
-    fn busy(&self, ask: &PendingAcquire, ahead: Option<Place>, now: u64) -> Answer {
-        let mut again = self.waiter_timeout.min(ask.lease).div_ceil(3);
-        if let Some(soon) = self.kind.next_expiry() {
-            again = again.min(soon.saturating_sub(now).max(1));
-        }
-        if let Some(ahead) = ahead.filter(|ahead| ahead.owner != ask.owner) {
-            again = again.min((ahead.beat.saturating_add(self.waiter_timeout)).saturating_sub(now));
-        }
-        let arrival = self.arrival(ask.owner).map(|a| (a % CLASS).to_string()).unwrap_or_default();
-        Answer::Busy {
-            floor: self.kind.last(self.fence, ask.mode),
-            again: Duration::from_millis(again.max(1)),
-            arrival,
-        }
     }
 }

@@ -1,0 +1,182 @@
+//! What a grant is worth: numbers filter messages, and from when a lease counts.
+
+use super::*;
+
+// ---- numbers filter messages -----------------------------------------------------------------------
+#[test]
+fn a_message_numbered_no_higher_than_a_busy_answer_told_is_dropped() {
+    let mut desk = Desk::new();
+    let (ticket, asking) = desk.queue_up(request(1), 10, 0);
+    for stale in [1, 9, 10] {
+        assert_eq!(desk.message(asking.owner, stale), Effects::default(), "{stale}");
+        assert!(matches!(desk.turn(ticket, 1), Step::Park(_)), "{stale}");
+    }
+    assert_eq!(desk.message(asking.owner, 11).wake, Some(ticket));
+    assert_eq!(desk.is_in(ticket, 1).token >> 12, 11);
+}
+
+#[test]
+fn a_busy_answer_takes_back_an_overtaken_grant_and_no_other() {
+    for (floor, stays) in [(11, false), (12, false), (10, true)] {
+        let mut desk = Desk::new();
+        let (ticket, _) = desk.queue_up(request(1), 5, 0);
+        let beat = desk.asks(ticket, 1_100);
+        // The message comes while the beat is on its way: nothing is settled before its answer.
+        desk.message(beat.owner, 11);
+        assert!(matches!(desk.turn(ticket, 1_100), Step::Park(_)));
+        desk.answer(&beat, busy(floor), 1_110);
+        match desk.turn(ticket, 1_110) {
+            Step::In(acquired, _) => assert!(stays && acquired.token >> 12 == 11, "{floor}"),
+            other => assert!(!stays, "{floor}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_answer_makes_the_message_that_follows_a_duplicate() {
+    let mut desk = Desk::new();
+    let (ticket, _) = desk.queue_up(request(1), 5, 0);
+    let beat = desk.asks(ticket, 1_100);
+    desk.answer(&beat, granted_in(6, 2_500), 1_110);
+    assert_eq!(desk.message(beat.owner, 6), Effects::default());
+    let acquired = desk.is_in(ticket, 1_110);
+    // What was left at the answer, not a lease from the message.
+    assert_eq!(desk.valid_until(acquired), at(1_100 + 2_500 - DRIFT));
+}
+
+#[test]
+fn unknown_ids_are_ignored() {
+    let mut desk = Desk::new();
+    let (ticket, asking) = desk.queue_up(request(1), 5, 0);
+    let stranger = asking.owner + 100;
+    assert_eq!(desk.message(stranger, 50), Effects::default());
+    assert_eq!(desk.lock_state.refused(stranger, "no".into()), Effects::default());
+    assert_eq!(desk.lock_state.answered(stranger, granted_in(50, LEASE), at(1)), Effects::default());
+    assert_eq!(desk.lock_state.lose(stranger, LossReason::Forced, at(1)), Effects::default());
+    assert_eq!(desk.lock_state.renewed(stranger, at(0), Renewal::Left(ms(LEASE)), at(1)), Effects::default());
+    assert!(matches!(desk.turn(ticket, 2), Step::Park(_)));
+}
+
+// ---- validity --------------------------------------------------------------------------------------
+#[test]
+fn an_answer_counts_from_before_its_request_and_only_what_is_left() {
+    let mut desk = Desk::new();
+    let ticket = desk.enter(request(1), 0);
+    let asking = desk.asks(ticket, 0);
+    desk.answer(&asking, granted_in(1, 2_000), 400);
+    let acquired = desk.is_in(ticket, 400);
+    assert_eq!(desk.valid_until(acquired), at(2_000 - DRIFT));
+    assert_eq!(acquired.way, AcquiredVia::Free);
+}
+
+#[test]
+fn a_message_counts_from_the_last_ask_that_was_answered_busy() {
+    let mut desk = Desk::new();
+    let (ticket, first) = desk.queue_up(request(1), 5, 0);
+    let beat = desk.asks(ticket, 1_100);
+    desk.answer(&beat, busy(5), 1_120);
+    // This one is merely sent: its answer is lost.
+    let lost = desk.asks(ticket, 2_200);
+    desk.message(first.owner, 6);
+    desk.answer(&lost, Answer::Unanswered, 2_300);
+    let acquired = desk.is_in(ticket, 2_300);
+    assert_eq!(desk.valid_until(acquired), at(1_100 + LEASE - DRIFT));
+    assert_eq!(acquired.way, AcquiredVia::Granted);
+}
+
+#[test]
+fn with_no_busy_answer_a_message_counts_from_the_first_ask_sent() {
+    let mut desk = Desk::new();
+    let ticket = desk.enter(request(1), 0);
+    let asking = desk.asks(ticket, 0);
+    desk.answer(&asking, Answer::Unanswered, 500);
+    let again = desk.asks(ticket, 600);
+    assert_eq!(again.owner, asking.owner, "what is unknown is asked under the same id");
+    desk.message(asking.owner, 6);
+    desk.answer(&again, Answer::Unanswered, 700);
+    let acquired = desk.is_in(ticket, 700);
+    assert_eq!(desk.valid_until(acquired), at(LEASE - DRIFT));
+}
+
+#[test]
+fn a_message_counts_with_the_lease_in_it() {
+    let mut desk = Desk::new();
+    let (ticket, asking) = desk.queue_up(request(1), 5, 0);
+    desk.lock_state.granted(asking.owner, 6, ms(1_000), 0, at(0));
+    // Under half of that is left: set anew first.
+    assert_eq!(desk.turn(ticket, 600), Step::Confirm(asking.owner, ms(LEASE)));
+    desk.lock_state.confirmed(asking.owner, Renewal::Failed, at(620));
+    let acquired = desk.is_in(ticket, 620);
+    assert_eq!(desk.valid_until(acquired), at(1_000 - 10));
+}
+
+/// A waiter that is told by a message may be dead, so that it is granted less than was asked for.
+#[test]
+fn a_first_lease_is_used_as_it_is_and_renewed_soon() {
+    for fixed in [false, true] {
+        let mut desk = Desk::new();
+        let mut request = request(1);
+        request.terms.fixed = fixed;
+        let (ticket, asking) = desk.queue_up(request, 5, 0);
+        desk.lock_state.granted(asking.owner, 6, ms(1_200), 0, at(0));
+        let acquired = desk.is_in(ticket, 300);
+        assert_eq!(desk.valid_until(acquired), at(1_200 - 12));
+        let grant = desk.lock_state.look(acquired.owner).unwrap();
+        assert_eq!(grant.due(at(300), ms(1_000)), at(300).after((ms(1_200 - 12 - 300)) / 6));
+        // Of a fixed lease the rest.
+        assert_eq!(grant.renewal(at(300)), ms(if fixed { LEASE - 300 } else { LEASE }));
+        // It goes on in this process as any other.
+        assert!(fixed || grant.goes_on_as(&grant.terms, at(300)));
+        let left = grant.renewal(at(300));
+        desk.lock_state.renewed(acquired.owner, at(300), Renewal::Left(left), at(310));
+        let grant = desk.lock_state.look(acquired.owner).unwrap();
+        assert_eq!(grant.valid_until, at(300).after(left).before(ms(DRIFT)));
+        let due = if fixed { grant.valid_until } else { at(310 + 1_000) };
+        assert_eq!(grant.due(at(310), ms(1_000)), due);
+    }
+}
+
+#[test]
+fn a_grant_with_less_than_half_its_lease_is_renewed_before_it_is_used() {
+    let mut desk = Desk::new();
+    let (ticket, asking) = desk.queue_up(request(1), 5, 0);
+    desk.message(asking.owner, 6);
+    assert_eq!(desk.turn(ticket, 1_600), Step::Confirm(asking.owner, ms(LEASE)));
+    assert!(matches!(desk.turn(ticket, 1_610), Step::Park(_)), "the renewal is on its way");
+    desk.lock_state.confirmed(asking.owner, Renewal::Left(ms(LEASE)), at(1_620));
+    let acquired = desk.is_in(ticket, 1_620);
+    assert_eq!(desk.valid_until(acquired), at(1_600 + LEASE - DRIFT));
+}
+
+#[test]
+fn a_grant_that_is_over_is_asked_about_under_the_same_id() {
+    let mut desk = Desk::new();
+    let (ticket, asking) = desk.queue_up(request(1), 5, 0);
+    desk.message(asking.owner, 6);
+    let again = desk.asks(ticket, LEASE);
+    assert_eq!((again.owner, again.how), (asking.owner, AcquireMode::Wait));
+}
+
+#[test]
+fn a_grant_that_redis_no_longer_knows_is_asked_for_under_a_new_id() {
+    let mut desk = Desk::new();
+    let (ticket, asking) = desk.queue_up(request(1), 5, 0);
+    desk.message(asking.owner, 6);
+    assert!(matches!(desk.turn(ticket, 2_000), Step::Confirm(..)));
+    let then = desk.lock_state.confirmed(asking.owner, Renewal::NotInside, at(2_010));
+    assert_eq!((then.wake, then.leave, then.background), (Some(ticket), None, None));
+    assert_ne!(desk.asks(ticket, 2_010).owner, asking.owner);
+}
+
+#[test]
+fn a_grant_that_was_renewed_too_late_leaves_with_who_gives_it_up() {
+    let mut desk = Desk::new();
+    let (ticket, asking) = desk.queue_up(request(1), 5, 0);
+    desk.message(asking.owner, 6);
+    assert!(matches!(desk.turn(ticket, 2_000), Step::Confirm(..)));
+    // Redis has set the lease anew; here it was over before the answer came.
+    desk.lock_state.confirmed(asking.owner, Renewal::Left(ms(LEASE)), at(LEASE));
+    assert_eq!(desk.turn_with(ticket, LEASE, true, true), Step::Over);
+    let then = out(desk.lock_state.give_up(ticket, at(LEASE)));
+    assert_eq!(then.leave.map(|l| l.owner), Some(asking.owner), "it would block others for a lease");
+}
