@@ -6,7 +6,7 @@ use super::entry::{LockEntries, LockEntry};
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::redis::requests::Signalled;
-use super::state::lock_state::{Acquired, PendingRelease, Stay, SuspendedHold, Ticket};
+use super::state::lock_state::{Acquired, PendingRelease, SuspendedHold, Ticket, WaitOutcome};
 use super::{acquire, carry_out, held, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -98,14 +98,14 @@ fn come_back(
     waiter: &Arc<LockEntry>,
     given_up: GivenUp,
     outcome: &Result<Option<Acquired>, Error>,
-) -> Result<Stay, Error> {
+) -> Result<WaitOutcome, Error> {
     let shared = &entry.shared;
     let GivenUp { suspended, leaving, token } = given_up;
     let (stay, granted) = {
         let mut core = waiter.core.lock();
         let acquired = outcome.as_ref().ok().and_then(Option::as_ref);
         let granted = acquired.and_then(|acquired| core.lock_state.hand_over(acquired.ticket));
-        (core.lock_state.stay(), granted)
+        (core.lock_state.wait_outcome(), granted)
     };
     let loss = match outcome {
         _ if stay.stayed || granted.is_some() => None,

@@ -320,7 +320,11 @@ impl LockEntries {
             }
         };
         let core = Core {
-            lock_state: if condition.is_some() { LockState::of_room(shape) } else { LockState::new(shape) },
+            lock_state: if condition.is_some() {
+                LockState::of_condition_waiter(shape)
+            } else {
+                LockState::new(shape)
+            },
             seats: Vec::new(),
             sides: Table::new(),
             under_way: Vec::new(),

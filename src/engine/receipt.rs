@@ -6,16 +6,16 @@ use super::entry::LockEntry;
 use super::redis::failure::Failure;
 use super::redis::requests;
 use super::state::grant::{Grant, drift};
-use super::state::lock_state::{Acquired, Answer, PendingRelease, Stays, Terms, Ticket};
+use super::state::lock_state::{Acquired, Answer, CannotPart, PendingRelease, Terms, Ticket};
 use super::{carry_out, held, lock, lost, waiter};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 
-impl Stays {
+impl CannotPart {
     fn error(self) -> Error {
         match self {
-            Stays::Lost(loss) => lost(loss),
-            Stays::Shared => {
+            CannotPart::Lost(loss) => lost(loss),
+            CannotPart::Shared => {
                 Error::new(ErrorKind::Refused, "").because("other threads of this process share the hold")
             }
         }
@@ -72,7 +72,7 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
             };
             return waiter::welcome(entry, core, acquired, now, sent);
         }
-        Ok((Answer::Over, _)) => Error::new(ErrorKind::Closed, ""),
+        Ok((Answer::Ended, _)) => Error::new(ErrorKind::Closed, ""),
         Ok(_) => Error::new(ErrorKind::NotOwner, "")
             .because("the hold of this receipt has ended, or was adopted by another process"),
         Err(failure @ (Failure::Unsent(_) | Failure::Later(_) | Failure::Denied(_))) => failure.error(),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::engine::receipt::told;
 use crate::engine::state::grant::Grant;
-use crate::engine::state::lock_state::Stays;
+use crate::engine::state::lock_state::CannotPart;
 
 /// The tenure of a receipt, as Redis said at 0 that it is ours for a lease.
 fn adopted(owner: u64) -> Grant {
@@ -31,13 +31,13 @@ fn what_is_lost_or_shared_does_not_go() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 7, 0);
     assert!(matches!(desk.lock_state.enter(request(1), at(1)), Ok(Entered::Again(_))));
-    assert_eq!(desk.lock_state.part(acquired.ticket, at(1)).unwrap_err(), Stays::Shared);
+    assert_eq!(desk.lock_state.part(acquired.ticket, at(1)).unwrap_err(), CannotPart::Shared);
     assert_eq!(desk.exit(acquired, 1), Exit::Held);
     assert!(desk.lock_state.may_part(acquired.ticket, at(1)).is_ok());
     let over = LEASE - DRIFT;
     assert_eq!(
         desk.lock_state.part(acquired.ticket, at(over)).unwrap_err(),
-        Stays::Lost(LossReason::Expired)
+        CannotPart::Lost(LossReason::Expired)
     );
     let (.., then) = match desk.exit(acquired, over) {
         Exit::Lost(loss, then) => (loss, then),
@@ -46,7 +46,7 @@ fn what_is_lost_or_shared_does_not_go() {
     assert!(then.background.is_some(), "it leaves Redis as ever");
     assert_eq!(
         desk.lock_state.part(acquired.ticket, at(over)).unwrap_err(),
-        Stays::Lost(LossReason::Revoked)
+        CannotPart::Lost(LossReason::Revoked)
     );
 }
 

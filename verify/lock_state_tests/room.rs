@@ -4,7 +4,7 @@ use super::*;
 
 /// A gate of one wait, whose owner ids are other ones than the lock's.
 fn room() -> Desk {
-    Desk { lock_state: LockState::of_room(shape()), owners: 100 }
+    Desk { lock_state: LockState::of_condition_waiter(shape()), owners: 100 }
 }
 
 /// The lock's gate with a hold of thread 1, three deep.
@@ -37,7 +37,7 @@ fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_tenure() {
     let came = room.is_in(ticket, 20);
     let grant = room.lock_state.hand_over(came.ticket).unwrap();
     assert!(room.lock_state.is_idle());
-    assert!(!room.lock_state.stay().unsignalled);
+    assert!(!room.lock_state.wait_outcome().unsignalled);
 
     assert_eq!(desk.lock_state.put_back(suspended, Some(grant), None, at(20)), Effects::default());
     assert_eq!(desk.lock_state.hold_count(1, at(20)), 3);
@@ -95,7 +95,7 @@ fn when_its_time_is_over_it_comes_back_and_is_told_whether_it_was_signalled() {
         let answer = if unsignalled { Answer::Back(Box::new(busy(10))) } else { busy(10) };
         room.answer(&back, answer, 1_101);
         assert_eq!(room.asks(ticket, 3_000).how, AcquireMode::Keep);
-        assert_eq!(room.lock_state.stay().unsignalled, unsignalled);
+        assert_eq!(room.lock_state.wait_outcome().unsignalled, unsignalled);
     }
 }
 
@@ -107,7 +107,7 @@ fn a_wait_of_which_nothing_was_sent_never_gave_anything_up() {
     room.answer(&asking, Answer::Failed, 1);
     assert!(!room.lock_state.turns_back(at(2)));
     assert_eq!(room.turn_with(ticket, 2, true, true), Step::Over);
-    assert!(room.lock_state.stay().stayed);
+    assert!(room.lock_state.wait_outcome().stayed);
     assert_eq!(room.lock_state.give_up(ticket, at(2)), GaveUp::Out(Effects::default()));
 }
 
@@ -167,7 +167,7 @@ fn wait(copy_on_its_way: bool) -> (Desk, Ticket, u64) {
         lock.lock_state.doubt(acquired.owner, at(0), ms(LEASE));
     }
     let (suspended, _) = lock.lock_state.set_aside(acquired.ticket, at(1)).unwrap();
-    let mut room = Desk { lock_state: LockState::of_room(shape()), owners: lock.owners };
+    let mut room = Desk { lock_state: LockState::of_condition_waiter(shape()), owners: lock.owners };
     room.lock_state.gives_up(&suspended.leaving(at(1)));
     let ticket = room.enter(suspended.request(1), 1);
     (room, ticket, acquired.owner)
@@ -194,11 +194,11 @@ fn a_wait_whose_hold_was_not_there_bars_nothing() {
     let (mut room, ticket, _) = wait(true);
     let asking = room.asks(ticket, 1);
     assert_eq!(room.answer(&asking, Answer::Failed, 2).background, None);
-    assert!(room.lock_state.stay().stayed);
+    assert!(room.lock_state.wait_outcome().stayed);
     let asking = room.asks(ticket, 1_000);
     let then = room.answer(&asking, Answer::Refused("not-inside".into()), 1_001);
     // Whoever drives it does that, as it must where nothing was answered.
-    assert_eq!((then.background, room.lock_state.stay().entered), (None, false));
+    assert_eq!((then.background, room.lock_state.wait_outcome().entered), (None, false));
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn who_comes_when_the_slice_is_over_waits_for_the_answer_that_is_on_its_way() {
 #[test]
 fn a_share_that_may_not_go_on_takes_nobody_in_any_more() {
     // Also where Redis did not say.
-    for answer in [busy(9), Answer::Gone, Answer::Over, Answer::Failed, Answer::Unanswered] {
+    for answer in [busy(9), Answer::Gone, Answer::Ended, Answer::Failed, Answer::Unanswered] {
         let mut desk = desk();
         let first = desk.come_in(request(1), 5, 0);
         let late = desk.enter(request(2), SLICE);

@@ -35,7 +35,7 @@ impl State {
                 return;
             }
         };
-        let mut lock_state = LockState::of_room(world.shape());
+        let mut lock_state = LockState::of_condition_waiter(world.shape());
         lock_state.gives_up(&suspended.leaving(now));
         let Ok(Entered::Waits(ticket)) = lock_state.enter(suspended.request(t.into()), now) else {
             panic!("nobody else is at the gate of a wait")
@@ -54,7 +54,7 @@ impl State {
         let process = &mut self.processes[p as usize];
         let Some(mut wait) = process.lock_states.end(t) else { return };
         let granted = ticket.and_then(|ticket| wait.lock_state.hand_over(ticket));
-        let stay = wait.lock_state.stay();
+        let stay = wait.lock_state.wait_outcome();
         let loss = (!stay.stayed && granted.is_none()).then_some(LossReason::Revoked);
         let leaving = wait.suspended.leaving(now);
         let owner = granted.as_ref().map(|grant| grant.owner);

@@ -38,8 +38,8 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { let was_head = self.head() == Some(ticket);
           if PLANTED && was_head && self.waiters.len() > 1 { return GaveUp::Out(Effects::default()); } }
     "resent-under-new-id" in "src":
-        { if answer == Answer::Over } =>
-        { if answer == Answer::Over || PLANTED && answer == Answer::Unanswered }
+        { if answer == Answer::Ended } =>
+        { if answer == Answer::Ended || PLANTED && answer == Answer::Unanswered }
     "lost-not-left" in "src":
         { (why == LossReason::Expired || grant.unsettled) } =>
         { (!(PLANTED && why == LossReason::Expired) && (why == LossReason::Expired || grant.unsettled)) }

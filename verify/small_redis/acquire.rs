@@ -25,7 +25,7 @@ impl SmallRedis {
 
     pub(super) fn acquire(&mut self, ask: &PendingAcquire, now: u64, tell: &mut impl Tell) -> Answer {
         if self.gone.contains_key(&ask.owner) {
-            return Answer::Over;
+            return Answer::Ended;
         }
         if ask.how == AcquireMode::Share {
             return self.share(ask, now, tell);

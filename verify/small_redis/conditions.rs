@@ -83,7 +83,7 @@ impl SmallRedis {
         tell: &mut impl Tell,
     ) -> Answer {
         if self.gone.contains_key(&ask.owner) {
-            return Answer::Over;
+            return Answer::Ended;
         }
         if let Some(answer) = self.inside(ask.owner, now) {
             return answer;

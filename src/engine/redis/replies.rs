@@ -45,7 +45,7 @@ pub(crate) fn answer(items: &[Value], lease: Duration) -> Result<Answer, Failure
             },
             _ => match text(items.get(1))?.as_str() {
                 "gone" => Answer::Gone,
-                "over" => Answer::Over,
+                "over" => Answer::Ended,
                 why => Answer::Refused(why.to_owned()),
             },
         })

@@ -109,7 +109,7 @@ pub(crate) enum Answer {
     /// No queue position: ask anew, under the same id.
     Gone,
     /// This id has a tombstone: ask anew, under another.
-    Over,
+    Ended,
     Refused(String),
     /// It came back from a condition without a signal, and got this reply.
     Back(Box<Answer>),

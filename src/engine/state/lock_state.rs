@@ -44,9 +44,9 @@ use std::time::Duration;
 
 use self::ask::PendingAcquire;
 use self::condition_waiter::WaitsFor;
-pub(crate) use self::condition_waiter::{NOT_INSIDE, Stay, SuspendedHold};
+pub(crate) use self::condition_waiter::{NOT_INSIDE, SuspendedHold, WaitOutcome};
 pub(crate) use self::events::{
-    Acquired, Effects, Entered, Exit, GaveUp, PendingRelease, Refusal, Renewal, Stays, Step, Ticket,
+    Acquired, CannotPart, Effects, Entered, Exit, GaveUp, PendingRelease, Refusal, Renewal, Step, Ticket,
 };
 use self::holds::Hold;
 pub(crate) use super::asking::{AcquireMode, Answer, Asking, HolderId, Request, Terms};

@@ -97,7 +97,7 @@ impl Walk<'_> {
             Answer::In { .. } => "in",
             Answer::Busy { .. } => "busy",
             Answer::Gone => "no place to keep",
-            Answer::Over => "barred",
+            Answer::Ended => "barred",
             Answer::Refused(_) => "no hold to exchange",
             other => panic!("{other:?}"),
         });

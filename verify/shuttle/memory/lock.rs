@@ -224,7 +224,7 @@ fn answered(answer: &Answer) -> Vec<Value> {
         }
         Answer::Back(answer) => [vec![Value::Int(2)], answered(answer)].concat(),
         Answer::Gone => vec![Value::Int(-1), text("gone")],
-        Answer::Over => vec![Value::Int(-1), text("over")],
+        Answer::Ended => vec![Value::Int(-1), text("over")],
         Answer::Refused(why) => vec![Value::Int(-1), text(why)],
         other => panic!("no script answers {other:?}"),
     }

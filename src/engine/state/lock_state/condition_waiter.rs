@@ -66,7 +66,7 @@ pub(super) struct ConditionWaiter {
 
 /// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stay {
+pub(crate) struct WaitOutcome {
     /// The hold is as it was: no request that was sent can have run.
     pub(crate) stayed: bool,
     /// Redis has confirmed that the hold is given up.

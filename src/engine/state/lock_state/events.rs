@@ -143,7 +143,7 @@ pub(crate) enum Renewal {
 
 /// Why a hold cannot go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Stays {
+pub(crate) enum CannotPart {
     Lost(LossReason),
     /// Other threads of this process have holds on the same grant.
     Shared,

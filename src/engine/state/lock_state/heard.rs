@@ -22,7 +22,7 @@ impl LockState {
         };
         ask.in_flight = false;
         let answer = self.waits_for.hears(ask, answer);
-        if answer == Answer::Over {
+        if answer == Answer::Ended {
             self.ask = None;
             return Effects { wake: self.head(), ..Effects::default() };
         }
@@ -75,7 +75,7 @@ impl LockState {
                 ask.refused = Some(why);
             }
             Answer::Unanswered => ask.unsettled = true,
-            Answer::Failed | Answer::Over | Answer::Back(_) => {}
+            Answer::Failed | Answer::Ended | Answer::Back(_) => {}
         }
         if heard {
             ask.failures = 0;

@@ -1,30 +1,30 @@
 //! A grant that goes from this process to another, without Redis taking it back in between.
 
-use super::{Acquired, Effects, HolderId, LockState, Stays, Ticket};
+use super::{Acquired, CannotPart, Effects, HolderId, LockState, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
 use crate::observe::{AcquiredVia, LossReason};
 
 impl LockState {
     /// Whether the hold `ticket` can go, alone on a valid grant: which is returned.
-    pub(crate) fn may_part(&self, ticket: Ticket, now: Moment) -> Result<&Grant, Stays> {
+    pub(crate) fn may_part(&self, ticket: Ticket, now: Moment) -> Result<&Grant, CannotPart> {
         let hold = self.holds.get(ticket);
         let Some((hold, grant)) = hold.and_then(|h| Some((h, self.grant(h.owner)?))) else {
-            return Err(Stays::Lost(LossReason::Revoked));
+            return Err(CannotPart::Lost(LossReason::Revoked));
         };
         match grant.loss(now) {
-            Some(loss) => Err(Stays::Lost(loss)),
-            None if grant.holds > 1 || hold.count > 1 => Err(Stays::Shared),
+            Some(loss) => Err(CannotPart::Lost(loss)),
+            None if grant.holds > 1 || hold.count > 1 => Err(CannotPart::Shared),
             None => Ok(grant),
         }
     }
 
     /// The hold `ticket` goes, with its grant. Redis does not notice; the threads that wait here ask it, as
     /// they would if another process had acquired the lock.
-    pub(crate) fn part(&mut self, ticket: Ticket, now: Moment) -> Result<(Grant, Effects), Stays> {
+    pub(crate) fn part(&mut self, ticket: Ticket, now: Moment) -> Result<(Grant, Effects), CannotPart> {
         let owner = self.may_part(ticket, now)?.owner;
         let Some(grant) = self.grants.remove(owner) else {
-            return Err(Stays::Lost(LossReason::Revoked));
+            return Err(CannotPart::Lost(LossReason::Revoked));
         };
         self.holds.remove(ticket);
         Ok((grant, Effects { wake: self.head(), ..Effects::default() }))

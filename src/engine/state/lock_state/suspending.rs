@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::condition_waiter::{Stay, SuspendedHold, WaitsFor};
+use super::condition_waiter::{SuspendedHold, WaitOutcome, WaitsFor};
 use super::{Effects, Hold, LockState, PendingRelease, Shape, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
@@ -11,7 +11,7 @@ use crate::observe::LossReason;
 
 impl LockState {
     /// The state of one wait for a condition.
-    pub(crate) fn of_room(shape: impl Into<Arc<Shape>>) -> Self {
+    pub(crate) fn of_condition_waiter(shape: impl Into<Arc<Shape>>) -> Self {
         LockState { waits_for: WaitsFor::Condition(Box::default()), ..LockState::new(shape) }
     }
 
@@ -52,12 +52,12 @@ impl LockState {
     }
 
     /// What the wait of this state has come to.
-    pub(crate) fn stay(&self) -> Stay {
+    pub(crate) fn wait_outcome(&self) -> WaitOutcome {
         let (sent, entered, unsignalled) = match &self.waits_for {
             WaitsFor::Lock => (false, false, false),
             WaitsFor::Condition(waiter) => (waiter.sent, waiter.entered, waiter.unsignalled),
         };
-        Stay { stayed: !sent, entered, unsignalled }
+        WaitOutcome { stayed: !sent, entered, unsignalled }
     }
 
     /// What the wait of this state was granted; it is not this state's any more.
