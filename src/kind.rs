@@ -59,6 +59,17 @@ pub trait Kind: Send + Sync + 'static {
     /// What happens when a thread that holds it asks again.
     const REENTRANCY: Reentrancy;
 
+    /// Whether the threads of a process wait for it together, or each by itself.
+    const QUEUEING: Queueing = Queueing::PerProcess;
+
+    /// The order class of this request, from 0 to 7, of a kind with priorities: waiters of a lower class come first,
+    /// those of one class by arrival. It must be what the rule's `class(w)` says of its `args`: the rule has it for
+    /// the order of processes, this is for that of the threads of a process. See
+    /// [Priorities](crate::_documentation::writing_a_kind#priorities).
+    fn class(&self) -> Option<u8> {
+        None
+    }
+
     /// What a request brings along for the rule (`w.args`): a number of permits, say.
     fn args(&self) -> String {
         String::new()
@@ -81,6 +92,20 @@ pub enum Sharing {
     SharedPerProcess,
     /// There are no holders: a caller that is admitted has passed, and there is nothing to give back.
     PassThrough,
+}
+
+/// Whose a position in a lock's queue is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Queueing {
+    /// One of a process, for all its threads that wait: the first of them asks, the others cost Redis nothing.
+    #[default]
+    PerProcess,
+    /// Each call has an owner id and a queue position of its own: what is told to one waiter (that a barrier is
+    /// broken, say) does not concern the next one, and the rule sees and counts each thread. A waiter costs a request
+    /// every third of a waiter timeout. Nothing is handed on within the process, and
+    /// [`Independent`](Reentrancy::Independent) is the only [re-entry](Kind::REENTRANCY) that makes sense.
+    PerCaller,
 }
 
 /// What a thread that holds a lock gets when it asks again.

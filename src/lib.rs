@@ -148,7 +148,7 @@ pub use client::Client;
 pub use error::{Error, ErrorKind};
 pub use fenced::{Fenced, FencedScript};
 pub use guard::{Guard, GuardOwned, Held, Lockable, OwnedGuard, Ownership, ThreadOwned};
-pub use kind::{Exclusive, Kind, Reentrancy, Sharing};
+pub use kind::{Exclusive, Kind, Queueing, Reentrancy, Sharing};
 pub use kinds::barrier::CyclicBarrier;
 pub use kinds::inventory::{Inventory, InventoryLock, Order, Reservation, Stock};
 pub use kinds::latch::CountDownLatch;

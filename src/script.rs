@@ -61,9 +61,16 @@ impl Script {
 
     /// Where this script erred, of which Redis said `said`, and what is wrong there, without what servers put
     /// around it.
-    pub(crate) fn blames<'a>(&self, said: &'a str) -> Option<(Origin, &'a str)> {
+    pub(crate) fn blames(&self, said: &str) -> Option<(Origin, String)> {
         let (line, words) = unwrapped(said);
-        Some((self.lines.origin(line?)?, words))
+        let origin = self.lines.origin(line?)?;
+        // A compiler's words may name another line.
+        let other = words.split_once(" at line ").and_then(|(before, rest)| {
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            let other = self.lines.origin(rest[..digits].parse().ok()?)?;
+            Some(format!("{before} at {}{}", other.place, &rest[digits..]))
+        });
+        Some((origin, other.unwrap_or_else(|| words.to_owned())))
     }
 }
 

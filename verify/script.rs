@@ -125,7 +125,7 @@ fn an_error_is_told_by_the_function_and_the_line_that_its_author_wrote() {
                 let theirs = source.lines().nth(line - 1).unwrap();
                 let words_of = |text: &str| text.split("--").next().unwrap().replace(' ', "");
                 assert!(words_of(theirs).contains(&words_of(text)), "{text} is not {theirs}");
-                assert_eq!((words, origin.is_rule), ("no", file == "lua/simple.lua"));
+                assert_eq!((&*words, origin.is_rule), ("no", file == "lua/simple.lua"));
             }
         }
     }

@@ -2,7 +2,8 @@
 -- in the same round trip, the request of `next`, another owner of the same process.
 --
 -- ARGV 5 unsettled: '1' if a request of this owner may still be in flight, so that it gets a
---        tombstone for a minute   6 args   7 record   8 next owner or ''
+--        tombstone for a minute   6 args   7 record   8 next owner or ''   9 its arrival or ''
+--        10 '1': the kind has priorities, so that it queues before others are admitted
 -- ->  1 was inside | 0; for a next owner {1 | 0, 1 | 0 | -1, ...}: after it acquire's reply
 --@ parts
 local was_inside, was_last = kind.release(F[1])
@@ -28,9 +29,15 @@ end
 --@ parts
 local left, n, value, answer
 if not was_last then left, n, value = kind.load(F[8]) end
+local next = {owner = F[8], lease = F[2], waiter_timeout = F[4], args = F[6], record = F[7], from = '',
+  arrival = F[9] or ''}
+local over, new = has_tombstone(F[8]), false
+if F[10] and not left and not over and not (kind.reject and kind.reject(next)) then
+  -- By priority: it is in the queue before the next waiter is admitted.
+  first, new = nil, select(2, enqueue(next))
+end
 answer = admit_waiters(F[8], first)
 if left then return {was_inside, 1, n, left, value} end
-if has_tombstone(F[8]) then return {was_inside, -1, 'over'} end
-local next = {owner = F[8], lease = F[2], waiter_timeout = F[4], args = F[6], record = F[7], from = '',
-  arrival = ''}
+if over then return {was_inside, -1, 'over'} end
+if new and not answer and kind.on_wait then kind.on_wait(next) end
 return {was_inside, unpack(answer or join(next))}

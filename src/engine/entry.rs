@@ -287,6 +287,13 @@ impl LockEntries {
         entries.add(shared, &(entry.type_id, entry.name.clone()), made, None)
     }
 
+    /// All entries of this kind and name: this one, and those of single threads' waits.
+    pub(crate) fn beside(entry: &LockEntry) -> Vec<Arc<LockEntry>> {
+        let Ok(entries) = entry.shared.lock(&entry.shared.entries) else { return Vec::new() };
+        let same = |other: &Arc<LockEntry>| other.type_id == entry.type_id && other.name == entry.name;
+        entries.all().into_iter().filter(same).collect()
+    }
+
     /// An entry of its own for one thread's wait for a condition of the lock that is `lock`'s.
     pub(crate) fn for_condition(
         lock: &Arc<LockEntry>,

@@ -7,6 +7,7 @@ mod hold;
 pub(crate) mod holder;
 mod questions;
 pub(crate) mod receipt;
+mod state;
 mod terms;
 
 use std::any::TypeId;
@@ -28,7 +29,7 @@ use crate::error::{Error, ErrorKind};
 use crate::forms::timed_out;
 use crate::guard::sealed::holder;
 use crate::guard::{Guard, OwnedGuard, Ownership, ThreadOwned};
-use crate::kind::Kind;
+use crate::kind::{Kind, Queueing};
 use crate::kinds::{Reentrant, Simple};
 use crate::names;
 use crate::wait::Wait;
@@ -154,7 +155,12 @@ impl<K: Kind> RedisLock<K> {
     fn of(shared: &Arc<Shared>, kind: K, entry: Result<Arc<LockEntry>, Error>) -> Self {
         // The default is shared, and most kinds have none.
         let args = Some(kind.args()).filter(|args| !args.is_empty()).map(Arc::from).unwrap_or_default();
-        let terms = Terms::new(shared.config.lease, args);
+        let terms = Terms { class: kind.class(), ..Terms::new(shared.config.lease, args) };
+        let entry = entry.and_then(|entry| match terms.class {
+            None | Some(0..=7) => Ok(entry),
+            Some(other) => Err(Error::new(ErrorKind::InvalidInput, &entry.name)
+                .because(format!("a class must be between 0 and 7, got {other}"))),
+        });
         RedisLock { entry, kind: Arc::new(kind), terms, replicas: None, other: None }
     }
 
@@ -176,7 +182,7 @@ impl<K: Kind> RedisLock<K> {
     /// The same lock, requested as `kind` says.
     pub(crate) fn with_kind(&self, kind: K) -> Self {
         let mut lock = self.clone();
-        lock.terms.args = kind.args().into();
+        (lock.terms.args, lock.terms.class) = (kind.args().into(), kind.class());
         lock.kind = Arc::new(kind);
         lock
     }
@@ -240,7 +246,11 @@ impl<K: Kind> RedisLock<K> {
     }
 
     fn take(&self, mut request: Request, wait: &Wait<'_>) -> Result<Option<Hold<K>>, Error> {
-        let entry = self.entry()?;
+        let own = match K::QUEUEING {
+            Queueing::PerCaller => Some(LockEntries::alone(self.entry()?)?),
+            Queueing::PerProcess => None,
+        };
+        let entry = own.as_ref().map_or_else(|| self.entry(), Ok)?;
         let behind = match &self.other {
             Some(other) => engine::modes::mind(entry, other, K::SHARING, &mut request)?,
             None => None,

@@ -7,10 +7,10 @@ use super::holder::{ForcedUnlock, Holder};
 use super::{RedisLock, this_thread};
 use crate::clock::Moment;
 use crate::engine;
-use crate::engine::entry::LockEntry;
+use crate::engine::entry::{LockEntries, LockEntry};
 use crate::engine::redis::inspect::{Inspection, force_unlock, inspect};
 use crate::error::Error;
-use crate::kind::{Kind, Sharing};
+use crate::kind::{Kind, Queueing, Sharing};
 
 impl<K: Kind> RedisLock<K> {
     /// Whether it is held, in any process. One request.
@@ -60,7 +60,11 @@ impl<K: Kind> RedisLock<K> {
         if entry.shared.same_process().is_err() {
             return 0;
         }
-        engine::lock(entry).map_or(0, |core| core.lock_state.hold_count(this_thread(), Moment::now()))
+        let (thread, now) = (this_thread(), Moment::now());
+        let held = |entry: &Arc<LockEntry>| {
+            engine::lock(entry).map_or(0, |core| core.lock_state.hold_count(thread, now))
+        };
+        self.entries().iter().map(held).sum()
     }
 
     /// Whether this thread holds it. No request.
@@ -91,7 +95,7 @@ impl<K: Kind> RedisLock<K> {
 
     /// The number of threads of this process that wait for it. No request.
     pub fn local_queue_length(&self) -> usize {
-        self.entry.as_ref().map_or(0, queued)
+        self.entries().iter().map(queued).sum()
     }
 
     /// Takes the lock away from its holders, in any process, and admits the next waiter. Two requests per
@@ -120,6 +124,15 @@ impl<K: Kind> RedisLock<K> {
         let holders = self.inspect()?.holders;
         let others = holders.iter().filter(|held| !entry.is_mine(&held.owner)).count();
         Ok(others + engine::lock(entry)?.lock_state.holders(Moment::now()))
+    }
+
+    /// All that this process has of it: one entry, or one for each call.
+    fn entries(&self) -> Vec<Arc<LockEntry>> {
+        match &self.entry {
+            Ok(entry) if K::QUEUEING == Queueing::PerCaller => LockEntries::beside(entry),
+            Ok(entry) => vec![entry.clone()],
+            Err(_) => Vec::new(),
+        }
     }
 
     pub(crate) fn inspect(&self) -> Result<Inspection, Error> {

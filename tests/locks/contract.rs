@@ -1,21 +1,9 @@
 //! The contract of all locks, kind by kind, plain and fair.
 
-use redis_concurrent::{Client, InventoryLock, Kind, Permits, RedisLock, Reentrancy, Sharing};
+use redis_concurrent::{Client, InventoryLock, Permits, RedisLock};
 use redis_concurrent_testkit::contract;
 
-/// The kind of `examples/own_kind.lua`: at most `self.0` holders.
-struct Bulkhead(u32);
-
-impl Kind for Bulkhead {
-    const NAME: &'static str = "bulkhead";
-    const RULE: &'static str = include_str!("../../examples/own_kind.lua");
-    const SHARING: Sharing = Sharing::Shared;
-    const REENTRANCY: Reentrancy = Reentrancy::Independent;
-
-    fn args(&self) -> String {
-        self.0.to_string()
-    }
-}
+use crate::bulkhead::Bulkhead;
 
 #[test]
 fn simple() {

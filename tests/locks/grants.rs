@@ -5,25 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{CancellationToken, Client, ErrorKind, Kind, RedisLock, Reentrancy, Sharing};
+use redis_concurrent::{CancellationToken, Client, ErrorKind, Kind, RedisLock};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
+use crate::bulkhead::Bulkhead;
 use crate::support::*;
-
-/// At most `self.0` holders at a time.
-#[derive(Clone, Debug)]
-struct Bulkhead(u32);
-
-impl Kind for Bulkhead {
-    const NAME: &'static str = "bulkhead";
-    const RULE: &'static str = include_str!("../../examples/own_kind.lua");
-    const SHARING: Sharing = Sharing::Shared;
-    const REENTRANCY: Reentrancy = Reentrancy::Independent;
-
-    fn args(&self) -> String {
-        self.0.to_string()
-    }
-}
 
 /// A process whose threads wait, and another one that holds meanwhile.
 struct Scene {

@@ -2,6 +2,8 @@
 
 #[path = "../support/both.rs"]
 mod both;
+#[path = "../support/bulkhead.rs"]
+mod bulkhead;
 #[path = "../support/calls.rs"]
 mod calls;
 #[path = "../support/flock.rs"]
@@ -19,6 +21,7 @@ mod condition;
 mod contract;
 mod grants;
 mod invariants;
+mod kinds;
 mod multi_lock;
 mod read_write;
 mod receipts;

@@ -5,26 +5,12 @@ use std::time::Instant;
 
 use redis_concurrent::{
     AcquiredVia, Client, Error, ErrorKind, Kind, OwnedGuard, Permit, Permits, Read, Receipt, RedisLock,
-    Reentrancy, Reentrant, Sharing, Simple,
+    Reentrant, Sharing, Simple,
 };
 use redis_concurrent_testkit::*;
 
+use crate::bulkhead::Bulkhead;
 use crate::support::*;
-
-/// The kind of `examples/own_kind.lua`: its rule has no `kind.transfer`.
-#[derive(Default)]
-struct Bulkhead;
-
-impl Kind for Bulkhead {
-    const NAME: &'static str = "bulkhead";
-    const RULE: &'static str = include_str!("../../examples/own_kind.lua");
-    const SHARING: Sharing = Sharing::Shared;
-    const REENTRANCY: Reentrancy = Reentrancy::Independent;
-
-    fn args(&self) -> String {
-        "1".to_owned()
-    }
-}
 
 fn on_paper<K: Kind>(guard: OwnedGuard<K>) -> Receipt {
     // By way of its text, as it goes.
@@ -249,7 +235,7 @@ fn a_kind_takes_its_own_receipts_only() {
 fn a_rule_that_cannot_says_so_and_the_hold_is_given_back() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);
-    let lock = client.lock_with_kind("it", Bulkhead);
+    let lock = client.lock_with_kind("it", Bulkhead::default());
     told(lock.lock_owned().unwrap().into_receipt(), ErrorKind::InvalidInput);
     assert!(!lock.is_locked().unwrap());
     let receipt = on_paper(client.simple_lock("it").lock_owned().unwrap()).to_string();

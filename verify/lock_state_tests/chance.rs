@@ -166,6 +166,7 @@ impl World {
                     0 => Terms { fair: true, ..terms() },
                     1 => Terms { lease: ms(1_200), ..terms() },
                     2 => Terms { lease: ms(900), fixed: true, ..terms() },
+                    3 | 4 => Terms { class: Some(3), args: "3".into(), ..terms() },
                     _ => terms(),
                 };
                 let once = self.rng.percent(15);

@@ -2,6 +2,7 @@
 //! the tests say it is.
 
 mod chance;
+mod classes;
 mod ends;
 mod grants;
 mod inheriting;

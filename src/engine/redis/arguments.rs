@@ -120,6 +120,9 @@ struct Next<'a> {
     args: &'a str,
     record: String,
     owner: String,
+    /// The one that it had before its position made room for a better class.
+    arrival: &'a str,
+    by_priority: bool,
 }
 
 impl<'a> Leave<'a> {
@@ -131,6 +134,8 @@ impl<'a> Leave<'a> {
                 args: &next.terms.args,
                 record: record(entry, next.threads),
                 owner: entry.owner_id(next.owner),
+                arrival: &next.arrival,
+                by_priority: next.terms.class.is_some(),
             }),
             condition: entry.condition.as_ref().map(|awaited| &*awaited.name),
         }
@@ -142,8 +147,9 @@ impl<'a> Leave<'a> {
         match (&self.next, self.condition) {
             (_, Some(condition)) => Ordered::of([owner, lease, inbox, waiter_timeout, unsettled, condition]),
             (Some(next), None) => {
-                let Next { args, record, owner: id } = next;
-                Ordered::of([owner, lease, inbox, waiter_timeout, unsettled, args, record, id])
+                let Next { args, record, owner: id, arrival, by_priority } = next;
+                let last = if *by_priority { "1" } else { "" };
+                Ordered::of([owner, lease, inbox, waiter_timeout, unsettled, args, record, id, arrival, last])
             }
             (None, None) => Ordered::of([owner, lease, inbox, waiter_timeout, unsettled]),
         }

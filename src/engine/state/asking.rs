@@ -25,11 +25,20 @@ pub(crate) struct Terms {
     pub(crate) at_least: Millis,
     /// For the kind's rule.
     pub(crate) args: Arc<str>,
+    /// The order class, of a kind that has priorities: lower ones first.
+    pub(crate) class: Option<u8>,
 }
 
 impl Terms {
     pub(crate) fn new(lease: Duration, args: impl Into<Arc<str>>) -> Self {
-        Terms { lease, fixed: false, fair: false, at_least: Millis::default(), args: args.into() }
+        Terms {
+            lease,
+            fixed: false,
+            fair: false,
+            at_least: Millis::default(),
+            args: args.into(),
+            class: None,
+        }
     }
 
     /// Checks that they agree with each other; the error says how they do not.

@@ -92,6 +92,8 @@ pub(crate) struct LockState {
     holds: Table<Hold>,
     grants: Table<Grant>,
     ask: Option<Box<PendingAcquire>>,
+    /// Of asks that made room for a waiter of a better class: their terms, and the arrivals to which they come back.
+    displaced: Vec<(Terms, String)>,
     /// Leaves of this lock state that are in flight.
     leaving: usize,
     tickets: u64,
@@ -111,6 +113,7 @@ impl LockState {
             holds: Table::new(),
             grants: Table::new(),
             ask: None,
+            displaced: Vec::new(),
             leaving: 0,
             tickets: 0,
             trouble: None,
@@ -187,8 +190,29 @@ impl LockState {
         if request.once && (!self.waiters.is_empty() || self.in_the_way(now).is_some()) {
             return Err(Refusal::Busy);
         }
-        self.waiters.push_back(Waiter { ticket, request, attempted: false });
+        self.displaced.retain(|(terms, _)| self.waiters.iter().any(|w| w.request.terms == *terms));
+        let at = self.waiters.len() - self.passed_by(&request);
+        self.waiters.insert(at, Waiter { ticket, request, attempted: false });
         Ok(Entered::Waits(ticket))
+    }
+
+    /// How many of those that wait, from the last one on, are of a worse class. A grant that is there is its head's;
+    /// a single attempt is not passed, nor is a thread that holds the lock in another mode.
+    fn passed_by(&self, request: &Request) -> usize {
+        let granted = usize::from(self.ask.as_ref().is_some_and(|ask| ask.grant.is_some()));
+        let passes = |w: &&Waiter| {
+            w.request.terms.class > request.terms.class && !w.request.once && w.request.from.is_none()
+        };
+        self.waiters.iter().skip(granted).rev().take_while(passes).count()
+    }
+
+    /// What is asked for `request`, under a new owner id: where it was displaced, at the arrival that it had.
+    fn new_ask(&mut self, owner: u64, request: &Request, now: Moment) -> Box<PendingAcquire> {
+        let mut ask = Box::new(PendingAcquire::new(owner, request, now));
+        if let Some(at) = self.displaced.iter().position(|(terms, _)| *terms == request.terms) {
+            ask.arrival = self.displaced.swap_remove(at).1;
+        }
+        ask
     }
 
     /// The thread with this hold has learned that it is in.

@@ -1,6 +1,5 @@
 //! How holds and waits end: a guard is released, a thread gives up, the client closes.
 
-use super::ask::PendingAcquire;
 use super::{AcquireMode, Effects, Exit, GaveUp, Hold, LockState, PendingRelease, Ticket};
 use crate::clock::Moment;
 use crate::observe::{AcquiredVia, LossReason};
@@ -55,7 +54,7 @@ impl LockState {
         // No request goes with one that stays: it is not a leave.
         let inbox = inbox && leaving.stays_until <= now;
         let asking = next.filter(|n| inbox && !n.once && self.ask.is_none()).map(|next| {
-            let mut ask = Box::new(PendingAcquire::new(fresh(), &next, now));
+            let mut ask = self.new_ask(fresh(), &next, now);
             let asking = ask.send(AcquireMode::Wait, threads, now);
             self.ask = Some(ask);
             asking

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use super::ask::PendingAcquire;
 use super::{Acquired, LockState, Request, Step, Ticket, Waiter};
 use crate::clock::Moment;
 use crate::engine::state::grant::{Door, Grant};
@@ -60,6 +59,13 @@ impl LockState {
             if over {
                 return Step::Over;
             }
+            if request.terms.class != ask.terms.class {
+                // An arrival is one of its class.
+                let arrival = std::mem::take(&mut ask.arrival);
+                if request.terms.class < ask.terms.class && !arrival.is_empty() {
+                    self.displaced.push((ask.terms.clone(), arrival));
+                }
+            }
             if ask.is_known() {
                 let leaving = ask.leaving(now);
                 self.ask = None;
@@ -87,7 +93,10 @@ impl LockState {
             }
             return Step::Ask(share.asks(&request, threads, now));
         }
-        let ask = self.ask.get_or_insert_with(|| Box::new(PendingAcquire::new(fresh(), &request, now)));
+        if self.ask.is_none() {
+            self.ask = Some(self.new_ask(fresh(), &request, now));
+        }
+        let Some(ask) = &mut self.ask else { return wait(nap) };
         if attempted {
             return Step::Busy;
         }

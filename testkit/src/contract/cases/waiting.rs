@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use redis_concurrent::{CancellationToken, ErrorKind, Kind};
+use redis_concurrent::{CancellationToken, ErrorKind, Kind, Queueing};
 
 use super::cases;
 use crate::contract::forms::{self, Ends};
@@ -161,6 +161,9 @@ fn threads_of_a_process_come_in_by_arrival<K: Kind, W: Kind>(stage: &Stage<'_, K
                 held.unlock().unwrap();
             });
             wait_until(LONG, "one more waits", || lock.local_queue_length() == i + 1);
+            if K::QUEUEING == Queueing::PerCaller {
+                stage.await_places(i + 1);
+            }
         }
         guard.unlock().unwrap();
     });
