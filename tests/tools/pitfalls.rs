@@ -2,20 +2,20 @@
 //! prints, demanded.
 
 #[path = "../../demo/examples/pitfalls/mod.rs"]
-mod pitfalls;
+mod wrong_ways;
 
 use std::time::Duration;
 
-use pitfalls::half_a_script::{Books, Refused};
-use pitfalls::holders::Holders;
-use pitfalls::no_lock::Sale;
-use pitfalls::one_mark::Passed;
-use pitfalls::reentry::{Inner, Reentrancy};
-use pitfalls::report::{self, Row};
-use pitfalls::scene::Scene;
-use pitfalls::watch::{Beaten, Updates};
-use pitfalls::*;
 use redis_concurrent::ErrorKind;
+use wrong_ways::half_a_script::{Books, Refused};
+use wrong_ways::holders::Holders;
+use wrong_ways::no_lock::Sale;
+use wrong_ways::one_mark::Passed;
+use wrong_ways::reentry::{Inner, Reentrancy};
+use wrong_ways::report::{self, Row};
+use wrong_ways::scene::Scene;
+use wrong_ways::watch::{Beaten, Updates};
+use wrong_ways::*;
 
 /// What the table says, told at more length.
 const PAGE: &str = include_str!("../../docs/pitfalls.md");
@@ -145,7 +145,7 @@ fn who_watches_without_a_limit_may_be_beaten_for_ever() {
 /// One row is enough: of the others the tests above know.
 #[test]
 fn the_table_shows_both_halves_and_complains_of_neither() {
-    let all = pitfalls::all();
+    let all = wrong_ways::all();
     let row = Row::of(&all[0]).unwrap();
     assert_eq!(row.complaints(), [""; 0]);
     let text = report::text(&[row]);
@@ -157,7 +157,7 @@ fn the_table_shows_both_halves_and_complains_of_neither() {
 
 #[test]
 fn the_page_tells_of_every_row() {
-    for pitfall in pitfalls::all() {
+    for pitfall in wrong_ways::all() {
         assert!(!pitfall.right.is_empty(), "{}", pitfall.name);
         assert!(PAGE.contains(&format!("\n## {}\n", pitfall.name)), "{}", pitfall.name);
         // In the table behind the wrong way, the first right one in the same row.

@@ -164,7 +164,7 @@ fn never_more_are_out_than_there_are<K: Tried>(stage: &Stage<K>) {
         }
     });
     assert!(highest.into_inner() <= most.into());
-    assert_eq!((out.into_inner(), it.available().unwrap()), (0, most.into()));
+    assert_eq!((out.into_inner(), it.available().unwrap()), (0, most));
 }
 
 /// Curator TestInterProcessSemaphore.testRelease1AtATime.

@@ -97,8 +97,7 @@ fn log_of(act: impl FnOnce()) -> String {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
     tracing::subscriber::with_default(subscriber, act);
-    let text = String::from_utf8(log.0.lock().clone()).unwrap();
-    text
+    String::from_utf8(log.0.lock().clone()).unwrap()
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! 12. *bounded-bypass*: a process that waits in Redis gets in after at most one local hand-off period and
-//! one critical section of each process ahead of it.
+//!     one critical section of each process ahead of it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

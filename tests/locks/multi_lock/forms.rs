@@ -208,7 +208,8 @@ fn it_is_a_lock_like_any_other() {
     assert!(it.try_lock_for_interruptibly(LONG, &never).unwrap().is_some());
     assert!(it.lock_with(Wait::timeout(LONG).cancelled_by(&never)).unwrap().is_some());
     // A guard in a box may go to another thread, if it was asked for as one.
-    let owned: [fn(&dyn Lock) -> Box<dyn LockGuard + Send>; 7] = [
+    type Take = fn(&dyn Lock) -> Box<dyn LockGuard + Send>;
+    let owned: [Take; 7] = [
         |it| it.lock_owned().unwrap(),
         |it| it.try_lock_owned().unwrap().unwrap(),
         |it| it.try_lock_owned_for(LONG).unwrap().unwrap(),
