@@ -7,7 +7,8 @@ pub(super) struct InLua {
     pub(super) file: &'static str,
     /// As short as can be and still exactly once: the Lua around it changes.
     pub(super) text: &'static str,
-    /// In a kind's own file it begins with `text`, so that the functions stay where they are.
+    /// In a kind's own file it begins with `text`, so that the functions stay where they are. A part that the script
+    /// does not have without the fault it does not have with it either.
     pub(super) becomes: &'static str,
 }
 
@@ -26,7 +27,9 @@ pub(super) const IN_LUA: &[InLua] = &[
         text: "function kind.renew(owner, lease)",
         becomes: "function kind.renew(owner, lease)
             if call('EXISTS', K[1]) == 0 then
-                call('HSET', K[1], 'kind', kind.tag, 'owner', owner, 'number', number(), 'record', '')
+                local t = call('TIME')
+                local n = string.format('%.0f', (t[1] - 1577836800) * 1000000 + t[2])
+                call('HSET', K[1], 'kind', 'reentrant lock', 'owner', owner, 'number', n, 'record', '')
             end",
     },
     InLua {
