@@ -38,8 +38,15 @@ pub fn brisk(url: &str) -> ClientBuilder {
         .unreachable_timeout(SURELY)
 }
 
+/// A machine that is busy may take longer than these short timeouts for the first answer.
 pub fn connect(url: &str) -> Client {
-    brisk(url).connect().unwrap()
+    let since = Instant::now();
+    loop {
+        match brisk(url).connect() {
+            Ok(client) => return client,
+            Err(error) => assert!(error.is_unavailable() && since.elapsed() < SURELY, "{error:#}"),
+        }
+    }
 }
 
 /// A lease so short that its loss can be waited for.
