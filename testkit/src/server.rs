@@ -29,7 +29,7 @@ const START_POLL: Duration = Duration::from_millis(2);
 const PORT_TRIES: usize = 20;
 
 /// How long a connection of ours waits for the server.
-const CONNECTION_LIMIT: Duration = Duration::from_secs(5);
+const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long an orderly end may take.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ const LOG_TAIL: usize = 15;
 /// Dropping it kills the process (even a stopped one), waits for its end and deletes the folder;
 /// when this process dies without dropping it, both go as well. All methods take `&self`, so a
 /// server can be shared between threads. Those that ask the server something open a connection
-/// of their own, block until it answers, 5 s at most per command, and close it again.
+/// of their own, block until it answers, 30 s at most per command, and close it again.
 #[derive(Debug)]
 pub struct RedisServer {
     // Before the folder, so that the server is gone when the folder is deleted.
@@ -155,7 +155,7 @@ impl RedisServer {
         self.folder.path()
     }
 
-    /// A fresh connection over TCP that gives up connecting, reading or writing after 5 s. It
+    /// A fresh connection over TCP that gives up connecting, reading or writing after 30 s. It
     /// sends no `CLIENT SETINFO`, so it adds nothing to the command counts.
     ///
     /// # Errors

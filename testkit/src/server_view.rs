@@ -1,6 +1,6 @@
 //! What a private Redis server tells about itself, and commands that a test gives from outside.
 //!
-//! Each call opens a connection of its own, which answers within 5 s or fails.
+//! Each call opens a connection of its own, which answers within 30 s or fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 

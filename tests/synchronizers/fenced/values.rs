@@ -100,11 +100,11 @@ fn what_cannot_work_is_told_and_changes_nothing() {
         (client.fenced("").expire_after(LONG).unwrap_err(), "empty"),
         (client.fenced("").delete().unwrap_err(), "empty"),
         (client.fenced("").script("return 1").run::<()>(1, &[], NONE).unwrap_err(), "empty"),
-        (it.set(TOP + 1, "x").unwrap_err(), "not 9223372036854775808"),
-        (it.set(u64::MAX, "x").unwrap_err(), "not 18446744073709551615"),
+        (it.set(TOP + 1, "x").unwrap_err(), "got 9223372036854775808"),
+        (it.set(u64::MAX, "x").unwrap_err(), "got 18446744073709551615"),
         (it.script("return 1").run::<()>(u64::MAX, &[], NONE).unwrap_err(), "at most"),
         (it.script("#!lua\nreturn 1").run::<()>(1, &[], NONE).unwrap_err(), "#!"),
-        (it.expire_after(ms(1)).unwrap_err(), "not 1ms"),
+        (it.expire_after(ms(1)).unwrap_err(), "got 1ms"),
     ] {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert!(error.to_string().contains(told), "{error}");

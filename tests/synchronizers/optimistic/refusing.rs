@@ -96,7 +96,7 @@ fn a_command_that_redis_does_not_take_changes_nothing() {
         Ok(Outcome::Commit(()))
     });
     let error = error.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "a server that does not offer it: {error}");
     assert!(format!("{error:#}").contains("NOSUCH"), "{error:#}");
     assert_eq!(it.get(KEY), None);
     it.comes_back(connections);
