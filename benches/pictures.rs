@@ -12,9 +12,12 @@ mod make;
 fn main() -> ExitCode {
     // cargo and the other benches have words of their own: --bench, --test, --smoke.
     let folder = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    // cargo runs a benchmark in its package's folder; a folder is named as seen from the project's.
+    let at = |folder: &str| root.map_or_else(|| folder.into(), |root| root.join(folder));
     let done = match folder {
-        Some(folder) => write(Path::new(&folder)),
-        None => make::check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/benchmarks")),
+        Some(folder) => write(&at(&folder)),
+        None => make::check(&at("docs/benchmarks")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
