@@ -161,15 +161,16 @@ fn the_deadline_ends_it_and_nothing_at_all_is_one_try() {
             Some(deadline) => it.run_until(deadline, &mut update),
             None => it.run_for(limit, &mut update),
         };
-        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Conflict);
-        runs
+        (runs, outcome.unwrap_err().kind())
     };
-    assert_eq!(never(Duration::ZERO, None), 1);
-    assert_eq!(never(Duration::ZERO, Some(Instant::now())), 1);
+    assert_eq!(never(Duration::ZERO, None), (1, ErrorKind::Conflict));
+    assert_eq!(never(Duration::ZERO, Some(Instant::now())), (1, ErrorKind::Conflict));
+    // A deadline may pass between two attempts, or within one, before it has written anything.
+    let ended = |(runs, kind)| runs > 1 && matches!(kind, ErrorKind::Conflict | ErrorKind::Timeout);
     let began = Instant::now();
-    assert!(never(ms(300), None) > 1);
+    assert!(ended(never(ms(300), None)));
     assert!(began.elapsed() >= ms(200) && began.elapsed() < SOON, "{:?}", began.elapsed());
-    assert!(never(LONG, Some(Instant::now() + ms(300))) > 1);
+    assert!(ended(never(LONG, Some(Instant::now() + ms(300)))));
 }
 
 #[test]
