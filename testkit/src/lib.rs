@@ -1,4 +1,4 @@
-//! What tests of locks run on: private Redis servers, a proxy that breaks connections on demand, child
+//! What tests of locks run on: private Redis servers and clusters, a proxy that breaks connections on demand, child
 //! processes, waiting with a timeout, and the contract suite for kinds of lock.
 //!
 //! The tests, examples and benches of `redis-concurrent` use it, and so can the author of a
@@ -23,6 +23,9 @@
 //! stable interface beyond the contract suite.
 
 mod children;
+mod cluster;
+mod cluster_options;
+mod cluster_view;
 pub mod contract;
 mod expiry;
 mod faults;
@@ -35,6 +38,8 @@ mod server_view;
 mod wait;
 
 pub use children::{Child, hear_parent, is_role, tell_parent};
+pub use cluster::RedisCluster;
+pub use cluster_options::RedisClusterBuilder;
 pub use expiry::expires_at;
 pub use proxy::Proxy;
 pub use redis_concurrent::internals::{Scripts, fenced_script, scripts};

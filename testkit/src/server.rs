@@ -28,6 +28,9 @@ const START_POLL: Duration = Duration::from_millis(2);
 /// How many ports are tried: another process may take one between our look and Redis's.
 const PORT_TRIES: usize = 20;
 
+/// By how much the port of a cluster's bus is above that of its node.
+const BUS: u16 = 10_000;
+
 /// How long a connection of ours waits for the server.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
 
@@ -102,7 +105,7 @@ impl RedisServer {
             folder: tempfile::Builder::new().prefix("redis-").tempdir()?,
         };
         for _ in 0..PORT_TRIES {
-            server.port = free_port()?;
+            server.port = if server.options.cluster_bus { free_ports()? } else { free_port()? };
             match server.start_process() {
                 Ok(process) => {
                     *server.process.lock() = Some(process);
@@ -382,6 +385,18 @@ fn locate(program: &OsStr, folders: &OsStr) -> Option<PathBuf> {
 fn free_port() -> io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())
+}
+
+/// The same for a node of a cluster, whose bus has the port [`BUS`] above.
+fn free_ports() -> io::Result<u16> {
+    for _ in 0..PORT_TRIES {
+        let port = free_port()?;
+        let bus = port.checked_add(BUS).map(|bus| TcpListener::bind((Ipv4Addr::LOCALHOST, bus)));
+        if bus.is_some_and(|bus| bus.is_ok()) {
+            return Ok(port);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "no free port has a free one for the cluster's bus"))
 }
 
 /// Percent-encodes what could mean something in a URL.

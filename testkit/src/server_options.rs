@@ -15,6 +15,8 @@ pub struct RedisServerBuilder {
     pub(super) env: Vec<(String, OsString)>,
     pub(super) unix_socket: bool,
     pub(super) password: Option<String>,
+    /// Beside its port it needs the one of the cluster's bus.
+    pub(super) cluster_bus: bool,
 }
 
 impl RedisServerBuilder {
@@ -53,6 +55,12 @@ impl RedisServerBuilder {
     /// `.arg("appendfsync", ..)` says otherwise.
     pub fn appendonly(self, on: bool) -> Self {
         self.arg("appendonly", if on { "yes" } else { "no" }).arg("appendfsync", "always")
+    }
+
+    /// The server is a node of a cluster: it has a second port, 10,000 above the first.
+    pub(super) fn cluster_bus(mut self) -> Self {
+        self.cluster_bus = true;
+        self
     }
 
     /// Starts the server; returns when it answers, after 30 s at most per try of a port.

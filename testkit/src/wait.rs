@@ -33,7 +33,7 @@ pub fn eventually<T>(limit: Duration, attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn poll<T>(limit: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+pub(super) fn poll<T>(limit: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
         // Taken before the check: the last check then begins no earlier than the limit.

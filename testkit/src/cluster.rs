@@ -1,0 +1,351 @@
+//! A private Redis Cluster: its nodes, and what an operator does to it.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::{RedisResult, Value, cmd};
+
+use super::cluster_options::RedisClusterBuilder;
+use super::cluster_view::{View, is_ready};
+use super::server::RedisServer;
+use super::wait::poll;
+
+/// How many slots a cluster has.
+const SLOTS: usize = 16384;
+
+/// How long the nodes may take to agree: after a start each of them waits for 2 s before it serves requests.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A Redis Cluster of its own: nodes on free loopback ports, each in a temporary folder.
+///
+/// Dropping it ends all nodes, as dropping a [`RedisServer`] does. A node that was killed can be started again by
+/// [`RedisServer::restart`]; it finds its place by itself. Methods that ask the cluster something ask each running
+/// node about itself, so they are right as soon as the nodes are.
+#[derive(Debug)]
+pub struct RedisCluster {
+    options: RedisClusterBuilder,
+    nodes: Mutex<Vec<Arc<RedisServer>>>,
+}
+
+impl RedisCluster {
+    /// Starts a cluster of that many primaries; see [`RedisClusterBuilder::start`].
+    ///
+    /// # Errors
+    ///
+    /// See [`RedisClusterBuilder::start`].
+    pub fn start(primaries: usize) -> io::Result<Self> {
+        Self::builder().primaries(primaries).start()
+    }
+
+    /// Options to set before the start.
+    pub fn builder() -> RedisClusterBuilder {
+        RedisClusterBuilder::default()
+    }
+
+    pub(super) fn launch(options: RedisClusterBuilder) -> io::Result<Self> {
+        let n = options.primaries * (1 + options.replicas);
+        let started = thread::scope(|scope| {
+            let start = |_| scope.spawn(|| options.node().start());
+            let starting: Vec<_> = (0..n).map(start).collect();
+            let started = starting.into_iter().map(|node| {
+                node.join()
+                    .unwrap_or_else(|_| Err(io::Error::other("a starting thread panicked")))
+                    .map(Arc::new)
+            });
+            started.collect::<io::Result<Vec<_>>>()
+        })?;
+        let cluster = Self { nodes: Mutex::new(started), options };
+        cluster.join().map_err(io::Error::other)?;
+        cluster.wait_until_ready()?;
+        Ok(cluster)
+    }
+
+    /// Gives the primaries their slots, and the replicas their primaries.
+    fn join(&self) -> RedisResult<()> {
+        let nodes = self.nodes();
+        let (primaries, replicas) = nodes.split_at(self.options.primaries);
+        for (i, node) in nodes.iter().enumerate() {
+            let mut connection = node.connection()?;
+            cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(i + 1).exec(&mut connection)?;
+            for other in &nodes[..i] {
+                cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(other.port()).exec(&mut connection)?;
+            }
+        }
+        for (i, node) in primaries.iter().enumerate() {
+            let slots: Vec<usize> =
+                (i * SLOTS / primaries.len()..(i + 1) * SLOTS / primaries.len()).collect();
+            cmd("CLUSTER").arg("ADDSLOTS").arg(slots).exec(&mut node.connection()?)?;
+        }
+        for (i, node) in replicas.iter().enumerate() {
+            replicate(node, &primaries[i % primaries.len()])?;
+        }
+        Ok(())
+    }
+
+    /// A URL that names all nodes there are now as seeds: `redis+cluster://127.0.0.1:…,127.0.0.1:…`.
+    pub fn url(&self) -> String {
+        let nodes: Vec<_> = self.nodes().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        format!("redis+cluster://{}", nodes.join(","))
+    }
+
+    /// All nodes, those that were killed too; first the primaries of the start.
+    pub fn nodes(&self) -> Vec<Arc<RedisServer>> {
+        self.nodes.lock().clone()
+    }
+
+    /// The running nodes that say that they are primaries.
+    ///
+    /// # Errors
+    ///
+    /// If a running node does not reply.
+    pub fn primaries(&self) -> RedisResult<Vec<Arc<RedisServer>>> {
+        let views = self.views()?.into_iter();
+        Ok(views.filter(|(_, view)| view.is_primary).map(|(node, _)| node).collect())
+    }
+
+    /// The running node that has this key's slot, by the latest claim; `None` while none has it.
+    ///
+    /// # Errors
+    ///
+    /// If a running node does not reply.
+    pub fn primary_of(&self, key: &str) -> RedisResult<Option<Arc<RedisServer>>> {
+        let slot = self.slot_of(key)?;
+        let claims = self.views()?.into_iter().filter(|(_, view)| view.is_primary && view.has(slot));
+        Ok(claims.max_by_key(|(_, view)| view.epoch).map(|(node, _)| node))
+    }
+
+    /// The running replicas of this node.
+    ///
+    /// # Errors
+    ///
+    /// If a running node does not reply.
+    pub fn replicas_of(&self, primary: &RedisServer) -> RedisResult<Vec<Arc<RedisServer>>> {
+        let id = id(primary)?;
+        let views = self.views()?.into_iter();
+        let replicas = views.filter(|(_, view)| view.replicates.as_deref() == Some(&*id));
+        Ok(replicas.map(|(node, _)| node).collect())
+    }
+
+    /// The slot of this key, as Redis computes it.
+    ///
+    /// # Errors
+    ///
+    /// If no node replies.
+    pub fn slot_of(&self, key: &str) -> RedisResult<u16> {
+        let nodes = self.running();
+        let node = nodes.first().ok_or_else(none_runs)?;
+        cmd("CLUSTER").arg("KEYSLOT").arg(key).query(&mut node.connection()?)
+    }
+
+    /// Has this replica take its primary's place, in agreement with it (`CLUSTER FAILOVER`); returns when it is
+    /// the primary.
+    ///
+    /// # Errors
+    ///
+    /// If it does not reply, or is no primary after 60 s.
+    pub fn fail_over_to(&self, replica: &RedisServer) -> io::Result<()> {
+        let ask = || -> RedisResult<bool> {
+            let mut connection = replica.connection()?;
+            let is_primary = View::own(&mut connection)?.is_primary;
+            if !is_primary {
+                // One that is under way already is an error.
+                let _: RedisResult<()> = cmd("CLUSTER").arg("FAILOVER").exec(&mut connection);
+            }
+            Ok(is_primary)
+        };
+        in_time("the replica was not promoted", || ask().unwrap_or(false))
+    }
+
+    /// Moves a slot with its keys to the primary `to`, as an operator would: see [`begin_move`](Self::begin_move).
+    ///
+    /// # Errors
+    ///
+    /// If a node does not reply, or rejects a command.
+    pub fn move_slot(&self, slot: u16, to: &RedisServer) -> RedisResult<()> {
+        self.begin_move(slot, to)?;
+        self.finish_move(slot, to)
+    }
+
+    /// Begins to move a slot to the primary `to`: until [`finish_move`](Self::finish_move) its keys stay where
+    /// they are, and the node that has them answers `ASK` for those that it does not have. No effect if `to` has
+    /// the slot.
+    ///
+    /// # Errors
+    ///
+    /// If a node does not reply, or rejects a command.
+    pub fn begin_move(&self, slot: u16, to: &RedisServer) -> RedisResult<()> {
+        let Some((source, view)) = self.source_of(slot, to)? else { return Ok(()) };
+        let set = |at: &RedisServer, what: &str, other: &str| {
+            let mut command = cmd("CLUSTER");
+            command.arg("SETSLOT").arg(slot).arg(what).arg(other).exec(&mut at.connection()?)
+        };
+        set(to, "IMPORTING", &view.id)?;
+        set(&source, "MIGRATING", &id(to)?)
+    }
+
+    /// Moves the keys of a slot whose move has begun, and then the slot.
+    ///
+    /// # Errors
+    ///
+    /// If a node does not reply, or rejects a command.
+    pub fn finish_move(&self, slot: u16, to: &RedisServer) -> RedisResult<()> {
+        let Some((source, _)) = self.source_of(slot, to)? else { return Ok(()) };
+        let mut connection = source.connection()?;
+        loop {
+            let keys: Vec<Vec<u8>> =
+                cmd("CLUSTER").arg("GETKEYSINSLOT").arg(slot).arg(100).query(&mut connection)?;
+            if keys.is_empty() {
+                break;
+            }
+            let mut migrate = cmd("MIGRATE");
+            migrate.arg("127.0.0.1").arg(to.port()).arg("").arg(0).arg(5000).arg("KEYS").arg(keys);
+            // (NOKEY, if they have expired meanwhile.)
+            migrate.query::<Value>(&mut connection)?;
+        }
+        // The new one first: until then the old one knows where the keys are.
+        let mut nodes = self.running();
+        nodes.sort_by_key(|node| (node.port() != to.port(), node.port() != source.port()));
+        let target = id(to)?;
+        for node in nodes {
+            let mut connection = node.connection()?;
+            if View::own(&mut connection)?.is_primary {
+                let mut command = cmd("CLUSTER");
+                command.arg("SETSLOT").arg(slot).arg("NODE").arg(&target).exec(&mut connection)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The node that has the slot, unless that is `to`.
+    fn source_of(&self, slot: u16, to: &RedisServer) -> RedisResult<Option<(Arc<RedisServer>, View)>> {
+        let claims = self.views()?.into_iter().filter(|(_, view)| view.is_primary && view.has(slot));
+        let source = claims.max_by_key(|(_, view)| view.epoch);
+        let source =
+            source.ok_or_else(|| redis::RedisError::from((redis::ErrorKind::Io, "the slot has no node")))?;
+        Ok((source.0.port() != to.port()).then_some(source))
+    }
+
+    /// Adds a primary without slots; returns when all nodes know it.
+    ///
+    /// # Errors
+    ///
+    /// If it does not start, or is not known after 60 s.
+    pub fn add_primary(&self) -> io::Result<Arc<RedisServer>> {
+        let added = Arc::new(self.options.node().start()?);
+        for node in self.running() {
+            let mut connection = added.connection().map_err(io::Error::other)?;
+            let mut meet = cmd("CLUSTER");
+            meet.arg("MEET").arg("127.0.0.1").arg(node.port());
+            meet.exec(&mut connection).map_err(io::Error::other)?;
+        }
+        self.nodes.lock().push(added.clone());
+        self.wait_until_ready()?;
+        Ok(added)
+    }
+
+    /// Takes a node out of the cluster, and kills it. The slots that it has go to `heir` before, one by one.
+    ///
+    /// # Errors
+    ///
+    /// If a node does not reply, or rejects a command.
+    pub fn remove(&self, node: &RedisServer, heir: &RedisServer) -> io::Result<()> {
+        self.take_out(node, heir).map_err(io::Error::other)?;
+        node.kill()
+    }
+
+    fn take_out(&self, node: &RedisServer, heir: &RedisServer) -> RedisResult<()> {
+        let view = View::own(&mut node.connection()?)?;
+        for slot in view.slots() {
+            self.move_slot(slot, heir)?;
+        }
+        self.nodes.lock().retain(|other| other.port() != node.port());
+        for other in self.running() {
+            cmd("CLUSTER").arg("FORGET").arg(&view.id).exec(&mut other.connection()?)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until each running node serves requests and is connected to all other nodes, 60 s at most. A node
+    /// that was killed must have been started again, or [removed](Self::remove).
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut` if that is not so in time.
+    pub fn wait_until_ready(&self) -> io::Result<()> {
+        let n = self.nodes().len();
+        in_time("the nodes of the cluster have not joined", || {
+            self.running().iter().all(|node| {
+                node.connection().and_then(|mut connection| is_ready(&mut connection, n)).unwrap_or(false)
+            })
+        })
+    }
+
+    fn running(&self) -> Vec<Arc<RedisServer>> {
+        self.nodes().into_iter().filter(|node| node.pid().is_some()).collect()
+    }
+
+    /// What the running nodes say of themselves.
+    fn views(&self) -> RedisResult<Vec<(Arc<RedisServer>, View)>> {
+        let view = |node: Arc<RedisServer>| Ok((node.clone(), View::own(&mut node.connection()?)?));
+        self.running().into_iter().map(view).collect()
+    }
+}
+
+/// Makes a node the replica of another, as soon as it knows that one.
+fn replicate(node: &RedisServer, primary: &RedisServer) -> RedisResult<()> {
+    let id = id(primary)?;
+    let ask = || cmd("CLUSTER").arg("REPLICATE").arg(&id).exec(&mut node.connection()?);
+    match poll(LIMIT, || ask().ok()) {
+        Some(()) => Ok(()),
+        None => ask(),
+    }
+}
+
+fn id(node: &RedisServer) -> RedisResult<String> {
+    cmd("CLUSTER").arg("MYID").query(&mut node.connection()?)
+}
+
+fn none_runs() -> redis::RedisError {
+    (redis::ErrorKind::Io, "no node of the cluster runs").into()
+}
+
+fn in_time(otherwise: &str, mut reached: impl FnMut() -> bool) -> io::Result<()> {
+    match poll(LIMIT, || reached().then_some(())) {
+        Some(()) => Ok(()),
+        None => Err(io::Error::new(io::ErrorKind::TimedOut, format!("{otherwise} within {LIMIT:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_move_nodes_come_and_go_and_replicas_are_promoted() {
+        let cluster = RedisCluster::builder().primaries(2).replicas(1).start().unwrap();
+        let key = "rc:{a}";
+        let slot = cluster.slot_of(key).unwrap();
+        assert_eq!(slot, 15495);
+        let owner = || cluster.primary_of(key).unwrap().unwrap();
+        let old = owner();
+        assert_eq!((cluster.primaries().unwrap().len(), cluster.nodes().len()), (2, 4));
+        cmd("SET").arg(key).arg("kept").exec(&mut old.connection().unwrap()).unwrap();
+
+        let added = cluster.add_primary().unwrap();
+        cluster.move_slot(slot, &added).unwrap();
+        assert_eq!(owner().port(), added.port());
+        let kept: String = cmd("GET").arg(key).query(&mut added.connection().unwrap()).unwrap();
+        assert_eq!(kept, "kept");
+        cluster.remove(&added, &old).unwrap();
+        cluster.wait_until_ready().unwrap();
+        assert_eq!((owner().port(), cluster.nodes().len()), (old.port(), 4));
+
+        let replicas = cluster.replicas_of(&old).unwrap();
+        let [replica] = &replicas[..] else { panic!("{replicas:?}") };
+        cluster.fail_over_to(replica).unwrap();
+        assert_eq!(owner().port(), replica.port());
+    }
+}

@@ -1,0 +1,87 @@
+//! What the nodes of a private Redis Cluster say of themselves.
+
+use redis::{Connection, RedisResult, cmd};
+
+/// One node, as `CLUSTER NODES` lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct View {
+    pub(super) id: String,
+    pub(super) is_primary: bool,
+    /// The primary's id, of a replica.
+    pub(super) replicates: Option<String>,
+    /// Which of two claims to a slot counts: the higher one's.
+    pub(super) epoch: u64,
+    /// The ranges of slots that it has, from the first to the last.
+    slots: Vec<(u16, u16)>,
+}
+
+impl View {
+    /// What the node at the other end says of itself.
+    pub(super) fn own(connection: &mut Connection) -> RedisResult<View> {
+        let nodes: String = cmd("CLUSTER").arg("NODES").query(connection)?;
+        let own = nodes.lines().find(|line| line.contains("myself")).and_then(View::read);
+        own.ok_or_else(|| (redis::ErrorKind::Parse, "CLUSTER NODES has no line of its own").into())
+    }
+
+    pub(super) fn has(&self, slot: u16) -> bool {
+        self.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot))
+    }
+
+    pub(super) fn slots(&self) -> impl Iterator<Item = u16> + '_ {
+        self.slots.iter().flat_map(|(first, last)| *first..=*last)
+    }
+
+    /// `<id> <address> <flags> <primary> <ping> <pong> <epoch> <link> <slot> …`; slots in brackets are on
+    /// their way.
+    fn read(line: &str) -> Option<View> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [id, _, flags, replicates, _, _, epoch, _, slots @ ..] = &words[..] else { return None };
+        let range = |text: &&str| {
+            let (first, last) = text.split_once('-').unwrap_or((text, text));
+            Some((first.parse().ok()?, last.parse().ok()?))
+        };
+        Some(View {
+            id: (*id).to_owned(),
+            is_primary: flags.split(',').any(|flag| flag == "master"),
+            replicates: (*replicates != "-").then(|| (*replicates).to_owned()),
+            epoch: epoch.parse().ok()?,
+            slots: slots.iter().filter(|text| !text.starts_with('[')).filter_map(range).collect(),
+        })
+    }
+}
+
+/// Whether this node serves requests, knows `nodes` nodes and none that fails, and has its primary's data.
+pub(super) fn is_ready(connection: &mut Connection, nodes: usize) -> RedisResult<bool> {
+    let info: String = cmd("CLUSTER").arg("INFO").query(connection)?;
+    let all: String = cmd("CLUSTER").arg("NODES").query(connection)?;
+    let replication: String = cmd("INFO").arg("replication").query(connection)?;
+    let has = |text: &str, line: &str| text.lines().any(|it| it.trim() == line);
+    let apart = ["fail", "handshake", "noaddr"];
+    Ok(has(&info, "cluster_state:ok")
+        && has(&info, &format!("cluster_known_nodes:{nodes}"))
+        && !all.lines().any(|line| {
+            let mut words = line.split(' ').skip(2);
+            let flags = words.next().unwrap_or_default();
+            let unconnected = words.nth(4) == Some("disconnected") && !flags.contains("myself");
+            unconnected || flags.split(',').any(|flag| apart.contains(&flag.trim_end_matches('?')))
+        })
+        && (has(&replication, "role:master") || has(&replication, "master_link_status:up")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read() {
+        let line =
+            "07c3 127.0.0.1:30004@31004,host myself,master - 0 1426238317239 4 connected 0-5 9 [93-<-292f]";
+        let view = View::read(line).unwrap();
+        assert!(view.is_primary && view.replicates.is_none());
+        assert_eq!((&*view.id, view.epoch), ("07c3", 4));
+        assert_eq!(view.slots().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 9]);
+        assert!(view.has(9) && !view.has(93));
+        let view = View::read("07c3 127.0.0.1:30004@31004 slave 292f 0 0 4 connected").unwrap();
+        assert_eq!((view.is_primary, view.replicates.as_deref()), (false, Some("292f")));
+    }
+}
