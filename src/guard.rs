@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use self::sealed::Hold as _;
 use crate::cancel::CancellationToken;
+use crate::engine::warning;
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
 use crate::settings::check_lease;
@@ -48,6 +49,7 @@ pub(crate) mod sealed {
     use super::{GuardOwned, ThreadOwned};
     use crate::cancel::CancellationToken;
     use crate::engine::state::lock_state::HolderId;
+    use crate::engine::warning::TimeLeft;
     use crate::error::Error;
 
     pub trait Held {
@@ -63,6 +65,10 @@ pub(crate) mod sealed {
         /// For `lease`, which was checked; `None` means the lease for which it was acquired.
         fn renew(&self, lease: Option<Duration>) -> Result<(), Error>;
         fn release(self) -> Result<(), Error>;
+        /// Why it is lost, if it is.
+        fn loss(&self) -> Option<Error>;
+        /// Tells, from any thread, what is left of it.
+        fn time_left(&self) -> TimeLeft;
     }
 
     pub trait Ownership {
@@ -195,6 +201,45 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
         self.hold.lost()
     }
 
+    /// Why the hold [is lost](Guard::is_lost), if it is: the error that releasing it would return. Of a
+    /// [forced unlock](crate::RedisLock::force_unlock_if) it tells the reason that was given there. No request.
+    pub fn loss(&self) -> Option<Error> {
+        self.hold.loss()
+    }
+
+    /// A token that is cancelled when less than `margin` is [certain to remain](Guard::remaining): while renewals
+    /// fail, so that the work can be stopped *before* another caller may get the lock; or when the hold is lost. At
+    /// once if less than that is left now. It is not cancelled when the hold is released, and a wait for a
+    /// [condition](crate::Condition) ends it: ask for another one then.
+    ///
+    /// A renewed hold always has about two thirds of its lease left, so a margin of up to half of the lease warns of
+    /// trouble only. A hold with a fixed lease comes to it in any case.
+    ///
+    /// From the first call on the client listens, as for [`lost`](Guard::lost), and the process has one thread for
+    /// all such tokens, which sleeps until the earliest of them may be due and ends with the last one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redis_concurrent::Client;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
+    /// # let url = server.url();
+    /// let lock = Client::connect(&url)?.reentrant_lock("scheduler");
+    /// let guard = lock.lock()?;
+    /// let stop = guard.ends_within(Duration::from_secs(5)); // of a lease of 30 s
+    /// while !stop.is_cancelled() {
+    ///     // a step of the work, of less than 5 s
+    /// #   break;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "renew_deadline")]
+    pub fn ends_within(&self, margin: Duration) -> CancellationToken {
+        warning::ends_within(self.hold.time_left(), self.hold.lost(), margin)
+    }
+
     /// Sets the lease to its full length from now, as [`renew_for`](Guard::renew_for) does: for a hold with a
     /// fixed lease. Others are renewed in the background.
     ///
@@ -202,7 +247,9 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
     /// See [`renew_for`](Guard::renew_for).
     #[doc(alias = "extend")]
     pub fn renew(&self) -> Result<(), Error> {
-        self.hold.renew(None)
+        self.hold.renew(None)?;
+        warning::look_again();
+        Ok(())
     }
 
     /// Sets the lease to end `lease` from now (sets, never adds). On a hold that is renewed in the background
@@ -220,7 +267,9 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
     pub fn renew_for(&self, lease: Duration) -> Result<(), Error> {
         check_lease("lease", lease)
             .map_err(|why| Error::new(ErrorKind::InvalidInput, self.name()).because(why))?;
-        self.hold.renew(Some(lease))
+        self.hold.renew(Some(lease))?;
+        warning::look_again();
+        Ok(())
     }
 }
 

@@ -157,7 +157,7 @@ pub use kinds::semaphore::{Permit, Semaphore};
 pub use kinds::{InStock, Permits, Read, Reentrant, Simple, Units, Write};
 pub use lock::any_lock::{Lock, LockGuard};
 pub use lock::condition::Condition;
-pub use lock::holder::{ForcedUnlock, Holder, Process};
+pub use lock::holder::{ForcedUnlock, HeldBy, Holder, Process};
 pub use lock::receipt::Receipt;
 pub use lock::{RedisLock, ReentrantLock, SimpleLock};
 pub use multi_lock::{Member, MultiLock};

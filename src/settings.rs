@@ -18,6 +18,18 @@ pub(crate) fn check_lease(what: &str, lease: Duration) -> Result<(), String> {
     Err(format!("a {what} must be between {SHORTEST_LEASE:?} and {LONGEST_LEASE:?}, got {lease:?}"))
 }
 
+/// How long a hold may stay that is released earlier.
+const SHORTEST_STAY: Duration = Duration::from_millis(1);
+const LONGEST_STAY: Duration = Duration::from_secs(40 * 24 * 3600);
+
+/// The error for a hold that is to stay for that long, if any.
+pub(crate) fn check_stay(what: &str, stay: Duration) -> Result<(), String> {
+    if (SHORTEST_STAY..=LONGEST_STAY).contains(&stay) {
+        return Ok(());
+    }
+    Err(format!("{what} must be between {SHORTEST_STAY:?} and {LONGEST_STAY:?}, got {stay:?}"))
+}
+
 /// What every part of a client reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {

@@ -7,6 +7,7 @@ use super::entry::LockEntry;
 use super::redis::answers::number;
 use super::redis::failure::Failure;
 use super::redis::requests;
+use super::release::Stay;
 use super::state::lock_state::Ticket;
 use super::{carry_out, held, lock, lost, pause, release, release_quietly, replaced};
 use crate::clock::Moment;
@@ -82,7 +83,7 @@ fn over(entry: &Arc<LockEntry>, ticket: Ticket, owner: u64) -> Error {
     let mut core = entry.core.lock();
     let then = core.lock_state.lose(owner, LossReason::Revoked, Moment::now());
     carry_out(entry, core, then);
-    match release(entry, ticket) {
+    match release(entry, ticket, Stay::Agreed) {
         Err(error) => error,
         Ok(()) => entry.error(gone),
     }

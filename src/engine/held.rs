@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use super::entry::LockEntry;
 use super::listener::listen;
+use super::outcomes::lost_as;
 use super::redis::replies::Renewed;
 use super::redis::requests;
 use super::state::lock_state::{Renewal, Terms, Ticket};
+use super::warning::TimeLeft;
 use super::{carry_out, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -40,9 +42,24 @@ pub(crate) fn owner(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u6
     let core = lock(entry)?;
     let grant = core.lock_state.tenure_of(ticket);
     match grant.map_or(Some(LossReason::Revoked), |t| t.loss(now)) {
-        Some(loss) => Err(entry.error(lost(loss))),
+        Some(loss) => Err(entry.error(lost_as(loss, grant.and_then(|t| t.said.as_deref())))),
         None => Ok(grant.map_or(0, |t| t.owner)),
     }
+}
+
+/// Tells the remaining lease of the hold, zero once it is lost; `None` once the hold has ended.
+pub(crate) fn time_left(entry: &Arc<LockEntry>, ticket: Ticket) -> TimeLeft {
+    let entry = Arc::downgrade(entry);
+    Box::new(move || {
+        let entry = entry.upgrade()?;
+        lock(&entry).ok()?.lock_state.tenure_of(ticket)?;
+        Some(remaining(&entry, ticket))
+    })
+}
+
+/// Why it is lost, if it is.
+pub(crate) fn loss(entry: &LockEntry, ticket: Ticket) -> Option<Error> {
+    owner(entry, ticket, Moment::now()).err()
 }
 
 /// A token that is cancelled when the hold is lost. From here on the client listens.

@@ -18,7 +18,6 @@ use super::runtime::Shared;
 use super::server::Server;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::observe::LossReason;
 use crate::sync::thread;
 
 /// How long the connection may be silent before it is pinged, and how long the reply may take: a peer that is
@@ -196,11 +195,12 @@ impl Listener {
         }
     }
 
-    /// `<uuid>:<n> <what> <number> <lease ms> [<value>]`; a message that concerns no one here is ignored.
+    /// `<uuid>:<n> <what> <number> <lease ms> [<value>]`, of a forced unlock with its reason as the value; a message that concerns no one here is ignored.
     fn dispatch(&self, text: &str) {
         let mut words = text.split(' ');
         let (Some(owner), Some(what)) = (words.next(), words.next()) else { return };
         let Some(Ok(owner)) = owner.rsplit(':').next().map(str::parse::<u64>) else { return };
+        let said = text.splitn(5, ' ').nth(4).unwrap_or_default();
         let mut numbers = words.map(|w| w.parse::<u64>().unwrap_or(0));
         let mut next = || numbers.next().unwrap_or(0);
         let (number, lease, value) = (next(), next(), next());
@@ -219,10 +219,10 @@ impl Listener {
                     return;
                 };
                 let mut core = entry.core.lock();
-                let then = core.lock_state.lose(owner, LossReason::Forced, now);
+                let then = core.lock_state.forced(owner, said, now);
                 return carry_out(&entry, core, then);
             }
-            "no:forced" => core.lock_state.lose(owner, LossReason::Forced, now),
+            "no:forced" => core.lock_state.forced(owner, said, now),
             // A script has left some of the waiters to the next script, which this process is to send.
             "again" => core.lock_state.ask_again(now),
             other => match other.strip_prefix("no:") {

@@ -51,6 +51,7 @@ pub(crate) mod server;
 pub(crate) mod several;
 pub(crate) mod state;
 mod waiter;
+pub(crate) mod warning;
 
 // What shows that the engine keeps its promises: see verify/README.md.
 #[cfg(all(test, shuttle))]

@@ -12,6 +12,14 @@ pub(super) fn lost(loss: LossReason) -> Error {
     Error::new(kind, "").because(loss.text())
 }
 
+/// The same, with what was said about it by the caller that took the hold away.
+pub(super) fn lost_as(loss: LossReason, said: Option<&str>) -> Error {
+    match said {
+        Some(said) => lost(loss).because(format!("{}: {said}", loss.text())),
+        None => lost(loss),
+    }
+}
+
 /// What a request's outcome is to the lock state, whether it was sent twice, and what it is to the thread: an
 /// error, and whether it is final.
 pub(super) fn of_ask(outcome: Result<(Answer, bool), Failure>) -> (Answer, bool, Option<(Error, bool)>) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry::LockEntry;
+use super::outcomes::lost_as;
 use super::redis::failure::Failure;
 use super::redis::replies::Left;
 use super::redis::requests;
@@ -16,22 +17,32 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
 
+/// What a hold's owner says of it when it is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stay {
+    /// It stays for what is left of its minimum hold time, if it has one.
+    Agreed,
+    /// It goes at once, whatever its terms.
+    No,
+    /// It stays for that long from now.
+    For(Duration),
+}
+
 /// Ends the hold `ticket` once.
 ///
 /// # Errors
 /// `LeaseLost` or `Closed` if it was over before, `Unavailable` if Redis did not run it, `OutcomeUnknown` if
 /// it did not reply within the command timeout: the renewal thread then continues. `OutcomeUnknown` too if it
 /// is over, and it is not known whether it was before.
-pub(crate) fn release(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Error> {
-    depart(entry, ticket)?.map_or(Ok(()), Departure::sent)
+pub(crate) fn release(entry: &Arc<LockEntry>, ticket: Ticket, stay: Stay) -> Result<(), Error> {
+    depart(entry, ticket, stay)?.map_or(Ok(()), Departure::sent)
 }
 
 /// Ends the hold `ticket`, which was of no use to its caller: it does not stay. The call that acquired it
 /// waits for that until `limit`; from then on it is the renewal thread's task.
 pub(crate) fn take_back(entry: &Arc<LockEntry>, ticket: Ticket, limit: Moment) {
-    let left = depart(entry, ticket).and_then(|departure| {
+    let left = depart(entry, ticket, Stay::No).and_then(|departure| {
         departure.map_or(Ok(()), |mut departure| {
-            departure.does_not_stay();
             departure.within(limit);
             departure.sent()
         })
@@ -58,11 +69,21 @@ pub(crate) struct Departure<'a> {
 }
 
 /// The first half of a [`release`]; `None` if that needs no request.
-pub(crate) fn depart(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Option<Departure<'_>>, Error> {
+pub(crate) fn depart(
+    entry: &Arc<LockEntry>,
+    ticket: Ticket,
+    stay: Stay,
+) -> Result<Option<Departure<'_>>, Error> {
     let shared = &entry.shared;
     let now = Moment::now();
     let mut core = lock(entry)?;
-    let inbox = entry.server().inbox.is_up();
+    // What stays is handed to no thread here, and takes no request along.
+    let stays = matches!(stay, Stay::For(_));
+    if stays {
+        core.lock_state.ends_with(ticket);
+    }
+    let inbox = !stays && entry.server().inbox.is_up();
+    let said = core.lock_state.said(ticket);
     // A hold that was never reported is not reported as over either.
     let held = core.lock_state.held(ticket, now);
     let grant = Known::of(&core.lock_state, ticket);
@@ -86,9 +107,16 @@ pub(crate) fn depart(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Option<De
         }
         Exit::Lost(loss, then) => {
             carry_out(entry, core, then);
-            return Err(entry.error(lost(loss)));
+            return Err(entry.error(lost_as(loss, said.as_deref())));
         }
-        Exit::Leave(leaving, next) => (leaving, next),
+        Exit::Leave(mut leaving, next) => {
+            match stay {
+                Stay::Agreed => {}
+                Stay::No => leaving.stays_until = Moment::default(),
+                Stay::For(rest) => leaving.stays_until = now.after(rest),
+            }
+            (leaving, next)
+        }
     };
     let lost = core.asked_loss_token(leaving.owner);
     if let Some(due) = core.forget(leaving.owner) {
@@ -106,11 +134,6 @@ fn released(entry: &LockEntry, held: Option<Duration>) {
 }
 
 impl Departure<'_> {
-    /// It leaves at once, whatever its terms.
-    pub(crate) fn does_not_stay(&mut self) {
-        self.leaving.stays_until = Moment::default();
-    }
-
     /// Its reply is not waited for any longer than until `limit`.
     pub(crate) fn within(&mut self, limit: Moment) {
         self.limit = self.limit.min(limit);
@@ -258,7 +281,7 @@ pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Err
 
 /// A guard's `Drop`: failures are reported to the observer, as no caller gets the error.
 pub(crate) fn release_quietly(entry: &Arc<LockEntry>, ticket: Ticket) {
-    if let Err(error) = release(entry, ticket) {
+    if let Err(error) = release(entry, ticket, Stay::Agreed) {
         unheard(entry, &error);
     }
 }

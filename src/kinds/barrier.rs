@@ -8,7 +8,7 @@ use super::per_caller::PerCaller;
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
-use crate::engine::release;
+use crate::engine::release::{Stay, release};
 use crate::engine::runtime::Shared;
 use crate::engine::state::lock_state::Ticket;
 use crate::error::{Error, ErrorKind};
@@ -93,7 +93,7 @@ struct Passed {
 impl Drop for Passed {
     fn drop(&mut self) {
         // Whatever the outcome, the party has passed: what is left of it in Redis expires by itself.
-        let _ = release(&self.entry, self.ticket);
+        let _ = release(&self.entry, self.ticket, Stay::Agreed);
     }
 }
 

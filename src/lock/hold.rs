@@ -10,10 +10,13 @@ use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::engine;
 use crate::engine::entry::LockEntry;
+use crate::engine::release::Stay;
 use crate::engine::state::lock_state::{Acquired, Ticket};
-use crate::error::Error;
+use crate::engine::warning::TimeLeft;
+use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, OwnedGuard, Ownership, sealed};
 use crate::kind::{Exclusive, Kind, Sharing};
+use crate::settings::check_stay;
 
 /// A hold of a lock of one kind.
 pub struct Hold<K: Kind> {
@@ -81,6 +84,11 @@ impl<K: Kind> Hold<K> {
         self.value = value;
     }
 
+    fn release_as(mut self, stay: Stay) -> Result<(), Error> {
+        self.released = true;
+        engine::release(&self.entry, self.ticket, stay)
+    }
+
     /// What the rule added to the grant.
     pub(crate) fn value(&self) -> u64 {
         self.value
@@ -113,9 +121,16 @@ impl<K: Kind> sealed::Hold for Hold<K> {
         engine::held::renew_for(&self.entry, self.ticket, lease)
     }
 
-    fn release(mut self) -> Result<(), Error> {
-        self.released = true;
-        engine::release(&self.entry, self.ticket)
+    fn release(self) -> Result<(), Error> {
+        self.release_as(Stay::Agreed)
+    }
+
+    fn loss(&self) -> Option<Error> {
+        engine::held::loss(&self.entry, self.ticket)
+    }
+
+    fn time_left(&self) -> TimeLeft {
+        engine::held::time_left(&self.entry, self.ticket)
     }
 }
 
@@ -145,6 +160,50 @@ impl<K: Exclusive, O: Ownership> Guard<'_, K, O> {
     #[doc(alias = "fencing_token")]
     pub fn token(&self) -> u64 {
         self.hold.current_token()
+    }
+
+    /// Releases the hold as [`unlock`](Guard::unlock) does, and at once, whatever its
+    /// [minimum hold time](crate::RedisLock::min_hold): for a job that failed, and that another node should try.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redis_concurrent::Client;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
+    /// # let url = server.url();
+    /// # let send_invoices = || Err::<(), ()>(());
+    /// let lock = Client::connect(&url)?.reentrant_lock("nightly:invoices");
+    /// if let Some(guard) = lock.try_lock()? {
+    ///     match send_invoices() {
+    ///         Ok(()) => guard.unlock_staying(Duration::from_secs(20 * 3600))?, // done for today
+    ///         Err(_) => guard.unlock_now()?,                                   // the next node tries
+    ///     }
+    /// }
+    /// assert!(!lock.is_locked()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`unlock`](Guard::unlock).
+    pub fn unlock_now(self) -> Result<(), Error> {
+        self.hold.release_as(Stay::No)
+    }
+
+    /// Releases the hold, which then stays in Redis for `rest` from now, is not renewed, and keeps every caller out:
+    /// for a job that succeeded, and that no other node should run again. In place of a
+    /// [minimum hold time](crate::RedisLock::min_hold), which is decided beforehand. `rest` is from 1 ms to 40 days.
+    ///
+    /// For this thread the hold has ended. The inner guard of a re-entered lock decides nothing: its last guard does.
+    /// Blocks for one request, at most the command timeout.
+    ///
+    /// # Errors
+    /// `InvalidInput` for any other `rest`: the hold is then released at once. Else see [`unlock`](Guard::unlock).
+    pub fn unlock_staying(self, rest: Duration) -> Result<(), Error> {
+        check_stay("the rest", rest)
+            .map_err(|why| Error::new(ErrorKind::InvalidInput, self.name()).because(why))?;
+        self.hold.release_as(Stay::For(rest))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::engine::redis::inspect::Held;
+use crate::engine::state::grant::number_of;
 use crate::names::is_owner;
 
 /// The holder of a lock, as Redis has it. See [`RedisLock::holder`](crate::RedisLock::holder).
@@ -32,6 +33,43 @@ pub struct ForcedUnlock {
     pub holders: usize,
     /// How many of their holders are known to have been notified: their processes were listening at the time.
     pub told: usize,
+    /// How many holders were left alone, as the precondition does not name them.
+    pub others: usize,
+}
+
+/// Whose hold a [forced unlock](crate::RedisLock::force_unlock_if) takes away.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HeldBy {
+    /// Any: all of its holders.
+    Anyone,
+    /// Only the one with this [owner id](Holder::owner): this process, by this grant.
+    Owner(String),
+    /// Only the grant with this fencing [token](crate::Guard::token), or with one that it had before a local hand-off.
+    /// Of an exclusive lock: others have no tokens.
+    Token(u64),
+}
+
+impl HeldBy {
+    /// Whether it names this owner, whose grant has this number (0: none).
+    pub(crate) fn is(&self, owner: &str, number: u64) -> bool {
+        match self {
+            HeldBy::Anyone => true,
+            HeldBy::Owner(named) => named == owner,
+            HeldBy::Token(token) => number > 0 && number_of(*token) == number,
+        }
+    }
+}
+
+/// The longest reason of a forced unlock, in bytes.
+const LONGEST_REASON: usize = 1024;
+
+/// A reason as a holder is told it: in one line.
+pub(crate) fn told(reason: &str) -> Result<String, String> {
+    match reason.len() {
+        0..=LONGEST_REASON => Ok(reason.replace(char::is_control, " ").trim().to_owned()),
+        n => Err(format!("a reason must have at most {LONGEST_REASON} bytes, got {n}")),
+    }
 }
 
 impl ForcedUnlock {

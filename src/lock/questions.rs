@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::holder::{ForcedUnlock, Holder};
+use super::holder::{ForcedUnlock, HeldBy, Holder, told};
 use super::{RedisLock, this_thread};
 use crate::clock::Moment;
 use crate::engine;
 use crate::engine::entry::{LockEntries, LockEntry};
-use crate::engine::redis::inspect::{Inspection, force_unlock, inspect};
-use crate::error::Error;
+use crate::engine::redis::inspect::{Forced, Held, Inspection, force_unlock, inspect};
+use crate::error::{Error, ErrorKind};
 use crate::kind::{Kind, Queueing, Sharing};
 
 impl<K: Kind> RedisLock<K> {
@@ -114,8 +114,41 @@ impl<K: Kind> RedisLock<K> {
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn force_unlock(&self) -> Result<ForcedUnlock, Error> {
-        let (holders, told) = force_unlock(self.entry()?, &self.terms.args)?;
-        Ok(ForcedUnlock { holders, told })
+        self.force_unlock_if(&HeldBy::Anyone, "")
+    }
+
+    /// The same with a precondition: takes the lock only from the holder that was looked at before, and leaves alone
+    /// any other that has it by now. `reason`, of at most 1,024 bytes, is what a notified holder is told: its
+    /// [`loss`](crate::Guard::loss), and the error of its release, end with it.
+    ///
+    /// ```
+    /// use redis_concurrent::{Client, HeldBy};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
+    /// # let url = server.url();
+    /// let lock = Client::connect(&url)?.reentrant_lock("stock:42");
+    /// # let guard = lock.lock_owned()?;
+    /// if let Some(holder) = lock.holder()? {
+    ///     // ... somebody is asked ...
+    ///     let forced = lock.force_unlock_if(&HeldBy::Owner(holder.owner), "stuck since noon; alice")?;
+    ///     assert!(forced.was_held() && forced.others == 0);
+    /// }
+    /// # assert!(guard.unlock().is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidInput` for a longer reason. Else see [`force_unlock`](RedisLock::force_unlock).
+    pub fn force_unlock_if(&self, held_by: &HeldBy, reason: &str) -> Result<ForcedUnlock, Error> {
+        let entry = self.entry()?;
+        let reason =
+            told(reason).map_err(|why| entry.error(Error::new(ErrorKind::InvalidInput, "").because(why)))?;
+        let ordered = K::SHARING == Sharing::Exclusive;
+        let wanted = |held: &Held, last| held_by.is(&held.owner, if ordered { last } else { 0 });
+        let Forced { holders, told, others } = force_unlock(entry, &self.terms.args, &reason, wanted)?;
+        Ok(ForcedUnlock { holders, told, others })
     }
 
     /// The number of holders: those of this process exactly, others as their processes' holds in Redis.

@@ -6,11 +6,8 @@ use super::RedisLock;
 use crate::engine::redis::replicas::{self, Replicas};
 use crate::error::{Error, ErrorKind};
 use crate::kind::Kind;
-use crate::settings::check_lease;
+use crate::settings::{check_lease, check_stay};
 
-/// How long a hold may be kept that is released earlier.
-const SHORTEST_STAY: Duration = Duration::from_millis(1);
-const LONGEST_STAY: Duration = Duration::from_secs(40 * 24 * 3600);
 /// Far more than any server has.
 const MOST_REPLICAS: usize = 100;
 
@@ -69,14 +66,7 @@ impl<K: Kind> RedisLock<K> {
         let mut lock = self.clone();
         lock.terms.at_least = least.into();
         lock.terms.fair = true;
-        lock.checked(|| {
-            if !(SHORTEST_STAY..=LONGEST_STAY).contains(&least) {
-                return Err(format!(
-                    "the minimum hold time must be between {SHORTEST_STAY:?} and {LONGEST_STAY:?}, got {least:?}"
-                ));
-            }
-            Ok(())
-        })
+        lock.checked(|| check_stay("the minimum hold time", least))
     }
 
     /// The same lock for holds that count only once `n` replicas have them: `lock` and its variants then wait

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cancel::CancellationToken;
+use crate::engine::release::Stay;
 use crate::engine::several::Holds;
+use crate::engine::warning::TimeLeft;
 use crate::engine::{held, unheard};
 use crate::error::Error;
 use crate::guard::sealed::Hold;
@@ -49,7 +51,22 @@ impl Hold for MultiHold {
     /// Gives them back; returns the first error, by the order of the locks. The others are reported to
     /// observers.
     fn release(self) -> Result<(), Error> {
-        let mut errors = self.holds.release().into_iter();
+        self.release_as(Stay::Agreed)
+    }
+
+    fn loss(&self) -> Option<Error> {
+        self.holds.iter().find_map(|held| held::loss(&held.entry, held.ticket))
+    }
+
+    fn time_left(&self) -> TimeLeft {
+        let each: Vec<_> = self.holds.iter().map(|held| held::time_left(&held.entry, held.ticket)).collect();
+        Box::new(move || each.iter().map(|left| left()).min().flatten())
+    }
+}
+
+impl MultiHold {
+    pub(super) fn release_as(self, stay: Stay) -> Result<(), Error> {
+        let mut errors = self.holds.release(stay).into_iter();
         let first = errors.next();
         for (entry, error) in errors {
             unheard(&entry, &error);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use self::hold::MultiHold;
 pub use self::member::Member;
+use crate::engine::release::Stay;
 use crate::engine::several::{Call, Part};
 use crate::error::{Error, ErrorKind};
 use crate::forms::forms;
@@ -16,6 +17,7 @@ use crate::guard::sealed::{self, holder};
 use crate::guard::{Guard, Lockable, Ownership};
 use crate::kind::Sharing;
 use crate::lock::this_thread;
+use crate::settings::check_stay;
 use crate::wait::Wait;
 
 /// Several locks that are held together: all of them, or none. They may be of any kinds, and of any
@@ -163,6 +165,26 @@ impl<O: Ownership> Guard<'_, MultiLock, O> {
     /// exclusive. See [`token`](Guard::token).
     pub fn tokens(&self) -> Vec<Option<u64>> {
         self.hold.holds.iter().map(|held| held.token()).collect()
+    }
+
+    /// Releases all of them at once, as [`unlock`](Guard::unlock) does, whatever their minimum hold times: see
+    /// [`unlock_now`](Guard::unlock_now) of a single lock.
+    ///
+    /// # Errors
+    /// See [`unlock`](Guard::unlock).
+    pub fn unlock_now(self) -> Result<(), Error> {
+        self.hold.release_as(Stay::No)
+    }
+
+    /// Releases all of them, which then stay in Redis for `rest` from now: see
+    /// [`unlock_staying`](Guard::unlock_staying) of a single lock.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn unlock_staying(self, rest: Duration) -> Result<(), Error> {
+        check_stay("the rest", rest)
+            .map_err(|why| Error::new(ErrorKind::InvalidInput, self.name()).because(why))?;
+        self.hold.release_as(Stay::For(rest))
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::holding::Holding;
 use super::renew::renew;
 use crate::cancel::CancellationToken;
+use crate::engine::warning::TimeLeft;
 use crate::error::Error;
 use crate::guard::sealed::Hold;
 
@@ -46,6 +47,15 @@ impl Hold for QuorumHold {
 
     fn renew(&self, lease: Option<Duration>) -> Result<(), Error> {
         renew(&self.holding, lease.unwrap_or(self.holding.lease))
+    }
+
+    fn loss(&self) -> Option<Error> {
+        self.remaining().is_zero().then(|| self.holding.too_few())
+    }
+
+    fn time_left(&self) -> TimeLeft {
+        let holding = Arc::downgrade(&self.holding);
+        Box::new(move || holding.upgrade()?.left())
     }
 
     fn release(mut self) -> Result<(), Error> {

@@ -112,6 +112,18 @@ impl Holding {
         }
     }
 
+    /// The same, zero once it is lost; `None` once it was given back.
+    pub(super) fn left(&self) -> Option<Duration> {
+        let ended = self.state().ok()?.phase == Phase::Ended;
+        (!ended).then(|| self.remaining())
+    }
+
+    /// What a lost hold is to its owner.
+    pub(super) fn too_few(&self) -> Error {
+        let why = format!("fewer than {} servers still had it", self.majority);
+        Error::new(ErrorKind::LeaseLost, self.name()).because(why)
+    }
+
     /// How long a majority of its members is certain to last.
     pub(super) fn remaining(&self) -> Duration {
         let Ok(mut state) = self.state() else { return Duration::ZERO };

@@ -6,7 +6,7 @@ use crate::clock::Moment;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::packed::pack_leave_for;
 use crate::engine::redis::replies::left;
-use crate::engine::release::{Departure, depart};
+use crate::engine::release::{Departure, Stay, depart};
 use crate::error::Error;
 
 /// Gives the members back, and waits until `deadline` for the servers to confirm. One that is down, or does
@@ -16,7 +16,7 @@ pub(super) fn give_back(members: &[Member], deadline: Moment) -> Vec<Result<(), 
     let mut outcomes = Vec::with_capacity(members.len());
     let mut leaving: Vec<(&Member, Departure<'_>)> = Vec::with_capacity(members.len());
     for member in members {
-        match depart(&member.entry, member.ticket) {
+        match depart(&member.entry, member.ticket, Stay::Agreed) {
             Ok(Some(departure)) => match member.node.away() {
                 Some(error) => outcomes.push(departure.answered(Err(Failure::Unsent(error)))),
                 None => leaving.push((member, departure)),
@@ -50,7 +50,7 @@ fn pack(member: &Member, departure: &Departure<'_>, eval: bool) -> Vec<u8> {
 
 /// Gives one back without waiting: the renewal thread does it.
 pub(super) fn defer(member: &Member) {
-    if let Ok(Some(departure)) = depart(&member.entry, member.ticket) {
+    if let Ok(Some(departure)) = depart(&member.entry, member.ticket, Stay::Agreed) {
         // No thread waits for it; the observer has been notified.
         let _ = departure.deferred();
     }

@@ -19,6 +19,7 @@ mod bad_input;
 mod close;
 mod condition;
 mod contract;
+mod forced;
 mod grants;
 mod invariants;
 mod kinds;

@@ -98,29 +98,50 @@ fn read(answer: &Value) -> Page {
     Page { inspection, next: text(items.get(4)) }
 }
 
-/// Removes every holder, and notifies them. Returns how many there were, and how many of them were notified.
-pub(crate) fn force_unlock(entry: &Arc<LockEntry>, mode: &str) -> Result<(usize, usize), Error> {
+/// What became of the holders of a forced unlock.
+#[derive(Default)]
+pub(crate) struct Forced {
+    /// How many were removed.
+    pub(crate) holders: usize,
+    /// How many of them were notified.
+    pub(crate) told: usize,
+    /// How many were not to be removed.
+    pub(crate) others: usize,
+}
+
+/// Removes every holder that is `wanted`, given the last grant number, and notifies it of the `reason`.
+pub(crate) fn force_unlock(
+    entry: &Arc<LockEntry>,
+    mode: &str,
+    reason: &str,
+    wanted: impl Fn(&Held, u64) -> bool,
+) -> Result<Forced, Error> {
     let shared = &entry.shared;
-    let (mut holders, mut told) = (0, 0);
-    for held in inspect(entry, mode)?.holders {
+    let mut forced = Forced::default();
+    let Inspection { number: last, holders, .. } = inspect(entry, mode)?;
+    for held in holders {
+        if !wanted(&held, last) {
+            forced.others += 1;
+            continue;
+        }
         let limit = Moment::now().after(shared.config.command_timeout);
         let inside = requests::force(entry, &held.raw, limit).map_err(|e| entry.error(e.error()))?;
-        holders += usize::from(inside);
+        forced.holders += usize::from(inside);
         if !inside || !is_owner(&held.owner) {
             continue; // It has gone by itself; or is a foreign holder, which cannot be notified.
         }
         let uuid = held.owner.split(':').next().unwrap_or_default();
         let publish = redis::cmd("PUBLISH")
             .arg(format!("{}{uuid}", shared.inbox_prefix))
-            .arg(format!("{} no:forced 0 0", held.owner))
+            .arg(format!("{} no:forced 0 0 {reason}", held.owner).trim_end())
             .clone();
         // If the message is not received, the holder's next renewal reports the loss.
         match entry.server().backend.command(&publish, limit) {
-            Ok(heard) => told += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),
+            Ok(heard) => forced.told += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),
             Err(failure) => {
                 tracing::debug!(lock = &*entry.name, error = %failure.error(), "a holder was not told of a forced unlock");
             }
         }
     }
-    Ok((holders, told))
+    Ok(forced)
 }

@@ -6,7 +6,7 @@ use super::part::{Part, goes_with};
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
 use crate::engine::redis::several;
-use crate::engine::release::{Departure, depart};
+use crate::engine::release::{Departure, Stay, depart};
 use crate::engine::state::lock_state::{Acquired, Ticket};
 use crate::engine::{held, unheard};
 use crate::error::{Error, ErrorKind};
@@ -71,11 +71,11 @@ impl Holds {
 
     /// Gives them back, the last one first, as far as they do not go together. Returns the errors, in the
     /// order of the parts.
-    pub(crate) fn release(mut self) -> Vec<(Arc<LockEntry>, Error)> {
-        self.give_back()
+    pub(crate) fn release(mut self, stay: Stay) -> Vec<(Arc<LockEntry>, Error)> {
+        self.give_back(stay)
     }
 
-    fn give_back(&mut self) -> Vec<(Arc<LockEntry>, Error)> {
+    fn give_back(&mut self, stay: Stay) -> Vec<(Arc<LockEntry>, Error)> {
         let mut rest = std::mem::take(&mut self.held);
         rest.reverse();
         let mut errors = Vec::new();
@@ -83,7 +83,7 @@ impl Holds {
             let (batch, others): (Vec<_>, _) =
                 rest.into_iter().partition(|held| goes_with(&held.entry, &first));
             rest = others;
-            leave(&batch, (!self.complete).then_some(&self.wait), &mut errors);
+            leave(&batch, stay, (!self.complete).then_some(&self.wait), &mut errors);
         }
         errors.sort_by_key(|(part, ..)| *part);
         errors.into_iter().map(|(_, entry, error)| (entry, error)).collect()
@@ -92,14 +92,19 @@ impl Holds {
 
 /// Gives back those that go by one request; for a call that has not got all of them, none of them stays, and
 /// what it has no time for is the renewal thread's task.
-fn leave(batch: &[Held], call: Option<&Wait<'_>>, errors: &mut Vec<(usize, Arc<LockEntry>, Error)>) {
+fn leave(
+    batch: &[Held],
+    stay: Stay,
+    call: Option<&Wait<'_>>,
+    errors: &mut Vec<(usize, Arc<LockEntry>, Error)>,
+) {
+    let stay = if call.is_some() { Stay::No } else { stay };
     let mut failed = |held: &Held, error| errors.push((held.part, held.entry.clone(), error));
     let mut departures: Vec<(&Held, Departure<'_>)> = Vec::new();
     for held in batch {
-        match depart(&held.entry, held.ticket) {
+        match depart(&held.entry, held.ticket, stay) {
             Ok(Some(mut departure)) => {
                 if let Some(call) = call {
-                    departure.does_not_stay();
                     let timeout = held.entry.shared.config.command_timeout;
                     departure.within(call.limit(Moment::now(), timeout));
                 }
@@ -146,7 +151,7 @@ fn leave(batch: &[Held], call: Option<&Wait<'_>>, errors: &mut Vec<(usize, Arc<L
 /// Errors are reported to the observers, as no caller gets them.
 impl Drop for Holds {
     fn drop(&mut self) {
-        for (entry, error) in self.give_back() {
+        for (entry, error) in self.give_back(Stay::Agreed) {
             unheard(&entry, &error);
         }
     }

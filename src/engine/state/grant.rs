@@ -12,6 +12,16 @@ const HAND_OVER_BITS: u32 = 12;
 /// The highest number that a token can be made of.
 pub(crate) const MOST_NUMBER: u64 = u64::MAX >> HAND_OVER_BITS;
 
+/// The number that this token is made of.
+pub(crate) fn number_of(token: u64) -> u64 {
+    token >> HAND_OVER_BITS
+}
+
+/// The first token of the grant with this number.
+pub(crate) fn first_token(number: u64) -> u64 {
+    number << HAND_OVER_BITS
+}
+
 /// A lease as Redis counts it expires this much earlier here: clocks differ in rate.
 pub(crate) fn drift(lease: Duration) -> Duration {
     Duration::from_millis(2).max(lease / 100)
@@ -43,6 +53,8 @@ pub(crate) struct Grant {
     pub(crate) unsettled: bool,
     /// Why it ended early.
     pub(crate) lost: Option<LossReason>,
+    /// What the caller said that took it away by force.
+    pub(crate) said: Option<Box<str>>,
     /// The number of holds on it, one per thread or guard.
     pub(crate) holds: usize,
     /// It ends with its holder: it is not handed on, and may not be shared.
@@ -94,6 +106,7 @@ impl Grant {
             hand_overs: 0,
             unsettled: false,
             lost: None,
+            said: None,
             holds: 0,
             shut: false,
             exchanged: false,
@@ -103,7 +116,7 @@ impl Grant {
 
     /// The fencing token of its present holder.
     pub(crate) fn token(&self) -> u64 {
-        self.number << HAND_OVER_BITS | self.hand_overs
+        first_token(self.number) | self.hand_overs
     }
 
     /// Why it is over, if it is: by a message or reply, or by the clock.

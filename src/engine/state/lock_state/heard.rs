@@ -255,6 +255,14 @@ impl LockState {
         }
     }
 
+    /// A message: the grant was taken away by force, by a caller that said this about it.
+    pub(crate) fn forced(&mut self, owner: u64, said: &str, now: Moment) -> Effects {
+        if let Some(grant) = self.grant_mut(owner).filter(|t| t.lost.is_none() && !said.is_empty()) {
+            grant.said = Some(said.into());
+        }
+        self.lose(owner, LossReason::Forced, now)
+    }
+
     /// A grant is over for `why`. Lost by the deadline is not lost in Redis: it leaves. If Redis revoked it,
     /// there is nothing to leave, unless a copy of its request may come yet.
     pub(crate) fn lose(&mut self, owner: u64, why: LossReason, now: Moment) -> Effects {

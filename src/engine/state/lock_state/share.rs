@@ -48,6 +48,14 @@ impl LockState {
         }
     }
 
+    /// If this hold is about to end, and is the only one on its grant, that goes to no other thread here.
+    pub(crate) fn ends_with(&mut self, ticket: Ticket) {
+        let last = self.holds.get(ticket).filter(|hold| hold.count == 1).map(|hold| hold.owner);
+        if let Some(owner) = last.filter(|owner| self.grant(*owner).is_some_and(|grant| grant.holds == 1)) {
+            self.shut(owner);
+        }
+    }
+
     /// It must end for what is admitted in its place.
     pub(crate) fn exchange(&mut self, owner: u64) {
         self.shut(owner);

@@ -1,0 +1,98 @@
+//! A forced unlock with a precondition, and with a reason for the holder.
+
+use redis_concurrent::{ErrorKind, HeldBy, MultiLock};
+use redis_concurrent_testkit::{RedisServer, wait_until};
+
+use crate::support::{SOON, channels, connect, ms};
+
+#[test]
+fn only_the_holder_that_was_looked_at_loses_it() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server), connect(&server));
+    let (lock, view) = (client.reentrant_lock("job"), other.reentrant_lock("job"));
+    let first = lock.lock().unwrap();
+    let (owner, token) = (view.holder().unwrap().unwrap().owner, first.token());
+    first.unlock().unwrap();
+    let second = lock.lock().unwrap();
+    for before in [HeldBy::Owner(owner), HeldBy::Token(token), HeldBy::Token(0), HeldBy::Token(u64::MAX)] {
+        let forced = view.force_unlock_if(&before, "too late").unwrap();
+        assert!(!forced.was_held() && forced.others == 1, "{before:?}: {forced:?}");
+    }
+    assert!(!second.is_lost() && view.is_locked().unwrap());
+    let forced = view.force_unlock_if(&HeldBy::Token(second.token()), "").unwrap();
+    assert_eq!((forced.holders, forced.others), (1, 0));
+    assert!(!view.is_locked().unwrap() && second.unlock().is_err());
+    assert_eq!(view.force_unlock_if(&HeldBy::Token(token), "").unwrap().others, 0, "nobody holds it");
+}
+
+#[test]
+fn the_holder_is_told_the_reason() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server), connect(&server));
+    let (lock, view) = (client.reentrant_lock("job"), other.reentrant_lock("job"));
+    let guard = lock.lock_owned().unwrap();
+    let lost = guard.lost();
+    assert!(guard.loss().is_none());
+    wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
+    let owner = view.holder().unwrap().unwrap().owner;
+    let forced =
+        view.force_unlock_if(&HeldBy::Owner(owner), " stuck since noon\nno:forced 0 0; alice ").unwrap();
+    assert!(forced.was_held() && forced.all_told());
+    assert!(lost.wait_timeout(SOON));
+    let told = "it was unlocked by force: stuck since noon no:forced 0 0; alice";
+    for error in [guard.loss().unwrap(), guard.renew().unwrap_err(), guard.unlock().unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::LeaseLost);
+        assert!(error.to_string().ends_with(told), "{error}");
+    }
+    // Without one, and the next hold does not inherit it.
+    let guard = lock.lock_owned().unwrap();
+    assert!(view.force_unlock().unwrap().all_told());
+    assert!(guard.lost().wait_timeout(SOON));
+    assert!(guard.loss().unwrap().to_string().ends_with("by force"));
+}
+
+#[test]
+fn one_of_several_holders_loses_its_share() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server), connect(&server));
+    let semaphore = client.semaphore("gpu");
+    semaphore.set_permits(3).unwrap();
+    let (a, b) = (semaphore.acquire(1).unwrap(), semaphore.acquire(1).unwrap());
+    let permits = other.lock_with_kind("gpu", redis_concurrent::Permits::of(1).unwrap());
+    let holders = other.semaphore("gpu").holders().unwrap();
+    let forced = permits.force_unlock_if(&HeldBy::Owner(holders[0].owner.clone()), "").unwrap();
+    assert_eq!((forced.holders, forced.others), (1, 1));
+    assert_eq!(other.semaphore("gpu").available().unwrap(), 2);
+    assert_eq!(permits.force_unlock_if(&HeldBy::Token(1), "").unwrap().others, 1, "they have no tokens");
+    let released = [a.release(), b.release()];
+    assert_eq!(released.iter().filter(|it| it.is_ok()).count(), 1);
+}
+
+#[test]
+fn a_multi_lock_says_which_was_taken_and_why() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server), connect(&server));
+    let (a, b) = (client.reentrant_lock("a"), client.simple_lock("b"));
+    let both = MultiLock::new(&[&a, &b]);
+    let guard = both.lock().unwrap();
+    let lost = guard.lost();
+    wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
+    assert!(guard.loss().is_none());
+    assert!(other.simple_lock("b").force_unlock_if(&HeldBy::Anyone, "maintenance").unwrap().all_told());
+    assert!(lost.wait_timeout(SOON));
+    let error = guard.loss().unwrap();
+    assert!(error.name() == "b" && error.to_string().ends_with("by force: maintenance"), "{error}");
+    assert!(guard.unlock().is_err());
+}
+
+#[test]
+fn a_reason_that_is_too_long_is_refused_before_anything_is_taken() {
+    let server = RedisServer::start().unwrap();
+    let lock = connect(&server).reentrant_lock("job");
+    let guard = lock.lock().unwrap();
+    let error = lock.force_unlock_if(&HeldBy::Anyone, &"x".repeat(1025)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("at most 1024 bytes, got 1025"), "{error}");
+    assert!(guard.remaining() > ms(0));
+    guard.unlock().unwrap();
+}

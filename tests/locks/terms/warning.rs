@@ -1,0 +1,104 @@
+//! A token that is cancelled while a margin of the hold is still certain.
+
+use std::time::{Duration, Instant};
+
+use redis_concurrent::{CancellationToken, Client, ErrorKind, MultiLock, RedLock};
+use redis_concurrent_testkit::{RedisServer, wait_until};
+
+use crate::support::{LONG, SOON, builder, channels, connect, ms};
+
+const LEASE: Duration = Duration::from_secs(4);
+
+fn short(server: &RedisServer) -> Client {
+    builder(&server.url()).lease(LEASE).connect().unwrap()
+}
+
+fn warned(stop: &CancellationToken) -> bool {
+    stop.wait_timeout(LONG)
+}
+
+#[test]
+fn it_comes_before_the_hold_ends_while_redis_is_silent() {
+    let server = RedisServer::start().unwrap();
+    let client = short(&server);
+    let lock = client.reentrant_lock("job");
+    let guard = lock.lock().unwrap();
+    let (early, late) = (guard.ends_within(ms(2000)), guard.ends_within(ms(700)));
+    // More than a lease, in which it is renewed.
+    assert!(!early.wait_timeout(LEASE + ms(500)), "it is renewed");
+    server.stop().unwrap();
+    assert!(warned(&early));
+    let left = guard.remaining();
+    assert!(left <= ms(2000), "{left:?}");
+    // On a machine that stood still there may be nothing left.
+    assert!(!left.is_zero() || guard.loss().is_some());
+    assert!(warned(&late) && guard.remaining() <= ms(700));
+    assert!(warned(&guard.lost()));
+    assert_eq!(guard.loss().unwrap().kind(), ErrorKind::LeaseLost);
+    server.cont().unwrap();
+}
+
+#[test]
+fn a_fixed_lease_comes_to_it_in_any_case_and_a_longer_one_later() {
+    let server = RedisServer::start().unwrap();
+    let lock = connect(&server).reentrant_lock("job").with_lease(Duration::from_secs(60));
+    let guard = lock.lock().unwrap();
+    let stop = guard.ends_within(Duration::from_secs(50));
+    assert!(!stop.is_cancelled());
+    let began = Instant::now();
+    guard.renew_for(Duration::from_secs(52)).unwrap();
+    assert!(warned(&stop), "the lease was shortened");
+    assert!(began.elapsed() > ms(1000) && guard.remaining() > Duration::from_secs(20));
+    assert!(guard.ends_within(Duration::from_secs(55)).is_cancelled(), "less than that is left already");
+    assert!(guard.loss().is_none());
+}
+
+#[test]
+fn a_loss_gives_it_and_a_release_does_not() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server), connect(&server));
+    let lock = client.reentrant_lock("job");
+    let guard = lock.lock().unwrap();
+    let released = guard.ends_within(ms(1));
+    guard.unlock().unwrap();
+    let guard = lock.lock().unwrap();
+    let stop = guard.ends_within(ms(1));
+    wait_until(SOON, "the holder listens", || {
+        assert!(!stop.is_cancelled());
+        !channels(&server).is_empty()
+    });
+    assert!(other.reentrant_lock("job").force_unlock().unwrap().all_told());
+    assert!(warned(&stop));
+    assert!(guard.unlock().is_err() && !released.is_cancelled());
+}
+
+#[test]
+fn several_locks_and_several_servers_have_it_too() {
+    let servers = [0; 3].map(|_| RedisServer::start().unwrap());
+    let clients: Vec<_> = servers.iter().map(short).collect();
+    let (a, b) = (clients[0].reentrant_lock("a"), clients[1].reentrant_lock("b"));
+    let both = MultiLock::new(&[&a, &b]);
+    let guard = both.lock().unwrap();
+    let stop = guard.ends_within(ms(1000));
+    servers[1].stop().unwrap();
+    assert!(warned(&stop), "one of the two is no longer renewed");
+    assert!(guard.remaining() <= ms(1000));
+    servers[1].cont().unwrap();
+    wait_until(LONG, "it is there again", || {
+        clients[1].reentrant_lock("c").try_lock().is_ok_and(|it| it.is_some())
+    });
+    drop(guard);
+
+    let red = RedLock::new(&clients).unwrap().skip_startup_delay();
+    let lock = red.lock("job");
+    let guard = lock.try_lock_for(LONG).unwrap().expect("servers that have been up for long enough");
+    let stop = guard.ends_within(ms(1000));
+    assert!(!stop.wait_timeout(ms(100)));
+    servers[0].stop().unwrap();
+    servers[1].stop().unwrap();
+    assert!(warned(&stop), "one of three is left");
+    assert!(guard.remaining() <= ms(1000));
+    assert!(warned(&guard.lost()) && guard.loss().unwrap().is_lease_lost());
+    servers[0].cont().unwrap();
+    servers[1].cont().unwrap();
+}
