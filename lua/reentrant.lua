@@ -1,13 +1,16 @@
 -- reentrant: one owner, in a hash {kind, owner, number, record}. The hold count of the owner's thread is not
 -- here: the process counts it.
 kind.tag = 'reentrant lock'
-local held -- the owner, as last read or written
+-- The owner and its number, as last read or written; and whether they were: no script reads them twice.
+local held, granted, known
 
 function kind.load(owner)
-  local state = fetch('HMGET', K[1], 'kind', 'owner', 'number')
-  held = state[2]
-  if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then foreign_key() end
-  if held == owner then return call('PTTL', K[1]), tonumber(state[3]) end
+  if not known then
+    local state = fetch('HMGET', K[1], 'kind', 'owner', 'number')
+    held, granted, known = state[2], tonumber(state[3]), true
+    if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then foreign_key() end
+  end
+  if held == owner then return call('PTTL', K[1]), granted end
 end
 
 function kind.try_acquire(w)
@@ -15,12 +18,16 @@ function kind.try_acquire(w)
   local n = number()
   call('HSET', K[1], 'kind', kind.tag, 'owner', w.owner, 'number', string.format('%.0f', n), 'record', w.record)
   call('PEXPIRE', K[1], w.lease)
-  held = w.owner
+  held, granted, known = w.owner, n, true
   return true, n
 end
 
 function kind.release(owner)
-  return call('HGET', K[1], 'owner') == owner and call('DEL', K[1]) == 1, true
+  if not known then held = call('HGET', K[1], 'owner') end
+  if held ~= owner then return false end
+  call('DEL', K[1])
+  held, known = false, true
+  return true, true
 end
 
 function kind.renew(owner, lease)
@@ -32,11 +39,16 @@ function kind.transfer(w, from)
   call('PEXPIRE', K[1], w.lease)
   call('HSET', K[1], 'owner', w.owner, 'record', w.record)
   held = w.owner
-  return tonumber(call('HGET', K[1], 'number'))
+  return granted
 end
 
 function kind.is_full()
   return held
+end
+
+-- An exclusive lock's last number is its holder's.
+function kind.last()
+  return held and granted
 end
 
 function kind.next_expiry()

@@ -91,7 +91,7 @@ fn what_is_wrong_with_a_rule_is_told_with_its_file_and_line() {
         (RULE.replace("kind.tag =", "local tag ="), "mine/kind.lua: kind.tag is missing"),
         (
             RULE.trim_end().strip_suffix("end").unwrap().to_owned(),
-            "mine/kind.lua:52: this \"function\" is not closed",
+            "mine/kind.lua:56: this \"function\" is not closed",
         ),
         (
             format!("local held_by, was_inside -- mine\n{RULE}"),
@@ -103,7 +103,7 @@ fn what_is_wrong_with_a_rule_is_told_with_its_file_and_line() {
             format!("function kind.lok(owner)\nend\n{RULE}"),
             "mine/kind.lua:1: kind.lok is nothing that a rule defines",
         ),
-        (format!("{RULE}function kind.load(owner)\nend\n"), "mine/kind.lua:55: kind.load is defined twice"),
+        (format!("{RULE}function kind.load(owner)\nend\n"), "mine/kind.lua:59: kind.load is defined twice"),
         (format!("function shared(owner)\nend\n{RULE}"), "mine/kind.lua:1: outside of its functions"),
         (format!("--[[ never closed\n{RULE}"), "mine/kind.lua:1: a long bracket is not closed by ]]"),
     ] {
@@ -130,7 +130,7 @@ fn an_error_is_told_by_the_function_and_the_line_that_its_author_wrote() {
         }
     }
     let all = Scripts::of(&rule).unwrap();
-    let n = all.all().source.lines().position(|line| line.starts_with("held = fetch(")).unwrap() + 1;
+    let n = all.all().source.lines().position(|line| line.contains("held, known = fetch(")).unwrap() + 1;
     let (origin, _) = all.all().blames(&format!("user_script:{n}: no")).unwrap();
     assert_eq!(origin.place, "kind.load (lua/simple.lua:6)");
 }

@@ -17,11 +17,12 @@ local function lifetime(w)
   return math.max(w.waiter_timeout, math.min(30000, 5 * w.waiter_timeout))
 end
 
--- outlive(w, new): extends both keys. They expire together: a queue that was there before (not new) has the
--- expiry of its positions.
+-- outlive(w, new): extends both keys. They expire together: a queue that was there before (new is false) has the
+-- expiry of its positions; one that begins with this one (true) has none yet; nil: it is not known which.
 local function outlive(w, new)
   local places = call('PTTL', K[3])
-  local ttl = new and math.min(places, call('PTTL', K[2])) or places
+  local ttl = new and -1 or places
+  if new == nil then ttl = math.min(places, call('PTTL', K[2])) end
   if ttl < lifetime(w) then
     local ms = fmt('%.0f', math.max(places, 2 * lifetime(w)))
     call('PEXPIRE', K[2], ms)
@@ -33,7 +34,7 @@ end
 -- had before (w.arrival, from an earlier reply); for one that has a position, its new request and a
 -- heartbeat.
 local function enqueue(w)
-  local arrival, begins, new = w.arrival, true, true
+  local arrival, begins, new = w.arrival, nil, true
   if arrival == '' then
     arrival, begins = behind_all()
     arrival = fmt('%.0f', arrival)

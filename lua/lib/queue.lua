@@ -88,10 +88,10 @@ local function tombstone(owner)
   call('PEXPIRE', K[5], fmt('%.0f', math.max(60000, call('PTTL', K[5]))))
 end
 
--- signal(condition, arrival) -> the request of the live waiter that has waited longest for the condition:
+-- signal(condition, arrival, begins) -> the request of the live waiter that has waited longest for the condition:
 -- moved into the queue, to that arrival | nil, true if there are more before it than this script looks at.
--- The dead ones before it are dropped.
-local function signal(condition, arrival)
+-- The dead ones before it are dropped. begins: whether the queue is empty; nil if that is not known.
+local function signal(condition, arrival, begins)
   while rest >= 1 do
     -- '}' follows '|', the end of a condition's name in its members.
     local from, to = '[' .. condition .. '|', '(' .. condition .. '}'
@@ -105,7 +105,8 @@ local function signal(condition, arrival)
     if waits and not dead(w) then
       call('ZADD', K[2], fmt('%.0f', (kind.class and kind.class(w) or 0) * CLASS + arrival), w.owner)
       -- A queue that begins with this one expires with its positions.
-      if call('PTTL', K[2]) < 0 then call('PEXPIRE', K[2], call('PTTL', K[3])) end
+      if begins == nil then begins = call('PTTL', K[2]) < 0 end
+      if begins then call('PEXPIRE', K[2], call('PTTL', K[3])) end
       return w
     end
     if waits then call('HDEL', K[3], w.owner) end

@@ -1,7 +1,8 @@
 -- The waiters for a condition's signal. `:conditions` has a member for each, all with the same score, so that
 -- they are in the order of their text: <condition>|<arrival>|<owner>.
 
--- stay(w, since) -> a heartbeat of a waiter for its condition since then, or its first position there.
+-- stay(w, since) -> a busy reply without the last number: a heartbeat of a waiter for its condition since then,
+-- or its first position there.
 local function stay(w, since)
   local position = {w.lease, now(), w.waiter_timeout, w.args, w.record, w.condition, since, w.steady or now()}
   call('HSET', K[3], w.owner, cmsgpack.pack(position))
@@ -10,7 +11,7 @@ local function stay(w, since)
   call('ZADD', K[6], 0, w.condition .. '|' .. since .. '|' .. w.owner)
   local ttl = call('PTTL', K[6])
   if ttl < lifetime(w) then call('PEXPIRE', K[6], fmt('%.0f', math.max(ttl, 2 * lifetime(w)))) end
-  return {0, last(), math.ceil(math.min(w.waiter_timeout, w.lease) / 3), since, deaf(w) and 1 or nil}
+  return {0, 0, math.ceil(math.min(w.waiter_timeout, w.lease) / 3), since, deaf(w) and 1 or nil}
 end
 
 -- behind(w) -> the arrival of w, after all that wait for its condition.

@@ -17,13 +17,13 @@ if F[6] == 'count' then
   end
   return members[100] and {count, members[100]} or count
 end
-local arrival = behind_all()
+local arrival, begins = behind_all()
 local w, more
 repeat
-  w, more = signal(F[5], arrival)
+  w, more = signal(F[5], arrival, begins)
   rest = rest - (w and 1 or 0)
   if w and not deaf(w) then
-    count, arrival = count + 1, arrival + 1
+    count, arrival, begins = count + 1, arrival + 1, false
   elseif w then
     -- No one is there to be granted the lock: the signal is the next one's.
     drop(w.owner)
