@@ -22,9 +22,9 @@ use crate::kinds::inventory::Inventory;
 use crate::kinds::latch::CountDownLatch;
 use crate::kinds::read_write::ReadWriteLock;
 use crate::kinds::semaphore::Semaphore;
-use crate::kinds::{Reentrant, Simple};
+use crate::kinds::{Redisson, Reentrant, Simple};
 use crate::lock::receipt::Receipt;
-use crate::lock::{RedisLock, ReentrantLock, SimpleLock};
+use crate::lock::{RedisLock, RedissonLock, ReentrantLock, SimpleLock};
 use crate::observe::{Observation, Observer, Observers};
 use crate::optimistic::Optimistic;
 use crate::rate_limiter::{Rate, RateLimiter};
@@ -150,6 +150,41 @@ impl Client {
     #[doc(alias = "mutex")]
     pub fn reentrant_lock(&self, name: &str) -> ReentrantLock {
         self.lock_with_kind(name, Reentrant)
+    }
+
+    /// The lock that Redisson, in Java, calls `redisson.getLock(key)`: it excludes, and is excluded by, each `RLock` and
+    /// `RFencedLock` of that name, and each side wakes up the other.
+    ///
+    /// Among clients of this library it is a lock like any other, whose name is the key, with leases, losses,
+    /// conditions and receipts. What else it keeps in Redis has keys in the client's namespace, in the key's slot.
+    /// While the holder is one of Redisson's, a waiter's client listens to `redisson_lock__channel:{key}`, where
+    /// Redisson announces a release; a holder that dies is waited for until its lease ends. Redisson has no place in
+    /// the queue: when a lock is released here and a client of Redisson's waits, Redisson has 25 ms to take it before
+    /// the next waiter here does. [`holder`](RedisLock::holder) tells Redisson's owners, `<client uuid>:<thread id>`,
+    /// without a process or a time; [`force_unlock`](RedisLock::force_unlock) takes the lock away from them.
+    ///
+    /// Tokens order only what is done under the lock by this library. A `getFairLock` of that name is excluded, but
+    /// not woken up: it listens to channels of its own. A hash at the key that is not such a lock (a map, an
+    /// `RReadWriteLock`) is `WrongType`. What keys are valid is said at [`simple_lock_at`](Client::simple_lock_at).
+    ///
+    /// Making a handle takes no request and cannot fail: an invalid key is reported by the first call on it.
+    ///
+    /// ```
+    /// use redis_concurrent::Client;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
+    /// # let url = server.url();
+    /// let client = Client::connect(&url)?;
+    /// let lock = client.redisson_lock("stock:42"); // in Java: redisson.getLock("stock:42")
+    /// let guard = lock.lock()?;
+    /// // No thread of any Java program is here now.
+    /// guard.unlock()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn redisson_lock(&self, key: &str) -> RedissonLock {
+        RedisLock::at(&self.0, Redisson, key)
     }
 
     /// The read/write lock `name`: many readers, or one writer.

@@ -154,12 +154,12 @@ pub use kinds::inventory::{Inventory, InventoryLock, Order, Reservation, Stock};
 pub use kinds::latch::CountDownLatch;
 pub use kinds::read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use kinds::semaphore::{Permit, Semaphore};
-pub use kinds::{InStock, Permits, Read, Reentrant, Simple, Units, Write};
+pub use kinds::{InStock, Permits, Read, Redisson, Reentrant, Simple, Units, Write};
 pub use lock::any_lock::{Lock, LockGuard};
 pub use lock::condition::Condition;
 pub use lock::holder::{ForcedUnlock, HeldBy, Holder, Process};
 pub use lock::receipt::Receipt;
-pub use lock::{RedisLock, ReentrantLock, SimpleLock};
+pub use lock::{RedisLock, RedissonLock, ReentrantLock, SimpleLock};
 pub use multi_lock::{Member, MultiLock};
 #[cfg(feature = "metrics")]
 pub use observe::MetricsObserver;

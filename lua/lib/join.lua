@@ -110,5 +110,6 @@ local function join(w)
   local answer, ahead = admit_waiters(w.owner)
   if answer then return answer end
   if new and kind.on_wait then kind.on_wait(w) end
+  if kind.on_busy then kind.on_busy(w) end
   return busy(w, arrival, ahead, deaf(w))
 end

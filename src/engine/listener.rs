@@ -4,10 +4,12 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{RedisError, ServerErrorKind, Value};
+use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 
 use super::carry_out;
+use super::entry::LockEntry;
 use super::inbox::Inbox;
+use super::notices::Notices;
 use super::redis::connection::ConnectionManager;
 use super::redis::failure::Failure;
 use super::redis::refusal::{not_connected, refused};
@@ -51,6 +53,7 @@ pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Er
             inbox: server.inbox.clone(),
             manager: server.manager.clone(),
             channel: format!("{}{}", shared.inbox_prefix, shared.uuid),
+            beside: shared.inbox_prefix.clone(),
         };
         let thread = thread::Builder::new().name("rc-inbox".to_owned()).spawn(move || listener.run());
         thread.map(drop).map_err(|e| {
@@ -68,6 +71,8 @@ struct Listener {
     inbox: Arc<Inbox>,
     manager: ConnectionManager,
     channel: String,
+    /// What the names of channels begin with to which only clients of this library listen.
+    beside: String,
 }
 
 impl Listener {
@@ -76,9 +81,13 @@ impl Listener {
         let mut alive = down;
         let mut first = true;
         let mut pause = FIRST_PAUSE;
+        let mut notices = Notices::new(self.beside.clone());
         while self.goes_on() {
             match self.connect() {
                 Ok((mut connection, info)) => {
+                    let mut pubsub = connection.as_pubsub();
+                    // Before waiters ask again: what they are not told afterwards, they hear.
+                    let resumed = notices.resume(&mut pubsub);
                     self.inbox.came_up();
                     let missed = (!first).then(|| Moment::now().since(down));
                     self.came_up(missed);
@@ -87,8 +96,7 @@ impl Listener {
                     }
                     first = false;
                     pause = FIRST_PAUSE;
-                    let mut pubsub = connection.as_pubsub();
-                    self.listen(&mut pubsub);
+                    let _ = resumed.and_then(|()| self.listen(&mut pubsub, &mut notices));
                     self.inbox.went_down();
                     down = Moment::now();
                     // A server that is no longer the primary may have lost that role long ago.
@@ -156,43 +164,68 @@ impl Listener {
         }
         let entries = shared.entries.lock().all();
         for entry in entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), &server)) {
-            let mut core = entry.core.lock();
-            let then = core.lock_state.ask_again(Moment::now());
-            carry_out(entry, core, then);
+            ask_again(entry);
         }
     }
 
-    /// Receives messages until the connection fails or the client ends.
-    fn listen(&self, pubsub: &mut PubSub<'_>) {
+    /// Receives messages until the client ends, or an error says that the connection has failed.
+    fn listen(&self, pubsub: &mut PubSub<'_>, notices: &mut Notices) -> RedisResult<()> {
         let mut heard = Moment::now();
-        if pubsub.set_read_timeout(Some(TICK)).is_err() {
-            return;
-        }
+        pubsub.set_read_timeout(Some(TICK))?;
         while self.goes_on() && !self.is_elsewhere() {
             match pubsub.get_message() {
                 Ok(message) => {
                     heard = Moment::now();
-                    if let Ok(text) = message.get_payload::<String>() {
+                    if let Some(entries) = notices.heard(message.get_channel_name()) {
+                        entries.iter().for_each(ask_again);
+                    } else if let Ok(text) = message.get_payload::<String>()
+                        && !self.told_to_listen(&text, pubsub, notices)?
+                    {
                         self.dispatch(&text);
                     }
                 }
                 Err(e) if e.is_timeout() => {
-                    if Moment::now().since(heard) < PING_AFTER {
-                        continue;
+                    if Moment::now().since(heard) >= PING_AFTER {
+                        // A ping without a reply leaves the connection out of step: it is closed.
+                        pubsub.set_read_timeout(Some(PING_AFTER))?;
+                        pubsub.ping::<Value>()?;
+                        heard = Moment::now();
                     }
-                    // A ping without a reply leaves the connection out of step: it is closed.
-                    let asked = pubsub
-                        .set_read_timeout(Some(PING_AFTER))
-                        .and_then(|()| pubsub.ping::<Value>())
-                        .and_then(|_| pubsub.set_read_timeout(Some(TICK)));
-                    if asked.is_err() {
-                        return;
-                    }
-                    heard = Moment::now();
                 }
-                Err(_) => return,
+                Err(e) => return Err(e),
             }
+            notices.expire(pubsub, Moment::now())?;
+            pubsub.set_read_timeout(Some(TICK))?;
         }
+        Ok(())
+    }
+
+    /// `<uuid>:<n> listen 0 <ms> <channel>`: for so long the waiters of the lock are to ask again at each message on
+    /// that channel. Whether it was such a message.
+    fn told_to_listen(
+        &self,
+        text: &str,
+        pubsub: &mut PubSub<'_>,
+        notices: &mut Notices,
+    ) -> RedisResult<bool> {
+        let mut words = text.splitn(5, ' ');
+        let (owner, "listen") = (words.next().unwrap_or_default(), words.next().unwrap_or_default()) else {
+            return Ok(false);
+        };
+        let owner = owner.rsplit(':').next().and_then(|n| n.parse().ok());
+        let (Some(ms), Some(channel)) = (words.nth(1).and_then(|ms| ms.parse().ok()), words.next()) else {
+            return Ok(true);
+        };
+        let entry =
+            self.shared.upgrade().zip(owner).and_then(|(it, owner)| it.entries.lock().of_owner(owner));
+        let until = Moment::now().after(Duration::from_millis(ms));
+        if let Some(entry) = entry
+            && notices.listen(pubsub, &entry, channel, until)?
+        {
+            // What was announced before is asked for.
+            ask_again(&entry);
+        }
+        Ok(true)
     }
 
     /// `<uuid>:<n> <what> <number> <lease ms> [<value>]`, of a forced unlock with its reason as the value; a message that concerns no one here is ignored.
@@ -232,4 +265,11 @@ impl Listener {
         };
         carry_out(&entry, core, then);
     }
+}
+
+/// The first waiter of this lock asks again.
+fn ask_again(entry: &Arc<LockEntry>) {
+    let mut core = entry.core.lock();
+    let then = core.lock_state.ask_again(Moment::now());
+    carry_out(entry, core, then);
 }

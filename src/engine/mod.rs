@@ -37,6 +37,7 @@ pub(crate) mod held;
 mod inbox;
 pub(crate) mod listener;
 pub(crate) mod modes;
+mod notices;
 mod outcomes;
 pub(crate) mod pause;
 mod process;

@@ -5,12 +5,14 @@ pub(crate) mod inventory;
 pub(crate) mod latch;
 mod per_caller;
 pub(crate) mod read_write;
+mod redisson;
 mod reentrant;
 pub(crate) mod semaphore;
 mod simple;
 
 pub use inventory::{InStock, Units};
 pub use read_write::{Read, Write};
+pub use redisson::Redisson;
 pub use reentrant::Reentrant;
 pub use semaphore::Permits;
 pub use simple::Simple;

@@ -103,7 +103,8 @@ const EPOCH: Duration = Duration::from_secs(1_577_836_800);
 impl Holder {
     /// `number`: the lock's last grant number, which is its holder's and encodes a time.
     pub(crate) fn new(held: Held, number: u64) -> Self {
-        let since = (is_owner(&held.owner) && number > 0)
+        // (A holder of another library's that has owner ids like ours says so in its record.)
+        let since = (is_owner(&held.owner) && number > 0 && held.record != "?")
             .then(|| SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number));
         let process = Process::read(&held.record);
         Holder { process, owner: held.owner, since, remaining: held.remaining, permits: None }

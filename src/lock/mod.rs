@@ -30,7 +30,7 @@ use crate::forms::timed_out;
 use crate::guard::sealed::holder;
 use crate::guard::{Guard, OwnedGuard, Ownership, ThreadOwned};
 use crate::kind::{Kind, Queueing};
-use crate::kinds::{Reentrant, Simple};
+use crate::kinds::{Redisson, Reentrant, Simple};
 use crate::names;
 use crate::wait::Wait;
 
@@ -39,6 +39,9 @@ pub type SimpleLock = RedisLock<Simple>;
 
 /// A lock that its holder may take again: see [`Reentrant`].
 pub type ReentrantLock = RedisLock<Reentrant>;
+
+/// A lock that programs in Java share by `redisson.getLock(key)`: see [`Redisson`].
+pub type RedissonLock = RedisLock<Redisson>;
 
 /// A lock kept in Redis: the handle of one name. Cheap to clone and to create; handles of one client, kind
 /// and name are the same lock.

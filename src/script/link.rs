@@ -10,7 +10,7 @@ use super::reader::{Is, Token, Wrong, tokens};
 /// The functions that every rule must define.
 pub(super) const REQUIRED: [&str; 6] = ["load", "try_acquire", "release", "renew", "next_expiry", "holders"];
 /// Those that it may define.
-pub(super) const OPTIONAL: [&str; 11] = [
+pub(super) const OPTIONAL: [&str; 12] = [
     "reject",
     "class",
     "can_barge",
@@ -18,6 +18,7 @@ pub(super) const OPTIONAL: [&str; 11] = [
     "on_leave",
     "last",
     "on_wait",
+    "on_busy",
     "describe",
     "update",
     "transfer",

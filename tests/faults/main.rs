@@ -18,6 +18,7 @@ mod conformance;
 mod foreign;
 mod history;
 mod pains;
+mod redisson;
 mod refusals;
 mod renewals;
 mod stall;

@@ -36,6 +36,16 @@ fn reentrant_fair() {
 }
 
 #[test]
+fn redisson() {
+    contract::run(|client, key| client.redisson_lock(key));
+}
+
+#[test]
+fn redisson_fair() {
+    contract::run(|client, key| client.redisson_lock(key).fair());
+}
+
+#[test]
 fn own_kind() {
     contract::run(|client, name| client.lock_with_kind(name, Bulkhead(1)));
 }

@@ -1,0 +1,114 @@
+//! Channels of other programs, to which a client listens while a thread of it waits behind one of their holders.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redis::RedisResult;
+
+use super::entry::LockEntry;
+use super::redis::wire::PubSub;
+use crate::clock::Moment;
+
+/// How long the server may take to confirm a subscription.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
+
+/// The channels of one [listener](super::listener), and the locks whose waiters are to ask again at a message there.
+pub(super) struct Notices {
+    /// What the channel beside each of them begins with.
+    beside: String,
+    channels: Vec<Channel>,
+}
+
+struct Channel {
+    name: String,
+    /// Those of several kinds may be at one key.
+    entries: Vec<Weak<LockEntry>>,
+    /// Those that were told to listen since the last message.
+    attentive: bool,
+    /// It is unsubscribed then, unless a waiter is told to listen again.
+    until: Moment,
+}
+
+impl Notices {
+    pub(super) fn new(beside: String) -> Self {
+        Notices { beside, channels: Vec::new() }
+    }
+
+    /// A waiter of `entry` is to ask again at each message on `channel`. Returns whether the subscription is new, so
+    /// that messages may have been missed.
+    ///
+    /// # Errors
+    /// The connection is out of step, and must be closed.
+    pub(super) fn listen(
+        &mut self,
+        pubsub: &mut PubSub<'_>,
+        entry: &Arc<LockEntry>,
+        channel: &str,
+        until: Moment,
+    ) -> RedisResult<bool> {
+        let known = self.channels.iter_mut().find(|known| known.name == channel);
+        let is_new = known.is_none();
+        let entries = match known {
+            Some(known) => {
+                (known.attentive, known.until) = (true, known.until.max(until));
+                &mut known.entries
+            }
+            None => {
+                subscribe(pubsub, &self.beside, channel)?;
+                let (name, entries, attentive) = (channel.to_owned(), Vec::new(), true);
+                self.channels.push(Channel { name, entries, attentive, until });
+                let Some(added) = self.channels.last_mut() else { return Ok(is_new) };
+                &mut added.entries
+            }
+        };
+        entries.retain(|known| known.strong_count() > 0);
+        if !entries.iter().any(|known| known.ptr_eq(&Arc::downgrade(entry))) {
+            entries.push(Arc::downgrade(entry));
+        }
+        Ok(is_new)
+    }
+
+    /// A message came. Returns the locks whose waiters are to ask again; `None` if the channel is not one of these.
+    pub(super) fn heard(&mut self, channel: &str) -> Option<Vec<Arc<LockEntry>>> {
+        let channel = self.channels.iter_mut().find(|known| known.name == channel)?;
+        if !std::mem::take(&mut channel.attentive) {
+            return Some(Vec::new());
+        }
+        Some(channel.entries.iter().filter_map(Weak::upgrade).collect())
+    }
+
+    /// Unsubscribes from the channels whose time is over, and from those whose locks are no longer in use.
+    ///
+    /// # Errors
+    /// The connection is out of step, and must be closed.
+    pub(super) fn expire(&mut self, pubsub: &mut PubSub<'_>, now: Moment) -> RedisResult<()> {
+        let in_use = |it: &Channel| it.until > now && it.entries.iter().any(|entry| entry.strong_count() > 0);
+        while let Some(at) = self.channels.iter().position(|it| !in_use(it)) {
+            let name = self.channels.swap_remove(at).name;
+            pubsub.set_read_timeout(Some(CONFIRMED_WITHIN))?;
+            pubsub.unsubscribe(&name)?;
+            pubsub.unsubscribe(format!("{}{name}", self.beside))?;
+        }
+        Ok(())
+    }
+
+    /// Subscribes to them on a new connection.
+    ///
+    /// # Errors
+    /// The connection is out of step, and must be closed.
+    pub(super) fn resume(&mut self, pubsub: &mut PubSub<'_>) -> RedisResult<()> {
+        for channel in &mut self.channels {
+            channel.attentive = true;
+            subscribe(pubsub, &self.beside, &channel.name)?;
+        }
+        Ok(())
+    }
+}
+
+/// Subscribes to the channel, and to the one beside it by which the server tells processes of this library from
+/// others. One that it refuses is not heard: then the waiter asks at its heartbeats.
+fn subscribe(pubsub: &mut PubSub<'_>, beside: &str, channel: &str) -> RedisResult<()> {
+    pubsub.set_read_timeout(Some(CONFIRMED_WITHIN))?;
+    pubsub.subscribe(channel)?;
+    pubsub.subscribe(format!("{beside}{channel}"))
+}

@@ -1,0 +1,20 @@
+//! Redisson's locks, in Redisson's own format.
+
+use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
+
+/// The kind of [`RedissonLock`](crate::RedissonLock): a hash as Redisson's `RLock` keeps it, which programs in Java
+/// lock by `redisson.getLock(key)`. See [`Client::redisson_lock`](crate::Client::redisson_lock).
+///
+/// A thread that holds it may lock it again. As with the [reentrant lock](crate::Reentrant), **the hold count is kept
+/// in the process**: in Redis it is 1. Redisson counts its own holds there.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Redisson;
+
+impl Kind for Redisson {
+    const NAME: &'static str = "Redisson lock";
+    const RULE: &'static str = rule_file!("../../lua/redisson.lua");
+    const SHARING: Sharing = Sharing::Exclusive;
+    const REENTRANCY: Reentrancy = Reentrancy::Counted;
+}
+
+impl Exclusive for Redisson {}

@@ -1,0 +1,173 @@
+//! What is in Redis while one side or the other holds the lock.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
+
+use redis_concurrent::{ErrorKind, Redisson, Reentrant};
+use redis_concurrent_testkit::wait_until;
+
+use crate::redisson::stage::{KEY, LEASE, Stage};
+use crate::support::{LONG, builder, ms};
+
+#[test]
+fn a_hold_of_ours_looks_to_redisson_like_one_of_its_own() {
+    let stage = Stage::new();
+    let (lock, mut java) = (stage.lock(), stage.java(1));
+    let guard = lock.with_lease(LEASE).lock_owned().unwrap();
+    let state: BTreeMap<String, String> = stage.ask(&["HGETALL", KEY]);
+    let owner = lock.holder().unwrap().unwrap().owner;
+    assert_eq!(state.keys().collect::<Vec<_>>().len(), 2, "{state:?}");
+    assert_eq!((state.get(&owner).map(String::as_str), state.contains_key("rc")), (Some("1"), true));
+    let left = java.takes(LEASE).unwrap_err();
+    assert!(left > 50_000 && left <= 60_000, "{left}");
+    assert_eq!(java.frees(), None, "it is not the owner");
+    guard.unlock().unwrap();
+    assert_eq!(stage.ask::<u8>(&["EXISTS", KEY]), 0);
+    // Once more, by the thread that has it: Redis does not count that.
+    let guard = lock.lock().unwrap();
+    let again = lock.lock().unwrap();
+    assert_eq!(stage.ask::<String>(&["HGET", KEY, &lock.holder().unwrap().unwrap().owner]), "1");
+    again.unlock().unwrap();
+    assert!(java.takes(LEASE).is_err());
+    guard.unlock().unwrap();
+    assert_eq!((java.takes(LEASE), java.frees()), (Ok(()), Some(true)));
+}
+
+#[test]
+fn a_hold_of_redissons_keeps_us_out_and_is_shown_as_the_holder() {
+    let stage = Stage::new();
+    let (lock, mut java) = (stage.lock(), stage.java(7));
+    lock.lock().unwrap().unlock().unwrap(); // A number from which a time could be told.
+    assert_eq!((java.takes(LEASE), java.takes(LEASE)), (Ok(()), Ok(())));
+    assert!(lock.try_lock().unwrap().is_none() && lock.try_lock_for(ms(100)).unwrap().is_none());
+    let holder = lock.holder().unwrap().unwrap();
+    assert_eq!((holder.owner, holder.since, holder.process), (java.owner.clone(), None, None));
+    assert!(holder.remaining.is_some_and(|left| left <= LEASE && left > LEASE / 2), "{:?}", holder.remaining);
+    assert_eq!(java.frees(), Some(false));
+    assert!(lock.try_lock().unwrap().is_none(), "it has it once more");
+    assert_eq!(java.frees(), Some(true));
+    assert!(lock.try_lock().unwrap().is_some());
+}
+
+#[test]
+fn a_hold_is_renewed_and_keeps_redisson_out_beyond_its_lease() {
+    let stage = Stage::new();
+    let client = builder(&stage.server.url()).lease(ms(1500)).connect().unwrap();
+    let lock = client.redisson_lock(KEY);
+    let guard = lock.lock().unwrap();
+    for _ in 0..40 {
+        assert!(stage.java(1).takes(LEASE).is_err(), "by {:?}", lock.holder());
+        thread::sleep(ms(50));
+    }
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn tokens_grow_past_redissons_holds() {
+    let stage = Stage::new();
+    let (lock, other, mut java) = (stage.lock(), stage.lock(), stage.java(1));
+    assert_eq!(lock.name(), KEY);
+    let mut last = 0;
+    for lock in [&lock, &other, &lock] {
+        let guard = lock.lock().unwrap();
+        assert!(guard.token() > last);
+        last = guard.token();
+        guard.unlock().unwrap();
+        assert_eq!((java.takes(LEASE), java.frees()), (Ok(()), Some(true)));
+    }
+}
+
+/// A map, an RReadWriteLock, a string: what is no lock of this form stays as it is.
+#[test]
+fn a_key_that_is_no_such_lock_is_refused_and_left_alone() {
+    let stage = Stage::new();
+    let lock = stage.lock();
+    let many: Vec<String> = (0..20_000).map(|i| format!("field{i}")).collect();
+    let many: Vec<&str> = many.iter().flat_map(|field| [field, "1"]).collect();
+    let states: [&[&str]; 5] = [
+        &["HSET", KEY, "a", "1"],
+        &["HSET", KEY, "mode", "read", "67e55044-10b1-426f-9247-bb680e5fe0c8:1", "1"],
+        &["HSET", KEY, "rc", "1 - record"],
+        &["SET", KEY, "text"],
+        &[&["HSET", KEY], &*many].concat(),
+    ];
+    for state in states {
+        let () = stage.ask(&["DEL", KEY]);
+        let _: redis::Value = stage.ask(state);
+        let before = state_of(&stage);
+        for error in
+            [lock.lock().unwrap_err(), lock.is_locked().unwrap_err(), lock.force_unlock().unwrap_err()]
+        {
+            assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        }
+        assert_eq!(state_of(&stage), before);
+    }
+}
+
+/// The fields of a hash, or a string's text.
+fn state_of(stage: &Stage) -> BTreeMap<String, String> {
+    match &*stage.ask::<String>(&["TYPE", KEY]) {
+        "hash" => stage.ask(&["HGETALL", KEY]),
+        _ => [(String::new(), stage.ask(&["GET", KEY]))].into(),
+    }
+}
+
+#[test]
+fn it_has_conditions() {
+    let stage = Stage::new();
+    let (waiter, signaller) = (stage.patient(), stage.patient());
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut guard = waiter.lock().unwrap();
+            assert!(waiter.condition("done").wait_for(&mut guard, LONG).unwrap());
+            guard.unlock().unwrap();
+        });
+        let done = signaller.condition("done");
+        wait_until(LONG, "one waits", || done.has_waiters(&signaller.lock().unwrap()).unwrap());
+        // While it waits, the lock is anybody's.
+        let mut java = stage.java(1);
+        assert_eq!((java.takes(LEASE), java.frees()), (Ok(()), Some(true)));
+        let guard = signaller.lock().unwrap();
+        done.signal(&guard).unwrap();
+        guard.unlock().unwrap();
+        waits.join().unwrap();
+    });
+}
+
+#[test]
+fn a_receipt_leads_back_to_the_lock() {
+    let stage = Stage::new();
+    let (here, there) = (stage.client(), stage.client());
+    let guard = here.redisson_lock(KEY).lock_owned().unwrap();
+    let token = guard.token();
+    let receipt = guard.into_receipt().unwrap();
+    assert!(stage.java(1).takes(LEASE).is_err());
+    assert_eq!(there.adopt::<Reentrant>(&receipt).unwrap_err().kind(), ErrorKind::WrongType);
+    let guard = there.adopt::<Redisson>(&receipt).unwrap();
+    assert_eq!((guard.token(), guard.name()), (token, KEY));
+    assert_eq!(stage.ask::<u8>(&["HLEN", KEY]), 2);
+    guard.unlock().unwrap();
+    assert_eq!(stage.java(1).takes(LEASE), Ok(()));
+}
+
+#[test]
+fn nothing_stays_but_what_ends_by_itself() {
+    let stage = Stage::new();
+    let client = stage.client();
+    {
+        let (lock, mut java) = (client.redisson_lock(KEY), stage.java(1));
+        assert_eq!(java.takes(LEASE), Ok(()));
+        assert!(lock.try_lock_for(ms(50)).unwrap().is_none());
+        assert_eq!(java.frees(), Some(true));
+        lock.fair().lock().unwrap().unlock().unwrap();
+    }
+    wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
+    client.close().unwrap();
+    for key in stage.ask::<Vec<String>>(&["KEYS", "*"]) {
+        assert!(key.ends_with(":fence") || key.ends_with(":gone"), "{key}");
+        let ends =
+            Duration::from_millis(stage.ask::<i64>(&["PTTL", &key]).try_into().expect("it has an end"));
+        assert!(ends <= Duration::from_secs(7_200 + 60), "{key}: {ends:?}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Holders that die, are silent, or have the lock taken away.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::LossReason;
+use redis_concurrent_testkit::wait_until;
+
+use crate::redisson::stage::{KEY, LEASE, Stage, comes_in};
+use crate::support::{Ears, Heard, LONG, builder, ms};
+
+#[test]
+fn a_dead_holder_of_redissons_is_waited_for_until_its_lease_ends_and_no_longer() {
+    let stage = Stage::new();
+    let lock = stage.patient();
+    let began = Instant::now();
+    assert_eq!(stage.java(1).takes(ms(700)), Ok(()));
+    let took = comes_in(&lock) - began;
+    assert!(took >= ms(699) && took < ms(700) + LONG / 4, "{took:?}");
+}
+
+#[test]
+fn a_dead_holder_of_ours_is_gone_for_redisson_when_its_lease_ends() {
+    let stage = Stage::new();
+    let guard = stage.lock().with_lease(ms(700)).lock_owned().unwrap();
+    // As a process that is killed: nothing is sent for it any more.
+    std::mem::forget(guard);
+    let mut java = stage.java(1);
+    assert!(java.takes(LEASE).is_err());
+    wait_until(LONG, "the lease ends", || java.takes(LEASE).is_ok());
+}
+
+#[test]
+fn a_forced_unlock_by_redisson_is_a_loss_that_is_reported() {
+    let stage = Stage::new();
+    let ears = Ears::default();
+    let client = builder(&stage.server.url()).lease(ms(1500)).observer(ears.clone()).connect().unwrap();
+    let lock = client.redisson_lock(KEY);
+    let guard = lock.lock().unwrap();
+    let mut java = stage.java(1);
+    assert!(java.forces());
+    assert_eq!(java.takes(LEASE), Ok(()));
+    wait_until(LONG, "the loss", || guard.is_lost());
+    wait_until(LONG, "the loss is reported", || ears.losses() > 0);
+    assert!(ears.all().contains(&Heard::Lost(LossReason::Revoked)));
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    assert_eq!(lock.holder().unwrap().unwrap().owner, java.owner, "our unlock does not release theirs");
+    assert_eq!(java.frees(), Some(true));
+}
+
+#[test]
+fn a_forced_unlock_takes_the_lock_from_redisson_and_wakes_the_waiters_of_both() {
+    let stage = Stage::new();
+    let (lock, waiter) = (stage.lock(), stage.patient());
+    let mut java = stage.java(1);
+    assert_eq!(java.takes(LEASE), Ok(()));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| comes_in(&waiter));
+        stage.await_queued(1);
+        let mut listener = stage.server.connection().unwrap();
+        let mut pubsub = listener.as_pubsub();
+        pubsub.subscribe(crate::redisson::stage::CHANNEL).unwrap();
+        let forced = lock.force_unlock().unwrap();
+        assert!(forced.was_held() && !forced.all_told(), "nobody can tell Redisson's holder");
+        pubsub.set_read_timeout(Some(LONG)).unwrap();
+        assert_eq!(pubsub.get_message().unwrap().get_payload::<String>().unwrap(), "0");
+        waits.join().unwrap();
+    });
+    assert_eq!(java.frees(), None);
+}
+
+#[test]
+fn scripts_that_the_server_forgot_are_sent_again() {
+    let stage = Stage::new();
+    let (lock, mut java) = (stage.patient(), stage.java(1));
+    lock.lock().unwrap().unlock().unwrap();
+    for _ in 0..3 {
+        assert_eq!(java.takes(LEASE), Ok(()));
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| comes_in(&lock));
+            stage.await_queued(1);
+            let () = stage.ask(&["SCRIPT", "FLUSH"]);
+            assert_eq!(java.frees(), Some(true));
+            waits.join().unwrap();
+        });
+        let () = stage.ask(&["SCRIPT", "FLUSH"]);
+    }
+}

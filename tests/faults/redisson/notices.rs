@@ -1,0 +1,180 @@
+//! Each side wakes up the other's waiters, and lets them have their turn.
+
+use std::thread;
+
+use redis::Commands;
+use redis_concurrent_testkit::wait_until;
+
+use crate::redisson::stage::{CHANNEL, GONE, KEY, LEASE, Stage, comes_in};
+use crate::support::{LONG, builder, connect, ms};
+
+/// By itself the waiter would ask in 40 s.
+#[test]
+fn a_release_by_redisson_wakes_up_a_waiter() {
+    let stage = Stage::new();
+    let (lock, mut java) = (stage.patient(), stage.java(1));
+    for _ in 0..10 {
+        assert_eq!(java.takes(LEASE), Ok(()));
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| comes_in(&lock));
+            stage.await_queued(1);
+            assert_eq!(java.frees(), Some(true));
+            waits.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn those_that_wait_for_redisson_come_in_by_arrival() {
+    let stage = Stage::new();
+    let locks = [(); 4].map(|()| stage.patient());
+    let mut java = stage.java(1);
+    assert_eq!(java.takes(LEASE), Ok(()));
+    let came = parking_lot::Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for (i, lock) in locks.iter().enumerate() {
+            let came = &came;
+            scope.spawn(move || {
+                let guard = lock.lock().unwrap();
+                came.lock().push((i, guard.token()));
+                guard.unlock().unwrap();
+            });
+            stage.await_queued(i + 1);
+        }
+        assert_eq!(java.frees(), Some(true));
+    });
+    let came = came.into_inner();
+    assert_eq!(came.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert!(came.is_sorted_by_key(|(_, token)| *token), "{came:?}");
+    let turn: Option<f64> = stage.ask(&["ZSCORE", GONE, "turn"]);
+    assert_eq!(turn, None, "only clients of ours listened");
+}
+
+#[test]
+fn only_a_client_with_a_waiter_behind_redisson_listens() {
+    let stage = Stage::new();
+    let client = builder(&stage.server.url()).waiter_timeout(ms(600)).connect().unwrap();
+    let (lock, other, mut java) = (client.redisson_lock(KEY), stage.lock(), stage.java(1));
+    // Nobody in the way, and behind one of ours.
+    let guard = other.lock().unwrap();
+    assert!(lock.try_lock_for(ms(300)).unwrap().is_none());
+    guard.unlock().unwrap();
+    assert_eq!(stage.listeners(), 0);
+    // A single attempt does not wait.
+    assert_eq!(java.takes(LEASE), Ok(()));
+    assert!(lock.try_lock().unwrap().is_none());
+    assert_eq!(stage.listeners(), 0);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| comes_in(&lock));
+        stage.await_listeners(1);
+        assert_eq!(java.frees(), Some(true));
+        waits.join().unwrap();
+    });
+    // For a waiter timeout longer.
+    stage.await_listeners(0);
+}
+
+#[test]
+fn a_client_listens_again_after_its_connection_broke() {
+    let stage = Stage::new();
+    let (lock, mut java) = (stage.patient(), stage.java(1));
+    assert_eq!(java.takes(LEASE), Ok(()));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| comes_in(&lock));
+        stage.await_listeners(1);
+        let () = stage.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        stage.await_listeners(1);
+        assert_eq!(java.frees(), Some(true));
+        waits.join().unwrap();
+    });
+}
+
+/// As by a release of which the message is lost.
+#[test]
+fn a_lost_notice_is_found_out_at_a_heartbeat() {
+    let stage = Stage::new();
+    let lock = stage.lock();
+    assert_eq!(stage.java(1).takes(LEASE), Ok(()));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| comes_in(&lock));
+        stage.await_listeners(1);
+        let () = stage.ask(&["DEL", KEY]);
+        waits.join().unwrap();
+    });
+}
+
+#[test]
+fn a_release_of_ours_is_announced_as_redisson_announces_it() {
+    let stage = Stage::new();
+    let lock = stage.lock();
+    let mut connection = stage.server.connection().unwrap();
+    let mut pubsub = connection.as_pubsub();
+    pubsub.subscribe(CHANNEL).unwrap();
+    pubsub.set_read_timeout(Some(LONG)).unwrap();
+    for _ in 0..3 {
+        lock.lock().unwrap().unlock().unwrap();
+        assert_eq!(pubsub.get_message().unwrap().get_payload::<String>().unwrap(), "0");
+    }
+}
+
+/// Among ours the release itself admits the next waiter, so that Redisson would never find the lock free.
+#[test]
+fn redisson_has_its_turn_between_holders_that_never_rest() {
+    let stage = Stage::new();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let over = || done.load(std::sync::atomic::Ordering::SeqCst);
+    thread::scope(|scope| {
+        for lock in [(); 2].map(|()| stage.lock()) {
+            scope.spawn(move || {
+                while !over() {
+                    lock.lock().unwrap().unlock().unwrap();
+                }
+            });
+        }
+        let mut java = stage.java(1);
+        let mut connection = stage.server.connection().unwrap();
+        let mut pubsub = connection.as_pubsub();
+        pubsub.subscribe(CHANNEL).unwrap();
+        pubsub.set_read_timeout(Some(LONG)).unwrap();
+        let mut turns = 0;
+        wait_until(LONG, "Redisson had it five times", || {
+            pubsub.get_message().unwrap();
+            if java.takes(LEASE).is_ok() {
+                turns += 1;
+                assert_eq!(java.frees(), Some(true));
+            }
+            turns == 5
+        });
+        done.store(true, std::sync::atomic::Ordering::SeqCst);
+    });
+}
+
+/// Without the right to Redisson's channels nobody is woken up, and everybody comes in.
+#[test]
+fn rights_to_the_channel_are_needed_to_be_quick_and_not_to_be_right() {
+    let stage = Stage::new();
+    let mut admin = stage.server.connection().unwrap();
+    for (user, channels) in
+        [("quick", &["&rc:inbox:*", "&redisson_lock__channel:*"][..]), ("slow", &["&rc:inbox:*"])]
+    {
+        let mut set = redis::cmd("ACL");
+        set.arg("SETUSER").arg(user).arg("on").arg(">secret").arg("~*").arg("resetchannels").arg(channels);
+        set.arg("+@all").exec(&mut admin).unwrap();
+        let url = format!("redis://{user}:secret@127.0.0.1:{}/", stage.server.port());
+        let lock = builder(&url).connect().unwrap().redisson_lock(KEY);
+        let mut java = stage.java(1);
+        assert_eq!(java.takes(LEASE), Ok(()));
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| comes_in(&lock));
+            stage.await_queued(1);
+            if user == "quick" {
+                stage.await_listeners(1);
+            }
+            assert_eq!(java.frees(), Some(true));
+            waits.join().unwrap();
+        });
+        lock.lock().unwrap().unlock().unwrap();
+    }
+    let still: bool = connect(&stage.server).redisson_lock(KEY).is_locked().unwrap();
+    assert!(!still && !admin.exists::<_, bool>(KEY).unwrap());
+}
