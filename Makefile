@@ -39,13 +39,13 @@ history: setup
 # The models of `make test`, larger: some minutes.
 models:
 	@ci/setup.sh cc
-	MODELS=large $(CARGO) test --release --package redis-concurrent --lib worlds:: -- --nocapture --test-threads 1
+	MODELS=large $(CARGO) test --release --package verify worlds:: -- --nocapture --test-threads 1
 
 # The engine's threads under a scheduler that decides every step: see verify/interleavings/mod.rs.
 shuttle:
 	@ci/setup.sh cc
 	RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle SCHEDULES=$(SCHEDULES) \
-		$(CARGO) test --release --package redis-concurrent --lib -- --show-output $(TEST)
+		$(CARGO) test --release --package verify -- --show-output $(TEST)
 
 # Breaks the rules of safety one at a time, and shows what notices. About four minutes.
 planted: setup

@@ -33,13 +33,13 @@ declare -A binary
 build() {
     local line
     echo "building: $*"
-    if ! (cd "$sources" && exec "$cargo" test --no-run --package redis-concurrent "$@") 2>"$output"; then
+    if ! (cd "$sources" && exec "$cargo" test --no-run "$@") 2>"$output"; then
         cat "$output"
         exit 1
     fi
     while IFS= read -r line; do
-        [[ $line =~ Executable\ (unittests\ src/lib|tests/([a-z_]+)/main)\.rs\ \((.*)\) ]] || continue
-        binary[${BASH_REMATCH[2]:-lib}]=${BASH_REMATCH[3]}
+        [[ $line =~ Executable\ (unittests\ (\.\./)?src/lib|tests/([a-z_]+)/main)\.rs\ \((.*)\) ]] || continue
+        binary[${BASH_REMATCH[3]:-lib}]=${BASH_REMATCH[4]}
     done <"$output"
 }
 
@@ -76,9 +76,9 @@ row() { printf '%-24s %-76s %-10s %7s\n' "$@"; }
 seconds() { printf '%d.%d' $(($1 / 1000)) $(($1 % 1000 / 100)); }
 
 mapfile -t table < <("$planter" --list)
-build --lib
+build --package verify
 mapfile -t targets < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 2 | grep -v '^lib$' | sort -u)
-build "${targets[@]/#/--test=}"
+build --package redis-concurrent "${targets[@]/#/--test=}"
 
 echo "planted faults: $(printf '%s\n' "${table[@]}" | cut -d '|' -f 1 | sort -u | wc -l), first without any"
 mapfile -t tests < <(printf '%s\n' "${table[@]}" | cut -d '|' -f 2,3 | sort -u)

@@ -11,7 +11,9 @@ cargo=${CARGO:-cargo}
 # PACKAGE KIND FOLDER...: where the dependencies of this kind must be used. The tests take in parts of benches/.
 places="
 redis-concurrent         normal src
-redis-concurrent         dev    src verify tests examples benches/pictures benches/contention
+redis-concurrent         dev    tests examples benches/pictures benches/contention
+verify                   normal src verify
+verify                   dev    verify
 redis-concurrent-testkit normal testkit/src
 demo                     normal demo
 benches                  dev    benches
