@@ -18,8 +18,10 @@ use crate::fenced::Fenced;
 use crate::guard::OwnedGuard;
 use crate::kind::Kind;
 use crate::kinds::barrier::CyclicBarrier;
+use crate::kinds::election::Election;
 use crate::kinds::inventory::Inventory;
 use crate::kinds::latch::CountDownLatch;
+use crate::kinds::once::Once;
 use crate::kinds::read_write::ReadWriteLock;
 use crate::kinds::semaphore::Semaphore;
 use crate::kinds::{Redisson, Reentrant, Simple};
@@ -212,6 +214,17 @@ impl Client {
     /// 10,000. All handles of a name must agree on the number.
     pub fn cyclic_barrier(&self, name: &str, parties: usize) -> CyclicBarrier {
         CyclicBarrier::new(&self.0, name, parties)
+    }
+
+    /// The election `name` of a leader: of its candidates, at most one leads at a time.
+    pub fn election(&self, name: &str) -> Election {
+        Election::new(&self.0, name)
+    }
+
+    /// The work `key`, which is done once: by its first caller, whose answer all others get.
+    #[doc(alias = "idempotency")]
+    pub fn once(&self, key: &str) -> Once {
+        Once::new(&self.0, key)
     }
 
     /// The rate limiter `name`, which admits requests at `rate`. What was used is kept in Redis, the rate in

@@ -43,6 +43,8 @@
 //! - [`ReadWriteLock`]: many readers, or one writer.
 //! - [`Semaphore`]: a number of permits.
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
+//! - [`Election`]: a leader among processes, whom others find and observe.
+//! - [`Once`]: work that is done once per key, and its answer for all who ask again.
 //! - [`Inventory`]: units of goods, reserved before they are sold; and a [`InventoryLock`], available as long
 //!   as there are some.
 //! - [`RateLimiter`]: admits requests at a [`Rate`].
@@ -150,11 +152,16 @@ pub use fenced::{Fenced, FencedScript};
 pub use guard::{Guard, GuardOwned, Held, Lockable, OwnedGuard, Ownership, ThreadOwned};
 pub use kind::{Exclusive, Kind, Queueing, Reentrancy, Sharing};
 pub use kinds::barrier::CyclicBarrier;
+pub use kinds::election::Election;
+pub use kinds::election::changes::{Change, Changes};
+pub use kinds::election::leader::{Leader, Waiting};
+pub use kinds::election::term::Term;
 pub use kinds::inventory::{Inventory, InventoryLock, Order, Reservation, Stock};
 pub use kinds::latch::CountDownLatch;
+pub use kinds::once::{Attempt, Begun, Ending, Once};
 pub use kinds::read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use kinds::semaphore::{Permit, Semaphore};
-pub use kinds::{InStock, Permits, Read, Redisson, Reentrant, Simple, Units, Write};
+pub use kinds::{Attempts, Candidate, InStock, Permits, Read, Redisson, Reentrant, Simple, Units, Write};
 pub use lock::any_lock::{Lock, LockGuard};
 pub use lock::condition::Condition;
 pub use lock::holder::{ForcedUnlock, HeldBy, Holder, Process};

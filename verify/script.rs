@@ -2,7 +2,7 @@ use super::link::{GIVEN, OPTIONAL, REQUIRED};
 use super::*;
 
 const RULE: &str = include_str!("../lua/simple.lua");
-const RULES: [&str; 8] = [
+const RULES: [&str; 10] = [
     RULE,
     include_str!("../lua/reentrant.lua"),
     include_str!("../lua/read_write.lua"),
@@ -10,6 +10,8 @@ const RULES: [&str; 8] = [
     include_str!("../lua/inventory.lua"),
     include_str!("../lua/latch.lua"),
     include_str!("../lua/barrier.lua"),
+    include_str!("../lua/election.lua"),
+    include_str!("../lua/once.lua"),
     include_str!("../examples/own_kind.lua"),
 ];
 

@@ -29,7 +29,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// `LeaseLost` or `Closed` if the hold was over before, `OutcomeUnknown` if what was sent has no reply: if it was
 /// not applied, the hold is given back in the background. `Unavailable` if no request was sent; then the hold
 /// is given back, too.
-pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &str) -> Result<(), Error> {
+pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &[&str]) -> Result<(), Error> {
     let shared = &entry.shared;
     let began = Moment::now();
     let owner =
@@ -47,8 +47,7 @@ pub(crate) fn conclude(entry: &Arc<LockEntry>, ticket: Ticket, what: &str) -> Re
     let (mut pause, mut unanswered) = (PAUSES.0, false);
     let failure = loop {
         let now = Moment::now();
-        let failure = match requests::change(entry, owner, &[what], now.after(shared.config.command_timeout))
-        {
+        let failure = match requests::change(entry, owner, what, now.after(shared.config.command_timeout)) {
             Ok(answer) if number(answer.first()) == Some(1) => {
                 // Over here as well. If its time is up meanwhile, it was done all the same.
                 let _ = replaced(entry, ticket);

@@ -377,7 +377,7 @@ impl Reservation {
     /// with an id [`is_committed`](Inventory::is_committed) tells which. `Unavailable` if Redis accepted no
     /// request; they are given back. `Closed`, `Forked`.
     pub fn commit(self) -> Result<(), Error> {
-        self.hold.conclude("commit")
+        self.hold.conclude(&["commit"])
     }
 }
 

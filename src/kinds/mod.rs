@@ -1,8 +1,10 @@
 //! The kinds of lock that come with the crate, one file each: the rule, and its public types.
 
 pub(crate) mod barrier;
+pub(crate) mod election;
 pub(crate) mod inventory;
 pub(crate) mod latch;
+pub(crate) mod once;
 mod per_caller;
 pub(crate) mod read_write;
 mod redisson;
@@ -10,7 +12,9 @@ mod reentrant;
 pub(crate) mod semaphore;
 mod simple;
 
+pub use election::kind::Candidate;
 pub use inventory::{InStock, Units};
+pub use once::Attempts;
 pub use read_write::{Read, Write};
 pub use redisson::Redisson;
 pub use reentrant::Reentrant;

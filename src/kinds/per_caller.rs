@@ -12,7 +12,7 @@ use crate::engine::acquire;
 use crate::engine::change::change;
 use crate::engine::entry::{LockEntries, LockEntry, made};
 use crate::engine::redis::answers::number;
-use crate::engine::redis::inspect::{Inspection, inspect};
+use crate::engine::redis::inspect::{Inspection, describe, inspect};
 use crate::engine::runtime::Shared;
 use crate::engine::state::lock_state::{Acquired, HolderId, Request, Terms};
 use crate::error::{Error, ErrorKind};
@@ -96,14 +96,13 @@ impl<K: Kind> PerCaller<K> {
 
     /// Updates the state, once, even if the request is sent twice. Returns the rule's reply, a number.
     pub(crate) fn change(&self, what: &[&str]) -> Result<i64, Error> {
-        let answer = change(self.entry()?, what)?;
-        self.first(&answer)
+        change_number(self.entry()?, what)
     }
 
     /// What the rule says about the state, and the waiters.
     pub(crate) fn inspect(&self) -> Result<(i64, Inspection), Error> {
         let inspection = self.ask("")?;
-        Ok((self.first(&inspection.state)?, inspection))
+        Ok((first(self.name(), &inspection.state)?, inspection))
     }
 
     /// The rule's reply to this question, and the waiters.
@@ -111,14 +110,23 @@ impl<K: Kind> PerCaller<K> {
         inspect(self.entry()?, question)
     }
 
-    fn first(&self, answer: &[Value]) -> Result<i64, Error> {
-        let strange =
-            || Error::new(ErrorKind::Protocol, self.name()).because("the rule's reply is not a number");
-        number(answer.first()).ok_or_else(strange)
+    /// The rule's reply to this question alone, which has one page.
+    pub(crate) fn describe(&self, question: &str) -> Result<Vec<Value>, Error> {
+        describe(self.entry()?, question)
     }
 
     /// The error of a call on this name.
     pub(crate) fn error(&self, kind: ErrorKind, why: impl Into<String>) -> Error {
         Error::new(kind, self.name()).because(why)
     }
+}
+
+/// Updates the state of what has this entry, once, even if the request is sent twice. Returns the rule's reply, a number.
+pub(crate) fn change_number(entry: &Arc<LockEntry>, what: &[&str]) -> Result<i64, Error> {
+    first(&entry.name, &change(entry, what)?)
+}
+
+fn first(name: &str, answer: &[Value]) -> Result<i64, Error> {
+    let strange = || Error::new(ErrorKind::Protocol, name).because("the rule's reply is not a number");
+    number(answer.first()).ok_or_else(strange)
 }

@@ -53,7 +53,7 @@ impl<K: Kind> Hold<K> {
     }
 
     /// Ends the hold by an update that the kind's rule makes of it, under its own owner id.
-    pub(crate) fn conclude(mut self, what: &str) -> Result<(), Error> {
+    pub(crate) fn conclude(mut self, what: &[&str]) -> Result<(), Error> {
         self.released = true;
         engine::conclude(&self.entry, self.ticket, what)
     }

@@ -100,12 +100,16 @@ pub struct Process {
 /// 2020-01-01, where grant numbers begin.
 const EPOCH: Duration = Duration::from_secs(1_577_836_800);
 
+/// When this grant number was given, by the server's clock.
+pub(crate) fn granted_at(number: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number)
+}
+
 impl Holder {
     /// `number`: the lock's last grant number, which is its holder's and encodes a time.
     pub(crate) fn new(held: Held, number: u64) -> Self {
         // (A holder of another library's that has owner ids like ours says so in its record.)
-        let since = (is_owner(&held.owner) && number > 0 && held.record != "?")
-            .then(|| SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number));
+        let since = (is_owner(&held.owner) && number > 0 && held.record != "?").then(|| granted_at(number));
         let process = Process::read(&held.record);
         Holder { process, owner: held.owner, since, remaining: held.remaining, permits: None }
     }
@@ -113,7 +117,7 @@ impl Holder {
 
 impl Process {
     /// A record: `<threads> <pid> <host> <client_name>`.
-    fn read(record: &str) -> Option<Process> {
+    pub(crate) fn read(record: &str) -> Option<Process> {
         let mut words = record.splitn(4, ' ').skip(1);
         let pid = words.next()?.parse().ok()?;
         let host = words.next()?.to_owned();

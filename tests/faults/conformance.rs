@@ -9,6 +9,7 @@ mod table;
 mod asking;
 mod barrier;
 mod condition;
+mod election;
 mod ending;
 mod faults;
 mod giving_up;

@@ -19,7 +19,7 @@ struct Case {
     rooms: bool,
 }
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 11] = [
     Case { kind: "simple", rule: Simple::RULE, inside: "", waits: "", rooms: true },
     Case { kind: "reentrant", rule: Reentrant::RULE, inside: "", waits: "", rooms: true },
     Case { kind: "read-write", rule: Read::RULE, inside: "read", waits: "write", rooms: false },
@@ -47,6 +47,14 @@ const CASES: [Case; 9] = [
         waits: "2",
         rooms: false,
     },
+    Case {
+        kind: "election",
+        rule: include_str!("../../lua/election.lua"),
+        inside: "lead|a",
+        waits: "lead|b",
+        rooms: false,
+    },
+    Case { kind: "once", rule: include_str!("../../lua/once.lua"), inside: "", waits: "", rooms: false },
 ];
 
 /// What has become of the holder by the time that the memory is full.
@@ -171,7 +179,7 @@ impl Scene {
                     let (field, at) = if case.kind == "stock" { ("lock", "2") } else { (&*a, "1") };
                     scene.rig.eval(source, &[field, at, &past]).unwrap();
                 }
-                "simple" | "reentrant" => {
+                "simple" | "reentrant" | "election" | "once" => {
                     scene.rig.set_lease(&a, 1);
                     wait_until(std::time::Duration::from_secs(20), "it has lapsed", || !scene.rig.exists(0));
                 }
@@ -272,6 +280,18 @@ fn changes_of(kind: &str) -> &'static [Operation] {
                 it.changes("u", &["open", &a, "2"])
             }),
             ("reset", Pass, |it| it.changes("u", &["reset"])),
+        ],
+        "election" => &[("proclaim", Pass, |it| {
+            let a = it.rig.a();
+            it.changes("u", &["proclaim", "another value", &a])
+        })],
+        "once" => &[
+            // By the owner of the attempt.
+            ("done", Pass, |it| {
+                let a = it.rig.a();
+                it.rig.change(&a, &["done", "60000", "the answer"])
+            }),
+            ("forget", Pass, |it| it.changes("u", &["forget"])),
         ],
         _ => &[],
     }

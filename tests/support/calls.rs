@@ -11,7 +11,7 @@ pub type Calls = fn(&Client, &str) -> Vec<Result<(), Error>>;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The kinds, as Redis has them.
-pub const KINDS: [(&str, Calls); 8] = [
+pub const KINDS: [(&str, Calls); 10] = [
     ("simple lock", |client, name| {
         let it = client.simple_lock(name);
         vec![
@@ -106,6 +106,33 @@ pub const KINDS: [(&str, Calls); 8] = [
             it.expire_after(LIMIT).map(drop),
             it.reset(1),
             it.delete().map(drop),
+        ]
+    }),
+    ("once", |client, name| {
+        let (it, never) = (client.once(name), CancellationToken::new());
+        vec![
+            it.begin().map(drop),
+            it.try_begin().map(drop),
+            it.begin_for(LIMIT).map(drop),
+            it.begin_interruptibly(&never).map(drop),
+            it.run(|_| panic!("it was done")).map(drop),
+            it.ending().map(drop),
+            it.is_in_progress().map(drop),
+            it.forget().map(drop),
+        ]
+    }),
+    ("election", |client, name| {
+        let (it, never) = (client.election(name), CancellationToken::new());
+        vec![
+            it.campaign().map(drop),
+            it.try_campaign().map(drop),
+            it.campaign_for(LIMIT).map(drop),
+            it.campaign_interruptibly(&never).map(drop),
+            it.run(|_| panic!("it led")),
+            it.leader().map(drop),
+            it.candidates().map(drop),
+            it.depose().map(drop),
+            it.observe().next_for(LIMIT).map(drop),
         ]
     }),
     ("cyclic barrier", |client, name| {

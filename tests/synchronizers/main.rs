@@ -8,9 +8,11 @@ mod shared;
 mod support;
 
 mod barrier;
+mod election;
 mod fenced;
 mod inventory;
 mod latch;
+mod once;
 mod optimistic;
 mod rate_limiter;
 mod semaphore;

@@ -237,6 +237,26 @@ fn the_phases_follow_each_other_until_a_process_is_killed() {
 }
 
 #[test]
+fn three_leaders_follow_each_other_by_an_orderly_end_and_a_kill() {
+    let output = run("leader", &[], None);
+    let text = stdout(&output);
+    let (leads, led): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.contains(" leads, "));
+    assert_eq!((leads.len(), led.len()), (3, 2), "{text}");
+    assert!(led.iter().all(|line| line.ends_with("led: Ok(())")), "{text}");
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+}
+
+#[test]
+fn each_message_is_charged_once_although_a_consumer_is_killed() {
+    let output = run("idempotent", &[], None);
+    let text = stdout(&output);
+    let charged = text.lines().filter(|line| line.contains(": charged")).count();
+    let before = text.lines().filter(|line| line.contains(": was charged before, receipt ")).count();
+    assert_eq!((charged, before), (5, 2), "{text}");
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+}
+
+#[test]
 fn never_more_licences_are_out_than_there_are() {
     let output = run("licences", &[], None);
     let (text, errors) = (stdout(&output), stderr(&output));

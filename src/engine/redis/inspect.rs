@@ -55,6 +55,11 @@ pub(crate) fn inspect(entry: &Arc<LockEntry>, mode: &str) -> Result<Inspection, 
     Ok(all)
 }
 
+/// What the rule says to this question, of the first page alone: for kinds that say it all there.
+pub(crate) fn describe(entry: &Arc<LockEntry>, question: &str) -> Result<Vec<Value>, Error> {
+    Ok(inspect_page(entry, question, "")?.inspection.state)
+}
+
 struct Page {
     inspection: Inspection,
     /// The argument that asks for the next page.

@@ -9,6 +9,7 @@ use crate::observe::LossReason;
 /// The longest run of local hand-offs: the token's low bits count them.
 pub(crate) const MOST_HAND_OVERS: u64 = (1 << HAND_OVER_BITS) - 1;
 const HAND_OVER_BITS: u32 = 12;
+
 /// The highest number that a token can be made of.
 pub(crate) const MOST_NUMBER: u64 = u64::MAX >> HAND_OVER_BITS;
 

@@ -1,0 +1,272 @@
+//! The election of a leader: candidates, the leader's term, and what others see of it.
+
+pub(crate) mod changes;
+pub(crate) mod kind;
+pub(crate) mod leader;
+pub(crate) mod term;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::changes::Changes;
+use self::kind::{Candidate, Watching, check_value};
+use self::leader::{Leader, Waiting};
+use self::term::Term;
+use super::per_caller::PerCaller;
+use crate::cancel::CancellationToken;
+use crate::engine::runtime::Shared;
+use crate::error::Error;
+use crate::forms::timed_out;
+use crate::lock::RedisLock;
+use crate::lock::holder::ForcedUnlock;
+use crate::wait::Wait;
+
+/// The election of a leader among the processes that share a name: the handle of one name, cheap to clone and to
+/// create. At most one of its candidates leads at a time; the others wait to succeed it, in order of arrival.
+///
+/// ```
+/// use redis_concurrent::Client;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let election = client.election("scheduler").value("10.0.0.7:8080");
+///
+/// let term = election.campaign()?; // waits until this candidate leads
+/// let leader = client.election("scheduler").leader()?.expect("there is one");
+/// assert_eq!((leader.value.as_str(), leader.term), ("10.0.0.7:8080", term.number()));
+///
+/// term.resign()?; // the next candidate leads at once
+/// assert!(election.leader()?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Terms
+///
+/// A campaign that succeeds begins a [`Term`]: a hold like that of a lock, with a lease that is renewed in the background
+/// until the term is [resigned](Term::resign) or dropped. Its [number](Term::number) is greater than that of every
+/// earlier term: it is the fencing token of all that the leader does. After an orderly end the next candidate leads
+/// within one hand-over, after the death of the leader's process when its lease has expired.
+///
+/// Each campaign is a candidate of its own, with its own position in the queue: two threads of a process compete like
+/// two processes, and a leader that campaigns again waits for the end of its own term.
+///
+/// # The leader's own work
+///
+/// A leader must have stopped before its term can end. [`run`](Election::run) does the work and resigns; the work gets
+/// [`Term::ending`], a token that is cancelled [a while](Election::stop_before) before the end of what is certain.
+///
+/// # Observing
+///
+/// Any process can ask for the [leader](Election::leader), and [observe](Election::observe) its changes as they happen.
+///
+/// # Errors of all forms
+///
+/// As with [any lock](RedisLock#errors-of-all-forms): `Unavailable` if Redis cannot be reached (`campaign()` gives up
+/// after [`unreachable_timeout`](crate::ClientBuilder::unreachable_timeout)), `WrongType` if the key is in use by
+/// something else, `Closed`, `Forked`, and `InvalidInput` for an invalid name, a value longer than 4,096 bytes, and a
+/// `stop_before` that leaves no time to lead.
+#[derive(Clone)]
+pub struct Election {
+    lock: RedisLock<Candidate>,
+    watching: PerCaller<Watching>,
+    stop_before: Duration,
+}
+
+impl Election {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+        let lock = RedisLock::new(shared, Candidate::default(), name);
+        Election { lock, watching: PerCaller::new(shared, name), stop_before: shared.config.lease / 6 }
+    }
+
+    /// The election's name.
+    pub fn name(&self) -> &str {
+        self.lock.name()
+    }
+
+    /// The same election for a candidate that others see as `value` when it leads: an address, say. Empty if it is not
+    /// set. At most 4,096 bytes: a longer one is `InvalidInput` on the first call.
+    #[must_use]
+    pub fn value(&self, value: &str) -> Self {
+        let lock = self.lock.with_kind(Candidate { value: value.to_owned() });
+        let lock = lock.checked(|| check_value(value));
+        Election { lock, ..self.clone() }
+    }
+
+    /// The same election for a leader whose work is to stop `margin` before the end of what is certain of its term: see
+    /// [`Term::ending`]. By default a sixth of the lease. From 1 ms to half the lease: any other value is
+    /// `InvalidInput` on the first call.
+    #[must_use]
+    pub fn stop_before(&self, margin: Duration) -> Self {
+        let most = self.watching.entry().map_or(margin, |entry| entry.shared.config.lease / 2);
+        let lock = self.lock.clone().checked(|| {
+            if !(Duration::from_millis(1)..=most).contains(&margin) {
+                return Err(format!(
+                    "stop_before must be between 1ms and half the lease ({most:?}), got {margin:?}"
+                ));
+            }
+            Ok(())
+        });
+        Election { lock, stop_before: margin, ..self.clone() }
+    }
+
+    // ---- campaigning -----------------------------------------------------------------------
+
+    /// Waits until this candidate leads, without a timeout.
+    ///
+    /// # Errors
+    /// See [the type](Election#errors-of-all-forms).
+    pub fn campaign(&self) -> Result<Term, Error> {
+        self.campaign_with(Wait::forever())?.ok_or_else(|| timed_out(self.name()))
+    }
+
+    /// Makes one attempt: `None` if there is a leader, or another candidate waits. One request, of at most the command
+    /// timeout.
+    ///
+    /// # Errors
+    /// See [the type](Election#errors-of-all-forms).
+    pub fn try_campaign(&self) -> Result<Option<Term>, Error> {
+        self.campaign_with(Wait::once())
+    }
+
+    /// Waits for at most `timeout`; returns `None` if it expires. A zero timeout makes a single attempt;
+    /// `Duration::MAX` waits forever.
+    ///
+    /// # Errors
+    /// See [the type](Election#errors-of-all-forms).
+    pub fn campaign_for(&self, timeout: Duration) -> Result<Option<Term>, Error> {
+        self.campaign_with(Wait::timeout(timeout))
+    }
+
+    /// Waits until `deadline`; returns `None` if it passes.
+    ///
+    /// # Errors
+    /// See [the type](Election#errors-of-all-forms).
+    pub fn campaign_until(&self, deadline: Instant) -> Result<Option<Term>, Error> {
+        self.campaign_with(Wait::until(deadline))
+    }
+
+    /// Waits until this candidate leads or `cancel` is cancelled. A sleeping thread wakes at once; one inside a request
+    /// notices it when the request ends, after at most the command timeout.
+    ///
+    /// # Errors
+    /// `Cancelled`, even if there was no leader, if the token was cancelled before the call. See also [the
+    /// type](Election#errors-of-all-forms).
+    pub fn campaign_interruptibly(&self, cancel: &CancellationToken) -> Result<Term, Error> {
+        self.campaign_with(Wait::forever().cancelled_by(cancel))?.ok_or_else(|| timed_out(self.name()))
+    }
+
+    /// Waits as `wait` says; returns `None` if the time is up: for combinations that have no method of their own, such
+    /// as a deadline together with a token.
+    ///
+    /// # Errors
+    /// `Cancelled` if `wait` has a token that is cancelled. See also [the type](Election#errors-of-all-forms).
+    pub fn campaign_with(&self, wait: Wait<'_>) -> Result<Option<Term>, Error> {
+        match self.lock.lock_owned_with(wait)? {
+            Some(guard) => Term::begin(guard, self.stop_before).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Campaigns, does `work` as the leader, and resigns. The work must end when [`Term::ending`] is cancelled, and then
+    /// has the margin of [`stop_before`](Election::stop_before) for it: no lock with leases can stop a thread.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redis_concurrent::Client;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
+    /// # let client = Client::connect(&server.url())?;
+    /// let rounds = client.election("scheduler").run(|term| {
+    ///     let mut rounds = 0;
+    ///     while rounds < 3 && !term.ending().wait_timeout(Duration::from_millis(10)) {
+    ///         rounds += 1; // … one round of the leader's work, under term.number()
+    ///     }
+    ///     rounds
+    /// })?;
+    /// assert_eq!(rounds, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `LeaseLost` if the term was over before the work was: the end of the work may have been done beside the next
+    /// leader's. The other errors of [`Term::resign`] mean that the work was within its term. See also [the
+    /// type](Election#errors-of-all-forms); `work` did not run then.
+    pub fn run<R>(&self, work: impl FnOnce(&Term) -> R) -> Result<R, Error> {
+        self.run_with(Wait::forever(), work)?.ok_or_else(|| timed_out(self.name()))
+    }
+
+    /// Like [`run`](Election::run), until `cancel` is cancelled: that ends the wait, or the leader's work as the end of
+    /// the term would.
+    ///
+    /// # Errors
+    /// `Cancelled` if the token was cancelled before this candidate led; see also [`run`](Election::run).
+    pub fn run_interruptibly<R>(
+        &self,
+        cancel: &CancellationToken,
+        work: impl FnOnce(&Term) -> R,
+    ) -> Result<R, Error> {
+        self.run_with(Wait::forever().cancelled_by(cancel), work)?.ok_or_else(|| timed_out(self.name()))
+    }
+
+    /// Like [`run`](Election::run), with a campaign as `wait` says; `None` if its time is up. A deadline is that of
+    /// the campaign, a token that of the term, too.
+    ///
+    /// # Errors
+    /// `Cancelled` if the token was cancelled before this candidate led; see also [`run`](Election::run).
+    pub fn run_with<R>(&self, wait: Wait<'_>, work: impl FnOnce(&Term) -> R) -> Result<Option<R>, Error> {
+        let Some(term) = self.campaign_with(wait)? else { return Ok(None) };
+        if let Some(cancel) = wait.cancel {
+            cancel.cancels(&term.ending());
+        }
+        let outcome = work(&term);
+        term.resign()?;
+        Ok(Some(outcome))
+    }
+
+    // ---- what others see -------------------------------------------------------------------
+
+    /// The leader, in whichever process; `None` if there is none. One request.
+    ///
+    /// # Errors
+    /// See [the type](Election#errors-of-all-forms).
+    pub fn leader(&self) -> Result<Option<Leader>, Error> {
+        let state = self.watching.describe("")?;
+        Ok(Leader::of(&state))
+    }
+
+    /// The candidates that wait to succeed the leader, in order: the first hundred of them. One request.
+    ///
+    /// # Errors
+    /// See [the type](Election#errors-of-all-forms).
+    pub fn candidates(&self) -> Result<Vec<Waiting>, Error> {
+        let state = self.watching.describe("candidates")?;
+        Ok(Waiting::all(&state))
+    }
+
+    /// The leader, and every change of it from then on, as they happen: see [`Changes`].
+    pub fn observe(&self) -> Changes {
+        Changes::new(self.watching.clone())
+    }
+
+    /// Ends the leader's term, in whichever process; the next candidate leads. Two requests, each of at most the
+    /// command timeout. See [`RedisLock::force_unlock`] for how the leader learns of it.
+    ///
+    /// # Errors
+    /// See [the type](Election#errors-of-all-forms).
+    pub fn depose(&self) -> Result<ForcedUnlock, Error> {
+        self.lock.force_unlock()
+    }
+}
+
+impl fmt::Debug for Election {
+    /// Its name and value. The leader would take a request: see [`leader`](Election::leader).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = &self.lock.kind().value;
+        f.debug_struct("Election").field("name", &self.name()).field("value", value).finish_non_exhaustive()
+    }
+}

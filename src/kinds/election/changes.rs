@@ -1,0 +1,135 @@
+//! Observing an election: each change of its leader, or word that one was missed.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::kind::Watching;
+use super::leader::Leader;
+use crate::engine::redis::answers::number;
+use crate::error::{Error, ErrorKind};
+use crate::kinds::per_caller::PerCaller;
+use crate::wait::Wait;
+
+/// The changes of an [election](crate::Election)'s leader, as they happen: an iterator that blocks until the next one,
+/// and does not end. The first item is the leader at that time.
+///
+/// A change is another leader, none, or another [value](crate::Term::proclaim) of the same one. A term that is handed
+/// on is one change. Redis notifies the observer of each; of a leader that died it learns when the lease has expired.
+/// While it waits it has a queue position in Redis, as a thread that waits at a latch has, and sends three heartbeats
+/// per waiter timeout: a lost message, a lost connection or a restarted server delays it by no more than one of them.
+/// It asks for what is there *then*, so several changes may be told as one, which is said: [`Change::missed`].
+///
+/// ```
+/// use redis_concurrent::Client;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let mut changes = client.election("scheduler").observe();
+/// assert!(changes.next().expect("it does not end")?.leader.is_none());
+///
+/// let term = client.election("scheduler").value("10.0.0.7:8080").campaign()?;
+/// let change = changes.next().expect("it does not end")?;
+/// assert_eq!(change.leader.map(|leader| leader.value).as_deref(), Some("10.0.0.7:8080"));
+/// assert!(!change.missed);
+/// # drop(term);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Changes {
+    watching: PerCaller<Watching>,
+    seen: Option<Seen>,
+}
+
+/// What there is now, after a change of an election's leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// The leader; `None` if there is none.
+    pub leader: Option<Leader>,
+    /// Whether there may have been other changes between the one before and this one: the observer was slow, or could
+    /// not reach Redis, or nobody led for more than two hours.
+    pub missed: bool,
+}
+
+/// What an observer knows, as the rule describes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// Of the term; 0: there is no leader.
+    number: u64,
+    /// Of its value.
+    version: u64,
+    changes: u64,
+}
+
+impl Seen {
+    fn of(state: &[Value]) -> Option<Seen> {
+        let at = |i: usize| number(state.get(i))?.try_into().ok();
+        Some(Seen { number: at(0)?, version: at(1)?, changes: at(2)? })
+    }
+
+    /// Whether there was a change between this and `now`, beside the last one. The end of a lease is not counted:
+    /// nobody is there to count it.
+    fn missed(&self, now: &Seen) -> bool {
+        let expired = now.number == 0 && self.number != 0 && now.changes == self.changes;
+        !expired && now.changes != self.changes + 1
+    }
+}
+
+impl Changes {
+    pub(super) fn new(watching: PerCaller<Watching>) -> Changes {
+        Changes { watching, seen: None }
+    }
+
+    /// Waits for the next change, for at most `timeout`; returns `None` if it expires. A zero timeout looks once;
+    /// `Duration::MAX` waits forever.
+    ///
+    /// # Errors
+    /// See [the election](crate::Election#errors-of-all-forms). It can be called again.
+    pub fn next_for(&mut self, timeout: Duration) -> Result<Option<Change>, Error> {
+        self.next_with(Wait::timeout(timeout))
+    }
+
+    /// Waits for the next change as `wait` says; returns `None` if the time is up.
+    ///
+    /// # Errors
+    /// `Cancelled` where `wait` has a token that is cancelled. See also [the
+    /// election](crate::Election#errors-of-all-forms). It can be called again.
+    pub fn next_with(&mut self, wait: Wait<'_>) -> Result<Option<Change>, Error> {
+        loop {
+            let args = match self.seen {
+                None => "watch".to_owned(),
+                Some(Seen { number, version, changes }) => format!("watch|{number}|{version}|{changes}"),
+            };
+            if self.watching.acquire(&args, &wait)?.is_none() {
+                return Ok(None);
+            }
+            let state = self.watching.describe("")?;
+            let strange = || self.watching.error(ErrorKind::Protocol, "unexpected reply from the rule");
+            let now = Seen::of(&state).ok_or_else(strange)?;
+            let before = self.seen.replace(now);
+            if before != Some(now) {
+                let missed = before.is_some_and(|before| before.missed(&now));
+                return Ok(Some(Change { leader: Leader::of(&state), missed }));
+            }
+        }
+    }
+}
+
+impl Iterator for Changes {
+    type Item = Result<Change, Error>;
+
+    /// Waits for the next change; never `None`. After an error it can be called again.
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_with(Wait::forever()).transpose()
+    }
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes").field("election", &self.watching).field("seen", &self.seen).finish()
+    }
+}

@@ -1,0 +1,345 @@
+//! Work that is done once: who does it, and what came of it, for all who ask for it again.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::Value;
+
+use super::per_caller::change_number;
+use crate::cancel::CancellationToken;
+use crate::engine::redis::answers::text;
+use crate::engine::redis::inspect::describe;
+use crate::engine::runtime::Shared;
+use crate::error::{Error, ErrorKind};
+use crate::guard::OwnedGuard;
+use crate::kind::{Exclusive, Kind, Queueing, Reentrancy, Sharing};
+use crate::lock::RedisLock;
+use crate::settings::check_lease;
+use crate::wait::Wait;
+
+/// For how long an answer is kept unless the caller says otherwise.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
+/// The longest answer, in bytes: a script may not take long.
+const LONGEST: usize = 256 * 1024;
+
+/// Work that is to be done once per key, by whichever process: a payment by its idempotency key, a message by its id.
+/// The first caller does it and stores its answer; the others get that answer. Cheap to clone and to create.
+///
+/// ```
+/// use redis_concurrent::{Begun, Client};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = redis_concurrent_testkit::RedisServer::start()?;
+/// # let url = server.url();
+/// let client = Client::connect(&url)?;
+/// let charge = |token: u64| format!("receipt under {token}");
+/// let mut answers = Vec::new();
+/// for _ in 0..2 {
+///     answers.push(match client.once("payment:8f3a").begin()? {
+///         Begun::Yours(attempt) => {
+///             let answer = charge(attempt.token());
+///             attempt.done(&answer)?;
+///             answer
+///         }
+///         Begun::Done(answer) => answer, // the first caller's
+///         other => panic!("{other:?}"),
+///     });
+/// }
+/// assert_eq!(answers[0], answers[1]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # An attempt
+///
+/// [`begin`](Once::begin) makes the caller the one that does the work, or says what came of it; while another is at it,
+/// it waits. An [`Attempt`] is a hold like that of a lock: it has a lease, renewed in the background, and a token greater
+/// than that of every earlier attempt. It ends in one of three ways: [done](Attempt::done), with an answer;
+/// [failed](Attempt::fail), with a reason, so that it is not tried again; or given back
+/// ([`give_back`](Attempt::give_back), or dropped, or by the death of its process, when the lease has expired), and the
+/// next caller does the work.
+///
+/// So a process that is killed before its work began to have effects, or after `done` returned, has the work done once. One
+/// that is killed in between leaves it to be done again, **under a higher token**: let what the work changes [reject the
+/// lower one](crate::Fenced), or make it in one step with what `done` stands for. No store outside of the work's own can
+/// do better.
+///
+/// # What is kept
+///
+/// What came of it is kept for a day, or for as long as [`keep_for`](Once::keep_for) says; then the key is new again. It
+/// is in Redis alone: if that loses its data, the work is done again.
+///
+/// # Errors of all forms
+///
+/// As with [any lock](RedisLock#errors-of-all-forms): `Unavailable` if Redis cannot be reached, `WrongType` if the key
+/// is in use by something else, `Closed`, `Forked`, and `InvalidInput` for a key that is empty or longer than 1,024
+/// bytes, and for a time to keep below 100 ms or above a year.
+#[derive(Clone)]
+pub struct Once {
+    lock: RedisLock<Attempts>,
+    kept: Duration,
+}
+
+/// What [`Once::begin`] and its variants found.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Begun {
+    /// The caller does the work.
+    Yours(Attempt),
+    /// Another caller is at it, and the time to wait is up. (Not from [`begin`](Once::begin).)
+    InProgress,
+    /// It was done, and this is its answer.
+    Done(String),
+    /// It failed for good, and this is why.
+    Failed(String),
+}
+
+/// What came of the work.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Ending {
+    /// It was done, and this is its answer.
+    Done(String),
+    /// It failed for good, and this is why.
+    Failed(String),
+}
+
+impl From<Ending> for Begun {
+    fn from(ending: Ending) -> Begun {
+        match ending {
+            Ending::Done(answer) => Begun::Done(answer),
+            Ending::Failed(why) => Begun::Failed(why),
+        }
+    }
+}
+
+impl Once {
+    pub(crate) fn new(shared: &Arc<Shared>, key: &str) -> Self {
+        Once { lock: RedisLock::new(shared, Attempts, key), kept: KEPT }
+    }
+
+    /// The key of the work.
+    pub fn name(&self) -> &str {
+        self.lock.name()
+    }
+
+    /// The same for an answer that is kept for `time` from when it is stored. From 100 ms to a year: any other value is
+    /// `InvalidInput` on the first call.
+    #[must_use]
+    pub fn keep_for(&self, time: Duration) -> Self {
+        let lock = self.lock.clone().checked(|| check_lease("time to keep", time));
+        Once { lock, kept: time }
+    }
+
+    // ---- beginning -------------------------------------------------------------------------
+
+    /// Begins the work, or waits for the end of another caller's attempt, without a timeout.
+    ///
+    /// # Errors
+    /// See [the type](Once#errors-of-all-forms).
+    pub fn begin(&self) -> Result<Begun, Error> {
+        self.begin_with(Wait::forever())
+    }
+
+    /// Like [`begin`](Once::begin), but does not wait: [`InProgress`](Begun::InProgress) while another caller is at it.
+    /// One request, or two if the work is finished, each of at most the command timeout.
+    ///
+    /// # Errors
+    /// See [the type](Once#errors-of-all-forms).
+    pub fn try_begin(&self) -> Result<Begun, Error> {
+        self.begin_with(Wait::once())
+    }
+
+    /// Like [`begin`](Once::begin), but waits for at most `timeout`. A zero timeout makes a single attempt;
+    /// `Duration::MAX` waits forever.
+    ///
+    /// # Errors
+    /// See [the type](Once#errors-of-all-forms).
+    pub fn begin_for(&self, timeout: Duration) -> Result<Begun, Error> {
+        self.begin_with(Wait::timeout(timeout))
+    }
+
+    /// Like [`begin`](Once::begin), but waits until `deadline`.
+    ///
+    /// # Errors
+    /// See [the type](Once#errors-of-all-forms).
+    pub fn begin_until(&self, deadline: Instant) -> Result<Begun, Error> {
+        self.begin_with(Wait::until(deadline))
+    }
+
+    /// Like [`begin`](Once::begin), but waits until `cancel` is cancelled.
+    ///
+    /// # Errors
+    /// `Cancelled`, also if the token was cancelled before the call. See also [the type](Once#errors-of-all-forms).
+    pub fn begin_interruptibly(&self, cancel: &CancellationToken) -> Result<Begun, Error> {
+        self.begin_with(Wait::forever().cancelled_by(cancel))
+    }
+
+    /// Like [`begin`](Once::begin), but waits as `wait` says.
+    ///
+    /// # Errors
+    /// `Cancelled` if `wait` has a token that is cancelled. See also [the type](Once#errors-of-all-forms).
+    pub fn begin_with(&self, wait: Wait<'_>) -> Result<Begun, Error> {
+        loop {
+            match self.lock.lock_owned_with(wait) {
+                Ok(Some(guard)) => return Ok(Begun::Yours(Attempt { guard, kept: self.kept })),
+                Ok(None) => return Ok(Begun::InProgress),
+                // It is finished; or was, as its time is over.
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    if let Some(ending) = self.ending()? {
+                        return Ok(ending.into());
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Does `work` if nobody has, and returns what came of it: now, or when it was done. An `Ok` of the work is stored as
+    /// [done](Attempt::done), an `Err` as [failed](Attempt::fail). If it panics, the attempt is given back.
+    ///
+    /// # Errors
+    /// Those of [`begin`](Once::begin): `work` did not run; or of [`Attempt::done`]: it did.
+    pub fn run(&self, work: impl FnOnce(&Attempt) -> Result<String, String>) -> Result<Ending, Error> {
+        match self.begin()? {
+            Begun::Yours(attempt) => match work(&attempt) {
+                Ok(answer) => attempt.done(&answer).map(|()| Ending::Done(answer)),
+                Err(why) => attempt.fail(&why).map(|()| Ending::Failed(why)),
+            },
+            Begun::Done(answer) => Ok(Ending::Done(answer)),
+            Begun::Failed(why) => Ok(Ending::Failed(why)),
+            Begun::InProgress => Err(crate::forms::timed_out(self.name())),
+        }
+    }
+
+    // ---- what came of it -------------------------------------------------------------------
+
+    /// What came of the work; `None` if it was not finished, or that is no longer kept. One request.
+    ///
+    /// # Errors
+    /// See [the type](Once#errors-of-all-forms).
+    pub fn ending(&self) -> Result<Option<Ending>, Error> {
+        let state: Vec<Value> = describe(self.lock.entry()?, "")?;
+        let answer = || text(state.get(1)).unwrap_or_default();
+        Ok(match text(state.first()).as_deref() {
+            Some("done") => Some(Ending::Done(answer())),
+            Some("failed") => Some(Ending::Failed(answer())),
+            _ => None,
+        })
+    }
+
+    /// Whether a caller is at it now. One request.
+    ///
+    /// # Errors
+    /// See [the type](Once#errors-of-all-forms).
+    pub fn is_in_progress(&self) -> Result<bool, Error> {
+        self.lock.is_locked()
+    }
+
+    /// Forgets what came of the work, so that the next caller does it again; returns whether anything was kept. An
+    /// attempt in progress stays. Blocks for one request, at most the command timeout.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` if Redis did not reply. See also [the type](Once#errors-of-all-forms).
+    pub fn forget(&self) -> Result<bool, Error> {
+        Ok(change_number(self.lock.entry()?, &["forget"])? == 1)
+    }
+}
+
+impl fmt::Debug for Once {
+    /// Its key. What came of it would take a request: see [`ending`](Once::ending).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once").field("key", &self.name()).field("kept", &self.kept).finish()
+    }
+}
+
+/// The right to do the work of a [`Once`]: a hold with a lease, renewed in the background, until it is ended by
+/// [`done`](Attempt::done), [`fail`](Attempt::fail) or [`give_back`](Attempt::give_back), dropped (given back), or lost.
+/// It may move to another thread.
+#[must_use = "an attempt that is not kept is given back at once"]
+pub struct Attempt {
+    guard: OwnedGuard<Attempts>,
+    kept: Duration,
+}
+
+impl Attempt {
+    /// The key of the work.
+    pub fn name(&self) -> &str {
+        self.guard.name()
+    }
+
+    /// The fencing token: greater than that of every earlier attempt, in any process.
+    pub fn token(&self) -> u64 {
+        self.guard.token()
+    }
+
+    /// The remaining time for which the attempt is certain to be this caller's if it is not renewed; zero once it is
+    /// lost. Computed here, without a request.
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// A token that is cancelled when the attempt is lost, even while Redis is silent: another caller may do the work
+    /// from then on.
+    pub fn lost(&self) -> CancellationToken {
+        self.guard.lost()
+    }
+
+    /// The work is done: stores its answer, of at most 262,144 bytes, for all who ask for it. Asks again while Redis does
+    /// not reply, for half a minute at most.
+    ///
+    /// # Errors
+    /// `LeaseLost` or `Closed` if the attempt was lost before: another caller may be doing the work, or have done it.
+    /// `OutcomeUnknown` if there was no reply: the answer is stored, or the attempt is given back.
+    /// `Unavailable` if it certainly is not: the attempt is given back. `InvalidInput` for a longer answer: it is given back.
+    pub fn done(self, answer: &str) -> Result<(), Error> {
+        self.end("done", answer)
+    }
+
+    /// The work failed for good: stores why, of at most 262,144 bytes, for all who ask for it; nobody tries again. (For
+    /// what another caller should try, [give it back](Attempt::give_back).) Like [`done`](Attempt::done) otherwise.
+    ///
+    /// # Errors
+    /// See [`done`](Attempt::done).
+    pub fn fail(self, why: &str) -> Result<(), Error> {
+        self.end("failed", why)
+    }
+
+    /// Gives the work up: the next caller does it, under a higher token. Blocks for one request, at most the command
+    /// timeout. Dropping the attempt does the same, and reports an error to the observer.
+    ///
+    /// # Errors
+    /// See [`Guard::unlock`](crate::Guard::unlock).
+    pub fn give_back(self) -> Result<(), Error> {
+        self.guard.unlock()
+    }
+
+    fn end(self, how: &str, answer: &str) -> Result<(), Error> {
+        if answer.len() > LONGEST {
+            let why = format!("an answer must be at most {LONGEST} bytes long, got {}", answer.len());
+            return Err(Error::new(ErrorKind::InvalidInput, self.name()).because(why));
+        }
+        self.guard.hold.conclude(&[how, &self.kept.as_millis().to_string(), answer])
+    }
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempt").field("key", &self.name()).field("token", &self.token()).finish()
+    }
+}
+
+/// The kind of an [`Attempt`]: one caller does the work, unless it is finished.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Attempts;
+
+impl Kind for Attempts {
+    const NAME: &'static str = "once";
+    const RULE: &'static str = rule_file!("../../lua/once.lua");
+    const SHARING: Sharing = Sharing::Exclusive;
+    const REENTRANCY: Reentrancy = Reentrancy::Independent;
+    const QUEUEING: Queueing = Queueing::PerCaller;
+}
+
+impl Exclusive for Attempts {}

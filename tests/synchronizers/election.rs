@@ -1,0 +1,5 @@
+//! Elections: who leads, for how long, and what others see of it.
+
+mod campaigning;
+mod observing;
+mod running;

@@ -1,0 +1,189 @@
+//! Candidates: one leads at a time, the next one as soon as that ends, however it ends.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::{CancellationToken, ErrorKind};
+use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_parent, wait_until};
+
+use crate::names::{LATE, LONG, await_places, client, ms, server};
+use crate::support::{builder, connect, env};
+
+#[test]
+fn one_candidate_leads_and_others_see_who() {
+    let (one, two) = (client().election("who"), client().election("who"));
+    assert_eq!(two.leader().unwrap(), None);
+    let first = one.value("10.0.0.7:80").campaign().unwrap();
+    let leader = two.leader().unwrap().unwrap();
+    assert_eq!((leader.value.as_str(), leader.term), ("10.0.0.7:80", first.number()));
+    assert_eq!(leader.process.unwrap().pid, std::process::id());
+    assert!(leader.remaining <= Duration::from_secs(30) && leader.since.elapsed().unwrap() < LONG);
+    assert!(two.try_campaign().unwrap().is_none());
+    assert!(two.campaign_for(ms(20)).unwrap().is_none());
+    assert!(two.campaign_until(Instant::now()).unwrap().is_none());
+    first.resign().unwrap();
+    assert_eq!(two.leader().unwrap(), None);
+    let second = two.try_campaign().unwrap().unwrap();
+    assert_eq!(one.leader().unwrap().unwrap().value, "");
+    drop(second);
+    assert_eq!(two.leader().unwrap(), None);
+}
+
+#[test]
+fn the_leader_may_proclaim_another_value_until_its_term_is_over() {
+    let election = client().election("proclaims");
+    let term = election.value("starting").campaign().unwrap();
+    term.proclaim("ready").unwrap();
+    let leader = election.leader().unwrap().unwrap();
+    assert_eq!((leader.value.as_str(), leader.term), ("ready", term.number()));
+    assert!(client().election("proclaims").depose().unwrap().was_held());
+    assert!(term.proclaim("still here").unwrap_err().is_lease_lost());
+    assert!(term.is_over());
+    assert!(term.resign().unwrap_err().is_lease_lost());
+    assert_eq!(election.leader().unwrap(), None);
+}
+
+#[test]
+fn candidates_lead_in_order_of_arrival_under_growing_numbers() {
+    let election = client().election("order");
+    let first = election.campaign().unwrap();
+    let last = AtomicU64::new(first.number());
+    let turn = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for i in 0..4 {
+            // Two of each client: threads compete as processes do.
+            let candidate = if i % 2 == 0 { election.clone() } else { client().election("order") };
+            let (last, turn) = (&last, &turn);
+            scope.spawn(move || {
+                let term = candidate.value(&format!("c{i}")).campaign().unwrap();
+                assert_eq!(turn.fetch_add(1, Ordering::SeqCst), i);
+                assert!(last.swap(term.number(), Ordering::SeqCst) < term.number());
+                term.resign().unwrap();
+            });
+            await_places("order", i + 1);
+        }
+        let values: Vec<_> = election.candidates().unwrap().into_iter().map(|it| it.value).collect();
+        assert_eq!(values, ["c0", "c1", "c2", "c3"]);
+        assert!(client().election("order").try_campaign().unwrap().is_none());
+        first.resign().unwrap();
+    });
+    assert_eq!(turn.into_inner(), 4);
+}
+
+#[test]
+fn a_campaign_that_is_cancelled_or_too_late_leaves_the_queue() {
+    let election = client().election("gives up");
+    let term = election.campaign().unwrap();
+    let cancel = CancellationToken::new();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| election.campaign_interruptibly(&cancel).unwrap_err());
+        await_places("gives up", 1);
+        cancel.cancel();
+        assert!(waits.join().unwrap().is_cancelled());
+    });
+    await_places("gives up", 0);
+    assert!(election.campaign_interruptibly(&cancel).unwrap_err().is_cancelled());
+    term.resign().unwrap();
+}
+
+#[test]
+fn the_next_leader_is_in_within_a_hand_over_of_an_orderly_end() {
+    let (one, two) = (client().election("orderly"), client().election("orderly"));
+    let term = one.campaign().unwrap();
+    thread::scope(|scope| {
+        let next = scope.spawn(|| (two.campaign().unwrap(), Instant::now()));
+        await_places("orderly", 1);
+        let resigned = Instant::now();
+        drop(term);
+        let (_term, led) = next.join().unwrap();
+        // Far less than a heartbeat of the waiter: by the message, on a machine that is not overloaded.
+        assert!(led - resigned < LATE, "{:?}", led - resigned);
+    });
+}
+
+/// Of the leader that is killed.
+const LEASE: Duration = ms(1500);
+
+#[test]
+fn role_leader() {
+    if !is_role("election::campaigning::role_leader") {
+        return;
+    }
+    let client = builder(&env("URL")).lease(LEASE).connect().unwrap();
+    let term = client.election("killed").campaign().unwrap();
+    tell_parent(&term.number().to_string()).unwrap();
+    hear_parent().unwrap();
+}
+
+#[test]
+fn the_next_leader_is_in_within_a_lease_of_a_kill() {
+    let server = RedisServer::start().unwrap();
+    let mut leader = Child::spawn("election::campaigning::role_leader", &[("URL", &server.url())]).unwrap();
+    let number: u64 = leader.read_line_within(LONG).unwrap().parse().unwrap();
+    let election = connect(&server).election("killed");
+    assert_eq!(election.leader().unwrap().unwrap().term, number);
+    assert!(election.try_campaign().unwrap().is_none());
+    leader.kill9().unwrap();
+    let killed = Instant::now();
+    let term = election.campaign().unwrap();
+    assert!(killed.elapsed() < LEASE + LATE, "{:?}", killed.elapsed());
+    assert!(term.number() > number);
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let client = client();
+    for (error, says) in [
+        (client.election("").leader().unwrap_err(), "empty"),
+        (client.election("").campaign().unwrap_err(), "empty"),
+        (client.election("x").value(&"x".repeat(4097)).campaign().unwrap_err(), "at most 4096 bytes"),
+        (client.election("x").stop_before(Duration::ZERO).campaign().unwrap_err(), "between 1ms and half"),
+        (client.election("x").stop_before(ms(15_001)).campaign().unwrap_err(), "got 15.001s"),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    let lock = client.reentrant_lock("wrong");
+    let guard = lock.lock().unwrap();
+    let election = client.election("wrong");
+    for error in [
+        election.campaign().unwrap_err(),
+        election.leader().unwrap_err(),
+        election.candidates().unwrap_err(),
+        election.depose().unwrap_err(),
+        election.observe().next().unwrap().unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        assert!(error.to_string().contains("is a reentrant lock, not an election"), "{error}");
+    }
+    guard.unlock().unwrap();
+    let term = election.campaign().unwrap();
+    assert!(lock.lock().unwrap_err().to_string().contains("is an election, not a reentrant lock"));
+    assert_eq!(term.proclaim(&"x".repeat(4097)).unwrap_err().kind(), ErrorKind::InvalidInput);
+    // At the limit, and with whatever characters.
+    let odd = format!("{}|\n %{{}} \"é", "x".repeat(4000));
+    term.proclaim(&odd).unwrap();
+    assert_eq!(election.leader().unwrap().unwrap().value, odd);
+    term.resign().unwrap();
+    let term = election.value(&odd).campaign().unwrap();
+    assert_eq!(election.leader().unwrap().unwrap().value, odd);
+    term.resign().unwrap();
+}
+
+#[test]
+fn a_closed_client_ends_its_terms_and_campaigns() {
+    let (mine, other) = (client(), client().election("closes"));
+    let term = mine.election("closes").campaign().unwrap();
+    let ending = term.ending();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| mine.election("closes").campaign().unwrap_err());
+        await_places("closes", 1);
+        mine.close().unwrap();
+        assert_eq!(waits.join().unwrap().kind(), ErrorKind::Closed);
+    });
+    assert!(ending.is_cancelled() && term.is_over());
+    assert_eq!(term.resign().unwrap_err().kind(), ErrorKind::Closed);
+    wait_until(LONG, "nobody leads", || other.leader().unwrap().is_none());
+    assert!(server().url().starts_with("redis"));
+}
