@@ -17,6 +17,8 @@ verify                   dev    verify
 redis-concurrent-testkit normal testkit/src
 demo                     normal demo
 benches                  dev    benches
+redis-concurrent-cli     normal cli/src
+redis-concurrent-cli     dev    cli/tests
 "
 ignored=$(sed -n '/^\[package\.metadata\.cargo-machete\]/,/^\[[^p]/s/^ignored = \[\(.*\)\]/\1/p' Cargo.toml | tr -d '",')
 

@@ -1,0 +1,236 @@
+//! The command line: options, help and the man page are made of what stands here.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+use crate::duration::parse as duration;
+
+/// Hold distributed locks from the shell, look at them, take them away.
+#[derive(Parser, Debug)]
+#[command(name = "redis-concurrent", version, max_term_width = 80, disable_help_subcommand = false)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  # every node's crontab: one of them runs it
+  redis-concurrent run --skip --at-least 50s nightly:report -- /opt/report
+  # a node that fails leaves it to another
+  redis-concurrent run --skip --once-for 20h nightly:invoice -- /opt/invoice
+  # one migrates, the others wait for it
+  redis-concurrent run -w 10m migrate -- ./migrate up
+  # at most 3 in the fleet
+  redis-concurrent run --slots 3 gpu -- train.sh
+  # a hot standby
+  redis-concurrent run leader:scheduler -- ./scheduler
+
+Durations are 500ms, 30s, 5m, 1h30m; a bare number is seconds.";
+
+/// What all commands have.
+#[derive(ClapArgs, Debug)]
+pub struct Global {
+    /// The server [default: redis://127.0.0.1/]
+    ///
+    /// A password in an argument is seen by all users of the machine: use the variable, $REDISCLI_AUTH, or
+    /// --url-file.
+    #[arg(short, long, global = true, env = "REDIS_URL", hide_env_values = true)]
+    pub url: Option<String>,
+    /// A file whose first line is the URL; refused if others may read it
+    #[arg(long, global = true, value_name = "FILE")]
+    pub url_file: Option<PathBuf>,
+    /// What all keys begin with
+    #[arg(long, global = true, value_name = "NS", env = "REDIS_CONCURRENT_NAMESPACE", default_value = "rc")]
+    pub namespace: String,
+    /// One JSON object a line; times are RFC 3339, durations seconds, tokens text
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Say nothing but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say what happens, on standard error
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    Run(Box<Run>),
+    /// Print the completions of a shell: put them where it looks for them
+    Completions {
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page, or that of a command
+    Man {
+        command: Option<String>,
+    },
+}
+
+/// Run a command while holding a lock.
+///
+/// Waits for NAME, runs COMMAND while holding it, releases it, and exits with COMMAND's code. COMMAND is executed as it
+/// is, without a shell; it is dead before another caller can hold the lock.
+#[derive(ClapArgs, Debug)]
+#[command(after_help = RUN_HELP)]
+pub struct Run {
+    /// The lock's name
+    pub name: String,
+    /// The command and its arguments
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND",
+        required_unless_present = "shell"
+    )]
+    pub command: Vec<OsString>,
+    /// Run this text by $SHELL -c (else /bin/sh), instead of a COMMAND
+    #[arg(short = 'c', value_name = "SHELL COMMAND", conflicts_with = "command")]
+    pub shell: Option<OsString>,
+
+    /// Do not wait
+    #[arg(short, long, help_heading = GETTING)]
+    pub nonblock: bool,
+    /// Wait so long at most [default: as long as it takes]
+    #[arg(short, long, value_name = "DUR", value_parser = duration, conflicts_with = "nonblock", help_heading = GETTING)]
+    pub wait: Option<Duration>,
+    /// Bear a server that cannot be reached for so long
+    #[arg(long, value_name = "DUR", value_parser = duration, default_value = "10s", help_heading = GETTING)]
+    pub bear: Duration,
+    /// Exit N when it was busy
+    #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::code::BUSY, help_heading = GETTING)]
+    pub busy_exit: u8,
+    /// Do not wait, and exit 0 when it was busy: for cron, that is no failure
+    #[arg(long, conflicts_with_all = ["wait", "busy_exit"], help_heading = GETTING)]
+    pub skip: bool,
+    /// Exclusive, of a read/write lock: --kind write
+    #[arg(short = 'x', conflicts_with_all = ["shared", "kind"], help_heading = GETTING)]
+    pub exclusive: bool,
+    /// Shared, of a read/write lock: --kind read
+    #[arg(short = 's', conflicts_with = "kind", help_heading = GETTING)]
+    pub shared: bool,
+    /// The kind of lock [default: reentrant]
+    #[arg(long, value_enum, help_heading = GETTING)]
+    pub kind: Option<LockKind>,
+    /// NAME is a Redis key to the letter, a plain string lock: shared with redis-py, redsync, Laravel, ShedLock, ...
+    #[arg(long, conflicts_with_all = ["kind", "exclusive", "shared", "slots"], help_heading = GETTING)]
+    pub at: bool,
+    /// NAME is that of Redisson's getLock(NAME)
+    #[arg(long, conflicts_with_all = ["kind", "exclusive", "shared", "slots", "at"], help_heading = GETTING)]
+    pub redisson: bool,
+    /// NAME is a semaphore of N permits, made if it is missing; take one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with_all = ["kind", "exclusive", "shared"], help_heading = GETTING)]
+    pub slots: Option<u32>,
+    /// This lock too, of the same kind (repeatable): all or none, without deadlocks
+    #[arg(long, value_name = "NAME2", conflicts_with = "slots", help_heading = GETTING)]
+    pub and: Vec<String>,
+    /// Processes take turns strictly in order of arrival
+    #[arg(long, help_heading = GETTING)]
+    pub fair: bool,
+
+    /// For how long a dead holder is waited for; renewed every third while COMMAND runs
+    #[arg(long, value_name = "DUR", value_parser = duration, default_value = "30s", help_heading = KEEPING)]
+    pub lease: Duration,
+    /// When less than this is certain, COMMAND gets SIGTERM, and SIGKILL at half of it [default: a sixth of the lease]
+    #[arg(long, value_name = "DUR", value_parser = duration, help_heading = KEEPING)]
+    pub grace: Option<Duration>,
+    /// How far to go when the lock is about to be lost
+    #[arg(long, value_enum, default_value_t = OnLoss::Kill, help_heading = KEEPING)]
+    pub on_loss: OnLoss,
+    /// Exit N when COMMAND was stopped since the lock was lost or about to be
+    #[arg(long, value_name = "N", default_value_t = crate::exit::code::LOST, help_heading = KEEPING)]
+    pub lost_exit: u8,
+    /// COMMAND may take so long: then SIGTERM, after --grace SIGKILL
+    #[arg(long, value_name = "DUR", value_parser = duration, help_heading = KEEPING)]
+    pub at_most: Option<Duration>,
+
+    /// The lock stays for the rest of DUR, counted from the begin, so that nodes whose clock is late do not run it again
+    #[arg(long, value_name = "DUR", value_parser = duration, conflicts_with = "slots", help_heading = LEAVING)]
+    pub at_least: Option<Duration>,
+    /// The same, but only when COMMAND exits 0; otherwise it is free at once, so that another node tries
+    #[arg(long, value_name = "DUR", value_parser = duration, conflicts_with_all = ["at_least", "slots"], help_heading = LEAVING)]
+    pub once_for: Option<Duration>,
+
+    /// What others see of the holder [default: COMMAND, 60 characters]
+    #[arg(long, value_name = "TEXT", help_heading = WORLD)]
+    pub label: Option<String>,
+    /// COMMAND stays in the caller's process group, as it does with a terminal on standard input
+    #[arg(long, help_heading = WORLD)]
+    pub foreground: bool,
+    /// Write one JSON line to this file descriptor at the end
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..1_048_576), help_heading = WORLD)]
+    pub status_fd: Option<u32>,
+}
+
+const GETTING: &str = "Getting it";
+const KEEPING: &str = "Keeping it";
+const LEAVING: &str = "Leaving it";
+const WORLD: &str = "COMMAND's world";
+
+const RUN_HELP: &str = "\
+Environment of COMMAND:
+  REDIS_CONCURRENT_LOCK, REDIS_CONCURRENT_NAMESPACE, REDIS_CONCURRENT_LEASE_MS,
+  and REDIS_CONCURRENT_TOKEN (19 digits: compares as text and as a number); with
+  --and also REDIS_CONCURRENT_TOKEN_1, ... A shared lock has no token.
+
+Signals:
+  TERM HUP USR1 USR2 WINCH CONT are passed on; INT and QUIT, too, unless the
+  terminal has sent them to COMMAND as well. While waiting, TERM HUP INT QUIT
+  give the place up and end the program by 128+n.
+
+Exit status:
+  0..255   COMMAND's
+  128+n    COMMAND, or the program while it waited, was ended by signal n
+  64       usage
+  69       Redis cannot be reached, or does not answer
+  70       something that should not be: please report it
+  75       busy (-E)
+  77       Redis refuses a right, which the message names
+  78       NAME, a setting, or another kind of lock at NAME
+  80       COMMAND was stopped since the lock was about to be lost, or was lost
+           (--lost-exit)
+  124      --at-most was over
+  126 127  COMMAND cannot be executed, was not found
+  A code of the program's own may also be COMMAND's: --status-fd tells.
+
+A server that was started or flushed within a lease may have forgotten a holder
+whose command still runs: COMMAND then starts when a lease is over.";
+
+impl Run {
+    /// `NAME -c TEXT`: what stands behind NAME is COMMAND's to the parser, and no command is called `-c`.
+    pub fn with_shell_behind_name(mut self) -> Run {
+        if let [option, text] = &self.command[..]
+            && option == "-c"
+            && self.shell.is_none()
+        {
+            self.shell = Some(text.clone());
+            self.command.clear();
+        }
+        self
+    }
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    Reentrant,
+    Simple,
+    Write,
+    Read,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnLoss {
+    /// SIGTERM, and SIGKILL shortly before it is over
+    Kill,
+    /// SIGTERM only: COMMAND may run on without the lock
+    Term,
+    /// Say so on standard error
+    Warn,
+}

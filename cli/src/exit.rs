@@ -1,0 +1,108 @@
+//! How the program ends: its exit status, and what it says of a failure.
+
+use std::fmt::{self, Display};
+use std::process::ExitCode;
+
+use redis_concurrent::{Error, ErrorKind};
+
+use crate::say;
+
+/// The exit statuses of the program's own: those of sysexits.h where there is one.
+pub mod code {
+    pub const USAGE: u8 = 64;
+    pub const UNAVAILABLE: u8 = 69;
+    pub const INTERNAL: u8 = 70;
+    pub const BUSY: u8 = 75;
+    pub const DENIED: u8 = 77;
+    pub const CONFIG: u8 = 78;
+    pub const LOST: u8 = 80;
+    pub const TOO_LONG: u8 = 124;
+    pub const NOT_EXECUTABLE: u8 = 126;
+    pub const NOT_FOUND: u8 = 127;
+    pub const BROKEN_PIPE: u8 = 141;
+}
+
+/// Why a command ends without having done what it was asked to.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    /// Empty: nothing more needs to be said.
+    why: String,
+}
+
+impl Failure {
+    pub fn new(code: u8, why: impl Display) -> Failure {
+        Failure { code, why: why.to_string() }
+    }
+
+    pub fn usage(why: impl Display) -> Failure {
+        Failure::new(code::USAGE, why)
+    }
+
+    pub fn internal(why: impl Display) -> Failure {
+        Failure::new(code::INTERNAL, format!("{why}: this should not be, please report it"))
+    }
+
+    /// Whoever read the answers has stopped: nothing is said about that.
+    pub fn broken_pipe() -> Failure {
+        Failure::new(code::BROKEN_PIPE, "")
+    }
+
+    pub fn report(&self) {
+        say::error(self);
+    }
+
+    pub fn code(&self) -> ExitCode {
+        ExitCode::from(self.code)
+    }
+
+    pub fn status(&self) -> u8 {
+        self.code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&say::without_passwords(&self.why))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let why = format!("{error:#}");
+        let code = match error.kind() {
+            _ if is_denied(&why) => code::DENIED,
+            ErrorKind::Unavailable | ErrorKind::OutcomeUnknown => code::UNAVAILABLE,
+            ErrorKind::WrongType | ErrorKind::InvalidInput | ErrorKind::Refused => code::CONFIG,
+            ErrorKind::LeaseLost => code::LOST,
+            _ => return Failure::internal(why),
+        };
+        Failure { code, why }
+    }
+}
+
+impl From<redis_concurrent::redis::RedisError> for Failure {
+    fn from(error: redis_concurrent::redis::RedisError) -> Self {
+        let why = error.to_string();
+        Failure { code: if is_denied(&why) { code::DENIED } else { code::UNAVAILABLE }, why }
+    }
+}
+
+/// Whether Redis, or the library in its place, says that a right is missing: what the errors' kinds do not tell.
+fn is_denied(why: &str) -> bool {
+    let words = ["NOPERM", "NoPerm", "WRONGPASS", "NOAUTH", "AuthenticationFailed", "needs the right"];
+    words.iter().any(|word| why.contains(word))
+}
+
+/// What clap found: help on standard output, or what is wrong on standard error.
+pub fn of_usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return match error.print() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::from(code::BROKEN_PIPE),
+        };
+    }
+    let text = error.render().to_string();
+    say::error(say::without_passwords(text.strip_prefix("error: ").unwrap_or(&text)));
+    ExitCode::from(code::USAGE)
+}

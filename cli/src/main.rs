@@ -1,0 +1,40 @@
+//! `redis-concurrent`: holds distributed locks from the shell, shows who holds them, and takes them away.
+//!
+//! What it does is specified by its own help (`redis-concurrent help run`) and on the page "The command line" of
+//! the library. Each command is a module, which calls the library's public interface and nothing else of it.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod connect;
+mod duration;
+mod exit;
+mod pages;
+mod run;
+mod say;
+
+use std::process::ExitCode;
+
+use args::Command;
+use clap::Parser;
+use exit::Failure;
+
+fn main() -> ExitCode {
+    if let Some(code) = run::child::become_command() {
+        return code;
+    }
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return exit::of_usage(&error),
+    };
+    let say = say::Say::new(args.global.quiet, args.global.verbose);
+    let done = match args.command {
+        Command::Run(run) => run::run(&args.global, &run.with_shell_behind_name(), say),
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man { command } => pages::man(command.as_deref()),
+    };
+    done.unwrap_or_else(|failure: Failure| {
+        failure.report();
+        failure.code()
+    })
+}

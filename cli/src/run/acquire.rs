@@ -1,0 +1,160 @@
+//! Getting the lock: the kinds and terms of the options, and how long it is waited for.
+
+use std::time::{Duration, Instant};
+
+use redis_concurrent::{Client, Kind, Member, MultiLock, OwnedGuard, Permits, RedisLock, Wait};
+
+use super::signals::Signals;
+use super::trust;
+use crate::args::{Global, LockKind, Run};
+use crate::connect;
+use crate::exit::{Failure, code};
+use crate::say::Say;
+
+/// How long is waited before a server that cannot be reached is tried again.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// How much of a command is its label, in characters.
+const LABEL: usize = 60;
+
+/// What came of it.
+pub enum Acquired {
+    Held(OwnedGuard<MultiLock>),
+    Busy,
+    /// This signal ended the wait.
+    Ended(u8),
+}
+
+/// Waits for the lock as `args` says, or for all of its locks.
+pub fn acquire(global: &Global, args: &Run, signals: &Signals, say: Say) -> Result<Acquired, Failure> {
+    let began = Instant::now();
+    let once = args.nonblock || args.skip;
+    let Some(client) = reach(global, args, once, signals, say)? else {
+        return Ok(Acquired::Ended(signals.ended_by()));
+    };
+    let locks = locks(&client, args)?;
+    loop {
+        let wait = match args.wait {
+            _ if once => Wait::once(),
+            Some(longest) => Wait::until(began + longest),
+            None => Wait::forever(),
+        };
+        let guard = match locks.lock_owned_with(wait.cancelled_by(&signals.stop)) {
+            Ok(Some(guard)) => guard,
+            Ok(None) => return Ok(Acquired::Busy),
+            Err(error) if error.is_cancelled() => return Ok(Acquired::Ended(signals.ended_by())),
+            Err(error) => return Err(error.into()),
+        };
+        // A holder that the server has forgotten may not know it yet.
+        let distrust = trust::how_long(global, args.lease, say);
+        if distrust.is_zero() {
+            return Ok(Acquired::Held(guard));
+        }
+        say.note(format!(
+            "the server was started or flushed a moment ago, and may have forgotten a holder: waiting {:.1} s",
+            distrust.as_secs_f64()
+        ));
+        let lost = guard.lost();
+        if trust::waited_out(distrust, &lost, signals) {
+            return Ok(Acquired::Held(guard));
+        }
+        if signals.stop.is_cancelled() {
+            guard.unlock_now()?;
+            return Ok(Acquired::Ended(signals.ended_by()));
+        }
+        // Lost before the command was started.
+        let loss = guard.unlock_now().err();
+        if once {
+            return Err(loss.map_or_else(|| Failure::internal("a loss without a reason"), Failure::from));
+        }
+    }
+}
+
+/// The client, when the server answers; `None` if a signal came first.
+fn reach(
+    global: &Global,
+    args: &Run,
+    once: bool,
+    signals: &Signals,
+    say: Say,
+) -> Result<Option<Client>, Failure> {
+    let bear = args.wait.map_or(args.bear, |wait| wait.min(args.bear));
+    let end = Instant::now() + if once { Duration::ZERO } else { bear };
+    let builder = || {
+        let builder = connect::builder(global)?.lease(args.lease).unreachable_timeout(args.bear);
+        Ok::<_, Failure>(builder.client_name(&label(args)))
+    };
+    loop {
+        match builder()?.connect() {
+            Ok(client) => return Ok(Some(client)),
+            Err(error) => {
+                let failure = Failure::from(error);
+                if failure.status() != code::UNAVAILABLE || Instant::now() + AGAIN > end {
+                    return Err(failure);
+                }
+                say.detail("Redis cannot be reached, trying again");
+            }
+        }
+        if signals.stop.wait_timeout(AGAIN) {
+            return Ok(None);
+        }
+    }
+}
+
+/// What others see of this holder.
+fn label(args: &Run) -> String {
+    let words = args.command.iter().map(|it| it.to_string_lossy());
+    let all: String = match (&args.label, &args.shell) {
+        (Some(label), _) => label.clone(),
+        (None, Some(text)) => text.to_string_lossy().into_owned(),
+        (None, None) => words.collect::<Vec<_>>().join(" "),
+    };
+    let plain = all.chars().map(|c| if c.is_control() { ' ' } else { c });
+    plain.take(LABEL).collect::<String>().trim().to_owned()
+}
+
+/// All locks of `args`, as one.
+fn locks(client: &Client, args: &Run) -> Result<MultiLock, Failure> {
+    let names = || std::iter::once(&args.name).chain(&args.and);
+    let members: Vec<Box<dyn Member>> = match args.slots {
+        Some(permits) => vec![slot(client, &args.name, permits)?],
+        None => names().map(|name| member(client, args, name)).collect(),
+    };
+    Ok(MultiLock::new(&members.iter().map(|it| &**it).collect::<Vec<_>>()))
+}
+
+fn member(client: &Client, args: &Run, name: &str) -> Box<dyn Member> {
+    let kind = match args.kind {
+        Some(kind) => kind,
+        None if args.exclusive => LockKind::Write,
+        None if args.shared => LockKind::Read,
+        None => LockKind::Reentrant,
+    };
+    match kind {
+        _ if args.at => on_terms(client.simple_lock_at(name), args),
+        LockKind::Reentrant => on_terms(client.reentrant_lock(name), args),
+        LockKind::Simple => on_terms(client.simple_lock(name), args),
+        LockKind::Write => on_terms(client.read_write_lock(name).write_lock().clone(), args),
+        LockKind::Read => on_terms(client.read_write_lock(name).read_lock().clone(), args),
+    }
+}
+
+fn on_terms<K: Kind>(lock: RedisLock<K>, args: &Run) -> Box<dyn Member> {
+    let lock = if args.fair { lock.fair() } else { lock };
+    Box::new(match args.at_least {
+        Some(least) => lock.min_hold(least),
+        None => lock,
+    })
+}
+
+/// A permit of a semaphore, which is made if there is none.
+fn slot(client: &Client, name: &str, permits: u32) -> Result<Box<dyn Member>, Failure> {
+    let semaphore = client.semaphore(name);
+    if !semaphore.try_set_permits(permits)? {
+        let there = semaphore.permits()?.unwrap_or_default();
+        if there != permits {
+            return Err(Failure::new(code::CONFIG, format!("{name:?} has {there} slots, not {permits}")));
+        }
+    }
+    Ok(Box::new(client.lock_with_kind(name, Permits::of(1)?)))
+}

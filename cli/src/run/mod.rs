@@ -1,0 +1,152 @@
+//! `run`: a command that runs while a lock is held, and is dead before another caller can hold it.
+
+mod acquire;
+pub mod child;
+mod signals;
+mod start;
+mod status;
+mod supervise;
+mod trust;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::{Error, MultiLock, OwnedGuard};
+
+use self::acquire::Acquired;
+use self::signals::Signals;
+use self::status::Status;
+use self::supervise::Ended;
+use crate::args::{Global, Run};
+use crate::exit::{Failure, code};
+use crate::say::Say;
+
+/// Runs the command of `args`; the exit status is the command's, or says what kept it from running.
+pub fn run(global: &Global, args: &Run, say: Say) -> Result<ExitCode, Failure> {
+    check(args)?;
+    let mut status = Status::open(args.status_fd)?;
+    let signals = Signals::listen()?;
+    let began = Instant::now();
+    let acquired = acquire::acquire(global, args, &signals, say);
+    status.waited = began.elapsed();
+    let done = acquired.and_then(|acquired| match acquired {
+        Acquired::Busy => {
+            let names = [std::slice::from_ref(&args.name), &args.and].concat().join(" + ");
+            say.detail(format!("{names} is busy"));
+            Ok(if args.skip { 0 } else { args.busy_exit })
+        }
+        Acquired::Ended(signal) => Ok(128 + signal),
+        Acquired::Held(guard) => hold(global, args, guard, &signals, &mut status, say),
+    });
+    let exit = done.as_ref().map_or_else(Failure::status, |code| *code);
+    status.write(exit)?;
+    done.map(ExitCode::from)
+}
+
+/// What clap cannot see.
+fn check(args: &Run) -> Result<(), Failure> {
+    if args.redisson {
+        return Err(Failure::usage("--redisson: this build does not offer Redisson's format"));
+    }
+    if args.command.first().is_some_and(|it| it.is_empty()) {
+        return Err(Failure::usage("the COMMAND is empty"));
+    }
+    if grace(args) >= args.lease / 2 {
+        return Err(Failure::new(
+            code::CONFIG,
+            "--grace must be less than half of --lease: a healthy hold has that left",
+        ));
+    }
+    Ok(())
+}
+
+/// How much must be certain while the command runs.
+fn grace(args: &Run) -> Duration {
+    args.grace.unwrap_or(args.lease / 6)
+}
+
+/// From the grant to the release.
+fn hold(
+    global: &Global,
+    args: &Run,
+    guard: OwnedGuard<MultiLock>,
+    signals: &Signals,
+    status: &mut Status,
+    say: Say,
+) -> Result<u8, Failure> {
+    let began = Instant::now();
+    status.acquired(&guard.tokens());
+    say.detail(format!("{} is held, after {:.3} s", guard.name(), status.waited.as_secs_f64()));
+    let mut command = start::command(global, args, &guard.tokens())?;
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(e) => {
+            release(guard, Stay::No).map_err(Failure::from)?;
+            return Err(Failure::new(code::NOT_EXECUTABLE, format!("the command could not be started: {e}")));
+        }
+    };
+    let ended = supervise::supervise(&mut child, args, &guard, signals, say)?;
+    status.child = Some(ended.status);
+    status.held = began.elapsed();
+    let stay = match args.once_for {
+        None => {
+            Stay::Agreed(args.at_least.map_or(Duration::ZERO, |least| least.saturating_sub(began.elapsed())))
+        }
+        Some(rest) if ended.status.success() && !ended.stopped() => {
+            // Of less than a millisecond nothing is left.
+            Some(rest.saturating_sub(began.elapsed()))
+                .filter(|rest| rest.as_millis() > 0)
+                .map_or(Stay::No, Stay::For)
+        }
+        Some(_) => Stay::No,
+    };
+    let released = release(guard, stay);
+    if let Ok(()) = &released {
+        status.stays = stay.rest();
+    }
+    Ok(conclude(args, &ended, released, status, say))
+}
+
+/// The exit status, of how the command ended and of what the release said.
+fn conclude(args: &Run, ended: &Ended, released: Result<(), Error>, status: &mut Status, say: Say) -> u8 {
+    if let Err(error) = &released {
+        if error.is_lease_lost() {
+            status.lost = true;
+            say.note(format!("the lock was lost: {error:#}"));
+        } else {
+            say.note(format!("the lock may stay held for a lease: {error:#}"));
+        }
+    }
+    match ended {
+        Ended { for_loss: true, .. } => args.lost_exit,
+        _ if status.lost => args.lost_exit,
+        Ended { too_long: true, .. } => code::TOO_LONG,
+        _ => status::code_of(ended.status),
+    }
+}
+
+/// What becomes of the lock when the command has ended.
+#[derive(Clone, Copy)]
+enum Stay {
+    /// It stays for what is left of --at-least.
+    Agreed(Duration),
+    No,
+    For(Duration),
+}
+
+impl Stay {
+    fn rest(self) -> Duration {
+        match self {
+            Stay::Agreed(rest) | Stay::For(rest) => rest,
+            Stay::No => Duration::ZERO,
+        }
+    }
+}
+
+fn release(guard: OwnedGuard<MultiLock>, stay: Stay) -> Result<(), Error> {
+    match stay {
+        Stay::Agreed(_) => guard.unlock(),
+        Stay::No => guard.unlock_now(),
+        Stay::For(rest) => guard.unlock_staying(rest),
+    }
+}

@@ -1,0 +1,77 @@
+//! Signals to this program: those that end a wait, and those that are the command's.
+
+use std::fs;
+
+use redis_concurrent::CancellationToken;
+use redis_concurrent::crossbeam_channel::{Receiver, unbounded};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+
+use crate::exit::Failure;
+
+/// Those that are passed on.
+const ALL: [i32; 8] = [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
+
+/// Those that end a program which does nothing about them.
+const ENDING: [i32; 4] = [SIGTERM, SIGHUP, SIGINT, SIGQUIT];
+
+/// One that came.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    pub signal: i32,
+    /// A process sent it, and not the terminal.
+    pub by_process: bool,
+}
+
+impl Received {
+    /// Whether the terminal has sent it to all of its foreground process group.
+    pub fn is_from_terminal(self) -> bool {
+        !self.by_process && matches!(self.signal, SIGINT | SIGQUIT)
+    }
+}
+
+pub struct Signals {
+    pub received: Receiver<Received>,
+    /// Cancelled by the first that ends a wait.
+    pub stop: CancellationToken,
+}
+
+impl Signals {
+    /// From here on signals are received, by a thread that ends with the process. What the caller ignores (as nohup
+    /// does) stays ignored, by the command too.
+    pub fn listen() -> Result<Signals, Failure> {
+        let wanted = ALL.into_iter().filter(|signal| !is_ignored(*signal));
+        let failed = |e| Failure::internal(format!("signals cannot be received: {e}"));
+        let mut signals = SignalsInfo::<WithOrigin>::new(wanted).map_err(failed)?;
+        let (sender, received) = unbounded();
+        let stop = CancellationToken::new();
+        let thread = std::thread::Builder::new().name("signals".to_owned());
+        let ends = stop.clone();
+        let run = move || {
+            for origin in &mut signals {
+                // Nobody receives them any more when the program ends.
+                let _ = sender.send(Received { signal: origin.signal, by_process: origin.process.is_some() });
+                if ENDING.contains(&origin.signal) {
+                    ends.cancel();
+                }
+            }
+        };
+        thread.spawn(run).map_err(failed)?;
+        Ok(Signals { received, stop })
+    }
+
+    /// The signal that ended a wait.
+    pub fn ended_by(&self) -> u8 {
+        let ending = self.received.try_iter().find(|it| ENDING.contains(&it.signal));
+        ending.map_or(SIGTERM, |it| it.signal).try_into().unwrap_or(15)
+    }
+}
+
+/// Whether the process that started this one has it ignore the signal; where that cannot be known, not.
+fn is_ignored(signal: i32) -> bool {
+    let Ok(status) = fs::read_to_string("/proc/self/status") else { return false };
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (signal - 1)) != 0
+}

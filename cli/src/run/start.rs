@@ -1,0 +1,111 @@
+//! The command as it is started: its arguments, its environment, its process group.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use super::child::BECOME;
+use crate::args::{Global, Run};
+use crate::exit::Failure;
+
+/// Whether the command has a process group of its own: not where it may have to read from a terminal.
+pub fn has_own_group(args: &Run) -> bool {
+    !args.foreground && !std::io::stdin().is_terminal()
+}
+
+/// The command of `args`, which has the lock with these tokens.
+pub fn command(global: &Global, args: &Run, tokens: &[Option<u64>]) -> Result<Command, Failure> {
+    let mut command = Command::new(this_program()?);
+    command.arg0("redis-concurrent").arg(BECOME).arg(std::process::id().to_string());
+    match &args.shell {
+        None => command.args(&args.command),
+        Some(text) => {
+            let shell = env::var_os("SHELL").filter(|it| !it.is_empty()).unwrap_or_else(|| "/bin/sh".into());
+            command.arg(shell).arg("-c").arg(replacing_the_shell(text))
+        }
+    };
+    command.env("REDIS_CONCURRENT_LOCK", &args.name);
+    command.env("REDIS_CONCURRENT_NAMESPACE", &global.namespace);
+    command.env("REDIS_CONCURRENT_LEASE_MS", args.lease.as_millis().to_string());
+    // Those of a lock further out are not this one's.
+    for (variable, _) in env::vars_os().filter(|(it, _)| is_token(it)) {
+        command.env_remove(variable);
+    }
+    for (i, token) in tokens.iter().enumerate() {
+        let variable = if i == 0 { String::new() } else { format!("_{i}") };
+        if let Some(token) = token {
+            command.env(format!("REDIS_CONCURRENT_TOKEN{variable}"), spelled(*token));
+        }
+    }
+    if has_own_group(args) {
+        command.process_group(0);
+    }
+    Ok(command)
+}
+
+fn is_token(variable: &OsStr) -> bool {
+    variable.to_str().is_some_and(|it| it.starts_with("REDIS_CONCURRENT_TOKEN"))
+}
+
+/// A token as a text that sorts as the number does.
+pub fn spelled(token: u64) -> String {
+    format!("{token:019}")
+}
+
+/// On Linux the very program that runs, even where its file has been replaced.
+fn this_program() -> Result<OsString, Failure> {
+    if cfg!(target_os = "linux") {
+        return Ok("/proc/self/exe".into());
+    }
+    env::current_exe().map(Into::into).map_err(|e| Failure::internal(format!("this program's own file: {e}")))
+}
+
+/// A shell that is given one simple command replaces itself by it, so that signals reach the command.
+fn replacing_the_shell(text: &OsStr) -> OsString {
+    let Some(words) = text.to_str() else { return text.to_owned() };
+    let plain = |c: char| c.is_ascii_alphanumeric() || " _./:,@%+-".contains(c);
+    let first = words.split_whitespace().next().unwrap_or_default();
+    // What a shell does itself has no slash in it, or is in this list.
+    let is_built_in = BUILT_IN.contains(&first);
+    if first.is_empty() || is_built_in || !words.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("exec {words}").into()
+}
+
+/// What a shell does by itself, of what can be written without special characters.
+const BUILT_IN: [&str; 33] = [
+    ".", ":", "alias", "bg", "break", "case", "cd", "command", "continue", "eval", "exec", "exit", "export",
+    "fc", "fg", "for", "function", "getopts", "hash", "if", "jobs", "local", "read", "readonly", "return",
+    "set", "shift", "source", "times", "trap", "until", "wait", "while",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_is_replaced_by_one_simple_command() {
+        for (text, run) in [
+            ("sleep 5", "exec sleep 5"),
+            ("/opt/x --day 1", "exec /opt/x --day 1"),
+            ("a; b", "a; b"),
+            ("a | b", "a | b"),
+            ("A=1 b", "A=1 b"),
+            ("echo $X", "echo $X"),
+            ("cd /tmp", "cd /tmp"),
+            ("echo 'a b'", "echo 'a b'"),
+            ("  ", "  "),
+        ] {
+            assert_eq!(replacing_the_shell(OsStr::new(text)), run);
+        }
+    }
+
+    #[test]
+    fn tokens_sort_as_texts() {
+        assert_eq!(spelled(890_865_315_643_305_984), "0890865315643305984");
+        assert!(spelled(9) < spelled(10));
+    }
+}

@@ -1,0 +1,140 @@
+//! While the command runs: signals are passed on to it, and it ends before its lock can be another's.
+
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
+
+use redis_concurrent::crossbeam_channel::{Receiver, after, bounded, never, select};
+use redis_concurrent::{MultiLock, OwnedGuard};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
+
+use super::signals::Signals;
+use super::{grace, start};
+use crate::args::{OnLoss, Run};
+use crate::exit::Failure;
+use crate::say::Say;
+
+/// The longest time before the end of a hold at which the command is killed.
+const KILLED_BEFORE: Duration = Duration::from_secs(2);
+
+/// How the command ended.
+pub struct Ended {
+    pub status: ExitStatus,
+    /// It was told to end since its lock was lost or about to be.
+    pub for_loss: bool,
+    /// It was told to end since it took too long.
+    pub too_long: bool,
+}
+
+impl Ended {
+    /// Whether it was told to end.
+    pub fn stopped(&self) -> bool {
+        self.for_loss || self.too_long
+    }
+}
+
+/// Waits for the command's end, and brings it about where its lock or its time ends first. Called by the thread that
+/// started it: the kernel kills the command when that thread ends.
+pub fn supervise(
+    child: &mut Child,
+    args: &Run,
+    guard: &OwnedGuard<MultiLock>,
+    signals: &Signals,
+    say: Say,
+) -> Result<Ended, Failure> {
+    let command = Running::new(child, args)?;
+    let grace = grace(args);
+    // The token and not only its channel: that one hears nothing of a token that is gone.
+    let (soon, at_last) = (guard.ends_within(grace), guard.ends_within(KILLED_BEFORE.min(grace / 2)));
+    let gone = guard.lost();
+    let (mut term, mut kill, mut lost): (Receiver<()>, Receiver<()>, Receiver<()>) = match args.on_loss {
+        OnLoss::Kill => (soon.receiver(), at_last.receiver(), never()),
+        OnLoss::Term => (soon.receiver(), never(), never()),
+        OnLoss::Warn => (never(), never(), gone.receiver()),
+    };
+    let mut limit = args.at_most.map_or_else(never, after);
+    let mut limit_kill = never();
+    let (mut for_loss, mut too_long) = (false, false);
+    loop {
+        select! {
+            recv(command.exited) -> _ => break,
+            recv(signals.received) -> it => if let Ok(it) = it
+                && (command.own_group || !it.is_from_terminal())
+                && let Some(signal) = Signal::from_named_raw(it.signal)
+            {
+                command.send(signal);
+            },
+            recv(kill) -> _ => {
+                say.note("COMMAND is killed: its lock ends");
+                command.send(Signal::KILL);
+                (kill, for_loss) = (never(), true);
+            },
+            recv(term) -> _ => {
+                match guard.loss() {
+                    Some(loss) => say.note(format!("COMMAND is stopped: {loss:#}")),
+                    None => say.note(format!("COMMAND is stopped: less than {grace:?} of the lock are certain")),
+                }
+                command.end();
+                (term, for_loss) = (never(), true);
+            },
+            recv(lost) -> _ => {
+                say.note(format!("COMMAND goes on without its lock: {}", guard.loss().map_or_else(String::new, |it| format!("{it:#}"))));
+                lost = never();
+            },
+            recv(limit) -> _ => {
+                say.note("COMMAND is stopped: --at-most is over");
+                command.end();
+                (limit, limit_kill, too_long) = (never(), after(grace), true);
+            },
+            recv(limit_kill) -> _ => {
+                command.send(Signal::KILL);
+                limit_kill = never();
+            },
+        }
+    }
+    let status =
+        child.wait().map_err(|e| Failure::internal(format!("the command's end is not known: {e}")))?;
+    Ok(Ended { status, for_loss, too_long })
+}
+
+/// A command that runs.
+struct Running {
+    pid: Pid,
+    own_group: bool,
+    /// Something comes when it has ended; nobody has waited for it then, so that its process id is still its own.
+    exited: Receiver<()>,
+}
+
+impl Running {
+    fn new(child: &Child, args: &Run) -> Result<Running, Failure> {
+        let failed =
+            |why: String| Failure::internal(format!("the command's end cannot be waited for: {why}"));
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| failed("no process id".to_owned()))?;
+        let (sender, exited) = bounded(1);
+        let wait = move || {
+            while let Err(rustix::io::Errno::INTR) =
+                waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
+            {}
+            let _ = sender.send(());
+        };
+        std::thread::Builder::new()
+            .name("command".to_owned())
+            .spawn(wait)
+            .map_err(|e| failed(e.to_string()))?;
+        Ok(Running { pid, own_group: start::has_own_group(args), exited })
+    }
+
+    /// To the command, and to its process group if that is its own. One that has just ended needs none.
+    fn send(&self, signal: Signal) {
+        let _ = match self.own_group {
+            true => kill_process_group(self.pid, signal),
+            false => kill_process(self.pid, signal),
+        };
+    }
+
+    /// Asks it to end, even where it is stopped.
+    fn end(&self) {
+        self.send(Signal::TERM);
+        self.send(Signal::CONT);
+    }
+}

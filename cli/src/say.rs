@@ -1,0 +1,97 @@
+//! What the program itself says: on standard error, each line with its name; and answers, on standard output.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use crate::exit::Failure;
+
+/// How much it says.
+#[derive(Clone, Copy, Debug)]
+pub struct Say {
+    quiet: bool,
+    verbose: bool,
+}
+
+impl Say {
+    pub fn new(quiet: bool, verbose: bool) -> Say {
+        Say { quiet, verbose }
+    }
+
+    /// What the caller should know.
+    pub fn note(self, what: impl Display) {
+        if !self.quiet {
+            error(what);
+        }
+    }
+
+    /// What happens.
+    pub fn detail(self, what: impl Display) {
+        if self.verbose {
+            error(what);
+        }
+    }
+}
+
+/// A line on standard error; that it may be closed is no reason to fail.
+pub fn error(what: impl Display) {
+    let text = what.to_string();
+    let mut out = io::stderr().lock();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        let _ = writeln!(out, "redis-concurrent: {line}");
+    }
+}
+
+/// All of an answer.
+pub fn print(text: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text).and_then(|()| out.flush()).map_err(|e| match e.kind() {
+        io::ErrorKind::BrokenPipe => Failure::broken_pipe(),
+        _ => Failure::internal(format!("standard output: {e}")),
+    })
+}
+
+/// The same text without the passwords of the URLs in it.
+pub fn without_passwords(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        out.push_str(before);
+        let end = after.find(|c: char| c.is_whitespace() || c == '\'' || c == '"').unwrap_or(after.len());
+        let (url, behind) = after.split_at(end);
+        match url.rfind('@') {
+            Some(at) => {
+                out.push_str("***");
+                out.push_str(&url[at..]);
+            }
+            None => match url.split_once("pass=") {
+                Some((address, _)) => {
+                    out.push_str(address);
+                    out.push_str("pass=***");
+                }
+                None => out.push_str(url),
+            },
+        }
+        rest = behind;
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_taken_out_of_urls() {
+        for (text, told) in [
+            ("redis://:secret@host:1/", "redis://***@host:1/"),
+            ("'redis://u:p@ss@host/1' is bad", "'redis://***@host/1' is bad"),
+            ("redis://host/ and rediss://a:b@c", "redis://host/ and rediss://***@c"),
+            ("redis+unix:///s.sock?db=1&pass=secret", "redis+unix:///s.sock?db=1&pass=***"),
+            ("nothing", "nothing"),
+        ] {
+            assert_eq!(without_passwords(text), told);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Each row of the table of exit statuses.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+
+use redis_concurrent_testkit::{RedisServer, wait_until};
+
+use crate::stage::{LONG, Started, client, done, line_of, program, run, shared};
+
+#[test]
+fn the_commands_own() {
+    for code in [0, 1, 7, 64, 255] {
+        run(&["own", "--", "sh", "-c", &format!("exit {code}")]).ends(code);
+    }
+    run(&["own", "--", "sh", "-c", "kill -9 $$"]).ends(137);
+    run(&["own", "--", "sh", "-c", "kill -TERM $$"]).ends(143);
+}
+
+#[test]
+fn arguments_and_input_arrive_unchanged() {
+    let it = run(&["args", "printf", "%s|", "a  b", "c'd", "$HOME", "--json", "-n"]).ends(0);
+    assert_eq!(it.out, "a  b|c'd|$HOME|--json|-n|");
+    let mut command = program(&shared().url(), &["run", "--lease", "1s", "args", "wc", "-c"]);
+    let mut child =
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    for _ in 0..64 {
+        input.write_all(&[b'x'; 65_536]).unwrap();
+    }
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), (64 * 65_536).to_string());
+}
+
+#[test]
+fn a_text_goes_to_the_shell() {
+    for form in [&["-c", "echo $((1 + 1)); exit 3", "shell"][..], &["shell", "-c", "echo $((1 + 1)); exit 3"]]
+    {
+        assert_eq!(run(form).ends(3).out, "2\n");
+    }
+}
+
+#[test]
+fn busy() {
+    let lock = client(shared()).reentrant_lock("busy");
+    let guard = lock.lock().unwrap();
+    run(&["-n", "busy", "echo", "no"]).ends(75);
+    run(&["-w", "50ms", "busy", "echo", "no"]).ends(75);
+    run(&["-n", "-E", "1", "busy", "echo", "no"]).ends(1);
+    assert_eq!(run(&["--skip", "busy", "echo", "no"]).ends(0).out, "");
+    guard.unlock().unwrap();
+    assert_eq!(run(&["-n", "busy", "echo", "yes"]).ends(0).out, "yes\n");
+}
+
+#[test]
+fn usage() {
+    for (args, told) in [
+        (&["run"][..], "required"),
+        (&["run", "x"], "required"),
+        (&["nothing"], "unrecognized"),
+        (&["run", "--lease", "soon", "x", "true"], "500ms, 30s"),
+        (&["run", "-w", "400d", "x", "true"], "366 days"),
+        (&["run", "--slots", "0", "x", "true"], "0 is not in"),
+        (&["run", "-E", "256", "x", "true"], "256"),
+        (&["run", "--kind", "fair", "x", "true"], "reentrant"),
+        (&["run", "-n", "-w", "1s", "x", "true"], "cannot be used with"),
+        (&["run", "--status-fd", "77", "x", "true"], "--status-fd 77"),
+        (&["run", "--redisson", "x", "true"], "does not offer"),
+        (&["run", "x", ""], "empty"),
+    ] {
+        let it = done(&shared().url(), args).ends(64).says(told);
+        assert!(it.err.lines().all(|line| line.starts_with("redis-concurrent: ")), "{it:?}");
+        assert_eq!(it.out, "");
+    }
+    for args in [&["--help"][..], &["run", "--help"], &["help", "run"], &["--version"]] {
+        let it = done(&shared().url(), args).ends(0);
+        let longest = it.out.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(longest <= 80, "{args:?}: a line of {longest}");
+    }
+}
+
+#[test]
+fn no_server() {
+    let nowhere = "redis://:hush@127.0.0.1:1/";
+    for how in [&["-n"][..], &["--skip"], &["-w", "100ms"], &["--bear", "0"]] {
+        let it = done(nowhere, &[&["run"], how, &["x", "true"]].concat()).ends(69).says("no connection");
+        assert!(!format!("{it:?}").contains("hush"));
+    }
+    // It comes while the program bears its absence.
+    let server = RedisServer::start().unwrap();
+    server.kill().unwrap();
+    let waits = Started::new(program(
+        &server.url(),
+        &["run", "-v", "--lease", "100ms", "--bear", "30s", "x", "true"],
+    ));
+    server.restart().unwrap();
+    waits.done().ends(0);
+}
+
+#[test]
+fn a_right_that_is_refused() {
+    let server = RedisServer::builder().password("hush").start().unwrap();
+    let at = |user: &str| format!("redis://{user}@127.0.0.1:{}/", server.port());
+    for url in [format!("redis://127.0.0.1:{}/", server.port()), at(":wrong")] {
+        let it = done(&url, &["run", "-n", "x", "true"]).ends(77);
+        assert!(!format!("{it:?}").contains("wrong@"));
+    }
+    let mut redis = server.connection().unwrap();
+    let mut user = redis::cmd("ACL");
+    user.arg(&["SETUSER", "dim", "on", ">shadow", "~rc:*", "&rc:*", "+@all", "-evalsha", "-eval"]);
+    user.exec(&mut redis).unwrap();
+    let it = done(&at("dim:shadow"), &["run", "-n", "x", "true"]).ends(77).says("evalsha");
+    assert!(!format!("{it:?}").contains("shadow"));
+    // The password from its own variable.
+    let mut command =
+        program(&format!("redis://127.0.0.1:{}/", server.port()), &["run", "--lease", "100ms", "x", "true"]);
+    assert!(command.env("REDISCLI_AUTH", "hush").status().unwrap().success());
+}
+
+#[test]
+fn a_name_or_a_setting_that_cannot_work() {
+    let server = shared();
+    client(server).semaphore("config").set_permits(2).unwrap();
+    run(&["config", "true"]).ends(78).says("is a semaphore, not a reentrant lock");
+    run(&["--slots", "3", "config", "true"]).ends(78).says("has 2 slots, not 3");
+    run(&["--slots", "2", "config", "true"]).ends(0);
+    run(&["", "true"]).ends(78).says("must not be empty");
+    run(&[&"x".repeat(1025), "true"]).ends(78).says("at most 1024 bytes");
+    run(&["--grace", "500ms", "config2", "true"]).ends(78).says("half of --lease");
+    done(&server.url(), &["run", "--lease", "50ms", "x", "true"]).ends(78).says("100ms");
+    done("http://127.0.0.1/", &["run", "x", "true"]).ends(78).says("redis://");
+    done(&server.url(), &["run", "--namespace", "a{b", "x", "true"]).ends(78).says("braces");
+    run(&["--at-least", "0.5ms", "config3", "true"]).ends(78).says("minimum hold time");
+}
+
+#[test]
+fn a_file_with_the_url() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("url");
+    std::fs::write(&file, format!("{}\nanything else\n", shared().url())).unwrap();
+    let path = file.to_str().unwrap();
+    let mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+    let args = ["run", "--lease", "1s", "--url-file", path, "file", "true"];
+    for open in [0o644, 0o640, 0o604] {
+        mode(open);
+        done("redis://127.0.0.1:1/", &args).ends(78).says("others may read it").says("chmod 600");
+    }
+    mode(0o600);
+    done("redis://127.0.0.1:1/", &args).ends(0);
+    std::fs::write(&file, "\n").unwrap();
+    done("redis://127.0.0.1:1/", &args).ends(78).says("empty");
+    done("redis://127.0.0.1:1/", &["run", "--url-file", "/no/such", "x", "true"]).ends(78).says("/no/such");
+}
+
+#[test]
+fn lost_or_about_to_be() {
+    let server = RedisServer::start().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("in");
+    let sleeps = |more: &[&str], script: &str| {
+        let args =
+            [&["run", "--lease", "2s", "--grace", "900ms"], more, &["x", "--", "sh", "-c", script]].concat();
+        let it = Started::new(program(&server.url(), &args));
+        line_of(&file);
+        std::fs::remove_file(&file).unwrap();
+        it
+    };
+    let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 60", file.display());
+    // Redis is silent.
+    let it = sleeps(&[], &script);
+    server.stop().unwrap();
+    it.done().ends(80).says("less than 900ms of the lock are certain");
+    server.cont().unwrap();
+    // Against a command that does not listen, and with a code of the caller's.
+    let it = sleeps(&["--lost-exit", "9"], &format!("trap '' TERM; {script}"));
+    server.stop().unwrap();
+    it.done().ends(9).says("COMMAND is killed");
+    server.cont().unwrap();
+    // It is taken away.
+    let it = sleeps(&[], &script);
+    let lock = client(&server).reentrant_lock("x");
+    wait_until(LONG, "the holder listens", || {
+        !redis::cmd("PUBSUB")
+            .arg("CHANNELS")
+            .query::<Vec<String>>(&mut server.connection().unwrap())
+            .unwrap()
+            .is_empty()
+    });
+    assert!(lock.force_unlock_if(&redis_concurrent::HeldBy::Anyone, "by the test").unwrap().was_held());
+    it.done().ends(80).says("by force: by the test");
+    // Only a warning, and the command ends by itself.
+    let quick = format!(
+        "echo $$ > {0}.new; mv {0}.new {0}; while [ ! -e {0}.go ]; do sleep 0.05; done",
+        file.display()
+    );
+    let it = sleeps(&["--on-loss", "warn"], &quick);
+    assert!(lock.force_unlock().unwrap().was_held());
+    std::fs::write(file.with_extension("go"), "").unwrap();
+    it.done().ends(80).says("lost");
+}
+
+#[test]
+fn too_long() {
+    run(&["--at-most", "200ms", "long", "sleep", "60"]).ends(124).says("--at-most");
+    run(&["--at-most", "200ms", "--grace", "100ms", "long", "sh", "-c", "trap '' TERM; exec sleep 60"])
+        .ends(124);
+    run(&["--at-most", "60s", "long", "true"]).ends(0);
+}
+
+#[test]
+fn a_command_that_cannot_be_executed() {
+    run(&["none", "no-such-command"]).ends(127).says("no-such-command");
+    run(&["none", "/etc/passwd"]).ends(126).says("/etc/passwd");
+    run(&["-n", "none", "true"]).ends(0);
+}

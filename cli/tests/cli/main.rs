@@ -1,0 +1,8 @@
+//! The program as its users meet it: started by its name, on a private server, looked at from outside.
+
+mod exits;
+mod pages;
+mod signals;
+mod stage;
+mod terminal;
+mod terms;

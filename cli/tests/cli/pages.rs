@@ -1,0 +1,31 @@
+//! The man page and the completions are those of the program that prints them.
+
+use crate::stage::done;
+
+#[test]
+fn completions_and_pages_know_the_options() {
+    for shell in ["bash", "zsh", "fish"] {
+        let it = done("redis://127.0.0.1:1/", &["completions", shell]).ends(0);
+        assert!(it.out.contains("at-least") && it.out.contains("redis-concurrent"), "{shell}");
+    }
+    let whole = done("redis://127.0.0.1:1/", &["man"]).ends(0).out;
+    assert!(whole.starts_with(".ie") && whole.contains("redis\\-concurrent\\-run(1)"), "{whole}");
+    let page = done("redis://127.0.0.1:1/", &["man", "run"]).ends(0).out;
+    assert!(page.contains("once\\-for") && page.contains("\\-\\-at\\-most was over"), "{page}");
+    done("redis://127.0.0.1:1/", &["man", "nothing"]).ends(64).says("nothing");
+    assert!(!format!("{whole}{page}").contains("127.0.0.1:1"), "nothing of the environment is in it");
+}
+
+#[test]
+fn a_closed_pipe_ends_it_quietly() {
+    let mut command = std::process::Command::new("bash");
+    let script = format!("{} completions bash | true; echo ${{PIPESTATUS[0]}}", crate::stage::PROGRAM);
+    let it = crate::stage::Done::of(command.args(["-c", &script]).output().unwrap());
+    // All of it may fit into the pipe before that closes.
+    assert!(["141\n", "0\n"].contains(&&*it.out) && it.err.is_empty(), "{it:?}");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = crate::stage::program("redis://127.0.0.1:1/", &["man", "run"]);
+    let status = command.stdout(writer).status().unwrap();
+    assert_eq!(status.code(), Some(141));
+}

@@ -1,0 +1,118 @@
+//! Signals to the program, and its death.
+
+use std::path::Path;
+
+use redis_concurrent_testkit::wait_until;
+
+use crate::stage::{LONG, Started, client, is_alive, line_of, program, run, shared};
+
+/// A script that writes its process id to this file.
+fn says_its_pid(file: &Path, then: &str) -> String {
+    format!("echo $$ > {0}.new; mv {0}.new {0}; {then}", file.display())
+}
+
+fn started(name: &str, file: &Path, then: &str) -> (Started, u32) {
+    let script = says_its_pid(file, then);
+    let it =
+        Started::new(program(&shared().url(), &["run", "--lease", "1s", name, "--", "sh", "-c", &script]));
+    let pid = line_of(file).parse().unwrap();
+    (it, pid)
+}
+
+#[test]
+fn they_are_passed_on() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["TERM", "HUP", "INT", "QUIT", "USR1", "USR2", "WINCH", "CONT"] {
+        let file = folder.path().join(name);
+        let trap = format!(
+            "trap 'exit 42' {name}; echo $$ > {0}.new; mv {0}.new {0}; while :; do sleep 0.02; done",
+            file.display()
+        );
+        let it = Started::new(program(&shared().url(), &["run", "--lease", "1s", name, "sh", "-c", &trap]));
+        line_of(&file);
+        it.signal(name);
+        it.done().ends(42);
+    }
+}
+
+#[test]
+fn a_wait_is_given_up() {
+    let lock = client(shared()).reentrant_lock("given-up");
+    let guard = lock.lock().unwrap();
+    for (name, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("QUIT", 131)] {
+        let it = Started::new(program(&shared().url(), &["run", "--lease", "1s", "given-up", "echo", "no"]));
+        wait_until(LONG, "it waits", || lock.queue_length().unwrap() == 1);
+        it.signal(name);
+        assert_eq!(it.done().ends(code).out, "");
+        wait_until(LONG, "its place is free", || lock.queue_length().unwrap() == 0);
+    }
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn what_the_caller_ignores_stays_ignored() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pid");
+    let script = says_its_pid(&file, "while [ ! -e $0 ]; do sleep 0.02; done; exit 5");
+    let go = folder.path().join("go");
+    let program = crate::stage::PROGRAM;
+    let mut command = std::process::Command::new("sh");
+    command.args([
+        "-c",
+        &format!("trap '' HUP; exec {program} run --lease 1s ignored sh -c \"$1\" \"$2\""),
+        "sh",
+        &script,
+    ]);
+    command.arg(&go).env("REDIS_URL", shared().url());
+    let it = Started::new(command);
+    let pid: u32 = line_of(&file).parse().unwrap();
+    it.signal("HUP");
+    crate::stage::signal(pid, "HUP");
+    std::fs::write(go, "").unwrap();
+    it.done().ends(5);
+}
+
+#[test]
+fn a_killed_program_takes_its_command_along() {
+    let folder = tempfile::tempdir().unwrap();
+    let (it, pid) = started("killed", &folder.path().join("pid"), "exec sleep 60");
+    assert!(is_alive(pid));
+    it.signal("KILL");
+    wait_until(LONG, "the command is dead", || !is_alive(pid));
+    run(&["-w", "30s", "killed", "true"]).ends(0);
+}
+
+#[test]
+fn a_process_group_ends_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("grandchild");
+    let script = format!("sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 60'; true", file.display());
+    let it = Started::new(program(&shared().url(), &["run", "--lease", "1s", "group", "sh", "-c", &script]));
+    let grandchild: u32 = line_of(&file).parse().unwrap();
+    it.signal("TERM");
+    it.done().ends(143);
+    wait_until(LONG, "its child is dead", || !is_alive(grandchild));
+}
+
+#[test]
+fn two_hundred_at_once_run_one_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let (marks, busy) = (folder.path().join("marks"), folder.path().join("busy"));
+    // mkdir is atomic: a second one at a time fails, and says so.
+    let script =
+        format!("mkdir {0} || echo two >> {1}; echo in >> {1}; rmdir {0}", busy.display(), marks.display());
+    let all: usize = std::env::var("RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(24).min(200);
+    let started: Vec<_> = (0..all)
+        .map(|_| {
+            Started::new(program(
+                &shared().url(),
+                &["run", "-n", "--lease", "5s", "crowd", "sh", "-c", &script],
+            ))
+        })
+        .collect();
+    let codes: Vec<_> = started.into_iter().map(|it| it.done().code.unwrap()).collect();
+    assert!(codes.iter().all(|code| [0, 75].contains(code)), "{codes:?}");
+    let ran = codes.iter().filter(|code| **code == 0).count();
+    let marks = std::fs::read_to_string(marks).unwrap();
+    assert_eq!(marks, "in\n".repeat(ran), "one at a time");
+}

@@ -1,0 +1,140 @@
+//! A server, and the program on it.
+
+use std::io::Read;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use redis_concurrent::Client;
+use redis_concurrent_testkit::{RedisServer, wait_until};
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_redis-concurrent");
+/// Far more than anything takes that happens at once.
+pub const LONG: Duration = Duration::from_secs(30);
+
+/// A server that may be shared: each test has names of its own. It is old enough to be trusted with short leases.
+#[track_caller]
+pub fn shared() -> &'static RedisServer {
+    static SERVER: std::sync::OnceLock<RedisServer> = std::sync::OnceLock::new();
+    SERVER.get_or_init(|| RedisServer::start().unwrap())
+}
+
+/// The program with these arguments, at this server.
+pub fn program(url: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(args)
+        .env("REDIS_URL", url)
+        .env_remove("REDISCLI_AUTH")
+        .env_remove("REDIS_CONCURRENT_NAMESPACE");
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end.
+pub fn done(url: &str, args: &[&str]) -> Done {
+    Done::of(program(url, args).output().unwrap())
+}
+
+/// `run` with a lease for which a server that has just been started is trusted soon.
+pub fn run(args: &[&str]) -> Done {
+    done(&shared().url(), &[&["run", "--lease", "1s"], args].concat())
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Done {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Done {
+    pub fn of(output: Output) -> Done {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Done { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    #[track_caller]
+    pub fn ends(self, code: i32) -> Done {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+
+    #[track_caller]
+    pub fn says(self, what: &str) -> Done {
+        assert!(self.err.contains(what), "{what:?} is missing: {self:?}");
+        self
+    }
+}
+
+/// It runs; killed when dropped.
+pub struct Started {
+    child: Child,
+    out: Option<JoinHandle<String>>,
+    err: Option<JoinHandle<String>>,
+}
+
+impl Started {
+    pub fn new(mut command: Command) -> Started {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let out = child.stdout.take().map(read_all);
+        let err = child.stderr.take().map(read_all);
+        Started { child, out, err }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+
+    #[track_caller]
+    pub fn done(mut self) -> Done {
+        wait_until(LONG, "the program ends", || self.child.try_wait().unwrap().is_some());
+        let code = self.child.wait().unwrap().code();
+        let text = |it: &mut Option<JoinHandle<String>>| it.take().unwrap().join().unwrap();
+        Done { code, out: text(&mut self.out), err: text(&mut self.err) }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        from.read_to_string(&mut text).map(|_| text).unwrap_or_default()
+    })
+}
+
+/// Sends a signal by its name.
+pub fn signal(pid: u32, name: &str) {
+    let sent =
+        Command::new("sh").args(["-c", r#"kill -s "$1" -- "$2""#, "sh", name, &pid.to_string()]).status();
+    assert!(sent.unwrap().success(), "{name} to {pid}");
+}
+
+/// Whether a process of this id runs, and is no zombie.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+/// Waits until the file has a line, which is returned.
+#[track_caller]
+pub fn line_of(file: &std::path::Path) -> String {
+    let read = || std::fs::read_to_string(file).unwrap_or_default();
+    wait_until(LONG, "the file has a line", || read().contains('\n'));
+    read().lines().next().unwrap().to_owned()
+}
+
+pub fn client(server: &RedisServer) -> Client {
+    Client::connect(&server.url()).unwrap()
+}

@@ -1,0 +1,115 @@
+//! What the options of `run` do to the lock, and what the command knows of it.
+
+use std::time::Duration;
+
+use redis_concurrent_testkit::wait_until;
+
+use crate::stage::{LONG, Started, client, program, run, shared};
+
+#[test]
+fn the_command_knows_its_lock() {
+    let it = run(&["--and", "env2", "env1", "sh", "-c", "env | grep ^REDIS_CONCURRENT | sort"]).ends(0);
+    let lines: Vec<_> = it.out.lines().collect();
+    assert_eq!(lines[0], "REDIS_CONCURRENT_LEASE_MS=1000");
+    assert_eq!(lines[1..3], ["REDIS_CONCURRENT_LOCK=env1", "REDIS_CONCURRENT_NAMESPACE=rc"]);
+    let token = |line: &str, name: &str| {
+        let token = line.strip_prefix(&format!("REDIS_CONCURRENT_{name}=")).unwrap().to_owned();
+        assert!(token.len() == 19 && token.parse::<u64>().unwrap() > 0, "{token}");
+        token
+    };
+    let first = token(lines[3], "TOKEN");
+    token(lines[4], "TOKEN_1");
+    assert_eq!(lines.len(), 5);
+    let next = run(&["env1", "sh", "-c", "echo $REDIS_CONCURRENT_TOKEN"]).ends(0).out;
+    assert!(next.trim() > first.as_str(), "tokens grow, as texts too");
+    assert_eq!(run(&["-s", "env3", "sh", "-c", "echo $REDIS_CONCURRENT_TOKEN"]).ends(0).out, "\n");
+}
+
+#[test]
+fn it_stays_for_the_rest_of_a_time() {
+    run(&["--at-least", "60s", "least", "false"]).ends(1);
+    run(&["-n", "least", "true"]).ends(75);
+    let left = client(shared()).reentrant_lock("least").remaining().unwrap().unwrap();
+    assert!(left > Duration::from_secs(10) && left <= Duration::from_secs(60), "{left:?}");
+}
+
+#[test]
+fn only_success_is_kept() {
+    run(&["--once-for", "60s", "once", "false"]).ends(1);
+    let status = format!("{}; echo $?", "true");
+    run(&["--once-for", "60s", "once", "sh", "-c", &status]).ends(0);
+    run(&["--skip", "--once-for", "60s", "once", "echo", "again"]).ends(0);
+    run(&["-n", "once", "true"]).ends(75);
+}
+
+#[test]
+fn kinds_exclude_as_they_do_in_programs() {
+    let client = client(shared());
+    let reader = client.read_write_lock("halves").read_lock().lock_owned().unwrap();
+    run(&["-n", "-s", "halves", "true"]).ends(0);
+    run(&["-n", "-x", "halves", "true"]).ends(75);
+    run(&["-n", "--kind", "read", "halves", "true"]).ends(0);
+    reader.unlock().unwrap();
+    run(&["-n", "--kind", "write", "halves", "true"]).ends(0);
+    let plain = client.simple_lock("plain").lock_owned().unwrap();
+    run(&["-n", "--kind", "simple", "plain", "true"]).ends(75);
+    plain.unlock().unwrap();
+    let mut redis = shared().connection().unwrap();
+    redis::cmd("SET").arg("job-lock:prod:a").arg("theirs").arg("PX").arg(60_000).exec(&mut redis).unwrap();
+    run(&["-n", "--at", "job-lock:prod:a", "true"]).ends(75);
+    run(&["-n", "--at", "job-lock:prod:b", "true"]).ends(0);
+    // All or none.
+    let busy = client.reentrant_lock("and2").lock_owned().unwrap();
+    run(&["-n", "--and", "and2", "and1", "true"]).ends(75);
+    run(&["-n", "and1", "true"]).ends(0);
+    busy.unlock().unwrap();
+    run(&["-n", "--fair", "--and", "and2", "and1", "true"]).ends(0);
+}
+
+#[test]
+fn as_many_as_there_are_slots() {
+    let url = shared().url();
+    let sleep = |n: &str| program(&url, &["run", "--slots", "2", "--label", n, "slots", "sleep", "60"]);
+    let both = ["one", "two"].map(|n| Started::new(sleep(n)));
+    let semaphore = client(shared()).semaphore("slots");
+    wait_until(LONG, "both run", || semaphore.holders().is_ok_and(|it| it.len() == 2));
+    run(&["-n", "--slots", "2", "slots", "true"]).ends(75);
+    let mut labels: Vec<_> =
+        semaphore.holders().unwrap().into_iter().map(|it| it.process.unwrap().client_name).collect();
+    labels.sort();
+    assert_eq!(labels, ["one", "two"]);
+    let [first, second] = both;
+    first.signal("TERM");
+    first.done().ends(143);
+    run(&["-w", "30s", "--slots", "2", "slots", "true"]).ends(0);
+    drop(second);
+}
+
+#[test]
+fn the_end_is_told_to_a_file_descriptor() {
+    let args = ["run", "--lease", "1s", "--once-for", "60s", "told", "sh", "-c", "exit 0"];
+    let shell = format!("{} \"$@\" 3>&1 >/dev/null", crate::stage::PROGRAM);
+    let with = |args: &[&str]| {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &shell, "sh"]).args(args).env("REDIS_URL", shared().url());
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let told = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect(text);
+    let args = [&["run", "--status-fd", "3"], &args[1..]].concat();
+    let first = told(&with(&args));
+    assert_eq!(
+        (&first["acquired"], &first["child"]["code"], &first["lost"]),
+        (&true.into(), &0.into(), &false.into())
+    );
+    assert!(
+        first["token"].as_str().unwrap().len() == 19 && first["stays_s"].as_f64().unwrap() > 10.0,
+        "{first}"
+    );
+    let second = told(&with(&["run", "--status-fd", "3", "-n", "told", "true"]));
+    assert_eq!(
+        (&second["acquired"], &second["child"], &second["exit"]),
+        (&false.into(), &().into(), &75.into())
+    );
+    let third = told(&with(&["run", "--lease", "1s", "--status-fd", "3", "told2", "sh", "-c", "kill -9 $$"]));
+    assert_eq!((&third["child"]["signal"], &third["exit"]), (&9.into(), &137.into()));
+}
