@@ -2,9 +2,9 @@
 # Sees to it that the programs named are there, and installs what is missing by apt-get (Debian,
 # Ubuntu). Asks nothing, and says what it does on standard error.
 #
-#   ci/setup.sh [make] [cc] [redis] [luacheck] [rust-tools] [redis-py]
+#   ci/setup.sh [make] [cc] [redis] [luacheck] [rust-tools] [redis-py] [java]
 #
-# Without redis-py it goes on: the tests that have a use for it say that they were skipped.
+# Without redis-py or java it goes on: the tests that have a use for them say that they were skipped.
 set -eu
 exec </dev/null >&2
 
@@ -82,6 +82,7 @@ for want in "$@"; do
             fail "missing: cargo fmt and cargo clippy (rustup component add rustfmt clippy)"
         ;;
     redis-py) has_redis_py || wishes="$wishes python3-redis" ;;
+    java) { has javac && has mvn; } || wishes="$wishes default-jdk-headless maven" ;;
     *) fail "what is $want?" ;;
     esac
 done

@@ -40,7 +40,9 @@ function kind.load(owner)
   if not held then
     turn = tonumber(call('ZSCORE', K[5], 'turn'))
     if turn and turn <= now() / 1000 then turn = nil end
-  elseif held == owner and ours then
+  elseif not ours then
+    call('ZREM', K[5], 'turn') -- Redisson has taken it.
+  elseif held == owner then
     return call('PTTL', K[1]), given()
   end
 end

@@ -53,7 +53,7 @@ fn a_hold_of_redissons_keeps_us_out_and_is_shown_as_the_holder() {
 #[test]
 fn a_hold_is_renewed_and_keeps_redisson_out_beyond_its_lease() {
     let stage = Stage::new();
-    let client = builder(&stage.server.url()).lease(ms(1500)).connect().unwrap();
+    let client = builder(&stage.server.url()).lease(ms(2_000)).connect().unwrap();
     let lock = client.redisson_lock(KEY);
     let guard = lock.lock().unwrap();
     for _ in 0..40 {

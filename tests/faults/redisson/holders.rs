@@ -34,7 +34,7 @@ fn a_dead_holder_of_ours_is_gone_for_redisson_when_its_lease_ends() {
 fn a_forced_unlock_by_redisson_is_a_loss_that_is_reported() {
     let stage = Stage::new();
     let ears = Ears::default();
-    let client = builder(&stage.server.url()).lease(ms(1500)).observer(ears.clone()).connect().unwrap();
+    let client = builder(&stage.server.url()).lease(ms(6_000)).observer(ears.clone()).connect().unwrap();
     let lock = client.redisson_lock(KEY);
     let guard = lock.lock().unwrap();
     let mut java = stage.java(1);

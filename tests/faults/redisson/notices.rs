@@ -1,5 +1,6 @@
 //! Each side wakes up the other's waiters, and lets them have their turn.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use redis::Commands;
@@ -121,16 +122,21 @@ fn a_release_of_ours_is_announced_as_redisson_announces_it() {
 #[test]
 fn redisson_has_its_turn_between_holders_that_never_rest() {
     let stage = Stage::new();
-    let done = std::sync::atomic::AtomicBool::new(false);
-    let over = || done.load(std::sync::atomic::Ordering::SeqCst);
+    let done = AtomicBool::new(false);
+    let over = || done.load(Ordering::SeqCst);
     thread::scope(|scope| {
-        for lock in [(); 2].map(|()| stage.lock()) {
+        for lock in [(); 4].map(|()| stage.lock()) {
             scope.spawn(move || {
                 while !over() {
-                    lock.lock().unwrap().unlock().unwrap();
+                    let guard = lock.lock().unwrap();
+                    // The others come to wait meanwhile.
+                    thread::sleep(ms(2));
+                    guard.unlock().unwrap();
                 }
             });
         }
+        // Also where this fails.
+        let _ends = Sets(&done);
         let mut java = stage.java(1);
         let mut connection = stage.server.connection().unwrap();
         let mut pubsub = connection.as_pubsub();
@@ -145,8 +151,16 @@ fn redisson_has_its_turn_between_holders_that_never_rest() {
             }
             turns == 5
         });
-        done.store(true, std::sync::atomic::Ordering::SeqCst);
     });
+}
+
+/// Sets it when dropped.
+struct Sets<'a>(&'a AtomicBool);
+
+impl Drop for Sets<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Without the right to Redisson's channels nobody is woken up, and everybody comes in.
