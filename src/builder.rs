@@ -1,10 +1,13 @@
 //! The builder of a client with custom settings.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::address::{SentinelAddresses, named_sentinels, no_address, sentinels_at, server_at};
 use crate::client::Client;
-use crate::engine::redis::connection::ConnectionManager;
+use crate::engine::redis::connection::{ConnectionManager, Destination};
+use crate::engine::redis::sentinels::Sentinels;
 use crate::error::Error;
 use crate::observe::{Observer, Observers};
 use crate::settings::{Config, bad};
@@ -32,7 +35,9 @@ pub struct ClientBuilder {
     renew_every: Option<Duration>,
     waiter_timeout: Option<Duration>,
     command_timeout: Option<Duration>,
-    server: Result<redis::Client, Error>,
+    /// None was given.
+    server: Option<Result<redis::Client, Error>>,
+    sentinels: Option<Result<SentinelAddresses, Error>>,
     #[cfg(feature = "tls")]
     certificates: Certificates,
     observers: Observers,
@@ -67,7 +72,8 @@ impl ClientBuilder {
             renew_every: None,
             waiter_timeout: None,
             command_timeout: None,
-            server: Err(bad("no server was given: call `url`")),
+            server: None,
+            sentinels: None,
             #[cfg(feature = "tls")]
             certificates: Certificates::default(),
             observers: Observers::default(),
@@ -78,21 +84,61 @@ impl ClientBuilder {
     /// `redis+unix:///path/to/socket`, or with the feature `tls` `rediss://…`.
     /// Special characters of the user name and the password are percent-encoded (`/` is `%2F`, `@` is `%40`).
     ///
+    /// Or the primary of several servers, by their sentinels:
+    /// `redis+sentinel://[user:password@]host[:port],host[:port],…/name[/db]` (`rediss+sentinel://…` for TLS), as
+    /// [`sentinels`](Self::sentinels) does. User, password and database are those of the servers;
+    /// `?sentinel_user=…&sentinel_password=…` those of the sentinels.
+    ///
     /// An invalid URL is reported by [`connect`](Self::connect), as `InvalidInput`.
     pub fn url(mut self, url: &str) -> Self {
-        self.server = server_at(url);
+        let (sentinels, server) = match sentinels_at(url) {
+            None => (self.sentinels, server_at(url)),
+            Some(Ok((sentinels, login))) => (Some(Ok(sentinels)), Ok(login)),
+            Some(Err(e)) => (None, Err(e)),
+        };
+        (self.sentinels, self.server) = (sentinels, Some(server));
+        self
+    }
+
+    /// The primary that the sentinels at these addresses call `master`: each a host with or without its port (26379
+    /// unless it is given), or a URL, `redis://user:password@host:port` or `rediss://…`, where they want to be
+    /// logged in at. If [`url`](Self::url) (or one of its like) is called as well, that says how to log in at the
+    /// servers: user, password, database, TLS; its host is not used.
+    ///
+    /// Each connection of the client asks one sentinel after the other, a quarter of a second each and the
+    /// [connect timeout](Self::connect_timeout) in all, and checks that what they name is a primary. A thread
+    /// listens to one of them: when another server becomes the primary, connections to the former one are closed at
+    /// once, and its holds renewed at the new one, which says whether it knows them. What a failover may cost is told
+    /// in `docs/failover.md`. The [unreachable timeout](Self::unreachable_timeout) should be longer than it lasts:
+    /// the sentinels' `down-after-milliseconds` and a few seconds.
+    ///
+    /// An address that is none is reported by [`connect`](Self::connect), as `InvalidInput`.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), redis_concurrent::Error> {
+    /// use redis_concurrent::Client;
+    ///
+    /// let client = Client::builder()
+    ///     .sentinels(&["sentinel-1", "sentinel-2:26379", "redis://:secret@sentinel-3"], "mymaster")
+    ///     .url("redis://app:password@mymaster/")
+    ///     .connect()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sentinels(mut self, nodes: &[impl AsRef<str>], master: &str) -> Self {
+        self.sentinels = Some(named_sentinels(nodes, master));
         self
     }
 
     /// The server, as the `redis` crate's connection information.
     pub fn connection_info(mut self, info: redis::ConnectionInfo) -> Self {
-        self.server = redis::Client::open(info).map_err(no_address);
+        self.server = Some(redis::Client::open(info).map_err(no_address));
         self
     }
 
     /// The server, as a client of the `redis` crate.
     pub fn redis_client(mut self, client: redis::Client) -> Self {
-        self.server = Ok(client);
+        self.server = Some(Ok(client));
         self
     }
 
@@ -222,8 +268,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// `InvalidInput` for a setting that cannot work, and for a Redis before 6.2, a Sentinel, one of several
-    /// primaries of a Redis Cluster, or a server without scripts. `Unavailable` if the server cannot be reached or
-    /// is a replica, or if this process cannot start a thread.
+    /// primaries of a Redis Cluster, a server without scripts, or sentinels that do not know the primary. `Unavailable`
+    /// if the server cannot be reached or is a replica, or if this process cannot start a thread.
     pub fn connect(self) -> Result<Client, Error> {
         let client = self.connect_later()?;
         client.probe()?;
@@ -239,37 +285,27 @@ impl ClientBuilder {
         self.config.renew_every = self.renew_every.unwrap_or(self.config.lease / 3);
         self.config.fit(self.waiter_timeout, self.command_timeout);
         self.config.check()?;
-        let server = self.server?;
-        #[cfg(feature = "tls")]
-        let server = self.certificates.given_to(server)?;
-        let manager = ConnectionManager::new(server, &self.config);
+        let destination = self.destination()?;
+        let manager = ConnectionManager::new(destination, &self.config);
         Client::start(self.config, manager, self.observers)
     }
-}
 
-/// The server at this URL. An error about the URL does not contain its password.
-fn server_at(url: &str) -> Result<redis::Client, Error> {
-    let tcp = ["redis", "rediss", "valkey", "valkeys"];
-    if let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| tcp.contains(scheme)) {
-        // The credentials end with the last `@`, which cannot occur after the host: if one of these
-        // characters comes before it, part of them would be taken for a port, a database number or a query.
-        let cut = rest.rfind('@').and_then(|at| rest[..at].find(['/', '?', '#']).map(|i| &rest[i..=i]));
-        if let Some(cut) = cut {
-            return Err(bad(format!(
-                "this URL has a {cut:?} before the last '@': special characters of the user name and the \
-                 password must be percent-encoded"
-            )));
+    /// Where the connections are to lead.
+    fn destination(&mut self) -> Result<Destination, Error> {
+        let sentinels = self.sentinels.take().transpose()?;
+        let server = match (self.server.take(), &sentinels) {
+            (Some(server), _) => server?,
+            (None, Some(_)) => server_at("redis://primary")?,
+            (None, None) => return Err(bad("no server was given: call `url`")),
+        };
+        #[cfg(feature = "tls")]
+        let server = self.certificates.given_to(server)?;
+        let Some(SentinelAddresses { nodes, master }) = sentinels else { return Ok(Destination::At(server)) };
+        if matches!(server.get_connection_info().addr(), redis::ConnectionAddr::Unix(_)) {
+            return Err(bad("sentinels name servers by host and port, and the URL is that of a socket"));
         }
-        // Another crate may have enabled TLS in the redis crate: so this is checked only after that crate has
-        // refused it.
-        if !cfg!(feature = "tls") && scheme.ends_with('s') {
-            let needed = format!("{scheme}:// needs the feature `tls` of redis-concurrent");
-            return redis::Client::open(url).map_err(|_| bad(needed));
-        }
+        #[cfg(feature = "tls")]
+        let nodes = self.certificates.given_to_all(nodes)?;
+        Ok(Destination::Primary(Arc::new(Sentinels::new(nodes, master, server))))
     }
-    redis::Client::open(url).map_err(no_address)
-}
-
-fn no_address(e: redis::RedisError) -> Error {
-    bad(format!("this is no address of a server: {e}"))
 }

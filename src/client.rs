@@ -13,6 +13,7 @@ use crate::engine::renewal::renewer::Renewer;
 use crate::engine::route::Route;
 use crate::engine::runtime::Shared;
 use crate::engine::server::Server;
+use crate::engine::switchover;
 use crate::error::{Error, ErrorKind};
 use crate::fenced::Fenced;
 use crate::guard::OwnedGuard;
@@ -38,7 +39,8 @@ use crate::settings::Config;
 /// It has a pool of connections, one channel on which it receives its grants (with a thread, from the first
 /// wait on, the first hold that lasts longer than a heartbeat, or the first use of
 /// [`lost`](crate::Guard::lost)), a line for its renewals (with a thread, from the first one on), and a part
-/// in the process's renewal thread.
+/// in the process's renewal thread; where [sentinels](crate::ClientBuilder::sentinels) name its server, a thread that
+/// listens to one of them.
 ///
 /// It belongs to the process that created it. In a forked child its calls return
 /// [`Forked`](ErrorKind::Forked) and release none of the parent's holds. Fork before the first client is
@@ -91,7 +93,9 @@ impl Client {
             error.because("the threads of the connection pool could not be started").caused_by(e)
         })?;
         let server = Server::new(manager, Backend::new(pool));
-        Ok(Client(Shared::new(config, Route::One(server), Renewer::current(), observers)))
+        let shared = Shared::new(config, Route::One(server), Renewer::current(), observers);
+        switchover::watch(&shared)?;
+        Ok(Client(shared))
     }
 
     /// The lock `name` of the kind [`Simple`]: a string key, not reentrant.

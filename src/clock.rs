@@ -1,5 +1,6 @@
 //! The one clock: it counts the time for which a machine was suspended, because Redis does too.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 #[cfg(not(shuttle))]
@@ -89,6 +90,20 @@ impl Moment {
     }
 }
 
+/// The latest of the moments that threads have put in.
+#[derive(Debug, Default)]
+pub(crate) struct LatestMoment(AtomicU64);
+
+impl LatestMoment {
+    pub(crate) fn get(&self) -> Moment {
+        Moment(self.0.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn put(&self, moment: Moment) {
+        self.0.fetch_max(moment.0, Ordering::AcqRel);
+    }
+}
+
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
@@ -100,6 +115,15 @@ mod tests {
             Moment::NEVER.instant().is_none(),
             Instant::now().checked_add(Duration::from_nanos(u64::MAX)).is_none()
         );
+    }
+
+    #[test]
+    fn the_latest_moment_never_goes_back() {
+        let (latest, now) = (LatestMoment::default(), Moment::now());
+        assert_eq!(latest.get(), Moment::BEGINNING);
+        latest.put(now);
+        latest.put(now.before(Duration::from_secs(1)));
+        assert_eq!(latest.get(), now);
     }
 
     #[test]

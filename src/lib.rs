@@ -111,6 +111,7 @@ mod readme {}
 #[macro_use]
 mod rule;
 
+mod address;
 mod builder;
 mod cancel;
 mod client;

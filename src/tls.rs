@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::settings::bad;
 
 /// What a client knows of certificates, beside what the system's programs know.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Certificates {
     /// PEM: the authorities that a server's certificate may be by.
     pub(crate) roots: Option<Vec<u8>>,
@@ -14,8 +14,8 @@ pub(crate) struct Certificates {
 
 impl Certificates {
     /// The same client with these certificates, if there are any.
-    pub(crate) fn given_to(self, client: redis::Client) -> Result<redis::Client, Error> {
-        let Certificates { roots, own } = self;
+    pub(crate) fn given_to(&self, client: redis::Client) -> Result<redis::Client, Error> {
+        let Certificates { roots, own } = self.clone();
         if roots.is_none() && own.is_none() {
             return Ok(client);
         }
@@ -29,6 +29,15 @@ impl Certificates {
         let certificates = redis::TlsCertificates { client_tls: own, root_cert: roots };
         redis::Client::build_with_tls(info, certificates)
             .map_err(|e| bad(format!("these certificates cannot be used: {e}")))
+    }
+
+    /// The same of several clients; those without TLS need none.
+    pub(crate) fn given_to_all(&self, clients: Vec<redis::Client>) -> Result<Vec<redis::Client>, Error> {
+        let by_tls = |client: &redis::Client| {
+            matches!(client.get_connection_info().addr(), redis::ConnectionAddr::TcpTls { .. })
+        };
+        let given = |client| if by_tls(&client) { self.given_to(client) } else { Ok(client) };
+        clients.into_iter().map(given).collect()
     }
 }
 

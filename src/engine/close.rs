@@ -29,7 +29,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     // First all guards and waiters are notified, then Redis.
     let mut leaving = end_all(shared);
     for server in servers {
-        server.inbox.stop();
+        server.stop();
     }
     // What was to be released in the background is sent now: perhaps once more.
     let unfinished = shared.renewer.remove(shared.id).into_iter();
@@ -56,7 +56,7 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     }
     let mut ended = shared.renewer.wait_for_end(servers, limit);
     for server in servers {
-        ended &= server.inbox.wait_for_end(limit);
+        ended &= server.wait_for_end(limit);
     }
     if !ended {
         tracing::warn!("a thread of the closed client is still ending");

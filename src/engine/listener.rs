@@ -46,7 +46,7 @@ pub(crate) fn listen(shared: &Arc<Shared>, server: &Arc<Server>) {
 /// Starts the listener of this client at this server, unless it runs. Does not wait for it to be up: it will make
 /// every entry ask again when it is.
 pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Error> {
-    server.inbox.start(|| {
+    server.inbox.life.start(|| {
         let listener = Listener {
             shared: Arc::downgrade(shared),
             server: Arc::downgrade(server),
@@ -109,16 +109,16 @@ impl Listener {
                     self.inbox.failed(failure);
                     self.came_up(None);
                     pause = if permanent { LONGEST_PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
-                    self.inbox.sleep(pause);
+                    self.inbox.life.sleep(pause);
                 }
             }
         }
-        self.inbox.ended();
+        self.inbox.life.ended();
     }
 
     /// Whether there is a client that listens, and has not said otherwise.
     fn goes_on(&self) -> bool {
-        !self.inbox.is_stopped() && self.shared.strong_count() > 0
+        !self.inbox.life.is_stopped() && self.shared.strong_count() > 0
     }
 
     /// The client and the server, while they are there.
@@ -174,6 +174,8 @@ impl Listener {
         pubsub.set_read_timeout(Some(TICK))?;
         while self.goes_on() && !self.is_elsewhere() {
             match pubsub.get_message() {
+                // What a former primary says is not so any more.
+                Ok(_) if self.is_elsewhere() => return,
                 Ok(message) => {
                     heard = Moment::now();
                     if let Some(entries) = notices.heard(message.get_channel_name()) {

@@ -35,6 +35,7 @@ mod effects;
 pub(crate) mod entry;
 pub(crate) mod held;
 mod inbox;
+mod life;
 pub(crate) mod listener;
 pub(crate) mod modes;
 mod notices;
@@ -51,6 +52,7 @@ pub(crate) mod runtime;
 pub(crate) mod server;
 pub(crate) mod several;
 pub(crate) mod state;
+pub(crate) mod switchover;
 mod waiter;
 pub(crate) mod warning;
 

@@ -16,7 +16,9 @@
 //!   first entry waits or holds there; when its inbox comes up, every entry of that server asks again.
 //! - *Have a server's address change*, as with one primary and its replicas: server, inbox and line stay, and new
 //!   connections lead elsewhere. [`LastServer`](super::redis::server_info::LastServer) sees that it is another one, and
-//!   [young holds](super::renewal::young) are renewed at once.
+//!   [young holds](super::renewal::young) are renewed at once. So a primary that sentinels name is one server, whose
+//!   address is asked for at each connection: the route has no part in a failover. A request that the former primary
+//!   refused goes out once more on a younger connection ([`Backend::send`](super::redis::backend::Backend::send)).
 //!
 //! What it may not do: wait, or ask Redis, as it is asked under an entry's mutex; touch an entry; drop a
 //! server while its client lives. One that no key leads to any more is idle, and costs nothing.

@@ -192,7 +192,7 @@ impl Drop for Shared {
             return;
         }
         for server in self.route.servers() {
-            server.inbox.stop();
+            server.stop();
         }
         self.renewer.remove(self.id);
     }

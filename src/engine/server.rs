@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inbox::Inbox;
+use super::life::Life;
 use super::redis::backend::Backend;
 use super::redis::connection::ConnectionManager;
 use super::redis::server_info::LastServer;
+use crate::clock::Moment;
 
 /// A server, or what is at its address: after a failover this may be another machine, which is seen by what it says
 /// about itself. The [renewer](super::renewal::renewer) keeps a line for each server.
@@ -20,6 +22,8 @@ pub(crate) struct Server {
     pub(crate) inbox: Arc<Inbox>,
     /// What is known of it.
     pub(crate) known: LastServer,
+    /// Of the thread that [hears of failovers](super::switchover), where sentinels tell of them.
+    pub(super) switchover: Arc<Life>,
 }
 
 impl Server {
@@ -31,6 +35,20 @@ impl Server {
             backend,
             inbox: Arc::default(),
             known: LastServer::default(),
+            switchover: Arc::default(),
         })
+    }
+
+    /// Tells its threads to end; they do within a tick.
+    pub(super) fn stop(&self) {
+        self.inbox.life.stop();
+        self.switchover.stop();
+    }
+
+    /// Waits for them to end, until `limit` at most.
+    pub(super) fn wait_for_end(&self, limit: Moment) -> bool {
+        // Both, whatever becomes of the first.
+        let listener = self.inbox.life.wait_for_end(limit);
+        self.switchover.wait_for_end(limit) && listener
     }
 }

@@ -84,8 +84,8 @@ impl RedLock {
     /// most.
     ///
     /// # Errors
-    /// `InvalidInput` for an even number of clients or fewer than three, and for two of the same server. `Closed`,
-    /// `Forked`.
+    /// `InvalidInput` for an even number of clients or fewer than three, for two of the same server, and for one whose
+    /// primary sentinels name. `Closed`, `Forked`.
     pub fn new(clients: impl AsRef<[Client]>) -> Result<RedLock, Error> {
         let nodes = checked(clients.as_ref())?;
         let lease = nodes.iter().map(|node| node.shared.config.lease).min().unwrap_or(SHORTEST_LEASE);
@@ -129,6 +129,15 @@ fn checked(clients: &[Client]) -> Result<Arc<[Arc<Node>]>, Error> {
         };
         return Err(bad(format!(
             "a RedLock needs an odd number of servers, at least {FEWEST}, got {n}: {why}"
+        )));
+    }
+    let fails_over = |client: &Client| {
+        client.shared().route.servers().iter().any(|server| server.manager.sentinels().is_some())
+    };
+    if let Some(i) = clients.iter().position(fails_over) {
+        return Err(bad(format!(
+            "client {i} of a RedLock follows the failovers of its sentinels: a replica that takes over has been up for \
+             long, and may not know what was granted"
         )));
     }
     let nodes: Option<Arc<[_]>> = clients.iter().map(|client| Node::new(client).map(Arc::new)).collect();

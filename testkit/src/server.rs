@@ -360,7 +360,7 @@ impl RedisServer {
 }
 
 /// Looks for the program before a shell does, for the sake of a clear message.
-fn find_program() -> io::Result<PathBuf> {
+pub(super) fn find_program() -> io::Result<PathBuf> {
     let wanted = std::env::var_os(PROGRAM).unwrap_or_else(|| "redis-server".into());
     let folders = std::env::var_os("PATH").unwrap_or_default();
     locate(&wanted, &folders).ok_or_else(|| {
@@ -382,7 +382,7 @@ fn locate(program: &OsStr, folders: &OsStr) -> Option<PathBuf> {
 }
 
 /// A port without a listener; Linux gives none that an outgoing connection uses.
-fn free_port() -> io::Result<u16> {
+pub(super) fn free_port() -> io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())
 }
@@ -400,7 +400,7 @@ fn free_ports() -> io::Result<u16> {
 }
 
 /// Percent-encodes what could mean something in a URL.
-fn encode(text: &str) -> String {
+pub(super) fn encode(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' => char::from(byte).to_string(),

@@ -2,6 +2,8 @@
 
 #[path = "../support/both.rs"]
 mod both;
+#[path = "../support/contenders.rs"]
+mod contenders;
 #[allow(dead_code)] // Only a part of it.
 #[path = "../support/flock.rs"]
 mod flock;
@@ -21,6 +23,7 @@ mod pains;
 mod redisson;
 mod refusals;
 mod renewals;
+mod sentinel;
 mod stall;
 mod threads;
 mod transports;

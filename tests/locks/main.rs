@@ -6,6 +6,8 @@ mod both;
 mod bulkhead;
 #[path = "../support/calls.rs"]
 mod calls;
+#[path = "../support/contenders.rs"]
+mod contenders;
 #[path = "../support/flock.rs"]
 mod flock;
 #[path = "../support/one_lock.rs"]

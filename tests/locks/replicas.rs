@@ -1,6 +1,5 @@
 //! Holds that count only once replicas have them, on a primary and two replicas.
 
 mod acknowledged;
-mod contenders;
 mod failover;
 mod planned;

@@ -11,7 +11,7 @@ use crate::CancellationToken;
 use crate::clock::Moment;
 use crate::engine::entry::{LockEntries, LockEntry, made};
 use crate::engine::redis::backend::Backend;
-use crate::engine::redis::connection::ConnectionManager;
+use crate::engine::redis::connection::{ConnectionManager, Destination};
 use crate::engine::redis::pool::pool;
 use crate::engine::redis::wire::memory::{self, Faults, Server};
 use crate::engine::renewal::renewer::Renewer;
@@ -82,7 +82,7 @@ impl Process {
     fn made(config: Config, renewer: Arc<Renewer>, observers: Observers) -> Process {
         static SERVER: OnceLock<redis::Client> = OnceLock::new();
         let server = SERVER.get_or_init(|| redis::Client::open("redis://memory").expect("a URL"));
-        let manager = ConnectionManager::new(server.clone(), &config);
+        let manager = ConnectionManager::new(Destination::At(server.clone()), &config);
         let backend = Backend::new(pool(&config, manager.clone()).expect("no threads"));
         let route = Route::One(engine::server::Server::new(manager, backend));
         let shared = Shared::new(config, route, renewer, observers);

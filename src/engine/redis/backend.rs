@@ -1,5 +1,6 @@
 //! The way to Redis: the pool, and one request with its retry.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::{Cmd, RedisError, ServerError, ServerErrorKind, Value};
@@ -12,7 +13,7 @@ use super::refusal::{
     NO_CONNECTION_IN_TIME, is_broken_off, no_primary, not_connected, refused, refused_script, unanswered,
 };
 use super::resp::call;
-use crate::clock::Moment;
+use crate::clock::{LatestMoment, Moment};
 use crate::error::{Error, ErrorKind};
 use crate::script::Script;
 use crate::sync::{Mutex, RwLock};
@@ -41,8 +42,8 @@ pub(crate) struct Backend {
     requests: AtomicU64,
     /// When a connection last broke.
     broke: Mutex<Moment>,
-    /// When another server was last found to be the primary.
-    moved: Mutex<Moment>,
+    /// When another server was last found to be the primary: what was connected before does not lead there.
+    moved: LatestMoment,
 }
 
 impl Backend {
@@ -51,13 +52,18 @@ impl Backend {
             pool: RwLock::new(Some(pool)),
             requests: AtomicU64::new(0),
             broke: Mutex::default(),
-            moved: Mutex::default(),
+            moved: LatestMoment::default(),
         }
     }
 
-    /// When a request was last answered by another primary than the one that had refused it.
+    /// When another server was last found to be the primary: connections from before are not used any more.
     pub(crate) fn moved(&self) -> Moment {
-        *self.moved.lock()
+        self.moved.get()
+    }
+
+    /// Another server is the primary now.
+    pub(crate) fn moves(&self) {
+        self.moved.put(Moment::now());
     }
 
     /// Requests sent so far, by any thread.
@@ -213,15 +219,15 @@ impl Backend {
             };
             connection.limit_to(limit);
             self.count(1);
-            match exchange(&mut connection) {
+            match exchange(&mut connection).and_then(|value| self.of_primary(&connection, value)) {
                 Ok(value) => {
                     connection.check_role(&value);
                     if let Some(refusal) = no_primary(&value).filter(|_| moved.is_none()) {
                         moved = Some((Moment::now(), refusal.clone()));
                         continue;
                     }
-                    if moved.is_some() && no_primary(&value).is_none() {
-                        *self.moved.lock() = Moment::now();
+                    if let Some((at, _)) = moved.filter(|_| no_primary(&value).is_none()) {
+                        self.moved.put(at);
                     }
                     return Ok((connection, Reply { value, resent: failed.is_some(), first_by }));
                 }
@@ -242,6 +248,16 @@ impl Backend {
                 }
             }
         }
+    }
+
+    /// The answer, unless it is of a server that meanwhile is not the primary any more and does not know it, as one
+    /// that stood still: what it has granted since, its successor knows nothing of.
+    fn of_primary(&self, connection: &Connection, value: Value) -> Result<Value, RedisError> {
+        if connection.is_since(self.moved()) || no_primary(&value).is_some() {
+            return Ok(value);
+        }
+        let moved = "the server that answered was no longer the primary";
+        Err(io::Error::new(io::ErrorKind::ConnectionAborted, moved).into())
     }
 
     /// Sends a renewal (`renew`; in full where it is given `true`) and `command` on one connection, in one
@@ -285,7 +301,7 @@ impl Backend {
         let pool = self.pool.read().clone()?;
         loop {
             let mut connection = pool.try_get()?;
-            if connection.link.is_open() {
+            if connection.link.is_open() && connection.is_since(self.moved()) {
                 return Some(connection);
             }
             connection.discarded = true;
@@ -314,6 +330,7 @@ impl Backend {
             };
             match connection.link.failure() {
                 None if connection.link.is_open()
+                    && connection.is_since(self.moved())
                     && born_after.is_none_or(|moment| connection.born > moment) =>
                 {
                     return Ok(connection);

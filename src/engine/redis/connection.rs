@@ -10,15 +10,25 @@ use super::failure::Failure;
 use super::greeting::{Greeting, introduced};
 use super::link::{Link, OpenLinks};
 use super::refusal::{no_primary, unanswered};
+use super::sentinels::Sentinels;
 use super::server_info::ServerInfo;
 use super::wire;
 use crate::clock::Moment;
 use crate::settings::Config;
 
+/// Where new connections lead.
+#[derive(Clone, Debug)]
+pub(crate) enum Destination {
+    /// To an address.
+    At(redis::Client),
+    /// To the primary, wherever the sentinels say that it is.
+    Primary(Arc<Sentinels>),
+}
+
 /// Makes the connections of a client's pool.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionManager {
-    client: redis::Client,
+    leads_to: Destination,
     connect_timeout: Duration,
     command_timeout: Duration,
     /// What each connection says first.
@@ -37,6 +47,8 @@ pub(crate) struct Connection {
     /// has another made.
     pub(crate) discarded: bool,
     pub(crate) born: Moment,
+    /// Before it was made: where it leads is not known from later.
+    dialled: Moment,
     /// The read timeout that is set, to set it only when it changes.
     pub(crate) limit: Duration,
     /// Whether Redis has let us begin a transaction on it.
@@ -52,9 +64,12 @@ impl fmt::Debug for Connection {
 }
 
 impl ConnectionManager {
-    pub(crate) fn new(client: redis::Client, config: &Config) -> Self {
+    pub(crate) fn new(leads_to: Destination, config: &Config) -> Self {
         ConnectionManager {
-            client: introduced(client),
+            leads_to: match leads_to {
+                Destination::At(client) => Destination::At(introduced(client)),
+                primary => primary,
+            },
             connect_timeout: config.connect_timeout,
             command_timeout: config.command_timeout,
             greeting: Greeting::of(&config.client_name),
@@ -64,18 +79,38 @@ impl ConnectionManager {
 
     /// Whether both lead to the same data, as far as their addresses tell.
     pub(crate) fn leads_where(&self, other: &ConnectionManager) -> bool {
-        let (one, other) = (self.client.get_connection_info(), other.client.get_connection_info());
-        one.addr() == other.addr() && one.redis_settings().db() == other.redis_settings().db()
+        match (&self.leads_to, &other.leads_to) {
+            (Destination::At(one), Destination::At(other)) => {
+                let (one, other) = (one.get_connection_info(), other.get_connection_info());
+                one.addr() == other.addr() && one.redis_settings().db() == other.redis_settings().db()
+            }
+            (Destination::Primary(one), Destination::Primary(other)) => one.lead_where(other),
+            _ => false,
+        }
     }
 
     /// Where it leads to.
     pub(crate) fn address(&self) -> String {
-        self.client.get_connection_info().addr().to_string()
+        match &self.leads_to {
+            Destination::At(client) => client.get_connection_info().addr().to_string(),
+            Destination::Primary(sentinels) => sentinels.address(),
+        }
+    }
+
+    /// Those that say where it leads to, if they do.
+    pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        match &self.leads_to {
+            Destination::At(_) => None,
+            Destination::Primary(sentinels) => Some(sentinels),
+        }
     }
 
     /// A connection of its own, for a thread that does not share one; its [greeting](Self::greeting) is to be said.
     pub(crate) fn raw(&self) -> Result<wire::Connection, RedisError> {
-        let connection = wire::connect(&self.client, self.connect_timeout)?;
+        let connection = match &self.leads_to {
+            Destination::At(client) => wire::connect(client, self.connect_timeout)?,
+            Destination::Primary(sentinels) => sentinels.connect(self.connect_timeout)?,
+        };
         connection.set_read_timeout(Some(self.command_timeout))?;
         connection.set_write_timeout(Some(self.command_timeout))?;
         Ok(connection)
@@ -83,13 +118,14 @@ impl ConnectionManager {
 
     /// A connection outside the pool.
     pub(crate) fn apart(&self) -> Result<Connection, RedisError> {
-        Ok(self.over(Link::new(Ok(self.raw()?), self.greeting.clone(), OpenLinks::default())))
+        let dialled = Moment::now();
+        Ok(self.over(Link::new(Ok(self.raw()?), self.greeting.clone(), OpenLinks::default()), dialled))
     }
 
-    fn over(&self, link: Link) -> Connection {
+    fn over(&self, link: Link, dialled: Moment) -> Connection {
         let (born, limit) = (Moment::now(), self.command_timeout);
         let (broken, discarded) = (false, false);
-        Connection { link, broken, discarded, born, limit, transacts: false, server: None }
+        Connection { link, broken, discarded, born, dialled, limit, transacts: false, server: None }
     }
 }
 
@@ -99,7 +135,8 @@ impl r2d2::ManageConnection for ConnectionManager {
 
     /// Whatever the result: a waiter for it learns of a failure at once.
     fn connect(&self) -> Result<Connection, RedisError> {
-        Ok(self.over(Link::new(self.raw(), self.greeting.clone(), self.links.clone())))
+        let dialled = Moment::now();
+        Ok(self.over(Link::new(self.raw(), self.greeting.clone(), self.links.clone()), dialled))
     }
 
     fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
@@ -129,6 +166,11 @@ impl Connection {
         let answer = self.link.recv_response();
         self.broken |= answer.is_err();
         answer
+    }
+
+    /// Whether it may lead to the primary, if another server was found to be it at `moved`.
+    pub(crate) fn is_since(&self, moved: Moment) -> bool {
+        self.dialled >= moved
     }
 
     pub(crate) fn is_broken(&self) -> bool {

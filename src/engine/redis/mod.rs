@@ -18,6 +18,7 @@ pub(crate) mod replies;
 pub(crate) mod requests;
 pub(crate) mod resent;
 pub(crate) mod resp;
+pub(crate) mod sentinels;
 pub(crate) mod server_info;
 pub(crate) mod several;
 pub(crate) mod watching;

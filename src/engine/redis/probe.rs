@@ -7,7 +7,7 @@ use redis::{RedisError, ServerError, ServerErrorKind, Value};
 
 use super::answers::{list, number, text};
 use super::connection::ConnectionManager;
-use super::refusal::not_connected;
+use super::refusal::{no_sentinel_leads_there, not_connected};
 use super::server_info::{ServerInfo, field, lines};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -45,7 +45,11 @@ impl From<RedisError> for Unprobed {
 /// # Errors
 /// `Unfit` with `InvalidInput` for a server that never will, `Unavailable` for a replica, which may be promoted.
 pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<Probed, Unprobed> {
-    let mut connection = manager.raw().map_err(|e| Unprobed::Unfit(not_connected(e).error()))?;
+    let mut connection = manager.raw().map_err(|e| {
+        let unknown = e.kind() == redis::ErrorKind::MasterNameNotFoundBySentinel;
+        let told = no_sentinel_leads_there(&e).filter(|_| unknown);
+        Unprobed::Unfit(told.map_or_else(|| not_connected(e.clone()).error(), |told| never(told.to_owned())))
+    })?;
     let requests = [
         redis::cmd("PING"),
         redis::cmd("INFO"),
@@ -89,7 +93,8 @@ fn unfit(said: &str, at: &str) -> Option<Error> {
     let mode = field(said, "redis_mode:").or_else(|| field(said, "server_mode:"));
     if mode == Some("sentinel") {
         return Some(never(format!(
-            "the server at {at} is a Sentinel, which has no data: connect to a primary"
+            "the server at {at} is a Sentinel, which has no data: redis+sentinel://{at}/<name of a primary> leads to the \
+             primary that it watches by this name"
         )));
     }
     if let Some(version) = field(said, "redis_version:").filter(|version| is_too_old(version)) {

@@ -52,6 +52,9 @@ const NO_SUCH_COMMAND: &str = "unknown command";
 
 const TOO_MANY_CLIENTS: &str = "max number of clients";
 
+/// How it begins what the sentinels say of a primary to which none of them leads.
+pub(crate) const NO_SENTINEL: &str = "no sentinel leads to the primary";
+
 /// There was no time for more.
 pub(crate) const NO_CONNECTION_IN_TIME: &str = "no connection to Redis in time";
 
@@ -172,11 +175,27 @@ pub(crate) fn is_broken_off(e: &RedisError) -> bool {
     e.is_io_error() && !e.is_connection_refusal() && !e.is_timeout()
 }
 
+/// Whether it is about who this client is: it would be rejected the next time, too.
+pub(crate) fn is_denied(e: &RedisError) -> bool {
+    e.kind() == redis::ErrorKind::AuthenticationFailed
+        || e.code().is_some_and(|code| meaning(code, e.detail().unwrap_or_default()) == Meaning::Denied)
+}
+
+/// What the [sentinels](super::sentinels) said of a primary, if it is them who could not lead to it.
+pub(crate) fn no_sentinel_leads_there(e: &RedisError) -> Option<&str> {
+    use redis::ErrorKind::{AuthenticationFailed, Client, MasterNameNotFoundBySentinel};
+    let theirs = matches!(e.kind(), AuthenticationFailed | Client | MasterNameNotFoundBySentinel);
+    e.detail().filter(|told| theirs && told.starts_with(NO_SENTINEL))
+}
+
 /// What it means that there is no connection.
 pub(crate) fn not_connected(e: RedisError) -> Failure {
-    let denied = e.kind() == redis::ErrorKind::AuthenticationFailed
-        || e.code().is_some_and(|code| meaning(code, e.detail().unwrap_or_default()) == Meaning::Denied);
+    let denied = is_denied(&e);
     let error = Error::new(ErrorKind::Unavailable, "");
+    if let Some(told) = no_sentinel_leads_there(&e) {
+        let error = error.because(told);
+        return if denied { Failure::Denied(error) } else { Failure::Unsent(error) };
+    }
     if e.is_timeout() {
         return Failure::Unsent(error.because(NO_CONNECTION_IN_TIME).caused_by(timed_out()));
     }

@@ -122,6 +122,9 @@ impl OnLine {
     fn send(&mut self, tasks: Vec<Task>, waiting: usize) {
         let first = tasks.first().map(|task| task.entry.shared.clone());
         let (Some(shared), Some(server)) = (first, self.server.upgrade()) else { return };
+        if self.connection.as_ref().is_some_and(|it| !it.is_since(server.backend.moved())) {
+            self.leaves_primary();
+        }
         let refusal = self.connect(&shared, &server).err();
         let mut bytes = Vec::new();
         for task in &tasks {
@@ -198,6 +201,12 @@ impl OnLine {
         // As long as replies come, those behind them are on their way.
         let answers = flight.answers(connection, flight.sent.max(self.heard).after(self.renewal_timeout));
         self.heard = Moment::now();
+        let server = self.server.upgrade();
+        if server.is_some_and(|server| !connection.is_since(server.backend.moved())) {
+            // What it has extended, its successor may not know.
+            flight.finish(&self.renewer, Vec::new());
+            return self.leaves_primary();
+        }
         if answers.iter().any(|answer| no_primary(answer).is_some()) {
             self.moved = true;
             // It may have lost the role of primary long ago.
@@ -213,6 +222,13 @@ impl OnLine {
         } else if self.moved && self.flights.is_empty() {
             self.connection = None;
         }
+    }
+
+    /// Its connection leads to a server that is no longer the primary, and may not know it. The next one's is asked
+    /// about all holds.
+    fn leaves_primary(&mut self) {
+        self.heard = Moment::default();
+        self.broke();
     }
 
     /// The connection is out of step, and whatever else was in flight on it is lost.

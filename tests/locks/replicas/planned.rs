@@ -5,8 +5,8 @@ use redis::cmd;
 use redis_concurrent::Client;
 use redis_concurrent_testkit::{Proxy, wait_until};
 
+use crate::contenders::Contenders;
 use crate::flock::Flock;
-use crate::replicas::contenders::Contenders;
 use crate::support::{LONG, builder, channels, ms};
 
 /// What the old primary refuses as a replica was not carried out, and is sent to the new one.

@@ -1,0 +1,167 @@
+//! Where a client's servers are, as its user writes it.
+
+use crate::error::Error;
+use crate::percent::unescape;
+use crate::settings::bad;
+
+/// The schemes of the URLs that name sentinels, and those of their servers.
+const OF_SENTINELS: [(&str, &str); 2] = [("redis+sentinel", "redis"), ("rediss+sentinel", "rediss")];
+
+/// What a sentinel's port is unless it is given.
+const SENTINEL_PORT: u16 = 26379;
+
+/// Sentinels, and the name of the primary that they are asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct SentinelAddresses {
+    pub(crate) nodes: Vec<redis::Client>,
+    pub(crate) master: String,
+}
+
+/// The sentinels of a `redis+sentinel://` URL, and how to log in at their primary; `None` if it is another one. An
+/// error about the URL does not contain a password.
+pub(crate) fn sentinels_at(url: &str) -> Option<Result<(SentinelAddresses, redis::Client), Error>> {
+    let (named, rest) = url.split_once("://")?;
+    let (_, scheme) = OF_SENTINELS.into_iter().find(|(of_sentinels, _)| *of_sentinels == named)?;
+    Some(sentinels_of(scheme, rest))
+}
+
+/// `[user:password@]host[:port],host[:port]/master[/db][?query]`
+fn sentinels_of(scheme: &str, rest: &str) -> Result<(SentinelAddresses, redis::Client), Error> {
+    check_encoded(rest)?;
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (login, nodes) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (master, db) = path.split_once('/').unwrap_or((path, ""));
+    let (mut user, mut password, mut others) = ("", "", Vec::new());
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some(("sentinel_user", name)) => user = name,
+            Some(("sentinel_password", secret)) => password = secret,
+            _ => others.push(pair),
+        }
+    }
+    let of_sentinels =
+        if user.is_empty() && password.is_empty() { String::new() } else { format!("{user}:{password}@") };
+    let nodes: Vec<_> = nodes.split(',').filter(|node| !node.is_empty()).collect();
+    let nodes: Vec<_> = nodes.iter().map(|node| format!("{scheme}://{of_sentinels}{node}")).collect();
+    let master =
+        unescape(master).ok_or_else(|| bad("the name of the primary is not percent-encoded text"))?;
+    let at = if login.is_empty() { String::new() } else { format!("{login}@") };
+    let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
+    // The host is not used.
+    let login = server_at(&format!("{scheme}://{at}primary/{db}{query}"))?;
+    Ok((named_sentinels(&nodes, &master)?, login))
+}
+
+/// Sentinels at these addresses, each a host with or without a port, or a URL.
+pub(crate) fn named_sentinels(nodes: &[impl AsRef<str>], master: &str) -> Result<SentinelAddresses, Error> {
+    if master.is_empty() {
+        return Err(bad(
+            "which primary is meant? Sentinels know several, by name: redis+sentinel://host:port/name",
+        ));
+    }
+    if nodes.is_empty() {
+        return Err(bad(format!("no sentinel was given for the primary {master:?}")));
+    }
+    let nodes = nodes.iter().map(|node| {
+        let node = node.as_ref();
+        let (scheme, rest) = node.split_once("://").unwrap_or(("redis", node));
+        let ends = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, behind) = rest.split_at(ends);
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        // What is in brackets is an address of version 6.
+        let has_port = host.rsplit_once(']').map_or(host, |(_, port)| port).contains(':');
+        let port = if has_port { String::new() } else { format!(":{SENTINEL_PORT}") };
+        if host.is_empty() {
+            return Err(bad(format!("a sentinel of the primary {master:?} has no host")));
+        }
+        server_at(&format!("{scheme}://{authority}{port}{behind}"))
+    });
+    Ok(SentinelAddresses { nodes: nodes.collect::<Result<_, _>>()?, master: master.to_owned() })
+}
+
+/// The server at this URL. An error about the URL does not contain its password.
+pub(crate) fn server_at(url: &str) -> Result<redis::Client, Error> {
+    let tcp = ["redis", "rediss", "valkey", "valkeys"];
+    if let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| tcp.contains(scheme)) {
+        check_encoded(rest)?;
+        // Another crate may have enabled TLS in the redis crate: so this is checked only after that crate has
+        // refused it.
+        if !cfg!(feature = "tls") && ["rediss", "valkeys"].contains(&scheme) {
+            let needed = format!("{scheme}:// needs the feature `tls` of redis-concurrent");
+            return redis::Client::open(url).map_err(|_| bad(needed));
+        }
+    }
+    redis::Client::open(url).map_err(no_address)
+}
+
+/// The credentials end with the last `@`, which cannot occur after the host: if one of these characters comes before it,
+/// part of them would be taken for a port, a database number or a query.
+fn check_encoded(rest: &str) -> Result<(), Error> {
+    match rest.rfind('@').and_then(|at| rest[..at].find(['/', '?', '#']).map(|i| &rest[i..=i])) {
+        None => Ok(()),
+        Some(cut) => Err(bad(format!(
+            "this URL has a {cut:?} before the last '@': special characters of the user name and the password must be \
+             percent-encoded"
+        ))),
+    }
+}
+
+pub(crate) fn no_address(e: redis::RedisError) -> Error {
+    bad(format!("this is no address of a server: {e}"))
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn sentinels(url: &str) -> Result<(SentinelAddresses, redis::Client), Error> {
+        sentinels_at(url).unwrap()
+    }
+
+    fn at(client: &redis::Client) -> String {
+        let info = client.get_connection_info();
+        let (user, password) = (info.redis_settings().username(), info.redis_settings().password());
+        format!("{}:{}@{}", user.unwrap_or(""), password.unwrap_or(""), info.addr())
+    }
+
+    #[test]
+    fn a_sentinel_url_names_all_of_them_and_one_primary() {
+        let (named, login) = sentinels(
+            "redis+sentinel://app:a%2Fb@one,two:1,[::1],[::2]:3/my%20master/5?protocol=resp3&sentinel_user=s&\
+             sentinel_password=p%40",
+        )
+        .unwrap();
+        assert_eq!(named.master, "my master");
+        let nodes: Vec<_> = named.nodes.iter().map(at).collect();
+        assert_eq!(nodes, ["s:p@@one:26379", "s:p@@two:1", "s:p@@::1:26379", "s:p@@::2:3"]);
+        assert!(at(&login).starts_with("app:a/b@"), "{}", at(&login));
+        let settings = login.get_connection_info().redis_settings();
+        assert_eq!((settings.db(), settings.protocol()), (5, redis::ProtocolVersion::RESP3));
+        // Sentinels have no databases.
+        assert!(named.nodes.iter().all(|node| node.get_connection_info().redis_settings().db() == 0));
+        let (named, login) = sentinels("redis+sentinel://one/my").unwrap();
+        assert_eq!((at(&named.nodes[0]), at(&login)), (":@one:26379".into(), ":@primary:6379".into()));
+    }
+
+    #[test]
+    fn a_url_that_lacks_something_says_what() {
+        for (url, why) in [
+            ("redis+sentinel:///my", "no sentinel was given for the primary \"my\""),
+            ("redis+sentinel://", "which primary is meant"),
+            ("redis+sentinel://one:26379", "which primary is meant"),
+            ("redis+sentinel://one/", "which primary is meant"),
+            ("redis+sentinel://:secret@one/my/x", "no address of a server"),
+            ("redis+sentinel://:sec/ret@one/my", "must be percent-encoded"),
+            ("redis+sentinel://:secret@one:x/my", "no address of a server"),
+            ("redis+sentinel://one/%zz", "percent-encoded"),
+        ] {
+            let error = sentinels(url).unwrap_err();
+            let text = format!("{error:#}");
+            assert!(error.kind() == ErrorKind::InvalidInput && text.contains(why), "{url}: {text}");
+            assert!(!text.contains("secret"), "{text}");
+        }
+        assert!(sentinels_at("redis://one/my").is_none() && sentinels_at("one").is_none());
+    }
+}

@@ -1,0 +1,348 @@
+//! The primary of several servers, by the sentinels that watch them.
+//!
+//! Nothing is kept of where it is: each new connection asks. Any of the sentinels may be down or out of date, so what
+//! one of them says is tried, and the next one asked if it leads nowhere: no server there, or one that says of
+//! itself that it is a replica.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, ConnectionLike, ErrorKind, RedisError, Value, cmd};
+
+use super::answers::{list, number, text};
+use super::greeting::introduced;
+use super::refusal::{NO_SENTINEL, is_denied};
+use super::server_info::{field, lines};
+use super::wire;
+use crate::clock::Moment;
+use crate::sync::Mutex;
+
+/// The longest time that one sentinel has for its answer.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Where they tell that another server is the primary; and where the one of them that has promoted it tells, which
+/// tells the rest only when the other replicas follow.
+const CHANNELS: [&str; 2] = ["+switch-master", "+promoted-slave"];
+
+/// The sentinels of a client.
+#[derive(Debug)]
+pub(crate) struct Sentinels {
+    /// What they call the primary.
+    master: String,
+    nodes: Vec<redis::Client>,
+    /// How to log in at the primary. Its address is not used.
+    login: ConnectionInfo,
+    /// The one to be asked first: the last that was right.
+    first: AtomicUsize,
+    /// Where the last connection led.
+    led_to: Mutex<Option<Place>>,
+}
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    host: String,
+    port: u16,
+}
+
+/// Why one sentinel did not lead to the primary.
+#[derive(Debug)]
+enum Why {
+    /// It did not answer, or could not be reached.
+    Away(RedisError),
+    /// It may not be asked, or its user's password is another.
+    Denied(RedisError),
+    /// It is no sentinel.
+    NoSentinel,
+    /// It has never heard the name.
+    Unknown,
+    /// What it names is a replica.
+    Replica(Place),
+    /// There is no connection to what it names.
+    Unreachable(Place, RedisError),
+    /// It names what another one has named, in vain.
+    Likewise(Place),
+}
+
+impl Sentinels {
+    /// Those at `nodes`, of the primary that they call `master`, where `login` logs in.
+    pub(crate) fn new(nodes: Vec<redis::Client>, master: String, login: redis::Client) -> Self {
+        let login = introduced(login).get_connection_info().clone();
+        let nodes = nodes.into_iter().map(introduced).collect();
+        Sentinels { master, nodes, login, first: AtomicUsize::new(0), led_to: Mutex::default() }
+    }
+
+    /// A connection to the primary. Blocks for `limit` at most.
+    pub(crate) fn connect(&self, limit: Duration) -> Result<wire::Connection, RedisError> {
+        let until = Moment::now().after(limit);
+        let mut tried = Vec::new();
+        let mut reasons = Vec::new();
+        for node in self.in_order() {
+            let left = until.since(Moment::now());
+            if left.is_zero() {
+                break;
+            }
+            let found = self.ask(node, self.patience(limit).min(left)).and_then(|place| {
+                if tried.contains(&place) {
+                    return Err(Why::Likewise(place));
+                }
+                tried.push(place.clone());
+                let left = until.since(Moment::now());
+                // Half of it is for the others, if there are any.
+                self.dial(place, if reasons.len() + 1 < self.nodes.len() { left / 2 } else { left })
+            });
+            match found {
+                Ok(connection) => {
+                    self.first.store(node, Ordering::Relaxed);
+                    *self.led_to.lock() = tried.pop();
+                    return Ok(connection);
+                }
+                // The same everywhere.
+                Err(Why::Unreachable(_, e)) if is_denied(&e) => return Err(e),
+                Err(why) => reasons.push((node, why)),
+            }
+        }
+        // Those that had no turn have the first one the next time.
+        self.first.fetch_add(reasons.len(), Ordering::Relaxed);
+        Err(self.no_primary(&reasons))
+    }
+
+    /// A connection to a sentinel that tells there of failovers, and where the primary is now. Blocks for `limit` at
+    /// most.
+    pub(crate) fn subscribe(&self, limit: Duration) -> Option<(wire::Connection, Place)> {
+        let until = Moment::now().after(limit);
+        self.in_order().find_map(|node| {
+            let left = until.since(Moment::now());
+            let mut connection = self.reach(node, self.patience(limit).min(left)).ok()?;
+            // In one write, so that nothing can happen in between.
+            let subscribe = cmd("SUBSCRIBE").arg(&CHANNELS).get_packed_command();
+            let both = [self.question().get_packed_command(), subscribe].concat();
+            connection.send_packed_command(&both).ok()?;
+            let place = place(&connection.recv_response().ok()?).ok()?;
+            for _ in CHANNELS {
+                connection.recv_response().ok()?.extract_error().ok()?;
+            }
+            Some((connection, place))
+        })
+    }
+
+    /// Where the last connection led, if there was one.
+    pub(crate) fn led_to(&self) -> Option<Place> {
+        self.led_to.lock().clone()
+    }
+
+    /// Whether a message on this channel tells that the primary has moved, and where.
+    pub(crate) fn moved(&self, channel: &str, message: &str) -> Option<Place> {
+        let words: Vec<_> = message.split(' ').collect();
+        let (master, host, port) = match (CHANNELS.iter().position(|it| *it == channel)?, &*words) {
+            (0, [master, _, _, host, port]) => (master, host, port),
+            (1, ["slave", _, host, port, "@", master, ..]) => (master, host, port),
+            _ => return None,
+        };
+        let port = port.parse().ok().filter(|_| *master == self.master)?;
+        Some(Place { host: (*host).to_owned(), port })
+    }
+
+    /// Whether both lead to the same data, as far as their addresses tell.
+    pub(crate) fn lead_where(&self, others: &Sentinels) -> bool {
+        let shared = |node: &redis::Client| {
+            let addr = |client: &redis::Client| client.get_connection_info().addr().clone();
+            others.nodes.iter().any(|other| addr(other) == addr(node))
+        };
+        let db = |login: &ConnectionInfo| login.redis_settings().db();
+        self.master == others.master && db(&self.login) == db(&others.login) && self.nodes.iter().any(shared)
+    }
+
+    /// For messages.
+    pub(crate) fn address(&self) -> String {
+        let nodes: Vec<_> = (0..self.nodes.len()).map(|node| self.address_of(node)).collect();
+        format!("{:?} of the sentinels {}", self.master, nodes.join(", "))
+    }
+
+    fn address_of(&self, node: usize) -> String {
+        self.nodes.get(node).map(|node| node.get_connection_info().addr().to_string()).unwrap_or_default()
+    }
+
+    /// All of them, the one that was right last first.
+    fn in_order(&self) -> impl Iterator<Item = usize> {
+        let (n, first) = (self.nodes.len(), self.first.load(Ordering::Relaxed));
+        (0..n).map(move |i| (first + i) % n)
+    }
+
+    /// How long each of them may take, where all of them may take `limit`.
+    fn patience(&self, limit: Duration) -> Duration {
+        let shares = u32::try_from(self.nodes.len() + 1).unwrap_or(u32::MAX);
+        PATIENCE.min(limit / shares)
+    }
+
+    fn question(&self) -> Cmd {
+        cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master).clone()
+    }
+
+    fn reach(&self, node: usize, patience: Duration) -> Result<wire::Connection, RedisError> {
+        let missing = || RedisError::from((ErrorKind::EmptySentinelList, "no sentinel"));
+        let connection = wire::connect(self.nodes.get(node).ok_or_else(missing)?, patience)?;
+        connection.set_read_timeout(Some(patience))?;
+        connection.set_write_timeout(Some(patience))?;
+        Ok(connection)
+    }
+
+    /// Where this one says that the primary is.
+    fn ask(&self, node: usize, patience: Duration) -> Result<Place, Why> {
+        let away = |e: RedisError| if is_denied(&e) { Why::Denied(e) } else { Why::Away(e) };
+        let mut connection = self.reach(node, patience).map_err(away)?;
+        place(&connection.req_packed_command(&self.question().get_packed_command()).map_err(away)?)
+    }
+
+    /// A connection to the server there, if that is a primary.
+    fn dial(&self, place: Place, limit: Duration) -> Result<wire::Connection, Why> {
+        let connected = || {
+            let addr = match self.login.addr().clone() {
+                ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                    let Place { host, port } = place.clone();
+                    ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+                }
+                _ => ConnectionAddr::Tcp(place.host.clone(), place.port),
+            };
+            let mut connection =
+                wire::connect(&redis::Client::open(self.login.clone().set_addr(addr))?, limit)?;
+            connection.set_read_timeout(Some(limit))?;
+            connection.set_write_timeout(Some(limit))?;
+            let primary = is_primary(&mut connection)?;
+            Ok((connection, primary))
+        };
+        match connected() {
+            Ok((connection, true)) => Ok(connection),
+            Ok((_, false)) => Err(Why::Replica(place)),
+            Err(e) => Err(Why::Unreachable(place, e)),
+        }
+    }
+
+    /// What is wrong, by each that was asked.
+    fn no_primary(&self, reasons: &[(usize, Why)]) -> RedisError {
+        let of_each = reasons.iter().map(|(node, why)| format!("{} {}", self.address_of(*node), why));
+        let of_each: Vec<_> = of_each.collect();
+        let text = format!("{NO_SENTINEL} {:?}: {}", self.master, of_each.join("; "));
+        let answered: Vec<_> =
+            reasons.iter().map(|(_, why)| why).filter(|why| !matches!(why, Why::Away(_))).collect();
+        let kind = if answered.is_empty() {
+            ErrorKind::Client
+        } else if answered.iter().all(|why| matches!(why, Why::NoSentinel | Why::Unknown)) {
+            ErrorKind::MasterNameNotFoundBySentinel
+        } else if answered.iter().all(|why| matches!(why, Why::Denied(_))) {
+            ErrorKind::AuthenticationFailed
+        } else {
+            ErrorKind::Client
+        };
+        RedisError::from((kind, "no primary", text))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Away(e) if e.is_timeout() => f.write_str("does not answer"),
+            Why::Away(e) => write!(f, "cannot be reached ({e})"),
+            Why::Denied(e) => write!(f, "rejects this client ({e})"),
+            Why::NoSentinel => f.write_str("is no sentinel"),
+            Why::Unknown => f.write_str("does not know this name"),
+            Why::Replica(place) => write!(f, "names {place}, which is a replica"),
+            Why::Unreachable(place, e) if e.is_timeout() => write!(f, "names {place}, which does not answer"),
+            Why::Unreachable(place, e) => write!(f, "names {place}, which cannot be reached ({e})"),
+            Why::Likewise(place) => write!(f, "names {place}, too"),
+        }
+    }
+}
+
+/// What a sentinel's answer says of the place.
+fn place(answer: &Value) -> Result<Place, Why> {
+    match answer {
+        Value::ServerError(e) if e.code() == "ERR" => Err(Why::NoSentinel),
+        Value::ServerError(e) => Err(Why::Denied(e.clone().into())),
+        answer => {
+            let (host, port) = (text(list(answer).first()), number(list(answer).get(1)));
+            let port = port.and_then(|port| port.try_into().ok());
+            host.zip(port).map(|(host, port)| Place { host, port }).ok_or(Why::Unknown)
+        }
+    }
+}
+
+/// By `ROLE`, or where that may not be asked by `INFO`. A server that says neither is given the benefit of the doubt.
+fn is_primary(connection: &mut wire::Connection) -> Result<bool, RedisError> {
+    let role = connection.req_packed_command(&cmd("ROLE").get_packed_command())?;
+    if let Some(role) = text(list(&role).first()) {
+        return Ok(role == "master");
+    }
+    let info = connection.req_packed_command(&cmd("INFO").arg("replication").get_packed_command())?;
+    Ok(field(&lines(&info), "role:") != Some("slave"))
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    fn of(master: &str) -> Sentinels {
+        let client = |url: &str| redis::Client::open(url).unwrap();
+        let nodes = vec![client("redis://one:26379"), client("redis://two:26379")];
+        Sentinels::new(nodes, master.into(), client("redis://:secret@unused/3"))
+    }
+
+    #[test]
+    fn a_message_about_another_primary_is_not_ours() {
+        let ours = of("my");
+        let place = |host: &str, port| Some(Place { host: host.into(), port });
+        let [switch, promoted] = CHANNELS;
+        assert_eq!(ours.moved(switch, "my 10.0.0.1 6379 10.0.0.2 6380"), place("10.0.0.2", 6380));
+        let slave = "slave 10.0.0.2:6380 10.0.0.2 6380 @ my 10.0.0.1 6379";
+        assert_eq!(ours.moved(promoted, slave), place("10.0.0.2", 6380));
+        assert_eq!(ours.moved("+slave", slave), None);
+        for other in ["mymaster 10.0.0.1 6379 10.0.0.2 6380", "my", "my 10.0.0.1 6379", "my a 1 b c", ""] {
+            assert_eq!(ours.moved(switch, other), None, "{other:?}");
+        }
+        assert_eq!(ours.moved(promoted, "slave 10.0.0.2:6380 10.0.0.2 6380 @ mine 10.0.0.1 6379"), None);
+    }
+
+    #[test]
+    fn the_one_that_was_right_last_is_asked_first() {
+        let ours = of("my");
+        assert_eq!(ours.in_order().collect::<Vec<_>>(), [0, 1]);
+        ours.first.store(3, Ordering::Relaxed);
+        assert_eq!(ours.in_order().collect::<Vec<_>>(), [1, 0]);
+        assert_eq!(ours.patience(Duration::from_millis(30)), Duration::from_millis(10));
+        assert_eq!(ours.patience(Duration::from_secs(9)), PATIENCE);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_of_each_without_a_password() {
+        let io = |kind: std::io::ErrorKind| RedisError::from(std::io::Error::from(kind));
+        let told = |one, two| {
+            let e = of("my").no_primary(&[(0, one), (1, two)]);
+            let text = e.detail().unwrap().to_owned();
+            assert!(
+                text.contains("\"my\"") && text.contains("one:26379") && text.contains("two:26379"),
+                "{text}"
+            );
+            assert!(!text.contains("secret"), "{text}");
+            (e.kind(), text)
+        };
+        let away = || Why::Away(io(std::io::ErrorKind::ConnectionRefused));
+        let unknown = ErrorKind::MasterNameNotFoundBySentinel;
+        assert_eq!(told(Why::Unknown, away()).0, unknown);
+        assert_eq!(told(Why::Unknown, Why::NoSentinel).0, unknown);
+        assert_eq!(told(away(), away()).0, ErrorKind::Client);
+        let place = Place { host: "db".into(), port: 1 };
+        let (kind, text) = told(Why::Replica(place.clone()), Why::Likewise(place));
+        assert_eq!(kind, ErrorKind::Client);
+        assert!(
+            text.contains("names db:1, which is a replica") && text.ends_with("names db:1, too"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! Failovers, as sentinels tell of them: one thread and one connection for a client whose primary they name, from its
+//! beginning to its end.
+//!
+//! A server that broke, or that says that it is a replica, is noticed without that. Not one that stood still while
+//! another took its place: when it goes on, it believes for seconds that it is the primary, and grants. So once a
+//! switch is known, no connection from before is used any more, and what was held before it is renewed at once: the
+//! new primary says whether it knows of it.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::life::Life;
+use super::redis::sentinels::{Place, Sentinels};
+use super::redis::wire::Connection;
+use super::renewal::young;
+use super::runtime::Shared;
+use super::server::Server;
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::sync::thread;
+
+/// How often a silent sentinel leaves time to check whether the thread should end.
+const TICK: Duration = Duration::from_millis(250);
+/// How long it may be silent before it is pinged, and how long the reply may take.
+const PING_AFTER: Duration = Duration::from_secs(1);
+/// The pause after none of them could be listened to.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Starts the thread for each server of this client that sentinels name.
+///
+/// # Errors
+/// `Unavailable` if this process cannot start a thread.
+pub(crate) fn watch(shared: &Arc<Shared>) -> Result<(), Error> {
+    shared.route.servers().iter().try_for_each(|server| {
+        let Some(sentinels) = server.manager.sentinels() else { return Ok(()) };
+        let (shared, life) = (Arc::downgrade(shared), server.switchover.clone());
+        let watch = Watch { shared, server: Arc::downgrade(server), life, sentinels: sentinels.clone() };
+        server.switchover.start(|| {
+            let thread = thread::Builder::new().name("rc-sentinel".to_owned()).spawn(move || watch.run());
+            thread.map(drop).map_err(|e| {
+                let error = Error::new(ErrorKind::Unavailable, "");
+                error.because("the thread that listens to the sentinels could not be started").caused_by(e)
+            })
+        })
+    })
+}
+
+struct Watch {
+    /// Not strong: it does not keep its client alive.
+    shared: Weak<Shared>,
+    server: Weak<Server>,
+    life: Arc<Life>,
+    sentinels: Arc<Sentinels>,
+}
+
+impl Watch {
+    fn run(self) {
+        let mut known = None;
+        while self.goes_on() {
+            match self.sentinels.subscribe(PAUSE) {
+                Some((mut connection, place)) => {
+                    // It may have happened while nobody listened.
+                    known = known.or_else(|| self.sentinels.led_to());
+                    self.is_at(place, &mut known);
+                    self.listen(&mut connection, &mut known);
+                }
+                None => self.life.sleep(PAUSE),
+            }
+        }
+        self.life.ended();
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.life.is_stopped() && self.shared.strong_count() > 0
+    }
+
+    /// Receives messages until the connection fails or the client ends.
+    fn listen(&self, connection: &mut Connection, known: &mut Option<Place>) {
+        let mut pubsub = connection.as_pubsub();
+        let mut heard = Moment::now();
+        if pubsub.set_read_timeout(Some(TICK)).is_err() {
+            return;
+        }
+        while self.goes_on() {
+            match pubsub.get_message() {
+                Ok(message) => {
+                    heard = Moment::now();
+                    let text = message.get_payload::<String>().unwrap_or_default();
+                    if let Some(place) = self.sentinels.moved(message.get_channel_name(), &text) {
+                        self.is_at(place, known);
+                    }
+                }
+                Err(e) if e.is_timeout() && Moment::now().since(heard) < PING_AFTER => {}
+                Err(e) if e.is_timeout() => {
+                    // A ping without a reply leaves the connection out of step: it is closed.
+                    let asked = pubsub
+                        .set_read_timeout(Some(PING_AFTER))
+                        .and_then(|()| pubsub.ping::<redis::Value>())
+                        .and_then(|_| pubsub.set_read_timeout(Some(TICK)));
+                    if asked.is_err() {
+                        break;
+                    }
+                    heard = Moment::now();
+                }
+                Err(_) => break,
+            }
+        }
+        // Dropping it unsubscribes and waits for the reply: not for long.
+        let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
+    }
+
+    /// The sentinels say that the primary is there.
+    fn is_at(&self, place: Place, known: &mut Option<Place>) {
+        let Some(before) = known.replace(place.clone()).filter(|before| *before != place) else { return };
+        let (Some(shared), Some(server)) = (self.shared.upgrade(), self.server.upgrade()) else { return };
+        tracing::info!(%before, now = %place, "another server is the primary, the sentinels say");
+        server.backend.moves();
+        server.inbox.life.wake();
+        // How long its predecessor has not been the primary any more is not known.
+        young::renew(&shared, &server, Moment::default());
+    }
+}

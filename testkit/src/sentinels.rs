@@ -1,0 +1,365 @@
+//! A primary, its replicas, and the sentinels that watch them.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::{Connection, FromRedisValue, RedisResult, cmd};
+use tempfile::TempDir;
+
+use super::process::Guarded;
+use super::proxy::Proxy;
+use super::server::{RedisServer, encode, find_program, free_port};
+use super::wait::{eventually, wait_until};
+
+/// What the sentinels call the primary.
+const MASTER: &str = "mymaster";
+
+/// How many sentinels must agree that the primary is down: two of three.
+const SENTINELS: usize = 3;
+const QUORUM: usize = 2;
+
+/// How long a sentinel may take to answer after its start, and a fleet to know itself.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long one question to a sentinel may take.
+const ASK_LIMIT: Duration = Duration::from_secs(5);
+
+/// How a [`SentinelFleet`] is to be; made by [`SentinelFleet::builder`].
+#[derive(Debug, Clone)]
+#[must_use = "nothing runs before start()"]
+pub struct SentinelFleetBuilder {
+    password: Option<String>,
+    sentinel_password: Option<String>,
+    down_after: Duration,
+    proxies: bool,
+    args: Vec<(String, String)>,
+}
+
+impl SentinelFleetBuilder {
+    /// The servers ask their clients, and each other, for this password.
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// The sentinels do.
+    pub fn sentinel_password(mut self, password: &str) -> Self {
+        self.sentinel_password = Some(password.to_owned());
+        self
+    }
+
+    /// How long a primary must be silent until a sentinel takes it to be down. Default 1 s.
+    pub fn down_after(mut self, time: Duration) -> Self {
+        self.down_after = time;
+        self
+    }
+
+    /// Everybody reaches each server by a [proxy](SentinelFleet::proxy) in front of it: replicas, sentinels, clients.
+    pub fn behind_proxies(mut self) -> Self {
+        self.proxies = true;
+        self
+    }
+
+    /// Sets one option of all servers.
+    pub fn arg(mut self, key: &str, value: &str) -> Self {
+        self.args.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts everything; returns when the replicas are in step and the sentinels know all of it.
+    ///
+    /// # Errors
+    ///
+    /// If a server, a sentinel or a proxy cannot be started.
+    ///
+    /// # Panics
+    ///
+    /// If they do not find each other within a minute.
+    pub fn start(self) -> io::Result<SentinelFleet> {
+        let (mut servers, mut proxies) = (Vec::<RedisServer>::new(), Vec::new());
+        let mut door = 0;
+        for i in 0..3 {
+            let proxy = if self.proxies { Some(Proxy::start(1)?) } else { None };
+            let mut server = RedisServer::builder().arg("repl-diskless-sync-delay", "0");
+            if let Some(password) = &self.password {
+                server = server.password(password).arg("masterauth", password);
+            }
+            if let Some(proxy) = &proxy {
+                server = server
+                    .arg("replica-announce-ip", "127.0.0.1")
+                    .arg("replica-announce-port", &proxy.port().to_string());
+            }
+            for (key, value) in &self.args {
+                server = server.arg(key, value);
+            }
+            if i > 0 {
+                server = server.arg("replicaof", &format!("127.0.0.1 {door}"));
+            }
+            let server = server.start()?;
+            if let Some(proxy) = proxy {
+                proxy.set_target(server.port());
+                proxies.push(proxy);
+            }
+            if i == 0 {
+                door = proxies.first().map_or(server.port(), Proxy::port);
+            }
+            servers.push(server);
+        }
+        let sentinels = (0..SENTINELS).map(|_| Sentinel::start(&self, door)).collect::<io::Result<_>>()?;
+        let fleet = SentinelFleet { sentinels, proxies, servers, options: self };
+        wait_until(START_LIMIT, "the sentinels know the fleet", || fleet.is_whole());
+        Ok(fleet)
+    }
+}
+
+/// A primary, two replicas, and three sentinels that call the primary `mymaster`, each a process of its own.
+///
+/// The servers are numbered; the first is the primary in the beginning. Dropping it ends all of them.
+#[derive(Debug)]
+pub struct SentinelFleet {
+    // The sentinels end first, so that they see nothing end.
+    sentinels: Vec<Sentinel>,
+    proxies: Vec<Proxy>,
+    servers: Vec<RedisServer>,
+    options: SentinelFleetBuilder,
+}
+
+impl SentinelFleet {
+    /// One with the default options.
+    ///
+    /// # Errors
+    ///
+    /// See [`SentinelFleetBuilder::start`].
+    pub fn start() -> io::Result<Self> {
+        Self::builder().start()
+    }
+
+    /// Options to set before the start.
+    pub fn builder() -> SentinelFleetBuilder {
+        let down_after = Duration::from_secs(1);
+        let (password, sentinel_password) = (None, None);
+        SentinelFleetBuilder { password, sentinel_password, down_after, proxies: false, args: Vec::new() }
+    }
+
+    /// The URL of a client: all sentinels, with the passwords that there are.
+    pub fn url(&self) -> String {
+        let login = self.options.password.as_ref().map(|it| format!(":{}@", encode(it))).unwrap_or_default();
+        let secret = self.options.sentinel_password.as_ref();
+        let secret = secret.map(|it| format!("?sentinel_password={}", encode(it))).unwrap_or_default();
+        format!("redis+sentinel://{login}{}/{MASTER}{secret}", self.addresses().join(","))
+    }
+
+    /// Where the sentinels are, as `host:port`.
+    pub fn addresses(&self) -> Vec<String> {
+        self.sentinels.iter().map(|it| format!("127.0.0.1:{}", it.port)).collect()
+    }
+
+    /// The servers, by their numbers.
+    pub fn servers(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
+    /// The sentinels, by their numbers.
+    pub fn sentinels(&self) -> &[Sentinel] {
+        &self.sentinels
+    }
+
+    /// What is in front of the server of this number.
+    ///
+    /// # Panics
+    ///
+    /// If the fleet is not [behind proxies](SentinelFleetBuilder::behind_proxies).
+    pub fn proxy(&self, server: usize) -> &Proxy {
+        &self.proxies[server]
+    }
+
+    /// The number of the server that most of the sentinels call the primary now, if there is one.
+    pub fn primary(&self) -> Option<usize> {
+        let named: Vec<_> = self.sentinels.iter().filter_map(Sentinel::primary_port).collect();
+        let door = |server: usize| self.proxies.get(server).map_or(self.servers[server].port(), Proxy::port);
+        (0..self.servers.len())
+            .find(|server| named.iter().filter(|it| **it == door(*server)).count() >= QUORUM)
+    }
+
+    /// Waits until another server than this is the primary, 60 s at most; returns its number.
+    ///
+    /// # Panics
+    ///
+    /// If none is by then.
+    pub fn primary_after(&self, former: usize) -> usize {
+        eventually(START_LIMIT, || self.primary().filter(|now| *now != former && self.is_primary(*now)))
+    }
+
+    /// Has a sentinel put a replica in the primary's place, although that lives (`SENTINEL FAILOVER`); waits until
+    /// the sentinels are ready for it, and returns when it has begun.
+    pub fn failover(&self) {
+        let asked = || self.sentinels.iter().any(|it| it.ask::<()>(&["FAILOVER", MASTER]).is_ok());
+        wait_until(START_LIMIT, "a sentinel begins a failover", asked);
+    }
+
+    /// Whether the primary has its two replicas, all in step, and every sentinel knows of all.
+    pub fn is_whole(&self) -> bool {
+        let others = SENTINELS - 1;
+        let replicas = self.servers.len() - 1;
+        let in_step = |primary: usize| {
+            let told = info(&self.servers[primary]);
+            told.matches("state=online").count() == replicas && told.contains("role:master")
+        };
+        self.primary().is_some_and(in_step) && self.sentinels.iter().all(|it| it.knows(others, replicas))
+    }
+
+    fn is_primary(&self, server: usize) -> bool {
+        info(&self.servers[server]).contains("role:master")
+    }
+}
+
+/// What it says of replication; nothing if it does not answer.
+fn info(server: &RedisServer) -> String {
+    let told = server.connection().and_then(|mut it| cmd("INFO").arg("replication").query(&mut it));
+    told.unwrap_or_default()
+}
+
+/// One sentinel: a process of its own.
+#[derive(Debug)]
+pub struct Sentinel {
+    // Before the folder, so that the process is gone when the folder is deleted.
+    process: Mutex<Option<Guarded>>,
+    port: u16,
+    password: Option<String>,
+    folder: TempDir,
+}
+
+impl Sentinel {
+    fn start(options: &SentinelFleetBuilder, primary: u16) -> io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("sentinel-").tempdir()?;
+        let port = free_port()?;
+        let mut conf = vec![
+            format!("port {port}"),
+            "bind 127.0.0.1".into(),
+            format!("dir {}", folder.path().display()),
+            format!("sentinel monitor {MASTER} 127.0.0.1 {primary} {QUORUM}"),
+            format!("sentinel down-after-milliseconds {MASTER} {}", options.down_after.as_millis()),
+            format!("sentinel failover-timeout {MASTER} 6000"),
+            format!("sentinel parallel-syncs {MASTER} 2"),
+        ];
+        if let Some(password) = &options.password {
+            conf.push(format!("sentinel auth-pass {MASTER} \"{password}\""));
+        }
+        if let Some(password) = &options.sentinel_password {
+            conf.push(format!("requirepass \"{password}\""));
+            conf.push(format!("sentinel sentinel-pass \"{password}\""));
+        }
+        fs::write(folder.path().join("sentinel.conf"), conf.join("\n") + "\n")?;
+        let process = Mutex::new(Some(spawn(folder.path())?));
+        let sentinel = Sentinel { process, port, password: options.sentinel_password.clone(), folder };
+        wait_until(START_LIMIT, "the sentinel answers", || sentinel.primary_port().is_some());
+        Ok(sentinel)
+    }
+
+    /// Its port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills the process (SIGKILL) and waits for its end; has no effect if it does not run.
+    ///
+    /// # Errors
+    ///
+    /// If the signal cannot be sent.
+    pub fn kill(&self) -> io::Result<()> {
+        self.process.lock().take().map_or(Ok(()), |mut process| process.kill().map(drop))
+    }
+
+    /// Starts it again after a [`kill`](Self::kill), with what it knew.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started.
+    pub fn restart(&self) -> io::Result<()> {
+        self.kill()?;
+        *self.process.lock() = Some(spawn(self.folder.path())?);
+        Ok(())
+    }
+
+    /// Stops the process (SIGSTOP): it answers nothing.
+    ///
+    /// # Errors
+    ///
+    /// If it does not run.
+    pub fn stop(&self) -> io::Result<()> {
+        self.with_process(Guarded::stop)
+    }
+
+    /// Resumes a stopped one (SIGCONT).
+    ///
+    /// # Errors
+    ///
+    /// If it does not run.
+    pub fn cont(&self) -> io::Result<()> {
+        self.with_process(Guarded::cont)
+    }
+
+    /// Sends it `SENTINEL` with these words.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer within 5 s, or refuses.
+    pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        cmd("SENTINEL").arg(words).query(&mut self.connection()?)
+    }
+
+    fn with_process<T>(&self, act: impl FnOnce(&mut Guarded) -> io::Result<T>) -> io::Result<T> {
+        let gone = || io::Error::new(io::ErrorKind::NotConnected, "the sentinel does not run");
+        act(self.process.lock().as_mut().ok_or_else(gone)?)
+    }
+
+    fn connection(&self) -> RedisResult<Connection> {
+        let login = self.password.as_ref().map(|it| format!(":{}@", encode(it))).unwrap_or_default();
+        let client = redis::Client::open(format!("redis://{login}127.0.0.1:{}/", self.port))?;
+        let connection = client.get_connection_with_timeout(ASK_LIMIT)?;
+        connection.set_read_timeout(Some(ASK_LIMIT))?;
+        Ok(connection)
+    }
+
+    fn primary_port(&self) -> Option<u16> {
+        let (_, port): (String, u16) = self.ask(&["GET-MASTER-ADDR-BY-NAME", MASTER]).ok()?;
+        Some(port)
+    }
+
+    /// Whether it knows of so many other sentinels and replicas, and takes none of them to be down.
+    fn knows(&self, others: usize, replicas: usize) -> bool {
+        let all = |what: &str| -> Option<Vec<Vec<String>>> { self.ask(&[what, MASTER]).ok() };
+        let up = |list: Option<Vec<Vec<String>>>, many| {
+            let down = |it: &Vec<String>| {
+                it.iter().any(|word| word.contains("_down") || word.contains("disconnected"))
+            };
+            list.is_some_and(|list| list.len() >= many && !list.iter().any(down))
+        };
+        up(all("SENTINELS"), others) && up(all("REPLICAS"), replicas)
+    }
+}
+
+fn spawn(folder: &Path) -> io::Result<Guarded> {
+    let log = File::options().create(true).append(true).open(folder.join("sentinel.log"))?;
+    let errors = log.try_clone()?;
+    Guarded::spawn(&find_program()?, Some(folder), |command| {
+        command.arg(folder.join("sentinel.conf")).arg("--sentinel").stdout(log).stderr(errors);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_takes_the_place_of_a_primary_that_is_killed() {
+        let fleet = SentinelFleet::start().unwrap();
+        assert_eq!(fleet.primary(), Some(0));
+        fleet.servers()[0].kill().unwrap();
+        let now = fleet.primary_after(0);
+        assert!(now != 0 && fleet.is_primary(now) && !fleet.is_whole());
+    }
+}

@@ -1,0 +1,151 @@
+//! Sentinels that are out of date, wrong, down, or none.
+
+use std::time::Instant;
+
+use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, RedLock};
+use redis_concurrent_testkit::{RedisServer, wait_until};
+
+use crate::sentinel::fake::{FakeSentinel, Says};
+use crate::server_days::ask;
+use crate::support::{LONG, SOON, ms};
+
+fn named(sentinels: &[&FakeSentinel]) -> ClientBuilder {
+    let addresses: Vec<_> = sentinels.iter().map(|it| &*it.address).collect();
+    Client::builder().sentinels(&addresses, "main").connect_timeout(SOON).command_timeout(ms(2000))
+}
+
+/// A port where nobody listens.
+fn nowhere() -> u16 {
+    let server = RedisServer::start().unwrap();
+    server.kill().unwrap();
+    server.port()
+}
+
+#[track_caller]
+fn refused(error: &Error, kind: ErrorKind, why: &[&str]) {
+    let text = format!("{error:#}");
+    assert_eq!(error.kind(), kind, "{text}");
+    assert!(why.iter().all(|it| text.contains(it)) && text.contains("\"main\""), "{text}");
+}
+
+#[test]
+fn one_that_is_right_is_enough() {
+    let (primary, replica) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    ask::<()>(&replica, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    let right = FakeSentinel::start(Says::At(primary.port()));
+    let wrong = [
+        Says::At(replica.port()),
+        Says::At(nowhere()),
+        Says::Unknown,
+        Says::Error("NOAUTH Authentication required."),
+        Says::Nothing,
+    ]
+    .map(FakeSentinel::start);
+    let mut all: Vec<_> = wrong.iter().collect();
+    all.push(&right);
+    let client = named(&all).connect().unwrap();
+    let guard = client.reentrant_lock("it").lock_owned().unwrap();
+    assert!(ask::<bool>(&primary, &["EXISTS", "rc:{it}"]));
+    guard.unlock().unwrap();
+    // From then on it is asked first: the others cost nothing more.
+    let asked = wrong[0].asked();
+    for _ in 0..3 {
+        named(&all).connect().unwrap();
+    }
+    let client = named(&all).max_connections(4).connect().unwrap();
+    let before = (wrong[0].asked(), right.asked());
+    std::thread::scope(|scope| {
+        for i in 0..4 {
+            let lock = client.simple_lock(&format!("lock-{i}"));
+            scope.spawn(move || lock.lock().unwrap().unlock().unwrap());
+        }
+    });
+    assert!(asked >= 1 && right.asked() > before.1 && wrong[0].asked() == before.0);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_the_name_of_the_primary() {
+    let (primary, replica) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    ask::<()>(&replica, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    let dead = nowhere();
+    let said = |says: Says| {
+        let fake = FakeSentinel::start(says);
+        let error = named(&[&fake]).connect().unwrap_err();
+        assert!(format!("{error:#}").contains(&fake.address), "{error:#}");
+        error
+    };
+    let names = |port: u16, what: &str| format!("names 127.0.0.1:{port}, which {what}");
+    let wrong = ErrorKind::InvalidInput;
+    refused(&said(Says::Unknown), wrong, &["does not know this name"]);
+    refused(&said(Says::Error("ERR unknown command 'SENTINEL'")), wrong, &["is no sentinel"]);
+    let there = ErrorKind::Unavailable;
+    refused(&said(Says::At(replica.port())), there, &[&names(replica.port(), "is a replica")]);
+    refused(&said(Says::At(dead)), there, &[&names(dead, "cannot be reached")]);
+    refused(&said(Says::Nothing), there, &["does not answer"]);
+    refused(&said(Says::Error("NOAUTH Authentication required.")), there, &["rejects this client", "NOAUTH"]);
+    let address = format!("127.0.0.1:{dead}");
+    let error = Client::builder().sentinels(&[&address], "main").connect().unwrap_err();
+    refused(&error, there, &[&address, "cannot be reached"]);
+    // A server with data, given as a sentinel.
+    let address = format!("127.0.0.1:{}", primary.port());
+    let error = Client::builder().sentinels(&[&address], "main").connect().unwrap_err();
+    refused(&error, wrong, &["is no sentinel"]);
+    let none: [&str; 0] = [];
+    let error = Client::builder().sentinels(&none, "main").connect().unwrap_err();
+    refused(&error, wrong, &["no sentinel was given"]);
+}
+
+#[test]
+fn a_red_lock_takes_no_server_that_fails_over() {
+    let server = RedisServer::start().unwrap();
+    let fake = FakeSentinel::start(Says::At(server.port()));
+    let clients = [(); 3].map(|()| named(&[&fake]).connect_later().unwrap());
+    let error = RedLock::new(clients).unwrap_err();
+    assert!(error.kind() == ErrorKind::InvalidInput && error.to_string().contains("sentinels"), "{error}");
+}
+
+/// They do not keep a client from a server that they have named before.
+#[test]
+fn without_any_of_them_the_connections_go_on() {
+    let primary = RedisServer::start().unwrap();
+    let fake = FakeSentinel::start(Says::At(primary.port()));
+    let (one, two) = (named(&[&fake]).connect().unwrap(), named(&[&fake]).connect().unwrap());
+    let (held, waits) = (one.reentrant_lock("it"), two.reentrant_lock("it"));
+    let take_turns = || {
+        let guard = held.lock_owned().unwrap();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| waits.try_lock_for(LONG).unwrap().expect("its turn").unlock());
+            wait_until(LONG, "it waits", || held.queue_length().unwrap() == 1);
+            guard.unlock().unwrap();
+            waiter.join().unwrap().unwrap();
+        });
+    };
+    take_turns();
+    fake.says(Says::Nothing);
+    take_turns();
+    // A new client needs one of them, and says so within its time.
+    let began = Instant::now();
+    let error = named(&[&fake]).connect_timeout(ms(500)).connect().unwrap_err();
+    refused(&error, ErrorKind::Unavailable, &["does not answer"]);
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    fake.says(Says::At(primary.port()));
+    take_turns();
+}
+
+/// A client that rests hears nothing on its connections, and may come back to a server that another has replaced.
+#[test]
+fn a_primary_that_was_replaced_is_not_believed_any_more() {
+    let (former, now) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    let fake = FakeSentinel::start(Says::At(former.port()));
+    let client = named(&[&fake]).connect().unwrap();
+    let other = named(&[&fake]).connect().unwrap();
+    let guard = client.reentrant_lock("it").lock_owned().unwrap();
+    // Both are primaries; the sentinels mean the second.
+    fake.says(Says::At(now.port()));
+    fake.hang_up();
+    wait_until(SOON, "its loss is told long before its renewal", || guard.is_lost());
+    // On connections that are all fine.
+    let theirs = other.reentrant_lock("it").try_lock_owned().unwrap().expect("it is free there");
+    assert!(ask::<bool>(&now, &["EXISTS", "rc:{it}"]) && theirs.token() > guard.token());
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+}
