@@ -20,6 +20,8 @@ pub(crate) struct Inbox {
 struct State {
     /// It is up since then.
     since: Moment,
+    /// Before its connection was made: where that leads is not known from later.
+    dialled: Moment,
     /// Up, but connected to the wrong server: it must reconnect.
     elsewhere: bool,
     failure: Option<Failure>,
@@ -46,12 +48,13 @@ impl Inbox {
     /// The primary was found at another server at `moved`.
     pub(super) fn is_elsewhere(&self, moved: Moment) -> bool {
         let state = self.state.lock();
-        state.elsewhere || state.since < moved
+        state.elsewhere || state.dialled < moved
     }
 
-    pub(super) fn came_up(&self) {
+    pub(super) fn came_up(&self, dialled: Moment) {
         let mut state = self.state.lock();
         (state.failure, state.elsewhere, state.since) = (None, false, Moment::now());
+        state.dialled = dialled;
         self.up.store(true, Ordering::Release);
     }
 

@@ -83,12 +83,13 @@ impl Listener {
         let mut pause = FIRST_PAUSE;
         let mut notices = Notices::new(self.beside.clone());
         while self.goes_on() {
+            let dialled = Moment::now();
             match self.connect() {
                 Ok((mut connection, info)) => {
                     let mut pubsub = connection.as_pubsub();
                     // Before waiters ask again: what they are not told afterwards, they hear.
                     let resumed = notices.resume(&mut pubsub);
-                    self.inbox.came_up();
+                    self.inbox.came_up(dialled);
                     let missed = (!first).then(|| Moment::now().since(down));
                     self.came_up(missed);
                     if let Some((shared, at)) = self.client() {
@@ -175,7 +176,7 @@ impl Listener {
         while self.goes_on() && !self.is_elsewhere() {
             match pubsub.get_message() {
                 // What a former primary says is not so any more.
-                Ok(_) if self.is_elsewhere() => return,
+                Ok(_) if self.is_elsewhere() => return Ok(()),
                 Ok(message) => {
                     heard = Moment::now();
                     if let Some(entries) = notices.heard(message.get_channel_name()) {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, RedLock};
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis_concurrent_testkit::{RedisServer, eventually, wait_until};
 
 use crate::sentinel::fake::{FakeSentinel, Says};
 use crate::server_days::ask;
@@ -137,15 +137,15 @@ fn without_any_of_them_the_connections_go_on() {
 fn a_primary_that_was_replaced_is_not_believed_any_more() {
     let (former, now) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
     let fake = FakeSentinel::start(Says::At(former.port()));
-    let client = named(&[&fake]).connect().unwrap();
+    let client = named(&[&fake]).lease(4 * LONG).connect().unwrap();
     let other = named(&[&fake]).connect().unwrap();
     let guard = client.reentrant_lock("it").lock_owned().unwrap();
     // Both are primaries; the sentinels mean the second.
     fake.says(Says::At(now.port()));
     fake.hang_up();
-    wait_until(SOON, "its loss is told long before its renewal", || guard.is_lost());
-    // On connections that are all fine.
-    let theirs = other.reentrant_lock("it").try_lock_owned().unwrap().expect("it is free there");
+    wait_until(LONG, "its loss is told before its renewal", || guard.is_lost());
+    // On connections that are all fine; each client hears of it by itself.
+    let theirs = eventually(LONG, || other.reentrant_lock("it").try_lock_owned().unwrap());
     assert!(ask::<bool>(&now, &["EXISTS", "rc:{it}"]) && theirs.token() > guard.token());
     assert!(guard.unlock().unwrap_err().is_lease_lost());
 }
