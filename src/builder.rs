@@ -300,7 +300,9 @@ impl ClientBuilder {
         };
         #[cfg(feature = "tls")]
         let server = self.certificates.given_to(server)?;
-        let Some(SentinelAddresses { nodes, master }) = sentinels else { return Ok(Destination::At(server)) };
+        let Some(SentinelAddresses { nodes, master }) = sentinels else {
+            return Ok(Destination::At(Box::new(server)));
+        };
         if matches!(server.get_connection_info().addr(), redis::ConnectionAddr::Unix(_)) {
             return Err(bad("sentinels name servers by host and port, and the URL is that of a socket"));
         }

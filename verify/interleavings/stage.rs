@@ -82,7 +82,7 @@ impl Process {
     fn made(config: Config, renewer: Arc<Renewer>, observers: Observers) -> Process {
         static SERVER: OnceLock<redis::Client> = OnceLock::new();
         let server = SERVER.get_or_init(|| redis::Client::open("redis://memory").expect("a URL"));
-        let manager = ConnectionManager::new(Destination::At(server.clone()), &config);
+        let manager = ConnectionManager::new(Destination::At(Box::new(server.clone())), &config);
         let backend = Backend::new(pool(&config, manager.clone()).expect("no threads"));
         let route = Route::One(engine::server::Server::new(manager, backend));
         let shared = Shared::new(config, route, renewer, observers);

@@ -20,7 +20,7 @@ use crate::settings::Config;
 #[derive(Clone, Debug)]
 pub(crate) enum Destination {
     /// To an address.
-    At(redis::Client),
+    At(Box<redis::Client>),
     /// To the primary, wherever the sentinels say that it is.
     Primary(Arc<Sentinels>),
 }
@@ -67,7 +67,7 @@ impl ConnectionManager {
     pub(crate) fn new(leads_to: Destination, config: &Config) -> Self {
         ConnectionManager {
             leads_to: match leads_to {
-                Destination::At(client) => Destination::At(introduced(client)),
+                Destination::At(client) => Destination::At(Box::new(introduced(*client))),
                 primary => primary,
             },
             connect_timeout: config.connect_timeout,

@@ -4,13 +4,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis_concurrent::{Client, ClientBuilder};
-use redis_concurrent_testkit::{SentinelFleet, wait_until};
+use redis_concurrent_testkit::{SentinelFleet, SentinelFleetBuilder, wait_until};
 
 use crate::contenders::Contenders;
 use crate::support::{Ears, LONG, SOON, builder, ms};
 
+/// How long a server must be silent until it is replaced: more than a busy machine is.
+const DOWN_AFTER: Duration = Duration::from_secs(3);
 /// Longer than a failover takes on a busy machine.
 const LEASE: Duration = Duration::from_secs(60);
+
+fn fleet(options: SentinelFleetBuilder) -> SentinelFleet {
+    options.down_after(DOWN_AFTER).start().unwrap()
+}
 
 fn client(fleet: &SentinelFleet) -> ClientBuilder {
     builder(&fleet.url()).lease(LEASE).unreachable_timeout(LEASE).connect_timeout(SOON)
@@ -20,7 +26,7 @@ fn client(fleet: &SentinelFleet) -> ClientBuilder {
 /// held; the passwords of servers and sentinels differ.
 #[test]
 fn a_killed_primary_is_followed_by_holders_and_by_those_who_wait() {
-    let fleet = SentinelFleet::builder().password("s3cret/@").sentinel_password("an:other").start().unwrap();
+    let fleet = fleet(SentinelFleet::builder().password("s3cret/@").sentinel_password("an:other"));
     let ears = Ears::default();
     let holder = client(&fleet).observer(ears.clone()).connect().unwrap();
     let other = client(&fleet).connect().unwrap();
@@ -57,7 +63,7 @@ fn a_killed_primary_is_followed_by_holders_and_by_those_who_wait() {
 /// with it. Nobody does.
 #[test]
 fn after_a_planned_failover_nobody_stays_with_the_former_primary() {
-    let fleet = SentinelFleet::start().unwrap();
+    let fleet = fleet(SentinelFleet::builder());
     let clients: Vec<Client> =
         (0..3).map(|_| client(&fleet).local_handoff(ms(0)).connect().unwrap()).collect();
     let more = |all: &Contenders, n: u64| {
@@ -81,7 +87,7 @@ fn after_a_planned_failover_nobody_stays_with_the_former_primary() {
 /// A primary that stands still is replaced, and goes on as if nothing had been: its connections work, and it grants.
 #[test]
 fn a_primary_that_stood_still_is_not_believed_when_it_goes_on() {
-    let fleet = SentinelFleet::start().unwrap();
+    let fleet = fleet(SentinelFleet::builder());
     let (idle, active) = (client(&fleet).connect().unwrap(), client(&fleet).connect().unwrap());
     // Both have connections to it.
     for client in [&idle, &active] {
