@@ -77,7 +77,8 @@ msrv:
 
 doc:
 	@ci/setup.sh cc
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --all-features --package redis-concurrent --package redis-concurrent-testkit
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --all-features --package redis-concurrent --package redis-concurrent-testkit \
+		--package redis-concurrent-tokio
 
 # A linker for cargo, and redis-server for what runs on private servers.
 setup:

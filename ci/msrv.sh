@@ -15,7 +15,7 @@ folder=${CARGO_TARGET_DIR:-$PWD/target}/msrv
 rm -rf "$folder/crate"
 mkdir -p "$folder/crate"
 # Apart, so that no lock file of this folder has its say.
-cp -r Cargo.toml README.md src lua docs examples testkit demo benches "$folder/crate/"
+cp -r Cargo.toml README.md src lua docs examples testkit verify demo benches cli tokio "$folder/crate/"
 cd "$folder/crate"
 CARGO_TARGET_DIR=$folder cargo "+$version" check --quiet --package redis-concurrent --lib
 CARGO_TARGET_DIR=$folder cargo "+$version" check --quiet --package redis-concurrent --lib --all-features

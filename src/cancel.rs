@@ -110,18 +110,34 @@ impl CancellationToken {
         Cancelled { token: self.clone(), id: None }
     }
 
-    /// Calls `waker` once when the token is cancelled (at once if it is already), until the registration is
-    /// dropped.
-    pub(crate) fn on_cancel(&self, waker: impl Fn() + Send + Sync + 'static) -> OnCancel<'_> {
+    /// Calls `then` once when the token is cancelled, on the thread that cancels it; at once, and on this one, if it was
+    /// cancelled before. Not any more when the registration is dropped (but a call that has begun goes on). `then` must
+    /// be quick: others that wait with the token are woken after it.
+    ///
+    /// A loss cancels [`lost`](crate::Guard::lost) on a thread that keeps other holds alive: start there what takes
+    /// time, and wait for nothing.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use redis_concurrent::CancellationToken;
+    ///
+    /// let (sender, receiver) = channel();
+    /// let token = CancellationToken::new();
+    /// let registered = token.on_cancel(move || drop(sender.send("stop")));
+    /// token.cancel();
+    /// assert_eq!(receiver.recv(), Ok("stop"));
+    /// drop(registered);
+    /// ```
+    pub fn on_cancel(&self, then: impl Fn() + Send + Sync + 'static) -> OnCancel<'_> {
         let mut state = self.0.state.lock();
         if self.is_cancelled() {
             drop(state);
-            waker();
+            then();
             return OnCancel { token: self, id: None };
         }
         let id = state.next;
         state.next += 1;
-        state.wakers.push((id, Arc::new(waker)));
+        state.wakers.push((id, Arc::new(then)));
         OnCancel { token: self, id: Some(id) }
     }
 
@@ -195,10 +211,18 @@ impl fmt::Debug for CancellationToken {
     }
 }
 
-/// A registered waker; removed when dropped.
-pub(crate) struct OnCancel<'a> {
+/// What is to be called when a token is cancelled, unless this is dropped before: see
+/// [`CancellationToken::on_cancel`].
+#[must_use = "dropped at once, it is never called"]
+pub struct OnCancel<'a> {
     token: &'a CancellationToken,
     id: Option<u64>,
+}
+
+impl fmt::Debug for OnCancel<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnCancel").field("token", self.token).finish()
+    }
 }
 
 impl OnCancel<'_> {

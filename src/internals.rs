@@ -1,4 +1,4 @@
-//! For the test kit of the same version: not part of the public interface, and without any guarantee.
+//! For the crates of the same version beside this one: not part of the public interface, and without any guarantee.
 
 use crate::{Error, Kind, RedisLock, fenced, script};
 /// The source text of the operations over one rule: what `EVAL` takes, with the lock's six keys and the
@@ -63,4 +63,23 @@ pub fn fenced_script(source: &str) -> String {
 /// If the lock cannot work: for its name, say, or because its client is closed.
 pub fn keys<K: Kind>(lock: &RedisLock<K>) -> Result<[String; 6], Error> {
     Ok(lock.entry()?.names.keys().map(|parts| parts.concat()))
+}
+
+/// Something that waits as a lock of one name does: its queue in this process.
+pub trait Queued {
+    /// A number of the queue, the same for all handles of one client, kind and name as long as one of them lives;
+    /// `None` if the lock cannot work.
+    fn queue(&self) -> Option<usize>;
+}
+
+impl<K: Kind> Queued for RedisLock<K> {
+    fn queue(&self) -> Option<usize> {
+        Some(std::sync::Arc::as_ptr(self.entry().ok()?).addr())
+    }
+}
+
+impl Queued for crate::Semaphore {
+    fn queue(&self) -> Option<usize> {
+        self.lock().queue()
+    }
 }

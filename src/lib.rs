@@ -87,6 +87,11 @@ pub mod _documentation {
     #[doc = include_str!("../docs/fencing.md")]
     pub mod fencing {}
 
+    // Its examples are tests of the crate that they are about.
+    #[cfg_attr(not(doctest), doc = include_str!("../docs/async.md"))]
+    #[cfg_attr(doctest, doc = "In async code.")]
+    pub mod in_async_code {}
+
     #[doc = include_str!("../docs/conformance.md")]
     pub mod conformance {}
 
@@ -146,7 +151,7 @@ mod wait;
 pub mod internals;
 
 pub use builder::ClientBuilder;
-pub use cancel::CancellationToken;
+pub use cancel::{CancellationToken, OnCancel};
 pub use client::Client;
 pub use error::{Error, ErrorKind};
 pub use fenced::{Fenced, FencedScript};

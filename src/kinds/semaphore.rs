@@ -146,6 +146,11 @@ impl fmt::Debug for Semaphore {
 }
 
 impl Semaphore {
+    /// The lock that it is.
+    pub(crate) fn lock(&self) -> &RedisLock<Permits> {
+        &self.lock
+    }
+
     pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
         Semaphore { lock: RedisLock::new(shared, Permits::default(), name) }
     }

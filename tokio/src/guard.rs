@@ -1,0 +1,100 @@
+//! The guards: a hold that is released without blocking the thread that drops it.
+
+use std::fmt;
+use std::ops::Deref;
+
+use redis_concurrent::{Error, Held, Kind, OwnedGuard, Semaphore};
+
+use crate::workers::BRIEFS;
+
+/// A hold of an [`AsyncLock`](crate::AsyncLock), released when it is dropped: in the background, without blocking the
+/// thread that drops it, inside a runtime or not. What it can tell is its [`OwnedGuard`]'s: `token`, `remaining`, `lost`,
+/// `ends_within`. (`renew` and `renew_for` block for a request.)
+///
+/// A program that ends right after such a drop may end before the release: then the lock is free when the lease has
+/// expired. So end with [`unlock`](AsyncGuard::unlock), or with [`Client::close`](redis_concurrent::Client::close).
+#[must_use = "a guard that is not kept releases at once"]
+pub struct AsyncGuard<L: Held>
+where
+    OwnedGuard<L>: Send + 'static,
+{
+    /// There until it is released.
+    guard: Option<OwnedGuard<L>>,
+}
+
+/// Permits of an [`AsyncSemaphore`](crate::AsyncSemaphore), given back as an [`AsyncGuard`] releases.
+pub type AsyncPermit = AsyncGuard<Semaphore>;
+
+impl<L: Held> AsyncGuard<L>
+where
+    OwnedGuard<L>: Send + 'static,
+{
+    pub(crate) fn new(guard: OwnedGuard<L>) -> Self {
+        AsyncGuard { guard: Some(guard) }
+    }
+
+    /// Once begun it goes on, also when its future is dropped.
+    async fn end(
+        mut self,
+        end: impl FnOnce(OwnedGuard<L>) -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let Some(guard) = self.guard.take() else { return Ok(()) };
+        let name = guard.name().to_owned();
+        BRIEFS.outcome(&name, move || end(guard)).await
+    }
+}
+
+impl<K: Kind> AsyncGuard<K>
+where
+    OwnedGuard<K>: Send + 'static,
+{
+    /// Releases the hold: after at most the command timeout. It is released, too, if the future is dropped once it was
+    /// polled, or before.
+    ///
+    /// # Errors
+    /// Those of [`Guard::unlock`](redis_concurrent::Guard::unlock).
+    pub async fn unlock(self) -> Result<(), Error> {
+        self.end(OwnedGuard::unlock).await
+    }
+}
+
+impl AsyncPermit {
+    /// Gives all permits back: see [`unlock`](AsyncGuard::unlock).
+    ///
+    /// # Errors
+    /// Those of [`Guard::unlock`](redis_concurrent::Guard::unlock).
+    pub async fn release(self) -> Result<(), Error> {
+        self.end(OwnedGuard::release).await
+    }
+}
+
+impl<L: Held> Deref for AsyncGuard<L>
+where
+    OwnedGuard<L>: Send + 'static,
+{
+    type Target = OwnedGuard<L>;
+
+    fn deref(&self) -> &OwnedGuard<L> {
+        self.guard.as_ref().expect("only what consumes it takes it out")
+    }
+}
+
+impl<L: Held> Drop for AsyncGuard<L>
+where
+    OwnedGuard<L>: Send + 'static,
+{
+    fn drop(&mut self) {
+        if let Some(guard) = self.guard.take() {
+            BRIEFS.run(move || drop(guard));
+        }
+    }
+}
+
+impl<L: Held> fmt::Debug for AsyncGuard<L>
+where
+    OwnedGuard<L>: Send + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AsyncGuard").field(&self.guard).finish()
+    }
+}

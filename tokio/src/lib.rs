@@ -1,0 +1,66 @@
+//! Locks, semaphores and read/write locks of [`redis_concurrent`] for async code: any number of tasks wait, and one
+//! thread a lock, which is not the runtime's, waits for them.
+//!
+//! ```
+//! use redis_concurrent::Client;
+//! use redis_concurrent_tokio::AsyncLock;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let server = redis_concurrent_testkit::RedisServer::start()?;
+//! # let url = server.url();
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let client = Client::connect(&url)?; // blocks for a moment: at the start of the program
+//! let lock = AsyncLock::new(client.reentrant_lock("stock:42"));
+//!
+//! let guard = lock.lock().await?;
+//! tokio::select! {
+//!     _ = guard.lost().cancelled() => println!("stop: the hold is lost"),
+//!     _ = tokio::time::sleep(std::time::Duration::from_millis(5)) => println!("under token {}", guard.token()),
+//! }
+//! guard.unlock().await?; // dropping it releases the lock too, in the background
+//! # Ok::<(), redis_concurrent::Error>(())
+//! # })?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Threads
+//!
+//! A call of `redis_concurrent` blocks its thread. Given to the runtime's own threads for blocking work, waits use these
+//! up, and then the release that they wait for has none: a deadlock. So this crate has threads of its own:
+//!
+//! - one for each lock (semaphore, half of a read/write lock) of a client for which tasks of this process wait, however
+//!   many these are: the first of them asks, the others wait for their turn, in order of arrival, without a thread.
+//!   Handles of one name share it, whether they are clones or not;
+//! - at most eight for releases and single attempts, which never wait for a lock.
+//!
+//! A thread ends when it had nothing to do for ten seconds.
+//!
+//! # Cancellation
+//!
+//! A future may be dropped at any time: its task then leaves the queue, and what it was just granted is given back. So
+//! a timeout is `tokio::time::timeout(limit, lock.lock())`.
+//!
+//! # Runtimes
+//!
+//! Nothing here needs a runtime: the futures are woken from the crate's threads. Guards may be dropped anywhere.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs, missing_debug_implementations)]
+
+/// The page's examples are tests here.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/async.md")]
+mod page {}
+
+mod guard;
+mod lock;
+mod read_write;
+mod semaphore;
+mod turn;
+mod workers;
+
+pub use guard::{AsyncGuard, AsyncPermit};
+pub use lock::AsyncLock;
+pub use read_write::AsyncReadWriteLock;
+pub use semaphore::AsyncSemaphore;

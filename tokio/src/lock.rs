@@ -1,0 +1,76 @@
+//! A lock for tasks.
+
+use std::fmt;
+
+use redis_concurrent::{Error, Kind, RedisLock};
+
+use crate::guard::AsyncGuard;
+use crate::turn::Turn;
+
+/// A [`RedisLock`] for tasks: of any kind, with any terms. Cheap to clone.
+///
+/// The guard owns its hold: a task that holds the lock and asks for it again waits for itself. Tasks of this process are
+/// served in order of arrival; between processes the lock is what it is without this.
+///
+/// # Errors of all forms
+///
+/// Those of [`RedisLock`](RedisLock#errors-of-all-forms), and `Unavailable` if no thread could be started.
+pub struct AsyncLock<K: Kind> {
+    lock: RedisLock<K>,
+    turn: Turn,
+}
+
+impl<K: Kind> AsyncLock<K> {
+    /// The lock for tasks. Makes no request.
+    pub fn new(lock: RedisLock<K>) -> Self {
+        AsyncLock { turn: Turn::of(&lock), lock }
+    }
+
+    /// The lock for threads: for questions about it, which block for a request.
+    pub fn blocking(&self) -> &RedisLock<K> {
+        &self.lock
+    }
+
+    /// Waits until the lock is acquired. Dropped before, it leaves the queue; for a timeout, put it into the runtime's.
+    ///
+    /// # Errors
+    /// See [the type](AsyncLock#errors-of-all-forms).
+    pub async fn lock(&self) -> Result<AsyncGuard<K>, Error> {
+        let lock = self.lock.clone();
+        let guard = self
+            .turn
+            .wait(self.lock.name(), move |wait| Ok(lock.lock_owned_with(wait)?.map(AsyncGuard::new)));
+        guard.await
+    }
+
+    /// Makes one attempt: `None` if the lock is busy, or if tasks or threads of this process wait for it, or ask
+    /// at the same time. Takes one
+    /// request, of at most the command timeout.
+    ///
+    /// # Errors
+    /// See [the type](AsyncLock#errors-of-all-forms).
+    pub async fn try_lock(&self) -> Result<Option<AsyncGuard<K>>, Error> {
+        let lock = self.lock.clone();
+        let guard =
+            self.turn.attempt(self.lock.name(), move || Ok(lock.try_lock_owned()?.map(AsyncGuard::new)));
+        guard.await
+    }
+}
+
+impl<K: Kind> Clone for AsyncLock<K> {
+    fn clone(&self) -> Self {
+        AsyncLock { lock: self.lock.clone(), turn: self.turn.clone() }
+    }
+}
+
+impl<K: Kind> From<RedisLock<K>> for AsyncLock<K> {
+    fn from(lock: RedisLock<K>) -> Self {
+        AsyncLock::new(lock)
+    }
+}
+
+impl<K: Kind> fmt::Debug for AsyncLock<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AsyncLock").field(&self.lock).finish()
+    }
+}

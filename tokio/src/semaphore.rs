@@ -1,0 +1,64 @@
+//! A semaphore for tasks.
+
+use redis_concurrent::{Error, Semaphore};
+
+use crate::guard::{AsyncGuard, AsyncPermit};
+use crate::turn::Turn;
+
+/// A [`Semaphore`] for tasks. Cheap to clone.
+///
+/// Tasks of this process are served in order of arrival: one that asks for many permits is not passed by others.
+///
+/// # Errors of all forms
+///
+/// Those of [`Semaphore`](Semaphore#errors-of-all-forms), and `Unavailable` if no thread could be started.
+#[derive(Clone, Debug)]
+pub struct AsyncSemaphore {
+    semaphore: Semaphore,
+    turn: Turn,
+}
+
+impl AsyncSemaphore {
+    /// The semaphore for tasks. Makes no request.
+    pub fn new(semaphore: Semaphore) -> Self {
+        AsyncSemaphore { turn: Turn::of(&semaphore), semaphore }
+    }
+
+    /// The semaphore for threads: to set the number of permits, and for questions. Its calls block.
+    pub fn blocking(&self) -> &Semaphore {
+        &self.semaphore
+    }
+
+    /// Waits until `n` permits are acquired. Dropped before, it leaves the queue; for a timeout, put it into the
+    /// runtime's.
+    ///
+    /// # Errors
+    /// See [the type](AsyncSemaphore#errors-of-all-forms).
+    pub async fn acquire(&self, n: u32) -> Result<AsyncPermit, Error> {
+        let semaphore = self.semaphore.clone();
+        let permit = self.turn.wait(self.semaphore.name(), move |wait| {
+            Ok(semaphore.acquire_with(n, wait)?.map(AsyncGuard::new))
+        });
+        permit.await
+    }
+
+    /// Makes one attempt: `None` if there are too few permits, or if tasks or threads of this process wait for some, or
+    /// ask at the same time. Takes
+    /// one request, of at most the command timeout.
+    ///
+    /// # Errors
+    /// See [the type](AsyncSemaphore#errors-of-all-forms).
+    pub async fn try_acquire(&self, n: u32) -> Result<Option<AsyncPermit>, Error> {
+        let semaphore = self.semaphore.clone();
+        let permit = self
+            .turn
+            .attempt(self.semaphore.name(), move || Ok(semaphore.try_acquire(n)?.map(AsyncGuard::new)));
+        permit.await
+    }
+}
+
+impl From<Semaphore> for AsyncSemaphore {
+    fn from(semaphore: Semaphore) -> Self {
+        AsyncSemaphore::new(semaphore)
+    }
+}

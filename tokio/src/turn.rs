@@ -1,0 +1,99 @@
+//! Whose turn it is among the tasks of this process that wait for one lock: that one has a thread, the others have not.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use redis_concurrent::internals::Queued;
+use redis_concurrent::{CancellationToken, Error, ErrorKind, Wait};
+
+use crate::workers::{BRIEFS, WAITS};
+
+/// Shared by all handles of one lock of one client.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn(Arc<Tasks>);
+
+/// The tasks that wait for one lock.
+#[derive(Debug, Default)]
+struct Tasks {
+    turn: Arc<tokio::sync::Mutex<()>>,
+    number: AtomicUsize,
+}
+
+/// One that waits.
+struct Task<'a>(&'a Tasks);
+
+impl<'a> Task<'a> {
+    fn of(tasks: &'a Tasks) -> Self {
+        tasks.number.fetch_add(1, Ordering::Relaxed);
+        Task(tasks)
+    }
+}
+
+impl Drop for Task<'_> {
+    fn drop(&mut self) {
+        self.0.number.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Cancels a wait whose future is dropped.
+struct CancelOnDrop(CancellationToken);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+impl Turn {
+    /// That of the tasks that wait for `lock`.
+    pub(crate) fn of(lock: &impl Queued) -> Turn {
+        static TURNS: Mutex<Option<HashMap<usize, Weak<Tasks>>>> = Mutex::new(None);
+        // A lock that cannot work refuses each call at once.
+        let Some(queue) = lock.queue() else { return Turn(Arc::default()) };
+        let mut turns = TURNS.lock();
+        let turns = turns.get_or_insert_default();
+        if let Some(tasks) = turns.get(&queue).and_then(Weak::upgrade) {
+            return Turn(tasks);
+        }
+        if turns.len() == turns.capacity() {
+            turns.retain(|_, tasks| tasks.strong_count() > 0);
+        }
+        let tasks = Arc::default();
+        turns.insert(queue, Arc::downgrade(&tasks));
+        Turn(tasks)
+    }
+
+    /// Waits for its turn, and then, on a thread, as `wait` does. Both end when the future is dropped. The next one's
+    /// turn comes when the thread is free again.
+    pub(crate) async fn wait<T: Send + 'static>(
+        &self,
+        name: &str,
+        wait: impl FnOnce(Wait<'_>) -> Result<Option<T>, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let _waits = Task::of(&self.0);
+        let turn = self.0.turn.clone().lock_owned().await;
+        let cancel = CancellationToken::new();
+        let _ends = CancelOnDrop(cancel.clone());
+        let outcome = WAITS.outcome(name, move || {
+            let outcome = wait(Wait::forever().cancelled_by(&cancel));
+            drop(turn);
+            outcome
+        });
+        // Without a deadline the time is never up.
+        outcome.await?.ok_or_else(|| Error::new(ErrorKind::Timeout, name))
+    }
+
+    /// One attempt; `None` too if tasks of this process wait.
+    pub(crate) async fn attempt<T: Send + 'static>(
+        &self,
+        name: &str,
+        attempt: impl FnOnce() -> Result<Option<T>, Error> + Send + 'static,
+    ) -> Result<Option<T>, Error> {
+        match self.0.number.load(Ordering::Relaxed) {
+            0 => BRIEFS.outcome(name, attempt).await,
+            _ => Ok(None),
+        }
+    }
+}
