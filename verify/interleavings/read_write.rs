@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::stage::{self, Cast, Process, either, request};
 use crate::Error;
 use crate::engine::redis::wire::memory;
+use crate::engine::release::Stay;
 use crate::engine::state::lock_state::{Acquired, Terms};
 use crate::engine::{acquire, modes, release};
 use crate::kind::Kind;
@@ -56,13 +57,13 @@ fn take<K: Kind, O: Kind>(
 fn reads(process: &Process, page: &Page, thread: u64, wait: &Wait<'_>) -> Result<bool, Error> {
     let Some(acquired) = take::<Read, Write>(process, thread, "read", wait)? else { return Ok(false) };
     page.read();
-    release(&process.entry::<Read>(), acquired.ticket).map(|()| true)
+    release(&process.entry::<Read>(), acquired.ticket, Stay::Agreed).map(|()| true)
 }
 
 fn writes(process: &Process, page: &Page, thread: u64, wait: &Wait<'_>) -> Result<bool, Error> {
     let Some(acquired) = take::<Write, Read>(process, thread, "write", wait)? else { return Ok(false) };
     page.write();
-    release(&process.entry::<Write>(), acquired.ticket).map(|()| true)
+    release(&process.entry::<Write>(), acquired.ticket, Stay::Agreed).map(|()| true)
 }
 
 fn reader(cast: &Cast, process: &Process, page: &Arc<Page>, thread: u64) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::stage::{self, Cast, Process, either, request};
 use crate::Error;
 use crate::engine::redis::wire::memory;
+use crate::engine::release::Stay;
 use crate::engine::state::lock_state::Terms;
 use crate::engine::{acquire, release};
 use crate::kinds::Permits;
@@ -32,7 +33,7 @@ fn turn(process: &Process, out: &Out, thread: u64, permits: u64, wait: &Wait<'_>
     stage::step();
     out.now.fetch_sub(permits, Ordering::SeqCst);
     out.turns.fetch_add(1, Ordering::SeqCst);
-    release(&entry, acquired.ticket).map(|()| true)
+    release(&entry, acquired.ticket, Stay::Agreed).map(|()| true)
 }
 
 fn visitor(cast: &Cast, process: &Process, out: &Arc<Out>, thread: u64, permits: u64) {

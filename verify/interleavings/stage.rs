@@ -14,6 +14,7 @@ use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
 use crate::engine::redis::pool::pool;
 use crate::engine::redis::wire::memory::{self, Faults, Server};
+use crate::engine::release::Stay;
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::route::Route;
 use crate::engine::runtime::Shared;
@@ -117,7 +118,7 @@ impl Process {
     }
 
     pub(super) fn unlock(&self, acquired: Acquired) -> Result<(), Error> {
-        release(&self.entry, acquired.ticket)
+        release(&self.entry, acquired.ticket, Stay::Agreed)
     }
 
     /// The same where requests get lost: then it may have to go on in the background.
