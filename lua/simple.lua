@@ -45,9 +45,9 @@ end
 
 function kind.next_expiry()
   local ms = call('PTTL', K[1])
-  if held and string.match(held, '^%x+%-%x+%-%x+%-%x+%-%x+():%d+$') ~= 37 then
-    -- No `<client uuid>:<n>`: a foreign holder, which notifies nobody when it goes, and may have no expiry.
-    -- Waiters ask every quarter of a second.
+  if held and string.match(held, '^%x+%-%x+%-%x+%-%x+%-%x+():%d+~?$') ~= 37 then
+    -- No `<client uuid>:<n>`, or that and `~`: a foreign holder, which notifies nobody when it goes, and may
+    -- have no expiry. Waiters ask every quarter of a second.
     return ms >= 0 and math.min(ms, 240) or 240
   end
   return ms >= 0 and ms

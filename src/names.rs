@@ -177,9 +177,10 @@ pub(crate) fn inbox_prefix(namespace: &str) -> String {
     format!("{namespace}:inbox:")
 }
 
-/// Whether it reads `<client uuid>:<n>`, as every owner of ours does.
+/// Whether it reads `<client uuid>:<n>`, or `<client uuid>:<n>~`, as every owner of ours does.
 pub(crate) fn is_owner(text: &str) -> bool {
     text.split_once(':').is_some_and(|(client, n)| {
+        let n = n.strip_suffix('~').unwrap_or(n);
         uuid::Uuid::try_parse(client).is_ok_and(|it| it.to_string() == client)
             && n.parse::<u64>().is_ok_and(|it| it.to_string() == n)
     })

@@ -25,7 +25,10 @@ if has_tombstone(w.owner) then return {-1, 'over'} end
 local left, n, value = kind.load(w.owner)
 if F[5] == 'share' then return share(w, left, n, value) end
 -- (After the reply, which is all that Redis looks at: it was there before. For `all`.)
-if left then return {1, n, left, value}, true end
+if left then
+  has_waiters(w.owner)
+  return {1, n, left, value}, true
+end
 if F[5] == 'keep' then
   -- A write that cannot grow comes first: after it a full Redis accepts the heartbeat as well.
   call('HDEL', K[3], '')

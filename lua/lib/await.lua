@@ -15,6 +15,7 @@ call('HDEL', K[3], '')
 if pass_lapsed() then
   local inside = admit_waiters(w.owner)
   if inside then return inside end
+  wanted(kind.is_full and kind.is_full())
 end
 local position = waiting(w.owner)
 w.steady = position and steadily(position) or now()

@@ -9,7 +9,7 @@ local function foreign_key()
   if type(holds) ~= 'string' or not string.find(holds, '^%a[%a -]*$') or holds == kind.tag then
     holds = redis.pcall('TYPE', K[1]).ok -- nothing without the right to ask that
     local text = holds == 'string' and redis.pcall('GET', K[1])
-    if type(text) == 'string' and string.find(text, '^%x+%-[%x-]+:%d+$') then holds = 'simple lock' end
+    if type(text) == 'string' and string.find(text, '^%x+%-[%x-]+:%d+~?$') then holds = 'simple lock' end
   end
   error('WRONGTYPE key "' .. K[1] .. '" is ' .. (holds and a(holds) or 'something else') .. ', not ' .. a(kind.tag), 0)
 end

@@ -80,6 +80,7 @@ local function try(w)
     local ok, n, value = kind.try_acquire(w)
     if ok then return {1, n, w.lease, value} end
   end
+  wanted(kind.is_full and kind.is_full())
   local score = call('ZSCORE', K[2], w.owner)
   return busy(w, score and fmt('%.0f', score % CLASS) or '', ahead)
 end
@@ -111,5 +112,7 @@ local function join(w)
   if answer then return answer end
   if new and kind.on_wait then kind.on_wait(w) end
   if kind.on_busy then kind.on_busy(w) end
+  -- At each heartbeat: the message before it may have been lost.
+  wanted(kind.is_full and kind.is_full())
   return busy(w, arrival, ahead, deaf(w))
 end

@@ -186,6 +186,25 @@ local function tell(w, what, number, value)
   redis.pcall('PUBLISH', inbox(w), text)
 end
 
+-- keeps(owner) -> true if its process keeps the lock for its next hold: its id ends in '~'.
+local function keeps(owner)
+  return type(owner) == 'string' and string.byte(owner, -1) == 126
+end
+
+-- wanted(owner): a process that keeps the lock is told that there is a waiter, or a caller that was answered
+-- busy; once by a script.
+local asked_for -- the owner that was told
+local function wanted(owner)
+  if owner == asked_for or not keeps(owner) then return end
+  asked_for = owner
+  tell({owner = owner}, 'wanted')
+end
+
+-- has_waiters(owner): the same for one that is inside, if there are waiters.
+local function has_waiters(owner)
+  if keeps(owner) and call('EXISTS', K[2]) == 1 then wanted(owner) end
+end
+
 -- comes_back(w) -> true while w must be waited for, as the server stood still: until it is heard, and then,
 -- for its waiter timeout at most, until its process listens again. Not if the rule handles waiters that go
 -- without a grant.
@@ -212,7 +231,8 @@ end
 -- may not be admitted yet, if it looked for one. `first` is the head, if the caller knows it. Ends every
 -- script that can change who may be admitted; kind.load() has been called. Drops heads that are dead, admits
 -- heads while the rule does: installed first, taken back if their process does not listen, announced last.
--- What was announced is never taken back. The number is bounded: see carry_on().
+-- What was announced is never taken back. A process that keeps the lock is told with its grant that there are
+-- waiters behind it. The number is bounded: see carry_on().
 local function admit_waiters(me, first)
   while not (kind.is_full and kind.is_full()) do
     local head = first or call('ZRANGE', K[2], 0, 0)[1]
@@ -249,6 +269,7 @@ local function admit_waiters(me, first)
       if there and ok and score then entrust(w) end
       if head == me then
         admit_waiters()
+        if ok then has_waiters(head) end
         return why and {-1, why} or {1, n, w.lease, value}
       end
       if not there then
@@ -259,6 +280,7 @@ local function admit_waiters(me, first)
         if kind.on_leave then kind.on_leave(w, 'unheard') end
       else
         tell(w, why and 'no:' .. why or 'in', n, value)
+        if ok then has_waiters(head) end
       end
     end
   end

@@ -29,4 +29,5 @@ repeat
     drop(w.owner)
   end
 until not w or count == 1 and F[6] == 'one'
+if count > 0 then wanted(F[1]) end
 return more and {count, 'more'} or count

@@ -75,6 +75,9 @@ fn end_all(shared: &Shared) -> Vec<(Arc<LockEntry>, PendingRelease)> {
     let entries = shared.entries.lock().all();
     for entry in entries {
         let mut core = entry.core.lock();
+        // What is kept is nobody's hold, and not lost.
+        let kept = core.lock_state.idle().map(|grant| grant.owner);
+        kept.map(|owner| core.forget(owner));
         let mine = core.lock_state.close(Moment::now());
         let tokens: Vec<_> = mine.iter().filter_map(|l| core.asked_loss_token(l.owner)).collect();
         let holds = mine.iter().filter(|l| core.forget(l.owner).is_some()).count();

@@ -29,6 +29,9 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
     if let Some(leaving) = &then.leave {
         core.sets_out(leaving);
     }
+    if let Some(owner) = then.dropped {
+        core.drops(entry, owner);
+    }
     // Its guards may live on: what they ask for later finds the grant lost.
     let lost = then.lost.map(|(owner, loss)| {
         let token = core.asked_loss_token(owner);
@@ -46,6 +49,15 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
     }
     if let Some(leaving) = then.leave {
         leave_queue(entry, leaving);
+    }
+}
+
+impl Core {
+    /// A grant that no thread held is over: the renewer forgets it.
+    pub(super) fn drops(&mut self, entry: &LockEntry, owner: u64) {
+        if let Some(due) = self.forget(owner) {
+            entry.shared.renewer.forget(entry, owner, due);
+        }
     }
 }
 

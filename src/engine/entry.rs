@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use super::runtime::Shared;
 use super::server::Server;
+use super::state::grant::KEEPS;
 use super::state::lock_state::{LockState, PendingRelease, Shape, Ticket};
 use super::state::table::{Numbered, Table, push};
 use crate::cancel::CancellationToken;
@@ -118,13 +119,14 @@ impl LockEntry {
     }
 
     pub(crate) fn owner_id(&self, owner: u64) -> String {
-        format!("{}:{owner}", self.shared.uuid)
+        let keeps = if owner & KEEPS == 0 { "" } else { "~" };
+        format!("{}:{}{keeps}", self.shared.uuid, owner & !KEEPS)
     }
 
     /// Whether this owner id belongs to this entry's lock state.
     pub(crate) fn is_mine(&self, owner: &str) -> bool {
         let number = owner.strip_prefix(&self.shared.uuid).and_then(|rest| rest.strip_prefix(':'));
-        let number = number.and_then(|number| number.parse::<u64>().ok());
+        let number = number.and_then(owner_number);
         number.is_some_and(|number| number & (SLOTS as u64 - 1) == u64::from(self.slot))
     }
 
@@ -243,6 +245,14 @@ impl Core {
     /// The token of the grant's loss, if any caller asked for it.
     pub(crate) fn asked_loss_token(&self, owner: u64) -> Option<CancellationToken> {
         self.sides.get(owner)?.lost.clone()
+    }
+}
+
+/// The number in the text of an owner: `<n>`, or `<n>~` of one whose process may keep its grant.
+pub(crate) fn owner_number(text: &str) -> Option<u64> {
+    match text.strip_suffix('~') {
+        Some(text) => text.parse::<u64>().ok().map(|n| n | KEEPS),
+        None => text.parse().ok(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 
 use super::carry_out;
-use super::entry::LockEntry;
+use super::entry::{LockEntry, owner_number};
 use super::inbox::Inbox;
 use super::notices::Notices;
 use super::redis::connection::ConnectionManager;
@@ -18,6 +18,7 @@ use super::redis::wire::{Connection, PubSub};
 use super::renewal::young;
 use super::runtime::Shared;
 use super::server::Server;
+use super::state::lock_state::{Effects, LockState};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::sync::thread;
@@ -100,6 +101,7 @@ impl Listener {
                     let _ = resumed.and_then(|()| self.listen(&mut pubsub, &mut notices));
                     self.inbox.went_down();
                     down = Moment::now();
+                    self.is_deaf();
                     // A server that is no longer the primary may have lost that role long ago.
                     alive = if self.is_elsewhere() { Moment::default() } else { down };
                     // Dropping it unsubscribes and waits for the reply: not for long.
@@ -163,9 +165,15 @@ impl Listener {
         if let Some(missed) = missed {
             shared.observers.tell(|o| o.reconnected(missed));
         }
-        let entries = shared.entries.lock().all();
-        for entry in entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), &server)) {
-            ask_again(entry);
+        // What was said of grants that were there before is not known either.
+        for_all(&shared, &server, LockState::deaf);
+        for_all(&shared, &server, LockState::ask_again);
+    }
+
+    /// What is kept here leaves: it would not be heard that it is wanted.
+    fn is_deaf(&self) {
+        if let Some((shared, server)) = self.client() {
+            for_all(&shared, &server, LockState::deaf);
         }
     }
 
@@ -235,7 +243,7 @@ impl Listener {
     fn dispatch(&self, text: &str) {
         let mut words = text.split(' ');
         let (Some(owner), Some(what)) = (words.next(), words.next()) else { return };
-        let Some(Ok(owner)) = owner.rsplit(':').next().map(str::parse::<u64>) else { return };
+        let Some(owner) = owner.rsplit(':').next().and_then(owner_number) else { return };
         let said = text.splitn(5, ' ').nth(4).unwrap_or_default();
         let mut numbers = words.map(|w| w.parse::<u64>().unwrap_or(0));
         let mut next = || numbers.next().unwrap_or(0);
@@ -247,6 +255,7 @@ impl Listener {
         let mut core = entry.core.lock();
         let then = match what {
             "in" => core.lock_state.granted(owner, number, Duration::from_millis(lease), value, now),
+            "wanted" => core.lock_state.is_wanted(owner, now),
             "yield" => return core.lock_state.yields(owner),
             // What a wait was granted is held in its lock's entry.
             "no:forced" if entry.condition.is_some() && !core.lock_state.knows(owner) => {
@@ -275,4 +284,15 @@ fn ask_again(entry: &Arc<LockEntry>) {
     let mut core = entry.core.lock();
     let then = core.lock_state.ask_again(Moment::now());
     carry_out(entry, core, then);
+}
+
+/// All locks of this server are told.
+fn for_all(shared: &Arc<Shared>, server: &Arc<Server>, event: fn(&mut LockState, Moment) -> Effects) {
+    // Not in the head of the loop: that would keep the table locked for all of it.
+    let entries = shared.entries.lock().all();
+    for entry in entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), server)) {
+        let mut core = entry.core.lock();
+        let then = event(&mut core.lock_state, Moment::now());
+        carry_out(entry, core, then);
+    }
 }

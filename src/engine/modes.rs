@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::entry::{Core, LockEntry};
-use super::lock;
 use super::state::lock_state::Request;
+use super::{carry_out, lock};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
@@ -28,6 +28,12 @@ pub(crate) fn mind<'a>(
         match request.from {
             Some(owner) if request.instead => core.lock_state.exchange(owner),
             Some(owner) => core.lock_state.shut(owner),
+            // What is kept for the next writer here would keep this reader waiting for a message.
+            None if core.lock_state.idle().is_some() => {
+                entry.shared.same_process().map_err(|e| entry.error(e))?;
+                let then = core.lock_state.makes_way(now);
+                carry_out(other, core, then);
+            }
             None => {}
         }
         return Ok(None);

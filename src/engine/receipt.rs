@@ -1,6 +1,7 @@
 //! A hold leaves this process as a receipt, and another process adopts it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::entry::LockEntry;
 use super::redis::failure::Failure;
@@ -22,6 +23,11 @@ impl CannotPart {
     }
 }
 
+/// The lease of a hold that goes: not the short one of a lock that lingers here.
+fn lease_of(entry: &LockEntry, terms: &Terms) -> Duration {
+    if terms.lingers() { entry.shared.config.lease } else { terms.lease }
+}
+
 /// Ends the hold `ticket` here and leaves it in Redis, with a full lease. Returns what it was.
 pub(crate) fn part(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Error> {
     if entry.scripts.adopt.is_none() {
@@ -31,17 +37,18 @@ pub(crate) fn part(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Erro
         let core = lock(entry)?;
         let now = Moment::now();
         let grant = core.lock_state.may_part(ticket, now).map_err(|stays| entry.error(stays.error()))?;
-        (grant.owner, grant.renewal(now))
+        (grant.owner, grant.renewal(now).max(lease_of(entry, &grant.terms)))
     };
     held::renew_for(entry, ticket, Some(lease))?;
     let mut core = lock(entry)?;
     let now = Moment::now();
     let since = core.lock_state.held(ticket, now);
-    let (grant, then) = core.lock_state.part(ticket, now).map_err(|stays| entry.error(stays.error()))?;
+    let (mut grant, then) = core.lock_state.part(ticket, now).map_err(|stays| entry.error(stays.error()))?;
     if let Some(due) = core.forget(owner) {
         entry.shared.renewer.forget(entry, owner, due);
     }
     carry_out(entry, core, then);
+    grant.terms.lease = lease_of(entry, &grant.terms);
     if let Some(since) = since {
         entry.shared.observers.tell(|o| o.released(entry.observed(), since));
     }

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entry::LockEntry;
+use super::entry::{Core, LockEntry};
+use super::listener;
 use super::outcomes::lost_as;
 use super::redis::failure::Failure;
 use super::redis::replies::Left;
@@ -77,6 +78,10 @@ pub(crate) fn depart(
     let shared = &entry.shared;
     let now = Moment::now();
     let mut core = lock(entry)?;
+    // What was of no use is not kept for the next hold.
+    if stay == Stay::No {
+        core.lock_state.not_to_be_kept(ticket, now);
+    }
     // What stays is handed to no thread here, and takes no request along.
     let stays = matches!(stay, Stay::For(_));
     if stays {
@@ -87,10 +92,13 @@ pub(crate) fn depart(
     // A hold that was never reported is not reported as over either.
     let held = core.lock_state.held(ticket, now);
     let grant = Known::of(&core.lock_state, ticket);
+    let lingers = core.lock_state.tenure_of(ticket).is_some_and(|grant| grant.terms.lingers());
     let exit = core.lock_state.exit(ticket, now, inbox, || entry.fresh());
-    if !matches!(exit, Exit::Held | Exit::Shared) {
-        // A child gives back none of its parent's holds.
-        shared.same_process().map_err(|e| entry.error(e))?;
+    // A child gives back none of its parent's holds.
+    match exit {
+        Exit::Held | Exit::Shared => {}
+        Exit::Kept(..) => shared.same_process_at(now).map_err(|e| entry.error(e))?,
+        _ => shared.same_process().map_err(|e| entry.error(e))?,
     }
     let (leaving, next) = match exit {
         Exit::Held => return Ok(None),
@@ -105,6 +113,16 @@ pub(crate) fn depart(
             released(entry, held);
             return Ok(None);
         }
+        Exit::Kept(owner, until) => {
+            // The renewer looks at the end of its time, if not before.
+            let watched = match core.due(owner) {
+                Some(due) if due > until => shared.renewer.look_at(entry, &mut core, owner, until),
+                _ => Ok(()),
+            };
+            drop(core);
+            released(entry, held);
+            return watched.map(|()| None).map_err(|e| entry.error(e));
+        }
         Exit::Lost(loss, then) => {
             carry_out(entry, core, then);
             return Err(entry.error(lost_as(loss, said.as_deref())));
@@ -118,6 +136,10 @@ pub(crate) fn depart(
             (leaving, next)
         }
     };
+    if lingers && !inbox {
+        // Nothing is kept where it would not be heard that it is wanted.
+        listener::listen(shared, entry.server());
+    }
     let lost = core.asked_loss_token(leaving.owner);
     if let Some(due) = core.forget(leaving.owner) {
         shared.renewer.forget(entry, leaving.owner, due);
@@ -177,21 +199,7 @@ impl Departure<'_> {
             // Under the mutex: a client that closes finds it there or here.
             shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving.clone() });
         }
-        core.arrived(leaving.owner);
-        let mut then = Effects::default();
-        if let Some(next) = next {
-            let answer = match &outcome {
-                Ok(left) => left.next.clone().unwrap_or(Answer::Failed),
-                Err(Failure::Unanswered(_)) => Answer::Unanswered,
-                Err(_) => Answer::Failed,
-            };
-            if outcome.as_ref().is_ok_and(|left| left.resent.is_some()) {
-                core.lock_state.unsettle(next.owner);
-            }
-            then = core.lock_state.answered(next.owner, answer, at);
-        }
-        let left = core.lock_state.left();
-        core.wake(left.wake);
+        let then = has_left(&mut core, leaving.owner, next.as_ref(), &outcome, at);
         carry_out(entry, core, then);
         let was_lost = || {
             if let Some(token) = &token {
@@ -249,6 +257,45 @@ impl Departure<'_> {
     }
 }
 
+/// A leave was answered, or is the renewer's task, and with it the request that went along.
+fn has_left(
+    core: &mut Core,
+    owner: u64,
+    next: Option<&Asking>,
+    outcome: &Result<Left, Failure>,
+    at: Moment,
+) -> Effects {
+    core.arrived(owner);
+    let mut then = Effects::default();
+    if let Some(next) = next {
+        let answer = match outcome {
+            Ok(left) => left.next.clone().unwrap_or(Answer::Failed),
+            Err(Failure::Unanswered(_)) => Answer::Unanswered,
+            Err(_) => Answer::Failed,
+        };
+        if outcome.as_ref().is_ok_and(|left| left.resent.is_some()) {
+            core.lock_state.unsettle(next.owner);
+        }
+        then = core.lock_state.answered(next.owner, answer, at);
+    }
+    let left = core.lock_state.left();
+    core.wake(left.wake);
+    then
+}
+
+/// A grant that this process kept, and that the head cannot use, leaves; the head's request goes with it.
+pub(super) fn leave_and_ask(entry: &Arc<LockEntry>, leaving: PendingRelease, asking: &Asking, limit: Moment) {
+    let outcome = requests::leave(entry, &leaving, Some(asking), limit);
+    let mut core = entry.core.lock();
+    let owner = leaving.owner;
+    if outcome.as_ref().is_err_and(|failure| !failure.is_wrong_kind()) {
+        entry.shared.renewer.leave(entry, PendingRelease { unsettled: true, ..leaving });
+    }
+    let then = has_left(&mut core, owner, Some(asking), &outcome, Moment::now());
+    core.trouble = outcome.err().map(Failure::error);
+    carry_out(entry, core, then);
+}
+
 /// Ends the hold `ticket`, whose place in Redis was taken by another mode's in the same request.
 ///
 /// # Errors
@@ -265,7 +312,7 @@ pub(crate) fn replaced(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<(), Err
             carry_out(entry, core, then);
             return Err(entry.error(lost(loss)));
         }
-        Exit::Held | Exit::Shared | Exit::HandedOn(_) => return Ok(()),
+        Exit::Held | Exit::Shared | Exit::HandedOn(_) | Exit::Kept(..) => return Ok(()),
     };
     if let Some(due) = core.forget(leaving.owner) {
         entry.shared.renewer.forget(entry, leaving.owner, due);

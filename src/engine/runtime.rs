@@ -137,6 +137,11 @@ impl Shared {
         self.is_process(std::process::id())
     }
 
+    /// The same, for a call that has just read the clock: see [`process::id`].
+    pub(crate) fn same_process_at(&self, now: Moment) -> Result<(), Error> {
+        self.is_process(process::id(now))
+    }
+
     fn is_process(&self, id: u32) -> Result<(), Error> {
         if id == self.pid {
             return Ok(());
@@ -165,7 +170,7 @@ impl Shared {
 
     /// The same, for a call that has just read the clock: see [`process::id`].
     pub(crate) fn usable_at(&self, now: Moment) -> Result<(), Error> {
-        self.is_process(process::id(now))?;
+        self.same_process_at(now)?;
         self.not_closed()
     }
 

@@ -8,6 +8,7 @@ use super::listener::start;
 use super::outcomes::{of_ask, of_refusal, of_rule};
 use super::redis::failure::Failure;
 use super::redis::requests;
+use super::release::leave_and_ask;
 use super::state::lock_state::{
     AcquireMode, Acquired, Answer, Asking, Effects, Entered, GaveUp, Refusal, Request, Step, Ticket,
 };
@@ -94,6 +95,12 @@ impl<'a> Waiter<'a> {
                 entry.shared.observers.tell(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
                 Ok(Place::In(acquired))
             }
+            Ok(Entered::Kept(acquired)) => {
+                core.lock_state.came_in(acquired.ticket, entered);
+                drop(core);
+                entry.shared.observers.tell(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
+                Ok(Place::In(acquired))
+            }
             Ok(Entered::Waits(ticket)) => {
                 drop(core);
                 let first = Some(entered);
@@ -154,7 +161,14 @@ impl<'a> Waiter<'a> {
                     confirm(entry, owner, lease, now, limit());
                 }
                 Step::Leave(leaving) => {
-                    carry_out(entry, core, Effects { leave: Some(leaving), ..Effects::default() });
+                    let dropped = Some(leaving.owner);
+                    carry_out(entry, core, Effects { leave: Some(leaving), dropped, ..Effects::default() });
+                }
+                Step::LeaveAndAsk(leaving, asking) => {
+                    core.sets_out(&leaving);
+                    core.drops(entry, leaving.owner);
+                    drop(core);
+                    leave_and_ask(entry, leaving, &asking, limit());
                 }
                 Step::Park(until) if matches!(may_park, MayPark::Yes) => {
                     let bears = shared.config.unreachable_timeout;

@@ -3,11 +3,17 @@
 use std::time::Duration;
 
 use super::RedisLock;
+use crate::clock::Millis;
 use crate::engine::redis::replicas::{self, Replicas};
 use crate::error::{Error, ErrorKind};
-use crate::kind::Kind;
+use crate::kind::{Exclusive, Kind};
 use crate::settings::{check_lease, check_stay};
 
+/// How long a process may keep a lock for its next hold.
+const SHORTEST_LINGER: Duration = Duration::from_millis(1);
+const LONGEST_LINGER: Duration = Duration::from_secs(60);
+/// The lease of what a process keeps, unless that is kept for long.
+const LINGERING_LEASE: Duration = Duration::from_secs(3);
 /// Far more than any server has.
 const MOST_REPLICAS: usize = 100;
 
@@ -30,6 +36,7 @@ impl<K: Kind> RedisLock<K> {
     #[doc(alias = "with_ttl")]
     pub fn with_lease(&self, lease: Duration) -> Self {
         let mut lock = self.clone();
+        lock.does_not_linger();
         lock.terms.lease = lease;
         lock.terms.fixed = true;
         lock.checked(|| check_lease("lease", lease))
@@ -45,6 +52,7 @@ impl<K: Kind> RedisLock<K> {
     #[must_use]
     pub fn fair(&self) -> Self {
         let mut lock = self.clone();
+        lock.does_not_linger();
         lock.terms.fair = true;
         lock
     }
@@ -65,6 +73,7 @@ impl<K: Kind> RedisLock<K> {
     pub fn min_hold(&self, least: Duration) -> Self {
         let mut lock = self.clone();
         lock.terms.at_least = least.into();
+        lock.does_not_linger();
         lock.terms.fair = true;
         lock.checked(|| check_stay("the minimum hold time", least))
     }
@@ -89,6 +98,7 @@ impl<K: Kind> RedisLock<K> {
     pub fn with_replicas(&self, n: usize, timeout: Duration) -> Self {
         let mut lock = self.clone();
         lock.replicas = Some(Replicas { n, limit: timeout });
+        lock.does_not_linger();
         lock.terms.fair = true;
         lock.checked(|| {
             if !(1..=MOST_REPLICAS).contains(&n) {
@@ -98,6 +108,16 @@ impl<K: Kind> RedisLock<K> {
         })
     }
 
+    /// It is given back as soon as its last hold here ends, and its lease is the client's.
+    fn does_not_linger(&mut self) {
+        if self.terms.lingers()
+            && let Ok(entry) = &self.entry
+        {
+            self.terms.lease = entry.shared.config.lease;
+            self.terms.linger = Millis::default();
+        }
+    }
+
     /// The same handle, unless its terms cannot work: then each call on it returns the error.
     pub(crate) fn checked(mut self, check: impl FnOnce() -> Result<(), String>) -> Self {
         let Ok(entry) = &self.entry else { return self };
@@ -105,5 +125,79 @@ impl<K: Kind> RedisLock<K> {
             self.entry = Err(Error::new(ErrorKind::InvalidInput, &entry.name).because(why));
         }
         self
+    }
+}
+
+impl<K: Exclusive> RedisLock<K> {
+    /// The same lock, kept by its process: when its last hold here ends and no thread here waits for it, it is
+    /// not given back yet, and the next hold of this process begins without a request, in a fraction of a
+    /// microsecond. For locks that one process takes again and again, and others seldom: a shard's, a tenant's
+    /// behind sticky routing. Cluster file systems keep their locks like this (the glocks of GFS2).
+    ///
+    /// As soon as another process waits for it, or tries it, this one is told so and gives it back: at once, or
+    /// when its hold ends (waiting threads of this process may have it for one more [local hand-off
+    /// period](crate::ClientBuilder::local_handoff)). Otherwise it gives it back `linger` after the first hold
+    /// ended. So another process waits for one message longer than it would for a holder; if the message is
+    /// lost, for a heartbeat longer; if messages cannot be published (an ACL), for `linger`.
+    ///
+    /// What a user must know:
+    ///
+    /// - *A process that dies keeps others out for the lease*, even between its holds, and so does one that ends
+    ///   without [`Client::close`](crate::Client::close): so the lease of such a handle is short, 3 s or three
+    ///   times `linger`, where the client's is longer. Close the client.
+    /// - *To Redis the lock is held meanwhile*: [`is_locked`](RedisLock::is_locked) and
+    ///   [`holder`](RedisLock::holder) say so, and `try_lock` of another process is `None` once, and free a
+    ///   message later. [`hold_count`](RedisLock::hold_count) is 0.
+    /// - *If Redis loses its data*, this process may begin new holds until it notices: as a rule when its
+    ///   connection for messages breaks, and after 2 s where the network is silent. Others get the lock meanwhile,
+    ///   and the [tokens](crate::Guard::token) tell. Nor does an unlock that keeps the lock hear from Redis whether
+    ///   the hold was still there.
+    /// - Processes with a version of this library that does not know of it wait for up to `linger`. So do all
+    ///   others for a lock of a [kind of your own](crate::Kind) whose `kind.is_full` does not return the holder's
+    ///   id.
+    ///
+    /// A lock that several processes take in turn gains nothing. That is noticed: after three times in a row in which
+    /// it was wanted before it was used again, it is given back at once for a while, for up to a second. Of a lock
+    /// that no process contends, on machines without an idle core, the other process's wait grows by what the
+    /// message's thread waits for a core.
+    ///
+    /// With [`fair`](RedisLock::fair), [`with_lease`](RedisLock::with_lease),
+    /// [`min_hold`](RedisLock::min_hold) or [`with_replicas`](RedisLock::with_replicas) a lock does not linger. It
+    /// does not after a wait for a [condition](crate::Condition), until it was given back.
+    ///
+    /// From 1 ms to 1 min: any other value is `InvalidInput` on the first call.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redis_concurrent::Client;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
+    /// # let url = server.url();
+    /// let client = Client::connect(&url)?;
+    /// let shard = client.reentrant_lock("shard:7").linger(Duration::from_secs(1));
+    /// for _ in 0..10 {
+    ///     shard.with(|guard| println!("one batch, under token {}", guard.token()))?;
+    /// }
+    /// client.close()?; // gives back what was kept
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn linger(&self, linger: Duration) -> Self {
+        let mut lock = self.clone();
+        if !lock.terms.fixed && !lock.terms.fair {
+            lock.does_not_linger();
+            lock.terms.linger = linger.into();
+            lock.terms.lease = lock.terms.lease.min(LINGERING_LEASE.max(linger.saturating_mul(3)));
+        }
+        lock.checked(|| {
+            if !(SHORTEST_LINGER..=LONGEST_LINGER).contains(&linger) {
+                return Err(format!(
+                    "the time to linger must be between {SHORTEST_LINGER:?} and {LONGEST_LINGER:?}, got {linger:?}"
+                ));
+            }
+            Ok(())
+        })
     }
 }

@@ -16,6 +16,8 @@ pub enum AcquiredVia {
     HandedOver,
     /// It shares a hold that threads of the same process had, without Redis.
     Joined,
+    /// Its process had kept it since its last hold, without Redis: the lock [lingers](crate::RedisLock::linger).
+    Kept,
     /// By a [receipt](crate::Receipt): the hold was another process's.
     Adopted,
 }
@@ -42,6 +44,7 @@ impl AcquiredVia {
             AcquiredVia::Granted => "granted",
             AcquiredVia::HandedOver => "handed_over",
             AcquiredVia::Joined => "joined",
+            AcquiredVia::Kept => "kept",
             AcquiredVia::Adopted => "adopted",
         }
     }

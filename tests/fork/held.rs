@@ -67,3 +67,28 @@ fn what_a_thread_of_the_parent_waits_for_is_forked_too() {
         nothing_left(&server);
     });
 }
+
+/// What the parent keeps while no thread there holds it is not the child's either.
+#[test]
+fn what_the_parent_keeps_is_forked() {
+    alone("held::what_the_parent_keeps_is_forked", || {
+        let server = RedisServer::start().unwrap();
+        let client = connect(&server);
+        let lock = client.reentrant_lock("it").linger(2 * LONG);
+        wait_until(LONG, "the lock is kept", || {
+            lock.lock().unwrap().unlock().unwrap();
+            lock.is_locked().unwrap()
+        });
+        let requests = client.request_count();
+        in_child(|| {
+            forked(lock.lock());
+            forked(lock.try_lock());
+            forked(lock.lock_owned());
+            assert_eq!(client.request_count(), requests, "the child sent something");
+        });
+        lock.lock().unwrap().unlock().unwrap();
+        assert_eq!(client.request_count(), requests, "its parent has it still");
+        client.close().unwrap();
+        nothing_left(&server);
+    });
+}

@@ -25,6 +25,7 @@ mod forced;
 mod grants;
 mod invariants;
 mod kinds;
+mod linger;
 mod multi_lock;
 mod read_write;
 mod receipts;

@@ -6,6 +6,7 @@ mod classes;
 mod ends;
 mod grants;
 mod inheriting;
+mod kept;
 mod receipts;
 mod room;
 mod share;

@@ -9,7 +9,8 @@ use super::properties::{self, is_due};
 use super::state::{Packet, RENEWER, State, Thread, process_of};
 use super::threads::Outcome;
 use crate::engine::small_redis::Message;
-use crate::engine::state::lock_state::{Entered, HolderId, Request};
+use crate::engine::state::grant::Keep;
+use crate::engine::state::lock_state::{Entered, HolderId, LockState, Request};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -36,6 +37,8 @@ pub(super) enum Step {
     Signal(u8, u8),
     SignalAll(u8, u8),
     Renew(u8, u64),
+    /// What was kept for long enough leaves.
+    KeptLongEnough(u8, u64),
     Run(Packet),
     /// It ran, its reply was lost.
     LoseReply(Packet),
@@ -54,6 +57,8 @@ pub(super) enum Step {
     /// Its inbox is at the old primary from here on.
     Move(u8),
     Mend(u8),
+    /// Redis loses its data, and all connections.
+    Flush,
     Tick,
 }
 
@@ -89,6 +94,13 @@ impl World {
                 if wait.is_some_and(|wait| wait.lock_state.trouble().is_some()) {
                     steps.push(Step::Despair(p, t));
                 }
+            }
+        }
+        for owner in process.lock_states.owners() {
+            let over = |k: &Keep| k.idle && k.until.is_some_and(|until| until <= now);
+            let mut grants = process.lock_states.iter().filter_map(|lock_state| lock_state.look(owner));
+            if grants.any(|grant| grant.keep.as_deref().is_some_and(over)) {
+                steps.push(Step::KeptLongEnough(p, owner));
             }
         }
         if left.renewals > 0 {
@@ -138,9 +150,13 @@ impl World {
         let (terms, instead) = (self.terms(p, t, g), seat.beside == Beside::Instead);
         let mut request =
             Request { holder: HolderId::Thread(thread), thread, terms, once: seat.once, from: None, instead };
-        if process.lock_states.second.is_some() {
-            mind(&mut process.lock_states, g, &mut request, now);
+        if process.lock_states.second.is_some()
+            && let Some(leaving) = mind(&mut process.lock_states, g, &mut request, now)
+        {
+            state.let_go(p, WRITES, &leaving);
         }
+        let process = &mut state.processes[p as usize];
+        let seat = &mut process.seats[t as usize];
         match process.lock_states[g].enter(request, now).ok()? {
             Entered::Waits(ticket) => {
                 seat.thread = Thread::Awake(ticket);
@@ -151,6 +167,11 @@ impl World {
                 if let Some(asking) = ahead {
                     state.asks_ahead(p, t, acquired.ticket, &asking);
                 }
+            }
+            Entered::Kept(acquired) => {
+                state.overstayed |= state.told.iter().any(|owner| *owner == acquired.owner);
+                state.rises(acquired.token, false);
+                state.holds(self, p, t, &acquired);
             }
             Entered::Again(_) => {}
         }
@@ -173,6 +194,19 @@ impl World {
         for packet in std::mem::take(&mut state.packets).iter() {
             let thread = packet.thread.filter(|_| packet.process != p);
             state.packets.insert(Packet { thread, ..packet.clone() });
+        }
+    }
+
+    /// Numbers still rise, as they are made from the time. Every inbox breaks.
+    fn flush(&self, state: &mut State) {
+        state.left.flushes -= 1;
+        state.flushed = true;
+        state.redis = self.redis(state.redis.fence);
+        for p in 0..self.processes {
+            state.processes[usize::from(p)].turns_before = None;
+            if state.processes[usize::from(p)].alive {
+                state.inbox_breaks(p);
+            }
         }
     }
 
@@ -229,6 +263,9 @@ impl Model for World {
                 steps.push(Step::LoseMessage(*message));
             }
         }
+        if state.left.flushes > 0 {
+            steps.push(Step::Flush);
+        }
         // Where slices are counted in ticks, a grant is heard of within one.
         let unheard = self.counts && !self.roles.is_empty() && state.messages.iter().any(Message::is_grant);
         if state.tick < self.ticks && !unheard {
@@ -272,6 +309,13 @@ impl Model for World {
             Step::ReadBeside(p, t) => self.beside(&mut state, p, t, Beside::Nothing)?,
             Step::Downgrade(p, t) => self.beside(&mut state, p, t, Beside::Instead)?,
             Step::Replace(p, t) => state.replaced(p, t),
+            Step::KeptLongEnough(p, owner) => {
+                let now = state.now();
+                for g in state.processes[p as usize].lock_states.numbers() {
+                    let then = state.processes[p as usize].lock_states[g].kept_long_enough(owner, now);
+                    state.carry_out(p, g, then);
+                }
+            }
             Step::Renew(p, owner) => {
                 state.left.renewals -= 1;
                 state.renew(p, owner);
@@ -334,8 +378,7 @@ impl Model for World {
             }
             Step::Break(p) => {
                 state.left.breaks -= 1;
-                state.processes[p as usize].inbox = false;
-                state.messages.retain(|message| process_of(message.owner) != p as usize);
+                state.inbox_breaks(p);
             }
             Step::Move(p) => {
                 state.left.moves -= 1;
@@ -345,10 +388,13 @@ impl Model for World {
                 let now = state.now();
                 (state.processes[p as usize].inbox, state.processes[p as usize].elsewhere) = (true, false);
                 for g in state.processes[p as usize].lock_states.numbers() {
-                    let then = state.processes[p as usize].lock_states[g].ask_again(now);
-                    state.carry_out(p, g, then);
+                    for event in [LockState::deaf, LockState::ask_again] {
+                        let then = event(&mut state.processes[p as usize].lock_states[g], now);
+                        state.carry_out(p, g, then);
+                    }
                 }
             }
+            Step::Flush => self.flush(&mut state),
             Step::Tick => World::tick(&mut state),
         }
         state.tie();

@@ -52,6 +52,8 @@ struct World {
     threads: u8,
     /// How often each thread takes the lock.
     rounds: u8,
+    /// Those of all processes but the first take it once.
+    others_once: bool,
     /// How far time goes.
     ticks: u8,
     local_handoff: Duration,
@@ -79,6 +81,8 @@ struct World {
     prompt: bool,
     /// The last number is one of the future: the server's clock was set back.
     behind: bool,
+    /// For how many ticks a process keeps the lock, if it does.
+    linger: u8,
     faults: Faults,
 }
 

@@ -9,7 +9,8 @@ use super::lock_states::{Gates, READS, WRITES, is_own};
 use super::state::{State, Thread, process_of};
 use crate::clock::Moment;
 use crate::engine::small_redis::Message;
-use crate::engine::state::lock_state::{Acquired, Exit, Request};
+use crate::engine::state::grant::KEEPS;
+use crate::engine::state::lock_state::{Acquired, Exit, PendingRelease, Request};
 use crate::observe::{AcquiredVia, LossReason};
 
 /// What a thread does with a read/write lock.
@@ -50,15 +51,22 @@ impl Role {
 }
 
 /// What a request to one gate has to mind of the other.
-pub(super) fn mind(lock_states: &mut Gates, g: u8, request: &mut Request, now: Moment) {
+/// Returns what is kept for the next writer, and makes way.
+pub(super) fn mind(
+    lock_states: &mut Gates,
+    g: u8,
+    request: &mut Request,
+    now: Moment,
+) -> Option<PendingRelease> {
     if g == READS {
         request.from = lock_states[WRITES].held_by(request.thread, now);
         match request.from {
             Some(owner) if request.instead => lock_states[WRITES].exchange(owner),
             Some(owner) => lock_states[WRITES].shut(owner),
-            None => {}
+            None => return lock_states[WRITES].makes_way(now).leave,
         }
     }
+    None
 }
 
 impl State {
@@ -186,7 +194,7 @@ impl State {
                     loss == LossReason::Revoked && owner.is_some_and(|o| redis.holder(o).is_some());
                 then
             }
-            Exit::Held | Exit::Shared | Exit::HandedOn(_) => return,
+            Exit::Held | Exit::Shared | Exit::HandedOn(_) | Exit::Kept(..) => return,
         };
         self.carry_out(p, g, then);
     }
@@ -199,6 +207,16 @@ impl State {
         let p = process_of(owner);
         for g in self.processes[p].lock_states.numbers() {
             let lock_state = &mut self.processes[p].lock_states[g];
+            if !message.is_grant() && owner & KEEPS != 0 {
+                let then = lock_state.is_wanted(owner, now);
+                if lock_state.look(owner).is_some() {
+                    self.told.insert(owner);
+                }
+                if let Some(leaving) = self.carry_out(p as u8, g, then) {
+                    self.let_go(p as u8, g, &leaving);
+                }
+                continue;
+            }
             if !message.is_grant() {
                 lock_state.yields(owner);
                 if world.counts {

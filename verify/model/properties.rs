@@ -20,11 +20,21 @@ const MOST_STEPS: usize = 2_000;
 
 pub(super) fn all() -> Vec<Property<World>> {
     vec![
-        Property::always("one owner", |world: &World, s| world.permits > 0 || nobody_beside_who_writes(s)),
+        Property::always("one owner", |world: &World, s: &State| {
+            world.permits > 0 || s.flushed || nobody_beside_who_writes(s)
+        }),
         Property::always("never more permits are out than there are", |world: &World, s| {
             permits_out(s) <= world.permits
         }),
-        Property::always("what is valid here is held in Redis", |_, s| is_held_in_redis(s)),
+        Property::always("what is valid here is held in Redis", |_, s: &State| {
+            s.flushed || is_held_in_redis(s)
+        }),
+        Property::always("a process that is not told keeps nothing", |_, s| !keeps_unheard(s)),
+        Property::always("nobody waits for what nobody holds", |world: &World, s: &State| {
+            world.faults.lost + world.faults.breaks + world.faults.moves > 0
+                || !s.quiet()
+                || !waits_for_nobody(s)
+        }),
         Property::always("tokens rise", |_, s: &State| !s.fell),
         Property::always("parks are bounded", |_, s| parks_are_bounded(s)),
         Property::always("no live waiter is stuck", |world, s| !is_still(s) || ends_well(world, s)),
@@ -147,9 +157,26 @@ fn could_be_in(state: &State) -> bool {
     heard
 }
 
-/// All threads are out, and nothing is on its way.
+/// Whether a process has an idle grant.
+fn keeps(process: &Process) -> bool {
+    process.lock_states.iter().any(|lock_state| lock_state.idle().is_some())
+}
+
+/// A process keeps what no thread there holds, while it would not hear that it is wanted.
+fn keeps_unheard(state: &State) -> bool {
+    state.live().any(|process| !process.inbox && keeps(process))
+}
+
+/// Or while a waiter that lives has a queue position.
+fn waits_for_nobody(state: &State) -> bool {
+    state.live().any(keeps) && state.redis.waiting().any(|owner| state.processes[process_of(owner)].alive)
+}
+
+/// All threads are out, nothing is on its way, and nothing is kept.
 fn is_over(state: &State) -> bool {
-    state.quiet() && state.live().flat_map(|p| &p.seats).all(|s| s.thread == Thread::Idle)
+    state.quiet()
+        && !state.live().any(keeps)
+        && state.live().flat_map(|p| &p.seats).all(|s| s.thread == Thread::Idle)
 }
 
 /// Whether a signal was taken along by one that died.

@@ -81,6 +81,8 @@ pub(super) enum Thread {
     Signalling(Ticket, u64),
     /// Waits for the reply to the leave of its hold.
     Releasing(PendingRelease, Option<Asking>),
+    /// Waits for the reply to the leave of what was kept, and to its own request that went with it.
+    Making(Ticket, PendingRelease, Asking),
     /// Waits for the reply to a leave of the queue; then goes on waiting, if it did.
     LeavingQueue(PendingRelease, Option<Ticket>),
 }
@@ -148,6 +150,8 @@ pub(super) struct State {
     pub(super) told: Bag<u64>,
     /// And the writers that wait, and since which tick.
     pub(super) writers: Vec<(u64, u8)>,
+    /// Redis has lost its data.
+    pub(super) flushed: bool,
     pub(super) left: Faults,
 }
 
@@ -165,6 +169,8 @@ pub(super) struct Faults {
     pub(super) breaks: u8,
     /// The primary goes over to a replica, and lives on as one: its listeners stay.
     pub(super) moves: u8,
+    /// Redis loses its data.
+    pub(super) flushes: u8,
     /// A thread makes one attempt.
     pub(super) tries: u8,
     pub(super) renewals: u8,
@@ -209,7 +215,8 @@ impl World {
         };
         let other = self.terms_differ && t == 1;
         let lease = if other { TICK } else { TICK * LEASE };
-        Terms { fixed: other, fair: self.fair, ..Terms::new(lease, mode.args()) }
+        let linger = (TICK * u32::from(self.linger)).into();
+        Terms { fixed: other, fair: self.fair, linger, ..Terms::new(lease, mode.args()) }
     }
 
     /// A Redis with nothing in it but, unless it is 0, the last number.
@@ -237,6 +244,9 @@ impl World {
         let mut processes: Vec<Process> = (0..self.processes).map(process).collect();
         for (p, process) in (0..).zip(&mut processes) {
             for (t, seat) in (0..).zip(&mut process.seats) {
+                if self.others_once && p > 0 {
+                    seat.rounds = 1;
+                }
                 if self.role(p, t) == Some(Role::Away) {
                     seat.rounds = 0;
                 }
@@ -261,6 +271,7 @@ impl World {
             empty_handed: false,
             told: Bag::default(),
             writers: Vec::new(),
+            flushed: false,
             left: self.faults.clone(),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::lock_states::{READS, WRITES, is_own};
-use super::state::{Packet, RENEWER, State, Thread};
+use super::state::{Packet, RENEWER, State, Thread, process_of};
 use super::{TICK, World, at};
 use crate::engine::small_redis::{Op, PendingAcquire, Reply, millis};
 use crate::engine::state::lock_state::{
@@ -75,6 +75,26 @@ impl State {
     pub(super) fn background(&mut self, p: u8, g: u8, leaving: &PendingRelease) {
         let op = self.leave(p, g, leaving.owner, true);
         self.packets.insert(Packet { process: p, thread: None, op, sent: 0, resent: false });
+    }
+
+    /// What was kept leaves, and no thread waits for the reply: sent by the listener, or by a reader. Here a
+    /// thread of the process may ask before it is answered.
+    pub(super) fn let_go(&mut self, p: u8, g: u8, leaving: &PendingRelease) {
+        let op = self.leave(p, g, leaving.owner, leaving.unsettled);
+        self.packets.insert(Packet { process: p, thread: None, op, sent: 0, resent: false });
+        let then = self.lock_state(p, g).left();
+        self.carry_out(p, g, then);
+    }
+
+    /// The inbox of a process is down, with all that it had not read.
+    pub(super) fn inbox_breaks(&mut self, p: u8) {
+        let now = self.now();
+        self.processes[p as usize].inbox = false;
+        self.messages.retain(|message| process_of(message.owner) != p as usize);
+        for g in self.processes[p as usize].lock_states.numbers() {
+            let then = self.lock_state(p, g).deaf(now);
+            self.carry_out(p, g, then);
+        }
     }
 
     pub(super) fn set(&mut self, p: u8, t: u8, thread: Thread) {
@@ -198,6 +218,11 @@ impl State {
                 self.set(p, t, Thread::Confirming(ticket, owner));
             }
             Step::Leave(leaving) => self.leave_queue(p, t, leaving, Some(ticket)),
+            Step::LeaveAndAsk(leaving, next) => {
+                let (owner, unsettled) = (leaving.owner, leaving.unsettled);
+                self.send(p, t, Op::Leave { owner, unsettled, next: Some((&next).into()) });
+                self.set(p, t, Thread::Making(ticket, leaving, next));
+            }
             Step::Park(until) => self.set(p, t, Thread::Parked(ticket, until)),
             Step::Busy | Step::Over | Step::Refused(_) | Step::Closed => self.give_up(p, t, ticket),
         }
@@ -211,7 +236,9 @@ impl State {
 
     /// A hold begins. One that was handed over began, as a token, when its predecessor ended.
     pub(super) fn rises(&mut self, token: u64, known: bool) {
-        self.fell |= if known { token < self.highest } else { token <= self.highest };
+        // What is kept begins holds until its process notices that Redis has lost its data: tokens tell.
+        let fell = if known { token < self.highest } else { token <= self.highest };
+        self.fell |= fell && !self.flushed;
         self.highest = self.highest.max(token);
     }
 
@@ -229,10 +256,14 @@ impl State {
         let exit = lock_state.exit(ticket, now, inbox, || fresh(&mut sequence, p));
         process.sequence = sequence;
         match exit {
-            Exit::Held | Exit::Shared => self.rest(p, t),
+            Exit::Held | Exit::Shared | Exit::Kept(..) => self.rest(p, t),
             Exit::HandedOn(next) => {
                 if let Some(grant) = grant {
-                    self.overstayed |= now.since(grant.since) >= world.local_handoff || world.fair;
+                    // One that is kept has its period from when it was wanted, and none before.
+                    let since = grant.keep.as_ref().map_or(grant.since, |keep| keep.wanted.unwrap_or(now));
+                    let since = since.max(grant.since);
+                    let over = now.since(since) >= world.local_handoff && since != now;
+                    self.overstayed |= over || world.fair;
                     let token = process.lock_states[g].look(grant.owner).map_or(0, |t| t.token());
                     self.rises(token, false);
                 }
@@ -307,24 +338,23 @@ impl State {
                 let then = self.lock_state(p, g).confirmed(owner, renewal, now);
                 self.go_on(p, t, then, Some(ticket));
             }
-            Thread::Releasing(leaving, next) => {
+            Thread::Making(ticket, leaving, next) => {
                 let heard = matches!(outcome, Outcome::Reply(_));
-                let then = next.map_or_else(Effects::default, |next| {
-                    let answer = match outcome {
-                        Outcome::Reply(Reply::Left { next: Some(answer), .. }) => answer,
-                        Outcome::Unanswered => Answer::Unanswered,
-                        _ => Answer::Failed,
-                    };
-                    if packet.resent {
-                        process.lock_states[g].unsettle(next.owner);
-                    }
-                    process.lock_states[g].answered(next.owner, answer, now)
-                });
-                let left = process.lock_states[g].left();
+                let then = self.left_with_next(packet, outcome, &next);
                 if !heard {
                     self.background(p, g, &leaving);
                 }
-                self.carry_out(p, g, left);
+                self.go_on(p, t, then, Some(ticket));
+            }
+            Thread::Releasing(leaving, next) => {
+                let heard = matches!(outcome, Outcome::Reply(_));
+                let then = match next {
+                    Some(next) => self.left_with_next(packet, outcome, &next),
+                    None => self.lock_state(p, g).left(),
+                };
+                if !heard {
+                    self.background(p, g, &leaving);
+                }
                 self.go_on(p, t, then, None);
             }
             Thread::LeavingQueue(leaving, after) => {
@@ -336,6 +366,24 @@ impl State {
             }
             _ => {}
         }
+    }
+
+    /// A leave and the request that went with it were answered, or were not.
+    fn left_with_next(&mut self, packet: &Packet, outcome: Outcome, next: &Asking) -> Effects {
+        let (p, now) = (packet.process, self.now());
+        let g = packet.thread.map_or(0, |t| self.gate_of(p, t));
+        let answer = match outcome {
+            Outcome::Reply(Reply::Left { next: Some(answer), .. }) => answer,
+            Outcome::Unanswered => Answer::Unanswered,
+            _ => Answer::Failed,
+        };
+        if packet.resent {
+            self.lock_state(p, g).unsettle(next.owner);
+        }
+        let then = self.lock_state(p, g).answered(next.owner, answer, now);
+        let left = self.lock_state(p, g).left();
+        self.carry_out(p, g, left);
+        then
     }
 
     /// The renewal thread looks at the tenure of `owner`.

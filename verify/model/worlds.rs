@@ -1,6 +1,7 @@
 //! The models: small ones for every day, and larger ones for `make models`.
 
 mod conditions;
+mod kept;
 mod permits;
 mod read_write;
 
@@ -20,6 +21,7 @@ fn world() -> World {
         processes: 2,
         threads: 1,
         rounds: 1,
+        others_once: false,
         ticks: 2,
         local_handoff: Duration::ZERO,
         waiter_timeout: FOR_EVER,
@@ -32,6 +34,7 @@ fn world() -> World {
         conditions: 1,
         prompt: false,
         behind: false,
+        linger: 0,
         faults: none(),
     }
 }

@@ -31,6 +31,7 @@ impl SmallRedis {
             return self.share(ask, now, tell);
         }
         if let Some(answer) = self.inside(ask.owner, now) {
+            self.has_waiters(ask.owner, tell);
             return answer;
         }
         let here = self.arrival(ask.owner).is_some();
@@ -59,6 +60,7 @@ impl SmallRedis {
         if ahead.is_none() && self.inside(ask.owner, now).is_none() && self.comes_in(ask, now) {
             return self.inside(ask.owner, now).unwrap_or_else(|| self.busy(ask, ahead, now));
         }
+        self.holder_is_wanted(tell);
         self.busy(ask, ahead, now)
     }
 
@@ -79,6 +81,7 @@ impl SmallRedis {
         if new && self.kind.on_wait(ask.mode) {
             self.holders().iter().for_each(|holder| tell.tell(Message::word(holder.owner)));
         }
+        self.holder_is_wanted(tell);
         self.busy(ask, ahead, now)
     }
 

@@ -93,6 +93,7 @@ impl SmallRedis {
             if let Some(answer) = self.inside(ask.owner, now) {
                 return answer;
             }
+            self.holder_is_wanted(tell);
         }
         let back = ask.how == AcquireMode::Back;
         let mut stage = Stage::Asked;
@@ -184,6 +185,9 @@ impl SmallRedis {
                 break;
             }
         }
+        if moved > 0 {
+            self.wanted(owner, tell);
+        }
         Some(moved)
     }
 
@@ -250,6 +254,13 @@ impl SmallRedis {
             self.quits(owner, now);
         }
         inside
+    }
+
+    /// Whether its position is one of a wait for a signal, or of a waiter that was signalled.
+    pub(super) fn is_of_condition(&self, owner: u64) -> bool {
+        let signalled = |p: &Place| p.owner == owner && matches!(p.stage, Stage::Signalled(_));
+        self.holder(owner).is_none()
+            && (self.room.places.contains_key(&owner) || self.queue.values().any(signalled))
     }
 
     /// Out of the queue and the condition.

@@ -23,6 +23,7 @@ use self::permits::Permits;
 use self::read_write::ReadWrite;
 pub(super) use self::rule::{Kind, Rule};
 pub(super) use self::words::{Holder, Message, Mode, Op, PendingAcquire, Place, Reply, Steady};
+use super::state::grant::KEEPS;
 use super::state::lock_state::{AcquireMode, Answer, Renewal};
 
 /// How long an owner is barred.
@@ -140,11 +141,15 @@ impl SmallRedis {
                 Reply::Signalled(self.send_signal(*owner, *condition, *all, now, tell))
             }
             Op::Quit { owner, condition, unsettled } => {
+                let of_condition = self.is_of_condition(*owner);
                 let inside = self.quit(*owner, *condition, now);
                 if *unsettled {
                     self.bar(*owner, now);
                 }
                 self.settle(None, now, tell);
+                if of_condition && !self.queue.is_empty() {
+                    self.holder_is_wanted(tell);
+                }
                 Reply::Left { inside, next: None }
             }
         }
@@ -325,6 +330,7 @@ impl SmallRedis {
             let message = Message { owner: place.owner, number, lease, value };
             if Some(place.owner) == me {
                 self.entrust(&place, lease, now);
+                self.has_waiters(place.owner, tell);
                 continue;
             }
             if !tell.listens(place.owner) {
@@ -333,9 +339,31 @@ impl SmallRedis {
             } else {
                 self.entrust(&place, lease, now);
                 tell.tell(message);
+                self.has_waiters(place.owner, tell);
             }
         }
         None
+    }
+
+    /// There is a waiter for what this owner's process may keep.
+    pub(super) fn wanted(&self, owner: u64, tell: &mut impl Tell) {
+        if owner & KEEPS != 0 {
+            tell.tell(Message::word(owner));
+        }
+    }
+
+    /// It is inside, and there may be waiters behind it.
+    pub(super) fn has_waiters(&self, owner: u64, tell: &mut impl Tell) {
+        if !self.queue.is_empty() {
+            self.wanted(owner, tell);
+        }
+    }
+
+    /// There is a caller for whom the lock is busy.
+    pub(super) fn holder_is_wanted(&self, tell: &mut impl Tell) {
+        if self.kind.is_full() {
+            self.holders().iter().for_each(|holder| self.wanted(holder.owner, tell));
+        }
     }
 
     /// Whether a waiter for a signal would be passed over as dead.

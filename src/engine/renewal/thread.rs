@@ -20,6 +20,7 @@ use crate::engine::carry_out;
 use crate::engine::listener::listen;
 use crate::engine::redis::failure::Failure;
 use crate::engine::server::Server;
+use crate::engine::state::lock_state::Effects;
 use crate::error::{Error, ErrorKind};
 use crate::sync::{Mutex, thread};
 
@@ -148,7 +149,10 @@ impl Renewer {
             }
             What::Grant => {
                 let mut core = task.entry.core.lock();
-                let then = core.lock_state.expire(task.owner, now);
+                let mut then = core.lock_state.expire(task.owner, now);
+                if then == Effects::default() {
+                    then = core.lock_state.kept_long_enough(task.owner, now);
+                }
                 let Some(grant) = core.lock_state.look(task.owner).filter(|t| t.lost.is_none()) else {
                     carry_out(&task.entry, core, then);
                     return None;

@@ -23,6 +23,8 @@ pub(crate) struct Terms {
     pub(crate) fair: bool,
     /// A hold that is released earlier stays in Redis for the rest of this.
     pub(crate) at_least: Millis,
+    /// How long the process keeps the lock for its next hold while no other caller wants it.
+    pub(crate) linger: Millis,
     /// For the kind's rule.
     pub(crate) args: Arc<str>,
     /// The order class, of a kind that has priorities: lower ones first.
@@ -36,6 +38,7 @@ impl Terms {
             fixed: false,
             fair: false,
             at_least: Millis::default(),
+            linger: Millis::default(),
             args: args.into(),
             class: None,
         }
@@ -50,9 +53,21 @@ impl Terms {
         Ok(())
     }
 
-    /// Whether a grant on these terms can be handed on to one on those, without Redis.
+    /// Whether a grant on these terms can be handed on to one on those, without Redis. How long it is kept
+    /// afterwards is each hold's own wish.
     pub(crate) fn goes_on_as(&self, next: &Terms) -> bool {
-        self == next && !self.fixed && !self.fair
+        let Terms { lease, fixed, fair, at_least, linger: _, ref args, class } = *self;
+        !fixed
+            && !fair
+            && !next.fixed
+            && !next.fair
+            && (lease, at_least, class) == (next.lease, next.at_least, next.class)
+            && *args == next.args
+    }
+
+    /// Whether the process keeps what is granted on these terms.
+    pub(crate) fn lingers(&self) -> bool {
+        self.linger != Millis::default() && !self.fixed && !self.fair
     }
 }
 

@@ -64,6 +64,25 @@ pub(crate) struct Grant {
     pub(crate) exchanged: bool,
     /// Of a shared grant.
     pub(crate) door: Option<Box<Door>>,
+    /// Of a grant that its process may keep for its next hold.
+    pub(crate) keep: Option<Box<Keep>>,
+}
+
+/// The bit of an owner number that says that its process keeps the lock for its next hold, and is to be told when
+/// another caller wants it: the `~` at the end of the owner id.
+pub(crate) const KEEPS: u64 = 1 << 63;
+
+/// A grant that stays in its process while no thread holds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Keep {
+    /// No thread holds it.
+    pub(crate) idle: bool,
+    /// A thread took it while it was idle.
+    pub(crate) used: bool,
+    /// Until when it is kept, from the end of its first hold on.
+    pub(crate) until: Option<Moment>,
+    /// Since when another caller is known to want it.
+    pub(crate) wanted: Option<Moment>,
 }
 
 /// What renewals of a grant must consider.
@@ -112,6 +131,7 @@ impl Grant {
             shut: false,
             exchanged: false,
             door: None,
+            keep: None,
         }
     }
 
@@ -126,11 +146,27 @@ impl Grant {
     }
 
     /// Whether the next thread of this process may have it without Redis: its local hand-off period is not
-    /// over, its lease is healthy and renewed, and neither side asked for fairness.
+    /// over, its lease is healthy and renewed, and neither side asked for fairness. A kept grant has one more
+    /// such period from when another caller wanted it.
     pub(crate) fn may_be_handed_to(&self, next: &Terms, local_handoff: Duration, now: Moment) -> bool {
+        let within = |since: Moment| now.since(since) < local_handoff;
+        let wanted = self.keep.as_ref().and_then(|keep| keep.wanted);
         self.goes_on_as(next, now)
-            && now.since(self.since) < local_handoff
+            && (within(self.since) || wanted.is_some_and(within))
             && self.hand_overs < MOST_HAND_OVERS
+    }
+
+    /// Whether the process may keep it for a hold on the terms `next`: no other caller is known to want it.
+    pub(crate) fn may_be_kept_for(&self, next: &Terms, now: Moment) -> bool {
+        let keep = self.keep.as_ref().filter(|keep| keep.wanted.is_none());
+        keep.is_some_and(|keep| keep.until.is_none_or(|until| now < until))
+            && self.goes_on_as(next, now)
+            && self.hand_overs < MOST_HAND_OVERS
+    }
+
+    /// The process keeps it, and no thread holds it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.keep.as_ref().is_some_and(|keep| keep.idle)
     }
 
     /// Whether another thread of this process may share it without Redis.
@@ -251,7 +287,13 @@ impl Grant {
         if self.terms.fixed {
             return self.valid_until;
         }
-        now.after(renew_every.min(self.valid_until.since(now) / 2))
+        // A lock that lingers has a shorter lease than its client's others.
+        let every = if self.terms.lingers() { renew_every.min(self.terms.lease / 3) } else { renew_every };
+        let due = now.after(every.min(self.valid_until.since(now) / 2));
+        match self.keep.as_ref().and_then(|keep| keep.until) {
+            Some(until) if until > now => due.min(until),
+            _ => due,
+        }
     }
 
     /// The lease that the next renewal asks for.

@@ -30,8 +30,10 @@ mod ask;
 mod condition_waiter;
 mod ending;
 mod events;
+mod habit;
 mod heard;
 mod holds;
+mod kept;
 mod questions;
 mod receipt;
 mod share;
@@ -48,6 +50,7 @@ pub(crate) use self::condition_waiter::{NOT_INSIDE, SuspendedHold, WaitOutcome};
 pub(crate) use self::events::{
     Acquired, CannotPart, Effects, Entered, Exit, GaveUp, PendingRelease, Refusal, Renewal, Step, Ticket,
 };
+use self::habit::Habit;
 use self::holds::Hold;
 pub(crate) use super::asking::{AcquireMode, Answer, Asking, HolderId, Request, Terms};
 use super::grant::Grant;
@@ -103,6 +106,8 @@ pub(crate) struct LockState {
     /// A thread of this process waits for the lock's other mode, and Redis does not know of it yet.
     behind: bool,
     waits_for: WaitsFor,
+    /// Of a lock that its process keeps, whether that has paid so far.
+    habit: Option<Box<Habit>>,
 }
 
 impl LockState {
@@ -120,6 +125,7 @@ impl LockState {
             closed: false,
             behind: false,
             waits_for: WaitsFor::Lock,
+            habit: None,
         }
     }
 
@@ -144,7 +150,7 @@ impl LockState {
         if !self.exclusive() {
             return None;
         }
-        self.grants.iter().find(|t| t.loss(now).is_none())
+        self.grants.iter().find(|t| t.loss(now).is_none() && !t.is_idle())
     }
 
     fn acquired(&self, hold: &Hold, outermost: bool) -> Acquired {
@@ -182,6 +188,9 @@ impl LockState {
             let ahead = self.asks_ahead(acquired.owner, &request, now);
             return Ok(Entered::Joined(acquired, ahead));
         }
+        if let Some(acquired) = self.take_kept(ticket, &request, now) {
+            return Ok(Entered::Kept(acquired));
+        }
         if request.from.is_some() {
             // Every waiter here is waiting for the very thread that asks.
             self.waiters.push_front(Waiter { ticket, request, attempted: false });
@@ -208,6 +217,7 @@ impl LockState {
 
     /// What is asked for `request`, under a new owner id: where it was displaced, at the arrival that it had.
     fn new_ask(&mut self, owner: u64, request: &Request, now: Moment) -> Box<PendingAcquire> {
+        let owner = owner | self.keeps(&request.terms, now);
         let mut ask = Box::new(PendingAcquire::new(owner, request, now));
         if let Some(at) = self.displaced.iter().position(|(terms, _)| *terms == request.terms) {
             ask.arrival = self.displaced.swap_remove(at).1;

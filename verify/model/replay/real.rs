@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use redis::{Connection, ConnectionLike, RedisResult, Value, cmd, from_redis_value};
 
 use super::scripts::{VIEW, WIND};
+use crate::engine::entry::owner_number;
 use crate::engine::model::state::process_of;
 use crate::engine::redis::answers::{list, number, text};
 use crate::engine::redis::replies;
 use crate::engine::redis::resp::call;
 use crate::engine::small_redis::{Message, Op, PendingAcquire, Reply, SmallRedis};
+use crate::engine::state::grant::KEEPS;
 use crate::engine::state::lock_state::AcquireMode;
 use crate::names::{Names, inbox_prefix};
 use crate::script::{Script, Scripts};
@@ -145,13 +147,14 @@ impl Real {
         }
     }
 
-    /// `<uuid>:<n>`, with the process in the uuid as in the number.
+    /// `<uuid>:<n>`, or `<uuid>:<n>~`, with the process in the uuid as in the number.
     pub(super) fn id(&self, owner: u64) -> String {
-        format!("{}{}:{owner}", self.client, process_of(owner))
+        let keeps = if owner & KEEPS == 0 { "" } else { "~" };
+        format!("{}{}:{}{keeps}", self.client, process_of(owner), owner & !KEEPS)
     }
 
     pub(super) fn owner(id: &str) -> u64 {
-        id.rsplit(':').next().and_then(|n| n.parse().ok()).unwrap()
+        id.rsplit(':').next().and_then(owner_number).unwrap()
     }
 
     pub(super) fn send(&mut self, verb: &str, script: &str, args: &[&str]) -> RedisResult<Value> {
@@ -280,7 +283,7 @@ impl Real {
             let (id, number, lease, value) = match words[..] {
                 [id, "in", number, lease] => (id, number, lease, "0"),
                 [id, "in", number, lease, value] => (id, number, lease, value),
-                [id, "yield", "0", "0"] => (id, "0", "0", "0"),
+                [id, "yield" | "wanted", "0", "0"] => (id, "0", "0", "0"),
                 _ => panic!("heard {said:?}"),
             };
             let owner = Self::owner(id);

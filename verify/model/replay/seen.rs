@@ -7,6 +7,7 @@ use crate::engine::model::TICK;
 use crate::engine::small_redis::{
     Message, Mode, Op, PendingAcquire, Place, Reply, SmallRedis, Stage, millis,
 };
+use crate::engine::state::grant::KEEPS;
 use crate::engine::state::lock_state::{AcquireMode, Answer, Renewal};
 
 /// All walks together.
@@ -54,6 +55,9 @@ pub(super) const OF_TWO_MODES: [&str; 7] = [
     "may share",
     "may not share",
 ];
+
+/// And those of a lock that its process keeps.
+pub(super) const OF_KEPT: [&str; 2] = ["told that it is wanted", "told so with its grant"];
 
 /// And those of a semaphore.
 pub(super) const OF_PERMITS: [&str; 2] = ["permits are out together", "some permits, and too few"];
@@ -109,7 +113,14 @@ impl Walk<'_> {
         let dropped = before.queue.values().filter(silent).any(|p| then.arrival(p.owner).is_none());
         let whats = [
             ("told", told.iter().any(Message::is_grant)),
-            ("told to yield", !told.iter().all(Message::is_grant)),
+            ("told to yield", told.iter().any(|m| !m.is_grant() && m.owner & KEEPS == 0)),
+            ("told that it is wanted", told.iter().any(|m| !m.is_grant() && m.owner & KEEPS != 0)),
+            (
+                "told so with its grant",
+                told.iter().any(|m| {
+                    !m.is_grant() && then.holder(m.owner).is_some_and(|h| !before.holders().contains(h))
+                }),
+            ),
             ("read together", then.holders().iter().filter(|h| h.mode != Mode::Write).count() > 1),
             (
                 "read beside its write",

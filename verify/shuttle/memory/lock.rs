@@ -8,6 +8,7 @@ use redis::Value;
 use super::server::Channels;
 use crate::clock::Moment;
 use crate::engine::small_redis::{Message, Mode, Op, PendingAcquire, Reply, SmallRedis, Tell, millis};
+use crate::engine::state::grant::KEEPS;
 use crate::engine::state::lock_state::{AcquireMode, Answer, Renewal};
 use crate::kind::Kind;
 use crate::kinds::{Permits, Read, Reentrant, Simple};
@@ -71,6 +72,11 @@ fn now() -> u64 {
     millis(Moment::now().since(Moment::default()))
 }
 
+/// The number of an owner, from 1 on, and with the mark of one whose process may keep the lock.
+fn owner_of(owners: &mut Vec<String>, id: &str) -> u64 {
+    number_of(owners, id) | if id.ends_with('~') { KEEPS } else { 0 }
+}
+
 /// The number of a name, from 1 on.
 fn number_of(names: &mut Vec<String>, name: &str) -> u64 {
     let at = names.iter().position(|known| known == name).unwrap_or_else(|| {
@@ -89,7 +95,7 @@ struct Inboxes<'a> {
 
 impl Inboxes<'_> {
     fn of(&self, owner: u64) -> (&str, String) {
-        let id = &self.owners[owner as usize - 1];
+        let id = &self.owners[(owner & !KEEPS) as usize - 1];
         (id, format!("{}{}", self.prefix, id.split(':').next().unwrap_or_default()))
     }
 }
@@ -102,7 +108,11 @@ impl Tell for Inboxes<'_> {
     fn tell(&mut self, message: Message) {
         let Message { owner, number, lease, value } = message;
         let (id, channel) = self.of(owner);
-        let what = if message.is_grant() { "in" } else { "yield" };
+        let what = match message.is_grant() {
+            true => "in",
+            false if id.ends_with('~') => "wanted",
+            false => "yield",
+        };
         let text = format!("{id} {what} {number} {lease} {value}");
         self.channels.publish(&channel, &text);
     }
@@ -157,7 +167,7 @@ impl Lock {
 
     fn op(&mut self, what: &str, args: &[&str]) -> Op {
         let arg = |i: usize| args.get(i).copied().unwrap_or_default();
-        let owner = number_of(&mut self.owners, arg(0));
+        let owner = owner_of(&mut self.owners, arg(0));
         let lease = arg(1).parse().expect("a lease in ms");
         let mut condition = |i: usize| number_of(&mut self.conditions, arg(i)) as u8;
         match what {
@@ -169,7 +179,7 @@ impl Lock {
             "quit" => Op::Quit { owner, unsettled: arg(4) == "1", condition: condition(5) },
             "leave" => {
                 let next = (!arg(7).is_empty()).then(|| PendingAcquire {
-                    owner: number_of(&mut self.owners, arg(7)),
+                    owner: owner_of(&mut self.owners, arg(7)),
                     how: AcquireMode::Wait,
                     lease,
                     mode: Mode::of(arg(5)),
@@ -188,7 +198,7 @@ impl Lock {
                     "back" => AcquireMode::Back,
                     how => panic!("{how}"),
                 };
-                let from = (!arg(7).is_empty()).then(|| number_of(&mut self.owners, arg(7)));
+                let from = (!arg(7).is_empty()).then(|| owner_of(&mut self.owners, arg(7)));
                 let (mode, arrival) = (Mode::of(arg(5)), arg(8).parse().ok());
                 let ask = PendingAcquire { owner, how, lease, mode, arrival, from, instead: false };
                 match what {

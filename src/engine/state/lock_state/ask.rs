@@ -37,6 +37,8 @@ pub(super) struct PendingAcquire {
     pub(super) grant: Option<PendingGrant>,
     /// There is a waiter that shared holds must not pass: what is granted may not be shared further.
     pub(super) shut: bool,
+    /// Since when another caller is known to want what it may have been granted.
+    pub(super) wanted: Option<Moment>,
     /// See [`Request::from`](super::Request::from).
     pub(super) from: Option<u64>,
     /// See [`Request::instead`](super::Request::instead).
@@ -81,6 +83,7 @@ impl PendingAcquire {
             least: Duration::MAX,
             grant: None,
             shut: false,
+            wanted: None,
             from: request.from,
             instead: request.instead,
             refused: None,

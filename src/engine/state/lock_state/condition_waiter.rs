@@ -39,6 +39,10 @@ impl WaitsFor {
         }
     }
 
+    pub(super) fn is_condition(&self) -> bool {
+        matches!(self, WaitsFor::Condition(_))
+    }
+
     pub(super) fn condition(&mut self) -> Option<&mut ConditionWaiter> {
         match self {
             WaitsFor::Lock => None,

@@ -38,15 +38,28 @@ impl LockState {
         if let Some(next) = &next
             // A thread with a queue position waits there for its turn.
             && self.ask.is_none()
-            && grant.may_be_handed_to(&next.terms, self.shape.local_handoff, now)
+            && let handed_on = grant.may_be_handed_to(&next.terms, self.shape.local_handoff, now)
+            && (handed_on || (inbox && next.terms.lingers() && grant.may_be_kept_for(&next.terms, now)))
         {
+            grant.kept_from(now);
+            if let Some(keep) = &mut grant.keep {
+                keep.used |= !handed_on;
+            }
             grant.hand_overs += 1;
+            grant.terms.linger = next.terms.linger;
             let waiter = self.waiters.pop_front();
             let ticket = waiter.map_or(0, |w| w.ticket);
             self.holds.take(grant, ticket, next.holder, AcquiredVia::HandedOver);
             return Exit::HandedOn(ticket);
         }
+        if next.is_none()
+            && inbox
+            && let Some(until) = self.keep(owner, now)
+        {
+            return Exit::Kept(owner, until);
+        }
         let Some(grant) = self.grants.remove(owner) else { return Exit::Held };
+        self.was_kept(&grant, now);
         self.leaving += 1;
         let threads = self.waiters.len();
         let leaving =
@@ -122,6 +135,10 @@ impl LockState {
                 });
                 grant.lost = Some(LossReason::Closed);
             }
+        }
+        if let Some(idle) = self.idle().map(|grant| grant.owner) {
+            // No hold will take it out.
+            self.grants.remove(idle);
         }
         if let Some(ask) = self.ask.take()
             && (ask.in_flight || ask.is_there())

@@ -70,6 +70,8 @@ pub(crate) enum Entered {
     /// It shares a hold with other threads. With a request to send and to report by [`LockState::answered`]:
     /// whether still others may.
     Joined(Acquired, Option<Asking>),
+    /// It has what its process kept.
+    Kept(Acquired),
     Waits(Ticket),
 }
 
@@ -84,6 +86,8 @@ pub(crate) enum Step {
     Confirm(u64, Duration),
     /// Leave, report by [`LockState::left`], come back: what was granted is not what this head asked for.
     Leave(PendingRelease),
+    /// The same, and ask by the same request: report that by [`LockState::answered`] too.
+    LeaveAndAsk(PendingRelease, Asking),
     /// Sleep, at most until then.
     Park(Moment),
     /// One attempt, and it was busy.
@@ -105,6 +109,8 @@ pub(crate) struct Effects {
     pub(crate) background: Option<PendingRelease>,
     /// This owner's grant was just lost: notify its guards, the observer, the renewer.
     pub(crate) lost: Option<(u64, LossReason)>,
+    /// This owner's grant, which its process kept and no thread held, is over: notify the renewer.
+    pub(crate) dropped: Option<u64>,
 }
 
 /// How a hold ends.
@@ -116,6 +122,8 @@ pub(crate) enum Exit {
     Shared,
     /// The next local thread has it now: wake it.
     HandedOn(Ticket),
+    /// The process keeps the grant of this owner, until then at most.
+    Kept(u64, Moment),
     /// It was lost before, which each of its guards reports; what must be done if that was found out just
     /// now.
     Lost(LossReason, Effects),

@@ -274,10 +274,17 @@ impl LockState {
             return Effects::default();
         };
         grant.lost = Some(why);
+        let idle = grant.is_idle();
         let background = (why == LossReason::Expired || grant.unsettled).then(|| {
             grant.unsettled = true;
             PendingRelease::of(grant, now)
         });
-        Effects { wake: self.head(), leave: None, background, lost: Some((owner, why)) }
+        let ended = Effects { wake: self.head(), background, ..Effects::default() };
+        if idle {
+            // No thread had it: nothing is lost.
+            self.grants.remove(owner);
+            return Effects { dropped: Some(owner), ..ended };
+        }
+        Effects { lost: Some((owner, why)), ..ended }
     }
 }

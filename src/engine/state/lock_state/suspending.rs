@@ -83,6 +83,11 @@ impl LockState {
         let (Some(hold), Some(grant)) = (self.holds.remove(ticket), self.grants.remove(owner)) else {
             return Err((LossReason::Revoked, then).into());
         };
+        let mut grant = grant;
+        if let Some(keep) = &mut grant.keep {
+            // While it is not here, no message finds it.
+            keep.wanted.get_or_insert(now);
+        }
         let suspended = SuspendedHold { hold, grant };
         Ok((suspended, Effects { wake: self.head(), ..Effects::default() }))
     }

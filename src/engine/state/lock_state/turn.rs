@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{Acquired, LockState, Request, Step, Ticket, Waiter};
 use crate::clock::Moment;
-use crate::engine::state::grant::{Door, Grant};
+use crate::engine::state::grant::{Door, Grant, KEEPS, Keep};
 use crate::kind::Sharing;
 
 impl LockState {
@@ -42,6 +42,10 @@ impl LockState {
         }
         if self.exclusive() && self.leaving > 0 {
             return wait(nap);
+        }
+        if self.idle().is_some() {
+            // Kept for holds on other terms, or for too long.
+            return if over { Step::Over } else { self.make_way(&request, inbox, now, fresh) };
         }
         if self.ask.is_none()
             && let Some(acquired) = self.join(ticket, &request, now)
@@ -146,6 +150,7 @@ impl LockState {
             // Beside a hold of its own thread in another mode no other thread may read.
             door: (joined && request.from.is_none())
                 .then(|| Box::new(Door { open_since: Some(got.said), asked: None })),
+            keep: (ask.owner & KEEPS != 0).then(|| Box::new(Keep { wanted: ask.wanted, ..Keep::default() })),
             ..Grant::new(ask.owner, got.number, request.terms.clone())
         };
         grant.is_worth(ask.least);

@@ -1,0 +1,36 @@
+//! Whether keeping a lock for its process's next hold has paid.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// So many kept grants in a row that were wanted before they were used again, and no more are kept for a while.
+const UNUSED: u32 = 3;
+/// The first such while; each further one is twice as long.
+const PAUSE: Duration = Duration::from_millis(10);
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A lock that several processes take in turn is wanted each time before it is used again, and costs a message and a
+/// request more than one that is given back. (The lesson of the JVM's biased locking, JEP 374.)
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Habit {
+    /// How many kept grants in a row were not used again.
+    unused: u32,
+    pauses_until: Moment,
+}
+
+impl Habit {
+    /// Whether none is kept now.
+    pub(super) fn pauses(&self, now: Moment) -> bool {
+        now < self.pauses_until
+    }
+
+    /// One was wanted before it was used again.
+    pub(super) fn was_not_used(&mut self, now: Moment) {
+        self.unused = self.unused.saturating_add(1);
+        if let Some(times) = self.unused.checked_sub(UNUSED) {
+            self.pauses_until = now.after(LONGEST_PAUSE.min(PAUSE * 2_u32.pow(times.min(16))));
+        }
+    }
+}

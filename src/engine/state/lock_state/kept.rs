@@ -1,0 +1,161 @@
+//! A grant that its process keeps while no thread holds it: for the next hold here, until another caller wants it or
+//! its time is up.
+//!
+//! The owner id of such a grant says so ([`KEEPS`]), and the scripts tell its process when the lock is wanted. What
+//! was kept is not a hold: its end is a loss to nobody.
+
+use super::{AcquireMode, Acquired, Effects, Grant, LockState, PendingRelease, Request, Step, Terms, Ticket};
+use crate::clock::Moment;
+use crate::engine::state::grant::KEEPS;
+use crate::observe::AcquiredVia;
+
+impl LockState {
+    /// The mark of an owner whose grant may be kept, or none. A wait for a condition has a state of its own, in
+    /// which what it is told would not be found.
+    pub(super) fn keeps(&self, terms: &Terms, now: Moment) -> u64 {
+        let pauses = self.habit.as_ref().is_some_and(|habit| habit.pauses(now));
+        if terms.lingers() && self.exclusive() && !self.waits_for.is_condition() && !pauses {
+            KEEPS
+        } else {
+            0
+        }
+    }
+
+    /// What is kept, and no thread holds.
+    pub(crate) fn idle(&self) -> Option<&Grant> {
+        if !self.exclusive() {
+            return None;
+        }
+        self.grants.iter().find(|grant| grant.is_idle())
+    }
+
+    /// A thread takes what the process kept, without Redis.
+    pub(super) fn take_kept(&mut self, ticket: Ticket, request: &Request, now: Moment) -> Option<Acquired> {
+        let free = self.waiters.is_empty() && self.ask.is_none() && request.from.is_none();
+        let owner = self.idle().filter(|grant| free && grant.may_be_kept_for(&request.terms, now))?.owner;
+        let grant = self.grants.get_mut(owner)?;
+        let keep = grant.keep.as_mut()?;
+        (keep.idle, keep.used) = (false, true);
+        grant.hand_overs += 1;
+        grant.terms.linger = request.terms.linger;
+        Some(self.holds.take(grant, ticket, request.holder, AcquiredVia::Kept))
+    }
+
+    /// The last hold of `owner` has ended, and no thread waits: until when the process keeps its grant, if it
+    /// does.
+    pub(super) fn keep(&mut self, owner: u64, now: Moment) -> Option<Moment> {
+        let alone = self.waiters.is_empty() && self.ask.is_none() && !self.closed;
+        let grant = self.grants.get_mut(owner).filter(|grant| alone && grant.terms.lingers())?;
+        if !grant.may_be_kept_for(&grant.terms, now) {
+            return None;
+        }
+        let until = grant.kept_from(now);
+        grant.keep.as_mut()?.idle = true;
+        until
+    }
+
+    /// The head cannot take what is kept: that leaves, and where the head may have a queue position its request
+    /// goes with it.
+    pub(super) fn make_way(
+        &mut self,
+        request: &Request,
+        inbox: bool,
+        now: Moment,
+        fresh: impl FnOnce() -> u64,
+    ) -> Step {
+        let Some(leaving) = self.lets_go(now) else { return Step::Park(now) };
+        self.leaving += 1;
+        if request.once || request.from.is_some() || !inbox || self.ask.is_some() {
+            return Step::Leave(leaving);
+        }
+        let mut ask = self.new_ask(fresh(), request, now);
+        let asking = ask.send(AcquireMode::Wait, self.waiters.len(), now);
+        self.ask = Some(ask);
+        Step::LeaveAndAsk(leaving, asking)
+    }
+
+    /// What is kept is not any more.
+    fn lets_go(&mut self, now: Moment) -> Option<PendingRelease> {
+        let owner = self.idle()?.owner;
+        let grant = self.grants.remove(owner)?;
+        self.was_kept(&grant, now);
+        Some(PendingRelease::of(&grant, now))
+    }
+
+    /// A grant that may have been kept leaves: whether keeping it has paid.
+    pub(super) fn was_kept(&mut self, grant: &Grant, now: Moment) {
+        let Some(keep) = &grant.keep else { return };
+        if keep.used {
+            self.habit = None;
+        } else if keep.wanted.is_some() {
+            self.habit.get_or_insert_default().was_not_used(now);
+        }
+    }
+
+    /// A message: another caller wants what `owner` has. If no thread holds it, it leaves.
+    pub(crate) fn is_wanted(&mut self, owner: u64, now: Moment) -> Effects {
+        if let Some(ask) = self.ask.as_mut().filter(|a| a.owner == owner) {
+            ask.wanted.get_or_insert(now);
+        }
+        if let Some(keep) = self.grant_mut(owner).and_then(|grant| grant.keep.as_mut()) {
+            keep.wanted.get_or_insert(now);
+        }
+        if self.idle().is_none_or(|grant| grant.owner != owner) {
+            return Effects::default();
+        }
+        self.makes_way(now)
+    }
+
+    /// The hold `ticket` ends for good: what it is a hold of is not kept.
+    pub(crate) fn not_to_be_kept(&mut self, ticket: Ticket, now: Moment) {
+        let owner = self.holds.get(ticket).map(|hold| hold.owner);
+        if let Some(keep) =
+            owner.and_then(|owner| self.grant_mut(owner)).and_then(|grant| grant.keep.as_mut())
+        {
+            keep.wanted.get_or_insert(now);
+        }
+    }
+
+    /// Messages may have been missed, or will be: what is kept leaves.
+    pub(crate) fn deaf(&mut self, now: Moment) -> Effects {
+        if self.exclusive() {
+            for keep in self.grants.iter_mut().filter_map(|grant| grant.keep.as_mut()) {
+                keep.wanted.get_or_insert(now);
+            }
+            if let Some(ask) = &mut self.ask {
+                ask.wanted.get_or_insert(now);
+            }
+        }
+        self.leaves_some_time(now)
+    }
+
+    /// A thread of this process wants the lock's other mode.
+    pub(crate) fn makes_way(&mut self, now: Moment) -> Effects {
+        let leave = self.lets_go(now);
+        self.leaving += usize::from(leave.is_some());
+        Effects { dropped: leave.as_ref().map(|l| l.owner), leave, ..Effects::default() }
+    }
+
+    fn leaves_some_time(&mut self, now: Moment) -> Effects {
+        let background = self.lets_go(now);
+        Effects { dropped: background.as_ref().map(|l| l.owner), background, ..Effects::default() }
+    }
+
+    /// The renewer looks: whether the time of a kept grant is up, and no thread holds it.
+    pub(crate) fn kept_long_enough(&mut self, owner: u64, now: Moment) -> Effects {
+        let over = |grant: &Grant| {
+            grant.owner == owner
+                && grant.keep.as_ref().and_then(|keep| keep.until).is_some_and(|until| until <= now)
+        };
+        if self.idle().is_some_and(over) { self.leaves_some_time(now) } else { Effects::default() }
+    }
+}
+
+impl Grant {
+    /// Its time to be kept begins, if it has not begun. Returns its end.
+    pub(super) fn kept_from(&mut self, now: Moment) -> Option<Moment> {
+        let linger = self.terms.linger.into();
+        let keep = self.keep.as_mut()?;
+        Some(*keep.until.get_or_insert(now.after(linger)))
+    }
+}
