@@ -9,11 +9,14 @@ DEMO_ARGS ?=
 SERVERS ?=
 ONLY ?=
 
+# Where `make contract` runs: on a server or on a cluster.
+ON ?= cluster
+
 # How many orders of steps `make shuttle` tries, and in which of its tests.
 SCHEDULES ?= 100000
 TEST ?= engine::interleavings
 
-.PHONY: demo pitfalls test matrix history models shuttle planted bench figures lint msrv doc setup
+.PHONY: demo pitfalls test matrix contract history models shuttle planted bench figures lint msrv doc setup
 
 demo: setup
 	$(CARGO) run --release --package demo -- $(DEMO_ARGS)
@@ -33,6 +36,10 @@ test: setup
 # make matrix SERVERS="redis-6.2 valkey-9" ONLY="Lua transports"
 matrix: setup
 	@CARGO="$(CARGO)" ONLY="$(ONLY)" ci/matrix.sh $(SERVERS)
+
+# The contract suite for every kind of lock, on a cluster: make contract ON=cluster
+contract: setup
+	CONTRACT_ON=$(ON) $(CARGO) test --test locks contract::
 
 # One history check (tests/faults/history.rs), a minute of it: make history SEED=7 SECONDS=60
 history: setup

@@ -8,7 +8,9 @@ use crate::address::{SentinelAddresses, named_sentinels, no_address, sentinels_a
 use crate::client::Client;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
 use crate::engine::redis::sentinels::Sentinels;
+use crate::engine::redis::slots::Node;
 use crate::error::Error;
+use crate::nodes::{Nodes, nodes_at, nodes_of};
 use crate::observe::{Observer, Observers};
 use crate::settings::{Config, bad};
 #[cfg(feature = "tls")]
@@ -38,6 +40,8 @@ pub struct ClientBuilder {
     /// None was given.
     server: Option<Result<redis::Client, Error>>,
     sentinels: Option<Result<SentinelAddresses, Error>>,
+    /// Those of a cluster; none otherwise.
+    nodes: Vec<Node>,
     #[cfg(feature = "tls")]
     certificates: Certificates,
     observers: Observers,
@@ -74,6 +78,7 @@ impl ClientBuilder {
             command_timeout: None,
             server: None,
             sentinels: None,
+            nodes: Vec::new(),
             #[cfg(feature = "tls")]
             certificates: Certificates::default(),
             observers: Observers::default(),
@@ -89,14 +94,57 @@ impl ClientBuilder {
     /// [`sentinels`](Self::sentinels) does. User, password and database are those of the servers;
     /// `?sentinel_user=…&sentinel_password=…` those of the sentinels.
     ///
+    /// Or a Redis Cluster, by some of its nodes: `redis+cluster://[user:password@]host[:port],host[:port],…`
+    /// (`rediss+cluster://…` for TLS), as [`cluster`](Self::cluster) does.
+    ///
     /// An invalid URL is reported by [`connect`](Self::connect), as `InvalidInput`.
     pub fn url(mut self, url: &str) -> Self {
+        if let Some(nodes) = nodes_at(url) {
+            return self.with_nodes(nodes);
+        }
         let (sentinels, server) = match sentinels_at(url) {
             None => (self.sentinels, server_at(url)),
             Some(Ok((sentinels, login))) => (Some(Ok(sentinels)), Ok(login)),
             Some(Err(e)) => (None, Err(e)),
         };
-        (self.sentinels, self.server) = (sentinels, Some(server));
+        self.sentinels = sentinels;
+        self.with_server(server)
+    }
+
+    /// The Redis Cluster that these nodes are of: each a host with or without its port, or a URL,
+    /// `redis://[user:password@]host[:port]` or `rediss://…`. How to log in is taken from the first. One that is up
+    /// is enough, whether primary or replica: the others are found by it, and used by the addresses that it tells.
+    ///
+    /// Each lock is on the primary of its slot, and follows it when the slot moves or a replica is promoted: what
+    /// that may cost is told in `docs/operations.md`. The [unreachable timeout](Self::unreachable_timeout) should be
+    /// longer than a failover takes: the cluster's node timeout and a few seconds.
+    ///
+    /// A node that is of no cluster, or of another than the others, is reported by [`connect`](Self::connect), as
+    /// `InvalidInput`.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), redis_concurrent::Error> {
+    /// use redis_concurrent::Client;
+    ///
+    /// let client = Client::builder().cluster(&["10.0.0.1:7000", "10.0.0.2:7000"]).connect()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cluster(self, nodes: &[impl AsRef<str>]) -> Self {
+        self.with_nodes(nodes_of(nodes))
+    }
+
+    fn with_nodes(mut self, nodes: Result<Nodes, Error>) -> Self {
+        let (server, nodes) = match nodes {
+            Ok((first, nodes)) => (Ok(first), nodes),
+            Err(e) => (Err(e), Vec::new()),
+        };
+        (self.server, self.nodes) = (Some(server), nodes);
+        self
+    }
+
+    fn with_server(mut self, server: Result<redis::Client, Error>) -> Self {
+        (self.server, self.nodes) = (Some(server), Vec::new());
         self
     }
 
@@ -131,15 +179,13 @@ impl ClientBuilder {
     }
 
     /// The server, as the `redis` crate's connection information.
-    pub fn connection_info(mut self, info: redis::ConnectionInfo) -> Self {
-        self.server = Some(redis::Client::open(info).map_err(no_address));
-        self
+    pub fn connection_info(self, info: redis::ConnectionInfo) -> Self {
+        self.with_server(redis::Client::open(info).map_err(no_address))
     }
 
     /// The server, as a client of the `redis` crate.
-    pub fn redis_client(mut self, client: redis::Client) -> Self {
-        self.server = Some(Ok(client));
-        self
+    pub fn redis_client(self, client: redis::Client) -> Self {
+        self.with_server(Ok(client))
     }
 
     /// The authorities that the server's certificate must be by, as certificates in PEM: a company's own, for
@@ -287,7 +333,7 @@ impl ClientBuilder {
         self.config.check()?;
         let destination = self.destination()?;
         let manager = ConnectionManager::new(destination, &self.config);
-        Client::start(self.config, manager, self.observers)
+        Client::start(self.config, manager, &self.nodes, self.observers)
     }
 
     /// Where the connections are to lead.
@@ -303,6 +349,9 @@ impl ClientBuilder {
         let Some(SentinelAddresses { nodes, master }) = sentinels else {
             return Ok(Destination::At(Box::new(server)));
         };
+        if !self.nodes.is_empty() {
+            return Err(bad("a client has a Redis Cluster, or a server that sentinels name, and not both"));
+        }
         if matches!(server.get_connection_info().addr(), redis::ConnectionAddr::Unix(_)) {
             return Err(bad("sentinels name servers by host and port, and the URL is that of a socket"));
         }

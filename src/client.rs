@@ -4,11 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::engine;
+use crate::engine::cluster::Cluster;
+use crate::engine::moves;
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::ConnectionManager;
-use crate::engine::redis::pool;
+use crate::engine::redis::pool::{Pools, THREADS, THREADS_OF_SEVERAL};
 use crate::engine::redis::probe::{Unprobed, probe};
 use crate::engine::redis::refusal::unanswered;
+use crate::engine::redis::slots::Node;
 use crate::engine::renewal::renewer::Renewer;
 use crate::engine::route::Route;
 use crate::engine::runtime::Shared;
@@ -33,14 +36,14 @@ use crate::optimistic::Optimistic;
 use crate::rate_limiter::{Rate, RateLimiter};
 use crate::settings::Config;
 
-/// A client of one Redis server: it makes the locks. Cheap to clone, and meant to be kept for the process's
+/// A client of one Redis server, or of one cluster: it makes the locks. Cheap to clone, and meant to be kept for the process's
 /// life; locks and guards keep it alive.
 ///
 /// It has a pool of connections, one channel on which it receives its grants (with a thread, from the first
 /// wait on, the first hold that lasts longer than a heartbeat, or the first use of
 /// [`lost`](crate::Guard::lost)), a line for its renewals (with a thread, from the first one on), and a part
 /// in the process's renewal thread; where [sentinels](crate::ClientBuilder::sentinels) name its server, a thread that
-/// listens to one of them.
+/// listens to one of them. A client of a cluster has these for each primary where it waits or holds.
 ///
 /// It belongs to the process that created it. In a forked child its calls return
 /// [`Forked`](ErrorKind::Forked) and release none of the parent's holds. Fork before the first client is
@@ -67,33 +70,44 @@ pub struct Client(Arc<Shared>);
 impl Client {
     /// Opens one connection to each server, to check that this works and that the server can serve it.
     pub(crate) fn probe(&self) -> Result<(), Error> {
-        self.0.route.servers().iter().try_for_each(|server| self.probe_server(server))
-    }
-
-    fn probe_server(&self, server: &Server) -> Result<(), Error> {
         let channel = format!("{}{}", self.0.inbox_prefix, self.0.uuid);
-        let probed = probe(&server.manager, &channel).map_err(|e| match e {
+        let probed = match &self.0.route {
+            Route::One(server) => probe(&server.manager, &channel).map(|probed| {
+                let _ = server.known.is_another(&probed.server, probed.heard);
+            }),
+            Route::Cluster(cluster) => cluster.probe(&channel),
+        };
+        probed.map_err(|e| match e {
             Unprobed::Unfit(e) => e,
             Unprobed::Failed(e) if e.is_timeout() => unanswered(e, self.0.config.command_timeout),
             Unprobed::Failed(e) => {
                 Error::new(ErrorKind::Unavailable, "").because("Redis cannot be reached").caused_by(e)
             }
-        })?;
-        let _ = server.known.is_another(&probed.server, probed.heard);
-        Ok(())
+        })
     }
 
+    /// A client of the server to which the manager leads; or of the cluster that these nodes are of, of which that is
+    /// the first.
     pub(crate) fn start(
         config: Config,
         manager: ConnectionManager,
+        nodes: &[Node],
         observers: Observers,
     ) -> Result<Client, Error> {
-        let pool = pool::pool(&config, manager.clone()).map_err(|e| {
+        let threads = if nodes.is_empty() { THREADS } else { THREADS_OF_SEVERAL };
+        let route = Pools::new(&config, threads).and_then(|pools| match nodes {
+            [] => {
+                let pool = pools.pool(manager.clone())?;
+                Ok(Route::One(Server::new(manager, Backend::new(pool))))
+            }
+            nodes => Ok(Route::Cluster(Box::new(Cluster::new(manager, pools, nodes)?))),
+        });
+        let route = route.map_err(|e| {
             let error = Error::new(ErrorKind::Unavailable, "");
             error.because("the threads of the connection pool could not be started").caused_by(e)
         })?;
-        let server = Server::new(manager, Backend::new(pool));
-        let shared = Shared::new(config, Route::One(server), Renewer::current(), observers);
+        let shared = Shared::new(config, route, Renewer::current(), observers);
+        moves::keep_up(&shared);
         switchover::watch(&shared)?;
         Ok(Client(shared))
     }

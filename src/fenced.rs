@@ -135,8 +135,7 @@ impl Fenced {
         let about = |error: Error| error.about(&self.name);
         let (keys, what) = ([self.names()?.fenced()], ["get"]);
         self.shared.usable().map_err(about)?;
-        let reply =
-            self.shared.server_of(&keys).backend.eval(&WHOLE, &keys, &what, self.limit(), Idempotent::Yes);
+        let reply = self.shared.eval(&WHOLE, &keys, &what, self.limit(), Idempotent::Yes);
         let reply = reply.map_err(|failure| about(failure.error()))?;
         let Value::Array(mut state) = reply.value else { return Err(self.strange()) };
         let (value, token) = (state.pop(), token_of(state.first()));

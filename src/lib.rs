@@ -131,6 +131,7 @@ mod kinds;
 mod lock;
 mod multi_lock;
 mod names;
+mod nodes;
 mod observe;
 mod optimistic;
 mod percent;

@@ -116,10 +116,21 @@ pub(crate) fn of_state(namespace: &str, key: &str) -> Option<String> {
     is_one.then_some(name)
 }
 
-/// What Redis Cluster hashes of a key for its slot, if that is not the whole key.
+/// What Redis Cluster hashes of a key for its slot: what is between the first brace and the next one that closes,
+/// unless that is nothing.
+pub(crate) fn hashed(key: &[u8]) -> &[u8] {
+    let at = |bytes: &[u8], brace| bytes.iter().position(|byte| *byte == brace);
+    let Some(inside) = at(key, b'{').map(|open| &key[open + 1..]) else { return key };
+    match at(inside, b'}') {
+        None | Some(0) => key,
+        Some(close) => &inside[..close],
+    }
+}
+
+/// The same, if that is not the whole key.
 fn tag(key: &str) -> Option<&str> {
-    let (tag, _) = key.split_once('{')?.1.split_once('}')?;
-    Some(tag).filter(|tag| !tag.is_empty())
+    let hashed = hashed(key.as_bytes());
+    std::str::from_utf8(hashed).ok().filter(|tag| tag.len() < key.len())
 }
 
 /// Whether a lock can have this name.

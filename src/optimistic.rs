@@ -261,6 +261,14 @@ impl Optimistic {
         if self.keys.iter().any(Vec::is_empty) {
             return Err("a key must not be empty".to_owned());
         }
+        let apart = |key: &&Vec<u8>| self.shared.route.slot(key) != self.shared.route.slot(&self.keys[0]);
+        if let Some(other) = self.keys.iter().find(apart) {
+            let (first, other) = (String::from_utf8_lossy(&self.keys[0]), String::from_utf8_lossy(other));
+            return Err(format!(
+                "{first:?} and {other:?} are in different slots of the Redis Cluster: keys that are updated together \
+                 need the same hash tag, as in {{stock}}:42"
+            ));
+        }
         if !(1..=MOST_TRIES).contains(&self.tries) {
             return Err(format!("max_attempts must be between 1 and {MOST_TRIES}, got {}", self.tries));
         }

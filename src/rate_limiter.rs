@@ -192,7 +192,7 @@ impl RateLimiter {
         let about = |error: Error| error.about(&self.name);
         self.shared.usable().map_err(about)?;
         let (keys, args) = (self.keys()?, self.rate.args(0));
-        let reply = self.shared.server_of(&keys).backend.eval(&ACQUIRE, &keys, &args, limit, Idempotent::Yes);
+        let reply = self.shared.eval(&ACQUIRE, &keys, &args, limit, Idempotent::Yes);
         let answer = reply.map_err(|failure| about(failure.error()))?.value;
         Ok(self.read(&answer)?.remaining)
     }

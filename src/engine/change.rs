@@ -61,7 +61,7 @@ pub(crate) fn eval<A: AsRef<[u8]>>(
     idempotent: Idempotent,
 ) -> Result<Value, Error> {
     shared.usable().map_err(|e| e.about(name))?;
-    let reply = shared.server_of(keys).backend.eval(script, keys, args, limit, idempotent);
+    let reply = shared.eval(script, keys, args, limit, idempotent);
     reply.map(|reply| reply.value).map_err(|failure| told(failure).about(name))
 }
 

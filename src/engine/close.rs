@@ -25,26 +25,24 @@ pub(crate) fn close(shared: &Arc<Shared>) -> Result<(), Error> {
     }
     let limit = Moment::now().after(CLOSE_LIMIT);
     shared.ended.cancel();
-    let servers = shared.route.servers();
     // First all guards and waiters are notified, then Redis.
     let mut leaving = end_all(shared);
-    for server in servers {
+    for server in shared.route.servers() {
         server.stop();
     }
     // What was to be released in the background is sent now: perhaps once more.
     let unfinished = shared.renewer.remove(shared.id).into_iter();
     leaving.extend(unfinished.map(|(entry, leaving)| (entry, PendingRelease { unsettled: true, ..leaving })));
-    let mut left = 0;
-    for server in servers {
-        let there = leaving.iter().filter(|(entry, _)| Arc::ptr_eq(entry.server(), server)).collect();
-        for entry in release(server, there, limit.before(END_LIMIT)) {
-            left += 1;
-            let error = entry.error(
-                Error::new(ErrorKind::Closed, "").because("not released in time: it expires with its lease"),
-            );
-            shared.observers.tell(|o| o.unlock_failed(entry.observed(), &error));
-        }
+    let leaving = release_all(shared, leaving, limit.before(END_LIMIT));
+    let left = leaving.len();
+    for (entry, _) in leaving {
+        let error = entry.error(
+            Error::new(ErrorKind::Closed, "").because("not released in time: it expires with its lease"),
+        );
+        shared.observers.tell(|o| o.unlock_failed(entry.observed(), &error));
     }
+    shared.route.end();
+    let servers = &shared.route.servers();
     // A message of our own ends the listener's read at once.
     let channel = format!("{}{}", shared.inbox_prefix, shared.uuid);
     let bye = redis::cmd("PUBLISH").arg(channel).arg("bye").clone();
@@ -97,12 +95,36 @@ fn end_all(shared: &Shared) -> Vec<(Arc<LockEntry>, PendingRelease)> {
     leaving
 }
 
-/// Has these leave at the server that has them. Returns those that it did not answer in time.
+/// Has these leave, each at the server that has it; what was refused as it is elsewhere, there. Returns those that
+/// were not answered in time.
+fn release_all(
+    shared: &Shared,
+    mut leaving: Vec<(Arc<LockEntry>, PendingRelease)>,
+    limit: Moment,
+) -> Vec<(Arc<LockEntry>, PendingRelease)> {
+    /// The second time is for those that had moved.
+    const TIMES: usize = 2;
+    for _ in 0..TIMES {
+        for server in shared.route.servers() {
+            let (there, elsewhere) =
+                leaving.into_iter().partition(|(entry, _)| Arc::ptr_eq(entry.server(), &server));
+            leaving = elsewhere;
+            leaving.extend(release(&server, there, limit));
+        }
+        match leaving.first() {
+            Some((entry, _)) if Moment::now() < limit && shared.route.lost(entry.server(), limit) => {}
+            _ => break,
+        }
+    }
+    leaving
+}
+
+/// Has these leave at this server. Returns those that it did not answer in time.
 fn release(
     server: &Server,
-    leaving: Vec<&(Arc<LockEntry>, PendingRelease)>,
+    leaving: Vec<(Arc<LockEntry>, PendingRelease)>,
     limit: Moment,
-) -> Vec<Arc<LockEntry>> {
+) -> Vec<(Arc<LockEntry>, PendingRelease)> {
     let leave = |(entry, leaving): &(Arc<LockEntry>, PendingRelease), eval: bool| {
         let mut request = Vec::new();
         packed::pack_leave(&mut request, entry, leaving, eval);
@@ -112,6 +134,6 @@ fn release(
     let sent = server
         .backend
         .pipeline(&requests, limit, |i| leaving.get(i).map(|it| leave(it, true)).unwrap_or_default());
-    let failed = leaving.iter().zip(&sent).filter(|(_, answered)| !**answered);
-    failed.map(|((entry, _), _)| entry.clone()).collect()
+    let failed = leaving.into_iter().zip(sent).filter(|(_, answered)| !answered);
+    failed.map(|(leave, _)| leave).collect()
 }

@@ -6,6 +6,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
+use super::cluster::Repeated;
+use super::redis::backend::Idempotent;
+use super::redis::failure::Failure;
+use super::redis::slots::Slot;
 use super::runtime::Shared;
 use super::server::Server;
 use super::state::grant::KEEPS;
@@ -30,6 +34,8 @@ pub(crate) struct LockEntry {
     /// Where it is one thread's wait for a condition of a lock, and not the lock itself.
     pub(crate) condition: Option<Box<AwaitedCondition>>,
     slot: u32,
+    /// Where its keys are.
+    pub(crate) hash_slot: Slot,
     type_id: TypeId,
     pub(crate) core: Mutex<Core>,
 }
@@ -115,7 +121,17 @@ impl LockEntry {
 
     /// The server that has its keys now. Not to be kept: see [`route`](super::route).
     pub(crate) fn server(&self) -> &Arc<Server> {
-        self.shared.route.to(self.names.key().as_bytes())
+        self.shared.route.to(self.hash_slot)
+    }
+
+    /// Has `act` send a request about it there, of which two copies do no more than one: see
+    /// [`Route::follow`](super::route::Route::follow).
+    pub(crate) fn follow<T: Repeated>(
+        &self,
+        limit: Moment,
+        act: impl FnMut(&Arc<Server>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.shared.route.follow(self.hash_slot, limit, Idempotent::Yes, act)
     }
 
     pub(crate) fn owner_id(&self, owner: u64) -> String {
@@ -349,6 +365,7 @@ impl LockEntries {
         };
         let entry = Arc::new(LockEntry {
             shared: shared.clone(),
+            hash_slot: shared.route.slot(names.key().as_bytes()),
             kind,
             name: key.1.clone(),
             names,

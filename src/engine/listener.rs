@@ -83,7 +83,7 @@ impl Listener {
         let mut first = true;
         let mut pause = FIRST_PAUSE;
         let mut notices = Notices::new(self.beside.clone());
-        while self.goes_on() {
+        while self.goes_on() && self.is_needed() {
             let dialled = Moment::now();
             match self.connect() {
                 Ok((mut connection, info)) => {
@@ -109,6 +109,9 @@ impl Listener {
                 }
                 Err(failure) => {
                     let permanent = failure.is_final();
+                    if let Some((shared, server)) = self.client() {
+                        shared.route.lost(&server, Moment::now().after(shared.config.command_timeout));
+                    }
                     self.inbox.failed(failure);
                     self.came_up(None);
                     pause = if permanent { LONGEST_PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
@@ -122,6 +125,11 @@ impl Listener {
     /// Whether there is a client that listens, and has not said otherwise.
     fn goes_on(&self) -> bool {
         !self.inbox.life.is_stopped() && self.shared.strong_count() > 0
+    }
+
+    /// Whether this server may have what it listens for.
+    fn is_needed(&self) -> bool {
+        self.client().is_some_and(|(shared, server)| shared.route.leads_to(&server))
     }
 
     /// The client and the server, while they are there.
@@ -180,8 +188,15 @@ impl Listener {
     /// Receives messages until the client ends, or an error says that the connection has failed.
     fn listen(&self, pubsub: &mut PubSub<'_>, notices: &mut Notices) -> RedisResult<()> {
         let mut heard = Moment::now();
+        let mut needed = heard;
         pubsub.set_read_timeout(Some(TICK))?;
         while self.goes_on() && !self.is_elsewhere() {
+            if TICK < Moment::now().since(needed) {
+                if !self.is_needed() {
+                    return Ok(());
+                }
+                needed = Moment::now();
+            }
             match pubsub.get_message() {
                 // What a former primary says is not so any more.
                 Ok(_) if self.is_elsewhere() => return Ok(()),

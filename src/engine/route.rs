@@ -23,31 +23,99 @@
 //! What it may not do: wait, or ask Redis, as it is asked under an entry's mutex; touch an entry; drop a
 //! server while its client lives. One that no key leads to any more is idle, and costs nothing.
 //!
-//! Requests about several locks are about those of one server each (`several`).
+//! What a route learns it learns from the outcome of a request: so requests go by [`Route::follow`], which sends one
+//! again if it was not carried out and its key is elsewhere by now.
+//!
+//! Requests about several locks are about those of one slot each (`several`).
 
-use std::slice;
 use std::sync::Arc;
 
+use super::cluster::{Cluster, Repeated};
+use super::redis::backend::Idempotent;
+use super::redis::failure::Failure;
+use super::redis::slots::Slot;
 use super::server::Server;
+use crate::clock::Moment;
 
 /// The servers of one client, and which of them has which key.
 pub(crate) enum Route {
     /// All keys are on one server.
     One(Arc<Server>),
+    /// Each is on the primary of its slot.
+    Cluster(Box<Cluster>),
 }
 
 impl Route {
-    /// The server that has this key now. (The first part of a key in two is enough: it has the hash tag.)
-    pub(crate) fn to(&self, _key: &[u8]) -> &Arc<Server> {
+    /// What decides where a key is. (The first part of a key in two is enough: it has the hash tag.)
+    pub(crate) fn slot(&self, key: &[u8]) -> Slot {
+        match self {
+            Route::One(_) => Slot::default(),
+            Route::Cluster(_) => Slot::of(key),
+        }
+    }
+
+    /// The server that has the keys of this slot now.
+    pub(crate) fn to(&self, slot: Slot) -> &Arc<Server> {
         match self {
             Route::One(server) => server,
+            Route::Cluster(cluster) => cluster.to(slot),
+        }
+    }
+
+    /// Has `act` send a request about keys of this slot to the server that has them, until `limit` at most; and
+    /// again, if it was not carried out (or there is no answer and two copies do no more than one), and they are at
+    /// another server by now or on their way there.
+    pub(crate) fn follow<T: Repeated>(
+        &self,
+        slot: Slot,
+        limit: Moment,
+        idempotent: Idempotent,
+        mut act: impl FnMut(&Arc<Server>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        match self {
+            Route::One(server) => act(server),
+            Route::Cluster(cluster) => cluster.follow(slot, limit, idempotent, act),
+        }
+    }
+
+    /// A request to this server, sent by another way, was not carried out: its keys may be elsewhere. Whether they
+    /// are, or are on their way. Asks nobody.
+    pub(crate) fn learn(&self, server: &Server, failure: &Failure) -> bool {
+        match self {
+            Route::One(_) => false,
+            Route::Cluster(cluster) => cluster.learn(server, failure).is_some(),
+        }
+    }
+
+    /// This server cannot be reached: perhaps others have what was there. They are asked, until `limit` at most.
+    /// Whether there are any.
+    pub(crate) fn lost(&self, server: &Server, limit: Moment) -> bool {
+        let Route::Cluster(cluster) = self else { return false };
+        cluster.doubt(server);
+        cluster.refresh(limit, true);
+        true
+    }
+
+    /// Whether any key may be at this server.
+    pub(crate) fn leads_to(&self, server: &Server) -> bool {
+        match self {
+            Route::One(_) => true,
+            Route::Cluster(cluster) => cluster.leads_to(server),
         }
     }
 
     /// All of them.
-    pub(crate) fn servers(&self) -> &[Arc<Server>] {
+    pub(crate) fn servers(&self) -> Vec<Arc<Server>> {
         match self {
-            Route::One(server) => slice::from_ref(server),
+            Route::One(server) => vec![server.clone()],
+            Route::Cluster(cluster) => cluster.servers(),
+        }
+    }
+
+    /// No server is added any more.
+    pub(crate) fn end(&self) {
+        if let Route::Cluster(cluster) = self {
+            cluster.end();
         }
     }
 }

@@ -8,6 +8,8 @@ use std::sync::atomic::AtomicU64;
 
 use super::entry::LockEntries;
 use super::process;
+use super::redis::backend::{Idempotent, Reply};
+use super::redis::failure::Failure;
 use super::renewal::renewer::Renewer;
 use super::route::Route;
 use super::server::Server;
@@ -18,7 +20,7 @@ use crate::error::{Error, ErrorKind};
 use crate::kind::{Exclusive, Kind};
 use crate::names::inbox_prefix;
 use crate::observe::Observers;
-use crate::script::Scripts;
+use crate::script::{Script, Scripts};
 use crate::settings::Config;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
@@ -63,11 +65,8 @@ impl Shared {
     ) -> Arc<Shared> {
         static CLIENTS: AtomicU64 = AtomicU64::new(0);
         let id = CLIENTS.fetch_add(1, Ordering::Relaxed);
-        for server in route.servers() {
-            renewer.add(id, server, config.renew_every, config.renewal_timeout());
-        }
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Arc::new(Shared {
+        let shared = Arc::new(Shared {
             id,
             uuid: uuid::Uuid::new_v4().to_string(),
             identity: format!("{} {host} {}", std::process::id(), config.client_name),
@@ -83,12 +82,32 @@ impl Shared {
             sequence: AtomicU64::new(1),
             closed: AtomicBool::new(false),
             ended: CancellationToken::new(),
-        })
+        });
+        for server in shared.route.servers() {
+            shared.has_server(&server);
+        }
+        shared
     }
 
-    /// The server that has these keys, each in two parts.
-    pub(crate) fn server_of(&self, keys: &[[&str; 2]]) -> &Arc<Server> {
-        self.route.to(keys.first().map_or(b"", |[key, _]| key.as_bytes()))
+    /// From now on its holds there may be renewed.
+    pub(super) fn has_server(&self, server: &Server) {
+        self.renewer.add(self.id, server, self.config.renew_every, self.config.renewal_timeout());
+    }
+
+    /// Runs a script that is not an operation on a lock, over keys of one slot, each in two parts: see
+    /// [`Backend::eval`](super::redis::backend::Backend::eval).
+    pub(crate) fn eval<A: AsRef<[u8]>>(
+        &self,
+        script: &Script,
+        keys: &[[&str; 2]],
+        args: &[A],
+        limit: Moment,
+        idempotent: Idempotent,
+    ) -> Result<Reply, Failure> {
+        let slot = self.route.slot(keys.first().map_or(b"", |[key, _]| key.as_bytes()));
+        self.route.follow(slot, limit, idempotent, |server| {
+            server.backend.eval(script, keys, args, limit, idempotent)
+        })
     }
 
     /// A number never given before.

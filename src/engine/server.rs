@@ -8,6 +8,7 @@ use super::life::Life;
 use super::redis::backend::Backend;
 use super::redis::connection::ConnectionManager;
 use super::redis::server_info::LastServer;
+use super::redis::slots::Node;
 use crate::clock::Moment;
 
 /// A server, or what is at its address: after a failover this may be another machine, which is seen by what it says
@@ -24,10 +25,17 @@ pub(crate) struct Server {
     pub(crate) known: LastServer,
     /// Of the thread that [hears of failovers](super::switchover), where sentinels tell of them.
     pub(super) switchover: Arc<Life>,
+    /// Its address in its cluster, if it is of one.
+    pub(crate) node: Option<Node>,
 }
 
 impl Server {
     pub(crate) fn new(manager: ConnectionManager, backend: Backend) -> Arc<Server> {
+        Server::at(manager, backend, None)
+    }
+
+    /// The server at this address of a cluster.
+    pub(super) fn at(manager: ConnectionManager, backend: Backend, node: Option<Node>) -> Arc<Server> {
         static SERVERS: AtomicU64 = AtomicU64::new(0);
         Arc::new(Server {
             id: SERVERS.fetch_add(1, Ordering::Relaxed),
@@ -36,6 +44,7 @@ impl Server {
             inbox: Arc::default(),
             known: LastServer::default(),
             switchover: Arc::default(),
+            node,
         })
     }
 

@@ -8,6 +8,7 @@ use crate::cancel::CancellationToken;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::redis::server_info::ServerInfo;
+use crate::engine::route::Route;
 use crate::engine::runtime::Shared;
 use crate::engine::server::Server;
 use crate::engine::state::grant::drift;
@@ -56,7 +57,7 @@ impl Node {
     /// The server of a client that has one.
     pub(super) fn new(client: &Client) -> Option<Node> {
         let shared = client.shared().clone();
-        let [server] = shared.route.servers() else { return None };
+        let Route::One(server) = &shared.route else { return None };
         let (server, address) = (server.clone(), server.manager.address());
         Some(Node { shared, server, address, health: Mutex::default(), gone: CancellationToken::new() })
     }

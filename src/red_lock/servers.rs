@@ -141,7 +141,7 @@ fn checked(clients: &[Client]) -> Result<Arc<[Arc<Node>]>, Error> {
         )));
     }
     let nodes: Option<Arc<[_]>> = clients.iter().map(|client| Node::new(client).map(Arc::new)).collect();
-    let nodes = nodes.ok_or_else(|| bad("a RedLock needs clients of one server each"))?;
+    let nodes = nodes.ok_or_else(|| bad("a RedLock needs clients of one server each: the primaries of a Redis Cluster are not independent"))?;
     let names = run_ids(&nodes)?;
     for (i, (node, name)) in nodes.iter().zip(&names).enumerate() {
         let same = |other: usize| match (name, &names[other]) {

@@ -211,9 +211,11 @@ impl RedisCluster {
         let target = id(to)?;
         for node in nodes {
             let mut connection = node.connection()?;
+            let mut command = cmd("CLUSTER");
+            let set = command.arg("SETSLOT").arg(slot).arg("NODE").arg(&target).exec(&mut connection);
+            // Replicas learn it from their primaries; and one that had no other slot may be a replica by now.
             if View::own(&mut connection)?.is_primary {
-                let mut command = cmd("CLUSTER");
-                command.arg("SETSLOT").arg(slot).arg("NODE").arg(&target).exec(&mut connection)?;
+                set?;
             }
         }
         Ok(())

@@ -16,6 +16,7 @@ mod bad_days_network;
 mod bad_days_process;
 mod bad_days_server;
 mod clock_steps;
+mod cluster;
 mod conformance;
 mod foreign;
 mod history;

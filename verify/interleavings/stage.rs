@@ -12,7 +12,7 @@ use crate::clock::Moment;
 use crate::engine::entry::{LockEntries, LockEntry, made};
 use crate::engine::redis::backend::Backend;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
-use crate::engine::redis::pool::pool;
+use crate::engine::redis::pool::{Pools, THREADS};
 use crate::engine::redis::wire::memory::{self, Faults, Server};
 use crate::engine::release::Stay;
 use crate::engine::renewal::renewer::Renewer;
@@ -84,7 +84,9 @@ impl Process {
         static SERVER: OnceLock<redis::Client> = OnceLock::new();
         let server = SERVER.get_or_init(|| redis::Client::open("redis://memory").expect("a URL"));
         let manager = ConnectionManager::new(Destination::At(Box::new(server.clone())), &config);
-        let backend = Backend::new(pool(&config, manager.clone()).expect("no threads"));
+        let backend = Backend::new(
+            Pools::new(&config, THREADS).and_then(|pools| pools.pool(manager.clone())).expect("no threads"),
+        );
         let route = Route::One(engine::server::Server::new(manager, backend));
         let shared = Shared::new(config, route, renewer, observers);
         let entry = entry_of::<Reentrant>(&shared);

@@ -50,9 +50,9 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { same && self.instead == request.instead } =>
         { same && self.instead == request.instead || PLANTED }
     "not-inside-is-released" in "src":
-        { let backend = &entry.server().backend; let asked = Moment::now(); } =>
+        { let server = entry.server(); let asked = Moment::now(); } =>
         { if PLANTED { return Fate::Released; }
-          let backend = &entry.server().backend; let asked = Moment::now(); }
+          let server = entry.server(); let asked = Moment::now(); }
     "young-server-counts" in "src":
         { if old_at <= now } =>
         { if old_at <= now || PLANTED }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{RedisError, Value};
+use redis::{ConnectionAddr, RedisError, Value};
 
 use super::failure::Failure;
 use super::greeting::{Greeting, introduced};
@@ -12,6 +12,7 @@ use super::link::{Link, OpenLinks};
 use super::refusal::{no_primary, unanswered};
 use super::sentinels::Sentinels;
 use super::server_info::ServerInfo;
+use super::slots::Node;
 use super::wire;
 use crate::clock::Moment;
 use crate::settings::Config;
@@ -87,6 +88,25 @@ impl ConnectionManager {
             (Destination::Primary(one), Destination::Primary(other)) => one.lead_where(other),
             _ => false,
         }
+    }
+
+    /// The same to a node of the same cluster.
+    pub(crate) fn at(&self, node: &Node) -> Result<ConnectionManager, RedisError> {
+        let Destination::At(client) = &self.leads_to else {
+            return Err((redis::ErrorKind::InvalidClientConfig, "a Redis Cluster has no sentinels").into());
+        };
+        let info = client.get_connection_info();
+        let Node { host, port } = node.clone();
+        let addr = match info.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                let (insecure, tls_params) = (*insecure, tls_params.clone());
+                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        let client = redis::Client::open(info.clone().set_addr(addr))?;
+        let leads_to = Destination::At(Box::new(client));
+        Ok(ConnectionManager { leads_to, links: OpenLinks::default(), ..self.clone() })
     }
 
     /// Where it leads to.

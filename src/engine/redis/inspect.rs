@@ -141,7 +141,7 @@ pub(crate) fn force_unlock(
             .arg(format!("{} no:forced 0 0 {reason}", held.owner).trim_end())
             .clone();
         // If the message is not received, the holder's next renewal reports the loss.
-        match entry.server().backend.command(&publish, limit) {
+        match entry.follow(limit, |server| server.backend.command(&publish, limit)) {
             Ok(heard) => forced.told += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),
             Err(failure) => {
                 tracing::debug!(lock = &*entry.name, error = %failure.error(), "a holder was not told of a forced unlock");

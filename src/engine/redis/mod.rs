@@ -21,5 +21,6 @@ pub(crate) mod resp;
 pub(crate) mod sentinels;
 pub(crate) mod server_info;
 pub(crate) mod several;
+pub(crate) mod slots;
 pub(crate) mod watching;
 pub(crate) mod wire;

@@ -1,48 +1,73 @@
 //! The pool of connections: r2d2's.
 
 #[cfg(shuttle)]
-pub(crate) use super::wire::memory::{Pool, Pooled, breathe, pool};
+pub(crate) use super::wire::memory::{Pool, Pooled, Pools, breathe};
 
 #[cfg(not(shuttle))]
-pub(crate) use self::real::{Pool, Pooled, breathe, pool};
+pub(crate) use self::real::{Pool, Pooled, Pools, breathe};
+
+/// How many threads make the connections of a client of one server, and of one of several.
+pub(crate) const THREADS: usize = 3;
+pub(crate) const THREADS_OF_SEVERAL: usize = 6;
 
 #[cfg(not(shuttle))]
 mod real {
     use std::io;
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
     use std::thread::Builder;
-    use std::time::Duration;
+
+    use scheduled_thread_pool::ScheduledThreadPool;
 
     use crate::engine::redis::connection::ConnectionManager;
     use crate::settings::Config;
-
-    /// How many threads a pool starts.
-    const THREADS: usize = 3;
 
     pub(crate) type Pool = r2d2::Pool<ConnectionManager>;
     pub(crate) type Pooled = r2d2::PooledConnection<ConnectionManager>;
 
     /// The pause of a thread that waits for others' connections, as it could not have one of its own.
     pub(crate) fn breathe() {
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(std::time::Duration::from_millis(10));
     }
 
     /// The pool panics if it cannot start its threads.
-    pub(crate) fn pool(config: &Config, manager: ConnectionManager) -> io::Result<Pool> {
-        can_start(THREADS)?;
-        let builder = r2d2::Pool::builder()
-            .max_size(config.max_connections)
-            .min_idle(Some(0))
-            // Without an age limit the pool schedules nothing, so its threads can end.
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connection_timeout(config.connect_timeout)
-            // That would double the cost of a lock; a broken one is replaced and its request sent again anyway.
-            .test_on_check_out(false)
-            .error_handler(Box::new(r2d2::NopErrorHandler));
-        // Another program may have started the last thread that was available since.
-        catch_unwind(AssertUnwindSafe(|| builder.build_unchecked(manager)))
-            .map_err(|_| io::Error::other("the pool could not be built"))
+    /// Makes the pools of a client's servers, which share the threads that connect.
+    pub(crate) struct Pools {
+        config: Config,
+        threads: Arc<ScheduledThreadPool>,
+    }
+
+    impl Pools {
+        /// Starts that many threads, which end with the last pool.
+        pub(crate) fn new(config: &Config, threads: usize) -> io::Result<Pools> {
+            can_start(threads)?;
+            // Another program may have started the last thread that was available since.
+            let threads = unpanicked(|| {
+                let pool = ScheduledThreadPool::builder().num_threads(threads);
+                pool.thread_name_pattern("r2d2-worker-{}").build()
+            })?;
+            Ok(Pools { config: config.clone(), threads: Arc::new(threads) })
+        }
+
+        pub(crate) fn pool(&self, manager: ConnectionManager) -> io::Result<Pool> {
+            let builder = r2d2::Pool::builder()
+                .max_size(self.config.max_connections)
+                .min_idle(Some(0))
+                // Without an age limit the pool schedules nothing, so its threads can end.
+                .idle_timeout(None)
+                .max_lifetime(None)
+                .connection_timeout(self.config.connect_timeout)
+                // That would double the cost of a lock; a broken one is replaced and its request sent again
+                // anyway.
+                .test_on_check_out(false)
+                .error_handler(Box::new(r2d2::NopErrorHandler))
+                .thread_pool(self.threads.clone());
+            unpanicked(|| builder.build_unchecked(manager))
+        }
+    }
+
+    fn unpanicked<T>(make: impl FnOnce() -> T) -> io::Result<T> {
+        catch_unwind(AssertUnwindSafe(make)).map_err(|_| io::Error::other("the pool could not be built"))
     }
 
     /// Whether that many threads can exist at once.

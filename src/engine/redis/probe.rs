@@ -7,8 +7,10 @@ use redis::{RedisError, ServerError, ServerErrorKind, Value};
 
 use super::answers::{list, number, text};
 use super::connection::ConnectionManager;
-use super::refusal::{no_sentinel_leads_there, not_connected};
+use super::refusal::{no_sentinel_leads_there, not_connected, refused};
 use super::server_info::{ServerInfo, field, lines};
+use super::slots::{self, Node, Range};
+use super::wire::Connection;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 
@@ -45,6 +47,69 @@ impl From<RedisError> for Unprobed {
 /// # Errors
 /// `Unfit` with `InvalidInput` for a server that never will, `Unavailable` for a replica, which may be promoted.
 pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<Probed, Unprobed> {
+    let mut asked = ask(manager, channel)?;
+    let at = manager.address();
+    unfit(&asked.said, &at)
+        .or_else(|| is_replica(&asked.said, &at))
+        .map_or(Ok(()), Err)
+        .map_err(Unprobed::Unfit)?;
+    if field(&asked.said, "cluster_enabled:") == Some("1") {
+        let primaries = primaries(&asked.also(&slots::request())?);
+        if primaries > 1 {
+            return Err(Unprobed::Unfit(never(format!(
+                "the server at {at} is one of the {primaries} primaries of a Redis Cluster: it has some of the locks, \
+                 and cannot be used by itself; redis+cluster://{at} finds all of them"
+            ))));
+        }
+    }
+    asked.can_run_scripts(&at)?;
+    Ok(asked.probed)
+}
+
+/// Asks a node of a cluster, primary or replica, the same, and which node has which slot.
+///
+/// # Errors
+/// `Unfit` with `InvalidInput` for a server that is of no cluster, or never will do.
+pub(crate) fn probe_node(
+    manager: &ConnectionManager,
+    channel: &str,
+    node: &Node,
+) -> Result<(Probed, Vec<Range>), Unprobed> {
+    let mut asked = ask(manager, channel)?;
+    let at = manager.address();
+    unfit(&asked.said, &at).map_or(Ok(()), Err).map_err(Unprobed::Unfit)?;
+    let told = asked.also(&slots::request())?;
+    if let Value::ServerError(e) = &told {
+        let is_of_none = e.details().is_some_and(|words| words.contains("cluster support disabled"));
+        let error = match is_of_none {
+            true => {
+                never(format!("the server at {at} is not a node of a Redis Cluster: connect by redis://{at}"))
+            }
+            false => refused(e.clone().into()).error(),
+        };
+        return Err(Unprobed::Unfit(error));
+    }
+    let map = slots::read(&told, node);
+    if map.is_empty() {
+        return Err(Unprobed::Unfit(never(format!(
+            "the node at {at} is of no Redis Cluster: it knows of no slots"
+        ))));
+    }
+    asked.can_run_scripts(&at)?;
+    Ok((asked.probed, map))
+}
+
+/// What a server said.
+struct Asked {
+    connection: Connection,
+    probed: Probed,
+    /// About itself.
+    said: String,
+    pubsub: Value,
+    scripts: Value,
+}
+
+fn ask(manager: &ConnectionManager, channel: &str) -> Result<Asked, Unprobed> {
     let mut connection = manager.raw().map_err(|e| {
         let unknown = e.kind() == redis::ErrorKind::MasterNameNotFoundBySentinel;
         let told = no_sentinel_leads_there(&e).filter(|_| unknown);
@@ -63,25 +128,27 @@ pub(crate) fn probe(manager: &ConnectionManager, channel: &str) -> Result<Probed
     let heard = Moment::now();
     let pubsub = connection.recv_response()?;
     let scripts = connection.recv_response()?;
-    let said = lines(&info);
-    let at = manager.address();
-    unfit(&said, &at).map_or(Ok(()), Err).map_err(Unprobed::Unfit)?;
-    if field(&said, "cluster_enabled:") == Some("1") {
-        connection.send_packed_command(&redis::cmd("CLUSTER").arg("SLOTS").get_packed_command())?;
-        let primaries = primaries(&connection.recv_response()?);
-        if primaries > 1 {
-            return Err(Unprobed::Unfit(never(format!(
-                "the server at {at} is one of the {primaries} primaries of a Redis Cluster: it has some of the locks, \
-                 and cannot be used by itself"
-            ))));
+    let (said, probed) = (lines(&info), Probed { server: ServerInfo::read(&info, heard), heard });
+    Ok(Asked { connection, probed, said, pubsub, scripts })
+}
+
+impl Asked {
+    /// Asks one thing more.
+    fn also(&mut self, request: &redis::Cmd) -> Result<Value, RedisError> {
+        self.connection.send_packed_command(&request.get_packed_command())?;
+        self.connection.recv_response()
+    }
+
+    fn can_run_scripts(&self, at: &str) -> Result<(), Unprobed> {
+        let missing = is_missing(&self.scripts);
+        if let Some(why) = missing.filter(|e| e.kind() != Some(ServerErrorKind::NoScript)) {
+            let error =
+                never(format!("the server at {at} does not run scripts, of which every lock is made"));
+            return Err(Unprobed::Unfit(error.caused_by(RedisError::from(why.clone()))));
         }
+        warn(&self.said, at, &self.pubsub);
+        Ok(())
     }
-    if let Some(why) = is_missing(&scripts).filter(|e| e.kind() != Some(ServerErrorKind::NoScript)) {
-        let error = never(format!("the server at {at} does not run scripts, of which every lock is made"));
-        return Err(Unprobed::Unfit(error.caused_by(RedisError::from(why.clone()))));
-    }
-    warn(&said, &at, &pubsub);
-    Ok(Probed { server: ServerInfo::read(&info, heard), heard })
 }
 
 fn never(why: String) -> Error {
@@ -103,14 +170,17 @@ fn unfit(said: &str, at: &str) -> Option<Error> {
             "the server at {at} is Redis {version}: {major}.{minor} is the first that can be used"
         )));
     }
-    if field(said, "role:") == Some("slave") {
-        let of = |name| field(said, name).unwrap_or("?");
-        let (host, port) = (of("master_host:"), of("master_port:"));
-        return Some(Error::new(ErrorKind::Unavailable, "").because(format!(
-            "the server at {at} is a replica of {host}:{port}: locks need an address that leads to the primary"
-        )));
-    }
     None
+}
+
+/// The error for a server that says that it is a replica.
+fn is_replica(said: &str, at: &str) -> Option<Error> {
+    field(said, "role:").filter(|role| *role == "slave")?;
+    let of = |name| field(said, name).unwrap_or("?");
+    let (host, port) = (of("master_host:"), of("master_port:"));
+    Some(Error::new(ErrorKind::Unavailable, "").because(format!(
+        "the server at {at} is a replica of {host}:{port}: locks need an address that leads to the primary"
+    )))
 }
 
 /// One whose numbers cannot be read is not.
@@ -171,7 +241,8 @@ mod tests {
     #[test]
     fn a_server_is_unfit_by_its_mode_its_version_or_its_role() {
         let at = "redis.example:6379";
-        let told = |said: &str| unfit(said, at).map(|e| (e.kind(), e.to_string()));
+        let told =
+            |said: &str| unfit(said, at).or_else(|| is_replica(said, at)).map(|e| (e.kind(), e.to_string()));
         for fit in [
             "",
             "redis_version:6.2.14\r\nredis_mode:standalone\r\nrole:master\r\n",

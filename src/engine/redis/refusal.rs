@@ -8,6 +8,7 @@
 //! | `MISCONF` | while it cannot write its data to disk | may pass |
 //! | `NOREPLICAS` | while too few replicas are connected (`min-replicas-to-write`) | may pass |
 //! | `CLUSTERDOWN`, `TRYAGAIN` | while slots are without a primary, or migrating | may pass |
+//! | `MOVED`, `ASK` | as a node of a cluster that does not have the key, or no longer | passes: another node has it |
 //! | `NOSCRIPT` | for a script that it does not know, with no time left to send it | may pass |
 //! | `ERR max number of clients reached` | on connecting | may pass |
 //! | `READONLY`, `MASTERDOWN` | as a replica | may pass; a new connection may lead to the primary |
@@ -62,6 +63,8 @@ pub(crate) const NO_CONNECTION_IN_TIME: &str = "no connection to Redis in time";
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     Passes,
+    /// Another node of the cluster has the key.
+    Elsewhere,
     /// It passes, or has done so if another server is the primary.
     NoPrimary,
     /// The request had not begun.
@@ -86,6 +89,7 @@ fn meaning(code: &str, words: &str) -> Meaning {
         "LOADING" | "BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "CLUSTERDOWN" | "TRYAGAIN" | "NOSCRIPT" => {
             Meaning::Passes
         }
+        "MOVED" | "ASK" => Meaning::Elsewhere,
         "READONLY" | "MASTERDOWN" => Meaning::NoPrimary,
         "WRONGTYPE" => Meaning::WrongType,
         // As servers from 7.0 on pass on what our scripts raise.
@@ -140,6 +144,11 @@ pub(crate) fn refused_script(script: Option<&Script>, e: RedisError) -> Failure 
     match meaning(e.code().unwrap_or_default(), e.detail().unwrap_or_default()) {
         Meaning::Passes | Meaning::NoPrimary => {
             Failure::Later(unavailable.because("Redis cannot serve requests now").caused_by(e))
+        }
+        Meaning::Elsewhere => {
+            let why =
+                "another node of the Redis Cluster has the key, or is about to; redis+cluster:// finds it";
+            Failure::Later(unavailable.because(why).caused_by(e))
         }
         Meaning::Denied => Failure::Denied(unavailable.because("Redis rejected the request").caused_by(e)),
         Meaning::DeniedInScript => {
@@ -293,6 +302,8 @@ mod tests {
             "TRYAGAIN",
             "NOSCRIPT",
             "READONLY",
+            "MOVED",
+            "ASK",
         ] {
             let wrapped = "ERR Error running script (call to f_4b): @user_script:9: @user_script: 9: -";
             for line in [format!("{code} for some reason"), code.to_owned(), format!("{wrapped}{code} no")] {

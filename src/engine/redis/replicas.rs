@@ -80,7 +80,7 @@ pub(crate) fn have(
         request
     };
     let until = wait.limit(over.after(WAIT_LAG), shared.config.command_timeout);
-    let answers = entry.server().backend.renew_and(pack, asks, until);
+    let answers = entry.follow(until, |server| server.backend.renew_and(pack, asks, until));
     let answers = match answers {
         Ok(reply) if reply.resent => {
             lock(entry)?.lock_state.doubt(owner, sent, lease);

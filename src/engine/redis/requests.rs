@@ -27,14 +27,16 @@ pub(crate) fn acquire(
     let arguments = Acquire::new(entry, asking);
     let mut resent = false;
     loop {
-        let asked = Moment::now();
         let (keys, args) = (entry.names.keys(), arguments.in_order());
-        let reply =
-            entry.server().backend.eval(&entry.scripts.acquire, &keys, &args, limit, Idempotent::Yes)?;
+        let reply = entry.follow(limit, |server| {
+            let asked = Moment::now();
+            let reply = server.backend.eval(&entry.scripts.acquire, &keys, &args, limit, Idempotent::Yes)?;
+            if is_deaf(list(&reply.value)) {
+                server.inbox.is_deaf(asked);
+            }
+            Ok(reply)
+        })?;
         resent |= reply.resent;
-        if is_deaf(list(&reply.value)) {
-            entry.server().inbox.is_deaf(asked);
-        }
         // Only a waiter with a queue position is asked for again by itself.
         if asking.how != AcquireMode::Try || !is_unfinished(&reply.value) || Moment::now() >= limit {
             return Ok((acquired(&reply.value, asking.terms.lease)?, resent));
@@ -55,12 +57,16 @@ pub(crate) fn leave(
         let inside = matches!(renewed(&reply.value)?, Renewal::Left(_));
         return Ok(Left { inside, resent: reply.first_by, next: None });
     }
-    let (asked, arguments) = (Moment::now(), Leave::new(entry, leaving, next));
+    let arguments = Leave::new(entry, leaving, next);
     let (keys, args) = (entry.names.keys(), arguments.in_order());
-    let reply = entry.server().backend.eval(&entry.scripts.leave, &keys, &args, limit, Idempotent::Yes)?;
-    if is_deaf(list(&reply.value).get(1..).unwrap_or_default()) {
-        entry.server().inbox.is_deaf(asked);
-    }
+    let reply = entry.follow(limit, |server| {
+        let asked = Moment::now();
+        let reply = server.backend.eval(&entry.scripts.leave, &keys, &args, limit, Idempotent::Yes)?;
+        if is_deaf(list(&reply.value).get(1..).unwrap_or_default()) {
+            server.inbox.is_deaf(asked);
+        }
+        Ok(reply)
+    })?;
     left(&reply.value, next, reply.first_by)
 }
 
@@ -170,7 +176,9 @@ fn send<A: AsRef<[u8]>>(
     args: &[A],
     limit: Moment,
 ) -> Result<Reply, Failure> {
-    entry.server().backend.eval(script, &entry.names.keys(), args, limit, Idempotent::Yes)
+    entry.follow(limit, |server| {
+        server.backend.eval(script, &entry.names.keys(), args, limit, Idempotent::Yes)
+    })
 }
 
 pub(crate) fn no_rule() -> Error {

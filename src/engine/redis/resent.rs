@@ -40,10 +40,12 @@ impl Known {
     /// The outcome of the grant whose leave was about to be sent at `began`, by a connection made at
     /// `first_by`. Asks Redis, until `limit` at most.
     pub(crate) fn fate(self, entry: &LockEntry, began: Moment, first_by: Moment, limit: Moment) -> Fate {
-        let backend = &entry.server().backend;
+        let server = entry.server();
         let asked = Moment::now();
-        let past = backend.command(&Past::request(), limit).ok();
-        let past = past.and_then(|answer| Past::read(&answer, asked, Moment::now(), &entry.server().known));
+        // In a cluster another server may have had the first copy.
+        let past =
+            server.node.is_none().then(|| server.backend.command(&Past::request(), limit).ok()).flatten();
+        let past = past.and_then(|answer| Past::read(&answer, asked, Moment::now(), &server.known));
         match past.filter(|past| past.its_own) {
             // It has forgotten nothing: the hold, which was valid, was there until the first copy came.
             Some(past) if past.up_since <= self.since => return Fate::Released,
@@ -52,7 +54,11 @@ impl Known {
             _ => {}
         }
         let last = cmd("GET").arg(entry.names.keys()[3].concat()).to_owned();
-        let last = || number(Some(&backend.command(&last, limit).ok()?))?.try_into().ok();
+        let last = || {
+            number(Some(&entry.follow(limit, |server| server.backend.command(&last, limit)).ok()?))?
+                .try_into()
+                .ok()
+        };
         if self.number.is_some() && self.number == last() { Fate::Released } else { Fate::Unknown }
     }
 }

@@ -76,8 +76,10 @@ impl<'a> Several<'a> {
 
     fn send(&self, limit: Moment) -> Result<Reply, Failure> {
         let entry = self.entries.first().ok_or_else(|| strange(&[]))?;
-        let (backend, script) = (&entry.server().backend, entry.scripts.all());
-        let reply = backend.eval(script, &self.keys, &self.args, limit, Idempotent::Yes)?;
+        let script = entry.scripts.all();
+        let reply = entry.follow(limit, |server| {
+            server.backend.eval(script, &self.keys, &self.args, limit, Idempotent::Yes)
+        })?;
         match &reply.value {
             Value::Array(answers) if !answers.is_empty() => Ok(reply),
             other => Err(strange(slice::from_ref(other))),

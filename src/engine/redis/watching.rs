@@ -1,6 +1,8 @@
 //! One connection for several requests: Redis watches keys for a connection, and reports on it whether
 //! another client has changed one since.
 
+use std::sync::Arc;
+
 use redis::{Cmd, Pipeline, ServerErrorKind, Value, cmd};
 
 use super::backend::Idempotent;
@@ -17,7 +19,7 @@ use crate::wait::Wait;
 /// by then Redis has ended the watch or was told to, or else the connection is closed.
 pub(crate) struct Watching<'a> {
     shared: &'a Shared,
-    server: &'a Server,
+    server: Arc<Server>,
     connection: Pooled,
     wait: &'a Wait<'a>,
     /// Whether Redis may still watch.
@@ -30,30 +32,38 @@ impl<'a> Watching<'a> {
         shared.usable().map_err(Failure::Never)?;
         let limit = wait.limit(Moment::now(), shared.config.command_timeout);
         let watch = cmd("WATCH").arg(keys).get_packed_command();
-        let server = shared.route.to(keys.first().map_or(b"", Vec::as_slice));
-        let (mut connection, reply) = server.backend.send(limit, Idempotent::Yes, |connection| {
-            if connection.transacts {
-                return connection.link.request(&watch);
+        let slot = shared.route.slot(keys.first().map_or(b"", Vec::as_slice));
+        let (server, mut connection) = shared.route.follow(slot, limit, Idempotent::Yes, |server| {
+            let (mut connection, reply) = server.backend.send(limit, Idempotent::Yes, |connection| {
+                if connection.transacts {
+                    return connection.link.request(&watch);
+                }
+                // If MULTI were rejected (by the rights of a user, say), the commands that follow it would be
+                // executed at once, whatever has changed. So it is tried before anything depends on it.
+                let requests =
+                    [cmd("MULTI").get_packed_command(), cmd("DISCARD").get_packed_command(), watch.clone()];
+                server.backend.count(requests.len() - 1);
+                let answers = connection.exchange(&requests, limit)?;
+                Ok(first_error(&answers).unwrap_or(Value::Okay))
+            })?;
+            match reply.value {
+                Value::ServerError(e) => {
+                    // Some of several requests may have been executed.
+                    connection.broken |= !connection.transacts;
+                    Err(refused(e.into()))
+                }
+                _ => Ok((server.clone(), connection)),
             }
-            // If MULTI were rejected (by the rights of a user, say), the commands that follow it would be
-            // executed at once, whatever has changed. So it is tried before anything depends on it.
-            let requests =
-                [cmd("MULTI").get_packed_command(), cmd("DISCARD").get_packed_command(), watch.clone()];
-            server.backend.count(requests.len() - 1);
-            let answers = connection.exchange(&requests, limit)?;
-            Ok(first_error(&answers).unwrap_or(Value::Okay))
         })?;
-        match reply.value {
-            Value::ServerError(e) => {
-                // Some of several requests may have been executed.
-                connection.broken |= !connection.transacts;
-                Err(refused(e.into()))
-            }
-            _ => {
-                connection.transacts = true;
-                Ok(Watching { shared, server, connection, wait, watched: true })
-            }
-        }
+        connection.transacts = true;
+        Ok(Watching { shared, server, connection, wait, watched: true })
+    }
+
+    /// Redis rejected a request: the route learns where the keys are, if it says so.
+    fn refused(&self, e: redis::ServerError) -> Failure {
+        let failure = refused(e.into());
+        self.shared.route.learn(&self.server, &failure);
+        failure
     }
 
     /// Sends one command, and waits for its reply until the call's timeout at most. After an I/O error there
@@ -66,7 +76,7 @@ impl<'a> Watching<'a> {
         match self.connection.link.request(&cmd.get_packed_command()) {
             Ok(value) => {
                 self.connection.check_role(&value);
-                if let Value::ServerError(e) = value { Err(refused(e.into())) } else { Ok(value) }
+                if let Value::ServerError(e) = value { Err(self.refused(e)) } else { Ok(value) }
             }
             Err(e) => {
                 self.connection.broken = true;
@@ -106,7 +116,7 @@ impl<'a> Watching<'a> {
                     Some(Value::ServerError(first)) => first,
                     _ => e,
                 };
-                Err(refused(why.into()))
+                Err(self.refused(why))
             }
             other => {
                 self.connection.broken = true;

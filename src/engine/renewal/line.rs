@@ -17,7 +17,7 @@ use super::young;
 use crate::clock::Moment;
 use crate::engine::redis::connection::{Connection, ConnectionManager};
 use crate::engine::redis::packed;
-use crate::engine::redis::refusal::{no_primary, not_connected};
+use crate::engine::redis::refusal::{no_primary, not_connected, refused};
 use crate::engine::redis::server_info::ServerInfo;
 use crate::engine::runtime::Shared;
 use crate::engine::server::Server;
@@ -186,6 +186,7 @@ impl OnLine {
                 Ok(())
             }
             Err(error) => {
+                shared.route.lost(server, Moment::now().after(self.renewal_timeout));
                 self.connects_at = Moment::now().after(self.renewal_timeout.min(RELEASE_AGAIN) / 2);
                 Err(no_connection().caused_by(not_connected(error).error()))
             }
@@ -216,6 +217,7 @@ impl OnLine {
             }
         }
         let broken = connection.is_broken();
+        self.learn(&flight, &answers);
         flight.finish(&self.renewer, answers);
         if broken {
             self.broke();
@@ -229,6 +231,16 @@ impl OnLine {
     fn leaves_primary(&mut self) {
         self.heard = Moment::default();
         self.broke();
+    }
+
+    /// Some answers may say that their keys are elsewhere.
+    fn learn(&self, flight: &Flight, answers: &[Value]) {
+        let Some(server) = self.server.upgrade() else { return };
+        for (task, answer) in flight.tasks.iter().zip(answers) {
+            if let Value::ServerError(e) = answer {
+                task.entry.shared.route.learn(&server, &refused(e.clone().into()));
+            }
+        }
     }
 
     /// The connection is out of step, and whatever else was in flight on it is lost.

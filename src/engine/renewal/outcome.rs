@@ -30,7 +30,8 @@ impl Renewer {
         }
         let config = &task.entry.shared.config;
         // An error reply is not a broken connection: a new one may be rejected as well.
-        let soon = matches!(answer, Err(Missing::Unanswered));
+        let moved = matches!(&answer, Ok(Value::ServerError(e)) if e.kind() == Some(ServerErrorKind::Moved));
+        let soon = moved || matches!(answer, Err(Missing::Unanswered));
         let pause = |lease: Duration| if soon { SOON } else { SOON.max(lease / 12) };
         let scripts = &task.entry.scripts;
         let script = match &task.what {

@@ -38,7 +38,7 @@ impl Part {
     }
 }
 
-/// Of one client and one kind, and so with the same scripts; and on one server.
+/// Of one client and one kind, and so with the same scripts; and in one slot, and so on one server.
 pub(super) fn goes_with(a: &LockEntry, b: &LockEntry) -> bool {
-    Arc::ptr_eq(&a.scripts, &b.scripts) && Arc::ptr_eq(a.server(), b.server())
+    Arc::ptr_eq(&a.scripts, &b.scripts) && a.hash_slot == b.hash_slot
 }

@@ -15,6 +15,8 @@
 //! # }
 //! ```
 //!
+//! The suite runs on a private server, or with `CONTRACT_ON=cluster` in the environment on a private Redis Cluster.
+//!
 //! The kind is tested as a lock of one holder (a bulkhead of one, a semaphore of one permit), or against what
 //! excludes it ([`run_against`]). What else is expected of it, it declares itself: tokens if it is
 //! [`Exclusive`](Sharing::Exclusive), re-entry as its [`Reentrancy`] says. Two clients stand for two
@@ -22,18 +24,18 @@
 
 mod cases;
 mod forms;
+mod place;
 mod stage;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use self::place::Place;
 use self::stage::{Play, Stage};
 use redis_concurrent::{Client, Kind, RedisLock};
 #[cfg(doc)]
 use redis_concurrent::{Reentrancy, Sharing};
-
-use crate::RedisServer;
 
 /// How many cases run side by side: most of their time they wait.
 const SIDE_BY_SIDE: usize = 4;
@@ -58,6 +60,16 @@ pub fn run_with_state<K: Kind>(
     forget: impl Fn(&Client, &str) + Sync,
 ) {
     play("", Play { make: &make, keep_out: &make, one_holder: true, forget: &forget });
+}
+
+/// Runs the whole suite on a private Redis Cluster of three primaries, on which each case has a lock of its own.
+///
+/// # Panics
+///
+/// See [`run`].
+pub fn run_on_cluster<K: Kind>(make: impl Fn(&Client, &str) -> RedisLock<K> + Sync) {
+    let play = Play { make: &make, keep_out: &make, one_holder: true, forget: &|_, _| () };
+    play_at(&Place::cluster(), "", play);
 }
 
 /// Runs only the cases that have `part` in their name.
@@ -96,17 +108,17 @@ pub fn run_against<K: Kind, W: Kind>(
 }
 
 fn play<K: Kind, W: Kind>(part: &str, play: Play<'_, K, W>) {
-    let server = match RedisServer::start() {
-        Ok(server) => server,
-        Err(error) => panic!("{error:#}"),
-    };
+    play_at(&Place::usual(), part, play);
+}
+
+fn play_at<K: Kind, W: Kind>(place: &Place, part: &str, play: Play<'_, K, W>) {
     let cases: Vec<_> = cases::all::<K, W>().into_iter().filter(|(name, _)| name.contains(part)).collect();
     assert!(!cases.is_empty(), "there is no case with {part:?} in its name");
     let next = AtomicUsize::new(0);
     let work = || {
         let mut failed = Vec::new();
         while let Some((name, case)) = cases.get(next.fetch_add(1, Ordering::SeqCst)) {
-            let stage = Stage::new(&server, name, play);
+            let stage = Stage::new(place, name, play);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 case(&stage);
                 stage.end();

@@ -1,6 +1,6 @@
 //! The environment of one case of the contract.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -9,6 +9,7 @@ use redis::Commands;
 use redis_concurrent::internals;
 use redis_concurrent::{Client, ClientBuilder, Kind, RedisLock, Reentrancy, Sharing};
 
+use super::place::Place;
 use crate::{RedisServer, scripts, wait_until};
 
 /// More than anything here takes on a busy machine, unless it hangs.
@@ -35,9 +36,11 @@ impl<K: Kind, W: Kind> Clone for Play<'_, K, W> {
 
 impl<K: Kind, W: Kind> Copy for Play<'_, K, W> {}
 
-/// A server, a name of its own, and the clients of one case.
+/// Where a case is played, a name of its own, and its clients.
 pub(super) struct Stage<'a, K: Kind, W: Kind> {
-    server: &'a RedisServer,
+    url: String,
+    /// The server that has the lock.
+    server: Arc<RedisServer>,
     name: String,
     play: Play<'a, K, W>,
     clients: Mutex<Vec<Client>>,
@@ -46,10 +49,12 @@ pub(super) struct Stage<'a, K: Kind, W: Kind> {
 }
 
 impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
-    pub(super) fn new(server: &'a RedisServer, case: &str, play: Play<'a, K, W>) -> Self {
+    pub(super) fn new(place: &Place, case: &str, play: Play<'a, K, W>) -> Self {
+        let name = format!("contract {case}");
         Stage {
-            server,
-            name: format!("contract {case}"),
+            url: place.url(),
+            server: place.server_of(&name),
+            name,
             play,
             clients: Mutex::default(),
             keys: OnceLock::new(),
@@ -87,7 +92,7 @@ impl<'a, K: Kind, W: Kind> Stage<'a, K, W> {
     }
 
     pub(super) fn client(&self, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
-        let client = match set(Client::builder().url(&self.server.url()).client_name("contract")).connect() {
+        let client = match set(Client::builder().url(&self.url).client_name("contract")).connect() {
             Ok(client) => client,
             Err(error) => panic!("{error:#}"),
         };

@@ -1,0 +1,48 @@
+//! What the nodes of a cluster that a user names are asked once, when a client connects.
+
+use super::cluster::Cluster;
+use super::redis::probe::{Unprobed, probe_node};
+use super::redis::slots::{Node, Range};
+use crate::error::{Error, ErrorKind};
+
+impl Cluster {
+    /// Asks every server for its map, and takes over the first: all must be of one cluster, as far as they can be
+    /// reached, and one must be.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a server that is of no cluster, or of another than the first; that of the last one if none
+    /// could be asked.
+    pub(crate) fn probe(&self, channel: &str) -> Result<(), Unprobed> {
+        let mut map: Option<(Node, Vec<Range>)> = None;
+        let mut failed = None;
+        for server in self.servers() {
+            let Some(node) = &server.node else { continue };
+            match (probe_node(&server.manager, channel, node), &map) {
+                (Ok((_, told)), Some((first, known))) if !share_nodes(known, &told) => {
+                    let why = format!("the nodes at {first} and {node} are of different Redis Clusters");
+                    return Err(Unprobed::Unfit(Error::new(ErrorKind::InvalidInput, "").because(why)));
+                }
+                (Ok(_), Some(_)) => {}
+                (Ok((_, told)), None) => map = Some((node.clone(), told)),
+                (Err(Unprobed::Unfit(e)), _) if e.is_invalid_input() => return Err(Unprobed::Unfit(e)),
+                (Err(e), _) => {
+                    tracing::warn!(%node, "a node of the cluster could not be asked");
+                    failed = Some(e);
+                }
+            }
+        }
+        match (map, failed) {
+            (Some((_, map)), _) => self.learned(&map),
+            (None, Some(e)) => return Err(e),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether two nodes tell of the same cluster: while it changes, what they know may differ a little.
+fn share_nodes(one: &[Range], other: &[Range]) -> bool {
+    let ids = |map: &[Range]| map.iter().flat_map(|range| range.ids.clone()).collect::<Vec<_>>();
+    let known = ids(one);
+    ids(other).iter().any(|id| known.contains(id))
+}

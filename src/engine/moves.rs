@@ -1,0 +1,50 @@
+//! What a client does when slots of its cluster are at another server than before: by a failover, or because an
+//! operator moved them.
+
+use std::sync::{Arc, Weak};
+
+use super::carry_out;
+use super::cluster::Watch;
+use super::route::Route;
+use super::runtime::Shared;
+use super::server::Server;
+use crate::clock::Moment;
+
+/// Has this client keep up with its cluster, if it has one.
+pub(crate) fn keep_up(shared: &Arc<Shared>) {
+    if let Route::Cluster(cluster) = &shared.route {
+        cluster.watched_by(Moves(Arc::downgrade(shared)));
+    }
+}
+
+struct Moves(Weak<Shared>);
+
+impl Watch for Moves {
+    fn added(&self, server: &Arc<Server>) {
+        if let Some(shared) = self.0.upgrade().filter(|shared| !shared.is_closed()) {
+            shared.has_server(server);
+        }
+    }
+
+    /// Holds there are renewed at once, as a promoted replica may not know the youngest ones: a loss is reported
+    /// within a round trip. Waiters ask there at once, not at their next heartbeat.
+    fn moved(&self, slots: &[bool]) {
+        let Some(shared) = self.0.upgrade() else { return };
+        let entries = shared.entries.lock().all();
+        for entry in entries.iter().filter(|entry| slots[entry.hash_slot.index()]) {
+            let mut core = entry.core.lock();
+            let now = Moment::now();
+            for owner in core.lock_state.written_since(Moment::default()) {
+                // One that is not watched is about to be.
+                if core.due(owner).is_none() {
+                    continue;
+                }
+                if let Err(error) = shared.renewer.look_at(entry, &mut core, owner, now) {
+                    tracing::error!(lock = &*entry.name, error = %format_args!("{error:#}"), "a lease is not renewed");
+                }
+            }
+            let then = core.lock_state.ask_again(now);
+            carry_out(entry, core, then);
+        }
+    }
+}

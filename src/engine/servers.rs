@@ -1,0 +1,66 @@
+//! The servers of a cluster, and which of them has which slot: read by every request, without a lock.
+
+use std::sync::{Arc, OnceLock};
+
+use super::redis::slots::{SLOTS, Slot};
+use super::server::Server;
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+/// Each part has twice as many places as the one before, so what is in one of them never moves.
+const PARTS: usize = 16;
+
+/// Places, each filled once.
+type Part = Box<[OnceLock<Arc<Server>>]>;
+
+/// Servers are added and never removed.
+pub(super) struct Servers {
+    first: Arc<Server>,
+    parts: [OnceLock<Part>; PARTS],
+    /// By slot: the number of the server that has it.
+    slots: Box<[AtomicU32]>,
+}
+
+impl Servers {
+    /// The first one has all slots until more is known.
+    pub(super) fn new(first: Arc<Server>) -> Servers {
+        let slots = (0..SLOTS).map(|_| AtomicU32::new(0)).collect();
+        let servers = Servers { first: first.clone(), parts: Default::default(), slots };
+        servers.add(0, first);
+        servers
+    }
+
+    fn place(&self, n: u32) -> Option<&OnceLock<Arc<Server>>> {
+        let part = (n + 1).ilog2();
+        let size = 1usize << part;
+        let part = self.parts.get(part as usize)?;
+        part.get_or_init(|| (0..size).map(|_| OnceLock::new()).collect()).get(n as usize + 1 - size)
+    }
+
+    /// Gives the next server its number. Whether there was room: for 65,535 of them there is.
+    pub(super) fn add(&self, n: u32, server: Arc<Server>) -> bool {
+        self.place(n).is_some_and(|place| place.set(server).is_ok())
+    }
+
+    pub(super) fn get(&self, n: u32) -> Option<&Arc<Server>> {
+        self.place(n)?.get()
+    }
+
+    /// The server of this slot.
+    pub(super) fn of(&self, slot: Slot) -> &Arc<Server> {
+        self.get(self.slots[slot.index()].load(Ordering::Acquire)).unwrap_or(&self.first)
+    }
+
+    /// From now on the slot with this index is at that server. Whether it was not before.
+    pub(super) fn set(&self, slot: usize, n: u32) -> bool {
+        self.slots[slot].swap(n, Ordering::AcqRel) != n
+    }
+
+    /// Whether that server has a slot.
+    pub(super) fn has_slots(&self, n: u32) -> bool {
+        self.slots.iter().any(|slot| slot.load(Ordering::Acquire) == n)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Server>> {
+        (0..).map_while(|n| self.get(n))
+    }
+}

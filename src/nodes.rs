@@ -1,0 +1,100 @@
+//! The nodes of a Redis Cluster, as a user names them.
+
+use redis::ConnectionAddr;
+
+use crate::address::server_at;
+use crate::engine::redis::slots::Node;
+use crate::error::Error;
+use crate::settings::bad;
+
+/// The nodes of a cluster: how to log in, as a client of the first one, and where they are.
+pub(crate) type Nodes = (redis::Client, Vec<Node>);
+
+const NONE: &str = "this names no node of a cluster: redis+cluster://host:port,host:port";
+
+/// The nodes in this URL, `redis+cluster://[user:password@]host[:port],host[:port],…[?protocol=resp3]`; `None` if it
+/// is not a cluster's. No error contains its password.
+pub(crate) fn nodes_at(url: &str) -> Option<Result<Nodes, Error>> {
+    let (scheme, rest) = url.split_once("://")?;
+    let scheme = scheme.strip_suffix("+cluster")?;
+    let (login, rest) = rest.split_at(rest.rfind('@').map_or(0, |at| at + 1));
+    let (nodes, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    if nodes.split(',').any(str::is_empty) {
+        return Some(Err(bad(NONE)));
+    }
+    Some(together(nodes.split(',').map(|node| server_at(&format!("{scheme}://{login}{node}{tail}")))))
+}
+
+/// The nodes at these addresses, each a host with or without its port, or a URL.
+pub(crate) fn nodes_of(nodes: &[impl AsRef<str>]) -> Result<Nodes, Error> {
+    together(nodes.iter().map(|node| match node.as_ref() {
+        "" => Err(bad(NONE)),
+        url if url.contains("://") => server_at(url),
+        node => server_at(&format!("redis://{node}")),
+    }))
+}
+
+fn together(clients: impl Iterator<Item = Result<redis::Client, Error>>) -> Result<Nodes, Error> {
+    let clients = clients.collect::<Result<Vec<_>, _>>()?;
+    let nodes = clients.iter().map(node).collect::<Result<Vec<_>, _>>()?;
+    let first = clients.into_iter().next().ok_or_else(|| bad(NONE))?;
+    Ok((first, nodes))
+}
+
+fn node(client: &redis::Client) -> Result<Node, Error> {
+    let info = client.get_connection_info();
+    if info.redis_settings().db() != 0 {
+        return Err(bad("a Redis Cluster has database 0 only"));
+    }
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Ok(Node { host: host.clone(), port: *port })
+        }
+        _ => Err(bad("the nodes of a cluster are named by host and port")),
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn all_nodes_of_a_url_are_read() {
+        let named = |url: &str| {
+            let (first, nodes) = nodes_at(url).unwrap().unwrap();
+            let user = first.get_connection_info().redis_settings().username().map(str::to_owned);
+            (user, nodes.iter().map(Node::to_string).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(named("redis+cluster://a:1"), (None, "a:1".into()));
+        assert_eq!(named("redis+cluster://a,b:7000/"), (None, "a:6379 b:7000".into()));
+        let (user, nodes) = named("valkey+cluster://u:p%40,x@[::1]:1,b/0?protocol=resp3");
+        assert_eq!((user.as_deref(), &*nodes), (Some("u"), "[::1]:1 b:6379"));
+        assert!(nodes_at("redis://a:1").is_none());
+        let (_, nodes) = nodes_of(&["a:1", "redis://b:2"]).unwrap();
+        assert_eq!(nodes.len(), 2);
+    }
+
+    #[test]
+    fn what_is_no_list_of_nodes_is_refused_without_the_password() {
+        for (url, why) in [
+            ("redis+cluster://", "no node"),
+            ("redis+cluster://u:secret@", "no node"),
+            ("redis+cluster://u:secret@/0", "no node"),
+            ("redis+cluster://a:1,,b:2", "no node"),
+            ("redis+cluster://u:secret@a:1,b:2/3", "database 0"),
+            ("redis+cluster://u:secret@a:x", "no address"),
+            ("redis+unix+cluster:///tmp/secret", "no node"),
+            ("http+cluster://u:secret@a:1", "no address"),
+            ("redis+cluster://u:se/secret@a:1", "percent-encoded"),
+        ] {
+            let error = nodes_at(url).unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
+            let text = format!("{error:#}");
+            assert!(text.contains(why) && !text.contains("secret"), "{url}: {text}");
+        }
+        for nodes in [&[][..], &[""], &["redis+unix:///tmp/x"], &["a:1", "redis://b/2"]] {
+            assert_eq!(nodes_of(nodes).unwrap_err().kind(), ErrorKind::InvalidInput, "{nodes:?}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Where the contract is played: on a private server, or on a private cluster.
+
+use std::sync::Arc;
+
+use crate::{RedisCluster, RedisServer};
+
+/// `cluster` has all suites run on a Redis Cluster of three primaries.
+const WHERE: &str = "CONTRACT_ON";
+
+pub(super) enum Place {
+    Server(Arc<RedisServer>),
+    Cluster(RedisCluster),
+}
+
+impl Place {
+    /// A server, unless the environment says otherwise.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub(super) fn usual() -> Place {
+        match std::env::var(WHERE).as_deref() {
+            Ok("cluster") => Place::cluster(),
+            Ok(other) if other != "server" => panic!("{WHERE} is neither server nor cluster, but {other:?}"),
+            _ => Place::Server(Arc::new(started(RedisServer::start()))),
+        }
+    }
+
+    /// A cluster of three primaries.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub(super) fn cluster() -> Place {
+        Place::Cluster(started(RedisCluster::start(3)))
+    }
+
+    pub(super) fn url(&self) -> String {
+        match self {
+            Place::Server(server) => server.url(),
+            Place::Cluster(cluster) => cluster.url(),
+        }
+    }
+
+    /// The server that has the lock of this name; a name without braces is the hash tag of its keys, or its key.
+    pub(super) fn server_of(&self, name: &str) -> Arc<RedisServer> {
+        match self {
+            Place::Server(server) => server.clone(),
+            Place::Cluster(cluster) => match cluster.primary_of(name) {
+                Ok(Some(server)) => server,
+                other => panic!("the slot of {name:?} has no primary: {other:?}"),
+            },
+        }
+    }
+}
+
+fn started<T>(started: std::io::Result<T>) -> T {
+    match started {
+        Ok(started) => started,
+        Err(error) => panic!("{error:#}"),
+    }
+}

@@ -1,0 +1,50 @@
+//! Locks on a Redis Cluster: each on the primary of its slot, wherever that is.
+
+mod contract;
+mod failover;
+mod input;
+mod kinds;
+mod moving;
+mod waiting;
+
+use std::sync::{Arc, OnceLock};
+
+use redis_concurrent::{Client, ClientBuilder};
+use redis_concurrent_testkit::{RedisCluster, RedisServer};
+
+use super::support::ms;
+
+/// Three primaries that stay as they are.
+fn calm() -> &'static RedisCluster {
+    static CLUSTER: OnceLock<RedisCluster> = OnceLock::new();
+    CLUSTER.get_or_init(|| RedisCluster::start(3).unwrap())
+}
+
+fn connect(cluster: &RedisCluster) -> Client {
+    Client::connect(&cluster.url()).unwrap()
+}
+
+/// A client that may be cut off for as long as a failover takes on a busy machine.
+fn patient(cluster: &RedisCluster) -> ClientBuilder {
+    Client::builder().url(&cluster.url()).unreachable_timeout(ms(60_000)).command_timeout(ms(1000))
+}
+
+/// The key of the lock `name`.
+fn key(name: &str) -> String {
+    format!("rc:{{{name}}}")
+}
+
+/// The primary of the lock `name`.
+fn home(cluster: &RedisCluster, name: &str) -> Arc<RedisServer> {
+    cluster.primary_of(&key(name)).unwrap().expect("every slot has a primary")
+}
+
+/// Names that begin so, one on each primary.
+fn spread(cluster: &RedisCluster, name: &str) -> Vec<String> {
+    let primaries = cluster.primaries().unwrap();
+    let on = |primary: &Arc<RedisServer>| {
+        let mut names = (0..).map(|i| format!("{name} {i}"));
+        names.find(|name| home(cluster, name).port() == primary.port()).unwrap()
+    };
+    primaries.iter().map(on).collect()
+}

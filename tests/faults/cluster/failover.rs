@@ -1,0 +1,136 @@
+//! A primary that goes, and a replica that takes its place.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::ErrorKind;
+use redis_concurrent_testkit::{RedisCluster, wait_until};
+
+use super::{home, patient, spread};
+use crate::support::{Ears, LONG, ms, queued};
+
+fn with_replicas() -> RedisCluster {
+    RedisCluster::builder().primaries(3).replicas(1).node_timeout(Duration::from_secs(1)).start().unwrap()
+}
+
+/// Threads of several clients contend for one lock for a while. Returns how often it was held, and the most that
+/// held it at once.
+struct Contention {
+    holds: AtomicU64,
+    inside: AtomicU64,
+    double: AtomicU64,
+    end: AtomicBool,
+}
+
+impl Contention {
+    fn new() -> Self {
+        let n = || AtomicU64::new(0);
+        Contention { holds: n(), inside: n(), double: n(), end: AtomicBool::new(false) }
+    }
+
+    fn contend(&self, cluster: &RedisCluster, name: &str) {
+        let client = patient(cluster).lease(Duration::from_secs(6)).connect().unwrap();
+        let lock = client.reentrant_lock(name);
+        while !self.end.load(Ordering::SeqCst) {
+            let guard = lock.lock().unwrap();
+            let others = self.inside.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(ms(2));
+            self.inside.fetch_sub(1, Ordering::SeqCst);
+            if others > 0 && !guard.is_lost() {
+                self.double.fetch_add(1, Ordering::SeqCst);
+            }
+            self.holds.fetch_add(1, Ordering::SeqCst);
+            match guard.unlock() {
+                Ok(()) => {}
+                // What was under way when the server went.
+                Err(e) if [ErrorKind::OutcomeUnknown, ErrorKind::Unavailable].contains(&e.kind()) => {}
+                Err(e) => panic!("{e:#}"),
+            }
+        }
+    }
+
+    fn goes_on(&self, for_holds: u64) {
+        let before = self.holds.load(Ordering::SeqCst);
+        wait_until(2 * LONG, "they get in again", || self.holds.load(Ordering::SeqCst) > before + for_holds);
+    }
+}
+
+/// A planned failover: both servers agree, nothing is lost, and no connection breaks.
+#[test]
+fn a_planned_failover_loses_no_hold_and_admits_nobody_twice() {
+    let cluster = with_replicas();
+    let names = spread(&cluster, "planned");
+    let name = &names[0];
+    let ears = Ears::default();
+    let keeper = patient(&cluster).observer(ears.clone()).connect().unwrap();
+    let locks: Vec<_> = names.iter().map(|name| keeper.reentrant_lock(&format!("{{{name}}} kept"))).collect();
+    let kept: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
+    let contention = Contention::new();
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| contention.contend(&cluster, name));
+        }
+        contention.goes_on(20);
+        let old = home(&cluster, name);
+        let replicas = cluster.replicas_of(&old).unwrap();
+        cluster.fail_over_to(&replicas[0]).unwrap();
+        contention.goes_on(50);
+        // And back.
+        cluster.fail_over_to(&old).unwrap();
+        contention.goes_on(50);
+        contention.end.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(contention.double.load(Ordering::SeqCst), 0);
+    assert_eq!(ears.losses(), 0);
+    kept.into_iter().for_each(|guard| guard.unlock().unwrap());
+}
+
+/// A primary that is killed: locks elsewhere do not notice, those that it had are there again with its replica.
+#[test]
+fn a_killed_primary_stops_its_own_locks_until_its_replica_is_promoted() {
+    let cluster = with_replicas();
+    let names = spread(&cluster, "killed");
+    let client = patient(&cluster).connect().unwrap();
+    let lock = client.reentrant_lock(&names[0]);
+    let guard = lock.lock().unwrap();
+    let old = home(&cluster, &names[0]);
+    wait_until(LONG, "its replica has the hold", || {
+        let replica = &cluster.replicas_of(&old).unwrap()[0];
+        replica.keys().unwrap() == old.keys().unwrap()
+    });
+    let waiter = patient(&cluster).connect().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let lock = waiter.reentrant_lock(&names[0]);
+            let guard = lock.lock().unwrap();
+            let token = guard.token();
+            guard.unlock().unwrap();
+            token
+        });
+        queued(&lock, 1);
+        old.kill().unwrap();
+        let elsewhere = client.reentrant_lock(&names[1]);
+        for _ in 0..5 {
+            elsewhere.lock().unwrap().unlock().unwrap();
+        }
+        wait_until(2 * LONG, "a replica is promoted", || {
+            cluster.primary_of(&super::key(&names[0])).unwrap().is_some()
+        });
+        // The hold survived, as the replica had it.
+        assert!(!guard.is_lost());
+        let token = guard.token();
+        let began = Instant::now();
+        loop {
+            match client.reentrant_lock(&names[0]).holder() {
+                Ok(holder) => {
+                    assert!(holder.is_some());
+                    break;
+                }
+                Err(e) => assert!(e.is_unavailable() && began.elapsed() < 2 * LONG, "{e:#}"),
+            }
+        }
+        guard.unlock().unwrap();
+        assert!(waiting.join().unwrap() > token);
+    });
+}

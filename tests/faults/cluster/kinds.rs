@@ -1,0 +1,114 @@
+//! What a client makes, on all primaries.
+
+use std::time::Duration;
+
+use redis_concurrent::{Member, MultiLock, Outcome, Rate};
+
+use super::{calm, connect, home, key, spread};
+use crate::support::SOON;
+
+#[test]
+fn each_lock_is_on_the_primary_of_its_slot() {
+    let client = connect(calm());
+    let names = spread(calm(), "kinds");
+    let mut last = 0;
+    for name in &names {
+        for _ in 0..2 {
+            let lock = client.reentrant_lock(name);
+            let guard = lock.lock().unwrap();
+            assert!(guard.token() > 0);
+            assert!(home(calm(), name).keys().unwrap().contains(&key(name)), "{name}");
+            last = last.max(guard.token());
+            guard.unlock().unwrap();
+        }
+    }
+    assert!(last > 0);
+    client.close().unwrap();
+}
+
+#[test]
+fn a_script_that_a_node_does_not_know_is_sent_there_in_full() {
+    let client = connect(calm());
+    for name in spread(calm(), "scripts") {
+        let mut node = home(calm(), &name).connection().unwrap();
+        redis::cmd("SCRIPT").arg("FLUSH").exec(&mut node).unwrap();
+        client.simple_lock(&name).lock().unwrap().unlock().unwrap();
+    }
+}
+
+#[test]
+fn a_multi_lock_takes_locks_of_several_slots_and_gives_them_all_back() {
+    let client = connect(calm());
+    let names = spread(calm(), "multi");
+    let locks: Vec<_> = names.iter().map(|name| client.reentrant_lock(name)).collect();
+    let members: Vec<&dyn Member> = locks.iter().map(|lock| lock as &dyn Member).collect();
+    let all = MultiLock::new(&members);
+    let guard = all.lock().unwrap();
+    assert_eq!(guard.tokens().len(), names.len());
+    let other = connect(calm());
+    for name in &names {
+        assert!(other.reentrant_lock(name).try_lock().unwrap().is_none(), "{name}");
+    }
+    guard.unlock().unwrap();
+    // One that is taken: none is kept.
+    let in_the_way = other.reentrant_lock(&names[1]);
+    let taken = in_the_way.lock().unwrap();
+    assert!(all.try_lock_for(Duration::from_millis(50)).unwrap().is_none());
+    taken.unlock().unwrap();
+    for name in &names {
+        other.reentrant_lock(name).try_lock_for(SOON).unwrap().expect("it was given back").unlock().unwrap();
+    }
+}
+
+#[test]
+fn what_is_not_a_lock_is_in_its_slot() {
+    let client = connect(calm());
+    for name in spread(calm(), "others") {
+        let inventory = client.inventory(&name);
+        inventory.add_stock("a", 3).unwrap();
+        inventory.try_reserve("a", 2).unwrap().expect("there are three").commit().unwrap();
+        assert_eq!((inventory.available("a").unwrap(), inventory.sold("a").unwrap()), (1, 2));
+    }
+    for name in spread(calm(), "more") {
+        let limiter = client.rate_limiter(&name, Rate::fixed_window(2, SOON));
+        assert!(limiter.try_acquire(2).unwrap().allowed && limiter.available().unwrap() == 0);
+        limiter.delete().unwrap();
+        let fenced = client.fenced(&name);
+        fenced.set(1, "value").unwrap();
+        assert_eq!(fenced.get::<String>().unwrap().as_deref(), Some("value"));
+        let value = format!("{{{name}}}:value");
+        let report = client.optimistic(&[&value]).run(|read, write| {
+            let old: Option<u64> = read.get(&value)?;
+            write.set(&value, old.unwrap_or(0) + 1);
+            Ok(Outcome::Commit(()))
+        });
+        assert!(report.unwrap().committed);
+    }
+}
+
+#[test]
+fn a_users_key_keeps_its_slot() {
+    let client = connect(calm());
+    for name in spread(calm(), "key") {
+        let own = format!("report:{{{name}}}:nightly");
+        let lock = client.simple_lock_at(&own);
+        let guard = lock.lock().unwrap();
+        let node = calm().primary_of(&own).unwrap().unwrap();
+        assert!(node.keys().unwrap().contains(&own));
+        guard.unlock().unwrap();
+    }
+}
+
+#[test]
+fn a_client_that_closes_releases_what_it_has_on_every_primary() {
+    let client = connect(calm());
+    let names = spread(calm(), "close");
+    let locks: Vec<_> = names.iter().map(|name| client.reentrant_lock(name)).collect();
+    let guards: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
+    client.close().unwrap();
+    let other = connect(calm());
+    for name in &names {
+        other.reentrant_lock(name).try_lock().unwrap().expect("it was released").unlock().unwrap();
+    }
+    drop(guards);
+}

@@ -1,0 +1,101 @@
+//! Slots that an operator moves, and nodes that come and go.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent_testkit::{RedisCluster, wait_until};
+
+use super::{home, key, patient};
+use crate::support::{Ears, Heard, LONG, SOON, builder, ms, queued};
+
+/// A lock whose slot moves while it is held and waited for: the hold goes with it, is renewed there, and the waiter
+/// is let in there.
+#[test]
+fn a_slot_may_move_while_its_lock_is_held_and_waited_for() {
+    let cluster = RedisCluster::start(2).unwrap();
+    let name = "moved";
+    let (from, slot) = (home(&cluster, name), cluster.slot_of(&key(name)).unwrap());
+    let to = cluster.primaries().unwrap().into_iter().find(|node| node.port() != from.port()).unwrap();
+    let ears = Ears::default();
+    let lease = Duration::from_secs(3);
+    let holder = builder(&cluster.url()).lease(lease).observer(ears.clone()).connect().unwrap();
+    let waiter = patient(&cluster).connect().unwrap();
+    let lock = holder.reentrant_lock(name);
+    let guard = lock.lock().unwrap();
+    let token = guard.token();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let lock = waiter.reentrant_lock(name);
+            let guard = lock.lock().unwrap();
+            let token = guard.token();
+            guard.unlock().unwrap();
+            token
+        });
+        queued(&lock, 1);
+        cluster.move_slot(slot, &to).unwrap();
+        assert!(from.keys().unwrap().is_empty() && to.keys().unwrap().contains(&key(name)));
+        // Longer than a lease: it is renewed there.
+        let (moved, renewed) = (Instant::now(), ears.count(Heard::Renewed));
+        wait_until(LONG, "it is renewed where it is now", || {
+            ears.count(Heard::Renewed) > renewed + 2 && moved.elapsed() > lease + ms(200)
+        });
+        assert!(!guard.is_lost());
+        queued(&lock, 1);
+        guard.unlock().unwrap();
+        assert!(waiting.join().unwrap() > token);
+    });
+    assert_eq!(ears.losses(), 0);
+    // And a lock that nobody held.
+    lock.try_lock_for(SOON).unwrap().expect("it is free").unlock().unwrap();
+}
+
+/// A slot that stays half moved: locks without keys there answer after a short while, one that is held goes on when
+/// the slot has moved.
+#[test]
+fn a_slot_that_is_half_moved_is_unavailable_for_as_long_as_that_lasts() {
+    let cluster = RedisCluster::start(2).unwrap();
+    let name = "half";
+    let (from, slot) = (home(&cluster, name), cluster.slot_of(&key(name)).unwrap());
+    let to = cluster.primaries().unwrap().into_iter().find(|node| node.port() != from.port()).unwrap();
+    let client = builder(&cluster.url()).connect().unwrap();
+    let lock = client.reentrant_lock(name);
+    lock.lock().unwrap().unlock().unwrap();
+    cluster.begin_move(slot, &to).unwrap();
+    let began = Instant::now();
+    let error = lock.try_lock().unwrap_err();
+    assert!(error.is_unavailable(), "{error:#}");
+    let text = format!("{error:#}").to_uppercase();
+    assert!(text.contains("ASK") || text.contains("TRYAGAIN"), "{error:#}");
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| lock.lock().unwrap().unlock().unwrap());
+        // Others are not held up.
+        let other =
+            (0..).map(|i| format!("other {i}")).find(|name| cluster.slot_of(&key(name)).unwrap() != slot);
+        client.reentrant_lock(&other.unwrap()).lock().unwrap().unlock().unwrap();
+        cluster.finish_move(slot, &to).unwrap();
+        waiting.join().unwrap();
+    });
+    assert_eq!(home(&cluster, name).port(), to.port());
+}
+
+#[test]
+fn nodes_come_and_go() {
+    let cluster = RedisCluster::start(2).unwrap();
+    let name = "nodes";
+    let slot = cluster.slot_of(&key(name)).unwrap();
+    let client = patient(&cluster).connect().unwrap();
+    let lock = client.reentrant_lock(name);
+    let guard = lock.lock().unwrap();
+    let (first, added) = (home(&cluster, name), cluster.add_primary().unwrap());
+    cluster.move_slot(slot, &added).unwrap();
+    guard.unlock().unwrap();
+    let guard = lock.lock().unwrap();
+    assert!(added.keys().unwrap().contains(&key(name)));
+    // It goes, with its one slot; the client knew it, and does without.
+    cluster.remove(&added, &first).unwrap();
+    guard.renew_for(Duration::from_secs(30)).unwrap();
+    guard.unlock().unwrap();
+    assert!(first.keys().unwrap().iter().all(|key| !key.ends_with(":queue")));
+    lock.lock().unwrap().unlock().unwrap();
+}
