@@ -96,7 +96,7 @@ function kind.transfer(w, from)
 end
 
 function kind.is_full()
-  return held or turn
+  return held or turn and true
 end
 
 function kind.next_expiry()

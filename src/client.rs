@@ -28,9 +28,9 @@ use crate::kinds::latch::CountDownLatch;
 use crate::kinds::once::Once;
 use crate::kinds::read_write::ReadWriteLock;
 use crate::kinds::semaphore::Semaphore;
-use crate::kinds::{Redisson, Reentrant, Simple};
+use crate::kinds::{Redisson, RedissonFenced, Reentrant, Simple};
 use crate::lock::receipt::Receipt;
-use crate::lock::{RedisLock, RedissonLock, ReentrantLock, SimpleLock};
+use crate::lock::{RedisLock, RedissonFencedLock, RedissonLock, ReentrantLock, SimpleLock};
 use crate::observe::{Observation, Observer, Observers};
 use crate::optimistic::Optimistic;
 use crate::rate_limiter::{Rate, RateLimiter};
@@ -205,6 +205,20 @@ impl Client {
     /// ```
     pub fn redisson_lock(&self, key: &str) -> RedissonLock {
         RedisLock::at(&self.0, Redisson, key)
+    }
+
+    /// The lock that Redisson, in Java, calls `redisson.getFencedLock(key)`. It is the same lock as
+    /// [`redisson_lock`](Client::redisson_lock) of that key, and its fencing tokens order the holds of both sides:
+    /// [`token`](crate::Guard::token) is what `lockAndGetToken` returns there, from the counter
+    /// `redisson_lock_token:{key}`.
+    ///
+    /// Each hold has its number from Redis, so such a lock is always [fair](RedisLock::fair). The counter does not
+    /// survive the loss of Redis's data: then tokens begin at 1 again. A re-entry has the token of the hold; Redisson's
+    /// has a new one.
+    ///
+    /// Making a handle takes no request and cannot fail: an invalid key is reported by the first call on it.
+    pub fn redisson_fenced_lock(&self, key: &str) -> RedissonFencedLock {
+        RedisLock::at(&self.0, RedissonFenced, key)
     }
 
     /// The read/write lock `name`: many readers, or one writer.

@@ -62,6 +62,11 @@ pub trait Kind: Send + Sync + 'static {
     /// Whether the threads of a process wait for it together, or each by itself.
     const QUEUEING: Queueing = Queueing::PerProcess;
 
+    /// Whether the value that the rule adds to a grant is its holder's fencing token, in place of the library's own: for
+    /// a format in which holds are numbered. A lock of such a kind is always [fair](crate::RedisLock::fair), as a hold
+    /// that is handed on within the process would have no number of its own.
+    const TOKEN_IS_VALUE: bool = false;
+
     /// The order class of this request, from 0 to 7, of a kind with priorities: waiters of a lower class come first,
     /// those of one class by arrival. It must be what the rule's `class(w)` says of its `args`: the rule has it for
     /// the order of processes, this is for that of the threads of a process. See

@@ -84,6 +84,9 @@ pub mod _documentation {
     #[doc = include_str!("../docs/operations.md")]
     pub mod operations {}
 
+    #[doc = include_str!("../docs/interop.md")]
+    pub mod interop {}
+
     #[doc = include_str!("../docs/fencing.md")]
     pub mod fencing {}
 
@@ -168,12 +171,14 @@ pub use kinds::latch::CountDownLatch;
 pub use kinds::once::{Attempt, Begun, Ending, Once};
 pub use kinds::read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use kinds::semaphore::{Permit, Semaphore};
-pub use kinds::{Attempts, Candidate, InStock, Permits, Read, Redisson, Reentrant, Simple, Units, Write};
+pub use kinds::{
+    Attempts, Candidate, InStock, Permits, Read, Redisson, RedissonFenced, Reentrant, Simple, Units, Write,
+};
 pub use lock::any_lock::{Lock, LockGuard};
 pub use lock::condition::Condition;
 pub use lock::holder::{ForcedUnlock, HeldBy, Holder, Process};
 pub use lock::receipt::Receipt;
-pub use lock::{RedisLock, RedissonLock, ReentrantLock, SimpleLock};
+pub use lock::{RedisLock, RedissonFencedLock, RedissonLock, ReentrantLock, SimpleLock};
 pub use multi_lock::{Member, MultiLock};
 #[cfg(feature = "metrics")]
 pub use observe::MetricsObserver;

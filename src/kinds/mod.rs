@@ -16,7 +16,7 @@ pub use election::kind::Candidate;
 pub use inventory::{InStock, Units};
 pub use once::Attempts;
 pub use read_write::{Read, Write};
-pub use redisson::Redisson;
+pub use redisson::{Redisson, RedissonFenced};
 pub use reentrant::Reentrant;
 pub use semaphore::Permits;
 pub use simple::Simple;

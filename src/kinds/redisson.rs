@@ -2,6 +2,8 @@
 
 use crate::kind::{Exclusive, Kind, Reentrancy, Sharing};
 
+const RULE: &str = rule_file!("../../lua/redisson.lua");
+
 /// The kind of [`RedissonLock`](crate::RedissonLock): a hash as Redisson's `RLock` keeps it, which programs in Java
 /// lock by `redisson.getLock(key)`. See [`Client::redisson_lock`](crate::Client::redisson_lock).
 ///
@@ -12,9 +14,29 @@ pub struct Redisson;
 
 impl Kind for Redisson {
     const NAME: &'static str = "Redisson lock";
-    const RULE: &'static str = rule_file!("../../lua/redisson.lua");
+    const RULE: &'static str = RULE;
     const SHARING: Sharing = Sharing::Exclusive;
     const REENTRANCY: Reentrancy = Reentrancy::Counted;
 }
 
 impl Exclusive for Redisson {}
+
+/// The kind of [`RedissonFencedLock`](crate::RedissonFencedLock): the same hash, and beside it the counter of Redisson's
+/// `RFencedLock`, from which each hold on either side has its fencing token. See
+/// [`Client::redisson_fenced_lock`](crate::Client::redisson_fenced_lock).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RedissonFenced;
+
+impl Kind for RedissonFenced {
+    const NAME: &'static str = "Redisson fenced lock";
+    const RULE: &'static str = RULE;
+    const SHARING: Sharing = Sharing::Exclusive;
+    const REENTRANCY: Reentrancy = Reentrancy::Counted;
+    const TOKEN_IS_VALUE: bool = true;
+
+    fn args(&self) -> String {
+        "fenced".to_owned()
+    }
+}
+
+impl Exclusive for RedissonFenced {}

@@ -30,7 +30,7 @@ use crate::forms::timed_out;
 use crate::guard::sealed::holder;
 use crate::guard::{Guard, OwnedGuard, Ownership, ThreadOwned};
 use crate::kind::{Kind, Queueing};
-use crate::kinds::{Redisson, Reentrant, Simple};
+use crate::kinds::{Redisson, RedissonFenced, Reentrant, Simple};
 use crate::names;
 use crate::wait::Wait;
 
@@ -42,6 +42,9 @@ pub type ReentrantLock = RedisLock<Reentrant>;
 
 /// A lock that programs in Java share by `redisson.getLock(key)`: see [`Redisson`].
 pub type RedissonLock = RedisLock<Redisson>;
+
+/// A lock that programs in Java share by `redisson.getFencedLock(key)`: see [`RedissonFenced`].
+pub type RedissonFencedLock = RedisLock<RedissonFenced>;
 
 /// A lock kept in Redis: the handle of one name. Cheap to clone and to create; handles of one client, kind
 /// and name are the same lock.
@@ -158,7 +161,9 @@ impl<K: Kind> RedisLock<K> {
     fn of(shared: &Arc<Shared>, kind: K, entry: Result<Arc<LockEntry>, Error>) -> Self {
         // The default is shared, and most kinds have none.
         let args = Some(kind.args()).filter(|args| !args.is_empty()).map(Arc::from).unwrap_or_default();
-        let terms = Terms { class: kind.class(), ..Terms::new(shared.config.lease, args) };
+        let token_is_value = K::TOKEN_IS_VALUE;
+        let (class, fair) = (kind.class(), token_is_value);
+        let terms = Terms { class, fair, token_is_value, ..Terms::new(shared.config.lease, args) };
         let entry = entry.and_then(|entry| match terms.class {
             None | Some(0..=7) => Ok(entry),
             Some(other) => Err(Error::new(ErrorKind::InvalidInput, &entry.name)
@@ -289,7 +294,9 @@ impl<K: Kind> RedisLock<K> {
                 K::NAME
             )));
         }
-        let acquired = engine::receipt::adopt(entry, receipt.owner(), receipt.grant())?;
+        let mut grant = receipt.grant();
+        grant.terms.token_is_value = K::TOKEN_IS_VALUE;
+        let acquired = engine::receipt::adopt(entry, receipt.owner(), grant)?;
         Ok(Guard::new(Hold::new(entry.clone(), acquired)))
     }
 }

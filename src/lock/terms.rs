@@ -152,7 +152,9 @@ impl<K: Exclusive> RedisLock<K> {
     ///   connection for messages breaks, and after 2 s where the network is silent. Others get the lock meanwhile,
     ///   and the [tokens](crate::Guard::token) tell. Nor does an unlock that keeps the lock hear from Redis whether
     ///   the hold was still there.
-    /// - Processes with a version of this library that does not know of it wait for up to `linger`. So do all
+    /// - Processes with a version of this library that does not know of it wait for up to `linger`, and so do programs
+    ///   with another library at [`simple_lock_at`](crate::Client::simple_lock_at) and
+    ///   [`redisson_lock`](crate::Client::redisson_lock). So do all
     ///   others for a lock of a [kind of your own](crate::Kind) whose `kind.is_full` does not return the holder's
     ///   id.
     ///

@@ -7,3 +7,4 @@ mod format;
 mod holders;
 mod java;
 mod notices;
+mod others;

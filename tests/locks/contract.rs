@@ -46,6 +46,11 @@ fn redisson_fair() {
 }
 
 #[test]
+fn redisson_fenced() {
+    contract::run(|client, key| client.redisson_fenced_lock(key));
+}
+
+#[test]
 fn own_kind() {
     contract::run(|client, name| client.lock_with_kind(name, Bulkhead(1)));
 }

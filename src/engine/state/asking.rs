@@ -29,6 +29,8 @@ pub(crate) struct Terms {
     pub(crate) args: Arc<str>,
     /// The order class, of a kind that has priorities: lower ones first.
     pub(crate) class: Option<u8>,
+    /// The value that the rule adds to a grant is its holder's fencing token.
+    pub(crate) token_is_value: bool,
 }
 
 impl Terms {
@@ -41,6 +43,7 @@ impl Terms {
             linger: Millis::default(),
             args: args.into(),
             class: None,
+            token_is_value: false,
         }
     }
 
@@ -56,7 +59,7 @@ impl Terms {
     /// Whether a grant on these terms can be handed on to one on those, without Redis. How long it is kept
     /// afterwards is each hold's own wish.
     pub(crate) fn goes_on_as(&self, next: &Terms) -> bool {
-        let Terms { lease, fixed, fair, at_least, linger: _, ref args, class } = *self;
+        let Terms { lease, fixed, fair, at_least, linger: _, ref args, class, token_is_value: _ } = *self;
         !fixed
             && !fair
             && !next.fixed

@@ -137,6 +137,9 @@ impl Grant {
 
     /// The fencing token of its present holder.
     pub(crate) fn token(&self) -> u64 {
+        if self.terms.token_is_value {
+            return self.value;
+        }
         first_token(self.number) | self.hand_overs
     }
 

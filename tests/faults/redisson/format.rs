@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{ErrorKind, Redisson, Reentrant};
+use redis_concurrent::{ErrorKind, Redisson, RedissonFenced, Reentrant};
 use redis_concurrent_testkit::wait_until;
 
 use crate::redisson::stage::{KEY, LEASE, Stage};
@@ -149,6 +149,41 @@ fn a_receipt_leads_back_to_the_lock() {
     assert_eq!(stage.ask::<u8>(&["HLEN", KEY]), 2);
     guard.unlock().unwrap();
     assert_eq!(stage.java(1).takes(LEASE), Ok(()));
+}
+
+/// By Redisson's counter: each hold of either side increments it, so no hold is handed on within a process.
+#[test]
+fn fenced_holds_have_their_tokens_from_redissons_counter() {
+    const COUNTER: &str = "redisson_lock_token:{stock:42}";
+    let stage = Stage::new();
+    let lock = stage.client().redisson_fenced_lock(KEY);
+    stage.lock().lock().unwrap().unlock().unwrap();
+    assert_eq!(stage.ask::<u8>(&["EXISTS", COUNTER]), 0, "a plain hold has no such token");
+    let tokens = parking_lot::Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    let guard = lock.lock().unwrap();
+                    assert_eq!(lock.lock().unwrap().token(), guard.token(), "a re-entry is the same hold");
+                    tokens.lock().push(guard.token());
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+    let tokens = tokens.into_inner();
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    let last: u64 = stage.ask(&["GET", COUNTER]);
+    assert_eq!(tokens.last(), Some(&last));
+    let _: u64 = stage.ask(&["INCRBY", COUNTER, "9000000000000000"]);
+    let guard = lock.lock_owned().unwrap();
+    let token = last + 9_000_000_000_000_001;
+    assert_eq!(guard.token(), token);
+    let receipt = guard.into_receipt().unwrap();
+    let guard = stage.client().adopt::<RedissonFenced>(&receipt).unwrap();
+    assert_eq!(guard.token(), token);
+    guard.unlock().unwrap();
 }
 
 #[test]

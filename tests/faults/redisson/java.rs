@@ -28,6 +28,7 @@ fn redisson_and_ours_are_one_lock() {
     one_of_ours_is_killed(&stage, &mut java);
     java_is_stopped(&stage, &mut java);
     connections_break(&stage, &mut java);
+    tokens_order_the_holds_of_both(&stage, &mut java);
     java_is_killed(&stage, java);
 }
 
@@ -145,6 +146,21 @@ fn connections_break(stage: &Stage, java: &mut Jvm) {
             assert_eq!(java.hears(1), "in");
             assert_eq!(java.does(1, "unlock"), "out");
         });
+    }
+}
+
+fn tokens_order_the_holds_of_both(stage: &Stage, java: &mut Jvm) {
+    let lock = stage.client().redisson_fenced_lock(KEY);
+    let mut last = 0;
+    for _ in 0..3 {
+        let theirs: u64 = java.does(1, "fenced").parse().unwrap();
+        assert!(lock.try_lock().unwrap().is_none());
+        assert_eq!(java.does(1, "unfence"), "out");
+        let guard = lock.lock().unwrap();
+        assert_eq!((theirs, guard.token()), (last + 1, last + 2));
+        assert_eq!(java.does(1, "try 0"), "busy");
+        guard.unlock().unwrap();
+        last += 2;
     }
 }
 
