@@ -155,7 +155,7 @@ impl ClientBuilder {
     ///
     /// Each connection of the client asks one sentinel after the other, a quarter of a second each and the
     /// [connect timeout](Self::connect_timeout) in all, and checks that what they name is a primary. A thread
-    /// listens to one of them: when another server becomes the primary, connections to the former one are closed at
+    /// listens to each of them: when another server becomes the primary, connections to the former one are closed at
     /// once, and its holds renewed at the new one, which says whether it knows them. What a failover may cost is told
     /// in `docs/failover.md`. The [unreachable timeout](Self::unreachable_timeout) should be longer than it lasts:
     /// the sentinels' `down-after-milliseconds` and a few seconds.

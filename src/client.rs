@@ -43,7 +43,7 @@ use crate::settings::Config;
 /// wait on, the first hold that lasts longer than a heartbeat, or the first use of
 /// [`lost`](crate::Guard::lost)), a line for its renewals (with a thread, from the first one on), and a part
 /// in the process's renewal thread; where [sentinels](crate::ClientBuilder::sentinels) name its server, a thread that
-/// listens to one of them. A client of a cluster has these for each primary where it waits or holds.
+/// listens to each of them. A client of a cluster has these for each primary where it waits or holds.
 ///
 /// It belongs to the process that created it. In a forked child its calls return
 /// [`Forked`](ErrorKind::Forked) and release none of the parent's holds. Fork before the first client is

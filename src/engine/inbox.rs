@@ -1,5 +1,7 @@
 //! Whether a client hears what a server tells it: the [listener](super::listener), as everybody else sees it.
 
+use std::sync::Arc;
+
 use super::life::Life;
 use super::redis::failure::Failure;
 use crate::clock::Moment;
@@ -13,7 +15,7 @@ pub(crate) struct Inbox {
     up: AtomicBool,
     state: Mutex<State>,
     /// The listener's.
-    pub(crate) life: Life,
+    pub(crate) life: Arc<Life>,
 }
 
 #[derive(Default)]

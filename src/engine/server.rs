@@ -23,8 +23,8 @@ pub(crate) struct Server {
     pub(crate) inbox: Arc<Inbox>,
     /// What is known of it.
     pub(crate) known: LastServer,
-    /// Of the thread that [hears of failovers](super::switchover), where sentinels tell of them.
-    pub(super) switchover: Arc<Life>,
+    /// Of the threads that [hear of failovers](super::switchover), one for each sentinel.
+    pub(super) switchover: Vec<Arc<Life>>,
     /// Its address in its cluster, if it is of one.
     pub(crate) node: Option<Node>,
 }
@@ -37,13 +37,14 @@ impl Server {
     /// The server at this address of a cluster.
     pub(super) fn at(manager: ConnectionManager, backend: Backend, node: Option<Node>) -> Arc<Server> {
         static SERVERS: AtomicU64 = AtomicU64::new(0);
+        let sentinels = manager.sentinels().map_or(0, |sentinels| sentinels.count());
         Arc::new(Server {
+            switchover: (0..sentinels).map(|_| Arc::default()).collect(),
             id: SERVERS.fetch_add(1, Ordering::Relaxed),
             manager,
             backend,
             inbox: Arc::default(),
             known: LastServer::default(),
-            switchover: Arc::default(),
             node,
         })
     }
@@ -51,13 +52,13 @@ impl Server {
     /// Tells its threads to end; they do within a tick.
     pub(super) fn stop(&self) {
         self.inbox.life.stop();
-        self.switchover.stop();
+        self.switchover.iter().for_each(|life| life.stop());
     }
 
     /// Waits for them to end, until `limit` at most.
     pub(super) fn wait_for_end(&self, limit: Moment) -> bool {
-        // Both, whatever becomes of the first.
-        let listener = self.inbox.life.wait_for_end(limit);
-        self.switchover.wait_for_end(limit) && listener
+        let lives = self.switchover.iter().chain([&self.inbox.life]);
+        // All of them, whatever becomes of the first.
+        lives.fold(true, |ended, life| life.wait_for_end(limit) && ended)
     }
 }

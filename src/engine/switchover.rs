@@ -1,5 +1,6 @@
-//! Failovers, as sentinels tell of them: one thread and one connection for a client whose primary they name, from its
-//! beginning to its end.
+//! Failovers, as sentinels tell of them: a thread and a connection for each sentinel of a client, from its beginning to
+//! its end. (They do not hear of it at the same time: clients that listened to one of them each would be with two
+//! primaries meanwhile.)
 //!
 //! A server that broke, or that says that it is a replica, is noticed without that. Not one that stood still while
 //! another took its place: when it goes on, it believes for seconds that it is the primary, and grants. So once a
@@ -23,23 +24,25 @@ use crate::sync::thread;
 const TICK: Duration = Duration::from_millis(250);
 /// How long it may be silent before it is pinged, and how long the reply may take.
 const PING_AFTER: Duration = Duration::from_secs(1);
-/// The pause after none of them could be listened to.
+/// The pause after it could not be listened to.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Starts the thread for each server of this client that sentinels name.
+/// Starts the threads, if sentinels name a server of this client.
 ///
 /// # Errors
 /// `Unavailable` if this process cannot start a thread.
 pub(crate) fn watch(shared: &Arc<Shared>) -> Result<(), Error> {
     shared.route.servers().iter().try_for_each(|server| {
         let Some(sentinels) = server.manager.sentinels() else { return Ok(()) };
-        let (shared, life) = (Arc::downgrade(shared), server.switchover.clone());
-        let watch = Watch { shared, server: Arc::downgrade(server), life, sentinels: sentinels.clone() };
-        server.switchover.start(|| {
-            let thread = thread::Builder::new().name("rc-sentinel".to_owned()).spawn(move || watch.run());
-            thread.map(drop).map_err(|e| {
-                let error = Error::new(ErrorKind::Unavailable, "");
-                error.because("the thread that listens to the sentinels could not be started").caused_by(e)
+        server.switchover.iter().enumerate().try_for_each(|(node, life)| {
+            let (sentinels, weak) = (sentinels.clone(), (Arc::downgrade(shared), Arc::downgrade(server)));
+            let watch = Watch { shared: weak.0, server: weak.1, life: life.clone(), sentinels, node };
+            life.start(|| {
+                let thread = thread::Builder::new().name("rc-sentinel".to_owned()).spawn(move || watch.run());
+                thread.map(drop).map_err(|e| {
+                    let error = Error::new(ErrorKind::Unavailable, "");
+                    error.because("a thread that listens to a sentinel could not be started").caused_by(e)
+                })
             })
         })
     })
@@ -51,16 +54,17 @@ struct Watch {
     server: Weak<Server>,
     life: Arc<Life>,
     sentinels: Arc<Sentinels>,
+    /// The one that it listens to.
+    node: usize,
 }
 
 impl Watch {
     fn run(self) {
         let mut known = None;
         while self.goes_on() {
-            match self.sentinels.subscribe(PAUSE) {
+            match self.sentinels.subscribe(self.node, PING_AFTER) {
                 Some((mut connection, place)) => {
                     // It may have happened while nobody listened.
-                    known = known.or_else(|| self.sentinels.led_to());
                     self.is_at(place, &mut known);
                     self.listen(&mut connection, &mut known);
                 }
@@ -111,9 +115,12 @@ impl Watch {
 
     /// The sentinels say that the primary is there.
     fn is_at(&self, place: Place, known: &mut Option<Place>) {
-        let Some(before) = known.replace(place.clone()).filter(|before| *before != place) else { return };
+        let before = known.replace(place.clone());
+        if !self.sentinels.heard(before.as_ref(), &place) {
+            return;
+        }
         let (Some(shared), Some(server)) = (self.shared.upgrade(), self.server.upgrade()) else { return };
-        tracing::info!(%before, now = %place, "another server is the primary, the sentinels say");
+        tracing::info!(primary = %place, "another server is the primary, a sentinel says");
         server.backend.moves();
         server.inbox.life.wake();
         // How long its predecessor has not been the primary any more is not known.

@@ -35,8 +35,8 @@ pub(crate) struct Sentinels {
     login: ConnectionInfo,
     /// The one to be asked first: the last that was right.
     first: AtomicUsize,
-    /// Where the last connection led.
-    led_to: Mutex<Option<Place>>,
+    /// Where the first connection led, or what the first of them that heard of a failover has said since.
+    known: Mutex<Option<Place>>,
 }
 
 /// Where a server is.
@@ -70,7 +70,7 @@ impl Sentinels {
     pub(crate) fn new(nodes: Vec<redis::Client>, master: String, login: redis::Client) -> Self {
         let login = introduced(login).get_connection_info().clone();
         let nodes = nodes.into_iter().map(introduced).collect();
-        Sentinels { master, nodes, login, first: AtomicUsize::new(0), led_to: Mutex::default() }
+        Sentinels { master, nodes, login, first: AtomicUsize::new(0), known: Mutex::default() }
     }
 
     /// A connection to the primary. Blocks for `limit` at most.
@@ -95,7 +95,8 @@ impl Sentinels {
             match found {
                 Ok(connection) => {
                     self.first.store(node, Ordering::Relaxed);
-                    *self.led_to.lock() = tried.pop();
+                    let mut known = self.known.lock();
+                    *known = known.take().or_else(|| tried.pop());
                     return Ok(connection);
                 }
                 // The same everywhere.
@@ -108,28 +109,36 @@ impl Sentinels {
         Err(self.no_primary(&reasons))
     }
 
-    /// A connection to a sentinel that tells there of failovers, and where the primary is now. Blocks for `limit` at
-    /// most.
-    pub(crate) fn subscribe(&self, limit: Duration) -> Option<(wire::Connection, Place)> {
-        let until = Moment::now().after(limit);
-        self.in_order().find_map(|node| {
-            let left = until.since(Moment::now());
-            let mut connection = self.reach(node, self.patience(limit).min(left)).ok()?;
-            // In one write, so that nothing can happen in between.
-            let subscribe = cmd("SUBSCRIBE").arg(&CHANNELS).get_packed_command();
-            let both = [self.question().get_packed_command(), subscribe].concat();
-            connection.send_packed_command(&both).ok()?;
-            let place = place(&connection.recv_response().ok()?).ok()?;
-            for _ in CHANNELS {
-                connection.recv_response().ok()?.extract_error().ok()?;
-            }
-            Some((connection, place))
-        })
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.nodes.len()
     }
 
-    /// Where the last connection led, if there was one.
-    pub(crate) fn led_to(&self) -> Option<Place> {
-        self.led_to.lock().clone()
+    /// A connection to this one on which it tells of failovers, and where the primary is now. Blocks for `limit` at
+    /// most at each step.
+    pub(crate) fn subscribe(&self, node: usize, limit: Duration) -> Option<(wire::Connection, Place)> {
+        let mut connection = self.reach(node, limit).ok()?;
+        // In one write, so that nothing can happen in between.
+        let subscribe = cmd("SUBSCRIBE").arg(&CHANNELS).get_packed_command();
+        let both = [self.question().get_packed_command(), subscribe].concat();
+        connection.send_packed_command(&both).ok()?;
+        let place = place(&connection.recv_response().ok()?).ok()?;
+        for _ in CHANNELS {
+            connection.recv_response().ok()?.extract_error().ok()?;
+        }
+        Some((connection, place))
+    }
+
+    /// A sentinel that meant `before` says that the primary is at `now`. Whether that is news.
+    pub(crate) fn heard(&self, before: Option<&Place>, now: &Place) -> bool {
+        let mut known = self.known.lock();
+        // The first word of a sentinel is news only if it is not where the connections led.
+        let before = before.or(known.as_ref());
+        let news = before.is_some_and(|before| before != now) && known.as_ref() != Some(now);
+        if news {
+            *known = Some(now.clone());
+        }
+        news
     }
 
     /// Whether a message on this channel tells that the primary has moved, and where.
@@ -307,6 +316,21 @@ mod tests {
             assert_eq!(ours.moved(switch, other), None, "{other:?}");
         }
         assert_eq!(ours.moved(promoted, "slave 10.0.0.2:6380 10.0.0.2 6380 @ mine 10.0.0.1 6379"), None);
+    }
+
+    #[test]
+    fn a_failover_is_news_once() {
+        let ours = of("my");
+        let [one, two] = ["one", "two"].map(|host| Place { host: host.into(), port: 1 });
+        // Nobody was connected yet.
+        assert!(!ours.heard(None, &one));
+        *ours.known.lock() = Some(one.clone());
+        assert!(!ours.heard(None, &one) && !ours.heard(Some(&one), &one));
+        assert!(ours.heard(Some(&one), &two));
+        // The other sentinels hear of it later, and one that was away does when it is back.
+        assert!(!ours.heard(Some(&one), &two) && !ours.heard(None, &two));
+        assert!(ours.heard(Some(&two), &one));
+        assert!(ours.heard(None, &two));
     }
 
     #[test]
