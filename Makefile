@@ -16,7 +16,7 @@ ON ?= cluster
 SCHEDULES ?= 100000
 TEST ?= engine::interleavings
 
-.PHONY: demo pitfalls test matrix contract history models shuttle planted bench figures lint msrv doc setup
+.PHONY: demo pitfalls test matrix contract history failover models shuttle planted bench figures lint msrv doc setup
 
 demo: setup
 	$(CARGO) run --release --package demo -- $(DEMO_ARGS)
@@ -44,6 +44,11 @@ contract: setup
 # One history check (tests/faults/history.rs), a minute of it: make history SEED=7 SECONDS=60
 history: setup
 	$(CARGO) test --test faults -- --ignored --exact --nocapture history::history_of_the_given_seed
+
+# A history through failovers (tests/faults/failover.rs); it prints what it counted as a line of JSON:
+# make failover KIND=sentinel SEED=7 SECONDS=60; with REPLICAS=1 for holds that a replica has acknowledged.
+failover: setup
+	$(CARGO) test --test faults -- --ignored --exact --nocapture failover::failover_of_the_given_seed
 
 # The models of `make test`, larger: some minutes.
 models:

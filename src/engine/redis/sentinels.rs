@@ -61,6 +61,8 @@ enum Why {
     Replica(Place),
     /// There is no connection to what it names.
     Unreachable(Place, RedisError),
+    /// It names another than the one of which was heard last.
+    Contradicts(Place),
     /// It names what another one has named, in vain.
     Likewise(Place),
 }
@@ -74,16 +76,23 @@ impl Sentinels {
     }
 
     /// A connection to the primary. Blocks for `limit` at most.
+    ///
+    /// Sentinels do not learn of a failover at the same time, and a former primary that lives does not know of it for
+    /// seconds. So what contradicts the last that was heard is tried last.
     pub(crate) fn connect(&self, limit: Duration) -> Result<wire::Connection, RedisError> {
         let until = Moment::now().after(limit);
-        let mut tried = Vec::new();
-        let mut reasons = Vec::new();
+        let known = self.known.lock().clone();
+        let (mut tried, mut others, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
         for node in self.in_order() {
             let left = until.since(Moment::now());
             if left.is_zero() {
                 break;
             }
             let found = self.ask(node, self.patience(limit).min(left)).and_then(|place| {
+                if known.as_ref().is_some_and(|known| *known != place) {
+                    others.push((node, place.clone()));
+                    return Err(Why::Contradicts(place));
+                }
                 if tried.contains(&place) {
                     return Err(Why::Likewise(place));
                 }
@@ -93,20 +102,36 @@ impl Sentinels {
                 self.dial(place, if reasons.len() + 1 < self.nodes.len() { left / 2 } else { left })
             });
             match found {
-                Ok(connection) => {
-                    self.first.store(node, Ordering::Relaxed);
-                    let mut known = self.known.lock();
-                    *known = known.take().or_else(|| tried.pop());
-                    return Ok(connection);
-                }
+                Ok(connection) => return Ok(self.right(node, tried.pop(), connection)),
                 // The same everywhere.
                 Err(Why::Unreachable(_, e)) if is_denied(&e) => return Err(e),
                 Err(why) => reasons.push((node, why)),
             }
         }
+        let first = self.first.load(Ordering::Relaxed);
+        let unheard = known.filter(|known| !tried.contains(known) && !others.is_empty());
+        for (node, place) in unheard.map(|known| (first, known)).into_iter().chain(others) {
+            let left = until.since(Moment::now());
+            if tried.contains(&place) || left.is_zero() {
+                continue;
+            }
+            tried.push(place.clone());
+            match self.dial(place, left / 2) {
+                Ok(connection) => return Ok(self.right(node, tried.pop(), connection)),
+                Err(why) => reasons.push((node % self.nodes.len(), why)),
+            }
+        }
         // Those that had no turn have the first one the next time.
         self.first.fetch_add(reasons.len(), Ordering::Relaxed);
         Err(self.no_primary(&reasons))
+    }
+
+    /// This one led to the primary.
+    fn right(&self, node: usize, place: Option<Place>, connection: wire::Connection) -> wire::Connection {
+        self.first.store(node, Ordering::Relaxed);
+        let mut known = self.known.lock();
+        *known = known.take().or(place);
+        connection
     }
 
     /// How many there are.
@@ -129,11 +154,10 @@ impl Sentinels {
         Some((connection, place))
     }
 
-    /// A sentinel that meant `before` says that the primary is at `now`. Whether that is news.
+    /// A sentinel that meant `before` says that the primary is at `now`. Whether that is news. (Its first word is not: it
+    /// may be out of date.)
     pub(crate) fn heard(&self, before: Option<&Place>, now: &Place) -> bool {
         let mut known = self.known.lock();
-        // The first word of a sentinel is news only if it is not where the connections led.
-        let before = before.or(known.as_ref());
         let news = before.is_some_and(|before| before != now) && known.as_ref() != Some(now);
         if news {
             *known = Some(now.clone());
@@ -265,6 +289,7 @@ impl fmt::Display for Why {
             Why::Replica(place) => write!(f, "names {place}, which is a replica"),
             Why::Unreachable(place, e) if e.is_timeout() => write!(f, "names {place}, which does not answer"),
             Why::Unreachable(place, e) => write!(f, "names {place}, which cannot be reached ({e})"),
+            Why::Contradicts(place) => write!(f, "names {place}, which another replaced, as far as is known"),
             Why::Likewise(place) => write!(f, "names {place}, too"),
         }
     }
@@ -322,15 +347,13 @@ mod tests {
     fn a_failover_is_news_once() {
         let ours = of("my");
         let [one, two] = ["one", "two"].map(|host| Place { host: host.into(), port: 1 });
-        // Nobody was connected yet.
-        assert!(!ours.heard(None, &one));
         *ours.known.lock() = Some(one.clone());
         assert!(!ours.heard(None, &one) && !ours.heard(Some(&one), &one));
         assert!(ours.heard(Some(&one), &two));
-        // The other sentinels hear of it later, and one that was away does when it is back.
-        assert!(!ours.heard(Some(&one), &two) && !ours.heard(None, &two));
+        // The other sentinels hear of it later, and one that is back has not heard of it yet.
+        assert!(!ours.heard(Some(&one), &two) && !ours.heard(None, &one));
+        assert_eq!(*ours.known.lock(), Some(two.clone()));
         assert!(ours.heard(Some(&two), &one));
-        assert!(ours.heard(None, &two));
     }
 
     #[test]

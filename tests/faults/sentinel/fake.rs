@@ -24,6 +24,8 @@ pub struct FakeSentinel {
     says: Arc<Mutex<Says>>,
     /// How often it was asked where the primary is.
     asked: Arc<AtomicUsize>,
+    /// How often somebody began to listen.
+    heard: Arc<AtomicUsize>,
     connections: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -33,18 +35,20 @@ impl FakeSentinel {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (says, asked) = (Arc::new(Mutex::new(says)), Arc::new(AtomicUsize::new(0)));
+        let heard = Arc::new(AtomicUsize::new(0));
         let connections: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
         let fake = FakeSentinel {
             address,
             says: says.clone(),
             asked: asked.clone(),
+            heard: heard.clone(),
             connections: connections.clone(),
         };
         thread::spawn(move || {
             for connection in listener.incoming().map_while(Result::ok) {
-                let (says, asked) = (says.clone(), asked.clone());
+                let (says, asked, heard) = (says.clone(), asked.clone(), heard.clone());
                 connections.lock().extend(connection.try_clone());
-                thread::spawn(move || serve(connection, &says, &asked));
+                thread::spawn(move || serve(connection, &says, [&asked, &heard]));
             }
         });
         fake
@@ -62,12 +66,16 @@ impl FakeSentinel {
         }
     }
 
+    pub fn listeners(&self) -> usize {
+        self.heard.load(SeqCst)
+    }
+
     pub fn asked(&self) -> usize {
         self.asked.load(SeqCst)
     }
 }
 
-fn serve(connection: TcpStream, says: &Mutex<Says>, asked: &AtomicUsize) {
+fn serve(connection: TcpStream, says: &Mutex<Says>, [asked, heard]: [&AtomicUsize; 2]) {
     let mut out = connection.try_clone().unwrap();
     let mut lines = BufReader::new(connection);
     while let Some(command) = command(&mut lines) {
@@ -86,6 +94,7 @@ fn serve(connection: TcpStream, says: &Mutex<Says>, asked: &AtomicUsize) {
                 }
             }
             "SUBSCRIBE" => {
+                heard.fetch_add(1, SeqCst);
                 let told = |(n, it): (usize, &String)| {
                     format!("*3\r\n$9\r\nsubscribe\r\n${}\r\n{it}\r\n:{}\r\n", it.len(), n + 1)
                 };

@@ -134,6 +134,7 @@ fn a_primary_that_was_replaced_is_not_believed_any_more() {
     let client = named(&[&fake]).lease(4 * LONG).connect().unwrap();
     let other = named(&[&fake]).connect().unwrap();
     let guard = client.reentrant_lock("it").lock_owned().unwrap();
+    wait_until(LONG, "both listen", || fake.listeners() == 2);
     // Both are primaries; the sentinels mean the second.
     fake.says(Says::At(now.port()));
     fake.hang_up();

@@ -1,0 +1,174 @@
+//! What must hold of a history through failovers.
+
+use std::fmt;
+
+use crate::failover::worker::PERMITS;
+use crate::history::holds::{History, Hold, Wait};
+use crate::history::log::Event;
+use crate::history::times::{Span, length, merged, outside};
+
+/// How long a thread may wait while nobody holds what it waits for, nothing is wrong, and no wake-up was lost.
+const MOST_UNEXPLAINED: u64 = 3_000_000;
+
+/// A failover, from its cause on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failover {
+    /// From the cause until both servers have had time to tell what they know.
+    pub unsettled: Span,
+    /// Until what it has cost is made good: a lease for what was released and is held again.
+    pub costs: Span,
+    pub what: String,
+}
+
+/// All that is known of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    pub history: History,
+    pub failovers: Vec<Failover>,
+    /// When the machine stood still, and a while after that.
+    pub stalls: Vec<Span>,
+}
+
+/// What was counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub holds: usize,
+    pub failovers: usize,
+    /// Holds beside another that excludes them.
+    pub double_holds: usize,
+    /// Of these, those that no failover explains, or that one of both did not learn of.
+    pub untold: usize,
+    pub lost_wakeups: usize,
+    pub longest_wait_ms: u64,
+}
+
+impl Counts {
+    /// A line of JSON.
+    pub fn json(&self, kind: &str, seed: u64, seconds: u64) -> String {
+        let Counts { holds, failovers, double_holds, untold, lost_wakeups, longest_wait_ms } = self;
+        format!(
+            "{{\"kind\":\"{kind}\",\"seed\":{seed},\"seconds\":{seconds},\"holds\":{holds},\"failovers\":{failovers},\
+             \"double_holds\":{double_holds},\"untold\":{untold},\"lost_wakeups\":{lost_wakeups},\
+             \"longest_wait_ms\":{longest_wait_ms}}}"
+        )
+    }
+}
+
+impl fmt::Display for Failover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?} {}", self.unsettled, self.costs, self.what)
+    }
+}
+
+/// What was counted, and what is wrong, in words.
+pub fn check(evidence: &Evidence) -> (Counts, Vec<String>) {
+    let Evidence { history, failovers, .. } = evidence;
+    let mut wrong = Vec::new();
+    let mut counts = Counts { failovers: failovers.len(), holds: history.holds.len(), ..Counts::default() };
+    for (one, other) in doubles(history) {
+        counts.double_holds += 1;
+        if let Some(why) = untold(evidence, one, other) {
+            counts.untold += 1;
+            wrong.push(format!("two valid holds at once, {why}:\n  {one:?}\n  {other:?}"));
+        }
+    }
+    for wait in &history.waits {
+        if let Some(why) = forgotten(evidence, wait) {
+            counts.lost_wakeups += 1;
+            wrong.push(format!("{why}:\n  {wait:?}"));
+        }
+        let how = wait.how.split(' ').next().unwrap_or_default();
+        let known = [
+            "held",
+            "open",
+            "none",
+            "ok",
+            "woken",
+            "timeout",
+            "Unavailable",
+            "NotReplicated",
+            "OutcomeUnknown",
+            "LeaseLost",
+        ];
+        if !known.contains(&how) {
+            wrong.push(format!("must not end so:\n  {wait:?}"));
+        }
+    }
+    let longest = history.waits.iter().filter(|it| it.how == "held").map(|it| it.ended - it.asked).max();
+    counts.longest_wait_ms = longest.unwrap_or(0) / 1000;
+    (counts, wrong)
+}
+
+/// What excludes what: the name of the lock, in which all modes are one.
+fn lock(name: &str) -> &str {
+    name.split('/').next().unwrap_or_default()
+}
+
+/// Pairs of holds that were valid at once and must not be; by the beginning of the later one.
+fn doubles(history: &History) -> Vec<(&Hold, &Hold)> {
+    let mut found = Vec::new();
+    let mut inside: Vec<&Hold> = Vec::new();
+    for hold in history.holds.iter().filter(|hold| hold.was_valid()) {
+        inside.retain(|it| hold.held < it.until);
+        let beside: Vec<&Hold> =
+            inside.iter().filter(|it| lock(&it.lock) == lock(&hold.lock)).copied().collect();
+        let excluded = match lock(&hold.lock) {
+            "s" if beside.len() < PERMITS as usize => None,
+            "rw" if hold.lock == "rw/read" => beside.iter().find(|it| it.lock != "rw/read").copied(),
+            _ => beside.first().copied(),
+        };
+        found.extend(excluded.map(|it| (it, hold)));
+        inside.push(hold);
+    }
+    found
+}
+
+/// Why two holds at once are not what replication may cost; `None` if they are.
+fn untold(evidence: &Evidence, one: &Hold, other: &Hold) -> Option<&'static str> {
+    let unsettled = |it: &&Failover| it.unsettled.0 <= other.held && other.held < it.unsettled.1;
+    if !evidence.failovers.iter().any(|it| unsettled(&it)) {
+        return Some("and no failover was near");
+    }
+    // Those who share a lock have none.
+    if one.token > 0 && other.token > 0 && one.token >= other.token {
+        return Some("and the later one has no higher token");
+    }
+    let told = |hold: &Hold| {
+        let how = hold.released.as_ref().map_or("", |(_, how)| how.as_str());
+        let lost = |line: &crate::history::log::Line| {
+            let process = line.who.process == hold.who.process;
+            process
+                && line.at >= hold.held
+                && matches!(&line.event, Event::Lost { lock: it, .. } if it == lock(&hold.lock))
+        };
+        // An outcome that is not known is no promise that nobody else was there.
+        how.is_empty() || how != "ok" || evidence.history.lines.iter().any(lost)
+    };
+    (!told(one) && !told(other)).then_some("and neither of them was told")
+}
+
+/// Why a wait was too long; `None` if it was not.
+fn forgotten(evidence: &Evidence, wait: &Wait) -> Option<String> {
+    let history = &evidence.history;
+    let calm = |span: Span| -> u64 {
+        let costs = evidence.failovers.iter().map(|it| it.costs).chain(evidence.stalls.iter().copied());
+        let held = history.holds.iter().filter(|it| lock(&it.lock) == lock(&wait.lock));
+        let held = held.filter(|it| it.held < span.1 && span.0 < it.until).map(|it| (it.held, it.until));
+        length(&outside(span, &merged(costs.chain(held).collect())))
+    };
+    if wait.form == "signal" {
+        return None;
+    }
+    let mut from = wait.asked;
+    if wait.form == "await" {
+        // Until it is signalled, it has no reason to come back.
+        let signals = history.waits.iter().filter(|it| it.form == "signal" && it.how == "ok");
+        // It waits for certain when it has let go of the lock, under which the signal was given.
+        from = signals.map(|it| it.asked).filter(|at| *at > wait.asked + 1_000_000).min()?;
+    }
+    if wait.ended <= from + MOST_UNEXPLAINED {
+        return None;
+    }
+    let rest = calm((from, wait.ended));
+    (rest > MOST_UNEXPLAINED).then(|| format!("waited for {} ms without a reason", rest / 1000))
+}

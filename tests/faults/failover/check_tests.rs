@@ -1,0 +1,121 @@
+//! The check finds what is wrong with made-up histories, and nothing in a good one.
+
+use std::collections::BTreeMap;
+
+use crate::failover::check::{Counts, Evidence, Failover, check};
+use crate::history::holds::History;
+use crate::history::log::{Event, Line, Who};
+
+const S: u64 = 1_000_000;
+
+#[derive(Default)]
+struct Story(Vec<Line>, Evidence);
+
+impl Story {
+    fn line(mut self, at: u64, process: u64, round: u64, event: Event) -> Self {
+        self.0.push(Line { at, who: Who { process, thread: 1, round }, event });
+        self
+    }
+
+    /// Process and round, the lock, when it asked, held, released, and what became of that.
+    fn hold(self, (process, round): (u64, u64), lock: &str, token: u64, at: [u64; 3], how: &str) -> Self {
+        let [asked, held, released] = at;
+        let left = if how == "ok" { 4 * S } else { 0 };
+        self.line(asked, process, round, Event::Asked { lock: lock.into(), form: "lock".into() })
+            .line(held, process, round, Event::Held { token, left: 4 * S })
+            .line(released, process, round, Event::Release { left })
+            .line(released + 5, process, round, Event::Released { how: how.into() })
+    }
+
+    fn failover(mut self, from: u64, settled: u64, until: u64) -> Self {
+        self.1.failovers.push(Failover {
+            unsettled: (from, settled),
+            costs: (from, until),
+            what: "Kill".into(),
+        });
+        self
+    }
+
+    #[track_caller]
+    fn gives(mut self, is: impl Fn(&Counts) -> bool, wrong: &[&str]) {
+        self.0.sort_by_key(|line| line.at);
+        self.1.history = History::of(self.0, &BTreeMap::new(), 60 * S);
+        let (counts, found) = check(&self.1);
+        assert!(is(&counts), "{counts:?}");
+        assert_eq!(found.len(), wrong.len(), "{found:?}");
+        for (found, why) in found.iter().zip(wrong) {
+            assert!(found.contains(why), "{found}");
+        }
+    }
+}
+
+fn story() -> Story {
+    Story::default()
+}
+
+#[test]
+fn a_good_one_has_nothing_wrong() {
+    let good = story()
+        .hold((1, 1), "a", 1, [0, 10, 20], "ok")
+        .hold((2, 1), "a", 2, [5, 30, 40], "ok")
+        .hold((1, 2), "rw/read", 0, [50, 60, 90], "ok")
+        .hold((2, 2), "rw/read", 0, [50, 65, 90], "ok")
+        .hold((1, 3), "s", 0, [91, 92, 99], "ok")
+        .hold((2, 3), "s", 0, [91, 93, 99], "ok");
+    good.gives(|it| (it.holds, it.double_holds, it.untold, it.lost_wakeups) == (6, 0, 0, 0), &[]);
+}
+
+#[test]
+fn two_at_once_are_seen_in_every_kind() {
+    for (one, other) in
+        [("a", "a"), ("rw/write", "rw/write"), ("rw/read", "rw/write"), ("rw/write", "rw/read")]
+    {
+        let both = story().hold((1, 1), one, 1, [0, 10, 30], "ok").hold((2, 1), other, 2, [0, 20, 40], "ok");
+        both.gives(|it| (it.double_holds, it.untold) == (1, 1), &["no failover was near"]);
+    }
+    let three = (1..=3).fold(story(), |it, n| it.hold((n, 1), "s", 0, [0, 10 + n, 40], "ok"));
+    three.gives(|it| it.double_holds == 1, &["no failover was near"]);
+}
+
+#[test]
+fn in_a_failover_two_at_once_must_be_told_and_their_tokens_rise() {
+    let both = |tokens: [u64; 2], how: &str| {
+        story().failover(S, 3 * S, 9 * S).hold((1, 1), "a", tokens[0], [S, S + 10, 2 * S], how).hold(
+            (2, 1),
+            "a",
+            tokens[1],
+            [S, S + 20, S + 30],
+            "ok",
+        )
+    };
+    both([1, 2], "LeaseLost x").gives(|it| (it.double_holds, it.untold) == (1, 0), &[]);
+    both([2, 1], "LeaseLost x").gives(|it| it.untold == 1, &["no higher token"]);
+    both([1, 2], "ok").gives(|it| it.untold == 1, &["neither of them was told"]);
+}
+
+#[test]
+fn a_wait_needs_a_reason() {
+    let long = |story: Story| story.hold((1, 1), "a", 1, [0, 10 * S, 10 * S + 5], "ok");
+    long(story()).gives(|it| it.lost_wakeups == 1, &["without a reason"]);
+    long(story().failover(S, 2 * S, 9 * S)).gives(|it| it.longest_wait_ms == 10_000, &[]);
+    let mut stood_still = story();
+    stood_still.1.stalls.push((S, 9 * S));
+    long(stood_still).gives(|it| it.lost_wakeups == 0, &[]);
+    // Somebody waits for nobody who has gone without a word.
+    let open = story().line(0, 1, 1, Event::Asked { lock: "a".into(), form: "lock".into() });
+    open.gives(|it| it.lost_wakeups == 1, &["without a reason"]);
+}
+
+#[test]
+fn a_signal_wakes() {
+    let waits = |signalled: u64, how: &str| {
+        story()
+            .line(0, 1, 1, Event::Asked { lock: "q/some".into(), form: "await".into() })
+            .line(8 * S, 1, 1, Event::Ended { how: how.into() })
+            .line(signalled, 2, 1, Event::Asked { lock: "q/signal".into(), form: "signal".into() })
+            .line(signalled + 5, 2, 1, Event::Ended { how: "ok".into() })
+    };
+    waits(2 * S, "timeout").gives(|it| it.lost_wakeups == 1, &["without a reason"]);
+    waits(2 * S, "timeout").failover(S, 2 * S, 7 * S).gives(|it| it.lost_wakeups == 0, &[]);
+    waits(7 * S, "woken").gives(|it| it.lost_wakeups == 0, &[]);
+}

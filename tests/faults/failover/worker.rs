@@ -1,0 +1,230 @@
+//! A worker: a process of four threads that hold and wait in all ways, and write down what they got.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use redis_concurrent::{Client, Error, Guard, Kind, LockInfo, LossReason, Observer, RedisLock};
+use redis_concurrent_testkit::{Child, eventually, hear_parent, tell_parent};
+
+use crate::history::log::{Event, Journal, Who};
+use crate::history::pulse;
+use crate::support::{LONG, Random, builder, clock, env, ms};
+
+pub const ROLE: &str = "failover::role_worker";
+pub const THREADS: u64 = 4;
+
+/// The permits of the semaphore.
+pub const PERMITS: u32 = 2;
+
+/// What was held by a thread when the server in use died is lost to the others for so long.
+pub const LEASE: Duration = ms(4000);
+/// How long a request may take.
+pub const COMMAND: Duration = ms(1000);
+/// How long any wait may take: longer than a failover, with all that it costs.
+pub const PATIENCE: Duration = ms(30_000);
+/// How long a thread waits for a signal.
+pub const AWAITS: Duration = ms(8000);
+/// How long a replica may take to acknowledge a hold.
+const ACKNOWLEDGED: Duration = ms(3000);
+
+/// Starts the worker with this number, which writes its log into this folder.
+pub fn spawn(process: u64, url: &str, seed: u64, replicas: u64, folder: &Path) -> std::io::Result<Child> {
+    let log = folder.join(format!("{process}.holds"));
+    let (process, seed, replicas) = (process.to_string(), seed.to_string(), replicas.to_string());
+    let log = log.to_str().unwrap();
+    Child::spawn(
+        ROLE,
+        &[("URL", url), ("SEED", &seed), ("PROCESS", &process), ("REPLICAS", &replicas), ("LOG", log)],
+    )
+}
+
+/// Writes down what was lost.
+struct Losses(Arc<Journal>, u64);
+
+impl Observer for Losses {
+    fn lost(&self, lock: LockInfo<'_>, why: LossReason) {
+        let who = Who { process: self.1, thread: 0, round: 0 };
+        self.0.note(clock(), who, Event::Lost { lock: lock.name.into(), why: format!("{why:?}") });
+    }
+}
+
+/// The role itself: works until the parent says so, or is gone.
+pub fn play() {
+    let mut random = Random::new(ROLE);
+    let process = env("PROCESS").parse().unwrap();
+    let replicas = env("REPLICAS").parse().unwrap();
+    let journal = Arc::new(Journal::open(env("LOG")).unwrap());
+    let client = connect(&journal, process);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for thread in 1..=THREADS {
+            let who = Who { process, thread, round: 0 };
+            let mut worker =
+                Worker { random: random.fork(), journal: &journal, who, client: &client, replicas };
+            let stop = &stop;
+            let work = move || {
+                while !stop.load(Ordering::Relaxed) {
+                    worker.round();
+                }
+            };
+            thread::Builder::new().name(format!("worker {thread}")).spawn_scoped(scope, work).unwrap();
+        }
+        let pulse = || {
+            let who = Who { process, thread: 0, round: 0 };
+            pulse::of_process(&stop, |(from, until)| journal.note(until, who, Event::Stalled { from }));
+        };
+        thread::Builder::new().name("pulse".into()).spawn_scoped(scope, pulse).unwrap();
+        tell_parent("ready").unwrap();
+        let _ = hear_parent();
+        stop.store(true, Ordering::Relaxed);
+    });
+    // It may be that a failover has just begun.
+    let _ = client.close();
+}
+
+fn connect(journal: &Arc<Journal>, process: u64) -> Client {
+    eventually(LONG, || {
+        builder(&env("URL"))
+            .lease(LEASE)
+            .command_timeout(COMMAND)
+            .unreachable_timeout(PATIENCE)
+            .observer(Losses(journal.clone(), process))
+            .connect()
+            .ok()
+    })
+}
+
+struct Worker<'a> {
+    random: Random,
+    journal: &'a Journal,
+    who: Who,
+    client: &'a Client,
+    /// How many must acknowledge a hold.
+    replicas: usize,
+}
+
+impl Worker<'_> {
+    fn round(&mut self) {
+        let client = self.client;
+        match self.random.below(10) {
+            0..2 => self.lock("a", &client.reentrant_lock("a"), |it| it.token()),
+            2..4 => self.lock("b", &client.simple_lock("b"), |it| it.token()),
+            4 => self.lock("rw/write", client.read_write_lock("rw").write_lock(), |it| it.token()),
+            // Those who share have no tokens.
+            5..7 => self.lock("rw/read", client.read_write_lock("rw").read_lock(), |_| 0),
+            7 => self.permits(),
+            _ => self.condition(),
+        }
+        thread::sleep(self.random.micros(3000));
+    }
+
+    fn acknowledged<K: Kind>(&self, lock: RedisLock<K>) -> RedisLock<K> {
+        if self.replicas == 0 { lock } else { lock.with_replicas(self.replicas, ACKNOWLEDGED) }
+    }
+
+    fn asks(&mut self, lock: &str, form: &str) {
+        self.who.round += 1;
+        self.note(Event::Asked { lock: lock.into(), form: form.into() });
+    }
+
+    fn lock<K: Kind + Clone>(&mut self, name: &str, lock: &RedisLock<K>, token: fn(&Guard<'_, K>) -> u64) {
+        self.asks(name, "lock");
+        let lock = self.acknowledged(lock.clone());
+        if let Some(guard) = self.got(lock.try_lock_for(PATIENCE)) {
+            self.holds(token(&guard), || left(guard.is_lost(), guard.remaining()));
+            self.releases(left(guard.is_lost(), guard.remaining()));
+            self.released(guard.unlock());
+        }
+    }
+
+    fn permits(&mut self) {
+        self.asks("s", "permit");
+        let mut permits = self.client.semaphore("s");
+        if self.replicas > 0 {
+            permits = permits.with_replicas(self.replicas, ACKNOWLEDGED);
+        }
+        if let Some(permit) = self.got(permits.try_acquire_for(1, PATIENCE)) {
+            self.holds(0, || left(permit.is_lost(), permit.remaining()));
+            self.releases(left(permit.is_lost(), permit.remaining()));
+            self.released(permit.release());
+        }
+    }
+
+    /// Under one lock, half of the callers wait for a signal, and the others give one.
+    fn condition(&mut self) {
+        let lock = self.acknowledged(self.client.reentrant_lock("q"));
+        let condition = lock.condition("some");
+        self.asks("q", "lock");
+        let Some(mut guard) = self.got(lock.try_lock_for(PATIENCE)) else { return };
+        self.holds(guard.token(), || left(guard.is_lost(), guard.remaining()));
+        if self.random.below(2) == 0 {
+            self.releases(left(guard.is_lost(), guard.remaining()));
+            self.released(Ok(()));
+            self.asks("q/some", "await");
+            let how = match condition.wait_for(&mut guard, AWAITS) {
+                Ok(true) => "woken".into(),
+                Ok(false) => "timeout".into(),
+                Err(error) => format!("{:?} {error}", error.kind()),
+            };
+            self.note(Event::Ended { how });
+            // It holds the lock again, unless that was lost meanwhile.
+            self.asks("q", "back");
+            self.holds(guard.token(), || left(guard.is_lost(), guard.remaining()));
+        } else {
+            let how = condition.signal_all(&guard);
+            let (round, how) =
+                (self.who.round, how.map_or_else(|e| format!("{:?}", e.kind()), |()| "ok".into()));
+            self.asks("q/signal", "signal");
+            self.note(Event::Ended { how });
+            // The hold is that of its round.
+            self.who.round = round;
+            self.releases(left(guard.is_lost(), guard.remaining()));
+            self.released(guard.unlock());
+            self.who.round += 1;
+            return;
+        }
+        self.releases(left(guard.is_lost(), guard.remaining()));
+        self.released(guard.unlock());
+    }
+
+    fn got<G>(&mut self, got: Result<Option<G>, Error>) -> Option<G> {
+        let how = match got {
+            Ok(Some(guard)) => return Some(guard),
+            Ok(None) => "none".to_owned(),
+            Err(error) => {
+                // What cannot be served now is not asked for without a rest.
+                thread::sleep(ms(20));
+                format!("{:?} {error}", error.kind())
+            }
+        };
+        self.note(Event::Ended { how });
+        None
+    }
+
+    /// The time is taken before `left` is asked for, so that it does not say too much.
+    fn holds(&mut self, token: u64, left: impl Fn() -> u64) {
+        let at = clock();
+        self.journal.note(at, self.who, Event::Held { token, left: left() });
+        thread::sleep(self.random.micros(8000));
+    }
+
+    fn releases(&self, left: u64) {
+        self.note(Event::Release { left });
+    }
+
+    fn released(&self, outcome: Result<(), Error>) {
+        let how = outcome.map_or_else(|error| format!("{:?} {error}", error.kind()), |()| "ok".into());
+        self.note(Event::Released { how });
+    }
+
+    fn note(&self, event: Event) {
+        self.journal.note(clock(), self.who, event);
+    }
+}
+
+fn left(lost: bool, remaining: Duration) -> u64 {
+    if lost { 0 } else { remaining.as_micros() as u64 }
+}
