@@ -57,8 +57,6 @@ impl Server {
 
     /// Waits for them to end, until `limit` at most.
     pub(super) fn wait_for_end(&self, limit: Moment) -> bool {
-        let lives = self.switchover.iter().chain([&self.inbox.life]);
-        // All of them, whatever becomes of the first.
-        lives.fold(true, |ended, life| life.wait_for_end(limit) && ended)
+        self.switchover.iter().chain([&self.inbox.life]).all(|life| life.wait_for_end(limit))
     }
 }
