@@ -132,6 +132,7 @@ mod guard;
 mod kind;
 mod kinds;
 mod lock;
+mod look;
 mod multi_lock;
 mod names;
 mod nodes;
@@ -179,6 +180,7 @@ pub use lock::condition::Condition;
 pub use lock::holder::{ForcedUnlock, HeldBy, Holder, Process};
 pub use lock::receipt::Receipt;
 pub use lock::{RedisLock, RedissonFencedLock, RedissonLock, ReentrantLock, SimpleLock};
+pub use look::{ConditionWaiter, KeyInfo, Listing, Look, Waiter};
 pub use multi_lock::{Member, MultiLock};
 #[cfg(feature = "metrics")]
 pub use observe::MetricsObserver;

@@ -63,6 +63,10 @@ pub struct Global {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     Run(Box<Run>),
+    Ls(Ls),
+    Show(Show),
+    Watch(Watch),
+    Break(Break),
     /// Print the completions of a shell: put them where it looks for them
     Completions {
         shell: clap_complete::Shell,
@@ -71,6 +75,97 @@ pub enum Command {
     Man {
         command: Option<String>,
     },
+}
+
+/// List what is held: which locks, by whom, since when.
+///
+/// One line a lock, permit or reservation, the oldest first. HOLDER is LABEL PID@HOST, or the owner's text of another
+/// program; "stays" where it was released and is kept for the rest of a time. By SCAN, and reads only.
+#[derive(ClapArgs, Debug)]
+pub struct Ls {
+    /// Only names that contain one of these
+    pub filters: Vec<String>,
+    /// Also what nobody holds
+    #[arg(long)]
+    pub all: bool,
+    /// Only where somebody waits
+    #[arg(long)]
+    pub waiting: bool,
+    /// Only of this kind
+    #[arg(long)]
+    pub kind: Option<String>,
+    /// Only holders on this host
+    #[arg(long)]
+    pub host: Option<String>,
+    /// Only holders whose label contains this
+    #[arg(long)]
+    pub label: Option<String>,
+    /// Only holders of at least this age
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    pub older: Option<Duration>,
+    /// Also string keys of users' own that match this pattern of SCAN
+    #[arg(long, value_name = "PATTERN")]
+    pub at: Option<String>,
+    /// Look at N locks a second at most [default: no limit]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub rate: u32,
+    /// Exit 1 if the list is empty
+    #[arg(long)]
+    pub exit_code: bool,
+}
+
+/// Show everything about a name: kind, holders, waiters, counts, keys.
+///
+/// Exits 1 if there is no such name.
+#[derive(ClapArgs, Debug)]
+pub struct Show {
+    pub name: String,
+    /// NAME is a Redis key to the letter
+    #[arg(long)]
+    pub at: bool,
+}
+
+/// Print a line whenever a holder or the number of waiters changes.
+///
+/// Until it is interrupted: time, name, from -> to, held for, waiting. What is shorter than the pause between two looks
+/// may be missed. Never MONITOR.
+#[derive(ClapArgs, Debug)]
+pub struct Watch {
+    /// Only these locks [default: all]
+    pub names: Vec<String>,
+    /// How often to look
+    #[arg(long, value_name = "DUR", value_parser = duration, default_value = "1s")]
+    pub every: Duration,
+}
+
+/// Take a lock from its holder.
+///
+/// The holder is told, with the reason and by whom. Others get the lock when the holder's work has ended, as far as that
+/// is known: when `run` has stopped its command, or else when the lease is over, which is not renewed any more. If
+/// another one holds it by now, nothing is done (75). Of a semaphore or an inventory permits or goods go back; counts
+/// are never touched. Exits 0 if it was taken away, 1 if nobody holds it.
+#[derive(ClapArgs, Debug)]
+#[command(group = clap::ArgGroup::new("whose").required(true))]
+pub struct Break {
+    pub name: String,
+    /// Only from this owner, as show prints it
+    #[arg(long, group = "whose")]
+    pub owner: Option<String>,
+    /// Only from the holder with this token
+    #[arg(long, value_name = "N", group = "whose")]
+    pub token: Option<u64>,
+    /// From its holders, whichever they are by now
+    #[arg(long, group = "whose")]
+    pub whoever: bool,
+    /// What the holder is told
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Let the next one in at once, even if the holder's work still runs
+    #[arg(long)]
+    pub now: bool,
+    /// Do not ask, even on a terminal
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// Run a command while holding a lock.

@@ -9,9 +9,14 @@ mod args;
 mod connect;
 mod duration;
 mod exit;
+mod ls;
 mod pages;
 mod run;
 mod say;
+mod show;
+mod shown;
+mod take_away;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -30,6 +35,10 @@ fn main() -> ExitCode {
     let say = say::Say::new(args.global.quiet, args.global.verbose);
     let done = match args.command {
         Command::Run(run) => run::run(&args.global, &run.with_shell_behind_name(), say),
+        Command::Ls(ls) => ls::ls(&args.global, &ls),
+        Command::Show(show) => show::show(&args.global, &show),
+        Command::Watch(watch) => watch::watch(&args.global, &watch, say),
+        Command::Break(it) => take_away::take_away(&args.global, &it, say),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { command } => pages::man(command.as_deref()),
     };

@@ -41,6 +41,25 @@ pub fn error(what: impl Display) {
     }
 }
 
+/// A line of an answer.
+pub fn answer(line: impl Display) -> Result<(), Failure> {
+    print(format!("{line}\n").as_bytes())
+}
+
+/// Columns of the width of their widest cell.
+pub fn table<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> Result<(), Failure> {
+    let rows: Vec<_> = rows.collect();
+    let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in &rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    print(text.as_bytes())
+}
+
 /// All of an answer.
 pub fn print(text: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();

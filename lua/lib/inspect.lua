@@ -1,15 +1,18 @@
 -- inspect: the holders and the waiters, page after page. Writes nothing.
 --
--- ARGV 5 page: '' or what the one before returned   6 args, of a kind that has several modes
+-- ARGV 5 page: '' or what the one before returned   6 args, of a kind that has several modes   7 '1': in detail
 -- ->  {last number, {owner, remaining ms (-1: no expiry), record, ...}, {owner, record, ...}, what the rule
---     says about its state}; as a fifth, if this is not all, the next page
+--     says about its state}; as a fifth, if this is not all, the next page (in detail: or ''). In detail as a
+--     sixth {1 the holder only stays | 0, ...}, as a seventh {arrival, us since its last heartbeat, ...} of the
+--     queue positions, and on the last page as an eighth the first hundred that wait for signals: {condition,
+--     owner, record, arrival, us since its last heartbeat, ...}
 --@ parts
 kind.load('')
 local number = tonumber(call('GET', K[4]) or 0)
 -- What the rule says about its state is true once all expired holders are out of it.
 if kind.describe and kind.more and kind.more() then return {number, {}, {}, {}, F[5] or ''} end
 local part, from = string.match(F[5] or '', '^(%a)(.*)$')
-local holders, places, state, page = {}, {}, {}, nil
+local holders, places, state, page, times = {}, {}, {}, nil, {}
 if part ~= 'q' then
   holders, page = kind.holders(from)
   state = kind.describe and kind.describe(from) or state
@@ -23,8 +26,23 @@ if not page then
     if w and not silent(w) then
       places[#places + 1] = w.owner
       places[#places + 1] = w.record
+      times[#times + 1] = fmt('%.0f', some[i + 1] % CLASS)
+      times[#times + 1] = fmt('%.0f', now() - w.heartbeat)
     end
   end
   page = some[200] and 'q' .. some[200]
 end
-return {number, holders, places, state, page}
+if F[7] ~= '1' then return {number, holders, places, state, page} end
+local stays, signals = {}, {}
+for i = 1, #holders, 3 do stays[#stays + 1] = call('ZSCORE', K[5], holders[i]) and 1 or 0 end
+-- (Of a kind without conditions this key has something else in it.)
+for _, member in ipairs(page and {} or call('ZRANGE', K[6], 0, 99)) do
+  local condition, since, owner = string.match(member, '^(.*)|(%d+)|([^|]*)$')
+  local w = owner and waiting(owner)
+  if w and not silent(w) then
+    for _, it in ipairs({condition, owner, w.record, since, fmt('%.0f', now() - w.heartbeat)}) do
+      signals[#signals + 1] = it
+    end
+  end
+end
+return {number, holders, places, state, page or '', stays, times, signals}

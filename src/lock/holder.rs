@@ -21,8 +21,14 @@ pub struct Holder {
     /// Remaining lease if it is not renewed; `None`: it does not expire.
     pub remaining: Option<Duration>,
     /// The number of permits it has, for a holder returned by
-    /// [`Semaphore::holders`](crate::Semaphore::holders).
+    /// [`Semaphore::holders`](crate::Semaphore::holders) or in a [`Look`](crate::Look).
     pub permits: Option<u32>,
+    /// In a [`Look`](crate::Look): it was released, and only stays for the rest of its
+    /// [minimum hold time](crate::RedisLock::min_hold), or was [revoked](crate::RedisLock::revoke_if). Else false.
+    pub stays: bool,
+    /// In a [`Look`](crate::Look) at an exclusive lock: the first fencing token of the grant. Its process may have
+    /// handed it on since, which counts the token up.
+    pub token: Option<u64>,
 }
 
 /// The result of a [`force_unlock`](crate::RedisLock::force_unlock).
@@ -111,7 +117,8 @@ impl Holder {
         // (A holder of another library's that has owner ids like ours says so in its record.)
         let since = (is_owner(&held.owner) && number > 0 && held.record != "?").then(|| granted_at(number));
         let process = Process::read(&held.record);
-        Holder { process, owner: held.owner, since, remaining: held.remaining, permits: None }
+        let Held { owner, remaining, stays, .. } = held;
+        Holder { process, owner, since, remaining, permits: None, stays, token: None }
     }
 }
 

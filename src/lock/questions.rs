@@ -87,10 +87,10 @@ impl<K: Kind> RedisLock<K> {
         let entry = self.entry()?;
         let places = self.inspect()?.places;
         let here: Vec<_> = [Some(entry), self.other.as_ref()].into_iter().flatten().collect();
-        let others = places.iter().filter(|(owner, _)| !here.iter().any(|entry| entry.is_mine(owner)));
+        let others = places.iter().filter(|place| !here.iter().any(|entry| entry.is_mine(&place.owner)));
         let threads = |record: &str| record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
         let ours: usize = here.iter().copied().map(queued).sum();
-        Ok(others.map(|(_, record)| threads(record)).sum::<usize>() + ours)
+        Ok(others.map(|place| threads(&place.record)).sum::<usize>() + ours)
     }
 
     /// The number of threads of this process that wait for it. No request.
@@ -142,12 +142,29 @@ impl<K: Kind> RedisLock<K> {
     /// # Errors
     /// `InvalidInput` for a longer reason. Else see [`force_unlock`](RedisLock::force_unlock).
     pub fn force_unlock_if(&self, held_by: &HeldBy, reason: &str) -> Result<ForcedUnlock, Error> {
+        self.take_away(held_by, reason, false)
+    }
+
+    /// The same, but others stay out as long as the holder's work may go on: the hold is no longer renewed, and the
+    /// holder is told, but the next waiter gets the lock only when that lease is over. It ends earlier by a
+    /// [forced unlock](RedisLock::force_unlock_if) of the same holder, once its work is known to have ended.
+    ///
+    /// A foreign string, and a hold that does not expire, are taken away at once.
+    ///
+    /// # Errors
+    /// See [`force_unlock_if`](RedisLock::force_unlock_if).
+    pub fn revoke_if(&self, held_by: &HeldBy, reason: &str) -> Result<ForcedUnlock, Error> {
+        self.take_away(held_by, reason, true)
+    }
+
+    fn take_away(&self, held_by: &HeldBy, reason: &str, gently: bool) -> Result<ForcedUnlock, Error> {
         let entry = self.entry()?;
         let reason =
             told(reason).map_err(|why| entry.error(Error::new(ErrorKind::InvalidInput, "").because(why)))?;
         let ordered = K::SHARING == Sharing::Exclusive;
         let wanted = |held: &Held, last| held_by.is(&held.owner, if ordered { last } else { 0 });
-        let Forced { holders, told, others } = force_unlock(entry, &self.terms.args, &reason, wanted)?;
+        let Forced { holders, told, others } =
+            force_unlock(entry, &self.terms.args, &reason, gently, wanted)?;
         Ok(ForcedUnlock { holders, told, others })
     }
 

@@ -26,6 +26,7 @@ mod grants;
 mod invariants;
 mod kinds;
 mod linger;
+mod look;
 mod multi_lock;
 mod read_write;
 mod receipts;

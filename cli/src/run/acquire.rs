@@ -19,7 +19,7 @@ const LABEL: usize = 60;
 
 /// What came of it.
 pub enum Acquired {
-    Held(OwnedGuard<MultiLock>),
+    Held(Client, OwnedGuard<MultiLock>),
     Busy,
     /// This signal ended the wait.
     Ended(u8),
@@ -48,7 +48,7 @@ pub fn acquire(global: &Global, args: &Run, signals: &Signals, say: Say) -> Resu
         // A holder that the server has forgotten may not know it yet.
         let distrust = trust::how_long(global, args.lease, say);
         if distrust.is_zero() {
-            return Ok(Acquired::Held(guard));
+            return Ok(Acquired::Held(client, guard));
         }
         say.note(format!(
             "the server was started or flushed a moment ago, and may have forgotten a holder: waiting {:.1} s",
@@ -56,7 +56,7 @@ pub fn acquire(global: &Global, args: &Run, signals: &Signals, say: Say) -> Resu
         ));
         let lost = guard.lost();
         if trust::waited_out(distrust, &lost, signals) {
-            return Ok(Acquired::Held(guard));
+            return Ok(Acquired::Held(client, guard));
         }
         if signals.stop.is_cancelled() {
             guard.unlock_now()?;

@@ -11,7 +11,7 @@ mod trust;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Error, MultiLock, OwnedGuard};
+use redis_concurrent::{Client, Error, HeldBy, MultiLock, OwnedGuard};
 
 use self::acquire::Acquired;
 use self::signals::Signals;
@@ -36,7 +36,7 @@ pub fn run(global: &Global, args: &Run, say: Say) -> Result<ExitCode, Failure> {
             Ok(if args.skip { 0 } else { args.busy_exit })
         }
         Acquired::Ended(signal) => Ok(128 + signal),
-        Acquired::Held(guard) => hold(global, args, guard, &signals, &mut status, say),
+        Acquired::Held(client, guard) => hold(global, args, (&client, guard), &signals, &mut status, say),
     });
     let exit = done.as_ref().map_or_else(Failure::status, |code| *code);
     status.write(exit)?;
@@ -69,7 +69,7 @@ fn grace(args: &Run) -> Duration {
 fn hold(
     global: &Global,
     args: &Run,
-    guard: OwnedGuard<MultiLock>,
+    (client, guard): (&Client, OwnedGuard<MultiLock>),
     signals: &Signals,
     status: &mut Status,
     say: Say,
@@ -100,11 +100,26 @@ fn hold(
         }
         Some(_) => Stay::No,
     };
+    let tokens = guard.tokens();
     let released = release(guard, stay);
+    if released.as_ref().is_err_and(Error::is_lease_lost) && !args.at {
+        free_what_was_revoked(client, args, &tokens);
+    }
     if let Ok(()) = &released {
         status.stays = stay.rest();
     }
     Ok(conclude(args, &ended, released, status, say))
+}
+
+/// A hold that `break` has taken away keeps others out as long as the command might run: that is over. What is no
+/// longer there, or another's by now, is left alone.
+fn free_what_was_revoked(client: &Client, args: &Run, tokens: &[Option<u64>]) {
+    for (name, token) in std::iter::once(&args.name).chain(&args.and).zip(tokens) {
+        if let Some(token) = token {
+            // If Redis does not answer, its lease ends it.
+            let _ = client.force_unlock(name, &HeldBy::Token(*token), "", false);
+        }
+    }
 }
 
 /// The exit status, of how the command ended and of what the release said.

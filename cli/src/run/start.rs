@@ -9,6 +9,7 @@ use std::process::Command;
 use super::child::BECOME;
 use crate::args::{Global, Run};
 use crate::exit::Failure;
+use crate::shown;
 
 /// Whether the command has a process group of its own: not where it may have to read from a terminal.
 pub fn has_own_group(args: &Run) -> bool {
@@ -36,7 +37,7 @@ pub fn command(global: &Global, args: &Run, tokens: &[Option<u64>]) -> Result<Co
     for (i, token) in tokens.iter().enumerate() {
         let variable = if i == 0 { String::new() } else { format!("_{i}") };
         if let Some(token) = token {
-            command.env(format!("REDIS_CONCURRENT_TOKEN{variable}"), spelled(*token));
+            command.env(format!("REDIS_CONCURRENT_TOKEN{variable}"), shown::token(*token));
         }
     }
     if has_own_group(args) {
@@ -47,11 +48,6 @@ pub fn command(global: &Global, args: &Run, tokens: &[Option<u64>]) -> Result<Co
 
 fn is_token(variable: &OsStr) -> bool {
     variable.to_str().is_some_and(|it| it.starts_with("REDIS_CONCURRENT_TOKEN"))
-}
-
-/// A token as a text that sorts as the number does.
-pub fn spelled(token: u64) -> String {
-    format!("{token:019}")
 }
 
 /// On Linux the very program that runs, even where its file has been replaced.
@@ -105,7 +101,7 @@ mod tests {
 
     #[test]
     fn tokens_sort_as_texts() {
-        assert_eq!(spelled(890_865_315_643_305_984), "0890865315643305984");
-        assert!(spelled(9) < spelled(10));
+        assert_eq!(shown::token(890_865_315_643_305_984), "0890865315643305984");
+        assert!(shown::token(9) < shown::token(10));
     }
 }

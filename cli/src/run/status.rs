@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::start::spelled;
 use crate::exit::Failure;
+use crate::shown::{seconds, token as spelled};
 
 #[derive(Default)]
 pub struct Status {
@@ -41,7 +41,6 @@ impl Status {
     /// Writes it, with the program's own exit status.
     pub fn write(&mut self, exit: u8) -> Result<(), Failure> {
         let Some(to) = &mut self.to else { return Ok(()) };
-        let seconds = |it: Duration| (it.as_secs_f64() * 1000.0).round() / 1000.0;
         let child = self.child.map(|status| match (status.code(), status.signal()) {
             (Some(code), _) => json!({"code": code}),
             (None, signal) => json!({"signal": signal}),

@@ -1,5 +1,7 @@
 //! The program as its users meet it: started by its name, on a private server, looked at from outside.
 
+mod asks;
+mod chance;
 mod exits;
 mod pages;
 mod signals;

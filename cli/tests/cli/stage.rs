@@ -91,6 +91,22 @@ impl Started {
         signal(self.pid(), name);
     }
 
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// A process that has ended, and was waited for, is left alone.
+    pub fn signal_if_running(&mut self, name: &str) {
+        if !self.has_ended() {
+            self.signal(name);
+        }
+    }
+
+    #[track_caller]
+    pub fn ended(&mut self) {
+        wait_until(LONG, "the program ends", || self.has_ended());
+    }
+
     #[track_caller]
     pub fn done(mut self) -> Done {
         wait_until(LONG, "the program ends", || self.child.try_wait().unwrap().is_some());

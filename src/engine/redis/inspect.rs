@@ -22,6 +22,17 @@ pub(crate) struct Held {
     /// `None`: it does not expire.
     pub(crate) remaining: Option<Duration>,
     pub(crate) record: String,
+    /// It was released, and only stays for the rest of a time. Known where it was asked in detail.
+    pub(crate) stays: bool,
+}
+
+/// A waiting process, as Redis has it.
+pub(crate) struct Place {
+    pub(crate) owner: String,
+    pub(crate) record: String,
+    /// Asked in detail: its arrival, as a number of microseconds since 2020, and the time since its last heartbeat.
+    pub(crate) since: u64,
+    pub(crate) silent: Duration,
 }
 
 /// The reply to `inspect`.
@@ -30,8 +41,10 @@ pub(crate) struct Inspection {
     /// The number of the last grant.
     pub(crate) number: u64,
     pub(crate) holders: Vec<Held>,
-    /// The waiting processes: owner id and record.
-    pub(crate) places: Vec<(String, String)>,
+    /// The waiting processes.
+    pub(crate) places: Vec<Place>,
+    /// Asked in detail: those that wait for signals, and for which condition.
+    pub(crate) signals: Vec<(String, Place)>,
     /// What the rule says about its state.
     pub(crate) state: Vec<Value>,
 }
@@ -48,7 +61,7 @@ pub(crate) fn inspect(entry: &Arc<LockEntry>, mode: &str) -> Result<Inspection, 
         all.number = all.number.max(inspection.number);
         // A holder that is renewed, or moves, between two pages may be on both.
         all.holders.extend(inspection.holders.into_iter().filter(|held| holders.insert(held.raw.clone())));
-        all.places.extend(inspection.places.into_iter().filter(|(owner, _)| places.insert(owner.clone())));
+        all.places.extend(inspection.places.into_iter().filter(|place| places.insert(place.owner.clone())));
         all.state.extend(inspection.state);
         next = behind;
     }
@@ -60,10 +73,10 @@ pub(crate) fn describe(entry: &Arc<LockEntry>, question: &str) -> Result<Vec<Val
     Ok(inspect_page(entry, question, "")?.inspection.state)
 }
 
-struct Page {
-    inspection: Inspection,
+pub(crate) struct Page {
+    pub(crate) inspection: Inspection,
     /// The argument that asks for the next page.
-    next: Option<String>,
+    pub(crate) next: Option<String>,
 }
 
 fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str) -> Result<Page, Error> {
@@ -79,10 +92,12 @@ pub(crate) fn is_held(answer: &Value) -> bool {
     !read(answer).inspection.holders.is_empty()
 }
 
-fn read(answer: &Value) -> Page {
+/// A page of the reply to `inspect`, in detail or not.
+pub(crate) fn read(answer: &Value) -> Page {
     let items = list(answer);
     let texts = |i: usize| items.get(i).map(list).unwrap_or_default();
-    let held = |chunk: &[Value]| {
+    let stays = texts(5);
+    let held = |(i, chunk): (usize, &[Value])| {
         let owner = text(chunk.first())?;
         Some(Held {
             raw: match chunk.first() {
@@ -92,15 +107,35 @@ fn read(answer: &Value) -> Page {
             owner,
             remaining: number(chunk.get(1)).and_then(|ms| ms.try_into().ok()).map(Duration::from_millis),
             record: text(chunk.get(2))?,
+            stays: number(stays.get(i)) == Some(1),
         })
     };
+    let times = texts(6);
+    let placed = |(i, chunk): (usize, &[Value])| {
+        place(chunk.first(), chunk.get(1), times.get(2 * i), times.get(2 * i + 1))
+    };
+    let signals = texts(7).chunks(5);
+    let signals =
+        signals.filter_map(|c| Some((text(c.first())?, place(c.get(1), c.get(2), c.get(3), c.get(4))?)));
     let inspection = Inspection {
         number: number(items.first()).and_then(|n| n.try_into().ok()).unwrap_or(0),
-        holders: texts(1).chunks(3).filter_map(held).collect(),
+        holders: texts(1).chunks(3).enumerate().filter_map(held).collect(),
         state: texts(3).to_vec(),
-        places: texts(2).chunks(2).filter_map(|c| Some((text(c.first())?, text(c.get(1))?))).collect(),
+        places: texts(2).chunks(2).enumerate().filter_map(placed).collect(),
+        signals: signals.collect(),
     };
-    Page { inspection, next: text(items.get(4)) }
+    Page { inspection, next: text(items.get(4)).filter(|next| !next.is_empty()) }
+}
+
+fn place(
+    owner: Option<&Value>,
+    record: Option<&Value>,
+    since: Option<&Value>,
+    silent: Option<&Value>,
+) -> Option<Place> {
+    let us = |value| number(value).and_then(|us| us.try_into().ok()).unwrap_or(0);
+    let (since, silent) = (us(since), Duration::from_micros(us(silent)));
+    Some(Place { owner: text(owner)?, record: text(record)?, since, silent })
 }
 
 /// What became of the holders of a forced unlock.
@@ -114,11 +149,13 @@ pub(crate) struct Forced {
     pub(crate) others: usize,
 }
 
-/// Removes every holder that is `wanted`, given the last grant number, and notifies it of the `reason`.
+/// Removes every holder that is `wanted`, given the last grant number, and notifies it of the `reason`. `gently`: it
+/// keeps others out for the rest of its lease, which is not renewed any more.
 pub(crate) fn force_unlock(
     entry: &Arc<LockEntry>,
     mode: &str,
     reason: &str,
+    gently: bool,
     wanted: impl Fn(&Held, u64) -> bool,
 ) -> Result<Forced, Error> {
     let shared = &entry.shared;
@@ -130,7 +167,11 @@ pub(crate) fn force_unlock(
             continue;
         }
         let limit = Moment::now().after(shared.config.command_timeout);
-        let inside = requests::force(entry, &held.raw, limit).map_err(|e| entry.error(e.error()))?;
+        let inside = match held.remaining {
+            Some(rest) if gently && is_owner(&held.owner) => requests::bar(entry, &held.raw, rest, limit),
+            _ => requests::force(entry, &held.raw, limit),
+        };
+        let inside = inside.map_err(|e| entry.error(e.error()))?;
         forced.holders += usize::from(inside);
         if !inside || !is_owner(&held.owner) {
             continue; // It has gone by itself; or is a foreign holder, which cannot be notified.

@@ -157,6 +157,22 @@ pub(crate) fn force(entry: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Resu
     Ok(inside == 1 || reply.resent)
 }
 
+/// An owner that is not ours is not renewed any more: it stays for `rest`, and its id comes in never again. Returns
+/// whether it was inside.
+pub(crate) fn bar(
+    entry: &Arc<LockEntry>,
+    owner: &[u8],
+    rest: Duration,
+    limit: Moment,
+) -> Result<bool, Failure> {
+    let shared = &entry.shared;
+    let rest = rest.as_millis().max(1).to_string();
+    let args =
+        [owner, rest.as_bytes(), shared.inbox_prefix.as_bytes(), shared.waiter_timeout.as_bytes(), b"1"];
+    let reply = send(entry, &entry.scripts.renew, &args, limit)?;
+    Ok(matches!(renewed(&reply.value)?, Renewal::Left(_)))
+}
+
 /// A page of what the lock's state is, on a lock with several modes of the one of `mode`.
 pub(super) fn inspect(
     entry: &Arc<LockEntry>,

@@ -1,0 +1,117 @@
+//! `ls`: which locks are held, by whom, since when.
+
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use redis_concurrent::{Holder, Look};
+
+use crate::args::{Global, Ls};
+use crate::connect;
+use crate::exit::Failure;
+use crate::say;
+use crate::shown;
+
+/// A line: a lock with one of its holders, or with none.
+struct Row {
+    look: Look,
+    holder: Option<Holder>,
+}
+
+pub fn ls(global: &Global, args: &Ls) -> Result<ExitCode, Failure> {
+    let client = connect::builder(global)?.connect()?;
+    let listing = client.list().rate(args.rate);
+    let mut rows = Vec::new();
+    for look in if args.all { listing.with_free() } else { listing } {
+        let look = look?;
+        if !wanted(args, &look) {
+            continue;
+        }
+        let holders: Vec<_> = look.holders.iter().filter(|it| args.takes(it)).cloned().collect();
+        if holders.is_empty() && (args.all || !look.waiters.is_empty()) && !args.asks_for_holders() {
+            rows.push(Row { look: look.clone(), holder: None });
+        }
+        rows.extend(holders.into_iter().map(|it| Row { look: look.clone(), holder: Some(it) }));
+    }
+    if let Some(pattern) = &args.at {
+        rows.extend(strings(global, &client, pattern)?);
+    }
+    rows.sort_by_key(|row| {
+        (row.holder.as_ref().is_none_or(|it| it.since.is_none()), since(row), row.look.name.clone())
+    });
+    let empty = rows.is_empty();
+    if global.json {
+        for row in &rows {
+            say::answer(shown::row(&row.look, row.holder.as_ref()))?;
+        }
+    } else if !empty {
+        let head = ["NAME", "KIND", "HOLDER", "SINCE", "LEASE", "WAITING", "TOKEN"].map(str::to_owned);
+        say::table(std::iter::once(head).chain(rows.iter().map(cells)))?;
+    }
+    Ok(ExitCode::from(u8::from(empty && args.exit_code)))
+}
+
+fn since(row: &Row) -> Option<SystemTime> {
+    row.holder.as_ref()?.since
+}
+
+/// Whether the lock itself passes the filters.
+fn wanted(args: &Ls, look: &Look) -> bool {
+    let named = args.filters.is_empty() || args.filters.iter().any(|it| look.name.contains(it.as_str()));
+    named
+        && (!args.waiting || !look.waiters.is_empty())
+        && args.kind.as_ref().is_none_or(|it| look.kind.contains(it.as_str()))
+}
+
+impl Ls {
+    fn asks_for_holders(&self) -> bool {
+        self.host.is_some() || self.label.is_some() || self.older.is_some()
+    }
+
+    /// Whether a holder passes them.
+    fn takes(&self, holder: &Holder) -> bool {
+        let process = holder.process.as_ref();
+        let host = self.host.as_ref().is_none_or(|it| process.is_some_and(|process| &process.host == it));
+        let label = self
+            .label
+            .as_ref()
+            .is_none_or(|it| process.is_some_and(|process| process.client_name.contains(it)));
+        let older = self.older.is_none_or(|it| shown::age(holder.since).is_some_and(|age| age >= it));
+        host && label && older
+    }
+}
+
+fn cells(row: &Row) -> [String; 7] {
+    let holder = row.holder.as_ref();
+    let text = |it: Option<String>| it.unwrap_or_else(|| "-".to_owned());
+    [
+        shown::plain(&row.look.name),
+        row.look.kind.clone(),
+        text(holder.map(shown::holder)),
+        text(holder.and_then(|it| shown::age(it.since)).map(shown::span)),
+        text(holder.and_then(|it| it.remaining).map(shown::span)),
+        row.look.waiting().to_string(),
+        text(holder.and_then(|it| it.token).map(shown::token)),
+    ]
+}
+
+/// String keys of users' own that match the pattern: held by whatever text is in them.
+fn strings(global: &Global, client: &redis_concurrent::Client, pattern: &str) -> Result<Vec<Row>, Failure> {
+    let mut connection = connect::plain(global)?;
+    let (mut rows, mut cursor) = (Vec::new(), 0u64);
+    loop {
+        let mut scan = redis_concurrent::redis::cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(500).arg("TYPE").arg("string");
+        let (next, keys): (u64, Vec<String>) = scan.query(&mut connection)?;
+        for key in keys.into_iter().filter(|key| !key.starts_with(&format!("{}:{{", global.namespace))) {
+            if let Some(look) = client.look_at_key(&key)?
+                && let Some(holder) = look.holders.first().cloned()
+            {
+                rows.push(Row { look, holder: Some(holder) });
+            }
+        }
+        cursor = next;
+        if cursor == 0 {
+            return Ok(rows);
+        }
+    }
+}

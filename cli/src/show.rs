@@ -1,0 +1,80 @@
+//! `show`: everything about one name.
+
+use std::process::ExitCode;
+
+use redis_concurrent::Look;
+
+use crate::args::{Global, Show};
+use crate::connect;
+use crate::exit::Failure;
+use crate::say;
+use crate::shown;
+
+pub fn show(global: &Global, args: &Show) -> Result<ExitCode, Failure> {
+    let client = connect::builder(global)?.connect()?;
+    let look = if args.at { client.look_at_key(&args.name)? } else { client.look(&args.name)? };
+    let Some(look) = look else {
+        say::error(format!("there is no {:?}", args.name));
+        return Ok(ExitCode::from(1));
+    };
+    if global.json {
+        say::answer(shown::look_json(&look))?;
+    } else {
+        for line in lines(&look) {
+            say::answer(line)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn lines(look: &Look) -> Vec<String> {
+    let mut lines = vec![format!("{}  {}", shown::plain(&look.name), look.kind)];
+    let mut section = |title: &str, rows: Vec<String>| {
+        if !rows.is_empty() {
+            lines.push(format!("{title}:"));
+            lines.extend(rows.into_iter().map(|it| format!("  {it}")));
+        }
+    };
+    section("holders", look.holders.iter().map(holder).collect());
+    section("waiters", look.waiters.iter().map(waiter).collect());
+    let waits = look.condition_waiters.iter();
+    section(
+        "waiters for signals",
+        waits.map(|it| format!("{}: {}", it.condition, waiter(&it.waiter))).collect(),
+    );
+    section("counts", look.counts.iter().map(|(name, n)| format!("{name} {n}")).collect());
+    section(
+        "fenced",
+        look.fenced.map(|it| format!("highest token {}", shown::token(it))).into_iter().collect(),
+    );
+    let keys = look.keys.iter().map(|it| {
+        let ttl = it.ttl.map_or("never expires".to_owned(), |ttl| format!("expires in {}", shown::span(ttl)));
+        let bytes = it.bytes.map_or(String::new(), |n| format!(", {n} bytes"));
+        format!("{}  {ttl}{bytes}", shown::plain(&it.key))
+    });
+    section("keys", keys.collect());
+    lines
+}
+
+fn holder(it: &redis_concurrent::Holder) -> String {
+    let mut parts = vec![shown::holder(it)];
+    parts.extend(it.since.map(|at| {
+        format!("since {} ({})", shown::time(at), shown::span(shown::age(it.since).unwrap_or_default()))
+    }));
+    parts.push(
+        it.remaining.map_or("without an end".to_owned(), |left| format!("lease {} left", shown::span(left))),
+    );
+    parts.extend(it.token.map(|token| format!("token {}", shown::token(token))));
+    parts.push(format!("owner {}", shown::plain(&it.owner)));
+    parts.join(", ")
+}
+
+fn waiter(it: &redis_concurrent::Waiter) -> String {
+    let who = it.process.as_ref().map_or_else(
+        || it.owner.clone(),
+        |process| format!("{} {}@{}", process.client_name, process.pid, process.host),
+    );
+    let threads = if it.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", it.threads) };
+    let (since, beat) = (shown::time(it.since), shown::span(it.last_heartbeat));
+    shown::plain(format!("{who}, {threads}, since {since}, heard {beat} ago").trim())
+}

@@ -1,0 +1,91 @@
+//! `break`: takes a lock from its holder.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use redis_concurrent::{ErrorKind, HeldBy};
+
+use crate::args::{Break, Global};
+use crate::connect;
+use crate::exit::{Failure, code};
+use crate::say::{self, Say};
+use crate::shown;
+
+pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Failure> {
+    let held_by = match (&args.owner, &args.token) {
+        (Some(owner), _) => HeldBy::Owner(owner.clone()),
+        (None, Some(token)) => HeldBy::Token(*token),
+        (None, None) => HeldBy::Anyone,
+    };
+    let client = connect::builder(global)?.connect()?;
+    let look = client.look(&args.name)?.filter(|it| !it.kind.is_empty());
+    let Some(look) = look else {
+        say.note(format!("nobody holds {:?}", args.name));
+        return Ok(ExitCode::from(1));
+    };
+    if io::stdin().is_terminal() && !args.yes {
+        for holder in &look.holders {
+            say::error(format!("{} is held by {}", look.name, shown::holder(holder)));
+        }
+        if !is_meant()? {
+            return Ok(ExitCode::from(1));
+        }
+    }
+    let forced = client.force_unlock(&args.name, &held_by, &reason(args), !args.now).map_err(|error| {
+        match error.kind() {
+            ErrorKind::Refused => Failure::new(code::CONFIG, error),
+            _ => Failure::from(error),
+        }
+    })?;
+    let rest = look.holders.iter().filter_map(|it| it.remaining).max().unwrap_or_default();
+    if forced.holders == 0 {
+        let (code, what) = match forced.others {
+            0 => (1, "nobody holds it"),
+            _ => (code::BUSY, "another one holds it by now, nothing was done"),
+        };
+        say.note(format!("{}: {what}", args.name));
+        return Ok(ExitCode::from(code));
+    }
+    if global.json {
+        let rest = if args.now { Duration::ZERO } else { rest };
+        say::answer(serde_json::json!({
+            "name": args.name, "taken": forced.holders, "told": forced.told, "others": forced.others,
+            "stays_s": shown::seconds(rest),
+        }))?;
+    }
+    let told = if forced.all_told() {
+        "its holder was told"
+    } else {
+        "its holder could not be told, and learns it at its next renewal"
+    };
+    say.note(format!("{} was taken away: {told}", args.name));
+    if !args.now {
+        let rest = shown::span(rest);
+        say.note(format!(
+            "others get it when its command has ended, or in {rest}; --now does not wait for that"
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the holder is told: why, and by whom.
+fn reason(args: &Break) -> String {
+    let user =
+        std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).or_else(|_| std::env::var("LOGNAME"));
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let by = format!("by {}@{host}", user.as_deref().unwrap_or("unknown"));
+    match &args.reason {
+        Some(reason) => format!("{reason} ({by})"),
+        None => by,
+    }
+}
+
+fn is_meant() -> Result<bool, Failure> {
+    let mut out = io::stderr().lock();
+    let _ = write!(out, "redis-concurrent: take it away? [y/N] ");
+    let _ = out.flush();
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(|e| Failure::usage(format!("no answer: {e}")))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

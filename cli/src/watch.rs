@@ -1,0 +1,96 @@
+//! `watch`: a line whenever a holder, or the number of waiters, changes.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+use redis_concurrent::{Client, Look};
+use serde_json::json;
+
+use crate::args::{Global, Watch};
+use crate::connect;
+use crate::exit::Failure;
+use crate::say::{self, Say};
+use crate::shown;
+
+/// What is compared.
+#[derive(Clone, PartialEq)]
+struct Seen {
+    holders: Vec<(String, String)>,
+    waiting: usize,
+    since: Option<SystemTime>,
+}
+
+impl Seen {
+    fn of(look: &Look) -> Seen {
+        let holders = look.holders.iter().map(|it| (it.owner.clone(), shown::holder(it))).collect();
+        Seen { holders, waiting: look.waiting(), since: look.holders.first().and_then(|it| it.since) }
+    }
+
+    fn named(&self) -> String {
+        let names: Vec<_> = self.holders.iter().map(|(_, name)| name.as_str()).collect();
+        if names.is_empty() { "-".to_owned() } else { names.join(" + ") }
+    }
+}
+
+/// Asks, and asks again, until a signal ends it.
+pub fn watch(global: &Global, args: &Watch, say: Say) -> Result<ExitCode, Failure> {
+    let client = connect::builder(global)?.connect()?;
+    let mut before: Option<BTreeMap<String, Seen>> = None;
+    loop {
+        let asked = Instant::now();
+        match look(&client, args) {
+            Ok(now) => {
+                if let Some(before) = &before {
+                    tell(global, before, &now)?;
+                } else {
+                    say.detail(format!("{} locks", now.len()));
+                }
+                before = Some(now);
+            }
+            // The server may come back: what it was before is compared with then.
+            Err(error) if error.is_unavailable() => say.note(format!("{error:#}")),
+            Err(error) => return Err(error.into()),
+        }
+        std::thread::sleep(args.every.max(Duration::from_millis(10)).saturating_sub(asked.elapsed()));
+    }
+}
+
+fn look(client: &Client, args: &Watch) -> Result<BTreeMap<String, Seen>, redis_concurrent::Error> {
+    if args.names.is_empty() {
+        return client.list().map(|it| it.map(|look| (look.name.clone(), Seen::of(&look)))).collect();
+    }
+    let looks = args.names.iter().filter_map(|name| client.look(name).transpose());
+    looks.map(|it| it.map(|look| (look.name.clone(), Seen::of(&look)))).collect()
+}
+
+fn tell(
+    global: &Global,
+    before: &BTreeMap<String, Seen>,
+    now: &BTreeMap<String, Seen>,
+) -> Result<(), Failure> {
+    let nothing = Seen { holders: Vec::new(), waiting: 0, since: None };
+    let mut names: Vec<_> = before.keys().chain(now.keys()).collect();
+    names.sort();
+    names.dedup();
+    for name in names {
+        let (from, to) = (before.get(name).unwrap_or(&nothing), now.get(name).unwrap_or(&nothing));
+        if from == to {
+            continue;
+        }
+        let at = SystemTime::now();
+        let moved = from.holders != to.holders;
+        let held = from.since.filter(|_| moved).map(|it| at.duration_since(it).unwrap_or_default());
+        if global.json {
+            say::answer(json!({
+                "time": shown::time(at), "name": name, "from": from.named(), "to": to.named(),
+                "held_s": held.map(shown::seconds), "waiting": to.waiting,
+            }))?;
+        } else {
+            let held = held.map_or(String::new(), |it| format!("  held {}", shown::span(it)));
+            let (name, from, to, waiting) = (shown::plain(name), from.named(), to.named(), to.waiting);
+            say::answer(format!("{}  {name}  {from} -> {to}{held}  waiting {waiting}", shown::time(at)))?;
+        }
+    }
+    Ok(())
+}

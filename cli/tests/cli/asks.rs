@@ -1,0 +1,197 @@
+//! `ls`, `show`, `watch`, `break`: what an operator sees and does.
+
+use std::process::Command;
+use std::time::Duration;
+
+use redis_concurrent::Client;
+use redis_concurrent_testkit::{RedisServer, wait_until};
+use serde_json::Value;
+
+use crate::stage::{LONG, Started, client, done, is_alive, line_of, program};
+
+fn labelled(server: &RedisServer, label: &str) -> Client {
+    Client::builder().url(&server.url()).client_name(label).connect().unwrap()
+}
+
+fn json(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+#[test]
+fn the_list_reads_like_ps() {
+    let server = RedisServer::start().unwrap();
+    let url = server.url();
+    assert_eq!(done(&url, &["ls"]).ends(0).out, "");
+    done(&url, &["ls", "--exit-code"]).ends(1);
+    let (billing, shop) = (labelled(&server, "billing"), labelled(&server, "the shop"));
+    let first = billing.reentrant_lock("stock:42").lock_owned().unwrap();
+    shop.semaphore("gpu").set_permits(4).unwrap();
+    let _permits = shop.semaphore("gpu").acquire(2).unwrap();
+    shop.reentrant_lock("done").lock().unwrap().unlock_staying(Duration::from_secs(60)).unwrap();
+    billing.count_down_latch("latch").set_count(2).unwrap();
+
+    let it = done(&url, &["ls"]).ends(0);
+    let lines: Vec<_> = it.out.lines().collect();
+    assert!(lines[0].starts_with("NAME") && lines[0].ends_with("TOKEN"), "{}", it.out);
+    assert_eq!(lines.len(), 4, "{}", it.out);
+    assert!(
+        lines[1].starts_with("stock:42  reentrant lock")
+            && lines[1].contains(&format!("billing {}@", std::process::id()))
+    );
+    assert!(lines[1].ends_with(&format!("{:019}", first.token())), "{}", lines[1]);
+    assert!(
+        lines[2].contains("the shop") && lines[2].contains("(2)") && lines[3].contains(", stays"),
+        "{}",
+        it.out
+    );
+    let names = |args: &[&str]| -> Vec<String> {
+        let out = done(&url, &[&["ls", "--json"], args].concat()).ends(0).out;
+        json(&out).iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&[]), ["stock:42", "gpu", "done"]);
+    assert_eq!(names(&["sto", "gp"]), ["stock:42", "gpu"]);
+    assert_eq!(names(&["--kind", "semaphore"]), ["gpu"]);
+    assert_eq!(names(&["--label", "shop"]), ["gpu", "done"]);
+    assert_eq!(names(&["--older", "1h"]), [""; 0]);
+    assert_eq!(names(&["--host", "elsewhere"]), [""; 0]);
+    assert_eq!(names(&["--waiting"]), [""; 0]);
+    assert!(names(&["--all"]).contains(&"latch".to_owned()));
+    redis::cmd("SET").arg("job-lock:a").arg("theirs").exec(&mut server.connection().unwrap()).unwrap();
+    assert!(names(&["--at", "job-lock:*"]).contains(&"job-lock:a".to_owned()));
+    assert_eq!(json(&done(&url, &["ls", "--json", "stock"]).out)[0]["holder"]["label"], "billing");
+}
+
+#[test]
+fn one_name_is_shown_in_full() {
+    let server = RedisServer::start().unwrap();
+    let url = server.url();
+    done(&url, &["show", "stock:42"]).ends(1).says("there is no");
+    let guard = labelled(&server, "billing").reentrant_lock("stock:42").lock_owned().unwrap();
+    let mut waits =
+        Started::new(program(&url, &["run", "--lease", "1s", "--label", "shop", "stock:42", "true"]));
+    let lock = client(&server).reentrant_lock("stock:42");
+    wait_until(LONG, "it waits", || lock.queue_length().unwrap() == 1);
+    let it = &json(&done(&url, &["show", "--json", "stock:42"]).ends(0).out)[0];
+    let holder = &it["holders"][0];
+    assert_eq!(
+        (&it["kind"], &holder["label"], &holder["stays"]),
+        (&"reentrant lock".into(), &"billing".into(), &false.into())
+    );
+    assert_eq!(holder["token"], format!("{:019}", guard.token()));
+    let since = holder["since"].as_str().unwrap();
+    assert!(since.len() == 24 && since.ends_with('Z') && since.starts_with("20"), "{since}");
+    assert_eq!((&it["waiters"][0]["label"], &it["waiters"][0]["threads"]), (&"shop".into(), &1.into()));
+    assert!(it["keys"].as_array().unwrap().iter().any(|key| key["key"] == "rc:{stock:42}:queue"));
+    let text = done(&url, &["show", "stock:42"]).ends(0).out;
+    for part in ["holders:", "waiters:", "keys:", "billing", "shop", "token 0"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    guard.unlock().unwrap();
+    waits.ended();
+}
+
+#[test]
+fn changes_are_told_as_they_happen() {
+    let server = RedisServer::start().unwrap();
+    let lock = labelled(&server, "billing").reentrant_lock("job");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("log");
+    let mut command = program(&server.url(), &["watch", "--every", "50ms", "--json"]);
+    command.stdout(std::fs::File::create(&file).unwrap());
+    let mut watch = command.spawn().unwrap();
+    let told = || json(std::fs::read_to_string(&file).unwrap().rsplit_once('\n').map_or("", |it| it.0));
+    wait_until(LONG, "a grant is told", || {
+        // Whether the first look has been made is not seen from outside: so more than one change is.
+        let guard = lock.lock_owned().unwrap();
+        std::thread::park_timeout(Duration::from_millis(150));
+        guard.unlock().unwrap();
+        told().iter().any(|it| it["to"].as_str().unwrap().starts_with("billing"))
+    });
+    wait_until(LONG, "a release is told", || {
+        told().iter().any(|it| it["to"] == "-" && it["held_s"].is_number())
+    });
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+}
+
+#[test]
+fn a_lock_is_taken_from_the_holder_that_was_looked_at() {
+    let server = RedisServer::start().unwrap();
+    let url = server.url();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pid");
+    let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 60", file.display());
+    for now in [false, true] {
+        done(&url, &["break", "job", "--whoever"]).ends(1).says("nobody holds");
+        let holder = Started::new(program(&url, &["run", "--lease", "20s", "job", "sh", "-c", &script]));
+        let pid: u32 = line_of(&file).parse().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        wait_until(LONG, "the holder listens", || {
+            !redis::cmd("PUBSUB")
+                .arg("CHANNELS")
+                .query::<Vec<String>>(&mut server.connection().unwrap())
+                .unwrap()
+                .is_empty()
+        });
+        let look = &json(&done(&url, &["show", "--json", "job"]).out)[0]["holders"][0];
+        let (owner, token) = (look["owner"].as_str().unwrap(), look["token"].as_str().unwrap());
+        done(&url, &["break", "job", "--owner", &format!("{owner}0")]).ends(75).says("another one holds it");
+        done(&url, &["break", "job", "--token", "4096"]).ends(75);
+        assert!(is_alive(pid));
+        let args = ["break", "job", "--token", token, "--reason", "stuck since noon"];
+        let it = if now { done(&url, &[&args[..], &["--now"]].concat()) } else { done(&url, &args) };
+        it.ends(0).says("its holder was told");
+        // Its command is dead before another one has it.
+        done(&url, &["run", "-w", "60s", "job", "true"]).ends(0);
+        assert!(now || !is_alive(pid));
+        holder.done().ends(80).says("stuck since noon (by ");
+    }
+    done(&url, &["break", "job"]).ends(64).says("--whoever");
+    client(&server).count_down_latch("latch").set_count(1).unwrap();
+    done(&url, &["break", "latch", "--whoever"]).ends(78).says("reset or delete its count");
+}
+
+#[test]
+fn a_hundred_thousand_names_occupy_no_server() {
+    // In full: RUNS=100000 cargo test --release --package redis-concurrent-cli --test cli hundred_thousand
+    let names: usize = std::env::var("RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(2_000);
+    let server = RedisServer::start().unwrap();
+    let mut redis = server.connection().unwrap();
+    let owner = "7f3b1f5e-5a0c-4a52-9c3d-0e9a3f1c2b4d";
+    for chunk in (0..names).collect::<Vec<_>>().chunks(1000) {
+        let mut pipe = redis::pipe();
+        for i in chunk {
+            let key = format!("rc:{{name:{i}}}");
+            pipe.cmd("HSET").arg(&key).arg(&["kind", "reentrant lock", "number", "217000000000000"]);
+            pipe.arg(&["owner", &format!("{owner}:{i}"), "record", "0 4711 host label"]).ignore();
+            pipe.cmd("PEXPIRE").arg(&key).arg(600_000).ignore();
+            pipe.cmd("SET").arg(format!("{key}:fence")).arg("217000000000000").ignore();
+        }
+        pipe.exec(&mut redis).unwrap();
+    }
+    redis::cmd("CONFIG").arg(&["SET", "slowlog-log-slower-than", "1000"]).exec(&mut redis).unwrap();
+    redis::cmd("SLOWLOG").arg("RESET").exec(&mut redis).unwrap();
+    let began = std::time::Instant::now();
+    let it = done(&server.url(), &["ls", "--json"]).ends(0);
+    let took = began.elapsed();
+    assert_eq!(it.out.lines().count(), names);
+    let slow: Vec<redis::Value> = redis::cmd("SLOWLOG").arg("GET").query(&mut redis).unwrap();
+    println!("{names} names in {took:?}, {} commands above 1 ms", slow.len());
+    if names >= 100_000 {
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        assert!(slow.is_empty(), "{slow:?}");
+    }
+}
+
+#[test]
+fn colours_are_never_printed() {
+    for colour in [None, Some("1")] {
+        let mut command = Command::new(crate::stage::PROGRAM);
+        command.args(["run", "--nothing"]).env_remove("NO_COLOR").env("CLICOLOR_FORCE", "1");
+        if let Some(no) = colour {
+            command.env("NO_COLOR", no).env_remove("CLICOLOR_FORCE");
+        }
+        let output = command.output().unwrap();
+        assert!(!output.stderr.contains(&0x1b), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}

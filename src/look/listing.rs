@@ -1,0 +1,262 @@
+//! All locks of a namespace, found by `SCAN`.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::{ServerErrorKind, Value};
+
+use super::types::Look;
+use super::view::{self, View};
+use crate::client::Client;
+use crate::engine::redis::answers::{list, text};
+use crate::engine::redis::connection::Connection;
+use crate::engine::redis::inspect::read;
+use crate::engine::redis::refusal::refused;
+use crate::engine::server::Server;
+use crate::error::Error;
+use crate::names::{self, Names};
+
+/// How many keys a `SCAN` looks at, unless it is told otherwise.
+const PAGE: usize = 500;
+const MOST: usize = 10_000;
+/// How many locks are looked at by one write.
+const BATCH: usize = 100;
+
+/// An iterator over the locks of a namespace: see [`Client::list`].
+///
+/// By `SCAN`, some hundred keys at a time, and one look at each lock, in pipelines on a connection of its own; so no
+/// command occupies the server for long, whatever there is. A lock that is there all the time comes once; one that
+/// comes or goes meanwhile may be missed. It keeps the names that it has returned, in order not to return them again.
+/// Each `next` blocks for some requests, each for the command timeout at most, and for the pauses of a
+/// [rate](Listing::rate); after an error it ends.
+pub struct Listing {
+    client: Client,
+    page: usize,
+    rate: Option<u32>,
+    free: bool,
+    began: Instant,
+    looked: u64,
+    servers: VecDeque<Arc<Server>>,
+    at: Option<Scan>,
+    seen: HashSet<String>,
+    found: VecDeque<String>,
+    ready: VecDeque<Look>,
+    over: bool,
+}
+
+/// The server that is scanned.
+struct Scan {
+    server: Arc<Server>,
+    connection: Connection,
+    /// Where it continues, if that was not all.
+    cursor: Option<String>,
+}
+
+impl fmt::Debug for Listing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listing").field("looked", &self.looked).finish_non_exhaustive()
+    }
+}
+
+impl Listing {
+    pub(super) fn new(client: &Client) -> Listing {
+        Listing {
+            client: client.clone(),
+            page: PAGE,
+            rate: None,
+            free: false,
+            began: Instant::now(),
+            looked: 0,
+            servers: client.shared().route.servers().into(),
+            at: None,
+            seen: HashSet::new(),
+            found: VecDeque::new(),
+            ready: VecDeque::new(),
+            over: false,
+        }
+    }
+
+    /// How many keys each `SCAN` looks at, from 1 to 10,000. Default 500.
+    #[must_use]
+    pub fn page(mut self, keys: usize) -> Self {
+        self.page = keys.clamp(1, MOST);
+        self
+    }
+
+    /// At most so many locks are looked at in a second; 0: as many as there are. Default 0.
+    #[must_use]
+    pub fn rate(mut self, per_second: u32) -> Self {
+        self.rate = Some(per_second).filter(|rate| *rate > 0);
+        self
+    }
+
+    /// Also those that nobody holds or waits for, as long as Redis knows of them: latches, idle semaphores, names whose
+    /// last grant is less than two hours old.
+    #[must_use]
+    pub fn with_free(mut self) -> Self {
+        self.free = true;
+        self
+    }
+
+    /// Looks for more; false at the end.
+    fn advance(&mut self) -> Result<bool, Error> {
+        if self.at.is_none() {
+            let Some(server) = self.servers.pop_front() else { return Ok(false) };
+            let connection = self.client.apart(&server)?;
+            self.at = Some(Scan { server, connection, cursor: Some("0".to_owned()) });
+        }
+        let Some(mut scan) = self.at.take() else { return Ok(false) };
+        // The rest of an earlier page comes first; after the last one comes the next server.
+        if self.found.is_empty() {
+            let Some(cursor) = scan.cursor.take() else { return Ok(true) };
+            scan.cursor = self.scan(&mut scan.connection, &cursor)?;
+        }
+        let batch: Vec<String> = self.found.drain(..BATCH.min(self.found.len())).collect();
+        if !batch.is_empty() {
+            let looks = self.look(&mut scan, &batch)?;
+            self.looked += batch.len() as u64;
+            let free = self.free;
+            let wanted = |it: &Look| free || !it.holders.is_empty() || !it.waiters.is_empty();
+            self.ready.extend(looks.into_iter().filter(wanted));
+        }
+        self.at = Some(scan);
+        if let Some(rate) = self.rate {
+            let due = Duration::from_secs_f64(self.looked as f64 / f64::from(rate));
+            thread::sleep(due.saturating_sub(self.began.elapsed()));
+        }
+        Ok(true)
+    }
+
+    /// A page of keys; returns where the next one begins.
+    fn scan(&mut self, connection: &mut Connection, cursor: &str) -> Result<Option<String>, Error> {
+        let namespace = &self.client.shared().config.namespace;
+        let mut scan = redis::cmd("SCAN");
+        // What has no state key may have a queue, or the number of its last grant.
+        scan.arg(cursor).arg("MATCH").arg(format!("{}:{{*", globbed(namespace))).arg("COUNT").arg(self.page);
+        let answers = self.client.exchange(connection, &[scan.get_packed_command()])?;
+        let items = answers.first().map(list).unwrap_or_default();
+        for key in items.get(1).map(list).unwrap_or_default() {
+            let key = text(Some(key)).unwrap_or_default();
+            // A name has no brace as it is written in keys.
+            let (state, suffix) = key.split_at(key.find('}').map_or(0, |end| end + 1));
+            // Beside a key of a user's own: that one has another name.
+            if suffix.starts_with(":at") {
+                continue;
+            }
+            if let Some(name) = names::of_state(namespace, state)
+                && self.seen.insert(name.clone())
+            {
+                self.found.push_back(name);
+            }
+        }
+        Ok(text(items.first()).filter(|next| next != "0"))
+    }
+
+    /// What is at each of these names, as far as the first page of each shows it.
+    fn look(&self, scan: &mut Scan, names: &[String]) -> Result<Vec<Look>, Error> {
+        let shared = self.client.shared();
+        let keys = names.iter().map(|name| Names::new(&shared.config.namespace, name));
+        let keys = keys.collect::<Result<Vec<_>, Error>>()?;
+        let ask = |verb: &str, names: &Names| {
+            let mut cmd = redis::cmd(verb);
+            cmd.arg(names.key());
+            if verb == "HGET" {
+                cmd.arg("kind");
+            }
+            cmd.get_packed_command()
+        };
+        let questions: Vec<_> =
+            keys.iter().flat_map(|names| [ask("TYPE", names), ask("HGET", names)]).collect();
+        let answers = self.client.exchange(&mut scan.connection, &questions)?;
+        let kinds = answers.chunks(2).map(|it| {
+            let type_of = text(it.first()).unwrap_or_default();
+            view::of(&type_of, text(it.get(1)))
+        });
+        let (mut looks, mut asked) = (Vec::new(), Vec::new());
+        for ((name, names), (view, kind)) in names.iter().zip(&keys).zip(kinds) {
+            for (mode, ordered) in view.into_iter().flat_map(View::modes) {
+                if let Some(view) = view {
+                    asked.push(Question { of: looks.len(), view, names, mode, ordered });
+                }
+            }
+            looks.push(Look::of(name, kind));
+        }
+        self.ask(scan, &asked, &mut looks)?;
+        Ok(looks)
+    }
+
+    fn ask(&self, scan: &mut Scan, asked: &[Question<'_>], looks: &mut [Look]) -> Result<(), Error> {
+        let shared = self.client.shared();
+        let packed = asked.iter().map(|it| it.view.question(shared, it.names, it.mode, "", false));
+        let packed = packed.collect::<Result<Vec<_>, Error>>()?;
+        scan.server.backend.count(packed.len());
+        if packed.is_empty() {
+            return Ok(());
+        }
+        let mut answers = self.client.exchange_all(&mut scan.connection, &packed)?;
+        // Scripts that the server does not know yet: each is sent in full, once.
+        for (question, answer) in asked.iter().zip(&mut answers) {
+            if matches!(answer, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript)) {
+                let full = question.view.question(shared, question.names, question.mode, "", true)?;
+                let again = self.client.exchange_all(&mut scan.connection, &[full])?;
+                *answer = again.into_iter().next().unwrap_or(Value::Nil);
+            }
+        }
+        for (question, answer) in asked.iter().zip(answers) {
+            let Some(look) = looks.get_mut(question.of) else { continue };
+            match answer {
+                // It has become something else since.
+                Value::ServerError(e) if e.details().is_some_and(|it| it.contains("WRONGTYPE")) => {}
+                Value::ServerError(e) => return Err(refused(e.into()).error().about(&look.name)),
+                answer => {
+                    let first_mode =
+                        question.view.modes().next().is_some_and(|(mode, _)| mode == question.mode);
+                    look.more |=
+                        question.view.add(look, read(&answer), question.ordered, first_mode).is_some();
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A look at one mode of a lock.
+struct Question<'a> {
+    /// Which of the looks it is for.
+    of: usize,
+    view: &'static View,
+    names: &'a Names,
+    mode: &'static str,
+    ordered: bool,
+}
+
+impl Iterator for Listing {
+    type Item = Result<Look, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(look) = self.ready.pop_front() {
+                return Some(Ok(look));
+            }
+            if self.over {
+                return None;
+            }
+            match self.advance() {
+                Ok(more) => self.over = !more,
+                Err(error) => {
+                    self.over = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+}
+
+/// A text as `MATCH` finds exactly that.
+fn globbed(text: &str) -> String {
+    let special = |c: char| matches!(c, '*' | '?' | '[' | ']' | '\\');
+    text.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+}

@@ -1,0 +1,180 @@
+//! What is at a name, whatever kind of lock it is: for those who operate a service.
+
+mod listing;
+mod types;
+mod view;
+
+use std::time::Duration;
+
+use redis::Value;
+
+pub use self::listing::Listing;
+pub use self::types::{ConditionWaiter, KeyInfo, Look, Waiter};
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::engine::redis::answers::{number, text};
+use crate::engine::redis::connection::Connection;
+use crate::engine::redis::refusal::{not_connected, refused};
+use crate::engine::server::Server;
+use crate::error::{Error, ErrorKind};
+use crate::lock::holder::{ForcedUnlock, HeldBy};
+use crate::names::Names;
+
+impl Client {
+    /// Everything about a name, without knowing its kind; `None` if nothing is there. Reads only (expired holders may be
+    /// dropped). A few requests on a connection of its own, each for the command timeout at most; for a lock with many
+    /// holders or waiters, one for each few dozen of them.
+    ///
+    /// ```
+    /// use redis_concurrent::Client;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
+    /// # let url = server.url();
+    /// let client = Client::connect(&url)?;
+    /// let lock = client.reentrant_lock("stock:42");
+    /// let guard = lock.lock()?;
+    /// let look = client.look("stock:42")?.expect("it is held");
+    /// assert_eq!(look.kind, "reentrant lock");
+    /// assert_eq!(look.holders[0].token, Some(guard.token()));
+    /// assert!(look.waiters.is_empty() && client.look("stock:43")?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Unavailable`, `Closed`, `Forked`, and `InvalidInput` for a name that no lock can have.
+    pub fn look(&self, name: &str) -> Result<Option<Look>, Error> {
+        let names = Names::new(&self.shared().config.namespace, name)?;
+        self.look_behind(name, &names).map_err(|e| e.about(name))
+    }
+
+    /// The same for a [lock at a key](Client::simple_lock_at) of a user's own.
+    ///
+    /// # Errors
+    /// See [`look`](Client::look); `InvalidInput` for a key that can be no lock.
+    pub fn look_at_key(&self, key: &str) -> Result<Option<Look>, Error> {
+        let names = Names::beside(&self.shared().config.namespace, key)?;
+        self.look_behind(key, &names).map_err(|e| e.about(key))
+    }
+
+    fn look_behind(&self, name: &str, names: &Names) -> Result<Option<Look>, Error> {
+        let keys: Vec<String> =
+            names.keys().iter().chain([&names.fenced()]).map(|parts| parts.concat()).collect();
+        let route = &self.shared().route;
+        let server = route.to(route.slot(names.key().as_bytes()));
+        let mut connection = self.apart(server)?;
+        let ask = |words: &[&str]| {
+            let mut cmd = redis::cmd(words[0]);
+            cmd.arg(&words[1..]).get_packed_command()
+        };
+        let mut asked: Vec<_> = keys.iter().map(|key| ask(&["PTTL", key])).collect();
+        asked.extend(keys.iter().map(|key| ask(&["MEMORY", "USAGE", key])));
+        asked.extend([
+            ask(&["TYPE", &keys[0]]),
+            ask(&["HGET", &keys[0], "kind"]),
+            ask(&["HGET", &keys[6], "token"]),
+        ]);
+        let answers = self.exchange(&mut connection, &asked)?;
+        let of = |i: usize| number(answers.get(i));
+        let n = keys.len();
+        let there = (0..n).filter(|i| of(*i) != Some(-2));
+        let infos: Vec<_> = there
+            .map(|i| KeyInfo {
+                key: keys[i].clone(),
+                ttl: of(i).and_then(|ms| ms.try_into().ok()).map(Duration::from_millis),
+                bytes: of(n + i).and_then(|bytes| bytes.try_into().ok()),
+            })
+            .collect();
+        if infos.is_empty() {
+            return Ok(None);
+        }
+        let (type_of, tag) = (text(answers.get(2 * n)), text(answers.get(2 * n + 1)));
+        let (view, kind) = view::of(type_of.as_deref().unwrap_or_default(), tag);
+        let mut look = Look::of(name, kind);
+        look.fenced = text(answers.get(2 * n + 2)).and_then(|token| token.parse().ok());
+        look.keys = infos;
+        if let Some(view) = view {
+            view.look(self.shared(), server, &mut connection, names, &mut look)?;
+        }
+        Ok(Some(look))
+    }
+
+    /// The names of all locks of the client's namespace that are held or waited for, with what is there: an iterator,
+    /// in no order. See [`Listing`], which can also show those that nobody holds.
+    ///
+    /// ```
+    /// use redis_concurrent::Client;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
+    /// # let url = server.url();
+    /// let client = Client::connect(&url)?;
+    /// let lock = client.reentrant_lock("stock:42");
+    /// let guard = lock.lock()?;
+    /// for look in client.list() {
+    ///     let look = look?;
+    ///     println!("{} {} {:?}", look.name, look.kind, look.holders.first().map(|it| &it.process));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn list(&self) -> Listing {
+        Listing::new(self)
+    }
+
+    /// Takes the lock of this name, of whatever kind, from its holders: see
+    /// [`force_unlock_if`](crate::RedisLock::force_unlock_if), and, `gently`,
+    /// [`revoke_if`](crate::RedisLock::revoke_if). Of a semaphore it gives permits back, of an inventory what was
+    /// reserved; numbers of permits and goods are not touched.
+    ///
+    /// # Errors
+    /// `Refused` for what has no holders: a latch, a barrier, a rate limiter, a kind that is not of this library.
+    /// `NotOwner` if nothing is there. Else as there.
+    pub fn force_unlock(
+        &self,
+        name: &str,
+        held_by: &HeldBy,
+        reason: &str,
+        gently: bool,
+    ) -> Result<ForcedUnlock, Error> {
+        let Some(look) = self.look(name)? else {
+            return Err(Error::new(ErrorKind::NotOwner, name).because("there is no such lock"));
+        };
+        let refuse = |why: &str| Err(Error::new(ErrorKind::Refused, name).because(why));
+        match &*look.kind {
+            "count-down latch" => refuse("a latch has no holders: reset or delete its count instead"),
+            "cyclic barrier" => refuse("a barrier has no holders: reset it instead"),
+            "rate limiter" => refuse("a rate limiter has no holders: delete what was used instead"),
+            kind => {
+                match view::of(if kind == "simple lock" { "string" } else { "hash" }, Some(kind.to_owned())).0
+                {
+                    Some(view) => view.take_away(self, name, held_by, reason, gently),
+                    None => refuse("its kind is not one of this library's"),
+                }
+            }
+        }
+    }
+
+    fn apart(&self, server: &Server) -> Result<Connection, Error> {
+        self.shared().usable()?;
+        server.manager.apart().map_err(|e| not_connected(e).error())
+    }
+
+    /// Sends all of these at once; error replies are among the answers.
+    fn exchange_all(&self, connection: &mut Connection, requests: &[Vec<u8>]) -> Result<Vec<Value>, Error> {
+        let limit = Moment::now().after(self.shared().config.command_timeout);
+        connection.exchange(requests, limit).map_err(|e| refused(e).error())
+    }
+
+    /// The same; an error if the first of them failed.
+    fn exchange(&self, connection: &mut Connection, requests: &[Vec<u8>]) -> Result<Vec<Value>, Error> {
+        let answers = self.exchange_all(connection, requests)?;
+        match answers.first() {
+            Some(Value::ServerError(e)) if !e.details().is_some_and(|it| it.contains("WRONGTYPE")) => {
+                Err(refused(e.clone().into()).error())
+            }
+            _ => Ok(answers),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What a look tells.
+
+use std::time::{Duration, SystemTime};
+
+use crate::engine::redis::inspect::Place;
+use crate::lock::holder::{Holder, Process, granted_at};
+
+/// What is at a name: its kind, its holders, its waiters. See [`Client::look`](crate::Client::look) and
+/// [`Client::list`](crate::Client::list).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Look {
+    /// The name.
+    pub name: String,
+    /// What it is, for instance `"reentrant lock"`, `"read-write lock"` or `"semaphore"`; a kind of another program's
+    /// own by its name, of which nothing else is known here.
+    pub kind: String,
+    /// Its holders; of a semaphore the holders of permits, of an inventory those of reservations.
+    pub holders: Vec<Holder>,
+    /// The waiting processes, in the order of the queue.
+    pub waiters: Vec<Waiter>,
+    /// Waiters for a condition's signal, the first hundred.
+    pub condition_waiters: Vec<ConditionWaiter>,
+    /// Numbers of the kind's own: `permits` and `used` of a semaphore, `count` of a latch, `broken` (1) of a barrier.
+    pub counts: Vec<(&'static str, i64)>,
+    /// The highest token of the [fenced resource](crate::Fenced) of this name, if there is one. Only of
+    /// [`Client::look`](crate::Client::look).
+    pub fenced: Option<u64>,
+    /// The keys in Redis. Only of [`Client::look`](crate::Client::look).
+    pub keys: Vec<KeyInfo>,
+    /// There are more holders or waiters than a [listing](crate::Client::list) shows.
+    pub more: bool,
+}
+
+/// A process that waits for a lock, as Redis has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// Its owner id, `<client uuid>:<n>`.
+    pub owner: String,
+    /// The process.
+    pub process: Option<Process>,
+    /// How many of its threads wait, as of its last heartbeat.
+    pub threads: usize,
+    /// Since when it has had its queue position, by the server's clock.
+    pub since: SystemTime,
+    /// The time since its last heartbeat. They come every third of its waiter timeout, and one that missed them for
+    /// longer than that is not shown.
+    pub last_heartbeat: Duration,
+}
+
+/// A process that waits for a condition's signal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConditionWaiter {
+    /// The condition's name.
+    pub condition: String,
+    /// The waiting thread's process.
+    pub waiter: Waiter,
+}
+
+/// One of a lock's keys in Redis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyInfo {
+    /// The key.
+    pub key: String,
+    /// When it expires, from now; `None`: never.
+    pub ttl: Option<Duration>,
+    /// What it occupies in memory, in bytes, if the server tells.
+    pub bytes: Option<u64>,
+}
+
+impl Waiter {
+    pub(super) fn new(place: Place) -> Waiter {
+        let Place { owner, record, since, silent } = place;
+        let threads = record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
+        let (process, since) = (Process::read(&record), granted_at(since));
+        Waiter { owner, process, threads, since, last_heartbeat: silent }
+    }
+}
+
+impl Look {
+    pub(super) fn of(name: &str, kind: String) -> Look {
+        Look {
+            name: name.to_owned(),
+            kind,
+            holders: Vec::new(),
+            waiters: Vec::new(),
+            condition_waiters: Vec::new(),
+            counts: Vec::new(),
+            fenced: None,
+            keys: Vec::new(),
+            more: false,
+        }
+    }
+
+    /// The number of waiting threads, in all processes, as of their last heartbeats.
+    pub fn waiting(&self) -> usize {
+        self.waiters.iter().map(|waiter| waiter.threads).sum()
+    }
+}

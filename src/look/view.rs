@@ -1,0 +1,273 @@
+//! How each kind of this library is looked at: by which rule, in which modes.
+
+use std::sync::Arc;
+
+use redis::Value;
+
+use super::types::{ConditionWaiter, Look, Waiter};
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::engine::redis::answers::{number, text};
+use crate::engine::redis::connection::Connection;
+use crate::engine::redis::inspect::{Page, read};
+use crate::engine::redis::refusal::{refused, refused_script};
+use crate::engine::redis::resp::call;
+use crate::engine::runtime::Shared;
+use crate::engine::server::Server;
+use crate::engine::state::grant::first_token;
+use crate::error::Error;
+use crate::kind::{Kind, Reentrancy, Sharing};
+use crate::kinds::barrier::Barrier;
+use crate::kinds::latch::Latch;
+use crate::kinds::{Attempts, Candidate, InStock, Permits, Read, Reentrant, Simple, Units, Write};
+use crate::lock::RedisLock;
+use crate::lock::holder::{ForcedUnlock, HeldBy, Holder};
+use crate::names::Names;
+use crate::percent::unescape;
+use crate::script::Scripts;
+
+/// A kind as it is looked at.
+pub(super) struct View {
+    /// As its rule writes it into its state.
+    tag: &'static str,
+    /// What its rule is asked as; and whether the last grant number is that mode's holder's.
+    modes: &'static [(&'static str, bool)],
+    scripts: fn(&Shared) -> Result<Arc<Scripts>, Error>,
+    /// What the first numbers of `kind.describe` are.
+    counts: &'static [&'static str],
+    /// Its modes as locks.
+    locks: &'static [Take],
+}
+
+/// A forced unlock of one mode.
+type Take = fn(&Client, &str, &HeldBy, &str, bool) -> Result<ForcedUnlock, Error>;
+
+fn scripts<K: Kind>(shared: &Shared) -> Result<Arc<Scripts>, Error> {
+    Ok(shared.kind::<K>()?.0)
+}
+
+fn take<K: Kind>(
+    lock: &RedisLock<K>,
+    held_by: &HeldBy,
+    reason: &str,
+    gently: bool,
+) -> Result<ForcedUnlock, Error> {
+    if gently { lock.revoke_if(held_by, reason) } else { lock.force_unlock_if(held_by, reason) }
+}
+
+/// The reservations of an inventory, whichever units they are of.
+struct Taken;
+
+impl Kind for Taken {
+    const NAME: &'static str = Units::NAME;
+    const RULE: &'static str = Units::RULE;
+    const SHARING: Sharing = Sharing::Shared;
+    const REENTRANCY: Reentrancy = Reentrancy::Independent;
+
+    fn args(&self) -> String {
+        "take".to_owned()
+    }
+}
+
+static VIEWS: [View; 9] = [
+    View {
+        tag: "simple lock",
+        modes: &[("", true)],
+        scripts: scripts::<Simple>,
+        counts: &[],
+        locks: &[|client, name, by, reason, gently| take(&client.simple_lock(name), by, reason, gently)],
+    },
+    View {
+        tag: "reentrant lock",
+        modes: &[("", true)],
+        scripts: scripts::<Reentrant>,
+        counts: &[],
+        locks: &[|client, name, by, reason, gently| take(&client.reentrant_lock(name), by, reason, gently)],
+    },
+    View {
+        tag: "read-write lock",
+        modes: &[("write", true), ("read", false)],
+        scripts: scripts::<Write>,
+        counts: &[],
+        locks: &[
+            |client, name, by, reason, gently| {
+                take::<Write>(client.read_write_lock(name).write_lock(), by, reason, gently)
+            },
+            |client, name, by, reason, gently| {
+                take::<Read>(client.read_write_lock(name).read_lock(), by, reason, gently)
+            },
+        ],
+    },
+    View {
+        tag: "semaphore",
+        modes: &[("", false)],
+        scripts: scripts::<Permits>,
+        counts: &["permits", "used"],
+        locks: &[|client, name, by, reason, gently| {
+            take(&client.lock_with_kind(name, Permits::of(1)?), by, reason, gently)
+        }],
+    },
+    View {
+        tag: "inventory",
+        modes: &[("take", false), ("lock", true)],
+        scripts: scripts::<Units>,
+        counts: &[],
+        locks: &[
+            |client, name, by, reason, gently| take(&client.lock_with_kind(name, Taken), by, reason, gently),
+            |client, name, by, reason, gently| {
+                take(&client.lock_with_kind(name, InStock::nothing()), by, reason, gently)
+            },
+        ],
+    },
+    View {
+        tag: "election",
+        modes: &[("", true)],
+        scripts: scripts::<Candidate>,
+        counts: &[],
+        locks: &[|client, name, by, reason, gently| {
+            take(&client.lock_with_kind(name, Candidate::default()), by, reason, gently)
+        }],
+    },
+    View {
+        tag: "once",
+        modes: &[("", true)],
+        scripts: scripts::<Attempts>,
+        counts: &[],
+        locks: &[|client, name, by, reason, gently| {
+            take(&client.lock_with_kind(name, Attempts), by, reason, gently)
+        }],
+    },
+    View {
+        tag: "count-down latch",
+        modes: &[("", false)],
+        scripts: scripts::<Latch>,
+        counts: &["count"],
+        locks: &[],
+    },
+    View {
+        tag: "cyclic barrier",
+        modes: &[("", false)],
+        scripts: scripts::<Barrier>,
+        counts: &["broken"],
+        locks: &[],
+    },
+];
+
+/// How a key of this type is looked at, whose hash says that it is of this kind; and what it is called.
+pub(super) fn of(type_of: &str, tag: Option<String>) -> (Option<&'static View>, String) {
+    let kind = match (type_of, tag) {
+        ("string", _) => "simple lock".to_owned(),
+        ("none" | "", _) => "not in use".to_owned(),
+        (_, Some(tag)) => tag,
+        (other, None) => format!("a {other}"),
+    };
+    // Of what is not in use the queue may be there yet, whose positions any rule reads.
+    let tag = if kind == "not in use" { "simple lock" } else { &kind };
+    (VIEWS.iter().find(|view| view.tag == tag), kind)
+}
+
+impl View {
+    /// Adds all that its rule says, page after page.
+    pub(super) fn look(
+        &self,
+        shared: &Shared,
+        server: &Server,
+        connection: &mut Connection,
+        names: &Names,
+        look: &mut Look,
+    ) -> Result<(), Error> {
+        let script = &(self.scripts)(shared)?.inspect;
+        let limit = || Moment::now().after(shared.config.command_timeout);
+        for (i, (mode, ordered)) in self.modes.iter().enumerate() {
+            let mut page = Some(String::new());
+            while let Some(at) = page {
+                let packed = self.question(shared, names, mode, &at, true)?;
+                server.backend.count(1);
+                let sent = connection.exchange(&[packed], limit());
+                let answer = sent.map_err(|e| refused(e).error())?.into_iter().next().unwrap_or(Value::Nil);
+                if let Value::ServerError(e) = answer {
+                    return Err(refused_script(Some(script), e.into()).error());
+                }
+                page = self.add(look, read(&answer), *ordered, i == 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// How many questions are asked of each lock.
+    pub(super) fn modes(&self) -> impl Iterator<Item = (&'static str, bool)> {
+        self.modes.iter().copied()
+    }
+
+    /// The request for a page, with the script in full or by its SHA1.
+    pub(super) fn question(
+        &self,
+        shared: &Shared,
+        names: &Names,
+        mode: &str,
+        page: &str,
+        full: bool,
+    ) -> Result<Vec<u8>, Error> {
+        let script = &(self.scripts)(shared)?.inspect;
+        let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, page, mode, "1"];
+        let mut packed = Vec::new();
+        let (verb, text) = if full { ("EVAL", &script.source) } else { ("EVALSHA", &script.sha) };
+        call(&mut packed, verb, text, &names.keys(), &args);
+        Ok(packed)
+    }
+
+    /// Adds a page; returns what asks for the next one. The queue is the same in all modes.
+    pub(super) fn add(&self, look: &mut Look, page: Page, ordered: bool, first_mode: bool) -> Option<String> {
+        let Page { inspection, next } = page;
+        let shares = if self.tag == "semaphore" { &inspection.state[..] } else { &[] };
+        let is_first = !self.counts.is_empty() && look.counts.is_empty();
+        if is_first {
+            let counts = self.counts.iter().zip(&inspection.state);
+            look.counts.extend(counts.filter_map(|(name, value)| Some((*name, counted(value)?))));
+        }
+        // {permits, used} stand only on the first page.
+        let shares = shares.get(if is_first { 2 } else { 0 }..).unwrap_or_default();
+        for held in inspection.holders {
+            let share = shares.chunks(3).find(|it| text(it.first()).as_deref() == Some(&held.owner));
+            let own = share.and_then(|it| counted(it.get(2)?)).and_then(|n| n.try_into().ok()).unwrap_or(0);
+            let mut holder = Holder::new(held, if ordered { inspection.number } else { own });
+            holder.permits = share.and_then(|it| counted(it.get(1)?)).and_then(|n| n.try_into().ok());
+            holder.token = (ordered && holder.since.is_some()).then(|| first_token(inspection.number));
+            if !look.holders.iter().any(|other| other.owner == holder.owner) {
+                look.holders.push(holder);
+            }
+        }
+        if first_mode {
+            look.waiters.extend(inspection.places.into_iter().map(Waiter::new));
+            let signals = inspection.signals.into_iter();
+            look.condition_waiters.extend(signals.map(|(condition, place)| ConditionWaiter {
+                condition: unescape(&condition).unwrap_or(condition),
+                waiter: Waiter::new(place),
+            }));
+        }
+        next
+    }
+
+    pub(super) fn take_away(
+        &self,
+        client: &Client,
+        name: &str,
+        held_by: &HeldBy,
+        reason: &str,
+        gently: bool,
+    ) -> Result<ForcedUnlock, Error> {
+        let mut all = ForcedUnlock::default();
+        for take in self.locks {
+            let one = take(client, name, held_by, reason, gently)?;
+            all.holders += one.holders;
+            all.told += one.told;
+            all.others += one.others;
+        }
+        Ok(all)
+    }
+}
+
+/// A number, or a text that is one.
+fn counted(value: &Value) -> Option<i64> {
+    number(Some(value)).or_else(|| text(Some(value))?.parse().ok())
+}

@@ -1,0 +1,210 @@
+//! A look at any name, the listing of all names, and the forced unlock of whatever is there.
+
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use redis_concurrent::{Client, ErrorKind, HeldBy, Look, Permits};
+use redis_concurrent_testkit::{RedisServer, wait_until};
+
+use crate::support::{LONG, SOON, builder, channels, connect, ms, queued};
+
+fn look(client: &Client, name: &str) -> Look {
+    client.look(name).unwrap().expect("it is there")
+}
+
+#[test]
+fn each_kind_is_known_by_its_name_alone() {
+    let server = RedisServer::start().unwrap();
+    let (client, viewer) =
+        (builder(&server.url()).client_name("billing").connect().unwrap(), connect(&server));
+    let simple = client.simple_lock("simple").lock_owned().unwrap();
+    let reentrant = client.reentrant_lock("reentrant").lock_owned().unwrap();
+    let writer = client.read_write_lock("writer").write_lock().lock_owned().unwrap();
+    let _reader = client.read_write_lock("reader").read_lock().lock_owned().unwrap();
+    client.semaphore("semaphore").set_permits(5).unwrap();
+    let _permits = client.semaphore("semaphore").acquire(3).unwrap();
+    client.count_down_latch("latch").set_count(7).unwrap();
+    let inventory = client.inventory("inventory");
+    inventory.add_stock("mug", 2).unwrap();
+    let _reserved = inventory.try_reserve("mug", 1).unwrap().unwrap();
+    let _ = client
+        .rate_limiter("limiter", redis_concurrent::Rate::fixed_window(9, ms(60_000)))
+        .try_acquire(1)
+        .unwrap();
+
+    for (name, kind, token) in [
+        ("simple", "simple lock", Some(simple.token())),
+        ("reentrant", "reentrant lock", Some(reentrant.token())),
+        ("writer", "read-write lock", Some(writer.token())),
+        ("reader", "read-write lock", None),
+        ("semaphore", "semaphore", None),
+        ("inventory", "inventory", None),
+    ] {
+        let look = look(&viewer, name);
+        assert_eq!((&*look.name, &*look.kind, look.holders.len()), (name, kind, 1), "{look:?}");
+        let holder = &look.holders[0];
+        assert_eq!(holder.token, token, "{name}");
+        assert!(!holder.stays && holder.remaining.unwrap() > Duration::from_secs(10), "{name}: {holder:?}");
+        if name != "simple" {
+            let process = holder.process.as_ref().unwrap();
+            assert_eq!((process.pid, &*process.client_name), (std::process::id(), "billing"));
+        }
+        if token.is_some() || name == "semaphore" {
+            let age = SystemTime::now().duration_since(holder.since.unwrap()).unwrap_or_default();
+            assert!(age < Duration::from_secs(3600), "{name}: {age:?}");
+        }
+        let state = look.keys.iter().find(|it| it.key == format!("rc:{{{name}}}")).unwrap();
+        assert!(
+            state.bytes.unwrap() > 10 && (state.ttl.is_some() || ["semaphore", "inventory"].contains(&name))
+        );
+    }
+    assert_eq!(look(&viewer, "semaphore").counts, [("permits", 5), ("used", 3)]);
+    assert_eq!(look(&viewer, "semaphore").holders[0].permits, Some(3));
+    assert_eq!(look(&viewer, "latch").counts, [("count", 7)]);
+    assert_eq!(look(&viewer, "limiter").kind, "rate limiter");
+    assert!(viewer.look("nothing").unwrap().is_none());
+    assert_eq!(viewer.look("").unwrap_err().kind(), ErrorKind::InvalidInput);
+
+    // A fenced resource, and a free lock of which the last number is kept.
+    client.fenced("reentrant").set(reentrant.token(), "1").unwrap();
+    assert_eq!(look(&viewer, "reentrant").fenced, Some(reentrant.token()));
+    simple.unlock().unwrap();
+    assert_eq!(look(&viewer, "simple").kind, "not in use");
+
+    let mut names: Vec<_> = viewer.list().map(|it| it.unwrap().name).collect();
+    names.sort();
+    assert_eq!(names, ["inventory", "reader", "reentrant", "semaphore", "writer"]);
+    let all = viewer.list().with_free().page(1).count();
+    assert_eq!(all, 8);
+}
+
+#[test]
+fn a_hold_that_only_stays_is_told_apart() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let lock = client.reentrant_lock("job");
+    lock.lock().unwrap().unlock_staying(Duration::from_secs(60)).unwrap();
+    assert!(look(&client, "job").holders[0].stays);
+    assert!(client.list().next().unwrap().unwrap().holders[0].stays);
+}
+
+#[test]
+fn waiters_are_shown_with_process_threads_and_heartbeat() {
+    let server = RedisServer::start().unwrap();
+    let (holder, waits, viewer) =
+        (connect(&server), builder(&server.url()).client_name("shop").connect().unwrap(), connect(&server));
+    let guard = holder.reentrant_lock("job").lock_owned().unwrap();
+    let lock = waits.reentrant_lock("job");
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..2)
+            .map(|_| scope.spawn(|| lock.try_lock_for(LONG).unwrap().map(|guard| guard.unlock().unwrap())))
+            .collect();
+        queued(&lock, 2);
+        wait_until(LONG, "a heartbeat counts both", || look(&viewer, "job").waiting() == 2);
+        let look = look(&viewer, "job");
+        let waiter = &look.waiters[0];
+        assert_eq!((look.waiters.len(), waiter.threads), (1, 2));
+        assert_eq!(waiter.process.as_ref().unwrap().client_name, "shop");
+        assert!(waiter.last_heartbeat <= ms(3000), "{waiter:?}");
+        let age = SystemTime::now().duration_since(waiter.since).unwrap_or_default();
+        assert!(age < Duration::from_secs(3600), "{age:?}");
+        assert_eq!(viewer.list().next().unwrap().unwrap().waiting(), 2);
+        guard.unlock().unwrap();
+        assert!(threads.into_iter().all(|it| it.join().unwrap().is_some()));
+    });
+    // And those that wait for a signal.
+    let waits = thread::spawn(move || {
+        let condition = lock.condition("not|empty");
+        let mut guard = lock.lock().unwrap();
+        condition.wait_for(&mut guard, LONG).unwrap()
+    });
+    wait_until(LONG, "it waits for the signal", || {
+        viewer.look("job").unwrap().is_some_and(|look| !look.condition_waiters.is_empty())
+    });
+    let waiter = look(&viewer, "job").condition_waiters.swap_remove(0);
+    assert_eq!(
+        (&*waiter.condition, waiter.waiter.process.unwrap().client_name),
+        ("not|empty", "shop".to_owned())
+    );
+    let lock = viewer.reentrant_lock("job");
+    let guard = lock.lock().unwrap();
+    lock.condition("not|empty").signal(&guard).unwrap();
+    drop(guard);
+    waits.join().unwrap();
+}
+
+#[test]
+fn a_listing_has_each_of_many_once_and_holds_its_rate() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let guards: Vec<_> =
+        (0..300).map(|i| client.reentrant_lock(&format!("l{i}")).lock_owned().unwrap()).collect();
+    let other = builder(&server.url()).namespace("other").connect().unwrap();
+    let _theirs = other.reentrant_lock("theirs").lock_owned().unwrap();
+    let mut names: Vec<_> = client.list().page(50).map(|it| it.unwrap().name).collect();
+    names.sort();
+    let before = names.len();
+    names.dedup();
+    assert_eq!((before, names.len()), (300, 300));
+    let began = std::time::Instant::now();
+    assert_eq!(client.list().rate(600).count(), 300);
+    assert!(began.elapsed() > ms(400), "{:?}", began.elapsed());
+    assert_eq!(other.list().count(), 1);
+    drop(guards);
+    assert_eq!(client.list().count(), 0);
+}
+
+#[test]
+fn a_hold_is_taken_away_by_the_name_alone() {
+    let server = RedisServer::start().unwrap();
+    let (client, viewer) = (connect(&server), connect(&server));
+    let _simple = client.simple_lock("simple").lock_owned().unwrap();
+    let _reentrant = client.reentrant_lock("reentrant").lock_owned().unwrap();
+    let _writer = client.read_write_lock("writer").write_lock().lock_owned().unwrap();
+    let _reader = client.read_write_lock("reader").read_lock().lock_owned().unwrap();
+    client.semaphore("semaphore").set_permits(5).unwrap();
+    let _permits = client.semaphore("semaphore").acquire(3).unwrap();
+    let inventory = client.inventory("inventory");
+    inventory.add_stock("mug", 2).unwrap();
+    let _reserved = inventory.try_reserve("mug", 1).unwrap().unwrap();
+    for name in ["simple", "reentrant", "writer", "reader", "semaphore", "inventory"] {
+        let owner = look(&viewer, name).holders[0].owner.clone();
+        let wrong = HeldBy::Owner(format!("{owner}1"));
+        assert_eq!(viewer.force_unlock(name, &wrong, "", false).unwrap().others, 1, "{name}");
+        assert_eq!(viewer.force_unlock(name, &HeldBy::Owner(owner), "", false).unwrap().holders, 1, "{name}");
+        assert!(look(&viewer, name).holders.is_empty(), "{name}");
+    }
+    assert_eq!(client.semaphore("semaphore").available().unwrap(), 5);
+    assert_eq!(inventory.stock("mug").unwrap().available, 2);
+    client.count_down_latch("latch").set_count(7).unwrap();
+    for (name, kind) in [("latch", ErrorKind::Refused), ("nothing", ErrorKind::NotOwner)] {
+        assert_eq!(viewer.force_unlock(name, &HeldBy::Anyone, "", false).unwrap_err().kind(), kind);
+    }
+}
+
+#[test]
+fn a_revoked_hold_keeps_others_out_until_its_lease_is_over() {
+    let server = RedisServer::start().unwrap();
+    let client = builder(&server.url()).lease(ms(60_000)).connect().unwrap();
+    let other = connect(&server);
+    let (lock, view) = (client.reentrant_lock("job"), other.reentrant_lock("job"));
+    let guard = lock.lock().unwrap();
+    let lost = guard.lost();
+    wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
+    let owner = HeldBy::Owner(view.holder().unwrap().unwrap().owner);
+    assert!(view.revoke_if(&owner, "maintenance").unwrap().all_told());
+    assert!(lost.wait_timeout(SOON) && guard.loss().unwrap().to_string().ends_with("by force: maintenance"));
+    assert!(view.try_lock().unwrap().is_none(), "its work may not have ended yet");
+    assert!(look(&other, "job").holders[0].stays);
+    let left = view.remaining().unwrap().unwrap();
+    assert!(guard.renew().is_err() && view.remaining().unwrap().unwrap() <= left, "it is not renewed");
+    // Its work has ended.
+    assert_eq!(lock.force_unlock_if(&owner, "").unwrap().holders, 1);
+    assert!(view.try_lock().unwrap().is_some());
+    drop(guard);
+    let permits = client.lock_with_kind("gpu", Permits::of(1).unwrap());
+    client.semaphore("gpu").set_permits(1).unwrap();
+    let _held = permits.lock_owned().unwrap();
+    assert_eq!(permits.revoke_if(&HeldBy::Anyone, "").unwrap().holders, 1);
+    assert_eq!(client.semaphore("gpu").available().unwrap(), 0, "it stays");
+}
