@@ -18,19 +18,21 @@ const SUFFIXES: [&str; KEYS] = ["", ":queue", ":places", ":fence", ":gone", ":co
 /// The suffix of the key of a fenced resource.
 const FENCED: &str = ":fenced";
 
-/// The keys of one lock, all in one slot.
+/// The name of one lock and its keys, all in one slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
-    /// With the lock's name as their hash tag: the prefix of all of them, which is the state's key. For many
-    /// locks in use only this is kept.
+    /// With the lock's name, as it is, for their hash tag: the prefix of all of them, which is the state's key. For
+    /// many locks in use only this is kept.
     Named(Box<str>),
-    /// Beside a user-chosen key. In a box, so that the others need no more room for it.
-    Beside(Box<Beside>),
+    /// Any other. In a box, so that those need no more room for it.
+    Apart(Box<Apart>),
 }
 
-/// A user-chosen key, with ours beside it.
+/// Keys that the name of their lock cannot be read from in the usual way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Beside {
+pub(crate) struct Apart {
+    /// Of a name that had to be escaped; at a user-chosen key that is the name.
+    name: Option<Box<str>>,
     state: Box<str>,
     /// The prefix of the others.
     others: Box<str>,
@@ -45,7 +47,12 @@ impl Names {
     /// The same for `what`, which is not a lock.
     pub(crate) fn of(what: &str, namespace: &str, name: &str) -> Result<Self, Error> {
         check_of(what, name)?;
-        Ok(Names::Named(state(namespace, name).into()))
+        let state: Box<str> = state(namespace, name).into();
+        let named = Names::Named(state.clone());
+        if named.name() == name {
+            return Ok(named);
+        }
+        Ok(Names::Apart(Box::new(Apart { name: Some(name.into()), others: state.clone(), state })))
     }
 
     /// The keys of the lock whose state is exactly at `key`. For two such keys all of the others differ:
@@ -68,19 +75,30 @@ impl Names {
             }
             None => format!("{namespace}:{{{key}}}:at"),
         };
-        Ok(Names::Beside(Box::new(Beside { state: key.into(), others: others.into() })))
+        Ok(Names::Apart(Box::new(Apart { name: None, state: key.into(), others: others.into() })))
     }
 
     /// Whether the state is at a user-chosen key.
     pub(crate) fn is_beside(&self) -> bool {
-        matches!(self, Names::Beside(_))
+        matches!(self, Names::Apart(keys) if keys.name.is_none())
+    }
+
+    /// The lock's name; at a user-chosen key, that key.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            // A namespace has no brace.
+            Names::Named(state) => {
+                state.split_once('{').and_then(|(_, tag)| tag.strip_suffix('}')).unwrap_or(state)
+            }
+            Names::Apart(keys) => keys.name.as_ref().unwrap_or(&keys.state),
+        }
     }
 
     /// What all of its keys begin with, or the key of its state: what has their hash tag.
     pub(crate) fn key(&self) -> &str {
         match self {
             Names::Named(state) => state,
-            Names::Beside(keys) => &keys.state,
+            Names::Apart(keys) => &keys.state,
         }
     }
 
@@ -88,7 +106,7 @@ impl Names {
     pub(crate) fn keys(&self) -> [[&str; 2]; KEYS] {
         let (state, others) = match self {
             Names::Named(state) => (state, state),
-            Names::Beside(keys) => (&keys.state, &keys.others),
+            Names::Apart(keys) => (&keys.state, &keys.others),
         };
         let mut all = SUFFIXES.map(|suffix| [&**others, suffix]);
         all[0] = [state, SUFFIXES[0]];
@@ -223,6 +241,18 @@ mod tests {
                 assert_eq!(hashed(key), hashed(&all[0]), "{name:?}");
                 assert!(!hashed(key).is_empty() && hashed(key) != key);
             }
+        }
+    }
+
+    #[test]
+    fn the_name_is_what_it_was_made_of() {
+        for name in ["a", "{", "}{", "%", "%7B", "a:queue", "ключ", &"x".repeat(LONGEST)] {
+            let names = Names::new("rc:of:mine", name).unwrap();
+            assert_eq!((names.name(), names.is_beside()), (name, false));
+        }
+        for key in ["a", "a{b}", "rc:a"] {
+            let names = Names::beside("rc", key).unwrap();
+            assert_eq!((names.name(), names.is_beside()), (key, true));
         }
     }
 

@@ -79,7 +79,7 @@ fn end_all(shared: &Shared) -> Vec<(Arc<LockEntry>, PendingRelease)> {
         let mine = core.lock_state.close(Moment::now());
         let tokens: Vec<_> = mine.iter().filter_map(|l| core.asked_loss_token(l.owner)).collect();
         let holds = mine.iter().filter(|l| core.forget(l.owner).is_some()).count();
-        let under_way = core.under_way.clone();
+        let under_way = core.under_way().to_vec();
         core.wake_all();
         drop(core);
         for token in tokens {

@@ -1,11 +1,11 @@
 //! A lock state with what it needs to run: its mutex, the condvars of its threads, its keys and scripts.
 
 use std::any::TypeId;
-use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
+use super::by_name::ByName;
 use super::cluster::Repeated;
 use super::redis::backend::Idempotent;
 use super::redis::failure::Failure;
@@ -27,8 +27,7 @@ use crate::sync::{Condvar, Mutex};
 /// One lock of one client, shared by its handles and guards.
 pub(crate) struct LockEntry {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) kind: &'static str,
-    pub(crate) name: Arc<str>,
+    kind: fn() -> Sort,
     pub(crate) names: Names,
     pub(crate) scripts: Arc<Scripts>,
     /// Where it is one thread's wait for a condition of a lock, and not the lock itself.
@@ -36,7 +35,6 @@ pub(crate) struct LockEntry {
     slot: u32,
     /// Where its keys are.
     pub(crate) hash_slot: Slot,
-    type_id: TypeId,
     pub(crate) core: Mutex<Core>,
 }
 
@@ -51,14 +49,20 @@ pub(crate) struct AwaitedCondition {
 /// What the entry's mutex guards.
 pub(crate) struct Core {
     pub(crate) lock_state: LockState,
-    /// The threads that are parked.
-    seats: Vec<(Ticket, Arc<Condvar>)>,
     sides: Table<Side>,
-    /// Leaves that threads are sending: a client that closes sends them once more, since it closes the
-    /// connections under theirs.
-    pub(crate) under_way: Vec<PendingRelease>,
+    /// Since its first wait or leave: a lock that is merely held has none.
+    moves: Option<Box<Moves>>,
     /// The error when Redis last failed the head.
     pub(crate) trouble: Option<Error>,
+}
+
+/// The threads that are about to acquire a lock or to leave it.
+#[derive(Default)]
+struct Moves {
+    /// Those that are parked.
+    seats: Vec<(Ticket, Arc<Condvar>)>,
+    /// What others are sending.
+    leaves: Vec<PendingRelease>,
 }
 
 /// What the engine keeps of a grant beside the lock state.
@@ -82,27 +86,36 @@ impl Numbered for Side {
     }
 }
 
-type Key = (TypeId, Arc<str>);
-/// What an entry is made of: the name of its kind, its keys, its scripts, its shape.
-type Made = (&'static str, Names, Arc<Scripts>, Arc<Shape>);
+/// What entries of a kind have in common. An entry has the function that says so, which takes less room.
+pub(crate) struct Sort {
+    /// What the table of entries tells kinds apart by.
+    id: TypeId,
+    name: &'static str,
+}
+
+/// What an entry is made of: its kind, its keys, its scripts, its shape.
+type Made = (fn() -> Sort, Names, Arc<Scripts>, Arc<Shape>);
 
 /// What an entry of kind `K` and this name is made of.
 pub(crate) fn made<K: Kind>(shared: &Shared, name: &str) -> Result<Made, Error> {
-    made_with::<K>(shared, name, Names::new)
+    let kind = || Sort { id: TypeId::of::<K>(), name: K::NAME };
+    made_with::<K>(shared, name, kind, Names::new)
 }
 
 /// What an entry of kind `K` at this user-chosen key is made of.
 pub(crate) fn made_beside<K: Kind>(shared: &Shared, key: &str) -> Result<Made, Error> {
-    made_with::<K>(shared, key, Names::beside)
+    let kind = || Sort { id: TypeId::of::<AtKey<K>>(), name: K::NAME };
+    made_with::<K>(shared, key, kind, Names::beside)
 }
 
 fn made_with<K: Kind>(
     shared: &Shared,
     name: &str,
+    kind: fn() -> Sort,
     names: impl FnOnce(&str, &str) -> Result<Names, Error>,
 ) -> Result<Made, Error> {
     let (scripts, shape) = shared.kind::<K>().map_err(|e| e.about(name))?;
-    Ok((K::NAME, names(&shared.config.namespace, name)?, scripts, shape))
+    Ok((kind, names(&shared.config.namespace, name)?, scripts, shape))
 }
 
 /// In the table of entries, the kind of those locks of kind `K` that are at user-chosen keys: such a key may
@@ -111,12 +124,24 @@ pub(crate) struct AtKey<K>(PhantomData<fn() -> K>);
 
 impl LockEntry {
     pub(crate) fn error(&self, error: Error) -> Error {
-        error.about(&self.name)
+        error.about(self.name())
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.names.name()
+    }
+
+    fn is_of(&self, type_id: TypeId, name: &str) -> bool {
+        self.type_id() == type_id && self.name() == name
+    }
+
+    fn type_id(&self) -> TypeId {
+        (self.kind)().id
     }
 
     /// The kind that observers get.
     pub(crate) fn observed(&self) -> LockInfo<'_> {
-        LockInfo { kind: self.kind, name: &self.name }
+        LockInfo { kind: (self.kind)().name, name: self.name() }
     }
 
     /// The server that has its keys now. Not to be kept: see [`route`](super::route).
@@ -160,7 +185,7 @@ impl LockEntry {
 
 impl fmt::Debug for LockEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}", self.kind, self.name)
+        write!(f, "{} {:?}", (self.kind)().name, self.name())
     }
 }
 
@@ -168,7 +193,7 @@ impl Drop for LockEntry {
     fn drop(&mut self) {
         // In a forked child it may stay in the table.
         if let Ok(mut entries) = self.shared.lock(&self.shared.entries) {
-            entries.remove(self.slot, &(self.type_id, self.name.clone()));
+            entries.remove(self.slot, self.type_id(), self.name());
         }
     }
 }
@@ -176,23 +201,31 @@ impl Drop for LockEntry {
 impl Core {
     /// Wakes the thread with this ticket, if it is parked; otherwise it will look by itself.
     pub(crate) fn wake(&self, ticket: Option<Ticket>) {
-        if let Some((_, seat)) = self.seats.iter().find(|(t, _)| Some(*t) == ticket) {
+        if let Some((_, seat)) = self.seats().iter().find(|(t, _)| Some(*t) == ticket) {
             seat.notify_one();
         }
     }
 
     pub(crate) fn wake_all(&self) {
-        for (_, seat) in &self.seats {
+        for (_, seat) in self.seats() {
             seat.notify_one();
         }
     }
 
+    fn seats(&self) -> &[(Ticket, Arc<Condvar>)] {
+        self.moves.as_ref().map_or(&[], |moves| &moves.seats)
+    }
+
+    fn moves(&mut self) -> &mut Moves {
+        self.moves.get_or_insert_default()
+    }
+
     pub(crate) fn park(&mut self, ticket: Ticket, seat: Arc<Condvar>) {
-        self.seats.push((ticket, seat));
+        self.moves().seats.push((ticket, seat));
     }
 
     pub(crate) fn unpark(&mut self, ticket: Ticket) {
-        self.seats.retain(|(t, _)| *t != ticket);
+        self.moves().seats.retain(|(t, _)| *t != ticket);
     }
 
     /// When the renewer will look at this grant.
@@ -242,12 +275,18 @@ impl Core {
 
     /// A leave is about to be sent.
     pub(crate) fn sets_out(&mut self, leaving: &PendingRelease) {
-        push(&mut self.under_way, leaving.clone());
+        push(&mut self.moves().leaves, leaving.clone());
     }
 
     /// A leave was answered, or is the renewer's task now.
     pub(crate) fn arrived(&mut self, owner: u64) {
-        self.under_way.retain(|leaving| leaving.owner != owner);
+        self.moves().leaves.retain(|leaving| leaving.owner != owner);
+    }
+
+    /// Leaves that threads are sending: a client that closes sends them once more, since it closes the
+    /// connections under theirs.
+    pub(crate) fn under_way(&self) -> &[PendingRelease] {
+        self.moves.as_ref().map_or(&[], |moves| &moves.leaves)
     }
 
     /// The token of the grant's loss.
@@ -280,7 +319,7 @@ const SLOTS: usize = 1 << SLOT_BITS;
 /// The entries of a client.
 #[derive(Default)]
 pub(crate) struct LockEntries {
-    by_name: HashMap<Key, u32>,
+    by_name: ByName,
     slots: Vec<Option<Weak<LockEntry>>>,
     free: Vec<u32>,
 }
@@ -293,13 +332,17 @@ impl LockEntries {
         name: &str,
         make: impl FnOnce() -> Result<Made, Error>,
     ) -> Result<Arc<LockEntry>, Error> {
-        let key = (type_id, Arc::from(name));
+        // An entry must not be dropped under the mutex.
+        let mut others = Vec::new();
         let mut entries = shared.lock(&shared.entries).map_err(|e| e.about(name))?;
-        if let Some(entry) = entries.by_name.get(&key).and_then(|slot| entries.at(*slot)) {
-            return Ok(entry);
+        for slot in entries.by_name.slots(type_id, name) {
+            match entries.at(slot) {
+                Some(entry) if entry.is_of(type_id, name) => return Ok(entry),
+                other => others.extend(other),
+            }
         }
-        let entry = entries.add(shared, &key, make()?, None)?;
-        entries.by_name.insert(key, entry.slot);
+        let entry = entries.add(shared, make()?, None)?;
+        entries.by_name.insert(type_id, name, entry.slot);
         Ok(entry)
     }
 
@@ -310,13 +353,13 @@ impl LockEntries {
         let shape = shared.lock(&entry.core).map_err(|e| entry.error(e))?.lock_state.shape().clone();
         let made = (entry.kind, entry.names.clone(), entry.scripts.clone(), shape);
         let mut entries = shared.lock(&shared.entries).map_err(|e| entry.error(e))?;
-        entries.add(shared, &(entry.type_id, entry.name.clone()), made, None)
+        entries.add(shared, made, None)
     }
 
     /// All entries of this kind and name: this one, and those of single threads' waits.
     pub(crate) fn beside(entry: &LockEntry) -> Vec<Arc<LockEntry>> {
         let Ok(entries) = entry.shared.lock(&entry.shared.entries) else { return Vec::new() };
-        let same = |other: &Arc<LockEntry>| other.type_id == entry.type_id && other.name == entry.name;
+        let same = |other: &Arc<LockEntry>| other.is_of(entry.type_id(), entry.name());
         entries.all().into_iter().filter(same).collect()
     }
 
@@ -330,13 +373,12 @@ impl LockEntries {
         let made = (lock.kind, lock.names.clone(), scripts, shape);
         let awaited = Box::new(AwaitedCondition { name: condition, lock: Arc::downgrade(lock) });
         let mut entries = lock.shared.lock(&lock.shared.entries).map_err(|e| lock.error(e))?;
-        entries.add(&lock.shared, &(lock.type_id, lock.name.clone()), made, Some(awaited))
+        entries.add(&lock.shared, made, Some(awaited))
     }
 
     fn add(
         &mut self,
         shared: &Arc<Shared>,
-        key: &Key,
         made: Made,
         condition: Option<Box<AwaitedCondition>>,
     ) -> Result<Arc<LockEntry>, Error> {
@@ -348,7 +390,7 @@ impl LockEntries {
                 (self.slots.len() - 1) as u32
             }
             None => {
-                let error = Error::new(crate::ErrorKind::InvalidInput, &key.1);
+                let error = Error::new(crate::ErrorKind::InvalidInput, names.name());
                 return Err(error.because(format!("a client can have at most {SLOTS} locks at a time")));
             }
         };
@@ -358,21 +400,18 @@ impl LockEntries {
             } else {
                 LockState::new(shape)
             },
-            seats: Vec::new(),
             sides: Table::new(),
-            under_way: Vec::new(),
+            moves: None,
             trouble: None,
         };
         let entry = Arc::new(LockEntry {
             shared: shared.clone(),
             hash_slot: shared.route.slot(names.key().as_bytes()),
             kind,
-            name: key.1.clone(),
             names,
             scripts,
             condition,
             slot,
-            type_id: key.0,
             core: Mutex::new(core),
         });
         self.slots[slot as usize] = Some(Arc::downgrade(&entry));
@@ -396,11 +435,8 @@ impl LockEntries {
         self.slots.len() - self.free.len()
     }
 
-    fn remove(&mut self, slot: u32, key: &Key) {
-        // A new entry of that name may have come while this one was being dropped.
-        if self.by_name.get(key) == Some(&slot) {
-            self.by_name.remove(key);
-        }
+    fn remove(&mut self, slot: u32, type_id: TypeId, name: &str) {
+        self.by_name.remove(type_id, name, slot);
         self.slots[slot as usize] = None;
         self.free.push(slot);
     }

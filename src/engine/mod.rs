@@ -27,6 +27,7 @@
 mod acquire;
 pub(crate) mod attempt;
 pub(crate) mod backoff;
+mod by_name;
 pub(crate) mod change;
 mod close;
 pub(crate) mod cluster;

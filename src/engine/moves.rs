@@ -40,7 +40,7 @@ impl Watch for Moves {
                     continue;
                 }
                 if let Err(error) = shared.renewer.look_at(entry, &mut core, owner, now) {
-                    tracing::error!(lock = &*entry.name, error = %format_args!("{error:#}"), "a lease is not renewed");
+                    tracing::error!(lock = entry.name(), error = %format_args!("{error:#}"), "a lease is not renewed");
                 }
             }
             let then = core.lock_state.ask_again(now);

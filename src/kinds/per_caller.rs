@@ -41,7 +41,7 @@ impl<K> fmt::Debug for PerCaller<K> {
 impl<K> PerCaller<K> {
     pub(crate) fn name(&self) -> &str {
         match &self.entry {
-            Ok(entry) => &entry.name,
+            Ok(entry) => entry.name(),
             Err(error) => error.name(),
         }
     }
@@ -123,7 +123,7 @@ impl<K: Kind> PerCaller<K> {
 
 /// Updates the state of what has this entry, once, even if the request is sent twice. Returns the rule's reply, a number.
 pub(crate) fn change_number(entry: &Arc<LockEntry>, what: &[&str]) -> Result<i64, Error> {
-    first(&entry.name, &change(entry, what)?)
+    first(entry.name(), &change(entry, what)?)
 }
 
 fn first(name: &str, answer: &[Value]) -> Result<i64, Error> {

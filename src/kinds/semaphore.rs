@@ -299,9 +299,9 @@ impl Semaphore {
     /// # Errors
     /// See [`set_permits`](Semaphore::set_permits).
     pub fn expire_after(&self, ttl: Duration) -> Result<bool, Error> {
-        let name = self.lock.entry()?.name.clone();
+        let name = self.lock.entry()?.name();
         check_lease("time to live", ttl)
-            .map_err(|why| Error::new(ErrorKind::InvalidInput, &name).because(why))?;
+            .map_err(|why| Error::new(ErrorKind::InvalidInput, name).because(why))?;
         // It was just checked to be far below that.
         self.changes("expire", i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
     }

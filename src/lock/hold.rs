@@ -102,7 +102,7 @@ impl<K: Kind> Hold<K> {
 
 impl<K: Kind> sealed::Hold for Hold<K> {
     fn name(&self) -> &str {
-        &self.entry.name
+        self.entry.name()
     }
 
     fn token(&self) -> Option<u64> {

@@ -131,7 +131,7 @@ impl<K: Kind> Clone for RedisLock<K> {
 impl<K: Kind> fmt::Debug for RedisLock<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match &self.entry {
-            Ok(entry) => &*entry.name,
+            Ok(entry) => entry.name(),
             Err(error) => error.name(),
         };
         f.debug_struct("RedisLock")
@@ -166,7 +166,7 @@ impl<K: Kind> RedisLock<K> {
         let terms = Terms { class, fair, token_is_value, ..Terms::new(shared.config.lease, args) };
         let entry = entry.and_then(|entry| match terms.class {
             None | Some(0..=7) => Ok(entry),
-            Some(other) => Err(Error::new(ErrorKind::InvalidInput, &entry.name)
+            Some(other) => Err(Error::new(ErrorKind::InvalidInput, entry.name())
                 .because(format!("a class must be between 0 and 7, got {other}"))),
         });
         RedisLock { entry, kind: Arc::new(kind), terms, replicas: None, other: None }
@@ -175,7 +175,7 @@ impl<K: Kind> RedisLock<K> {
     /// The lock's name.
     pub fn name(&self) -> &str {
         match &self.entry {
-            Ok(entry) => &entry.name,
+            Ok(entry) => entry.name(),
             Err(error) => error.name(),
         }
     }

@@ -63,7 +63,7 @@ impl Receipt {
     pub(crate) fn new(kind: &str, entry: &LockEntry, owner: String, grant: &Grant) -> Receipt {
         Receipt {
             kind: kind.to_owned(),
-            name: entry.name.to_string(),
+            name: entry.name().to_owned(),
             at_key: entry.names.is_beside(),
             owner,
             number: grant.number,

@@ -122,7 +122,7 @@ impl<K: Kind> RedisLock<K> {
     pub(crate) fn checked(mut self, check: impl FnOnce() -> Result<(), String>) -> Self {
         let Ok(entry) = &self.entry else { return self };
         if let Err(why) = check().and_then(|()| replicas::agree(&self.terms, self.replicas)) {
-            self.entry = Err(Error::new(ErrorKind::InvalidInput, &entry.name).because(why));
+            self.entry = Err(Error::new(ErrorKind::InvalidInput, entry.name()).because(why));
         }
         self
     }

@@ -100,7 +100,7 @@ impl MultiLock {
         let parts: Result<Vec<Part>, Error> = members.iter().map(|member| member.part()).collect();
         let parts = parts.and_then(checked);
         let names: Vec<_> = match &parts {
-            Ok(parts) => parts.iter().map(|part| &*part.entry.name).collect(),
+            Ok(parts) => parts.iter().map(|part| part.entry.name()).collect(),
             Err(error) => vec![error.name()],
         };
         MultiLock { name: names.join(" + ").into(), parts }

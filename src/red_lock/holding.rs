@@ -58,7 +58,7 @@ impl Holding {
 
     /// The lock's name.
     pub(super) fn name(&self) -> &str {
-        &self.first.name
+        self.first.name()
     }
 
     /// An error in a forked child, which has no part in its parent's holds.

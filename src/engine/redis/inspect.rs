@@ -185,7 +185,7 @@ pub(crate) fn force_unlock(
         match entry.follow(limit, |server| server.backend.command(&publish, limit)) {
             Ok(heard) => forced.told += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),
             Err(failure) => {
-                tracing::debug!(lock = &*entry.name, error = %failure.error(), "a holder was not told of a forced unlock");
+                tracing::debug!(lock = entry.name(), error = %failure.error(), "a holder was not told of a forced unlock");
             }
         }
     }

@@ -84,7 +84,7 @@ impl Renewer {
         let task = Task::new(entry.clone(), owner, What::Leave(Box::new((leaving, until))), now, now);
         if let Err(error) = self.schedule(task) {
             // Our caller may have the entry locked: no observer is called here.
-            tracing::warn!(lock = &*entry.name, error = %format_args!("{error:#}"), "left to its lease");
+            tracing::warn!(lock = entry.name(), error = %format_args!("{error:#}"), "left to its lease");
         }
     }
 
@@ -146,7 +146,7 @@ impl Renewer {
     pub(super) fn put_back(self: &Arc<Self>, task: Task, at: Moment) {
         let entry = task.entry.clone();
         if let Err(error) = self.schedule(Task { at, ..task }) {
-            tracing::error!(lock = &*entry.name, error = %format_args!("{error:#}"), "a lease is not renewed");
+            tracing::error!(lock = entry.name(), error = %format_args!("{error:#}"), "a lease is not renewed");
         }
     }
 }

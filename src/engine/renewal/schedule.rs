@@ -75,6 +75,11 @@ pub(super) enum What {
 /// What the schedule keeps of a task: there may be very many, and what its place implies is not stored twice.
 pub(super) struct Planned {
     entry: Arc<LockEntry>,
+    /// If it is anything else than a look at a grant that is first due at its place.
+    apart: Option<Box<Apart>>,
+}
+
+struct Apart {
     what: What,
     due: Moment,
     eval: bool,
@@ -106,18 +111,37 @@ impl Task {
 }
 
 impl Planned {
+    fn of(task: Task) -> Planned {
+        let Task { entry, what, at, due, eval, .. } = task;
+        let apart = match what {
+            What::Grant if due == at && !eval => None,
+            what => Some(Box::new(Apart { what, due, eval })),
+        };
+        Planned { entry, apart }
+    }
+
     fn into_task(self, (at, _, owner): Due) -> Task {
-        let Planned { entry, what, due, eval } = self;
-        Task { eval, ..Task::new(entry, owner, what, at, due) }
+        match self.apart {
+            None => Task::new(self.entry, owner, What::Grant, at, at),
+            Some(apart) => {
+                let Apart { what, due, eval } = *apart;
+                Task { eval, ..Task::new(self.entry, owner, what, at, due) }
+            }
+        }
+    }
+
+    fn into_leave(self) -> Option<(Arc<LockEntry>, PendingRelease)> {
+        match self.apart?.what {
+            What::Leave(leave) => Some((self.entry, leave.0)),
+            What::Grant => None,
+        }
     }
 }
 
 impl State {
     /// Returns what was there before, whose entry must not be dropped under the mutex.
     pub(super) fn insert(&mut self, task: Task) -> Option<Planned> {
-        let key = task.key();
-        let Task { entry, what, due, eval, .. } = task;
-        self.schedule.insert(key, Planned { entry, what, due, eval })
+        self.schedule.insert(task.key(), Planned::of(task))
     }
 
     /// Takes what is planned there out; its entry must not be dropped under the mutex.
@@ -222,10 +246,7 @@ pub(super) struct Removed {
 impl Removed {
     /// The leaves that Redis has not answered.
     pub(super) fn into_leaving(self) -> Vec<(Arc<LockEntry>, PendingRelease)> {
-        let planned = self.planned.into_values().filter_map(|planned| match planned.what {
-            What::Leave(leave) => Some((planned.entry, leave.0)),
-            What::Grant => None,
-        });
+        let planned = self.planned.into_values().filter_map(Planned::into_leave);
         planned.chain(self.leaving.into_values()).collect()
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn renew(shared: &Arc<Shared>, server: &Arc<Server>, since: Moment) {
                 continue;
             }
             if let Err(error) = shared.renewer.look_at(entry, &mut core, owner, Moment::now()) {
-                tracing::error!(lock = &*entry.name, error = %format_args!("{error:#}"), "a lease is not renewed");
+                tracing::error!(lock = entry.name(), error = %format_args!("{error:#}"), "a lease is not renewed");
             }
         }
     }

@@ -35,13 +35,15 @@ pub(crate) struct Terms {
 
 impl Terms {
     pub(crate) fn new(lease: Duration, args: impl Into<Arc<str>>) -> Self {
+        // The empty ones are one text for all.
+        let args = args.into();
         Terms {
             lease,
             fixed: false,
             fair: false,
             at_least: Millis::default(),
             linger: Millis::default(),
-            args: args.into(),
+            args: if args.is_empty() { Arc::default() } else { args },
             class: None,
             token_is_value: false,
         }

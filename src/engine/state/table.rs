@@ -1,12 +1,13 @@
 //! A lock's items of one sort, each with its number: mostly one, sometimes very many.
 //!
-//! A process may hold a hundred thousand locks, most of them by one thread each: such a list has room for
-//! one. And it may hold a hundred thousand permits of one semaphore: then no item is found by going through
-//! all of them.
+//! A process may hold a hundred thousand locks, most of them by one thread each: one item is in the table itself,
+//! without a list. And it may hold a hundred thousand permits of one semaphore: then no item is found by going
+//! through all of them.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::slice;
 
 /// How many are looked through one by one.
 const FEW: usize = 16;
@@ -26,9 +27,12 @@ pub(crate) trait Numbered {
     fn strike(&self, _index: &mut Self::Index) {}
 }
 
-/// See the module's documentation. It takes no more room than a list.
+/// See the module's documentation. Tables with the same items in the same order are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Table<T: Numbered> {
+    None,
+    One(T),
+    /// Two or more.
     Few(Vec<T>),
     Many(Box<Many<T>>),
 }
@@ -41,42 +45,60 @@ pub(crate) struct Many<T: Numbered> {
 
 impl<T: Numbered> Table<T> {
     pub(crate) const fn new() -> Self {
-        Table::Few(Vec::new())
+        Table::None
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<&T> {
         match self {
-            Table::Few(items) => items.iter().find(|item| item.key() == number),
             Table::Many(many) => many.items.get(&number),
+            _ => self.few().iter().find(|item| item.key() == number),
         }
     }
 
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
         match self {
-            Table::Few(items) => items.iter_mut().find(|item| item.key() == number),
             Table::Many(many) => many.items.get_mut(&number),
+            _ => self.few_mut().iter_mut().find(|item| item.key() == number),
         }
     }
 
     /// Adds an item that is not there yet.
     pub(crate) fn insert(&mut self, item: T) {
         match self {
-            Table::Few(items) if items.len() < FEW => push(items, item),
-            Table::Few(items) => {
-                let mut many = Box::new(Many { items: BTreeMap::new(), index: T::Index::default() });
-                std::mem::take(items).into_iter().for_each(|item| many.add(item));
-                many.add(item);
-                *self = Table::Many(many);
-            }
+            Table::Few(items) if items.len() < FEW => items.push(item),
             Table::Many(many) => many.add(item),
+            _ => {
+                *self = match std::mem::replace(self, Table::None) {
+                    Table::None => Table::One(item),
+                    Table::One(first) => Table::Few(vec![first, item]),
+                    Table::Few(items) => {
+                        let mut many = Box::new(Many { items: BTreeMap::new(), index: T::Index::default() });
+                        items.into_iter().chain([item]).for_each(|item| many.add(item));
+                        Table::Many(many)
+                    }
+                    many @ Table::Many(_) => many,
+                }
+            }
         }
     }
 
     pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
         match self {
+            Table::None => None,
+            Table::One(item) if item.key() != number => None,
+            Table::One(_) => match std::mem::replace(self, Table::None) {
+                Table::One(item) => Some(item),
+                _ => None,
+            },
             Table::Few(items) => {
                 let at = items.iter().position(|item| item.key() == number)?;
-                Some(items.swap_remove(at))
+                let item = items.swap_remove(at);
+                if items.len() == 1
+                    && let Some(last) = items.pop()
+                {
+                    *self = Table::One(last);
+                }
+                Some(item)
             }
             Table::Many(many) => {
                 let item = many.items.remove(&number)?;
@@ -91,7 +113,7 @@ impl<T: Numbered> Table<T> {
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        matches!(self, Table::Few(items) if items.is_empty())
+        matches!(self, Table::None)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
@@ -100,8 +122,8 @@ impl<T: Numbered> Table<T> {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let (few, many) = match self {
-            Table::Few(items) => (Some(items.iter_mut()), None),
             Table::Many(many) => (None, Some(many.items.values_mut())),
+            _ => (Some(self.few_mut().iter_mut()), None),
         };
         few.into_iter().flatten().chain(many.into_iter().flatten())
     }
@@ -109,16 +131,26 @@ impl<T: Numbered> Table<T> {
     /// All of them, while they are few.
     pub(crate) fn few(&self) -> &[T] {
         match self {
+            Table::One(item) => slice::from_ref(item),
             Table::Few(items) => items,
-            Table::Many(_) => &[],
+            Table::None | Table::Many(_) => &[],
+        }
+    }
+
+    /// The same, to change what has no part in the index.
+    pub(crate) fn few_mut(&mut self) -> &mut [T] {
+        match self {
+            Table::One(item) => slice::from_mut(item),
+            Table::Few(items) => items,
+            Table::None | Table::Many(_) => &mut [],
         }
     }
 
     /// All of them, where they are many.
     pub(crate) fn many(&self) -> Option<&Many<T>> {
         match self {
-            Table::Few(_) => None,
             Table::Many(many) => Some(many),
+            _ => None,
         }
     }
 }
@@ -164,11 +196,15 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_no_more_room_than_a_list() {
+    fn one_item_takes_no_list() {
         assert_eq!(size_of::<Table<Item>>(), size_of::<Vec<Item>>());
         let mut table = Table::new();
         table.insert(Item(1, false));
-        assert!(matches!(&table, Table::Few(items) if items.capacity() == 1));
+        let one = table.clone();
+        table.insert(Item(2, false));
+        assert_eq!(table.remove(2), Some(Item(2, false)));
+        assert_eq!(table, one, "however it came to have just one");
+        assert!(matches!(one, Table::One(_)));
     }
 
     #[test]

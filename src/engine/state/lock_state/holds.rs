@@ -105,7 +105,6 @@ impl Table<Grant> {
     /// A grant that is `wanted`, of those that might still be shared.
     pub(super) fn find_shared(&mut self, wanted: impl Fn(&Grant) -> bool) -> Option<&mut Grant> {
         match self {
-            Table::Few(grants) => grants.iter_mut().find(|t| wanted(t)),
             Table::Many(many) => {
                 let grants = &mut many.items;
                 // Each is dropped once: what is closed or lost stays so.
@@ -113,13 +112,13 @@ impl Table<Grant> {
                 let found = many.index.iter().find(|owner| grants.get(owner).is_some_and(&wanted))?;
                 grants.get_mut(found)
             }
+            few => few.few_mut().iter_mut().find(|t| wanted(t)),
         }
     }
 
     /// None may be joined any more.
     pub(super) fn shut_all(&mut self) {
         match self {
-            Table::Few(grants) => grants.iter_mut().for_each(|t| t.shut = true),
             Table::Many(many) => {
                 for owner in std::mem::take(&mut many.index) {
                     if let Some(grant) = many.items.get_mut(&owner) {
@@ -127,6 +126,7 @@ impl Table<Grant> {
                     }
                 }
             }
+            few => few.few_mut().iter_mut().for_each(|t| t.shut = true),
         }
     }
 }
