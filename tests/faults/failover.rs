@@ -2,7 +2,7 @@
 //! replaced, and write down what they got. Two may hold at once only where replication was behind, and both must learn
 //! of it; nobody who waits is forgotten.
 //!
-//! `make failover KIND=sentinel SEED=7 SECONDS=60`, and `REPLICAS=1` for holds that a replica has acknowledged, whose
+//! `make failover KIND=sentinel|cluster SEED=7 SECONDS=60`, and `REPLICAS=1` for holds that a replica has acknowledged, whose
 //! primaries are only killed. It prints what it counted as a line of JSON.
 
 mod check;
