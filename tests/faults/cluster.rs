@@ -5,6 +5,8 @@ mod failover;
 mod input;
 mod kinds;
 mod moving;
+mod renewals;
+mod rights;
 mod waiting;
 
 use std::sync::{Arc, OnceLock};

@@ -134,3 +134,48 @@ fn a_killed_primary_stops_its_own_locks_until_its_replica_is_promoted() {
         assert!(waiting.join().unwrap() > token);
     });
 }
+
+/// A primary that stands still is replaced as well; when it goes on, it is a replica, and nobody is let in twice.
+#[test]
+fn a_primary_that_stands_still_is_left_for_its_replica() {
+    let cluster = with_replicas();
+    let name = &spread(&cluster, "frozen")[0];
+    let client = patient(&cluster).connect().unwrap();
+    let lock = client.reentrant_lock(name);
+    lock.lock().unwrap().unlock().unwrap();
+    let old = home(&cluster, name);
+    old.stop().unwrap();
+    let guard = lock.lock().unwrap();
+    old.cont().unwrap();
+    cluster.wait_until_ready().unwrap();
+    let other = patient(&cluster).connect().unwrap();
+    assert!(other.reentrant_lock(name).try_lock().unwrap().is_none());
+    assert_ne!(home(&cluster, name).port(), old.port());
+    guard.unlock().unwrap();
+}
+
+/// A hold of which the promoted replica never heard is reported as lost as soon as that is known: not at the next
+/// renewal, in twenty seconds.
+#[test]
+fn a_hold_that_the_replica_did_not_know_is_reported_at_once() {
+    let cluster = with_replicas();
+    let name = &spread(&cluster, "unknown")[0];
+    let client = patient(&cluster).lease(Duration::from_secs(60)).connect().unwrap();
+    let lock = client.reentrant_lock(name);
+    let old = home(&cluster, name);
+    let replicas = cluster.replicas_of(&old).unwrap();
+    replicas[0].stop().unwrap();
+    redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("replica").exec(&mut old.connection().unwrap()).unwrap();
+    let guard = lock.lock().unwrap();
+    // From here on the client listens.
+    let lost = guard.lost();
+    old.kill().unwrap();
+    replicas[0].cont().unwrap();
+    wait_until(2 * LONG, "a replica is promoted", || {
+        cluster.primary_of(&super::key(name)).unwrap().is_some()
+    });
+    let promoted = Instant::now();
+    wait_until(2 * LONG, "the holder is told", || lost.is_cancelled());
+    assert!(promoted.elapsed() < Duration::from_secs(10), "{:?}", promoted.elapsed());
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+}
