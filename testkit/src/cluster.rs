@@ -67,17 +67,18 @@ impl RedisCluster {
     fn join(&self) -> RedisResult<()> {
         let nodes = self.nodes();
         let (primaries, replicas) = nodes.split_at(self.options.primaries);
+        // Before they meet: then they tell each other as they do.
+        for (i, node) in primaries.iter().enumerate() {
+            let slots: Vec<usize> =
+                (i * SLOTS / primaries.len()..(i + 1) * SLOTS / primaries.len()).collect();
+            cmd("CLUSTER").arg("ADDSLOTS").arg(slots).exec(&mut node.connection()?)?;
+        }
         for (i, node) in nodes.iter().enumerate() {
             let mut connection = node.connection()?;
             cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(i + 1).exec(&mut connection)?;
             for other in &nodes[..i] {
                 cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(other.port()).exec(&mut connection)?;
             }
-        }
-        for (i, node) in primaries.iter().enumerate() {
-            let slots: Vec<usize> =
-                (i * SLOTS / primaries.len()..(i + 1) * SLOTS / primaries.len()).collect();
-            cmd("CLUSTER").arg("ADDSLOTS").arg(slots).exec(&mut node.connection()?)?;
         }
         for (i, node) in replicas.iter().enumerate() {
             replicate(node, &primaries[i % primaries.len()])?;

@@ -9,7 +9,8 @@ use super::server_options::RedisServerBuilder;
 
 /// The configuration of a [`RedisCluster`] to be; made by [`RedisCluster::builder`].
 ///
-/// The defaults: three primaries without replicas, and a node timeout of 2 s. A slot without a primary makes only
+/// The defaults: three primaries without replicas, and a node timeout of 15 s, as a busy machine lets a node stand still
+/// for seconds. A slot without a primary makes only
 /// its own keys unavailable (`cluster-require-full-coverage no`, not Redis's default).
 #[derive(Debug, Clone)]
 #[must_use = "nothing runs before start()"]
@@ -24,7 +25,7 @@ pub struct RedisClusterBuilder {
 
 impl Default for RedisClusterBuilder {
     fn default() -> Self {
-        let (full_coverage, node_timeout) = (false, Duration::from_secs(2));
+        let (full_coverage, node_timeout) = (false, Duration::from_secs(15));
         let server = RedisServer::builder();
         Self { primaries: 3, replicas: 0, full_coverage, node_timeout, server }
     }
