@@ -16,7 +16,7 @@ exec </dev/null
 seconds=$(tr '\0' '\n' <"/proc/$$/environ" | sed -n 's/^SECONDS=//p')
 seconds=${seconds:-2}
 rounds=${ROUNDS:-5}
-parts=${FIGURES:-pair threads reentry processes crowds slices handoff renewal names reading readers signals permits starts limiter multi stock optimistic redlock}
+parts=${FIGURES:-pair threads reentry processes crowds slices handoff renewal names reading readers signals permits starts limiter multi stock optimistic redlock linger}
 where=$(realpath -m "${FIGURES_DIR:-$(dirname "$0")/../docs/benchmarks}")
 cd "$(dirname "$0")/.."
 
@@ -81,6 +81,7 @@ part() {
             short --workload contended --kind locked --processes 1,2,4,8,16,32
         ;;
     redlock) short --workload redlock ;;
+    linger) short --workload linger ;;
     *)
         echo "there is no part $1" >&2
         return 1

@@ -20,10 +20,11 @@ pub(crate) enum Workload {
     Multi,
     Stock,
     Redlock,
+    Linger,
 }
 
 impl Workload {
-    pub(crate) const ALL: [Workload; 15] = [
+    pub(crate) const ALL: [Workload; 16] = [
         Workload::Uncontended,
         Workload::Reentrancy,
         Workload::Contended,
@@ -39,6 +40,7 @@ impl Workload {
         Workload::Multi,
         Workload::Stock,
         Workload::Redlock,
+        Workload::Linger,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -58,6 +60,7 @@ impl Workload {
             Workload::Multi => "multi",
             Workload::Stock => "stock",
             Workload::Redlock => "redlock",
+            Workload::Linger => "linger",
         }
     }
 }
@@ -135,7 +138,7 @@ pub(crate) struct Args {
 pub(crate) const HELP: &str = "\
 cargo bench --bench contention -- [options]
   --workload W     uncontended, reentry, contended, handoff, renewal, names, writer, downgrade,
-                   signal, latch, barrier, limiter, multi, stock, redlock,
+                   signal, latch, barrier, limiter, multi, stock, redlock, linger,
                    or all (the default)
   --processes P    processes that contend; a list (2,16) runs them in turn, round by round (2)
   --threads T      threads in each; a list, too (1)

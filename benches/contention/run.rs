@@ -7,6 +7,7 @@ mod clock;
 mod contended;
 mod handoff;
 mod limiter;
+mod linger;
 mod memory;
 mod multi;
 mod names;
@@ -45,7 +46,12 @@ pub fn main() -> ExitCode {
 
 /// In a child: its role, if this is one.
 fn play() -> Result<bool, Box<dyn Error>> {
-    Ok(contended::play()? || handoff::play()? || renewal::play()? || signals::play()? || starts::play()?)
+    Ok(contended::play()?
+        || handoff::play()?
+        || renewal::play()?
+        || signals::play()?
+        || starts::play()?
+        || linger::play()?)
 }
 
 fn measure() -> Result<(), Box<dyn Error>> {
@@ -79,6 +85,7 @@ fn measure() -> Result<(), Box<dyn Error>> {
                 print_own(&args, *workload, "of one client", multi::of_clients(&args, 1)?)?;
                 print_own(&args, *workload, "of ten clients", multi::of_clients(&args, multi::NAMES)?)?;
             }
+            Workload::Linger => print_own(&args, *workload, "simple", linger::run(&args)?)?,
             Workload::Redlock => print_own(&args, *workload, "redlock", quorum::run(&args)?)?,
         }
     }

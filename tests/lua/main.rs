@@ -15,6 +15,7 @@ mod fenced;
 mod full;
 mod inventory;
 mod latch;
+mod linger;
 mod operations;
 mod rate_limiter;
 mod read_write;
