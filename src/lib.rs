@@ -87,6 +87,9 @@ pub mod _documentation {
     #[doc = include_str!("../docs/interop.md")]
     pub mod interop {}
 
+    #[doc = include_str!("../docs/command-line.md")]
+    pub mod command_line {}
+
     #[doc = include_str!("../docs/fencing.md")]
     pub mod fencing {}
 
