@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod connect;
+mod doctor;
 mod duration;
 mod exit;
 mod ls;
@@ -39,6 +41,8 @@ fn main() -> ExitCode {
         Command::Show(show) => show::show(&args.global, &show),
         Command::Watch(watch) => watch::watch(&args.global, &watch, say),
         Command::Break(it) => take_away::take_away(&args.global, &it, say),
+        Command::Doctor => doctor::doctor(&args.global),
+        Command::Bench(bench) => bench::bench(&args.global, &bench),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { command } => pages::man(command.as_deref()),
     };

@@ -132,6 +132,7 @@ fn member(client: &Client, args: &Run, name: &str) -> Box<dyn Member> {
     };
     match kind {
         _ if args.at => on_terms(client.simple_lock_at(name), args),
+        _ if args.redisson => on_terms(client.redisson_lock(name), args),
         LockKind::Reentrant => on_terms(client.reentrant_lock(name), args),
         LockKind::Simple => on_terms(client.simple_lock(name), args),
         LockKind::Write => on_terms(client.read_write_lock(name).write_lock().clone(), args),

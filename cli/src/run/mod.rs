@@ -45,9 +45,6 @@ pub fn run(global: &Global, args: &Run, say: Say) -> Result<ExitCode, Failure> {
 
 /// What clap cannot see.
 fn check(args: &Run) -> Result<(), Failure> {
-    if args.redisson {
-        return Err(Failure::usage("--redisson: this build does not offer Redisson's format"));
-    }
     if args.command.first().is_some_and(|it| it.is_empty()) {
         return Err(Failure::usage("the COMMAND is empty"));
     }
@@ -102,7 +99,7 @@ fn hold(
     };
     let tokens = guard.tokens();
     let released = release(guard, stay);
-    if released.as_ref().is_err_and(Error::is_lease_lost) && !args.at {
+    if released.as_ref().is_err_and(Error::is_lease_lost) && !args.at && !args.redisson {
         free_what_was_revoked(client, args, &tokens);
     }
     if let Ok(()) = &released {

@@ -65,7 +65,7 @@ fn usage() {
         (&["run", "--kind", "fair", "x", "true"], "reentrant"),
         (&["run", "-n", "-w", "1s", "x", "true"], "cannot be used with"),
         (&["run", "--status-fd", "77", "x", "true"], "--status-fd 77"),
-        (&["run", "--redisson", "x", "true"], "does not offer"),
+        (&["run", "--redisson", "--at", "x", "true"], "cannot be used with"),
         (&["run", "x", ""], "empty"),
     ] {
         let it = done(&shared().url(), args).ends(64).says(told);

@@ -2,6 +2,7 @@
 
 mod asks;
 mod chance;
+mod checks;
 mod exits;
 mod pages;
 mod signals;

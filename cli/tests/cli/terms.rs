@@ -58,6 +58,10 @@ fn kinds_exclude_as_they_do_in_programs() {
     redis::cmd("SET").arg("job-lock:prod:a").arg("theirs").arg("PX").arg(60_000).exec(&mut redis).unwrap();
     run(&["-n", "--at", "job-lock:prod:a", "true"]).ends(75);
     run(&["-n", "--at", "job-lock:prod:b", "true"]).ends(0);
+    let java = client.redisson_lock("java").lock_owned().unwrap();
+    run(&["-n", "--redisson", "java", "true"]).ends(75);
+    java.unlock().unwrap();
+    run(&["-n", "--redisson", "java", "true"]).ends(0);
     // All or none.
     let busy = client.reentrant_lock("and2").lock_owned().unwrap();
     run(&["-n", "--and", "and2", "and1", "true"]).ends(75);

@@ -1,0 +1,193 @@
+//! `bench`: what this server costs from here, in a namespace of its own: is it the network, Redis, or the locks?
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis_concurrent::{Client, LockInfo, Observer, redis};
+use serde_json::json;
+
+use crate::args::{Bench, Global};
+use crate::connect;
+use crate::exit::Failure;
+use crate::say;
+
+/// The lease of the hold whose renewals are watched: short, so that there are some.
+const SHORT: Duration = Duration::from_millis(300);
+
+/// A measure: its figures, sorted.
+pub struct Measured {
+    name: &'static str,
+    sorted: Vec<Duration>,
+}
+
+impl Measured {
+    pub fn new(name: &'static str, mut all: Vec<Duration>) -> Measured {
+        all.sort();
+        Measured { name, sorted: all }
+    }
+
+    /// That part of them is no longer than this.
+    pub fn quantile(&self, part: f64) -> Duration {
+        let at = (self.sorted.len() as f64 * part) as usize;
+        self.sorted.get(at.min(self.sorted.len().saturating_sub(1))).copied().unwrap_or_default()
+    }
+}
+
+pub fn bench(global: &Global, args: &Bench) -> Result<ExitCode, Failure> {
+    let own = format!("{}:bench-{}", global.namespace, std::process::id());
+    let measured = measure(global, args.seconds, &own);
+    let removed = remove(global, &own);
+    let measured = measured?;
+    removed?;
+    let ping = measured[0].quantile(0.5).as_secs_f64().max(1e-9);
+    let ms = |it: Duration| format!("{:.3}", it.as_secs_f64() * 1e3);
+    if global.json {
+        for it in &measured {
+            let [p50, p99, max] = [0.5, 0.99, 1.0].map(|part| it.quantile(part).as_secs_f64());
+            say::answer(json!({
+                "measure": it.name, "n": it.sorted.len(), "p50_s": p50, "p99_s": p99, "max_s": max,
+                "pings": (p50 / ping * 100.0).round() / 100.0,
+            }))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let head = ["", "n", "p50 ms", "p99 ms", "max ms", "of a PING"].map(str::to_owned);
+    let rows = measured.iter().map(|it| {
+        let times = format!("{:.1}", it.quantile(0.5).as_secs_f64() / ping);
+        let n = it.sorted.len().to_string();
+        [it.name.to_owned(), n, ms(it.quantile(0.5)), ms(it.quantile(0.99)), ms(it.quantile(1.0)), times]
+    });
+    say::table(std::iter::once(head).chain(rows))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(global: &Global, seconds: Duration, own: &str) -> Result<Vec<Measured>, Failure> {
+    let part = seconds / 4;
+    let client = |lease| Ok::<_, Failure>(connect::builder(global)?.namespace(own).lease(lease).connect()?);
+    let usual = Duration::from_secs(30);
+    let mut connection = connect::plain(global)?;
+    Ok(vec![
+        Measured::new("PING", pings(&mut connection, part)?),
+        Measured::new("lock and unlock", pairs(&client(usual)?, part)?),
+        Measured::new("hand-over", hand_overs([client(usual)?, client(usual)?], part)?),
+        Measured::new("renewal lag", lags(&client(SHORT)?, part)?),
+    ])
+}
+
+/// Round trips, one after the other.
+pub fn pings(connection: &mut redis::Connection, during: Duration) -> Result<Vec<Duration>, Failure> {
+    let end = Instant::now() + during;
+    let mut all = Vec::new();
+    while all.is_empty() || Instant::now() < end {
+        let began = Instant::now();
+        redis::cmd("PING").exec(connection)?;
+        all.push(began.elapsed());
+    }
+    Ok(all)
+}
+
+fn pairs(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
+    let lock = client.reentrant_lock("pair");
+    lock.lock()?.unlock()?; // the scripts are there from now on
+    let end = Instant::now() + during;
+    let mut all = Vec::new();
+    while all.is_empty() || Instant::now() < end {
+        let began = Instant::now();
+        lock.lock()?.unlock()?;
+        all.push(began.elapsed());
+    }
+    Ok(all)
+}
+
+/// From a release to the next holder, between two clients that both always wait: to Redis they are two processes.
+fn hand_overs(clients: [Client; 2], during: Duration) -> Result<Vec<Duration>, Failure> {
+    let (origin, end) = (Instant::now(), Instant::now() + during);
+    // Who released last, and when: a client and nanoseconds.
+    let released = AtomicU64::new(0);
+    let all = Mutex::new(Vec::new());
+    let turns = |me: u64, client: &Client| -> Result<(), Failure> {
+        let lock = client.reentrant_lock("relay").fair();
+        while Instant::now() < end {
+            let guard = lock.lock()?;
+            let now = origin.elapsed().as_nanos() as u64;
+            let before = released.load(Ordering::SeqCst);
+            if before != 0 && before & 1 != me {
+                let took = Duration::from_nanos(now.saturating_sub(before >> 1));
+                all.lock().unwrap_or_else(|e| e.into_inner()).push(took);
+            }
+            released.store((origin.elapsed().as_nanos() as u64) << 1 | me, Ordering::SeqCst);
+            guard.unlock()?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads = [0, 1].map(|me| {
+            let (turns, client) = (&turns, &clients[me as usize]);
+            scope.spawn(move || turns(me, client))
+        });
+        threads.into_iter().try_for_each(|it| it.join().unwrap_or_else(|_| Err(Failure::internal("a panic"))))
+    })?;
+    Ok(all.into_inner().unwrap_or_else(|e| e.into_inner()))
+}
+
+/// How late renewals are sent.
+fn lags(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
+    #[derive(Clone, Default)]
+    struct Lags(Arc<Mutex<Vec<Duration>>>, Arc<AtomicBool>);
+    impl Observer for Lags {
+        fn renewed(&self, _: LockInfo<'_>, lag: Duration, _: Duration) {
+            self.0.lock().unwrap_or_else(|e| e.into_inner()).push(lag);
+            self.1.store(true, Ordering::SeqCst);
+        }
+    }
+    let lags = Lags::default();
+    let watching = client.observe(lags.clone());
+    let guard = client.reentrant_lock("renewed").lock_owned()?;
+    // At least one renewal, on a server that answers.
+    let lost = guard.lost();
+    let mut over = lost.wait_timeout(during);
+    while !over && !lags.1.load(Ordering::SeqCst) {
+        over = lost.wait_timeout(SHORT / 3);
+    }
+    guard.unlock()?;
+    drop(watching);
+    let all = lags.0.lock().unwrap_or_else(|e| e.into_inner()).clone();
+    Ok(all)
+}
+
+/// What is left of it in Redis: the numbers of the last grants.
+fn remove(global: &Global, own: &str) -> Result<(), Failure> {
+    let mut connection = connect::plain(global)?;
+    let mut unlink = redis::cmd("UNLINK");
+    for name in ["pair", "relay", "renewed"] {
+        for suffix in ["", ":queue", ":places", ":fence", ":gone", ":conditions"] {
+            unlink.arg(format!("{own}:{{{name}}}{suffix}"));
+        }
+    }
+    Ok(unlink.exec(&mut connection)?)
+}
+
+/// For people: `0.12 ms`.
+pub fn in_ms(it: Duration) -> String {
+    format!("{:.2} ms", it.as_secs_f64() * 1e3)
+}
+
+/// Of a check: the middle and the end.
+pub fn summary(measured: &Measured) -> String {
+    format!("p50 {}, p99 {}", in_ms(measured.quantile(0.5)), in_ms(measured.quantile(0.99)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_of_the_sorted_figures() {
+        let it = Measured::new("it", (1..=100).rev().map(Duration::from_millis).collect());
+        assert_eq!([0.5, 0.99, 1.0].map(|part| it.quantile(part).as_millis()), [51, 100, 100]);
+        assert_eq!(Measured::new("none", Vec::new()).quantile(0.5), Duration::ZERO);
+    }
+}

@@ -1,0 +1,40 @@
+//! `doctor` and `bench`, against a healthy server and a badly configured one.
+
+use redis_concurrent_testkit::RedisServer;
+
+use crate::stage::done;
+
+#[test]
+fn a_healthy_server_is_found_so_and_a_bad_one_is_not() {
+    let healthy = RedisServer::builder().appendonly(true).start().unwrap();
+    let it = done(&healthy.url(), &["doctor"]);
+    assert!(it.code.unwrap() < 2 && !it.out.contains("fail"), "{it:?}");
+    for check in ["reach", "version", "memory", "persistence", "role", "locks", "held"] {
+        assert!(it.out.contains(check), "{check}: {it:?}");
+    }
+    assert!(it.out.contains("noeviction") || it.out.contains("no limit"), "{it:?}");
+    let bad = RedisServer::builder().arg("maxmemory", "50mb").arg("maxmemory-policy", "allkeys-lru");
+    let bad = bad.arg("timeout", "60").password("hush").start().unwrap();
+    let it = done(&bad.url(), &["doctor", "--json"]).ends(2);
+    let state = |check: &str| {
+        let lines = it.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.into_iter().find(|line| line["check"] == check).unwrap()["state"].clone()
+    };
+    assert_eq!(
+        (state("memory"), state("timeout"), state("persistence")),
+        ("fail".into(), "warn".into(), "warn".into())
+    );
+    assert!(!format!("{it:?}").contains("hush"));
+    done("redis://127.0.0.1:1/", &["doctor"]).ends(2);
+}
+
+#[test]
+fn what_it_measures_it_removes() {
+    let server = RedisServer::start().unwrap();
+    let it = done(&server.url(), &["bench", "--seconds", "1s"]).ends(0);
+    for measure in ["PING", "lock and unlock", "hand-over", "renewal lag"] {
+        assert!(it.out.contains(measure), "{measure}: {it:?}");
+    }
+    let left: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut server.connection().unwrap()).unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
