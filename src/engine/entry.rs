@@ -18,7 +18,7 @@ use super::state::table::{Numbered, Table, push};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::kind::Kind;
+use crate::kind::{Kind, Sharing};
 use crate::names::Names;
 use crate::observe::LockInfo;
 use crate::script::Scripts;
@@ -35,6 +35,8 @@ pub(crate) struct LockEntry {
     slot: u32,
     /// Where its keys are.
     pub(crate) hash_slot: Slot,
+    /// Whether what is granted is held, and not passed.
+    is_held: bool,
     pub(crate) core: Mutex<Core>,
 }
 
@@ -141,7 +143,7 @@ impl LockEntry {
 
     /// The kind that observers get.
     pub(crate) fn observed(&self) -> LockInfo<'_> {
-        LockInfo { kind: (self.kind)().name, name: self.name() }
+        LockInfo { kind: (self.kind)().name, name: self.name(), is_held: self.is_held }
     }
 
     /// The server that has its keys now. Not to be kept: see [`route`](super::route).
@@ -394,6 +396,7 @@ impl LockEntries {
                 return Err(error.because(format!("a client can have at most {SLOTS} locks at a time")));
             }
         };
+        let is_held = shape.sharing != Sharing::PassThrough;
         let core = Core {
             lock_state: if condition.is_some() {
                 LockState::of_condition_waiter(shape)
@@ -412,6 +415,7 @@ impl LockEntries {
             scripts,
             condition,
             slot,
+            is_held,
             core: Mutex::new(core),
         });
         self.slots[slot as usize] = Some(Arc::downgrade(&entry));

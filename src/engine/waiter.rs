@@ -15,7 +15,7 @@ use super::state::lock_state::{
 use super::{LEAVE_LIMIT, carry_out, lock, modes, take_back};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::observe::AcquiredVia;
+use crate::observe::{AcquiredVia, Span};
 use crate::sync::{Condvar, MutexGuard};
 use crate::wait::Wait;
 
@@ -70,6 +70,27 @@ pub(super) struct Waiter<'a> {
     asking: Option<u64>,
     /// And Redis may have received it.
     sent: bool,
+    /// From its first sleep on.
+    waits: Option<Waits<'a>>,
+}
+
+/// A wait that observers have been told of.
+struct Waits<'a> {
+    entry: &'a LockEntry,
+    _span: Span,
+}
+
+impl<'a> Waits<'a> {
+    fn begin(entry: &'a LockEntry) -> Self {
+        entry.shared.observers.tell(|o| o.wait_began(entry.observed()));
+        Waits { entry, _span: Span::wait(entry.observed()) }
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.entry.shared.observers.tell(|o| o.wait_ended(self.entry.observed()));
+    }
 }
 
 impl<'a> Waiter<'a> {
@@ -104,8 +125,19 @@ impl<'a> Waiter<'a> {
             Ok(Entered::Waits(ticket)) => {
                 drop(core);
                 let first = Some(entered);
-                let (taken, asking, sent) = (true, None, false);
-                Ok(Place::Waits(Waiter { entry, other, ticket, wait, entered, first, taken, asking, sent }))
+                let (taken, asking, sent, waits) = (true, None, false, None);
+                Ok(Place::Waits(Waiter {
+                    entry,
+                    other,
+                    ticket,
+                    wait,
+                    entered,
+                    first,
+                    taken,
+                    asking,
+                    sent,
+                    waits,
+                }))
             }
             Err(Refusal::Busy) => Ok(Place::Busy),
             Err(refusal) => Err(entry.error(of_refusal(refusal))),
@@ -115,7 +147,8 @@ impl<'a> Waiter<'a> {
     /// One whose request another thread has sent.
     pub(super) fn resumed(entry: &'a Arc<LockEntry>, ticket: Ticket, entered: Moment, asking: u64) -> Self {
         let (other, wait, first) = (None, Wait::once(), None);
-        Waiter { entry, other, ticket, wait, entered, first, taken: true, asking: Some(asking), sent: true }
+        let (taken, asking, sent, waits) = (true, Some(asking), true, None);
+        Waiter { entry, other, ticket, wait, entered, first, taken, asking, sent, waits }
     }
 
     /// What wakes it when its call is cancelled.
@@ -174,6 +207,13 @@ impl<'a> Waiter<'a> {
                     let bears = shared.config.unreachable_timeout;
                     if self.wait.deadline.is_none() && core.gives_up(self.entered, now, bears) {
                         return Err(self.unavailable(&core));
+                    }
+                    // (Who waits for a signal does not wait for the lock.)
+                    if self.waits.is_none() && entry.condition.is_none() {
+                        // Outside the mutex; so it looks anew before it sleeps.
+                        drop(core);
+                        self.waits = Some(Waits::begin(entry));
+                        continue;
                     }
                     self.park(core, until.min(self.wait.deadline.unwrap_or(Moment::NEVER)));
                 }

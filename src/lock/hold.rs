@@ -16,6 +16,7 @@ use crate::engine::warning::TimeLeft;
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, OwnedGuard, Ownership, sealed};
 use crate::kind::{Exclusive, Kind, Sharing};
+use crate::observe::Span;
 use crate::settings::check_stay;
 
 /// A hold of a lock of one kind.
@@ -27,6 +28,7 @@ pub struct Hold<K: Kind> {
     /// What the rule added to the grant.
     value: u64,
     released: bool,
+    _span: Option<Span>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -36,8 +38,9 @@ impl<K: Kind> sealed::Held for K {
 
 impl<K: Kind> Hold<K> {
     pub(crate) fn new(entry: Arc<LockEntry>, acquired: Acquired) -> Self {
-        let Acquired { ticket, token, value, .. } = acquired;
-        Hold { entry, ticket, first_token: token, value, released: false, kind: PhantomData }
+        let Acquired { ticket, token, value, outermost, .. } = acquired;
+        let span = outermost.then(|| Span::hold(entry.observed()));
+        Hold { entry, ticket, first_token: token, value, released: false, _span: span, kind: PhantomData }
     }
 
     /// It is given back before any caller had it: it does not stay. That is waited for until `limit`.

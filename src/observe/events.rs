@@ -80,6 +80,9 @@ pub struct LockInfo<'a> {
     pub kind: &'static str,
     /// Its own name.
     pub name: &'a str,
+    /// Whether a caller that acquires it holds it from then on. Not one that passes a latch or observes an election:
+    /// there [`acquired`](Observer::acquired) is all that is reported.
+    pub is_held: bool,
 }
 
 /// Is notified of what the locks of one client do. By default the methods do nothing.
@@ -95,6 +98,17 @@ pub struct LockInfo<'a> {
 /// (feature `tracing`); without a subscriber there, and without an observer, an event costs no more than a
 /// comparison.
 pub trait Observer: Send + Sync + 'static {
+    /// A thread begins to sleep until it gets `lock`: it is held, or others are ahead. Reported once a call, and not of
+    /// one that gets it, or gives up, without that.
+    fn wait_began(&self, lock: LockInfo<'_>) {
+        let _ = lock;
+    }
+
+    /// The wait for `lock` that was reported as [begun](Observer::wait_began) is over, whatever came of it.
+    fn wait_ended(&self, lock: LockInfo<'_>) {
+        let _ = lock;
+    }
+
     /// A thread got a hold of `lock`, `waited` after its call began.
     fn acquired(&self, lock: LockInfo<'_>, waited: Duration, way: AcquiredVia) {
         let _ = (lock, waited, way);

@@ -1,12 +1,15 @@
 //! What happens to locks, as figures for the `metrics` facade.
 
+use std::fmt;
 use std::time::Duration;
 
-use metrics::{Label, Unit, counter, describe_counter, describe_histogram, histogram};
+use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 use super::events::{AcquiredVia, LockInfo, LossReason, Observer};
 use crate::error::Error;
 
+const WAITING: &str = "redis_concurrent_waiting";
+const HELD: &str = "redis_concurrent_held";
 const WAIT: &str = "redis_concurrent_wait_seconds";
 const HOLD: &str = "redis_concurrent_hold_seconds";
 const LOSSES: &str = "redis_concurrent_losses_total";
@@ -34,9 +37,9 @@ const INBOX_DOWN: &str = "redis_concurrent_inbox_down_seconds";
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct MetricsObserver {
-    names: bool,
+    /// What the label `lock` says of a lock's name, if there is one.
+    label: Option<Box<dyn Fn(&str) -> String + Send + Sync>>,
 }
 
 impl MetricsObserver {
@@ -44,6 +47,8 @@ impl MetricsObserver {
     /// installed by now.
     pub fn new() -> Self {
         let seconds = Unit::Seconds;
+        describe_gauge!(WAITING, Unit::Count, "Threads that wait for a lock now");
+        describe_gauge!(HELD, Unit::Count, "Holds that this process has now");
         describe_histogram!(WAIT, seconds, "How long calls waited for a lock, by what came of it");
         describe_histogram!(HOLD, seconds, "How long locks were held until they were given back");
         describe_counter!(LOSSES, Unit::Count, "Holds that ended before they were given back");
@@ -62,24 +67,49 @@ impl MetricsObserver {
         );
         describe_counter!(UNLOCK_FAILURES, Unit::Count, "Releases by dropped guards that failed");
         describe_histogram!(INBOX_DOWN, seconds, "How long the connection for wake-ups was down");
-        MetricsObserver { names: false }
+        MetricsObserver { label: None }
     }
 
     /// The same with a label `lock`, the lock's name. Only if there are few names: each creates series of its
     /// own, which stay in the recorder.
     #[must_use]
     pub fn with_names(self) -> Self {
-        MetricsObserver { names: true }
+        self.with_groups(str::to_owned)
+    }
+
+    /// The same with a label `lock` that `group` makes of the lock's name: `stock` of `stock:42`, say. It should have few
+    /// values, and be quick: it is called for each event.
+    ///
+    /// ```
+    /// # use redis_concurrent::MetricsObserver;
+    /// let by_prefix = |name: &str| name.split(':').next().unwrap_or_default().to_owned();
+    /// let observer = MetricsObserver::new().with_groups(by_prefix);
+    /// # drop(observer);
+    /// ```
+    #[must_use]
+    pub fn with_groups(self, group: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        MetricsObserver { label: Some(Box::new(group)) }
+    }
+
+    /// A hold that began as [`acquired`](Observer::acquired) has ended.
+    fn ended(&self, lock: LockInfo<'_>) {
+        if lock.is_held {
+            gauge!(HELD, self.labels(lock, None)).decrement(1.0);
+        }
     }
 
     fn labels(&self, lock: LockInfo<'_>, more: Option<(&'static str, &'static str)>) -> Vec<Label> {
         let mut labels = Vec::with_capacity(3);
         labels.push(Label::from_static_parts("kind", lock.kind));
         labels.extend(more.map(|(key, value)| Label::from_static_parts(key, value)));
-        if self.names {
-            labels.push(Label::new("lock", lock.name.to_owned()));
-        }
+        labels.extend(self.label.as_ref().map(|label| Label::new("lock", label(lock.name))));
         labels
+    }
+}
+
+impl fmt::Debug for MetricsObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MetricsObserver").field("labels_names", &self.label.is_some()).finish()
     }
 }
 
@@ -90,7 +120,18 @@ impl Default for MetricsObserver {
 }
 
 impl Observer for MetricsObserver {
+    fn wait_began(&self, lock: LockInfo<'_>) {
+        gauge!(WAITING, self.labels(lock, None)).increment(1.0);
+    }
+
+    fn wait_ended(&self, lock: LockInfo<'_>) {
+        gauge!(WAITING, self.labels(lock, None)).decrement(1.0);
+    }
+
     fn acquired(&self, lock: LockInfo<'_>, waited: Duration, way: AcquiredVia) {
+        if lock.is_held {
+            gauge!(HELD, self.labels(lock, None)).increment(1.0);
+        }
         histogram!(WAIT, self.labels(lock, Some(("outcome", way.text())))).record(waited);
     }
 
@@ -100,6 +141,7 @@ impl Observer for MetricsObserver {
     }
 
     fn released(&self, lock: LockInfo<'_>, held: Duration) {
+        self.ended(lock);
         histogram!(HOLD, self.labels(lock, Some(("end", "released")))).record(held);
     }
 
@@ -117,10 +159,12 @@ impl Observer for MetricsObserver {
     }
 
     fn lost(&self, lock: LockInfo<'_>, why: LossReason) {
+        self.ended(lock);
         counter!(LOSSES, self.labels(lock, Some(("why", why.word())))).increment(1);
     }
 
     fn release_deferred(&self, lock: LockInfo<'_>, held: Duration) {
+        self.ended(lock);
         histogram!(HOLD, self.labels(lock, Some(("end", "deferred")))).record(held);
     }
 

@@ -4,6 +4,7 @@ mod events;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observers;
+mod spans;
 #[cfg(feature = "tracing")]
 mod tracing;
 
@@ -12,3 +13,4 @@ pub use self::events::{AcquiredVia, LockInfo, LossReason, Observer};
 pub use self::metrics::MetricsObserver;
 pub use self::observers::Observation;
 pub(crate) use self::observers::Observers;
+pub(crate) use self::spans::Span;

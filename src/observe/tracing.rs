@@ -8,7 +8,7 @@ use super::events::{AcquiredVia, LockInfo, LossReason, Observer};
 use crate::error::Error;
 
 /// The target that a filter names: not the module, which is an implementation detail.
-const TARGET: &str = "redis_concurrent";
+pub(super) const TARGET: &str = "redis_concurrent";
 
 pub(super) struct Tracing;
 

@@ -31,7 +31,7 @@ impl Exclusive for Candidate {}
 pub(crate) struct Watching;
 
 impl Kind for Watching {
-    const NAME: &'static str = "election";
+    const NAME: &'static str = "election observer";
     const RULE: &'static str = RULE;
     const SHARING: Sharing = Sharing::PassThrough;
     const REENTRANCY: Reentrancy = Reentrancy::Independent;

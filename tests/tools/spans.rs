@@ -1,0 +1,75 @@
+//! Spans of `tracing`: one for each wait in which a thread sleeps, one for each hold.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use redis_concurrent::Client;
+use redis_concurrent_testkit::RedisServer;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Id, Level, Metadata, Subscriber, span};
+
+use crate::support::ms;
+
+/// What was opened and closed on this thread, in order.
+#[derive(Clone, Default)]
+struct Spans {
+    next: Arc<AtomicU64>,
+    open: Arc<Mutex<Vec<(u64, String)>>>,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+struct Fields<'a>(&'a mut String);
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.push_str(&format!(" {}={value:?}", field.name()));
+    }
+}
+
+impl Subscriber for Spans {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_span() && *metadata.level() == Level::DEBUG && metadata.target() == "redis_concurrent"
+    }
+    fn new_span(&self, attributes: &span::Attributes<'_>) -> Id {
+        let mut text = attributes.metadata().name().to_owned();
+        attributes.record(&mut Fields(&mut text));
+        let id = self.next.fetch_add(1, Ordering::SeqCst) + 1;
+        self.log.lock().push(format!("+ {text}"));
+        self.open.lock().push((id, text));
+        Id::from_u64(id)
+    }
+    fn try_close(&self, id: Id) -> bool {
+        let mut open = self.open.lock();
+        let at = open.iter().position(|(it, _)| *it == id.into_u64()).expect("it was opened");
+        self.log.lock().push(format!("- {}", open.remove(at).1));
+        true
+    }
+    fn record(&self, _: &Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn a_wait_and_a_hold_are_spans() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (Client::connect(&server.url()).unwrap(), Client::connect(&server.url()).unwrap());
+    let lock = client.reentrant_lock("it");
+    let spans = Spans::default();
+    tracing::subscriber::with_default(spans.clone(), || {
+        let guard = lock.lock().unwrap();
+        let again = lock.lock().unwrap(); // the same hold
+        drop((again, guard));
+        let held = other.reentrant_lock("it").lock_owned().unwrap();
+        assert!(lock.try_lock().unwrap().is_none()); // sleeps for nothing
+        assert!(lock.try_lock_for(ms(30)).unwrap().is_none());
+        drop(held);
+    });
+    let [wait, hold] = ["wait", "hold"].map(|it| format!("lock.{it} lock=\"it\" kind=\"reentrant lock\""));
+    let expected = [("+", &hold), ("-", &hold), ("+", &hold), ("+", &wait), ("-", &wait), ("-", &hold)];
+    let expected: Vec<_> = expected.iter().map(|(what, span)| format!("{what} {span}")).collect();
+    assert_eq!(*spans.log.lock(), expected);
+}
