@@ -89,6 +89,8 @@ pub mod _documentation {
 
     #[doc = include_str!("../docs/command-line.md")]
     pub mod command_line {}
+    #[doc = include_str!("../docs/failover.md")]
+    pub mod failover {}
 
     #[doc = include_str!("../docs/fencing.md")]
     pub mod fencing {}

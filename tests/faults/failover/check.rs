@@ -7,8 +7,12 @@ use crate::history::holds::{History, Hold, Wait};
 use crate::history::log::Event;
 use crate::history::times::{Span, length, merged, outside};
 
-/// How long a thread may wait while nobody holds what it waits for, nothing is wrong, and no wake-up was lost.
+/// For how long nobody may hold what a thread waits for, while nothing is wrong: three heartbeats. Many hand-overs that
+/// are slow, as on a busy machine, may together take longer.
 const MOST_UNEXPLAINED: u64 = 3_000_000;
+
+/// How many may come in before a thread that waits, while nothing is wrong: each of the others four times.
+const MOST_AHEAD: usize = 4 * 12;
 
 /// A failover, from its cause on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,12 +154,8 @@ fn untold(evidence: &Evidence, one: &Hold, other: &Hold) -> Option<&'static str>
 /// Why a wait was too long; `None` if it was not.
 fn forgotten(evidence: &Evidence, wait: &Wait) -> Option<String> {
     let history = &evidence.history;
-    let calm = |span: Span| -> u64 {
-        let costs = evidence.failovers.iter().map(|it| it.costs).chain(evidence.stalls.iter().copied());
-        let held = history.holds.iter().filter(|it| lock(&it.lock) == lock(&wait.lock));
-        let held = held.filter(|it| it.held < span.1 && span.0 < it.until).map(|it| (it.held, it.until));
-        length(&outside(span, &merged(costs.chain(held).collect())))
-    };
+    let of_lock = || history.holds.iter().filter(|it| lock(&it.lock) == lock(&wait.lock));
+    let costs = || evidence.failovers.iter().map(|it| it.costs).chain(evidence.stalls.iter().copied());
     if wait.form == "signal" {
         return None;
     }
@@ -169,6 +169,16 @@ fn forgotten(evidence: &Evidence, wait: &Wait) -> Option<String> {
     if wait.ended <= from + MOST_UNEXPLAINED {
         return None;
     }
-    let rest = calm((from, wait.ended));
-    (rest > MOST_UNEXPLAINED).then(|| format!("waited for {} ms without a reason", rest / 1000))
+    let span = (from, wait.ended);
+    let held = of_lock().filter(|it| it.held < span.1 && span.0 < it.until).map(|it| (it.held, it.until));
+    let free = outside(span, &merged(costs().chain(held).collect()));
+    let rest = free.iter().map(|it| length(&[*it])).max().unwrap_or(0);
+    if rest > MOST_UNEXPLAINED {
+        return Some(format!("waited for {} ms without a reason", rest / 1000));
+    }
+    // Those who share come in beside each other, and ahead of nobody.
+    let calm = outside(span, &merged(costs().collect()));
+    let exclusive = ["a", "b", "q"].contains(&wait.lock.as_str()) && wait.form == "lock";
+    let ahead = of_lock().filter(|it| calm.iter().any(|calm| calm.0 < it.held && it.held < calm.1)).count();
+    (exclusive && ahead > MOST_AHEAD).then(|| format!("passed by {ahead} others"))
 }

@@ -107,6 +107,18 @@ fn a_wait_needs_a_reason() {
 }
 
 #[test]
+fn nobody_is_passed_again_and_again() {
+    let passed = |times: u64| {
+        let others = (0..times).fold(story(), |it, n| {
+            it.hold((2, n + 1), "a", n + 1, [n * S / 10, n * S / 10 + 5, n * S / 10 + 10], "ok")
+        });
+        others.hold((1, 1), "a", times + 1, [0, times * S / 10, times * S / 10 + 5], "ok")
+    };
+    passed(40).gives(|it| it.lost_wakeups == 0, &[]);
+    passed(60).gives(|it| it.lost_wakeups == 1, &["passed by"]);
+}
+
+#[test]
 fn a_signal_wakes() {
     let waits = |signalled: u64, how: &str| {
         story()
