@@ -8,13 +8,13 @@ use crate::engine::redis::answers::{number, text};
 use crate::engine::state::grant::first_token;
 use crate::lock::holder::{Process, granted_at};
 
-/// The leader of an [`Election`], as Redis has it.
+/// The leader of an [`Election`](crate::Election), as Redis has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// What the candidate said of itself, or the leader [since](Term::proclaim).
+    /// What the candidate said of itself, or the leader [since](crate::Term::proclaim).
     pub value: String,
-    /// The number of its term: see [`Term::number`].
+    /// The number of its term: see [`Term::number`](crate::Term::number).
     pub term: u64,
     /// Its process, if that left a record.
     pub process: Option<Process>,
@@ -39,7 +39,7 @@ impl Leader {
     }
 }
 
-/// A candidate that waits: see [`Election::candidates`].
+/// A candidate that waits: see [`Election::candidates`](crate::Election::candidates).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiting {
