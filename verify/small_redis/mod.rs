@@ -123,6 +123,10 @@ impl SmallRedis {
             Op::Leave { owner, unsettled, next } => {
                 let inside = self.kind.release(*owner);
                 if !inside {
+                    // With nobody else to look at, the script has ended by then.
+                    if *unsettled || next.is_some() || !self.queue.is_empty() {
+                        self.room.places.remove(owner);
+                    }
                     self.drop_place(*owner);
                 }
                 if *unsettled {
