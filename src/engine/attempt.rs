@@ -16,6 +16,10 @@ use crate::error::Error;
 use crate::wait::Wait;
 
 /// How an attempt begins.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is on the stack for one attempt, and a box would cost an allocation"
+)]
 pub(crate) enum Begun<'a> {
     /// It is over: the thread holds the lock already, or shares a hold with others.
     In(Acquired),
