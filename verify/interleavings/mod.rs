@@ -12,6 +12,7 @@
 
 mod condition;
 mod inbox;
+mod linger;
 mod lock_state;
 mod read_write;
 mod renewer;
@@ -59,6 +60,9 @@ scenarios! {
     inbox::the_listener_cannot_connect_at_first,
     inbox::a_client_closes_while_its_listener_cannot_connect,
     inbox::a_client_is_dropped_while_its_listener_starts,
+    linger::a_kept_lock_is_wanted_and_used,
+    linger::two_keepers_take_it_in_turn,
+    linger::its_time_is_up_as_it_is_used,
     renewer::it_ends_only_when_nothing_is_left,
     renewer::clients_come_and_go,
     renewer::a_release_that_got_lost_is_repeated,

@@ -29,6 +29,8 @@ use crate::sync::{self, Condvar, Mutex, time};
 use crate::wait::Wait;
 
 pub(super) const RENEW_EVERY: Duration = Duration::from_secs(5);
+/// How long a process keeps a lock that lingers.
+pub(super) const LINGER: Duration = Duration::from_secs(1);
 
 /// An execution begins: no threads, no time yet, nothing in Redis.
 pub(super) fn begin() -> Arc<Server> {
@@ -106,6 +108,13 @@ impl Process {
     /// The same for a lease that ends by itself.
     pub(super) fn lock_for(&self, thread: u64, lease: Duration) -> Result<Option<Acquired>, Error> {
         self.lock_on(thread, &Wait::forever(), lease, true)
+    }
+
+    /// Waits for the lock, which its process keeps afterwards.
+    pub(super) fn lock_lingering(&self, thread: u64) -> Result<Option<Acquired>, Error> {
+        let (wait, lease) = (Wait::forever(), self.shared.config.lease);
+        let terms = Terms { linger: LINGER.into(), ..Terms::new(lease, "") };
+        acquire(&self.entry, None, request(thread, terms, &wait), &wait)
     }
 
     fn lock_on(
@@ -213,6 +222,18 @@ impl Cast {
             for _ in 0..times {
                 let acquired =
                     process.lock(thread, &Wait::forever()).expect("no fault").expect("no deadline");
+                room.visit(acquired);
+                process.unlock(acquired).expect("no fault");
+            }
+        });
+    }
+
+    /// The same with a handle by which its process keeps the lock.
+    pub(super) fn lingering_visitor(&self, process: &Process, room: &Arc<Room>, thread: u64, times: usize) {
+        let (process, room) = (process.clone(), room.clone());
+        self.play(&format!("lingering-{thread}"), move || {
+            for _ in 0..times {
+                let acquired = process.lock_lingering(thread).expect("no fault").expect("no deadline");
                 room.visit(acquired);
                 process.unlock(acquired).expect("no fault");
             }

@@ -149,4 +149,16 @@ pub(super) const IN_LUA: &[InLua] = &[
                 return {-1, 'gone'}
             end",
     },
+    InLua {
+        fault: "not-wanted-behind-a-grant",
+        file: "lib/queue.lua",
+        text: "if keeps(owner) and call('EXISTS', K[2]) == 1 then wanted(owner) end",
+        becomes: "do end",
+    },
+    InLua {
+        fault: "not-wanted-by-a-heartbeat",
+        file: "lib/join.lua",
+        text: "if kind.on_busy then kind.on_busy(w) end",
+        becomes: "if not new then return busy(w, arrival, ahead, deaf(w)) end",
+    },
 ];

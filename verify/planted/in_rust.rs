@@ -57,6 +57,20 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { if old_at <= now } =>
         { if old_at <= now || PLANTED }
 
+    "deaf-keeps" in "src":
+        { pub(crate) fn deaf(&mut self, now: Moment) -> Effects } =>
+        { pub(crate) fn deaf(&mut self, now: Moment) -> Effects {
+              if PLANTED { return Effects::default(); }
+              self.hears_nothing(now)
+          }
+          fn hears_nothing(&mut self, now: Moment) -> Effects }
+    "idle-end-is-a-loss" in "src":
+        { let idle = grant.is_idle(); } =>
+        { let idle = grant.is_idle() && !PLANTED; }
+    "not-wanted-behind-a-grant" in "verify":
+        { if !self.queue.is_empty() { self.wanted(owner, tell); } } =>
+        { if !PLANTED && !self.queue.is_empty() { self.wanted(owner, tell); } }
+
     "no-owner-check" in "verify":
         { self.0.take_if(|holder| holder.owner == owner) } =>
         { self.0.take_if(|holder| holder.owner == owner || PLANTED) }

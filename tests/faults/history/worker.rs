@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{Client, LockInfo, LossReason, Observer};
+use redis_concurrent::{Client, Exclusive, LockInfo, LossReason, Observer, RedisLock};
 use redis_concurrent_testkit::{Child, eventually, hear_parent, tell_parent};
 
 use crate::history::counter::Counter;
@@ -85,9 +85,9 @@ pub fn play() {
                 while !stop.load(Ordering::Relaxed) {
                     let lock = worker.choose();
                     if reentrant[lock] {
-                        worker.round(&client.reentrant_lock(LOCKS[lock]));
+                        worker.round(&handle(client.reentrant_lock(LOCKS[lock]), thread));
                     } else {
-                        worker.round(&client.simple_lock(LOCKS[lock]));
+                        worker.round(&handle(client.simple_lock(LOCKS[lock]), thread));
                     }
                 }
             };
@@ -103,6 +103,14 @@ pub fn play() {
         stop.store(true, Ordering::Relaxed);
     });
     client.close().unwrap();
+}
+
+/// Longer than most holds are apart.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// The threads of odd numbers use handles by which their process keeps the lock.
+fn handle<K: Exclusive>(lock: RedisLock<K>, thread: u64) -> RedisLock<K> {
+    if thread % 2 == 1 { lock.linger(LINGER) } else { lock }
 }
 
 fn connect(journal: &Arc<Journal>, process: u64) -> Client {

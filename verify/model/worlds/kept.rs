@@ -68,6 +68,13 @@ fn others_make_one_attempt() {
 }
 
 #[test]
+fn others_wait_behind_each_other() {
+    let small = World { processes: 3, ticks: 0, prompt: true, ..kept() };
+    let slow = World { prompt: false, ..small.clone() };
+    check(small, [slow]);
+}
+
+#[test]
 fn threads_take_it_in_turn() {
     let small = World { processes: 1, threads: 3, local_handoff: TICK, ..kept() };
     let others = World { processes: 2, threads: 2, ..small.clone() };
