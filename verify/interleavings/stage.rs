@@ -160,9 +160,9 @@ impl Process {
     pub(super) fn close(&self) {
         engine::close(&self.shared).expect("everything was released in time");
         let now = Moment::default();
-        assert!(self.entry.server().inbox.wait_for_end(now), "the listener is left");
+        assert!(self.entry.server().wait_for_end(now), "a thread of the server's is left");
         assert!(
-            self.shared.renewer.wait_for_end(self.shared.route.servers(), now),
+            self.shared.renewer.wait_for_end(&self.shared.route.servers(), now),
             "the renewal thread is left"
         );
     }

@@ -12,7 +12,7 @@ use crate::clock::Moment;
 
 // ---- mutex -----------------------------------------------------------------------------------
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(inner::Mutex<T>);
 
 pub(crate) struct MutexGuard<'a, T> {
@@ -150,6 +150,11 @@ pub(crate) mod thread {
     use std::io;
 
     use super::time;
+
+    /// No schedule has a client that pauses so: a pause is a step.
+    pub(crate) fn sleep(pause: std::time::Duration) {
+        shuttle::thread::sleep(pause);
+    }
 
     #[derive(Default)]
     pub(crate) struct Builder(shuttle::thread::Builder);
