@@ -39,11 +39,11 @@ const INBOX_DOWN: &str = "redis_concurrent_inbox_down_seconds";
 /// ```
 pub struct MetricsObserver {
     /// What the label `lock` says of a lock's name, if there is one.
-    label: Option<Box<Label>>,
+    label: Option<Box<Grouping>>,
 }
 
 /// From a lock's name to what its figures are labelled with.
-type Label = dyn Fn(&str) -> String + Send + Sync;
+type Grouping = dyn Fn(&str) -> String + Send + Sync;
 
 impl MetricsObserver {
     /// One that does not distinguish the locks of a kind. It describes its figures to the recorder that is
