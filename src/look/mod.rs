@@ -58,7 +58,20 @@ impl Client {
         self.look_behind(key, &names).map_err(|e| e.about(key))
     }
 
+    /// Looks again where the lock became one of another kind between the question what it is and the look at it: a
+    /// lock that nobody holds is a free one of no kind, until it is taken.
     fn look_behind(&self, name: &str, names: &Names) -> Result<Option<Look>, Error> {
+        const ATTEMPTS: u32 = 10;
+        let mut attempt = 1;
+        loop {
+            match self.look_once(name, names) {
+                Err(e) if e.is_wrong_type() && attempt < ATTEMPTS => attempt += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn look_once(&self, name: &str, names: &Names) -> Result<Option<Look>, Error> {
         let keys: Vec<String> =
             names.keys().iter().chain([&names.fenced()]).map(|parts| parts.concat()).collect();
         let route = &self.shared().route;

@@ -328,7 +328,12 @@ mod tests {
 
     #[test]
     fn slots_move_nodes_come_and_go_and_replicas_are_promoted() {
-        let cluster = RedisCluster::builder().primaries(2).replicas(1).start().unwrap();
+        let cluster = RedisCluster::builder()
+            .primaries(2)
+            .replicas(1)
+            .node_timeout(Duration::from_secs(3))
+            .start()
+            .unwrap();
         let key = "rc:{a}";
         let slot = cluster.slot_of(key).unwrap();
         assert_eq!(slot, 15495);

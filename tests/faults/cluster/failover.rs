@@ -26,6 +26,14 @@ struct Contention {
     end: AtomicBool,
 }
 
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 impl Contention {
     fn new() -> Self {
         let n = || AtomicU64::new(0);
@@ -53,6 +61,11 @@ impl Contention {
         }
     }
 
+    /// It goes on until that is dropped, by a test that fails, too.
+    fn until_dropped(&self) -> Ends<'_> {
+        Ends(&self.end)
+    }
+
     fn goes_on(&self, for_holds: u64) {
         let before = self.holds.load(Ordering::SeqCst);
         wait_until(2 * LONG, "they get in again", || self.holds.load(Ordering::SeqCst) > before + for_holds);
@@ -62,7 +75,8 @@ impl Contention {
 /// A planned failover: both servers agree, nothing is lost, and no connection breaks.
 #[test]
 fn a_planned_failover_loses_no_hold_and_admits_nobody_twice() {
-    let cluster = RedisCluster::builder().replicas(1).start().unwrap();
+    // Also for how long a failover takes whose votes were asked for too early: four times that.
+    let cluster = with_replicas();
     let names = spread(&cluster, "planned");
     let name = &names[0];
     let ears = Ears::default();
@@ -74,6 +88,7 @@ fn a_planned_failover_loses_no_hold_and_admits_nobody_twice() {
         for _ in 0..3 {
             scope.spawn(|| contention.contend(&cluster, name));
         }
+        let _until = contention.until_dropped();
         contention.goes_on(20);
         let old = home(&cluster, name);
         let replicas = cluster.replicas_of(&old).unwrap();
@@ -82,7 +97,6 @@ fn a_planned_failover_loses_no_hold_and_admits_nobody_twice() {
         // And back.
         cluster.fail_over_to(&old).unwrap();
         contention.goes_on(50);
-        contention.end.store(true, Ordering::SeqCst);
     });
     assert_eq!(contention.double.load(Ordering::SeqCst), 0);
     assert_eq!(ears.losses(), 0);
