@@ -222,7 +222,7 @@ fn line_of(heard: &Heard) -> (&'static str, &'static str) {
         Heard::Acquired(AcquiredVia::Granted) => ("TRACE", "way=\"granted\""),
         Heard::Acquired(_) => ("TRACE", "way=\"handed_over\""),
         Heard::NotAcquired(None) => ("TRACE", "not acquired"),
-        Heard::NotAcquired(Some(_)) => ("TRACE", "error=\"watched\": cancelled"),
+        Heard::NotAcquired(Some(_)) => ("TRACE", "error=\"played\": cancelled"),
         Heard::Released => ("TRACE", "held="),
         Heard::Renewed => ("TRACE", "lag="),
         Heard::RenewalFailed => ("DEBUG", "not renewed"),
@@ -232,8 +232,8 @@ fn line_of(heard: &Heard) -> (&'static str, &'static str) {
         Heard::Lost(_) => ("WARN", "why=\"the client was closed\""),
         Heard::Deferred => ("INFO", "a release continues in the background"),
         Heard::Abandoned => ("WARN", "left to its lease"),
-        Heard::UnlockFailed(ErrorKind::LeaseLost) => ("DEBUG", "error=\"watched\": lease lost"),
-        Heard::UnlockFailed(_) => ("DEBUG", "error=\"watched\": outcome unknown"),
+        Heard::UnlockFailed(ErrorKind::LeaseLost) => ("DEBUG", "error=\"played\": lease lost"),
+        Heard::UnlockFailed(_) => ("DEBUG", "error=\"played\": outcome unknown"),
         Heard::Reconnected => ("INFO", "listening for grants again"),
     }
 }
@@ -242,7 +242,7 @@ fn line_of(heard: &Heard) -> (&'static str, &'static str) {
 fn each_event_is_a_line_of_the_log() {
     // Other tests of this process have locks, too.
     let ours =
-        |line: &&str| line.contains(" lock=\"watched\" ") || line.contains("listening for grants again");
+        |line: &&str| line.contains(" lock=\"played\" ") || line.contains("listening for grants again");
     let log: Vec<_> =
         played().log.lines().filter(|line| line.contains(" redis_concurrent: ")).filter(ours).collect();
     for heard in all_there_is() {
@@ -251,7 +251,7 @@ fn each_event_is_a_line_of_the_log() {
             log.iter().filter(|line| line.contains(&format!(" {level} ")) && line.contains(words));
         let line = lines.next().unwrap_or_else(|| panic!("{heard:?} is not in the log: {log:#?}"));
         if heard != Heard::Reconnected {
-            assert!(line.contains(" lock=\"watched\" ") && line.contains(" kind=\""), "{line}");
+            assert!(line.contains(" lock=\"played\" ") && line.contains(" kind=\""), "{line}");
         }
     }
     // Nothing is told twice.
@@ -287,10 +287,10 @@ fn a_broken_log_breaks_no_lock() {
     alone("observers::a_broken_log_breaks_no_lock", || {
         tracing::subscriber::set_global_default(Broken).unwrap();
         let server = RedisServer::start().unwrap();
-        let lock = connect(&server).reentrant_lock("watched");
+        let lock = connect(&server).reentrant_lock("played");
         lock.lock().unwrap().unlock().unwrap();
         let guard = lock.lock().unwrap();
-        assert!(connect(&server).reentrant_lock("watched").try_lock().unwrap().is_none());
+        assert!(connect(&server).reentrant_lock("played").try_lock().unwrap().is_none());
         server.flush_all().unwrap();
         assert!(guard.unlock().unwrap_err().is_lease_lost());
         drop(lock.lock().unwrap());

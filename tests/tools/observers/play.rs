@@ -52,7 +52,7 @@ pub fn play(diary: &Diary, add: impl Fn(ClientBuilder) -> ClientBuilder) {
 }
 
 fn waits(client: &Client, others: &Client) {
-    let (lock, other) = (client.reentrant_lock("watched"), others.reentrant_lock("watched"));
+    let (lock, other) = (client.reentrant_lock("played"), others.reentrant_lock("played"));
     lock.lock().unwrap().unlock().unwrap();
     let held = other.lock_owned().unwrap();
     assert!(lock.try_lock().unwrap().is_none());
@@ -64,7 +64,7 @@ fn waits(client: &Client, others: &Client) {
         wait_until(LONG, "it waits", || other.queue_length().unwrap() == 1);
         held.unlock().unwrap();
     });
-    let simple = client.simple_lock("watched");
+    let simple = client.simple_lock("played");
     let held = simple.lock_owned().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| simple.lock().unwrap().unlock().unwrap());
@@ -74,7 +74,7 @@ fn waits(client: &Client, others: &Client) {
 }
 
 fn losses(client: &Client, others: &Client, server: &RedisServer, diary: &Diary) {
-    let lock = client.reentrant_lock("watched");
+    let lock = client.reentrant_lock("played");
     let lose = |how: &dyn Fn()| {
         let renewed = diary.count(&Heard::Renewed);
         let guard = lock.lock().unwrap();
@@ -83,7 +83,7 @@ fn losses(client: &Client, others: &Client, server: &RedisServer, diary: &Diary)
         assert!(guard.lost().wait_timeout(LONG));
         drop(guard);
     };
-    lose(&|| assert!(others.reentrant_lock("watched").force_unlock().unwrap().was_held()));
+    lose(&|| assert!(others.reentrant_lock("played").force_unlock().unwrap().was_held()));
     lose(&|| server.flush_all().unwrap());
     let guard = lock.with_lease(ms(150)).lock_owned().unwrap();
     wait_until(LONG, "its end", || diary.has(&Heard::Lost(LossReason::Expired)));
@@ -96,7 +96,7 @@ fn losses(client: &Client, others: &Client, server: &RedisServer, diary: &Diary)
 }
 
 fn silence(client: &Client, proxy: &Proxy, diary: &Diary) {
-    let lock = client.reentrant_lock("watched");
+    let lock = client.reentrant_lock("played");
     let renewed = diary.count(&Heard::Renewed);
     let guard = lock.lock_owned().unwrap();
     wait_until(LONG, "a renewal", || diary.count(&Heard::Renewed) > renewed);
