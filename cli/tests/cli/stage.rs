@@ -21,8 +21,10 @@ pub fn shared() -> &'static RedisServer {
 
 /// The program with these arguments, at this server.
 pub fn program(url: &str, args: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
+    // What ignores signals, as `nohup` and a shell's background do, hands that on to the tests, and they would to it.
+    let mut command = Command::new("env");
     command
+        .args(["--default-signal", PROGRAM])
         .args(args)
         .env("REDIS_URL", url)
         .env_remove("REDISCLI_AUTH")

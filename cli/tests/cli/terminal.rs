@@ -36,7 +36,10 @@ impl OnTerminal {
             .unwrap()
         };
         let mut command = Command::new("setsid");
-        command.args(["--ctty", "--wait", PROGRAM]).args(args).env("REDIS_URL", shared().url());
+        command
+            .args(["--ctty", "--wait", "env", "--default-signal", PROGRAM])
+            .args(args)
+            .env("REDIS_URL", shared().url());
         command.stdin(Stdio::from(open())).stdout(Stdio::from(open())).stderr(Stdio::from(open()));
         command.process_group(0);
         let child = command.spawn().unwrap();
