@@ -1,4 +1,4 @@
-//! Work that is done once: who does it, and what came of it, for all who ask for it again.
+//! Work that is done once: which consumer does it, and its outcome, for all that ask for it again.
 
 use std::fmt;
 use std::sync::Arc;
