@@ -28,9 +28,10 @@ pub enum AcquiredVia {
 pub enum LossReason {
     /// The lease expired here, with or without Redis.
     Expired,
-    /// Redis replied, at a renewal or a release, that the hold no longer exists.
+    /// Redis replied, at a renewal or a release, that the hold no longer exists. Also after `force_unlock` if that
+    /// reply came before its message.
     Revoked,
-    /// `force_unlock` was called.
+    /// `force_unlock` was called, and its message came.
     Forced,
     /// The client was closed.
     Closed,

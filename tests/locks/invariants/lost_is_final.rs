@@ -65,14 +65,16 @@ fn lost_is_final() {
         drop(second);
         assert_eq!(ears.failures(), 1, "{how:?}: {:?}", ears.all());
         assert_eq!(first.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
-        let why = match how {
-            How::Deleted | How::Stolen => LossReason::Revoked,
-            How::Forced => LossReason::Forced,
-            How::Silence => LossReason::Expired,
+        let why: &[_] = match how {
+            How::Deleted | How::Stolen => &[LossReason::Revoked],
+            // A renewal may find out before the message comes.
+            How::Forced => &[LossReason::Forced, LossReason::Revoked],
+            How::Silence => &[LossReason::Expired],
         };
         // It is told last, on the thread that found out.
-        wait_until(SOON, "the observer is told", || ears.count(Heard::Lost(why)) == 1);
-        assert_eq!(ears.losses(), 1, "{how:?}: {:?}", ears.all());
+        wait_until(SOON, &format!("{how:?}: the observer is told"), || ears.losses() > 0);
+        let told: usize = why.iter().map(|why| ears.count(Heard::Lost(*why))).sum();
+        assert_eq!((told, ears.losses()), (1, 1), "{how:?}: {:?}", ears.all());
         if let Some(theirs) = theirs {
             assert!(!theirs.is_lost());
             theirs.unlock().unwrap();
