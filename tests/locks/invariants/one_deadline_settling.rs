@@ -44,10 +44,14 @@ fn one_deadline_where_a_part_is_given_back_to_a_server_that_fell_silent() {
         wait_until(SOON, "it has the first one", || exists(&near, "rc:{a}"));
         near_door.black_hole(true);
         let error = call.join().unwrap().unwrap_err();
-        assert_eq!((error.kind(), error.name()), (ErrorKind::Unavailable, "b"), "{error}");
+        // Of the first one, where its reply was on its way when the hole opened.
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(["a", "b"].contains(&error.name()), "{error}");
     });
     // It is given back all the same, and not by its lease of half a minute.
     near_door.black_hole(false);
+    // A release that was sent into the hole by then would be waited for as long as these clients are patient.
+    near_door.cut_all();
     wait_until(LONG, "it is given back", || !exists(&near, "rc:{a}"));
 }
 
@@ -69,6 +73,7 @@ fn one_deadline_where_replicas_were_waited_for_and_the_server_fell_silent() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     });
     door.heal().unwrap();
+    door.cut_all();
     wait_until(LONG, "it is given back", || !exists(&server, "rc:{x}"));
 }
 
@@ -106,5 +111,6 @@ fn one_deadline_of_a_red_lock_with_patience_for_its_servers() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     });
     doors[0].black_hole(false);
+    doors[0].cut_all();
     wait_until(LONG, "it is given back", || !exists(&servers[0], "rc:{x}"));
 }
