@@ -17,6 +17,7 @@ use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::observe::LossReason;
+use crate::settings::check_stay;
 
 /// What a hold's owner says of it when it is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,17 @@ pub(crate) enum Stay {
     No,
     /// It stays for that long from now.
     For(Duration),
+}
+
+impl Stay {
+    /// It stays for `rest`.
+    ///
+    /// # Errors
+    /// `InvalidInput`, about `name`, if no hold may stay for that long.
+    pub(crate) fn for_rest(rest: Duration, name: &str) -> Result<Self, Error> {
+        check_stay("the rest", rest).map_err(|why| Error::new(ErrorKind::InvalidInput, name).because(why))?;
+        Ok(Stay::For(rest))
+    }
 }
 
 /// Ends the hold `ticket` once.

@@ -13,11 +13,10 @@ use crate::engine::entry::LockEntry;
 use crate::engine::release::Stay;
 use crate::engine::state::lock_state::{Acquired, Ticket};
 use crate::engine::warning::TimeLeft;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::guard::{Guard, OwnedGuard, Ownership, sealed};
 use crate::kind::{Exclusive, Kind, Sharing};
 use crate::observe::Span;
-use crate::settings::check_stay;
 
 /// A hold of a lock of one kind.
 pub struct Hold<K: Kind> {
@@ -204,9 +203,8 @@ impl<K: Exclusive, O: Ownership> Guard<'_, K, O> {
     /// # Errors
     /// `InvalidInput` for any other `rest`: the hold is then released at once. Else see [`unlock`](Guard::unlock).
     pub fn unlock_staying(self, rest: Duration) -> Result<(), Error> {
-        check_stay("the rest", rest)
-            .map_err(|why| Error::new(ErrorKind::InvalidInput, self.name()).because(why))?;
-        self.hold.release_as(Stay::For(rest))
+        let stay = Stay::for_rest(rest, self.name())?;
+        self.hold.release_as(stay)
     }
 }
 

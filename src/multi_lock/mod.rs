@@ -17,7 +17,6 @@ use crate::guard::sealed::{self, holder};
 use crate::guard::{Guard, Lockable, Ownership};
 use crate::kind::Sharing;
 use crate::lock::this_thread;
-use crate::settings::check_stay;
 use crate::wait::Wait;
 
 /// Several locks that are held together: all of them, or none. They may be of any kinds, and of any
@@ -182,9 +181,8 @@ impl<O: Ownership> Guard<'_, MultiLock, O> {
     /// # Errors
     /// As there.
     pub fn unlock_staying(self, rest: Duration) -> Result<(), Error> {
-        check_stay("the rest", rest)
-            .map_err(|why| Error::new(ErrorKind::InvalidInput, self.name()).because(why))?;
-        self.hold.release_as(Stay::For(rest))
+        let stay = Stay::for_rest(rest, self.name())?;
+        self.hold.release_as(stay)
     }
 }
 
