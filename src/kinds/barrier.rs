@@ -125,7 +125,7 @@ impl CyclicBarrier {
     /// Waits for at most `timeout`. A zero timeout suffices only for the last party.
     ///
     /// # Errors
-    /// `Timeout` if the time is up: the barrier is broken. See also [the
+    /// `Timeout` if the time is up: the barrier is broken, if this thread had arrived. See also [the
     /// type](CyclicBarrier#errors-of-all-forms).
     pub fn wait_for(&self, timeout: Duration) -> Result<usize, Error> {
         self.meet(&within(timeout), NO_ACTION)
@@ -134,7 +134,7 @@ impl CyclicBarrier {
     /// Waits until `deadline`.
     ///
     /// # Errors
-    /// `Timeout` if the time is up: the barrier is broken. See also [the
+    /// `Timeout` if the time is up: the barrier is broken, if this thread had arrived. See also [the
     /// type](CyclicBarrier#errors-of-all-forms).
     pub fn wait_until(&self, deadline: Instant) -> Result<usize, Error> {
         self.meet(&until(Moment::at(deadline)), NO_ACTION)

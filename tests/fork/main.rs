@@ -170,7 +170,7 @@ fn a_child_forked_before_there_is_a_client_makes_its_own() {
             guard.unlock().unwrap();
             client.close().unwrap();
             // Seen for a moment after its last word.
-            wait_until(ms(500), "its threads end", || threads("rc-").is_empty());
+            wait_until(LONG, "its threads end", || threads("rc-").is_empty());
         };
         in_child(lives);
         lives();

@@ -113,7 +113,7 @@ fn close_wakes_all_who_wait_for_anything_and_gives_everything_back() {
                 assert!(at - began < ms(1000) + LOAD, "{i}: {:?}", at - began);
             }
         });
-        wait_until(ms(500), "its threads have ended", || threads("rc-").len() <= threads_before);
+        wait_until(LONG, "its threads have ended", || threads("rc-").len() <= threads_before);
         assert!(read.is_lost() && written.is_lost() && permits.is_lost());
         for lost in [read.unlock(), written.unlock(), permits.release()] {
             assert_eq!(lost.unwrap_err().kind(), ErrorKind::Closed);

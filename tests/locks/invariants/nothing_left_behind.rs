@@ -76,7 +76,7 @@ fn nothing_left_behind() {
             assert!(began.elapsed() < ms(1500), "{:?}", began.elapsed());
         }
         // A thread that has said its last word may still be seen for a moment.
-        wait_until(ms(500), "no thread of ours is left", || threads("rc-").is_empty());
+        wait_until(LONG, "no thread of ours is left", || threads("rc-").is_empty());
         wait_until(SOON, "no subscription is left", || channels(&server).is_empty());
         drop((a, b));
         no_more_threads(&before);
