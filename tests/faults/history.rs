@@ -15,6 +15,7 @@ pub mod log;
 mod plan;
 pub mod pulse;
 mod report;
+pub mod role;
 mod rounds;
 mod run;
 mod stage;

@@ -1,16 +1,14 @@
 //! A worker: a process of four threads that hold and wait in all ways, and write down what they got.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{Client, Error, Guard, Kind, LockInfo, LossReason, Observer, RedisLock};
-use redis_concurrent_testkit::{Child, eventually, hear_parent, tell_parent};
+use redis_concurrent::{Client, Error, Guard, Kind, RedisLock};
+use redis_concurrent_testkit::{Child, eventually};
 
 use crate::history::log::{Event, Journal, Who};
-use crate::history::pulse;
+use crate::history::role::{self, Role};
 use crate::support::{LONG, Random, builder, clock, env, ms};
 
 pub const ROLE: &str = "failover::role_worker";
@@ -32,66 +30,32 @@ const ACKNOWLEDGED: Duration = ms(3000);
 
 /// Starts the worker with this number, which writes its log into this folder.
 pub fn spawn(process: u64, url: &str, seed: u64, replicas: u64, folder: &Path) -> std::io::Result<Child> {
-    let log = folder.join(format!("{process}.holds"));
-    let (process, seed, replicas) = (process.to_string(), seed.to_string(), replicas.to_string());
-    let log = log.to_str().unwrap();
-    Child::spawn(
-        ROLE,
-        &[("URL", url), ("SEED", &seed), ("PROCESS", &process), ("REPLICAS", &replicas), ("LOG", log)],
-    )
+    let (seed, replicas) = (seed.to_string(), replicas.to_string());
+    role::spawn(ROLE, process, folder, &[("URL", url), ("SEED", &seed), ("REPLICAS", &replicas)])
 }
 
-/// Writes down what was lost.
-struct Losses(Arc<Journal>, u64);
-
-impl Observer for Losses {
-    fn lost(&self, lock: LockInfo<'_>, why: LossReason) {
-        let who = Who { process: self.1, thread: 0, round: 0 };
-        self.0.note(clock(), who, Event::Lost { lock: lock.name.into(), why: format!("{why:?}") });
-    }
-}
-
-/// The role itself: works until the parent says so, or is gone.
+/// The role itself.
 pub fn play() {
     let mut random = Random::new(ROLE);
-    let process = env("PROCESS").parse().unwrap();
+    let role = Role::new();
     let replicas = env("REPLICAS").parse().unwrap();
-    let journal = Arc::new(Journal::open(env("LOG")).unwrap());
-    let client = connect(&journal, process);
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for thread in 1..=THREADS {
-            let who = Who { process, thread, round: 0 };
-            let mut worker =
-                Worker { random: random.fork(), journal: &journal, who, client: &client, replicas };
-            let stop = &stop;
-            let work = move || {
-                while !stop.load(Ordering::Relaxed) {
-                    worker.round();
-                }
-            };
-            thread::Builder::new().name(format!("worker {thread}")).spawn_scoped(scope, work).unwrap();
-        }
-        let pulse = || {
-            let who = Who { process, thread: 0, round: 0 };
-            pulse::of_process(&stop, |(from, until)| journal.note(until, who, Event::Stalled { from }));
-        };
-        thread::Builder::new().name("pulse".into()).spawn_scoped(scope, pulse).unwrap();
-        tell_parent("ready").unwrap();
-        let _ = hear_parent();
-        stop.store(true, Ordering::Relaxed);
+    let client = connect(&role);
+    role.play(THREADS, |who| {
+        let random = random.fork();
+        let mut worker = Worker { random, journal: &role.journal, who, client: &client, replicas };
+        move || worker.round()
     });
     // It may be that a failover has just begun.
     let _ = client.close();
 }
 
-fn connect(journal: &Arc<Journal>, process: u64) -> Client {
+fn connect(role: &Role) -> Client {
     eventually(LONG, || {
         builder(&env("URL"))
             .lease(LEASE)
             .command_timeout(COMMAND)
             .unreachable_timeout(PATIENCE)
-            .observer(Losses(journal.clone(), process))
+            .observer(role.losses())
             .connect()
             .ok()
     })
@@ -162,9 +126,14 @@ impl Worker<'_> {
         self.holds(guard.token(), || left(guard.is_lost(), guard.remaining()));
         if self.random.below(2) == 0 {
             self.releases(left(guard.is_lost(), guard.remaining()));
-            self.released(Ok(()));
+            let first = self.who;
             self.asks("q/some", "await");
-            let how = match condition.wait_for(&mut guard, AWAITS) {
+            let waited = condition.wait_for(&mut guard, AWAITS);
+            // It says as well what became of the hold that it gave back.
+            let how =
+                waited.as_ref().map_or_else(|error| format!("{:?} {error}", error.kind()), |_| "ok".into());
+            self.journal.note(clock(), first, Event::Released { how });
+            let how = match waited {
                 Ok(true) => "woken".into(),
                 Ok(false) => "timeout".into(),
                 Err(error) => format!("{:?} {error}", error.kind()),

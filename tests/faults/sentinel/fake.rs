@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
 
@@ -19,92 +19,127 @@ pub enum Says {
     Nothing,
 }
 
+/// Dropping it closes its connections and its port, and waits for its threads.
 pub struct FakeSentinel {
     pub address: String,
-    says: Arc<Mutex<Says>>,
-    /// How often it was asked where the primary is.
-    asked: Arc<AtomicUsize>,
-    /// How often somebody began to listen.
-    heard: Arc<AtomicUsize>,
-    connections: Arc<Mutex<Vec<TcpStream>>>,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
 }
 
-impl FakeSentinel {
-    /// Its threads end with the process of the tests.
-    pub fn start(says: Says) -> FakeSentinel {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let (says, asked) = (Arc::new(Mutex::new(says)), Arc::new(AtomicUsize::new(0)));
-        let heard = Arc::new(AtomicUsize::new(0));
-        let connections: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
-        let fake = FakeSentinel {
-            address,
-            says: says.clone(),
-            asked: asked.clone(),
-            heard: heard.clone(),
-            connections: connections.clone(),
-        };
-        thread::spawn(move || {
-            for connection in listener.incoming().map_while(Result::ok) {
-                let (says, asked, heard) = (says.clone(), asked.clone(), heard.clone());
-                connections.lock().extend(connection.try_clone());
-                thread::spawn(move || serve(connection, &says, [&asked, &heard]));
+struct Shared {
+    says: Mutex<Says>,
+    /// How often it was asked where the primary is.
+    asked: AtomicUsize,
+    /// How often a client began to listen.
+    heard: AtomicUsize,
+    connections: Mutex<Vec<TcpStream>>,
+    ended: AtomicBool,
+}
+
+impl Shared {
+    /// Each connection is served by a thread of its own, until it ends.
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        let mut threads: Vec<JoinHandle<()>> = Vec::new();
+        for connection in listener.incoming().map_while(Result::ok) {
+            if self.ended.load(SeqCst) {
+                break;
             }
-        });
-        fake
+            self.connections.lock().extend(connection.try_clone());
+            let shared = self.clone();
+            let thread = thread::Builder::new().name("fake sentinel".into());
+            threads.push(thread.spawn(move || shared.serve(connection)).unwrap());
+        }
+        self.hang_up();
+        threads.into_iter().for_each(|it| it.join().unwrap());
     }
 
-    pub fn says(&self, says: Says) {
-        *self.says.lock() = says;
-    }
-
-    /// Closes all connections.
-    pub fn hang_up(&self) {
+    fn hang_up(&self) {
         for connection in self.connections.lock().drain(..) {
             // It may have ended.
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
+}
+
+impl FakeSentinel {
+    pub fn start(says: Says) -> FakeSentinel {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let shared = Arc::new(Shared {
+            says: Mutex::new(says),
+            asked: AtomicUsize::new(0),
+            heard: AtomicUsize::new(0),
+            connections: Mutex::default(),
+            ended: AtomicBool::new(false),
+        });
+        let accepting = shared.clone();
+        let acceptor = thread::Builder::new().name("fake sentinel's port".into());
+        let acceptor = acceptor.spawn(move || accepting.accept(&listener)).unwrap();
+        FakeSentinel { address, shared, acceptor: Some(acceptor) }
+    }
+
+    pub fn says(&self, says: Says) {
+        *self.shared.says.lock() = says;
+    }
+
+    /// Closes all connections.
+    pub fn hang_up(&self) {
+        self.shared.hang_up();
+    }
 
     pub fn listeners(&self) -> usize {
-        self.heard.load(SeqCst)
+        self.shared.heard.load(SeqCst)
     }
 
     pub fn asked(&self) -> usize {
-        self.asked.load(SeqCst)
+        self.shared.asked.load(SeqCst)
     }
 }
 
-fn serve(connection: TcpStream, says: &Mutex<Says>, [asked, heard]: [&AtomicUsize; 2]) {
-    let mut out = connection.try_clone().unwrap();
-    let mut lines = BufReader::new(connection);
-    while let Some(command) = command(&mut lines) {
-        let says = says.lock().clone();
-        let answer = match &*command[0].to_uppercase() {
-            _ if matches!(says, Says::Nothing) => String::new(),
-            "SENTINEL" => {
-                asked.fetch_add(1, SeqCst);
-                match says {
-                    Says::At(port) => {
-                        let port = port.to_string();
-                        format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len())
+impl Drop for FakeSentinel {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, SeqCst);
+        // Wakes the thread that accepts; if nobody is there to be woken, it has ended.
+        let _ = TcpStream::connect(&self.address);
+        let ended = self.acceptor.take().map(JoinHandle::join);
+        if !thread::panicking() {
+            assert!(matches!(ended, Some(Ok(()))), "a thread of the fake sentinel panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn serve(&self, connection: TcpStream) {
+        let mut out = connection.try_clone().unwrap();
+        let mut lines = BufReader::new(connection);
+        while let Some(command) = command(&mut lines) {
+            let says = self.says.lock().clone();
+            let answer = match &*command[0].to_uppercase() {
+                _ if matches!(says, Says::Nothing) => String::new(),
+                "SENTINEL" => {
+                    self.asked.fetch_add(1, SeqCst);
+                    match says {
+                        Says::At(port) => {
+                            let port = port.to_string();
+                            format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len())
+                        }
+                        Says::Error(line) => format!("-{line}\r\n"),
+                        Says::Unknown | Says::Nothing => "*-1\r\n".to_owned(),
                     }
-                    Says::Error(line) => format!("-{line}\r\n"),
-                    Says::Unknown | Says::Nothing => "*-1\r\n".to_owned(),
                 }
+                "SUBSCRIBE" => {
+                    self.heard.fetch_add(1, SeqCst);
+                    let told = |(n, it): (usize, &String)| {
+                        format!("*3\r\n$9\r\nsubscribe\r\n${}\r\n{it}\r\n:{}\r\n", it.len(), n + 1)
+                    };
+                    command[1..].iter().enumerate().map(told).collect()
+                }
+                "PING" => "*2\r\n$4\r\npong\r\n$0\r\n\r\n".to_owned(),
+                _ => "+OK\r\n".to_owned(),
+            };
+            if out.write_all(answer.as_bytes()).is_err() {
+                return;
             }
-            "SUBSCRIBE" => {
-                heard.fetch_add(1, SeqCst);
-                let told = |(n, it): (usize, &String)| {
-                    format!("*3\r\n$9\r\nsubscribe\r\n${}\r\n{it}\r\n:{}\r\n", it.len(), n + 1)
-                };
-                command[1..].iter().enumerate().map(told).collect()
-            }
-            "PING" => "*2\r\n$4\r\npong\r\n$0\r\n\r\n".to_owned(),
-            _ => "+OK\r\n".to_owned(),
-        };
-        if out.write_all(answer.as_bytes()).is_err() {
-            return;
         }
     }
 }
