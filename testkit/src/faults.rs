@@ -3,6 +3,7 @@
 //! A chunk is what one read gives. On loopback a command or a pipeline of less than 64 KiB, or
 //! the reply to it, arrives in one piece.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// What happens to a request chunk.
@@ -26,13 +27,21 @@ pub(super) enum Reply {
     Cut,
 }
 
-/// What is known of one connection from its requests.
+/// What is known of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
+    /// Where its client is.
+    from: Option<IpAddr>,
     /// The last request had what the filter asks for.
     matches: bool,
     /// The next reply is to be lost together with the connection.
     cut_at_reply: bool,
+}
+
+impl Exchange {
+    pub(super) fn with(client: Option<IpAddr>) -> Self {
+        Exchange { from: client, ..Exchange::default() }
+    }
 }
 
 /// The faults that are on or armed.
@@ -41,6 +50,8 @@ pub(super) struct Faults {
     /// Empty: every request matches.
     pub(super) filter: Vec<u8>,
     pub(super) black_hole: bool,
+    /// The address whose connections are in a black hole, whatever they ask.
+    pub(super) cut_off: Option<IpAddr>,
     pub(super) delay: Duration,
     pub(super) hold_all: bool,
     pub(super) hold_next: usize,
@@ -57,6 +68,10 @@ pub(super) struct Faults {
 
 impl Faults {
     pub(super) fn request(&mut self, chunk: &[u8], exchange: &mut Exchange) -> Request {
+        if self.cuts_off(exchange) {
+            self.struck += 1;
+            return Request::Lose;
+        }
         exchange.matches = contains(chunk, &self.filter);
         if !exchange.matches {
             return Request::Forward;
@@ -76,7 +91,7 @@ impl Faults {
     pub(super) fn reply(&mut self, chunk: &[u8], exchange: &Exchange) -> Reply {
         let concerned = self.concerns(exchange);
         let unheard = !self.deaf_to.is_empty() && contains(chunk, &self.deaf_to);
-        let fate = if self.black_hole && concerned || unheard {
+        let fate = if self.black_hole && concerned || unheard || self.cuts_off(exchange) {
             Reply::Lose
         } else if exchange.cut_at_reply {
             // Its request matched; another one may have followed before the reply.
@@ -96,12 +111,16 @@ impl Faults {
 
     /// Whether the end of one side of the connection is to be kept from the other side.
     pub(super) fn hides_end(&self, exchange: &Exchange) -> bool {
-        self.black_hole && self.concerns(exchange)
+        self.black_hole && self.concerns(exchange) || self.cuts_off(exchange)
     }
 
     /// Turns everything off; what was counted stays.
     pub(super) fn clear(&mut self) {
         *self = Self { releases: self.releases + 1, struck: self.struck, ..Self::default() };
+    }
+
+    fn cuts_off(&self, exchange: &Exchange) -> bool {
+        self.cut_off.is_some() && self.cut_off == exchange.from
     }
 
     /// What a server sends unasked goes by the last request, or by none.
@@ -150,6 +169,21 @@ mod tests {
         assert_eq!(faults.struck, 2);
         faults.clear();
         assert_eq!(faults.reply(b"a message", &other), Reply::Forward);
+    }
+
+    #[test]
+    fn an_address_is_cut_off_whatever_the_filter_says() {
+        let there = "127.0.0.2".parse().ok();
+        let mut faults = Faults { filter: b"abc".to_vec(), cut_off: there, ..Faults::default() };
+        let (mut other, mut hit) = (Exchange::default(), Exchange::with(there));
+        assert_eq!(
+            (faults.request(b"x", &mut other), faults.reply(b"", &other)),
+            (Request::Forward, Reply::Forward)
+        );
+        assert_eq!((faults.request(b"x", &mut hit), faults.reply(b"", &hit)), (Request::Lose, Reply::Lose));
+        assert!(faults.hides_end(&hit) && !faults.hides_end(&other));
+        faults.clear();
+        assert_eq!(faults.request(b"x", &mut hit), Request::Forward);
     }
 
     #[test]

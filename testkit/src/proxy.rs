@@ -1,7 +1,7 @@
 //! A TCP proxy that breaks connections on demand.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
@@ -121,6 +121,12 @@ impl Proxy {
     /// turned off, a closed side becomes known to the other within 20 ms or so.
     pub fn black_hole(&self, on: bool) {
         self.set(|faults| faults.black_hole = on);
+    }
+
+    /// Connections that come from this address are in a black hole from now on, whatever they ask; `None`: no address's
+    /// are. Not narrowed by [`only_matching`](Self::only_matching).
+    pub fn cut_off(&self, address: Option<IpAddr>) {
+        self.set(|faults| faults.cut_off = address);
     }
 
     /// While on, requests are kept; turned off, they are all passed on, within 20 ms or so, in

@@ -55,10 +55,11 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn new(client: TcpStream) -> io::Result<Self> {
         prepare(&client)?;
+        let from = client.peer_addr().ok().map(|it| it.ip());
         Ok(Self {
             client,
             server: OnceLock::new(),
-            exchange: Mutex::default(),
+            exchange: Mutex::new(Exchange::with(from)),
             cut: AtomicBool::new(false),
             client_gone: AtomicBool::new(false),
             held: AtomicUsize::new(0),

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ const MASTER: &str = "mymaster";
 /// How many sentinels must agree that the primary is down: two of three.
 const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
+
+/// Where servers and sentinels behind proxies come from; clients come from 127.0.0.1.
+const WITHIN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// How long a sentinel may take to answer after its start, and a fleet to know itself.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -57,7 +61,8 @@ impl SentinelFleetBuilder {
         self
     }
 
-    /// Everybody reaches each server by a [proxy](SentinelFleet::proxy) in front of it: replicas, sentinels, clients.
+    /// Replicas, sentinels and clients reach each server by a [proxy](SentinelFleet::proxy) in front of it. It needs
+    /// Redis 7.0 (`bind-source-addr`), and 127.0.0.2.
     pub fn behind_proxies(mut self) -> Self {
         self.proxies = true;
         self
@@ -89,6 +94,7 @@ impl SentinelFleetBuilder {
             }
             if let Some(proxy) = &proxy {
                 server = server
+                    .arg("bind-source-addr", &WITHIN.to_string())
                     .arg("replica-announce-ip", "127.0.0.1")
                     .arg("replica-announce-port", &proxy.port().to_string());
             }
@@ -176,12 +182,42 @@ impl SentinelFleet {
         &self.proxies[server]
     }
 
+    /// Cuts the primary of this number off from its replicas and the sentinels, until its proxy
+    /// [heals](Proxy::heal); clients still reach it.
+    ///
+    /// # Panics
+    ///
+    /// If the fleet is not [behind proxies](SentinelFleetBuilder::behind_proxies).
+    pub fn isolate(&self, primary: usize) {
+        self.proxies[primary].cut_off(Some(WITHIN.into()));
+    }
+
+    /// Shuts a replica down and starts it again, as a replica of the present primary.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be restarted, or there is no primary.
+    pub fn restart_replica(&self, server: usize) -> io::Result<()> {
+        let primary = self.primary().filter(|it| *it != server).map(|it| self.door(it));
+        let primary = primary.ok_or_else(|| io::Error::other("there is no primary for this replica"))?;
+        let server = &self.servers[server];
+        server.restart()?;
+        // The servers have no configuration file in which the sentinels could have kept it.
+        let mut follow = cmd("REPLICAOF");
+        follow.arg("127.0.0.1").arg(primary);
+        server.connection().and_then(|mut it| follow.exec(&mut it)).map_err(io::Error::other)
+    }
+
+    /// The port at which the others reach this server.
+    fn door(&self, server: usize) -> u16 {
+        self.proxies.get(server).map_or(self.servers[server].port(), Proxy::port)
+    }
+
     /// The number of the server that most of the sentinels call the primary now, if there is one.
     pub fn primary(&self) -> Option<usize> {
         let named: Vec<_> = self.sentinels.iter().filter_map(Sentinel::primary_port).collect();
-        let door = |server: usize| self.proxies.get(server).map_or(self.servers[server].port(), Proxy::port);
         (0..self.servers.len())
-            .find(|server| named.iter().filter(|it| **it == door(*server)).count() >= QUORUM)
+            .find(|server| named.iter().filter(|it| **it == self.door(*server)).count() >= QUORUM)
     }
 
     /// Waits until another server than this is the primary, 60 s at most; returns its number.
@@ -245,6 +281,10 @@ impl Sentinel {
             format!("sentinel failover-timeout {MASTER} 6000"),
             format!("sentinel parallel-syncs {MASTER} 2"),
         ];
+        if options.proxies {
+            conf.push(format!("bind-source-addr {WITHIN}"));
+            conf.push("sentinel announce-ip 127.0.0.1".into());
+        }
         if let Some(password) = &options.password {
             conf.push(format!("sentinel auth-pass {MASTER} \"{password}\""));
         }

@@ -1,9 +1,10 @@
-//! Histories through failovers: processes hold and wait while one primary after the other is killed, frozen, cut off or
-//! replaced, and write down what they got. Two may hold at once only where replication was behind, and both must learn
-//! of it; nobody who waits is forgotten.
+//! Histories through failovers: processes hold and wait while one primary after the other is killed, frozen, cut off,
+//! replaced or restarted, and slots and nodes of a cluster come and go, and write down what they got. Two may hold at
+//! once only where replication was behind, and both must see it; no waiter is forgotten.
 //!
 //! `make failover KIND=sentinel|cluster SEED=7 SECONDS=60`, and `REPLICAS=1` for holds that a replica has acknowledged, whose
-//! primaries are only killed. It prints what it counted as a line of JSON.
+//! primaries are only killed; `STRIKE=isolate` for one kind of failover only (`topology.rs` lists them). It prints what it
+//! counted as a line of JSON.
 
 mod check;
 mod check_tests;

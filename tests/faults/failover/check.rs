@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::failover::worker::PERMITS;
 use crate::history::holds::{History, Hold, Wait};
-use crate::history::log::Event;
+use crate::history::log::{Event, Line};
 use crate::history::times::{Span, length, merged, outside};
 
 /// For how long nobody may hold what a thread waits for, while nothing is wrong: three heartbeats. Many hand-overs that
@@ -40,7 +40,8 @@ pub struct Counts {
     pub failovers: usize,
     /// Holds beside another that excludes them.
     pub double_holds: usize,
-    /// Of these, those that no failover explains, or that one of both did not learn of.
+    /// Of these, those that no failover explains, and those that were not seen by both: by the earlier holder, as it is
+    /// told of its loss, and by what the later one does under a higher token.
     pub untold: usize,
     pub lost_wakeups: usize,
     pub longest_wait_ms: u64,
@@ -69,11 +70,12 @@ pub fn check(evidence: &Evidence) -> (Counts, Vec<String>) {
     let Evidence { history, failovers, .. } = evidence;
     let mut wrong = Vec::new();
     let mut counts = Counts { failovers: failovers.len(), holds: history.holds.len(), ..Counts::default() };
-    for (one, other) in doubles(history) {
+    for (beside, hold) in doubles(history) {
         counts.double_holds += 1;
-        if let Some(why) = untold(evidence, one, other) {
+        if let Some(why) = untold(evidence, &beside, hold) {
             counts.untold += 1;
-            wrong.push(format!("two valid holds at once, {why}:\n  {one:?}\n  {other:?}"));
+            let beside: Vec<_> = beside.iter().map(|it| format!("{it:?}")).collect();
+            wrong.push(format!("two valid holds at once, {why}:\n  {}\n  {hold:?}", beside.join("\n  ")));
         }
     }
     for wait in &history.waits {
@@ -108,47 +110,64 @@ fn lock(name: &str) -> &str {
     name.split('/').next().unwrap_or_default()
 }
 
-/// Pairs of holds that were valid at once and must not be; by the beginning of the later one.
-fn doubles(history: &History) -> Vec<(&Hold, &Hold)> {
+/// Holds that were valid although others beside them, which come first, exclude them.
+fn doubles(history: &History) -> Vec<(Vec<&Hold>, &Hold)> {
     let mut found = Vec::new();
     let mut inside: Vec<&Hold> = Vec::new();
     for hold in history.holds.iter().filter(|hold| hold.was_valid()) {
         inside.retain(|it| hold.held < it.until);
-        let beside: Vec<&Hold> =
-            inside.iter().filter(|it| lock(&it.lock) == lock(&hold.lock)).copied().collect();
-        let excluded = match lock(&hold.lock) {
-            "s" if beside.len() < PERMITS as usize => None,
-            "rw" if hold.lock == "rw/read" => beside.iter().find(|it| it.lock != "rw/read").copied(),
-            _ => beside.first().copied(),
-        };
-        found.extend(excluded.map(|it| (it, hold)));
+        let of_lock = inside.iter().filter(|it| lock(&it.lock) == lock(&hold.lock));
+        let readers = hold.lock == "rw/read";
+        let beside: Vec<&Hold> = of_lock.filter(|it| !readers || it.lock != hold.lock).copied().collect();
+        if beside.len() >= most_beside(hold) {
+            found.push((beside, hold));
+        }
         inside.push(hold);
     }
     found
 }
 
+/// How many of those beside this hold exclude it.
+fn most_beside(hold: &Hold) -> usize {
+    if lock(&hold.lock) == "s" { PERMITS as usize } else { 1 }
+}
+
 /// Why two holds at once are not what replication may cost; `None` if they are.
-fn untold(evidence: &Evidence, one: &Hold, other: &Hold) -> Option<&'static str> {
-    let unsettled = |it: &&Failover| it.unsettled.0 <= other.held && other.held < it.unsettled.1;
-    if !evidence.failovers.iter().any(|it| unsettled(&it)) {
+fn untold(evidence: &Evidence, beside: &[&Hold], hold: &Hold) -> Option<&'static str> {
+    let unsettled = |it: &&Failover| it.unsettled.0 <= hold.held && hold.held < it.unsettled.1;
+    let Some(failover) = evidence.failovers.iter().find(unsettled) else {
         return Some("and no failover was near");
-    }
+    };
     // Those who share a lock have none.
-    if one.token > 0 && other.token > 0 && one.token >= other.token {
+    if beside.iter().any(|it| it.token > 0 && hold.token > 0 && it.token >= hold.token) {
         return Some("and the later one has no higher token");
     }
-    let told = |hold: &Hold| {
-        let how = hold.released.as_ref().map_or("", |(_, how)| how.as_str());
-        let lost = |line: &crate::history::log::Line| {
-            let process = line.who.process == hold.who.process;
-            process
-                && line.at >= hold.held
-                && matches!(&line.event, Event::Lost { lock: it, .. } if it == lock(&hold.lock))
-        };
-        // An outcome that is not known is no promise that nobody else was there.
-        how.is_empty() || how != "ok" || evidence.history.lines.iter().any(lost)
+    let told = |it: &Hold| was_told(&evidence.history, it, failover.unsettled.1);
+    let (told_before, too_many) =
+        (beside.iter().filter(|it| told(it)).count(), beside.len() + 1 - most_beside(hold));
+    if told_before >= too_many {
+        None
+    } else if told(hold) {
+        Some("and only the later one was told")
+    } else {
+        Some("and neither of them was told")
+    }
+}
+
+/// Whether its process learned, up to `limit`, that the hold may not have been its own.
+fn was_told(history: &History, hold: &Hold, limit: u64) -> bool {
+    // An outcome that is not known is no promise that nobody else was there.
+    let unsure = |it: &Hold| it.released.as_ref().is_some_and(|(_, how)| how != "ok");
+    // What was handed on within a process ends once for all who had it.
+    let same = |it: &&Hold| {
+        let process = it.who.process == hold.who.process && it.lock == hold.lock;
+        process && hold.token > 0 && it.tenure() == hold.tenure()
     };
-    (!told(one) && !told(other)).then_some("and neither of them was told")
+    let lost = |line: &Line| {
+        let named = matches!(&line.event, Event::Lost { lock: it, .. } if it == lock(&hold.lock));
+        named && line.who.process == hold.who.process && (hold.held..limit.max(hold.until)).contains(&line.at)
+    };
+    unsure(hold) || history.holds.iter().filter(same).any(unsure) || history.lines.iter().any(lost)
 }
 
 /// Why a wait was too long; `None` if it was not.

@@ -79,18 +79,42 @@ fn two_at_once_are_seen_in_every_kind() {
 
 #[test]
 fn in_a_failover_two_at_once_must_be_told_and_their_tokens_rise() {
-    let both = |tokens: [u64; 2], how: &str| {
-        story().failover(S, 3 * S, 9 * S).hold((1, 1), "a", tokens[0], [S, S + 10, 2 * S], how).hold(
-            (2, 1),
-            "a",
-            tokens[1],
-            [S, S + 20, S + 30],
-            "ok",
-        )
+    const TENURE: u64 = 1 << 12;
+    let first = |token: u64, how: &str| {
+        story().failover(S, 3 * S, 9 * S).hold((1, 1), "a", token * TENURE, [S, S + 10, 2 * S], how)
     };
-    both([1, 2], "LeaseLost x").gives(|it| (it.double_holds, it.untold) == (1, 0), &[]);
-    both([2, 1], "LeaseLost x").gives(|it| it.untold == 1, &["no higher token"]);
-    both([1, 2], "ok").gives(|it| it.untold == 1, &["neither of them was told"]);
+    let both = |tokens: [u64; 2], how: [&str; 2]| {
+        first(tokens[0], how[0]).hold((2, 1), "a", tokens[1] * TENURE, [S, S + 20, S + 30], how[1])
+    };
+    let lost = |it: Story, at: u64, process: u64| {
+        it.line(at, process, 0, Event::Lost { lock: "a".into(), why: "Expired".into() })
+    };
+    both([1, 2], ["LeaseLost x", "ok"]).gives(|it| (it.double_holds, it.untold) == (1, 0), &[]);
+    both([2, 1], ["LeaseLost x", "ok"]).gives(|it| it.untold == 1, &["no higher token"]);
+    both([1, 2], ["ok"; 2]).gives(|it| it.untold == 1, &["neither of them was told"]);
+    // The later one may have come in at a server whose time is over. The earlier one knows nothing of it.
+    both([1, 2], ["ok", "LeaseLost x"]).gives(|it| it.untold == 1, &["only the later one was told"]);
+    // Its observer may be told; not before it held, nor long after the failover, nor that of another process.
+    let heard = |at, process| lost(both([1, 2], ["ok"; 2]), at, process);
+    heard(S + 15, 1).gives(|it| (it.double_holds, it.untold) == (1, 0), &[]);
+    for (at, process) in [(S + 5, 1), (3 * S + 1, 1), (S + 15, 2)] {
+        heard(at, process).gives(|it| it.untold == 1, &["was told"]);
+    }
+    // What was handed on in its process was lost with it.
+    let handed_on =
+        both([1, 2], ["ok"; 2]).hold((1, 2), "a", TENURE + 1, [S, 2 * S, 2 * S + 5], "LeaseLost x");
+    handed_on.gives(|it| (it.double_holds, it.untold) == (1, 0), &[]);
+}
+
+#[test]
+fn of_too_many_with_permits_so_many_must_be_told() {
+    let three = |how: [&str; 3]| {
+        (1..).zip(how).fold(story().failover(S, 3 * S, 9 * S), |it, (n, how)| {
+            it.hold((n, 1), "s", 0, [S, S + 10 + n, S + 40], how)
+        })
+    };
+    three(["ok", "LeaseLost x", "ok"]).gives(|it| (it.double_holds, it.untold) == (1, 0), &[]);
+    three(["ok"; 3]).gives(|it| it.untold == 1, &["neither of them was told"]);
 }
 
 #[test]

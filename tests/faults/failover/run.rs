@@ -70,9 +70,6 @@ pub fn run(kind: &str, seed: u64, length: Duration, replicas: u64) {
         wrong.push(format!("too few holds to tell anything: {}", counts.holds));
     }
     if !wrong.is_empty() {
-        for failover in &evidence.failovers {
-            eprintln!("{failover}");
-        }
         eprintln!("the logs of the run are kept in {}", folder.keep().display());
     }
     let list = wrong[..wrong.len().min(MOST_SHOWN)].join("\n");
@@ -103,6 +100,7 @@ impl Drop for AtLast<'_> {
 fn strikes(topology: &dyn Topology, random: &mut Random, length: Duration, replicas: u64) -> Vec<Failover> {
     let start = Instant::now();
     let (mut done, mut deck) = (Vec::new(), Vec::new());
+    let only = std::env::var("STRIKE").ok();
     loop {
         thread::sleep(CALM);
         if start.elapsed() >= length {
@@ -112,15 +110,25 @@ fn strikes(topology: &dyn Topology, random: &mut Random, length: Duration, repli
             deck = topology.strikes();
             // A primary that lives on may have acknowledgements of replicas that are not promoted.
             deck.retain(|it| replicas == 0 || *it == Strike::Kill);
+            deck.retain(|it| only.as_ref().is_none_or(|only| format!("{it:?}").eq_ignore_ascii_case(only)));
+            assert!(!deck.is_empty(), "STRIKE={only:?} is none of {:?}", topology.strikes());
         }
         let strike = deck.swap_remove(random.below(deck.len() as u64) as usize);
-        let from = clock();
-        topology.strike(strike);
-        let settled = clock() + SETTLES.as_micros() as u64;
-        // That it comes back is part of it: nobody is to believe it.
-        topology.mend(strike, random);
-        let until = settled + (LEASE + RECOVERS).as_micros() as u64;
-        done.push(Failover { unsettled: (from, settled), costs: (from, until), what: format!("{strike:?}") });
+        for time in 0..topology.times(strike) {
+            if time > 0 {
+                thread::sleep(CALM);
+            }
+            topology.prepare(strike);
+            let from = clock();
+            topology.strike(strike);
+            let settled = clock() + SETTLES.as_micros() as u64;
+            // That it comes back is part of it: nobody is to believe it.
+            topology.mend(strike, random);
+            let until = settled + (LEASE + RECOVERS).as_micros() as u64;
+            let (unsettled, costs) = ((from, settled), (from, until));
+            done.push(Failover { unsettled, costs, what: format!("{strike:?}") });
+            eprintln!("{}", done[done.len() - 1]);
+        }
     }
 }
 

@@ -1,14 +1,14 @@
 //! Servers of which one takes the place of another, and what makes them do so.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::Duration;
+mod cluster;
+mod sentinels;
 
-use parking_lot::Mutex;
-use redis_concurrent_testkit::{RedisCluster, RedisServer, SentinelFleet, wait_until};
+use redis::cmd;
+use redis_concurrent_testkit::RedisServer;
 
-use crate::support::{LONG, Random, ms};
+use crate::support::Random;
+use cluster::Cluster;
+use sentinels::Sentinels;
 
 /// Why another server becomes the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,14 @@ pub enum Strike {
     Command,
     /// Nobody reaches it, until another has taken its place.
     Partition,
-    /// The slot of one of the locks goes to another primary.
+    /// Clients reach it, its replicas and the sentinels do not, until another has taken its place.
+    Isolate,
+    /// Each server is shut down and started again, the primary when a replica has taken its place.
+    Roll,
+    /// The slot of one of the locks goes to another primary; halfway there it stands still for a moment.
     Move,
+    /// A node is added and gets the slots of all locks; then it is removed, and they go to another one.
+    Resize,
 }
 
 pub trait Topology: Sync {
@@ -30,6 +36,12 @@ pub trait Topology: Sync {
     fn url(&self) -> String;
     /// What can happen to it.
     fn strikes(&self) -> Vec<Strike>;
+    /// How often it happens in a row.
+    fn times(&self, _: Strike) -> usize {
+        1
+    }
+    /// Does what precedes it, and concerns no client.
+    fn prepare(&self, _: Strike) {}
     /// Lets it happen; returns when another server is the primary.
     fn strike(&self, strike: Strike);
     /// Undoes it; returns when all servers are in step again.
@@ -39,130 +51,18 @@ pub trait Topology: Sync {
 /// The one of this name.
 pub fn named(kind: &str) -> Box<dyn Topology> {
     match kind {
-        "sentinel" => Box::new(Sentinels(SentinelFleet::builder().behind_proxies().start().unwrap())),
+        "sentinel" => Box::new(Sentinels::start()),
         "cluster" => Box::new(Cluster::start()),
         other => panic!("KIND={other}: there are sentinel and cluster"),
     }
 }
 
-struct Sentinels(SentinelFleet);
-
-impl Sentinels {
-    fn former(&self) -> usize {
-        self.0.primary().expect("the sentinels name a primary")
-    }
-}
-
-impl Topology for Sentinels {
-    fn url(&self) -> String {
-        self.0.url()
-    }
-
-    fn strikes(&self) -> Vec<Strike> {
-        vec![Strike::Kill, Strike::Freeze, Strike::Command, Strike::Partition]
-    }
-
-    fn strike(&self, strike: Strike) {
-        let former = self.former();
-        match strike {
-            Strike::Kill => self.0.servers()[former].kill().unwrap(),
-            Strike::Freeze => self.0.servers()[former].stop().unwrap(),
-            Strike::Command => self.0.failover(),
-            Strike::Partition => self.0.proxy(former).black_hole(true),
-            Strike::Move => unreachable!("there are no slots"),
-        }
-        self.0.primary_after(former);
-    }
-
-    fn mend(&self, strike: Strike, random: &mut Random) {
-        thread::sleep(random.micros(1_500_000));
-        for (i, server) in self.0.servers().iter().enumerate() {
-            match strike {
-                Strike::Kill if server.pid().is_none() => server.restart().unwrap(),
-                // It has no effect on those that run.
-                Strike::Freeze => server.cont().unwrap(),
-                Strike::Partition => self.0.proxy(i).heal().unwrap(),
-                _ => {}
-            }
-        }
-        wait_until(3 * LONG, "all servers are in step", || {
-            thread::sleep(ms(100));
-            self.0.is_whole()
-        });
-    }
-}
-
-/// Three primaries with a replica each.
-struct Cluster {
-    cluster: RedisCluster,
-    /// Which of the locks is next.
-    turn: AtomicUsize,
-    /// What was killed or stopped.
-    struck: Mutex<Option<Arc<RedisServer>>>,
-}
-
-impl Cluster {
-    fn start() -> Self {
-        let cluster = RedisCluster::builder().primaries(3).replicas(1).full_coverage(false);
-        let cluster = cluster.node_timeout(Duration::from_secs(2)).start().unwrap();
-        Cluster { cluster, turn: AtomicUsize::new(0), struck: Mutex::default() }
-    }
-
-    /// The key of another lock each time.
-    fn key(&self) -> &'static str {
-        const KEYS: [&str; 5] = ["rc:{a}", "rc:{rw}", "rc:{q}", "rc:{b}", "rc:{s}"];
-        KEYS[self.turn.fetch_add(1, Ordering::Relaxed) % KEYS.len()]
-    }
-}
-
-impl Topology for Cluster {
-    fn url(&self) -> String {
-        self.cluster.url()
-    }
-
-    fn strikes(&self) -> Vec<Strike> {
-        vec![Strike::Kill, Strike::Freeze, Strike::Command, Strike::Move]
-    }
-
-    fn strike(&self, strike: Strike) {
-        let key = self.key();
-        let former = self.cluster.primary_of(key).unwrap().expect("the slot has a primary");
-        if strike == Strike::Move {
-            let others = self.cluster.primaries().unwrap();
-            let to = others.iter().find(|it| it.port() != former.port()).expect("there are three");
-            return self.cluster.move_slot(self.cluster.slot_of(key).unwrap(), to).unwrap();
-        }
-        let replica = self.cluster.replicas_of(&former).unwrap().remove(0);
-        match strike {
-            Strike::Kill => former.kill().unwrap(),
-            Strike::Freeze => former.stop().unwrap(),
-            _ => return self.cluster.fail_over_to(&replica).unwrap(),
-        }
-        wait_until(3 * LONG, "its replica takes its place", || info(&replica).contains("role:master"));
-        *self.struck.lock() = Some(former);
-    }
-
-    fn mend(&self, strike: Strike, random: &mut Random) {
-        thread::sleep(random.micros(1_500_000));
-        if let Some(struck) = self.struck.lock().take() {
-            match strike {
-                Strike::Kill => struck.restart().unwrap(),
-                _ => struck.cont().unwrap(),
-            }
-        }
-        self.cluster.wait_until_ready().unwrap();
-        // Each primary has its replica, and that is in step.
-        wait_until(3 * LONG, "all nodes are in step", || {
-            thread::sleep(ms(100));
-            self.cluster
-                .primaries()
-                .is_ok_and(|all| all.len() == 3 && all.iter().all(|it| info(it).contains("state=online")))
-        });
-    }
-}
-
 /// What it says of replication; nothing if it does not answer.
 fn info(server: &RedisServer) -> String {
-    let told = server.connection().and_then(|mut it| redis::cmd("INFO").arg("replication").query(&mut it));
+    let told = server.connection().and_then(|mut it| cmd("INFO").arg("replication").query(&mut it));
     told.unwrap_or_default()
+}
+
+fn is_primary(server: &RedisServer) -> bool {
+    info(server).contains("role:master")
 }
