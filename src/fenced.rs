@@ -61,7 +61,7 @@ static WHOLE: LazyLock<Script> =
 /// leave a copy that arrives late, and restores the older value. If that must not happen, write once per
 /// hold.
 ///
-/// Resources outside Redis can be fenced likewise: [the page](crate::_documentation::fencing) has the lines
+/// Resources outside Redis can be fenced likewise: [the page](crate::guide::fencing) has the lines
 /// for SQL.
 ///
 /// # Errors of all forms

@@ -6,7 +6,7 @@
 
 /// A kind of lock: implement it to create one of your own.
 ///
-/// The page [Writing a kind](crate::_documentation::writing_a_kind) is the contract of its rule. That it keeps it,
+/// The page [Writing a kind](crate::guide::writing_a_kind) is the contract of its rule. That it keeps it,
 /// the contract suite tries: the crate `redis-concurrent-testkit`.
 ///
 /// ```
@@ -49,7 +49,7 @@ pub trait Kind: Send + Sync + 'static {
     /// The rule: Lua source, kept in a file of its own and taken in by [`rule_file!`](crate::rule_file), so that
     /// an error in it is told with its file and line.
     ///
-    /// [Writing a kind](crate::_documentation::writing_a_kind) says what it defines, what it is given and what it
+    /// [Writing a kind](crate::guide::writing_a_kind) says what it defines, what it is given and what it
     /// must keep to. A rule that cannot be used is [`InvalidInput`](crate::ErrorKind::InvalidInput) of each call.
     const RULE: &'static str;
 
@@ -70,7 +70,7 @@ pub trait Kind: Send + Sync + 'static {
     /// The order class of this request, from 0 to 7, of a kind with priorities: waiters of a lower class come first,
     /// those of one class by arrival. It must be what the rule's `class(w)` says of its `args`: the rule has it for
     /// the order of processes, this is for that of the threads of a process. See
-    /// [Priorities](crate::_documentation::writing_a_kind#priorities).
+    /// [Priorities](crate::guide::writing_a_kind#priorities).
     fn class(&self) -> Option<u8> {
         None
     }

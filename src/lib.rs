@@ -65,61 +65,29 @@
 //!   the `metrics` facade.
 //! - [`Error`] and its [`ErrorKind`].
 //!
-//! The README says which of them to choose, what is guaranteed, and what no lock with leases can guarantee.
-//! The [pages](_documentation) explain how it works, how to operate it, and what it costs.
+//! # The guide
+//!
+//! - [Which one](guide#which-one), [what is guaranteed](guide#what-is-guaranteed), [what is
+//!   not](guide#what-is-not-guaranteed), and [when not to use it](guide#when-not-to-use-it).
+//! - [Cookbook](guide::cookbook): a cron job, a leader, a sale, an idempotent consumer, and a dozen more.
+//! - [In async code](guide::in_async_code), [fencing](guide::fencing), [locks shared with other
+//!   libraries](guide::interop), [pitfalls](guide::pitfalls).
+//! - [Operations](guide::operations), [failover](guide::failover), [the command line](guide::command_line).
+//! - [How it works](guide::protocol), [architecture](guide::architecture), [benchmarks](guide::benchmarks), [writing a
+//!   kind](guide::writing_a_kind) and [its rule](guide::rules), [what other test suites check](guide::conformance).
+//!
+//! # Features
+//!
+//! - `tracing` (default): what locks do, as events and spans of the crate `tracing`.
+//! - `metrics`: `MetricsObserver`, the same as figures for the `metrics` facade.
+//! - `tls`: servers at `rediss://`, with the system's certificates or your own.
+//!
+//! Rust 1.89 or later; Redis 6.2 or later, or Valkey. [`cargo run --example`](guide#what-it-offers) runs the examples.
 
 // On docs.rs each item shows the feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![deny(missing_docs, missing_debug_implementations)]
-
-/// The pages of the repository, included here so that they are found and their examples are tested.
-pub mod _documentation {
-    #[doc = include_str!("../docs/protocol.md")]
-    pub mod protocol {}
-
-    #[doc = include_str!("../docs/architecture.md")]
-    pub mod architecture {}
-
-    #[doc = include_str!("../docs/operations.md")]
-    pub mod operations {}
-
-    #[doc = include_str!("../docs/interop.md")]
-    pub mod interop {}
-
-    #[doc = include_str!("../docs/command-line.md")]
-    pub mod command_line {}
-    #[doc = include_str!("../docs/failover.md")]
-    pub mod failover {}
-
-    #[doc = include_str!("../docs/fencing.md")]
-    pub mod fencing {}
-
-    // Its examples are tests of the crate that they are about.
-    #[cfg_attr(not(doctest), doc = include_str!("../docs/async.md"))]
-    #[cfg_attr(doctest, doc = "In async code.")]
-    pub mod in_async_code {}
-
-    #[doc = include_str!("../docs/conformance.md")]
-    pub mod conformance {}
-
-    #[doc = include_str!("../docs/benchmarks.md")]
-    pub mod benchmarks {}
-
-    #[doc = include_str!("../docs/pitfalls.md")]
-    pub mod pitfalls {}
-
-    #[doc = include_str!("../docs/writing-a-kind.md")]
-    pub mod writing_a_kind {}
-
-    #[doc = include_str!("../lua/README.md")]
-    pub mod rules {}
-}
-
-/// The README's example is a test; its page is not shown twice.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-mod readme {}
 
 #[macro_use]
 mod rule;
@@ -134,6 +102,7 @@ mod error;
 mod fenced;
 mod forms;
 mod guard;
+pub mod guide;
 mod kind;
 mod kinds;
 mod lock;

@@ -26,14 +26,35 @@ pub(crate) fn table(folder: &Path) -> Result<String, String> {
     Ok(table::table(&Data::read(folder)?))
 }
 
+/// The pictures as definitions of links whose addresses are the pictures themselves: the documentation of the crate has no
+/// other files.
+fn embedded(pictures: &[(&'static str, String)]) -> String {
+    let definition = |(file, text): &(&str, String)| {
+        let name = file.trim_end_matches(".svg");
+        let address: String = text
+            .bytes()
+            .map(|byte| match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'/' | b':' | b'=' | b',' => {
+                    char::from(byte).to_string()
+                }
+                _ => format!("%{byte:02X}"),
+            })
+            .collect();
+        format!("[{name}]: data:image/svg+xml,{address}\n")
+    };
+    pictures.iter().map(definition).collect()
+}
+
 /// What the figures in `folder` should have been made into: files and their texts. The page stands
 /// beside the folder and has its name; where there is none, only the pictures are made.
 pub(crate) fn files(folder: &Path) -> Result<Vec<(PathBuf, String)>, String> {
     let data = Data::read(folder)?;
-    let mut files: Vec<_> =
-        pictures(&data).into_iter().map(|(name, text)| (folder.join(name), text)).collect();
+    let pictures = pictures(&data);
+    let embedded = embedded(&pictures);
+    let mut files: Vec<_> = pictures.into_iter().map(|(name, text)| (folder.join(name), text)).collect();
     let page = folder.with_extension("md");
     if page.exists() {
+        files.push((folder.join("plots.md"), embedded));
         let text = read(&page)?;
         let text = table::into_page(&text, &data).map_err(|e| format!("{}: {e}", page.display()))?;
         files.push((page, text));

@@ -24,7 +24,7 @@ const INBOX_DOWN: &str = "redis_concurrent_inbox_down_seconds";
 /// An [`Observer`] that counts and measures for the [`metrics`] facade: the recorder that the process has
 /// installed receives it. With the feature `metrics`.
 ///
-/// All figures have the label `kind`; [operations](crate::_documentation::operations#what-to-watch) lists
+/// All figures have the label `kind`; [operations](crate::guide::operations#what-to-watch) lists
 /// them, with their other labels and what to alarm on.
 ///
 /// ```

@@ -13,6 +13,7 @@ mod demo;
 mod figures;
 mod harness;
 mod imports;
+mod links;
 mod observer;
 mod observers;
 mod pitfalls;

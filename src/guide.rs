@@ -1,0 +1,39 @@
+#![cfg_attr(not(doctest), doc = include_str!("guide/links.md"))]
+#![doc = include_str!("../README.md")]
+// The README and the pages of the repository, so that they are found here, and their examples are tested. A page links to
+// another by a name, which it defines at its end as a path in the repository. Here the definitions of `guide/links.md` and
+// `docs/benchmarks/plots.md` stand first, and the first definition of a name counts: they lead to modules, and to the plots themselves.
+
+macro_rules! pages {
+    ($($page:ident $file:literal)*) => {$(
+        #[cfg_attr(not(doctest), doc = include_str!("guide/links.md"))]
+        #[doc = include_str!($file)]
+        pub mod $page {}
+    )*};
+}
+
+pages! {
+    architecture "../docs/architecture.md"
+    command_line "../docs/command-line.md"
+    conformance "../docs/conformance.md"
+    cookbook "../docs/cookbook.md"
+    failover "../docs/failover.md"
+    fencing "../docs/fencing.md"
+    interop "../docs/interop.md"
+    operations "../docs/operations.md"
+    pitfalls "../docs/pitfalls.md"
+    protocol "../docs/protocol.md"
+    rules "../lua/README.md"
+    writing_a_kind "../docs/writing-a-kind.md"
+}
+
+#[cfg_attr(not(doctest), doc = include_str!("guide/links.md"))]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/benchmarks/plots.md"))]
+#[doc = include_str!("../docs/benchmarks.md")]
+pub mod benchmarks {}
+
+// Its examples are tests of the crate that they are about.
+#[cfg_attr(not(doctest), doc = include_str!("guide/links.md"))]
+#[cfg_attr(not(doctest), doc = include_str!("../docs/async.md"))]
+#[cfg_attr(doctest, doc = "In async code.")]
+pub mod in_async_code {}

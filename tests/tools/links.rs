@@ -1,0 +1,129 @@
+//! The pages' links lead somewhere: as files in the repository, and in the crate's documentation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// The definitions that come first in the crate's documentation.
+const IN_THE_CRATE: &str = include_str!("../../src/guide/links.md");
+const PLOTS: &str = include_str!("../../docs/benchmarks/plots.md");
+/// Where `guide` names its pages.
+const GUIDE: &str = include_str!("../../src/guide.rs");
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The pages of `guide`: their files, by their modules.
+fn pages() -> BTreeMap<String, PathBuf> {
+    let mut pages = BTreeMap::from([("guide".to_owned(), root().join("README.md"))]);
+    let line = |line: &str| {
+        let (module, file) = line.trim().split_once(" \"../")?;
+        Some((module.to_owned(), root().join(file.strip_suffix('"')?)))
+    };
+    pages.extend(GUIDE.lines().filter_map(line));
+    for (module, file) in [("benchmarks", "docs/benchmarks.md"), ("in_async_code", "docs/async.md")] {
+        pages.insert(module.to_owned(), root().join(file));
+    }
+    assert!(pages.len() > 10, "{pages:?}");
+    pages
+}
+
+fn read(file: &Path) -> String {
+    std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// A page without its code.
+fn prose(text: &str) -> String {
+    let mut within = false;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let fence = line.starts_with("```");
+        if !fence && !within {
+            lines.push(line);
+        }
+        within ^= fence;
+    }
+    lines.join("\n")
+}
+
+/// What a heading is linked by.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = prose(text);
+    let headings = headings.lines().filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| {
+        let words = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = words.chars().filter(|it| it.is_alphanumeric() || " -_".contains(*it));
+        kept.map(|it| if it == ' ' { '-' } else { it }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// The names that a text defines, with their addresses.
+fn definitions(text: &str) -> BTreeMap<&str, &str> {
+    let lines = text.lines().filter_map(|line| {
+        let (name, address) = line.strip_prefix('[')?.split_once("]: ")?;
+        (!address.contains(' ')).then_some((name, address))
+    });
+    lines.collect()
+}
+
+#[test]
+fn each_link_of_a_page_leads_to_a_file_and_a_heading_of_it() {
+    for file in pages().values() {
+        let text = read(file);
+        for (name, address) in definitions(&text) {
+            let at = format!("[{name}] in {}", file.display());
+            if address.starts_with("https://") {
+                continue;
+            }
+            let (path, heading) = address.split_once('#').unwrap_or((address, ""));
+            let to = file.parent().unwrap().join(path);
+            assert!(to.exists(), "{at}: there is no {}", to.display());
+            assert!(
+                heading.is_empty() || anchors(&read(&to)).contains(heading),
+                "{at}: no heading {heading}"
+            );
+            assert!(prose(&text).contains(&format!("][{name}]")), "{at} is used nowhere");
+        }
+        for link in prose(&text).split("](").skip(1) {
+            let address = link.split(')').next().unwrap();
+            let at = format!("{}: {address}", file.display());
+            match address.strip_prefix('#') {
+                Some(heading) => assert!(anchors(&text).contains(heading), "{at}: no such heading"),
+                None => assert!(
+                    address.starts_with("http"),
+                    "{at}: a link to another page needs a name, as src/guide.rs says"
+                ),
+            }
+        }
+    }
+}
+
+#[test]
+fn each_link_leads_to_the_same_place_in_the_documentation_of_the_crate() {
+    let in_the_crate = definitions(IN_THE_CRATE);
+    let (plots, pages) = (definitions(PLOTS), pages());
+    let mut used = BTreeSet::new();
+    for file in pages.values() {
+        let text = read(file);
+        for (name, address) in definitions(&text) {
+            if plots.contains_key(name) {
+                assert!(address.ends_with(&format!("/{name}.svg")), "[{name}]: {address}");
+                continue;
+            }
+            let there = *in_the_crate
+                .get(name)
+                .unwrap_or_else(|| panic!("[{name}] of {} is not in src/guide/links.md", file.display()));
+            used.insert(name.to_owned());
+            // A page, by its module; the rest is looked at by rustdoc, or is outside.
+            let Some(place) = there.strip_prefix("crate::guide") else { continue };
+            let (module, heading) = place.split_once('#').unwrap_or((place, ""));
+            let page = &pages[module.strip_prefix("::").unwrap_or("guide")];
+            let (path, here) = address.split_once('#').unwrap_or((address, ""));
+            let to = file.parent().unwrap().join(path).canonicalize().unwrap();
+            assert_eq!((to, here), (page.canonicalize().unwrap(), heading), "[{name}] in {}", file.display());
+        }
+    }
+    let unused: Vec<_> = in_the_crate.keys().filter(|name| !used.contains(**name)).collect();
+    assert!(unused.is_empty(), "no page has a link {unused:?}");
+}
