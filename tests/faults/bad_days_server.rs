@@ -137,7 +137,7 @@ mod bodies {
 
     /// Nothing that stands behind a request of this process that nobody has answered can know
     /// whether it is busy: the server is silent, and that is what it must say.
-    pub fn who_waits_behind_an_unanswered_request_says_unavailable_too<K: Subject>(kind: K) {
+    pub fn a_waiter_behind_an_unanswered_request_says_unavailable_too<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let client =
             brisk(&server.url()).waiter_timeout(ms(1500)).command_timeout(ms(1500)).connect().unwrap();
@@ -833,7 +833,7 @@ both! {
     a_hold_outlives_a_restart_that_keeps_the_data;
     a_hold_that_a_restart_forgot_is_lost;
     an_unlock_that_a_stopped_server_leaves_open_is_done_when_it_goes_on;
-    who_waits_behind_an_unanswered_request_says_unavailable_too;
+    a_waiter_behind_an_unanswered_request_says_unavailable_too;
     a_hold_that_a_stopped_server_lets_lapse_is_lost_while_it_is_silent;
     waiters_bear_a_server_that_stops_and_goes_on;
     a_pause_shorter_than_the_lease_costs_only_time;

@@ -103,7 +103,7 @@ fn a_hold_lives_on_where_no_connection_is_to_be_had_for_its_renewals() {
 
 /// A holder that never waited hears of it all the same: since it asked for `lost`, or holds for longer than a beat.
 #[test]
-fn a_forced_unlock_is_told_at_once_to_whoever_asked_or_holds_on() {
+fn a_forced_unlock_is_told_at_once_to_a_holder_that_asked_or_holds_on() {
     let server = RedisServer::start().unwrap();
     let other = Client::connect(&server.url()).unwrap().reentrant_lock("x");
     for fixed in [None, Some(ms(30_000))] {

@@ -29,7 +29,7 @@ fn stands_still(server: &RedisServer) {
 /// The lock comes free while the server stands still, and newcomers ask for it meanwhile: the first to
 /// ask afterwards passes nobody.
 #[test]
-fn who_waits_keeps_its_place_when_the_server_stood_still() {
+fn a_waiter_keeps_its_place_when_the_server_stood_still() {
     let server = RedisServer::start().unwrap();
     let clients: Vec<_> = (0..6).map(|_| client(&server)).collect();
     let locks: Vec<_> = clients.iter().map(|client| client.reentrant_lock("it")).collect();
@@ -79,7 +79,7 @@ fn role_waiter() {
 
 /// A waiter that dies while the server stands still costs those behind it one more window, and not a lease.
 #[test]
-fn who_died_meanwhile_costs_one_more_window() {
+fn a_waiter_that_died_meanwhile_costs_one_more_window() {
     let server = RedisServer::start().unwrap();
     let (holder, waits) = (client(&server), client(&server));
     let (lock, mine) = (holder.reentrant_lock("it"), waits.reentrant_lock("it"));

@@ -17,7 +17,7 @@ use crate::support::*;
 const LOAD: Duration = ms(1500);
 
 #[test]
-fn close_wakes_all_who_wait() {
+fn close_wakes_all_waiters() {
     let server = RedisServer::start().unwrap();
     let _held = connect(&server).reentrant_lock("x0").lock_owned().unwrap();
     let client = connect(&server);

@@ -244,7 +244,7 @@ fn a_rule_that_cannot_says_so_and_the_hold_is_given_back() {
 }
 
 #[test]
-fn those_who_wait_here_wait_on() {
+fn the_waiters_here_wait_on() {
     let server = RedisServer::start().unwrap();
     let (here, there) = (connect(&server), connect(&server));
     let lock = here.reentrant_lock("it");

@@ -401,7 +401,7 @@ fn tokens_rise_when_redis_has_lost_everything() {
 }
 
 #[test]
-fn a_full_redis_lets_out_who_is_in() {
+fn a_full_redis_lets_holders_out() {
     let mut scene = scene();
     let (held, waits) = (scene.lock(&scene.near), scene.lock(&scene.far));
     let guard = held.lock_owned().unwrap();

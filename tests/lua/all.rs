@@ -150,7 +150,7 @@ fn what_cannot_leave_does_not_keep_the_others() {
 }
 
 #[test]
-fn who_waits_comes_in_as_all_leave_and_the_next_is_asked_for_in_the_same_step() {
+fn a_waiter_comes_in_as_all_leave_and_the_next_is_asked_for_in_the_same_step() {
     let mut all = Several::of::<Reentrant>(2, "next");
     all.acquire();
     let waiter = all.0[0].b();

@@ -56,7 +56,7 @@ fn age_entry(rig: &mut Rig, owner: &str, ms: i64) {
 }
 
 #[test]
-fn the_last_one_lets_in_all_who_wait_in_order() {
+fn the_last_one_lets_in_all_waiters_in_order() {
     let mut rig = rig("order");
     let mut inboxes = ["a", "b"].map(|who| rig.inbox(server(), who));
     two_wait(&mut rig);
@@ -87,7 +87,7 @@ fn the_last_one_lets_in_all_who_wait_in_order() {
 }
 
 #[test]
-fn who_was_not_told_finds_itself_inside_and_gets_its_index() {
+fn a_party_that_was_not_told_finds_itself_inside_and_gets_its_index() {
     let mut rig = rig("unheard");
     let (a, b, c) = (rig.a(), rig.b(), rig.c());
     let arrivals = two_wait(&mut rig);
@@ -104,7 +104,7 @@ fn who_was_not_told_finds_itself_inside_and_gets_its_index() {
 }
 
 #[test]
-fn who_had_no_answer_to_its_arrival_passes_for_a_minute() {
+fn a_party_without_an_answer_to_its_arrival_passes_for_a_minute() {
     let mut rig = rig("unanswered");
     let (a, c) = (rig.a(), rig.c());
     two_wait(&mut rig);
@@ -124,7 +124,7 @@ fn who_had_no_answer_to_its_arrival_passes_for_a_minute() {
 }
 
 #[test]
-fn who_comes_back_too_late_is_no_member_of_another_round() {
+fn a_party_that_comes_back_too_late_is_no_member_of_another_round() {
     let mut rig = rig("late");
     let (a, c) = (rig.a(), rig.c());
     let arrivals = two_wait(&mut rig);
@@ -194,7 +194,7 @@ fn an_action_that_does_not_end_well_breaks_it() {
 }
 
 #[test]
-fn a_dead_one_is_found_by_who_is_behind_it() {
+fn a_dead_waiter_is_found_by_the_one_behind_it() {
     for dead in 0..3 {
         let mut rig = rig(&format!("ring-{dead}"));
         let mut asks = Vec::new();
@@ -244,7 +244,7 @@ fn a_round_that_came_together_behind_an_action_goes_on_by_itself() {
 }
 
 #[test]
-fn who_gives_up_behind_an_action_breaks_the_next_round_alone() {
+fn a_party_that_gives_up_behind_an_action_breaks_the_next_round_alone() {
     let mut rig = rig("extra");
     let _inboxes = ["a", "b"].map(|who| rig.inbox(server(), who));
     let (a, b, c, d) = (rig.a(), rig.b(), rig.c(), rig.id("d", 1));
@@ -265,7 +265,7 @@ fn who_gives_up_behind_an_action_breaks_the_next_round_alone() {
 }
 
 #[test]
-fn a_reset_reaches_those_who_did_not_hear_of_it_and_nobody_else() {
+fn a_reset_reaches_the_parties_that_did_not_hear_of_it_and_nobody_else() {
     let mut rig = rig("reset");
     let mut inbox = rig.inbox(server(), "b");
     let (a, b) = (rig.a(), rig.b());
@@ -290,7 +290,7 @@ fn a_reset_reaches_those_who_did_not_hear_of_it_and_nobody_else() {
 }
 
 #[test]
-fn those_who_passed_pass_also_when_it_is_reset_before_they_know() {
+fn the_parties_that_passed_pass_also_when_it_is_reset_before_they_know() {
     let mut rig = rig("passed");
     let (a, c) = (rig.a(), rig.c());
     let arrivals = two_wait(&mut rig);

@@ -144,7 +144,7 @@ fn a_wait_gives_the_lock_up_for_a_place_and_lets_the_next_one_in() {
 }
 
 #[test]
-fn only_who_is_inside_gives_up_and_signals() {
+fn only_the_holder_gives_up_and_signals() {
     for mut rig in rigs("inside") {
         rig.lock("b");
         assert_eq!(rig.ask("wait", "a", "c"), ["-1", "not-inside"]);
@@ -247,7 +247,7 @@ fn a_signal_goes_on_where_its_owner_is_silent_unheard_or_leaves() {
 }
 
 #[test]
-fn who_comes_back_without_a_signal_is_told_so_and_has_none_to_pass_on() {
+fn a_waiter_that_comes_back_without_a_signal_is_told_so_and_has_none_to_pass_on() {
     for mut rig in rigs("back") {
         rig.wait("a");
         rig.wait("b");
@@ -271,7 +271,7 @@ fn who_comes_back_without_a_signal_is_told_so_and_has_none_to_pass_on() {
 }
 
 #[test]
-fn who_was_signalled_before_it_comes_back_was_signalled() {
+fn a_waiter_signalled_before_it_comes_back_was_signalled() {
     for mut rig in rigs("signalled") {
         rig.wait("a");
         rig.lock("h");

@@ -317,7 +317,7 @@ fn a_customer_has_at_most_its_limit_of_each() {
 // ---- the lock ------------------------------------------------------------------------------
 
 #[test]
-fn one_has_the_lock_and_reservations_pass_those_who_wait() {
+fn one_has_the_lock_and_reservations_pass_its_waiters() {
     let mut inventory = Stage::with(&[("tee", 5)]);
     let number = int(&inventory.ask("wait", "a:1", "lock|1|tee").unwrap()[1]);
     assert_eq!(inventory.ask("try", "b:1", "lock|1|tee").unwrap()[0], "0");
@@ -336,7 +336,7 @@ fn one_has_the_lock_and_reservations_pass_those_who_wait() {
 }
 
 #[test]
-fn who_waits_for_the_lock_is_told_when_nothing_is_left() {
+fn a_waiter_for_the_lock_is_told_when_nothing_is_left() {
     let mut inventory = Stage::with(&[("tee", 2), ("mug", 1)]);
     let [mut b, mut c, mut d] = ["b", "c", "d"].map(|who| subscribe(&inventory.props, who));
     inventory.ask("wait", "a:1", "lock|1|tee").unwrap();
@@ -358,7 +358,7 @@ fn who_waits_for_the_lock_is_told_when_nothing_is_left() {
 }
 
 #[test]
-fn who_found_nothing_left_tells_nobody() {
+fn a_caller_that_found_nothing_left_tells_nobody() {
     let mut inventory = Stage::with(&[("tee", 1), ("mug", 1)]);
     let _inbox = subscribe(&inventory.props, "b");
     inventory.ask("wait", "a:1", "lock|1|tee").unwrap();

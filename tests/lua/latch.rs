@@ -21,7 +21,7 @@ fn count(rig: &mut Rig) -> i64 {
 }
 
 #[test]
-fn at_nothing_all_who_wait_are_told_in_order_and_nobody_is_inside() {
+fn at_nothing_all_waiters_are_told_in_order_and_nobody_is_inside() {
     let mut rig = rig("all");
     let mut inboxes = ["a", "b"].map(|who| rig.inbox(server(), who));
     assert_eq!(change(&mut rig, 1, &["set", "2"]), 1);
@@ -74,7 +74,7 @@ fn what_is_sent_twice_is_done_once_and_answered_alike() {
 }
 
 #[test]
-fn who_did_not_hear_of_it_is_told_when_it_asks_again_and_newcomers_are_not_concerned() {
+fn a_waiter_that_did_not_hear_of_it_is_told_when_it_asks_again_and_newcomers_are_not_concerned() {
     let mut rig = rig("bound");
     // Nobody listens there.
     let (old, mut n) = (rig.a(), 1);
@@ -114,7 +114,7 @@ fn who_did_not_hear_of_it_is_told_when_it_asks_again_and_newcomers_are_not_conce
 /// Of those who wait when a count ends by itself, each learns it at its next beat, and whoever sets it anew
 /// tells the others.
 #[test]
-fn who_waited_for_a_count_that_has_ended_does_not_wait_for_the_next() {
+fn a_waiter_for_a_count_that_has_ended_does_not_wait_for_the_next() {
     let mut rig = rig("ended");
     let mut inbox = rig.inbox(server(), "b");
     let (a, b) = (rig.a(), rig.b());
@@ -134,7 +134,7 @@ fn who_waited_for_a_count_that_has_ended_does_not_wait_for_the_next() {
 }
 
 #[test]
-fn who_waits_hears_why_it_waits_no_longer() {
+fn a_waiter_hears_why_it_waits_no_longer() {
     let mut rig = rig("told");
     let mut inbox = rig.inbox(server(), "a");
     let owner = rig.a();

@@ -54,7 +54,7 @@ fn a_free_lock_lets_in_by_try_and_by_wait() {
 }
 
 #[test]
-fn who_is_inside_is_answered_with_the_same_number_and_what_is_left() {
+fn a_holder_is_answered_with_the_same_number_and_what_is_left() {
     for mut rig in rigs("inside") {
         let owner = rig.a();
         let number = assert_in(rig.kind, &rig.try_(&owner), LEASE);
@@ -111,7 +111,7 @@ fn asking_again_makes_sense_when_the_head_is_out_of_its_window() {
 }
 
 #[test]
-fn who_waits_has_a_place_with_its_wishes_and_a_time_to_live() {
+fn a_waiter_has_a_place_with_its_wishes_and_a_time_to_live() {
     for mut rig in rigs("place") {
         let (a, b) = (rig.a(), rig.b());
         rig.try_(&a);
@@ -274,7 +274,7 @@ fn newcomers_come_last_even_when_the_clock_stands() {
 }
 
 #[test]
-fn a_try_does_not_overtake_who_waits() {
+fn a_try_does_not_overtake_a_waiter() {
     for mut rig in rigs("no-barge") {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         let mut inbox = rig.inbox(server(), "b");
@@ -422,7 +422,7 @@ fn what_is_taken_back_was_told_to_nobody() {
 }
 
 #[test]
-fn who_waits_is_told_that_nobody_listens_for_it() {
+fn a_waiter_is_told_that_nobody_listens_for_it() {
     for mut rig in rigs("told-deaf") {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         let ask = |rig: &mut Rig, how: &str, owner: &str| {
@@ -607,7 +607,7 @@ fn tombstones_refuse_their_owner_alone_for_a_minute() {
 }
 
 #[test]
-fn a_tombstone_is_written_for_who_was_never_inside() {
+fn a_tombstone_is_written_for_an_owner_that_was_never_inside() {
     for mut rig in rigs("gone-outside") {
         let (a, b) = (rig.a(), rig.b());
         // Its ask is still on its way when it leaves.
@@ -852,7 +852,7 @@ fn a_refusal_comes_before_queueing_and_at_the_head() {
 }
 
 #[test]
-fn who_may_pass_does_not_queue_and_who_goes_without_is_told_to_the_rule() {
+fn a_caller_that_may_pass_does_not_queue_and_one_that_goes_without_is_told_to_the_rule() {
     let mut rig = Rig::of(server(), "simple", &format!("{}\n{EXTRAS}", Simple::RULE), "passes");
     let (a, b, c) = (rig.a(), rig.b(), rig.c());
     rig.try_(&a);
@@ -933,7 +933,7 @@ fn without_the_right_to_publish_a_grant_counts_as_heard() {
 
 /// The silence of all who wait was the server's: nobody passes them, and nobody is let in before it was heard.
 #[test]
-fn who_was_kept_from_being_heard_keeps_its_place() {
+fn a_waiter_kept_from_being_heard_keeps_its_place() {
     for first in ["leave", "wait", "try", "keep"] {
         for mut rig in rigs(&format!("stall-{first}")) {
             let (a, b, c, d) = (rig.a(), rig.b(), rig.c(), rig.id("d", 1));
@@ -970,7 +970,7 @@ fn who_was_kept_from_being_heard_keeps_its_place() {
 
 /// Whoever is dead after that is so a window later, and all of them together.
 #[test]
-fn who_is_not_heard_in_its_second_window_either_is_dropped() {
+fn a_waiter_not_heard_in_its_second_window_either_is_dropped() {
     for mut rig in rigs("stall-dead") {
         let (a, b, c, d) = (rig.a(), rig.b(), rig.c(), rig.id("d", 1));
         rig.try_(&a);
@@ -993,7 +993,7 @@ fn who_is_not_heard_in_its_second_window_either_is_dropped() {
 
 /// Where others were heard all the while, the silence is the waiter's own: it has no second window.
 #[test]
-fn who_is_silent_while_others_are_heard_is_dropped_at_once() {
+fn a_waiter_silent_while_others_are_heard_is_dropped_at_once() {
     for mut rig in rigs("stall-alone") {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         let _inbox = rig.inbox(server(), "c");

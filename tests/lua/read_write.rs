@@ -94,7 +94,7 @@ fn readers_are_inside_together_and_a_writer_is_alone() {
 }
 
 #[test]
-fn who_is_inside_is_answered_with_the_same_number_and_what_is_left() {
+fn a_holder_is_answered_with_the_same_number_and_what_is_left() {
     let mut rig = rig("inside");
     let (a, b) = (rig.a(), rig.b());
     let writes = rig.writes(&a);
@@ -234,7 +234,7 @@ fn a_grant_that_nobody_hears_is_undone_and_goes_to_the_next() {
 }
 
 #[test]
-fn leaving_for_a_next_writer_lets_in_who_waited_before_it() {
+fn leaving_for_a_next_writer_lets_in_what_waited_before_it() {
     let mut rig = rig("leave-next");
     let (a, b, c) = (rig.a(), rig.b(), rig.id("a", 2));
     let mut inbox = rig.inbox(server(), "b");
@@ -296,7 +296,7 @@ fn a_share_that_lapsed_is_gone() {
 }
 
 #[test]
-fn an_arriving_writer_tells_all_who_read_and_only_once() {
+fn an_arriving_writer_tells_all_readers_and_only_once() {
     let mut rig = rig("yield");
     let (a, b, c) = (rig.a(), rig.b(), rig.c());
     let mut inboxes = ["a", "b", "c"].map(|who| rig.inbox(server(), who));
@@ -322,7 +322,7 @@ fn an_arriving_writer_tells_all_who_read_and_only_once() {
 }
 
 #[test]
-fn who_writes_is_not_told_of_those_who_wait() {
+fn the_writer_is_not_told_of_the_waiters() {
     let mut rig = rig("yield-writer");
     let (a, b, r) = (rig.a(), rig.b(), rig.id("a", 2));
     let mut inbox = rig.inbox(server(), "a");
@@ -349,7 +349,7 @@ fn a_writer_that_comes_with_a_leave_tells_the_readers_too() {
 // ---- beside a writer, and in its place -----------------------------------------------------
 
 #[test]
-fn a_writer_reads_beside_itself_past_all_who_wait() {
+fn a_writer_reads_beside_itself_past_all_waiters() {
     let mut rig = rig("from");
     let (a, b, c, r) = (rig.a(), rig.b(), rig.c(), rig.id("a", 2));
     let written = rig.writes(&a);
@@ -588,7 +588,7 @@ fn requests_that_come_twice_change_nothing() {
 }
 
 #[test]
-fn who_left_unsettled_does_not_come_in_by_a_late_copy() {
+fn a_waiter_that_left_unsettled_does_not_come_in_by_a_late_copy() {
     let mut rig = rig("late");
     let (a, b, r) = (rig.a(), rig.b(), rig.id("a", 2));
     rig.reads(&a);

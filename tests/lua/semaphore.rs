@@ -125,7 +125,7 @@ fn with_room_and_nobody_waiting_it_takes_no_place() {
 }
 
 #[test]
-fn who_lapsed_is_found_without_a_walk_over_the_others() {
+fn a_lapsed_holder_is_found_without_a_walk_over_the_others() {
     let mut rig = Stage::with(5);
     rig.takes("a:1", 2);
     rig.takes("b:1", 2);
@@ -147,7 +147,7 @@ fn who_lapsed_is_found_without_a_walk_over_the_others() {
 }
 
 #[test]
-fn who_waits_is_told_when_the_first_one_lapses() {
+fn a_waiter_is_told_when_the_first_holder_lapses() {
     let mut rig = Stage::with(4);
     rig.takes("a:1", 2);
     rig.takes("b:1", 2);
@@ -237,7 +237,7 @@ fn what_is_given_back_in_part_is_counted_once_and_never_taken_again() {
 }
 
 #[test]
-fn a_change_lets_in_who_may_and_refuses_who_never_will() {
+fn a_change_lets_in_waiters_that_may_and_refuses_those_that_never_will() {
     let mut rig = Stage::with(3);
     rig.takes("h:1", 3);
     let (mut a, mut b) = (rig.inbox("a"), rig.inbox("b"));
@@ -359,7 +359,7 @@ fn adopting_keeps_the_number_and_is_done_once_of_a_semaphore() {
 }
 
 #[test]
-fn who_is_barred_adopts_nothing() {
+fn a_barred_waiter_adopts_nothing() {
     let mut rig = Stage::of::<Reentrant>();
     held::<Reentrant>(&mut rig);
     rig.leave_unsettled("b:1").unwrap();
@@ -377,7 +377,7 @@ fn what_lapsed_is_not_adopted() {
 }
 
 #[test]
-fn who_tries_from_its_place_takes_its_permits_once() {
+fn a_waiter_that_tries_from_its_place_takes_its_permits_once() {
     let mut rig = Stage::with(2);
     rig.takes("a:1", 2);
     let _inbox = subscribe(&rig.props, "b");

@@ -190,7 +190,7 @@ fn the_action_of_the_last_one_runs_once_before_the_others_go_on() {
 }
 
 #[test]
-fn who_comes_while_an_action_runs_belongs_to_the_next_round() {
+fn a_party_that_comes_while_an_action_runs_belongs_to_the_next_round() {
     let name = "next";
     let barrier = client().cyclic_barrier(name, 2);
     let ran = AtomicUsize::new(0);
@@ -220,7 +220,7 @@ fn who_comes_while_an_action_runs_belongs_to_the_next_round() {
 }
 
 #[test]
-fn who_gives_up_waiting_for_the_next_round_breaks_that_one() {
+fn a_party_that_gives_up_waiting_for_the_next_round_breaks_that_one() {
     let name = "extras";
     let barrier = client().cyclic_barrier(name, 2);
     thread::scope(|scope| {
@@ -316,7 +316,7 @@ fn a_panic_in_the_action_breaks_it() {
 }
 
 #[test]
-fn a_reset_breaks_it_for_who_waits_and_for_who_acts() {
+fn a_reset_breaks_it_for_waiters_and_for_the_party_in_its_action() {
     breaks("reset", Duration::ZERO, |barrier| {
         is_broken(barrier.wait_then(|| barrier.reset().unwrap()));
         // So that it is broken for the rest of this test.
@@ -327,7 +327,7 @@ fn a_reset_breaks_it_for_who_waits_and_for_who_acts() {
 }
 
 #[test]
-fn who_waits_hears_that_it_was_reset() {
+fn a_waiter_hears_that_it_was_reset() {
     let name = "says";
     let barrier = client().cyclic_barrier(name, 2);
     thread::scope(|scope| {
@@ -361,7 +361,7 @@ fn unheard(name: &str, told: impl FnOnce(&CyclicBarrier)) -> Result<usize, Error
 }
 
 #[test]
-fn who_did_not_hear_of_a_reset_finds_out_at_its_next_beat() {
+fn a_party_that_did_not_hear_of_a_reset_finds_out_at_its_next_heartbeat() {
     is_broken(unheard("deaf", |barrier| barrier.reset().unwrap()));
 }
 
@@ -373,7 +373,7 @@ fn a_lost_message_costs_a_beat() {
 /// Neither the answer to its arrival reaches it nor the message that lets it in, and its lease is shorter than
 /// the wait for that answer: it has nothing to show but its id.
 #[test]
-fn who_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
+fn a_party_that_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
     let name = "neither";
     let proxy = Proxy::start(server().port()).unwrap();
     let lease = ms(300);
@@ -510,7 +510,7 @@ fn member(name: &str) -> Child {
 }
 
 #[test]
-fn who_is_killed_in_its_action_breaks_it() {
+fn a_party_killed_in_its_action_breaks_it() {
     // Its lease is as long as its window.
     breaks("killed-acting", ms(600), |_| {
         let mut child = member("killed-acting");
@@ -520,7 +520,7 @@ fn who_is_killed_in_its_action_breaks_it() {
 }
 
 #[test]
-fn who_is_killed_while_it_waits_breaks_it_wherever_it_waits() {
+fn a_party_killed_while_it_waits_breaks_it_wherever_it_waits() {
     for dead in 0..2 {
         let name = format!("killed-{dead}");
         let other = short(&server().url());

@@ -92,7 +92,7 @@ fn without_a_count_every_form_is_refused_and_says_the_cure() {
 }
 
 #[test]
-fn who_waits_when_its_count_ends_learns_it_at_its_next_beat() {
+fn a_waiter_whose_count_ends_learns_it_at_its_next_heartbeat() {
     let name = "ended";
     let client = Client::builder().url(&server().url()).waiter_timeout(ms(1500)).connect().unwrap();
     let latch = client.count_down_latch(name);
@@ -187,7 +187,7 @@ fn a_wait_takes_two_requests_and_passing_none() {
 }
 
 #[test]
-fn who_waits_when_it_is_reset_or_deleted_is_told_so_and_nobody_else() {
+fn a_waiter_is_told_of_a_reset_or_a_deletion_and_nobody_else() {
     let (one, other) = (client(), client());
     let latch = one.count_down_latch("anew");
     latch.set_count(5).unwrap();
@@ -218,7 +218,7 @@ fn who_waits_when_it_is_reset_or_deleted_is_told_so_and_nobody_else() {
 }
 
 #[test]
-fn who_did_not_hear_that_it_was_deleted_finds_out_at_its_next_beat() {
+fn a_waiter_that_did_not_hear_of_a_deletion_finds_out_at_its_next_heartbeat() {
     let name = "unheard";
     let proxy = Proxy::start(server().port()).unwrap();
     let deaf = Client::builder().url(&proxy.url()).waiter_timeout(ms(1500)).connect().unwrap();
@@ -263,7 +263,7 @@ fn a_lost_message_costs_a_beat() {
 }
 
 #[test]
-fn who_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
+fn a_party_that_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
     let name = "neither";
     let proxy = Proxy::start(server().port()).unwrap();
     let deaf = Client::builder().url(&proxy.url()).lease(ms(300)).command_timeout(ms(600)).connect().unwrap();

@@ -90,7 +90,7 @@ fn what_is_given_back_is_done_by_the_next_under_a_higher_token() {
 }
 
 #[test]
-fn who_waits_gets_the_answer_as_soon_as_it_is_there() {
+fn a_waiter_gets_the_answer_as_soon_as_it_is_there() {
     let once = client().once("waits");
     let cancel = CancellationToken::new();
     let attempt = yours(once.begin().unwrap());

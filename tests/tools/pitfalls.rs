@@ -76,7 +76,7 @@ fn looking_before_the_del_does_not_help() {
 }
 
 #[test]
-fn who_locks_twice_waits_for_itself_and_then_frees_its_own_lock() {
+fn a_thread_that_locks_twice_waits_for_itself_and_then_frees_its_own_lock() {
     comes_to(reentry::wrong, Reentrancy { inner: Inner::Refused(100), at_once: 2 });
     comes_to(reentry::right, Reentrancy { inner: Inner::In { requests: 0 }, at_once: 1 });
     let told = Inner::Told(ErrorKind::WouldDeadlock);
@@ -109,7 +109,7 @@ fn a_counted_reader_that_dies_is_counted_for_ever() {
 }
 
 #[test]
-fn one_mark_for_all_writers_is_taken_away_by_the_first_who_gives_up() {
+fn one_mark_for_all_writers_is_taken_away_by_the_first_that_gives_up() {
     comes_to(one_mark::wrong, Passed { readers: 100 });
     comes_to(one_mark::right, Passed { readers: 0 });
 }
@@ -133,7 +133,7 @@ fn a_lock_that_its_replica_does_not_know_is_granted_twice() {
 }
 
 #[test]
-fn who_watches_without_a_limit_may_be_beaten_for_ever() {
+fn a_watcher_without_a_limit_may_be_beaten_for_ever() {
     comes_to(watch::wrong, Updates { tries: 3200, done: 100, counted: 100, fewest: 0 });
     comes_to(watch::right, Updates { tries: 128, done: 128, counted: 128, fewest: 4 });
     let right = of(watch::right_with_a_limit);

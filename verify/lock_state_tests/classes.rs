@@ -53,7 +53,7 @@ fn an_arrival_is_nobodys_once_its_waiters_are_gone() {
 }
 
 #[test]
-fn a_grant_that_is_there_is_its_heads_whoever_comes_then() {
+fn a_grant_that_is_there_is_its_heads_also_when_others_come() {
     let mut desk = Desk::new();
     let (slow, first) = desk.queue_up(of_class(1, 5), 5, 0);
     desk.message(first.owner, 6);

@@ -22,7 +22,7 @@ fn each_tenure_has_an_id_of_its_own_and_next_is_registered_before_it_is_sent() {
 }
 
 #[test]
-fn who_comes_while_a_leave_is_on_its_way_waits_for_it_and_takes_a_new_id() {
+fn a_thread_that_comes_while_a_leave_is_on_its_way_waits_for_it_and_takes_a_new_id() {
     let mut desk = Desk::new();
     let first = desk.come_in(request(1), 1, 0);
     let (leaving, next) = leaves(desk.exit(first, 10));

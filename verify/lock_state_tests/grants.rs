@@ -169,7 +169,7 @@ fn a_grant_that_redis_no_longer_knows_is_asked_for_under_a_new_id() {
 }
 
 #[test]
-fn a_grant_that_was_renewed_too_late_leaves_with_who_gives_it_up() {
+fn a_grant_renewed_too_late_leaves_with_its_releaser() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
     desk.message(asking.owner, 6);

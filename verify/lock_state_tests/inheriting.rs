@@ -146,7 +146,7 @@ fn what_redis_does_not_know_of_is_not_left() {
 
 /// It would be one attempt more than it has time for.
 #[test]
-fn who_has_no_time_left_leaves_it_to_who_comes_behind() {
+fn a_thread_with_no_time_left_leaves_it_to_the_one_behind() {
     let other = Terms { args: "3".into(), ..terms() };
     let (mut desk, head, asking, second) = two(request(1), Request { terms: other, ..request(2) });
     let third = desk.enter(request(3), 1);

@@ -105,7 +105,7 @@ fn in_its_second_half_a_joining_thread_asks_ahead_and_only_one() {
 }
 
 #[test]
-fn who_comes_when_the_slice_is_over_waits_for_the_answer_that_is_on_its_way() {
+fn a_thread_that_comes_when_the_slice_is_over_waits_for_the_answer_on_its_way() {
     for (answer, joined) in [(granted_in(5, LEASE), true), (busy(9), false)] {
         let mut desk = desk();
         let first = desk.come_in(request(1), 5, 0);
@@ -142,7 +142,7 @@ fn a_share_that_may_not_go_on_takes_nobody_in_any_more() {
 }
 
 #[test]
-fn one_that_waits_elsewhere_shuts_it_and_who_is_inside_re_enters() {
+fn a_waiter_elsewhere_shuts_it_and_a_holder_re_enters() {
     for told in [true, false] {
         let mut desk = desk();
         let first = desk.come_in(request(1), 5, 0);
@@ -287,7 +287,7 @@ fn without_a_slice_nobody_joins_and_nobody_asks_whether_it_may() {
 }
 
 #[test]
-fn the_last_one_out_leaves_whoever_came_first() {
+fn the_last_one_out_leaves_whichever_came_first() {
     let mut desk = desk();
     let first = desk.come_in(request(1), 5, 0);
     let (second, _) = joins(&mut desk, request(2), 1);
@@ -303,7 +303,7 @@ fn the_last_one_out_leaves_whoever_came_first() {
 }
 
 #[test]
-fn those_who_wait_here_join_one_after_the_other() {
+fn the_waiters_here_join_one_after_the_other() {
     let mut desk = desk();
     let (a, asking) = desk.queue_up(request(1), 4, 0);
     let (b, c) = (desk.enter(request(2), 1), desk.enter(request(3), 1));
@@ -319,7 +319,7 @@ fn those_who_wait_here_join_one_after_the_other() {
 }
 
 #[test]
-fn who_holds_the_other_mode_goes_first_and_shares_with_nobody() {
+fn a_holder_of_the_other_mode_goes_first_and_shares_with_nobody() {
     let mut desk = desk();
     let (waits, mut theirs) = desk.queue_up(request(1), 4, 0);
     for ask in [beside(77, 2), Request { once: true, ..beside(77, 2) }] {
@@ -352,7 +352,7 @@ fn who_holds_the_other_mode_goes_first_and_shares_with_nobody() {
 }
 
 #[test]
-fn who_holds_the_other_mode_joins_nobody() {
+fn a_holder_of_the_other_mode_joins_nobody() {
     let mut desk = desk();
     let first = desk.come_in(request(1), 5, 0);
     let asking = asks_for_itself(&mut desk, beside(77, 2), 1);
@@ -403,7 +403,7 @@ fn the_answer_for_a_share_that_was_lost_opens_nothing() {
 }
 
 #[test]
-fn who_gives_up_while_the_share_is_asked_leaves_nothing_to_be_done() {
+fn a_thread_that_gives_up_while_the_share_is_asked_leaves_nothing_to_be_done() {
     let mut desk = desk();
     let first = desk.come_in(request(1), 5, 0);
     let late = desk.enter(request(2), SLICE);

@@ -73,7 +73,7 @@ fn a_tenure_is_handed_on_4095_times_at_most_and_tokens_rise() {
 }
 
 #[test]
-fn who_gives_up_after_being_handed_the_hold_has_it() {
+fn a_thread_that_gives_up_after_being_handed_the_hold_has_it() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 1, 0);
     let waiter = desk.enter(request(2), 0);
@@ -126,7 +126,7 @@ fn an_orphaned_next_ask_leaves_when_it_is_answered() {
 }
 
 #[test]
-fn an_orphaned_next_ask_goes_to_who_comes_meanwhile() {
+fn an_orphaned_next_ask_goes_to_the_next_comer() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 1, 0);
     let waiter = desk.enter(request(2), 0);
@@ -140,7 +140,7 @@ fn an_orphaned_next_ask_goes_to_who_comes_meanwhile() {
 }
 
 #[test]
-fn who_is_not_the_head_gives_up_without_a_trace() {
+fn a_thread_that_is_not_the_head_gives_up_without_a_trace() {
     let mut desk = Desk::new();
     let (head, asking) = desk.queue_up(request(1), 5, 0);
     let second = desk.enter(request(2), 1);

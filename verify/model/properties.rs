@@ -21,7 +21,7 @@ const MOST_STEPS: usize = 2_000;
 pub(super) fn all() -> Vec<Property<World>> {
     vec![
         Property::always("one owner", |world: &World, s: &State| {
-            world.permits > 0 || s.flushed || nobody_beside_who_writes(s)
+            world.permits > 0 || s.flushed || nobody_beside_a_writer(s)
         }),
         Property::always("never more permits are out than there are", |world: &World, s| {
             permits_out(s) <= world.permits
@@ -74,7 +74,7 @@ fn has_valid(p: &Process, seat: &Seat, g: u8, now: Moment) -> bool {
 }
 
 /// A writer has the lock alone, but for what it reads itself.
-fn nobody_beside_who_writes(state: &State) -> bool {
+fn nobody_beside_a_writer(state: &State) -> bool {
     let now = state.now();
     let seats = || state.live().flat_map(|p| p.seats.iter().map(move |seat| (p, seat)));
     let has = |g: u8| seats().filter(move |(p, seat)| has_valid(p, seat, g, now));

@@ -72,7 +72,11 @@ pub(super) const FAULTS: &[Fault] = &[
                 "nothing is left behind",
             ),
             ("lib", CHANCE, "lock_state_tests/chance.rs:"),
-            ("lua", "operations::a_tombstone_is_written_for_who_was_never_inside", "failed: simple"),
+            (
+                "lua",
+                "operations::a_tombstone_is_written_for_an_owner_that_was_never_inside",
+                "failed: simple",
+            ),
             (
                 "locks",
                 "invariants::unknown_is_settled::unknown_is_settled_against_a_late_copy_of_an_ask",
@@ -158,7 +162,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ("lua", "operations::leaving_lets_the_first_in_and_tells_it_in_so_many_words", "unwrap()"),
             (
                 "locks",
-                "invariants::validity_from_before_send::validity_from_before_send_of_a_grant_by_who_has_a_shorter_lease",
+                "invariants::validity_from_before_send::validity_from_before_send_of_a_grant_by_a_holder_with_a_shorter_lease",
                 "are believed left",
             ),
         ],
@@ -270,7 +274,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "signal-not-passed-on",
         caught_by: &[
-            ("lib", "engine::model::worlds::conditions::who_was_signalled_dies", "a signal is never lost"),
+            ("lib", "engine::model::worlds::conditions::a_signalled_waiter_dies", "a signal is never lost"),
             (
                 "locks",
                 "condition::signals::the_signal_of_a_client_that_closes_is_the_next_ones",
@@ -283,7 +287,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ),
             (
                 "locks",
-                "condition::faults::who_stands_still_after_its_signal_passes_it_on",
+                "condition::faults::a_waiter_that_stands_still_after_its_signal_passes_it_on",
                 "wait_for(&mut guard, LONG)",
             ),
         ],
@@ -294,12 +298,12 @@ pub(super) const FAULTS: &[Fault] = &[
         caught_by: &[
             (
                 "lib",
-                "engine::model::worlds::conditions::who_was_let_in_by_a_signal_is_dead",
+                "engine::model::worlds::conditions::a_waiter_let_in_by_a_signal_is_dead",
                 "no signal dies with who had it",
             ),
             (
                 "locks",
-                "condition::faults::who_stands_still_at_its_signal_passes_it_on_when_its_lease_is_over",
+                "condition::faults::a_waiter_that_stands_still_at_its_signal_passes_it_on_when_its_lease_is_over",
                 "wait_for(&mut guard, LONG)",
             ),
         ],

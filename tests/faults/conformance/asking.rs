@@ -13,7 +13,7 @@ use crate::support::{LONG, ms, queued};
 
 rows! { every_lock:
     a_new_lock_is_free_and_tells_its_order
-    who_asks_whether_it_is_locked_is_told_the_same_everywhere
+    whether_it_is_locked_is_told_the_same_everywhere
     only_its_thread_holds_it
     the_queue_is_as_long_as_there_are_waiters
     the_queue_has_the_owners_that_wait
@@ -38,7 +38,7 @@ fn a_new_lock_is_free_and_tells_its_order<K: Tried>(stage: &Stage<K>) {
 
 /// JSR-166 ReentrantLockTest.testIsLocked; Redisson RedissonLockTest.testIsLocked and
 /// testIsLockedOtherThread; redis-py test_locked.
-fn who_asks_whether_it_is_locked_is_told_the_same_everywhere<K: Tried>(stage: &Stage<K>) {
+fn whether_it_is_locked_is_told_the_same_everywhere<K: Tried>(stage: &Stage<K>) {
     let (lock, other) = (stage.lock(), stage.lock());
     let is = |locked: bool| {
         let told = || assert_eq!((lock.is_locked().unwrap(), other.is_locked().unwrap()), (locked, locked));

@@ -17,7 +17,7 @@ rows! { one_lock:
     nobody_is_a_round_ahead
     three_wait_for_the_fourth_and_all_go_on
     a_timed_wait_alone_times_out
-    a_reset_breaks_it_for_those_who_wait
+    a_reset_breaks_it_for_the_waiters
     a_reset_between_rounds_breaks_nothing
 }
 
@@ -107,7 +107,7 @@ fn a_timed_wait_alone_times_out<K: Tried>(stage: &Stage<K>) {
 }
 
 /// JSR-166 CyclicBarrierTest.testReset_BrokenBarrier.
-fn a_reset_breaks_it_for_those_who_wait<K: Tried>(stage: &Stage<K>) {
+fn a_reset_breaks_it_for_the_waiters<K: Tried>(stage: &Stage<K>) {
     let barriers = [(); 2].map(|()| stage.client().cyclic_barrier(NAME, 3));
     thread::scope(|scope| {
         let waiters = barriers.each_ref().map(|barrier| scope.spawn(|| barrier.wait()));

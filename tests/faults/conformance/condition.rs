@@ -14,8 +14,8 @@ rows! { every_lock:
     a_wait_wants_a_guard_of_its_lock
     a_signal_and_a_question_want_a_guard_of_their_lock
     a_timed_wait_is_false_in_time_and_not_early
-    who_is_signalled_comes_in_when_the_signaller_has_left
-    who_waits_is_counted_until_it_is_signalled
+    a_signalled_waiter_comes_in_when_the_signaller_has_left
+    a_waiter_is_counted_until_it_is_signalled
     a_cancelled_wait_holds_the_lock_again
     a_signal_for_all_ends_two_waits_of_each_form
 }
@@ -23,10 +23,10 @@ rows! { every_lock:
 rows! { read_write_lock:
     a_wait_wants_a_guard_of_its_lock
     a_timed_wait_is_false_in_time_and_not_early
-    who_is_signalled_comes_in_when_the_signaller_has_left
-    who_waits_is_counted_until_it_is_signalled
+    a_signalled_waiter_comes_in_when_the_signaller_has_left
+    a_waiter_is_counted_until_it_is_signalled
     a_cancelled_wait_holds_the_lock_again
-    who_waited_longest_is_signalled_first
+    the_longest_waiter_is_signalled_first
 }
 
 type Form<K> = fn(&Condition<K>, &mut Guard<'_, K>, &CancellationToken) -> Result<(), Error>;
@@ -112,7 +112,7 @@ fn a_timed_wait_is_false_in_time_and_not_early<K: Tried>(stage: &Stage<K>) {
 }
 
 /// JSR-166 ReentrantLockTest.testAwait, ReentrantReadWriteLockTest.testAwait.
-fn who_is_signalled_comes_in_when_the_signaller_has_left<K: Tried>(stage: &Stage<K>) {
+fn a_signalled_waiter_comes_in_when_the_signaller_has_left<K: Tried>(stage: &Stage<K>) {
     let (lock, other) = (stage.lock(), stage.lock());
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
@@ -133,7 +133,7 @@ fn who_is_signalled_comes_in_when_the_signaller_has_left<K: Tried>(stage: &Stage
 }
 
 /// JSR-166 ReentrantLockTest.testHasWaiters, ReentrantReadWriteLockTest.testGetWaitQueueLength.
-fn who_waits_is_counted_until_it_is_signalled<K: Tried>(stage: &Stage<K>) {
+fn a_waiter_is_counted_until_it_is_signalled<K: Tried>(stage: &Stage<K>) {
     let (lock, other) = (stage.lock(), stage.lock());
     let it = other.condition("it");
     thread::scope(|scope| {
@@ -203,7 +203,7 @@ fn a_signal_for_all_ends_two_waits_of_each_form<K: Tried>(stage: &Stage<K>) {
 }
 
 /// JSR-166 ReentrantReadWriteLockTest.testSignalWakesFifo.
-fn who_waited_longest_is_signalled_first<K: Tried>(stage: &Stage<K>) {
+fn the_longest_waiter_is_signalled_first<K: Tried>(stage: &Stage<K>) {
     let (first, second, other) = (stage.lock(), stage.lock(), stage.lock());
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {

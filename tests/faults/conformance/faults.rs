@@ -12,7 +12,7 @@ use crate::support::{LONG, ms, nothing_left};
 rows! { every_lock:
     a_hold_that_a_restart_forgot_is_lost_and_the_next_is_renewed
     an_acquire_that_fails_half_way_leaves_nothing
-    who_no_longer_owns_it_cannot_renew_it
+    a_former_owner_cannot_renew_it
     a_foreign_owner_is_told_as_such
 }
 
@@ -91,7 +91,7 @@ fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(stage: &Stage<K>) {
 }
 
 /// redis-py test_reacquiring_lock_no_longer_owned_raises_error.
-fn who_no_longer_owns_it_cannot_renew_it<K: Tried>(stage: &Stage<K>) {
+fn a_former_owner_cannot_renew_it<K: Tried>(stage: &Stage<K>) {
     let lock = stage.lock();
     let guard = lock.lock().unwrap();
     give_to_a_stranger(stage);

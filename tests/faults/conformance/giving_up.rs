@@ -19,7 +19,7 @@ rows! { every_lock:
     without_the_lock_the_work_is_not_done
 }
 rows! { fair_lock:
-    who_gave_up_delays_nobody
+    a_waiter_that_gave_up_delays_nobody
 }
 
 /// A timed try that fails, and how long it took.
@@ -125,7 +125,7 @@ fn without_the_lock_the_work_is_not_done<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonFairLockTest.testTryLockNonDelayed.
-fn who_gave_up_delays_nobody<K: Tried>(stage: &Stage<K>) {
+fn a_waiter_that_gave_up_delays_nobody<K: Tried>(stage: &Stage<K>) {
     let (lock, other, third) = (stage.lock(), stage.lock(), stage.lock());
     let guard = lock.lock().unwrap();
     in_vain(&other, ms(200));

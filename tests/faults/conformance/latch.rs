@@ -14,7 +14,7 @@ use crate::support::{LONG, ms};
 rows! { one_lock:
     a_count_of_nothing_is_refused
     it_counts_down_to_nothing_and_no_further
-    who_waits_goes_on_with_the_last_count_down
+    a_waiter_goes_on_with_the_last_count_down
     a_timed_wait_is_true_when_it_was_counted_down_in_time
     a_timed_wait_is_false_in_time_and_not_early
     a_wait_can_be_cancelled
@@ -56,7 +56,7 @@ fn it_counts_down_to_nothing_and_no_further<K: Tried>(stage: &Stage<K>) {
 }
 
 /// JSR-166 CountDownLatchTest.testAwait and testTimedAwait.
-fn who_waits_goes_on_with_the_last_count_down<K: Tried>(stage: &Stage<K>) {
+fn a_waiter_goes_on_with_the_last_count_down<K: Tried>(stage: &Stage<K>) {
     for timed in [false, true] {
         let latch = latch(stage, 2);
         thread::scope(|scope| {

@@ -11,7 +11,7 @@ use crate::support::{LONG, ms};
 
 rows! { every_lock:
     a_renewed_hold_outlives_its_lease
-    who_waits_gets_in_when_the_lease_ends
+    a_waiter_gets_in_when_the_lease_ends
     a_fixed_lease_ends_by_itself
     a_lease_can_be_set_anew_again_and_again
     a_lease_is_set_and_nothing_added
@@ -33,7 +33,7 @@ fn a_renewed_hold_outlives_its_lease<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonFairLockTest.testExpire (2 s there).
-fn who_waits_gets_in_when_the_lease_ends<K: Tried>(stage: &Stage<K>) {
+fn a_waiter_gets_in_when_the_lease_ends<K: Tried>(stage: &Stage<K>) {
     let (lock, other) = (stage.lock(), stage.lock());
     let lease = ms(1000);
     let began = Instant::now();

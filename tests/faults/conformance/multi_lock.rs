@@ -12,9 +12,9 @@ use crate::support::{LONG, ms};
 
 rows! { every_lock:
     three_are_held_as_one
-    who_waits_for_several_gets_all_of_them
+    a_waiter_for_several_gets_all_of_them
     each_has_its_owner_and_all_are_gone_after_the_unlock
-    who_waits_for_several_gets_in_when_a_lease_ends
+    a_waiter_for_several_gets_in_when_a_lease_ends
     one_that_fails_leaves_none_held
 }
 
@@ -39,7 +39,7 @@ fn three_are_held_as_one<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonMultiLockTest.testMultiThreads.
-fn who_waits_for_several_gets_all_of_them<K: Tried>(stage: &Stage<K>) {
+fn a_waiter_for_several_gets_all_of_them<K: Tried>(stage: &Stage<K>) {
     let (here, there) = (multi(stage, &stage.client()), multi(stage, &stage.client()));
     let guard = here.lock().unwrap();
     let held = ms(300);
@@ -76,7 +76,7 @@ fn each_has_its_owner_and_all_are_gone_after_the_unlock<K: Tried>(stage: &Stage<
 }
 
 /// Redisson RedissonFasterMultiLockTest.testTryLockWait.
-fn who_waits_for_several_gets_in_when_a_lease_ends<K: Tried>(stage: &Stage<K>) {
+fn a_waiter_for_several_gets_in_when_a_lease_ends<K: Tried>(stage: &Stage<K>) {
     let (here, there) = (multi(stage, &stage.client()), multi(stage, &stage.client()));
     let lease = ms(600);
     let began = Instant::now();

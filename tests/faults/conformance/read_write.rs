@@ -28,9 +28,9 @@ rows! { read_write_lock:
     a_writer_becomes_a_reader_with_nobody_in_between
     a_reader_that_would_write_is_refused
     a_timed_try_of_either_half_is_none_in_time_and_not_early
-    who_waits_for_either_half_can_be_cancelled
+    a_waiter_for_either_half_can_be_cancelled
     a_token_that_was_not_given_cancels_nothing
-    who_waits_for_either_half_is_counted
+    a_waiter_for_either_half_is_counted
     a_guard_of_its_own_is_not_its_threads
     each_half_tells_whether_it_is_locked
 }
@@ -400,7 +400,7 @@ fn a_timed_try_of_either_half_is_none_in_time_and_not_early(stage: &Stage<Write>
 
 /// JSR-166 ReentrantReadWriteLockTest.testWriteLockInterruptibly_Interruptible,
 /// testReadLockInterruptibly_Interruptible, testReadTryLock_Interruptible and testWriteLockInterruptibly.
-fn who_waits_for_either_half_can_be_cancelled(stage: &Stage<Write>) {
+fn a_waiter_for_either_half_can_be_cancelled(stage: &Stage<Write>) {
     type Form = fn(&ReadWriteLock, &CancellationToken) -> Result<(), Error>;
     let forms: [Form; 4] = [
         |lock, cancel| lock.write_lock().lock_interruptibly(cancel).map(drop),
@@ -447,7 +447,7 @@ fn a_token_that_was_not_given_cancels_nothing(stage: &Stage<Write>) {
 
 /// JSR-166 ReentrantReadWriteLockTest.testHasQueuedThreads and testGetQueueLength, with waiters for one
 /// half and for both, in one process and in two.
-fn who_waits_for_either_half_is_counted(stage: &Stage<Write>) {
+fn a_waiter_for_either_half_is_counted(stage: &Stage<Write>) {
     type Form = fn(&ReadWriteLock, &CancellationToken) -> Result<(), Error>;
     let write: Form = |lock, cancel| lock.write_lock().lock_interruptibly(cancel).map(drop);
     let read: Form = |lock, cancel| lock.read_lock().lock_interruptibly(cancel).map(drop);

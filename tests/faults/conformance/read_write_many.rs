@@ -17,7 +17,7 @@ rows! { read_write_lock:
     threads_that_read_or_write_count_to_15
     clients_that_read_or_write_count_to_100
     eight_clients_read_more_than_they_write
-    who_reads_and_who_waits_is_told
+    readers_and_waiters_are_told
 }
 
 /// What is done under the lock: writes in two steps, of which a reader sees no half.
@@ -143,7 +143,7 @@ fn eight_clients_read_more_than_they_write(stage: &Stage<Write>) {
 
 /// Curator TestInterProcessReadWriteLock.testGetParticipantNodes: each reader a process, then all of
 /// them threads of one.
-fn who_reads_and_who_waits_is_told(stage: &Stage<Write>) {
+fn readers_and_waiters_are_told(stage: &Stage<Write>) {
     let _turn = stage.one_after_the_other();
     let told = |readers: &[ReadWriteLock], writers: &[ReadWriteLock], asked: &[&ReadWriteLock]| {
         let (inside, done) = (Barrier::new(readers.len() + 1), Barrier::new(readers.len() + 1));

@@ -17,7 +17,7 @@ rows! { one_lock:
     threads_of_one_client_count_to_15
     clients_that_come_back_count_to_1600
     leases_bring_permits_back
-    who_waits_gets_in_when_a_lease_ends
+    a_waiter_gets_in_when_a_lease_ends
     each_permit_comes_back_for_itself
     what_remains_of_a_lease_is_told
     the_fourth_gets_what_one_of_three_gave_back
@@ -86,7 +86,7 @@ fn leases_bring_permits_back<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Redisson RedissonPermitExpirableSemaphoreTest.testExpire.
-fn who_waits_gets_in_when_a_lease_ends<K: Tried>(stage: &Stage<K>) {
+fn a_waiter_gets_in_when_a_lease_ends<K: Tried>(stage: &Stage<K>) {
     const LEASE: Duration = ms(1000);
     let (it, other) = (It::of(stage, 1), stage.client().semaphore(NAME));
     let began = Instant::now();

@@ -36,7 +36,7 @@ fn a_stranger_keeps_us_out_and_is_told_as_the_holder() {
 
 /// Nobody says that it goes, and it would hold for ever.
 #[test]
-fn who_waits_for_a_stranger_finds_out_in_a_quarter_of_a_second() {
+fn a_waiter_for_a_stranger_finds_out_in_a_quarter_of_a_second() {
     let stage = Stage::new();
     let lock = stage.patient();
     for _ in 0..6 {
@@ -55,7 +55,7 @@ fn who_waits_for_a_stranger_finds_out_in_a_quarter_of_a_second() {
 }
 
 #[test]
-fn who_waits_for_a_stranger_asks_no_more_often_than_it_must() {
+fn a_waiter_for_a_stranger_asks_no_more_often_than_it_must() {
     let stage = Stage::new();
     let client = stage.client();
     let lock = client.simple_lock_at(KEY);
@@ -82,7 +82,7 @@ fn a_strangers_lease_is_waited_for_and_no_longer() {
 }
 
 #[test]
-fn those_who_wait_come_in_by_arrival_once_the_stranger_has_gone() {
+fn the_waiters_come_in_by_arrival_once_the_stranger_has_gone() {
     let stage = Stage::new();
     let locks = [(); 4].map(|()| stage.patient());
     let mut stranger = stage.stranger("theirs");

@@ -141,7 +141,7 @@ fn a_wait_without_a_reason_is_found() {
 }
 
 #[test]
-fn whoever_is_passed_again_and_again_is_found() {
+fn a_waiter_passed_again_and_again_is_found() {
     let story = || {
         let others = (1..=17).fold(Story::default(), |story, n| {
             let at = 500_000 + n * 10_000;

@@ -151,7 +151,7 @@ fn role_lives_dangerously() {
 
 /// The late finisher deletes the next holder's lock.
 #[test]
-fn pain_25_who_is_late_harms_nobody() {
+fn pain_25_a_late_holder_harms_nobody() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);
     for simple in [false, true] {

@@ -122,7 +122,7 @@ fn pain_17_short_waits_leave_no_place_and_no_time_that_is_far_off() {
 
 /// Waiters are thrown out by their age, whether or not they live.
 #[test]
-fn pain_18_who_lives_may_wait_for_many_windows() {
+fn pain_18_a_live_waiter_may_wait_for_many_windows() {
     const WAITERS: usize = 6;
     let server = RedisServer::start().unwrap();
     let waiter_timeout = ms(300);

@@ -11,7 +11,7 @@ use crate::support::*;
 
 /// Readers that wait while somebody writes sleep on when it only reads from then on.
 #[test]
-fn pain_19_a_downgrade_wakes_who_waits_to_read() {
+fn pain_19_a_downgrade_wakes_waiting_readers() {
     let server = RedisServer::start().unwrap();
     let writes = connect(&server).read_write_lock("x");
     // Their beats come too late for this test: only a message can wake them.
@@ -46,7 +46,7 @@ fn pain_19_a_downgrade_wakes_who_waits_to_read() {
 
 /// Readers who come and go one over the other keep a writer out for ever.
 #[test]
-fn pain_19_a_writer_waits_for_those_who_read_and_not_for_those_who_come() {
+fn pain_19_a_writer_waits_for_present_readers_and_not_for_later_ones() {
     const READERS: usize = 20;
     const WRITES: usize = 10;
     const READ: Duration = ms(20);

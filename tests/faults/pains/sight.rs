@@ -70,7 +70,7 @@ fn role_takes_part() {
 /// Any process can tell who holds it, since when, for how long yet, and who waits; so can a shell,
 /// by the very commands of the documentation.
 #[test]
-fn pain_28_who_holds_it_and_who_waits_can_be_asked() {
+fn pain_28_the_holder_and_the_waiters_can_be_asked_for() {
     let server = RedisServer::start().unwrap();
     let lock = connect(&server).reentrant_lock("x");
     assert_eq!((lock.holder().unwrap(), lock.queue_length().unwrap()), (None, 0));

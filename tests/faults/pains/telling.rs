@@ -108,7 +108,7 @@ fn pain_09_readers_and_writers_get_in_without_being_told() {
 }
 
 #[test]
-fn pain_09_permits_come_to_who_is_not_told() {
+fn pain_09_permits_come_to_a_waiter_that_is_not_told() {
     const ROUNDS: usize = 2;
     whatever_becomes_of_messages(6 * ROUNDS as u32, |_, clients| {
         let semaphore = clients[0].semaphore("x");
@@ -129,7 +129,7 @@ fn pain_09_permits_come_to_who_is_not_told() {
 }
 
 #[test]
-fn pain_09_a_condition_wakes_who_is_not_told() {
+fn pain_09_a_condition_wakes_a_waiter_that_is_not_told() {
     const TURNS: usize = 9;
     // Each turn wakes the two others.
     whatever_becomes_of_messages(2 * TURNS as u32, |server, clients| {
@@ -154,7 +154,7 @@ fn pain_09_a_condition_wakes_who_is_not_told() {
 }
 
 #[test]
-fn pain_09_a_latch_opens_for_who_is_not_told() {
+fn pain_09_a_latch_opens_for_a_waiter_that_is_not_told() {
     whatever_becomes_of_messages(2, |server, clients| {
         let latch = clients[0].count_down_latch("x");
         latch.set_count(2).unwrap();
@@ -172,7 +172,7 @@ fn pain_09_a_latch_opens_for_who_is_not_told() {
 }
 
 #[test]
-fn pain_09_a_barrier_trips_for_who_is_not_told() {
+fn pain_09_a_barrier_trips_for_a_party_that_is_not_told() {
     const ROUNDS: usize = 4;
     whatever_becomes_of_messages(ROUNDS as u32, |_, clients| {
         let arrived: Vec<_> = (0..ROUNDS).map(|_| AtomicUsize::new(0)).collect();

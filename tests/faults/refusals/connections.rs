@@ -78,7 +78,7 @@ fn a_client_of_a_server_that_was_never_there_hears_why() {
 }
 
 #[test]
-fn whoever_waits_gets_in_when_the_server_is_there() {
+fn a_waiter_gets_in_when_the_server_is_there() {
     let server = RedisServer::start().unwrap();
     let door = Proxy::start(server.port()).unwrap();
     let client = patient(&door.url());
@@ -155,7 +155,7 @@ fn ended_within(limit: Duration, ended: impl Fn() -> bool) -> bool {
 }
 
 #[test]
-fn a_wrong_password_is_told_at_once_whoever_waits() {
+fn a_wrong_password_is_told_at_once_also_to_waiters() {
     let server = RedisServer::builder().password("right").start().unwrap();
     let url = format!("redis://:wrong@127.0.0.1:{}/", server.port());
     let client = builder(&url).command_timeout(LONG).unreachable_timeout(LONG).connect_later().unwrap();

@@ -25,7 +25,7 @@ fn client(fleet: &SentinelFleet) -> ClientBuilder {
 /// Whoever waits when the primary is killed comes in at the new one, and what a replica had acknowledged is still
 /// held; the passwords of servers and sentinels differ.
 #[test]
-fn a_killed_primary_is_followed_by_holders_and_by_those_who_wait() {
+fn a_killed_primary_is_followed_by_holders_and_by_waiters() {
     let fleet = fleet(SentinelFleet::builder().password("s3cret/@").sentinel_password("an:other"));
     let ears = Ears::default();
     let holder = client(&fleet).observer(ears.clone()).connect().unwrap();

@@ -71,8 +71,8 @@ const WAITS: [Wait; 11] = [
 ];
 
 #[test]
-fn close_wakes_all_who_wait_for_anything_and_gives_everything_back() {
-    alone("close::synchronizers::close_wakes_all_who_wait_for_anything_and_gives_everything_back", || {
+fn close_wakes_all_waiters_for_anything_and_gives_everything_back() {
+    alone("close::synchronizers::close_wakes_all_waiters_for_anything_and_gives_everything_back", || {
         let server = RedisServer::start().unwrap();
         let other = connect(&server);
         let theirs = other.read_write_lock("theirs").write_lock().lock_owned().unwrap();

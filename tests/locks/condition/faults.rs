@@ -50,7 +50,7 @@ fn struck_after_its_signal(strike: impl FnOnce(&mut Child)) -> (Stage, Child) {
 }
 
 #[test]
-fn who_dies_after_its_signal_passes_it_on() {
+fn a_waiter_that_dies_after_its_signal_passes_it_on() {
     let (stage, _) = struck_after_its_signal(|child| {
         child.kill9().unwrap();
     });
@@ -58,7 +58,7 @@ fn who_dies_after_its_signal_passes_it_on() {
 }
 
 #[test]
-fn who_stands_still_after_its_signal_passes_it_on() {
+fn a_waiter_that_stands_still_after_its_signal_passes_it_on() {
     let (_stage, mut child) = struck_after_its_signal(|child| {
         child.stop().unwrap();
         // Its window is three seconds.
@@ -73,7 +73,7 @@ fn who_stands_still_after_its_signal_passes_it_on() {
 
 /// It is told that it has the lock, and does not hear of it.
 #[test]
-fn who_stands_still_at_its_signal_passes_it_on_when_its_lease_is_over() {
+fn a_waiter_that_stands_still_at_its_signal_passes_it_on_when_its_lease_is_over() {
     let (_stage, mut child) = struck_after_its_signal(|child| child.stop().unwrap());
     child.cont().unwrap();
     assert_eq!(child.read_line_within(LONG).unwrap(), "in");
@@ -81,7 +81,7 @@ fn who_stands_still_at_its_signal_passes_it_on_when_its_lease_is_over() {
 }
 
 #[test]
-fn who_died_while_it_waited_is_skipped() {
+fn a_waiter_that_died_is_skipped() {
     let stage = Stage::new();
     let (lock, other) = (stage.lock(), stage.lock());
     let mut child = waiter(&stage);
@@ -115,7 +115,7 @@ fn a_lost_message_costs_a_beat() {
 
 /// Neither the answer to its wait reaches it nor what it is told of the lock.
 #[test]
-fn who_hears_neither_its_answer_nor_its_message_comes_back_signalled() {
+fn a_waiter_that_hears_neither_its_answer_nor_its_message_comes_back_signalled() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
     let client = builder(&proxy.url()).command_timeout(ms(600)).connect().unwrap();
@@ -181,7 +181,7 @@ fn lost_answers_lose_neither_the_lock_nor_a_signal() {
 }
 
 #[test]
-fn a_server_that_forgets_all_wakes_who_waits() {
+fn a_server_that_forgets_all_wakes_the_waiters() {
     for restart in [false, true] {
         let stage = Stage::new();
         let lock = stage.client_with(|b| b.waiter_timeout(ms(900))).reentrant_lock("it");
@@ -305,7 +305,7 @@ fn where_nothing_can_be_heard_a_wait_gives_up_before_it_begins() {
 }
 
 #[test]
-fn a_signal_is_for_who_holds_the_lock() {
+fn a_signal_is_for_the_holder_of_the_lock() {
     let stage = Stage::new();
     let client = stage.client();
     let lock = client.reentrant_lock("it");
@@ -362,7 +362,7 @@ fn without_the_right_to_subscribe_a_wait_is_refused_and_the_hold_stays() {
 }
 
 #[test]
-fn with_the_memory_full_who_waits_is_signalled_and_who_waits_no_longer_comes_back() {
+fn with_the_memory_full_a_waiter_is_signalled_and_one_that_gave_up_comes_back() {
     let stage = Stage::new();
     let (lock, other) = (stage.lock(), stage.lock());
     let memory = |limit: &str| {

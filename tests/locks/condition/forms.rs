@@ -175,7 +175,7 @@ fn cancelled_it_holds_the_lock_while_the_error_is_handled() {
 }
 
 #[test]
-fn who_was_signalled_and_then_cancelled_or_late_was_signalled() {
+fn a_waiter_signalled_and_then_cancelled_or_late_was_signalled() {
     let stage = Stage::new();
     let (lock, other) = (stage.lock(), stage.lock());
     for timed in [false, true] {

@@ -10,7 +10,7 @@ use crate::condition::stage::{Stage, not_empty, signal};
 use crate::support::{LONG, Random, nothing_left};
 
 #[test]
-fn who_waited_longest_is_signalled_first_and_does_not_have_to_fight() {
+fn the_longest_waiter_is_signalled_first_and_does_not_have_to_fight() {
     let stage = Stage::new();
     let (mine, other, third) = (stage.lock(), stage.lock(), stage.lock());
     let order = Mutex::new(Vec::new());

@@ -110,7 +110,7 @@ fn unknown_is_settled_for_an_unlock_without_an_answer() {
 }
 
 #[test]
-fn unknown_is_settled_for_whoever_waits_behind_an_unlock_without_an_answer() {
+fn unknown_is_settled_for_a_waiter_behind_an_unlock_without_an_answer() {
     let Scene { server, proxy, lock, .. } = scene();
     let fair = lock.fair();
     let guard = fair.lock().unwrap();

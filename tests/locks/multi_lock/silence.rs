@@ -131,7 +131,7 @@ fn a_late_copy_of_an_ask_that_was_sent_twice_takes_nothing() {
 
 /// Of a lock that was given back whoever waits behind it in its gate asks under the same owner.
 #[test]
-fn a_late_copy_takes_nothing_from_who_came_in_after_it() {
+fn a_late_copy_takes_nothing_from_a_later_holder() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
     let (client, other) = (builder(&proxy.url()).command_timeout(LONG).connect().unwrap(), stage.client());

@@ -107,7 +107,7 @@ fn threads_of_one_process_take_turns_in_whatever_order_they_name_them() {
 }
 
 #[test]
-fn who_waits_for_one_of_them_is_let_in_as_all_are_given_back() {
+fn a_waiter_for_one_of_them_is_let_in_as_all_are_given_back() {
     let stage = Stage::new();
     let (here, there) = (stage.client(), stage.client());
     let it = multi(&here, &["a", "b"]);

@@ -64,7 +64,7 @@ fn both_halves_are_reentrant_by_thread() {
 }
 
 #[test]
-fn who_reads_cannot_wait_for_itself() {
+fn a_reader_cannot_wait_for_itself() {
     let stage = Stage::new();
     let lock = stage.read_write_lock();
     let read = lock.read_lock().lock().unwrap();
@@ -83,7 +83,7 @@ fn who_reads_cannot_wait_for_itself() {
 }
 
 #[test]
-fn who_writes_may_read_and_goes_on_reading() {
+fn a_writer_may_read_and_goes_on_reading() {
     let stage = Stage::new();
     let (lock, other) = (stage.read_write_lock(), stage.read_write_lock());
     let write = lock.write_lock().lock().unwrap();
@@ -159,7 +159,7 @@ fn a_downgrade_of_an_inner_hold_goes_on_writing() {
 }
 
 #[test]
-fn a_write_lock_that_was_lost_is_not_downgraded_whoever_writes_meanwhile() {
+fn a_write_lock_that_was_lost_is_not_downgraded_also_beside_another_writer() {
     let stage = Stage::new();
     let (lock, other) = (stage.read_write_lock(), stage.read_write_lock());
     for known in [false, true] {

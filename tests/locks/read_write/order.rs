@@ -11,7 +11,7 @@ use crate::read_write::Stage;
 use crate::support::{LONG, SOON, builder, ms, nothing_left};
 
 #[test]
-fn a_waiting_writer_keeps_new_readers_out_but_not_those_who_read() {
+fn a_waiting_writer_keeps_new_readers_out_but_not_present_ones() {
     let stage = Stage::new();
     let (a, b, c) = (stage.read_write_lock(), stage.read_write_lock(), stage.read_write_lock());
     let read = a.read_lock().lock().unwrap();
@@ -167,7 +167,7 @@ fn a_writer_that_gives_up_lets_readers_in_at_once() {
 }
 
 #[test]
-fn who_waits_is_counted_for_both_halves() {
+fn waiters_are_counted_for_both_halves() {
     let stage = Stage::new();
     let (a, b) = (stage.read_write_lock(), stage.read_write_lock());
     let write = a.write_lock().lock().unwrap();
@@ -191,7 +191,7 @@ fn who_waits_is_counted_for_both_halves() {
 }
 
 #[test]
-fn a_writer_that_waits_does_not_cut_the_slice_of_who_writes() {
+fn a_writer_that_waits_does_not_cut_the_slice_of_another_writer() {
     let stage = Stage::new();
     // Longer than the test: only a message could end it.
     let client = stage.client_with(|b| b.local_handoff(Duration::from_secs(600)));

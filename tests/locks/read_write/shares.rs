@@ -128,7 +128,7 @@ fn a_lost_share_is_lost_for_all_and_not_joined_any_more() {
 }
 
 #[test]
-fn who_joins_late_in_a_slice_is_in_by_its_deadline_also_while_redis_is_silent() {
+fn a_reader_that_joins_late_in_a_slice_is_in_by_its_deadline_also_while_redis_is_silent() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
     let local_handoff = Duration::from_secs(4);

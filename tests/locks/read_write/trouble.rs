@@ -13,7 +13,7 @@ fn dying(stage: &Stage, half: &str) -> Child {
 }
 
 #[test]
-fn a_dead_reader_lets_the_writer_in_when_its_own_lease_is_over_whoever_reads_beside() {
+fn a_dead_reader_lets_the_writer_in_when_its_own_lease_is_over_also_beside_other_readers() {
     let stage = Stage::new();
     let (lock, beside) = (stage.read_write_lock(), stage.read_write_lock());
     let living = beside.read_lock().lock().unwrap();

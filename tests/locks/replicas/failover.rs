@@ -39,7 +39,7 @@ fn pain_15_no_grant_that_all_replicas_had_is_lost() {
 /// Without, a grant may be unknown to the one that is promoted. Its holder is told with its next renewal,
 /// and its token is lower than that of whoever came after it, so that no fenced write of it is accepted.
 #[test]
-fn pain_15_who_lost_its_hold_with_the_primary_is_told_and_writes_nothing() {
+fn pain_15_a_holder_whose_hold_went_with_the_primary_is_told_and_writes_nothing() {
     let flock = Flock::start(1);
     let proxy = Proxy::start(flock.primary.port()).unwrap();
     let ears = Ears::default();
@@ -70,7 +70,7 @@ fn pain_15_who_lost_its_hold_with_the_primary_is_told_and_writes_nothing() {
 /// Also where the next renewal is far away: a listener learns within about a round trip that another server has
 /// taken over, and asks it at once about what is young.
 #[test]
-fn who_lost_its_hold_with_the_primary_is_told_long_before_its_next_renewal() {
+fn a_holder_whose_hold_went_with_the_primary_is_told_long_before_its_next_renewal() {
     let flock = Flock::start(1);
     let proxy = Proxy::start(flock.primary.port()).unwrap();
     // Renewed every ten seconds.
@@ -96,7 +96,7 @@ fn who_lost_its_hold_with_the_primary_is_told_long_before_its_next_renewal() {
 /// Also where the primary lives on, as an operator makes it a replica, and the client's listener stays connected to
 /// it: any request that is refused there has it look where the primary is.
 #[test]
-fn who_lost_its_hold_by_a_demotion_is_told_with_any_request() {
+fn a_holder_whose_hold_went_by_a_demotion_is_told_with_any_request() {
     let flock = Flock::start(1);
     let door = Proxy::start(flock.primary.port()).unwrap();
     let client = builder(&door.url()).connect().unwrap();

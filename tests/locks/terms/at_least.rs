@@ -80,7 +80,7 @@ fn an_inner_guard_ends_nothing() {
 }
 
 #[test]
-fn who_waits_gets_in_when_its_time_is_over() {
+fn a_waiter_gets_in_when_its_time_is_over() {
     let server = RedisServer::start().unwrap();
     let (a, b) = (connect(&server), connect(&server));
     let (lock, others) = (a.reentrant_lock("job").min_hold(SHORT), b.reentrant_lock("job"));

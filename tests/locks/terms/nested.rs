@@ -72,7 +72,7 @@ fn a_downgraded_hold_is_on_the_terms_of_the_write_lock() {
 
 /// A thread that writes, reads beside, and then exchanges its write lock.
 #[test]
-fn a_downgrade_of_who_reads_already_ends_the_write_lock() {
+fn a_downgrade_beside_a_read_ends_the_write_lock() {
     let server = RedisServer::start().unwrap();
     let (client, other) = (connect(&server), connect(&server));
     let (lock, theirs) = (client.read_write_lock("it"), other.read_write_lock("it"));

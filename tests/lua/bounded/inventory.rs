@@ -82,7 +82,7 @@ fn what_lapsed_together_comes_back_in_pieces_and_is_sold_to_nobody_meanwhile() {
 }
 
 #[test]
-fn who_waits_for_what_lapsed_holds_is_not_told_that_it_is_sold_out() {
+fn a_waiter_for_what_lapsed_holds_is_not_told_that_it_is_sold_out() {
     in_short(|| {
         let mut it = reserved();
         it.all_lapse();
@@ -96,7 +96,7 @@ fn who_waits_for_what_lapsed_holds_is_not_told_that_it_is_sold_out() {
 }
 
 #[test]
-fn ten_thousand_who_wait_for_the_lock_hear_in_pieces_that_it_is_sold_out() {
+fn ten_thousand_waiters_for_the_lock_hear_in_pieces_that_it_is_sold_out() {
     in_short(|| {
         let mut it = stocked(1);
         let _inbox = it.hears("w");

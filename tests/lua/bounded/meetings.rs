@@ -104,7 +104,7 @@ fn behind_an_action_ten_thousand_parties_are_let_in_in_pieces() {
 }
 
 #[test]
-fn ten_thousand_who_wait_hear_in_pieces_that_it_is_broken_or_reset() {
+fn ten_thousand_waiters_hear_in_pieces_that_it_is_broken_or_reset() {
     for reset in [true, false] {
         in_short(|| {
             let (mut it, _inbox) = at_a_barrier(PARTIES);

@@ -31,7 +31,7 @@ fn with_twenty_thousand_reading_each_operation_is_short() {
 }
 
 #[test]
-fn readers_that_lapsed_together_are_found_in_pieces_by_who_waits_to_write() {
+fn readers_that_lapsed_together_are_found_in_pieces_by_a_waiting_writer() {
     in_short(|| {
         let mut it = read();
         it.all_lapse();

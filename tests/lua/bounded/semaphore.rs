@@ -59,7 +59,7 @@ fn all_that_lapsed_together_is_found_in_pieces_and_counts_as_out_until_then() {
 }
 
 #[test]
-fn who_only_looks_sees_no_lapsed_hold() {
+fn a_look_sees_no_lapsed_hold() {
     in_short(|| {
         let mut it = held();
         it.all_lapse();
@@ -70,7 +70,7 @@ fn who_only_looks_sees_no_lapsed_hold() {
 }
 
 #[test]
-fn ten_thousand_who_wait_are_let_in_and_refused_in_pieces() {
+fn ten_thousand_waiters_are_let_in_and_refused_in_pieces() {
     in_short(|| {
         let mut it = Many::of(Permits::NAME, Permits::RULE);
         let _inbox = it.hears("w");

@@ -134,8 +134,8 @@ fn sums(inventory: &Inventory) -> [u64; 4] {
 }
 
 #[test]
-fn redis_counts_what_the_processes_saw_whoever_is_killed() {
-    let mut random = Random::new("redis_counts_what_the_processes_saw_whoever_is_killed");
+fn redis_counts_what_the_processes_saw_whichever_is_killed() {
+    let mut random = Random::new("redis_counts_what_the_processes_saw_whichever_is_killed");
     let decisions: u64 = std::env::var("DECISIONS").map_or(10_000, |n| n.parse().unwrap());
     let server = RedisServer::start().unwrap();
     let office = connect(&server).inventory("sale");

@@ -11,7 +11,7 @@ use crate::inventory::told;
 use crate::support::*;
 
 #[test]
-fn who_waits_is_refused_the_moment_that_nothing_is_left() {
+fn a_waiter_is_refused_the_moment_that_nothing_is_left() {
     let server = RedisServer::start().unwrap();
     // No waiter asks again by itself meanwhile: one that wakes was told.
     let patient = || builder(&server.url()).lease(6 * LONG).waiter_timeout(6 * LONG).connect().unwrap();

@@ -20,7 +20,7 @@ fn taken(outcome: Result<Option<Reservation>, redis_concurrent::Error>) -> Reser
 
 /// The story: ten units, and twelve who ask.
 #[test]
-fn of_twelve_who_ask_for_ten_units_ten_get_one_and_two_who_come_later_get_those_that_came_back() {
+fn of_twelve_callers_for_ten_units_ten_get_one_and_two_later_ones_get_those_that_came_back() {
     let server = RedisServer::start().unwrap();
     let office = connect(&server).inventory("sale");
     office.add_stock("tee", 10).unwrap();
@@ -145,7 +145,7 @@ fn an_id_is_served_once_at_a_time_and_sold_once() {
 }
 
 #[test]
-fn of_many_who_serve_one_order_one_sells_it() {
+fn of_many_servers_of_one_order_one_sells_it() {
     let server = RedisServer::start().unwrap();
     let clients: Vec<Client> = (0..3).map(|_| connect(&server)).collect();
     let office = clients[0].inventory("sale");

@@ -41,7 +41,7 @@ fn three_requests_are_sent_for_an_update() {
 }
 
 #[test]
-fn who_gives_up_writes_nothing_and_is_not_tried_again() {
+fn an_update_that_gives_up_writes_nothing_and_is_not_tried_again() {
     let mut it = Stage::new();
     it.set(KEY, "0");
     let connections = it.proxy.connections() + 1;
@@ -174,7 +174,7 @@ fn the_deadline_ends_it_and_nothing_at_all_is_one_try() {
 }
 
 #[test]
-fn who_is_done_after_the_deadline_writes_nothing() {
+fn an_update_done_after_the_deadline_writes_nothing() {
     let mut it = Stage::new();
     let connections = it.proxy.connections() + 1;
     let late = it.client.optimistic(&[KEY]).run_for(ms(50), |_, write| {

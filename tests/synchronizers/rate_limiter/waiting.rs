@@ -17,7 +17,7 @@ fn exhausted(name: &str, rate: Rate) -> RateLimiter {
 }
 
 #[test]
-fn who_waits_comes_in_when_there_is_room_after_two_requests() {
+fn a_waiter_comes_in_when_there_is_room_after_two_requests() {
     let rates = [("waits", Rate::fixed_window(2, ms(800))), ("waits smooth", Rate::smooth(2, ms(1600)))];
     for (name, rate) in rates {
         let client = client();
@@ -66,7 +66,7 @@ fn a_wait_in_vain_is_none_and_says_how_long_it_would_take() {
 }
 
 #[test]
-fn who_waits_is_woken_by_its_token() {
+fn a_waiter_is_woken_by_its_token() {
     let client = client();
     let limiter = client.rate_limiter("token", Rate::fixed_window(1, LONG));
     limiter.acquire(1).unwrap();
@@ -92,7 +92,7 @@ fn who_waits_is_woken_by_its_token() {
 }
 
 #[test]
-fn who_waits_is_woken_when_its_client_closes() {
+fn a_waiter_is_woken_when_its_client_closes() {
     let client = client();
     let limiter = client.rate_limiter("closes", Rate::fixed_window(1, LONG));
     limiter.acquire(1).unwrap();
@@ -114,7 +114,7 @@ fn who_waits_is_woken_when_its_client_closes() {
 }
 
 #[test]
-fn many_who_wait_come_in_no_faster_than_the_rate() {
+fn many_waiters_come_in_no_faster_than_the_rate() {
     const THREADS: u32 = 8;
     const WINDOW: Duration = ms(400);
     let clients = [client(), client()];

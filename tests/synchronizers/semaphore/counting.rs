@@ -135,7 +135,7 @@ fn draining_takes_all_that_are_there() {
 }
 
 #[test]
-fn who_has_how_many_is_told() {
+fn how_many_each_holder_has_is_told() {
     let server = RedisServer::start().unwrap();
     let (_one, mine) = semaphore(&server, 10);
     let other = builder(&server.url()).client_name("other").connect().unwrap();

@@ -112,7 +112,7 @@ fn a_try_for_too_many_is_refused_while_others_wait() {
 }
 
 #[test]
-fn who_waits_in_vain_is_told() {
+fn a_waiter_in_vain_is_told() {
     let server = RedisServer::start().unwrap();
     let (here, there) = (connect(&server), connect(&server));
     let (here, there) = (here.semaphore("it"), there.semaphore("it"));

@@ -46,7 +46,7 @@ fn a_large_request_at_the_head_is_not_passed_by_small_ones() {
 /// Neither the answer to its ask reaches it nor the message that lets it in, and by the time that it asks again
 /// its lease is over: its permits are nobody's then, and it gets them anew.
 #[test]
-fn who_hears_neither_its_answer_nor_its_message_gets_its_permits_all_the_same() {
+fn a_waiter_that_hears_neither_its_answer_nor_its_message_gets_its_permits_all_the_same() {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();
     let holder = connect(&server).semaphore("it");
@@ -151,7 +151,7 @@ fn added_permits_let_waiters_in() {
 }
 
 #[test]
-fn who_gives_up_leaves_everything_as_it_was() {
+fn a_waiter_that_gives_up_leaves_everything_as_it_was() {
     let server = RedisServer::start().unwrap();
     let (here, there) = (connect(&server), connect(&server));
     let (here, there) = (here.semaphore("it"), there.semaphore("it"));

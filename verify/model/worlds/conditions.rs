@@ -78,7 +78,7 @@ fn a_process_dies() {
 }
 
 #[test]
-fn who_was_signalled_dies() {
+fn a_signalled_waiter_dies() {
     let small = World { ticks: 0, faults: crashes(1), ..world([vec!["w"], vec!["w", "s"]]) };
     let three = World { ticks: 0, faults: crashes(1), ..world([vec!["w"], vec!["w"], vec!["s"]]) };
     let late = World { faults: Faults { crashes: 1, lost: 1, ..none() }, ..small.clone() };
@@ -87,7 +87,7 @@ fn who_was_signalled_dies() {
 
 /// With its connections open: nobody sees at once that it is dead.
 #[test]
-fn who_was_let_in_by_a_signal_is_dead() {
+fn a_waiter_let_in_by_a_signal_is_dead() {
     let faults = Faults { vanishes: 1, ..none() };
     // A first lease is over after a tick, and nobody is silent by then.
     let waiter_timeout = millis(TICK);

@@ -53,7 +53,7 @@ fn shares_are_asked_for_late() {
 }
 
 #[test]
-fn who_joins_late_in_a_slice_asks_ahead() {
+fn a_reader_that_joins_late_in_a_slice_asks_ahead() {
     let local_handoff = TICK * 3 / 2;
     let faults = Faults { lost: 1, ..none() };
     let small = World {
@@ -73,7 +73,7 @@ fn who_joins_late_in_a_slice_asks_ahead() {
 }
 
 #[test]
-fn who_writes_reads_beside() {
+fn a_writer_reads_beside_itself() {
     let small = World { roles: &[ReadsBeside, Reads], ..shared() };
     let longer = World { ticks: 2, ..small.clone() };
     let late =

@@ -13,7 +13,7 @@ cases! {
     a_renewed_hold_outlives_its_lease
     a_fixed_lease_ends_by_itself_in_every_form
     a_fixed_lease_is_never_renewed
-    who_waits_gets_in_when_a_fixed_lease_ends
+    a_waiter_gets_in_when_a_fixed_lease_ends
     renew_for_sets_and_never_adds
     renewals_never_shorten_what_renew_for_set
 }
@@ -75,7 +75,7 @@ fn a_fixed_lease_is_never_renewed<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     guard.unlock().unwrap();
 }
 
-fn who_waits_gets_in_when_a_fixed_lease_ends<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+fn a_waiter_gets_in_when_a_fixed_lease_ends<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     const LEASE: Duration = Duration::from_millis(400);
     let (keeper, other) = (stage.keeper(), stage.fresh());
     let start = Instant::now();

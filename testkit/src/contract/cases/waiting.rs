@@ -22,7 +22,7 @@ cases! {
     a_timed_out_head_passes_the_lead_on
     processes_come_in_by_arrival
     threads_of_a_process_come_in_by_arrival
-    who_waits_is_counted_exactly
+    waiters_are_counted_exactly
     a_try_does_not_overtake_a_local_waiter
     a_waiter_whose_client_closes_holds_nobody_up
     a_dead_waiter_holds_nobody_up
@@ -170,7 +170,7 @@ fn threads_of_a_process_come_in_by_arrival<K: Kind, W: Kind>(stage: &Stage<'_, K
     assert_eq!(order.into_inner(), (0..THREADS).collect::<Vec<_>>());
 }
 
-fn who_waits_is_counted_exactly<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+fn waiters_are_counted_exactly<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let ((here, keeper), there) = (stage.both(), stage.fresh());
     let counts = || (here.queue_length().unwrap(), here.local_queue_length(), there.local_queue_length());
     let guard = keeper.lock_owned().unwrap();
