@@ -227,8 +227,11 @@ fn a_party_that_gives_up_waiting_for_the_next_round_breaks_that_one() {
         let first = scope.spawn(|| barrier.wait());
         await_places(name, 1);
         let index = barrier.wait_then(|| {
-            assert_eq!(barrier.wait_for(ms(30)).unwrap_err().kind(), ErrorKind::Timeout);
-            wait_until(LONG, "it is broken", || barrier.is_broken().unwrap());
+            // By a party that had the time to arrive.
+            wait_until(LONG, "it is broken", || {
+                barrier.wait_for(ms(30)).unwrap_err();
+                barrier.is_broken().unwrap()
+            });
             is_broken(barrier.wait());
         });
         assert_eq!(index.unwrap(), 0);
@@ -277,9 +280,9 @@ fn its_time_is_up() {
         let waiter = scope.spawn(|| one.wait_for(LONG));
         await_places(name, 1);
         let began = Instant::now();
-        let error = other.wait_for(ms(100)).unwrap_err();
+        let error = other.wait_for(ms(1000)).unwrap_err();
         assert_eq!((error.kind(), error.name()), (ErrorKind::Timeout, name));
-        assert!(began.elapsed() >= ms(100));
+        assert!(began.elapsed() >= ms(1000));
         is_broken(waiter.join().unwrap());
         is_broken(other.wait_until(Instant::now() + LONG));
     });
@@ -319,10 +322,12 @@ fn a_panic_in_the_action_breaks_it() {
 fn a_reset_breaks_it_for_waiters_and_for_the_party_in_its_action() {
     breaks("reset", Duration::ZERO, |barrier| {
         is_broken(barrier.wait_then(|| barrier.reset().unwrap()));
-        // So that it is broken for the rest of this test.
+        // So that it is broken for the rest of this test: by a party that had the time to arrive.
         assert!(!barrier.is_broken().unwrap());
-        assert_eq!(barrier.wait_for(ms(30)).unwrap_err().kind(), ErrorKind::Timeout);
-        wait_until(LONG, "it is broken", || barrier.is_broken().unwrap());
+        wait_until(LONG, "it is broken", || {
+            barrier.wait_for(ms(30)).unwrap_err();
+            barrier.is_broken().unwrap()
+        });
     });
 }
 
@@ -381,7 +386,7 @@ fn a_party_that_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
     let barrier = client().cyclic_barrier(name, 2);
     // So that Redis knows the script, and the listener is there.
     deaf.cyclic_barrier("neither before", 1).wait().unwrap();
-    deaf.cyclic_barrier("neither before", 2).wait_for(ms(50)).unwrap_err();
+    deaf.cyclic_barrier("neither before", 2).wait_for(ms(500)).unwrap_err();
     proxy.swallow_replies_with(MESSAGE);
     proxy.only_matching(b"\r\nwait\r\n");
     proxy.swallow_replies(1);

@@ -270,7 +270,7 @@ fn a_party_that_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
     let (latch, waits) = (client().count_down_latch(name), deaf.count_down_latch(name));
     latch.set_count(1).unwrap();
     // So that Redis knows the script, and the listener is there.
-    assert!(!waits.wait_for(ms(50)).unwrap());
+    assert!(!waits.wait_for(ms(500)).unwrap());
     proxy.only_matching(b"\r\nwait\r\n");
     proxy.swallow_replies(1);
     proxy.swallow_replies_with(b"message");

@@ -55,7 +55,7 @@ fn a_waiter_that_hears_neither_its_answer_nor_its_message_gets_its_permits_all_t
     holder.set_permits(3).unwrap();
     let held = holder.acquire(2).unwrap();
     // So that Redis knows the script, and the listener is there.
-    assert!(deaf.try_acquire_for(2, ms(50)).unwrap().is_none());
+    assert!(deaf.try_acquire_for(2, ms(500)).unwrap().is_none());
     proxy.only_matching(b"\r\nwait\r\n");
     proxy.swallow_replies(1);
     proxy.swallow_replies_with(b"message");
