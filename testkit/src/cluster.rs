@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::{RedisResult, Value, cmd};
+use redis::{Connection, RedisResult, Value, cmd};
 
 use super::cluster_options::RedisClusterBuilder;
 use super::cluster_view::{View, is_ready};
@@ -77,7 +77,7 @@ impl RedisCluster {
             let mut connection = node.connection()?;
             cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(i + 1).exec(&mut connection)?;
             for other in &nodes[..i] {
-                cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(other.port()).exec(&mut connection)?;
+                meet(other, &mut connection)?;
             }
         }
         for (i, node) in replicas.iter().enumerate() {
@@ -86,10 +86,13 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// A URL that names all nodes there are now as seeds: `redis+cluster://127.0.0.1:…,127.0.0.1:…`.
+    /// A URL that names all nodes there are now as seeds: `redis+cluster://127.0.0.1:…,127.0.0.1:…`, or
+    /// `rediss+cluster://…` if they have TLS.
     pub fn url(&self) -> String {
-        let nodes: Vec<_> = self.nodes().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-        format!("redis+cluster://{}", nodes.join(","))
+        let nodes = self.nodes();
+        let scheme = if nodes.iter().any(|node| node.tls_port().is_some()) { "rediss" } else { "redis" };
+        let nodes: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.peer_port())).collect();
+        format!("{scheme}+cluster://{}", nodes.join(","))
     }
 
     /// All nodes, those that were killed too; first the primaries of the start.
@@ -202,7 +205,7 @@ impl RedisCluster {
                 break;
             }
             let mut migrate = cmd("MIGRATE");
-            migrate.arg("127.0.0.1").arg(to.port()).arg("").arg(0).arg(5000).arg("KEYS").arg(keys);
+            migrate.arg("127.0.0.1").arg(to.peer_port()).arg("").arg(0).arg(5000).arg("KEYS").arg(keys);
             // (NOKEY, if they have expired meanwhile.)
             migrate.query::<Value>(&mut connection)?;
         }
@@ -240,9 +243,7 @@ impl RedisCluster {
         let added = Arc::new(self.options.node().start()?);
         for node in self.running() {
             let mut connection = added.connection().map_err(io::Error::other)?;
-            let mut meet = cmd("CLUSTER");
-            meet.arg("MEET").arg("127.0.0.1").arg(node.port());
-            meet.exec(&mut connection).map_err(io::Error::other)?;
+            meet(&node, &mut connection).map_err(io::Error::other)?;
         }
         self.nodes.lock().push(added.clone());
         self.wait_until_ready()?;
@@ -305,6 +306,12 @@ fn replicate(node: &RedisServer, primary: &RedisServer) -> RedisResult<()> {
         Some(()) => Ok(()),
         None => ask(),
     }
+}
+
+/// Has the node at the other end of this connection learn of this one.
+fn meet(node: &RedisServer, connection: &mut Connection) -> RedisResult<()> {
+    let mut meet = cmd("CLUSTER");
+    meet.arg("MEET").arg("127.0.0.1").arg(node.peer_port()).arg(node.bus_port()).exec(connection)
 }
 
 fn id(node: &RedisServer) -> RedisResult<String> {

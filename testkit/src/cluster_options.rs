@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::cluster::RedisCluster;
 use super::server::RedisServer;
-use super::server_options::RedisServerBuilder;
+use super::server_options::{RedisServerBuilder, TlsFiles};
 
 /// The configuration of a [`RedisCluster`] to be; made by [`RedisCluster::builder`].
 ///
@@ -60,6 +60,12 @@ impl RedisClusterBuilder {
     /// Sets one option of `redis.conf` of every node, as [`RedisServerBuilder::arg`] does.
     pub fn arg(mut self, key: &str, value: &str) -> Self {
         self.server = self.server.arg(key, value);
+        self
+    }
+
+    /// The nodes talk by TLS, to each other too (`tls-cluster`): see [`RedisServerBuilder::tls`]. Needs Redis 7.0.
+    pub fn tls(mut self, files: &TlsFiles) -> Self {
+        self.server = self.server.tls(files);
         self
     }
 

@@ -46,5 +46,5 @@ pub use proxy::Proxy;
 pub use redis_concurrent::internals::{Scripts, fenced_script, scripts};
 pub use sentinels::{Sentinel, SentinelFleet, SentinelFleetBuilder};
 pub use server::{ClientKind, RedisServer};
-pub use server_options::RedisServerBuilder;
+pub use server_options::{RedisServerBuilder, TlsFiles};
 pub use wait::{eventually, wait_until};

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use super::process::Guarded;
 use super::proxy::Proxy;
 use super::server::{RedisServer, encode, find_program, free_port};
+use super::server_options::TlsFiles;
 use super::wait::{eventually, wait_until};
 
 /// What the sentinels call the primary.
@@ -39,6 +40,7 @@ pub struct SentinelFleetBuilder {
     sentinel_password: Option<String>,
     down_after: Duration,
     proxies: bool,
+    tls: Option<TlsFiles>,
     args: Vec<(String, String)>,
 }
 
@@ -65,6 +67,13 @@ impl SentinelFleetBuilder {
     /// Redis 7.0 (`bind-source-addr`), and 127.0.0.2.
     pub fn behind_proxies(mut self) -> Self {
         self.proxies = true;
+        self
+    }
+
+    /// Servers and sentinels talk by TLS, among themselves and with clients, whom they ask for a certificate. Not
+    /// behind proxies.
+    pub fn tls(mut self, files: &TlsFiles) -> Self {
+        self.tls = Some(files.clone());
         self
     }
 
@@ -98,6 +107,9 @@ impl SentinelFleetBuilder {
                     .arg("replica-announce-ip", "127.0.0.1")
                     .arg("replica-announce-port", &proxy.port().to_string());
             }
+            if let Some(files) = &self.tls {
+                server = server.tls(files);
+            }
             for (key, value) in &self.args {
                 server = server.arg(key, value);
             }
@@ -110,7 +122,7 @@ impl SentinelFleetBuilder {
                 proxies.push(proxy);
             }
             if i == 0 {
-                door = proxies.first().map_or(server.port(), Proxy::port);
+                door = proxies.first().map_or(server.peer_port(), Proxy::port);
             }
             servers.push(server);
         }
@@ -146,8 +158,15 @@ impl SentinelFleet {
     /// Options to set before the start.
     pub fn builder() -> SentinelFleetBuilder {
         let down_after = Duration::from_secs(1);
-        let (password, sentinel_password) = (None, None);
-        SentinelFleetBuilder { password, sentinel_password, down_after, proxies: false, args: Vec::new() }
+        let (password, sentinel_password, tls) = (None, None, None);
+        SentinelFleetBuilder {
+            password,
+            sentinel_password,
+            down_after,
+            proxies: false,
+            tls,
+            args: Vec::new(),
+        }
     }
 
     /// The URL of a client: all sentinels, with the passwords that there are.
@@ -155,12 +174,13 @@ impl SentinelFleet {
         let login = self.options.password.as_ref().map(|it| format!(":{}@", encode(it))).unwrap_or_default();
         let secret = self.options.sentinel_password.as_ref();
         let secret = secret.map(|it| format!("?sentinel_password={}", encode(it))).unwrap_or_default();
-        format!("redis+sentinel://{login}{}/{MASTER}{secret}", self.addresses().join(","))
+        let scheme = if self.options.tls.is_some() { "rediss" } else { "redis" };
+        format!("{scheme}+sentinel://{login}{}/{MASTER}{secret}", self.addresses().join(","))
     }
 
-    /// Where the sentinels are, as `host:port`.
+    /// Where the sentinels are, as `host:port`; with TLS their ports for that.
     pub fn addresses(&self) -> Vec<String> {
-        self.sentinels.iter().map(|it| format!("127.0.0.1:{}", it.port)).collect()
+        self.sentinels.iter().map(|it| format!("127.0.0.1:{}", it.tls_port.unwrap_or(it.port))).collect()
     }
 
     /// The servers, by their numbers.
@@ -210,7 +230,7 @@ impl SentinelFleet {
 
     /// The port at which the others reach this server.
     fn door(&self, server: usize) -> u16 {
-        self.proxies.get(server).map_or(self.servers[server].port(), Proxy::port)
+        self.proxies.get(server).map_or(self.servers[server].peer_port(), Proxy::port)
     }
 
     /// The number of the server that most of the sentinels call the primary now, if there is one.
@@ -264,6 +284,7 @@ pub struct Sentinel {
     // Before the folder, so that the process is gone when the folder is deleted.
     process: Mutex<Option<Guarded>>,
     port: u16,
+    tls_port: Option<u16>,
     password: Option<String>,
     folder: TempDir,
 }
@@ -292,9 +313,14 @@ impl Sentinel {
             conf.push(format!("requirepass \"{password}\""));
             conf.push(format!("sentinel sentinel-pass \"{password}\""));
         }
+        let tls_port = options.tls.is_some().then(free_port).transpose()?;
+        if let (Some(files), Some(port)) = (&options.tls, tls_port) {
+            conf.extend(files.options(port).map(|(key, value)| format!("{key} {value}")));
+        }
         fs::write(folder.path().join("sentinel.conf"), conf.join("\n") + "\n")?;
         let process = Mutex::new(Some(spawn(folder.path())?));
-        let sentinel = Sentinel { process, port, password: options.sentinel_password.clone(), folder };
+        let sentinel =
+            Sentinel { process, port, tls_port, password: options.sentinel_password.clone(), folder };
         wait_until(START_LIMIT, "the sentinel answers", || sentinel.primary_port().is_some());
         Ok(sentinel)
     }

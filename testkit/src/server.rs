@@ -53,6 +53,8 @@ pub struct RedisServer {
     options: RedisServerBuilder,
     program: PathBuf,
     port: u16,
+    /// 0 without TLS.
+    tls_port: u16,
     folder: TempDir,
 }
 
@@ -101,11 +103,15 @@ impl RedisServer {
             options,
             program: find_program()?,
             port: 0,
+            tls_port: 0,
             // A short name: the path of a Unix socket is limited to about 100 bytes.
             folder: tempfile::Builder::new().prefix("redis-").tempdir()?,
         };
         for _ in 0..PORT_TRIES {
             server.port = if server.options.cluster_bus { free_ports()? } else { free_port()? };
+            if server.options.tls.is_some() {
+                server.tls_port = free_port()?;
+            }
             match server.start_process() {
                 Ok(process) => {
                     *server.process.lock() = Some(process);
@@ -124,6 +130,21 @@ impl RedisServer {
     /// The port on 127.0.0.1; it stays the same over a restart.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Its port for TLS, if the server was built with [that](RedisServerBuilder::tls).
+    pub fn tls_port(&self) -> Option<u16> {
+        self.options.tls.as_ref().map(|_| self.tls_port)
+    }
+
+    /// The port at which other servers reach it.
+    pub(super) fn peer_port(&self) -> u16 {
+        self.tls_port().unwrap_or(self.port)
+    }
+
+    /// The port of its cluster's bus.
+    pub(super) fn bus_port(&self) -> u16 {
+        self.port + BUS
     }
 
     /// The URL to connect to over TCP, with the password if there is one.
@@ -279,6 +300,17 @@ impl RedisServer {
         Ok(connection)
     }
 
+    fn tls_args(&self) -> Vec<String> {
+        let options = self.options.tls.iter().flat_map(|files| files.options(self.tls_port));
+        let mut args: Vec<_> = options.flat_map(|(key, value)| [format!("--{key}"), value]).collect();
+        if !args.is_empty() && self.options.cluster_bus {
+            // Otherwise the bus would be that far above the port for TLS.
+            let bus = self.bus_port().to_string();
+            args.extend(["--tls-cluster", "yes", "--cluster-port", &bus].map(str::to_owned));
+        }
+        args
+    }
+
     /// One try to start the process on `self.port`.
     fn start_process(&self) -> Result<Guarded, StartError> {
         let log = File::options().create(true).append(true).open(self.log_path())?;
@@ -291,6 +323,7 @@ impl RedisServer {
                 .args(["--bind", "127.0.0.1", "--enable-debug-command", "local"])
                 .args(["--port", &self.port.to_string(), "--dir"])
                 .arg(folder)
+                .args(self.tls_args())
                 .args(&self.options.args)
                 .envs(self.options.env.iter().map(|(name, value)| (name, value)))
                 .stdout(log)

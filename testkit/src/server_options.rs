@@ -2,8 +2,34 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::path::PathBuf;
 
 use super::server::RedisServer;
+
+/// The PEM files that a server needs for TLS.
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    /// The authority of the other servers and of the clients.
+    pub authority: PathBuf,
+    /// The server's certificate, for 127.0.0.1. It shows it to other servers, too.
+    pub certificate: PathBuf,
+    /// The key of that.
+    pub key: PathBuf,
+}
+
+impl TlsFiles {
+    /// The options of a server, or of a sentinel, that is reached by TLS at this port and reaches others by TLS.
+    pub(super) fn options(&self, port: u16) -> [(&'static str, String); 5] {
+        let path = |file: &PathBuf| file.display().to_string();
+        [
+            ("tls-port", port.to_string()),
+            ("tls-ca-cert-file", path(&self.authority)),
+            ("tls-cert-file", path(&self.certificate)),
+            ("tls-key-file", path(&self.key)),
+            ("tls-replication", "yes".to_owned()),
+        ]
+    }
+}
 
 /// The configuration of a [`RedisServer`] to be; made by [`RedisServer::builder`].
 ///
@@ -17,6 +43,7 @@ pub struct RedisServerBuilder {
     pub(super) password: Option<String>,
     /// Beside its port it needs the one of the cluster's bus.
     pub(super) cluster_bus: bool,
+    pub(super) tls: Option<Box<TlsFiles>>,
 }
 
 impl RedisServerBuilder {
@@ -41,6 +68,13 @@ impl RedisServerBuilder {
     /// Whether the server listens on a Unix socket in its folder too.
     pub fn unix_socket(mut self, on: bool) -> Self {
         self.unix_socket = on;
+        self
+    }
+
+    /// The server can be reached by TLS too, [at a port of its own](RedisServer::tls_port). It asks its clients for
+    /// a certificate, unless `.arg("tls-auth-clients", "no")` says otherwise, and talks to other servers by TLS.
+    pub fn tls(mut self, files: &TlsFiles) -> Self {
+        self.tls = Some(Box::new(files.clone()));
         self
     }
 

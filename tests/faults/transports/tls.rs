@@ -1,9 +1,13 @@
 //! TLS, with certificates that are made here.
 
+mod topologies;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use redis_concurrent::ClientBuilder;
+use redis_concurrent_testkit::TlsFiles;
 use tempfile::TempDir;
 
 use super::*;
@@ -46,20 +50,37 @@ impl Authority {
         fs::read(self.path(name)).unwrap()
     }
 
+    /// What a server needs for TLS.
+    fn files(&self) -> TlsFiles {
+        let path = |name: &str| self.0.path().join(name);
+        TlsFiles { authority: path("ca.pem"), certificate: path("cert.pem"), key: path("cert.key") }
+    }
+
+    /// A client that knows the authority, and has a certificate by it.
+    fn client(&self, url: &str) -> ClientBuilder {
+        self.stranger(url).tls_client_certificate(self.pem("client.pem"), self.pem("client.key"))
+    }
+
+    /// One that knows the authority, and has no certificate.
+    fn stranger(&self, url: &str) -> ClientBuilder {
+        Client::builder().url(url).tls_root_certificates(self.pem("ca.pem"))
+    }
+
     /// A server with its certificate, and the URL of its TLS port.
     fn server(&self, asks_clients: &str) -> (RedisServer, String) {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let server = RedisServer::builder()
-            .arg("tls-port", &port.to_string())
-            .arg("tls-cert-file", &self.path("cert.pem"))
-            .arg("tls-key-file", &self.path("cert.key"))
-            .arg("tls-ca-cert-file", &self.path("ca.pem"))
-            .arg("tls-auth-clients", asks_clients)
-            .password("s3cret")
-            .start()
-            .unwrap();
-        (server, format!("rediss://:s3cret@127.0.0.1:{port}/"))
+        let server = RedisServer::builder().tls(&self.files()).arg("tls-auth-clients", asks_clients);
+        let server = server.password("s3cret").start().unwrap();
+        let url = format!("rediss://:s3cret@127.0.0.1:{}/", server.tls_port().unwrap());
+        (server, url)
     }
+}
+
+/// The error of a client that cannot connect, for what is wrong with a certificate.
+#[track_caller]
+fn is_refused(builder: ClientBuilder) {
+    let error = builder.connect().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
+    assert!(format!("{error:#}").to_lowercase().contains("certificate"), "{error:#}");
 }
 
 #[test]
@@ -69,12 +90,10 @@ fn an_authority_of_ones_own() {
     // Nobody knows its authority: it is refused as it stands, and by another one's.
     let stranger = Authority::new().unwrap().pem("ca.pem");
     for builder in [Client::builder(), Client::builder().tls_root_certificates(&stranger)] {
-        let error = builder.url(&url).connect().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(format!("{error:#}").to_lowercase().contains("certificate"), "{error:#}");
+        is_refused(builder.url(&url));
     }
     let root = authority.pem("ca.pem");
-    let client = |url: &str| Client::builder().url(url).tls_root_certificates(&root).connect().unwrap();
+    let client = |url: &str| authority.stranger(url).connect().unwrap();
     works(&client(&url), &client(&url));
     works(&client(&format!("{url}3?protocol=resp3")), &client(&format!("{url}3")));
     works(&client(&url), &Client::connect(&server.url()).unwrap());
@@ -88,11 +107,10 @@ fn an_authority_of_ones_own() {
 fn a_server_that_asks_for_a_certificate() {
     let Some(authority) = Authority::new() else { return };
     let (_server, url) = authority.server("yes");
-    let without = || Client::builder().url(&url).tls_root_certificates(authority.pem("ca.pem"));
-    let error = without().connect().unwrap_err();
+    let error = authority.stranger(&url).connect().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    let with = || without().tls_client_certificate(authority.pem("client.pem"), authority.pem("client.key"));
-    works(&with().connect().unwrap(), &with().connect().unwrap());
+    let with = || authority.client(&url).connect().unwrap();
+    works(&with(), &with());
 }
 
 #[test]
