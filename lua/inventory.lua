@@ -17,6 +17,7 @@ local late
 -- does.
 local weighed, obstacle, taken
 local read, words -- the last arguments that were taken apart
+local shown -- asked as 'stock': the SKUs of this page
 
 -- parts(args) -> the words between the bars
 local function parts(args)
@@ -258,13 +259,20 @@ function kind.next_expiry()
   return held and math.max(1, held[2] - now() / 1000)
 end
 
--- Asked as 'lock|...' the holder of the lock, as 'take' the holders of reservations.
+-- Asked as 'lock|...' the holder of the lock, as 'take' the holders of reservations; as 'stock' none: it only finds the
+-- SKUs that describe() tells.
 function kind.holders(from)
   local what, list = string.match(F[6] or '', '^%a*'), {}
   local function add(owner, ends, record)
     for _, it in ipairs({owner, math.ceil(ends - now() / 1000), record}) do list[#list + 1] = it end
   end
   if what == 'lock' and held then add(held[1], held[2], held[4]) end
+  if what == 'stock' then
+    local scan = call('HSCAN', K[1], from or '0', 'MATCH', 'stocked|*', 'COUNT', 50)
+    shown = {}
+    for i = 1, #scan[2], 2 do shown[#shown + 1] = string.sub(scan[2][i], 9) end
+    return list, scan[1] ~= '0' and scan[1]
+  end
   if what ~= 'take' then return list end
   local scan = call('ZSCAN', K[6], from or '0', 'COUNT', 20)
   for i = 1, #scan[2], 2 do
@@ -275,19 +283,29 @@ function kind.holders(from)
   return list, scan[1] ~= '0' and scan[1]
 end
 
--- Asked as 'sku|<sku>': {stocked or '', available, reserved, sold}; as 'id|<id>': {1 the order was sold |
--- 0}.
+-- counts(sku) -> {stocked or '', available, reserved, sold}
+local function counts(sku)
+  local fields = {}
+  for i, count in ipairs({'stocked|', 'available|', 'reserved|', 'sold|'}) do fields[i] = count .. sku end
+  local n = call('HMGET', K[1], unpack(fields))
+  return {n[1] or '', n[2] or 0, n[3] or 0, n[4] or 0}
+end
+
+-- Asked as 'sku|<sku>': its counts; as 'stock' {sku, stocked, available, reserved, sold, ...}, page after page; as
+-- 'id|<id>': {1 the order was sold | 0}.
 function kind.describe()
   local what, name = unpack(parts(F[6] or ''), 1, 2)
   if what == 'id' then
     local sold = call('ZSCORE', K[5], F[6])
     return {sold and sold * 1000 > now() and 1 or 0}
   end
-  if what ~= 'sku' then return {} end
-  local counts = {}
-  for i, count in ipairs({'stocked|', 'available|', 'reserved|', 'sold|'}) do counts[i] = count .. name end
-  counts = call('HMGET', K[1], unpack(counts))
-  return {counts[1] or '', counts[2] or 0, counts[3] or 0, counts[4] or 0}
+  if what == 'sku' then return counts(name) end
+  local list = {}
+  for _, sku in ipairs(what == 'stock' and shown or {}) do
+    list[#list + 1] = sku
+    for _, n in ipairs(counts(sku)) do list[#list + 1] = n end
+  end
+  return list
 end
 
 -- change(what, ...) -> {1} done | {0} not

@@ -115,3 +115,9 @@ function kind.holders()
   -- (Of a holder of Redisson's there is neither a record nor a number of ours.)
   return held and {held, call('PTTL', K[1]), ours and string.match(ours, '^%d+ %S+ (.*)') or '?'} or {}
 end
+
+-- -> {the token of the hold of ours, of a fenced lock}
+function kind.describe()
+  local token = ours and select(2, given())
+  return token and {token} or {}
+end

@@ -126,6 +126,9 @@ pub struct Show {
     /// NAME is a Redis key to the letter
     #[arg(long)]
     pub at: bool,
+    /// NAME is that of Redisson's getLock(NAME)
+    #[arg(long, conflicts_with = "at")]
+    pub redisson: bool,
 }
 
 /// Print a line whenever a holder or the number of waiters changes.
@@ -151,6 +154,12 @@ pub struct Watch {
 #[command(group = clap::ArgGroup::new("whose").required(true))]
 pub struct Break {
     pub name: String,
+    /// NAME is a Redis key to the letter, of a plain string lock
+    #[arg(long)]
+    pub at: bool,
+    /// NAME is that of Redisson's getLock(NAME)
+    #[arg(long, conflicts_with = "at")]
+    pub redisson: bool,
     /// Only from this owner, as show prints it
     #[arg(long, group = "whose")]
     pub owner: Option<String>,

@@ -18,6 +18,7 @@ mod say;
 mod show;
 mod shown;
 mod take_away;
+mod target;
 mod watch;
 
 use std::process::ExitCode;

@@ -2,18 +2,18 @@
 
 use std::process::ExitCode;
 
-use redis_concurrent::Look;
+use redis_concurrent::{Look, Stock};
 
 use crate::args::{Global, Show};
 use crate::connect;
 use crate::exit::Failure;
 use crate::say;
 use crate::shown;
+use crate::target::Target;
 
 pub fn show(global: &Global, args: &Show) -> Result<ExitCode, Failure> {
     let client = connect::builder(global)?.connect()?;
-    let look = if args.at { client.look_at_key(&args.name)? } else { client.look(&args.name)? };
-    let Some(look) = look else {
+    let Some(look) = Target::of(args.at, args.redisson).look(&client, &args.name)? else {
         say::error(format!("there is no {:?}", args.name));
         return Ok(ExitCode::from(1));
     };
@@ -42,6 +42,11 @@ fn lines(look: &Look) -> Vec<String> {
         "waiters for signals",
         waits.map(|it| format!("{}: {}", it.condition, waiter(&it.waiter))).collect(),
     );
+    let stock = look.stock.iter().map(|(sku, it)| {
+        let (sku, Stock { stocked, available, reserved, sold, .. }) = (shown::plain(sku), it);
+        format!("{sku}: stocked {stocked}, available {available}, reserved {reserved}, sold {sold}")
+    });
+    section("stock", stock.collect());
     section("counts", look.counts.iter().map(|(name, n)| format!("{name} {n}")).collect());
     section(
         "fenced",
@@ -58,6 +63,7 @@ fn lines(look: &Look) -> Vec<String> {
 
 fn holder(it: &redis_concurrent::Holder) -> String {
     let mut parts = vec![shown::holder(it)];
+    parts.extend(shown::thread(it.process.as_ref()));
     parts.extend(it.since.map(|at| {
         format!("since {} ({})", shown::time(at), shown::span(shown::age(it.since).unwrap_or_default()))
     }));
@@ -74,7 +80,8 @@ fn waiter(it: &redis_concurrent::Waiter) -> String {
         || it.owner.clone(),
         |process| format!("{} {}@{}", process.client_name, process.pid, process.host),
     );
+    let thread = shown::thread(it.process.as_ref()).map(|it| format!(", {it}")).unwrap_or_default();
     let threads = if it.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", it.threads) };
     let (since, beat) = (shown::time(it.since), shown::span(it.last_heartbeat));
-    shown::plain(format!("{who}, {threads}, since {since}, heard {beat} ago").trim())
+    shown::plain(format!("{who}{thread}, {threads}, since {since}, heard {beat} ago").trim())
 }

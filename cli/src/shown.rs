@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use redis_concurrent::{Holder, Look, Waiter};
+use redis_concurrent::{Holder, Look, Process, Waiter};
 use serde_json::{Value, json};
 
 /// `LABEL PID@HOST`, or the owner's text of another program; and whether it only stays.
@@ -14,6 +14,11 @@ pub fn holder(holder: &Holder) -> String {
     };
     let permits = holder.permits.map(|n| format!(" ({n})")).unwrap_or_default();
     plain(&format!("{who}{permits}{}", if holder.stays { ", stays" } else { "" }))
+}
+
+/// `thread "main"`, if that has a name.
+pub fn thread(process: Option<&Process>) -> Option<String> {
+    process?.thread.as_ref().map(|name| plain(&format!("thread {name:?}")))
 }
 
 /// Without what a terminal would take for an order.
@@ -63,10 +68,11 @@ pub fn seconds(it: Duration) -> f64 {
     (it.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
-fn process(process: Option<&redis_concurrent::Process>, into: &mut Value) {
+fn process(process: Option<&Process>, into: &mut Value) {
     into["pid"] = json!(process.map(|it| it.pid));
     into["host"] = json!(process.map(|it| &it.host));
     into["label"] = json!(process.map(|it| &it.client_name));
+    into["thread"] = json!(process.and_then(|it| it.thread.as_ref()));
 }
 
 pub fn holder_json(holder: &Holder) -> Value {
@@ -104,11 +110,16 @@ pub fn look_json(look: &Look) -> Value {
     });
     let counts: serde_json::Map<String, Value> =
         look.counts.iter().map(|(name, n)| ((*name).to_owned(), json!(n))).collect();
+    let stock = look.stock.iter().map(|(sku, it)| {
+        json!({
+            "sku": sku, "stocked": it.stocked, "available": it.available, "reserved": it.reserved, "sold": it.sold,
+        })
+    });
     json!({
         "name": look.name, "kind": look.kind,
         "holders": look.holders.iter().map(holder_json).collect::<Vec<_>>(),
         "waiters": look.waiters.iter().map(waiter_json).collect::<Vec<_>>(),
-        "conditions": conditions.collect::<Vec<_>>(), "counts": counts, "fenced": look.fenced.map(token),
+        "conditions": conditions.collect::<Vec<_>>(), "counts": counts, "stock": stock.collect::<Vec<_>>(), "fenced": look.fenced.map(token),
         "keys": look.keys.iter().map(|it| {
             json!({"key": it.key, "ttl_s": it.ttl.map(seconds), "bytes": it.bytes})
         }).collect::<Vec<_>>(),

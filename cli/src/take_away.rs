@@ -2,15 +2,15 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
-use redis_concurrent::{ErrorKind, HeldBy};
+use redis_concurrent::HeldBy;
 
 use crate::args::{Break, Global};
 use crate::connect;
 use crate::exit::{Failure, code};
 use crate::say::{self, Say};
 use crate::shown;
+use crate::target::Target;
 
 pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Failure> {
     let held_by = match (&args.owner, &args.token) {
@@ -19,8 +19,8 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
         (None, None) => HeldBy::Anyone,
     };
     let client = connect::builder(global)?.connect()?;
-    let look = client.look(&args.name)?.filter(|it| !it.kind.is_empty());
-    let Some(look) = look else {
+    let target = Target::of(args.at, args.redisson);
+    let Some(look) = target.look(&client, &args.name)? else {
         say.note(format!("nobody holds {:?}", args.name));
         return Ok(ExitCode::from(1));
     };
@@ -32,13 +32,10 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
             return Ok(ExitCode::from(1));
         }
     }
-    let forced = client.force_unlock(&args.name, &held_by, &reason(args), !args.now).map_err(|error| {
-        match error.kind() {
-            ErrorKind::Refused => Failure::new(code::CONFIG, error),
-            _ => Failure::from(error),
-        }
-    })?;
-    let rest = look.holders.iter().filter_map(|it| it.remaining).max().unwrap_or_default();
+    let forced = target.take_away(&client, &args.name, &held_by, &reason(args), !args.now)?;
+    // Another program's hold ends at once.
+    let ours = look.holders.iter().filter(|it| it.since.is_some() && !args.now);
+    let rest = ours.filter_map(|it| it.remaining).max().unwrap_or_default();
     if forced.holders == 0 {
         let (code, what) = match forced.others {
             0 => (1, "nobody holds it"),
@@ -48,7 +45,6 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
         return Ok(ExitCode::from(code));
     }
     if global.json {
-        let rest = if args.now { Duration::ZERO } else { rest };
         say::answer(serde_json::json!({
             "name": args.name, "taken": forced.holders, "told": forced.told, "others": forced.others,
             "stays_s": shown::seconds(rest),
@@ -57,10 +53,10 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
     let told = if forced.all_told() {
         "its holder was told"
     } else {
-        "its holder could not be told, and learns it at its next renewal"
+        "its holder could not be told, and learns it when it renews or releases it"
     };
     say.note(format!("{} was taken away: {told}", args.name));
-    if !args.now {
+    if !rest.is_zero() {
         let rest = shown::span(rest);
         say.note(format!(
             "others get it when its command has ended, or in {rest}; --now does not wait for that"

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::entry::LockEntry;
 use super::redis::failure::Failure;
 use super::state::lock_state::{Acquired, Answer, Asking, Request, Ticket};
-use super::waiter::{MayPark, Place, Progress, Waiter};
+use super::waiter::{MayPark, Place, Progress, Waiter, this_name};
 use super::{held, take_back};
 use crate::clock::Moment;
 use crate::error::Error;
@@ -106,7 +106,8 @@ impl Attempt<'_> {
 
     /// Moves it out of this thread.
     pub(crate) fn detach(self) -> Detached {
-        let Attempt { mut waiter, asking } = self;
+        let Attempt { mut waiter, mut asking } = self;
+        asking.thread = this_name();
         waiter.is_passed_on();
         let Waiter { entry, ticket, entered, .. } = waiter;
         Detached { entry: entry.clone(), ticket, entered, asking: Some(asking) }

@@ -62,9 +62,16 @@ pub(crate) struct Core {
 #[derive(Default)]
 struct Moves {
     /// Those that are parked.
-    seats: Vec<(Ticket, Arc<Condvar>)>,
+    seats: Vec<Seat>,
     /// What others are sending.
     leaves: Vec<PendingRelease>,
+}
+
+/// Where a thread sleeps.
+struct Seat {
+    ticket: Ticket,
+    condvar: Arc<Condvar>,
+    thread: std::thread::Thread,
 }
 
 /// What the engine keeps of a grant beside the lock state.
@@ -203,18 +210,25 @@ impl Drop for LockEntry {
 impl Core {
     /// Wakes the thread with this ticket, if it is parked; otherwise it will look by itself.
     pub(crate) fn wake(&self, ticket: Option<Ticket>) {
-        if let Some((_, seat)) = self.seats().iter().find(|(t, _)| Some(*t) == ticket) {
-            seat.notify_one();
+        if let Some(seat) = self.seats().iter().find(|seat| Some(seat.ticket) == ticket) {
+            seat.condvar.notify_one();
         }
+    }
+
+    /// The name of the first waiting thread, for a request that another one sends for it. Of one that is about to park it
+    /// is not known yet, and comes with its next heartbeat.
+    pub(crate) fn name_of_head(&self) -> Option<Arc<str>> {
+        let head = self.lock_state.head()?;
+        self.seats().iter().find(|seat| seat.ticket == head)?.thread.name().map(Arc::from)
     }
 
     pub(crate) fn wake_all(&self) {
-        for (_, seat) in self.seats() {
-            seat.notify_one();
+        for seat in self.seats() {
+            seat.condvar.notify_one();
         }
     }
 
-    fn seats(&self) -> &[(Ticket, Arc<Condvar>)] {
+    fn seats(&self) -> &[Seat] {
         self.moves.as_ref().map_or(&[], |moves| &moves.seats)
     }
 
@@ -222,12 +236,13 @@ impl Core {
         self.moves.get_or_insert_default()
     }
 
-    pub(crate) fn park(&mut self, ticket: Ticket, seat: Arc<Condvar>) {
-        self.moves().seats.push((ticket, seat));
+    /// This thread is about to sleep there.
+    pub(crate) fn park(&mut self, ticket: Ticket, condvar: Arc<Condvar>) {
+        self.moves().seats.push(Seat { ticket, condvar, thread: std::thread::current() });
     }
 
     pub(crate) fn unpark(&mut self, ticket: Ticket) {
-        self.moves().seats.retain(|(t, _)| *t != ticket);
+        self.moves().seats.retain(|seat| seat.ticket != ticket);
     }
 
     /// When the renewer will look at this grant.

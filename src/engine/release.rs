@@ -139,7 +139,10 @@ pub(crate) fn depart(
             carry_out(entry, core, then);
             return Err(entry.error(lost_as(loss, said.as_deref())));
         }
-        Exit::Leave(mut leaving, next) => {
+        Exit::Leave(mut leaving, mut next) => {
+            if let Some(next) = &mut next {
+                next.thread = core.name_of_head();
+            }
             match stay {
                 Stay::Agreed => {}
                 Stay::No => leaving.stays_until = Moment::default(),

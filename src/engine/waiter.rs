@@ -197,7 +197,8 @@ impl<'a> Waiter<'a> {
                     let dropped = Some(leaving.owner);
                     carry_out(entry, core, Effects { leave: Some(leaving), dropped, ..Effects::default() });
                 }
-                Step::LeaveAndAsk(leaving, asking) => {
+                Step::LeaveAndAsk(leaving, mut asking) => {
+                    asking.thread = this_name();
                     core.sets_out(&leaving);
                     core.drops(entry, leaving.owner);
                     drop(core);
@@ -425,6 +426,11 @@ fn ask_ahead(entry: &Arc<LockEntry>, asking: &Asking, limit: Moment) {
     let mut core = entry.core.lock();
     let then = core.lock_state.answered(asking.owner, answer, Moment::now());
     carry_out(entry, core, then);
+}
+
+/// The name of this thread, for a request that it does not send as its own.
+pub(super) fn this_name() -> Option<Arc<str>> {
+    std::thread::current().name().map(Arc::from)
 }
 
 /// A grant that came long ago is renewed before it is used.

@@ -6,6 +6,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Value;
+
 use super::per_caller::PerCaller;
 use crate::engine::redis::answers::number;
 use crate::engine::runtime::Shared;
@@ -167,6 +169,14 @@ pub struct Stock {
     pub sold: u64,
 }
 
+impl Stock {
+    /// What the rule says of a SKU; `None` if that was never stocked.
+    pub(crate) fn read(counts: &[Value]) -> Option<Stock> {
+        let count = |i: usize| number(counts.get(i)).and_then(|n| n.try_into().ok());
+        Some(Stock { stocked: count(0)?, available: count(1)?, reserved: count(2)?, sold: count(3)? })
+    }
+}
+
 impl Inventory {
     pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
         Inventory {
@@ -221,11 +231,8 @@ impl Inventory {
     /// `Refused` if it was never stocked; see also [the type](Inventory#errors-of-all-forms).
     pub fn stock(&self, sku: &str) -> Result<Stock, Error> {
         let state = self.callers.ask(&format!("sku|{}", self.sku(sku)?))?.state;
-        let count = |i: usize| number(state.get(i)).and_then(|n| n.try_into().ok());
-        let read =
-            || Some(Stock { stocked: count(0)?, available: count(1)?, reserved: count(2)?, sold: count(3)? });
         let unknown = || self.callers.error(ErrorKind::Refused, format!("unknown SKU {sku:?}"));
-        read().ok_or_else(unknown)
+        Stock::read(&state).ok_or_else(unknown)
     }
 
     /// The number of units of `sku` that can be reserved. One request.

@@ -4,7 +4,6 @@ use std::time::{Duration, SystemTime};
 
 use crate::engine::redis::inspect::Held;
 use crate::engine::state::grant::number_of;
-use crate::names::is_owner;
 
 /// The holder of a lock, as Redis has it. See [`RedisLock::holder`](crate::RedisLock::holder).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +100,10 @@ pub struct Process {
     pub host: String,
     /// Its [client name](crate::ClientBuilder::client_name).
     pub client_name: String,
+    /// The name of its thread that asked Redis, in at most 64 characters; `None` if that has no name. Of a holder it is
+    /// the thread that was granted the lock, which its process may have handed on to another of its threads since; of
+    /// a waiter the first of its waiting threads, as of its last heartbeat.
+    pub thread: Option<String>,
 }
 
 /// 2020-01-01, where grant numbers begin.
@@ -114,8 +117,7 @@ pub(crate) fn granted_at(number: u64) -> SystemTime {
 impl Holder {
     /// `number`: the lock's last grant number, which is its holder's and encodes a time.
     pub(crate) fn new(held: Held, number: u64) -> Self {
-        // (A holder of another library's that has owner ids like ours says so in its record.)
-        let since = (is_owner(&held.owner) && number > 0 && held.record != "?").then(|| granted_at(number));
+        let since = (held.is_ours() && number > 0).then(|| granted_at(number));
         let process = Process::read(&held.record);
         let Held { owner, remaining, stays, .. } = held;
         Holder { process, owner, since, remaining, permits: None, stays, token: None }
@@ -123,11 +125,15 @@ impl Holder {
 }
 
 impl Process {
-    /// A record: `<threads> <pid> <host> <client_name>`.
+    /// A record: `<threads> <pid> <host> <client_name>`, and behind a tab the thread's name, if it has one.
     pub(crate) fn read(record: &str) -> Option<Process> {
+        let (record, thread) = match record.split_once('\t') {
+            Some((record, thread)) => (record, Some(thread.to_owned())),
+            None => (record, None),
+        };
         let mut words = record.splitn(4, ' ').skip(1);
         let pid = words.next()?.parse().ok()?;
         let host = words.next()?.to_owned();
-        Some(Process { pid, host, client_name: words.next().unwrap_or_default().to_owned() })
+        Some(Process { pid, host, client_name: words.next().unwrap_or_default().to_owned(), thread })
     }
 }

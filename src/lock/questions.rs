@@ -149,7 +149,7 @@ impl<K: Kind> RedisLock<K> {
     /// holder is told, but the next waiter gets the lock only when that lease is over. It ends earlier by a
     /// [forced unlock](RedisLock::force_unlock_if) of the same holder, once its work is known to have ended.
     ///
-    /// A foreign string, and a hold that does not expire, are taken away at once.
+    /// A foreign holder's hold, and one that does not expire, are taken away at once.
     ///
     /// # Errors
     /// See [`force_unlock_if`](RedisLock::force_unlock_if).
@@ -162,7 +162,8 @@ impl<K: Kind> RedisLock<K> {
         let reason =
             told(reason).map_err(|why| entry.error(Error::new(ErrorKind::InvalidInput, "").because(why)))?;
         let ordered = K::SHARING == Sharing::Exclusive;
-        let wanted = |held: &Held, last| held_by.is(&held.owner, if ordered { last } else { 0 });
+        let wanted =
+            |held: &Held, last| held_by.is(&held.owner, if ordered && held.is_ours() { last } else { 0 });
         let Forced { holders, told, others } =
             force_unlock(entry, &self.terms.args, &reason, gently, wanted)?;
         Ok(ForcedUnlock { holders, told, others })

@@ -20,6 +20,9 @@ use crate::error::{Error, ErrorKind};
 use crate::lock::holder::{ForcedUnlock, HeldBy};
 use crate::names::Names;
 
+/// What a rate limiter's state says that it is.
+const RATE_LIMITER: &str = "rate limiter";
+
 impl Client {
     /// Everything about a name, without knowing its kind; `None` if nothing is there. Reads only (expired holders may be
     /// dropped). A few requests on a connection of its own, each for the command timeout at most; for a lock with many
@@ -49,7 +52,8 @@ impl Client {
         self.look_behind(name, &names).map_err(|e| e.about(name))
     }
 
-    /// The same for a [lock at a key](Client::simple_lock_at) of a user's own.
+    /// The same for a lock at a key of a user's own: a [simple lock](Client::simple_lock_at), or one that is shared with
+    /// [Redisson](Client::redisson_lock).
     ///
     /// # Errors
     /// See [`look`](Client::look); `InvalidInput` for a key that can be no lock.
@@ -87,6 +91,7 @@ impl Client {
             ask(&["TYPE", &keys[0]]),
             ask(&["HGET", &keys[0], "kind"]),
             ask(&["HGET", &keys[6], "token"]),
+            ask(&["HGET", &keys[0], "used"]),
         ]);
         let answers = self.exchange(&mut connection, &asked)?;
         let of = |i: usize| number(answers.get(i));
@@ -107,8 +112,18 @@ impl Client {
         let mut look = Look::of(name, kind);
         look.fenced = text(answers.get(2 * n + 2)).and_then(|token| token.parse().ok());
         look.keys = infos;
-        if let Some(view) = view {
-            view.look(self.shared(), server, &mut connection, names, &mut look)?;
+        if look.kind == RATE_LIMITER {
+            let used = text(answers.get(2 * n + 3)).and_then(|it| it.parse::<f64>().ok());
+            look.counts.extend(used.map(|it| ("used", it.ceil() as i64)));
+        }
+        // Redisson's have no field that says what they are.
+        let may_be_redissons = view.is_none() && names.is_beside() && type_of.as_deref() == Some("hash");
+        if let Some(view) = view.or_else(|| may_be_redissons.then_some(&view::REDISSON)) {
+            match view.look(self.shared(), server, &mut connection, names, &mut look) {
+                Ok(()) if may_be_redissons => view.tag.clone_into(&mut look.kind),
+                Err(e) if !may_be_redissons || !e.is_wrong_type() => return Err(e),
+                _ => {}
+            }
         }
         Ok(Some(look))
     }
@@ -158,7 +173,7 @@ impl Client {
         match &*look.kind {
             "count-down latch" => refuse("a latch has no holders: reset or delete its count instead"),
             "cyclic barrier" => refuse("a barrier has no holders: reset it instead"),
-            "rate limiter" => refuse("a rate limiter has no holders: delete what was used instead"),
+            RATE_LIMITER => refuse("a rate limiter has no holders: delete what was used instead"),
             kind => {
                 match view::of(if kind == "simple lock" { "string" } else { "hash" }, Some(kind.to_owned())).0
                 {

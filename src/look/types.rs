@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::engine::redis::inspect::Place;
+use crate::kinds::inventory::Stock;
 use crate::lock::holder::{Holder, Process, granted_at};
 
 /// What is at a name: its kind, its holders, its waiters. See [`Client::look`](crate::Client::look) and
@@ -21,8 +22,12 @@ pub struct Look {
     pub waiters: Vec<Waiter>,
     /// Waiters for a condition's signal, the first hundred.
     pub condition_waiters: Vec<ConditionWaiter>,
-    /// Numbers of the kind's own: `permits` and `used` of a semaphore, `count` of a latch, `broken` (1) of a barrier.
+    /// Numbers of the kind's own: `permits` and `used` of a semaphore, `count` of a latch, `broken` (1) of a barrier,
+    /// `used` of a rate limiter, as of the last request that it granted.
     pub counts: Vec<(&'static str, i64)>,
+    /// The stock of an inventory, by SKU; each SKU's counts are of one moment. Only of
+    /// [`Client::look`](crate::Client::look).
+    pub stock: Vec<(String, Stock)>,
     /// The highest token of the [fenced resource](crate::Fenced) of this name, if there is one. Only of
     /// [`Client::look`](crate::Client::look).
     pub fenced: Option<u64>,
@@ -89,6 +94,7 @@ impl Look {
             waiters: Vec::new(),
             condition_waiters: Vec::new(),
             counts: Vec::new(),
+            stock: Vec::new(),
             fenced: None,
             keys: Vec::new(),
             more: false,

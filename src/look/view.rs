@@ -18,8 +18,9 @@ use crate::engine::state::grant::first_token;
 use crate::error::Error;
 use crate::kind::{Kind, Reentrancy, Sharing};
 use crate::kinds::barrier::Barrier;
+use crate::kinds::inventory::Stock;
 use crate::kinds::latch::Latch;
-use crate::kinds::{Attempts, Candidate, InStock, Permits, Read, Reentrant, Simple, Units, Write};
+use crate::kinds::{Attempts, Candidate, InStock, Permits, Read, Redisson, Reentrant, Simple, Units, Write};
 use crate::lock::RedisLock;
 use crate::lock::holder::{ForcedUnlock, HeldBy, Holder};
 use crate::names::Names;
@@ -29,12 +30,14 @@ use crate::script::Scripts;
 /// A kind as it is looked at.
 pub(super) struct View {
     /// As its rule writes it into its state.
-    tag: &'static str,
+    pub(super) tag: &'static str,
     /// What its rule is asked as; and whether the last grant number is that mode's holder's.
     modes: &'static [(&'static str, bool)],
     scripts: fn(&Shared) -> Result<Arc<Scripts>, Error>,
     /// What the first numbers of `kind.describe` are.
     counts: &'static [&'static str],
+    /// What its rule is asked as for the stock of each SKU, where it has any; not by a listing.
+    stock: Option<&'static str>,
     /// Its modes as locks.
     locks: &'static [Take],
 }
@@ -69,12 +72,23 @@ impl Kind for Taken {
     }
 }
 
+/// Of a lock that is shared with Redisson, at its key.
+pub(super) static REDISSON: View = View {
+    tag: Redisson::NAME,
+    modes: &[("", true)],
+    scripts: scripts::<Redisson>,
+    counts: &[],
+    stock: None,
+    locks: &[|client, key, by, reason, gently| take(&client.redisson_lock(key), by, reason, gently)],
+};
+
 static VIEWS: [View; 9] = [
     View {
         tag: "simple lock",
         modes: &[("", true)],
         scripts: scripts::<Simple>,
         counts: &[],
+        stock: None,
         locks: &[|client, name, by, reason, gently| take(&client.simple_lock(name), by, reason, gently)],
     },
     View {
@@ -82,6 +96,7 @@ static VIEWS: [View; 9] = [
         modes: &[("", true)],
         scripts: scripts::<Reentrant>,
         counts: &[],
+        stock: None,
         locks: &[|client, name, by, reason, gently| take(&client.reentrant_lock(name), by, reason, gently)],
     },
     View {
@@ -89,6 +104,7 @@ static VIEWS: [View; 9] = [
         modes: &[("write", true), ("read", false)],
         scripts: scripts::<Write>,
         counts: &[],
+        stock: None,
         locks: &[
             |client, name, by, reason, gently| {
                 take::<Write>(client.read_write_lock(name).write_lock(), by, reason, gently)
@@ -103,6 +119,7 @@ static VIEWS: [View; 9] = [
         modes: &[("", false)],
         scripts: scripts::<Permits>,
         counts: &["permits", "used"],
+        stock: None,
         locks: &[|client, name, by, reason, gently| {
             take(&client.lock_with_kind(name, Permits::of(1)?), by, reason, gently)
         }],
@@ -112,6 +129,7 @@ static VIEWS: [View; 9] = [
         modes: &[("take", false), ("lock", true)],
         scripts: scripts::<Units>,
         counts: &[],
+        stock: Some("stock"),
         locks: &[
             |client, name, by, reason, gently| take(&client.lock_with_kind(name, Taken), by, reason, gently),
             |client, name, by, reason, gently| {
@@ -124,6 +142,7 @@ static VIEWS: [View; 9] = [
         modes: &[("", true)],
         scripts: scripts::<Candidate>,
         counts: &[],
+        stock: None,
         locks: &[|client, name, by, reason, gently| {
             take(&client.lock_with_kind(name, Candidate::default()), by, reason, gently)
         }],
@@ -133,6 +152,7 @@ static VIEWS: [View; 9] = [
         modes: &[("", true)],
         scripts: scripts::<Attempts>,
         counts: &[],
+        stock: None,
         locks: &[|client, name, by, reason, gently| {
             take(&client.lock_with_kind(name, Attempts), by, reason, gently)
         }],
@@ -142,6 +162,7 @@ static VIEWS: [View; 9] = [
         modes: &[("", false)],
         scripts: scripts::<Latch>,
         counts: &["count"],
+        stock: None,
         locks: &[],
     },
     View {
@@ -149,6 +170,7 @@ static VIEWS: [View; 9] = [
         modes: &[("", false)],
         scripts: scripts::<Barrier>,
         counts: &["broken"],
+        stock: None,
         locks: &[],
     },
 ];
@@ -176,22 +198,51 @@ impl View {
         names: &Names,
         look: &mut Look,
     ) -> Result<(), Error> {
-        let script = &(self.scripts)(shared)?.inspect;
-        let limit = || Moment::now().after(shared.config.command_timeout);
         for (i, (mode, ordered)) in self.modes.iter().enumerate() {
             let mut page = Some(String::new());
             while let Some(at) = page {
-                let packed = self.question(shared, names, mode, &at, true)?;
-                server.backend.count(1);
-                let sent = connection.exchange(&[packed], limit());
-                let answer = sent.map_err(|e| refused(e).error())?.into_iter().next().unwrap_or(Value::Nil);
-                if let Value::ServerError(e) = answer {
-                    return Err(refused_script(Some(script), e.into()).error());
-                }
-                page = self.add(look, read(&answer), *ordered, i == 0);
+                let read = self.page(shared, server, connection, names, mode, &at)?;
+                page = self.add(look, read, *ordered, i == 0);
             }
         }
+        let mut page = self.stock.map(|_| String::new());
+        while let (Some(mode), Some(at)) = (self.stock, page) {
+            let Page { inspection, next } = self.page(shared, server, connection, names, mode, &at)?;
+            for sku in inspection.state.chunks(5) {
+                let name = text(sku.first()).unwrap_or_default();
+                let name = unescape(&name).unwrap_or(name);
+                // A field may be on two pages of a scan.
+                if let Some(stock) = Stock::read(sku.get(1..).unwrap_or_default())
+                    && !look.stock.iter().any(|(other, _)| *other == name)
+                {
+                    look.stock.push((name, stock));
+                }
+            }
+            page = next;
+        }
+        look.stock.sort_by(|one, other| one.0.cmp(&other.0));
         Ok(())
+    }
+
+    /// A page of what its rule says in this mode.
+    fn page(
+        &self,
+        shared: &Shared,
+        server: &Server,
+        connection: &mut Connection,
+        names: &Names,
+        mode: &str,
+        at: &str,
+    ) -> Result<Page, Error> {
+        let packed = self.question(shared, names, mode, at, true)?;
+        server.backend.count(1);
+        let sent = connection.exchange(&[packed], Moment::now().after(shared.config.command_timeout));
+        let answer = sent.map_err(|e| refused(e).error())?.into_iter().next().unwrap_or(Value::Nil);
+        if let Value::ServerError(e) = answer {
+            let script = &(self.scripts)(shared)?.inspect;
+            return Err(refused_script(Some(script), e.into()).error());
+        }
+        Ok(read(&answer))
     }
 
     /// How many questions are asked of each lock.
@@ -232,7 +283,10 @@ impl View {
             let own = share.and_then(|it| counted(it.get(2)?)).and_then(|n| n.try_into().ok()).unwrap_or(0);
             let mut holder = Holder::new(held, if ordered { inspection.number } else { own });
             holder.permits = share.and_then(|it| counted(it.get(1)?)).and_then(|n| n.try_into().ok());
-            holder.token = (ordered && holder.since.is_some()).then(|| first_token(inspection.number));
+            // (The tokens of Redisson's fenced locks are another counter's.)
+            let is_counted = self.tag == Redisson::NAME && !inspection.state.is_empty();
+            holder.token =
+                (ordered && holder.since.is_some() && !is_counted).then(|| first_token(inspection.number));
             if !look.holders.iter().any(|other| other.owner == holder.owner) {
                 look.holders.push(holder);
             }

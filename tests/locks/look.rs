@@ -62,6 +62,10 @@ fn each_kind_is_known_by_its_name_alone() {
     assert_eq!(look(&viewer, "semaphore").holders[0].permits, Some(3));
     assert_eq!(look(&viewer, "latch").counts, [("count", 7)]);
     assert_eq!(look(&viewer, "limiter").kind, "rate limiter");
+    assert_eq!(look(&viewer, "limiter").counts, [("used", 1)]);
+    let stock = look(&viewer, "inventory").stock;
+    let (sku, of) = &stock[0];
+    assert_eq!((stock.len(), &**sku, of.stocked, of.available, of.reserved, of.sold), (1, "mug", 2, 1, 1, 0));
     assert!(viewer.look("nothing").unwrap().is_none());
     assert_eq!(viewer.look("").unwrap_err().kind(), ErrorKind::InvalidInput);
 
@@ -76,6 +80,103 @@ fn each_kind_is_known_by_its_name_alone() {
     assert_eq!(names, ["inventory", "reader", "reentrant", "semaphore", "writer"]);
     let all = viewer.list().with_free().page(1).count();
     assert_eq!(all, 8);
+}
+
+#[test]
+fn the_stock_of_each_of_many_skus_is_shown_once() {
+    let server = RedisServer::start().unwrap();
+    let client = connect(&server);
+    let inventory = client.inventory("sale");
+    let name = |i: u64| format!("sku|{i:03}");
+    for i in 0..300 {
+        inventory.add_stock(&name(i), i + 1).unwrap();
+    }
+    let _reserved = inventory.try_reserve(&name(7), 3).unwrap().unwrap();
+    let stock = look(&client, "sale").stock;
+    assert_eq!(stock.len(), 300);
+    for (i, (sku, it)) in (0..).zip(&stock) {
+        let reserved = if i == 7 { 3 } else { 0 };
+        assert_eq!(
+            (sku, it.stocked, it.available, it.reserved, it.sold),
+            (&name(i), i + 1, i + 1 - reserved, reserved, 0)
+        );
+    }
+    assert!(client.list().next().unwrap().unwrap().stock.is_empty());
+}
+
+/// The name of the thread that Redis granted the lock of this name to.
+fn thread_of(client: &Client, name: &str) -> Option<String> {
+    look(client, name).holders.first()?.process.as_ref()?.thread.clone()
+}
+
+#[test]
+fn the_thread_that_was_granted_a_lock_is_known_by_its_name() {
+    let server = RedisServer::start().unwrap();
+    let (client, other) = (connect(&server), connect(&server));
+    let named = |name: &str| thread::Builder::new().name(name.to_owned());
+    let (free, lock, fair) =
+        (client.reentrant_lock("free"), other.reentrant_lock("free"), other.reentrant_lock("fair").fair());
+    thread::scope(|scope| {
+        let granted = named("the\tfirst").spawn_scoped(scope, || free.lock_owned().unwrap());
+        let first = granted.unwrap().join().unwrap();
+        assert_eq!(thread_of(&client, "free").unwrap(), "the first");
+        // One that waits, and its request by a heartbeat or by a release: to another process, and within this one.
+        let waits = named("waits").spawn_scoped(scope, || lock.lock_owned().unwrap()).unwrap();
+        wait_until(LONG, "it waits", || !look(&client, "free").waiters.is_empty());
+        let shown = look(&client, "free").waiters.swap_remove(0).process.unwrap();
+        assert_eq!(shown.thread.as_deref(), Some("waits"));
+        first.unlock().unwrap();
+        let second = waits.join().unwrap();
+        assert_eq!(thread_of(&client, "free").unwrap(), "waits");
+        second.unlock().unwrap();
+        // A releasing thread asks for the next one of its process: under that one's name.
+        let guard = fair.lock_owned().unwrap();
+        let next = named("next").spawn_scoped(scope, || fair.lock_owned().unwrap()).unwrap();
+        wait_until(LONG, "it waits", || fair.local_queue_length() == 1);
+        guard.unlock().unwrap();
+        let third = next.join().unwrap();
+        // (Where it was not asleep yet, Redis learns its name by a later request only.)
+        assert!(matches!(thread_of(&client, "fair").as_deref(), None | Some("next")));
+        third.unlock().unwrap();
+        // A thread without a name, which no test has.
+        let unnamed = scope.spawn(|| client.reentrant_lock("plain").lock_owned().unwrap()).join().unwrap();
+        assert_eq!(thread_of(&client, "plain"), None);
+        unnamed.unlock().unwrap();
+    });
+}
+
+#[test]
+fn a_lock_shared_with_redisson_is_looked_at_by_its_key() {
+    let server = RedisServer::start().unwrap();
+    let client = builder(&server.url()).client_name("billing").connect().unwrap();
+    assert!(client.look_at_key("stock").unwrap().is_none());
+    // A fenced lock's tokens are another counter's, so a look has none.
+    let guard = client.redisson_fenced_lock("stock").lock_owned().unwrap();
+    assert_eq!(client.look_at_key("stock").unwrap().unwrap().holders[0].token, None);
+    guard.unlock().unwrap();
+    let guard = client.redisson_lock("stock").lock_owned().unwrap();
+    let last = guard.token();
+    let it = client.look_at_key("stock").unwrap().unwrap();
+    assert_eq!((&*it.kind, it.holders[0].token), ("Redisson lock", Some(last)));
+    assert_eq!(it.holders[0].process.as_ref().unwrap().client_name, "billing");
+    guard.unlock().unwrap();
+    let mut redis = server.connection().unwrap();
+    let theirs = "67e55044-10b1-426f-9247-bb680e5fe0c8:7";
+    redis::cmd("HSET").arg(&["stock", theirs, "2"]).exec(&mut redis).unwrap();
+    redis::cmd("PEXPIRE").arg(&["stock", "60000"]).exec(&mut redis).unwrap();
+    let it = client.look_at_key("stock").unwrap().unwrap();
+    let holder = &it.holders[0];
+    assert_eq!((&*it.kind, &*holder.owner, &holder.process), ("Redisson lock", theirs, &None));
+    assert_eq!((holder.token, holder.since), (None, None));
+    // Its hold has no token; and as it would go on to renew it, it is taken away at once.
+    let lock = client.redisson_lock("stock");
+    assert_eq!(lock.revoke_if(&HeldBy::Token(last), "").unwrap().others, 1);
+    assert_eq!(lock.revoke_if(&HeldBy::Owner(theirs.to_owned()), "").unwrap().holders, 1);
+    assert!(lock.try_lock().unwrap().is_some());
+    // Another hash is none.
+    redis::cmd("HSET").arg(&["map", "a", "b"]).exec(&mut redis).unwrap();
+    let map = client.look_at_key("map").unwrap().unwrap();
+    assert_eq!((&*map.kind, map.holders.len()), ("a hash", 0));
 }
 
 #[test]

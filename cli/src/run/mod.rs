@@ -20,6 +20,7 @@ use self::supervise::Ended;
 use crate::args::{Global, Run};
 use crate::exit::{Failure, code};
 use crate::say::Say;
+use crate::target::Target;
 
 /// Runs the command of `args`; the exit status is the command's, or says what kept it from running.
 pub fn run(global: &Global, args: &Run, say: Say) -> Result<ExitCode, Failure> {
@@ -39,7 +40,10 @@ pub fn run(global: &Global, args: &Run, say: Say) -> Result<ExitCode, Failure> {
         Acquired::Held(client, guard) => hold(global, args, (&client, guard), &signals, &mut status, say),
     });
     let exit = done.as_ref().map_or_else(Failure::status, |code| *code);
-    status.write(exit)?;
+    if let Err(error) = status.write(exit) {
+        // What came of the command is more than that nobody reads about it.
+        say.note(format!("--status-fd cannot be written: {error}"));
+    }
     done.map(ExitCode::from)
 }
 
@@ -82,7 +86,15 @@ fn hold(
             return Err(Failure::new(code::NOT_EXECUTABLE, format!("the command could not be started: {e}")));
         }
     };
-    let ended = supervise::supervise(&mut child, args, &guard, signals, say)?;
+    let ended = match supervise::supervise(&mut child, args, &guard, signals, say) {
+        Ok(ended) => ended,
+        Err(failure) => {
+            // Nothing watches over it: it ends before its lock does.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(failure);
+        }
+    };
     status.child = Some(ended.status);
     status.held = began.elapsed();
     let stay = match args.once_for {
@@ -99,7 +111,7 @@ fn hold(
     };
     let tokens = guard.tokens();
     let released = release(guard, stay);
-    if released.as_ref().is_err_and(Error::is_lease_lost) && !args.at && !args.redisson {
+    if released.as_ref().is_err_and(Error::is_lease_lost) {
         free_what_was_revoked(client, args, &tokens);
     }
     if let Ok(()) = &released {
@@ -111,10 +123,11 @@ fn hold(
 /// A hold that `break` has taken away keeps others out as long as the command might run: that is over. What is no
 /// longer there, or another's by now, is left alone.
 fn free_what_was_revoked(client: &Client, args: &Run, tokens: &[Option<u64>]) {
+    let target = Target::of(args.at, args.redisson);
     for (name, token) in std::iter::once(&args.name).chain(&args.and).zip(tokens) {
         if let Some(token) = token {
             // If Redis does not answer, its lease ends it.
-            let _ = client.force_unlock(name, &HeldBy::Token(*token), "", false);
+            let _ = target.take_away(client, name, &HeldBy::Token(*token), "", false);
         }
     }
 }

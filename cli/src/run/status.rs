@@ -1,11 +1,13 @@
 //! What `--status-fd` is told at the end.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::json;
 
 use crate::exit::Failure;
@@ -27,8 +29,14 @@ impl Status {
     /// To be written to this file descriptor, if there is one.
     pub fn open(fd: Option<u32>) -> Result<Status, Failure> {
         let open = |fd| {
-            let file = File::options().write(true).open(format!("/dev/fd/{fd}"));
-            file.map_err(|e| Failure::usage(format!("--status-fd {fd}: {e}")))
+            // A pipe that nobody reads would be waited for.
+            let flags = OFlags::NONBLOCK.bits().cast_signed();
+            let file = File::options().write(true).custom_flags(flags).open(format!("/dev/fd/{fd}"));
+            let blocking = file.and_then(|file| {
+                fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+                Ok(file)
+            });
+            blocking.map_err(|e| Failure::usage(format!("--status-fd {fd}: {e}")))
         };
         Ok(Status { to: fd.map(open).transpose()?, ..Status::default() })
     }
@@ -39,7 +47,7 @@ impl Status {
     }
 
     /// Writes it, with the program's own exit status.
-    pub fn write(&mut self, exit: u8) -> Result<(), Failure> {
+    pub fn write(&mut self, exit: u8) -> io::Result<()> {
         let Some(to) = &mut self.to else { return Ok(()) };
         let child = self.child.map(|status| match (status.code(), status.signal()) {
             (Some(code), _) => json!({"code": code}),
@@ -52,7 +60,7 @@ impl Status {
             "held_s": seconds(self.held), "child": child, "lost": self.lost, "stays_s": seconds(self.stays),
             "exit": exit,
         });
-        writeln!(to, "{line}").map_err(|_| Failure::broken_pipe())
+        writeln!(to, "{line}")
     }
 }
 

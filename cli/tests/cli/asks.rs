@@ -152,6 +152,79 @@ fn a_lock_is_taken_from_the_holder_that_was_looked_at() {
 }
 
 #[test]
+fn locks_at_keys_of_users_are_shown_and_taken_away() {
+    let server = RedisServer::start().unwrap();
+    let url = server.url();
+    let mut redis = server.connection().unwrap();
+    let mut run = |line: &str| {
+        let words: Vec<_> = line.split(' ').collect();
+        redis::cmd(words[0]).arg(&words[1..]).exec(&mut redis).unwrap();
+    };
+    // Of other programs.
+    run("SET job-lock:prod:a theirs PX 60000");
+    run("HSET stock 67e55044-10b1-426f-9247-bb680e5fe0c8:7 1");
+    run("PEXPIRE stock 60000");
+    for (option, name, owner, kind) in [
+        ("--at", "job-lock:prod:a", "theirs", "simple lock"),
+        ("--redisson", "stock", "67e55044-10b1-426f-9247-bb680e5fe0c8:7", "Redisson lock"),
+    ] {
+        let shown = &json(&done(&url, &["show", "--json", option, name]).ends(0).out)[0];
+        assert_eq!((&shown["kind"], &shown["holders"][0]["owner"]), (&kind.into(), &owner.into()));
+        done(&url, &["break", option, name, "--owner", "another"]).ends(75).says("another one holds it");
+        // A token is never another program's.
+        done(&url, &["break", option, name, "--token", "4096"]).ends(75);
+        done(&url, &["break", option, name, "--owner", owner]).ends(0).says("was taken away");
+        done(&url, &["break", option, name, "--whoever"]).ends(1).says("nobody holds");
+        // And ours: kept from others until its command has been stopped.
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pid");
+        let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 60", file.display());
+        let args = ["run", "--lease", "30s", "--bear", "30s", option, name, "sh", "-c", &script];
+        let holder = Started::new(program(&url, &args));
+        let pid: u32 = line_of(&file).parse().unwrap();
+        let shown = &json(&done(&url, &["show", "--json", option, name]).ends(0).out)[0];
+        let token = shown["holders"][0]["token"].as_str().unwrap();
+        done(&url, &["break", option, name, "--token", token, "--reason", "by hand"]).ends(0);
+        let wait = ["run", "-w", "60s", "--lease", "1s", option, name, "true"];
+        done(&url, &wait).ends(0);
+        assert!(!is_alive(pid));
+        holder.done().ends(80).says("COMMAND is stopped");
+    }
+    done(&url, &["break", "--redisson", "--at", "x", "--whoever"]).ends(64).says("cannot be used with");
+    run("HSET map field value");
+    let map = &json(&done(&url, &["show", "--json", "--redisson", "map"]).ends(0).out)[0];
+    assert_eq!((&map["kind"], map["holders"].as_array().unwrap().len()), (&"a hash".into(), 0));
+    done(&url, &["break", "--redisson", "map", "--whoever"]).ends(78).says("not a Redisson lock");
+    done(&url, &["break", "--at", "map", "--whoever"]).ends(78).says("not a simple lock");
+}
+
+#[test]
+fn stock_and_threads_are_shown() {
+    let server = RedisServer::start().unwrap();
+    let url = server.url();
+    let shop = labelled(&server, "shop");
+    shop.inventory("sale").add_stock("mug|blue", 5).unwrap();
+    let _reserved = shop.inventory("sale").try_reserve("mug|blue", 2).unwrap().unwrap();
+    let it = &json(&done(&url, &["show", "--json", "sale"]).ends(0).out)[0];
+    let stock = serde_json::json!(
+        [{"sku": "mug|blue", "stocked": 5, "available": 3, "reserved": 2, "sold": 0}]
+    );
+    assert_eq!(it["stock"], stock);
+    let text = done(&url, &["show", "sale"]).ends(0).out;
+    assert!(text.contains("mug|blue: stocked 5, available 3, reserved 2, sold 0"), "{text}");
+    let lock = shop.reentrant_lock("job");
+    let worker = std::thread::Builder::new().name("worker 7".to_owned());
+    let guard = worker.spawn(move || lock.lock_owned().unwrap()).unwrap().join().unwrap();
+    let it = &json(&done(&url, &["show", "--json", "job"]).ends(0).out)[0];
+    assert_eq!(
+        (&it["holders"][0]["thread"], &it["holders"][0]["label"]),
+        (&"worker 7".into(), &"shop".into())
+    );
+    assert!(done(&url, &["show", "job"]).ends(0).out.contains("thread \"worker 7\""));
+    guard.unlock().unwrap();
+}
+
+#[test]
 fn a_hundred_thousand_names_occupy_no_server() {
     // In full: RUNS=100000 cargo test --release --package redis-concurrent-cli --test cli hundred_thousand
     let names: usize = std::env::var("RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(2_000);

@@ -211,5 +211,14 @@ fn too_long() {
 fn a_command_that_cannot_be_executed() {
     run(&["none", "no-such-command"]).ends(127).says("no-such-command");
     run(&["none", "/etc/passwd"]).ends(126).says("/etc/passwd");
+    run(&["none", "/etc"]).ends(126).says("/etc");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("script");
+    std::fs::write(&file, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    run(&["none", file.to_str().unwrap()]).ends(127).says("script");
+    // As much as a command can be given at all, and more than it can be given beside what starts it.
+    let long = "x".repeat(131_071);
+    run(&["none", "test", "-n", &long]).ends(0);
     run(&["-n", "none", "true"]).ends(0);
 }

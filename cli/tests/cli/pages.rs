@@ -1,6 +1,8 @@
 //! The man page and the completions are those of the program that prints them.
 
-use crate::stage::done;
+use redis_concurrent_testkit::{RedisServer, wait_until};
+
+use crate::stage::{LONG, client, done, program};
 
 #[test]
 fn completions_and_pages_know_the_options() {
@@ -28,4 +30,30 @@ fn a_closed_pipe_ends_it_quietly() {
     let mut command = crate::stage::program("redis://127.0.0.1:1/", &["man", "run"]);
     let status = command.stdout(writer).status().unwrap();
     assert_eq!(status.code(), Some(141));
+}
+
+#[test]
+fn a_list_that_nobody_reads_ends_quietly() {
+    let server = RedisServer::start().unwrap();
+    let lock = client(&server).reentrant_lock("job");
+    let guard = lock.lock_owned().unwrap();
+    let unread = |args: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = program(&server.url(), args);
+        command.stdout(writer).stderr(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    for args in [&["ls"][..], &["ls", "--json"], &["show", "job"], &["doctor"]] {
+        let it = unread(args).wait_with_output().unwrap();
+        assert_eq!((it.status.code(), &*it.stderr), (Some(141), &b""[..]), "{args:?}");
+    }
+    // It ends at the first line that it would write.
+    let mut watch = unread(&["watch", "--every", "20ms"]);
+    wait_until(LONG, "it ends", || {
+        drop(lock.try_lock_owned().unwrap());
+        let _ = lock.force_unlock().unwrap();
+        watch.try_wait().unwrap().is_some()
+    });
+    assert_eq!(watch.wait().unwrap().code(), Some(141));
+    let _ = guard.unlock();
 }

@@ -1,11 +1,14 @@
 //! On a terminal: the command stays in the foreground, and what the terminal sends reaches it once.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use redis_concurrent_testkit::wait_until;
 use rustix::fs::OFlags;
@@ -18,6 +21,9 @@ struct OnTerminal {
     child: std::process::Child,
     keyboard: File,
     screen: Arc<Mutex<String>>,
+    /// The reader of the screen has the terminal open, too, until this is false.
+    reads: Arc<AtomicBool>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl OnTerminal {
@@ -46,14 +52,23 @@ impl OnTerminal {
         let keyboard = File::from(ours);
         let screen = Arc::new(Mutex::new(String::new()));
         let (mut from, to) = (keyboard.try_clone().unwrap(), screen.clone());
-        std::thread::spawn(move || {
+        rustix::fs::fcntl_setfl(&from, OFlags::RDWR | OFlags::NONBLOCK).unwrap();
+        let reads = Arc::new(AtomicBool::new(true));
+        let goes_on = reads.clone();
+        let reader = std::thread::spawn(move || {
             let mut bytes = [0; 1024];
-            // The terminal ends with its last user, as an error.
-            while let Ok(n @ 1..) = from.read(&mut bytes) {
-                to.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..n]));
+            while goes_on.load(Ordering::SeqCst) {
+                match from.read(&mut bytes) {
+                    Ok(n @ 1..) => to.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..n])),
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                        std::thread::park_timeout(Duration::from_millis(5));
+                    }
+                    // The terminal ends with its last user, as an error.
+                    _ => break,
+                }
             }
         });
-        OnTerminal { child, keyboard, screen }
+        OnTerminal { child, keyboard, screen, reads, reader: Some(reader) }
     }
 
     fn shows(&self, what: &str) {
@@ -64,6 +79,15 @@ impl OnTerminal {
 
     fn types(&mut self, keys: &[u8]) {
         self.keyboard.write_all(keys).unwrap();
+    }
+
+    /// Closes the terminal: all that is open of it on this side.
+    fn hangs_up(mut self) {
+        self.reads.store(false, Ordering::SeqCst);
+        self.reader.take().unwrap().join().unwrap();
+        let OnTerminal { mut child, keyboard, .. } = self;
+        drop(keyboard);
+        wait_until(LONG, "it ends", || child.try_wait().unwrap().is_some());
     }
 
     fn ends(mut self, code: i32) -> String {
@@ -120,15 +144,15 @@ fn an_interrupt_while_it_waits_ends_it() {
 
 #[test]
 fn a_terminal_that_goes_away_ends_the_command() {
-    let mut it =
-        OnTerminal::new(&["run", "--lease", "1s", "tty-gone", "sh", "-c", "echo ready; exec sleep 60"]);
-    it.shows("ready");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pid");
+    let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 60", file.display());
+    let it = OnTerminal::new(&["run", "--lease", "1s", "tty-gone", "sh", "-c", &script]);
+    let command: u32 = crate::stage::line_of(&file).parse().unwrap();
     let lock = crate::stage::client(shared()).reentrant_lock("tty-gone");
     assert!(lock.is_locked().unwrap());
-    // The session's leader is told that the line was cut.
-    let pid: u32 = lock.holder().unwrap().unwrap().process.unwrap().pid;
-    crate::stage::signal(pid, "HUP");
-    it.types(b"");
-    it.ends(129);
-    assert!(!lock.is_locked().unwrap());
+    // The session's leader, which is the program, is told that the line was cut.
+    it.hangs_up();
+    wait_until(LONG, "the command is dead", || !crate::stage::is_alive(command));
+    wait_until(LONG, "the lock is free", || !lock.is_locked().unwrap());
 }

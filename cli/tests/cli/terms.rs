@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis_concurrent_testkit::wait_until;
 
-use crate::stage::{LONG, Started, client, program, run, shared};
+use crate::stage::{LONG, Started, client, line_of, program, run, shared};
 
 #[test]
 fn the_command_knows_its_lock() {
@@ -116,4 +116,26 @@ fn the_end_is_told_to_a_file_descriptor() {
     );
     let third = told(&with(&["run", "--lease", "1s", "--status-fd", "3", "told2", "sh", "-c", "kill -9 $$"]));
     assert_eq!((&third["child"]["signal"], &third["exit"]), (&9.into(), &137.into()));
+}
+
+#[test]
+fn a_status_that_nobody_reads_changes_no_exit_status() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, go) = (folder.path().join("in"), folder.path().join("go"));
+    let script = format!(
+        "echo $$ > {0}.new; mv {0}.new {0}; while [ ! -e {1} ]; do sleep 0.02; done; exit 7",
+        file.display(),
+        go.display()
+    );
+    let args = ["run", "--lease", "1s", "--status-fd", "1", "unread", "sh", "-c", &script];
+    let mut command = program(&shared().url(), &args);
+    let child = command.stdout(writer).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    drop(command); // it has the pipe's end, too
+    line_of(&file);
+    drop(reader);
+    std::fs::write(go, "").unwrap();
+    let it = child.wait_with_output().unwrap();
+    assert_eq!(it.status.code(), Some(7));
+    assert!(String::from_utf8_lossy(&it.stderr).contains("--status-fd cannot be written"), "{it:?}");
 }

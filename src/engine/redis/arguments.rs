@@ -88,7 +88,10 @@ impl<'a> Acquire<'a> {
                 AcquireMode::Back => "back",
             },
             args: &asking.terms.args,
-            record: record(entry, asking.threads),
+            record: match &asking.thread {
+                Some(name) => record(entry, asking.threads, Some(name)),
+                None => own_record(entry, asking.threads),
+            },
             from: asking.from.map(|from| entry.owner_id(from)).unwrap_or_default(),
             arrival: &asking.arrival,
             instead: asking.instead,
@@ -132,7 +135,7 @@ impl<'a> Leave<'a> {
             unsettled: leaving.unsettled,
             next: next.map(|next| Next {
                 args: &next.terms.args,
-                record: record(entry, next.threads),
+                record: record(entry, next.threads, next.thread.as_deref()),
                 owner: entry.owner_id(next.owner),
                 arrival: &next.arrival,
                 by_priority: next.terms.class.is_some(),
@@ -170,7 +173,21 @@ impl Renew<'_> {
     }
 }
 
-/// What a queue position or a hold says of itself: threads waiting, pid, host, client name.
-pub(super) fn record(entry: &LockEntry, threads: usize) -> String {
-    format!("{threads} {}", entry.shared.identity)
+/// How much of a thread's name is told, in characters.
+const LONGEST_NAME: usize = 64;
+
+/// What a queue position or a hold says of itself: threads waiting, pid, host, client name, and behind a tab the name of
+/// the thread that asks, if it has one.
+fn record(entry: &LockEntry, threads: usize, thread: Option<&str>) -> String {
+    let mut record = format!("{threads} {}", entry.shared.identity);
+    if let Some(name) = thread {
+        record.push('\t');
+        record.extend(name.chars().take(LONGEST_NAME).map(|c| if c.is_control() { ' ' } else { c }));
+    }
+    record
+}
+
+/// The same, of the thread that calls this.
+pub(super) fn own_record(entry: &LockEntry, threads: usize) -> String {
+    record(entry, threads, std::thread::current().name())
 }

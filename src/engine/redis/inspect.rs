@@ -26,6 +26,14 @@ pub(crate) struct Held {
     pub(crate) stays: bool,
 }
 
+impl Held {
+    /// Whether it is a process of this library. (Another library's holder that has owner ids like ours says so in its
+    /// record.)
+    pub(crate) fn is_ours(&self) -> bool {
+        is_owner(&self.owner) && self.record != "?"
+    }
+}
+
 /// A waiting process, as Redis has it.
 pub(crate) struct Place {
     pub(crate) owner: String,
@@ -168,12 +176,12 @@ pub(crate) fn force_unlock(
         }
         let limit = Moment::now().after(shared.config.command_timeout);
         let inside = match held.remaining {
-            Some(rest) if gently && is_owner(&held.owner) => requests::bar(entry, &held.raw, rest, limit),
+            Some(rest) if gently && held.is_ours() => requests::bar(entry, &held.raw, rest, limit),
             _ => requests::force(entry, &held.raw, limit),
         };
         let inside = inside.map_err(|e| entry.error(e.error()))?;
         forced.holders += usize::from(inside);
-        if !inside || !is_owner(&held.owner) {
+        if !inside || !held.is_ours() {
             continue; // It has gone by itself; or is a foreign holder, which cannot be notified.
         }
         let uuid = held.owner.split(':').next().unwrap_or_default();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::answers::{list, number, text};
-use super::arguments::{Acquire, Caller, Leave, Renew, record};
+use super::arguments::{Acquire, Caller, Leave, Renew, own_record};
 use super::backend::{Idempotent, Reply};
 use super::failure::Failure;
 use super::replies::{Left, Renewed, acquired, is_deaf, is_unfinished, left, renewed, strange};
@@ -117,7 +117,7 @@ pub(crate) fn adopt(
     let Some(script) = &entry.scripts.adopt else {
         return Err(Failure::Unsent(no_rule()));
     };
-    let (caller, args, record) = (Caller::new(entry, owner, lease), "", record(entry, 0));
+    let (caller, args, record) = (Caller::new(entry, owner, lease), "", own_record(entry, 0));
     let reply = send(entry, script, &caller.with(&[from, args, &record]), limit)?;
     Ok((acquired(&reply.value, lease)?, reply.resent))
 }

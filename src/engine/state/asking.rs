@@ -119,6 +119,8 @@ pub(crate) struct Asking {
     pub(crate) from: Option<u64>,
     /// See [`Request::instead`].
     pub(crate) instead: bool,
+    /// The name of the thread that asks, where another one sends this. The lock state leaves it out.
+    pub(crate) thread: Option<Arc<str>>,
 }
 
 /// Redis's reply to a request to acquire.

@@ -201,6 +201,7 @@ impl Grant {
             enqueues: false,
             from: None,
             instead: false,
+            thread: None,
         }
     }
 

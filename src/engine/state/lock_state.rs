@@ -133,7 +133,8 @@ impl LockState {
         self.shape.sharing == Sharing::Exclusive
     }
 
-    fn head(&self) -> Option<Ticket> {
+    /// The first of the waiting threads.
+    pub(crate) fn head(&self) -> Option<Ticket> {
         self.waiters.front().map(|w| w.ticket)
     }
 

@@ -123,7 +123,7 @@ impl PendingAcquire {
         let enqueues = how == AcquireMode::Wait && self.arrival.is_empty();
         let (terms, arrival) = (self.terms.clone(), self.arrival.clone());
         let PendingAcquire { owner, from, instead, .. } = *self;
-        Asking { owner, how, terms, arrival, threads, enqueues, from, instead }
+        Asking { owner, how, terms, arrival, threads, enqueues, from, instead, thread: None }
     }
 
     pub(super) fn leaving(&self, now: Moment) -> PendingRelease {

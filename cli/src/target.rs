@@ -1,0 +1,57 @@
+//! What NAME is: a lock of this library's, or a key that is shared with other programs.
+
+use redis_concurrent::{Client, Error, ForcedUnlock, HeldBy, Kind, Look, RedisLock};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A lock in the namespace, of whatever kind.
+    Name,
+    /// A plain string lock, at this key.
+    Key,
+    /// Redisson's, at this key.
+    Redisson,
+}
+
+impl Target {
+    /// As the options --at and --redisson say.
+    pub fn of(at: bool, redisson: bool) -> Target {
+        match (at, redisson) {
+            (true, _) => Target::Key,
+            (_, true) => Target::Redisson,
+            _ => Target::Name,
+        }
+    }
+
+    /// What is there; `None` if nothing is.
+    pub fn look(self, client: &Client, name: &str) -> Result<Option<Look>, Error> {
+        match self {
+            Target::Name => client.look(name),
+            Target::Key | Target::Redisson => client.look_at_key(name),
+        }
+    }
+
+    /// Takes it from its holders, as [`Client::force_unlock`] does.
+    pub fn take_away(
+        self,
+        client: &Client,
+        name: &str,
+        held_by: &HeldBy,
+        reason: &str,
+        gently: bool,
+    ) -> Result<ForcedUnlock, Error> {
+        match self {
+            Target::Name => client.force_unlock(name, held_by, reason, gently),
+            Target::Key => take(&client.simple_lock_at(name), held_by, reason, gently),
+            Target::Redisson => take(&client.redisson_lock(name), held_by, reason, gently),
+        }
+    }
+}
+
+fn take<K: Kind>(
+    lock: &RedisLock<K>,
+    held_by: &HeldBy,
+    reason: &str,
+    gently: bool,
+) -> Result<ForcedUnlock, Error> {
+    if gently { lock.revoke_if(held_by, reason) } else { lock.force_unlock_if(held_by, reason) }
+}
