@@ -1,5 +1,7 @@
 //! Where a client's servers are, as its user writes it.
 
+use std::str::Split;
+
 use crate::error::Error;
 use crate::percent::unescape;
 use crate::settings::bad;
@@ -9,6 +11,25 @@ const OF_SENTINELS: [(&str, &str); 2] = [("redis+sentinel", "redis"), ("rediss+s
 
 /// What a sentinel's port is unless it is given.
 const SENTINEL_PORT: u16 = 26379;
+
+/// What follows the scheme of a URL that names several hosts, `[user:password@]host[:port],host[:port],…[tail]`.
+pub(crate) struct Several<'a> {
+    /// With its `@`, or empty.
+    pub(crate) login: &'a str,
+    /// Empty ones too.
+    pub(crate) hosts: Split<'a, char>,
+    /// From the first `/`, `?` or `#` on.
+    pub(crate) tail: &'a str,
+}
+
+impl<'a> Several<'a> {
+    pub(crate) fn of(rest: &'a str) -> Result<Self, Error> {
+        check_encoded(rest)?;
+        let (login, rest) = rest.split_at(rest.rfind('@').map_or(0, |at| at + 1));
+        let (hosts, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        Ok(Several { login, hosts: hosts.split(','), tail })
+    }
+}
 
 /// Sentinels, and the name of the primary that they are asked for.
 #[derive(Clone, Debug)]
@@ -27,10 +48,9 @@ pub(crate) fn sentinels_at(url: &str) -> Option<Result<(SentinelAddresses, redis
 
 /// `[user:password@]host[:port],host[:port]/master[/db][?query]`
 fn sentinels_of(scheme: &str, rest: &str) -> Result<(SentinelAddresses, redis::Client), Error> {
-    check_encoded(rest)?;
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (login, nodes) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let Several { login, hosts, tail } = Several::of(rest)?;
+    let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
+    let path = path.strip_prefix('/').unwrap_or_default();
     let (master, db) = path.split_once('/').unwrap_or((path, ""));
     let (mut user, mut password, mut others) = ("", "", Vec::new());
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -42,14 +62,13 @@ fn sentinels_of(scheme: &str, rest: &str) -> Result<(SentinelAddresses, redis::C
     }
     let of_sentinels =
         if user.is_empty() && password.is_empty() { String::new() } else { format!("{user}:{password}@") };
-    let nodes: Vec<_> = nodes.split(',').filter(|node| !node.is_empty()).collect();
-    let nodes: Vec<_> = nodes.iter().map(|node| format!("{scheme}://{of_sentinels}{node}")).collect();
+    let nodes = hosts.filter(|node| !node.is_empty());
+    let nodes: Vec<_> = nodes.map(|node| format!("{scheme}://{of_sentinels}{node}")).collect();
     let master =
         unescape(master).ok_or_else(|| bad("the name of the primary is not percent-encoded text"))?;
-    let at = if login.is_empty() { String::new() } else { format!("{login}@") };
     let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
     // The host is not used.
-    let login = server_at(&format!("{scheme}://{at}primary/{db}{query}"))?;
+    let login = server_at(&format!("{scheme}://{login}primary/{db}{query}"))?;
     Ok((named_sentinels(&nodes, &master)?, login))
 }
 

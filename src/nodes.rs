@@ -2,7 +2,7 @@
 
 use redis::ConnectionAddr;
 
-use crate::address::server_at;
+use crate::address::{Several, server_at};
 use crate::engine::redis::slots::Node;
 use crate::error::Error;
 use crate::settings::bad;
@@ -17,12 +17,12 @@ const NONE: &str = "this names no node of a cluster: redis+cluster://host:port,h
 pub(crate) fn nodes_at(url: &str) -> Option<Result<Nodes, Error>> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = scheme.strip_suffix("+cluster")?;
-    let (login, rest) = rest.split_at(rest.rfind('@').map_or(0, |at| at + 1));
-    let (nodes, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    if nodes.split(',').any(str::is_empty) {
-        return Some(Err(bad(NONE)));
-    }
-    Some(together(nodes.split(',').map(|node| server_at(&format!("{scheme}://{login}{node}{tail}")))))
+    Some(Several::of(rest).and_then(|Several { login, hosts, tail }| {
+        together(hosts.map(|node| match node {
+            "" => Err(bad(NONE)),
+            node => server_at(&format!("{scheme}://{login}{node}{tail}")),
+        }))
+    }))
 }
 
 /// The nodes at these addresses, each a host with or without its port, or a URL.

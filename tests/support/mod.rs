@@ -31,6 +31,22 @@ pub fn connect(server: &RedisServer) -> Client {
     Client::connect(&server.url()).unwrap()
 }
 
+/// A client of which nothing is renewed, or asked again, by itself for as long as a test takes: a waiter that comes in was
+/// let in, or woken up.
+pub fn patient(server: &RedisServer) -> Client {
+    let minutes = Duration::from_secs(120);
+    builder(&server.url()).lease(minutes).waiter_timeout(minutes).connect().unwrap()
+}
+
+/// Waits for the lock, and gives it back. Returns when it had it. Not for ever, so that a test that fails ends.
+#[track_caller]
+pub fn comes_in<K: Kind>(lock: &RedisLock<K>) -> Instant {
+    let guard = lock.try_lock_for(LONG).unwrap().expect("in time");
+    let came = Instant::now();
+    guard.unlock().unwrap();
+    came
+}
+
 /// What an observer was told, without names and times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {

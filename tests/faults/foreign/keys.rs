@@ -6,8 +6,8 @@ use std::thread;
 use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::foreign::stage::{Stage, comes_in};
-use crate::support::{LONG, builder, ms};
+use crate::foreign::stage::Stage;
+use crate::support::{LONG, builder, comes_in, ms};
 
 /// By the word of Redis itself, which knows slots where it could be one of a cluster.
 #[test]

@@ -1,12 +1,13 @@
 //! A server, and on it the key that everybody locks.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use redis::{Commands, Connection, FromRedisValue, cmd};
+use redis::{Connection, FromRedisValue, cmd};
 use redis_concurrent::{Client, SimpleLock};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::support::{LONG, builder, ms};
+use crate::server_days::ask;
+use crate::support::{LONG, ms, patient};
 
 /// The key: with a hash tag, as other keys of its owners' have it.
 pub const KEY: &str = "job:{nightly}:lock";
@@ -30,16 +31,9 @@ impl Stage {
         Client::connect(&self.server.url()).unwrap()
     }
 
-    /// The lock, for a client of its own, of which nothing is renewed or asked again by itself for as long as
-    /// a test takes: a caller that comes in was let in, or looks because of a foreign holder.
+    /// The lock, for a [patient] client: a caller that comes in looks because of a foreign holder, or was let in.
     pub fn patient(&self) -> SimpleLock {
-        let minutes = Duration::from_secs(120);
-        builder(&self.server.url())
-            .lease(minutes)
-            .waiter_timeout(minutes)
-            .connect()
-            .unwrap()
-            .simple_lock_at(KEY)
+        patient(&self.server).simple_lock_at(KEY)
     }
 
     /// The lock, for a client of its own.
@@ -55,26 +49,13 @@ impl Stage {
     /// One command from outside.
     #[track_caller]
     pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        let mut command = cmd(words[0]);
-        command.arg(&words[1..]);
-        command.query(&mut self.server.connection().unwrap()).unwrap_or_else(|e| panic!("{words:?}: {e}"))
+        ask(&self.server, words)
     }
 
     #[track_caller]
     pub fn await_queued(&self, n: usize) {
-        let mut redis = self.server.connection().unwrap();
-        let mut queued = || redis.zcard::<_, usize>(QUEUE).unwrap();
-        wait_until(LONG, &format!("{n} wait for the lock"), || queued() == n);
+        wait_until(LONG, &format!("{n} wait for the lock"), || self.ask::<usize>(&["ZCARD", QUEUE]) == n);
     }
-}
-
-/// Waits for the lock, and gives it back; when it had it. Not for ever, so that a test that fails ends.
-#[track_caller]
-pub fn comes_in(lock: &SimpleLock) -> Instant {
-    let guard = lock.try_lock_for(LONG).unwrap().expect("in time");
-    let came = Instant::now();
-    guard.unlock().unwrap();
-    came
 }
 
 /// Locks as the documentation of Redis has it: `SET key text NX PX lease`, and to unlock a script that deletes

@@ -8,8 +8,8 @@ use redis::cmd;
 use redis_concurrent::{Kind, LossReason, Simple};
 use redis_concurrent_testkit::{scripts, wait_until};
 
-use crate::foreign::stage::{KEY, LEASE, QUEUE, Stage, comes_in};
-use crate::support::{Ears, Heard, LONG, builder, ms};
+use crate::foreign::stage::{KEY, LEASE, QUEUE, Stage};
+use crate::support::{Ears, Heard, LONG, builder, comes_in, ms};
 
 /// How long it may take until a waiter finds that a stranger has gone, and what a loaded machine adds.
 const FOUND: Duration = ms(250 + 2000);

@@ -6,8 +6,8 @@ use std::time::Instant;
 use redis_concurrent::LossReason;
 use redis_concurrent_testkit::wait_until;
 
-use crate::redisson::stage::{KEY, LEASE, Stage, comes_in};
-use crate::support::{Ears, Heard, LONG, builder, ms};
+use crate::redisson::stage::{KEY, LEASE, Stage};
+use crate::support::{Ears, Heard, LONG, builder, comes_in, ms};
 
 #[test]
 fn a_dead_holder_of_redissons_is_waited_for_until_its_lease_ends_and_no_longer() {

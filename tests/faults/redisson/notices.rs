@@ -6,8 +6,8 @@ use std::thread;
 use redis::Commands;
 use redis_concurrent_testkit::wait_until;
 
-use crate::redisson::stage::{CHANNEL, GONE, KEY, LEASE, Stage, comes_in};
-use crate::support::{LONG, builder, connect, ms};
+use crate::redisson::stage::{CHANNEL, GONE, KEY, LEASE, Stage};
+use crate::support::{LONG, builder, comes_in, connect, ms};
 
 /// By itself the waiter would ask in 40 s.
 #[test]

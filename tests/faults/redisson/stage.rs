@@ -1,12 +1,13 @@
 //! A server, a lock, and a client that keeps the lock as Redisson's documentation and its commands show it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{Connection, FromRedisValue, cmd};
 use redis_concurrent::{Client, RedissonLock};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::support::{LONG, builder};
+use crate::server_days::ask;
+use crate::support::{LONG, patient};
 
 pub const KEY: &str = "stock:42";
 
@@ -38,12 +39,9 @@ impl Stage {
         self.client().redisson_lock(KEY)
     }
 
-    /// The lock, for a client that asks nothing again by itself for as long as a test takes: a waiter that comes in was
-    /// woken up.
+    /// The lock, for a [patient] client.
     pub fn patient(&self) -> RedissonLock {
-        let minutes = Duration::from_secs(120);
-        let client = builder(&self.server.url()).lease(minutes).waiter_timeout(minutes).connect().unwrap();
-        client.redisson_lock(KEY)
+        patient(&self.server).redisson_lock(KEY)
     }
 
     /// A thread of a client of Redisson's.
@@ -55,9 +53,7 @@ impl Stage {
     /// One command from outside.
     #[track_caller]
     pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        let mut command = cmd(words[0]);
-        command.arg(&words[1..]);
-        command.query(&mut self.server.connection().unwrap()).unwrap_or_else(|e| panic!("{words:?}: {e}"))
+        ask(&self.server, words)
     }
 
     /// How many listen to Redisson's channel.
@@ -75,15 +71,6 @@ impl Stage {
     pub fn await_queued(&self, n: usize) {
         wait_until(LONG, &format!("{n} wait for the lock"), || self.ask::<usize>(&["ZCARD", QUEUE]) == n);
     }
-}
-
-/// Waits for the lock, and gives it back. Returns when it had it.
-#[track_caller]
-pub fn comes_in(lock: &RedissonLock) -> Instant {
-    let guard = lock.try_lock_for(LONG).unwrap().expect("in time");
-    let came = Instant::now();
-    guard.unlock().unwrap();
-    came
 }
 
 /// What a thread of Redisson's sends.
