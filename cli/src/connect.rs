@@ -23,6 +23,11 @@ pub fn address(global: &Global) -> Result<ConnectionInfo, Failure> {
         (None, None) => "redis://127.0.0.1/".to_owned(),
     };
     let bad = |why: String| Failure::new(code::CONFIG, format!("the URL of the server: {why}"));
+    // What a failover forgets, `run` would not notice.
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    if scheme.ends_with("+cluster") || scheme.ends_with("+sentinel") {
+        return Err(bad(format!("{scheme}:// is not offered here: name one server, the primary")));
+    }
     // What the parsers say of a URL may repeat it: only its form is told.
     let info = url.as_str().into_connection_info().map_err(|e| {
         bad(match url.starts_with("rediss://") && !cfg!(feature = "tls") {

@@ -129,6 +129,10 @@ fn a_name_or_a_setting_that_cannot_work() {
     run(&["--grace", "500ms", "config2", "true"]).ends(78).says("half of --lease");
     done(&server.url(), &["run", "--lease", "50ms", "x", "true"]).ends(78).says("100ms");
     done("http://127.0.0.1/", &["run", "x", "true"]).ends(78).says("redis://");
+    for many in ["redis+cluster://:hush@127.0.0.1:1/", "redis+sentinel://:hush@127.0.0.1:1/m"] {
+        let it = done(many, &["run", "x", "true"]).ends(78).says("name one server, the primary");
+        assert!(!format!("{it:?}").contains("hush"));
+    }
     done(&server.url(), &["run", "--namespace", "a{b", "x", "true"]).ends(78).says("braces");
     run(&["--at-least", "0.5ms", "config3", "true"]).ends(78).says("minimum hold time");
 }
