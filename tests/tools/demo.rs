@@ -256,6 +256,18 @@ fn each_message_is_charged_once_although_a_consumer_is_killed() {
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
 }
 
+/// No times: a loaded machine may be slower than a lease.
+#[test]
+fn a_worker_that_is_told_to_end_releases_and_one_that_is_killed_does_not() {
+    let output = run("shutdown", &[], None);
+    let text = stdout(&output);
+    let ends: Vec<_> = text.lines().skip(1).map(|line| line.rsplit(" ms: ").next().unwrap()).collect();
+    let expired = "the lease had to expire";
+    let told = ["the worker released it", "the worker was told: Closed", "the guard was dropped"];
+    assert_eq!(ends, [&told[..], &[expired; 3]].concat(), "{text}{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
 #[test]
 fn never_more_licences_are_out_than_there_are() {
     let output = run("licences", &[], None);

@@ -162,7 +162,7 @@ fn the_page_tells_of_every_row() {
         assert!(PAGE.contains(&format!("\n## {}\n", pitfall.name)), "{}", pitfall.name);
         // In the table behind the wrong way, the first right one in the same row.
         for right in &pitfall.right {
-            assert!(PAGE.lines().any(|row| row.contains(&format!("  {}  ", right.name))), "{}", right.name);
+            assert!(PAGE.lines().any(|row| row.contains(&format!("| {} |", right.name))), "{}", right.name);
         }
     }
 }
