@@ -18,8 +18,10 @@ use super::wire;
 use crate::clock::Moment;
 use crate::sync::Mutex;
 
-/// The longest time that one sentinel has for its answer.
+/// The longest time that one sentinel has for each of its answers.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// The same when all were asked in vain and one was silent: it may be far away, or busy.
+const LONG_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where they tell that another server is the primary; and where the one of them that has promoted it tells, which
 /// tells the rest only when the other replicas follow.
@@ -67,6 +69,13 @@ enum Why {
     Likewise(Place),
 }
 
+/// Why none of them did.
+enum Failed {
+    /// The servers reject this client.
+    Denied(RedisError),
+    ForEach(Vec<(usize, Why)>),
+}
+
 impl Sentinels {
     /// Those at `nodes`, of the primary that they call `master`, where `login` logs in.
     pub(crate) fn new(nodes: Vec<redis::Client>, master: String, login: redis::Client) -> Self {
@@ -81,6 +90,22 @@ impl Sentinels {
     /// seconds. So what contradicts the last that was heard is tried last.
     pub(crate) fn connect(&self, limit: Duration) -> Result<wire::Connection, RedisError> {
         let until = Moment::now().after(limit);
+        let share = |limit: Duration| limit / u32::try_from(self.nodes.len() + 1).unwrap_or(u32::MAX);
+        let patience = PATIENCE.min(share(limit));
+        let mut asked = self.ask_all(until, patience);
+        let more = LONG_PATIENCE.min(share(until.since(Moment::now())));
+        let silent = |(_, why): &(usize, Why)| matches!(why, Why::Away(e) if e.is_timeout());
+        if matches!(&asked, Err(Failed::ForEach(why)) if why.iter().any(silent)) && more > patience {
+            asked = self.ask_all(until, more);
+        }
+        asked.map_err(|failed| match failed {
+            Failed::Denied(e) => e,
+            Failed::ForEach(reasons) => self.no_primary(&reasons),
+        })
+    }
+
+    /// Asks each of them, for so long, until one leads to the primary.
+    fn ask_all(&self, until: Moment, patience: Duration) -> Result<wire::Connection, Failed> {
         let known = self.known.lock().clone();
         let (mut tried, mut others, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
         for node in self.in_order() {
@@ -88,7 +113,7 @@ impl Sentinels {
             if left.is_zero() {
                 break;
             }
-            let found = self.ask(node, self.patience(limit).min(left)).and_then(|place| {
+            let found = self.ask(node, patience.min(left)).and_then(|place| {
                 if known.as_ref().is_some_and(|known| *known != place) {
                     others.push((node, place.clone()));
                     return Err(Why::Contradicts(place));
@@ -104,7 +129,7 @@ impl Sentinels {
             match found {
                 Ok(connection) => return Ok(self.right(node, tried.pop(), connection)),
                 // The same everywhere.
-                Err(Why::Unreachable(_, e)) if is_denied(&e) => return Err(e),
+                Err(Why::Unreachable(_, e)) if is_denied(&e) => return Err(Failed::Denied(e)),
                 Err(why) => reasons.push((node, why)),
             }
         }
@@ -123,7 +148,7 @@ impl Sentinels {
         }
         // Those that had no turn have the first one the next time.
         self.first.fetch_add(reasons.len(), Ordering::Relaxed);
-        Err(self.no_primary(&reasons))
+        Err(Failed::ForEach(reasons))
     }
 
     /// This one led to the primary.
@@ -201,12 +226,6 @@ impl Sentinels {
     fn in_order(&self) -> impl Iterator<Item = usize> {
         let (n, first) = (self.nodes.len(), self.first.load(Ordering::Relaxed));
         (0..n).map(move |i| (first + i) % n)
-    }
-
-    /// How long each of them may take, where all of them may take `limit`.
-    fn patience(&self, limit: Duration) -> Duration {
-        let shares = u32::try_from(self.nodes.len() + 1).unwrap_or(u32::MAX);
-        PATIENCE.min(limit / shares)
     }
 
     fn question(&self) -> Cmd {
@@ -362,8 +381,6 @@ mod tests {
         assert_eq!(ours.in_order().collect::<Vec<_>>(), [0, 1]);
         ours.first.store(3, Ordering::Relaxed);
         assert_eq!(ours.in_order().collect::<Vec<_>>(), [1, 0]);
-        assert_eq!(ours.patience(Duration::from_millis(30)), Duration::from_millis(10));
-        assert_eq!(ours.patience(Duration::from_secs(9)), PATIENCE);
     }
 
     #[test]
