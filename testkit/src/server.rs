@@ -65,6 +65,8 @@ pub enum ClientKind {
     Normal,
     /// Connections that are subscribed to a channel or a pattern.
     PubSub,
+    /// Connections of replicas.
+    Replica,
 }
 
 /// Why a start failed.

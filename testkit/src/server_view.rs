@@ -13,6 +13,7 @@ impl ClientKind {
         match self {
             Self::Normal => "normal",
             Self::PubSub => "pubsub",
+            Self::Replica => "replica",
         }
     }
 }

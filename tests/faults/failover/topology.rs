@@ -3,6 +3,8 @@
 mod cluster;
 mod sentinels;
 
+use std::time::Duration;
+
 use redis::cmd;
 use redis_concurrent_testkit::RedisServer;
 
@@ -15,6 +17,8 @@ use sentinels::Sentinels;
 pub enum Strike {
     /// SIGKILL; it comes back, empty, as a replica.
     Kill,
+    /// The same, when its replicas have not been told anything for a moment.
+    Behind,
     /// SIGSTOP, and SIGCONT some time after another has taken its place.
     Freeze,
     /// On command, while it lives.
@@ -47,6 +51,9 @@ pub trait Topology: Sync {
     /// Undoes it; returns when all servers are in step again.
     fn mend(&self, strike: Strike, random: &mut Random);
 }
+
+/// For how long replicas are behind: shorter than it takes until a server is believed to be down.
+const LAG: Duration = Duration::from_millis(500);
 
 /// The one of this name.
 pub fn named(kind: &str) -> Box<dyn Topology> {

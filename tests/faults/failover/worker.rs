@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis_concurrent::{Client, Error, Guard, Kind, RedisLock};
 use redis_concurrent_testkit::{Child, eventually};
@@ -25,6 +25,10 @@ pub const COMMAND: Duration = ms(1000);
 pub const PATIENCE: Duration = ms(30_000);
 /// How long a thread waits for a signal.
 pub const AWAITS: Duration = ms(8000);
+/// The thread whose holds are long, one of so many; else none would last over a failover.
+const HOLDS_LONG: u64 = THREADS;
+const LONG_ONES: u64 = 16;
+const MOST_HELD: Duration = ms(4000);
 /// How long a replica may take to acknowledge a hold.
 const ACKNOWLEDGED: Duration = ms(3000);
 
@@ -173,11 +177,18 @@ impl Worker<'_> {
         None
     }
 
-    /// The time is taken before `left` is asked for, so that it does not say too much.
+    /// Mostly for a moment; some last longer than a failover takes, or until they are lost. The time is taken before `left` is
+    /// asked for, so that it does not say too much.
     fn holds(&mut self, token: u64, left: impl Fn() -> u64) {
         let at = clock();
         self.journal.note(at, self.who, Event::Held { token, left: left() });
-        thread::sleep(self.random.micros(8000));
+        if self.who.thread != HOLDS_LONG || self.random.below(LONG_ONES) > 0 {
+            return thread::sleep(self.random.micros(8000));
+        }
+        let until = Instant::now() + self.random.micros(MOST_HELD.as_micros() as u64);
+        while Instant::now() < until && left() > 0 {
+            thread::sleep(ms(5));
+        }
     }
 
     fn releases(&self, left: u64) {

@@ -6,9 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis_concurrent_testkit::{RedisCluster, RedisServer, wait_until};
+use redis::cmd;
+use redis_concurrent_testkit::{ClientKind, RedisCluster, RedisServer, wait_until};
 
-use super::{Strike, Topology, info, is_primary};
+use super::{LAG, Strike, Topology, info, is_primary};
 use crate::support::{LONG, Random, ms};
 
 const SHARDS: usize = 3;
@@ -102,8 +103,8 @@ impl Topology for Cluster {
     }
 
     fn strikes(&self) -> Vec<Strike> {
-        use Strike::{Command, Freeze, Kill, Move, Resize, Roll};
-        vec![Kill, Freeze, Command, Move, Resize, Roll]
+        use Strike::{Behind, Command, Freeze, Kill, Move, Resize, Roll};
+        vec![Kill, Behind, Freeze, Command, Move, Resize, Roll]
     }
 
     fn times(&self, strike: Strike) -> usize {
@@ -132,10 +133,20 @@ impl Topology for Cluster {
         match strike {
             Strike::Move => self.move_slot(key),
             Strike::Resize => self.resize(),
-            Strike::Kill | Strike::Freeze => {
+            Strike::Kill | Strike::Behind | Strike::Freeze => {
                 let replica = self.cluster.replicas_of(&former).unwrap().remove(0);
-                let hit = if strike == Strike::Kill { former.kill() } else { former.stop() };
-                hit.unwrap();
+                match strike {
+                    Strike::Freeze => former.stop().unwrap(),
+                    Strike::Kill => former.kill().unwrap(),
+                    _ => {
+                        // With a password that is wrong it does not find back.
+                        set_password(&replica, "wrong");
+                        former.kill_clients(ClientKind::Replica).unwrap();
+                        thread::sleep(LAG);
+                        former.kill().unwrap();
+                        set_password(&replica, "");
+                    }
+                }
                 wait_until(3 * LONG, "its replica takes its place", || is_primary(&replica));
                 *struck = Some(former);
             }
@@ -159,7 +170,7 @@ impl Topology for Cluster {
         if let Some(struck) = struck {
             match strike {
                 Strike::Freeze => struck.cont().unwrap(),
-                Strike::Kill => struck.restart().unwrap(),
+                Strike::Kill | Strike::Behind => struck.restart().unwrap(),
                 _ => {
                     // An operator waits until it is the replica.
                     self.wait_until_in_step();
@@ -169,4 +180,10 @@ impl Topology for Cluster {
         }
         self.wait_until_in_step();
     }
+}
+
+/// The one by which a replica logs in at its primary.
+fn set_password(replica: &RedisServer, password: &str) {
+    let mut set = cmd("CONFIG");
+    set.arg("SET").arg("masterauth").arg(password).exec(&mut replica.connection().unwrap()).unwrap();
 }

@@ -5,7 +5,7 @@ use std::thread;
 
 use redis_concurrent_testkit::{SentinelFleet, wait_until};
 
-use super::{Strike, Topology};
+use super::{LAG, Strike, Topology};
 use crate::support::{LONG, Random, ms};
 
 pub struct Sentinels {
@@ -43,8 +43,8 @@ impl Topology for Sentinels {
     }
 
     fn strikes(&self) -> Vec<Strike> {
-        use Strike::{Command, Freeze, Isolate, Kill, Partition, Roll};
-        vec![Kill, Freeze, Command, Partition, Isolate, Roll]
+        use Strike::{Behind, Command, Freeze, Isolate, Kill, Partition, Roll};
+        vec![Kill, Behind, Freeze, Command, Partition, Isolate, Roll]
     }
 
     fn prepare(&self, strike: Strike) {
@@ -59,6 +59,11 @@ impl Topology for Sentinels {
         self.struck.store(former, Ordering::Relaxed);
         match strike {
             Strike::Kill => self.fleet.servers()[former].kill().unwrap(),
+            Strike::Behind => {
+                self.fleet.isolate(former);
+                thread::sleep(LAG);
+                self.fleet.servers()[former].kill().unwrap();
+            }
             Strike::Freeze => self.fleet.servers()[former].stop().unwrap(),
             Strike::Command | Strike::Roll => self.fleet.failover(),
             Strike::Partition => self.fleet.proxy(former).black_hole(true),
@@ -73,6 +78,10 @@ impl Topology for Sentinels {
         let struck = self.struck.load(Ordering::Relaxed);
         match strike {
             Strike::Kill => self.fleet.servers()[struck].restart().unwrap(),
+            Strike::Behind => {
+                self.fleet.proxy(struck).heal().unwrap();
+                self.fleet.servers()[struck].restart().unwrap();
+            }
             Strike::Freeze => self.fleet.servers()[struck].cont().unwrap(),
             Strike::Partition | Strike::Isolate => self.fleet.proxy(struck).heal().unwrap(),
             Strike::Command | Strike::Roll | Strike::Move | Strike::Resize => {}
