@@ -1,5 +1,6 @@
 //! The one clock: it counts the time for which a machine was suspended, because Redis does too.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -28,14 +29,22 @@ impl From<Millis> for Duration {
 /// A point in time on `CLOCK_BOOTTIME`, in nanoseconds.
 ///
 /// `std::time::Instant` stands still while a Linux machine sleeps; a lease in Redis does not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Moment(u64);
+///
+/// Never zero, so that one that may be missing takes no more room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Moment(NonZeroU64);
+
+impl Default for Moment {
+    fn default() -> Self {
+        Moment::BEGINNING
+    }
+}
 
 impl Moment {
     /// Later than every deadline: "forever".
-    pub(crate) const NEVER: Moment = Moment(u64::MAX);
+    pub(crate) const NEVER: Moment = Moment(NonZeroU64::MAX);
     /// Earlier than every other.
-    pub(crate) const BEGINNING: Moment = Moment(0);
+    pub(crate) const BEGINNING: Moment = Moment(NonZeroU64::MIN);
 
     #[cfg(not(shuttle))]
     pub(crate) fn now() -> Self {
@@ -44,7 +53,7 @@ impl Moment {
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
         const CLOCK: ClockId = ClockId::Monotonic;
         let t = clock_gettime(CLOCK);
-        Moment(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+        Moment::of(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
     }
 
     #[cfg(shuttle)]
@@ -52,9 +61,11 @@ impl Moment {
         time::now()
     }
 
-    #[cfg(shuttle)]
     pub(crate) const fn of(nanos: u64) -> Self {
-        Moment(nanos)
+        match NonZeroU64::new(nanos) {
+            Some(nanos) => Moment(nanos),
+            None => Moment::BEGINNING,
+        }
     }
 
     /// `d` later; an enormous `d` means never.
@@ -64,12 +75,12 @@ impl Moment {
 
     /// `d` earlier, or the beginning of time.
     pub(crate) fn before(self, d: Duration) -> Self {
-        Moment(self.0.saturating_sub(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
+        Moment::of(self.0.get().saturating_sub(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// How long from `earlier` to here; zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Moment) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }
 
     /// The moment that a caller's `Instant` means, as seen from now.
@@ -96,11 +107,11 @@ pub(crate) struct LatestMoment(AtomicU64);
 
 impl LatestMoment {
     pub(crate) fn get(&self) -> Moment {
-        Moment(self.0.load(Ordering::Acquire))
+        Moment::of(self.0.load(Ordering::Acquire))
     }
 
     pub(crate) fn put(&self, moment: Moment) {
-        self.0.fetch_max(moment.0, Ordering::AcqRel);
+        self.0.fetch_max(moment.0.get(), Ordering::AcqRel);
     }
 }
 

@@ -158,7 +158,7 @@ pub use look::{ConditionWaiter, KeyInfo, Listing, Look, Waiter};
 pub use multi_lock::{Member, MultiLock};
 #[cfg(feature = "metrics")]
 pub use observe::MetricsObserver;
-pub use observe::{AcquiredVia, LockInfo, LossReason, Observation, Observer};
+pub use observe::{AcquiredVia, KeptEnd, LockInfo, LossReason, Observation, Observer};
 pub use optimistic::{Optimistic, Outcome, Report, Snapshot};
 pub use rate_limiter::{Decision, Rate, RateLimiter};
 pub use red_lock::{QuorumLock, RedLock};

@@ -1,5 +1,6 @@
 //! Acquiring: a call's way from its first look at the lock state to its hold, or to the end of its time.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use super::entry::LockEntry;
@@ -16,24 +17,26 @@ use crate::wait::Wait;
 pub(crate) fn acquire(
     entry: &Arc<LockEntry>,
     other: Option<&Arc<LockEntry>>,
-    request: Request,
+    request: &Request,
     wait: &Wait<'_>,
 ) -> Result<Option<Acquired>, Error> {
     let entered = Moment::now();
-    let outcome = wait_for(entry, other, request, wait, entered);
-    let forked = matches!(&outcome, Err(error) if error.kind() == ErrorKind::Forked);
-    if !forked && !matches!(outcome, Ok(Some(_))) && entry.shared.observers.is_on() {
-        let waited = Moment::now().since(entered);
-        entry.shared.observers.tell(|o| o.not_acquired(entry.observed(), waited, outcome.as_ref().err()));
-    }
-    outcome
+    let error = match wait_for(entry, other, request, wait, entered) {
+        Ok(Some(acquired)) => return Ok(Some(acquired)),
+        Ok(None) => None,
+        Err(error) if error.kind() == ErrorKind::Forked => return Err(error),
+        Err(error) => Some(error),
+    };
+    let waited = LazyCell::new(|| Moment::now().since(entered));
+    entry.shared.observers.tell_often(|o| o.not_acquired(entry.observed(), *waited, error.as_ref()));
+    error.map_or(Ok(None), Err)
 }
 
 /// Takes a place in the lock state, and asks Redis whenever it is this thread's turn.
 fn wait_for(
     entry: &Arc<LockEntry>,
     other: Option<&Arc<LockEntry>>,
-    request: Request,
+    request: &Request,
     wait: &Wait<'_>,
     entered: Moment,
 ) -> Result<Option<Acquired>, Error> {
@@ -41,7 +44,9 @@ fn wait_for(
         return Err(entry.error(Error::new(ErrorKind::Cancelled, "")));
     }
     loop {
-        let acquired = match Waiter::enter(entry, other, request.clone(), *wait, entered)? {
+        let acquired = match Waiter::enter(entry, other, request, *wait, entered)? {
+            // That was looked at just now.
+            Place::In(acquired) if acquired.way != AcquiredVia::Joined => return Ok(Some(acquired)),
             Place::In(acquired) => acquired,
             Place::Busy => return Ok(None),
             Place::Waits(mut waiter) => {

@@ -40,12 +40,14 @@ pub(crate) struct Attempt<'a> {
 /// except that a grant that waits here for its thread is renewed by `limit`.
 pub(crate) fn begin<'a>(
     entry: &'a Arc<LockEntry>,
-    request: Request,
+    request: &Request,
     limit: Moment,
 ) -> Result<Begun<'a>, Error> {
     let entered = Moment::now();
     let mut waiter = match Waiter::enter(entry, None, request, Wait::once(), entered)? {
-        Place::In(acquired) if acquired.outermost && held::remaining(entry, acquired.ticket).is_zero() => {
+        Place::In(acquired)
+            if acquired.is_outermost() && held::remaining(entry, acquired.ticket).is_zero() =>
+        {
             take_back(entry, acquired.ticket, limit);
             return Ok(busy(entry, entered));
         }
@@ -65,7 +67,7 @@ pub(crate) fn begin<'a>(
 
 fn busy<'a>(entry: &Arc<LockEntry>, entered: Moment) -> Begun<'a> {
     let waited = Moment::now().since(entered);
-    entry.shared.observers.tell(|o| o.not_acquired(entry.observed(), waited, None));
+    entry.shared.observers.tell_often(|o| o.not_acquired(entry.observed(), waited, None));
     Begun::Busy
 }
 
@@ -137,7 +139,7 @@ impl Attempt<'_> {
         };
         drop(waiter);
         let waited = Moment::now().since(entered);
-        entry.shared.observers.tell(|o| o.not_acquired(entry.observed(), waited, ended.as_ref().err()));
+        entry.shared.observers.tell_often(|o| o.not_acquired(entry.observed(), waited, ended.as_ref().err()));
         ended
     }
 }

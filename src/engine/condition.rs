@@ -43,7 +43,7 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
     let given_up = give_up(entry, ticket)?;
     let way = given_up.suspended.way();
     waiter.core.lock().lock_state.gives_up(&given_up.leaving);
-    let outcome = acquire(&waiter, None, given_up.suspended.request(thread), limits);
+    let outcome = acquire(&waiter, None, &given_up.suspended.request(thread), limits);
     let stay = come_back(entry, &waiter, given_up, &outcome)?;
     match outcome {
         Ok(Some(_)) if !stay.unsignalled => Ok(true),
@@ -51,7 +51,7 @@ pub(crate) fn wait(at: &At<'_>, ticket: Ticket, thread: u64, limits: &Wait<'_>) 
         Ok(Some(_)) => Ok(false),
         // It was never sent.
         outcome => {
-            shared.observers.tell(|o| o.acquired(entry.observed(), Moment::now().since(began), way));
+            shared.observers.tell_often(|o| o.acquired(entry.observed(), Moment::now().since(began), way));
             outcome.map(|_| false)
         }
     }
@@ -88,7 +88,7 @@ fn give_up(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<GivenUp, Error> {
     // Until the wait has given it up in Redis, a client that closes has to do it.
     core.sets_out(&leaving);
     carry_out(entry, core, then);
-    shared.observers.tell(|o| o.released(entry.observed(), held));
+    shared.observers.tell_often(|o| o.released(entry.observed(), held));
     Ok(GivenUp { suspended, leaving, token })
 }
 

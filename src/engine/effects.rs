@@ -9,6 +9,7 @@ use super::redis::requests;
 use super::state::lock_state::{Effects, PendingRelease};
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::observe::KeptEnd;
 use crate::sync::MutexGuard;
 
 /// How long a thread that gives up spends on leaving the queue before that is done for it.
@@ -29,9 +30,7 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
     if let Some(leaving) = &then.leave {
         core.sets_out(leaving);
     }
-    if let Some(owner) = then.dropped {
-        core.drops(entry, owner);
-    }
+    let no_longer = then.dropped.filter(|(owner, _)| core.drops(entry, *owner)).map(|(_, why)| why);
     // Its guards may live on: what they ask for later finds the grant lost.
     let lost = then.lost.map(|(owner, loss)| {
         let token = core.asked_loss_token(owner);
@@ -41,6 +40,7 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
         (token, loss)
     });
     drop(core);
+    no_longer_kept(entry, no_longer);
     if let Some((token, loss)) = lost {
         if let Some(token) = token {
             token.cancel();
@@ -53,11 +53,20 @@ pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, 
 }
 
 impl Core {
-    /// A grant that no thread held is over: the renewer forgets it.
-    pub(super) fn drops(&mut self, entry: &LockEntry, owner: u64) {
-        if let Some(due) = self.forget(owner) {
+    /// A grant that no thread held is over: the renewer forgets it. Whether there was one.
+    pub(super) fn drops(&mut self, entry: &LockEntry, owner: u64) -> bool {
+        let due = self.forget(owner);
+        if let Some(due) = due {
             entry.shared.renewer.forget(entry, owner, due);
         }
+        due.is_some()
+    }
+}
+
+/// A grant that no thread held is over, for this reason.
+pub(super) fn no_longer_kept(entry: &LockEntry, why: Option<KeptEnd>) {
+    if let Some(why) = why {
+        entry.shared.observers.tell_often(|o| o.no_longer_kept(entry.observed(), why));
     }
 }
 

@@ -79,6 +79,12 @@ struct Side {
     owner: u64,
     /// Where the renewer has it.
     due: Moment,
+    /// What few grants have.
+    more: Option<Box<More>>,
+}
+
+#[derive(Default)]
+struct More {
     /// Made on first use.
     lost: Option<CancellationToken>,
     /// The entry that its number leads to, if that is not this one: it was granted to a wait. Only kept
@@ -255,7 +261,7 @@ impl Core {
         match self.sides.get_mut(owner) {
             Some(side) => Some(std::mem::replace(&mut side.due, due)),
             None => {
-                self.sides.insert(Side { owner, due, lost: None, granted_to: None });
+                self.sides.insert(Side { owner, due, more: None });
                 None
             }
         }
@@ -270,7 +276,8 @@ impl Core {
         lost: Option<CancellationToken>,
         granted_to: Option<Arc<LockEntry>>,
     ) {
-        self.sides.insert(Side { owner, due, lost, granted_to });
+        let more = (lost.is_some() || granted_to.is_some()).then(|| Box::new(More { lost, granted_to }));
+        self.sides.insert(Side { owner, due, more });
     }
 
     /// Moves the renewer's look at this grant, if it is still the one of `old`: a `renew_for` in between has
@@ -309,14 +316,14 @@ impl Core {
     /// The token of the grant's loss.
     pub(crate) fn loss_token(&mut self, owner: u64) -> CancellationToken {
         match self.sides.get_mut(owner) {
-            Some(side) => side.lost.get_or_insert_default().clone(),
+            Some(side) => side.more.get_or_insert_default().lost.get_or_insert_default().clone(),
             None => CancellationToken::default(),
         }
     }
 
     /// The token of the grant's loss, if any caller asked for it.
     pub(crate) fn asked_loss_token(&self, owner: u64) -> Option<CancellationToken> {
-        self.sides.get(owner)?.lost.clone()
+        self.sides.get(owner)?.more.as_ref()?.lost.clone()
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn part(entry: &Arc<LockEntry>, ticket: Ticket) -> Result<Grant, Erro
     carry_out(entry, core, then);
     grant.terms.lease = lease_of(entry, &grant.terms);
     if let Some(since) = since {
-        entry.shared.observers.tell(|o| o.released(entry.observed(), since));
+        entry.shared.observers.tell_often(|o| o.released(entry.observed(), since));
     }
     Ok(grant)
 }
@@ -101,6 +101,6 @@ pub(crate) fn adopt(entry: &Arc<LockEntry>, from: &str, grant: Grant) -> Result<
 }
 
 /// A grant as a receipt describes it, before Redis has said that it is ours.
-pub(crate) fn told(number: u64, hand_overs: u64, terms: Terms) -> Grant {
+pub(crate) fn told(number: u64, hand_overs: u32, terms: Terms) -> Grant {
     Grant { hand_overs, ..Grant::new(0, number, terms) }
 }

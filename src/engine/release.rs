@@ -100,11 +100,12 @@ pub(crate) fn depart(
         core.lock_state.ends_with(ticket);
     }
     let inbox = !stays && entry.server().inbox.is_up();
-    let said = core.lock_state.said(ticket);
     // A hold that was never reported is not reported as over either.
     let held = core.lock_state.held(ticket, now);
-    let grant = Known::of(&core.lock_state, ticket);
-    let lingers = core.lock_state.tenure_of(ticket).is_some_and(|grant| grant.terms.lingers());
+    let ending = core.lock_state.tenure_of(ticket);
+    let said = ending.and_then(|grant| grant.said.clone());
+    let lingers = ending.is_some_and(|grant| grant.terms.lingers());
+    let grant = Known::of(core.lock_state.shape().sharing, ending, now);
     let exit = core.lock_state.exit(ticket, now, inbox, || entry.fresh());
     // A child gives back none of its parent's holds.
     match exit {
@@ -166,7 +167,7 @@ pub(crate) fn depart(
 
 fn released(entry: &LockEntry, held: Option<Duration>) {
     if let Some(held) = held {
-        entry.shared.observers.tell(|o| o.released(entry.observed(), held));
+        entry.shared.observers.tell_often(|o| o.released(entry.observed(), held));
     }
 }
 

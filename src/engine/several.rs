@@ -48,7 +48,7 @@ impl Call<'_> {
             let mut holds = Holds::of(wait);
             if let Some(i) = awaited {
                 let (request, other) = self.request(i, false)?;
-                let Some(acquired) = acquire(&parts[i].entry, other, request, wait)? else {
+                let Some(acquired) = acquire(&parts[i].entry, other, &request, wait)? else {
                     return Ok(None);
                 };
                 holds.add(parts, i, acquired);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::effects::no_longer_kept;
 use super::entry::{Core, LockEntry};
 use super::listener::start;
 use super::outcomes::{of_ask, of_refusal, of_rule};
@@ -15,7 +16,7 @@ use super::state::lock_state::{
 use super::{LEAVE_LIMIT, carry_out, lock, modes, take_back};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::observe::{AcquiredVia, Span};
+use crate::observe::{AcquiredVia, KeptEnd, Span};
 use crate::sync::{Condvar, MutexGuard};
 use crate::wait::Wait;
 
@@ -77,13 +78,13 @@ pub(super) struct Waiter<'a> {
 /// A wait that observers have been told of.
 struct Waits<'a> {
     entry: &'a LockEntry,
-    _span: Span,
+    _span: Option<Span>,
 }
 
 impl<'a> Waits<'a> {
     fn begin(entry: &'a LockEntry) -> Self {
         entry.shared.observers.tell(|o| o.wait_began(entry.observed()));
-        Waits { entry, _span: Span::wait(entry.observed()) }
+        Waits { entry, _span: Span::wait(|| entry.observed()) }
     }
 }
 
@@ -98,7 +99,7 @@ impl<'a> Waiter<'a> {
     pub(super) fn enter(
         entry: &'a Arc<LockEntry>,
         other: Option<&'a Arc<LockEntry>>,
-        request: Request,
+        request: &Request,
         wait: Wait<'a>,
         entered: Moment,
     ) -> Result<Place<'a>, Error> {
@@ -113,13 +114,19 @@ impl<'a> Waiter<'a> {
                 if let Some(asking) = ahead {
                     ask_ahead(entry, &asking, wait.limit(entered, entry.shared.config.command_timeout));
                 }
-                entry.shared.observers.tell(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
+                entry
+                    .shared
+                    .observers
+                    .tell_often(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
                 Ok(Place::In(acquired))
             }
             Ok(Entered::Kept(acquired)) => {
                 core.lock_state.came_in(acquired.ticket, entered);
                 drop(core);
-                entry.shared.observers.tell(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
+                entry
+                    .shared
+                    .observers
+                    .tell_often(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
                 Ok(Place::In(acquired))
             }
             Ok(Entered::Waits(ticket)) => {
@@ -194,14 +201,15 @@ impl<'a> Waiter<'a> {
                     confirm(entry, owner, lease, now, limit());
                 }
                 Step::Leave(leaving) => {
-                    let dropped = Some(leaving.owner);
+                    let dropped = Some((leaving.owner, KeptEnd::Replaced));
                     carry_out(entry, core, Effects { leave: Some(leaving), dropped, ..Effects::default() });
                 }
                 Step::LeaveAndAsk(leaving, mut asking) => {
                     asking.thread = this_name();
                     core.sets_out(&leaving);
-                    core.drops(entry, leaving.owner);
+                    let kept = core.drops(entry, leaving.owner);
                     drop(core);
+                    no_longer_kept(entry, kept.then_some(KeptEnd::Replaced));
                     leave_and_ask(entry, leaving, &asking, limit());
                 }
                 Step::Park(until) if matches!(may_park, MayPark::Yes) => {
@@ -416,7 +424,7 @@ pub(super) fn welcome(
     }
     core.lock_state.came_in(acquired.ticket, now);
     drop(core);
-    shared.observers.tell(|o| o.acquired(entry.observed(), now.since(entered), acquired.way));
+    shared.observers.tell_often(|o| o.acquired(entry.observed(), now.since(entered), acquired.way));
     Ok(acquired)
 }
 

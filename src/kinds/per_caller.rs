@@ -91,7 +91,7 @@ impl<K: Kind> PerCaller<K> {
             from: None,
             instead: false,
         };
-        Ok(acquire(&own, None, request, wait)?.map(|acquired| (own, acquired)))
+        Ok(acquire(&own, None, &request, wait)?.map(|acquired| (own, acquired)))
     }
 
     /// Updates the state, once, even if the request is sent twice. Returns the rule's reply, a number.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,12 +22,12 @@ use crate::observe::Span;
 /// A hold of a lock of one kind.
 pub struct Hold<K: Kind> {
     entry: Arc<LockEntry>,
+    /// 0 once it is released: that is no hold's.
     ticket: Ticket,
     /// Its token when it began.
     first_token: u64,
     /// What the rule added to the grant.
     value: u64,
-    released: bool,
     _span: Option<Span>,
     kind: PhantomData<fn() -> K>,
 }
@@ -37,33 +38,38 @@ impl<K: Kind> sealed::Held for K {
 
 impl<K: Kind> Hold<K> {
     pub(crate) fn new(entry: Arc<LockEntry>, acquired: Acquired) -> Self {
-        let Acquired { ticket, token, value, outermost, .. } = acquired;
-        let span = outermost.then(|| Span::hold(entry.observed()));
-        Hold { entry, ticket, first_token: token, value, released: false, _span: span, kind: PhantomData }
+        let Acquired { ticket, token, value, .. } = acquired;
+        let span = acquired.is_outermost().then(|| Span::hold(|| entry.observed())).flatten();
+        Hold { entry, ticket, first_token: token, value, _span: span, kind: PhantomData }
+    }
+
+    /// From here on dropping it does nothing. Returns what it was.
+    fn ends(&mut self) -> Ticket {
+        mem::take(&mut self.ticket)
     }
 
     /// It is given back before any caller had it: it does not stay. That is waited for until `limit`.
     pub(super) fn never_counted(mut self, limit: Moment) {
-        self.released = true;
-        engine::take_back(&self.entry, self.ticket, limit);
+        let ticket = self.ends();
+        engine::take_back(&self.entry, ticket, limit);
     }
 
     /// Redis has admitted another mode's hold instead of this one: it ends here, without a request.
     pub(super) fn replaced(mut self) -> Result<(), Error> {
-        self.released = true;
-        engine::replaced(&self.entry, self.ticket)
+        let ticket = self.ends();
+        engine::replaced(&self.entry, ticket)
     }
 
     /// Ends the hold by an update that the kind's rule makes of it, under its own owner id.
     pub(crate) fn conclude(mut self, what: &[&str]) -> Result<(), Error> {
-        self.released = true;
-        engine::conclude(&self.entry, self.ticket, what)
+        let ticket = self.ends();
+        engine::conclude(&self.entry, ticket, what)
     }
 
     /// Ends it here, but not in Redis.
     pub(crate) fn part(mut self) -> Result<Receipt, Error> {
         let grant = engine::receipt::part(&self.entry, self.ticket)?;
-        self.released = true;
+        self.ends();
         let owner = self.entry.owner_id(grant.owner);
         Ok(Receipt::new(K::NAME, &self.entry, owner, &grant))
     }
@@ -87,8 +93,8 @@ impl<K: Kind> Hold<K> {
     }
 
     fn release_as(mut self, stay: Stay) -> Result<(), Error> {
-        self.released = true;
-        engine::release(&self.entry, self.ticket, stay)
+        let ticket = self.ends();
+        engine::release(&self.entry, ticket, stay)
     }
 
     /// What the rule added to the grant.
@@ -138,7 +144,7 @@ impl<K: Kind> sealed::Hold for Hold<K> {
 
 impl<K: Kind> Drop for Hold<K> {
     fn drop(&mut self) {
-        if !self.released {
+        if self.ticket > 0 {
             engine::release_quietly(&self.entry, self.ticket);
         }
     }

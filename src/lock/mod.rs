@@ -159,11 +159,9 @@ impl<K: Kind> RedisLock<K> {
     }
 
     fn of(shared: &Arc<Shared>, kind: K, entry: Result<Arc<LockEntry>, Error>) -> Self {
-        // The default is shared, and most kinds have none.
-        let args = Some(kind.args()).filter(|args| !args.is_empty()).map(Arc::from).unwrap_or_default();
         let token_is_value = K::TOKEN_IS_VALUE;
         let (class, fair) = (kind.class(), token_is_value);
-        let terms = Terms { class, fair, token_is_value, ..Terms::new(shared.config.lease, args) };
+        let terms = Terms { class, fair, token_is_value, ..Terms::new(shared.config.lease, kind.args()) };
         let entry = entry.and_then(|entry| match terms.class {
             None | Some(0..=7) => Ok(entry),
             Some(other) => Err(Error::new(ErrorKind::InvalidInput, entry.name())
@@ -263,16 +261,19 @@ impl<K: Kind> RedisLock<K> {
             Some(other) => engine::modes::mind(entry, other, K::SHARING, &mut request)?,
             None => None,
         };
-        let Some(acquired) = engine::acquire(entry, behind, request, wait)? else { return Ok(None) };
+        let Some(acquired) = engine::acquire(entry, behind, &request, wait)? else { return Ok(None) };
         let hold = Hold::new(entry.clone(), acquired);
-        match self.replicated(&hold, wait) {
-            Ok(()) => Ok(Some(hold)),
-            Err(error) => {
-                let timeout = wait.limit(Moment::now(), entry.shared.config.command_timeout);
-                hold.never_counted(timeout);
-                Err(error)
-            }
+        Ok(Some(if self.replicas.is_none() { hold } else { self.once_replicated(hold, wait)? }))
+    }
+
+    /// The hold, if as many replicas have it as required; it is given back otherwise.
+    fn once_replicated(&self, hold: Hold<K>, wait: &Wait<'_>) -> Result<Hold<K>, Error> {
+        if let Err(error) = self.replicated(&hold, wait) {
+            let timeout = wait.limit(Moment::now(), hold.entry().shared.config.command_timeout);
+            hold.never_counted(timeout);
+            return Err(error);
         }
+        Ok(hold)
     }
 
     /// Waits until as many replicas have the hold as required.

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::entry::LockEntry;
@@ -52,7 +51,7 @@ pub struct Receipt {
     at_key: bool,
     owner: String,
     number: u64,
-    hand_overs: u64,
+    hand_overs: u32,
     lease: Duration,
     fixed: bool,
     args: String,
@@ -100,8 +99,7 @@ impl Receipt {
 
     /// The grant to which it belongs.
     pub(crate) fn grant(&self) -> Grant {
-        let args: Arc<str> = self.args.as_str().into();
-        let terms = Terms { fixed: self.fixed, ..Terms::new(self.lease, args) };
+        let terms = Terms { fixed: self.fixed, ..Terms::new(self.lease, self.args.as_str()) };
         told(self.number, self.hand_overs, terms)
     }
 }
@@ -176,7 +174,7 @@ fn is_version(text: &str) -> bool {
     text.strip_prefix("rc").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-fn natural(text: &str, most: u64) -> Option<u64> {
+fn natural<N: FromStr + PartialOrd>(text: &str, most: N) -> Option<N> {
     text.parse().ok().filter(|n| *n <= most)
 }
 

@@ -7,6 +7,8 @@ use crate::error::Error;
 /// How a thread acquired its hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+// A word, as the other fields of what a caller acquires.
+#[repr(u64)]
 pub enum AcquiredVia {
     /// It asked, and no other caller was in the way.
     Free,
@@ -35,6 +37,35 @@ pub enum LossReason {
     Forced,
     /// The client was closed.
     Closed,
+}
+
+/// Why a process no longer keeps a lock that [lingers](crate::RedisLock::linger), and that no thread held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KeptEnd {
+    /// Another process wanted it.
+    Wanted,
+    /// Its time to linger was over.
+    Expired,
+    /// A caller of this process wanted it on other terms, or in its other mode.
+    Replaced,
+    /// The connection was lost on which this process would have heard that it is wanted.
+    Unheard,
+    /// Its lease was over, or Redis no longer knew it.
+    Lost,
+}
+
+#[cfg(any(feature = "metrics", feature = "tracing"))]
+impl KeptEnd {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            KeptEnd::Wanted => "wanted",
+            KeptEnd::Expired => "expired",
+            KeptEnd::Replaced => "replaced",
+            KeptEnd::Unheard => "unheard",
+            KeptEnd::Lost => "lost",
+        }
+    }
 }
 
 #[cfg(any(feature = "metrics", feature = "tracing"))]
@@ -124,6 +155,13 @@ pub trait Observer: Send + Sync + 'static {
     /// A thread released its hold of `lock` normally, after `held`.
     fn released(&self, lock: LockInfo<'_>, held: Duration) {
         let _ = (lock, held);
+    }
+
+    /// This process kept `lock`, which no thread held, and does not any more. A hold of what was kept is reported as
+    /// acquired [by that](AcquiredVia::Kept): where there are fewer of these than locks that are given back because they
+    /// are [wanted](KeptEnd::Wanted), lingering does not pay.
+    fn no_longer_kept(&self, lock: LockInfo<'_>, why: KeptEnd) {
+        let _ = (lock, why);
     }
 
     /// A lease of `lock` was renewed: the request was sent `lag` after it was due, and when the reply came

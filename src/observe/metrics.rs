@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use super::events::{AcquiredVia, LockInfo, LossReason, Observer};
+use super::events::{AcquiredVia, KeptEnd, LockInfo, LossReason, Observer};
 use crate::error::Error;
 
 const WAITING: &str = "redis_concurrent_waiting";
 const HELD: &str = "redis_concurrent_held";
 const WAIT: &str = "redis_concurrent_wait_seconds";
 const HOLD: &str = "redis_concurrent_hold_seconds";
+const KEPT_ENDS: &str = "redis_concurrent_kept_ends_total";
 const LOSSES: &str = "redis_concurrent_losses_total";
 const RENEWAL_LAG: &str = "redis_concurrent_renewal_lag_seconds";
 const RENEWAL_LEFT: &str = "redis_concurrent_renewal_left_seconds";
@@ -54,6 +55,11 @@ impl MetricsObserver {
         describe_gauge!(HELD, Unit::Count, "Holds that this process has now");
         describe_histogram!(WAIT, seconds, "How long calls waited for a lock, by what came of it");
         describe_histogram!(HOLD, seconds, "How long locks were held until they were given back");
+        describe_counter!(
+            KEPT_ENDS,
+            Unit::Count,
+            "Locks that were kept while no thread held them, and given back"
+        );
         describe_counter!(LOSSES, Unit::Count, "Holds that ended before they were given back");
         describe_histogram!(RENEWAL_LAG, seconds, "How much later than due renewals were sent");
         describe_histogram!(RENEWAL_LEFT, seconds, "The remaining lease when the reply to its renewal came");
@@ -146,6 +152,10 @@ impl Observer for MetricsObserver {
     fn released(&self, lock: LockInfo<'_>, held: Duration) {
         self.ended(lock);
         histogram!(HOLD, self.labels(lock, Some(("end", "released")))).record(held);
+    }
+
+    fn no_longer_kept(&self, lock: LockInfo<'_>, why: KeptEnd) {
+        counter!(KEPT_ENDS, self.labels(lock, Some(("why", why.text())))).increment(1);
     }
 
     fn renewed(&self, lock: LockInfo<'_>, lag: Duration, left: Duration) {

@@ -8,7 +8,7 @@ mod spans;
 #[cfg(feature = "tracing")]
 mod tracing;
 
-pub use self::events::{AcquiredVia, LockInfo, LossReason, Observer};
+pub use self::events::{AcquiredVia, KeptEnd, LockInfo, LossReason, Observer};
 #[cfg(feature = "metrics")]
 pub use self::metrics::MetricsObserver;
 pub use self::observers::Observation;

@@ -57,13 +57,15 @@ impl Observers {
         self.0.count.load(Ordering::Acquire) > 0
     }
 
-    /// Whether there is an observer of the events that happen all the time.
-    pub(crate) fn is_on(&self) -> bool {
+    /// Notifies all of them of what happens with each hold. Where none of them wants that, `what` is not even called.
+    pub(crate) fn tell_often(&self, what: impl Fn(&dyn Observer)) {
         #[cfg(feature = "tracing")]
         let traced = Tracing::is_on();
         #[cfg(not(feature = "tracing"))]
         let traced = false;
-        traced || self.is_observed()
+        if traced || self.is_observed() {
+            self.tell(what);
+        }
     }
 
     /// Notifies all of them; a panic in one stops here, because locks must go on.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tracing::{Level, debug, enabled, info, trace, warn};
 
-use super::events::{AcquiredVia, LockInfo, LossReason, Observer};
+use super::events::{AcquiredVia, KeptEnd, LockInfo, LossReason, Observer};
 use crate::error::Error;
 
 /// The target that a filter names: not the module, which is an implementation detail.
@@ -32,6 +32,11 @@ impl Observer for Tracing {
 
     fn released(&self, lock: LockInfo<'_>, held: Duration) {
         trace!(target: TARGET, lock = lock.name, kind = lock.kind, ?held, "released");
+    }
+
+    fn no_longer_kept(&self, lock: LockInfo<'_>, why: KeptEnd) {
+        let why = why.text();
+        trace!(target: TARGET, lock = lock.name, kind = lock.kind, why, "no longer kept");
     }
 
     fn renewed(&self, lock: LockInfo<'_>, lag: Duration, left: Duration) {

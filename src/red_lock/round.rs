@@ -101,7 +101,7 @@ impl<'a> Poll<'a> {
         let mut questions = Vec::with_capacity(some.len());
         for (at, node) in some {
             let entry = &self.call.entries[at];
-            match begin(entry, request.clone(), asked.deadline) {
+            match begin(entry, request, asked.deadline) {
                 Ok(Begun::Asks(attempt)) => questions.push(Question { at, node, attempt, posted: None }),
                 Ok(Begun::In(acquired)) => {
                     let member =

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis_concurrent::{
-    AcquiredVia, Client, ClientBuilder, Error, ErrorKind, LockInfo, LossReason, Observer,
+    AcquiredVia, Client, ClientBuilder, Error, ErrorKind, KeptEnd, LockInfo, LossReason, Observer,
 };
 
 use crate::support::LONG;
@@ -18,6 +18,7 @@ pub enum Heard {
     Acquired(AcquiredVia),
     NotAcquired(Option<ErrorKind>),
     Released,
+    NoLongerKept(KeptEnd),
     Renewed,
     RenewalFailed,
     Lost(LossReason),
@@ -73,6 +74,10 @@ impl Observer for Diary {
 
     fn released(&self, lock: LockInfo<'_>, held: Duration) {
         self.note(lock, Heard::Released, held);
+    }
+
+    fn no_longer_kept(&self, lock: LockInfo<'_>, why: KeptEnd) {
+        self.note(lock, Heard::NoLongerKept(why), Duration::ZERO);
     }
 
     fn renewed(&self, lock: LockInfo<'_>, lag: Duration, left: Duration) {

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
 use parking_lot::Mutex;
-use redis_concurrent::{AcquiredVia, Error, ErrorKind, LockInfo, LossReason, MetricsObserver, Observer};
+use redis_concurrent::{
+    AcquiredVia, Error, ErrorKind, KeptEnd, LockInfo, LossReason, MetricsObserver, Observer,
+};
 use redis_concurrent_testkit::RedisServer;
 
 use crate::support::builder;
@@ -36,6 +38,10 @@ impl Observer for Everything {
             it.not_acquired(lock, time, None);
             it.not_acquired(lock, time, Some(&error(ErrorKind::Unavailable)));
             it.released(lock, time);
+            use KeptEnd::{Lost, Replaced, Unheard, Wanted};
+            [Wanted, KeptEnd::Expired, Replaced, Unheard, Lost]
+                .iter()
+                .for_each(|why| it.no_longer_kept(lock, *why));
             it.release_deferred(lock, time);
             use LossReason::{Closed, Expired, Forced, Revoked};
             [Expired, Revoked, Forced, Closed].iter().for_each(|why| it.lost(lock, *why));

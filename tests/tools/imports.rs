@@ -26,6 +26,7 @@ const VALUES: &[&str] = &[
     "kind::Sharing",
     "observe::events::LossReason",
     "observe::events::AcquiredVia",
+    "observe::events::KeptEnd",
 ];
 
 /// The circles that there are, each with why it is one.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis::Commands;
 use redis_concurrent::{
-    AcquiredVia, CancellationToken, Client, Error, ErrorKind, LockInfo, LossReason, Observer,
+    AcquiredVia, CancellationToken, Client, Error, ErrorKind, KeptEnd, LockInfo, LossReason, Observer,
 };
 use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 
@@ -68,6 +68,43 @@ fn a_call_that_ends_without_a_hold_is_told_with_its_wait() {
     let would = Heard::NotAcquired(Some(ErrorKind::WouldDeadlock));
     assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free), would]);
     guard.unlock().unwrap();
+}
+
+#[test]
+fn why_a_lock_is_no_longer_kept() {
+    let server = RedisServer::start().unwrap();
+    // Renewed often enough for the last of them.
+    let (client, diary) = watched(&server.url(), |b| b.lease(ms(5_000)));
+    let others = Client::connect(&server.url()).unwrap().reentrant_lock("watched");
+    let plain = client.reentrant_lock("watched");
+    let over = || diary.all().iter().any(|heard| matches!(heard, Heard::NoLongerKept(_)));
+    // Where the machine stands still, it may end for another reason: then once more.
+    let ends = |linger, why, act: &dyn Fn()| {
+        let lock = plain.linger(linger);
+        wait_until(4 * LONG, "that is told", || {
+            diary.clear();
+            let twice = || lock.lock()?.unlock().and_then(|()| lock.lock()?.unlock());
+            if twice().is_err() || !diary.has(&Heard::Acquired(AcquiredVia::Kept)) {
+                return false;
+            }
+            act();
+            diary.has(&Heard::NoLongerKept(why))
+        });
+    };
+    ends(LONG, KeptEnd::Wanted, &|| drop(others.lock().unwrap()));
+    ends(LONG, KeptEnd::Replaced, &|| drop(plain.fair().lock().unwrap()));
+    // If it was over before the hold ended, it was given back at once.
+    let free = || over() || !plain.is_locked().unwrap();
+    ends(ms(300), KeptEnd::Expired, &|| wait_until(LONG, "its time is up", free));
+    let tell = |command: &str| {
+        let mut words = redis::Cmd::new();
+        words.arg(command.split(' ').collect::<Vec<_>>());
+        let _: redis::Value = words.query(&mut server.connection().unwrap()).unwrap();
+        wait_until(LONG, "that is found out", over);
+    };
+    ends(LONG, KeptEnd::Unheard, &|| tell("CLIENT KILL TYPE pubsub"));
+    ends(LONG, KeptEnd::Lost, &|| tell("FLUSHALL"));
+    client.close().unwrap();
 }
 
 #[test]

@@ -125,6 +125,7 @@ fn figure_of(heard: &Heard) -> (&'static str, &[(&'static str, &'static str)], b
         Heard::UnlockFailed(ErrorKind::OutcomeUnknown) => {
             ("unlock_failures_total", &[("error", "outcome unknown")], false)
         }
+        Heard::NoLongerKept(_) => ("kept_ends_total", &[("why", "wanted")], false),
         Heard::Reconnected => ("inbox_down_seconds", &[], true),
         other => panic!("{other:?} was not in the play"),
     }
@@ -168,8 +169,10 @@ fn the_metrics_agree_with_the_books() {
 #[test]
 fn the_metrics_add_up() {
     let count = |name: &str, labels: &[(&str, &str)]| values(name, labels).len();
-    let began: usize =
-        ["free", "granted", "handed_over"].iter().map(|way| count("wait_seconds", &[("outcome", way)])).sum();
+    let began: usize = ["free", "granted", "handed_over", "kept"]
+        .iter()
+        .map(|way| count("wait_seconds", &[("outcome", way)]))
+        .sum();
     assert!(began > 0);
     assert_eq!(began, count("hold_seconds", &[]) + count("losses_total", &[]));
 }
@@ -224,6 +227,7 @@ fn line_of(heard: &Heard) -> (&'static str, &'static str) {
         Heard::NotAcquired(None) => ("TRACE", "not acquired"),
         Heard::NotAcquired(Some(_)) => ("TRACE", "error=\"played\": cancelled"),
         Heard::Released => ("TRACE", "held="),
+        Heard::NoLongerKept(_) => ("TRACE", "why=\"wanted\""),
         Heard::Renewed => ("TRACE", "lag="),
         Heard::RenewalFailed => ("DEBUG", "not renewed"),
         Heard::Lost(LossReason::Expired) => ("WARN", "why=\"its lease expired\""),

@@ -166,7 +166,7 @@ fn while_a_guard_of_a_lost_hold_lives_its_thread_is_told_and_others_come_in() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 1, 0);
     desk.lock_state.lose(acquired.owner, LossReason::Forced, at(10));
-    assert_eq!(desk.lock_state.enter(request(1), at(11)), Err(Refusal::LeaseLost(LossReason::Forced)));
+    assert_eq!(desk.lock_state.enter(&request(1), at(11)), Err(Refusal::LeaseLost(LossReason::Forced)));
     let other = desk.come_in(request(2), 2, 12);
     assert!(other.token > acquired.token);
     assert!(matches!(desk.exit(acquired, 20), Exit::Lost(LossReason::Forced, _)));
@@ -191,7 +191,7 @@ fn every_guard_of_a_lost_hold_is_told() {
         let mut desk = Desk::new();
         let outer = desk.come_in(request(1), 1, 0);
         for _ in 0..2 {
-            assert!(matches!(desk.lock_state.enter(request(1), at(1)), Ok(Entered::Again(_))));
+            assert!(matches!(desk.lock_state.enter(&request(1), at(1)), Ok(Entered::Again(_))));
         }
         assert_eq!(desk.exit(outer, 2), Exit::Held);
         let (loss, then) = if told { (LossReason::Forced, 10) } else { (LossReason::Expired, LEASE) };
@@ -237,7 +237,7 @@ fn closing_loses_all_holds_and_takes_out_all_that_redis_may_know() {
     let leaving = desk.lock_state.close(at(1));
     assert_eq!(leaving.iter().map(|l| l.owner).collect::<Vec<_>>(), [acquired.owner]);
     assert_eq!(desk.turn(waiter, 2), Step::Closed);
-    assert_eq!(desk.lock_state.enter(request(3), at(2)), Err(Refusal::Closed));
+    assert_eq!(desk.lock_state.enter(&request(3), at(2)), Err(Refusal::Closed));
     assert_eq!(
         desk.lock_state.renewed(acquired.owner, at(1), Renewal::Left(ms(LEASE)), at(2)),
         Effects::default()

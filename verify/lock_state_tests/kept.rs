@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::state::grant::KEEPS;
+use crate::observe::KeptEnd;
 
 const LINGER: u64 = 500;
 
@@ -19,7 +20,7 @@ fn kept(desk: &mut Desk, now: u64) -> Acquired {
 }
 
 fn takes(desk: &mut Desk, request: Request, now: u64) -> Option<Acquired> {
-    match desk.lock_state.enter(request, at(now)) {
+    match desk.lock_state.enter(&request, at(now)) {
         Ok(Entered::Kept(acquired)) => Some(acquired),
         _ => None,
     }
@@ -65,7 +66,10 @@ fn wanted_it_leaves_at_once_or_when_its_hold_ends() {
     let mut desk = Desk::new();
     let acquired = kept(&mut desk, 0);
     let then = desk.lock_state.is_wanted(acquired.owner, at(1));
-    assert!(then.leave.is_some_and(|l| l.owner == acquired.owner) && then.dropped == Some(acquired.owner));
+    assert!(
+        then.leave.is_some_and(|l| l.owner == acquired.owner)
+            && then.dropped == Some((acquired.owner, KeptEnd::Wanted))
+    );
     desk.lock_state.left();
     assert!(desk.lock_state.is_idle());
     let late = desk.lock_state.is_wanted(acquired.owner, at(2));
@@ -152,7 +156,7 @@ fn its_end_is_no_loss() {
             LossReason::Revoked => desk.lock_state.renewed(acquired.owner, at(1), Renewal::NotInside, at(2)),
             _ => desk.lock_state.lose(acquired.owner, why, at(2)),
         };
-        assert_eq!((then.lost, then.dropped), (None, Some(acquired.owner)));
+        assert_eq!((then.lost, then.dropped), (None, Some((acquired.owner, KeptEnd::Lost))));
         assert_eq!(then.background.is_some(), why == LossReason::Expired);
         assert!(desk.lock_state.is_idle());
     }

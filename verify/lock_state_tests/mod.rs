@@ -89,7 +89,7 @@ impl Desk {
     }
 
     fn enter(&mut self, request: Request, now: u64) -> Ticket {
-        match self.lock_state.enter(request, at(now)) {
+        match self.lock_state.enter(&request, at(now)) {
             Ok(Entered::Waits(ticket)) => ticket,
             other => panic!("{other:?}"),
         }

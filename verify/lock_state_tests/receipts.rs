@@ -30,7 +30,7 @@ fn a_hold_that_goes_lets_the_next_head_ask_redis() {
 fn what_is_lost_or_shared_does_not_go() {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 7, 0);
-    assert!(matches!(desk.lock_state.enter(request(1), at(1)), Ok(Entered::Again(_))));
+    assert!(matches!(desk.lock_state.enter(&request(1), at(1)), Ok(Entered::Again(_))));
     assert_eq!(desk.lock_state.part(acquired.ticket, at(1)).unwrap_err(), CannotPart::Shared);
     assert_eq!(desk.exit(acquired, 1), Exit::Held);
     assert!(desk.lock_state.may_part(acquired.ticket, at(1)).is_ok());
@@ -56,7 +56,7 @@ fn what_comes_is_held_and_leaves_as_any_other() {
     let acquired = desk.lock_state.adopt(adopted(99)).unwrap();
     assert_eq!((acquired.owner, acquired.token, acquired.way), (99, 7 << 12 | 3, AcquiredVia::Adopted));
     assert!(desk.lock_state.holds_valid(acquired.ticket, at(LEASE - DRIFT - 1)));
-    assert_eq!(desk.lock_state.enter(once(1), at(1)), Err(Refusal::Busy));
+    assert_eq!(desk.lock_state.enter(&once(1), at(1)), Err(Refusal::Busy));
     let (leaving, next) = leaves(desk.exit(acquired, 2));
     assert_eq!((leaving.owner, next), (99, None));
     desk.lock_state.left();

@@ -12,7 +12,7 @@ fn held() -> (Desk, Acquired) {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 10, 0);
     for _ in 0..2 {
-        assert!(matches!(desk.lock_state.enter(request(1), at(1)), Ok(Entered::Again(_))));
+        assert!(matches!(desk.lock_state.enter(&request(1), at(1)), Ok(Entered::Again(_))));
     }
     (desk, acquired)
 }

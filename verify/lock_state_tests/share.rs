@@ -36,7 +36,7 @@ impl Desk {
 /// It joins at once; with the question that it is to send, if there is one.
 #[track_caller]
 fn joins(desk: &mut Desk, request: Request, now: u64) -> (Acquired, Option<Asking>) {
-    match desk.lock_state.enter(request, at(now)) {
+    match desk.lock_state.enter(&request, at(now)) {
         Ok(Entered::Joined(acquired, ahead)) => (acquired, ahead),
         other => panic!("{other:?}"),
     }
@@ -62,7 +62,7 @@ fn threads_join_within_the_slice_and_have_what_the_first_one_has() {
     for (thread, now) in [(2, 10), (3, 40)] {
         let (acquired, ahead) = joins(&mut desk, request(thread), now);
         assert_eq!((acquired.owner, acquired.token, acquired.value), (first.owner, first.token, 42));
-        assert_eq!((acquired.way, acquired.outermost, ahead), (AcquiredVia::Joined, true, None));
+        assert_eq!((acquired.way, acquired.count, ahead), (AcquiredVia::Joined, 1, None));
         assert!(desk.lock_state.holds_valid(acquired.ticket, at(now)));
     }
     // A single attempt as well, and a guard.
@@ -135,7 +135,7 @@ fn a_share_that_may_not_go_on_takes_nobody_in_any_more() {
         // Its own goes on, for who has it.
         assert!(desk.lock_state.holds_valid(first.ticket, at(SLICE + 1)), "{answer:?}");
         assert!(
-            matches!(desk.lock_state.enter(request(1), at(SLICE + 2)), Ok(Entered::Again(_))),
+            matches!(desk.lock_state.enter(&request(1), at(SLICE + 2)), Ok(Entered::Again(_))),
             "{answer:?}"
         );
     }
@@ -154,7 +154,7 @@ fn a_waiter_elsewhere_shuts_it_and_a_holder_re_enters() {
             desk.stood_behind();
         }
         for thread in [1, 2] {
-            assert!(matches!(desk.lock_state.enter(request(thread), at(2)), Ok(Entered::Again(_))));
+            assert!(matches!(desk.lock_state.enter(&request(thread), at(2)), Ok(Entered::Again(_))));
         }
         asks_for_itself(&mut desk, request(3), 2);
     }
@@ -196,7 +196,7 @@ fn nobody_comes_in_past_a_thread_of_its_process_that_redis_does_not_know_of() {
     assert!(matches!(desk.turn(late, 1), Step::Park(_)));
     assert_eq!(desk.turn_with(late, 2, true, true), Step::Over);
     // A thread that is inside goes on.
-    assert!(matches!(desk.lock_state.enter(request(1), at(2)), Ok(Entered::Again(_))));
+    assert!(matches!(desk.lock_state.enter(&request(1), at(2)), Ok(Entered::Again(_))));
     // And so does one beside its own hold of the other mode: it is what the others wait for.
     let own = desk.enter(beside(9, 4), 3);
     assert_eq!(desk.asks(own, 3).from, Some(9));
@@ -440,7 +440,7 @@ fn among_very_many_shares_each_is_found_and_the_one_that_may_be_joined() {
     let mut grips: Vec<Acquired> = (1..=MANY).map(|n| desk.come_in(guard(fair(n)), n, 0)).collect();
     let open = desk.come_in(request(1), MANY + 1, 0);
     assert_eq!(desk.lock_state.held_by(1, at(0)), Some(open.owner));
-    assert!(matches!(desk.lock_state.enter(request(1), at(0)), Ok(Entered::Again(_))));
+    assert!(matches!(desk.lock_state.enter(&request(1), at(0)), Ok(Entered::Again(_))));
     assert_eq!((desk.lock_state.hold_count(1, at(0)), desk.lock_state.hold_count(2, at(0))), (2, 0));
     let (joined, _) = joins(&mut desk, request(2), 1);
     assert_eq!(joined.owner, open.owner);

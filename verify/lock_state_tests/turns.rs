@@ -61,7 +61,7 @@ fn only_renewed_holds_on_equal_terms_are_handed_on_and_never_fairly() {
 fn a_tenure_is_handed_on_4095_times_at_most_and_tokens_rise() {
     let mut desk = Desk::of(Shape { local_handoff: Duration::MAX, ..shape() });
     let mut acquired = desk.come_in(request(0), 7, 0);
-    for n in 1..=MOST_HAND_OVERS {
+    for n in 1..=u64::from(MOST_HAND_OVERS) {
         let waiter = desk.enter(request(n), 0);
         assert_eq!(desk.exit(acquired, 1), Exit::HandedOn(waiter), "{n}");
         acquired = desk.is_in(waiter, 1);
@@ -167,11 +167,11 @@ fn one_attempt_is_one_request_and_no_place() {
 fn one_attempt_never_barges() {
     let mut desk = Desk::new();
     let (head, _) = desk.queue_up(request(1), 5, 0);
-    assert_eq!(desk.lock_state.enter(once(2), at(1)), Err(Refusal::Busy));
+    assert_eq!(desk.lock_state.enter(&once(2), at(1)), Err(Refusal::Busy));
     out(desk.lock_state.give_up(head, at(2)));
     desk.lock_state.left();
     let acquired = desk.come_in(request(3), 6, 3);
-    assert_eq!(desk.lock_state.enter(once(4), at(4)), Err(Refusal::Busy), "a local thread holds it");
+    assert_eq!(desk.lock_state.enter(&once(4), at(4)), Err(Refusal::Busy), "a local thread holds it");
     desk.exit(acquired, 5);
 }
 

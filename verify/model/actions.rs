@@ -157,7 +157,7 @@ impl World {
         }
         let process = &mut state.processes[p as usize];
         let seat = &mut process.seats[t as usize];
-        match process.lock_states[g].enter(request, now).ok()? {
+        match process.lock_states[g].enter(&request, now).ok()? {
             Entered::Waits(ticket) => {
                 seat.thread = Thread::Awake(ticket);
                 state.turn(self, p, t, false, false);

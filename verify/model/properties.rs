@@ -106,7 +106,7 @@ fn is_held_in_redis(state: &State) -> bool {
     };
     let exchanged = |p: &Process, t: &Grant| {
         state.redis.holders().iter().any(|holder| holder.instead == Some(t.owner))
-            || p.seats.iter().any(|seat| has_ended(seat) && t.terms.args.as_ref() == "write")
+            || p.seats.iter().any(|seat| has_ended(seat) && *t.terms.args == *"write")
     };
     state.live().all(|p| {
         let grants = p

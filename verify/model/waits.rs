@@ -37,7 +37,7 @@ impl State {
         };
         let mut lock_state = LockState::of_condition_waiter(world.shape());
         lock_state.gives_up(&suspended.leaving(now));
-        let Ok(Entered::Waits(ticket)) = lock_state.enter(suspended.request(t.into()), now) else {
+        let Ok(Entered::Waits(ticket)) = lock_state.enter(&suspended.request(t.into()), now) else {
             panic!("nobody else is at the gate of a wait")
         };
         let condition = world.condition(t);

@@ -9,7 +9,7 @@ use super::answers::number;
 use super::server_info::Past;
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
-use crate::engine::state::lock_state::{LockState, Ticket};
+use crate::engine::state::grant::Grant;
 use crate::kind::Sharing;
 
 /// What is known of a grant that ends.
@@ -30,11 +30,10 @@ pub(crate) enum Fate {
 }
 
 impl Known {
-    pub(crate) fn of(lock_state: &LockState, ticket: Ticket) -> Known {
-        let exclusive = lock_state.shape().sharing == Sharing::Exclusive;
-        let (number, since) =
-            lock_state.tenure_of(ticket).map_or_else(|| (0, Moment::now()), |t| (t.number, t.since));
-        Known { number: exclusive.then_some(number), since }
+    /// Of a hold that ends now, on a grant of a lock that is shared like this.
+    pub(crate) fn of(sharing: Sharing, grant: Option<&Grant>, now: Moment) -> Known {
+        let (number, since) = grant.map_or((0, now), |t| (t.number, t.since));
+        Known { number: (sharing == Sharing::Exclusive).then_some(number), since }
     }
 
     /// The outcome of the grant whose leave was about to be sent at `began`, by a connection made at

@@ -17,7 +17,7 @@ impl<'a> Call<'a> {
         for i in batch {
             let entry = &self.parts[i].entry;
             limit = self.wait.limit(Moment::now(), entry.shared.config.command_timeout);
-            let error = match self.request(i, true).and_then(|(request, _)| begin(entry, request, limit)) {
+            let error = match self.request(i, true).and_then(|(request, _)| begin(entry, &request, limit)) {
                 Ok(Begun::In(acquired)) => {
                     holds.add(self.parts, i, acquired);
                     continue;

@@ -1,5 +1,6 @@
 //! What a thread asks for, what is asked of Redis for it, and what Redis replies.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,31 @@ pub(crate) enum HolderId {
     Guard,
 }
 
+/// What a request tells the kind's rule. Most kinds have nothing to tell, and to copy that costs nothing: neither an
+/// allocation nor a count that all threads share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Args(Option<Arc<String>>);
+
+impl From<String> for Args {
+    fn from(args: String) -> Self {
+        Args(Some(args).filter(|args| !args.is_empty()).map(Arc::new))
+    }
+}
+
+impl From<&str> for Args {
+    fn from(args: &str) -> Self {
+        args.to_owned().into()
+    }
+}
+
+impl Deref for Args {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.0.as_ref().map_or("", |args| args)
+    }
+}
+
 /// The terms on which a hold is requested.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Terms {
@@ -26,7 +52,7 @@ pub(crate) struct Terms {
     /// How long the process keeps the lock for its next hold while no other caller wants it.
     pub(crate) linger: Millis,
     /// For the kind's rule.
-    pub(crate) args: Arc<str>,
+    pub(crate) args: Args,
     /// The order class, of a kind that has priorities: lower ones first.
     pub(crate) class: Option<u8>,
     /// The value that the rule adds to a grant is its holder's fencing token.
@@ -34,16 +60,14 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    pub(crate) fn new(lease: Duration, args: impl Into<Arc<str>>) -> Self {
-        // The empty ones are one text for all.
-        let args = args.into();
+    pub(crate) fn new(lease: Duration, args: impl Into<Args>) -> Self {
         Terms {
             lease,
             fixed: false,
             fair: false,
             at_least: Millis::default(),
             linger: Millis::default(),
-            args: if args.is_empty() { Arc::default() } else { args },
+            args: args.into(),
             class: None,
             token_is_value: false,
         }

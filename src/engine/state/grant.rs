@@ -7,7 +7,7 @@ use crate::clock::{Millis, Moment};
 use crate::observe::LossReason;
 
 /// The longest run of local hand-offs: the token's low bits count them.
-pub(crate) const MOST_HAND_OVERS: u64 = (1 << HAND_OVER_BITS) - 1;
+pub(crate) const MOST_HAND_OVERS: u32 = (1 << HAND_OVER_BITS) - 1;
 const HAND_OVER_BITS: u32 = 12;
 
 /// The highest number that a token can be made of.
@@ -49,7 +49,7 @@ pub(crate) struct Grant {
     /// What renewals must consider, if anything.
     pub(crate) minds: Option<Box<RenewalBounds>>,
     /// How often it was handed on in this process.
-    pub(crate) hand_overs: u64,
+    pub(crate) hand_overs: u32,
     /// A request of it had no reply: it ends with a tombstone.
     pub(crate) unsettled: bool,
     /// Why it ended early.
@@ -57,7 +57,7 @@ pub(crate) struct Grant {
     /// What the caller said that took it away by force.
     pub(crate) said: Option<Box<str>>,
     /// The number of holds on it, one per thread or guard.
-    pub(crate) holds: usize,
+    pub(crate) holds: u32,
     /// It ends with its holder: it is not handed on, and may not be shared.
     pub(crate) shut: bool,
     /// Another mode's is asked for in its place: Redis may have it no longer, and that is not a loss.
@@ -140,7 +140,7 @@ impl Grant {
         if self.terms.token_is_value {
             return self.value;
         }
-        first_token(self.number) | self.hand_overs
+        first_token(self.number) | u64::from(self.hand_overs)
     }
 
     /// Why it is over, if it is: by a message or reply, or by the clock.
@@ -161,9 +161,14 @@ impl Grant {
 
     /// Whether the process may keep it for a hold on the terms `next`: no other caller is known to want it.
     pub(crate) fn may_be_kept_for(&self, next: &Terms, now: Moment) -> bool {
+        self.may_be_kept(now) && self.terms.goes_on_as(next)
+    }
+
+    /// The same for a hold on its own terms.
+    pub(crate) fn may_be_kept(&self, now: Moment) -> bool {
         let keep = self.keep.as_ref().filter(|keep| keep.wanted.is_none());
         keep.is_some_and(|keep| keep.until.is_none_or(|until| now < until))
-            && self.goes_on_as(next, now)
+            && self.is_healthy(now)
             && self.hand_overs < MOST_HAND_OVERS
     }
 
@@ -179,9 +184,13 @@ impl Grant {
 
     /// Whether it may continue as what `next` asks for.
     pub(crate) fn goes_on_as(&self, next: &Terms, now: Moment) -> bool {
+        self.is_healthy(now) && self.terms.goes_on_as(next)
+    }
+
+    /// It may go on, and enough of its lease is left.
+    fn is_healthy(&self, now: Moment) -> bool {
         let lease = if self.is_first() { self.first.into() } else { self.terms.lease };
-        let healthy = self.valid_until.since(now) > lease / 3;
-        !self.shut && self.lost.is_none() && healthy && self.terms.goes_on_as(next)
+        !self.shut && self.lost.is_none() && self.valid_until.since(now) > lease / 3
     }
 
     /// Whether it may be shared now or later: once it may not, it never may again.

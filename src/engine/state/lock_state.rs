@@ -34,6 +34,7 @@ mod habit;
 mod heard;
 mod holds;
 mod kept;
+mod past;
 mod questions;
 mod receipt;
 mod share;
@@ -50,8 +51,8 @@ pub(crate) use self::condition_waiter::{NOT_INSIDE, SuspendedHold, WaitOutcome};
 pub(crate) use self::events::{
     Acquired, CannotPart, Effects, Entered, Exit, GaveUp, PendingRelease, Refusal, Renewal, Step, Ticket,
 };
-use self::habit::Habit;
 use self::holds::Hold;
+use self::past::Past;
 pub(crate) use super::asking::{AcquireMode, Answer, Asking, HolderId, Request, Terms};
 use super::grant::Grant;
 use super::table::Table;
@@ -95,10 +96,8 @@ pub(crate) struct LockState {
     holds: Table<Hold>,
     grants: Table<Grant>,
     ask: Option<Box<PendingAcquire>>,
-    /// Of asks that made room for a waiter of a better class: their terms, and the arrivals to which they come back.
-    displaced: Vec<(Terms, String)>,
     /// Leaves of this lock state that are in flight.
-    leaving: usize,
+    leaving: u32,
     tickets: u64,
     /// Redis has not replied since.
     trouble: Option<Moment>,
@@ -106,8 +105,8 @@ pub(crate) struct LockState {
     /// A thread of this process waits for the lock's other mode, and Redis does not know of it yet.
     behind: bool,
     waits_for: WaitsFor,
-    /// Of a lock that its process keeps, whether that has paid so far.
-    habit: Option<Box<Habit>>,
+    /// What few locks have.
+    past: Option<Box<Past>>,
 }
 
 impl LockState {
@@ -118,14 +117,13 @@ impl LockState {
             holds: Table::new(),
             grants: Table::new(),
             ask: None,
-            displaced: Vec::new(),
             leaving: 0,
             tickets: 0,
             trouble: None,
             closed: false,
             behind: false,
             waits_for: WaitsFor::Lock,
-            habit: None,
+            past: None,
         }
     }
 
@@ -154,55 +152,58 @@ impl LockState {
         self.grants.iter().find(|t| t.loss(now).is_none() && !t.is_idle())
     }
 
-    fn acquired(&self, hold: &Hold, outermost: bool) -> Acquired {
-        let Hold { ticket, owner, token, way, .. } = *hold;
-        let value = self.grant(owner).map_or(0, |t| t.value);
-        Acquired { ticket, owner, token, value, way, outermost }
+    fn acquired(&self, hold: &Hold) -> Acquired {
+        let Hold { ticket, owner, way, count, .. } = *hold;
+        let (token, value) = self.grant(owner).map_or((0, 0), |t| (t.token(), t.value));
+        Acquired { ticket, owner, token, value, way, count }
     }
 
     /// A thread wants to acquire: it holds the lock already, takes its place, or is rejected at once.
-    pub(crate) fn enter(&mut self, request: Request, now: Moment) -> Result<Entered, Refusal> {
+    pub(crate) fn enter(&mut self, request: &Request, now: Moment) -> Result<Entered, Refusal> {
         if self.closed {
             return Err(Refusal::Closed);
         }
         let mine = match self.shape.reentrancy {
             Reentrancy::Independent => None,
-            _ => self.holds.of_thread(request.thread).next().map(|h| h.ticket),
+            _ => self.holds.of_thread(request.thread).next(),
         };
-        if let Some(hold) = mine.and_then(|ticket| self.holds.get(ticket)) {
+        if let Some(hold) = mine {
             if let Some(loss) = self.grant(hold.owner).and_then(|t| t.loss(now)) {
                 return Err(Refusal::LeaseLost(loss));
             }
             if self.shape.reentrancy == Reentrancy::Forbidden || request.holder == HolderId::Guard {
                 return Err(Refusal::WouldDeadlock);
             }
-            let acquired = self.acquired(hold, false);
-            if let Some(hold) = self.holds.get_mut(acquired.ticket) {
-                hold.count += 1;
+            let (before, ticket) = (self.acquired(hold), hold.ticket);
+            let acquired = Acquired { count: before.count + 1, ..before };
+            if let Some(hold) = self.holds.get_mut(ticket) {
+                hold.count = acquired.count;
             }
             return Ok(Entered::Again(acquired));
         }
         self.tickets += 1;
         let ticket = self.tickets;
         // Ahead of the waiters here: they may join as well, as soon as they run.
-        if let Some(acquired) = self.join(ticket, &request, now) {
-            let ahead = self.asks_ahead(acquired.owner, &request, now);
+        if let Some(acquired) = self.join(ticket, request, now) {
+            let ahead = self.asks_ahead(acquired.owner, request, now);
             return Ok(Entered::Joined(acquired, ahead));
         }
-        if let Some(acquired) = self.take_kept(ticket, &request, now) {
+        if let Some(acquired) = self.take_kept(ticket, request, now) {
             return Ok(Entered::Kept(acquired));
         }
         if request.from.is_some() {
             // Every waiter here is waiting for the very thread that asks.
-            self.waiters.push_front(Waiter { ticket, request, attempted: false });
+            self.waiters.push_front(Waiter { ticket, request: request.clone(), attempted: false });
             return Ok(Entered::Waits(ticket));
         }
         if request.once && (!self.waiters.is_empty() || self.in_the_way(now).is_some()) {
             return Err(Refusal::Busy);
         }
-        self.displaced.retain(|(terms, _)| self.waiters.iter().any(|w| w.request.terms == *terms));
-        let at = self.waiters.len() - self.passed_by(&request);
-        self.waiters.insert(at, Waiter { ticket, request, attempted: false });
+        Past::forget(&mut self.past, |past| {
+            past.displaced.retain(|(terms, _)| self.waiters.iter().any(|w| w.request.terms == *terms));
+        });
+        let at = self.waiters.len() - self.passed_by(request);
+        self.waiters.insert(at, Waiter { ticket, request: request.clone(), attempted: false });
         Ok(Entered::Waits(ticket))
     }
 
@@ -220,8 +221,8 @@ impl LockState {
     fn new_ask(&mut self, owner: u64, request: &Request, now: Moment) -> Box<PendingAcquire> {
         let owner = owner | self.keeps(&request.terms, now);
         let mut ask = Box::new(PendingAcquire::new(owner, request, now));
-        if let Some(at) = self.displaced.iter().position(|(terms, _)| *terms == request.terms) {
-            ask.arrival = self.displaced.swap_remove(at).1;
+        if let Some(arrival) = Past::displaced_arrival(&mut self.past, &request.terms) {
+            ask.arrival = arrival;
         }
         ask
     }

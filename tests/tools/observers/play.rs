@@ -2,7 +2,9 @@
 
 use std::thread;
 
-use redis_concurrent::{AcquiredVia, CancellationToken, Client, ClientBuilder, ErrorKind, LossReason};
+use redis_concurrent::{
+    AcquiredVia, CancellationToken, Client, ClientBuilder, ErrorKind, KeptEnd, LossReason,
+};
 use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 
 use crate::diary::{Diary, Heard};
@@ -18,6 +20,7 @@ pub fn all_there_is() -> Vec<Heard> {
         Heard::NotAcquired(None),
         Heard::NotAcquired(Some(ErrorKind::Cancelled)),
         Heard::Released,
+        Heard::NoLongerKept(KeptEnd::Wanted),
         Heard::Renewed,
         Heard::RenewalFailed,
         Heard::Lost(LossReason::Expired),
@@ -43,12 +46,23 @@ pub fn play(diary: &Diary, add: impl Fn(ClientBuilder) -> ClientBuilder) {
     let (near, far) = (watched(&server.url()), watched(&proxy.url()));
     let others = Client::connect(&server.url()).unwrap();
     waits(&near, &others);
+    keeps(&near, &others, diary);
     losses(&near, &others, &server, diary);
     silence(&far, &proxy, diary);
     for client in [near, far, others] {
         client.close().unwrap();
     }
     wait_until(LONG, "all threads have ended", || threads("rc-").is_empty());
+}
+
+fn keeps(client: &Client, others: &Client, diary: &Diary) {
+    let lock = client.simple_lock("played").linger(LONG);
+    let other = others.simple_lock("played");
+    wait_until(LONG, "it was kept", || {
+        // On a busy machine one of them may come too late.
+        let _ = lock.with(|_| ()).and_then(|()| other.with(|_| ()));
+        diary.has(&Heard::NoLongerKept(KeptEnd::Wanted))
+    });
 }
 
 fn waits(client: &Client, others: &Client) {

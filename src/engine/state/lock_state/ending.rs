@@ -85,7 +85,7 @@ impl LockState {
     /// granted.
     pub(crate) fn give_up(&mut self, ticket: Ticket, now: Moment) -> GaveUp {
         if let Some(hold) = self.holds.get(ticket) {
-            return GaveUp::In(self.acquired(hold, true));
+            return GaveUp::In(self.acquired(hold));
         }
         let was_head = self.head() == Some(ticket);
         self.waiters.retain(|w| w.ticket != ticket);

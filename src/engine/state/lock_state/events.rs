@@ -5,12 +5,13 @@ use std::time::Duration;
 use super::Asking;
 use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
-use crate::observe::{AcquiredVia, LossReason};
+use crate::observe::{AcquiredVia, KeptEnd, LossReason};
 
 /// A place in a lock state: of a waiting thread, later of its hold.
 pub(crate) type Ticket = u64;
 
-/// A hold, as its guard knows it.
+/// A hold, as its guard knows it. It goes from one stack frame to the next, and has no field of less than a word: what
+/// lies between words is copied in pieces, and the processor waits for each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Acquired {
     pub(crate) ticket: Ticket,
@@ -19,8 +20,15 @@ pub(crate) struct Acquired {
     pub(crate) way: AcquiredVia,
     /// What the rule added to the number.
     pub(crate) value: u64,
-    /// Not a re-entry.
-    pub(crate) outermost: bool,
+    /// How often its thread holds it by now.
+    pub(crate) count: usize,
+}
+
+impl Acquired {
+    /// It is no re-entry.
+    pub(crate) fn is_outermost(&self) -> bool {
+        self.count == 1
+    }
 }
 
 /// An owner that must leave Redis.
@@ -109,8 +117,8 @@ pub(crate) struct Effects {
     pub(crate) background: Option<PendingRelease>,
     /// This owner's grant was just lost: notify its guards, the observer, the renewer.
     pub(crate) lost: Option<(u64, LossReason)>,
-    /// This owner's grant, which its process kept and no thread held, is over: notify the renewer.
-    pub(crate) dropped: Option<u64>,
+    /// This owner's grant, which its process kept and no thread held, is over: notify the observer, the renewer.
+    pub(crate) dropped: Option<(u64, KeptEnd)>,
 }
 
 /// How a hold ends.

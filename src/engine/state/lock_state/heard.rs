@@ -6,7 +6,7 @@ use super::ask::PendingGrant;
 use super::{Answer, BACKOFF, Effects, LONGEST_BACKOFF, LockState, PendingRelease, Renewal, SLACK};
 use crate::clock::Moment;
 use crate::engine::state::grant::drift;
-use crate::observe::{AcquiredVia, LossReason};
+use crate::observe::{AcquiredVia, KeptEnd, LossReason};
 
 impl LockState {
     /// The reply to the request of `owner`, whichever thread sent it.
@@ -283,7 +283,7 @@ impl LockState {
         if idle {
             // No thread had it: nothing is lost.
             self.grants.remove(owner);
-            return Effects { dropped: Some(owner), ..ended };
+            return Effects { dropped: Some((owner, KeptEnd::Lost)), ..ended };
         }
         Effects { lost: Some((owner, why)), ..ended }
     }

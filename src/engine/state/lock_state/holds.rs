@@ -13,7 +13,6 @@ pub(super) struct Hold {
     pub(super) holder: HolderId,
     pub(super) owner: u64,
     pub(super) count: usize,
-    pub(super) token: u64,
     pub(super) way: AcquiredVia,
     /// When its thread learned that it is in.
     pub(super) since: Option<Moment>,
@@ -59,8 +58,8 @@ impl Table<Hold> {
     ) -> Acquired {
         grant.holds += 1;
         let (owner, token, value) = (grant.owner, grant.token(), grant.value);
-        self.insert(Hold { ticket, holder, owner, count: 1, token, way, since: None });
-        Acquired { ticket, owner, token, value, way, outermost: true }
+        self.insert(Hold { ticket, holder, owner, count: 1, way, since: None });
+        Acquired { ticket, owner, token, value, way, count: 1 }
     }
 
     /// The holds of this thread.

@@ -4,16 +4,18 @@
 //! The owner id of such a grant says so ([`KEEPS`]), and the scripts tell its process when the lock is wanted. What
 //! was kept is not a hold: its end is a loss to nobody.
 
+use super::habit::Habit;
+use super::past::Past;
 use super::{AcquireMode, Acquired, Effects, Grant, LockState, PendingRelease, Request, Step, Terms, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::KEEPS;
-use crate::observe::AcquiredVia;
+use crate::observe::{AcquiredVia, KeptEnd};
 
 impl LockState {
     /// The mark of an owner whose grant may be kept, or none. A wait for a condition has a state of its own, in
     /// which what it is told would not be found.
     pub(super) fn keeps(&self, terms: &Terms, now: Moment) -> u64 {
-        let pauses = self.habit.as_ref().is_some_and(|habit| habit.pauses(now));
+        let pauses = self.past.as_ref().is_some_and(|past| past.habit.pauses(now));
         if terms.lingers() && self.exclusive() && !self.waits_for.is_condition() && !pauses {
             KEEPS
         } else {
@@ -46,7 +48,7 @@ impl LockState {
     pub(super) fn keep(&mut self, owner: u64, now: Moment) -> Option<Moment> {
         let alone = self.waiters.is_empty() && self.ask.is_none() && !self.closed;
         let grant = self.grants.get_mut(owner).filter(|grant| alone && grant.terms.lingers())?;
-        if !grant.may_be_kept_for(&grant.terms, now) {
+        if !grant.may_be_kept(now) {
             return None;
         }
         let until = grant.kept_from(now);
@@ -86,9 +88,9 @@ impl LockState {
     pub(super) fn was_kept(&mut self, grant: &Grant, now: Moment) {
         let Some(keep) = &grant.keep else { return };
         if keep.used {
-            self.habit = None;
+            Past::forget(&mut self.past, |past| past.habit = Habit::default());
         } else if keep.wanted.is_some() {
-            self.habit.get_or_insert_default().was_not_used(now);
+            self.past.get_or_insert_default().habit.was_not_used(now);
         }
     }
 
@@ -103,7 +105,7 @@ impl LockState {
         if self.idle().is_none_or(|grant| grant.owner != owner) {
             return Effects::default();
         }
-        self.makes_way(now)
+        self.leaves_now(KeptEnd::Wanted, now)
     }
 
     /// The hold `ticket` ends for good: what it is a hold of is not kept.
@@ -126,19 +128,23 @@ impl LockState {
                 ask.wanted.get_or_insert(now);
             }
         }
-        self.leaves_some_time(now)
+        self.leaves_some_time(KeptEnd::Unheard, now)
     }
 
     /// A thread of this process wants the lock's other mode.
     pub(crate) fn makes_way(&mut self, now: Moment) -> Effects {
-        let leave = self.lets_go(now);
-        self.leaving += usize::from(leave.is_some());
-        Effects { dropped: leave.as_ref().map(|l| l.owner), leave, ..Effects::default() }
+        self.leaves_now(KeptEnd::Replaced, now)
     }
 
-    fn leaves_some_time(&mut self, now: Moment) -> Effects {
+    fn leaves_now(&mut self, why: KeptEnd, now: Moment) -> Effects {
+        let leave = self.lets_go(now);
+        self.leaving += u32::from(leave.is_some());
+        Effects { dropped: leave.as_ref().map(|l| (l.owner, why)), leave, ..Effects::default() }
+    }
+
+    fn leaves_some_time(&mut self, why: KeptEnd, now: Moment) -> Effects {
         let background = self.lets_go(now);
-        Effects { dropped: background.as_ref().map(|l| l.owner), background, ..Effects::default() }
+        Effects { dropped: background.as_ref().map(|l| (l.owner, why)), background, ..Effects::default() }
     }
 
     /// The renewer looks: whether the time of a kept grant is up, and no thread holds it.
@@ -147,7 +153,10 @@ impl LockState {
             grant.owner == owner
                 && grant.keep.as_ref().and_then(|keep| keep.until).is_some_and(|until| until <= now)
         };
-        if self.idle().is_some_and(over) { self.leaves_some_time(now) } else { Effects::default() }
+        match self.idle().is_some_and(over) {
+            true => self.leaves_some_time(KeptEnd::Expired, now),
+            false => Effects::default(),
+        }
     }
 }
 

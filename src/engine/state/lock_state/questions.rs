@@ -63,14 +63,9 @@ impl LockState {
         self.grant(self.holds.get(ticket)?.owner)
     }
 
-    /// What was said by the caller that took this hold away by force.
-    pub(crate) fn said(&self, ticket: Ticket) -> Option<Box<str>> {
-        self.tenure_of(ticket)?.said.clone()
-    }
-
     /// The token of this hold.
     pub(crate) fn token_of(&self, ticket: Ticket) -> Option<u64> {
-        Some(self.holds.get(ticket)?.token)
+        Some(self.tenure_of(ticket)?.token())
     }
 
     /// Whether this owner asks here, or holds.

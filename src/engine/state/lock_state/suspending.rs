@@ -104,8 +104,8 @@ impl LockState {
         let mut grant = granted.unwrap_or(suspended.grant);
         grant.holds = 1;
         grant.lost = grant.lost.or(lost);
-        let (owner, token) = (grant.owner, grant.token());
-        self.holds.insert(Hold { owner, token, since: Some(now), ..suspended.hold });
+        let owner = grant.owner;
+        self.holds.insert(Hold { owner, since: Some(now), ..suspended.hold });
         let mut leave = None;
         if self.closed && grant.lost.is_none() {
             grant.lost = Some(LossReason::Closed);

@@ -19,7 +19,7 @@ impl LockState {
         fresh: impl FnOnce() -> u64,
     ) -> Step {
         if let Some(hold) = self.holds.get(ticket) {
-            return Step::In(self.acquired(hold, true), None);
+            return Step::In(self.acquired(hold), None);
         }
         if self.closed {
             return Step::Closed;
@@ -67,7 +67,7 @@ impl LockState {
                 // An arrival is one of its class.
                 let arrival = std::mem::take(&mut ask.arrival);
                 if request.terms.class < ask.terms.class && !arrival.is_empty() {
-                    self.displaced.push((ask.terms.clone(), arrival));
+                    self.past.get_or_insert_default().displaced.push((ask.terms.clone(), arrival));
                 }
             }
             if ask.is_known() {
@@ -165,7 +165,7 @@ impl LockState {
         }
         if self.shape.sharing == Sharing::PassThrough {
             let Grant { owner, value, .. } = grant;
-            let acquired = Acquired { ticket, owner, token: grant.token(), value, way, outermost: true };
+            let acquired = Acquired { ticket, owner, token: grant.token(), value, way, count: 1 };
             return Some(Step::In(acquired, self.head()));
         }
         let acquired = self.holds.take(&mut grant, ticket, request.holder, way);
