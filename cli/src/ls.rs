@@ -1,6 +1,7 @@
 //! `ls`: which locks are held, by whom, since when.
 
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::SystemTime;
 
 use redis_concurrent::{Holder, Look};
@@ -13,8 +14,15 @@ use crate::shown;
 
 /// A line: a lock with one of its holders, or with none.
 struct Row {
-    look: Look,
-    holder: Option<Holder>,
+    look: Rc<Look>,
+    /// Which of its holders.
+    at: Option<usize>,
+}
+
+impl Row {
+    fn holder(&self) -> Option<&Holder> {
+        self.look.holders.get(self.at?)
+    }
 }
 
 pub fn ls(global: &Global, args: &Ls) -> Result<ExitCode, Failure> {
@@ -26,23 +34,23 @@ pub fn ls(global: &Global, args: &Ls) -> Result<ExitCode, Failure> {
         if !wanted(args, &look) {
             continue;
         }
-        let holders: Vec<_> = look.holders.iter().filter(|it| args.takes(it)).cloned().collect();
-        if holders.is_empty() && (args.all || !look.waiters.is_empty()) && !args.asks_for_holders() {
-            rows.push(Row { look: look.clone(), holder: None });
+        let look = Rc::new(look);
+        let held = rows.len();
+        let taken = (0..look.holders.len()).filter(|at| args.takes(&look.holders[*at]));
+        rows.extend(taken.map(|at| Row { look: look.clone(), at: Some(at) }));
+        if rows.len() == held && (args.all || !look.waiters.is_empty()) && !args.asks_for_holders() {
+            rows.push(Row { look, at: None });
         }
-        rows.extend(holders.into_iter().map(|it| Row { look: look.clone(), holder: Some(it) }));
     }
     if let Some(pattern) = &args.at {
         rows.extend(strings(global, &client, pattern)?);
     }
-    rows.sort_by_key(|row| {
-        (row.holder.as_ref().is_none_or(|it| it.since.is_none()), since(row), row.look.name.clone())
-    });
+    // What is held since a known time comes first.
+    let age = |row: &Row| (since(row).is_none(), since(row));
+    rows.sort_by(|one, other| age(one).cmp(&age(other)).then_with(|| one.look.name.cmp(&other.look.name)));
     let empty = rows.is_empty();
     if global.json {
-        for row in &rows {
-            say::answer(shown::row(&row.look, row.holder.as_ref()))?;
-        }
+        say::answers(rows.iter().map(|row| shown::row(&row.look, row.holder())))?;
     } else if !empty {
         let head = ["NAME", "KIND", "HOLDER", "SINCE", "LEASE", "WAITING", "TOKEN"].map(str::to_owned);
         say::table(std::iter::once(head).chain(rows.iter().map(cells)))?;
@@ -51,7 +59,7 @@ pub fn ls(global: &Global, args: &Ls) -> Result<ExitCode, Failure> {
 }
 
 fn since(row: &Row) -> Option<SystemTime> {
-    row.holder.as_ref()?.since
+    row.holder()?.since
 }
 
 /// Whether the lock itself passes the filters.
@@ -81,7 +89,7 @@ impl Ls {
 }
 
 fn cells(row: &Row) -> [String; 7] {
-    let holder = row.holder.as_ref();
+    let holder = row.holder();
     let text = |it: Option<String>| it.unwrap_or_else(|| "-".to_owned());
     [
         shown::plain(&row.look.name),
@@ -103,10 +111,8 @@ fn strings(global: &Global, client: &redis_concurrent::Client, pattern: &str) ->
         scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(500).arg("TYPE").arg("string");
         let (next, keys): (u64, Vec<String>) = scan.query(&mut connection)?;
         for key in keys.into_iter().filter(|key| !key.starts_with(&format!("{}:{{", global.namespace))) {
-            if let Some(look) = client.look_at_key(&key)?
-                && let Some(holder) = look.holders.first().cloned()
-            {
-                rows.push(Row { look, holder: Some(holder) });
+            if let Some(look) = client.look_at_key(&key)?.filter(|it| !it.holders.is_empty()) {
+                rows.push(Row { look: Rc::new(look), at: Some(0) });
             }
         }
         cursor = next;

@@ -46,6 +46,13 @@ pub fn answer(line: impl Display) -> Result<(), Failure> {
     print(format!("{line}\n").as_bytes())
 }
 
+/// Many lines of an answer.
+pub fn answers(lines: impl Iterator<Item = impl Display>) -> Result<(), Failure> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let written = lines.into_iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush());
+    written.map_err(unwritten)
+}
+
 /// Columns of the width of their widest cell.
 pub fn table<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> Result<(), Failure> {
     let rows: Vec<_> = rows.collect();
@@ -63,10 +70,14 @@ pub fn table<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> Result<
 /// All of an answer.
 pub fn print(text: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text).and_then(|()| out.flush()).map_err(|e| match e.kind() {
+    out.write_all(text).and_then(|()| out.flush()).map_err(unwritten)
+}
+
+fn unwritten(e: io::Error) -> Failure {
+    match e.kind() {
         io::ErrorKind::BrokenPipe => Failure::broken_pipe(),
         _ => Failure::internal(format!("standard output: {e}")),
-    })
+    }
 }
 
 /// The same text without the passwords of the URLs in it.

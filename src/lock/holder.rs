@@ -100,7 +100,7 @@ pub struct Process {
     pub host: String,
     /// Its [client name](crate::ClientBuilder::client_name).
     pub client_name: String,
-    /// The name of its thread that asked Redis, in at most 64 characters; `None` if that has no name. Of a holder it is
+    /// The name of its thread that asked Redis, cut off at 64 characters; `None` if that has no name. Of a holder it is
     /// the thread that was granted the lock, which its process may have handed on to another of its threads since; of
     /// a waiter the first of its waiting threads, as of its last heartbeat.
     pub thread: Option<String>,
