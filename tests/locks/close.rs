@@ -59,12 +59,12 @@ fn close_wakes_all_waiters() {
 }
 
 #[test]
-fn close_takes_a_thousand_holds_away_and_ends_its_threads() {
-    alone("close::close_takes_a_thousand_holds_away_and_ends_its_threads", || {
+fn close_takes_hundreds_of_holds_away_and_ends_its_threads() {
+    alone("close::close_takes_hundreds_of_holds_away_and_ends_its_threads", || {
         // (Once more where the machine kept it from running for most of its second.)
         assert!((0..5).any(|_| left_by_close(100) == 0), "a hundred holds are too many");
-        // A thousand releases may take a busy machine longer than it has: then it says so.
-        println!("{} of a thousand holds were left", left_by_close(1000));
+        // More releases may take a busy machine longer than it has: then it says so.
+        println!("{} of 500 holds were left", left_by_close(500));
     });
 }
 
