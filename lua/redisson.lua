@@ -3,9 +3,7 @@
 -- and at its expiry, and at nothing else; a holder without `rc` is one of Redisson's. Like Redisson, a release
 -- publishes 0 to `redisson_lock__channel:{key}`; while the holder is Redisson's, waiters are told to listen there.
 --
--- Redisson has no queue position. So a release that one of its clients is told of leaves the lock to Redisson for
--- TURN ms (the member `turn` of K[5]): otherwise our waiters would hand it on among themselves for ever. Clients of
--- ours that listen to the channel also listen to F[3] .. channel, and are told apart from Redisson's by that.
+-- Redisson has no queue position: a release that one of its clients is told of leaves the lock to Redisson for TURN ms.
 --
 -- w.args is 'fenced' for RFencedLock's counter, `redisson_lock_token:{key}`, which each grant increments.
 kind.tag = 'Redisson lock'
@@ -38,8 +36,7 @@ function kind.load(owner)
   -- Another hash: of a map, or of an RReadWriteLock.
   if size > 0 and (not held or size ~= (ours and 2 or 1) or not (ours or is_owner(held))) then foreign_key() end
   if not held then
-    turn = tonumber(call('ZSCORE', K[5], 'turn'))
-    if turn and turn <= now() / 1000 then turn = nil end
+    turn = their_turn()
   elseif not ours then
     call('ZREM', K[5], 'turn') -- Redisson has taken it.
   elseif held == owner then
@@ -66,19 +63,7 @@ end
 function kind.release(owner)
   if call('HEXISTS', K[1], owner) ~= 1 or call('DEL', K[1]) ~= 1 then return false end
   held, ours = nil, nil
-  local channel = beside('redisson_lock__channel')
-  local told = redis.pcall('PUBLISH', channel, '0')
-  if type(told) ~= 'number' or told == 0 then return true, true end
-  local listen = redis.pcall('PUBSUB', 'NUMSUB', channel, F[3] .. channel)
-  -- (Without the right to ask, all of them may be Redisson's.)
-  if listen.err or listen[2] > listen[4] then
-    turn = now() / 1000 + TURN
-    call('ZADD', K[5], string.format('%.0f', turn), 'turn')
-    call('PEXPIRE', K[5], math.max(TURN, call('PTTL', K[5])))
-    -- The first waiter asks again, hears whose turn it is, and listens for its end.
-    local first = call('ZRANGE', K[2], 0, 0)[1]
-    if first then tell({owner = first}, 'again') end
-  end
+  turn = announce_free(beside('redisson_lock__channel'), '0', TURN, 0)
   return true, true
 end
 

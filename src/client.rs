@@ -28,9 +28,9 @@ use crate::kinds::latch::CountDownLatch;
 use crate::kinds::once::Once;
 use crate::kinds::read_write::ReadWriteLock;
 use crate::kinds::semaphore::Semaphore;
-use crate::kinds::{Redisson, RedissonFenced, Reentrant, Simple};
+use crate::kinds::{Redisson, RedissonFenced, Reentrant, Simple, Spring};
 use crate::lock::receipt::Receipt;
-use crate::lock::{RedisLock, RedissonFencedLock, RedissonLock, ReentrantLock, SimpleLock};
+use crate::lock::{RedisLock, RedissonFencedLock, RedissonLock, ReentrantLock, SimpleLock, SpringLock};
 use crate::observe::{Observation, Observer, Observers};
 use crate::optimistic::Optimistic;
 use crate::rate_limiter::{Rate, RateLimiter};
@@ -219,6 +219,38 @@ impl Client {
     /// Making a handle takes no request and cannot fail: an invalid key is reported by the first call on it.
     pub fn redisson_fenced_lock(&self, key: &str) -> RedissonFencedLock {
         RedisLock::at(&self.0, RedissonFenced, key)
+    }
+
+    /// The lock that Spring Integration, in Java, calls `new RedisLockRegistry(connections, registry).obtain(key)`, of a
+    /// registry in its `PUB_SUB_LOCK` mode: each side excludes the other, and its release wakes up the other's waiters.
+    /// (With registries in their default mode, whose waiters ask every 100 ms, a
+    /// [`simple_lock_at`](Client::simple_lock_at) of `<registry>:<key>` does as well. All callers of this library must
+    /// use the same of the two.)
+    ///
+    /// Among clients of this library it is a lock like any other, whose name is `<registry>:<key>`. A release publishes
+    /// that to `<registry>-channel`; while the holder is one of Spring's, a waiter's client listens there. Spring has no
+    /// place in the queue: when a lock is released here and any client of the registry's listens, Spring has 25 ms to
+    /// take it before the next caller here does, and then not again for 100 ms. A holder in Java is waited for until
+    /// the registry's expiry, which Spring does not renew by itself. Tokens order only what is done under the lock by
+    /// this library.
+    ///
+    /// Making a handle takes no request and cannot fail: an invalid key is reported by the first call on it.
+    ///
+    /// ```
+    /// use redis_concurrent::Client;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
+    /// # let url = server.url();
+    /// let client = Client::connect(&url)?;
+    /// let lock = client.spring_lock("orders", "42"); // in Java: registry.obtain("42")
+    /// let guard = lock.lock()?;
+    /// guard.unlock()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn spring_lock(&self, registry: &str, key: &str) -> SpringLock {
+        RedisLock::at(&self.0, Spring::of(registry), &format!("{registry}:{key}"))
     }
 
     /// The read/write lock `name`: many readers, or one writer.

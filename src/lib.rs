@@ -147,13 +147,14 @@ pub use kinds::once::{Attempt, Begun, Ending, Once};
 pub use kinds::read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use kinds::semaphore::{Permit, Semaphore};
 pub use kinds::{
-    Attempts, Candidate, InStock, Permits, Read, Redisson, RedissonFenced, Reentrant, Simple, Units, Write,
+    Attempts, Candidate, InStock, Permits, Read, Redisson, RedissonFenced, Reentrant, Simple, Spring, Units,
+    Write,
 };
 pub use lock::any_lock::{Lock, LockGuard};
 pub use lock::condition::Condition;
 pub use lock::holder::{ForcedUnlock, HeldBy, Holder, Process};
 pub use lock::receipt::Receipt;
-pub use lock::{RedisLock, RedissonFencedLock, RedissonLock, ReentrantLock, SimpleLock};
+pub use lock::{RedisLock, RedissonFencedLock, RedissonLock, ReentrantLock, SimpleLock, SpringLock};
 pub use look::{ConditionWaiter, KeyInfo, Listing, Look, Waiter};
 pub use multi_lock::{Member, MultiLock};
 #[cfg(feature = "metrics")]

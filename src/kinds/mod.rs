@@ -11,6 +11,7 @@ mod redisson;
 mod reentrant;
 pub(crate) mod semaphore;
 mod simple;
+mod spring;
 
 pub use election::kind::Candidate;
 pub use inventory::{InStock, Units};
@@ -20,3 +21,4 @@ pub use redisson::{Redisson, RedissonFenced};
 pub use reentrant::Reentrant;
 pub use semaphore::Permits;
 pub use simple::Simple;
+pub use spring::Spring;

@@ -30,7 +30,7 @@ use crate::forms::timed_out;
 use crate::guard::sealed::holder;
 use crate::guard::{Guard, OwnedGuard, Ownership, ThreadOwned};
 use crate::kind::{Kind, Queueing};
-use crate::kinds::{Redisson, RedissonFenced, Reentrant, Simple};
+use crate::kinds::{Redisson, RedissonFenced, Reentrant, Simple, Spring};
 use crate::names;
 use crate::wait::Wait;
 
@@ -45,6 +45,9 @@ pub type RedissonLock = RedisLock<Redisson>;
 
 /// A lock that programs in Java share by `redisson.getFencedLock(key)`: see [`RedissonFenced`].
 pub type RedissonFencedLock = RedisLock<RedissonFenced>;
+
+/// A lock that programs in Java share by a `RedisLockRegistry` of Spring Integration: see [`Spring`].
+pub type SpringLock = RedisLock<Spring>;
 
 /// A lock kept in Redis: the handle of one name. Cheap to clone and to create; handles of one client, kind
 /// and name are the same lock.

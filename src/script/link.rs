@@ -28,7 +28,7 @@ pub(super) const OPTIONAL: [&str; 12] = [
 const FIELDS: [&str; 2] = ["tag", "whole"];
 
 /// What a rule is given, wherever it stands: all else of the parts is theirs.
-pub(super) const GIVEN: [&str; 14] = [
+pub(super) const GIVEN: [&str; 16] = [
     "kind",
     "K",
     "F",
@@ -43,6 +43,8 @@ pub(super) const GIVEN: [&str; 14] = [
     "dead",
     "drop",
     "tell",
+    "their_turn",
+    "announce_free",
 ];
 
 /// How a rule's text begins that says which file it is of.

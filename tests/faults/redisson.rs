@@ -1,4 +1,4 @@
-//! A lock in Redisson's format, which programs in Java lock by `redisson.getLock(key)`.
+//! Locks in the formats of Java libraries: of Redisson, and beside it of ShedLock and Spring Integration.
 
 mod jvm;
 mod stage;
@@ -8,3 +8,4 @@ mod holders;
 mod java;
 mod notices;
 mod others;
+mod spring;

@@ -18,7 +18,7 @@ fn shedlock_and_spring_integration_share_a_simple_lock() {
     let stage = Stage::new();
     let (port, test) =
         (stage.server.port().to_string(), "shedlock_and_spring_integration_share_a_simple_lock");
-    let Some(mut java) = Jvm::start("Others", &[&port, "prod", "orders", "42"], test) else { return };
+    let Some(mut java) = Jvm::start("Others", &[&port, "prod", "orders", "42", "43"], test) else { return };
     shedlock_keeps_its_job_for_its_least_time(&stage, &mut java);
     our_job_stays_for_its_least_time(&stage, &mut java);
     spring_and_ours_exclude_each_other(&stage, &mut java);

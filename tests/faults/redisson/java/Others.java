@@ -18,6 +18,9 @@ public class Others {
         redis.start();
         RedisLockProvider shedlock = new RedisLockProvider(redis, args[1]);
         Lock spring = new RedisLockRegistry(redis, args[2], 5000).obtain(args[3]);
+        RedisLockRegistry told = new RedisLockRegistry(redis, args[2], 600000);
+        told.setRedisLockType(RedisLockRegistry.RedisLockType.PUB_SUB_LOCK);
+        Lock heard = told.obtain(args[4]);
         Optional<SimpleLock> held = Optional.empty();
         System.out.println("0 ready");
         Scanner lines = new Scanner(System.in);
@@ -38,6 +41,19 @@ public class Others {
                     break;
                 case "unlock":
                     spring.unlock();
+                    break;
+                case "hear":
+                    answer = heard.tryLock(Long.parseLong(words[2]), TimeUnit.MILLISECONDS) ? "in" : "busy";
+                    break;
+                case "free":
+                    heard.unlock();
+                    break;
+                case "turns":
+                    // As often as it is to be had, one hold after the other.
+                    for (int i = Integer.parseInt(words[2]); i > 0; i--) {
+                        heard.lock();
+                        heard.unlock();
+                    }
                     break;
                 default:
                     answer = "what?";

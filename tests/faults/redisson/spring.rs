@@ -1,0 +1,154 @@
+//! Spring Integration's `RedisLockRegistry` in its `PUB_SUB_LOCK` mode: its commands, and the real one.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use redis_concurrent::{HeldBy, SpringLock};
+use redis_concurrent_testkit::wait_until;
+
+use crate::redisson::jvm::Jvm;
+use crate::redisson::stage::Stage;
+use crate::support::{LONG, comes_in, ms, patient};
+
+const KEY: &str = "orders:43";
+const CHANNEL: &str = "orders-channel";
+const THEIRS: &str = "5cc9a2f6-1f8a-4b0c-9d5e-2f4f0a5f6a11";
+
+/// For how long Spring waits: a Java program is slow to begin to listen on a machine that has more to do.
+const WHILE: Duration = LONG.saturating_mul(6);
+
+fn lock(stage: &Stage) -> SpringLock {
+    patient(&stage.server).spring_lock("orders", "43")
+}
+
+/// What a registry does to lock, without waiting.
+fn takes(stage: &Stage) -> bool {
+    stage.ask::<Option<String>>(&["SET", KEY, THEIRS, "NX", "PX", "60000"]).is_some()
+}
+
+/// And to unlock: it tells all registries of this name which key is free.
+fn frees(stage: &Stage) {
+    assert_eq!(stage.ask::<usize>(&["DEL", KEY]), 1);
+    stage.ask::<usize>(&["PUBLISH", CHANNEL, KEY]);
+}
+
+#[test]
+fn a_hold_looks_like_springs_and_its_release_is_announced() {
+    let stage = Stage::new();
+    let lock = lock(&stage);
+    let mut connection = stage.server.connection().unwrap();
+    let mut pubsub = connection.as_pubsub();
+    pubsub.subscribe(CHANNEL).unwrap();
+    let guard = lock.lock().unwrap();
+    let again = lock.lock().unwrap();
+    assert!(!takes(&stage));
+    assert!(stage.ask::<i64>(&["PTTL", KEY]) > 0);
+    assert!(stage.ask::<String>(&["GET", KEY]).ends_with(" orders-channel"));
+    let holder = lock.holder().unwrap().unwrap();
+    assert!(
+        holder.since.is_some() && holder.owner.contains(':') && !holder.owner.contains(' '),
+        "{holder:?}"
+    );
+    assert!(stage.client().simple_lock_at(KEY).try_lock().unwrap().is_none());
+    again.unlock().unwrap();
+    guard.renew().unwrap();
+    let released = Instant::now();
+    guard.unlock().unwrap();
+    pubsub.set_read_timeout(Some(LONG)).unwrap();
+    assert_eq!(pubsub.get_message().unwrap().get_payload::<String>().unwrap(), KEY);
+    // A client that listens has the first moment.
+    comes_in(&lock);
+    assert!(released.elapsed() >= ms(25), "{:?}", released.elapsed());
+}
+
+#[test]
+fn springs_release_wakes_a_waiter_and_its_holder_may_be_forced() {
+    let stage = Stage::new();
+    let lock = lock(&stage);
+    assert!(takes(&stage));
+    assert!(lock.try_lock().unwrap().is_none());
+    assert_eq!(lock.holder().unwrap().unwrap().owner, THEIRS);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| comes_in(&lock));
+        wait_until(LONG, "it listens", || {
+            stage.ask::<(String, usize)>(&["PUBSUB", "NUMSUB", CHANNEL]).1 == 1
+        });
+        // Of another key of the registry's: it looks, and waits on.
+        stage.ask::<usize>(&["PUBLISH", CHANNEL, "orders:44"]);
+        frees(&stage);
+        waits.join().unwrap();
+    });
+    assert!(takes(&stage));
+    let forced = lock.force_unlock_if(&HeldBy::Owner(THEIRS.to_owned()), "").unwrap();
+    assert_eq!((forced.holders, forced.told), (1, 0));
+    comes_in(&lock);
+}
+
+#[test]
+fn a_release_leaves_it_to_spring_once_in_a_while_only() {
+    let stage = Stage::new();
+    let lock = lock(&stage);
+    let mut connection = stage.server.connection().unwrap();
+    let mut pubsub = connection.as_pubsub();
+    pubsub.subscribe(CHANNEL).unwrap();
+    let mut turns = Vec::new();
+    let mut outside = stage.server.connection().unwrap();
+    for _ in 0..20 {
+        lock.lock().unwrap().unlock().unwrap();
+        // (It is forgotten soon: on a busy machine before it is looked at.)
+        let turn: Option<f64> =
+            cmd("ZSCORE").arg(&["rc:{orders:43}:at:gone", "turn"]).query(&mut outside).unwrap();
+        turns.extend(turn.map(|it| it as u64));
+    }
+    turns.dedup();
+    // The next one begins a hundred milliseconds after the last one has ended.
+    assert!(turns.windows(2).all(|two| two[1] - two[0] >= 100), "{turns:?}");
+}
+
+#[test]
+fn the_real_spring_and_ours_wake_each_other_up() {
+    let stage = Stage::new();
+    let (port, test) = (stage.server.port().to_string(), "the_real_spring_and_ours_wake_each_other_up");
+    let args = [&*port, "prod", "orders", "42", "43"];
+    let Some(mut java) = Jvm::start("Others", &args, test) else { return };
+    let lock = lock(&stage);
+    for _ in 0..5 {
+        let guard = lock.lock().unwrap();
+        // Neither side looks by itself within its time.
+        java.say(0, &format!("hear {}", Duration::as_millis(&WHILE)));
+        wait_until(WHILE, "Spring listens", || {
+            stage.ask::<(String, usize)>(&["PUBSUB", "NUMSUB", CHANNEL]).1 >= 1
+        });
+        guard.unlock().unwrap();
+        assert_eq!(java.hears(0), "in");
+        assert!(lock.try_lock().unwrap().is_none());
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| comes_in(&lock));
+            wait_until(LONG, "it listens", || {
+                stage.ask::<(String, usize)>(&["PUBSUB", "NUMSUB", CHANNEL]).1 >= 2
+            });
+            assert_eq!(java.does(0, "free"), "out");
+            waits.join().unwrap();
+        });
+    }
+    // While ours never rest, Spring has its turns.
+    let rest = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let lock = stage.client().spring_lock("orders", "43");
+                while !rest.load(Ordering::SeqCst) {
+                    let guard = lock.lock().unwrap();
+                    thread::park_timeout(ms(1));
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+        java.say(0, "turns 10");
+        let turns = java.hears(0);
+        rest.store(true, Ordering::SeqCst);
+        assert_eq!(turns, "out");
+    });
+}
