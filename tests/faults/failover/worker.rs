@@ -149,7 +149,7 @@ impl Worker<'_> {
         } else {
             let how = condition.signal_all(&guard);
             let (round, how) =
-                (self.who.round, how.map_or_else(|e| format!("{:?}", e.kind()), |()| "ok".into()));
+                (self.who.round, how.map_or_else(|e| format!("{:?} {e}", e.kind()), |()| "ok".into()));
             self.asks("q/signal", "signal");
             self.note(Event::Ended { how });
             // The hold is that of its round.
