@@ -14,8 +14,8 @@ use crate::connect;
 use crate::exit::Failure;
 use crate::say;
 
-/// The lease of the hold whose renewals are watched: short, so that there are some.
-const SHORT: Duration = Duration::from_millis(300);
+/// How often the hold is renewed whose renewals are watched.
+const OFTEN: Duration = Duration::from_millis(100);
 
 /// A measure: its figures, sorted.
 pub struct Measured {
@@ -66,14 +66,14 @@ pub fn bench(global: &Global, args: &Bench) -> Result<ExitCode, Failure> {
 
 fn measure(global: &Global, seconds: Duration, own: &str) -> Result<Vec<Measured>, Failure> {
     let part = seconds / 4;
-    let client = |lease| Ok::<_, Failure>(connect::builder(global)?.namespace(own).lease(lease).connect()?);
-    let usual = Duration::from_secs(30);
+    let builder = || Ok::<_, Failure>(connect::builder(global)?.namespace(own));
+    let client = || Ok::<_, Failure>(builder()?.connect()?);
     let mut connection = connect::plain(global)?;
     Ok(vec![
         Measured::new("PING", pings(&mut connection, part)?),
-        Measured::new("lock and unlock", pairs(&client(usual)?, part)?),
-        Measured::new("hand-over", hand_overs([client(usual)?, client(usual)?], part)?),
-        Measured::new("renewal lag", lags(&client(SHORT)?, part)?),
+        Measured::new("lock and unlock", pairs(&client()?, part)?),
+        Measured::new("hand-over", hand_overs([client()?, client()?], part)?),
+        Measured::new("renewal lag", lags(&builder()?.renew_every(OFTEN).connect()?, part)?),
     ])
 }
 
@@ -150,7 +150,7 @@ fn lags(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
     let lost = guard.lost();
     let mut over = lost.wait_timeout(during);
     while !over && !lags.1.load(Ordering::SeqCst) {
-        over = lost.wait_timeout(SHORT / 3);
+        over = lost.wait_timeout(OFTEN);
     }
     guard.unlock()?;
     drop(watching);

@@ -68,7 +68,7 @@ fn one_name_is_shown_in_full() {
     done(&url, &["show", "stock:42"]).ends(1).says("there is no");
     let guard = labelled(&server, "billing").reentrant_lock("stock:42").lock_owned().unwrap();
     let mut waits =
-        Started::new(program(&url, &["run", "--lease", "1s", "--label", "shop", "stock:42", "true"]));
+        Started::new(program(&url, &["run", "--lease", "4s", "--label", "shop", "stock:42", "true"]));
     let lock = client(&server).reentrant_lock("stock:42");
     wait_until(LONG, "it waits", || lock.queue_length().unwrap() == 1);
     let it = &json(&done(&url, &["show", "--json", "stock:42"]).ends(0).out)[0];
@@ -185,7 +185,7 @@ fn locks_at_keys_of_users_are_shown_and_taken_away() {
         let shown = &json(&done(&url, &["show", "--json", option, name]).ends(0).out)[0];
         let token = shown["holders"][0]["token"].as_str().unwrap();
         done(&url, &["break", option, name, "--token", token, "--reason", "by hand"]).ends(0);
-        let wait = ["run", "-w", "60s", "--lease", "1s", option, name, "true"];
+        let wait = ["run", "-w", "60s", "--lease", "4s", option, name, "true"];
         done(&url, &wait).ends(0);
         assert!(!is_alive(pid));
         holder.done().ends(80).says("COMMAND is stopped");

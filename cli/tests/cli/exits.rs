@@ -20,7 +20,7 @@ fn the_commands_own() {
 fn arguments_and_input_arrive_unchanged() {
     let it = run(&["args", "printf", "%s|", "a  b", "c'd", "$HOME", "--json", "-n"]).ends(0);
     assert_eq!(it.out, "a  b|c'd|$HOME|--json|-n|");
-    let mut command = program(&shared().url(), &["run", "--lease", "1s", "args", "wc", "-c"]);
+    let mut command = program(&shared().url(), &["run", "--lease", "4s", "args", "wc", "-c"]);
     let mut child =
         command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
@@ -89,10 +89,8 @@ fn no_server() {
     // It comes while the program bears its absence.
     let server = RedisServer::start().unwrap();
     server.kill().unwrap();
-    let waits = Started::new(program(
-        &server.url(),
-        &["run", "-v", "--lease", "100ms", "--bear", "30s", "x", "true"],
-    ));
+    let waits =
+        Started::new(program(&server.url(), &["run", "-v", "--lease", "4s", "--bear", "30s", "x", "true"]));
     server.restart().unwrap();
     waits.done().ends(0);
 }
@@ -113,7 +111,7 @@ fn a_right_that_is_refused() {
     assert!(!format!("{it:?}").contains("shadow"));
     // The password from its own variable.
     let mut command =
-        program(&format!("redis://127.0.0.1:{}/", server.port()), &["run", "--lease", "100ms", "x", "true"]);
+        program(&format!("redis://127.0.0.1:{}/", server.port()), &["run", "--lease", "4s", "x", "true"]);
     assert!(command.env("REDISCLI_AUTH", "hush").status().unwrap().success());
 }
 
@@ -126,7 +124,7 @@ fn a_name_or_a_setting_that_cannot_work() {
     run(&["--slots", "2", "config", "true"]).ends(0);
     run(&["", "true"]).ends(78).says("must not be empty");
     run(&[&"x".repeat(1025), "true"]).ends(78).says("at most 1024 bytes");
-    run(&["--grace", "500ms", "config2", "true"]).ends(78).says("half of --lease");
+    run(&["--grace", "2s", "config2", "true"]).ends(78).says("half of --lease");
     done(&server.url(), &["run", "--lease", "50ms", "x", "true"]).ends(78).says("100ms");
     done("http://127.0.0.1/", &["run", "x", "true"]).ends(78).says("redis://");
     for many in ["redis+cluster://:hush@127.0.0.1:1/", "redis+sentinel://:hush@127.0.0.1:1/m"] {
@@ -144,7 +142,7 @@ fn a_file_with_the_url() {
     std::fs::write(&file, format!("{}\nanything else\n", shared().url())).unwrap();
     let path = file.to_str().unwrap();
     let mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
-    let args = ["run", "--lease", "1s", "--url-file", path, "file", "true"];
+    let args = ["run", "--lease", "4s", "--url-file", path, "file", "true"];
     for open in [0o644, 0o640, 0o604] {
         mode(open);
         done("redis://127.0.0.1:1/", &args).ends(78).says("others may read it").says("chmod 600");

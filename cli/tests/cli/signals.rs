@@ -14,7 +14,7 @@ fn says_its_pid(file: &Path, then: &str) -> String {
 fn started(name: &str, file: &Path, then: &str) -> (Started, u32) {
     let script = says_its_pid(file, then);
     let it =
-        Started::new(program(&shared().url(), &["run", "--lease", "1s", name, "--", "sh", "-c", &script]));
+        Started::new(program(&shared().url(), &["run", "--lease", "4s", name, "--", "sh", "-c", &script]));
     let pid = line_of(file).parse().unwrap();
     (it, pid)
 }
@@ -28,7 +28,7 @@ fn they_are_passed_on() {
             "trap 'exit 42' {name}; echo $$ > {0}.new; mv {0}.new {0}; while :; do sleep 0.02; done",
             file.display()
         );
-        let it = Started::new(program(&shared().url(), &["run", "--lease", "1s", name, "sh", "-c", &trap]));
+        let it = Started::new(program(&shared().url(), &["run", "--lease", "4s", name, "sh", "-c", &trap]));
         line_of(&file);
         it.signal(name);
         it.done().ends(42);
@@ -40,7 +40,7 @@ fn a_wait_is_given_up() {
     let lock = client(shared()).reentrant_lock("given-up");
     let guard = lock.lock().unwrap();
     for (name, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("QUIT", 131)] {
-        let it = Started::new(program(&shared().url(), &["run", "--lease", "1s", "given-up", "echo", "no"]));
+        let it = Started::new(program(&shared().url(), &["run", "--lease", "4s", "given-up", "echo", "no"]));
         wait_until(LONG, "it waits", || lock.queue_length().unwrap() == 1);
         it.signal(name);
         assert_eq!(it.done().ends(code).out, "");
@@ -59,7 +59,7 @@ fn what_the_caller_ignores_stays_ignored() {
     let mut command = std::process::Command::new("sh");
     command.args([
         "-c",
-        &format!("trap '' HUP; exec {program} run --lease 1s ignored sh -c \"$1\" \"$2\""),
+        &format!("trap '' HUP; exec {program} run --lease 4s ignored sh -c \"$1\" \"$2\""),
         "sh",
         &script,
     ]);
@@ -87,7 +87,7 @@ fn a_process_group_ends_as_a_whole() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("grandchild");
     let script = format!("sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 60'; true", file.display());
-    let it = Started::new(program(&shared().url(), &["run", "--lease", "1s", "group", "sh", "-c", &script]));
+    let it = Started::new(program(&shared().url(), &["run", "--lease", "4s", "group", "sh", "-c", &script]));
     let grandchild: u32 = line_of(&file).parse().unwrap();
     it.signal("TERM");
     it.done().ends(143);

@@ -38,9 +38,10 @@ pub fn done(url: &str, args: &[&str]) -> Done {
     Done::of(program(url, args).output().unwrap())
 }
 
-/// `run` with a lease for which a server that has just been started is trusted soon.
+/// `run` with a lease for which a server that has just been started is trusted soon, and which no command that ends at
+/// once outlives on a slow machine.
 pub fn run(args: &[&str]) -> Done {
-    done(&shared().url(), &[&["run", "--lease", "1s"], args].concat())
+    done(&shared().url(), &[&["run", "--lease", "4s"], args].concat())
 }
 
 /// What came of it.

@@ -103,7 +103,7 @@ fn the_command_reads_from_it() {
     let mut it = OnTerminal::new(&[
         "run",
         "--lease",
-        "1s",
+        "4s",
         "tty",
         "sh",
         "-c",
@@ -122,7 +122,7 @@ fn an_interrupt_from_it_reaches_the_command_once() {
     let folder = tempfile::tempdir().unwrap();
     let go = folder.path().join("go");
     let mut it =
-        OnTerminal::new(&["run", "--lease", "1s", "tty-int", "sh", "-c", script, go.to_str().unwrap()]);
+        OnTerminal::new(&["run", "--lease", "4s", "tty-int", "sh", "-c", script, go.to_str().unwrap()]);
     it.shows("ready");
     it.types(b"\x03");
     it.shows("int 1");
@@ -135,7 +135,7 @@ fn an_interrupt_from_it_reaches_the_command_once() {
 fn an_interrupt_while_it_waits_ends_it() {
     let lock = crate::stage::client(shared()).reentrant_lock("tty-wait");
     let guard = lock.lock().unwrap();
-    let mut it = OnTerminal::new(&["run", "--lease", "1s", "tty-wait", "true"]);
+    let mut it = OnTerminal::new(&["run", "--lease", "4s", "tty-wait", "true"]);
     wait_until(LONG, "it waits", || lock.queue_length().unwrap() == 1);
     it.types(b"\x03");
     it.ends(130);
@@ -147,7 +147,7 @@ fn a_terminal_that_goes_away_ends_the_command() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pid");
     let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 60", file.display());
-    let it = OnTerminal::new(&["run", "--lease", "1s", "tty-gone", "sh", "-c", &script]);
+    let it = OnTerminal::new(&["run", "--lease", "4s", "tty-gone", "sh", "-c", &script]);
     let command: u32 = crate::stage::line_of(&file).parse().unwrap();
     let lock = crate::stage::client(shared()).reentrant_lock("tty-gone");
     assert!(lock.is_locked().unwrap());

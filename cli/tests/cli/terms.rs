@@ -10,7 +10,7 @@ use crate::stage::{LONG, Started, client, line_of, program, run, shared};
 fn the_command_knows_its_lock() {
     let it = run(&["--and", "env2", "env1", "sh", "-c", "env | grep ^REDIS_CONCURRENT | sort"]).ends(0);
     let lines: Vec<_> = it.out.lines().collect();
-    assert_eq!(lines[0], "REDIS_CONCURRENT_LEASE_MS=1000");
+    assert_eq!(lines[0], "REDIS_CONCURRENT_LEASE_MS=4000");
     assert_eq!(lines[1..3], ["REDIS_CONCURRENT_LOCK=env1", "REDIS_CONCURRENT_NAMESPACE=rc"]);
     let token = |line: &str, name: &str| {
         let token = line.strip_prefix(&format!("REDIS_CONCURRENT_{name}=")).unwrap().to_owned();
@@ -91,7 +91,7 @@ fn as_many_as_there_are_slots() {
 
 #[test]
 fn the_end_is_told_to_a_file_descriptor() {
-    let args = ["run", "--lease", "1s", "--once-for", "60s", "told", "sh", "-c", "exit 0"];
+    let args = ["run", "--lease", "4s", "--once-for", "60s", "told", "sh", "-c", "exit 0"];
     let shell = format!("{} \"$@\" 3>&1 >/dev/null", crate::stage::PROGRAM);
     let with = |args: &[&str]| {
         let mut command = std::process::Command::new("sh");
@@ -114,7 +114,7 @@ fn the_end_is_told_to_a_file_descriptor() {
         (&second["acquired"], &second["child"], &second["exit"]),
         (&false.into(), &().into(), &75.into())
     );
-    let third = told(&with(&["run", "--lease", "1s", "--status-fd", "3", "told2", "sh", "-c", "kill -9 $$"]));
+    let third = told(&with(&["run", "--lease", "4s", "--status-fd", "3", "told2", "sh", "-c", "kill -9 $$"]));
     assert_eq!((&third["child"]["signal"], &third["exit"]), (&9.into(), &137.into()));
 }
 
@@ -128,7 +128,7 @@ fn a_status_that_nobody_reads_changes_no_exit_status() {
         file.display(),
         go.display()
     );
-    let args = ["run", "--lease", "1s", "--status-fd", "1", "unread", "sh", "-c", &script];
+    let args = ["run", "--lease", "4s", "--status-fd", "1", "unread", "sh", "-c", &script];
     let mut command = program(&shared().url(), &args);
     let child = command.stdout(writer).stderr(std::process::Stdio::piped()).spawn().unwrap();
     drop(command); // it has the pipe's end, too
