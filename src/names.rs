@@ -15,6 +15,9 @@ pub(crate) const KEYS: usize = 6;
 /// of `KEYS` in every script.
 const SUFFIXES: [&str; KEYS] = ["", ":queue", ":places", ":fence", ":gone", ":conditions"];
 
+/// What is between the beginning of a channel and a client's uuid.
+const INBOX: &str = ":inbox:";
+
 /// The suffix of the key of a fenced resource.
 const FENCED: &str = ":fenced";
 
@@ -104,13 +107,22 @@ impl Names {
 
     /// The keys, each in two parts.
     pub(crate) fn keys(&self) -> [[&str; 2]; KEYS] {
-        let (state, others) = match self {
-            Names::Named(state) => (state, state),
-            Names::Apart(keys) => (&keys.state, &keys.others),
-        };
-        let mut all = SUFFIXES.map(|suffix| [&**others, suffix]);
-        all[0] = [state, SUFFIXES[0]];
+        let mut all = SUFFIXES.map(|suffix| [self.stem(), suffix]);
+        all[0] = [self.key(), SUFFIXES[0]];
         all
+    }
+
+    /// What its keys begin with but for the state's, and its channels in a cluster: no two locks' are the same.
+    pub(crate) fn stem(&self) -> &str {
+        match self {
+            Names::Named(state) => state,
+            Names::Apart(keys) => &keys.others,
+        }
+    }
+
+    /// What its channels begin with in a cluster, where they carry its hash tag; a client's uuid follows.
+    pub(crate) fn inbox_prefix(&self) -> String {
+        format!("{}{INBOX}", self.stem())
     }
 
     /// The key of the fenced resource of this name, in two parts: beside a lock of the same name, which is
@@ -203,7 +215,17 @@ fn escape(name: &str) -> String {
 
 /// The prefix of the channels of all inboxes of a namespace; a client's uuid follows.
 pub(crate) fn inbox_prefix(namespace: &str) -> String {
-    format!("{namespace}:inbox:")
+    format!("{namespace}{INBOX}")
+}
+
+/// The channel of the client `uuid` for the lock of this [stem](Names::stem).
+pub(crate) fn channel(stem: &str, uuid: &str) -> String {
+    format!("{stem}{INBOX}{uuid}")
+}
+
+/// The stem of the lock whose channel of the client `uuid` this is.
+pub(crate) fn stem_of<'a>(channel: &'a str, uuid: &str) -> Option<&'a str> {
+    channel.strip_suffix(uuid)?.strip_suffix(INBOX)
 }
 
 /// Whether it reads `<client uuid>:<n>`, or `<client uuid>:<n>~`, as every owner of ours does.
@@ -237,7 +259,7 @@ mod tests {
         {
             let names = Names::new("rc", name).unwrap();
             let all = keys(&names);
-            for key in all.iter().chain([&names.fenced().concat()]) {
+            for key in all.iter().chain([&names.fenced().concat(), &names.inbox_prefix()]) {
                 assert_eq!(hashed(key), hashed(&all[0]), "{name:?}");
                 assert!(!hashed(key).is_empty() && hashed(key) != key);
             }
@@ -300,6 +322,9 @@ mod tests {
                 assert_eq!(hashed(other), hashed(key), "{key:?} {other:?}");
                 assert!(other.starts_with("rc:{"), "{other:?}: as rights are given");
             }
+            let channel = Names::beside("rc", key).unwrap().inbox_prefix();
+            assert_eq!(hashed(&channel), hashed(key), "{key:?} {channel:?}");
+            assert!(channel.starts_with("rc:{"), "{channel:?}: as rights are given");
         }
     }
 
@@ -311,6 +336,19 @@ mod tests {
         let all: Vec<_> = named.chain(beside).flat_map(|names| keys(&names)).collect();
         let different: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len());
+    }
+
+    #[test]
+    fn a_channel_leads_to_its_lock() {
+        for names in
+            [Names::new("rc", "a{b}:inbox:u"), Names::beside("rc", "rc:{a}x"), Names::new("rc", "ключ")]
+        {
+            let names = names.unwrap();
+            let channel = channel(names.stem(), "u");
+            assert_eq!(channel, names.inbox_prefix() + "u");
+            assert_eq!((stem_of(&channel, "u"), stem_of(&channel, "v")), (Some(names.stem()), None));
+        }
+        assert_eq!(stem_of("rc:inbox:u", "u"), Some("rc"));
     }
 
     #[test]

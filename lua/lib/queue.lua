@@ -171,19 +171,29 @@ local function inbox(w)
   return F[3] .. string.match(w.owner, '^[^:]*')
 end
 
+-- sharded(...) -> what the server answers to a command about a sharded channel: one with the lock's hash tag, in a
+-- cluster. Nothing where there are none: no cluster, or a server that does not know them.
+local function sharded(...)
+  if not string.find(F[3], '{', 1, true) then return end
+  local answer = redis.pcall(...)
+  if type(answer) ~= 'table' or not answer.err or not string.find(answer.err, 'nknown [Rs]') then return answer end
+end
+
 -- deaf(w) -> true if nobody listens at this server for the process of w. Asked before anything is announced,
 -- and not found out by announcing it: a process that listens at another server that has these messages too
 -- (the previous primary, now a replica) is not counted here, and receives them. Without the right to ask:
 -- believed to listen, and the waiter's own timer finds the grant.
 local function deaf(w)
-  return redis.pcall('PUBSUB', 'NUMSUB', inbox(w))[2] == 0
+  local channel = inbox(w)
+  local answer = sharded('PUBSUB', 'SHARDNUMSUB', channel) or redis.pcall('PUBSUB', 'NUMSUB', channel)
+  return answer[2] == 0
 end
 
 -- tell(w, what, number, value): a message to the process of w. Without channel rights none can be sent.
 local function tell(w, what, number, value)
   local text = fmt('%s %s %.0f %s', w.owner, what, number or 0, number and w.lease or 0)
   if value then text = text .. ' ' .. value end
-  redis.pcall('PUBLISH', inbox(w), text)
+  if not sharded('SPUBLISH', inbox(w), text) then redis.pcall('PUBLISH', inbox(w), text) end
 end
 
 -- keeps(owner) -> true if its process keeps the lock for its next hold: its id ends in '~'.

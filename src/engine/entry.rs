@@ -192,6 +192,11 @@ impl LockEntry {
         self.names == other.names && self.server().manager.leads_where(&other.server().manager)
     }
 
+    /// What all of its owner numbers lead to.
+    pub(crate) fn number(&self) -> u64 {
+        u64::from(self.slot)
+    }
+
     /// A new owner number: never used before by this client, and it leads back here.
     pub(crate) fn fresh(&self) -> u64 {
         self.shared.sequence() << SLOT_BITS | u64::from(self.slot)
@@ -319,6 +324,12 @@ impl Core {
             Some(side) => side.more.get_or_insert_default().lost.get_or_insert_default().clone(),
             None => CancellationToken::default(),
         }
+    }
+
+    /// Whether this grant's process wants to be told of it by messages: that it is lost, or wanted.
+    pub(crate) fn is_to_be_told(&self, owner: u64) -> bool {
+        let lingers = || self.lock_state.look(owner).is_some_and(|grant| grant.terms.lingers());
+        self.asked_loss_token(owner).is_some() || lingers()
     }
 
     /// The token of the grant's loss, if any caller asked for it.

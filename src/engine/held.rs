@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry::LockEntry;
-use super::listener::listen;
 use super::outcomes::lost_as;
 use super::redis::replies::Renewed;
 use super::redis::requests;
@@ -77,7 +76,7 @@ pub(crate) fn lost_token(entry: &LockEntry, ticket: Ticket) -> CancellationToken
     if is_lost {
         token.cancel();
     } else if entry.shared.same_process().is_ok() {
-        listen(&entry.shared, entry.server());
+        entry.holder_listens(|| true);
     }
     token
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::channels::Channels;
 use super::life::Life;
 use super::redis::failure::Failure;
 use crate::clock::Moment;
@@ -16,6 +17,8 @@ pub(crate) struct Inbox {
     state: Mutex<State>,
     /// The listener's.
     pub(crate) life: Arc<Life>,
+    /// At a node of a cluster: of which locks it hears something.
+    pub(crate) channels: Channels,
 }
 
 #[derive(Default)]
@@ -30,7 +33,7 @@ struct State {
 }
 
 impl Inbox {
-    /// Whether what is published now will be received.
+    /// Whether what is published now will be received; at a node of a cluster, on the client's own channel.
     pub(crate) fn is_up(&self) -> bool {
         self.up.load(Ordering::Acquire)
     }
@@ -45,6 +48,13 @@ impl Inbox {
     pub(crate) fn is_deaf(&self, asked: Moment) {
         let mut state = self.state.lock();
         state.elsewhere |= self.is_up() && state.since < asked;
+    }
+
+    /// The same of the channel of one lock, at a node of a cluster.
+    pub(crate) fn is_deaf_to(&self, stem: &str, asked: Moment) {
+        if self.channels.heard_since(stem).is_some_and(|since| since < asked) {
+            self.is_deaf(asked);
+        }
     }
 
     /// The primary was found at another server at `moved`.
@@ -62,6 +72,7 @@ impl Inbox {
 
     pub(super) fn went_down(&self) {
         self.up.store(false, Ordering::Release);
+        self.channels.went_down();
     }
 
     pub(super) fn failed(&self, failure: Failure) {

@@ -1,21 +1,21 @@
 //! The grant listener: one thread and one connection for a client and a server, from the first wait there to
-//! the client's end.
+//! the client's end. At a node of a cluster it [listens to the locks](super::listener_by_lock) one by one.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 
-use super::carry_out;
-use super::entry::{LockEntry, owner_number};
 use super::inbox::Inbox;
-use super::notices::Notices;
+use super::messages::{ask_again, dispatch, tell};
+use super::notices::{Notices, Subscribes};
 use super::redis::connection::ConnectionManager;
 use super::redis::failure::Failure;
 use super::redis::refusal::{not_connected, refused};
 use super::redis::server_info::ServerInfo;
 use super::redis::wire::{Connection, PubSub};
 use super::renewal::young;
+use super::route::Route;
 use super::runtime::Shared;
 use super::server::Server;
 use super::state::lock_state::{Effects, LockState};
@@ -25,24 +25,12 @@ use crate::sync::thread;
 
 /// How long the connection may be silent before it is pinged, and how long the reply may take: a peer that is
 /// gone is found within twice this.
-const PING_AFTER: Duration = Duration::from_secs(1);
+pub(super) const PING_AFTER: Duration = Duration::from_secs(1);
 /// How often a silent listener checks whether it should end.
-const TICK: Duration = Duration::from_millis(250);
+pub(super) const TICK: Duration = Duration::from_millis(250);
 /// The pauses between attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// Has the client listen to this server for what its holders are to be told. Waits for nothing.
-pub(crate) fn listen(shared: &Arc<Shared>, server: &Arc<Server>) {
-    if !server.inbox.is_up()
-        && let Err(error) = start(shared, server)
-    {
-        tracing::warn!(
-            error = %format_args!("{error:#}"),
-            "a holder cannot be told of a forced unlock before its next renewal"
-        );
-    }
-}
 
 /// Starts the listener of this client at this server, unless it runs. Does not wait for it to be up: it will make
 /// every entry ask again when it is.
@@ -54,7 +42,7 @@ pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Er
             inbox: server.inbox.clone(),
             manager: server.manager.clone(),
             channel: format!("{}{}", shared.inbox_prefix, shared.uuid),
-            beside: shared.inbox_prefix.clone(),
+            by_lock: matches!(shared.route, Route::Cluster(_)),
         };
         let thread = thread::Builder::new().name("rc-inbox".to_owned()).spawn(move || listener.run());
         thread.map(drop).map_err(|e| {
@@ -65,15 +53,16 @@ pub(crate) fn start(shared: &Arc<Shared>, server: &Arc<Server>) -> Result<(), Er
     })
 }
 
-struct Listener {
+pub(super) struct Listener {
     /// Not strong: the listener does not keep its client alive.
     shared: Weak<Shared>,
     server: Weak<Server>,
-    inbox: Arc<Inbox>,
+    pub(super) inbox: Arc<Inbox>,
     manager: ConnectionManager,
-    channel: String,
-    /// What the names of channels begin with to which only clients of this library listen.
-    beside: String,
+    /// The client's own.
+    pub(super) channel: String,
+    /// In a cluster each lock has a channel of its own, and the client's own is to call its listener.
+    by_lock: bool,
 }
 
 impl Listener {
@@ -82,38 +71,42 @@ impl Listener {
         let mut alive = down;
         let mut first = true;
         let mut pause = FIRST_PAUSE;
-        let mut notices = Notices::new(self.beside.clone());
+        let mut notices = Notices::default();
         while self.goes_on() && self.is_needed() {
             let dialled = Moment::now();
             match self.connect() {
-                Ok((mut connection, info)) => {
-                    let mut pubsub = connection.as_pubsub();
-                    // Before waiters ask again: what they are not told afterwards, they hear.
-                    let resumed = notices.resume(&mut pubsub);
-                    self.inbox.came_up(dialled);
+                Ok((connection, info)) => {
                     let missed = (!first).then(|| Moment::now().since(down));
-                    self.came_up(missed);
-                    if let Some((shared, at)) = self.client() {
-                        young::connected(&shared, &at, &info, alive);
-                    }
+                    let came_up = || {
+                        self.inbox.came_up(dialled);
+                        self.came_up(missed);
+                        if let Some((shared, at)) = self.client() {
+                            young::connected(&shared, &at, &info, alive);
+                        }
+                    };
                     first = false;
                     pause = FIRST_PAUSE;
-                    let _ = resumed.and_then(|()| self.listen(&mut pubsub, &mut notices));
+                    let ended = match self.by_lock {
+                        false => self.listen(connection, &mut notices, came_up),
+                        true => self.listen_by_lock(connection, &mut notices, came_up),
+                    };
                     self.inbox.went_down();
                     down = Moment::now();
                     self.is_deaf();
                     // A server that is no longer the primary may have lost that role long ago.
                     alive = if self.is_elsewhere() { Moment::default() } else { down };
-                    // Dropping it unsubscribes and waits for the reply: not for long.
-                    let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
+                    if let Err(failure) = ended {
+                        self.failed(failure);
+                        pause = LONGEST_PAUSE;
+                        self.inbox.life.sleep(pause);
+                    }
                 }
                 Err(failure) => {
                     let permanent = failure.is_final();
                     if let Some((shared, server)) = self.client() {
                         shared.route.lost(&server, Moment::now().after(shared.config.command_timeout));
                     }
-                    self.inbox.failed(failure);
-                    self.came_up(None);
+                    self.failed(failure);
                     pause = if permanent { LONGEST_PAUSE } else { LONGEST_PAUSE.min(pause * 2) };
                     self.inbox.life.sleep(pause);
                 }
@@ -122,29 +115,40 @@ impl Listener {
         self.inbox.life.ended();
     }
 
+    /// Waiters learn why nothing is heard.
+    fn failed(&self, failure: Failure) {
+        self.inbox.failed(failure);
+        self.came_up(None);
+    }
+
     /// Whether there is a client that listens, and has not said otherwise.
-    fn goes_on(&self) -> bool {
+    pub(super) fn goes_on(&self) -> bool {
         !self.inbox.life.is_stopped() && self.shared.strong_count() > 0
     }
 
     /// Whether this server may have what it listens for.
-    fn is_needed(&self) -> bool {
-        self.client().is_some_and(|(shared, server)| shared.route.leads_to(&server))
+    pub(super) fn is_needed(&self) -> bool {
+        let is_needed = self.client().is_some_and(|(shared, server)| shared.route.leads_to(&server));
+        if !is_needed {
+            self.inbox.channels.clear();
+        }
+        is_needed
     }
 
     /// The client and the server, while they are there.
-    fn client(&self) -> Option<(Arc<Shared>, Arc<Server>)> {
+    pub(super) fn client(&self) -> Option<(Arc<Shared>, Arc<Server>)> {
         Some((self.shared.upgrade()?, self.server.upgrade()?))
     }
 
     /// Whether it listens at another server than the one that has the locks.
-    fn is_elsewhere(&self) -> bool {
+    pub(super) fn is_elsewhere(&self) -> bool {
         self.server.upgrade().is_some_and(|server| self.inbox.is_elsewhere(server.backend.moved()))
     }
 
     /// A connection on which the channel is confirmed, and what its server says about itself.
     fn connect(&self) -> Result<(Connection, ServerInfo), Failure> {
-        let mut connection = self.manager.raw().map_err(not_connected)?;
+        let connection = if self.by_lock { self.manager.pushing() } else { self.manager.raw() };
+        let mut connection = connection.map_err(not_connected)?;
         // Not PubSub::subscribe(), which takes an error reply for a confirmation.
         let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).get_packed_command();
         let both = [ServerInfo::request(), subscribe].concat();
@@ -155,13 +159,7 @@ impl Listener {
         }
         let server = ServerInfo::read(&connection.recv_response().map_err(not_connected)?, Moment::now());
         match connection.recv_response().map_err(not_connected)? {
-            Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoPerm) => {
-                let error = Error::new(ErrorKind::Unavailable, "");
-                let error =
-                    error.because(format!("waiting needs the right to subscribe to {}", self.channel));
-                Err(Failure::Never(error.caused_by(RedisError::from(e))))
-            }
-            Value::ServerError(e) => Err(refused(e.into())),
+            Value::ServerError(e) => Err(not_subscribed(&self.channel, e.into())),
             _ => Ok((connection, server)),
         }
     }
@@ -186,7 +184,23 @@ impl Listener {
     }
 
     /// Receives messages until the client ends, or an error says that the connection has failed.
-    fn listen(&self, pubsub: &mut PubSub<'_>, notices: &mut Notices) -> RedisResult<()> {
+    fn listen(
+        &self,
+        mut connection: Connection,
+        notices: &mut Notices,
+        came_up: impl FnOnce(),
+    ) -> Result<(), Failure> {
+        let mut pubsub = connection.as_pubsub();
+        // Before waiters ask again: what they are not told afterwards, they hear.
+        let resumed = notices.resume(&mut pubsub);
+        came_up();
+        let _ = resumed.and_then(|()| self.receive(&mut pubsub, notices));
+        // Dropping it unsubscribes and waits for the reply: not for long.
+        let _ = pubsub.set_read_timeout(Some(Duration::from_millis(10)));
+        Ok(())
+    }
+
+    fn receive(&self, pubsub: &mut PubSub<'_>, notices: &mut Notices) -> RedisResult<()> {
         let mut heard = Moment::now();
         let mut needed = heard;
         pubsub.set_read_timeout(Some(TICK))?;
@@ -206,8 +220,9 @@ impl Listener {
                         entries.iter().for_each(ask_again);
                     } else if let Ok(text) = message.get_payload::<String>()
                         && !self.told_to_listen(&text, pubsub, notices)?
+                        && let Some(shared) = self.shared.upgrade()
                     {
-                        self.dispatch(&text);
+                        dispatch(&shared, &text);
                     }
                 }
                 Err(e) if e.is_timeout() => {
@@ -228,10 +243,10 @@ impl Listener {
 
     /// `<uuid>:<n> listen 0 <ms> <channel>`: for so long the waiters of the lock are to ask again at each message on
     /// that channel. Whether it was such a message.
-    fn told_to_listen(
+    pub(super) fn told_to_listen(
         &self,
         text: &str,
-        pubsub: &mut PubSub<'_>,
+        pubsub: &mut impl Subscribes,
         notices: &mut Notices,
     ) -> RedisResult<bool> {
         let mut words = text.splitn(5, ' ');
@@ -253,52 +268,16 @@ impl Listener {
         }
         Ok(true)
     }
-
-    /// `<uuid>:<n> <what> <number> <lease ms> [<value>]`, of a forced unlock with its reason as the value; a message that concerns no one here is ignored.
-    fn dispatch(&self, text: &str) {
-        let mut words = text.split(' ');
-        let (Some(owner), Some(what)) = (words.next(), words.next()) else { return };
-        let Some(owner) = owner.rsplit(':').next().and_then(owner_number) else { return };
-        let said = text.splitn(5, ' ').nth(4).unwrap_or_default();
-        let mut numbers = words.map(|w| w.parse::<u64>().unwrap_or(0));
-        let mut next = || numbers.next().unwrap_or(0);
-        let (number, lease, value) = (next(), next(), next());
-        let Some(shared) = self.shared.upgrade() else { return };
-        let entry = shared.entries.lock().of_owner(owner);
-        let Some(entry) = entry else { return };
-        let now = Moment::now();
-        let mut core = entry.core.lock();
-        let then = match what {
-            "in" => core.lock_state.granted(owner, number, Duration::from_millis(lease), value, now),
-            "wanted" => core.lock_state.is_wanted(owner, now),
-            "yield" => return core.lock_state.yields(owner),
-            // What a wait was granted is held in its lock's entry.
-            "no:forced" if entry.condition.is_some() && !core.lock_state.knows(owner) => {
-                drop(core);
-                let Some(entry) = entry.condition.as_ref().and_then(|awaited| awaited.lock.upgrade()) else {
-                    return;
-                };
-                let mut core = entry.core.lock();
-                let then = core.lock_state.forced(owner, said, now);
-                return carry_out(&entry, core, then);
-            }
-            "no:forced" => core.lock_state.forced(owner, said, now),
-            // A script has left some of the waiters to the next script, which this process is to send.
-            "again" => core.lock_state.ask_again(now),
-            other => match other.strip_prefix("no:") {
-                Some(why) => core.lock_state.refused(owner, why.to_owned()),
-                None => return,
-            },
-        };
-        carry_out(&entry, core, then);
-    }
 }
 
-/// The first waiter of this lock asks again.
-fn ask_again(entry: &Arc<LockEntry>) {
-    let mut core = entry.core.lock();
-    let then = core.lock_state.ask_again(Moment::now());
-    carry_out(entry, core, then);
+/// Why a client cannot listen to this channel.
+pub(super) fn not_subscribed(channel: &str, e: RedisError) -> Failure {
+    if e.kind() != redis::ErrorKind::Server(ServerErrorKind::NoPerm) {
+        return refused(e);
+    }
+    let error = Error::new(ErrorKind::Unavailable, "");
+    let error = error.because(format!("waiting needs the right to subscribe to {channel}"));
+    Failure::Never(error.caused_by(e))
 }
 
 /// All locks of this server are told.
@@ -306,8 +285,6 @@ fn for_all(shared: &Arc<Shared>, server: &Arc<Server>, event: fn(&mut LockState,
     // Not in the head of the loop: that would keep the table locked for all of it.
     let entries = shared.entries.lock().all();
     for entry in entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), server)) {
-        let mut core = entry.core.lock();
-        let then = event(&mut core.lock_state, Moment::now());
-        carry_out(entry, core, then);
+        tell(entry, event);
     }
 }

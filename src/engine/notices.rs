@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::RedisResult;
 
 use super::entry::LockEntry;
+use super::redis::subscriber::Subscriber;
 use super::redis::wire::PubSub;
 use crate::clock::Moment;
 
@@ -13,14 +14,48 @@ use crate::clock::Moment;
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The channels of one [listener](super::listener), and the locks whose waiters are to ask again at a message there.
+#[derive(Default)]
 pub(super) struct Notices {
-    /// What the channel beside each of them begins with.
-    beside: String,
     channels: Vec<Channel>,
+}
+
+/// What a channel is subscribed on.
+pub(super) trait Subscribes {
+    /// # Errors
+    /// The connection is out of step, and must be closed.
+    fn subscribes(&mut self, channel: &str) -> RedisResult<()>;
+
+    /// # Errors
+    /// The connection is out of step, and must be closed.
+    fn unsubscribes(&mut self, channel: &str) -> RedisResult<()>;
+}
+
+impl Subscribes for PubSub<'_> {
+    fn subscribes(&mut self, channel: &str) -> RedisResult<()> {
+        self.set_read_timeout(Some(CONFIRMED_WITHIN))?;
+        self.subscribe(channel)
+    }
+
+    fn unsubscribes(&mut self, channel: &str) -> RedisResult<()> {
+        self.set_read_timeout(Some(CONFIRMED_WITHIN))?;
+        self.unsubscribe(channel)
+    }
+}
+
+impl Subscribes for Subscriber {
+    fn subscribes(&mut self, channel: &str) -> RedisResult<()> {
+        self.send("SUBSCRIBE", channel)
+    }
+
+    fn unsubscribes(&mut self, channel: &str) -> RedisResult<()> {
+        self.send("UNSUBSCRIBE", channel)
+    }
 }
 
 struct Channel {
     name: String,
+    /// The channel beside it, to which only clients of this library listen.
+    beside: String,
     /// Those of several kinds may be at one key.
     entries: Vec<Weak<LockEntry>>,
     /// Those that were told to listen since the last message.
@@ -30,10 +65,6 @@ struct Channel {
 }
 
 impl Notices {
-    pub(super) fn new(beside: String) -> Self {
-        Notices { beside, channels: Vec::new() }
-    }
-
     /// A waiter of `entry` is to ask again at each message on `channel`. Returns whether the subscription is new, so
     /// that messages may have been missed.
     ///
@@ -41,7 +72,7 @@ impl Notices {
     /// The connection is out of step, and must be closed.
     pub(super) fn listen(
         &mut self,
-        pubsub: &mut PubSub<'_>,
+        pubsub: &mut impl Subscribes,
         entry: &Arc<LockEntry>,
         channel: &str,
         until: Moment,
@@ -54,9 +85,10 @@ impl Notices {
                 &mut known.entries
             }
             None => {
-                subscribe(pubsub, &self.beside, channel)?;
-                let (name, entries, attentive) = (channel.to_owned(), Vec::new(), true);
-                self.channels.push(Channel { name, entries, attentive, until });
+                let (name, beside) = (channel.to_owned(), format!("{}{channel}", entry.inbox_prefix()));
+                let channel = Channel { name, beside, entries: Vec::new(), attentive: true, until };
+                channel.subscribe(pubsub)?;
+                self.channels.push(channel);
                 let Some(added) = self.channels.last_mut() else { return Ok(is_new) };
                 &mut added.entries
             }
@@ -81,13 +113,12 @@ impl Notices {
     ///
     /// # Errors
     /// The connection is out of step, and must be closed.
-    pub(super) fn expire(&mut self, pubsub: &mut PubSub<'_>, now: Moment) -> RedisResult<()> {
+    pub(super) fn expire(&mut self, pubsub: &mut impl Subscribes, now: Moment) -> RedisResult<()> {
         let in_use = |it: &Channel| it.until > now && it.entries.iter().any(|entry| entry.strong_count() > 0);
         while let Some(at) = self.channels.iter().position(|it| !in_use(it)) {
-            let name = self.channels.swap_remove(at).name;
-            pubsub.set_read_timeout(Some(CONFIRMED_WITHIN))?;
-            pubsub.unsubscribe(&name)?;
-            pubsub.unsubscribe(format!("{}{name}", self.beside))?;
+            let channel = self.channels.swap_remove(at);
+            pubsub.unsubscribes(&channel.name)?;
+            pubsub.unsubscribes(&channel.beside)?;
         }
         Ok(())
     }
@@ -96,19 +127,20 @@ impl Notices {
     ///
     /// # Errors
     /// The connection is out of step, and must be closed.
-    pub(super) fn resume(&mut self, pubsub: &mut PubSub<'_>) -> RedisResult<()> {
+    pub(super) fn resume(&mut self, pubsub: &mut impl Subscribes) -> RedisResult<()> {
         for channel in &mut self.channels {
             channel.attentive = true;
-            subscribe(pubsub, &self.beside, &channel.name)?;
+            channel.subscribe(pubsub)?;
         }
         Ok(())
     }
 }
 
-/// Subscribes to the channel, and to the one beside it by which the server tells processes of this library from
-/// others. One that it refuses is not heard: then the waiter asks at its heartbeats.
-fn subscribe(pubsub: &mut PubSub<'_>, beside: &str, channel: &str) -> RedisResult<()> {
-    pubsub.set_read_timeout(Some(CONFIRMED_WITHIN))?;
-    pubsub.subscribe(channel)?;
-    pubsub.subscribe(format!("{beside}{channel}"))
+impl Channel {
+    /// Subscribes to the channel, and to the one beside it by which the server tells processes of this library from
+    /// others. One that it refuses is not heard: then the waiter asks at its heartbeats.
+    fn subscribe(&self, pubsub: &mut impl Subscribes) -> RedisResult<()> {
+        pubsub.subscribes(&self.name)?;
+        pubsub.subscribes(&self.beside)
+    }
 }

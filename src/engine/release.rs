@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry::{Core, LockEntry};
-use super::listener;
 use super::outcomes::lost_as;
 use super::redis::failure::Failure;
 use super::redis::replies::Left;
@@ -99,7 +98,7 @@ pub(crate) fn depart(
     if stays {
         core.lock_state.ends_with(ticket);
     }
-    let inbox = !stays && entry.server().inbox.is_up();
+    let inbox = !stays && entry.hears();
     // A hold that was never reported is not reported as over either.
     let held = core.lock_state.held(ticket, now);
     let ending = core.lock_state.tenure_of(ticket);
@@ -154,7 +153,7 @@ pub(crate) fn depart(
     };
     if lingers && !inbox {
         // Nothing is kept where it would not be heard that it is wanted.
-        listener::listen(shared, entry.server());
+        entry.holder_listens(|| true);
     }
     let lost = core.asked_loss_token(leaving.owner);
     if let Some(due) = core.forget(leaving.owner) {

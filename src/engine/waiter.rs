@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::effects::no_longer_kept;
 use super::entry::{Core, LockEntry};
-use super::listener::start;
 use super::outcomes::{of_ask, of_refusal, of_rule};
 use super::redis::failure::Failure;
 use super::redis::requests;
@@ -183,8 +182,7 @@ impl<'a> Waiter<'a> {
                 MayPark::No { limit } => limit,
             };
             self.tie(&core);
-            match core.lock_state.turn(self.ticket, now, entry.server().inbox.is_up(), over, || entry.fresh())
-            {
+            match core.lock_state.turn(self.ticket, now, entry.hears(), over, || entry.fresh()) {
                 Step::In(acquired, next) => {
                     core.wake(next);
                     self.taken = false;
@@ -263,9 +261,15 @@ impl<'a> Waiter<'a> {
     pub(super) fn ask(&mut self, asking: Asking, limit: Moment) -> Result<(), Error> {
         let entry = self.entry;
         let owner = asking.owner;
-        if !asking.enqueues || entry.server().inbox.is_up() {
+        if !asking.enqueues || entry.hears() {
             self.sent = true;
-            return self.heard(owner, requests::acquire(entry, &asking, limit));
+            let queues = matches!(asking.how, AcquireMode::Wait | AcquireMode::Keep);
+            self.heard(owner, requests::acquire(entry, &asking, limit))?;
+            // Its position may have moved to another server.
+            if queues && !entry.hears() {
+                entry.listens().map_err(|e| entry.error(e))?;
+            }
+            return Ok(());
         }
         if self.awaits_inbox(owner)? {
             return Ok(());
@@ -281,8 +285,7 @@ impl<'a> Waiter<'a> {
     /// only once. `false` where that has failed, and the request may be sent as a mere try.
     fn awaits_inbox(&mut self, owner: u64) -> Result<bool, Error> {
         let entry = self.entry;
-        let shared = &entry.shared;
-        start(shared, entry.server()).map_err(|e| entry.error(e))?;
+        entry.listens().map_err(|e| entry.error(e))?;
         match entry.server().inbox.failure() {
             Some(failure) if failure.is_final() => return Err(entry.error(failure.error())),
             // A wait for a condition has no use for a mere try: it could not begin.
@@ -297,7 +300,7 @@ impl<'a> Waiter<'a> {
                 // before, that went unheard.
                 let mut core = entry.core.lock();
                 let now = Moment::now();
-                let again_at = if entry.server().inbox.is_up() { now } else { now.after(INBOX_LIMIT) };
+                let again_at = if entry.hears() { now } else { now.after(INBOX_LIMIT) };
                 core.lock_state.postponed(owner, again_at);
             }
             Some(_) => return Ok(false),
@@ -347,8 +350,8 @@ impl<'a> Waiter<'a> {
     fn park(&self, mut core: MutexGuard<'_, Core>, until: Moment) {
         // The first wait of a client starts its listener, even one for another thread of its own process:
         // with the listener there, a release can put the next head into the queue in the same round trip.
-        if !self.entry.server().inbox.is_up()
-            && let Err(error) = start(&self.entry.shared, self.entry.server())
+        if !self.entry.hears()
+            && let Err(error) = self.entry.will_listen()
         {
             tracing::warn!(error = %format_args!("{error:#}"), "waiting without a listener");
         }

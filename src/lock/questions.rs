@@ -104,7 +104,9 @@ impl<K: Kind> RedisLock<K> {
     /// A holder is notified at once, so that its hold is lost and its [`lost`](crate::Guard::lost) fires, if
     /// its client listens: since the first use of `lost`, since a thread of it waited for a lock, or since it
     /// has held one for longer than a heartbeat (a third of its [waiter
-    /// timeout](crate::ClientBuilder::waiter_timeout), a second). The return value says whether it was. A
+    /// timeout](crate::ClientBuilder::waiter_timeout), a second). On a Redis Cluster, where a client listens to locks
+    /// one by one: since the use of `lost` of this hold, while a thread of it waits for this lock, or while it keeps
+    /// this lock ([`linger`](crate::RedisLock::linger)). The return value says whether it was. A
     /// holder that was not notified learns of it at its next renewal, or by its release; one with a fixed
     /// lease, only by its release.
     ///

@@ -7,6 +7,7 @@ mod kinds;
 mod moving;
 mod renewals;
 mod rights;
+mod shards;
 mod waiting;
 
 use std::sync::{Arc, OnceLock};
@@ -39,6 +40,19 @@ fn key(name: &str) -> String {
 /// The primary of the lock `name`.
 fn home(cluster: &RedisCluster, name: &str) -> Arc<RedisServer> {
     cluster.primary_of(&key(name)).unwrap().expect("every slot has a primary")
+}
+
+/// Whether it knows sharded channels, as servers from 7.0 on do.
+fn has_shards(node: &RedisServer) -> bool {
+    let ask = || redis::cmd("PUBSUB").arg("SHARDCHANNELS").query::<Vec<String>>(&mut node.connection()?);
+    ask().is_ok()
+}
+
+/// The channels of locks to which somebody listens at this node.
+fn channels_of_locks(node: &RedisServer) -> Vec<String> {
+    let what = if has_shards(node) { "SHARDCHANNELS" } else { "CHANNELS" };
+    let mut connection = node.connection().unwrap();
+    redis::cmd("PUBSUB").arg(what).arg("rc:{*").query(&mut connection).unwrap()
 }
 
 /// Names that begin so, one on each primary.

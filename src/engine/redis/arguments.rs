@@ -1,5 +1,6 @@
 //! The arguments of the operations, by name: what is written here is ARGV there (see `lua/README.md`).
 
+use std::borrow::Cow;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -39,24 +40,19 @@ pub(super) struct Caller<'a> {
     owner: String,
     lease: String,
     /// Where its process is told of grants.
-    inbox: &'a str,
+    inbox: Cow<'a, str>,
     waiter_timeout: &'a str,
 }
 
 impl<'a> Caller<'a> {
     pub(super) fn new(entry: &'a LockEntry, owner: u64, lease: Duration) -> Self {
         let (owner, lease) = (entry.owner_id(owner), lease.as_millis().to_string());
-        Caller {
-            owner,
-            lease,
-            inbox: &entry.shared.inbox_prefix,
-            waiter_timeout: &entry.shared.waiter_timeout,
-        }
+        Caller { owner, lease, inbox: entry.inbox_prefix(), waiter_timeout: &entry.shared.waiter_timeout }
     }
 
     /// Followed by `what`, of which nothing is left out.
     pub(super) fn with(&'a self, what: &[&'a str]) -> Vec<&'a str> {
-        [&[&*self.owner, &*self.lease, self.inbox, self.waiter_timeout], what].concat()
+        [&[&*self.owner, &*self.lease, &*self.inbox, self.waiter_timeout], what].concat()
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{ConnectionAddr, RedisError, Value};
+use redis::{ConnectionAddr, ProtocolVersion, RedisError, Value};
 
 use super::failure::Failure;
 use super::greeting::{Greeting, introduced};
@@ -134,6 +134,15 @@ impl ConnectionManager {
         connection.set_read_timeout(Some(self.command_timeout))?;
         connection.set_write_timeout(Some(self.command_timeout))?;
         Ok(connection)
+    }
+
+    /// The same, on which the server tells messages apart from answers (RESP3).
+    pub(crate) fn pushing(&self) -> Result<wire::Connection, RedisError> {
+        let Destination::At(client) = &self.leads_to else { return self.raw() };
+        let info = client.get_connection_info();
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let client = redis::Client::open(info.clone().set_redis_settings(settings))?;
+        ConnectionManager { leads_to: Destination::At(Box::new(client)), ..self.clone() }.raw()
     }
 
     /// A connection outside the pool.

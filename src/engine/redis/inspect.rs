@@ -185,12 +185,9 @@ pub(crate) fn force_unlock(
             continue; // It has gone by itself; or is a foreign holder, which cannot be notified.
         }
         let uuid = held.owner.split(':').next().unwrap_or_default();
-        let publish = redis::cmd("PUBLISH")
-            .arg(format!("{}{uuid}", shared.inbox_prefix))
-            .arg(format!("{} no:forced 0 0 {reason}", held.owner).trim_end())
-            .clone();
+        let text = format!("{} no:forced 0 0 {reason}", held.owner);
         // If the message is not received, the holder's next renewal reports the loss.
-        match entry.follow(limit, |server| server.backend.command(&publish, limit)) {
+        match entry.follow(limit, |server| entry.publish(server, uuid, text.trim_end(), limit)) {
             Ok(heard) => forced.told += usize::from(number(Some(&heard)).is_some_and(|n| n > 0)),
             Err(failure) => {
                 tracing::debug!(lock = entry.name(), error = %failure.error(), "a holder was not told of a forced unlock");

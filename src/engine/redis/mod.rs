@@ -22,5 +22,6 @@ pub(crate) mod sentinels;
 pub(crate) mod server_info;
 pub(crate) mod several;
 pub(crate) mod slots;
+pub(crate) mod subscriber;
 pub(crate) mod watching;
 pub(crate) mod wire;

@@ -45,7 +45,7 @@ pub(crate) fn pack_leave_for(
 /// Adds the question who holds the lock, to what is sent to several servers at once.
 pub(crate) fn pack_inspect(out: &mut Vec<u8>, entry: &LockEntry, eval: bool) {
     let shared = &entry.shared;
-    let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, "", ""];
+    let args = ["", "0", &entry.inbox_prefix(), &shared.waiter_timeout, "", ""];
     pack(out, entry, &entry.scripts.inspect, &args, eval);
 }
 

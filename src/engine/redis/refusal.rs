@@ -132,6 +132,11 @@ fn what_is_there(words: &str) -> Option<&str> {
     Some(&told[..ends.unwrap_or(told.len())])
 }
 
+/// Whether the server does not know the command.
+pub(crate) fn is_unknown(e: &RedisError) -> bool {
+    e.detail().is_some_and(|words| words.starts_with(NO_SUCH_COMMAND))
+}
+
 /// What an error of the server means for a caller.
 pub(crate) fn refused(e: RedisError) -> Failure {
     refused_script(None, e)

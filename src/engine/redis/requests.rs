@@ -32,7 +32,7 @@ pub(crate) fn acquire(
             let asked = Moment::now();
             let reply = server.backend.eval(&entry.scripts.acquire, &keys, &args, limit, Idempotent::Yes)?;
             if is_deaf(list(&reply.value)) {
-                server.inbox.is_deaf(asked);
+                entry.is_deaf(server, asked);
             }
             Ok(reply)
         })?;
@@ -63,7 +63,7 @@ pub(crate) fn leave(
         let asked = Moment::now();
         let reply = server.backend.eval(&entry.scripts.leave, &keys, &args, limit, Idempotent::Yes)?;
         if is_deaf(list(&reply.value).get(1..).unwrap_or_default()) {
-            server.inbox.is_deaf(asked);
+            entry.is_deaf(server, asked);
         }
         Ok(reply)
     })?;
@@ -151,7 +151,8 @@ pub(crate) fn signal(
 /// Removes an owner that is not ours, for good. Returns whether it was inside.
 pub(crate) fn force(entry: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Result<bool, Failure> {
     let shared = &entry.shared;
-    let args = [owner, b"0", shared.inbox_prefix.as_bytes(), shared.waiter_timeout.as_bytes(), b"1"];
+    let inbox = entry.inbox_prefix();
+    let args = [owner, b"0", inbox.as_bytes(), shared.waiter_timeout.as_bytes(), b"1"];
     let reply = send(entry, &entry.scripts.leave, &args, limit)?;
     let inside = number(Some(&reply.value)).ok_or_else(|| strange(slice::from_ref(&reply.value)))?;
     Ok(inside == 1 || reply.resent)
@@ -166,9 +167,8 @@ pub(crate) fn bar(
     limit: Moment,
 ) -> Result<bool, Failure> {
     let shared = &entry.shared;
-    let rest = rest.as_millis().max(1).to_string();
-    let args =
-        [owner, rest.as_bytes(), shared.inbox_prefix.as_bytes(), shared.waiter_timeout.as_bytes(), b"1"];
+    let (rest, inbox) = (rest.as_millis().max(1).to_string(), entry.inbox_prefix());
+    let args = [owner, rest.as_bytes(), inbox.as_bytes(), shared.waiter_timeout.as_bytes(), b"1"];
     let reply = send(entry, &entry.scripts.renew, &args, limit)?;
     Ok(matches!(renewed(&reply.value)?, Renewal::Left(_)))
 }
@@ -181,7 +181,7 @@ pub(super) fn inspect(
     limit: Moment,
 ) -> Result<Value, Failure> {
     let shared = &entry.shared;
-    let args = ["", "0", &shared.inbox_prefix, &shared.waiter_timeout, page, mode];
+    let args = ["", "0", &entry.inbox_prefix(), &shared.waiter_timeout, page, mode];
     Ok(send(entry, &entry.scripts.inspect, &args, limit)?.value)
 }
 

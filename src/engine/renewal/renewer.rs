@@ -56,7 +56,7 @@ impl Renewer {
         owner: u64,
         due: Moment,
     ) -> Result<(), Error> {
-        let at = match entry.server().inbox.is_up() {
+        let at = match entry.holder_hears(|| core.is_to_be_told(owner)) {
             true => due,
             false => due.min(Moment::now().after(core.lock_state.shape().beat)),
         };

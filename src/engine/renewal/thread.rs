@@ -17,7 +17,6 @@ use super::renewer::Renewer;
 use super::schedule::{Task, What};
 use crate::clock::Moment;
 use crate::engine::carry_out;
-use crate::engine::listener::listen;
 use crate::engine::redis::failure::Failure;
 use crate::engine::server::Server;
 use crate::engine::state::lock_state::Effects;
@@ -142,7 +141,8 @@ impl Renewer {
             }
             What::Leave(..) => {}
             What::Grant if task.at < task.due => {
-                listen(&task.entry.shared, task.entry.server());
+                let entry = &task.entry;
+                entry.holder_listens(|| entry.core.lock().is_to_be_told(task.owner));
                 let due = task.due;
                 self.again(task, due);
                 return None;
@@ -166,6 +166,9 @@ impl Renewer {
                     // A hold that ends admits no thread.
                     core.lock_state.shut(task.owner);
                 }
+                if !fixed && !forgotten {
+                    entry.holder_listens(|| core.is_to_be_told(task.owner));
+                }
                 drop(core);
                 if fixed || forgotten {
                     self.again(task, until);
@@ -177,7 +180,6 @@ impl Renewer {
                     return None;
                 }
                 (task.lease, task.until) = (lease, until);
-                listen(&entry.shared, entry.server());
             }
         }
         Some(task)

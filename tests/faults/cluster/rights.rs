@@ -5,11 +5,11 @@ use std::thread;
 use redis::cmd;
 use redis_concurrent::Client;
 
-use super::{calm, spread};
+use super::{calm, has_shards, spread};
 use crate::support::{LONG, queued};
 
 #[test]
-fn one_right_more_than_on_one_server() {
+fn those_of_the_page() {
     let (_, rights) =
         include_str!("../../../docs/operations.md").split_once("redis-cli ACL SETUSER locks ").unwrap();
     let (rights, _) = rights.split_once("```").unwrap();
@@ -20,7 +20,11 @@ fn one_right_more_than_on_one_server() {
         let mut user = |name: &str, more: &[&str]| {
             cmd("ACL").arg("SETUSER").arg(name).arg("reset").arg(&rights).arg(more).exec(&mut admin).unwrap();
         };
-        user("locks", &["+cluster|slots"]);
+        let mut more = vec!["+cluster|slots", "&rc:{*"];
+        if has_shards(&node) {
+            more.extend(["+ssubscribe", "+sunsubscribe", "+spublish", "+pubsub|shardnumsub"]);
+        }
+        user("locks", &more);
         user("less", &[]);
     }
     let url = |user: &str| calm().url().replace("://", &format!("://{user}:secret@"));

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use redis_concurrent_testkit::wait_until;
 
-use super::{calm, connect, home, spread};
-use crate::support::{LONG, SOON, alone, builder, channels, ms, queued, threads};
+use super::{calm, channels_of_locks, connect, home, key, spread};
+use crate::support::{LONG, SOON, alone, builder, ms, queued, threads};
 
 /// Each hand-over is told by a message, on the primary that grants: no waiter finds it by asking.
 #[test]
@@ -40,7 +40,7 @@ fn forced_unlocks_are_told_on_every_primary() {
         let guard = lock.lock().unwrap();
         let lost = guard.lost();
         wait_until(SOON, "the holder listens there", || {
-            channels(&home(calm(), &name)).iter().any(|channel| channel.starts_with("rc:inbox:"))
+            channels_of_locks(&home(calm(), &name)).iter().any(|channel| channel.starts_with(&key(&name)))
         });
         other.reentrant_lock(&name).force_unlock().unwrap();
         wait_until(SOON, "the holder is told", || lost.is_cancelled());

@@ -91,6 +91,11 @@ impl LockState {
         self.grants.iter().map(|t| t.owner).collect()
     }
 
+    /// Whether a thread waits here, or something is held or asked for: what is told of it matters.
+    pub(crate) fn is_in_use(&self) -> bool {
+        !self.waiters.is_empty() || self.grants.iter().next().is_some() || self.ask.is_some()
+    }
+
     /// No waiters, no holders, no request in flight.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {

@@ -1,0 +1,208 @@
+//! The channels of single locks that a client listens to at one node of a cluster: what is wanted, and what is heard.
+//!
+//! The [listener](super::listener) of that node subscribes to what others want here, and says what came of it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::sync::Mutex;
+
+/// How long a channel is kept to which no thread listens any more.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// By their locks' [stems](crate::names::Names::stem).
+#[derive(Default)]
+pub(crate) struct Channels(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    all: HashMap<Box<str>, Channel>,
+    /// The listener has been called since it last looked.
+    called: bool,
+}
+
+struct Channel {
+    phase: Phase,
+    /// When a thread last wanted it, or was seen to need it.
+    used: Moment,
+    /// The entries of the lock that want it, by any of their owner numbers: what leads to an entry does not keep it.
+    owners: Vec<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The listener has not seen it yet.
+    Wanted,
+    /// It has asked the server for it.
+    Asked,
+    /// It is subscribed since then.
+    Heard(Moment),
+}
+
+impl Channels {
+    /// Whether what is published there now will be received.
+    pub(crate) fn hears(&self, stem: &str) -> bool {
+        self.heard_since(stem).is_some()
+    }
+
+    /// Since when it is heard, if it is.
+    pub(crate) fn heard_since(&self, stem: &str) -> Option<Moment> {
+        match self.0.lock().all.get(stem)?.phase {
+            Phase::Heard(since) => Some(since),
+            _ => None,
+        }
+    }
+
+    /// The entry of this owner number wants it. Whether the listener has yet to learn of that.
+    pub(crate) fn want(&self, stem: &str, owner: u64, now: Moment) -> bool {
+        let mut state = self.0.lock();
+        let fresh = || Channel { phase: Phase::Wanted, used: now, owners: Vec::new() };
+        let channel = match state.all.get_mut(stem) {
+            Some(channel) => channel,
+            None => state.all.entry(stem.into()).or_insert_with(fresh),
+        };
+        channel.used = now;
+        if !channel.owners.contains(&owner) {
+            channel.owners.push(owner);
+        }
+        channel.phase == Phase::Wanted
+    }
+
+    /// Whether the listener is to be called, who has not been since it last looked; and a channel, if there is one,
+    /// on which it hears that.
+    pub(crate) fn calls(&self) -> Option<Option<Box<str>>> {
+        let mut state = self.0.lock();
+        if std::mem::replace(&mut state.called, true) {
+            return None;
+        }
+        let heard = state.all.iter().find(|(_, channel)| matches!(channel.phase, Phase::Heard(_)));
+        Some(heard.map(|(stem, _)| stem.clone()))
+    }
+
+    // ---- the listener's
+
+    /// What it has to ask the server for.
+    pub(super) fn take_wanted(&self) -> Vec<Box<str>> {
+        let mut state = self.0.lock();
+        state.called = false;
+        let wanted = state.all.iter_mut().filter(|(_, channel)| channel.phase == Phase::Wanted);
+        let asked = wanted.map(|(stem, channel)| {
+            channel.phase = Phase::Asked;
+            stem.clone()
+        });
+        asked.collect()
+    }
+
+    /// The server has confirmed it. Returns whose entries now hear.
+    pub(super) fn confirmed(&self, stem: &str) -> Vec<u64> {
+        let mut state = self.0.lock();
+        let Some(channel) = state.all.get_mut(stem) else { return Vec::new() };
+        channel.phase = Phase::Heard(Moment::now());
+        channel.owners.clone()
+    }
+
+    /// The server has ended it, as its slot is elsewhere. Returns whose entries do not hear any more. (One that was
+    /// asked for anew has its confirmation to come.)
+    pub(super) fn ended(&self, stem: &str) -> Vec<u64> {
+        let mut state = self.0.lock();
+        match state.all.get(stem) {
+            Some(channel) if matches!(channel.phase, Phase::Heard(_)) => {}
+            _ => return Vec::new(),
+        }
+        state.all.remove(stem).map(|channel| channel.owners).unwrap_or_default()
+    }
+
+    /// The server has refused it. Returns whose entries wanted it.
+    pub(super) fn refused(&self, stem: &str) -> Vec<u64> {
+        self.0.lock().all.remove(stem).map(|channel| channel.owners).unwrap_or_default()
+    }
+
+    /// The connection is gone: on the next one the listener asks for all of them.
+    pub(super) fn went_down(&self) {
+        for channel in self.0.lock().all.values_mut() {
+            channel.phase = Phase::Wanted;
+        }
+    }
+
+    /// Nothing is wanted here any more.
+    pub(super) fn clear(&self) {
+        self.0.lock().all.clear();
+    }
+
+    /// Takes out those that have not been wanted for long, and of whose entries none `needs` it. Returns those that
+    /// the server knows.
+    pub(super) fn take_idle(&self, now: Moment, needs: impl Fn(u64) -> bool) -> Vec<Box<str>> {
+        let old = |channel: &Channel| now.since(channel.used) > IDLE;
+        let state = self.0.lock();
+        let candidates = state.all.iter().filter(|(_, channel)| old(channel));
+        let candidates: Vec<_> = candidates.map(|(stem, it)| (stem.clone(), it.owners.clone())).collect();
+        // An entry is looked at outside the mutex, as others want a channel under an entry's.
+        drop(state);
+        let mut idle = Vec::new();
+        for (stem, mut owners) in candidates {
+            owners.retain(|owner| needs(*owner));
+            let mut state = self.0.lock();
+            let Some(channel) = state.all.get_mut(&stem).filter(|channel| old(channel)) else { continue };
+            if !owners.is_empty() {
+                (channel.used, channel.owners) = (now, owners);
+            } else if state.all.remove(&stem).is_some_and(|channel| channel.phase != Phase::Wanted) {
+                idle.push(stem);
+            }
+        }
+        idle
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_is_heard_from_its_confirmation_to_its_end() {
+        let (channels, now) = (Channels::default(), Moment::now());
+        assert!(channels.want("a", 1, now) && channels.want("a", 2, now));
+        assert_eq!((channels.calls(), channels.calls()), (Some(None), None));
+        assert_eq!(channels.take_wanted(), ["a".into()]);
+        assert!(!channels.hears("a") && !channels.want("a", 1, now));
+        assert_eq!(channels.confirmed("a"), [1, 2]);
+        assert!(channels.hears("a") && !channels.hears("b"));
+        assert_eq!(channels.calls(), Some(Some("a".into())));
+        assert_eq!(channels.ended("a"), [1, 2]);
+        assert!(!channels.hears("a") && channels.ended("a").is_empty() && channels.confirmed("a").is_empty());
+    }
+
+    #[test]
+    fn after_a_gap_all_are_asked_for_again() {
+        let (channels, now) = (Channels::default(), Moment::now());
+        channels.want("a", 1, now);
+        channels.take_wanted();
+        channels.confirmed("a");
+        channels.went_down();
+        assert!(!channels.hears("a"));
+        assert_eq!(channels.take_wanted(), ["a".into()]);
+    }
+
+    #[test]
+    fn what_nobody_needs_is_given_up_after_a_while_and_may_be_wanted_again() {
+        let (channels, now) = (Channels::default(), Moment::now());
+        for (stem, owner) in [("used", 1), ("unused", 2)] {
+            channels.want(stem, owner, now);
+        }
+        channels.take_wanted();
+        assert_eq!(channels.confirmed("unused"), [2]);
+        assert!(channels.take_idle(now.after(IDLE / 2), |_| false).is_empty());
+        let later = now.after(IDLE * 2);
+        assert_eq!(channels.take_idle(later, |owner| owner == 1), ["unused".into()]);
+        assert!(
+            channels.take_idle(later.after(IDLE / 2), |_| false).is_empty(),
+            "it was needed a moment ago"
+        );
+        // It is asked for anew before the end of the former subscription is confirmed.
+        channels.want("unused", 2, later);
+        channels.take_wanted();
+        assert!(channels.ended("unused").is_empty());
+        assert_eq!(channels.confirmed("unused"), [2]);
+        assert!(channels.hears("unused"));
+    }
+}

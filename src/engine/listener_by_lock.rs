@@ -1,0 +1,172 @@
+//! Listening at a node of a cluster: to a channel for each lock that a thread of this client waits for there, or wants
+//! to be told of. The channel carries the lock's hash tag and is sharded where the server has such, so a message
+//! stays in the shard that grants; and as a slot leaves, the server ends its channels, and their waiters follow at
+//! once.
+
+use std::time::Duration;
+
+use redis::{RedisError, RedisResult};
+
+use super::listener::{Listener, PING_AFTER, TICK, not_subscribed};
+use super::messages::{ask_again, dispatch, missed};
+use super::notices::Notices;
+use super::redis::failure::Failure;
+use super::redis::refusal::refused;
+use super::redis::subscriber::{Said, Subscriber};
+use super::redis::wire::Connection;
+use super::runtime::Shared;
+use crate::clock::Moment;
+use crate::names::{channel, stem_of};
+
+/// How often channels are looked for that nobody needs.
+const SWEEP: Duration = Duration::from_secs(5);
+
+impl Listener {
+    /// Receives messages until the client ends, nothing is wanted here, or an error says that the connection has
+    /// failed.
+    ///
+    /// # Errors
+    /// A channel may not be listened to.
+    pub(super) fn listen_by_lock(
+        &self,
+        connection: Connection,
+        notices: &mut Notices,
+        came_up: impl FnOnce(),
+    ) -> Result<(), Failure> {
+        let mut line = Subscriber::new(connection, &self.channel);
+        let resumed = notices.resume(&mut line);
+        came_up();
+        if resumed.is_err() {
+            return Ok(());
+        }
+        // An error here is the connection's, which is left.
+        self.follow(&mut line, notices).unwrap_or(Ok(()))
+    }
+
+    fn follow(&self, line: &mut Subscriber, notices: &mut Notices) -> RedisResult<Result<(), Failure>> {
+        let began = Moment::now();
+        let (mut heard, mut needed, mut swept) = (began, began, began);
+        while self.goes_on() && !self.is_elsewhere() {
+            let Some((shared, _)) = self.client() else { break };
+            let now = Moment::now();
+            if SWEEP < now.since(swept) {
+                self.sweep(line, &shared, now)?;
+                swept = now;
+            }
+            if TICK < now.since(needed) {
+                if !self.is_needed() {
+                    break;
+                }
+                needed = now;
+            }
+            let wanted = self.inbox.channels.take_wanted();
+            line.ask(wanted.iter().map(|stem| channel(stem, &shared.uuid)).collect())?;
+            let awaits = line.awaits();
+            line.limit_reads_to(if awaits { PING_AFTER } else { TICK })?;
+            // Not while it waits: a client that nobody has any more ends.
+            drop(shared);
+            let said = line.next();
+            let Some((shared, _)) = self.client() else { break };
+            match said {
+                // What a former primary says is not so any more.
+                Ok(_) if self.is_elsewhere() => break,
+                Ok(said) => {
+                    heard = Moment::now();
+                    if let Err(failure) = self.heard(said, &shared, line, notices)? {
+                        return Ok(Err(failure));
+                    }
+                }
+                Err(e) if e.is_timeout() && !awaits => {
+                    if PING_AFTER <= Moment::now().since(heard) {
+                        line.ping()?;
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+            notices.expire(line, Moment::now())?;
+        }
+        Ok(Ok(()))
+    }
+
+    fn heard(
+        &self,
+        said: Said,
+        shared: &Shared,
+        line: &mut Subscriber,
+        notices: &mut Notices,
+    ) -> RedisResult<Result<(), Failure>> {
+        let channels = &self.inbox.channels;
+        let stem = |channel: &str| stem_of(channel, &shared.uuid).map(str::to_owned).unwrap_or_default();
+        match said {
+            Said::Message { channel, text } => {
+                if let Some(entries) = notices.heard(&channel) {
+                    entries.iter().for_each(ask_again);
+                } else if !self.told_to_listen(&text, line, notices)? {
+                    dispatch(shared, &text);
+                }
+            }
+            // What was announced before on a channel of another program's is asked for.
+            Said::Confirmed(channel) => match notices.heard(&channel) {
+                Some(entries) => entries.iter().for_each(ask_again),
+                None => missed(shared, &channels.confirmed(&stem(&channel))),
+            },
+            // Their requests go to whatever server has the slot now, and there they listen.
+            Said::Ended(channel) => missed(shared, &channels.ended(&stem(&channel))),
+            Said::Refused(refused, why) => {
+                for channel in refused {
+                    let owners = channels.refused(&stem(&channel));
+                    if let Err(failure) = self.refused(shared, &channel, &owners, why.clone())? {
+                        return Ok(Err(failure));
+                    }
+                }
+            }
+            Said::Nothing => {}
+        }
+        Ok(Ok(()))
+    }
+
+    /// The server does not take this channel. If its slot is elsewhere, the waiters ask there; otherwise they want it
+    /// again soon.
+    fn refused(
+        &self,
+        shared: &Shared,
+        channel: &str,
+        owners: &[u64],
+        why: Option<RedisError>,
+    ) -> RedisResult<Result<(), Failure>> {
+        let Some((_, server)) = self.client() else { return Ok(Ok(())) };
+        let is_here = || {
+            let entries = owners.iter().filter_map(|owner| shared.entries.lock().of_owner(*owner));
+            entries.map(|entry| entry.server().id).collect::<Vec<_>>().contains(&server.id)
+        };
+        match why {
+            Some(why) => match not_subscribed(channel, why.clone()) {
+                failure if failure.is_final() => return Ok(Err(failure)),
+                _ if shared.route.learn(&server, &refused(why)) => missed(shared, owners),
+                _ => {}
+            },
+            None => {
+                shared.route.lost(&server, Moment::now().after(shared.config.command_timeout));
+                if is_here() {
+                    // A new connection is told the reason.
+                    let unknown = (redis::ErrorKind::Client, "a channel was refused");
+                    return Err(unknown.into());
+                }
+                missed(shared, owners);
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Gives up the channels that nobody needs.
+    fn sweep(&self, line: &mut Subscriber, shared: &Shared, now: Moment) -> RedisResult<()> {
+        let needs = |owner| {
+            let entry = shared.entries.lock().of_owner(owner);
+            entry.is_some_and(|entry| entry.core.lock().lock_state.is_in_use())
+        };
+        for stem in self.inbox.channels.take_idle(now, needs) {
+            line.give_up(&channel(&stem, &shared.uuid))?;
+        }
+        Ok(())
+    }
+}
