@@ -158,12 +158,16 @@ impl Channels {
 mod tests {
     use super::*;
 
+    fn boxed(stems: &[&str]) -> Vec<Box<str>> {
+        stems.iter().map(|stem| (*stem).into()).collect()
+    }
+
     #[test]
     fn a_channel_is_heard_from_its_confirmation_to_its_end() {
         let (channels, now) = (Channels::default(), Moment::now());
         assert!(channels.want("a", 1, now) && channels.want("a", 2, now));
         assert_eq!((channels.calls(), channels.calls()), (Some(None), None));
-        assert_eq!(channels.take_wanted(), ["a".into()]);
+        assert_eq!(channels.take_wanted(), boxed(&["a"]));
         assert!(!channels.hears("a") && !channels.want("a", 1, now));
         assert_eq!(channels.confirmed("a"), [1, 2]);
         assert!(channels.hears("a") && !channels.hears("b"));
@@ -180,7 +184,7 @@ mod tests {
         channels.confirmed("a");
         channels.went_down();
         assert!(!channels.hears("a"));
-        assert_eq!(channels.take_wanted(), ["a".into()]);
+        assert_eq!(channels.take_wanted(), boxed(&["a"]));
     }
 
     #[test]
@@ -193,7 +197,7 @@ mod tests {
         assert_eq!(channels.confirmed("unused"), [2]);
         assert!(channels.take_idle(now.after(IDLE / 2), |_| false).is_empty());
         let later = now.after(IDLE * 2);
-        assert_eq!(channels.take_idle(later, |owner| owner == 1), ["unused".into()]);
+        assert_eq!(channels.take_idle(later, |owner| owner == 1), boxed(&["unused"]));
         assert!(
             channels.take_idle(later.after(IDLE / 2), |_| false).is_empty(),
             "it was needed a moment ago"

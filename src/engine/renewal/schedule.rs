@@ -12,8 +12,11 @@ use crate::sync::Condvar;
 
 /// How many requests go out in one write.
 pub(super) const BATCH: usize = 64;
-/// By what part of its period a renewal may come early, to go out with others.
+/// By what part of its period a renewal may come early, to go out with others of its server.
 const EARLY: u32 = 256;
+/// Where a client renews at many servers, what is due soon is spread over their lines: by so many such parts it may
+/// come early, so that each line's write is as large as one server's would be.
+const MOST_LINES: usize = 16;
 
 #[derive(Default)]
 pub(super) struct State {
@@ -156,7 +159,7 @@ impl State {
         due.into_iter().chain(end).min()
     }
 
-    /// What is due, at most one batch per client.
+    /// What is due, at most one batch per server.
     pub(super) fn take_due(&mut self, now: Moment) -> Vec<Task> {
         let mut tasks = Vec::new();
         let mut taken: HashMap<u64, usize> = HashMap::new();
@@ -168,7 +171,10 @@ impl State {
             let server = entry.get().entry.server().id;
             let mine = taken.entry(server).or_insert(0);
             if tasks.is_empty() && due <= now {
-                until = now.after(self.lines.get(&server).map_or(Duration::ZERO, |l| l.renew_every / EARLY));
+                let period = self.lines.get(&server).map_or(Duration::ZERO, |line| line.renew_every);
+                let used = |(id, line): &(&u64, &Line)| line.client == client && self.served.contains(id);
+                let lines = self.lines.iter().filter(used).count().clamp(1, MOST_LINES);
+                until = now.after(period / EARLY * lines as u32);
             }
             if due > until || *mine == BATCH {
                 break;
