@@ -8,6 +8,7 @@ DEMO_ARGS ?=
 # Where `make matrix` runs, and which groups of tests: all, unless they are named.
 SERVERS ?=
 ONLY ?=
+SAVE ?=
 
 # Where `make contract` runs: on a server or on a cluster.
 ON ?= cluster
@@ -16,7 +17,7 @@ ON ?= cluster
 SCHEDULES ?= 100000
 TEST ?= engine::interleavings
 
-.PHONY: demo pitfalls test matrix contract history failover models shuttle planted bench figures lint msrv doc setup
+.PHONY: demo pitfalls test matrix contract history failover models shuttle planted scale scale-page bench figures lint msrv doc setup
 
 demo: setup
 	$(CARGO) run --release --package demo -- $(DEMO_ARGS)
@@ -33,9 +34,9 @@ test: setup
 	$(CARGO) test --package redis-concurrent-cli
 
 # The tests that may depend on the server, on others than the system's: on all of ci/servers.sh, or
-# make matrix SERVERS="redis-6.2 valkey-9" ONLY="Lua transports"
+# make matrix SERVERS="redis-6.2 valkey-9" ONLY="Lua transports"; with SAVE=1 the README's table is written.
 matrix: setup
-	@CARGO="$(CARGO)" ONLY="$(ONLY)" ci/matrix.sh $(SERVERS)
+	@CARGO="$(CARGO)" ONLY="$(ONLY)" SAVE="$(SAVE)" ci/matrix.sh $(SERVERS)
 
 # The contract suite for every kind of lock, on a cluster: make contract ON=cluster
 contract: setup
@@ -65,6 +66,14 @@ shuttle:
 # Breaks the rules of safety one at a time, and shows what notices. About four minutes.
 planted: setup
 	@CARGO="$(CARGO)" ci/planted.sh
+
+# The figures and tables of docs/scale.md, measured and simulated anew: some minutes on an idle machine. `scale-page`
+# only writes the tables again, from the existing figures.
+scale: setup
+	$(CARGO) test --release --package verify -- --ignored --exact --nocapture engine::scale::page::measure_and_write
+
+scale-page:
+	$(CARGO) test --package verify -- --ignored --exact engine::scale::page::write_page
 
 bench: setup
 	$(CARGO) bench

@@ -5,6 +5,8 @@
 #   ci/matrix.sh [NAME...]             all servers, or the named ones
 #   ONLY="Lua replicas" ci/matrix.sh   only these groups of tests
 #   LIMIT=600                          how long the tests of one module may take, in seconds
+#   SAVE=1                             puts the rows into the table of README.md, in the place of those of the same
+#                                      servers; if that has other columns, of all
 #
 # A test that did not pass is run once more, alone, before it counts: the machine may be busy. Fails if a test
 # fails twice, and names it on standard error.
@@ -81,8 +83,26 @@ row() {
         [ $passed = $run ] || status=1
         line="$line | $passed/$run"
     done
-    echo "| $line |"
+    echo "| $line | $(date -u +%F), $(git rev-parse --short=7 HEAD) |"
     return $status
+}
+
+# save TABLE: puts it into README.md.
+save() {
+    awk '
+        function server(row, words) { split(row, words, " *[|] *"); return words[2] }
+        FNR == NR { rows[++n] = $0; mine[server($0)] = 1; next }
+        /^<!-- servers:/ { inside = 1; print; print ""; next }
+        inside && /^[|]/ { old[++m] = $0; next }
+        inside && /^<!-- end -->/ {
+            print rows[1]; print rows[2]
+            # In the order of their names, each once.
+            for (i = 3; i <= m && old[1] == rows[1]; i++) if (!(server(old[i]) in mine)) print old[i] | "sort -V"
+            for (i = 3; i <= n; i++) print rows[i] | "sort -V"
+            close("sort -V"); print ""; inside = 0
+        }
+        !inside { print }' "$1" README.md >"$1.page"
+    cat "$1.page" >README.md
 }
 
 read -ra columns <<<"${ONLY:-$(awk '/^[^ ]/ { print $1 }' <<<"$groups" | xargs)}"
@@ -104,10 +124,14 @@ for name in "${names[@]}"; do
 done
 "$cargo" test --quiet --no-run "${build[@]}"
 
-printf '| server |'; printf ' %s |' "${columns[@]}"; echo
-printf '| --- |'; printf ' ---: |%.0s' "${columns[@]}"; echo
+table=$logs/table
+{
+    printf '| server |'; printf ' %s |' "${columns[@]}"; echo ' run |'
+    printf '| --- |'; printf ' ---: |%.0s' "${columns[@]}"; echo ' --- |'
+} | tee "$table"
 status=0
 for program in "${programs[@]}"; do
-    row "$program" || status=1
+    row "$program" | tee -a "$table" || status=1
 done
+[ -z "${SAVE:-}" ] || save "$table"
 exit $status

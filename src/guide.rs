@@ -24,6 +24,7 @@ pages! {
     pitfalls "../docs/pitfalls.md"
     protocol "../docs/protocol.md"
     rules "../lua/README.md"
+    scale "../docs/scale.md"
     shutting_down "../docs/shutting-down.md"
     writing_a_kind "../docs/writing-a-kind.md"
 }

@@ -75,6 +75,9 @@ mod lock_state_tests;
 #[cfg(all(test, not(shuttle)))]
 #[path = "../../verify/model/mod.rs"]
 mod model;
+#[cfg(all(test, not(shuttle)))]
+#[path = "../../verify/scale/mod.rs"]
+mod scale;
 #[cfg(any(test, shuttle))]
 #[cfg_attr(shuttle, allow(dead_code, unused_imports))]
 #[path = "../../verify/small_redis/mod.rs"]

@@ -17,4 +17,5 @@ mod links;
 mod observer;
 mod observers;
 mod pitfalls;
+mod servers;
 mod spans;

@@ -1,0 +1,122 @@
+//! What a request costs: measured on this machine, each kind alone or in the smallest scene that has it.
+
+use super::figures::Figures;
+use crate::engine::small_redis::{Op, Reply};
+use crate::engine::state::lock_state::{AcquireMode, Answer};
+
+/// A kind of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An acquire that is granted at once.
+    Free,
+    /// One that finds the lock busy, and wants no queue position.
+    Busy,
+    /// One that takes a queue position, as the only waiter.
+    Queue,
+    /// One that does, behind others.
+    Behind,
+    /// A heartbeat.
+    Beat,
+    /// A leave.
+    Leave,
+    Renewal,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 7] =
+        [Kind::Free, Kind::Busy, Kind::Queue, Kind::Behind, Kind::Beat, Kind::Leave, Kind::Renewal];
+
+    /// What this request was, by its reply and by how many wait then; and what the request for the next head was that
+    /// went with it.
+    pub(super) fn of(op: &Op, reply: &Reply, waiting: usize) -> (Kind, Option<Kind>) {
+        let asked = |how: AcquireMode, answer: &Answer| match (answer, how) {
+            (Answer::In { .. }, AcquireMode::Try | AcquireMode::Wait) => Kind::Free,
+            (Answer::Busy { .. }, AcquireMode::Try) => Kind::Busy,
+            (_, AcquireMode::Keep) => Kind::Beat,
+            _ if waiting > 1 => Kind::Behind,
+            _ => Kind::Queue,
+        };
+        match (op, reply) {
+            (Op::Acquire(ask), Reply::Acquired(answer)) => (asked(ask.how, answer), None),
+            (Op::Leave { next: Some(next), .. }, Reply::Left { next: Some(answer), .. }) => {
+                (Kind::Leave, Some(asked(next.how, answer)))
+            }
+            (Op::Renew { .. }, _) => (Kind::Renewal, None),
+            _ => (Kind::Leave, None),
+        }
+    }
+}
+
+/// Nanoseconds of the primary's CPU, unless they say otherwise; and how many Redis commands the scripts call.
+#[derive(Clone, Debug)]
+pub(super) struct Costs {
+    /// To read what a client wrote, and to write the replies.
+    pub(super) write: u64,
+    /// The script of a request.
+    pub(super) request: u64,
+    /// What a contended acquisition costs beyond two of these, with its message.
+    pub(super) hand_over: u64,
+    /// The script of a renewal.
+    pub(super) renewal: u64,
+    /// From the client to the primary or back, with the waking of the thread that waits for it.
+    pub(super) way: u64,
+    /// Until a thread runs that another one of its process has woken.
+    pub(super) wake: u64,
+    /// Redis commands in each kind of request, by [`Kind::ALL`]; and in letting a waiter in.
+    pub(super) commands: [f64; Kind::ALL.len()],
+    pub(super) admission: f64,
+    /// Of a leave with the request for the next head: fewer than those of both.
+    pub(super) together: f64,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Costs {
+            write: 4_000,
+            request: 6_000,
+            hand_over: 20_000,
+            renewal: 4_000,
+            way: 20_000,
+            wake: 15_000,
+            commands: [0.0; Kind::ALL.len()],
+            admission: 0.0,
+            together: 0.0,
+        }
+    }
+}
+
+impl Costs {
+    /// Those that were measured, each alone or in the smallest scene that has it.
+    pub(super) fn measured(figures: &Figures) -> Costs {
+        Costs {
+            way: nanos(figures, "way"),
+            wake: nanos(figures, "wake"),
+            commands: Kind::ALL.map(|kind| figures.get(&format!("commands.{kind:?}"))),
+            admission: figures.get("commands.Admission"),
+            together: figures.get("commands.Together"),
+            ..Costs::of_cpu(figures)
+        }
+    }
+
+    /// The primary's CPU only.
+    pub(super) fn of_cpu(figures: &Figures) -> Costs {
+        let ns = |name| nanos(figures, name);
+        Costs {
+            write: ns("cpu.write"),
+            request: (ns("cpu.pair") / 2).saturating_sub(ns("cpu.write")),
+            hand_over: ns("cpu.hand_over").saturating_sub(ns("cpu.pair")),
+            renewal: ns("cpu.renewal"),
+            ..Costs::default()
+        }
+    }
+
+    /// The script of one request.
+    pub(super) fn of(&self, kind: Kind) -> u64 {
+        if kind == Kind::Renewal { self.renewal } else { self.request }
+    }
+}
+
+/// Of a figure in microseconds.
+fn nanos(figures: &Figures, name: &str) -> u64 {
+    (figures.get(name) * 1e3) as u64
+}

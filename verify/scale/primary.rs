@@ -1,0 +1,98 @@
+//! The one primary: a thread that serves one request after the other.
+
+use super::costs::{Costs, Kind};
+use super::seen::Seen;
+use crate::engine::small_redis::{Message, Op, Reply, SmallRedis, millis};
+
+use super::scene::{Scene, What};
+
+/// A request on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Sent {
+    pub(super) by: By,
+    pub(super) lock: usize,
+    pub(super) op: Op,
+    /// When, in nanoseconds.
+    pub(super) at: u64,
+}
+
+/// What waits for the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Thread(usize),
+    /// A client's renewals.
+    Line(usize),
+    /// Nothing, of this entry.
+    Entry(usize),
+}
+
+pub(super) struct Primary {
+    costs: Costs,
+    /// The locks are there to be kept.
+    keeps: bool,
+    locks: Vec<SmallRedis>,
+    /// When it has done all that has arrived.
+    free_at: u64,
+}
+
+/// What it says to what arrived in one write.
+pub(super) struct Said {
+    pub(super) at: u64,
+    pub(super) replies: Vec<(Sent, Reply)>,
+    pub(super) messages: Vec<Message>,
+}
+
+impl Primary {
+    pub(super) fn new(scene: &Scene, costs: &Costs, locks: usize) -> Primary {
+        let lock = SmallRedis::new(millis(scene.waiter_timeout), 0);
+        let keeps = scene.what == What::Keep;
+        Primary { costs: costs.clone(), keeps, locks: vec![lock; locks], free_at: 0 }
+    }
+
+    /// Serves what arrives `now`, when what arrived before is done.
+    pub(super) fn serve(&mut self, requests: Vec<Sent>, now: u64, seen: &mut Seen) -> Said {
+        let mut at = self.free_at.max(now) + self.costs.write;
+        seen.writes += 1;
+        let (mut replies, mut messages) = (Vec::with_capacity(requests.len()), Vec::new());
+        for sent in requests {
+            let mut told = Vec::new();
+            let reply =
+                self.locks[sent.lock].run(&sent.op, at / 1_000_000, &mut (|_| true, |it| told.push(it)));
+            let waiting = self.locks[sent.lock].waiting().take(2).count();
+            let (kind, with) = Kind::of(&sent.op, &reply, waiting);
+            if self.keeps && kind == Kind::Free {
+                // Taken long ago: only that they are held counts.
+                at = at.saturating_sub(self.costs.write).max(self.free_at.max(now));
+                replies.push((sent, reply));
+                continue;
+            }
+            seen.requests[kind as usize] += 1;
+            seen.renewals += u64::from(kind == Kind::Renewal);
+            seen.commands += self.costs.commands[kind as usize];
+            at += self.costs.of(kind);
+            if let Some(with) = with {
+                seen.commands += self.costs.commands[with as usize] + self.costs.together;
+                at += self.costs.request;
+            }
+            seen.messages += told.len() as u64;
+            seen.commands += told.len() as f64 * self.costs.admission;
+            at += told.len() as u64 * self.costs.hand_over;
+            messages.extend(told);
+            replies.push((sent, reply));
+        }
+        self.ends(at, now, seen);
+        Said { at, replies, messages }
+    }
+
+    /// An inbox's ping.
+    pub(super) fn ping(&mut self, now: u64, seen: &mut Seen) {
+        let at = self.free_at.max(now) + self.costs.write;
+        seen.pings += 1;
+        self.ends(at, now, seen);
+    }
+
+    fn ends(&mut self, at: u64, now: u64, seen: &mut Seen) {
+        seen.busy += at - self.free_at.max(now);
+        self.free_at = at;
+    }
+}
