@@ -51,7 +51,7 @@ fn take<K: Kind, O: Kind>(
     let (entry, other) = (process.entry::<K>(), process.entry::<O>());
     let mut request = request(thread, Terms::new(process.shared.config.lease, args), wait);
     let behind = modes::mind(&entry, &other, K::SHARING, &mut request)?;
-    acquire(&entry, behind, request, wait)
+    acquire(&entry, behind, &request, wait)
 }
 
 fn reads(process: &Process, page: &Page, thread: u64, wait: &Wait<'_>) -> Result<bool, Error> {

@@ -27,7 +27,9 @@ struct Out {
 fn turn(process: &Process, out: &Out, thread: u64, permits: u64, wait: &Wait<'_>) -> Result<bool, Error> {
     let entry = process.entry::<Permits>();
     let terms = Terms::new(process.shared.config.lease, &*permits.to_string());
-    let Some(acquired) = acquire(&entry, None, request(thread, terms, wait), wait)? else { return Ok(false) };
+    let Some(acquired) = acquire(&entry, None, &request(thread, terms, wait), wait)? else {
+        return Ok(false);
+    };
     let before = out.now.fetch_add(permits, Ordering::SeqCst);
     assert!(before + permits <= TOTAL, "{permits} more than {before} are out");
     stage::step();

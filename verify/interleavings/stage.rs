@@ -114,7 +114,7 @@ impl Process {
     pub(super) fn lock_lingering(&self, thread: u64) -> Result<Option<Acquired>, Error> {
         let (wait, lease) = (Wait::forever(), self.shared.config.lease);
         let terms = Terms { linger: LINGER.into(), ..Terms::new(lease, "") };
-        acquire(&self.entry, None, request(thread, terms, &wait), &wait)
+        acquire(&self.entry, None, &request(thread, terms, &wait), &wait)
     }
 
     fn lock_on(
@@ -125,7 +125,7 @@ impl Process {
         fixed: bool,
     ) -> Result<Option<Acquired>, Error> {
         let terms = Terms { fixed, ..Terms::new(lease, "") };
-        acquire(&self.entry, None, request(thread, terms, wait), wait)
+        acquire(&self.entry, None, &request(thread, terms, wait), wait)
     }
 
     pub(super) fn unlock(&self, acquired: Acquired) -> Result<(), Error> {
