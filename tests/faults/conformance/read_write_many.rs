@@ -105,7 +105,7 @@ fn twenty_readers_come_in_together(stage: &Stage<Write>) {
                 let guard = lock.read_lock().lock().unwrap();
                 inside.fetch_add(1, SeqCst);
                 // They cannot all be here unless they are so together.
-                wait_until(LATE, "all read", || inside.load(SeqCst) == 20);
+                wait_until(LONG, "all read", || inside.load(SeqCst) == 20);
                 guard.unlock().unwrap();
             });
         }
