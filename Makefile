@@ -26,12 +26,10 @@ demo: setup
 pitfalls: setup
 	$(CARGO) run --release --package demo --example pitfalls
 
-# Unit tests, tests/, and the examples in the documentation; then, built with the feature `tls`, the tests of it;
-# then those of the command line.
+# Unit tests, tests/, and the examples in the documentation; then those of the command line. All of them run, also where
+# one fails.
 test: setup
-	$(CARGO) test
-	$(CARGO) test --features tls --test faults transports::tls
-	$(CARGO) test --package redis-concurrent-cli
+	$(CARGO) test --no-fail-fast; first=$$?; $(CARGO) test --package redis-concurrent-cli && exit $$first
 
 # The tests that may depend on the server, on others than the system's: on all of ci/servers.sh, or
 # make matrix SERVERS="redis-6.2 valkey-9" ONLY="Lua transports"; with SAVE=1 the README's table is written.

@@ -2,7 +2,6 @@
 
 mod managed;
 mod rights;
-#[cfg(feature = "tls")]
 mod tls;
 mod wrong_server;
 
@@ -357,12 +356,4 @@ fn what_is_no_address_is_told_at_once() {
     let port = RedisServer::start().unwrap().port();
     let error = Client::connect(&format!("redis://127.0.0.1:{port}/")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-}
-
-#[cfg(not(feature = "tls"))]
-#[test]
-fn without_the_feature_tls_is_told() {
-    let error = Client::connect("rediss://127.0.0.1:1/").unwrap_err();
-    assert!(error.is_invalid_input(), "{error}");
-    assert!(error.to_string().contains("needs the feature `tls` of redis-concurrent"), "{error}");
 }

@@ -195,7 +195,7 @@ fn a_lost_hold_has_no_receipt() {
     let server = RedisServer::start().unwrap();
     let (here, there) = (connect(&server), connect(&server));
     let lock = here.reentrant_lock("it");
-    let brief = lock.with_lease(ms(100)).lock_owned().unwrap();
+    let brief = lock.with_lease(ms(1000)).lock_owned().unwrap();
     wait_until(LONG, "it has ended", || brief.is_lost());
     told(brief.into_receipt(), ErrorKind::LeaseLost);
     wait_until(LONG, "and left, as it may have been there yet", || exists(&server, "rc:{it}:gone"));

@@ -3,7 +3,7 @@
 use redis::cmd;
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
-use crate::support::LONG;
+use crate::support::{LONG, content};
 
 pub struct Flock {
     pub primary: RedisServer,
@@ -38,11 +38,9 @@ impl Flock {
 impl Flock {
     /// Whether the replicas have this key as the primary has it.
     pub fn is_everywhere(&self, key: &str) -> bool {
-        let dump = |server: &RedisServer| -> Option<Vec<u8>> {
-            cmd("DUMP").arg(key).query(&mut server.connection().unwrap()).unwrap()
-        };
-        let here = dump(&self.primary).expect("the primary has it");
-        self.replicas.iter().all(|replica| dump(replica).as_ref() == Some(&here))
+        let has = |server: &RedisServer| content(&mut server.connection().unwrap(), key);
+        let here = has(&self.primary).expect("the primary has it");
+        self.replicas.iter().all(|replica| has(replica).as_ref() == Some(&here))
     }
 
     /// Waits until the replicas have told the primary, as they do each second, that they have all that it

@@ -4,11 +4,13 @@
 // Each test binary uses a part of it.
 #![allow(dead_code)]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use redis::ConnectionLike;
 use redis_concurrent::{
     AcquiredVia, Client, ClientBuilder, Error, ErrorKind, Kind, LockInfo, LossReason, Observer, RedisLock,
     ReentrantLock,
@@ -199,6 +201,18 @@ pub fn delete(server: &RedisServer, key: &str) -> bool {
     redis::cmd("DEL").arg(key).query(&mut server.connection().unwrap()).unwrap()
 }
 
+/// What a key has, `None` if it is not there. Unlike `DUMP` it says nothing of the order in which a server happens to keep
+/// the fields of a hash: that differs between servers, and changes while a hash grows.
+pub fn content(redis: &mut impl ConnectionLike, key: &str) -> Option<Vec<Vec<u8>>> {
+    let kind: String = redis::cmd("TYPE").arg(key).query(redis).unwrap();
+    if kind != "hash" {
+        let dump: Option<Vec<u8>> = redis::cmd("DUMP").arg(key).query(redis).unwrap();
+        return dump.map(|dump| vec![dump]);
+    }
+    let fields: BTreeMap<Vec<u8>, Vec<u8>> = redis::cmd("HGETALL").arg(key).query(redis).unwrap();
+    Some(fields.into_iter().flat_map(|(field, value)| [field, value]).collect())
+}
+
 /// Waits until Redis has nothing but fences and tombstones, each of them with an end.
 #[track_caller]
 pub fn nothing_left(server: &RedisServer) {
@@ -207,13 +221,13 @@ pub fn nothing_left(server: &RedisServer) {
         keys.retain(|k| !(k.ends_with(":fence") || k.ends_with(":gone")) || pttl(server, k) == -1);
         keys
     };
-    wait_until(SOON, "only fences and tombstones are left", || rest().is_empty());
+    wait_until(LONG, "only fences and tombstones are left", || rest().is_empty());
 }
 
 /// Waits until `n` threads wait for the lock, in all processes.
 #[track_caller]
 pub fn queued<K: Kind>(lock: &RedisLock<K>, n: usize) {
-    wait_until(SOON, "so many wait", || lock.queue_length().unwrap() == n);
+    wait_until(LONG, "so many wait", || lock.queue_length().unwrap() == n);
 }
 
 /// Somebody else can have the lock at once, and gives it back.

@@ -11,6 +11,7 @@ use redis::{Commands, Connection, RedisResult, Value, cmd};
 use redis_concurrent_testkit::{RedisServer, Scripts, scripts};
 
 pub use crate::shared::server;
+use crate::support::content;
 
 pub const PREFIX: &str = "rc:inbox:";
 pub const LEASE: i64 = 30_000;
@@ -319,11 +320,11 @@ impl Rig {
     }
 
     /// Every key of this lock and its content, but for times to live.
-    pub fn everything(&mut self) -> Vec<(String, Option<Vec<u8>>)> {
+    pub fn everything(&mut self) -> Vec<(String, Option<Vec<Vec<u8>>>)> {
         let mut all = Vec::new();
         for key in self.keys.clone() {
-            let dump: Option<Vec<u8>> = cmd("DUMP").arg(&key).query(&mut self.con).unwrap();
-            all.push((key, dump));
+            let content = content(&mut self.con, &key);
+            all.push((key, content));
         }
         all
     }

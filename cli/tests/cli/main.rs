@@ -9,3 +9,4 @@ mod signals;
 mod stage;
 mod terminal;
 mod terms;
+mod tls;

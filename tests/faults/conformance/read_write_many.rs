@@ -8,7 +8,7 @@ use redis_concurrent::{ReadWriteLock, Write};
 use redis_concurrent_testkit::wait_until;
 
 use crate::conformance::rows::rows;
-use crate::conformance::stage::{LATE, Stage};
+use crate::conformance::stage::Stage;
 use crate::support::{LONG, Random, ms, queued};
 
 rows! { read_write_lock:

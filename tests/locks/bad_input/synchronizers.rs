@@ -9,13 +9,14 @@ use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::calls::KINDS;
 use crate::server_days::*;
+use crate::support::content;
 
 /// Every key with its content, and whether it has an end. But for who is barred: a request is, done or not.
-pub fn everything(server: &RedisServer) -> Vec<(String, Vec<u8>, bool)> {
+pub fn everything(server: &RedisServer) -> Vec<(String, Option<Vec<Vec<u8>>>, bool)> {
     let mut connection = server.connection().unwrap();
     let keys = server.keys().unwrap().into_iter().filter(|key| !key.ends_with(":gone"));
     keys.map(|key| {
-        let content = on(&mut connection, &["DUMP", &key]);
+        let content = content(&mut connection, &key);
         let ends = on::<i64>(&mut connection, &["PTTL", &key]) != -1;
         (key, content, ends)
     })

@@ -56,7 +56,7 @@ fn in_opposite_orders(clients: usize) {
         let env = [("URL", &*url), ("CLIENTS", &*clients), ("BACKWARDS", backwards)];
         Child::spawn("multi_lock::deadlock::role_takes_turns", &env).unwrap()
     });
-    let limit = ROUND + Duration::from_millis(50) * rounds() as u32;
+    let limit = ROUND + Duration::from_millis(150) * rounds() as u32;
     for mut child in children {
         assert_eq!(child.read_line_within(ROUND).unwrap(), "ready");
         println!("{clients} clients: {}", child.read_line_within(limit).unwrap());

@@ -52,7 +52,9 @@ fn without_a_slice_each_thread_asks() {
 fn a_slice_that_is_over_is_made_longer_by_one_request_while_nobody_waits() {
     let stage = Stage::new();
     let local_handoff = Duration::from_millis(20);
-    let client = stage.client_with(|b| b.local_handoff(local_handoff));
+    // Nothing is renewed meanwhile.
+    let lease = Duration::from_secs(3600);
+    let client = stage.client_with(|b| b.local_handoff(local_handoff).lease(lease));
     let lock = client.read_write_lock("it");
     let read = lock.read_lock().lock().unwrap();
     thread::scope(|scope| {
