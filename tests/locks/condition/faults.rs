@@ -161,7 +161,7 @@ fn lost_answers_lose_neither_the_lock_nor_a_signal() {
         thread::scope(|scope| {
             let waits = scope.spawn(|| {
                 let mut guard = lock.lock().unwrap();
-                let limit = if lost.ends_with(b"back\r\n") { ms(200) } else { LONG };
+                let limit = if lost.ends_with(b"back\r\n") { ms(1000) } else { LONG };
                 let signalled = not_empty(&lock).wait_for(&mut guard, limit).unwrap();
                 is_held(&lock, guard);
                 signalled

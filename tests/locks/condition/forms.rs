@@ -134,7 +134,7 @@ fn a_wait_that_is_over_waits_for_the_lock() {
     thread::scope(|scope| {
         let waits = scope.spawn(|| {
             let mut guard = lock.lock().unwrap();
-            assert!(!not_empty(&lock).wait_for(&mut guard, ms(300)).unwrap());
+            assert!(!not_empty(&lock).wait_for(&mut guard, ms(2000)).unwrap());
             is_held(&lock, guard);
         });
         stage.await_waiting(1);

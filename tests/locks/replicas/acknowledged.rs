@@ -142,7 +142,7 @@ fn the_call_s_deadline_is_that_of_the_replicas_too() {
     let lock = client.simple_lock("it").with_replicas(1, Duration::from_secs(25));
     flock.replicas[0].stop().unwrap();
     let began = Instant::now();
-    assert_eq!(lock.try_lock_for(ms(300)).unwrap_err().kind(), ErrorKind::NotReplicated);
+    assert_eq!(lock.try_lock_for(ms(2000)).unwrap_err().kind(), ErrorKind::NotReplicated);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 

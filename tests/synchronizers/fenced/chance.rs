@@ -31,7 +31,7 @@ fn the_highest_never_goes_down_and_a_lower_one_is_always_refused() {
     let mut tried = [0; RESOURCES as usize];
     let (mut taken, mut refused) = (0, 0);
     for child in &children {
-        let line = child.read_line_within(LONG).unwrap();
+        let line = child.read_line_within(3 * LONG).unwrap();
         let numbers: Vec<u64> = line.split(' ').map(|n| n.parse().unwrap()).collect();
         taken += numbers[0];
         refused += numbers[1];
