@@ -16,6 +16,7 @@
 //! | `ERR unknown command` | for a command that this service does not offer, before anything ran | permanent |
 //! | `NOPERM`, or an ACL's words without a code | halfway through a script | permanent, and it may have written |
 //! | `EXECABORT` | for a transaction, with the code of the reason why it was discarded | as that code |
+//! | `ERR Script attempted to …` | halfway through a script that needs a key of a migrating slot again | as no reply |
 //! | `WRONGTYPE` | for a key that is in use by something else | permanent, and it wrote nothing |
 //! | any other | | a bug of ours, or of a rule: told by its function and line |
 //!
@@ -45,6 +46,14 @@ const DISCARDED: &str = "Transaction discarded because of: ";
 /// How Redis says, without a code, that a script called what its user may not: before 7.2, and since.
 const NO_RIGHT_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 
+/// How a node of a cluster says, without a code, that a script cannot go on there. Before its first command, the same has
+/// a code: `ASK`, `TRYAGAIN`, `CLUSTERDOWN`.
+const NOT_HERE_IN_SCRIPT: [&str; 3] = [
+    "Script attempted to access a non local key",
+    "Script attempted to execute a command while the cluster is down",
+    "Script attempted to execute a write command while the cluster is down",
+];
+
 /// How our scripts begin to say what a key is that is not theirs.
 const KEY_IS: &str = "key \"";
 
@@ -71,6 +80,8 @@ enum Meaning {
     Denied,
     /// Part of the request may have been executed.
     DeniedInScript,
+    /// It passes; part of the request may have been executed.
+    Halfway,
     WrongType,
     Fault,
 }
@@ -99,6 +110,7 @@ fn meaning(code: &str, words: &str) -> Meaning {
         }
         "NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED" | "NOPROTO" => Meaning::Denied,
         _ if NO_RIGHT_IN_SCRIPT.iter().any(|no_right| words.starts_with(no_right)) => Meaning::DeniedInScript,
+        _ if NOT_HERE_IN_SCRIPT.iter().any(|not_here| words.starts_with(not_here)) => Meaning::Halfway,
         _ if words.starts_with(TOO_MANY_CLIENTS) => Meaning::Passes,
         _ if words.starts_with(NO_SUCH_COMMAND) => Meaning::Denied,
         _ => Meaning::Fault,
@@ -158,6 +170,10 @@ pub(crate) fn refused_script(script: Option<&Script>, e: RedisError) -> Failure 
         Meaning::Denied => Failure::Denied(unavailable.because("Redis rejected the request").caused_by(e)),
         Meaning::DeniedInScript => {
             Failure::Never(unavailable.because("Redis rejected the request").caused_by(e))
+        }
+        Meaning::Halfway => {
+            let why = "a node of the Redis Cluster stopped a script halfway";
+            Failure::Unanswered(unavailable.because(why).caused_by(e))
         }
         Meaning::WrongType => {
             let error = Error::new(ErrorKind::WrongType, "");
@@ -293,6 +309,20 @@ mod tests {
             assert!(no_primary(&error(line)).is_none(), "{line}");
         }
         assert!(no_primary(&Value::Nil).is_none() && no_primary(&Value::Array(Vec::new())).is_none());
+    }
+
+    /// A script that deletes a key of a slot that is migrating, and needs it again, ends there; as 7.0, and as 6.2, say it.
+    #[test]
+    fn a_script_that_a_node_stopped_halfway_may_have_written() {
+        for line in [
+            "ERR Script attempted to access a non local key in a cluster node script: 4b, on @user_script:61.",
+            "ERR Error running script (call to f_4b): @user_script:61: Script attempted to access a non local key \
+             in a cluster node",
+            "ERR Script attempted to execute a command while the cluster is down script: 4b, on @user_script:3.",
+        ] {
+            let Failure::Unanswered(e) = means(line) else { panic!("{line}") };
+            assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
+        }
     }
 
     #[test]
