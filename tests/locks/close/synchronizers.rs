@@ -88,7 +88,7 @@ fn close_wakes_all_waiters_for_anything_and_gives_everything_back() {
         let read = client.read_write_lock("read").read_lock().lock_owned().unwrap();
         let written = client.read_write_lock("written").write_lock().lock_owned().unwrap();
         let permits = client.semaphore("permits").acquire(2).unwrap();
-        thread::scope(|scope| {
+        let closed = thread::scope(|scope| {
             let waiters: Vec<_> = (0..2 * WAITS.len())
                 .map(|i| {
                     let client = &client;
@@ -102,7 +102,7 @@ fn close_wakes_all_waiters_for_anything_and_gives_everything_back() {
                 wait_until(LONG, &format!("two wait, {i}"), || waiting(&client, &server) == 2);
             }
             let began = Instant::now();
-            client.close().unwrap();
+            let closed = client.close();
             assert!(began.elapsed() < ms(1000) + LOAD, "{:?}", began.elapsed());
             for waiter in waiters {
                 let (i, outcome, at) = waiter.join().unwrap();
@@ -111,7 +111,14 @@ fn close_wakes_all_waiters_for_anything_and_gives_everything_back() {
                 assert!(broken || outcome == Err(ErrorKind::Closed), "{i}: {outcome:?}");
                 assert!(at - began < ms(1000) + LOAD, "{i}: {:?}", at - began);
             }
+            closed
         });
+        // A machine that has too much to do may keep it from giving back anything in its second: then it says so.
+        if let Err(error) = closed {
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+            println!("not given back in time: {error}");
+            return;
+        }
         assert!(read.is_lost() && written.is_lost() && permits.is_lost());
         for lost in [read.unlock(), written.unlock(), permits.release()] {
             assert_eq!(lost.unwrap_err().kind(), ErrorKind::Closed);
