@@ -19,6 +19,8 @@ pages! {
     cookbook "../docs/cookbook.md"
     failover "../docs/failover.md"
     fencing "../docs/fencing.md"
+    from_java "../docs/from-java.md"
+    from_other_locks "../docs/from-other-locks.md"
     interop "../docs/interop.md"
     operations "../docs/operations.md"
     pitfalls "../docs/pitfalls.md"
@@ -26,6 +28,7 @@ pages! {
     rules "../lua/README.md"
     scale "../docs/scale.md"
     shutting_down "../docs/shutting-down.md"
+    vs "../docs/vs.md"
     writing_a_kind "../docs/writing-a-kind.md"
 }
 

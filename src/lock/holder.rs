@@ -1,5 +1,6 @@
 //! The holders of a lock: the first question at three in the morning.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use crate::engine::redis::inspect::Held;
@@ -112,6 +113,17 @@ const EPOCH: Duration = Duration::from_secs(1_577_836_800);
 /// When this grant number was given, by the server's clock.
 pub(crate) fn granted_at(number: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + EPOCH + Duration::from_micros(number)
+}
+
+/// Who it is, for a message or a log: `client name pid@host`; of a process that left no record its owner id.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.process {
+            Some(process) if process.client_name.is_empty() => write!(f, "{}@{}", process.pid, process.host),
+            Some(process) => write!(f, "{} {}@{}", process.client_name, process.pid, process.host),
+            None => f.write_str(&self.owner),
+        }
+    }
 }
 
 impl Holder {

@@ -1,7 +1,7 @@
 //! Questions to a lock: its holders and its waiters; and the way to take it from its holder.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::holder::{ForcedUnlock, HeldBy, Holder, told};
 use super::{RedisLock, this_thread};
@@ -43,6 +43,49 @@ impl<K: Kind> RedisLock<K> {
         // For a shared kind the last number belongs to some grant, but perhaps not to this holder's.
         let number = if K::SHARING == Sharing::Exclusive { inspection.number } else { 0 };
         Ok(inspection.holders.into_iter().map(|held| Holder::new(held, number)).collect())
+    }
+
+    /// The error of a caller that did not get the lock in time, with the holders' processes and for how long they have held
+    /// it (three of them at most): a [`Timeout`](ErrorKind::Timeout), for `ok_or_else`. Waits themselves never ask for that: it
+    /// takes one request, as [`holders`](RedisLock::holders) does, when this is called; for a half of a read/write lock two, as
+    /// holders of either half may be in the way.
+    ///
+    /// The lock may have changed hands meanwhile, or be free: the error then says so. If Redis cannot say who holds it, that
+    /// error is the [source](std::error::Error::source) of this one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redis_concurrent::Client;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
+    /// # let url = server.url();
+    /// # let billing = Client::builder().url(&url).client_name("billing").connect()?;
+    /// # let _held = billing.reentrant_lock("stock:42").lock_owned()?;
+    /// # let client = Client::connect(&url)?;
+    /// let lock = client.reentrant_lock("stock:42");
+    /// let sold = lock.try_lock_for(Duration::from_millis(50))?.ok_or_else(|| lock.busy());
+    /// // "stock:42": timed out: held by billing 5014@shop-1 for 12.3 s
+    /// assert!(sold.unwrap_err().to_string().contains("held by billing "));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "or_who")]
+    pub fn busy(&self) -> Error {
+        let error = Error::new(ErrorKind::Timeout, self.name());
+        match self.holders().and_then(|ours| Ok([ours, self.holders_of_the_other_half()?].concat())) {
+            Ok(holders) => error.because(held_by(&holders)),
+            Err(why) => error.because("who holds it is not known").caused_by(why),
+        }
+    }
+
+    /// Of a half of a read/write lock: who holds the other half.
+    fn holders_of_the_other_half(&self) -> Result<Vec<Holder>, Error> {
+        let Some(other) = &self.other else { return Ok(Vec::new()) };
+        let (mode, exclusive) =
+            if self.terms.args.starts_with("read") { ("write", true) } else { ("read", false) };
+        let Inspection { holders, number, .. } = inspect(other, mode)?;
+        Ok(holders.into_iter().map(|held| Holder::new(held, if exclusive { number } else { 0 })).collect())
     }
 
     /// The holder's remaining lease if it is not renewed; `None` if there is no holder, or its key does not
@@ -196,4 +239,22 @@ impl<K: Kind> RedisLock<K> {
 /// The number of threads of this process that wait there.
 fn queued(entry: &Arc<LockEntry>) -> usize {
     engine::lock(entry).map_or(0, |core| core.lock_state.local_queue_length())
+}
+
+/// Who holds it, in a few words.
+fn held_by(holders: &[Holder]) -> String {
+    /// More than these would not be read.
+    const NAMED: usize = 3;
+    let each = holders.iter().take(NAMED).map(|holder| {
+        // The server's clock may be ahead of ours.
+        let held = holder.since.map(|since| SystemTime::now().duration_since(since).unwrap_or_default());
+        let held = held.map(|held| format!(" for {:.1} s", held.as_secs_f64())).unwrap_or_default();
+        format!("{holder}{held}")
+    });
+    let named = each.collect::<Vec<_>>().join("; ");
+    match holders.len() {
+        0 => "it was held, and is free by now".to_owned(),
+        n if n > NAMED => format!("held by {named}; and {} more", n - NAMED),
+        _ => format!("held by {named}"),
+    }
 }

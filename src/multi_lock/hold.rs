@@ -11,12 +11,14 @@ use crate::engine::warning::TimeLeft;
 use crate::engine::{held, unheard};
 use crate::error::Error;
 use crate::guard::sealed::Hold;
+use crate::observe::{LockInfo, Span};
 
 /// A hold of each of several locks.
 pub struct MultiHold {
     /// The names of all.
     pub(super) name: Arc<str>,
     pub(super) holds: Holds,
+    _span: Option<Span>,
 }
 
 impl Hold for MultiHold {
@@ -65,6 +67,11 @@ impl Hold for MultiHold {
 }
 
 impl MultiHold {
+    pub(super) fn new(name: Arc<str>, holds: Holds) -> Self {
+        let span = Span::hold(|| LockInfo { kind: "multi-lock", name: &name, is_held: true });
+        MultiHold { name, holds, _span: span }
+    }
+
     pub(super) fn release_as(self, stay: Stay) -> Result<(), Error> {
         let mut errors = self.holds.release(stay).into_iter();
         let first = errors.next();

@@ -137,7 +137,7 @@ impl MultiLock {
         let outcome = Call { parts, holder: holder::<O>(thread), thread, wait }.acquire();
         let holds =
             outcome.map_err(|error| if error.name().is_empty() { error.about(&self.name) } else { error })?;
-        Ok(holds.map(|holds| Guard::new(MultiHold { name: self.name.clone(), holds })))
+        Ok(holds.map(|holds| Guard::new(MultiHold::new(self.name.clone(), holds))))
     }
 }
 

@@ -10,16 +10,19 @@ use crate::cancel::CancellationToken;
 use crate::engine::warning::TimeLeft;
 use crate::error::Error;
 use crate::guard::sealed::Hold;
+use crate::observe::{LockInfo, Span};
 
 /// What a majority granted, released when dropped.
 pub struct QuorumHold {
     holding: Arc<Holding>,
     released: bool,
+    _span: Option<Span>,
 }
 
 impl QuorumHold {
     pub(super) fn new(holding: Arc<Holding>) -> Self {
-        QuorumHold { holding, released: false }
+        let span = Span::hold(|| LockInfo { kind: "red lock", name: holding.name(), is_held: true });
+        QuorumHold { holding, released: false, _span: span }
     }
 
     pub(super) fn servers(&self) -> usize {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use redis_concurrent::Client;
+use redis_concurrent::{Client, MultiLock, RedLock};
 use redis_concurrent_testkit::RedisServer;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Id, Level, Metadata, Subscriber, span};
@@ -71,5 +71,22 @@ fn a_wait_and_a_hold_are_spans() {
     let [wait, hold] = ["wait", "hold"].map(|it| format!("lock.{it} lock=\"it\" kind=\"reentrant lock\""));
     let expected = [("+", &hold), ("-", &hold), ("+", &hold), ("+", &wait), ("-", &wait), ("-", &hold)];
     let expected: Vec<_> = expected.iter().map(|(what, span)| format!("{what} {span}")).collect();
+    assert_eq!(*spans.log.lock(), expected);
+}
+
+#[test]
+fn the_hold_of_several_locks_and_of_several_servers_is_one_span() {
+    let servers = [(); 3].map(|()| RedisServer::start().unwrap());
+    let clients = servers.each_ref().map(|server| Client::connect(&server.url()).unwrap());
+    let (a, b) = (clients[0].simple_lock("a"), clients[0].simple_lock("b"));
+    let red = RedLock::new(&clients).unwrap().skip_startup_delay();
+    let spans = Spans::default();
+    tracing::subscriber::with_default(spans.clone(), || {
+        MultiLock::new(&[&a, &b]).lock_owned().unwrap().unlock().unwrap();
+        drop(red.lock("c").lock_owned().unwrap());
+    });
+    let [both, red] = ["lock=\"a + b\" kind=\"multi-lock\"", "lock=\"c\" kind=\"red lock\""];
+    let expected =
+        [("+", both), ("-", both), ("+", red), ("-", red)].map(|(what, it)| format!("{what} lock.hold {it}"));
     assert_eq!(*spans.log.lock(), expected);
 }
