@@ -201,9 +201,12 @@ pub fn delete(server: &RedisServer, key: &str) -> bool {
     redis::cmd("DEL").arg(key).query(&mut server.connection().unwrap()).unwrap()
 }
 
+/// Its fields with their values, or its dump.
+pub type Content = Vec<Vec<u8>>;
+
 /// What a key has, `None` if it is not there. Unlike `DUMP` it says nothing of the order in which a server happens to keep
 /// the fields of a hash: that differs between servers, and changes while a hash grows.
-pub fn content(redis: &mut impl ConnectionLike, key: &str) -> Option<Vec<Vec<u8>>> {
+pub fn content(redis: &mut impl ConnectionLike, key: &str) -> Option<Content> {
     let kind: String = redis::cmd("TYPE").arg(key).query(redis).unwrap();
     if kind != "hash" {
         let dump: Option<Vec<u8>> = redis::cmd("DUMP").arg(key).query(redis).unwrap();

@@ -11,7 +11,7 @@ use redis::{Commands, Connection, RedisResult, Value, cmd};
 use redis_concurrent_testkit::{RedisServer, Scripts, scripts};
 
 pub use crate::shared::server;
-use crate::support::content;
+use crate::support::{Content, content};
 
 pub const PREFIX: &str = "rc:inbox:";
 pub const LEASE: i64 = 30_000;
@@ -320,7 +320,7 @@ impl Rig {
     }
 
     /// Every key of this lock and its content, but for times to live.
-    pub fn everything(&mut self) -> Vec<(String, Option<Vec<Vec<u8>>>)> {
+    pub fn everything(&mut self) -> Vec<(String, Option<Content>)> {
         let mut all = Vec::new();
         for key in self.keys.clone() {
             let content = content(&mut self.con, &key);

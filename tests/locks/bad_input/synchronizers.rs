@@ -9,10 +9,10 @@ use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::calls::KINDS;
 use crate::server_days::*;
-use crate::support::content;
+use crate::support::{Content, content};
 
 /// Every key with its content, and whether it has an end. But for who is barred: a request is, done or not.
-pub fn everything(server: &RedisServer) -> Vec<(String, Option<Vec<Vec<u8>>>, bool)> {
+pub fn everything(server: &RedisServer) -> Vec<(String, Option<Content>, bool)> {
     let mut connection = server.connection().unwrap();
     let keys = server.keys().unwrap().into_iter().filter(|key| !key.ends_with(":gone"));
     keys.map(|key| {
