@@ -101,8 +101,8 @@ mod bodies {
         let client = brisk(&proxy.url()).lease(ms(30_000)).client_name("asks").connect().unwrap();
         let lock = client.lock_with_kind("given-back", kind);
         lock.lock().unwrap().unlock().unwrap();
-        // What comes in says who it is, what goes out does not.
-        proxy.only_matching(b" asks\r\n");
+        // What comes in says who it is, client and thread; what goes out does not.
+        proxy.only_matching(b" asks\t");
         for wait in [Duration::ZERO, ms(100)] {
             let struck = proxy.struck();
             proxy.swallow_replies(1);
@@ -241,7 +241,7 @@ mod bodies {
         let client = brisk(&proxy.url()).lease(ms(30_000)).client_name("asks").connect().unwrap();
         let lock = client.lock_with_kind("late", kind);
         lock.lock().unwrap().unlock().unwrap();
-        proxy.only_matching(b" asks\r\n");
+        proxy.only_matching(b" asks\t");
         for wait in [Duration::ZERO, ms(100)] {
             server.flush_all().unwrap();
             proxy.hold_next_requests(1);
@@ -283,6 +283,7 @@ mod bodies {
         let client = brisk(&proxy.url()).lease(ms(30_000)).client_name("asks").connect().unwrap();
         let lock = client.lock_with_kind("refused", kind);
         lock.lock().unwrap().unlock().unwrap();
+        // The thread that tries has no name.
         proxy.only_matching(b" asks\r\n");
         thread::scope(|scope| {
             proxy.hold_next_requests(1);
