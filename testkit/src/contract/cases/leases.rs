@@ -58,7 +58,7 @@ fn a_fixed_lease_ends_by_itself_in_every_form<K: Kind, W: Kind>(stage: &Stage<'_
 fn a_fixed_lease_is_never_renewed<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     // The client's own lease is short, and renewed often.
     let (lock, other) = (stage.lock(&stage.brisk()), stage.fresh());
-    let fixed = lock.with_lease(Duration::from_secs(2));
+    let fixed = lock.with_lease(LONG);
     let guard = fixed.lock().unwrap();
     let start = Instant::now();
     let mut before = guard.remaining();
@@ -67,7 +67,7 @@ fn a_fixed_lease_is_never_renewed<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
         assert!(remaining <= before, "it only runs out: {remaining:?} after {before:?}");
         before = remaining;
         // Before it is asked: this thread may be kept waiting after that.
-        let most = Duration::from_millis(2_002).saturating_sub(start.elapsed());
+        let most = (LONG + Duration::from_millis(2)).saturating_sub(start.elapsed());
         let in_redis = other.remaining().unwrap().unwrap_or_default();
         assert!(in_redis <= most + Duration::from_millis(50), "{in_redis:?}, at most {most:?}");
         std::thread::sleep(Duration::from_millis(40));
