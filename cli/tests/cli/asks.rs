@@ -179,7 +179,7 @@ fn locks_at_keys_of_users_are_shown_and_taken_away() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pid");
         let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 60", file.display());
-        let args = ["run", "--lease", "30s", "--bear", "30s", option, name, "sh", "-c", &script];
+        let args = ["run", "--lease", "4s", "--bear", "30s", option, name, "sh", "-c", &script];
         let holder = Started::new(program(&url, &args));
         let pid: u32 = line_of(&file).parse().unwrap();
         let shown = &json(&done(&url, &["show", "--json", option, name]).ends(0).out)[0];
