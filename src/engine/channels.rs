@@ -69,7 +69,7 @@ impl Channels {
         channel.phase == Phase::Wanted
     }
 
-    /// Whether the listener is to be called, who has not been since it last looked; and a channel, if there is one,
+    /// Whether the listener is to be called: it has not been since it last looked; and a channel, if there is one,
     /// on which it hears that.
     pub(crate) fn calls(&self) -> Option<Option<Box<str>>> {
         let mut state = self.0.lock();

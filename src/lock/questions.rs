@@ -79,7 +79,7 @@ impl<K: Kind> RedisLock<K> {
         }
     }
 
-    /// Of a half of a read/write lock: who holds the other half.
+    /// Of a half of a read/write lock: the holder of the other half.
     fn holders_of_the_other_half(&self) -> Result<Vec<Holder>, Error> {
         let Some(other) = &self.other else { return Ok(Vec::new()) };
         let (mode, exclusive) =
