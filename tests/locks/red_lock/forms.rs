@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use redis_concurrent::{CancellationToken, ErrorKind, Lock, QuorumLock, RedLock};
+use redis_concurrent_testkit::wait_until;
 
 use crate::red_lock::stage::{LEASE, LONG, NAME, PATIENT, Stage, ms};
 
@@ -90,7 +91,8 @@ fn every_form_takes_a_free_lock_and_waits_for_a_held_one() {
             assert!(waiting.join().unwrap(), "{name}");
         });
     }
-    assert_eq!(mine.with(|guard| guard.servers()).unwrap(), 3);
+    // A server that is slow is given back late, and is not waited for where two are enough.
+    wait_until(LONG, "all three servers", || mine.with(|guard| guard.servers()).unwrap() == 3);
     stage.nothing_stays();
 }
 
