@@ -7,13 +7,8 @@ use serde_json::{Value, json};
 
 /// `LABEL PID@HOST`, or the owner's text of another program; and whether it only stays.
 pub fn holder(holder: &Holder) -> String {
-    let who = match &holder.process {
-        Some(process) if process.client_name.is_empty() => format!("{}@{}", process.pid, process.host),
-        Some(process) => format!("{} {}@{}", process.client_name, process.pid, process.host),
-        None => holder.owner.clone(),
-    };
     let permits = holder.permits.map(|n| format!(" ({n})")).unwrap_or_default();
-    plain(&format!("{who}{permits}{}", if holder.stays { ", stays" } else { "" }))
+    plain(&format!("{holder}{permits}{}", if holder.stays { ", stays" } else { "" }))
 }
 
 /// `thread "main"`, if that has a name.

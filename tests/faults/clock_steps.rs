@@ -25,7 +25,8 @@ const ALL: [(&str, Work); 10] = [
     ("reentrant lock", |c| c.reentrant_lock("reentrant").lock()?.unlock()),
     ("fair lock with a fixed lease", |c| c.reentrant_lock("f").fair().with_lease(ms(2000)).lock()?.unlock()),
     ("write lock", |c| c.read_write_lock("read-write").write_lock().lock()?.unlock()),
-    ("read lock", |c| c.read_write_lock("read-write").read_lock().lock()?.unlock()),
+    // Writers that never rest would keep other readers out for good.
+    ("read lock", |c| c.read_write_lock("read-write").arrival_order().read_lock().lock()?.unlock()),
     ("semaphore", |c| c.semaphore("semaphore").acquire(1)?.release()),
     ("inventory lock", |c| c.inventory("gate").inventory_lock("sku", 1).lock()?.unlock()),
     ("multi-lock", |c| MultiLock::new(&[&c.simple_lock("one"), &c.simple_lock("two")]).lock()?.unlock()),

@@ -201,6 +201,14 @@ pub fn delete(server: &RedisServer, key: &str) -> bool {
     redis::cmd("DEL").arg(key).query(&mut server.connection().unwrap()).unwrap()
 }
 
+/// What came of a call whose time limit is a few milliseconds: they may be too few for an answer.
+pub fn in_brief<T>(outcome: Result<Option<T>, Error>) -> Option<T> {
+    match outcome {
+        Err(error) if error.kind() == ErrorKind::Unavailable => None,
+        outcome => outcome.unwrap(),
+    }
+}
+
 /// Its fields with their values, or its dump.
 pub type Content = Vec<Vec<u8>>;
 

@@ -227,17 +227,21 @@ fn a_party_that_gives_up_waiting_for_the_next_round_breaks_that_one() {
         let first = scope.spawn(|| barrier.wait());
         await_places(name, 1);
         let index = barrier.wait_then(|| {
-            // By a party that had the time to arrive.
-            wait_until(LONG, "it is broken", || {
-                barrier.wait_for(ms(30)).unwrap_err();
-                barrier.is_broken().unwrap()
-            });
+            gives_up(&barrier);
             is_broken(barrier.wait());
         });
         assert_eq!(index.unwrap(), 0);
         assert_eq!(first.join().unwrap().unwrap(), 1);
         is_broken(barrier.wait());
         barrier.reset().unwrap();
+    });
+}
+
+/// A party gives up waiting, which breaks the barrier: once more if it had no time to arrive.
+fn gives_up(barrier: &CyclicBarrier) {
+    wait_until(LONG, "it is broken", || {
+        barrier.wait_for(ms(30)).unwrap_err();
+        barrier.is_broken().unwrap()
     });
 }
 
@@ -322,12 +326,9 @@ fn a_panic_in_the_action_breaks_it() {
 fn a_reset_breaks_it_for_waiters_and_for_the_party_in_its_action() {
     breaks("reset", Duration::ZERO, |barrier| {
         is_broken(barrier.wait_then(|| barrier.reset().unwrap()));
-        // So that it is broken for the rest of this test: by a party that had the time to arrive.
+        // So that it is broken for the rest of this test.
         assert!(!barrier.is_broken().unwrap());
-        wait_until(LONG, "it is broken", || {
-            barrier.wait_for(ms(30)).unwrap_err();
-            barrier.is_broken().unwrap()
-        });
+        gives_up(barrier);
     });
 }
 

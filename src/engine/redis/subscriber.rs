@@ -46,6 +46,15 @@ enum Sent {
     Own,
 }
 
+impl Sent {
+    fn channel(self) -> Option<String> {
+        match self {
+            Sent::Channel(channel) => Some(channel),
+            Sent::Own => None,
+        }
+    }
+}
+
 impl Subscriber {
     /// On this connection `own` is subscribed already.
     pub(crate) fn new(connection: Connection, own: &str) -> Self {
@@ -106,11 +115,7 @@ impl Subscriber {
             PushKind::Subscribe if channel == self.own => {
                 let until = self.sent.iter().position(|sent| matches!(sent, Sent::Own));
                 let before = self.sent.drain(..until.map_or(0, |own| own + 1));
-                let refused = before.filter_map(|sent| match sent {
-                    Sent::Channel(channel) => Some(channel),
-                    Sent::Own => None,
-                });
-                Said::Refused(refused.collect(), None)
+                Said::Refused(before.filter_map(Sent::channel).collect(), None)
             }
             PushKind::Subscribe | PushKind::SSubscribe => {
                 self.sent.retain(|sent| !matches!(sent, Sent::Channel(asked) if *asked == channel));
@@ -126,15 +131,10 @@ impl Subscriber {
         if is_unknown(&why) {
             if std::mem::take(&mut self.sharded) {
                 // The same is said of all of them. They are asked for anew, before they count as refused.
-                let asked =
-                    self.sent.iter_mut().filter_map(|sent| match std::mem::replace(sent, Sent::Own) {
-                        Sent::Channel(channel) => Some(channel),
-                        Sent::Own => None,
-                    });
-                let asked: Vec<_> = asked.collect();
-                let fences = self.sent.len() - asked.len();
-                self.sent.truncate(fences);
-                self.ask(asked)?;
+                let sent = std::mem::take(&mut self.sent).into_iter();
+                let (own, asked): (VecDeque<_>, _) = sent.partition(|sent| matches!(sent, Sent::Own));
+                self.sent = own;
+                self.ask(asked.into_iter().filter_map(Sent::channel).collect())?;
             }
             return Ok(Said::Nothing);
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use redis_concurrent::{ErrorKind, Guard};
+use redis_concurrent::Guard;
 use redis_concurrent_testkit::*;
 
 use crate::support::*;
@@ -43,11 +43,7 @@ fn role_contender() {
                     let fair = lock.fair();
                     let guard = match random.below(5) {
                         0 => lock.try_lock().unwrap(),
-                        1 => match lock.try_lock_for(random.micros(20_000)) {
-                            // A few milliseconds may be too few for an answer.
-                            Err(error) if error.kind() == ErrorKind::Unavailable => None,
-                            outcome => outcome.unwrap(),
-                        },
+                        1 => in_brief(lock.try_lock_for(random.micros(20_000))),
                         2 => Some(fair.lock().unwrap()),
                         _ => Some(lock.lock().unwrap()),
                     };

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, Permit, Semaphore};
+use redis_concurrent::{CancellationToken, Client, Permit, Semaphore};
 use redis_concurrent_testkit::{Child, RedisServer, is_role, tell_parent, wait_until};
 
-use crate::support::{LONG, Random, SOON, builder, env, ms};
+use crate::support::{LONG, Random, SOON, builder, env, in_brief, ms};
 
 const PERMITS: u32 = 5;
 const THREADS: usize = 2;
@@ -27,15 +27,10 @@ fn client(url: &str, lease: Duration) -> Client {
 
 /// One request by chance: a permit, or whatever else came of it.
 fn ask(semaphore: &Semaphore, random: &mut Random) -> Option<Permit> {
-    // A few milliseconds may be too few for an answer.
-    let brief = |outcome: Result<Option<Permit>, Error>| match outcome {
-        Err(error) if error.kind() == ErrorKind::Unavailable => None,
-        outcome => outcome.unwrap(),
-    };
     let n = 1 + random.below(PERMITS.into()) as u32;
     match random.below(6) {
         0 => semaphore.try_acquire(n).unwrap(),
-        1 => brief(semaphore.try_acquire_for(n, random.micros(4000))),
+        1 => in_brief(semaphore.try_acquire_for(n, random.micros(4000))),
         2 => semaphore.drain().unwrap(),
         3 => {
             let cancel = CancellationToken::new();

@@ -7,7 +7,7 @@ use redis_concurrent_testkit::RedisServer;
 use rustix::time::{ClockId, clock_gettime};
 
 const FEW: usize = 500;
-const MANY: usize = 6_000;
+const MANY: usize = 12_000;
 const BATCH: usize = 100;
 const BATCHES: usize = 5;
 
