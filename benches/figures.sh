@@ -4,7 +4,7 @@
 #
 #   FIGURES       the parts (pair threads reentry processes crowds slices handoff renewal names
 #                 reading readers signals permits starts limiter multi stock optimistic
-#                 redlock)
+#                 redlock linger)
 #   ROUNDS        how many rounds a figure is the median of (5)
 #   SECONDS       how long a round lasts (2)
 #   LOCKS, KEEP   renewal, in one round: how many locks are held (100000), for how many seconds (60)

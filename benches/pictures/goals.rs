@@ -9,7 +9,7 @@ type Figures = Vec<Option<f64>>;
 
 /// All of them, in the order of the table.
 pub(crate) fn goals() -> Vec<Goal> {
-    [alone(), contended(), many(), beside()].into_iter().flatten().collect()
+    [alone(), lingering(), contended(), many(), beside()].into_iter().flatten().collect()
 }
 
 /// One process, and nobody in the way.
@@ -56,6 +56,37 @@ fn alone() -> Vec<Goal> {
         })
         .unit("", 0),
         at_most("… time", 300.0, |d, p| only(d, p, "reentry", |r| r.reentry_ns)).aim(100.0).unit(" ns", 0),
+    ]
+}
+
+/// A lock that its process keeps.
+fn lingering() -> Vec<Goal> {
+    vec![
+        at_most("a lock that lingers, lock + unlock: time", 200.0, |d, p| only(d, p, "linger", |r| r.pair_ns))
+            .unit(" ns", 0),
+        at_most("… requests", 0.01, |d, p| only(d, p, "linger", |r| r.requests_per_pair))
+            .aim(0.001)
+            .unit("", 4)
+            .rounded(3),
+        at_least("… 8 threads, 8 locks: pairs/s ÷ those without lingering", 10.0, |d, p| {
+            only(d, p, "linger", |r| Some(r.eight_kept_per_s? / r.eight_plain_per_s?))
+        })
+        .unit("", 1),
+        at_least(
+            "… 2 processes, each with a lock that it takes 90, 99 times of 100: pairs/s ÷ those without lingering",
+            2.0,
+            |d, p| affine(d, p, [|r| r.affine_90_ratio, |r| r.affine_99_ratio]),
+        )
+        .unit("", 1),
+        at_least("… with 90 µs of work between", 1.0, |d, p| {
+            affine(d, p, [|r| r.affine_90_working_ratio, |r| r.affine_99_working_ratio])
+        }),
+        at_most("… another process's wait for it, p50 ÷ a hand-over", 1.30, |d, p| {
+            only(d, p, "linger", |r| r.other_to_handover)
+        }),
+        at_most("… two clients that take it in turn: time ÷ that without lingering", 1.05, |d, p| {
+            only(d, p, "linger", |r| r.pingpong_ratio)
+        }),
     ]
 }
 
@@ -216,6 +247,10 @@ fn limiter(data: &Data, pin: Pin, figure: Figure) -> Figures {
 /// Of a part that has one row.
 fn only(data: &Data, pin: Pin, part: &str, figure: Figure) -> Figures {
     vec![data.row(part, pin, |_| true).and_then(figure)]
+}
+
+fn affine(data: &Data, pin: Pin, figures: [Figure; 2]) -> Figures {
+    figures.map(|figure| only(data, pin, "linger", figure)).concat()
 }
 
 fn fair(data: &Data, pin: Pin, part: &str, figure: Figure) -> Figures {
