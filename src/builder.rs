@@ -120,7 +120,8 @@ impl ClientBuilder {
     /// longer than a failover takes: the cluster's node timeout and a few seconds.
     ///
     /// A node that is of no cluster, or of another than the others, is reported by [`connect`](Self::connect), as
-    /// `InvalidInput`.
+    /// `InvalidInput`. After [`connect_later`](Self::connect_later) a node that is of no cluster never gets a lock: it is
+    /// passed over, or where no other tells of a cluster reported by the call.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), redis_concurrent::Error> {

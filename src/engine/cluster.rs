@@ -3,7 +3,8 @@
 //! The map comes from any node (`CLUSTER SLOTS`), and is only a guess: the node that a request goes to says if its
 //! slot is elsewhere (`MOVED`), and then the request goes there, as it was not carried out. After that, and after
 //! a connection that failed, the map is asked for anew by the thread that noticed, which holds no lock; others go on
-//! meanwhile with what is known. No thread does only this.
+//! meanwhile with what is known. No thread does only this. Before there is a first map no request is sent: a server that is
+//! no node of a cluster would carry it out.
 //!
 //! While a slot moves between two nodes, both refuse requests about several keys of which some do not exist yet, as
 //! those about a lock are. Such a request is repeated for a short while, within its own timeout; what lasts longer is
@@ -24,6 +25,7 @@ use super::redis::slots::{self, Node, Range, Redirect, SLOTS, Slot};
 use super::server::Server;
 use super::servers::Servers;
 use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, thread};
 
@@ -77,6 +79,8 @@ pub(crate) struct Cluster {
     servers: Servers,
     known: Mutex<Known>,
     watch: OnceLock<Box<dyn Watch>>,
+    /// There has been a map.
+    mapped: AtomicBool,
     /// What is known may be out of date.
     suspected: AtomicBool,
     asked: Mutex<Asked>,
@@ -101,6 +105,8 @@ struct Asked {
     told: usize,
     /// The server that last failed a request is the last to be asked.
     doubted: Option<u64>,
+    /// Why the last one got no map.
+    failed: Option<Failure>,
 }
 
 impl Cluster {
@@ -113,6 +119,7 @@ impl Cluster {
             known: Mutex::new(Known { numbers, pools: Some(pools) }),
             template,
             watch: OnceLock::new(),
+            mapped: AtomicBool::new(false),
             suspected: AtomicBool::new(true),
             asked: Mutex::default(),
             answered: Condvar::new(),
@@ -157,6 +164,9 @@ impl Cluster {
         idempotent: Idempotent,
         mut act: impl FnMut(&Arc<Server>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        if !self.mapped.load(Ordering::Acquire) {
+            self.find(limit)?;
+        }
         let began = Moment::now();
         let (mut hops, mut pause, mut patience, mut unanswered) = (0, FIRST_PAUSE, None, None);
         loop {
@@ -203,6 +213,15 @@ impl Cluster {
                 (hops, pause) = (0, LONGEST_PAUSE.min(pause * 2));
             }
         }
+    }
+
+    /// Asks for the first map.
+    fn find(&self, limit: Moment) -> Result<(), Failure> {
+        self.refresh(limit, true);
+        if self.mapped.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(self.asked.lock().failed.clone().unwrap_or_else(unknown))
     }
 
     /// Learns from a failed request where its slot is, as far as it says; otherwise that the map is to be asked for.
@@ -262,16 +281,17 @@ impl Cluster {
         let (times, doubted) = (told, asked.doubted.take());
         drop(asked);
         self.suspected.store(false, Ordering::Release);
-        match self.ask(times, doubted, limit) {
-            Some(map) => self.adopt(&map),
-            None => self.suspect(),
+        let failed = self.ask(times, doubted, limit).map(|map| self.adopt(&map)).err();
+        if failed.is_some() {
+            self.suspect();
         }
         let mut asked = self.asked.lock();
         (asked.asking, asked.at, asked.told) = (false, Moment::now(), told.wrapping_add(1));
+        asked.failed = failed;
         self.answered.notify_all();
     }
 
-    fn ask(&self, times: usize, doubted: Option<u64>, limit: Moment) -> Option<Vec<Range>> {
+    fn ask(&self, times: usize, doubted: Option<u64>, limit: Moment) -> Result<Vec<Range>, Failure> {
         let (mut named, others): (Vec<_>, Vec<_>) =
             self.servers.all().enumerate().partition(|(n, _)| self.servers.has_slots(*n as u32));
         if !named.is_empty() {
@@ -279,11 +299,32 @@ impl Cluster {
             named.rotate_left(first);
         }
         named.sort_by_key(|(_, server)| doubted == Some(server.id));
-        named.into_iter().chain(others).find_map(|(_, server)| {
+        let all: Vec<_> = named.into_iter().chain(others).collect();
+        let mut failed = None;
+        for (i, (_, server)) in all.iter().enumerate() {
             let now = Moment::now();
-            let node = server.node.as_ref().filter(|_| now < limit)?;
-            let told = server.backend.command(&slots::request(), limit.min(now.after(TOLD_WITHIN))).ok()?;
-            Some(slots::read(&told, node)).filter(|map| !map.is_empty())
+            let Some(node) = server.node.as_ref().filter(|_| now < limit) else { continue };
+            // Without a map nothing can be done meanwhile: each has its share of the time.
+            let share = limit.since(now) / (all.len() - i) as u32;
+            let within =
+                if self.mapped.load(Ordering::Acquire) { TOLD_WITHIN } else { TOLD_WITHIN.max(share) };
+            match server.backend.command(&slots::request(), limit.min(now.after(within))) {
+                Ok(told) => {
+                    let map = slots::read(&told, node);
+                    if !map.is_empty() {
+                        return Ok(map);
+                    }
+                }
+                // Whatever the others say, it should not have been named.
+                Err(failure) if is_wrong(&failure) => failed = Some(Failure::Denied(node.is_of_no_cluster())),
+                Err(failure) => failed = failed.or(Some(failure)),
+            }
+        }
+        Err(match failed.unwrap_or_else(unknown) {
+            // This was no request of a lock.
+            Failure::Unanswered(e) => Failure::Unsent(e),
+            Failure::Never(e) => Failure::Denied(e),
+            failure => failure,
         })
     }
 
@@ -302,6 +343,7 @@ impl Cluster {
                 moved[slot] = self.servers.set(slot, n);
             }
         }
+        self.mapped.store(true, Ordering::Release);
         if moved.contains(&true) {
             self.tell_moved(&moved);
         }
@@ -329,6 +371,16 @@ impl Cluster {
         self.servers.add(n, server).then(|| known.numbers.insert(node.clone(), n))?;
         Some(n)
     }
+}
+
+/// Whether the server is of no cluster.
+fn is_wrong(failure: &Failure) -> bool {
+    matches!(failure, Failure::Denied(e) if e.is_invalid_input())
+}
+
+fn unknown() -> Failure {
+    let error = Error::new(ErrorKind::Unavailable, "");
+    Failure::Later(error.because("no node of the Redis Cluster tells which slots it has"))
 }
 
 fn server_at(template: &ConnectionManager, pools: &Pools, node: Option<&Node>) -> io::Result<Arc<Server>> {

@@ -80,14 +80,8 @@ pub(crate) fn probe_node(
     unfit(&asked.said, &at).map_or(Ok(()), Err).map_err(Unprobed::Unfit)?;
     let told = asked.also(&slots::request())?;
     if let Value::ServerError(e) = &told {
-        let is_of_none = e.details().is_some_and(|words| words.contains("cluster support disabled"));
-        let error = match is_of_none {
-            true => {
-                never(format!("the server at {at} is not a node of a Redis Cluster: connect by redis://{at}"))
-            }
-            false => refused(e.clone().into()).error(),
-        };
-        return Err(Unprobed::Unfit(error));
+        let error = refused(e.clone().into()).error();
+        return Err(Unprobed::Unfit(if error.is_invalid_input() { node.is_of_no_cluster() } else { error }));
     }
     let map = slots::read(&told, node);
     if map.is_empty() {

@@ -14,6 +14,7 @@
 //! | `READONLY`, `MASTERDOWN` | as a replica | may pass; a new connection may lead to the primary |
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, `DENIED`, `NOPROTO` | to this user, before anything ran | permanent |
 //! | `ERR unknown command` | for a command that this service does not offer, before anything ran | permanent |
+//! | `ERR This instance has cluster support disabled` | as a server that is no node of a cluster | permanent |
 //! | `NOPERM`, or an ACL's words without a code | halfway through a script | permanent, and it may have written |
 //! | `EXECABORT` | for a transaction, with the code of the reason why it was discarded | as that code |
 //! | `ERR Script attempted to …` | halfway through a script that needs a key of a migrating slot again | as no reply |
@@ -60,6 +61,9 @@ const KEY_IS: &str = "key \"";
 /// How Redis names a command that it does not have, or was configured not to have.
 const NO_SUCH_COMMAND: &str = "unknown command";
 
+/// How a server answers the question for the slots that is no node of a cluster.
+const NO_CLUSTER: &str = "This instance has cluster support disabled";
+
 const TOO_MANY_CLIENTS: &str = "max number of clients";
 
 /// How it begins what the sentinels say of a primary to which none of them leads.
@@ -78,6 +82,8 @@ enum Meaning {
     NoPrimary,
     /// The request had not begun.
     Denied,
+    /// It had not, as the server is no node of a cluster.
+    NoCluster,
     /// Part of the request may have been executed.
     DeniedInScript,
     /// It passes; part of the request may have been executed.
@@ -113,6 +119,7 @@ fn meaning(code: &str, words: &str) -> Meaning {
         _ if NOT_HERE_IN_SCRIPT.iter().any(|not_here| words.starts_with(not_here)) => Meaning::Halfway,
         _ if words.starts_with(TOO_MANY_CLIENTS) => Meaning::Passes,
         _ if words.starts_with(NO_SUCH_COMMAND) => Meaning::Denied,
+        _ if words.starts_with(NO_CLUSTER) => Meaning::NoCluster,
         _ => Meaning::Fault,
     }
 }
@@ -168,6 +175,10 @@ pub(crate) fn refused_script(script: Option<&Script>, e: RedisError) -> Failure 
             Failure::Later(unavailable.because(why).caused_by(e))
         }
         Meaning::Denied => Failure::Denied(unavailable.because("Redis rejected the request").caused_by(e)),
+        Meaning::NoCluster => {
+            let why = "this server is not a node of a Redis Cluster";
+            Failure::Denied(Error::new(ErrorKind::InvalidInput, "").because(why))
+        }
         Meaning::DeniedInScript => {
             Failure::Never(unavailable.because("Redis rejected the request").caused_by(e))
         }
@@ -441,6 +452,10 @@ mod tests {
             let Failure::Denied(e) = means(line) else { panic!("{line}") };
             assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
         }
+        let Failure::Denied(e) = means("ERR This instance has cluster support disabled") else {
+            panic!("it had begun")
+        };
+        assert!(e.is_invalid_input(), "{e}");
         assert_eq!(means("ERR user_script:1: attempt to index nil").error().kind(), ErrorKind::Protocol);
     }
 }

@@ -7,6 +7,7 @@ use redis::{RedisError, Value};
 
 use super::answers::{list, number, text};
 use super::failure::Failure;
+use crate::error::{Error, ErrorKind};
 use crate::names::hashed;
 
 /// How many there are.
@@ -52,6 +53,13 @@ impl fmt::Display for Node {
 }
 
 impl Node {
+    /// The error for one that is of no cluster.
+    pub(crate) fn is_of_no_cluster(&self) -> Error {
+        Error::new(ErrorKind::InvalidInput, "").because(format!(
+            "the server at {self} is not a node of a Redis Cluster: connect by redis://{self}"
+        ))
+    }
+
     /// As the node `asked` names it: without a host, it is at the same one; `?` is a host that it does not know.
     fn named(host: Option<&str>, port: u16, asked: &Node) -> Option<Node> {
         match host.unwrap_or_default() {

@@ -27,16 +27,6 @@ fn each_lock_is_on_the_primary_of_its_slot() {
 }
 
 #[test]
-fn a_script_that_a_node_does_not_know_is_sent_there_in_full() {
-    let client = connect(calm());
-    for name in spread(calm(), "scripts") {
-        let mut node = home(calm(), &name).connection().unwrap();
-        redis::cmd("SCRIPT").arg("FLUSH").exec(&mut node).unwrap();
-        client.simple_lock(&name).lock().unwrap().unlock().unwrap();
-    }
-}
-
-#[test]
 fn a_multi_lock_takes_locks_of_several_slots_and_gives_them_all_back() {
     let client = connect(calm());
     let names = spread(calm(), "multi");

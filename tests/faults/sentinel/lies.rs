@@ -103,6 +103,30 @@ fn what_is_wrong_is_told_with_the_name_of_the_primary() {
     refused(&error, wrong, &["no sentinel was given"]);
 }
 
+/// Told without the passwords of the URL. A wait is no longer than one for a server that is down, as they may learn it.
+#[test]
+fn a_primary_that_no_sentinel_knows() {
+    let fakes = [Says::Unknown, Says::Unknown].map(FakeSentinel::start);
+    let [one, other] = fakes.each_ref().map(|it| &*it.address);
+    let url =
+        format!("redis+sentinel://app:hush@{one},{other}/main?sentinel_user=app&sentinel_password=hush");
+    let named = || {
+        let builder = Client::builder().url(&url).connect_timeout(LONG).command_timeout(LONG);
+        builder.unreachable_timeout(ms(300))
+    };
+    let client = named().connect_later().unwrap();
+    for error in [
+        named().connect().map(drop).unwrap_err(),
+        client.simple_lock("it").try_lock().map(drop).unwrap_err(),
+        client.simple_lock("it").lock().map(drop).unwrap_err(),
+    ] {
+        let text = format!("{error:#}");
+        let why = ["\"main\"", one, other, "does not know this name"];
+        assert!(why.iter().all(|it| text.contains(it)), "{text}");
+        assert!(!format!("{text} {error:?}").contains("hush"), "{error:?}");
+    }
+}
+
 #[test]
 fn a_red_lock_takes_no_server_that_fails_over() {
     let server = RedisServer::start().unwrap();
