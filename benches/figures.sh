@@ -6,7 +6,7 @@
 #                 reading readers signals permits starts limiter multi stock optimistic
 #                 redlock linger)
 #   ROUNDS        how many rounds a figure is the median of (5)
-#   SECONDS       how long a round lasts (2)
+#   SECONDS       how long a round lasts (1)
 #   LOCKS, KEEP   renewal, in one round: how many locks are held (100000), for how many seconds (60)
 #   NAMES         names, in one round: how many (1000000)
 #   FIGURES_DIR   where everything goes (docs/benchmarks)
@@ -14,7 +14,7 @@ set -euo pipefail
 exec </dev/null
 # bash has counted its own time in SECONDS since it started.
 seconds=$(tr '\0' '\n' <"/proc/$$/environ" | sed -n 's/^SECONDS=//p')
-seconds=${seconds:-2}
+seconds=${seconds:-1}
 rounds=${ROUNDS:-5}
 parts=${FIGURES:-pair threads reentry processes crowds slices handoff renewal names reading readers signals permits starts limiter multi stock optimistic redlock linger}
 where=$(realpath -m "${FIGURES_DIR:-$(dirname "$0")/../docs/benchmarks}")
