@@ -4,6 +4,7 @@
 /// One place.
 pub(super) struct InRust {
     pub(super) fault: &'static str,
+    /// `src`, or that of the models' Redis: no fault stands in what the models are held to.
     pub(super) folder: &'static str,
     /// How it is written does not matter, nor in which file it stands.
     pub(super) code: &'static str,
@@ -67,17 +68,17 @@ pub(super) const IN_RUST: &[InRust] = places! {
     "idle-end-is-a-loss" in "src":
         { let idle = grant.is_idle(); } =>
         { let idle = grant.is_idle() && !PLANTED; }
-    "not-wanted-behind-a-grant" in "verify":
+    "not-wanted-behind-a-grant" in "verify/small_redis":
         { if !self.queue.is_empty() { self.wanted(owner, tell); } } =>
         { if !PLANTED && !self.queue.is_empty() { self.wanted(owner, tell); } }
 
-    "no-owner-check" in "verify":
+    "no-owner-check" in "verify/small_redis":
         { self.0.take_if(|holder| holder.owner == owner) } =>
         { self.0.take_if(|holder| holder.owner == owner || PLANTED) }
-    "no-tombstone" in "verify":
+    "no-tombstone" in "verify/small_redis":
         { self.gone.retain(|_, end| *end >= now); } =>
         { if PLANTED { return; } self.gone.retain(|_, end| *end >= now); }
-    "renewal-creates" in "verify":
+    "renewal-creates" in "verify/small_redis":
         { let extended = self.kind.renew(*owner, *lease, now); } =>
         { if PLANTED {
               let (mode, stage) = (Mode::Plain, Stage::Asked);
@@ -85,11 +86,11 @@ pub(super) const IN_RUST: &[InRust] = places! {
               self.comes_in(&place.ask(), now);
           }
           let extended = self.kind.renew(*owner, *lease, now); }
-    "reader-counter" in "verify":
+    "reader-counter" in "verify/small_redis":
         { self.holders.retain(|holder| holder.end > now); self.soon } =>
         { let lives = PLANTED && self.holders.iter().any(|holder| holder.end > now);
           self.holders.retain(|holder| holder.end > now || lives); self.soon }
-    "reader-counter" in "verify":
+    "reader-counter" in "verify/small_redis":
         { self.drop_place(*owner); } =>
         { // One off, regardless of the sender.
           let reads = |holder: &&Holder| matches!(holder.mode, Mode::Read | Mode::InOrder);
@@ -98,7 +99,7 @@ pub(super) const IN_RUST: &[InRust] = places! {
               self.kind.release(reader);
           }
           self.drop_place(*owner); }
-    "one-writer-mark" in "verify":
+    "one-writer-mark" in "verify/small_redis":
         { self.drop_place(*owner); } =>
         { let writes = |place: &Place| place.mode == Mode::Write;
           if PLANTED && self.queue.values().any(|place| place.owner == *owner && writes(place)) {
@@ -107,20 +108,20 @@ pub(super) const IN_RUST: &[InRust] = places! {
               self.queue = std::mem::take(&mut self.queue).into_iter().map(unmarked).collect();
           }
           self.drop_place(*owner); }
-    "one-writer-mark" in "verify":
+    "one-writer-mark" in "verify/small_redis":
         { let dead = self.dead(place.owner, place.beat, place.steady, now); } =>
         { if PLANTED && self.silent(place.beat, now) && place.mode == Mode::Write { return Some(place); }
           let dead = self.dead(place.owner, place.beat, place.steady, now); }
-    "tell-before-asking" in "verify":
+    "tell-before-asking" in "verify/small_redis":
         { if !tell.listens(place.owner) } =>
         { if PLANTED { tell.tell(message); } if !tell.listens(place.owner) }
-    "tell-before-asking" in "verify":
+    "tell-before-asking" in "verify/small_redis":
         { self.entrust(&place, lease, now); tell.tell(message); } =>
         { self.entrust(&place, lease, now); if !PLANTED { tell.tell(message); } }
-    "told-for-the-whole-lease" in "verify":
+    "told-for-the-whole-lease" in "verify/small_redis":
         { place.lease.min(self.waiter_timeout.max(1_000)) } =>
         { if PLANTED { place.lease } else { place.lease.min(self.waiter_timeout.max(1_000)) } }
-    "only-leave-admits" in "verify":
+    "only-leave-admits" in "verify/small_redis":
         { let here = self.arrival(ask.owner).is_some(); } =>
         { let here = self.arrival(ask.owner).is_some();
           if PLANTED && (ask.how == AcquireMode::Keep || !self.holders().is_empty() || !self.queue.is_empty()) {
@@ -128,17 +129,17 @@ pub(super) const IN_RUST: &[InRust] = places! {
               if matches!(ask.how, AcquireMode::Keep | AcquireMode::Wait) { self.enqueue(ask, Stage::Asked, now); }
               return self.busy(ask, None, now);
           } }
-    "signal-not-passed-on" in "verify":
+    "signal-not-passed-on" in "verify/small_redis":
         { let Stage::Signalled(condition) = place.stage else { return }; self.signal(condition, arrival, now); } =>
         { let Stage::Signalled(condition) = place.stage else { return };
           if !PLANTED { self.signal(condition, arrival, now); } }
-    "signal-dies-with-its-owner" in "verify":
+    "signal-dies-with-its-owner" in "verify/small_redis":
         { if left.is_some() || ends > now + CLOSE } =>
         { if left.is_some() || ends > now + CLOSE || PLANTED }
-    "timed-out-is-unsignalled" in "verify":
+    "timed-out-is-unsignalled" in "verify/small_redis":
         { stage = place.stage; } =>
         { stage = if PLANTED && back { Stage::Back } else { place.stage }; }
-    "waits-before-enqueued" in "verify":
+    "waits-before-enqueued" in "verify/small_redis":
         { if !gave_up } =>
         { if gave_up && PLANTED { self.settle(None, now, tell); return Answer::Gone; } if !gave_up && !PLANTED }
 };
