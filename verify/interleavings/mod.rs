@@ -68,6 +68,7 @@ scenarios! {
     renewer::a_release_that_got_lost_is_repeated,
     read_write::readers_and_writers_take_turns,
     read_write::a_writer_gives_up_as_it_is_granted,
+    read_write::readers_want_what_a_writer_keeps,
     read_write::a_word_to_readers_gets_lost,
     semaphore::one_and_both_permits_take_turns,
     semaphore::one_gives_up_before_another_that_asks_for_more,

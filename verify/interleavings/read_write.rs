@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::stage::{self, Cast, Process, either, request};
+use super::stage::{self, Cast, LINGER, Process, either, request};
 use crate::Error;
 use crate::engine::redis::wire::memory;
 use crate::engine::release::Stay;
@@ -45,23 +45,39 @@ impl Page {
 fn take<K: Kind, O: Kind>(
     process: &Process,
     thread: u64,
-    args: &str,
+    terms: Terms,
     wait: &Wait<'_>,
 ) -> Result<Option<Acquired>, Error> {
     let (entry, other) = (process.entry::<K>(), process.entry::<O>());
-    let mut request = request(thread, Terms::new(process.shared.config.lease, args), wait);
+    let mut request = request(thread, terms, wait);
     let behind = modes::mind(&entry, &other, K::SHARING, &mut request)?;
     acquire(&entry, behind, &request, wait)
 }
 
+fn terms(process: &Process, args: &str) -> Terms {
+    Terms::new(process.shared.config.lease, args)
+}
+
 fn reads(process: &Process, page: &Page, thread: u64, wait: &Wait<'_>) -> Result<bool, Error> {
-    let Some(acquired) = take::<Read, Write>(process, thread, "read", wait)? else { return Ok(false) };
+    let Some(acquired) = take::<Read, Write>(process, thread, terms(process, "read"), wait)? else {
+        return Ok(false);
+    };
     page.read();
     release(&process.entry::<Read>(), acquired.ticket, Stay::Agreed).map(|()| true)
 }
 
 fn writes(process: &Process, page: &Page, thread: u64, wait: &Wait<'_>) -> Result<bool, Error> {
-    let Some(acquired) = take::<Write, Read>(process, thread, "write", wait)? else { return Ok(false) };
+    writes_on(process, page, thread, terms(process, "write"), wait)
+}
+
+fn writes_on(
+    process: &Process,
+    page: &Page,
+    thread: u64,
+    terms: Terms,
+    wait: &Wait<'_>,
+) -> Result<bool, Error> {
+    let Some(acquired) = take::<Write, Read>(process, thread, terms, wait)? else { return Ok(false) };
     page.write();
     release(&process.entry::<Write>(), acquired.ticket, Stay::Agreed).map(|()| true)
 }
@@ -77,6 +93,18 @@ fn writer(cast: &Cast, process: &Process, page: &Arc<Page>, thread: u64) {
     let (process, page) = (process.clone(), page.clone());
     cast.play(&format!("writer-{thread}"), move || {
         assert!(writes(&process, &page, thread, &Wait::forever()).expect("no fault"), "no deadline");
+    });
+}
+
+/// One whose process keeps the lock.
+fn lingering_writer(cast: &Cast, process: &Process, page: &Arc<Page>, thread: u64, times: usize) {
+    let (process, page) = (process.clone(), page.clone());
+    cast.play(&format!("lingering-{thread}"), move || {
+        for _ in 0..times {
+            let terms = Terms { linger: LINGER.into(), ..terms(&process, "write") };
+            let done = writes_on(&process, &page, thread, terms, &Wait::forever()).expect("no fault");
+            assert!(done, "no deadline");
+        }
     });
 }
 
@@ -124,6 +152,22 @@ pub(super) fn a_writer_gives_up_as_it_is_granted() {
     assert_eq!(page.read.load(Ordering::SeqCst), 2);
     assert!(page.written.load(Ordering::SeqCst) >= 1);
     curtain(&server, &[a, b]);
+}
+
+/// A writer's process keeps the lock. Time stands still: readers there and elsewhere that do not make it give the lock back
+/// wait forever.
+pub(super) fn readers_want_what_a_writer_keeps() {
+    let server = stage::begin();
+    let (a, b) = (Process::new(), Process::new());
+    let (cast, page) = (Cast::default(), Arc::new(Page::default()));
+    a.listen();
+    lingering_writer(&cast, &a, &page, 1, 3);
+    reader(&cast, &a, &page, 2);
+    reader(&cast, &b, &page, 3);
+    cast.bow();
+    assert_eq!((page.read.load(Ordering::SeqCst), page.written.load(Ordering::SeqCst)), (2, 3));
+    a.close();
+    curtain(&server, &[b]);
 }
 
 /// The connections that listen break: readers that share a hold learn of the writer behind them all the same.
