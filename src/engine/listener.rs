@@ -118,6 +118,7 @@ impl Listener {
     /// Waiters learn why nothing is heard.
     fn failed(&self, failure: Failure) {
         self.inbox.failed(failure);
+        self.is_deaf();
         self.came_up(None);
     }
 
@@ -170,9 +171,9 @@ impl Listener {
         let Some((shared, server)) = self.client() else { return };
         if let Some(missed) = missed {
             shared.observers.tell(|o| o.reconnected(missed));
+            // What was said of grants that were there before is not known either.
+            for_all(&shared, &server, LockState::deaf);
         }
-        // What was said of grants that were there before is not known either.
-        for_all(&shared, &server, LockState::deaf);
         for_all(&shared, &server, LockState::ask_again);
     }
 
