@@ -15,7 +15,7 @@ pub(super) const FAULTS: &[Fault] = &[
         caught_by: &[
             ("lib", "engine::model::worlds::the_lead_is_passed_on", "what is valid here is held in Redis"),
             ("lib", CHANCE, "lock_state_tests/chance.rs:"),
-            ("lua", "operations::a_late_leave_does_not_hit_the_next_hold", "failed: reentrant"),
+            ("lua", "operations::leaving::a_late_leave_does_not_hit_the_next_hold", "failed: reentrant"),
             (
                 "locks",
                 "invariants::unknown_is_settled::unknown_is_settled_for_an_unlock_without_an_answer",
@@ -42,7 +42,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "beat-creates",
         caught_by: &[
             ("lib", REPLAY, "replay/compare.rs:"),
-            ("lua", "operations::keep_never_creates", "failed: simple"),
+            ("lua", "operations::positions::keep_never_creates", "failed: simple"),
         ],
     },
     // A grant is believed whatever its number.
@@ -74,7 +74,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ("lib", CHANCE, "lock_state_tests/chance.rs:"),
             (
                 "lua",
-                "operations::a_tombstone_is_written_for_an_owner_that_was_never_inside",
+                "operations::leaving::a_tombstone_is_written_for_an_owner_that_was_never_inside",
                 "failed: simple",
             ),
             (
@@ -150,7 +150,7 @@ pub(super) const FAULTS: &[Fault] = &[
         caught_by: &[
             ("lib", "engine::model::worlds::leases_are_renewed", "nobody jumps the queue"),
             ("lib", CHANCE, "lock_state_tests/chance.rs:"),
-            ("lua", "operations::renewing_sets_the_lease_and_never_creates", "failed: reentrant"),
+            ("lua", "operations::renewing::renewing_sets_the_lease_and_never_creates", "failed: reentrant"),
             ("locks", "invariants::lost_is_final::renewal_never_creates", "it is lost"),
         ],
     },
@@ -159,7 +159,11 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "releasers-lease",
         caught_by: &[
             ("lib", REPLAY, "replay/compare.rs:"),
-            ("lua", "operations::leaving_lets_the_first_in_and_tells_it_in_so_many_words", "unwrap()"),
+            (
+                "lua",
+                "operations::granting::leaving_lets_the_first_in_and_tells_it_in_so_many_words",
+                "unwrap()",
+            ),
             (
                 "locks",
                 "invariants::validity_from_before_send::validity_from_before_send_of_a_grant_by_a_holder_with_a_shorter_lease",
@@ -193,7 +197,11 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "told-for-the-whole-lease",
         caught_by: &[
             ("lib", "engine::model::worlds::heads_of_the_queue_die", "a dead waiter costs no lease"),
-            ("lua", "operations::whom_a_message_tells_is_let_in_for_a_window", "assertion `left == right`"),
+            (
+                "lua",
+                "operations::granting::whom_a_message_tells_is_let_in_for_a_window",
+                "assertion `left == right`",
+            ),
             (
                 "faults",
                 "bad_days_process::dead_waiters::a_waiter_that_stands_still_at_its_turn_costs_a_waiter_timeout_and_not_its_lease",
@@ -241,7 +249,7 @@ pub(super) const FAULTS: &[Fault] = &[
         caught_by: &[
             ("lib", "engine::model::worlds::the_primary_moves", "what is valid here is held in Redis"),
             ("lib", CHANCE, "lock_state_tests/chance.rs:"),
-            ("lua", "operations::what_is_taken_back_was_told_to_nobody", "failed: simple"),
+            ("lua", "operations::granting::what_is_taken_back_was_told_to_nobody", "failed: simple"),
             (
                 "locks",
                 "replicas::planned::nor_where_only_those_that_listen_stay_connected",
@@ -260,7 +268,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ),
             (
                 "lua",
-                "operations::the_next_beat_of_anybody_finds_a_lapsed_holder",
+                "operations::granting::the_next_beat_of_anybody_finds_a_lapsed_holder",
                 "assertion `left == right`",
             ),
             (

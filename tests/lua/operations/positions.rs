@@ -1,0 +1,184 @@
+//! Queue positions: how they are taken, kept by heartbeats and ordered.
+
+use redis::Commands;
+
+use super::{READS, read_write, rigs};
+use crate::rig::{Ask, FIRST, LEASE, RECORD, Rig, USUAL, assert_busy, int, messages, server};
+
+#[test]
+fn a_waiter_has_a_place_with_its_wishes_and_a_time_to_live() {
+    for mut rig in rigs("place") {
+        let (a, b) = (rig.a(), rig.b());
+        rig.try_(&a);
+        let before = rig.now();
+        let wish = Ask { lease: 7_000, waiter_timeout: 2_500, ..USUAL };
+        let answer = rig.acquire("wait", &b, wish).unwrap();
+        let after = rig.now();
+        let (_, _, arrival) = assert_busy(rig.kind, &answer);
+        let arrival = int(&arrival);
+        assert!(before <= arrival && arrival <= after, "{}: {arrival}", rig.kind);
+        let score: f64 = rig.con.zscore(&rig.keys[1], &b).unwrap();
+        assert_eq!(score as i64, arrival, "{}: class 0", rig.kind);
+        let place = rig.place(&b);
+        assert_eq!([&place[0], &place[2], &place[3], &place[4]], ["7000", "2500", "1", RECORD]);
+        assert!((before..=after).contains(&int(&place[1])), "{}: {place:?}", rig.kind);
+        // Longer than its window: the server may stand still.
+        for i in [1, 2] {
+            assert!((12_500..=25_000).contains(&rig.pttl(i)), "{}: key {i}", rig.kind);
+        }
+    }
+}
+
+#[test]
+fn every_key_has_a_time_to_live_at_every_step() {
+    for mut rig in rigs("ttl") {
+        let (a, b, c) = (rig.a(), rig.b(), rig.c());
+        let mut inbox = rig.inbox(server(), "b");
+        let check = |rig: &mut Rig, step: &str| {
+            for i in rig.our_keys() {
+                assert!(rig.pttl(i) > 0, "{}: {} after {step}", rig.kind, rig.keys[i]);
+            }
+        };
+        rig.try_(&a);
+        check(&mut rig, "try");
+        rig.wait(&b);
+        rig.wait(&c);
+        check(&mut rig, "wait");
+        rig.keep(&c);
+        check(&mut rig, "keep");
+        rig.renew(&a, LEASE).unwrap();
+        check(&mut rig, "renew");
+        rig.leave_unsettled(&a).unwrap();
+        check(&mut rig, "leave");
+        assert_eq!(messages(&rig, &mut inbox, "b").len(), 1, "{}", rig.kind);
+        assert_eq!(rig.our_keys(), [0, 1, 2, 3, 4], "{}: all were there to be checked", rig.kind);
+    }
+}
+
+#[test]
+fn the_longest_window_keeps_the_queue() {
+    for mut rig in rigs("longest") {
+        let (a, b, c) = (rig.a(), rig.b(), rig.c());
+        rig.try_(&a);
+        rig.acquire("wait", &b, Ask { waiter_timeout: 60_000, ..USUAL }).unwrap();
+        rig.acquire("wait", &c, Ask { waiter_timeout: 500, ..USUAL }).unwrap();
+        for i in [1, 2] {
+            assert!(rig.pttl(i) > 30_000, "{}: a short window does not shorten it", rig.kind);
+        }
+    }
+}
+
+#[test]
+fn keep_beats_and_replaces_the_wishes_but_never_the_order() {
+    for mut rig in rigs("keep") {
+        let (a, b, c) = (rig.a(), rig.b(), rig.c());
+        rig.try_(&a);
+        let (_, _, arrival) = assert_busy(rig.kind, &rig.wait(&b));
+        rig.wait(&c);
+        rig.age_place(&b, 2_000);
+        let aged = int(&rig.place(&b)[1]);
+        let answer = rig.acquire("keep", &b, Ask { lease: 5_000, ..USUAL }).unwrap();
+        let (_, _, same) = assert_busy(rig.kind, &answer);
+        assert_eq!(same, arrival, "{}", rig.kind);
+        let place = rig.place(&b);
+        assert!(int(&place[1]) >= aged + 2_000_000, "{}: heard now", rig.kind);
+        assert_eq!(place[0], "5000", "{}: the new lease", rig.kind);
+        assert_eq!(rig.queue(), [b, c], "{}", rig.kind);
+    }
+}
+
+#[test]
+fn waiting_twice_is_one_place() {
+    for mut rig in rigs("twice") {
+        let (a, b, c) = (rig.a(), rig.b(), rig.c());
+        rig.try_(&a);
+        let first = assert_busy(rig.kind, &rig.wait(&b));
+        rig.wait(&c);
+        assert_eq!(assert_busy(rig.kind, &rig.wait(&b)).2, first.2, "{}", rig.kind);
+        assert_eq!(rig.queue(), [b, c], "{}", rig.kind);
+    }
+}
+
+#[test]
+fn keep_never_creates() {
+    for mut rig in rigs("keep-never") {
+        let (a, b) = (rig.a(), rig.b());
+        // Not even on a lock that is free.
+        assert_eq!(rig.keep(&a), ["-1", "gone"], "{}", rig.kind);
+        assert!(rig.our_keys().is_empty(), "{}", rig.kind);
+        rig.try_(&a);
+        assert_eq!(rig.keep(&b), ["-1", "gone"], "{}", rig.kind);
+        assert_eq!(rig.our_keys(), [0, 3], "{}", rig.kind);
+        // Half a place is none.
+        rig.wait(&b);
+        let _: () = rig.con.hdel(&rig.keys[2], &b).unwrap();
+        assert_eq!(rig.keep(&b), ["-1", "gone"], "{}", rig.kind);
+        assert!(!rig.con.hexists::<_, _, bool>(&rig.keys[2], &b).unwrap(), "{}", rig.kind);
+    }
+}
+
+#[test]
+fn share_never_creates() {
+    let mut rigs = rigs("share-never");
+    rigs.push(read_write("share-never"));
+    for mut rig in rigs {
+        // Overtaken by the leave of its hold, it would be a hold that nobody knows of.
+        let a = rig.a();
+        assert_eq!(rig.acquire("share", &a, READS).unwrap(), ["-1", "gone"], "{}", rig.kind);
+        assert!(rig.our_keys().is_empty(), "{}", rig.kind);
+    }
+}
+
+#[test]
+fn a_lost_place_comes_back_where_it_was() {
+    for mut rig in rigs("arrival") {
+        let (a, b, c) = (rig.a(), rig.b(), rig.c());
+        rig.try_(&a);
+        let (_, _, arrival) = assert_busy(rig.kind, &rig.wait(&b));
+        rig.wait(&c);
+        // As after a message that nobody heard; then as after a loss of all data.
+        for lost in [&[b.as_str()][..], &[b.as_str(), c.as_str()][..]] {
+            for owner in lost {
+                let _: () = rig.con.zrem(&rig.keys[1], *owner).unwrap();
+                let _: () = rig.con.hdel(&rig.keys[2], *owner).unwrap();
+            }
+            assert_eq!(rig.keep(&b), ["-1", "gone"], "{}", rig.kind);
+            rig.wait(&c);
+            let back = rig.acquire("wait", &b, Ask { arrival: &arrival, ..USUAL }).unwrap();
+            assert_eq!(assert_busy(rig.kind, &back).2, arrival, "{}", rig.kind);
+            assert_eq!(rig.queue(), [b.clone(), c.clone()], "{}", rig.kind);
+        }
+    }
+}
+
+#[test]
+fn newcomers_come_last_even_when_the_clock_stands() {
+    for mut rig in rigs("order") {
+        let owner = rig.a();
+        rig.try_(&owner);
+        // The last one came when the clock was ahead: one after the other all the same.
+        let ahead = rig.now() + 3_600_000_000;
+        let ids: Vec<_> = (1..=5).map(|n| rig.id("w", n)).collect();
+        rig.wait(&ids[0]);
+        let _: () = rig.con.zadd(&rig.keys[1], &ids[0], ahead).unwrap();
+        let arrivals: Vec<_> = ids[1..].iter().map(|id| assert_busy(rig.kind, &rig.wait(id)).2).collect();
+        let expected: Vec<_> = (1..=4).map(|i| (ahead + i).to_string()).collect();
+        assert_eq!(arrivals, expected, "{}", rig.kind);
+        assert_eq!(rig.queue(), ids, "{}", rig.kind);
+    }
+}
+
+#[test]
+fn a_try_does_not_overtake_a_waiter() {
+    for mut rig in rigs("no-barge") {
+        let (a, b, c) = (rig.a(), rig.b(), rig.c());
+        let mut inbox = rig.inbox(server(), "b");
+        rig.try_(&a);
+        rig.wait(&b);
+        rig.set_lease(&a, -1);
+        let (floor, _, _) = assert_busy(rig.kind, &rig.try_(&c));
+        // Its try found the lock free, and let the head in.
+        assert_eq!(messages(&rig, &mut inbox, "b"), [format!("{b} in {floor} {FIRST}")], "{}", rig.kind);
+        assert!(rig.left(&b).is_some() && rig.left(&c).is_none(), "{}", rig.kind);
+    }
+}

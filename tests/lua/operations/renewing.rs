@@ -1,0 +1,47 @@
+//! Leases are renewed, and a lock is looked at.
+
+use super::rigs;
+use crate::rig::{LEASE, RECORD, WINDOW, assert_in, int};
+
+#[test]
+fn renewing_sets_the_lease_and_never_creates() {
+    for mut rig in rigs("renew") {
+        let (a, b) = (rig.a(), rig.b());
+        assert_eq!(rig.renew(&a, LEASE).unwrap(), ["-1"], "{}", rig.kind);
+        assert!(rig.our_keys().is_empty(), "{}", rig.kind);
+        rig.try_(&a);
+        for lease in [60_000, 5_000] {
+            let answer = rig.renew(&a, lease).unwrap();
+            assert_eq!(answer, [lease.to_string()], "{}", rig.kind);
+            let left = rig.left(&a).unwrap();
+            assert!(left <= lease + 1 && left > lease - 3_000, "{}: {left} of {lease}", rig.kind);
+        }
+        rig.wait(&b);
+        assert_eq!(rig.renew(&b, LEASE).unwrap(), ["-1"], "{}: a place is not renewed", rig.kind);
+        rig.set_lease(&a, -1);
+        assert_eq!(rig.renew(&a, LEASE).unwrap(), ["-1"], "{}: what lapsed stays so", rig.kind);
+        assert!(rig.left(&a).is_none(), "{}", rig.kind);
+    }
+}
+
+#[test]
+fn inspecting_tells_holders_and_live_places_and_writes_nothing() {
+    for mut rig in rigs("inspect") {
+        let (a, b, c) = (rig.a(), rig.b(), rig.c());
+        assert_eq!(rig.inspect().unwrap(), [vec!["0".to_owned()], vec![], vec![], vec![]], "{}", rig.kind);
+        assert!(rig.our_keys().is_empty(), "{}", rig.kind);
+        let number = assert_in(rig.kind, &rig.try_(&a), LEASE);
+        rig.wait(&b);
+        rig.wait(&c);
+        rig.age_place(&b, WINDOW + 1_000);
+        let before = rig.everything();
+        let told = rig.inspect().unwrap();
+        assert_eq!(rig.everything(), before, "{}", rig.kind);
+        assert_eq!(told[0], [number.to_string()], "{}", rig.kind);
+        let record = if rig.kind == "reentrant" { RECORD } else { "" };
+        assert_eq!((told[1][0].as_str(), told[1][2].as_str()), (a.as_str(), record), "{}", rig.kind);
+        let left = int(&told[1][1]);
+        assert!(left <= LEASE + 1 && left > LEASE - 5_000, "{}: {left}", rig.kind);
+        assert_eq!(told[2], [c, RECORD.to_owned()], "{}: the silent one is not told", rig.kind);
+    }
+}

@@ -1,0 +1,123 @@
+//! Waiters that send no heartbeats, and a server that stood still meanwhile.
+
+use redis_concurrent_testkit::wait_until;
+
+use super::{LONG, rigs};
+use crate::rig::{Ask, LEASE, USUAL, WINDOW, assert_busy, assert_in, messages, server};
+
+#[test]
+fn silent_heads_are_dropped_by_their_own_window() {
+    for mut rig in rigs("silent") {
+        let (a, b, c) = (rig.a(), rig.b(), rig.c());
+        let mut inboxes = ["b", "c"].map(|who| rig.inbox(server(), who));
+        rig.try_(&a);
+        rig.acquire("wait", &b, Ask { waiter_timeout: 60_000, ..USUAL }).unwrap();
+        rig.wait(&c);
+        // Within its own window, though beyond the others'.
+        rig.age_place(&b, 50_000);
+        rig.leave(&a);
+        assert_eq!(messages(&rig, &mut inboxes[0], "b").len(), 1, "{}", rig.kind);
+        rig.leave(&b);
+        assert_eq!(messages(&rig, &mut inboxes[1], "c").len(), 1, "{}", rig.kind);
+        // Beyond it: the next one gets in, and nothing is said to the dead.
+        rig.acquire("wait", &b, Ask { waiter_timeout: 60_000, ..USUAL }).unwrap();
+        let d = rig.id("c", 2);
+        rig.wait(&d);
+        rig.age_place(&b, 61_000);
+        rig.leave(&c);
+        assert!(messages(&rig, &mut inboxes[0], "b").is_empty(), "{}", rig.kind);
+        assert_eq!(messages(&rig, &mut inboxes[1], "c").len(), 1, "{}", rig.kind);
+        assert!(rig.left(&d).is_some() && rig.left(&b).is_none(), "{}", rig.kind);
+        assert!(!rig.exists(1) && !rig.exists(2), "{}: the queue is gone with its last", rig.kind);
+    }
+}
+
+#[test]
+fn a_silent_head_does_not_keep_a_try_out() {
+    for mut rig in rigs("silent-try") {
+        let (a, b, c) = (rig.a(), rig.b(), rig.c());
+        rig.try_(&a);
+        rig.wait(&b);
+        rig.age_place(&b, WINDOW + 1_000);
+        rig.set_lease(&a, -1);
+        assert_in(rig.kind, &rig.try_(&c), LEASE);
+        assert!(rig.queue().is_empty(), "{}", rig.kind);
+    }
+}
+
+/// The silence of all who wait was the server's: nobody passes them, and nobody is let in before it was heard.
+#[test]
+fn a_waiter_kept_from_being_heard_keeps_its_place() {
+    for first in ["leave", "wait", "try", "keep"] {
+        for mut rig in rigs(&format!("stall-{first}")) {
+            let (a, b, c, d) = (rig.a(), rig.b(), rig.c(), rig.id("d", 1));
+            let _inboxes = ["b", "c"].map(|who| rig.inbox(server(), who));
+            rig.try_(&a);
+            for owner in [&b, &c] {
+                rig.wait(owner);
+            }
+            rig.stand_still(&[&b, &c], 10_000);
+            let kind = rig.kind;
+            match first {
+                "leave" => assert_eq!(rig.leave(&a), ["1"]),
+                "keep" => {
+                    // The other one is heard first, while the lock is held.
+                    assert_busy(kind, &rig.keep(&c));
+                    assert_eq!(rig.leave(&a), ["1"]);
+                }
+                how => {
+                    rig.set_lease(&a, -1);
+                    wait_until(LONG, "it has lapsed", || rig.left(&a).is_none());
+                    let (_, again, _) = assert_busy(kind, &rig.acquire(how, &d, USUAL).unwrap());
+                    assert!(again > 500, "{kind} {first}: it does not ask at every turn: {again}");
+                }
+            }
+            assert_eq!((rig.left(&b), rig.left(&c)), (None, None), "{kind} {first}: first it is to be heard");
+            assert_eq!(rig.queue()[..2], [b.clone(), c.clone()], "{kind} {first}");
+            assert_in(kind, &rig.keep(&b), LEASE);
+            assert_busy(kind, &rig.keep(&c));
+            assert_eq!(rig.leave(&b), ["1"]);
+            assert!(rig.left(&c).is_some(), "{kind} {first}: the next one");
+        }
+    }
+}
+
+/// Whoever is dead after that is so a window later, and all of them together.
+#[test]
+fn a_waiter_not_heard_in_its_second_window_either_is_dropped() {
+    for mut rig in rigs("stall-dead") {
+        let (a, b, c, d) = (rig.a(), rig.b(), rig.c(), rig.id("d", 1));
+        rig.try_(&a);
+        for owner in [&b, &c] {
+            rig.wait(owner);
+        }
+        rig.stand_still(&[&b, &c], 10_000);
+        rig.leave(&a);
+        assert_busy(rig.kind, &rig.wait(&d));
+        rig.age_place(&b, WINDOW / 2);
+        assert_busy(rig.kind, &rig.keep(&d));
+        assert_eq!(rig.queue(), [b.clone(), c.clone(), d.clone()], "{}", rig.kind);
+        for owner in [&b, &c] {
+            rig.age_place(owner, WINDOW + 1);
+        }
+        assert_in(rig.kind, &rig.keep(&d), LEASE);
+        assert!(rig.queue().is_empty(), "{}", rig.kind);
+    }
+}
+
+/// Where others were heard all the while, the silence is the waiter's own: it has no second window.
+#[test]
+fn a_waiter_silent_while_others_are_heard_is_dropped_at_once() {
+    for mut rig in rigs("stall-alone") {
+        let (a, b, c) = (rig.a(), rig.b(), rig.c());
+        let _inbox = rig.inbox(server(), "c");
+        rig.try_(&a);
+        for owner in [&b, &c] {
+            rig.wait(owner);
+        }
+        rig.stand_still(&[&b], WINDOW + 1);
+        rig.steady(&[&c], WINDOW + 1);
+        rig.leave(&a);
+        assert!(rig.left(&c).is_some() && rig.queue().is_empty(), "{}", rig.kind);
+    }
+}
