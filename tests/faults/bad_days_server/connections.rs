@@ -1,0 +1,90 @@
+//! The server has no connection left, or kills those that it has.
+
+use std::thread;
+
+use redis_concurrent::ErrorKind;
+use redis_concurrent_testkit::{ClientKind, RedisServer, wait_until};
+
+use super::says_unavailable;
+use crate::both::both;
+use crate::server_days::*;
+
+mod bodies {
+    use super::*;
+
+    pub fn no_client_slots_left_is_unavailable_until_there_are<K: Subject>(kind: K) {
+        let server = RedisServer::start().unwrap();
+        let ear = Ear::default();
+        let client = brisk(&server.url()).lease(ms(6000)).observer(ear.clone()).connect().unwrap();
+        let (held, lock) = (client.lock_with_kind("held", kind), client.lock_with_kind("slots", kind));
+        let guard = held.lock().unwrap();
+        let mut admin = server.connection().unwrap();
+        on::<()>(&mut admin, &["CONFIG", "SET", "maxclients", "1"]);
+        for kind in ["normal", "pubsub"] {
+            on::<u64>(&mut admin, &["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+        }
+        says_unavailable(&client, kind, "slots");
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| lock.lock().map(drop));
+            wait_until(SURELY, "a waiting thread", || lock.local_queue_length() == 1);
+            thread::sleep(ms(500));
+            on::<()>(&mut admin, &["CONFIG", "SET", "maxclients", "1000"]);
+            waiting.join().unwrap().unwrap();
+        });
+        guard.unlock().unwrap();
+        assert!(ear.losses().is_empty());
+        drop((held, lock));
+        nothing_stays(&server, &[&client]);
+    }
+
+    /// The listener cannot connect for lack of a slot: that passes, so who waits goes on waiting.
+    pub fn a_waiter_bears_that_its_listener_finds_no_slot<K: Subject>(kind: K) {
+        let server = RedisServer::start().unwrap();
+        let (mine, yours) = (connect(&server.url()), connect(&server.url()));
+        let (held, wanted) = (mine.lock_with_kind("no-ear", kind), yours.lock_with_kind("no-ear", kind));
+        let guard = held.lock().unwrap();
+        // Now the pool has a connection, and only the listener's is missing.
+        assert!(wanted.try_lock().unwrap().is_none());
+        let mut admin = server.connection().unwrap();
+        on::<()>(&mut admin, &["CONFIG", "SET", "maxclients", "1"]);
+        let timed = on_time("try_lock_for", ms(700), || wanted.try_lock_for(ms(700)).map(|it| it.is_some()));
+        if let Err(error) = &timed {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| wanted.lock().map(drop));
+            wait_until(SURELY, "a waiting thread", || wanted.local_queue_length() == 1);
+            thread::sleep(ms(300));
+            on::<()>(&mut admin, &["CONFIG", "SET", "maxclients", "1000"]);
+            guard.unlock().unwrap();
+            waiting.join().unwrap().unwrap();
+        });
+        assert!(!timed.unwrap_or(false));
+        drop((held, wanted));
+        nothing_stays(&server, &[&mine, &yours]);
+    }
+}
+
+both! {
+    no_client_slots_left_is_unavailable_until_there_are;
+    a_waiter_bears_that_its_listener_finds_no_slot;
+}
+
+/// Whoever has killed all connections, the holder among them, has not taken its lock.
+#[test]
+fn killed_connections_are_replaced_without_a_word() {
+    let server = RedisServer::start().unwrap();
+    let ear = Ear::default();
+    let client = brisk(&server.url()).lease(ms(900)).observer(ear.clone()).connect().unwrap();
+    let lock = client.reentrant_lock("killed");
+    let guard = lock.lock().unwrap();
+    ear.wait_for_renewals(1);
+    server.kill_clients(ClientKind::Normal).unwrap();
+    server.kill_clients(ClientKind::PubSub).unwrap();
+    ear.wait_for_renewals(2);
+    server.kill_clients(ClientKind::Normal).unwrap();
+    guard.unlock().unwrap();
+    assert!(ear.losses().is_empty());
+    drop(lock);
+    nothing_stays(&server, &[&client]);
+}

@@ -1,0 +1,79 @@
+//! The server's memory is full.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::ErrorKind;
+use redis_concurrent_testkit::{RedisServer, wait_until};
+
+use crate::both::both;
+use crate::server_days::*;
+
+mod bodies {
+    use super::*;
+
+    pub fn a_full_server_refuses_newcomers<K: Subject>(kind: K) {
+        let server = RedisServer::start().unwrap();
+        let client = brisk(&server.url()).unreachable_timeout(ms(300)).connect().unwrap();
+        let lock = client.lock_with_kind("full", kind);
+        lock.lock().unwrap().unlock().unwrap();
+        configure(&server, "maxmemory", "1");
+        for outcome in [
+            on_time("try_lock", ms(0), || lock.try_lock().map(drop)),
+            on_time("try_lock_for", ms(300), || lock.try_lock_for(ms(300)).map(drop)),
+            on_time("lock", ms(300), || lock.lock().map(drop)),
+        ] {
+            let error = error_of(outcome, ErrorKind::Unavailable, "full");
+            assert!(format!("{error:#}").contains("OOM"), "{error:#}");
+        }
+        assert!(!lock.is_locked().unwrap());
+        configure(&server, "maxmemory", "0");
+        lock.lock().unwrap().unlock().unwrap();
+        drop(lock);
+        nothing_stays(&server, &[&client]);
+    }
+
+    /// Who was there before is let go, kept, and let in.
+    pub fn a_full_server_still_renews_releases_and_hands_over<K: Subject>(kind: K) {
+        let server = RedisServer::start().unwrap();
+        let ear = Ear::default();
+        let mine = brisk(&server.url()).lease(ms(1500)).observer(ear.clone()).connect().unwrap();
+        let yours = brisk(&server.url()).waiter_timeout(ms(1800)).connect().unwrap();
+        let (held, alone) = (mine.lock_with_kind("handed-over", kind), mine.lock_with_kind("alone", kind));
+        let wanted = yours.lock_with_kind("handed-over", kind);
+        let (guard, lonely) = (held.lock().unwrap(), alone.lock().unwrap());
+        let token = guard.token();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let guard = wanted.lock().unwrap();
+                let token = guard.token();
+                // A full server takes this too.
+                guard.unlock().unwrap();
+                token
+            });
+            wait_for_queue(&server, "handed-over");
+            configure(&server, "maxmemory", "1");
+            // More than a window and more than a lease: beats and renewals are what it lives by.
+            let full = Instant::now();
+            ear.wait_for_renewals(4);
+            wait_until(SURELY, "the time of a window", || full.elapsed() > ms(2000));
+            assert!(!waiting.is_finished());
+            assert!(is_queued(&server, "handed-over"), "the place was lost");
+            let released = Instant::now();
+            guard.unlock().unwrap();
+            assert!(waiting.join().unwrap() > token);
+            eprintln!("handed over after {:?}", released.elapsed());
+        });
+        lonely.renew_for(ms(5000)).unwrap();
+        lonely.unlock().unwrap();
+        assert!(ear.losses().is_empty());
+        configure(&server, "maxmemory", "0");
+        drop((held, alone, wanted));
+        nothing_stays(&server, &[&mine, &yours]);
+    }
+}
+
+both! {
+    a_full_server_refuses_newcomers;
+    a_full_server_still_renews_releases_and_hands_over;
+}

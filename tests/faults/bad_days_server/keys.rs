@@ -1,0 +1,150 @@
+//! Keys are deleted, or overwritten, while the lock is held.
+
+use std::thread;
+
+use redis_concurrent::{Client, ErrorKind, LossReason};
+use redis_concurrent_testkit::{RedisServer, wait_until};
+
+use crate::both::both;
+use crate::server_days::*;
+
+mod bodies {
+    use super::*;
+
+    /// What somebody does to the key under a holder, and what then is there.
+    fn tamperings(name: &str) -> Vec<(Vec<String>, bool)> {
+        let key = key(name);
+        let words = |words: &[&str]| words.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        vec![
+            (words(&["DEL", &key]), false),
+            (words(&["SET", &key, "theirs"]), true),
+            (
+                words(&[
+                    "EVAL",
+                    "redis.call('DEL', KEYS[1]) return redis.call('RPUSH', KEYS[1], 'theirs')",
+                    "1",
+                    &key,
+                ]),
+                true,
+            ),
+            (
+                words(&[
+                    "EVAL",
+                    "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'kind', 'reentrant lock', 'owner', 'theirs:1', 'number', '1', 'record', '')",
+                    "1",
+                    &key,
+                ]),
+                true,
+            ),
+        ]
+    }
+
+    fn tamper(server: &RedisServer, words: &[String]) {
+        ask::<redis::Value>(server, &words.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
+    pub fn a_hold_whose_key_is_taken_away_is_lost_by_the_next_renewal<K: Subject>(kind: K) {
+        let server = RedisServer::start().unwrap();
+        for (words, stays) in tamperings("taken") {
+            let ear = Ear::default();
+            let client = brisk(&server.url()).lease(SHORT_LEASE).observer(ear.clone()).connect().unwrap();
+            let lock = client.lock_with_kind("taken", kind);
+            let guard = lock.lock().unwrap();
+            let lost = guard.lost();
+            ear.wait_for_renewals(1);
+            tamper(&server, &words);
+            let dump = || ask::<Option<Vec<u8>>>(&server, &["DUMP", &key("taken")]);
+            let before = dump();
+            assert_eq!(before.is_some(), stays);
+            on_time("lost()", SHORT_LEASE / 3, || assert!(lost.wait_timeout(SURELY)));
+            assert!(guard.is_lost());
+            error_of(guard.unlock(), ErrorKind::LeaseLost, "taken");
+            wait_until(SURELY, "the loss is told", || !ear.losses().is_empty());
+            drop(lock);
+            nothing_stays_but(&[&key("taken")], &server, &[&client]);
+            assert_eq!(ear.losses(), [LossReason::Revoked], "{words:?}");
+            assert_eq!(dump(), before, "{words:?}");
+            server.flush_all().unwrap();
+        }
+    }
+
+    pub fn an_unlock_finds_out_that_the_key_was_taken_away<K: Subject>(kind: K) {
+        let server = RedisServer::start().unwrap();
+        for (words, stays) in tamperings("taken") {
+            let ear = Ear::default();
+            let client = brisk(&server.url()).observer(ear.clone()).connect().unwrap();
+            let lock = client.lock_with_kind("taken", kind);
+            let guard = lock.lock().unwrap();
+            let lost = guard.lost();
+            tamper(&server, &words);
+            let dump = || ask::<Option<Vec<u8>>>(&server, &["DUMP", &key("taken")]);
+            let before = dump();
+            assert_eq!(before.is_some(), stays);
+            error_of(guard.unlock(), ErrorKind::LeaseLost, "taken");
+            assert_eq!(ear.losses(), [LossReason::Revoked], "{words:?}");
+            // Whoever works under it must hear that it was in vain, also if it is told so late.
+            assert!(lost.is_cancelled(), "{words:?}: lost() did not fire");
+            drop(lock);
+            nothing_stays_but(&[&key("taken")], &server, &[&client]);
+            assert_eq!(dump(), before, "{words:?}");
+            server.flush_all().unwrap();
+        }
+    }
+
+    /// A guard that is dropped tells the observer what an unlock would have said.
+    pub fn a_guard_dropped_after_the_loss_tells_the_observer<K: Subject>(kind: K) {
+        let server = RedisServer::start().unwrap();
+        let ear = Ear::default();
+        let client = brisk(&server.url()).observer(ear.clone()).connect().unwrap();
+        let lock = client.lock_with_kind("dropped", kind);
+        let guard = lock.lock().unwrap();
+        server.flush_all().unwrap();
+        drop(guard);
+        let failed = ear.unlock_failed.lock().clone();
+        assert_eq!(
+            failed.iter().map(redis_concurrent::Error::kind).collect::<Vec<_>>(),
+            [ErrorKind::LeaseLost]
+        );
+        assert_eq!(ear.losses(), [LossReason::Revoked]);
+        drop(lock);
+        nothing_stays(&server, &[&client]);
+    }
+
+    /// All keys are gone, positions too: the waiters come in, and in order of the tokens.
+    pub fn waiters_outlive_that_all_keys_are_deleted<K: Subject>(kind: K) {
+        let server = RedisServer::start().unwrap();
+        let clients: Vec<Client> = (0..3).map(|_| connect(&server.url())).collect();
+        let held = clients[0].lock_with_kind("flushed", kind);
+        let guard = held.lock().unwrap();
+        let token = guard.token();
+        thread::scope(|scope| {
+            let waiting: Vec<_> = clients[1..]
+                .iter()
+                .map(|client| {
+                    let lock = client.lock_with_kind("flushed", kind);
+                    scope.spawn(move || {
+                        let guard = lock.lock().unwrap();
+                        let token = guard.token();
+                        guard.unlock().map(|()| token)
+                    })
+                })
+                .collect();
+            let queue = format!("{}:queue", key("flushed"));
+            wait_until(SURELY, "two places", || ask::<u64>(&server, &["ZCARD", &queue]) == 2);
+            server.flush_all().unwrap();
+            for waiter in waiting {
+                assert!(waiter.join().unwrap().unwrap() > token);
+            }
+        });
+        error_of(guard.unlock(), ErrorKind::LeaseLost, "flushed");
+        drop(held);
+        nothing_stays(&server, &clients.iter().collect::<Vec<_>>());
+    }
+}
+
+both! {
+    a_hold_whose_key_is_taken_away_is_lost_by_the_next_renewal;
+    an_unlock_finds_out_that_the_key_was_taken_away;
+    a_guard_dropped_after_the_loss_tells_the_observer;
+    waiters_outlive_that_all_keys_are_deleted;
+}

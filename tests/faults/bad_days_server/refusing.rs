@@ -1,0 +1,161 @@
+//! The server refuses: another password, a replica, data that is still being loaded.
+
+use std::thread;
+
+use redis_concurrent::{Client, ErrorKind};
+use redis_concurrent_testkit::{RedisServer, wait_until};
+
+use super::nobodys_port;
+use crate::both::both;
+use crate::server_days::*;
+
+mod bodies {
+    use super::*;
+
+    /// It is for good, as far as we know, and so told at once to those who wait, too. What is held is not given up.
+    pub fn a_new_password_keeps_us_out_until_it_is_ours_again<K: Subject>(kind: K) {
+        let server = RedisServer::builder().password("first").start().unwrap();
+        let client = brisk(&server.url()).lease(ms(6000)).connect().unwrap();
+        let (held, lock) = (client.lock_with_kind("held", kind), client.lock_with_kind("password", kind));
+        let guard = held.lock().unwrap();
+        let mut admin = server.connection().unwrap();
+        on::<()>(&mut admin, &["CONFIG", "SET", "requirepass", "second"]);
+        on::<u64>(&mut admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        for outcome in [lock.try_lock().map(drop), lock.try_lock_for(SURELY).map(drop), lock.lock().map(drop)]
+        {
+            error_of(outcome, ErrorKind::Unavailable, "password");
+        }
+        error_of(lock.is_locked(), ErrorKind::Unavailable, "password");
+        on::<()>(&mut admin, &["CONFIG", "SET", "requirepass", "first"]);
+        lock.lock().unwrap().unlock().unwrap();
+        guard.unlock().unwrap();
+        drop((held, lock));
+        nothing_stays(&server, &[&client]);
+    }
+
+    pub fn a_replica_refuses_and_serves_again_once_promoted<K: Subject>(kind: K) {
+        let (server, primary) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+        configure(&primary, "repl-diskless-sync-delay", "0");
+        let client = brisk(&server.url()).lease(ms(6000)).connect().unwrap();
+        let lock = client.lock_with_kind("replica", kind);
+        lock.lock().unwrap().unlock().unwrap();
+        ask::<()>(&server, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+        wait_until(SURELY, "the link to the primary", || {
+            ask::<String>(&server, &["INFO", "replication"]).contains("master_link_status:up")
+        });
+        says_writes_fail(&client, kind, "replica", "READONLY");
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| lock.lock().unwrap().unlock());
+            wait_until(SURELY, "a waiting thread", || lock.local_queue_length() == 1);
+            thread::sleep(ms(200));
+            assert!(!waiting.is_finished());
+            ask::<()>(&server, &["REPLICAOF", "NO", "ONE"]);
+            waiting.join().unwrap().unwrap();
+        });
+        drop(lock);
+        nothing_stays(&server, &[&client]);
+    }
+
+    /// As [`says_unavailable`], where reading works.
+    #[track_caller]
+    pub fn says_writes_fail<K: Subject>(client: &Client, kind: K, name: &str, told: &str) {
+        let lock = client.lock_with_kind(name, kind);
+        let error = error_of(on_time("try_lock", ms(0), || lock.try_lock()), ErrorKind::Unavailable, name);
+        assert!(format!("{error:#}").to_uppercase().contains(told), "{error:#}");
+        let timed = on_time("try_lock_for", ms(300), || lock.try_lock_for(ms(300)));
+        let error = error_of(timed, ErrorKind::Unavailable, name);
+        assert!(format!("{error:#}").to_uppercase().contains(told), "{error:#}");
+        assert!(!on_time("is_locked", ms(0), || lock.is_locked()).unwrap());
+    }
+
+    /// Demoted with its data, and promoted back before the lease ends: nothing is lost.
+    pub fn a_hold_outlives_a_short_demotion<K: Subject>(kind: K) {
+        let server = RedisServer::start().unwrap();
+        let ear = Ear::default();
+        let client = brisk(&server.url()).lease(ms(4800)).observer(ear.clone()).connect().unwrap();
+        let (held, unlucky) = (client.lock_with_kind("held", kind), client.lock_with_kind("unlucky", kind));
+        let (guard, second) = (held.lock().unwrap(), unlucky.lock().unwrap());
+        ear.wait_for_renewals(1);
+        // Of a primary that is not there, so that it keeps its data.
+        ask::<()>(&server, &["REPLICAOF", "127.0.0.1", &nobodys_port().to_string()]);
+        error_of(on_time("unlock", COMMAND, || second.unlock()), ErrorKind::Unavailable, "unlucky");
+        thread::sleep(ms(900));
+        ask::<()>(&server, &["REPLICAOF", "NO", "ONE"]);
+        ear.wait_for_renewals(2);
+        wait_until(SURELY, "the release", || ask::<u64>(&server, &["EXISTS", &key("unlucky")]) == 0);
+        assert!(!guard.is_lost());
+        guard.unlock().unwrap();
+        assert!(ear.losses().is_empty());
+        drop((held, unlucky));
+        nothing_stays(&server, &[&client]);
+    }
+
+    pub fn a_server_that_loads_its_data_is_waited_for<K: Subject>(kind: K) {
+        // An event loop's turn for every 2 MB, which are 26 keys, and five milliseconds' work for each key. A
+        // disk that is busy may take longer than that.
+        let server = RedisServer::builder().arg("rdbcompression", "no").start().unwrap();
+        let ear = Ear::default();
+        let client = brisk(&server.url())
+            .lease(ms(15_000))
+            .renew_every(ms(2000))
+            .observer(ear.clone())
+            .connect()
+            .unwrap();
+        let (held, unlucky, free) = (
+            client.lock_with_kind("held", kind),
+            client.lock_with_kind("unlucky", kind),
+            client.lock_with_kind("free", kind),
+        );
+        let (guard, second) = (held.lock().unwrap(), unlucky.lock().unwrap());
+        free.lock().unwrap().unlock().unwrap();
+        ask::<()>(&server, &["DEBUG", "POPULATE", "400", "key", "80000"]);
+        configure(&server, "key-load-delay", "5000");
+        thread::scope(|scope| {
+            let mut loader = server.connection().unwrap();
+            loader.set_read_timeout(Some(SURELY)).unwrap();
+            scope.spawn(move || on::<()>(&mut loader, &["DEBUG", "RELOAD"]));
+            let is_loading = || ask::<String>(&server, &["INFO", "persistence"]).contains("loading:1");
+            wait_until(SURELY, "the server loads", is_loading);
+            let error = on_time("try_lock", ms(0), || free.try_lock()).map(drop);
+            let error = error_of(error, ErrorKind::Unavailable, "free");
+            assert!(format!("{error:#}").to_lowercase().contains("loading"), "{error:#}");
+            let timed = on_time("try_lock_for", ms(300), || free.try_lock_for(ms(300)));
+            error_of(timed, ErrorKind::Unavailable, "free");
+            error_of(on_time("unlock", COMMAND, || second.unlock()), ErrorKind::Unavailable, "unlucky");
+            assert!(is_loading(), "it was loaded too soon");
+            free.lock().unwrap().unlock().unwrap();
+            assert!(!is_loading());
+        });
+        ear.wait_for_renewals(1);
+        wait_until(SURELY, "the release", || ask::<u64>(&server, &["EXISTS", &key("unlucky")]) == 0);
+        guard.unlock().unwrap();
+        assert!(ear.losses().is_empty());
+        drop((held, unlucky, free));
+        let spared: Vec<String> = (0..400).map(|n| format!("key:{n}")).collect();
+        nothing_stays_but(&spared.iter().map(String::as_str).collect::<Vec<_>>(), &server, &[&client]);
+    }
+}
+
+both! {
+    a_new_password_keeps_us_out_until_it_is_ours_again;
+    a_replica_refuses_and_serves_again_once_promoted;
+    a_hold_outlives_a_short_demotion;
+    a_server_that_loads_its_data_is_waited_for;
+}
+
+#[test]
+fn a_wrong_password_is_told_on_connecting_and_not_repeated() {
+    let server = RedisServer::builder().password("right").start().unwrap();
+    let port = server.port();
+    for (login, told) in
+        [(":wr0ng-secret@", "WRONGPASS"), ("", "NOAUTH"), ("nobody:wr0ng-secret@", "WRONGPASS")]
+    {
+        let url = format!("redis://{login}127.0.0.1:{port}/");
+        let error = on_time("connect", ms(0), || brisk(&url).connect()).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let text = format!("{error} {error:?}");
+        assert!(text.contains(told) || text.to_lowercase().contains("authentication"), "{text}");
+        assert!(!text.contains("wr0ng-secret"), "{text}");
+    }
+    connect(&server.url()).simple_lock("right").lock().unwrap().unlock().unwrap();
+}

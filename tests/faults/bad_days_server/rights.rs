@@ -1,0 +1,125 @@
+//! The user's rights are taken away.
+
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::ErrorKind;
+use redis_concurrent_testkit::{RedisServer, eventually};
+
+use crate::both::both;
+use crate::server_days::*;
+
+mod bodies {
+    use super::*;
+
+    /// A server with a user whose rights can be taken away without ours, and the user's URL.
+    fn with_user() -> (RedisServer, String) {
+        let server = RedisServer::start().unwrap();
+        ask::<()>(&server, &["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all"]);
+        let url = format!("redis://locks:pw@127.0.0.1:{}/", server.port());
+        (server, url)
+    }
+
+    pub fn rights_that_are_taken_away_are_told_and_missed_no_longer_than_that<K: Subject>(kind: K) {
+        let (server, url) = with_user();
+        let ear = Ear::default();
+        let client = brisk(&url).lease(ms(3000)).observer(ear.clone()).connect().unwrap();
+        let (held, lock) = (client.lock_with_kind("held", kind), client.lock_with_kind("rights", kind));
+        let rights = |rights: &[&str]| {
+            ask::<()>(&server, &[&["ACL", "SETUSER", "locks"], rights].concat());
+        };
+        let no_commands: [&str; 2] = ["-evalsha", "-eval"];
+        for (taken, given) in [
+            (&no_commands[..], &["+evalsha", "+eval"][..]),
+            (&["resetkeys"], &["~*"]),
+            (&["-set", "-hset"], &["+@all"]),
+        ] {
+            let guard = held.lock().unwrap();
+            rights(taken);
+            for outcome in [
+                on_time("try_lock", ms(0), || lock.try_lock().map(drop)),
+                on_time("try_lock_for", ms(300), || lock.try_lock_for(ms(300)).map(drop)),
+                on_time("lock", ms(300), || lock.lock().map(drop)),
+            ] {
+                let error = error_of(outcome, ErrorKind::Unavailable, "rights");
+                // A command inside a script has a text of its own.
+                let told = format!("{error:#}");
+                let names = ["NoPerm", "NOPERM", "can't run this command", "ACL failure in script"];
+                assert!(names.iter().any(|name| told.contains(name)), "{taken:?}: {error}");
+            }
+            // What a script ran before it was refused something stays.
+            match taken[0] {
+                "-set" => guard.unlock().unwrap(),
+                _ => {
+                    error_of(on_time("unlock", COMMAND, || guard.unlock()), ErrorKind::Unavailable, "held");
+                }
+            }
+            rights(given);
+            another_gets_in(&server, kind, "held", SURELY);
+            lock.lock().unwrap().unlock().unwrap();
+        }
+        assert!(ear.losses().is_empty());
+        drop((held, lock));
+        nothing_stays(&server, &[&client]);
+    }
+
+    pub fn without_the_right_to_publish_waiters_get_in_by_their_timer<K: Subject>(kind: K) {
+        let (server, url) = with_user();
+        let (mine, yours) = (connect(&url), connect(&url));
+        let (held, wanted) = (mine.lock_with_kind("mute", kind), yours.lock_with_kind("mute", kind));
+        for right in ["-publish", "resetchannels"] {
+            let guard = held.lock().unwrap();
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| wanted.lock().unwrap().unlock());
+                wait_for_queue(&server, "mute");
+                ask::<()>(&server, &["ACL", "SETUSER", "locks", right]);
+                guard.unlock().unwrap();
+                // A beat, and whatever the machine takes.
+                on_time("the waiter", ms(1500), || waiting.join().unwrap().unwrap());
+            });
+            ask::<()>(&server, &["ACL", "SETUSER", "locks", "+publish", "&*"]);
+        }
+        drop((held, wanted));
+        nothing_stays(&server, &[&mine, &yours]);
+    }
+
+    pub fn without_the_right_to_subscribe_waiting_is_refused_at_once<K: Subject>(kind: K) {
+        let (server, url) = with_user();
+        ask::<()>(&server, &["ACL", "SETUSER", "locks", "resetchannels"]);
+        let (mine, yours) = (connect(&server.url()), connect(&url));
+        let (held, wanted) = (mine.lock_with_kind("deaf", kind), yours.lock_with_kind("deaf", kind));
+        let guard = held.lock().unwrap();
+        let started = Instant::now();
+        for outcome in [
+            on_time("lock", ms(300), || wanted.lock().map(drop)),
+            on_time("try_lock_for", ms(300), || wanted.try_lock_for(SURELY).map(drop)),
+        ] {
+            let error = error_of(outcome, ErrorKind::Unavailable, "deaf");
+            assert!(error.to_string().contains("subscribe"), "{error}");
+        }
+        eprintln!("refused after {:?}", started.elapsed());
+        // Who does not wait needs no channel.
+        assert!(wanted.try_lock().unwrap().is_none());
+        guard.unlock().unwrap();
+        wanted.lock().unwrap().unlock().unwrap();
+        ask::<()>(&server, &["ACL", "SETUSER", "locks", "&*"]);
+        let guard = held.lock().unwrap();
+        thread::scope(|scope| {
+            // The listener tries again each second.
+            let waiting = scope.spawn(|| {
+                eventually(SURELY, || wanted.try_lock_for(SURELY).ok()).expect("released").unlock().unwrap();
+            });
+            wait_for_queue(&server, "deaf");
+            guard.unlock().unwrap();
+            waiting.join().unwrap();
+        });
+        drop((held, wanted));
+        nothing_stays(&server, &[&mine, &yours]);
+    }
+}
+
+both! {
+    rights_that_are_taken_away_are_told_and_missed_no_longer_than_that;
+    without_the_right_to_publish_waiters_get_in_by_their_timer;
+    without_the_right_to_subscribe_waiting_is_refused_at_once;
+}
