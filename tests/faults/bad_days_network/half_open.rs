@@ -1,0 +1,98 @@
+//! One end of a connection does not know that it is gone.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+
+use redis_concurrent::ErrorKind;
+use redis_concurrent_testkit::{Proxy, wait_until};
+
+use super::{behind_proxy, nobodys_port};
+use crate::both::both;
+use crate::server_days::*;
+
+mod bodies {
+    use super::*;
+
+    pub fn a_half_open_connection_is_noticed_and_replaced<K: Subject>(kind: K) {
+        let (server, proxy) = behind_proxy();
+        let client = brisk(&proxy.url()).lease(ms(15_000)).connect().unwrap();
+        let (lock, other) = (client.lock_with_kind("half-open", kind), client.lock_with_kind("other", kind));
+        let guard = lock.lock().unwrap();
+        proxy.black_hole(true);
+        let timed = on_time("try_lock_for", ms(300), || other.try_lock_for(ms(300)).map(drop));
+        error_of(timed, ErrorKind::Unavailable, "other");
+        // The connection was given up, and there is no other: Redis is sure not to have run the release.
+        error_of(on_time("unlock", COMMAND, || guard.unlock()), ErrorKind::Unavailable, "half-open");
+        error_of(on_time("try_lock", COMMAND, || other.try_lock()), ErrorKind::Unavailable, "other");
+        error_of(on_time("is_locked", COMMAND, || other.is_locked()), ErrorKind::Unavailable, "other");
+        proxy.heal().unwrap();
+        // The renewal thread has gone on: not the lease of 15 seconds sets it free.
+        another_gets_in(&server, kind, "half-open", SURELY);
+        on_time("lock", ms(1000), || other.lock()).unwrap().unlock().unwrap();
+        drop((lock, other));
+        nothing_stays(&server, &[&client]);
+    }
+
+    pub fn a_waiter_with_a_half_open_listener_gets_in_by_its_timer<K: Subject>(kind: K) {
+        let (server, proxy) = behind_proxy();
+        let hole = Proxy::start(server.port()).unwrap();
+        let ear = Ear::default();
+        let client = brisk(&proxy.url()).lease(ms(30_000)).max_connections(1).observer(ear.clone()).connect();
+        let client = client.unwrap();
+        let owner = connect(&server.url());
+        let (held, wanted) = (owner.lock_with_kind("deaf", kind), client.lock_with_kind("deaf", kind));
+        let guard = held.lock().unwrap();
+        // The pool has its one connection; what is made from now on goes by the other proxy.
+        assert!(wanted.try_lock().unwrap().is_none());
+        proxy.set_target(hole.port());
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| wanted.lock().unwrap().unlock());
+            wait_for_queue(&server, "deaf");
+            assert_eq!(hole.connections(), 1, "the listener's");
+            hole.black_hole(true);
+            guard.unlock().unwrap();
+            // A beat of 300 ms, and whatever the machine takes.
+            on_time("the waiter", ms(900), || waiting.join().unwrap().unwrap());
+        });
+        assert!(hole.struck() > 0, "the grant was heard");
+        // Unanswered pings: within two seconds it is replaced.
+        hole.heal().unwrap();
+        proxy.set_target(server.port());
+        wait_until(SURELY, "a new listener", || ear.reconnected.load(SeqCst) > 0 || hole.struck() > 0);
+        drop((held, wanted));
+        nothing_stays(&server, &[&client, &owner]);
+    }
+
+    /// The listener cannot connect, but whoever asks can: a lock that is free is there for it.
+    pub fn a_free_lock_is_there_for_a_waiter_without_a_listener<K: Subject>(kind: K) {
+        let (server, proxy) = behind_proxy();
+        let client = brisk(&proxy.url()).lease(ms(30_000)).max_connections(1).connect().unwrap();
+        let owner = connect(&server.url());
+        let (held, wanted) = (owner.lock_with_kind("no-ear", kind), client.lock_with_kind("no-ear", kind));
+        let guard = held.lock().unwrap();
+        assert!(wanted.try_lock().unwrap().is_none());
+        proxy.set_target(nobodys_port());
+        let timed = on_time("try_lock_for", ms(600), || wanted.try_lock_for(ms(600)).map(|it| it.is_some()));
+        match timed {
+            Ok(got) => assert!(!got),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+        }
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                on_time("try_lock_for", ms(2000), || wanted.try_lock_for(ms(2000)).map(|it| it.is_some()))
+            });
+            wait_until(SURELY, "a waiting thread", || wanted.local_queue_length() == 1);
+            guard.unlock().unwrap();
+            // The lock is free, and the connection that asks for it is fine.
+            assert!(waiting.join().unwrap().unwrap(), "the lock is free, and it was not taken");
+        });
+        drop((held, wanted));
+        nothing_stays(&server, &[&client, &owner]);
+    }
+}
+
+both! {
+    a_half_open_connection_is_noticed_and_replaced;
+    a_waiter_with_a_half_open_listener_gets_in_by_its_timer;
+    a_free_lock_is_there_for_a_waiter_without_a_listener;
+}

@@ -1,0 +1,115 @@
+//! Connections are killed, or lead to another server.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Instant;
+
+use redis_concurrent::ErrorKind;
+use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
+
+use super::Work;
+use crate::both::both;
+use crate::server_days::*;
+
+mod bodies {
+    use super::*;
+
+    pub fn killed_connections_cost_a_waiter_nothing<K: Subject>(kind: K) {
+        let server = RedisServer::start().unwrap();
+        let ear = Ear::default();
+        let mine = connect(&server.url());
+        let yours = brisk(&server.url()).observer(ear.clone()).connect().unwrap();
+        let (held, wanted) = (mine.lock_with_kind("killed", kind), yours.lock_with_kind("killed", kind));
+        for what in [ClientKind::Normal, ClientKind::PubSub] {
+            let guard = held.lock().unwrap();
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| wanted.lock().unwrap().unlock());
+                wait_for_queue(&server, "killed");
+                assert!(server.kill_clients(what).unwrap() > 0);
+                guard.unlock().unwrap();
+                // Should the listener have been away at that moment: a beat later.
+                on_time("the waiter", ms(900), || waiting.join().unwrap().unwrap());
+            });
+        }
+        wait_until(SURELY, "the observer is told", || ear.reconnected.load(SeqCst) == 1);
+        drop((held, wanted));
+        nothing_stays(&server, &[&mine, &yours]);
+    }
+
+    pub fn connections_killed_all_the_time_cost_only_time<K: Subject>(kind: K) {
+        let server = RedisServer::start().unwrap();
+        let clients = [connect(&server.url()), connect(&server.url())];
+        let work = Work::default();
+        let (done, longest) = (AtomicU64::new(0), AtomicU64::new(0));
+        let end = Instant::now() + ms(2500);
+        let kills = thread::scope(|scope| {
+            for client in &clients {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        let lock = client.lock_with_kind("hunted", kind);
+                        while Instant::now() < end {
+                            let start = Instant::now();
+                            let guard = lock.lock().unwrap();
+                            longest.fetch_max(start.elapsed().as_millis() as u64, SeqCst);
+                            work.run(guard.token());
+                            done.fetch_add(1, SeqCst);
+                            guard.unlock().unwrap();
+                        }
+                    });
+                }
+            }
+            let killer = scope.spawn(|| {
+                let mut kills = 0;
+                while Instant::now() < end {
+                    kills += server.kill_clients(ClientKind::Normal).unwrap();
+                    kills += server.kill_clients(ClientKind::PubSub).unwrap();
+                    thread::sleep(ms(100));
+                }
+                kills
+            });
+            killer.join().unwrap()
+        });
+        let (done, longest) = (done.into_inner(), longest.into_inner());
+        eprintln!("{done} holds under {kills} killed connections, the longest wait {longest} ms");
+        assert_eq!(work.counter.into_inner(), done);
+        assert!(kills > 10 && done > 20, "{kills} connections killed, {done} holds");
+        assert!(longest < 2000, "a wait of {longest} ms");
+        nothing_stays(&server, &clients.iter().collect::<Vec<_>>());
+    }
+
+    /// The old primary stays up as a replica, with our connections to it: a renewal must notice
+    /// that it talks to the wrong one.
+    pub fn a_hold_moves_with_the_primary<K: Subject>(kind: K) {
+        let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+        configure(&old, "repl-diskless-sync-delay", "0");
+        let proxy = Proxy::start(old.port()).unwrap();
+        let ear = Ear::default();
+        let client = brisk(&proxy.url()).lease(ms(1500)).observer(ear.clone()).connect().unwrap();
+        let lock = client.lock_with_kind("moves", kind);
+        ask::<()>(&new, &["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
+        let guard = lock.lock().unwrap();
+        let token = guard.token();
+        ear.wait_for_renewals(1);
+        wait_until(SURELY, "the replica has it", || ask::<u64>(&new, &["EXISTS", &key("moves")]) == 1);
+        ask::<()>(&new, &["REPLICAOF", "NO", "ONE"]);
+        proxy.set_target(new.port());
+        ask::<()>(&old, &["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
+        let moved = Instant::now();
+        wait_until(SURELY, "two leases", || moved.elapsed() > ms(3000) || guard.is_lost());
+        assert!(!guard.is_lost(), "lost after {:?}", moved.elapsed());
+        if let Err(error) = guard.unlock() {
+            // The old one has answered that it cannot: the renewal thread asks the new one.
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+        }
+        assert!(ear.losses().is_empty());
+        assert!(another_gets_in(&new, kind, "moves", SURELY) > token);
+        drop(lock);
+        nothing_stays(&new, &[&client]);
+    }
+}
+
+both! {
+    killed_connections_cost_a_waiter_nothing;
+    connections_killed_all_the_time_cost_only_time;
+    a_hold_moves_with_the_primary;
+}
