@@ -1,19 +1,19 @@
 //! The barrier: its rounds, its indexes, what breaks it and who hears of it.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod breaking;
+mod processes;
+mod unheard;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::Commands;
-use redis_concurrent::{CancellationToken, Client, CyclicBarrier, Error, ErrorKind};
-use redis_concurrent_testkit::{Child, Proxy, hear_parent, is_role, tell_parent, wait_until};
+use redis_concurrent::{Client, CyclicBarrier, Error, ErrorKind};
+use redis_concurrent_testkit::wait_until;
 
 use crate::names::{LATE, LONG, await_places, client, key, ms, server};
-
-/// What a server tells its subscribers begins so.
-const MESSAGE: &[u8] = b"message";
 
 /// A client whose death is noticed soon.
 fn short(url: &str) -> Client {
@@ -277,157 +277,6 @@ fn breaks(name: &str, limit: Duration, breaks: impl FnOnce(&CyclicBarrier)) {
 }
 
 #[test]
-fn its_time_is_up() {
-    let name = "time";
-    let (one, other) = (client().cyclic_barrier(name, 3), client().cyclic_barrier(name, 3));
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| one.wait_for(LONG));
-        await_places(name, 1);
-        let began = Instant::now();
-        let error = other.wait_for(ms(1000)).unwrap_err();
-        assert_eq!((error.kind(), error.name()), (ErrorKind::Timeout, name));
-        assert!(began.elapsed() >= ms(1000));
-        is_broken(waiter.join().unwrap());
-        is_broken(other.wait_until(Instant::now() + LONG));
-    });
-    one.reset().unwrap();
-}
-
-#[test]
-fn a_token_breaks_it() {
-    let name = "token";
-    let barrier = client().cyclic_barrier(name, 3);
-    let token = CancellationToken::new();
-    assert!(!barrier.is_broken().unwrap());
-    thread::scope(|scope| {
-        let other = scope.spawn(|| barrier.wait_for(LONG));
-        await_places(name, 1);
-        let waiter = scope.spawn(|| barrier.wait_for_interruptibly(LONG, &token));
-        await_places(name, 2);
-        token.cancel();
-        assert!(waiter.join().unwrap().unwrap_err().is_cancelled());
-        is_broken(other.join().unwrap());
-    });
-    barrier.reset().unwrap();
-    // It never arrived.
-    assert!(barrier.wait_interruptibly(&token).unwrap_err().is_cancelled());
-    assert!(!barrier.is_broken().unwrap());
-}
-
-#[test]
-fn a_panic_in_the_action_breaks_it() {
-    breaks("panic", Duration::ZERO, |barrier| {
-        let panic = catch_unwind(AssertUnwindSafe(|| barrier.wait_then(|| panic!("in the action"))));
-        assert_eq!(*panic.unwrap_err().downcast_ref::<&str>().unwrap(), "in the action");
-    });
-}
-
-#[test]
-fn a_reset_breaks_it_for_waiters_and_for_the_party_in_its_action() {
-    breaks("reset", Duration::ZERO, |barrier| {
-        is_broken(barrier.wait_then(|| barrier.reset().unwrap()));
-        // So that it is broken for the rest of this test.
-        assert!(!barrier.is_broken().unwrap());
-        gives_up(barrier);
-    });
-}
-
-#[test]
-fn a_waiter_hears_that_it_was_reset() {
-    let name = "says";
-    let barrier = client().cyclic_barrier(name, 2);
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| barrier.wait_for(LONG));
-        await_places(name, 1);
-        barrier.reset().unwrap();
-        assert!(is_broken(waiter.join().unwrap()).contains("it was reset"));
-    });
-    assert!(!barrier.is_broken().unwrap());
-}
-
-/// One waits of two, and does not hear what becomes of it by `told`; how its wait ends a beat later.
-#[track_caller]
-fn unheard(name: &str, told: impl FnOnce(&CyclicBarrier)) -> Result<usize, Error> {
-    let proxy = Proxy::start(server().port()).unwrap();
-    let deaf = short(&proxy.url());
-    let barrier = client().cyclic_barrier(name, 2);
-    let outcome = thread::scope(|scope| {
-        let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_for(LONG));
-        await_places(name, 1);
-        proxy.swallow_replies_with(MESSAGE);
-        told(&barrier);
-        wait_until(LONG, "the message was lost", || proxy.struck() == 1);
-        let began = Instant::now();
-        let outcome = waiter.join().unwrap();
-        assert!(began.elapsed() < ms(200) + LATE, "{:?}", began.elapsed());
-        outcome
-    });
-    assert!(!barrier.is_broken().unwrap());
-    outcome
-}
-
-#[test]
-fn a_party_that_did_not_hear_of_a_reset_finds_out_at_its_next_heartbeat() {
-    is_broken(unheard("deaf", |barrier| barrier.reset().unwrap()));
-}
-
-#[test]
-fn a_lost_message_costs_a_beat() {
-    assert_eq!(unheard("lost", |barrier| assert_eq!(barrier.wait().unwrap(), 0)).unwrap(), 1);
-}
-
-/// Neither the answer to its arrival reaches it nor the message that lets it in, and its lease is shorter than
-/// the wait for that answer: it has nothing to show but its id.
-#[test]
-fn a_party_that_hears_neither_its_answer_nor_its_message_passes_all_the_same() {
-    let name = "neither";
-    let proxy = Proxy::start(server().port()).unwrap();
-    let lease = ms(300);
-    let deaf = Client::builder().url(&proxy.url()).lease(lease).command_timeout(2 * lease).connect().unwrap();
-    let barrier = client().cyclic_barrier(name, 2);
-    // So that Redis knows the script, and the listener is there.
-    deaf.cyclic_barrier("neither before", 1).wait().unwrap();
-    deaf.cyclic_barrier("neither before", 2).wait_for(ms(500)).unwrap_err();
-    proxy.swallow_replies_with(MESSAGE);
-    proxy.only_matching(b"\r\nwait\r\n");
-    proxy.swallow_replies(1);
-    thread::scope(|scope| {
-        let waiter = scope.spawn(|| deaf.cyclic_barrier(name, 2).wait_for(LONG));
-        await_places(name, 1);
-        assert_eq!(barrier.wait().unwrap(), 0);
-        assert_eq!(waiter.join().unwrap().unwrap(), 1);
-    });
-    assert_eq!(proxy.struck(), 2);
-    assert_eq!(barrier.number_waiting().unwrap(), 0);
-    assert!(!barrier.is_broken().unwrap());
-}
-
-#[test]
-fn an_arrival_that_is_sent_twice_is_one() {
-    let name = "twice";
-    let proxy = Proxy::start(server().port()).unwrap();
-    let through = Client::connect(&proxy.url()).unwrap();
-    let (one, other) = (through.cyclic_barrier(name, 2), client().cyclic_barrier(name, 2));
-    let ran = AtomicUsize::new(0);
-    for _ in 0..2 {
-        thread::scope(|scope| {
-            let waiter = scope.spawn(|| other.wait());
-            await_places(name, 1);
-            proxy.swallow_next_reply_and_reset();
-            // The answer to its arrival, then that to its word that the barrier is open.
-            let action = || {
-                ran.fetch_add(1, Ordering::SeqCst);
-                proxy.swallow_next_reply_and_reset();
-            };
-            assert_eq!(one.wait_then(action).unwrap(), 0);
-            assert_eq!(waiter.join().unwrap().unwrap(), 1);
-        });
-    }
-    assert_eq!((ran.into_inner(), proxy.struck()), (2, 4));
-    assert!(!other.is_broken().unwrap());
-}
-
-#[test]
 fn what_is_wrong_is_said() {
     let client = client();
     for parties in [0, 10_001] {
@@ -478,77 +327,4 @@ fn another_number_of_parties_is_refused_and_changes_nothing() {
     });
     // Nobody waits: it may have another number.
     assert_eq!(client.cyclic_barrier(name, 1).wait().unwrap(), 0);
-}
-
-#[test]
-fn a_client_that_closes_breaks_it() {
-    breaks("close", Duration::ZERO, |_| {
-        let closing = client();
-        let barrier = closing.cyclic_barrier("close", 3);
-        // Its word that the barrier is open is never sent.
-        let error = barrier.wait_then(|| closing.close().unwrap()).unwrap_err();
-        assert!(error.is_closed(), "{error}");
-    });
-}
-
-// ---- processes that die --------------------------------------------------------------------
-
-const URL: &str = "BARRIER_URL";
-const NAME: &str = "BARRIER_NAME";
-
-/// Arrives as one of three, and if it is the last stays in its action.
-#[test]
-#[ignore = "a role, played by a child process"]
-fn role_member() {
-    if !is_role("barrier::role_member") {
-        return;
-    }
-    let client = short(&std::env::var(URL).unwrap());
-    let barrier = client.cyclic_barrier(&std::env::var(NAME).unwrap(), 3);
-    let _ = barrier.wait_then(|| {
-        tell_parent("acts").unwrap();
-        let _ = hear_parent();
-    });
-}
-
-fn member(name: &str) -> Child {
-    Child::spawn("barrier::role_member", &[(URL, &server().url()), (NAME, name)]).unwrap()
-}
-
-#[test]
-fn a_party_killed_in_its_action_breaks_it() {
-    // Its lease is as long as its window.
-    breaks("killed-acting", ms(600), |_| {
-        let mut child = member("killed-acting");
-        assert_eq!(child.read_line_within(LONG).unwrap(), "acts");
-        child.kill9().unwrap();
-    });
-}
-
-#[test]
-fn a_party_killed_while_it_waits_breaks_it_wherever_it_waits() {
-    for dead in 0..2 {
-        let name = format!("killed-{dead}");
-        let other = short(&server().url());
-        let barrier = other.cyclic_barrier(&name, 3);
-        thread::scope(|scope| {
-            let mut child = None;
-            let mut waiter = None;
-            for place in 0..2 {
-                if place == dead {
-                    child = Some(member(&name));
-                } else {
-                    waiter = Some(scope.spawn(|| barrier.wait_for(LONG)));
-                }
-                await_places(&name, place + 1);
-            }
-            child.unwrap().kill9().unwrap();
-            let began = Instant::now();
-            is_broken(waiter.unwrap().join().unwrap());
-            // A window and a beat.
-            assert!(began.elapsed() < ms(600 + 200) + LATE, "{:?}", began.elapsed());
-        });
-        assert!(barrier.is_broken().unwrap());
-        barrier.reset().unwrap();
-    }
 }
