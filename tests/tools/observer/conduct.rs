@@ -1,0 +1,175 @@
+//! What an observer may do: panic, ask, and come in numbers.
+
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis_concurrent::{AcquiredVia, Client, Error, LockInfo, LossReason, Observer};
+use redis_concurrent_testkit::{ClientKind, RedisServer, wait_until};
+
+use super::{LONG, ms};
+
+#[test]
+fn every_observer_is_told_all_and_the_kind() {
+    #[derive(Clone, Default)]
+    struct Kinds(Arc<Mutex<Vec<(&'static str, String)>>>);
+    impl Observer for Kinds {
+        fn acquired(&self, lock: LockInfo<'_>, _: Duration, _: AcquiredVia) {
+            self.0.lock().push((lock.kind, lock.name.to_owned()));
+        }
+    }
+    let server = RedisServer::start().unwrap();
+    let (a, b) = (Kinds::default(), Kinds::default());
+    let builder = Client::builder().url(&server.url());
+    let client = builder.observer(a.clone()).observer(Thrower).observer(b.clone()).connect().unwrap();
+    drop(client.simple_lock("x").lock().unwrap());
+    drop(client.reentrant_lock("y").lock().unwrap());
+    let told = [("simple lock", "x".to_owned()), ("reentrant lock", "y".to_owned())];
+    assert_eq!((&*a.0.lock(), &*b.0.lock()), (&told.to_vec(), &told.to_vec()));
+}
+
+/// Throws in whatever it hears.
+struct Thrower;
+
+impl Observer for Thrower {
+    fn acquired(&self, _: LockInfo<'_>, _: Duration, _: AcquiredVia) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    fn not_acquired(&self, _: LockInfo<'_>, _: Duration, _: Option<&Error>) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    fn released(&self, _: LockInfo<'_>, _: Duration) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    fn renewed(&self, _: LockInfo<'_>, _: Duration, _: Duration) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    fn renewal_failed(&self, _: LockInfo<'_>, _: Duration, _: &Error) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    fn lost(&self, _: LockInfo<'_>, _: LossReason) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    fn release_deferred(&self, _: LockInfo<'_>, _: Duration) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    fn release_abandoned(&self, _: LockInfo<'_>, _: &Error) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    fn unlock_failed(&self, _: LockInfo<'_>, _: &Error) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    fn reconnected(&self, _: Duration) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+}
+
+#[test]
+fn what_an_observer_throws_hurts_nobody() {
+    let server = RedisServer::start().unwrap();
+    let builder = Client::builder().url(&server.url()).lease(ms(900)).renew_every(ms(50));
+    let client = builder.observer(Thrower).connect().unwrap();
+    let lock = client.reentrant_lock("watched");
+    let other = Client::connect(&server.url()).unwrap().reentrant_lock("watched");
+    // Acquired, renewed for longer than a lease, released.
+    let guard = lock.lock().unwrap();
+    assert!(!guard.lost().wait_timeout(ms(1_500)));
+    guard.unlock().unwrap();
+    // Lost, and dropped too late.
+    let guard = lock.lock().unwrap();
+    server.flush_all().unwrap();
+    assert!(guard.lost().wait_timeout(LONG));
+    drop(guard);
+    // Waited for, over a new connection of the listener.
+    let held = other.lock_owned().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| lock.try_lock_for(LONG).map(|held| held.is_some()));
+        wait_until(LONG, "it waits", || lock.local_queue_length() == 1);
+        wait_until(LONG, "a listener", || !server.clients(ClientKind::PubSub).unwrap().is_empty());
+        server.kill_clients(ClientKind::PubSub).unwrap();
+        wait_until(LONG, "a new one", || !server.clients(ClientKind::PubSub).unwrap().is_empty());
+        held.unlock().unwrap();
+        assert!(waiter.join().unwrap().unwrap());
+    });
+    let guard = lock.lock_owned().unwrap();
+    client.close().unwrap();
+    drop(guard);
+}
+
+/// Uses the client that it watches, as a service's metrics may.
+#[derive(Clone, Default)]
+struct Curious {
+    client: Arc<OnceLock<Client>>,
+    calls: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl Curious {
+    fn ask(&self, heard: &'static str) {
+        let Some(client) = self.client.get() else { return };
+        let lock = client.reentrant_lock("watched");
+        let _ = (
+            client.lock_count(),
+            client.request_count(),
+            lock.local_queue_length(),
+            lock.hold_count(),
+            lock.is_locked(),
+        );
+        self.calls.lock().push(heard);
+    }
+}
+
+impl Observer for Curious {
+    fn acquired(&self, _: LockInfo<'_>, _: Duration, _: AcquiredVia) {
+        self.ask("acquired");
+    }
+    fn released(&self, _: LockInfo<'_>, _: Duration) {
+        self.ask("released");
+    }
+    fn renewed(&self, _: LockInfo<'_>, _: Duration, _: Duration) {
+        self.ask("renewed");
+    }
+    fn lost(&self, _: LockInfo<'_>, _: LossReason) {
+        self.ask("lost");
+    }
+    fn unlock_failed(&self, _: LockInfo<'_>, _: &Error) {
+        self.ask("unlock failed");
+    }
+}
+
+#[test]
+fn an_observer_is_called_outside_all_locks() {
+    let server = RedisServer::start().unwrap();
+    let curious = Curious::default();
+    let builder = Client::builder().url(&server.url()).lease(ms(900)).renew_every(ms(50));
+    let client = builder.observer(curious.clone()).connect().unwrap();
+    assert!(curious.client.set(client.clone()).is_ok());
+    // On a thread that is not joined: should it hang, the test says so.
+    let done = Arc::new(Mutex::new("nothing"));
+    let calls = curious.calls.clone();
+    thread::spawn({
+        let done = done.clone();
+        move || {
+            let lock = client.reentrant_lock("watched");
+            let guard = lock.lock().unwrap();
+            wait_until(LONG, "a renewal", || calls.lock().contains(&"renewed"));
+            guard.unlock().unwrap();
+            *done.lock() = "locking";
+            let guard = lock.lock().unwrap();
+            server.flush_all().unwrap();
+            assert!(guard.lost().wait_timeout(LONG));
+            drop(guard);
+            *done.lock() = "losing";
+            let _guard = lock.lock_owned().unwrap();
+            calls.lock().clear();
+            client.close().unwrap();
+            assert!(calls.lock().contains(&"lost"));
+            *done.lock() = "closing";
+        }
+    });
+    let start = std::time::Instant::now();
+    while *done.lock() != "closing" {
+        assert!(start.elapsed() < LONG, "it hangs after {}", done.lock());
+        thread::sleep(ms(5));
+    }
+}

@@ -1,0 +1,148 @@
+//! Losses, and requests that fail.
+
+use std::time::Duration;
+
+use redis::Commands;
+use redis_concurrent::{AcquiredVia, Client, ErrorKind, LossReason};
+use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
+
+use super::{LONG, ms};
+use crate::diary::{Heard, watched};
+
+#[test]
+fn each_loss_is_told_once_with_its_reason() {
+    let server = RedisServer::start().unwrap();
+    let mut redis = server.connection().unwrap();
+    let (client, diary) = watched(&server.url(), |b| b.lease(ms(900)).renew_every(ms(60)));
+    let other = Client::connect(&server.url()).unwrap().reentrant_lock("watched");
+    let lock = client.reentrant_lock("watched");
+    let lose = |why: LossReason, how: &mut dyn FnMut()| {
+        let held = lock.lock_owned().unwrap();
+        // Its listener stands from the first renewal on: it can be told of a forced unlock.
+        wait_until(LONG, "a renewal", || diary.has(&Heard::Renewed));
+        wait_until(LONG, "a listener", || server.clients(ClientKind::PubSub).unwrap().len() == 1);
+        how();
+        let lost = Heard::Lost(why);
+        wait_until(LONG, "the loss is told", || diary.has(&lost));
+        assert!(held.is_lost());
+        let error = held.unlock().unwrap_err();
+        assert!(error.is_lease_lost() || error.is_closed(), "{error}");
+        assert_eq!(diary.count(&lost), 1, "{:?}", diary.all());
+        assert_eq!(diary.count(&Heard::Released), 0, "{:?}", diary.all());
+        diary.clear();
+    };
+    lose(LossReason::Revoked, &mut || redis.del("rc:{watched}").unwrap());
+    lose(LossReason::Forced, &mut || assert!(other.force_unlock().unwrap().was_held()));
+    lose(LossReason::Closed, &mut || client.close().unwrap());
+}
+
+#[test]
+fn a_lease_that_ran_out_is_a_loss_by_the_deadline() {
+    let server = RedisServer::start().unwrap();
+    let (client, diary) = watched(&server.url(), |b| b);
+    let lock = client.reentrant_lock("watched").with_lease(ms(150));
+    let guard = lock.lock().unwrap();
+    wait_until(LONG, "it is told, though nobody asks", || diary.has(&Heard::Lost(LossReason::Expired)));
+    drop(guard);
+    // Nobody else would hear of this one.
+    assert!(diary.has(&Heard::UnlockFailed(ErrorKind::LeaseLost)), "{:?}", diary.all());
+    assert_eq!(diary.count(&Heard::Lost(LossReason::Expired)), 1, "{:?}", diary.all());
+}
+
+#[test]
+fn a_loss_found_by_the_release_is_told() {
+    let server = RedisServer::start().unwrap();
+    let (client, diary) = watched(&server.url(), |b| b);
+    let lock = client.reentrant_lock("watched");
+    let guard = lock.lock().unwrap();
+    server.flush_all().unwrap();
+    assert!(guard.unlock().unwrap_err().is_lease_lost());
+    assert_eq!(diary.count(&Heard::Lost(LossReason::Revoked)), 1, "{:?}", diary.all());
+    assert!(!diary.has(&Heard::UnlockFailed(ErrorKind::LeaseLost)), "unlock() said it itself");
+}
+
+#[test]
+fn a_drop_that_fails_is_told() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let (client, diary) = watched(&proxy.url(), |b| b.command_timeout(ms(200)));
+    let lock = client.reentrant_lock("watched");
+    for how in 0..2 {
+        let guard = lock.lock().unwrap();
+        proxy.black_hole(true);
+        if how == 0 {
+            drop(guard);
+        } else {
+            assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+        }
+        proxy.heal().unwrap();
+        let other = Client::connect(&server.url()).unwrap().reentrant_lock("watched");
+        wait_until(LONG, "it is given back", || !other.is_locked().unwrap());
+        // What unlock() returned is not told again.
+        assert_eq!(diary.count(&Heard::UnlockFailed(ErrorKind::OutcomeUnknown)), 1, "{:?}", diary.all());
+    }
+}
+
+#[test]
+fn a_new_inbox_connection_is_told_but_not_the_first() {
+    let server = RedisServer::start().unwrap();
+    let (client, diary) = watched(&server.url(), |b| b);
+    let lock = client.reentrant_lock("watched");
+    let other = Client::connect(&server.url()).unwrap().reentrant_lock("watched");
+    let held = other.lock_owned().unwrap();
+    assert!(lock.try_lock_for(ms(400)).unwrap().is_none());
+    wait_until(LONG, "a listener", || server.clients(ClientKind::PubSub).unwrap().len() == 1);
+    assert!(!diary.has(&Heard::Reconnected));
+    for n in 1..=2 {
+        wait_until(LONG, "a listener", || server.clients(ClientKind::PubSub).unwrap().len() == 1);
+        server.kill_clients(ClientKind::PubSub).unwrap();
+        wait_until(LONG, "it is told", || diary.count(&Heard::Reconnected) == n);
+    }
+    held.unlock().unwrap();
+}
+
+/// A lease of a second, and a server that is silent for much less, then for longer.
+#[test]
+fn renewals_that_fail_are_told_with_what_is_left() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let (client, diary) =
+        watched(&proxy.url(), |b| b.lease(ms(3000)).renew_every(ms(100)).command_timeout(ms(200)));
+    let lock = client.reentrant_lock("watched");
+    let guard = lock.lock().unwrap();
+    wait_until(LONG, "a renewal", || diary.has(&Heard::Renewed));
+    // Making the first connection is no failure.
+    assert_eq!(diary.count(&Heard::RenewalFailed), 0, "{:?}", diary.all());
+    proxy.black_hole(true);
+    wait_until(LONG, "a failure", || diary.has(&Heard::RenewalFailed));
+    let left = diary.times(&Heard::RenewalFailed)[0];
+    assert!(left > Duration::ZERO && left < ms(3000), "{left:?}");
+    proxy.heal().unwrap();
+    let before = diary.count(&Heard::Renewed);
+    wait_until(LONG, "renewals again", || diary.count(&Heard::Renewed) > before);
+    guard.unlock().unwrap();
+    assert_eq!(diary.count(&Heard::Released), 1, "{:?}", diary.all());
+}
+
+#[test]
+fn a_release_that_goes_on_is_told_and_so_is_its_end() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    let (client, diary) = watched(&proxy.url(), |b| b.lease(ms(900)).command_timeout(ms(100)));
+    let lock = client.reentrant_lock("watched");
+    // Given back in the background, where nobody hears of it.
+    let guard = lock.lock().unwrap();
+    proxy.black_hole(true);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+    assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Deferred]);
+    proxy.heal().unwrap();
+    drop(lock.try_lock_for(LONG).unwrap().expect("it was given back"));
+    diary.clear();
+    // Silent until there is nothing to give back any more.
+    let guard = lock.lock().unwrap();
+    proxy.black_hole(true);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+    wait_until(LONG, "it is given up", || diary.has(&Heard::Abandoned));
+    assert_eq!(diary.all(), [Heard::Acquired(AcquiredVia::Free), Heard::Deferred, Heard::Abandoned]);
+    proxy.heal().unwrap();
+}
