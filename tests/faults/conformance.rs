@@ -24,6 +24,7 @@ mod rate_limiter;
 mod read_write;
 mod read_write_ends;
 mod read_write_many;
+mod read_write_waiting;
 mod red_lock;
 mod semaphore;
 mod semaphore_many;
