@@ -1,5 +1,8 @@
 //! The share: threads of a process that hold one tenure of a [`Sharing::SharedPerProcess`] kind together.
 
+mod answers;
+mod other_mode;
+
 use super::*;
 
 const SLICE: u64 = 100;
@@ -316,120 +319,6 @@ fn the_waiters_here_join_one_after_the_other() {
     };
     assert_eq!(joined(&mut desk, b), (asking.owner, AcquiredVia::Joined, Some(c)));
     assert_eq!(joined(&mut desk, c), (asking.owner, AcquiredVia::Joined, None));
-}
-
-#[test]
-fn a_holder_of_the_other_mode_goes_first_and_shares_with_nobody() {
-    let mut desk = desk();
-    let (waits, mut theirs) = desk.queue_up(request(1), 4, 0);
-    for ask in [beside(77, 2), Request { once: true, ..beside(77, 2) }] {
-        let ticket = desk.enter(ask, 1);
-        // It asks before the waiter, and past all, for a hold of its own: what is asked for the waiter ends.
-        let asking = desk.asks_anew(ticket, &theirs, 1);
-        assert_eq!(asking.from, Some(77));
-        assert!(matches!(desk.turn(waits, 1), Step::Park(_)));
-        out(desk.lock_state.give_up(ticket, at(1)));
-        desk.answer(&asking, busy(4), 2);
-        // The waiter asks for itself again.
-        theirs = desk.asks_anew(waits, &asking, 2);
-        assert_eq!(theirs.from, None);
-        desk.answer(&theirs, busy(4), 2);
-    }
-    let ticket = desk.enter(beside(77, 2), 3);
-    let asking = desk.asks_anew(ticket, &theirs, 3);
-    desk.answer(&asking, granted_in(5, LEASE), 4);
-    let acquired = desk.is_in(ticket, 4);
-    // Redis knows whether that one writes still. It does: to each its own.
-    let may_join = desk.asks(waits, 4);
-    assert_eq!((may_join.how, may_join.owner), (AcquireMode::Share, acquired.owner));
-    desk.answer(&may_join, busy(5), 5);
-    let own = desk.asks(waits, 5);
-    assert!(own.how != AcquireMode::Share && own.from.is_none() && own.owner != acquired.owner, "{own:?}");
-    desk.answer(&own, busy(5), 5);
-    let newcomer = desk.enter(request(3), 5);
-    assert!(matches!(desk.turn(newcomer, 5), Step::Park(_)));
-    assert_eq!(desk.lock_state.holders(at(5)), 1);
-}
-
-#[test]
-fn a_holder_of_the_other_mode_joins_nobody() {
-    let mut desk = desk();
-    let first = desk.come_in(request(1), 5, 0);
-    let asking = asks_for_itself(&mut desk, beside(77, 2), 1);
-    assert_eq!(asking.from, Some(77));
-    assert_ne!(asking.owner, first.owner);
-}
-
-#[test]
-fn the_exclusive_hold_beside_it_is_handed_to_nobody() {
-    for shut in [false, true] {
-        let mut desk = Desk::new();
-        let first = desk.come_in(request(1), 5, 0);
-        desk.enter(request(2), 1);
-        assert_eq!(desk.lock_state.held_by(1, at(1)), Some(first.owner));
-        assert_eq!(desk.lock_state.held_by(2, at(1)), None, "it waits");
-        if shut {
-            desk.lock_state.shut(first.owner);
-        }
-        let exit = desk.exit(first, 2);
-        assert_eq!(matches!(exit, Exit::HandedOn(_)), !shut, "{exit:?}");
-    }
-}
-
-#[test]
-fn the_answer_for_a_share_that_is_gone_is_ignored() {
-    let mut desk = desk();
-    let first = desk.come_in(request(1), 5, 0);
-    let (second, ahead) = joins(&mut desk, request(2), 60);
-    let ahead = ahead.unwrap();
-    assert_eq!(desk.exit(first, 61), Exit::Shared);
-    leaves(desk.exit(second, 62));
-    let other = asks_for_itself(&mut desk, request(3), 63);
-    // Not taken for the answer of what is asked meanwhile.
-    assert_eq!(desk.answer(&ahead, granted_in(5, LEASE), 64), Effects::default());
-    assert_eq!(desk.lock_state.holders(at(64)), 0);
-    assert!(desk.lock_state.look(ahead.owner).is_none() && other.owner != ahead.owner);
-}
-
-#[test]
-fn the_answer_for_a_share_that_was_lost_opens_nothing() {
-    let mut desk = desk();
-    let first = desk.come_in(request(1), 5, 0);
-    let ahead = joins(&mut desk, request(2), 60).1.unwrap();
-    desk.lock_state.lose(first.owner, LossReason::Forced, at(61));
-    desk.answer(&ahead, granted_in(5, LEASE), 62);
-    asks_for_itself(&mut desk, request(3), 63);
-    assert_eq!(desk.lock_state.holders(at(63)), 0);
-}
-
-#[test]
-fn a_thread_that_gives_up_while_the_share_is_asked_leaves_nothing_to_be_done() {
-    let mut desk = desk();
-    let first = desk.come_in(request(1), 5, 0);
-    let late = desk.enter(request(2), SLICE);
-    let asking = desk.asks(late, SLICE);
-    assert_eq!(out(desk.lock_state.give_up(late, at(SLICE + 1))), Effects::default());
-    assert_eq!(desk.answer(&asking, granted_in(5, LEASE), SLICE + 2), Effects::default());
-    joins(&mut desk, request(3), SLICE + 3);
-    assert!(desk.lock_state.holds_valid(first.ticket, at(SLICE + 3)));
-}
-
-#[test]
-fn a_late_single_attempt_is_one_question_to_redis() {
-    for (answer, comes_in) in [(granted_in(5, LEASE), true), (busy(9), false)] {
-        let mut desk = desk();
-        desk.come_in(request(1), 5, 0);
-        let late = desk.enter(once(2), SLICE);
-        let asking = desk.asks(late, SLICE);
-        assert_eq!(asking.how, AcquireMode::Share);
-        desk.answer(&asking, answer, SLICE + 1);
-        match desk.turn(late, SLICE + 1) {
-            Step::In(acquired, _) => assert!(comes_in && acquired.way == AcquiredVia::Joined),
-            // Somebody waits: a hold of its own is asked for, once, and is busy as well.
-            Step::Ask(own) => assert!(!comes_in && own.how == AcquireMode::Try, "{own:?}"),
-            other => panic!("{other:?}"),
-        }
-    }
 }
 
 #[test]
