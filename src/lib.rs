@@ -156,7 +156,7 @@ pub use lock::condition::Condition;
 pub use lock::holder::{ForcedUnlock, HeldBy, Holder, Process};
 pub use lock::receipt::Receipt;
 pub use lock::{RedisLock, RedissonFencedLock, RedissonLock, ReentrantLock, SimpleLock, SpringLock};
-pub use look::{ConditionWaiter, KeyInfo, Listing, Look, Waiter};
+pub use look::{ConditionWaiter, KeyInfo, Listing, Look, Sentinels, Waiter};
 pub use multi_lock::{Member, MultiLock};
 #[cfg(feature = "metrics")]
 pub use observe::MetricsObserver;

@@ -39,6 +39,9 @@ Durations are 500ms, 30s, 5m, 1h30m; a bare number is seconds.";
 pub struct Global {
     /// The server [default: redis://127.0.0.1/]
     ///
+    /// Or the primary that sentinels name, redis+sentinel://HOST:PORT,HOST:PORT/NAME; or a Redis Cluster, by some of its
+    /// nodes, redis+cluster://HOST:PORT,HOST:PORT.
+    ///
     /// A password in an argument is seen by all users of the machine: use the variable, $REDISCLI_AUTH, or
     /// --url-file.
     #[arg(short, long, global = true, env = "REDIS_URL", hide_env_values = true)]
@@ -67,7 +70,9 @@ pub enum Command {
     Show(Show),
     Watch(Watch),
     Break(Break),
-    /// Check whether the server is fit for locks: exits 0, 1 with a warning, 2 with a failure
+    /// Check whether the servers are fit for locks: exits 0, 1 with a warning, 2 with a failure
+    ///
+    /// Each primary of a cluster, and each sentinel.
     Doctor,
     Bench(Bench),
     /// Print the completions of a shell: put them where it looks for them
@@ -317,8 +322,8 @@ Exit status:
   126 127  COMMAND cannot be executed, was not found
   A code of the program's own may also be COMMAND's: --status-fd tells.
 
-A server that was started or flushed within a lease may have forgotten a holder
-whose command still runs: COMMAND then starts when a lease is over.";
+A server that was started, flushed or promoted within a lease may have forgotten
+a holder whose command still runs: COMMAND then starts when a lease is over.";
 
 impl Run {
     /// `NAME -c TEXT`: what stands behind NAME is COMMAND's to the parser, and no command is called `-c`.

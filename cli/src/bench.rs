@@ -17,6 +17,10 @@ use crate::say;
 /// How often the hold is renewed whose renewals are watched.
 const OFTEN: Duration = Duration::from_millis(100);
 
+const PAIR: &str = "pair";
+const RELAY: &str = "relay";
+const RENEWED: &str = "renewed";
+
 /// A measure: its figures, sorted.
 pub struct Measured {
     name: &'static str,
@@ -68,10 +72,12 @@ fn measure(global: &Global, seconds: Duration, own: &str) -> Result<Vec<Measured
     let part = seconds / 4;
     let builder = || Ok::<_, Failure>(connect::builder(global)?.namespace(own));
     let client = || Ok::<_, Failure>(builder()?.connect()?);
-    let mut connection = connect::plain(global)?;
+    let one = client()?;
+    // In a cluster that of the lock which is measured.
+    let mut connection = connect::to(one.primary_of(PAIR)?)?;
     Ok(vec![
         Measured::new("PING", pings(&mut connection, part)?),
-        Measured::new("lock and unlock", pairs(&client()?, part)?),
+        Measured::new("lock and unlock", pairs(&one, part)?),
         Measured::new("hand-over", hand_overs([client()?, client()?], part)?),
         Measured::new("renewal lag", lags(&builder()?.renew_every(OFTEN).connect()?, part)?),
     ])
@@ -90,7 +96,7 @@ pub fn pings(connection: &mut redis::Connection, during: Duration) -> Result<Vec
 }
 
 fn pairs(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
-    let lock = client.reentrant_lock("pair");
+    let lock = client.reentrant_lock(PAIR);
     lock.lock()?.unlock()?; // the scripts are there from now on
     let end = Instant::now() + during;
     let mut all = Vec::new();
@@ -109,7 +115,7 @@ fn hand_overs(clients: [Client; 2], during: Duration) -> Result<Vec<Duration>, F
     let released = AtomicU64::new(0);
     let all = Mutex::new(Vec::new());
     let turns = |me: u64, client: &Client| -> Result<(), Failure> {
-        let lock = client.reentrant_lock("relay").fair();
+        let lock = client.reentrant_lock(RELAY).fair();
         while Instant::now() < end {
             let guard = lock.lock()?;
             let now = origin.elapsed().as_nanos() as u64;
@@ -145,7 +151,7 @@ fn lags(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
     }
     let lags = Lags::default();
     let watching = client.observe(lags.clone());
-    let guard = client.reentrant_lock("renewed").lock_owned()?;
+    let guard = client.reentrant_lock(RENEWED).lock_owned()?;
     // At least one renewal, on a server that answers.
     let lost = guard.lost();
     let mut over = lost.wait_timeout(during);
@@ -160,14 +166,15 @@ fn lags(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
 
 /// What is left of it in Redis: the numbers of the last grants.
 fn remove(global: &Global, own: &str) -> Result<(), Failure> {
-    let mut connection = connect::plain(global)?;
-    let mut unlink = redis::cmd("UNLINK");
-    for name in ["pair", "relay", "renewed"] {
+    let client = connect::builder(global)?.namespace(own).connect()?;
+    for name in [PAIR, RELAY, RENEWED] {
+        let mut unlink = redis::cmd("UNLINK");
         for suffix in ["", ":queue", ":places", ":fence", ":gone", ":conditions"] {
             unlink.arg(format!("{own}:{{{name}}}{suffix}"));
         }
+        unlink.exec(&mut connect::to(client.primary_of(name)?)?)?;
     }
-    Ok(unlink.exec(&mut connection)?)
+    Ok(())
 }
 
 /// For people: `0.12 ms`.

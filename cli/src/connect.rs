@@ -1,4 +1,4 @@
-//! The server: from the options, the environment, or a file that nobody else may read.
+//! The servers: from the options, the environment, or a file that nobody else may read.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -15,34 +15,54 @@ use crate::exit::{Failure, code};
 /// How long opening a connection of our own, and each of its replies, may take.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The address, with the password.
-pub fn address(global: &Global) -> Result<ConnectionInfo, Failure> {
+/// Where the locks are, with the password.
+enum Address {
+    Server(ConnectionInfo),
+    /// A URL of sentinels, or of a cluster.
+    Several(String),
+}
+
+fn address(global: &Global) -> Result<Address, Failure> {
     let url = match (&global.url_file, &global.url) {
         (Some(file), _) => first_line(file)?,
         (None, Some(url)) => url.clone(),
         (None, None) => "redis://127.0.0.1/".to_owned(),
     };
     let bad = |why: String| Failure::new(code::CONFIG, format!("the URL of the server: {why}"));
-    // What a failover forgets, `run` would not notice.
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    let needs_tls = scheme.starts_with("rediss") && !cfg!(feature = "tls");
+    let no_tls = || bad(format!("{scheme}:// needs this program built with the feature tls"));
+    let password = std::env::var("REDISCLI_AUTH").ok();
     if scheme.ends_with("+cluster") || scheme.ends_with("+sentinel") {
-        return Err(bad(format!("{scheme}:// is not offered here: name one server, the primary")));
+        return match needs_tls {
+            true => Err(no_tls()),
+            false => Ok(Address::Several(password.map_or(url.clone(), |it| with_password(&url, &it)))),
+        };
     }
-    // What the parsers say of a URL may repeat it: only its form is told.
-    let info = url.as_str().into_connection_info().map_err(|e| {
-        bad(match url.starts_with("rediss://") && !cfg!(feature = "tls") {
-            true => "rediss:// needs this program built with the feature tls".to_owned(),
-            false => format!("{} (as in redis://user:password@host:6379/0)", e.category()),
-        })
+    // What the parser says of a URL may repeat it: only its form is told.
+    let info = url.as_str().into_connection_info().map_err(|e| match needs_tls {
+        true => no_tls(),
+        false => bad(format!("{} (as in redis://user:password@host:6379/0)", e.category())),
     })?;
     let settings = info.redis_settings();
-    match std::env::var("REDISCLI_AUTH") {
-        Ok(password) if settings.password().is_none() => {
+    Ok(Address::Server(match password {
+        Some(password) if settings.password().is_none() => {
             let settings = settings.clone().set_password(password);
-            Ok(info.set_redis_settings(settings))
+            info.set_redis_settings(settings)
         }
-        _ => Ok(info),
+        _ => info,
+    }))
+}
+
+/// The same URL of several hosts with this password, unless it has one.
+fn with_password(url: &str, password: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (user, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
+    if user.contains(':') {
+        return url.to_owned();
     }
+    let password: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    format!("{scheme}://{user}:{password}@{hosts}")
 }
 
 /// The first line of a file that holds a URL.
@@ -64,14 +84,48 @@ fn first_line(file: &Path) -> Result<String, Failure> {
 
 /// A client of the library, before its own settings.
 pub fn builder(global: &Global) -> Result<ClientBuilder, Failure> {
-    Ok(Client::builder().connection_info(address(global)?).namespace(&global.namespace))
+    let builder = Client::builder().namespace(&global.namespace);
+    Ok(match address(global)? {
+        Address::Server(info) => builder.connection_info(info),
+        Address::Several(url) => builder.url(&url),
+    })
+}
+
+/// Whether a cluster was named.
+pub fn is_cluster(global: &Global) -> bool {
+    let of_cluster =
+        |url: &String| url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("+cluster"));
+    matches!(address(global), Ok(Address::Several(url)) if of_cluster(&url))
+}
+
+/// How to connect to the servers that have locks. One that is named itself is not asked whether it can have any.
+pub fn primaries(global: &Global) -> Result<Vec<ConnectionInfo>, Failure> {
+    match address(global)? {
+        Address::Server(info) => Ok(vec![info]),
+        Address::Several(_) => Ok(builder(global)?.connect()?.primaries()?),
+    }
 }
 
 /// A connection of our own, for what is no lock.
-pub fn plain(global: &Global) -> Result<redis::Connection, Failure> {
-    let client = redis::Client::open(address(global)?)?;
-    let connection = client.get_connection_with_timeout(LIMIT)?;
+pub fn to(info: ConnectionInfo) -> Result<redis::Connection, Failure> {
+    let connection = redis::Client::open(info)?.get_connection_with_timeout(LIMIT)?;
     connection.set_read_timeout(Some(LIMIT))?;
     connection.set_write_timeout(Some(LIMIT))?;
     Ok(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_goes_into_urls_of_several_hosts() {
+        for (url, with) in [
+            ("redis+cluster://a:1,b", "redis+cluster://:%70%40@a:1,b"),
+            ("redis+sentinel://app@a,b/m", "redis+sentinel://app:%70%40@a,b/m"),
+            ("redis+sentinel://app:own@a,b/m", "redis+sentinel://app:own@a,b/m"),
+        ] {
+            assert_eq!(with_password(url, "p@"), with);
+        }
+    }
 }

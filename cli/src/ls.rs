@@ -102,22 +102,26 @@ fn cells(row: &Row) -> [String; 7] {
     ]
 }
 
-/// String keys of users' own that match the pattern: held by whatever text is in them.
+/// String keys of users' own that match the pattern, on any of the servers: held by whatever text is in them.
 fn strings(global: &Global, client: &redis_concurrent::Client, pattern: &str) -> Result<Vec<Row>, Failure> {
-    let mut connection = connect::plain(global)?;
-    let (mut rows, mut cursor) = (Vec::new(), 0u64);
-    loop {
-        let mut scan = redis_concurrent::redis::cmd("SCAN");
-        scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(500).arg("TYPE").arg("string");
-        let (next, keys): (u64, Vec<String>) = scan.query(&mut connection)?;
-        for key in keys.into_iter().filter(|key| !key.starts_with(&format!("{}:{{", global.namespace))) {
-            if let Some(look) = client.look_at_key(&key)?.filter(|it| !it.holders.is_empty()) {
-                rows.push(Row { look: Rc::new(look), at: Some(0) });
+    let ours = format!("{}:{{", global.namespace);
+    let mut rows = Vec::new();
+    for info in client.primaries()? {
+        let (mut connection, mut cursor) = (connect::to(info)?, 0u64);
+        loop {
+            let mut scan = redis_concurrent::redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(500).arg("TYPE").arg("string");
+            let (next, keys): (u64, Vec<String>) = scan.query(&mut connection)?;
+            for key in keys.into_iter().filter(|key| !key.starts_with(&ours)) {
+                if let Some(look) = client.look_at_key(&key)?.filter(|it| !it.holders.is_empty()) {
+                    rows.push(Row { look: Rc::new(look), at: Some(0) });
+                }
+            }
+            cursor = next;
+            if cursor == 0 {
+                break;
             }
         }
-        cursor = next;
-        if cursor == 0 {
-            return Ok(rows);
-        }
     }
+    Ok(rows)
 }

@@ -89,18 +89,23 @@ pub fn without_passwords(text: &str) -> String {
         out.push_str(before);
         let end = after.find(|c: char| c.is_whitespace() || c == '\'' || c == '"').unwrap_or(after.len());
         let (url, behind) = after.split_at(end);
-        match url.rfind('@') {
+        let address = match url.rfind('@') {
             Some(at) => {
                 out.push_str("***");
-                out.push_str(&url[at..]);
+                // A password with an `@` in it, behind the hosts.
+                if url[..at].contains('?') { "" } else { &url[at..] }
             }
-            None => match url.split_once("pass=") {
-                Some((address, _)) => {
-                    out.push_str(address);
-                    out.push_str("pass=***");
-                }
-                None => out.push_str(url),
-            },
+            None => url,
+        };
+        // `pass` of a socket, `sentinel_password` of sentinels.
+        let (address, query) = address.split_once('?').unwrap_or((address, ""));
+        out.push_str(address);
+        for (i, pair) in query.split('&').enumerate().filter(|(_, pair)| !pair.is_empty()) {
+            out.push(if i == 0 { '?' } else { '&' });
+            match pair.split_once('=') {
+                Some((name, _)) if name.contains("pass") => out.push_str(&format!("{name}=***")),
+                _ => out.push_str(pair),
+            }
         }
         rest = behind;
     }
@@ -119,6 +124,15 @@ mod tests {
             ("'redis://u:p@ss@host/1' is bad", "'redis://***@host/1' is bad"),
             ("redis://host/ and rediss://a:b@c", "redis://host/ and rediss://***@c"),
             ("redis+unix:///s.sock?db=1&pass=secret", "redis+unix:///s.sock?db=1&pass=***"),
+            (
+                "redis+sentinel://u:p@a,b:1/m?sentinel_password=q@r&sentinel_user=s, since",
+                "redis+sentinel://*** since",
+            ),
+            (
+                "redis+sentinel://a,b/m?sentinel_password=q&sentinel_user=s",
+                "redis+sentinel://a,b/m?sentinel_password=***&sentinel_user=s",
+            ),
+            ("redis+cluster://:p@a:1,b:2", "redis+cluster://***@a:1,b:2"),
             ("nothing", "nothing"),
         ] {
             assert_eq!(without_passwords(text), told);

@@ -1,5 +1,6 @@
 //! What NAME is: a lock of this library's, or a key that is shared with other programs.
 
+use redis_concurrent::redis::ConnectionInfo;
 use redis_concurrent::{Client, Error, ForcedUnlock, HeldBy, Kind, Look, RedisLock};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,14 @@ impl Target {
         match self {
             Target::Name => client.look(name),
             Target::Key | Target::Redisson => client.look_at_key(name),
+        }
+    }
+
+    /// How to connect to the server that has it.
+    pub fn primary(self, client: &Client, name: &str) -> Result<ConnectionInfo, Error> {
+        match self {
+            Target::Name => client.primary_of(name),
+            Target::Key | Target::Redisson => client.primary_of_key(name),
         }
     }
 

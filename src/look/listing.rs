@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis::{ServerErrorKind, Value};
+use redis::{ServerError, ServerErrorKind, Value};
 
 use super::types::Look;
 use super::view::{self, View};
@@ -28,8 +28,8 @@ const BATCH: usize = 100;
 /// An iterator over the locks of a namespace: see [`Client::list`].
 ///
 /// By `SCAN`, some hundred keys at a time, and one look at each lock, in pipelines on a connection of its own; so no
-/// command occupies the server for long, whatever there is. A lock that is there all the time comes once; one that
-/// comes or goes meanwhile may be missed. It keeps the names that it has returned, in order not to return them again.
+/// command occupies the server for long, whatever there is; in a cluster one primary after the other. A lock that is there
+/// all the time comes once; one that comes or goes meanwhile, or moves between two primaries, may be missed. It keeps the names that it has returned, in order not to return them again.
 /// Each `next` blocks for some requests, each for the command timeout at most, and for the pauses of a
 /// [rate](Listing::rate); after an error it ends.
 pub struct Listing {
@@ -40,6 +40,8 @@ pub struct Listing {
     began: Instant,
     looked: u64,
     servers: VecDeque<Arc<Server>>,
+    /// The ids of all that there were.
+    queued: HashSet<u64>,
     at: Option<Scan>,
     seen: HashSet<String>,
     found: VecDeque<String>,
@@ -63,20 +65,29 @@ impl fmt::Debug for Listing {
 
 impl Listing {
     pub(super) fn new(client: &Client) -> Listing {
-        Listing {
+        let mut listing = Listing {
             client: client.clone(),
             page: PAGE,
             rate: None,
             free: false,
             began: Instant::now(),
             looked: 0,
-            servers: client.shared().route.servers().into(),
+            servers: VecDeque::new(),
+            queued: HashSet::new(),
             at: None,
             seen: HashSet::new(),
             found: VecDeque::new(),
             ready: VecDeque::new(),
             over: false,
-        }
+        };
+        listing.queue_servers();
+        listing
+    }
+
+    /// Those that are not in the queue, and were not.
+    fn queue_servers(&mut self) {
+        let queued = &mut self.queued;
+        self.servers.extend(self.client.servers_with_locks().into_iter().filter(|it| queued.insert(it.id)));
     }
 
     /// How many keys each `SCAN` looks at, from 1 to 10,000. Default 500.
@@ -105,7 +116,9 @@ impl Listing {
     fn advance(&mut self) -> Result<bool, Error> {
         if self.at.is_none() {
             let Some(server) = self.servers.pop_front() else { return Ok(false) };
-            let connection = self.client.apart(&server)?;
+            let connection = self.client.apart(&server).inspect_err(|_| {
+                let _ = self.client.asks_where(&server);
+            })?;
             self.at = Some(Scan { server, connection, cursor: Some("0".to_owned()) });
         }
         let Some(mut scan) = self.at.take() else { return Ok(false) };
@@ -156,9 +169,9 @@ impl Listing {
     }
 
     /// What is at each of these names, as far as the first page of each shows it.
-    fn look(&self, scan: &mut Scan, names: &[String]) -> Result<Vec<Look>, Error> {
-        let shared = self.client.shared();
-        let keys = names.iter().map(|name| Names::new(&shared.config.namespace, name));
+    fn look(&mut self, scan: &mut Scan, names: &[String]) -> Result<Vec<Look>, Error> {
+        let namespace = &self.client.shared().config.namespace;
+        let keys = names.iter().map(|name| Names::new(namespace, name));
         let keys = keys.collect::<Result<Vec<_>, Error>>()?;
         let ask = |verb: &str, names: &Names| {
             let mut cmd = redis::cmd(verb);
@@ -170,7 +183,7 @@ impl Listing {
         };
         let questions: Vec<_> =
             keys.iter().flat_map(|names| [ask("TYPE", names), ask("HGET", names)]).collect();
-        let answers = self.client.exchange(&mut scan.connection, &questions)?;
+        let answers = self.client.exchange_all(&mut scan.connection, &questions)?;
         let kinds = answers.chunks(2).map(|it| {
             let type_of = text(it.first()).unwrap_or_default();
             view::of(&type_of, text(it.get(1)))
@@ -188,28 +201,34 @@ impl Listing {
         Ok(looks)
     }
 
-    fn ask(&self, scan: &mut Scan, asked: &[Question<'_>], looks: &mut [Look]) -> Result<(), Error> {
-        let shared = self.client.shared();
+    fn ask(&mut self, scan: &mut Scan, asked: &[Question<'_>], looks: &mut [Look]) -> Result<(), Error> {
+        let client = self.client.clone();
+        let shared = client.shared();
         let packed = asked.iter().map(|it| it.view.question(shared, it.names, it.mode, "", false));
         let packed = packed.collect::<Result<Vec<_>, Error>>()?;
         scan.server.backend.count(packed.len());
         if packed.is_empty() {
             return Ok(());
         }
-        let mut answers = self.client.exchange_all(&mut scan.connection, &packed)?;
+        let mut answers = client.exchange_all(&mut scan.connection, &packed)?;
         // Scripts that the server does not know yet: each is sent in full, once.
         for (question, answer) in asked.iter().zip(&mut answers) {
             if matches!(answer, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript)) {
                 let full = question.view.question(shared, question.names, question.mode, "", true)?;
-                let again = self.client.exchange_all(&mut scan.connection, &[full])?;
+                let again = client.exchange_all(&mut scan.connection, &[full])?;
                 *answer = again.into_iter().next().unwrap_or(Value::Nil);
             }
         }
+        let mut have_moved = false;
         for (question, answer) in asked.iter().zip(answers) {
             let Some(look) = looks.get_mut(question.of) else { continue };
             match answer {
                 // It has become something else since.
                 Value::ServerError(e) if e.details().is_some_and(|it| it.contains("WRONGTYPE")) => {}
+                Value::ServerError(e) if is_elsewhere(&e) => {
+                    self.seen.remove(&look.name);
+                    have_moved = true;
+                }
                 Value::ServerError(e) => return Err(refused(e.into()).error().about(&look.name)),
                 answer => {
                     let first_mode =
@@ -218,6 +237,9 @@ impl Listing {
                         question.view.add(look, read(&answer), question.ordered, first_mode).is_some();
                 }
             }
+        }
+        if have_moved && client.asks_where(&scan.server) {
+            self.queue_servers();
         }
         Ok(())
     }
@@ -253,6 +275,11 @@ impl Iterator for Listing {
             }
         }
     }
+}
+
+/// Whether the slot is on its way to another primary, or there.
+fn is_elsewhere(e: &ServerError) -> bool {
+    matches!(e.code(), "MOVED" | "ASK" | "TRYAGAIN")
 }
 
 /// A text as `MATCH` finds exactly that.

@@ -1,6 +1,7 @@
 //! What is at a name, whatever kind of lock it is: for those who operate a service.
 
 mod listing;
+mod primaries;
 mod types;
 mod view;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 use redis::Value;
 
 pub use self::listing::Listing;
+pub use self::primaries::Sentinels;
 pub use self::types::{ConditionWaiter, KeyInfo, Look, Waiter};
 use crate::client::Client;
 use crate::clock::Moment;
@@ -63,23 +65,26 @@ impl Client {
     }
 
     /// Looks again where the lock became one of another kind between the question what it is and the look at it: a
-    /// lock that nobody holds is a free one of no kind, until it is taken.
+    /// lock that nobody holds is a free one of no kind, until it is taken. And once where it is at another server of the
+    /// cluster by now.
     fn look_behind(&self, name: &str, names: &Names) -> Result<Option<Look>, Error> {
         const ATTEMPTS: u32 = 10;
-        let mut attempt = 1;
+        let (route, mut attempt, mut is_first_server) = (&self.shared().route, 1, true);
         loop {
-            match self.look_once(name, names) {
+            let server = route.to(route.slot(names.key().as_bytes()));
+            match self.look_once(name, names, server) {
                 Err(e) if e.is_wrong_type() && attempt < ATTEMPTS => attempt += 1,
+                Err(e) if e.is_unavailable() && is_first_server && self.asks_where(server) => {
+                    is_first_server = false;
+                }
                 outcome => return outcome,
             }
         }
     }
 
-    fn look_once(&self, name: &str, names: &Names) -> Result<Option<Look>, Error> {
+    fn look_once(&self, name: &str, names: &Names, server: &Server) -> Result<Option<Look>, Error> {
         let keys: Vec<String> =
             names.keys().iter().chain([&names.fenced()]).map(|parts| parts.concat()).collect();
-        let route = &self.shared().route;
-        let server = route.to(route.slot(names.key().as_bytes()));
         let mut connection = self.apart(server)?;
         let ask = |words: &[&str]| {
             let mut cmd = redis::cmd(words[0]);
@@ -187,6 +192,13 @@ impl Client {
     fn apart(&self, server: &Server) -> Result<Connection, Error> {
         self.shared().usable()?;
         server.manager.apart().map_err(|e| not_connected(e).error())
+    }
+
+    /// This server of a cluster failed: which one has its locks now is asked, for the command timeout at most. False if
+    /// there is no cluster.
+    fn asks_where(&self, server: &Server) -> bool {
+        let shared = self.shared();
+        shared.route.lost(server, Moment::now().after(shared.config.command_timeout))
     }
 
     /// Sends all of these at once; error replies are among the answers.

@@ -1,6 +1,7 @@
 //! `doctor`: whether this server is fit for locks, each check with what was found and what to do.
 
 mod locks;
+mod sentinels;
 mod server;
 
 use std::process::ExitCode;
@@ -22,6 +23,8 @@ pub enum State {
 /// A check's outcome.
 pub struct Finding {
     name: &'static str,
+    /// Where several are looked at.
+    server: Option<String>,
     state: State,
     found: String,
     /// Empty where nothing is to be done.
@@ -30,15 +33,20 @@ pub struct Finding {
 
 impl Finding {
     pub fn ok(name: &'static str, found: impl Into<String>) -> Finding {
-        Finding { name, state: State::Ok, found: found.into(), to_do: String::new() }
+        Finding { name, server: None, state: State::Ok, found: found.into(), to_do: String::new() }
     }
 
     pub fn warn(name: &'static str, found: impl Into<String>, to_do: impl Into<String>) -> Finding {
-        Finding { name, state: State::Warn, found: found.into(), to_do: to_do.into() }
+        Finding { name, server: None, state: State::Warn, found: found.into(), to_do: to_do.into() }
     }
 
     pub fn fail(name: &'static str, found: impl Into<String>, to_do: impl Into<String>) -> Finding {
-        Finding { name, state: State::Fail, found: found.into(), to_do: to_do.into() }
+        Finding { name, server: None, state: State::Fail, found: found.into(), to_do: to_do.into() }
+    }
+
+    /// The same, found at this one of several servers.
+    pub fn at(self, server: &str) -> Finding {
+        Finding { server: Some(server.to_owned()), ..self }
     }
 
     fn word(&self) -> &'static str {
@@ -52,28 +60,73 @@ impl Finding {
 
 /// Exits 0 if all is well, 1 with a warning, 2 with a failure.
 pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
-    let mut findings = Vec::new();
-    match connect::plain(global) {
-        Err(failure) => findings.push(Finding::fail(
-            "reach",
-            failure.to_string(),
-            "check the address, the network, the password",
-        )),
-        Ok(mut connection) => {
-            findings.extend(server::check(&mut connection));
-            findings.extend(locks::check(global));
-        }
-    }
+    let findings = findings(global);
     for it in &findings {
         if global.json {
             let to_do = Some(&it.to_do).filter(|it| !it.is_empty());
-            say::answer(json!({"check": it.name, "state": it.word(), "found": it.found, "to_do": to_do}))?;
+            let found = say::without_passwords(&it.found);
+            say::answer(json!({
+                "check": it.name, "server": it.server, "state": it.word(), "found": found, "to_do": to_do,
+            }))?;
         } else {
             let found = say::without_passwords(&it.found);
             let to_do = if it.to_do.is_empty() { String::new() } else { format!("; {}", it.to_do) };
-            say::answer(format!("{:4}  {:16}  {found}{to_do}", it.word(), it.name))?;
+            let server = it.server.as_ref().map(|it| format!("{it}: ")).unwrap_or_default();
+            say::answer(format!("{:4}  {:16}  {server}{found}{to_do}", it.word(), it.name))?;
         }
     }
     let worst = findings.iter().map(|it| it.state).max().unwrap_or(State::Ok);
     Ok(ExitCode::from(worst as u8))
+}
+
+fn findings(global: &Global) -> Vec<Finding> {
+    let unreached = |failure: Failure| {
+        Finding::fail("reach", failure.to_string(), "check the address, the network, the password")
+    };
+    // It sends nothing.
+    let named = connect::builder(global).and_then(|builder| Ok(builder.connect_later()?));
+    let sentinels = match named {
+        Ok(client) => client.sentinels(),
+        Err(failure) => return vec![unreached(failure)],
+    };
+    let mut findings = sentinels.as_ref().map(sentinels::check).unwrap_or_default();
+    let infos = match connect::primaries(global) {
+        Ok(infos) => infos,
+        Err(failure) => {
+            findings.push(unreached(failure));
+            return findings;
+        }
+    };
+    let group = match (sentinels.is_some(), connect::is_cluster(global)) {
+        (true, _) => Group::Replicated,
+        (_, true) => Group::Cluster,
+        _ => Group::None,
+    };
+    let mut is_reached = true;
+    for info in infos {
+        let address = info.addr().to_string();
+        let found = match connect::to(info) {
+            Ok(mut connection) => server::check(&mut connection, group),
+            Err(failure) => {
+                is_reached = false;
+                vec![unreached(failure)]
+            }
+        };
+        findings.extend(found.into_iter().map(|it| if group == Group::None { it } else { it.at(&address) }));
+    }
+    if is_reached {
+        findings.extend(locks::check(global));
+    }
+    findings
+}
+
+/// What a server is looked at as.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// By itself.
+    None,
+    /// The primary that sentinels name.
+    Replicated,
+    /// A primary of a cluster.
+    Cluster,
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use redis_concurrent::redis::{self, Connection};
 
-use super::Finding;
+use super::{Finding, Group};
 use crate::bench::{Measured, in_ms, pings, summary};
 
 /// How long round trips are measured.
@@ -16,7 +16,7 @@ const APART: Duration = Duration::from_secs(1);
 /// A replica that is further behind would miss more than a moment's grants.
 const BEHIND: u64 = 1 << 20;
 
-pub fn check(connection: &mut Connection) -> Vec<Finding> {
+pub fn check(connection: &mut Connection, group: Group) -> Vec<Finding> {
     let mut findings = Vec::new();
     match pings(connection, MEASURED) {
         Ok(all) => {
@@ -49,13 +49,11 @@ pub fn check(connection: &mut Connection) -> Vec<Finding> {
     findings.push(version(field("redis_version"), field("valkey_version").or(field("server_name"))));
     findings.push(memory(field("maxmemory"), field("maxmemory_policy")));
     findings.push(persistence(field("aof_enabled"), setting(connection, "appendfsync").as_deref()));
-    findings.push(role(field("role"), &info, field("master_repl_offset")));
-    findings.push(match field("redis_mode") {
-        None | Some("standalone") => Finding::ok("mode", "one server"),
-        Some(mode) => {
-            Finding::warn("mode", mode, "see the library's page on operations for what is supported")
-        }
-    });
+    findings.push(role(field("role"), &info, field("master_repl_offset"), group));
+    findings.push(mode(field("redis_mode").or(field("server_mode")), connection, group));
+    if group != Group::None {
+        findings.push(cut_off(setting(connection, "min-replicas-to-write").as_deref()));
+    }
     findings.extend(clock(connection));
     findings.push(match setting(connection, "timeout").as_deref() {
         Some("0") => Finding::ok("timeout", "0: idle connections stay"),
@@ -129,7 +127,7 @@ fn persistence(aof: Option<&str>, fsync: Option<&str>) -> Finding {
     }
 }
 
-fn role(role: Option<&str>, info: &str, offset: Option<&str>) -> Finding {
+fn role(role: Option<&str>, info: &str, offset: Option<&str>, group: Group) -> Finding {
     if role != Some("master") {
         return Finding::fail("role", role.unwrap_or("?"), "use the address of the primary");
     }
@@ -146,9 +144,47 @@ fn role(role: Option<&str>, info: &str, offset: Option<&str>) -> Finding {
         lags.len(),
         lags.iter().max().map(|n| format!(", {n} bytes behind at most")).unwrap_or_default()
     );
+    if group != Group::None && lags.is_empty() {
+        return Finding::warn("role", told, "give it a replica: nothing takes over when it fails");
+    }
     match lags.iter().any(|lag| *lag > BEHIND) {
         true => Finding::warn("role", told, "a replica that took over would not know the last grants"),
         false => Finding::ok("role", told),
+    }
+}
+
+fn mode(mode: Option<&str>, connection: &mut Connection, group: Group) -> Finding {
+    match (mode, group) {
+        (Some("cluster"), Group::Cluster) => {
+            let told: Result<String, _> = redis::cmd("CLUSTER").arg("INFO").query(connection);
+            match told {
+                Ok(told) if told.contains("cluster_state:ok") => Finding::ok("mode", "cluster, state ok"),
+                Ok(_) => {
+                    Finding::fail("mode", "cluster, state fail", "see CLUSTER NODES: slots have no primary")
+                }
+                Err(e) => Finding::warn("mode", e.to_string(), "the right to CLUSTER INFO is missing"),
+            }
+        }
+        (Some("cluster"), _) => {
+            Finding::warn("mode", "a node of a cluster", "name all of it: redis+cluster://HOST:PORT")
+        }
+        (Some("sentinel"), _) => {
+            Finding::fail("mode", "a sentinel", "name its primary: redis+sentinel://HOST:PORT/NAME")
+        }
+        _ => Finding::ok("mode", "one server"),
+    }
+}
+
+/// What a primary does that its replicas have left.
+fn cut_off(least: Option<&str>) -> Finding {
+    match least {
+        Some("0") => Finding::warn(
+            "cut off",
+            "min-replicas-to-write 0",
+            "set it to 1: a primary that is cut off grants locks beside the one that replaces it",
+        ),
+        Some(n) => Finding::ok("cut off", format!("min-replicas-to-write {n}")),
+        None => Finding::ok("cut off", "not known (no right to CONFIG GET)"),
     }
 }
 

@@ -46,12 +46,12 @@ pub fn acquire(global: &Global, args: &Run, signals: &Signals, say: Say) -> Resu
             Err(error) => return Err(error.into()),
         };
         // A holder that the server has forgotten may not know it yet.
-        let distrust = trust::how_long(global, args.lease, say);
+        let distrust = trust::how_long(&client, global, args, say);
         if distrust.is_zero() {
             return Ok(Acquired::Held(client, guard));
         }
         say.note(format!(
-            "the server was started or flushed a moment ago, and may have forgotten a holder: waiting {:.1} s",
+            "the server was started, flushed or promoted a moment ago, and may have forgotten a holder: waiting {:.1} s",
             distrust.as_secs_f64()
         ));
         let lost = guard.lost();

@@ -1,77 +1,119 @@
-//! Servers that may have forgotten a holder: one that was started, or flushed, less than a lease ago.
+//! Servers that may have forgotten a holder: one that was started, flushed, or promoted, less than a lease ago.
 //!
 //! A holder of before learns of that at its next renewal at the latest, and is over after a lease; its command runs
 //! until then. So what is granted meanwhile is held, but the command waits. The server tells when it was started, and
-//! whether it was ever flushed; when that was it does not tell, so the first caller that finds no mark of an earlier
-//! one leaves it.
+//! whether it was ever flushed, or a replica; when that was it does not tell, so the first caller that finds no mark of
+//! an earlier one leaves it. The mark names the server's replication id, which a promotion changes: that of a former
+//! primary is none.
 
 use std::time::Duration;
 
-use redis_concurrent::CancellationToken;
-use redis_concurrent::redis::{self, Connection, RedisResult};
+use redis_concurrent::redis::{self, Connection, ConnectionInfo, RedisResult};
+use redis_concurrent::{CancellationToken, Client, Error};
 
 use super::signals::Signals;
-use crate::args::Global;
+use crate::args::{Global, Run};
 use crate::connect;
 use crate::say::Say;
+use crate::target::Target;
 
 /// How long the mark is kept.
 const KEPT: Duration = Duration::from_secs(40 * 24 * 3600);
+/// How many keys are tried until one is in a slot of the server.
+const KEYS: u32 = 4096;
 
-/// How much longer a hold of this lease may exist that the server has forgotten. Without an answer to that, not at all:
+/// How much longer a hold of these locks may exist that a server has forgotten. Without an answer to that, not at all:
 /// a server may refuse the right to ask.
-pub fn how_long(global: &Global, lease: Duration, say: Say) -> Duration {
-    let asked = connect::plain(global).map_err(|e| e.to_string());
-    let known = asked.and_then(|mut it| ask(&mut it, &global.namespace, lease).map_err(|e| e.to_string()));
-    known.unwrap_or_else(|why| {
+pub fn how_long(client: &Client, global: &Global, args: &Run, say: Say) -> Duration {
+    let not_known = |why: String| {
         say.detail(format!("it is not known whether the server has just lost its data: {why}"));
         Duration::ZERO
-    })
+    };
+    let servers = match servers(client, args) {
+        Ok(servers) => servers,
+        Err(error) => return not_known(format!("{error:#}")),
+    };
+    let each = servers.into_iter().map(|info| {
+        let asked = connect::to(info).map_err(|e| e.to_string());
+        let left =
+            asked.and_then(|mut it| ask(&mut it, &global.namespace, args.lease).map_err(|e| e.to_string()));
+        left.unwrap_or_else(not_known)
+    });
+    each.max().unwrap_or_default()
+}
+
+/// Those that have the locks.
+fn servers(client: &Client, args: &Run) -> Result<Vec<ConnectionInfo>, Error> {
+    let mut all: Vec<ConnectionInfo> = Vec::new();
+    for name in std::iter::once(&args.name).chain(&args.and) {
+        let info = Target::of(args.at, args.redisson).primary(client, name)?;
+        if !all.iter().any(|other| other.addr() == info.addr()) {
+            all.push(info);
+        }
+    }
+    Ok(all)
 }
 
 fn ask(connection: &mut Connection, namespace: &str, lease: Duration) -> RedisResult<Duration> {
-    let mark = format!("{namespace}:cli-since");
-    let (server, commands, (s, us), since): (String, String, (u64, u64), Option<u64>) = redis::pipe()
+    let (server, replication, commands, (s, us)): (String, String, String, (u64, u64)) = redis::pipe()
         .cmd("INFO")
         .arg("server")
         .cmd("INFO")
+        .arg("replication")
+        .cmd("INFO")
         .arg("commandstats")
         .cmd("TIME")
-        .cmd("GET")
-        .arg(&mark)
         .query(connection)?;
     let now = Duration::from_micros(s * 1_000_000 + us);
     // It counts whole seconds.
-    let up = number(&server, "uptime_in_seconds:").map_or(lease, Duration::from_secs);
+    let up = field(&server, "uptime_in_seconds:").and_then(|it| it.parse().ok());
+    let up = up.map_or(lease, Duration::from_secs);
     let started = (lease + Duration::from_secs(1)).saturating_sub(up);
-    if !was_flushed(&commands) {
+    if !was_flushed(&commands) && !was_promoted(&replication) {
         return Ok(started);
     }
-    let since = match since {
-        Some(ms) => Duration::from_millis(ms),
-        None => {
-            let mut leave = redis::cmd("SET");
-            leave
-                .arg(&mark)
-                .arg(now.as_millis().to_string())
-                .arg("NX")
-                .arg("PX")
-                .arg(KEPT.as_millis() as u64);
-            leave.exec(connection)?;
-            now
-        }
-    };
-    Ok(started.max(lease.saturating_sub(now.saturating_sub(since))))
+    let id = field(&replication, "master_replid:").unwrap_or("-");
+    let Some((key, mark)) = mark(connection, namespace)? else { return Ok(started) };
+    let since = mark.and_then(|mark| left_by(&mark, id));
+    if since.is_none() {
+        let text = format!("{id} {}", now.as_millis());
+        redis::cmd("SET").arg(key).arg(text).arg("PX").arg(KEPT.as_millis() as u64).exec(connection)?;
+    }
+    Ok(started.max(lease.saturating_sub(now.saturating_sub(since.unwrap_or(now)))))
 }
 
-fn number(info: &str, field: &str) -> Option<u64> {
-    info.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
+/// The key of the mark, and the mark. A server of a cluster has the first key that is in a slot of its own.
+fn mark(connection: &mut Connection, namespace: &str) -> RedisResult<Option<(String, Option<String>)>> {
+    for i in 0..KEYS {
+        let key = format!("{namespace}:cli-since:{{{i}}}");
+        match redis::cmd("GET").arg(&key).query(connection) {
+            Err(e) if e.code() == Some("MOVED") => {}
+            mark => return Ok(Some((key, mark?))),
+        }
+    }
+    Ok(None)
+}
+
+/// When a mark was left, by the clock of the server of this replication id.
+fn left_by(mark: &str, id: &str) -> Option<Duration> {
+    let (by, ms) = mark.split_once(' ')?;
+    (by == id).then_some(())?;
+    ms.parse().ok().map(Duration::from_millis)
+}
+
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 /// Whether the server has ever deleted all of its data by a command.
 fn was_flushed(commands: &str) -> bool {
     let emptying = ["cmdstat_flushall:", "cmdstat_flushdb:", "cmdstat_swapdb:"];
     commands.lines().any(|line| emptying.iter().any(|it| line.starts_with(it)))
+}
+
+/// Whether it was a replica before: then it has the replication id of its former primary, too.
+fn was_promoted(replication: &str) -> bool {
+    field(replication, "master_replid2:").is_some_and(|id| id.contains(|c| c != '0'))
 }
 
 /// Waits for so long; false if the lock is lost, or a signal comes, before.
@@ -89,9 +131,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_empties_a_server_is_found_in_its_statistics() {
+    fn what_a_server_may_have_forgotten_is_found_in_what_it_says() {
         assert!(was_flushed("# Commandstats\r\ncmdstat_get:calls=1\r\ncmdstat_flushall:calls=1,usec=2\r\n"));
         assert!(!was_flushed("# Commandstats\r\ncmdstat_get:calls=1,usec=2\r\n"));
-        assert_eq!(number("a:1\r\nuptime_in_seconds:17\r\n", "uptime_in_seconds:"), Some(17));
+        let told = "role:master\r\nmaster_replid:ab\r\nmaster_replid2:";
+        assert!(was_promoted(&format!("{told}00c0\r\n")) && !was_promoted(&format!("{told}0000\r\n")));
+        assert_eq!(field(told, "master_replid:"), Some("ab"));
+        assert_eq!((left_by("ab 17", "ab"), left_by("ab 17", "a")), (Some(Duration::from_millis(17)), None));
     }
 }

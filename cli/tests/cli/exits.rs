@@ -127,8 +127,15 @@ fn a_name_or_a_setting_that_cannot_work() {
     run(&["--grace", "2s", "config2", "true"]).ends(78).says("half of --lease");
     done(&server.url(), &["run", "--lease", "50ms", "x", "true"]).ends(78).says("100ms");
     done("http://127.0.0.1/", &["run", "x", "true"]).ends(78).says("redis://");
-    for many in ["redis+cluster://:hush@127.0.0.1:1/", "redis+sentinel://:hush@127.0.0.1:1/m"] {
-        let it = done(many, &["run", "x", "true"]).ends(78).says("name one server, the primary");
+    for (many, code, told) in [
+        ("redis+cluster://:hush@127.0.0.1:1/", 69, "no connection"),
+        ("redis+sentinel://:hush@127.0.0.1:1/m?sentinel_password=hush", 69, "127.0.0.1:1"),
+        ("redis+sentinel://:hush@127.0.0.1:1/", 78, "which primary is meant"),
+        ("redis+cluster://:hush@127.0.0.1:1/3", 78, "database 0 only"),
+        ("redis+cluster://:hu/sh@127.0.0.1:1", 78, "percent-encoded"),
+        ("rediss+cluster://:hush@127.0.0.1:1/", 78, "feature tls"),
+    ] {
+        let it = done(many, &["run", "-n", "x", "true"]).ends(code).says(told);
         assert!(!format!("{it:?}").contains("hush"));
     }
     done(&server.url(), &["run", "--namespace", "a{b", "x", "true"]).ends(78).says("braces");

@@ -5,6 +5,7 @@ mod chance;
 mod checks;
 mod exits;
 mod pages;
+mod several;
 mod signals;
 mod stage;
 mod terminal;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{ConnectionAddr, ProtocolVersion, RedisError, Value};
+use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, Value};
 
 use super::failure::Failure;
 use super::greeting::{Greeting, introduced};
@@ -114,6 +114,15 @@ impl ConnectionManager {
         match &self.leads_to {
             Destination::At(client) => client.get_connection_info().addr().to_string(),
             Destination::Primary(sentinels) => sentinels.address(),
+        }
+    }
+
+    /// Where it leads to now, and how to log in there. Blocks for the connect timeout at most if sentinels are to be
+    /// asked.
+    pub(crate) fn info(&self) -> Result<ConnectionInfo, RedisError> {
+        match &self.leads_to {
+            Destination::At(client) => Ok(client.get_connection_info().clone()),
+            Destination::Primary(sentinels) => sentinels.primary(self.connect_timeout),
         }
     }
 

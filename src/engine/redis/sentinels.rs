@@ -85,10 +85,23 @@ impl Sentinels {
     }
 
     /// A connection to the primary. Blocks for `limit` at most.
-    ///
+    pub(crate) fn connect(&self, limit: Duration) -> Result<wire::Connection, RedisError> {
+        self.find(limit).map(|(connection, _)| connection)
+    }
+
+    /// How to connect to where the primary is now. Blocks as [`connect`](Self::connect) does.
+    pub(crate) fn primary(&self, limit: Duration) -> Result<ConnectionInfo, RedisError> {
+        self.find(limit).map(|(_, place)| self.login_at(&place))
+    }
+
+    /// What they call the primary, and how to connect to them.
+    pub(crate) fn named(&self) -> (&str, impl Iterator<Item = &ConnectionInfo>) {
+        (&self.master, self.nodes.iter().map(redis::Client::get_connection_info))
+    }
+
     /// Sentinels do not learn of a failover at the same time, and a former primary that lives does not know of it for
     /// seconds. So what contradicts the last that was heard is tried last.
-    pub(crate) fn connect(&self, limit: Duration) -> Result<wire::Connection, RedisError> {
+    fn find(&self, limit: Duration) -> Result<(wire::Connection, Place), RedisError> {
         let until = Moment::now().after(limit);
         let share = |limit: Duration| limit / u32::try_from(self.nodes.len() + 1).unwrap_or(u32::MAX);
         let patience = PATIENCE.min(share(limit));
@@ -105,7 +118,7 @@ impl Sentinels {
     }
 
     /// Asks each of them, for so long, until one leads to the primary.
-    fn ask_all(&self, until: Moment, patience: Duration) -> Result<wire::Connection, Failed> {
+    fn ask_all(&self, until: Moment, patience: Duration) -> Result<(wire::Connection, Place), Failed> {
         let known = self.known.lock().clone();
         let (mut tried, mut others, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
         for node in self.in_order() {
@@ -127,7 +140,7 @@ impl Sentinels {
                 self.dial(place, if reasons.len() + 1 < self.nodes.len() { left / 2 } else { left })
             });
             match found {
-                Ok(connection) => return Ok(self.right(node, tried.pop(), connection)),
+                Ok(found) => return Ok(self.right(node, found)),
                 // The same everywhere.
                 Err(Why::Unreachable(_, e)) if is_denied(&e) => return Err(Failed::Denied(e)),
                 Err(why) => reasons.push((node, why)),
@@ -142,7 +155,7 @@ impl Sentinels {
             }
             tried.push(place.clone());
             match self.dial(place, left / 2) {
-                Ok(connection) => return Ok(self.right(node, tried.pop(), connection)),
+                Ok(found) => return Ok(self.right(node, found)),
                 Err(why) => reasons.push((node % self.nodes.len(), why)),
             }
         }
@@ -152,11 +165,10 @@ impl Sentinels {
     }
 
     /// This one led to the primary.
-    fn right(&self, node: usize, place: Option<Place>, connection: wire::Connection) -> wire::Connection {
+    fn right(&self, node: usize, found: (wire::Connection, Place)) -> (wire::Connection, Place) {
         self.first.store(node, Ordering::Relaxed);
-        let mut known = self.known.lock();
-        *known = known.take().or(place);
-        connection
+        self.known.lock().get_or_insert_with(|| found.1.clone());
+        found
     }
 
     /// How many there are.
@@ -247,25 +259,29 @@ impl Sentinels {
         place(&connection.req_packed_command(&self.question().get_packed_command()).map_err(away)?)
     }
 
+    /// How to log in at the server there.
+    fn login_at(&self, place: &Place) -> ConnectionInfo {
+        let Place { host, port } = place.clone();
+        let addr = match self.login.addr().clone() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        self.login.clone().set_addr(addr)
+    }
+
     /// A connection to the server there, if that is a primary.
-    fn dial(&self, place: Place, limit: Duration) -> Result<wire::Connection, Why> {
+    fn dial(&self, place: Place, limit: Duration) -> Result<(wire::Connection, Place), Why> {
         let connected = || {
-            let addr = match self.login.addr().clone() {
-                ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                    let Place { host, port } = place.clone();
-                    ConnectionAddr::TcpTls { host, port, insecure, tls_params }
-                }
-                _ => ConnectionAddr::Tcp(place.host.clone(), place.port),
-            };
-            let mut connection =
-                wire::connect(&redis::Client::open(self.login.clone().set_addr(addr))?, limit)?;
+            let mut connection = wire::connect(&redis::Client::open(self.login_at(&place))?, limit)?;
             connection.set_read_timeout(Some(limit))?;
             connection.set_write_timeout(Some(limit))?;
             let primary = is_primary(&mut connection)?;
             Ok((connection, primary))
         };
         match connected() {
-            Ok((connection, true)) => Ok(connection),
+            Ok((connection, true)) => Ok((connection, place)),
             Ok((_, false)) => Err(Why::Replica(place)),
             Err(e) => Err(Why::Unreachable(place, e)),
         }
