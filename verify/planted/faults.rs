@@ -14,7 +14,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "no-owner-check",
         caught_by: &[
             ("lib", "engine::model::worlds::the_lead_is_passed_on", "what is valid here is held in Redis"),
-            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance"),
             ("lua", "operations::leaving::a_late_leave_does_not_hit_the_next_hold", "failed: reentrant"),
             (
                 "locks",
@@ -54,7 +54,7 @@ pub(super) const FAULTS: &[Fault] = &[
                 "engine::model::worlds::threads_ask_on_other_terms",
                 "what is valid here is held in Redis",
             ),
-            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance"),
             (
                 "locks",
                 "safety_rules::a_message_that_was_overtaken_is_not_believed",
@@ -71,7 +71,7 @@ pub(super) const FAULTS: &[Fault] = &[
                 "engine::model::worlds::replies_are_lost_and_requests_come_late",
                 "nothing is left behind",
             ),
-            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance"),
             (
                 "lua",
                 "operations::leaving::a_tombstone_is_written_for_an_owner_that_was_never_inside",
@@ -89,7 +89,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "valid-from-last-sent",
         caught_by: &[
             ("lib", "engine::model::worlds::leases_are_renewed", "what is valid here is held in Redis"),
-            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance"),
             (
                 "lib",
                 "engine::lock_state_tests::grants::a_message_counts_from_the_last_ask_that_was_answered_busy",
@@ -102,7 +102,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "lead-kept",
         caught_by: &[
             ("lib", "engine::model::worlds::the_lead_is_passed_on", "no live waiter is stuck"),
-            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance"),
             ("locks", "safety_rules::the_next_head_inherits_the_place", "it beats"),
         ],
     },
@@ -115,7 +115,7 @@ pub(super) const FAULTS: &[Fault] = &[
                 "engine::model::worlds::replies_are_lost_and_requests_come_late",
                 "nothing is left behind",
             ),
-            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance"),
             (
                 "locks",
                 "invariants::unknown_is_settled::unknown_is_settled_when_an_ask_is_never_answered",
@@ -149,7 +149,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "renewal-creates",
         caught_by: &[
             ("lib", "engine::model::worlds::leases_are_renewed", "nobody jumps the queue"),
-            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance"),
             ("lua", "operations::renewing::renewing_sets_the_lease_and_never_creates", "failed: reentrant"),
             ("locks", "invariants::lost_is_final::renewal_never_creates", "it is lost"),
         ],
@@ -248,7 +248,7 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "tell-before-asking",
         caught_by: &[
             ("lib", "engine::model::worlds::the_primary_moves", "what is valid here is held in Redis"),
-            ("lib", CHANCE, "lock_state_tests/chance.rs:"),
+            ("lib", CHANCE, "lock_state_tests/chance"),
             ("lua", "operations::granting::what_is_taken_back_was_told_to_nobody", "failed: simple"),
             (
                 "locks",
