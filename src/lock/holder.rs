@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::engine::redis::inspect::Held;
 use crate::engine::state::grant::number_of;
+use crate::error::{Error, ErrorKind};
 
 /// The holder of a lock, as Redis has it. See [`RedisLock::holder`](crate::RedisLock::holder).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +89,38 @@ impl ForcedUnlock {
     /// none. If not, a holder may work on until its next renewal, or, with a fixed lease, until its release.
     pub fn all_told(&self) -> bool {
         self.told == self.holders
+    }
+}
+
+/// The error of a caller that did not get the lock in time, with what was said about its holders.
+pub(crate) fn busy(name: &str, by: Result<String, Error>) -> Error {
+    let error = Error::new(ErrorKind::Timeout, name);
+    match by {
+        Ok(by) => error.because(by),
+        Err(why) => error.because("who holds it is not known").caused_by(why),
+    }
+}
+
+/// Who holds a lock, in a few words.
+pub(crate) fn held_by(holders: &[Holder]) -> String {
+    /// More than these would not be read.
+    const NAMED: usize = 3;
+    let each = holders.iter().take(NAMED).map(|holder| {
+        let permits = match holder.permits {
+            Some(1) => " (1 permit)".to_owned(),
+            Some(n) => format!(" ({n} permits)"),
+            None => String::new(),
+        };
+        // The server's clock may be ahead of ours.
+        let held = holder.since.map(|since| SystemTime::now().duration_since(since).unwrap_or_default());
+        let held = held.map(|held| format!(" for {:.1} s", held.as_secs_f64())).unwrap_or_default();
+        format!("{holder}{permits}{held}")
+    });
+    let named = each.collect::<Vec<_>>().join("; ");
+    match holders.len() {
+        0 => "it was held, and is free by now".to_owned(),
+        n if n > NAMED => format!("held by {named}; and {} more", n - NAMED),
+        _ => format!("held by {named}"),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Questions to a lock: its holders and its waiters; and the way to take it from its holder.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use super::holder::{ForcedUnlock, HeldBy, Holder, told};
+use super::holder::{ForcedUnlock, HeldBy, Holder, busy, held_by, told};
 use super::{RedisLock, this_thread};
 use crate::clock::Moment;
 use crate::engine;
@@ -72,11 +72,12 @@ impl<K: Kind> RedisLock<K> {
     /// ```
     #[doc(alias = "or_who")]
     pub fn busy(&self) -> Error {
-        let error = Error::new(ErrorKind::Timeout, self.name());
-        match self.holders().and_then(|ours| Ok([ours, self.holders_of_the_other_half()?].concat())) {
-            Ok(holders) => error.because(held_by(&holders)),
-            Err(why) => error.because("who holds it is not known").caused_by(why),
-        }
+        busy(self.name(), self.holders_of_either_half().map(|holders| held_by(&holders)))
+    }
+
+    /// Those that may be in the way of a caller.
+    pub(crate) fn holders_of_either_half(&self) -> Result<Vec<Holder>, Error> {
+        Ok([self.holders()?, self.holders_of_the_other_half()?].concat())
     }
 
     /// Of a half of a read/write lock: the holder of the other half.
@@ -239,22 +240,4 @@ impl<K: Kind> RedisLock<K> {
 /// The number of threads of this process that wait there.
 fn queued(entry: &Arc<LockEntry>) -> usize {
     engine::lock(entry).map_or(0, |core| core.lock_state.local_queue_length())
-}
-
-/// Who holds it, in a few words.
-fn held_by(holders: &[Holder]) -> String {
-    /// More than these would not be read.
-    const NAMED: usize = 3;
-    let each = holders.iter().take(NAMED).map(|holder| {
-        // The server's clock may be ahead of ours.
-        let held = holder.since.map(|since| SystemTime::now().duration_since(since).unwrap_or_default());
-        let held = held.map(|held| format!(" for {:.1} s", held.as_secs_f64())).unwrap_or_default();
-        format!("{holder}{held}")
-    });
-    let named = each.collect::<Vec<_>>().join("; ");
-    match holders.len() {
-        0 => "it was held, and is free by now".to_owned(),
-        n if n > NAMED => format!("held by {named}; and {} more", n - NAMED),
-        _ => format!("held by {named}"),
-    }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use self::hold::MultiHold;
 pub use self::member::Member;
+use self::member::sealed::Asked;
 use crate::engine::release::Stay;
 use crate::engine::several::{Call, Part};
 use crate::error::{Error, ErrorKind};
@@ -16,6 +17,7 @@ use crate::forms::forms;
 use crate::guard::sealed::{self, holder};
 use crate::guard::{Guard, Lockable, Ownership};
 use crate::kind::Sharing;
+use crate::lock::holder::{busy, held_by};
 use crate::lock::this_thread;
 use crate::wait::Wait;
 
@@ -84,6 +86,8 @@ pub struct MultiLock {
     parts: Result<Vec<Part>, Error>,
     /// The names of all.
     name: Arc<str>,
+    /// The same locks, for questions.
+    asked: Arc<[Arc<dyn Asked>]>,
 }
 
 impl Lockable for MultiLock {}
@@ -102,7 +106,8 @@ impl MultiLock {
             Ok(parts) => parts.iter().map(|part| part.entry.name()).collect(),
             Err(error) => vec![error.name()],
         };
-        MultiLock { name: names.join(" + ").into(), parts }
+        let asked = members.iter().map(|member| member.asked()).collect();
+        MultiLock { name: names.join(" + ").into(), parts, asked }
     }
 
     /// The same locks with a fixed lease, each as [`RedisLock::with_lease`](crate::RedisLock::with_lease) has
@@ -111,7 +116,7 @@ impl MultiLock {
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> MultiLock {
         let with_lease = |parts: Vec<Part>| parts.into_iter().map(|part| part.with_lease(lease)).collect();
-        MultiLock { parts: self.parts.clone().and_then(with_lease), name: self.name.clone() }
+        MultiLock { parts: self.parts.clone().and_then(with_lease), ..self.clone() }
     }
 
     /// The names of its locks, with ` + ` between them.
@@ -127,6 +132,49 @@ impl MultiLock {
     pub fn is_held_by_current_thread(&self) -> bool {
         let me = this_thread();
         self.parts.as_ref().is_ok_and(|parts| parts.iter().all(|part| part.is_held_by(me)))
+    }
+
+    /// The error of a caller that did not get all of them in time, with those of the locks that are held, by which
+    /// processes and for how long: a [`Timeout`](ErrorKind::Timeout), as
+    /// [`RedisLock::busy`](crate::RedisLock::busy) makes it for one lock. The requests of that for each of the locks, when
+    /// this is called. A lock that can be shared is in the error, too, while it has holders.
+    ///
+    /// ```
+    /// use redis_concurrent::{Client, MultiLock};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
+    /// # let url = server.url();
+    /// # let billing = Client::builder().url(&url).client_name("billing").connect()?;
+    /// # let _held = billing.reentrant_lock("account:2").lock_owned()?;
+    /// # let client = Client::connect(&url)?;
+    /// let (from, to) = (client.reentrant_lock("account:1"), client.reentrant_lock("account:2"));
+    /// let both = MultiLock::new(&[&from, &to]);
+    /// let transfer = both.try_lock()?.ok_or_else(|| both.busy());
+    /// // "account:1 + account:2": timed out: "account:2" is held by billing 5014@shop-1 for 12.3 s
+    /// assert!(transfer.unwrap_err().to_string().contains("\"account:2\" is held by billing "));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "or_who")]
+    pub fn busy(&self) -> Error {
+        let (mut held, mut unknown) = (Vec::new(), None);
+        for lock in &*self.asked {
+            match lock.holders() {
+                Ok(holders) if holders.is_empty() => {}
+                Ok(holders) => held.push(format!("{:?} is {}", lock.name(), held_by(&holders))),
+                Err(why) => unknown = unknown.or(Some(why)),
+            }
+        }
+        match (&held[..], unknown) {
+            ([], Some(why)) => busy(&self.name, Err(why)),
+            ([], None) => busy(&self.name, Ok("one was held, and all are free by now".to_owned())),
+            (held, None) => busy(&self.name, Ok(held.join("; "))),
+            (held, Some(why)) => {
+                let held = format!("{}; who holds the others is not known", held.join("; "));
+                busy(&self.name, Ok(held)).caused_by(why)
+            }
+        }
     }
 
     // ---- underneath ------------------------------------------------------------------------

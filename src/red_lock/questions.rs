@@ -9,10 +9,14 @@ use crate::clock::Moment;
 use crate::engine;
 use crate::engine::entry::LockEntry;
 use crate::engine::redis::failure::Failure;
-use crate::engine::redis::inspect::is_held;
+use crate::engine::redis::inspect::{Inspection, read};
 use crate::engine::redis::packed::pack_inspect;
 use crate::error::{Error, ErrorKind};
+use crate::lock::holder::{Holder, busy, held_by};
 use crate::lock::this_thread;
+
+/// Of the server at this address: the holder, if there is one.
+type Reply = (String, Result<Option<Holder>, Error>);
 
 impl QuorumLock {
     /// Whether an attempt would find it busy now: a majority of the servers has a holder, of any process. (Which
@@ -23,9 +27,10 @@ impl QuorumLock {
     /// `Unavailable` if too few servers replied to tell: neither does a majority have a holder, nor is a
     /// majority free. `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn is_locked(&self) -> Result<bool, Error> {
-        let replies = self.ask()?;
-        let count =
-            |held: bool| replies.iter().filter(|reply| reply.as_ref().is_ok_and(|it| *it == held)).count();
+        let replies: Vec<_> = self.ask()?.into_iter().map(|(_, reply)| reply).collect();
+        let count = |held: bool| {
+            replies.iter().filter(|reply| reply.as_ref().is_ok_and(|it| it.is_some() == held)).count()
+        };
         let (held, free) = (count(true), count(false));
         if held.max(free) >= self.servers.majority() {
             return Ok(held > free);
@@ -36,6 +41,48 @@ impl QuorumLock {
             Some(first) => error.caused_by(first),
             None => error,
         })
+    }
+
+    /// The error of a caller that did not get it in time, with what each server says: by which owner it is held there and
+    /// for how long: a [`Timeout`](ErrorKind::Timeout), as [`RedisLock::busy`](crate::RedisLock::busy) makes it for a lock
+    /// on one server. One request to each server, all at once, when this is called; blocks for the node timeout at most.
+    ///
+    /// An owner is the id of a client, which is another one for each server: the servers have no record of its process.
+    /// Callers of which none got a majority may each hold a part of the servers for a moment.
+    ///
+    /// ```no_run
+    /// # fn sell(red: &redis_concurrent::RedLock) -> Result<(), redis_concurrent::Error> {
+    /// let lock = red.lock("stock:42");
+    /// // "stock:42": timed out: on 3 of 3 servers, 10.0.0.1:6379: held by 7f3b…:1 for 12.3 s, 10.0.0.2:6379: held by …
+    /// let guard = lock.try_lock()?.ok_or_else(|| lock.busy())?;
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "or_who")]
+    pub fn busy(&self) -> Error {
+        let replies = match self.ask() {
+            Ok(replies) => replies,
+            Err(why) => return busy(self.name(), Err(why)),
+        };
+        let (mut held, mut unknown) = (Vec::new(), None);
+        let all = replies.len();
+        for (address, reply) in replies {
+            match reply {
+                Ok(Some(holder)) => held.push(format!("{address}: {}", held_by(&[holder]))),
+                Ok(None) => {}
+                Err(why) => unknown = unknown.or(Some(why)),
+            }
+        }
+        let text = match held.len() {
+            0 => held_by(&[]),
+            n => format!("on {n} of {all} servers, {}", held.join(", ")),
+        };
+        match unknown {
+            Some(why) if held.is_empty() => busy(self.name(), Err(why)),
+            Some(why) => busy(self.name(), Ok(text)).caused_by(why),
+            None => busy(self.name(), Ok(text)),
+        }
     }
 
     /// How often this thread holds it: 0 or 1. No request; 0 in a forked child.
@@ -54,8 +101,8 @@ impl QuorumLock {
         self.hold_count() > 0
     }
 
-    /// Whether it is held on each server, as far as they say.
-    fn ask(&self) -> Result<Vec<Result<bool, Error>>, Error> {
+    /// Its holder on each server, as far as they say.
+    fn ask(&self) -> Result<Vec<Reply>, Error> {
         let entries = self.entries()?;
         let began = Moment::now();
         let deadline = began.after(self.limit());
@@ -64,7 +111,7 @@ impl QuorumLock {
         for (node, entry) in self.servers.nodes.iter().zip(&**entries) {
             node.shared.usable().map_err(|e| e.about(self.name()))?;
             match node.away() {
-                Some(error) => replies.push(Err(error)),
+                Some(error) => replies.push((node.address.clone(), Err(error))),
                 None => asked.push((node, entry)),
             }
         }
@@ -82,14 +129,16 @@ impl QuorumLock {
             match posted.and_then(|p| p.told(backend, deadline, || pack(entry, true)).answer) {
                 Ok(answer) => {
                     node.answered(began, awaited);
-                    replies.push(Ok(is_held(&answer)));
+                    let Inspection { holders, number, .. } = read(&answer).inspection;
+                    let holder = holders.into_iter().next().map(|held| Holder::new(held, number));
+                    replies.push((node.address.clone(), Ok(holder)));
                 }
                 Err(failure) if failure.is_wrong_kind() => return Err(entry.error(failure.error())),
                 Err(failure) => {
                     if let Failure::Unsent(e) | Failure::Unanswered(e) = &failure {
                         node.failed(e.clone());
                     }
-                    replies.push(Err(failure.error()));
+                    replies.push((node.address.clone(), Err(failure.error())));
                 }
             }
         }

@@ -180,51 +180,6 @@ fn a_lock_shared_with_redisson_is_looked_at_by_its_key() {
 }
 
 #[test]
-fn the_error_of_a_caller_that_gave_up_says_who_holds_the_lock() {
-    let server = RedisServer::start().unwrap();
-    let (billing, client) =
-        (builder(&server.url()).client_name("billing").connect().unwrap(), connect(&server));
-    let lock = client.reentrant_lock("it");
-    let held = billing.reentrant_lock("it").lock_owned().unwrap();
-    // The first of each sends its script.
-    assert!(lock.try_lock().unwrap().is_none() && lock.busy().is_timeout());
-    let before = client.request_count();
-    assert!(lock.try_lock().unwrap().is_none());
-    assert_eq!(client.request_count(), before + 1, "an attempt asks for nothing more");
-    let error = lock.busy();
-    assert_eq!(client.request_count(), before + 2);
-    let text = error.to_string();
-    let by = format!("\"it\": timed out: held by billing {}@", std::process::id());
-    assert!(error.is_timeout() && text.starts_with(&by) && text.ends_with(" s"), "{text}");
-    held.unlock().unwrap();
-    assert_eq!(lock.busy().to_string(), "\"it\": timed out: it was held, and is free by now");
-
-    // Of many holders three are named.
-    let readers = client.read_write_lock("shared");
-    let clients: Vec<_> = (0..5).map(|_| connect(&server)).collect();
-    let held: Vec<_> =
-        clients.iter().map(|it| it.read_write_lock("shared").read_lock().lock_owned().unwrap()).collect();
-    let text = readers.write_lock().busy().to_string();
-    assert!(text.ends_with("; and 2 more"), "{text}");
-    drop(held);
-    let writer = clients[0].read_write_lock("shared").write_lock().lock_owned().unwrap();
-    let text = readers.read_lock().busy().to_string();
-    assert!(text.contains("held by ") && text.ends_with(" s"), "{text}");
-    drop(writer);
-
-    // Another kind of lock there, and a closed client: a reason of its own.
-    let _other = clients[0].reentrant_lock("other").lock_owned().unwrap();
-    let wrong = client.simple_lock("other").busy();
-    client.close().unwrap();
-    let closed = lock.busy();
-    for (error, kind) in [(wrong, ErrorKind::WrongType), (closed, ErrorKind::Closed)] {
-        let source =
-            std::error::Error::source(&error).and_then(|it| it.downcast_ref::<redis_concurrent::Error>());
-        assert!(error.is_timeout() && source.is_some_and(|it| it.kind() == kind), "{error:?}");
-    }
-}
-
-#[test]
 fn a_hold_that_only_stays_is_told_apart() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server);

@@ -18,6 +18,7 @@ mod server_days;
 mod support;
 
 mod bad_input;
+mod busy;
 mod close;
 mod condition;
 mod contract;

@@ -95,11 +95,6 @@ fn inspect_page(entry: &Arc<LockEntry>, mode: &str, page: &str) -> Result<Page, 
     Ok(read(&answer))
 }
 
-/// Whether the reply to an `inspect` names a holder.
-pub(crate) fn is_held(answer: &Value) -> bool {
-    !read(answer).inspection.holders.is_empty()
-}
-
 /// A page of the reply to `inspect`, in detail or not.
 pub(crate) fn read(answer: &Value) -> Page {
     let items = list(answer);

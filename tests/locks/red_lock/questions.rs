@@ -55,3 +55,27 @@ fn a_minority_that_is_held_is_not_a_lock() {
     guard.renew().unwrap();
     assert!(guard.remaining() <= LEASE, "{:?}", guard.remaining());
 }
+
+#[test]
+fn the_error_of_a_red_lock_says_what_each_server_says() {
+    let mut stage = Stage::of(3);
+    let (mine, yours) = (stage.red().lock(NAME), stage.red().lock(NAME));
+    assert_eq!(mine.busy().to_string(), "\"it\": timed out: it was held, and is free by now");
+    let guard = yours.lock().unwrap();
+    stage.await_held_on(3);
+    let error = mine.busy();
+    let text = error.to_string();
+    assert!(error.is_timeout() && text.contains("timed out: on 3 of 3 servers, "), "{text}");
+    for (server, owner) in stage.servers.iter().zip(stage.owners()) {
+        let by = format!("127.0.0.1:{}: held by {} for ", server.port(), owner.unwrap());
+        assert!(text.contains(&by), "{by}: {text}");
+    }
+    // A minority is down.
+    drop(stage.servers.pop());
+    let error = mine.busy();
+    assert!(error.to_string().contains("on 2 of 3 servers, "), "{error}");
+    let source =
+        std::error::Error::source(&error).and_then(|it| it.downcast_ref::<redis_concurrent::Error>());
+    assert_eq!(source.map(redis_concurrent::Error::kind), Some(ErrorKind::Unavailable));
+    drop(guard);
+}
