@@ -49,10 +49,7 @@ impl Status {
     /// Writes it, with the program's own exit status.
     pub fn write(&mut self, exit: u8) -> io::Result<()> {
         let Some(to) = &mut self.to else { return Ok(()) };
-        let child = self.child.map(|status| match (status.code(), status.signal()) {
-            (Some(code), _) => json!({"code": code}),
-            (None, signal) => json!({"signal": signal}),
-        });
+        let child = self.child.map(|status| json!({"code": status.code(), "signal": status.signal()}));
         let token = self.tokens.first().copied().flatten().map(spelled);
         let tokens: Vec<_> = self.tokens.iter().map(|it| it.map(spelled)).collect();
         let line = json!({

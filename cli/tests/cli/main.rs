@@ -5,6 +5,7 @@ mod chance;
 mod checks;
 mod exits;
 mod pages;
+mod schema;
 mod several;
 mod signals;
 mod stage;
