@@ -6,21 +6,25 @@ use std::path::PathBuf;
 pub const HELP: &str = "\
 A flash sale by 4 processes of 8 threads, without a lock and with each way of not overselling.
 
-usage: flash_sale [--json] [--seed N | ORDERS.csv]
+usage: flash_sale [--json] [[--seed N] [--orders N] | ORDERS.csv]
 
   --json       one JSON object a line instead of the table
-  --seed N     6,000 orders drawn by chance from this seed (default: 42)
+  --seed N     draws the orders by chance from this seed (default: 42)
+  --orders N   draws so many (1 to 100000; default: 6000)
   ORDERS.csv   the orders: a file with the columns id, customer, product, quantity
 
 REDIS_URL names a server to use instead of a private one; a RedLock has five private ones always.";
 
 /// The seed of the orders where nothing else is asked for.
 const SEED: u64 = 42;
+/// How many orders are drawn where nothing else is asked for, and at most.
+const COUNT: usize = 6_000;
+const MOST: usize = 100_000;
 
 /// Where the orders come from.
 #[derive(Debug)]
 pub enum Orders {
-    Drawn(u64),
+    Drawn { seed: u64, count: usize },
     File(PathBuf),
 }
 
@@ -34,29 +38,44 @@ pub struct Args {
 
 /// Reads the words behind the program's name.
 pub fn read(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
-    let (mut help, mut json, mut orders) = (false, false, None);
+    let (mut help, mut json, mut file) = (false, false, None);
+    let (mut seed, mut count) = (None, None);
     while let Some(word) = words.next() {
-        let source = match word.as_str() {
+        let taken = match word.as_str() {
             "--help" | "-h" => {
                 help = true;
-                continue;
+                false
             }
             "--json" => {
                 json = true;
-                continue;
+                false
             }
             "--seed" => {
-                let seed = words.next().and_then(|seed| seed.parse().ok());
-                Orders::Drawn(seed.ok_or("--seed needs a whole number; see --help")?)
+                let number = words.next().and_then(|seed| seed.parse().ok());
+                seed.replace(number.ok_or("--seed needs a whole number; see --help")?).is_some()
+            }
+            "--orders" => {
+                let number = words.next().and_then(|n| n.parse().ok()).filter(|n| (1..=MOST).contains(n));
+                count.replace(number.ok_or("--orders needs a number from 1 to 100000; see --help")?).is_some()
             }
             option if option.starts_with('-') => {
                 return Err(format!("there is no option {option}; see --help"));
             }
-            file => Orders::File(file.into()),
+            name => file.replace(name.into()).is_some(),
         };
-        if orders.replace(source).is_some() {
-            return Err("one seed or one file of orders, and not two; see --help".to_owned());
+        if taken {
+            return Err(format!(
+                "{word}: one seed, one number or one file of orders, and not two; see --help"
+            ));
         }
     }
-    Ok(Args { help, json, orders: orders.unwrap_or(Orders::Drawn(SEED)) })
+    let drawn = seed.is_some() || count.is_some();
+    let orders = match file {
+        Some(_) if drawn => {
+            return Err("orders are drawn or read from a file, and not both; see --help".to_owned());
+        }
+        Some(file) => Orders::File(file),
+        None => Orders::Drawn { seed: seed.unwrap_or(SEED), count: count.unwrap_or(COUNT) },
+    };
+    Ok(Args { help, json, orders })
 }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use super::order::Order;
 
-const ORDERS: usize = 6_000;
 const CUSTOMERS: u64 = 2_500;
 /// By rank: the product of rank *r* is ordered with the weight 1/*r*, so about a quarter of all orders want the
 /// first one, and its stock is where everybody meets.
@@ -42,8 +41,8 @@ const REPEATED: u64 = 5;
 /// It follows within so many orders: close enough for two processes to have both in hand at once.
 const APART: u64 = 12;
 
-/// The orders of this seed, in the order in which they arrive.
-pub fn orders(seed: u64) -> Vec<Order> {
+/// So many orders of this seed, in the order in which they arrive.
+pub fn orders(seed: u64, count: usize) -> Vec<Order> {
     let mut random = SplitMix(seed);
     let mut repeated: HashMap<usize, (String, &str)> = HashMap::new();
     let mut order = |line| {
@@ -58,7 +57,7 @@ pub fn orders(seed: u64) -> Vec<Order> {
         let quantity = PIECES[random.below(PIECES.len() as u64) as usize];
         Order { id: format!("o{:05}", line + 1), customer, product: product.to_owned(), quantity }
     };
-    (0..ORDERS).map(&mut order).collect()
+    (0..count).map(&mut order).collect()
 }
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).

@@ -2,7 +2,7 @@
 //! lock and once in each way of not overselling, and count the damage.
 //!
 //! ```text
-//! cargo run --release --package demo -- [--json] [--seed N | ORDERS.csv]
+//! cargo run --release --package demo -- [--json] [[--seed N] [--orders N] | ORDERS.csv]
 //! ```
 //!
 //! It starts a Redis server of its own, or uses the one that `REDIS_URL` names, under a prefix of its own
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Err(why) => return bad(why),
     };
     let orders = match &args.orders {
-        Orders::Drawn(seed) => Ok(drawn::orders(*seed)),
+        Orders::Drawn { seed, count } => Ok(drawn::orders(*seed, *count)),
         Orders::File(file) => order::read(file),
     };
     let orders = match orders {

@@ -63,7 +63,7 @@ pub fn show(args: &Args, orders: &[Order], event: Event<'_>) {
 /// The end: the table and the verdict, and the exit code that says the same.
 pub fn conclude(args: &Args, runs: &[Run]) -> ExitCode {
     let complaints: Vec<String> =
-        runs.iter().flat_map(|run| complaints(run, matches!(args.orders, Orders::Drawn(_)))).collect();
+        runs.iter().flat_map(|run| complaints(run, matches!(args.orders, Orders::Drawn { .. }))).collect();
     if !args.json {
         let rows: Vec<_> = runs.iter().map(row).collect();
         println!("\n{}\n\n{LEGEND}\n", table(&HEAD, 1, &rows));
@@ -81,7 +81,7 @@ pub fn conclude(args: &Args, runs: &[Run]) -> ExitCode {
 fn before(args: &Args, orders: &[Order]) -> String {
     let stock = stock(orders);
     let source = match &args.orders {
-        Orders::Drawn(seed) => format!("seed {seed}"),
+        Orders::Drawn { seed, .. } => format!("seed {seed}"),
         Orders::File(file) => file.display().to_string(),
     };
     let ordered: u64 = orders.iter().map(|it| u64::from(it.quantity)).sum();
