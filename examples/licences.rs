@@ -24,7 +24,7 @@ fn main() -> Result<(), Failure> {
     let url = server.as_ref().map_or_else(|| env::var("REDIS_URL"), |it| Ok(it.url()))?;
     let name = format!("licences-{}", std::process::id());
 
-    // Whoever comes first says how many there are. They are the users' state: they stay until deleted,
+    // The first process says how many there are. They are the users' state: they stay until deleted,
     // here also if nobody comes back to do that.
     let office = Client::connect(&url)?.semaphore(&name);
     office.try_set_permits(LICENCES)?;
@@ -40,7 +40,7 @@ fn main() -> Result<(), Failure> {
                 scope.spawn(move || run(&licences, 1 + i % 2, count))
             })
             .collect();
-        // Who has them, and who waits, anybody can see.
+        // The holders and the waiters, for all to see.
         let held: usize = office.holders()?.iter().filter(|it| it.process.is_some()).count();
         println!("{held} jobs run, {} wait", office.queue_length()?);
         jobs.into_iter().try_for_each(|job| job.join().expect("a job does not panic"))

@@ -36,6 +36,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         visitors.into_iter().flat_map(thread::ScopedJoinHandle::join).collect()
     })?;
     println!("it was opened: all have passed");
-    assert!(gate.try_lock()?.is_some(), "and whoever comes now passes at once");
+    assert!(gate.try_lock()?.is_some(), "and a caller that comes now passes at once");
     Ok(())
 }

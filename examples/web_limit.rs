@@ -43,7 +43,7 @@ fn serve(client: &Client, request: Request) {
             Response::from_string("try again later\n").with_status_code(503)
         }
     };
-    // Who has hung up needs no answer.
+    // A client that has hung up needs no answer.
     let _ = request.respond(answer);
 }
 

@@ -128,7 +128,7 @@ impl Error {
         &self.0.name
     }
 
-    /// How it was acquired.
+    /// Whether the same call may succeed if it is made again, and the one that failed had no effect that lasts:
     ///
     /// - [`Unavailable`](ErrorKind::Unavailable): Redis may be back by then. What may have been taken is given
     ///   back.

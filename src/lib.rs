@@ -43,13 +43,13 @@
 //! - [`ReadWriteLock`]: many readers, or one writer.
 //! - [`Semaphore`]: a number of permits.
 //! - [`CountDownLatch`] and [`CyclicBarrier`]: where threads wait for a count, or for each other.
-//! - [`Election`]: a leader among processes, whom others find and observe.
-//! - [`Once`]: work that is done once per key, and its answer for all who ask again.
-//! - [`Inventory`]: units of goods, reserved before they are sold; and a [`InventoryLock`], available as long
+//! - [`Election`]: a leader among processes, which other processes find and observe.
+//! - [`Once`]: work that is done once per key, and its answer for all later callers.
+//! - [`Inventory`]: units of goods, reserved before they are sold; and an [`InventoryLock`], available as long
 //!   as there are some.
 //! - [`RateLimiter`]: admits requests at a [`Rate`].
 //! - [`Optimistic`]: an update that is applied only if no other client changed the data it is based on.
-//! - [`Fenced`]: a resource that rejects the writes of a holder that others have come after.
+//! - [`Fenced`]: a resource that rejects the writes of former holders.
 //! - [`MultiLock`]: several locks as one, of any kinds and any clients.
 //! - [`RedLock`]: locks over several independent servers, held while a majority of them grants it.
 //!

@@ -93,7 +93,7 @@ impl Scripts {
         })
     }
 
-    /// Composes the operations of those who wait for a condition of a lock with this rule: each in the
+    /// Composes the operations of waiters for a condition of a lock with this rule: each in the
     /// place of the one that it stands for.
     pub(crate) fn of_conditions(rule: &str) -> Result<Self, String> {
         let [_, _, renew, inspect, ..] = OPERATIONS;

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args, rate: Rate) -> Result<Vec<Row>, Box<dyn Error>> {
             }
             let (t1, c1) = (now(), cpu());
             for _ in 0..SLICE {
-                // It begins as the answer to who is allowed does.
+                // It begins as the answer to an allowed caller does.
                 if !bare.exchange(&floor)?.starts_with(b"*4\r\n:1\r\n") {
                     return Err("the floor was refused".into());
                 }

@@ -1,4 +1,4 @@
-//! Readers who never pause, and a writer among them; and a writer that becomes a reader.
+//! Readers that never pause, and a writer among them; and a writer that becomes a reader.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};

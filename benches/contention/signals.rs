@@ -102,7 +102,7 @@ pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
         let (mine, other) = if job.first { (&ping, &pong) } else { (&pong, &ping) };
         let before = client.request_count();
         for i in 0..switches {
-            // Whoever began is woken last, and the other one has nothing to wait for any more.
+            // The thread that began is woken last, and the other one has nothing to wait for any more.
             signal(other, &guard, &mut done)?;
             if job.first || i + 1 < switches {
                 mine.wait(&mut guard)?;

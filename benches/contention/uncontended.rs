@@ -123,7 +123,7 @@ fn inside<K: Exclusive>(
     Ok(())
 }
 
-/// What a user does who protects something: the token is part of it.
+/// What a user's code does to protect something: the token is part of it.
 fn pair<K: Exclusive>(lock: &RedisLock<K>) -> Result<(), redis_concurrent::Error> {
     let guard = lock.lock()?;
     black_box(guard.token());

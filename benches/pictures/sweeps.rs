@@ -92,7 +92,7 @@ pub(crate) fn charts(data: &Data) -> Vec<Chart> {
     ]
 }
 
-/// Who may hand a tenure on: its name, whether it is `fair()`, its colour and how its line is broken.
+/// A lock that may be handed on: its name, whether it is `fair()`, its colour and how its line is broken.
 type Mode = (&'static str, bool, usize, &'static str);
 const FAIR: Mode = ("fair", true, 0, "");
 const MODES: [Mode; 2] = [FAIR, ("default slice", false, 1, "6 3")];

@@ -111,7 +111,7 @@ fn pairs(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
 /// From a release to the next holder, between two clients that both always wait: to Redis they are two processes.
 fn hand_overs(clients: [Client; 2], during: Duration) -> Result<Vec<Duration>, Failure> {
     let (origin, end) = (Instant::now(), Instant::now() + during);
-    // Who released last, and when: a client and nanoseconds.
+    // The client that released last, and when, in nanoseconds.
     let released = AtomicU64::new(0);
     let all = Mutex::new(Vec::new());
     let turns = |me: u64, client: &Client| -> Result<(), Failure> {

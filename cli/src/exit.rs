@@ -43,7 +43,7 @@ impl Failure {
         Failure::new(code::INTERNAL, format!("{why}: this should not be, please report it"))
     }
 
-    /// Whoever read the answers has stopped: nothing is said about that.
+    /// The reader of the output has closed it: no message is printed.
     pub fn broken_pipe() -> Failure {
         Failure::new(code::BROKEN_PIPE, "")
     }

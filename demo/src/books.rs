@@ -12,7 +12,7 @@
 //! An order is always in one of the first two lists, or in `orders`: it moves by one command, and its outcome
 //! is written in one transaction with leaving the list.
 //!
-//! In the run with an inventory, that has the pieces, and knows what was sold to whom: `stock` and `bought`
+//! In the run with an inventory, that has the pieces, and knows each buyer: `stock` and `bought`
 //! are not written.
 
 use std::collections::{BTreeMap, HashMap};
@@ -168,7 +168,7 @@ impl Books {
         transaction.exec(&mut self.connection)
     }
 
-    /// Of a sale: what is left, and who has bought it.
+    /// Of a sale: what is left, and the buyers.
     pub fn take(&self, transaction: &mut Pipeline, order: &Order, left: i64, fate: Fate) {
         if fate == Fate::Sold {
             let bought = self.bought(&order.customer);

@@ -192,7 +192,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The pieces are the inventory's: it has them, knows what was sold to whom, and decides in one step.
+    /// The pieces are the inventory's: it has them, knows each buyer, and decides in one step.
     fn reserve(&self, books: &mut Books, claim: &Claim, notes: &mut Notes) -> Result<(), Failure> {
         let order = &claim.order;
         let wish = redis_concurrent::Order::of(&order.product, order.quantity.into())

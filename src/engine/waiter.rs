@@ -215,7 +215,7 @@ impl<'a> Waiter<'a> {
                     if self.wait.deadline.is_none() && core.gives_up(self.entered, now, bears) {
                         return Err(self.unavailable(&core));
                     }
-                    // (Who waits for a signal does not wait for the lock.)
+                    // (A waiter for a signal does not wait for the lock.)
                     if self.waits.is_none() && entry.condition.is_none() {
                         // Outside the mutex; so it looks anew before it sleeps.
                         drop(core);

@@ -75,7 +75,7 @@ const MEMORY: Duration = Duration::from_secs(3600);
 /// reservation takes all it asks for or none, across all its SKUs.
 ///
 /// What is reserved has a lease, renewed while its process lives. The units of a process that died return
-/// when that expires; a [fixed](Inventory::with_lease) one is for customers who may take so long to pay. The
+/// when that expires; a [fixed](Inventory::with_lease) one is for customers that may take so long to pay. The
 /// counts are the inventory's users': they stay until [`delete`](Inventory::delete), and do not expire.
 ///
 /// A decision is one request, and no queue forms for it: a caller that comes when the goods are sold out

@@ -286,7 +286,7 @@ impl Attempt {
         self.guard.lost()
     }
 
-    /// The work is done: stores its answer, of at most 262,144 bytes, for all who ask for it. Asks again while Redis does
+    /// The work is done: stores its answer, of at most 262,144 bytes, for all callers that ask for it. Asks again while Redis does
     /// not reply, for half a minute at most.
     ///
     /// # Errors
@@ -297,7 +297,7 @@ impl Attempt {
         self.end("done", answer)
     }
 
-    /// The work failed for good: stores why, of at most 262,144 bytes, for all who ask for it; nobody tries again. (For
+    /// The work failed for good: stores why, of at most 262,144 bytes, for all callers that ask for it; nobody tries again. (For
     /// what another caller should try, [give it back](Attempt::give_back).) Like [`done`](Attempt::done) otherwise.
     ///
     /// # Errors

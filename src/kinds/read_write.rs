@@ -48,7 +48,7 @@ pub type WriteLock = RedisLock<Write>;
 /// field `writer` of the state. *read*, the count of readers: a field for each reading process, with an
 /// end of its own. A counter kept by INCR and DECR cannot work: a command that is sent twice, because its
 /// answer was lost, counts twice; a reader that dies is never subtracted; and an expiry of the counter as a whole is
-/// either renewed by those who live, and keeps the dead one in, or ends, and lets a writer in among them.
+/// either renewed by the live readers, and keeps the dead one in, or ends, and lets a writer in among them.
 ///
 /// # Example
 ///

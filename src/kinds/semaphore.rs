@@ -101,7 +101,7 @@ fn permits_of(hold: &Hold<Permits>) -> u32 {
 /// # let url = server.url();
 /// let client = Client::connect(&url)?;
 /// let printers = client.semaphore("printers");
-/// printers.try_set_permits(3)?; // whoever comes first
+/// printers.try_set_permits(3)?; // in the first process
 ///
 /// let two = printers.acquire(2)?;
 /// assert!(printers.try_acquire(2)?.is_none());

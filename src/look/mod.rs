@@ -1,4 +1,4 @@
-//! What is at a name, whatever kind of lock it is: for those who operate a service.
+//! What is at a name, whatever kind of lock it is: for operators of a service.
 
 mod listing;
 mod primaries;

@@ -9,7 +9,7 @@ use crate::engine::redis::answers::{list, number};
 /// The decision of a [`RateLimiter`](crate::RateLimiter) on one request, as of the moment when Redis made it:
 /// other requests may have been admitted since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[must_use = "who is not allowed in has to be kept out"]
+#[must_use = "a caller that is not allowed must be kept out"]
 #[non_exhaustive]
 pub struct Decision {
     /// Whether the request is allowed: it was counted then. A rejected request counts nothing.

@@ -34,7 +34,7 @@ const ALL: [(&str, Work); 10] = [
     ("barrier", meet),
 ];
 
-/// A clock that is set forward makes all who wait silent for a moment, and so may break a barrier.
+/// When a clock is set forward, all waiters look silent for a moment, which may break a barrier.
 fn meet(client: &Client) -> Result<(), Error> {
     let barrier = client.cyclic_barrier("barrier", CLIENTS);
     loop {
@@ -45,7 +45,7 @@ fn meet(client: &Client) -> Result<(), Error> {
     }
 }
 
-/// Whoever comes signals who waits, and waits to be signalled.
+/// Each caller signals the waiting one, then waits for a signal itself.
 fn wait_or_signal(client: &Client) -> Result<(), Error> {
     let lock = client.reentrant_lock("conditional");
     let mut guard = lock.lock()?;
@@ -109,7 +109,7 @@ fn nobody_hangs_while_the_clock_is_stepped_back_and_forth() {
             }
         }));
         over.store(true, SeqCst);
-        // Who waits for others that come no more, or hangs, ends with its client.
+        // A thread that waits for others that come no more, or that hangs, ends with its client.
         clients.iter().for_each(|client| drop(client.close()));
         if let Err(why) = hangs {
             std::panic::resume_unwind(why);
@@ -139,7 +139,7 @@ fn a_lease_lasts_longer_by_what_the_clock_is_set_back() {
     for name in ["alive", "ended", "dead"] {
         let lock = other.simple_lock(name);
         let guard = lock.try_lock_for(LONG).unwrap().expect(name);
-        // Who lives gives back what has ended by its own clock.
+        // A live process gives back what has ended by its own clock.
         assert!(name != "dead" || began.elapsed() > ms(3500), "{:?}", began.elapsed());
         guard.unlock().unwrap();
     }

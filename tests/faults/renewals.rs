@@ -41,7 +41,7 @@ impl Observer for Renewals {
     }
 }
 
-/// Whoever waits for an answer is not the one who tells deadlines.
+/// The thread that waits for an answer is not the one that reports deadlines.
 #[test]
 fn a_loss_is_told_in_time_while_another_renewal_waits_for_its_answer() {
     let server = RedisServer::start().unwrap();

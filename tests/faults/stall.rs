@@ -1,4 +1,4 @@
-//! A server that stands still for longer than the window of those who wait: the silence was its own, and
+//! A server that stands still for longer than its waiters' timeout: the silence was its own, and
 //! nobody loses a place by it.
 
 use std::thread;

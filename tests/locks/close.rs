@@ -42,7 +42,7 @@ fn close_wakes_all_waiters() {
         wait_until(SOON, "25 wait for each", || {
             ["x0", "x1"].iter().all(|x| client.reentrant_lock(x).local_queue_length() == 25)
         });
-        // The head of those who wait in Redis has its place.
+        // The head of the queue in Redis has its position.
         wait_until(SOON, "one has its place", || other.queue_length().unwrap() > 0);
         let began = Instant::now();
         client.close().unwrap();
@@ -153,7 +153,7 @@ fn close_is_final_and_may_be_repeated() {
         closed(lock.force_unlock().unwrap_err().kind());
         closed(lock.with(|_| panic!("without a hold")).unwrap_err().kind());
         assert_eq!(lock.hold_count(), 0);
-        assert_eq!(lock.local_queue_length(), 0, "who was refused is no waiter");
+        assert_eq!(lock.local_queue_length(), 0, "a refused caller is no waiter");
     }
     let kind = guard.renew_for(SOON).unwrap_err().kind();
     assert!(matches!(kind, ErrorKind::Closed), "{kind:?}");

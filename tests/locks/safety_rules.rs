@@ -193,7 +193,7 @@ fn a_late_copy_of_an_ask_does_not_come_in() {
     let before = scene.server.command_calls().unwrap()["evalsha"];
     wait_until(LONG, "it is passed on", || scene.proxy.held() == 0);
     wait_until(LONG, "it has run", || scene.server.command_calls().unwrap()["evalsha"] >= before);
-    // Whoever comes now finds the lock free, and stays in.
+    // The next caller finds the lock free, and stays in.
     let other = scene.lock(&scene.near);
     let guard = other.try_lock().unwrap().expect("nobody holds it");
     assert!(scene.owner_inside().is_some());

@@ -203,7 +203,7 @@ fn a_full_server_takes_none_and_lets_all_leave() {
 #[test]
 fn what_was_taken_before_is_as_if_it_had_never_been_asked_for() {
     let mut all = Several::of::<Reentrant>(3, "trace");
-    // Somebody waits at the first, whose holder has just lapsed, so that it comes in before anybody who tries.
+    // Somebody waits at the first, whose holder has just lapsed, so that it comes in before any caller that tries.
     let (holder, waiter) = (all.0[0].c(), all.0[0].b());
     all.0[0].try_(&holder);
     all.0[0].wait(&waiter);

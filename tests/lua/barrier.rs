@@ -207,7 +207,7 @@ fn a_dead_waiter_is_found_by_the_one_behind_it() {
         for after in [2, 1] {
             let (owner, arrival) = asks[(dead + after) % 3].clone();
             let answer = rig.acquire("keep", &owner, Ask { args: "4", arrival: &arrival, ..ASK }).unwrap();
-            // Who stands before the dead one sees nothing of it, unless it is the head that everybody sees.
+            // A party before the dead one does not notice it, unless that is the head, which everybody checks.
             let expected = if after == 1 { "-1" } else { "0" };
             assert_eq!(answer[0], expected, "{dead} {after}: {answer:?}");
         }
@@ -366,7 +366,7 @@ fn a_server_that_stood_still_breaks_nothing() {
             rig.age_place(&a, 4_000);
             assert_eq!(again(&mut rig, "keep", &b, &arrivals[1]), ["-1", "broken"]);
         } else {
-            // Who was there first completes it.
+            // The party that arrived first completes it.
             assert_eq!(again(&mut rig, "keep", &a, &arrivals[0])[0], "1");
             assert!(rig.queue().is_empty());
         }

@@ -100,7 +100,7 @@ impl Stage {
         ids.iter().map(|id| self.short(id)).collect()
     }
 
-    /// Who waits for the condition, in order.
+    /// The condition's waiters, in order.
     fn waiting(&mut self) -> Vec<String> {
         let members: Vec<String> = self.rig.con.zrange(&self.rig.keys[5], 0, -1).unwrap();
         members.iter().map(|m| self.short(m.rsplit('|').next().unwrap())).collect()

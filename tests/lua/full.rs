@@ -103,7 +103,7 @@ impl Scene {
         self.rig.change(&id, what)
     }
 
-    /// Of who waits for a condition: `who`, in place of the hold `from`.
+    /// A request of the condition's waiter `who`, in place of the hold `from`.
     fn awaits(&mut self, how: &str, who: &str, from: &str) -> RedisResult<Vec<String>> {
         let (owner, from) =
             (self.rig.id(who, 1), if from.is_empty() { from.into() } else { self.rig.id(from, 1) });
@@ -194,7 +194,7 @@ impl Scene {
 const OF_ALL: [Operation; 13] = [
     ("a try of a newcomer", BeClean, |it| it.asks("try", "n", USUAL)),
     ("a wait of a newcomer", BeClean, |it| it.asks("wait", "n", USUAL)),
-    ("a wait of who has a place", BeClean, |it| {
+    ("a wait of a waiter with a position", BeClean, |it| {
         let arrival = it.arrival.clone();
         it.asks("wait", "b", Ask { arrival: &arrival, ..USUAL })
     }),
@@ -203,7 +203,7 @@ const OF_ALL: [Operation; 13] = [
         it.asks("keep", "b", Ask { arrival: &arrival, ..USUAL })
     }),
     ("a beat without a place", Pass, |it| it.asks("keep", "n", USUAL)),
-    ("an ask of who is inside", Pass, |it| it.asks("try", "a", USUAL)),
+    ("an ask of a holder", Pass, |it| it.asks("try", "a", USUAL)),
     ("an unlock", Pass, |it| it.leaves("a", &[])),
     ("an unlock that bars", Pass, |it| it.leaves("a", &["1"])),
     ("an unlock with the next ask", Pass, |it| {
@@ -217,7 +217,7 @@ const OF_ALL: [Operation; 13] = [
 ];
 
 /// Of these the loop that ends them may let somebody else in.
-const OF_WHO_IS_INSIDE: [&str; 3] = ["an ask of who is inside", "a share", "an adoption"];
+const OF_A_HOLDER: [&str; 3] = ["an ask of a holder", "a share", "an adoption"];
 
 const OF_HOLDS: [Operation; 2] = [
     ("a renewal", Pass, |it| {
@@ -237,7 +237,7 @@ const OF_RECEIPTS: [Operation; 1] = [("an adoption", Pass, |it| {
 
 const OF_CONDITIONS: [Operation; 6] = [
     ("a wait for a signal", Pass, |it| it.awaits("wait", "n", "a")),
-    ("a beat of who waits for a signal", Pass, |it| it.awaits("keep", "c", "")),
+    ("a heartbeat of a waiter for a signal", Pass, |it| it.awaits("keep", "c", "")),
     ("a way back from there", Pass, |it| it.awaits("back", "c", "")),
     ("a signal", Pass, |it| it.signals("one")),
     ("a signal to all", Pass, |it| it.signals("all")),
@@ -314,7 +314,7 @@ fn runs(
     scene.rig.full(true);
     let outcome = run(&mut scene);
     // One whose lease is over asks as a newcomer does.
-    let newcomer = holder == Holder::Lapsed && OF_WHO_IS_INSIDE.contains(what);
+    let newcomer = holder == Holder::Lapsed && OF_A_HOLDER.contains(what);
     let wrong = match &outcome {
         Ok(_) => None,
         Err(error) if *must == Pass && !newcomer => Some(format!("{told}: {error}")),
@@ -324,7 +324,7 @@ fn runs(
         Err(_) if scene.rig.everything() != before => Some(format!("{told}: it is refused, half-written")),
         Err(_) => None,
     };
-    // Whoever frees the lock hands it over, and who finds it free is let in.
+    // A release hands the lock over, and a caller that finds it free is let in.
     let frees = what.starts_with("an unlock") || (holder == Holder::Lapsed && *what == "a beat");
     let nobody = ["latch", "barrier"].contains(&case.kind);
     let left_over = wrong.is_none() && frees && !nobody && !scene.is_inside("b");

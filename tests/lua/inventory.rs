@@ -276,7 +276,7 @@ fn an_id_has_one_reservation_at_a_time_and_is_sold_once() {
     let ttl = inventory.pttl(4);
     assert!((MEMORY - 5_000..=MEMORY).contains(&ttl), "{ttl}");
     inventory.leave_unsettled("x:1").unwrap();
-    assert!(inventory.pttl(4) > MEMORY - 5_000, "whoever is barred does not shorten it");
+    assert!(inventory.pttl(4) > MEMORY - 5_000, "a tombstone does not shorten it");
     inventory.change("d:1", &["delete"]).unwrap();
     inventory.change("r:1", &["add_stock", "5", "tee"]).unwrap();
     inventory.refuses("c:1", &args, "conflict-order-%22o%2D1%22-was-sold");
@@ -311,7 +311,11 @@ fn a_customer_has_at_most_its_limit_of_each() {
     };
     assert_eq!(customers(&mut inventory), ["customer|al-ice|tee", "customer|bob|tee"]);
     inventory.leave("c:1");
-    assert_eq!(customers(&mut inventory), ["customer|al-ice|tee"], "who has none is forgotten");
+    assert_eq!(
+        customers(&mut inventory),
+        ["customer|al-ice|tee"],
+        "a customer without reservations is forgotten"
+    );
 }
 
 // ---- the lock ------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ fn a_waiter_that_did_not_hear_of_it_is_told_when_it_asks_again_and_newcomers_are
     told(&mut rig, &[&["delete"]], "broken-its-count-was-deleted-or-expired");
 }
 
-/// Of those who wait when a count ends by itself, each learns it at its next beat, and whoever sets it anew
+/// When a count expires, each of its waiters learns it at its next heartbeat, and a caller that sets it anew
 /// tells the others.
 #[test]
 fn a_waiter_for_a_count_that_has_ended_does_not_wait_for_the_next() {

@@ -108,7 +108,7 @@ fn a_smooth_rate_lets_in_its_burst_and_then_one_by_one() {
     assert!(allowed == 0 && (30 * SECOND..=60 * SECOND).contains(&retry), "{allowed} {retry}");
     let two = it.ask(2, rate)[2];
     assert!((59 * SECOND..=60 * SECOND).contains(&(two - retry)), "{two} {retry}");
-    // Who waits as long as told gets in; and nobody beside.
+    // A caller that waits as long as it was told gets in, and no other.
     it.age(retry);
     assert_eq!(it.ask(1, rate)[..2], [1, 0]);
     assert_eq!(it.ask(1, rate)[0], 0);

@@ -47,7 +47,7 @@ impl Rig {
         self.acquire("share", owner, READ).unwrap()
     }
 
-    /// Who is inside, by the state's fields.
+    /// The holders, by the state's fields.
     fn inside(&mut self) -> Vec<String> {
         let mut fields: Vec<String> = self.con.hkeys(&self.keys[0]).unwrap();
         fields.retain(|field| field.contains(':'));

@@ -243,7 +243,7 @@ fn a_change_lets_in_waiters_that_may_and_refuses_those_that_never_will() {
     let (mut a, mut b) = (rig.inbox("a"), rig.inbox("b"));
     assert_eq!(rig.wait("a:1", "3")[0], "0");
     assert_eq!(rig.wait("b:1", "1")[0], "0");
-    // The head is in vain now, and who is behind it is not.
+    // The head waits in vain now; the one behind it does not.
     rig.change("r:1", &["add", "-1"]);
     assert!(next_message(&mut a).starts_with("a:1 no:it-has-2-permits-in-all 0 "));
     assert_eq!(rig.inspect()[2].len(), 2, "one waits");
@@ -294,7 +294,7 @@ fn a_full_redis_takes_what_is_there_and_nobody_new() {
     assert_eq!(rig.renew("a:1", "30000"), ["30000"]);
     assert_eq!(rig.acquire("keep", "d:1", "2").unwrap()[0], "0");
     assert!(rig.acquire("wait", "e:1", "1").is_err());
-    // One lapses, one leaves: their permits go on to who waits.
+    // One lapses, one leaves: their permits go on to the waiters.
     rig.full(false);
     rig.set_lease("b:1", -1);
     rig.full(true);

@@ -7,7 +7,7 @@ use redis_concurrent::{Client, ReentrantLock};
 
 use crate::support::{LONG, ms};
 
-/// What is counted of those who come in.
+/// What is counted of the contenders that get in.
 #[derive(Debug, Default)]
 pub struct Contenders {
     /// How often each client came in.

@@ -392,7 +392,7 @@ pub fn int(text: &str) -> i64 {
     text.parse().unwrap_or_else(|e| panic!("{text:?}: {e}"))
 }
 
-/// Takes off a busy answer, which begins at `from`, that nobody listens for who asked: of most of those in these
+/// Takes off a busy answer, which begins at `from`, that nobody listens for the caller: of most callers in these
 /// tests nobody does. Returns whether it was there.
 pub fn is_deaf(answer: &mut Vec<String>, from: usize) -> bool {
     let is = answer.len() == from + 5 && answer[from] == "0" && answer[from + 4] == "1";

@@ -1,4 +1,4 @@
-//! The barrier: its rounds, its indexes, what breaks it and who hears of it.
+//! The barrier: its rounds, its indexes, what breaks it and which parties hear of it.
 
 mod breaking;
 mod processes;
@@ -83,7 +83,7 @@ fn all_go_on_when_the_last_one_comes_each_with_its_index() {
     }
     assert_eq!(barriers[0].number_waiting().unwrap(), 0);
     wait_until(LONG, "nothing is in use", || clients.iter().all(|client| client.lock_count() == 1));
-    // Of those who passed nothing is left, and the rest ends by itself.
+    // Nothing is left of the parties that passed, and the rest expires.
     let mut redis = server().connection().unwrap();
     let mut fields: Vec<String> = redis.hkeys(key(name, "")).unwrap();
     fields.sort();

@@ -136,7 +136,7 @@ fn the_last_count_down_wakes_all_in_all_clients() {
         // Some milliseconds on an idle machine.
         assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
     });
-    // Who passed has nothing to give back.
+    // A thread that passed has nothing to give back.
     wait_until(LONG, "no wait is in use", || clients.iter().all(|client| client.lock_count() == 0));
     latch.delete().unwrap();
 }
@@ -207,7 +207,7 @@ fn a_waiter_is_told_of_a_reset_or_a_deletion_and_nobody_else() {
                 assert_eq!(error.kind(), ErrorKind::Broken, "{error}");
                 assert!(error.to_string().contains(says), "{error}");
             }
-            // Who comes now is not concerned.
+            // A caller that comes now is not concerned.
             match what {
                 "reset" => assert!(!latch.wait_for(ms(50)).unwrap()),
                 _ => assert_eq!(latch.wait().unwrap_err().kind(), ErrorKind::Refused),

@@ -1,4 +1,4 @@
-//! Work that is done once: who does it, who gets the answer, and what a death in between leaves.
+//! Work that is done once: which caller does it, which ones get the answer, and what a death in between leaves.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

@@ -19,7 +19,7 @@ use play::{all_there_is, play};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// What was heard in one play, by each of the three who listened.
+/// What was heard in one play, by each of the three observers.
 struct Played {
     diary: Diary,
     figures: Vec<Figure>,

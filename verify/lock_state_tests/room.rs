@@ -197,7 +197,7 @@ fn a_wait_whose_hold_was_not_there_bars_nothing() {
     assert!(room.lock_state.wait_outcome().stayed);
     let asking = room.asks(ticket, 1_000);
     let then = room.answer(&asking, Answer::Refused("not-inside".into()), 1_001);
-    // Whoever drives it does that, as it must where nothing was answered.
+    // Its driver does that, as it must where nothing was answered.
     assert_eq!((then.background, room.lock_state.wait_outcome().entered), (None, false));
 }
 

@@ -135,7 +135,7 @@ fn a_share_that_may_not_go_on_takes_nobody_in_any_more() {
         desk.answer(&asking, answer.clone(), SLICE + 1);
         let own = desk.asks(late, SLICE + 1);
         assert!(own.how != AcquireMode::Share && own.owner != first.owner, "{answer:?}: {own:?}");
-        // Its own goes on, for who has it.
+        // Its own goes on, for its holder.
         assert!(desk.lock_state.holds_valid(first.ticket, at(SLICE + 1)), "{answer:?}");
         assert!(
             matches!(desk.lock_state.enter(&request(1), at(SLICE + 2)), Ok(Entered::Again(_))),

@@ -42,7 +42,7 @@ pub(super) fn all() -> Vec<Property<World>> {
             !world.prompt || !s.quiet() || is_due(s) || !could_be_in(s)
         }),
         Property::always("a dead waiter costs no lease", |_, s: &State| !s.trusted),
-        Property::always("who comes back comes back to its place", |_, s: &State| !s.fell_back),
+        Property::always("a waiter that comes back comes back to its position", |_, s: &State| !s.fell_back),
         Property::always("nothing is left behind", |world, s| !is_over(s) || is_clean(world, s)),
         Property::always("nobody jumps the queue", |_, s: &State| !s.jumped),
         Property::always("a downgrade that was done is done", |_, s: &State| !s.robbed),
@@ -50,11 +50,11 @@ pub(super) fn all() -> Vec<Property<World>> {
         Property::always("bounded bypass", |_, s: &State| !s.bypassed),
         Property::always("a wait returns with the lock", |_, s: &State| !s.empty_handed),
         Property::always("a signal is never lost", |_, s: &State| !s.signals.lost),
-        Property::always("no signal dies with who had it", |world: &World, s: &State| {
+        Property::always("no signal dies with its receiver", |world: &World, s: &State| {
             !world.has_conditions() || !s.quiet() || is_due(s) || !is_owed(s)
         }),
-        Property::always("signals go to who has waited longest", |_, s: &State| !s.signals.out_of_turn),
-        Property::always("who was signalled says so", |_, s: &State| !s.signals.swallowed),
+        Property::always("signals go to the longest waiter", |_, s: &State| !s.signals.out_of_turn),
+        Property::always("a signalled waiter says so", |_, s: &State| !s.signals.swallowed),
     ]
 }
 

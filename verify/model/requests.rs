@@ -1,4 +1,4 @@
-//! What Redis does in a model, and what is minded about whom it lets in.
+//! What Redis does in a model, and what the model records of the owners that it admits.
 
 use super::World;
 use super::state::{State, process_of};
@@ -78,7 +78,7 @@ impl State {
         self.signals.waiting().filter(move |owner| self.hears(*owner) && !before.is_dead(*owner, now))
     }
 
-    /// Who has a place now and had none counts from here.
+    /// A waiter that has a position now and had none counts from here.
     fn count_from_here(&mut self) {
         let waiting: Vec<usize> = self.redis.waiting().map(process_of).collect();
         let processes = self.processes.len();

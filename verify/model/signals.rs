@@ -18,7 +18,7 @@ pub(super) struct Signals {
     let_in: Vec<(u64, u64, Vec<u64>)>,
     /// A signal woke nobody, though somebody waited.
     pub(super) lost: bool,
-    /// Another was woken than who has waited longest.
+    /// Another was woken than the longest waiter.
     pub(super) out_of_turn: bool,
     /// A thread that was signalled says that it was not.
     pub(super) swallowed: bool,

@@ -75,7 +75,7 @@ pub(super) enum Thread {
     },
     Confirming(Ticket, u64),
     Holding(Ticket),
-    /// It holds, and waits for the reply to what it asks for those who come later.
+    /// It holds, and waits for the reply to what it asks for later callers.
     AskingAhead(Ticket, u64),
     /// It holds, and waits for the reply to its signal.
     Signalling(Ticket, u64),

@@ -9,7 +9,7 @@ pub(super) struct Fault {
 }
 
 pub(super) const FAULTS: &[Fault] = &[
-    // A leave takes out whoever holds the lock, be it its sender or not.
+    // A leave takes out the lock's holder, be it its sender or not.
     Fault {
         name: "no-owner-check",
         caught_by: &[
@@ -154,7 +154,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ("locks", "invariants::lost_is_final::renewal_never_creates", "it is lost"),
         ],
     },
-    // A waiter is let in for the lease of whoever let it in, and told its own.
+    // A waiter is let in for the lease of the request that admits it, and told its own.
     Fault {
         name: "releasers-lease",
         caught_by: &[
@@ -171,7 +171,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // Who reads asks, and joins, past a writer of its process that has no place in Redis yet.
+    // A reader asks, and joins, past a writer of its process that has no place in Redis yet.
     Fault {
         name: "unknown-is-passed",
         caught_by: &[
@@ -192,7 +192,7 @@ pub(super) const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // Whom only a message tells has its whole lease, though it may be dead.
+    // A waiter that only a message tells has its whole lease, though it may be dead.
     Fault {
         name: "told-for-the-whole-lease",
         caught_by: &[
@@ -210,7 +210,7 @@ pub(super) const FAULTS: &[Fault] = &[
         ],
     },
     // Readers are one count with one life, and not a field for each: a leave that comes twice counts
-    // twice, and who died stays in while others renew.
+    // twice, and a dead holder stays in while others renew.
     Fault {
         name: "reader-counter",
         caught_by: &[
@@ -224,7 +224,7 @@ pub(super) const FAULTS: &[Fault] = &[
         ],
     },
     // One mark for all writers that wait, and not a place for each: the first that gives up clears it,
-    // and who died keeps it.
+    // and a dead holder keeps it.
     Fault {
         name: "one-writer-mark",
         caught_by: &[
@@ -307,7 +307,7 @@ pub(super) const FAULTS: &[Fault] = &[
             (
                 "lib",
                 "engine::model::worlds::conditions::a_waiter_let_in_by_a_signal_is_dead",
-                "no signal dies with who had it",
+                "no signal dies with its receiver",
             ),
             (
                 "locks",
@@ -320,7 +320,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "timed-out-is-unsignalled",
         caught_by: &[
-            ("lib", "engine::model::worlds::conditions::a_wait_times_out", "who was signalled says so"),
+            ("lib", "engine::model::worlds::conditions::a_wait_times_out", "a signalled waiter says so"),
             (
                 "locks",
                 "condition::signals::a_wait_whose_time_is_over_after_its_signal_was_signalled",
@@ -372,7 +372,7 @@ pub(super) const FAULTS: &[Fault] = &[
             "called `Result::unwrap_err()` on an `Ok` value",
         )],
     },
-    // Who had a hold before it went over may still be let in.
+    // The holder from before the failover may still be let in.
     Fault {
         name: "adopted-not-barred",
         caught_by: &[

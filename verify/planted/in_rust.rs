@@ -11,7 +11,7 @@ pub(super) struct InRust {
     pub(super) becomes: &'static str,
 }
 
-/// Code, and not text, so that whoever renames something does it here, too.
+/// Code, and not text, so that a rename must be made here, too.
 macro_rules! places {
     ($($fault:literal in $folder:literal: { $($code:tt)* } => { $($becomes:tt)* })*) => {
         &[$(InRust {

@@ -1,4 +1,4 @@
-//! Plants all faults in a copy of the sources, or lists who is to catch them: a program of its own, which
+//! Plants all faults in a copy of the sources, or lists the tests that should catch them: a program of its own, which
 //! `ci/planted.sh` compiles.
 //!
 //! `plant <folder>` copies the files named on its standard input there, as far as they differ from what is

@@ -56,7 +56,7 @@ impl SmallRedis {
             return self.join(ask, Stage::Asked, now, tell);
         }
         let ahead = self.settle(None, now, tell);
-        // Not if it is this owner whom the loop let in: it is told.
+        // Not if the loop let this owner in: it is told.
         if ahead.is_none() && self.inside(ask.owner, now).is_none() && self.comes_in(ask, now) {
             return self.inside(ask.owner, now).unwrap_or_else(|| self.busy(ask, ahead, now));
         }

@@ -18,7 +18,7 @@ pub(in crate::engine) enum Stage {
     Back,
 }
 
-/// A place of who waits for a signal.
+/// The position of a waiter for a signal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Waits {
     pub(in crate::engine) condition: u8,

@@ -3,7 +3,7 @@
 //!
 //! The models and the walks by chance both run on it. That it says what the Lua says is not taken
 //! on trust: `model/replay/` has a real server say the same. Times are in milliseconds, and given
-//! with each operation; when a message was heard is the business of whoever has it delivered.
+//! with each operation; when a message was heard is the business of its deliverer.
 
 mod acquire;
 mod conditions;

@@ -141,7 +141,7 @@ pub(in crate::engine) struct Message {
 }
 
 impl Message {
-    /// "Somebody waits whom you must not let pass".
+    /// "A waiter is here that you must not let pass".
     pub(super) fn word(owner: u64) -> Message {
         Message { owner, number: 0, lease: 0, value: 0 }
     }

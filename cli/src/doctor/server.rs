@@ -198,7 +198,7 @@ fn clock(connection: &mut Connection) -> Option<Finding> {
         true => Finding::warn(
             "clock",
             format!("{} apart", in_ms(apart)),
-            "run NTP on both: locks do not need it, people who read times do",
+            "run NTP on both: locks do not need it, readers of their logs do",
         ),
         false => Finding::ok("clock", format!("{} apart", in_ms(apart))),
     })

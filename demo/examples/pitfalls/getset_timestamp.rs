@@ -15,7 +15,7 @@ const AHEAD: Duration = Duration::from_secs(60);
 /// Any time will do: it is only compared with itself.
 const NOON: Duration = Duration::from_secs(1_700_000_000);
 
-/// One attempt by who has this time.
+/// One attempt by a process with this time.
 fn try_lock(redis: &mut Connection, now: Duration) -> RedisResult<bool> {
     let (now, ends) = (now.as_millis() as u64, (now + LONG).as_millis() as u64);
     if redis.set_nx("lock", ends)? {
@@ -25,7 +25,7 @@ fn try_lock(redis: &mut Connection, now: Duration) -> RedisResult<bool> {
     if seen >= now {
         return Ok(false);
     }
-    // Ended. Of those who see that, one gets the old value back.
+    // Expired. Of the processes that see that, one gets the old value back.
     let old: u64 = cmd("GETSET").arg("lock").arg(ends).query(redis)?;
     Ok(old == seen)
 }

@@ -10,7 +10,7 @@ use super::{Failure, Finding};
 
 const STOCK: i64 = 10;
 
-/// Takes a unit from stock and writes down who got it; the list of sales may be none.
+/// Takes a unit from stock and records its buyer; the list of sales may be none.
 const TAKE_THEN_NOTE: &str = "\
 redis.call('DECR', KEYS[1])
 redis.call('RPUSH', KEYS[2], ARGV[1])

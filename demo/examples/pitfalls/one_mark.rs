@@ -1,4 +1,4 @@
-//! One write-wait mark for all writers that wait: the first who gives up takes it away from the others.
+//! One write-wait mark for all writers that wait: the first one that gives up takes it away from the others.
 
 use std::fmt;
 use std::thread;

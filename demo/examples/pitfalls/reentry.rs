@@ -1,4 +1,4 @@
-//! A lock that is not reentrant, entered again by who holds it: work under the lock calls a function that
+//! A lock that is not reentrant, entered again by its holder: work under the lock calls a function that
 //! locks as well. It waits for itself until its lease ends; then it gets in, and the inner unlock frees
 //! what the outer work still relies on.
 
@@ -14,7 +14,7 @@ use super::{Failure, Finding};
 /// How often the inner call tries before its own lease is over.
 const TRIES: usize = 100;
 
-/// How the inner call fared, and who holds the lock after it, while the outer work goes on.
+/// How the inner call fared, and which process holds the lock after it, while the outer work goes on.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reentrancy {
     pub inner: Inner,

@@ -1,4 +1,4 @@
-//! What a pitfall is played on: a server of its own, and those who come to it.
+//! What a pitfall is played on: a server of its own, and its contenders.
 
 use std::time::Duration;
 

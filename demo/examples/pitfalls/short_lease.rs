@@ -1,4 +1,4 @@
-//! A lease shorter than the work, and nobody who renews it.
+//! A lease shorter than the work, which nothing renews.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::{Failure, Finding};
 /// Each lease takes this long, and the work longer.
 pub const LEASE: Duration = Duration::from_secs(3);
 
-/// Who holds the lock while a work longer than its lease is under way, and how often that was renewed.
+/// The holders of the lock while a work longer than its lease is under way, and how often that was renewed.
 #[derive(Debug)]
 pub struct Work {
     pub took: Duration,

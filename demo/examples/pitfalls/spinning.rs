@@ -20,10 +20,10 @@ const PROCESSES: usize = 8;
 const TURNS: usize = 10;
 /// How long it keeps it.
 const WORK: Duration = Duration::from_millis(5);
-/// Who keeps it does so until the others, if there are any, were refused so often: on a machine
+/// The holder keeps it until the others, if there are any, were refused so often: on a machine
 /// that stands still they would not have had the time.
 const REFUSALS: usize = 20;
-/// Two it takes, to get it and to give it back; and who waits for long says now and then that it lives.
+/// Two it takes, to get it and to give it back; and a long waiter sends a heartbeat now and then.
 const ENOUGH: f64 = 4.0;
 
 /// What an acquisition cost.

@@ -1,4 +1,4 @@
-//! WATCH, and again if somebody else was quicker, without a limit: of those who watch one key at a time
+//! WATCH, and again if somebody else was quicker, without a limit: of the processes that watch one key at a time
 //! one comes through, and nobody says that it will ever be you.
 
 use std::fmt;

@@ -216,13 +216,13 @@ pub(crate) fn is_broken_off(e: &RedisError) -> bool {
     e.is_io_error() && !e.is_connection_refusal() && !e.is_timeout()
 }
 
-/// Whether it is about who this client is: it would be rejected the next time, too.
+/// Whether it is about this client's identity: it would be rejected the next time, too.
 pub(crate) fn is_denied(e: &RedisError) -> bool {
     e.kind() == redis::ErrorKind::AuthenticationFailed
         || e.code().is_some_and(|code| meaning(code, e.detail().unwrap_or_default()) == Meaning::Denied)
 }
 
-/// What the [sentinels](super::sentinels) said of a primary, if it is them who could not lead to it.
+/// What the [sentinels](super::sentinels) said of a primary, if they could not lead to it.
 pub(crate) fn no_sentinel_leads_there(e: &RedisError) -> Option<&str> {
     use redis::ErrorKind::{AuthenticationFailed, Client, MasterNameNotFoundBySentinel};
     let theirs = matches!(e.kind(), AuthenticationFailed | Client | MasterNameNotFoundBySentinel);

@@ -28,7 +28,7 @@ mod bodies {
             }
             wait_until(SURELY, "fifty waiting threads", || lock.local_queue_length() == 50);
             wait_for_queue(&server, "fifty");
-            // Asking does not wait for those who wait.
+            // A question does not wait behind the waiters.
             assert!(on_time("is_locked", ms(0), || lock.is_locked()).unwrap());
             guard.unlock().unwrap();
         });

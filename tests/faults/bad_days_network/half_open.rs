@@ -63,7 +63,7 @@ mod bodies {
         nothing_stays(&server, &[&client, &owner]);
     }
 
-    /// The listener cannot connect, but whoever asks can: a lock that is free is there for it.
+    /// The listener cannot connect, but a caller's own request can: it gets a lock that is free.
     pub fn a_free_lock_is_there_for_a_waiter_without_a_listener<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let client = brisk(&proxy.url()).lease(ms(30_000)).max_connections(1).connect().unwrap();

@@ -140,7 +140,7 @@ mod bodies {
         nothing_stays(&server, &[&client]);
     }
 
-    /// The reply is lost to whoever releases and asks for the next local thread in one trip.
+    /// The reply is lost to a release that also asks for the next local thread.
     pub fn a_hand_over_whose_reply_is_lost_lets_the_next_one_in<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
         let client = brisk(&proxy.url()).lease(ms(30_000)).local_handoff(Duration::ZERO).connect().unwrap();

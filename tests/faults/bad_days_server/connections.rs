@@ -37,7 +37,7 @@ mod bodies {
         nothing_stays(&server, &[&client]);
     }
 
-    /// The listener cannot connect for lack of a slot: that passes, so who waits goes on waiting.
+    /// The listener cannot connect for lack of a slot: that passes, so a waiter goes on waiting.
     pub fn a_waiter_bears_that_its_listener_finds_no_slot<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let (mine, yours) = (connect(&server.url()), connect(&server.url()));
@@ -70,7 +70,7 @@ both! {
     a_waiter_bears_that_its_listener_finds_no_slot;
 }
 
-/// Whoever has killed all connections, the holder among them, has not taken its lock.
+/// Killing all connections, the holder's among them, does not take its lock.
 #[test]
 fn killed_connections_are_replaced_without_a_word() {
     let server = RedisServer::start().unwrap();

@@ -33,7 +33,7 @@ mod bodies {
         nothing_stays(&server, &[&client]);
     }
 
-    /// Who was there before is let go, kept, and let in.
+    /// Its holders are renewed and released, and its waiters are admitted.
     pub fn a_full_server_still_renews_releases_and_hands_over<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let ear = Ear::default();

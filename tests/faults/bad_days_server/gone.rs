@@ -28,7 +28,7 @@ mod bodies {
         // By the last connection that is left, which may have been the server's end, or by none.
         let error = unlocked.unwrap_err();
         assert!([ErrorKind::OutcomeUnknown, ErrorKind::Unavailable].contains(&error.kind()), "{error}");
-        // Who has more patience gets in when it is back.
+        // A caller with a longer timeout gets in when the server is back.
         thread::scope(|scope| {
             let wanted = patient.lock_with_kind("gone", kind);
             let waiting = scope.spawn(move || wanted.lock().unwrap().unlock());

@@ -82,7 +82,7 @@ mod bodies {
             assert_eq!(before.is_some(), stays);
             error_of(guard.unlock(), ErrorKind::LeaseLost, "taken");
             assert_eq!(ear.losses(), [LossReason::Revoked], "{words:?}");
-            // Whoever works under it must hear that it was in vain, also if it is told so late.
+            // The work under the hold must learn that it was in vain, even that late.
             assert!(lost.is_cancelled(), "{words:?}: lost() did not fire");
             drop(lock);
             nothing_stays_but(&[&key("taken")], &server, &[&client]);

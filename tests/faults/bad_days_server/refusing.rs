@@ -12,7 +12,7 @@ use crate::server_days::*;
 mod bodies {
     use super::*;
 
-    /// It is for good, as far as we know, and so told at once to those who wait, too. What is held is not given up.
+    /// It is permanent as far as the client knows, so waiters get the error at once, too. Holds are not given up.
     pub fn a_new_password_keeps_us_out_until_it_is_ours_again<K: Subject>(kind: K) {
         let server = RedisServer::builder().password("first").start().unwrap();
         let client = brisk(&server.url()).lease(ms(6000)).connect().unwrap();

@@ -98,7 +98,7 @@ mod bodies {
             assert!(error.to_string().contains("subscribe"), "{error}");
         }
         eprintln!("refused after {:?}", started.elapsed());
-        // Who does not wait needs no channel.
+        // A caller that does not wait needs no channel.
         assert!(wanted.try_lock().unwrap().is_none());
         guard.unlock().unwrap();
         wanted.lock().unwrap().unlock().unwrap();

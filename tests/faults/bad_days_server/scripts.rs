@@ -95,7 +95,7 @@ mod bodies {
         mine.close().unwrap();
         error_of(last.unlock(), ErrorKind::Closed, "flushed");
         assert!(!other.is_locked().unwrap());
-        // Who has learned it first: the listener from the message, or the unlock from Redis.
+        // Either the listener learned it first, from the message, or the unlock, from Redis.
         assert!(
             matches!(ear.losses()[..], [LossReason::Forced | LossReason::Revoked, LossReason::Closed]),
             "{:?}",

@@ -85,7 +85,7 @@ fn a_guard_may_be_given_to_another_thread<K: Tried>(stage: &Stage<K>) {
 }
 
 /// python-redis-lock test_given_id: passed on to another process as a receipt, it is extended and released
-/// there, and who gave it away has none any more.
+/// there, and the thread that gave it away has none any more.
 fn a_hold_may_be_given_to_another_client<K: Tried>(stage: &Stage<K>) {
     let (lock, client) = (stage.lock(), stage.client());
     let guard = lock.with_lease(ms(10_000)).lock_owned().unwrap();

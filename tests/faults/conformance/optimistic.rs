@@ -40,7 +40,7 @@ fn what_was_read_is_true_unless_somebody_wrote<K: Tried>(stage: &Stage<K>) {
     let lock = two.read_write_lock(NAME);
     assert!(valid(&one, &key, || lock.read_lock().lock().unwrap().unlock().unwrap()));
     let guard = lock.write_lock().lock_owned().unwrap();
-    assert!(valid(&one, &key, || ()), "who holds a lock has not written");
+    assert!(valid(&one, &key, || ()), "a lock's holder has not written");
     assert!(!valid(&one, &key, write));
     guard.unlock().unwrap();
     assert!(valid(&one, &key, || ()));

@@ -114,7 +114,7 @@ fn either_half_is_taken_and_given_back_in_every_form(stage: &Stage<Write>) {
     in_every_form(lock.write_lock(), |hold| {
         assert!(!hold.is_lost() && other.is_write_locked().unwrap());
         assert_eq!(other.read_count().unwrap(), 0);
-        // Who fails has nothing that could be taken for a hold.
+        // A caller that fails has nothing that could be taken for a hold.
         assert!(other.write_lock().try_lock().unwrap().is_none());
         assert!(other.read_lock().try_lock_owned().unwrap().is_none());
         assert!(!hold.is_lost());

@@ -54,7 +54,7 @@ impl Servers {
         self.0.iter().map(ask).collect()
     }
 
-    /// Who has it on each server.
+    /// The holder on each server.
     fn owners(&self, name: &str) -> Vec<Option<String>> {
         self.each("GET", name)
     }

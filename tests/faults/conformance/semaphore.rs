@@ -237,7 +237,7 @@ fn a_waiter_for_two_passes_when_there_are_two<K: Tried>(stage: &Stage<K>) {
         // As another process sees it: it has its place in Redis.
         queued(&other, 1);
         it.add_permits(1).unwrap();
-        assert!(other.try_acquire(1).unwrap().is_none(), "who waits is not passed");
+        assert!(other.try_acquire(1).unwrap().is_none(), "a waiter is not passed");
         assert_eq!((it.available().unwrap(), it.queue_length().unwrap()), (1, 1));
         it.add_permits(1).unwrap();
         assert_eq!(waits.join().unwrap().unwrap(), 2);

@@ -133,7 +133,7 @@ impl<K: Tried> Stage<K> {
     /// nothing else may stay.
     pub fn bygone(&self) {
         let limit = Duration::from_secs(60);
-        nothing("of those who passed", || -> Vec<String> {
+        nothing("of the parties that passed", || -> Vec<String> {
             let fields: Vec<String> = redis::cmd("HKEYS").arg(self.key("")).query(&mut self.redis()).unwrap();
             fields.into_iter().filter(|field| field.contains(':')).collect()
         });

@@ -138,7 +138,7 @@ fn untold(evidence: &Evidence, beside: &[&Hold], hold: &Hold) -> Option<&'static
     let Some(failover) = evidence.failovers.iter().find(unsettled) else {
         return Some("and no failover was near");
     };
-    // Those who share a lock have none.
+    // Shared holds have none.
     if beside.iter().any(|it| it.token > 0 && hold.token > 0 && it.token >= hold.token) {
         return Some("and the later one has no higher token");
     }
@@ -158,7 +158,7 @@ fn untold(evidence: &Evidence, beside: &[&Hold], hold: &Hold) -> Option<&'static
 fn was_told(history: &History, hold: &Hold, limit: u64) -> bool {
     // An outcome that is not known is no promise that nobody else was there.
     let unsure = |it: &Hold| it.released.as_ref().is_some_and(|(_, how)| how != "ok");
-    // What was handed on within a process ends once for all who had it.
+    // What was handed on within a process ends once for all threads that had it.
     let same = |it: &&Hold| {
         let process = it.who.process == hold.who.process && it.lock == hold.lock;
         process && hold.token > 0 && it.tenure() == hold.tenure()
@@ -195,7 +195,7 @@ fn forgotten(evidence: &Evidence, wait: &Wait) -> Option<String> {
     if rest > MOST_UNEXPLAINED {
         return Some(format!("waited for {} ms without a reason", rest / 1000));
     }
-    // Those who share come in beside each other, and ahead of nobody.
+    // Sharers come in beside each other, and ahead of no waiter.
     let calm = outside(span, &merged(costs().collect()));
     let exclusive = ["a", "b", "q"].contains(&wait.lock.as_str()) && wait.form == "lock";
     let ahead = of_lock().filter(|it| calm.iter().any(|calm| calm.0 < it.held && it.held < calm.1)).count();

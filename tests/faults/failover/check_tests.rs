@@ -125,7 +125,7 @@ fn a_wait_needs_a_reason() {
     let mut stood_still = story();
     stood_still.1.stalls.push((S, 9 * S));
     long(stood_still).gives(|it| it.lost_wakeups == 0, &[]);
-    // Somebody waits for nobody who has gone without a word.
+    // Nobody waits for a process that ended without a word.
     let open = story().line(0, 1, 1, Event::Asked { lock: "a".into(), form: "lock".into() });
     open.gives(|it| it.lost_wakeups == 1, &["without a reason"]);
 }

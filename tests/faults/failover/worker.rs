@@ -81,7 +81,7 @@ impl Worker<'_> {
             0..2 => self.lock("a", &client.reentrant_lock("a"), |it| it.token()),
             2..4 => self.lock("b", &client.simple_lock("b"), |it| it.token()),
             4 => self.lock("rw/write", client.read_write_lock("rw").write_lock(), |it| it.token()),
-            // Those who share have no tokens.
+            // Shared holds have no tokens.
             5..7 => self.lock("rw/read", client.read_write_lock("rw").read_lock(), |_| 0),
             7 => self.permits(),
             _ => self.condition(),

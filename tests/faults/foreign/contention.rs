@@ -1,4 +1,4 @@
-//! Who contends for the key: ours, and programs that know nothing of us.
+//! Contenders for the key: our processes, and programs that know nothing of us.
 
 use std::thread;
 
@@ -11,10 +11,10 @@ use crate::support::{Random, ms};
 /// Counted up under the lock by a read and a write: a thread that is not alone there loses a count.
 pub const COUNTER: &str = "counter";
 
-/// Who counted, one after the other.
+/// The contenders that counted, one after the other.
 pub const TURNS: &str = "turns";
 
-/// Counts, by whoever holds the lock.
+/// What the lock's holders count.
 pub fn count(redis: &mut Connection, who: &str) {
     let n: u64 = redis.get::<_, Option<u64>>(COUNTER).unwrap().unwrap_or(0);
     let () = redis.set(COUNTER, n + 1).unwrap();

@@ -13,7 +13,7 @@ token = b""
 
 
 def count():
-    """Whoever is not alone here loses a count."""
+    """A process that is not alone here loses a count."""
     n = int(client.get(counter) or 0)
     client.set(counter, n + 1)
     client.rpush(turns, "theirs")

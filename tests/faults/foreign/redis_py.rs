@@ -105,7 +105,7 @@ fn it_and_ours_hold_the_lock_in_turn_a_thousand_times() {
             let holder = lock.holder().unwrap().unwrap();
             assert_eq!((holder.owner, holder.since), (token, None));
             assert!(holder.remaining.is_some_and(|left| left > Duration::from_secs(30)));
-            // As who waits, and is not told.
+            // As a waiter that is not told.
             let (guard, took) = thread::scope(|scope| {
                 let waits = scope
                     .spawn(|| (lock.try_lock_owned_for(LONG).unwrap().expect("in time"), Instant::now()));
@@ -132,7 +132,7 @@ fn it_and_ours_hold_the_lock_in_turn_a_thousand_times() {
         guard.unlock().unwrap();
     }
     found.sort_unstable();
-    eprintln!("{ROUNDS} turns each in {:?}; {:?} until who waits finds out", began.elapsed(), found);
+    eprintln!("{ROUNDS} turns each in {:?}; {:?} until the waiter finds out", began.elapsed(), found);
     assert!(found[found.len() / 2] < ms(250 + 500), "{found:?}");
     all_were_counted(&stage, 2 * ROUNDS);
 }

@@ -105,7 +105,7 @@ fn the_waiters_come_in_by_arrival_once_the_stranger_has_gone() {
     assert!(order.is_sorted_by_key(|(_, token)| *token), "{order:?}");
 }
 
-/// Whoever asks lets the head in, and takes it back where nobody is there.
+/// Any request admits the head, and takes that back where nobody listens for it.
 #[test]
 fn a_dead_head_elsewhere_keeps_nobody_waiting() {
     let stage = Stage::new();
@@ -150,7 +150,7 @@ fn whatever_text_a_stranger_has_it_holds_and_can_be_taken_away() {
         let holder = lock.holder().unwrap().unwrap();
         assert_eq!((&*holder.owner, holder.since), (&*String::from_utf8_lossy(text), None));
         thread::scope(|scope| {
-            // It is let in by who takes the lock away.
+            // It is let in by the caller that takes the lock away.
             let waits = scope.spawn(|| comes_in(&other));
             stage.await_queued(1);
             assert!(lock.force_unlock().unwrap().was_held(), "{text:?}");

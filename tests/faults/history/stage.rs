@@ -86,7 +86,7 @@ impl Stage {
         self.shadows.lock().push(Shadow { span, what });
     }
 
-    /// Something stood still for this time, and who waited for it may have given up.
+    /// Something stood still for this time, and a thread that waited for it may have given up.
     pub fn stall(&self, (from, until): Span, what: &str) {
         self.shadow((from, until + RECOVERY.as_micros() as u64), what.into());
     }

@@ -92,7 +92,7 @@ fn pain_27_busy_is_no_error() {
     for (call, outcome) in timed(&lock, &CancellationToken::new()) {
         assert!(!outcome.unwrap_or_else(|e| panic!("{call}: {e}")), "{call} got a held lock");
     }
-    // It can be asked who has it.
+    // Its holder can be asked for.
     assert_eq!(lock.holder().unwrap().unwrap().process.unwrap().pid, std::process::id());
     held.unlock().unwrap();
 }
@@ -131,7 +131,7 @@ fn pain_27_each_trouble_has_its_own_word_in_every_call() {
     assert!(simple.try_lock().unwrap().is_none());
     held.unlock().unwrap();
 
-    // Lost: for who holds it, and for who comes again on the same thread.
+    // Lost: for the holder, and for a re-entry on the same thread.
     assert!(delete(&server, "rc:{x}"));
     says(ErrorKind::LeaseLost, "x", "renew_for", guard.renew_for(ms(5000)));
     each_says(ErrorKind::LeaseLost, "x", untimed(&lock));

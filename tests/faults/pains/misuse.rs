@@ -83,7 +83,7 @@ fn pain_23_without_a_hold_nothing_runs_under_it() {
     assert_eq!(never(&lock), ErrorKind::Closed);
 }
 
-/// A key without a time to live, left by who was killed between two commands.
+/// A key without a time to live, left by a process that was killed between two commands.
 #[test]
 fn pain_24_every_key_ends_by_itself_at_every_moment() {
     const ROLE: &str = "pains::misuse::role_lives_dangerously";

@@ -28,7 +28,7 @@ fn role_waits() {
     let _ = client.reentrant_lock("x").fair().lock();
 }
 
-/// A dead waiter keeps out all who stand behind it.
+/// A dead waiter keeps out all waiters behind it.
 #[test]
 fn pain_17_the_next_of_ten_gets_in_when_the_first_is_dead() {
     let server = RedisServer::start().unwrap();

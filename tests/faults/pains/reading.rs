@@ -44,7 +44,7 @@ fn pain_19_a_downgrade_wakes_waiting_readers() {
     nothing_left(&server);
 }
 
-/// Readers who come and go one over the other keep a writer out for ever.
+/// Readers that overlap each other without end keep a writer out forever.
 #[test]
 fn pain_19_a_writer_waits_for_present_readers_and_not_for_later_ones() {
     const READERS: usize = 20;

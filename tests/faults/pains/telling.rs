@@ -17,7 +17,7 @@ const BEAT: Duration = ms(500);
 /// How many subscriptions are broken before it is enough: three in a tenth of a second.
 const BREAKS: u64 = 45;
 
-/// What the server says to those who subscribe.
+/// What the server sends to subscribers.
 const MESSAGE: &[u8] = b"$7\r\nmessage\r\n";
 
 /// Tells another thread to stop when it goes, however that comes about.

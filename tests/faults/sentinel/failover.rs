@@ -22,7 +22,7 @@ fn client(fleet: &SentinelFleet) -> ClientBuilder {
     builder(&fleet.url()).lease(LEASE).unreachable_timeout(LEASE).connect_timeout(SOON)
 }
 
-/// Whoever waits when the primary is killed comes in at the new one, and what a replica had acknowledged is still
+/// A waiter of a primary that is killed is admitted at the new one, and what a replica had acknowledged is still
 /// held; the passwords of servers and sentinels differ.
 #[test]
 fn a_killed_primary_is_followed_by_holders_and_by_waiters() {
@@ -59,7 +59,7 @@ fn a_killed_primary_is_followed_by_holders_and_by_waiters() {
     assert_eq!((ears.losses(), ears.failures()), (0, 0));
 }
 
-/// The former primary is not told for some seconds that it is none any more, and goes on granting to all who stay
+/// The former primary is not told for some seconds that it is none any more, and goes on granting to all clients that stay
 /// with it. Nobody does.
 #[test]
 fn after_a_planned_failover_nobody_stays_with_the_former_primary() {

@@ -11,7 +11,7 @@ use crate::calls::KINDS;
 use crate::server_days::*;
 use crate::support::{Content, content};
 
-/// Every key with its content, and whether it has an end. But for who is barred: a request is, done or not.
+/// Every key with its content, and whether it has an end. Without tombstones: a request leaves one, done or not.
 pub fn everything(server: &RedisServer) -> Vec<(String, Option<Content>, bool)> {
     let mut connection = server.connection().unwrap();
     let keys = server.keys().unwrap().into_iter().filter(|key| !key.ends_with(":gone"));

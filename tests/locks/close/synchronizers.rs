@@ -1,4 +1,4 @@
-//! The same for whoever waits at, or has something of, a read/write lock, a semaphore, a condition, a latch or
+//! The same for waiters and holders of a read/write lock, a semaphore, a condition, a latch or
 //! a barrier.
 
 use std::thread;
@@ -124,7 +124,7 @@ fn close_wakes_all_waiters_for_anything_and_gives_everything_back() {
             assert_eq!(lost.unwrap_err().kind(), ErrorKind::Closed);
         }
         // Nobody of it waits, and nobody of it has anything, though none of that has ended by itself yet. (A
-        // semaphore has its holders where locks have who waits for a condition, and the other client is one.)
+        // semaphore has its holders where locks have the waiters for a condition, and the other client is one.)
         for key in
             server.keys().unwrap().into_iter().filter(|key| !key.ends_with("{their permits}:conditions"))
         {

@@ -282,7 +282,7 @@ fn a_lost_hold_is_no_hold() {
     let taken_away = || {
         let _: () = redis::cmd("DEL").arg("rc:{it}").query(&mut stage.server.connection().unwrap()).unwrap();
     };
-    // Redis knows first, and tells who asks.
+    // Redis knows first, and answers each caller so.
     let mut guard = lock.lock().unwrap();
     taken_away();
     assert!(condition.signal(&guard).unwrap_err().is_lease_lost());

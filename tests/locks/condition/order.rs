@@ -25,7 +25,7 @@ fn the_longest_waiter_is_signalled_first_and_does_not_have_to_fight() {
             });
             stage.await_waiting(i + 1);
         }
-        // Somebody who only wants the lock.
+        // A caller that only wants the lock.
         let comes = |who| {
             let (lock, order) = (stage.lock(), &order);
             scope.spawn(move || lock.with(|_| order.lock().unwrap().push(who)).unwrap());

@@ -18,7 +18,7 @@ fn places(server: &RedisServer) -> usize {
 }
 
 /// Three clients queue in a known order behind a holder, each with threads that never stop
-/// coming. Returns who held after its release, in the order of tokens, up to the last client's
+/// coming. Returns the clients that held after its release, in the order of tokens, up to the last client's
 /// first turn.
 fn until_the_last_gets_in(fair: bool, local_handoff: Duration, work: Duration) -> Vec<(usize, u64, u64)> {
     let server = RedisServer::start().unwrap();

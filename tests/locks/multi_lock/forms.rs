@@ -144,7 +144,7 @@ fn a_reader_and_the_writer_who_reads_re_enter() {
     let (lock, other) = (client.read_write_lock("it"), client.reentrant_lock("other"));
     let it = MultiLock::new(&[&other, lock.read_lock()]);
     let write = lock.write_lock().lock().unwrap();
-    let guard = it.try_lock().unwrap().expect("who writes may read");
+    let guard = it.try_lock().unwrap().expect("a writer may read");
     write.unlock().unwrap();
     assert!(!lock.is_write_locked().unwrap() && lock.read_count().unwrap() == 1);
     let again = it.try_lock().unwrap().expect("and again");

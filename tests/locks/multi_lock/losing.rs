@@ -74,7 +74,7 @@ fn one_whose_lease_ended() {
     assert!(!fires.is_cancelled());
     assert!(fires.wait_timeout(LONG));
     assert!(began.elapsed() < ms(600) + SOON && guard.is_lost());
-    assert!(guard.lost().is_cancelled(), "who asks later is told at once");
+    assert!(guard.lost().is_cancelled(), "a later caller is told at once");
     let error = guard.unlock().unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::LeaseLost, "c"));
     drop((locks, it));

@@ -129,7 +129,7 @@ fn a_late_copy_of_an_ask_that_was_sent_twice_takes_nothing() {
     stage.end(&[&client, &other]);
 }
 
-/// Of a lock that was given back whoever waits behind it in its gate asks under the same owner.
+/// After a lock was given back, the next waiting thread of the process asks under the same owner.
 #[test]
 fn a_late_copy_takes_nothing_from_a_later_holder() {
     let stage = Stage::new();

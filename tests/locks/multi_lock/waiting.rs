@@ -1,4 +1,4 @@
-//! Who waits: for one lock while it holds none, within one deadline, until it is told to stop.
+//! Waiters: for one lock while it holds none, within one deadline, until it is told to stop.
 
 use std::thread;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! The two halves of a lock and one thread: beside whom it comes in, what it may have at once.
+//! The two halves of a lock and one thread: beside which holders it comes in, what it may have at once.
 
 use std::thread;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Who waits for whom.
+//! Which waiter waits for which.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -270,7 +270,7 @@ fn no_reader_passes_a_writer_of_its_process_that_has_no_place_in_redis_yet() {
     }
 }
 
-/// One that gives up, for whatever reason, before it has a place lets those in whom it kept out.
+/// One that gives up, for whatever reason, before it has a position admits those that it kept out.
 #[test]
 fn a_writer_that_gives_up_without_a_place_lets_the_readers_of_its_process_in() {
     let stage = Stage::new();

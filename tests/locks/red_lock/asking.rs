@@ -57,7 +57,7 @@ fn slow_servers_are_not_waited_for_and_their_late_answers_count() {
     for slow in &far.proxies[..2] {
         slow.delay(SLOW);
     }
-    // Now it is known who is slow.
+    // Now it is known which server is slow.
     lock.lock().unwrap().unlock().unwrap();
     let quick = (0..5).any(|_| {
         let began = Instant::now();

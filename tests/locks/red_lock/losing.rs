@@ -1,4 +1,4 @@
-//! How long it is held, by whom it is lost, and who hears of it.
+//! How long it is held, what loses it, and which callers learn of it.
 
 use std::time::{Duration, Instant};
 

@@ -84,7 +84,7 @@ fn servers_that_are_away_when_it_is_made_are_asked_when_they_are_back() {
     let guard = lock.lock().unwrap();
     assert_eq!(guard.servers(), 3);
     guard.unlock().unwrap();
-    // Who is away is known by its address.
+    // A server that is away is known by its address.
     clients[4] = connect(&stage.servers[0]);
     refused(&clients, &["clients 0", "and 4"]);
     stage.servers[0].restart().unwrap();

@@ -47,7 +47,7 @@ impl Stage {
         RedLock::new(self.clients(set)).unwrap().skip_startup_delay().with_node_timeout(PATIENT)
     }
 
-    /// Whom each server has as the holder of the lock.
+    /// The lock's holder on each server.
     pub fn owners(&self) -> Vec<Option<String>> {
         let key = format!("rc:{{{NAME}}}");
         let get = |server: &RedisServer| -> Option<String> {

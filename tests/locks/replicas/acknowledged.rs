@@ -103,7 +103,7 @@ fn too_few_give_it_back() {
     assert!(!outer.is_lost());
     outer.unlock().unwrap();
 
-    // Whoever waits gets in.
+    // The waiters get in.
     let guard = lock.lock().unwrap();
     thread::scope(|scope| {
         let fails = scope.spawn(|| b.reentrant_lock("it").with_replicas(2, BRIEF).lock().map(drop));

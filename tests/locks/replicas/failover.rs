@@ -37,7 +37,7 @@ fn pain_15_no_grant_that_all_replicas_had_is_lost() {
 }
 
 /// Without, a grant may be unknown to the one that is promoted. Its holder is told with its next renewal,
-/// and its token is lower than that of whoever came after it, so that no fenced write of it is accepted.
+/// and its token is lower than that of the next holder, so that no fenced write of it is accepted.
 #[test]
 fn pain_15_a_holder_whose_hold_went_with_the_primary_is_told_and_writes_nothing() {
     let flock = Flock::start(1);

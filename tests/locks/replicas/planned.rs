@@ -45,7 +45,7 @@ fn what_a_client_holds_over_a_planned_failover_is_released_as_it_closes() {
     }
 }
 
-/// Whoever waits listens at the old primary at first, which hears all messages from the new one: a grant that was
+/// A waiter listens at the old primary at first, which hears all messages from the new one: a grant that was
 /// taken back as nobody heard it would be believed all the same.
 #[test]
 fn after_a_planned_failover_nobody_holds_beside_another() {

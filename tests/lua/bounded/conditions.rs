@@ -1,4 +1,4 @@
-//! 10,000 who wait for a condition's signal.
+//! 10,000 waiters for a condition's signal.
 
 use redis_concurrent::{Kind, Reentrant};
 
@@ -21,7 +21,7 @@ fn waited_for() -> Many {
     it
 }
 
-/// `by` signals until there is nobody more whom this signal is for; returns how many it was.
+/// `by` signals until no waiter is left that the signal is for; returns how many there were.
 fn signals(it: &mut Many, by: &str, what: &'static str) -> usize {
     let source = it.scripts.signal.clone();
     let (mut all, mut from) = (0, String::new());

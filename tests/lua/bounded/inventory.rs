@@ -1,4 +1,4 @@
-//! An inventory with 2,000 reservations of 100 SKUs, and with 10,000 who wait for its lock.
+//! An inventory with 2,000 reservations of 100 SKUs, and with 10,000 waiters for its lock.
 
 use redis_concurrent::{Kind, Units};
 

@@ -182,7 +182,7 @@ impl Many {
         self.rig.eval(source, &[&now, ends]).unwrap();
     }
 
-    /// Of nobody who waits anything was heard for so long.
+    /// No waiter has sent a heartbeat for so long.
     pub fn all_are_silent(&mut self) {
         let source = "local all = redis.call('HGETALL', KEYS[3])
             for i = 1, #all, 2 do

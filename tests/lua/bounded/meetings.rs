@@ -19,7 +19,7 @@ fn at_nothing_ten_thousand_pass_a_latch_in_pieces() {
     in_short(|| {
         let (mut it, _inbox) = at_a_latch();
         assert_eq!(it.changes("down", "down:1", &["down"]), ["0"]);
-        // Whoever asks has passed, whether its turn has come or not.
+        // A waiter that asks has passed, whether its turn has come or not.
         assert_eq!(it.ask("try", "try", "t:1", "")[0], "1");
         it.until_nobody_waits("keep", "");
         it
@@ -32,7 +32,7 @@ fn a_latch_is_set_anew_and_deleted_for_ten_thousand_in_pieces() {
         in_short(|| {
             let (mut it, _inbox) = at_a_latch();
             assert_eq!(it.changes(says, "c:1", what), ["1"]);
-            // Who comes now stands behind them, and is none of them; or has no count to wait for.
+            // A caller that comes now stands behind them, and is none of them; or has no count to wait for.
             let new = it.ask("wait", "wait", "n:1", "");
             assert_eq!(new[0], if says == "reset" { "0" } else { "-1" }, "{new:?}");
             it.until("keep", |it, _| {

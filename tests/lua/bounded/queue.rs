@@ -1,4 +1,4 @@
-//! 10,000 who wait for a lock of one holder.
+//! 10,000 waiters for a lock with one holder.
 
 use redis::cmd;
 use redis_concurrent::{Kind, Reentrant};

@@ -1,4 +1,4 @@
-//! 20,000 readers, and as many who wait as may be.
+//! 20,000 readers, and as many waiters as there may be.
 
 use redis_concurrent::{Kind, Read};
 
@@ -21,7 +21,7 @@ fn with_twenty_thousand_reading_each_operation_is_short() {
             assert_eq!(it.ask("try", "try", &id("t", n), "read")[0], "1");
         }
         assert_eq!(it.looks("inspect", "read").0, HOLDERS);
-        // Those who read are told that somebody waits to write.
+        // The readers are told that a writer waits.
         for n in 0..10 {
             assert_eq!(it.ask("write", "wait", &id("w", n), "write")[0], "0");
         }

@@ -21,7 +21,7 @@ fn leaving_lets_the_first_in_and_tells_it_in_so_many_words() {
         assert_eq!(rig.leave(&a), ["1"], "{}", rig.kind);
         let number = rig.fence();
         assert!(number > first, "{}", rig.kind);
-        // The lease of its place, not that of whoever left.
+        // The lease that it asked for, not that of the former holder.
         assert_eq!(messages(&rig, &mut inboxes[0], "b"), [format!("{b} in {number} 12345")]);
         assert!(messages(&rig, &mut inboxes[1], "c").is_empty(), "{}", rig.kind);
         let left = rig.left(&b).unwrap();
@@ -81,7 +81,7 @@ fn a_grant_that_nobody_hears_is_undone_and_goes_to_the_next() {
     }
 }
 
-/// Another server may have its messages, with those who listen there: as a pattern has them here, which does not
+/// Another server may have its messages, with subscribers there: as a pattern has them here, which does not
 /// count as listening either.
 #[test]
 fn what_is_taken_back_was_told_to_nobody() {

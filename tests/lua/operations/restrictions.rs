@@ -27,10 +27,10 @@ fn a_full_redis_refuses_newcomers_and_nothing_else() {
             rig.acquire("wait", &c, USUAL).unwrap_err();
             assert_eq!(rig.everything(), before, "{}: a newcomer leaves no trace", rig.kind);
         }
-        // Who is there stays: its hold, its place.
+        // Holds and queue positions stay.
         assert!(int(&rig.renew(&a, LEASE).unwrap()[0]) > 0, "{}", rig.kind);
         assert_busy(rig.kind, &rig.acquire("keep", &b, USUAL).unwrap());
-        // Who leaves lets the next one in, with its number, its message and the tombstone.
+        // A leave lets the next one in, with its number, its message and the tombstone.
         assert_eq!(rig.leave_unsettled(&a).unwrap(), ["1"], "{}", rig.kind);
         assert!(rig.left(&b).is_some(), "{}", rig.kind);
         assert_eq!(rig.wait(&a), ["-1", "over"], "{}", rig.kind);

@@ -5,7 +5,7 @@ use redis_concurrent::{Kind, Simple};
 
 use crate::rig::{Ask, LEASE, Rig, USUAL, WINDOW, assert_busy, assert_in, int, messages, server};
 
-/// A simple lock with classes, refusals and a note of who went without a grant.
+/// A simple lock with classes, refusals and a list of the waiters that left without a grant.
 const EXTRAS: &str = "
 function kind.class(w)
   return tonumber(w.args) or 0

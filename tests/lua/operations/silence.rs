@@ -45,7 +45,7 @@ fn a_silent_head_does_not_keep_a_try_out() {
     }
 }
 
-/// The silence of all who wait was the server's: nobody passes them, and nobody is let in before it was heard.
+/// The silence of all waiters was the server's: nobody passes them, and nobody is let in before it was heard.
 #[test]
 fn a_waiter_kept_from_being_heard_keeps_its_place() {
     for first in ["leave", "wait", "try", "keep"] {
@@ -82,7 +82,7 @@ fn a_waiter_kept_from_being_heard_keeps_its_place() {
     }
 }
 
-/// Whoever is dead after that is so a window later, and all of them together.
+/// Waiters that are dead after that are dropped one waiter timeout later, all of them together.
 #[test]
 fn a_waiter_not_heard_in_its_second_window_either_is_dropped() {
     for mut rig in rigs("stall-dead") {

@@ -84,7 +84,7 @@ fn world(seed: u64) {
             refused += 1;
             assert!(0 < retry && retry <= reset + 1, "{what}");
         }
-        // What is left, and that who waits as told gets in while who comes earlier does not; what is rounded
+        // What is left, and that a caller that waits as told gets in while an earlier one does not; what is rounded
         // may make it a microsecond more.
         let left = i128::from(remaining);
         let near = |parts: i128| 1_000_000 * parts >= -2 * rate.window;

@@ -54,7 +54,7 @@ fn a_reader_that_lapses_is_no_more_and_the_others_stay() {
     assert!((1..=401).contains(&again), "{again}");
     rig.set_lease(&a, -1);
     assert_busy("b reads", &rig.acquire("keep", &c, WRITE).unwrap());
-    assert_eq!(rig.inside(), [b.as_str()], "whoever looks clears away");
+    assert_eq!(rig.inside(), [b.as_str()], "any look clears it away");
     assert_eq!(rig.leave(&a), ["0"]);
     rig.set_lease(&b, -1);
     // Anybody's request lets the writer in.

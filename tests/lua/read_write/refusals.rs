@@ -82,13 +82,13 @@ fn a_full_redis_refuses_newcomers_and_nothing_else() {
         rig.acquire("wait", &d, ask).unwrap_err();
         assert_eq!(rig.everything(), before, "{}: a newcomer leaves no trace", ask.args);
     }
-    // Who is there stays: holds, places, questions.
+    // Holds and queue positions stay, and questions are answered.
     for owner in [&a, &b] {
         assert_eq!(rig.renew(owner, LEASE).unwrap(), [LEASE.to_string()]);
     }
     assert_busy("its place", &rig.acquire("keep", &c, WRITE).unwrap());
     assert_busy("its share", &rig.share(&a));
-    // Who leaves or lapses lets the next ones in.
+    // A hold that is released or lapses lets the next ones in.
     assert_eq!(rig.leave_unsettled(&a).unwrap(), ["1"]);
     rig.set_lease_in_full(&b);
     assert_in("the writer", &rig.acquire("keep", &c, WRITE).unwrap(), LEASE);

@@ -16,7 +16,7 @@ fn a_reader_may_take_others_in_while_nobody_waits() {
     let (same, left, told) = reading(&rig.share(&a));
     assert_eq!((same, told), (number, value));
     assert!(left <= 9_001 && left > 4_000, "{left}");
-    assert_eq!(rig.share(&c), ["-1", "gone"], "who is not inside has nothing to share");
+    assert_eq!(rig.share(&c), ["-1", "gone"], "without a hold there is nothing to share");
     assert_eq!(rig.everything(), before, "asking changes nothing");
     rig.queues(&c, WRITE);
     let before = rig.everything();
@@ -56,7 +56,7 @@ fn an_arriving_writer_tells_all_readers_and_only_once() {
     let mut inboxes = ["a", "b", "c"].map(|who| rig.inbox(server(), who));
     rig.reads(&a);
     rig.reads(&b);
-    // Who takes no place tells nobody.
+    // A caller that takes no position notifies nobody.
     assert_busy("a try", &rig.acquire("try", &c, WRITE).unwrap());
     rig.queues(&c, WRITE);
     // Nor do its resent requests and its beats.

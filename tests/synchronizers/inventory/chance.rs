@@ -44,7 +44,7 @@ fn role_seller() {
             _ => (Order::of(SKUS[0], n).and(SKUS[1], n), 2 * n),
         };
         let order = order.id(&format!("{}-{turn}", env("RANDOM")));
-        // Whoever else is killed meanwhile, nobody here waits, and nothing fails.
+        // Whichever other process is killed meanwhile, no thread here waits, and nothing fails.
         let Some(reservation) = inventory.try_reserve_order(&order).unwrap() else {
             tell_parent("none").unwrap();
             thread::sleep(random.micros(300));
@@ -183,7 +183,7 @@ fn redis_counts_what_the_processes_saw_whichever_is_killed() {
     // One call of each process is under way when it is killed.
     assert!((sales..=sales + kills).contains(&counted));
     assert!((units..=units + kills * MOST).contains(&sold));
-    // Who comes afterwards finds everything in order.
+    // A caller that comes afterwards finds everything in order.
     office.add_stock("tee", 3).unwrap();
     office.try_reserve("tee", 3).unwrap().unwrap().commit().unwrap();
     assert_eq!(sums(&office), [stocked + 3, available, 0, sold + 3]);

@@ -1,4 +1,4 @@
-//! What is reserved, sold and given back, and by whom.
+//! Units that are reserved, sold and given back, and the owners that may do so.
 
 use std::thread;
 use std::time::Instant;
@@ -18,7 +18,7 @@ fn taken(outcome: Result<Option<Reservation>, redis_concurrent::Error>) -> Reser
     outcome.unwrap().expect("there is enough")
 }
 
-/// The story: ten units, and twelve who ask.
+/// The story: ten units, and twelve customers.
 #[test]
 fn of_twelve_callers_for_ten_units_ten_get_one_and_two_later_ones_get_those_that_came_back() {
     let server = RedisServer::start().unwrap();

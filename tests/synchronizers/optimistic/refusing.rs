@@ -150,7 +150,7 @@ fn where_transactions_are_not_allowed_nothing_is_written() {
             Client::connect(&format!("redis://{user}:pass@127.0.0.1:{}/", it.server.port())).unwrap();
         let outcome = client.optimistic(&[KEY]).run(add_one);
         if missing == "unwatch" {
-            // Only who gives up needs it, and can do without.
+            // Only a caller that gives up needs it, and can do without.
             assert_eq!(outcome.unwrap().value, 1);
             continue;
         }

@@ -51,7 +51,7 @@ struct Seat {
 }
 
 impl Seat {
-    /// Whoever is to be killed goes on until then.
+    /// A process that is to be killed goes on until then.
     fn new(folder: &Path, i: usize, share: usize, limit: u32, is_killed: bool) -> Seat {
         let log = folder.join(i.to_string());
         File::create(&log).unwrap();

@@ -1,4 +1,4 @@
-//! What a semaphore cannot do, it says at once; and who waits for it is told.
+//! What a semaphore cannot do, it says at once; and its waiters get an error.
 
 use std::thread;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Who waits: all or nothing, in order of arrival, and not for the dead.
+//! Waiting for permits: all or nothing, in order of arrival, and not for the dead.
 
 use std::thread;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! A condition is waited for without the lock by who alone had it: what many hold has none.
+//! A condition's waiter must have held the lock alone: a kind with several holders has no condition.
 
 use redis_concurrent::{Kind, RedisLock, Reentrancy, Sharing, Simple};
 

@@ -1,4 +1,4 @@
-//! Who names whom among the files of `src/`, read from their `use` lines and the paths in their code.
+//! Which file of `src/` names which, read from their `use` lines and the paths in their code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

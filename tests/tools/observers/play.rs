@@ -35,7 +35,7 @@ pub fn all_there_is() -> Vec<Heard> {
     ]
 }
 
-/// Plays it before `diary` and whoever else `add` adds. When it returns, nothing happens any more.
+/// Plays it before `diary` and the observers that `add` adds. When it returns, nothing happens any more.
 pub fn play(diary: &Diary, add: impl Fn(ClientBuilder) -> ClientBuilder) {
     let server = RedisServer::start().unwrap();
     let proxy = Proxy::start(server.port()).unwrap();

@@ -75,7 +75,7 @@ impl Sides {
             (Reply::Left { inside: s, next: small }, Reply::Left { inside: r, next: real }) => {
                 // Of a state with expiries of its own a leave takes out, without a look, the expired owners as well.
                 let lapsed = matches!(op, Op::Leave { owner, .. } if self.lapsed.contains(owner));
-                assert!(s == r || (lapsed && *r), "who was inside: {op:?}");
+                assert!(s == r || (lapsed && *r), "whether it was inside: {op:?}");
                 match (small, real) {
                     (Some(small), Some(real)) => self.compare_answers(op, small, real),
                     (None, None) => {}

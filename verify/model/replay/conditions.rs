@@ -112,7 +112,7 @@ impl RealRoom {
                     AcquireMode::Keep => "keep",
                     AcquireMode::Back => "back",
                     AcquireMode::Try | AcquireMode::Share => {
-                        panic!("who waits for a condition does not {:?}", ask.how)
+                        panic!("a waiter for a condition does not {:?}", ask.how)
                     }
                 };
                 let from = ask.from.map(|from| real.id(from)).unwrap_or_default();
@@ -191,7 +191,7 @@ impl Sides {
         assert_eq!(stages, view.stages, "by what they are in the queue");
         let ours: Vec<_> = small.room.members.iter().map(|((c, _), owner)| (*c, *owner)).collect();
         let theirs: Vec<_> = view.members.iter().map(|(c, _, owner)| (*c, *owner)).collect();
-        assert_eq!(ours, theirs, "who waits for a signal, in order");
+        assert_eq!(ours, theirs, "the waiters for a signal, in order");
         for ((_, since), (_, seen, _)) in small.room.members.keys().zip(&view.members) {
             self.arrivals.same(*since, *seen, "arrival in a condition");
         }
@@ -200,7 +200,7 @@ impl Sides {
             _ => self.near_end(small.room.ends, view.ttl, now, "conditions"),
         }
         let ours = small.room.signalled.map(|it| (it.owner, it.condition));
-        assert_eq!(ours, view.signalled, "who was let in by a signal");
+        assert_eq!(ours, view.signalled, "the owners let in by a signal");
         assert_eq!(small.room.places.len(), view.waits.len(), "places beside the queue");
         for ((owner, waits), seen) in small.room.places.iter().zip(&view.waits) {
             let ours = (*owner, waits.condition, waits.lease, self.waiter_timeout);

@@ -68,7 +68,7 @@ fn world(roles: &'static [Role], permits: u8) -> World {
         // Less than the lease: what is told is told for less.
         waiter_timeout: millis(TICK) * 3 / 2,
         fair: false,
-        // A share is only of those who ask for the same.
+        // Only requests for the same share.
         terms_differ: roles.is_empty(),
         counts: false,
         permits,
@@ -133,7 +133,7 @@ impl Walk<'_> {
         true
     }
 
-    /// Who can hear now.
+    /// The processes that can hear now.
     fn listen(&mut self) {
         for p in 0..self.state.processes.len() {
             self.real.set_hearing(p, self.state.listens(p as u64));

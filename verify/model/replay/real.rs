@@ -287,7 +287,7 @@ impl Real {
                 _ => panic!("heard {said:?}"),
             };
             let owner = Self::owner(id);
-            assert_eq!(channel, self.channel(process_of(owner)), "whom {said:?} was told to");
+            assert_eq!(channel, self.channel(process_of(owner)), "the receiver of {said:?}");
             let [number, lease, value] = [number, lease, value].map(|n| n.parse().unwrap());
             all.push(Message { owner, number, lease, value });
         }

@@ -24,7 +24,7 @@ local all = (recent or permits) and call('HGETALL', KEYS[1]) or {}
 for i = 1, #all, 2 do
   if string.find(all[i], ':', 1, true) then
     local e = cmsgpack.unpack(all[i + 1])
-    -- Who lapsed is taken out by the next script that looks.
+    -- A lapsed holder is taken out by the next script that looks.
     if e[1] > now / 1000 then
       holder(all[i], fmt('%.0f', e[2]), fmt('%.0f', e[1] - now / 1000), tostring(e[3] or ''),
         writer == all[i] and 'writes' or '')
@@ -79,7 +79,7 @@ if permits or is == 'hash' and call('HEXISTS', KEYS[1], 'last') == 1 then
   for i = 1, #all, 2 do
     if string.find(all[i], ':', 1, true) then
       local e = cmsgpack.unpack(all[i + 1])
-      -- Who lapsed is there yet.
+      -- A lapsed holder is still there.
       if not ends[all[i]] then soon = -1 end
       e[1] = now / 1000 + (ends[all[i]] or -1)
       if permits then

@@ -71,7 +71,7 @@ fn every_form_that_ends_gives_up_on_a_held_lock_and_not_too_early<K: Kind, W: Ki
     assert_eq!(witness.holder().unwrap().map(|h| h.owner), owner, "the holder is untouched");
     stage.await_places(0);
     held.unlock().unwrap();
-    assert!(there.try_lock().unwrap().is_some(), "who gave up is not in the way");
+    assert!(there.try_lock().unwrap().is_some(), "a waiter that gave up is not in the way");
 }
 
 fn every_form_without_time_is_one_attempt<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
@@ -315,7 +315,7 @@ fn a_closed_client_lets_nobody_in_and_gives_back_what_it_held<K: Kind, W: Kind>(
         client.close().unwrap();
         waiter.join().unwrap()
     });
-    assert_eq!(kind, ErrorKind::Closed, "who waited");
+    assert_eq!(kind, ErrorKind::Closed, "the waiter");
     assert!(guard.is_lost() && lost.is_cancelled());
     // Given back, not left to its lease of minutes.
     drop(other.try_lock_for(LONG).unwrap().unwrap());
