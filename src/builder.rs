@@ -111,17 +111,17 @@ impl ClientBuilder {
         self.with_server(server)
     }
 
-    /// The Redis Cluster that these nodes are of: each a host with or without its port, or a URL,
-    /// `redis://[user:password@]host[:port]` or `rediss://…`. How to log in is taken from the first. One that is up
-    /// is enough, whether primary or replica: the others are found by it, and used by the addresses that it tells.
+    /// A Redis Cluster, by some of its nodes: each a host with or without its port, or a URL,
+    /// `redis://[user:password@]host[:port]` or `rediss://…`. The login is taken from the first. One reachable node,
+    /// primary or replica, is enough: it names the others, which are then used under the addresses it gives.
     ///
     /// Each lock is on the primary of its slot, and follows it when the slot moves or a replica is promoted: what
-    /// that may cost is told in `docs/operations.md`. The [unreachable timeout](Self::unreachable_timeout) should be
+    /// that may cost is on [the page on operations](crate::guide::operations#redis-cluster). The [unreachable timeout](Self::unreachable_timeout) should be
     /// longer than a failover takes: the cluster's node timeout and a few seconds.
     ///
-    /// A node that is of no cluster, or of another than the others, is reported by [`connect`](Self::connect), as
-    /// `InvalidInput`. After [`connect_later`](Self::connect_later) a node that is of no cluster never gets a lock: it is
-    /// passed over, or where no other tells of a cluster reported by the call.
+    /// A node that belongs to no cluster, or to another one than the rest, is reported by [`connect`](Self::connect), as
+    /// `InvalidInput`. After [`connect_later`](Self::connect_later) a node that belongs to no cluster never gets a lock:
+    /// it is skipped, and if no other node knows a cluster, the call reports it.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), redis_concurrent::Error> {
@@ -150,18 +150,18 @@ impl ClientBuilder {
     }
 
     /// The primary that the sentinels at these addresses call `master`: each a host with or without its port (26379
-    /// unless it is given), or a URL, `redis://user:password@host:port` or `rediss://…`, where they want to be
-    /// logged in at. If [`url`](Self::url) (or one of its like) is called as well, that says how to log in at the
-    /// servers: user, password, database, TLS; its host is not used.
+    /// unless it is given), or a URL, `redis://user:password@host:port` or `rediss://…`, if it requires a login or
+    /// TLS. If [`url`](Self::url) (or a method like it) is called as well, that gives the login for the servers: user,
+    /// password, database, TLS; its host is not used.
     ///
     /// Each connection of the client asks one sentinel after the other, a quarter of a second each and the
     /// [connect timeout](Self::connect_timeout) in all, and checks that what they name is a primary. A thread
     /// listens to each of them: when another server becomes the primary, connections to the former one are closed at
-    /// once, and its holds renewed at the new one, which says whether it knows them. What a failover may cost is told
-    /// in `docs/failover.md`. The [unreachable timeout](Self::unreachable_timeout) should be longer than it lasts:
+    /// once, and its holds renewed at the new one, which says whether it knows them. What a failover may cost is
+    /// on [a page of its own](crate::guide::failover). The [unreachable timeout](Self::unreachable_timeout) should be longer than it lasts:
     /// the sentinels' `down-after-milliseconds` and a few seconds.
     ///
-    /// An address that is none is reported by [`connect`](Self::connect), as `InvalidInput`.
+    /// An invalid address is reported by [`connect`](Self::connect), as `InvalidInput`.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), redis_concurrent::Error> {
@@ -189,10 +189,10 @@ impl ClientBuilder {
         self.with_server(Ok(client))
     }
 
-    /// The authorities that the server's certificate must be by, as certificates in PEM: a company's own, for
-    /// instance. Default: those of Mozilla. The address must be `rediss://`.
+    /// The certificate authorities that may have signed the server's certificate, as certificates in PEM: a company's
+    /// own, for instance. Default: Mozilla's. The address must be `rediss://`.
     ///
-    /// What is no certificate is reported by [`connect`](Self::connect), as `InvalidInput`.
+    /// Invalid certificates are reported by [`connect`](Self::connect), as `InvalidInput`.
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn tls_root_certificates(mut self, pem: impl AsRef<[u8]>) -> Self {
@@ -200,10 +200,10 @@ impl ClientBuilder {
         self
     }
 
-    /// This client's certificate, with those between it and its authority behind it, and its private key, both in
-    /// PEM: for a server that asks for one. Default none. The address must be `rediss://`.
+    /// This client's certificate, followed by the intermediate ones, and its private key, both in PEM: for a server that
+    /// asks for one. Default none. The address must be `rediss://`.
     ///
-    /// What is no certificate or no key is reported by [`connect`](Self::connect), as `InvalidInput`.
+    /// An invalid certificate or key is reported by [`connect`](Self::connect), as `InvalidInput`.
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn tls_client_certificate(mut self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
@@ -212,8 +212,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How many connections the client keeps at most, beside those of its threads. At least 1; default 10. They are
-    /// opened on demand; where all are in use, a request waits for one, within its timeout.
+    /// The maximum number of pooled connections, besides those of the client's threads. At least 1; default 10. They
+    /// are opened on demand; if all are in use, a request waits for one within its timeout.
     #[doc(alias = "pool")]
     pub fn max_connections(mut self, most: u32) -> Self {
         self.config.max_connections = most;

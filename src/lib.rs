@@ -81,7 +81,7 @@
 //!
 //! - `tracing` (default): what locks do, as events and spans of the crate `tracing`.
 //! - `metrics`: `MetricsObserver`, the same as figures for the `metrics` facade.
-//! - `tls`: servers at `rediss://`, with the system's certificates or your own.
+//! - `tls`: servers at `rediss://`, trusted by Mozilla's certificate authorities or your own.
 //!
 //! Rust 1.89 or later; Redis 6.2 or later, or Valkey. [`cargo run --example`](guide#what-it-offers) runs the examples.
 

@@ -106,7 +106,7 @@ impl Lock {
     }
 }
 
-/// How long a tenure may be handed on within a process.
+/// How long a lock may be handed on within a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slice {
     /// As the library has it.

@@ -30,7 +30,7 @@ pub fn client(url: &str, prefix: &str) -> ClientBuilder {
 }
 
 /// The inventory of a run.
-pub fn gate(client: &Client) -> Inventory {
+pub fn inventory(client: &Client) -> Inventory {
     client.inventory(GATE)
 }
 

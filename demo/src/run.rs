@@ -6,7 +6,7 @@ use super::Failure;
 use super::audit::{self, CustomerWaits, Damage, Fates};
 use super::books::Books;
 use super::crew::{self, Death, Report};
-use super::desk::{client, gate};
+use super::desk::{client, inventory};
 use super::order::{Order, stock};
 use super::place::Place;
 use super::variant::Variant;
@@ -53,10 +53,10 @@ fn one(place: &Place, variant: Variant, orders: &[Order]) -> Result<Run, Failure
     let stock = stock(orders);
     let mut books = Books::open(&place.url, &prefix)?;
     books.begin(&stock, orders)?;
-    let at_gate =
+    let at_inventory =
         (variant == Variant::Inventory).then(|| client(&place.url, &prefix).connect()).transpose()?;
-    if let Some(client) = &at_gate {
-        stock.iter().try_for_each(|(product, n)| gate(client).add_stock(product, n.unsigned_abs()))?;
+    if let Some(client) = &at_inventory {
+        stock.iter().try_for_each(|(product, n)| inventory(client).add_stock(product, n.unsigned_abs()))?;
     }
     let bar = bar(variant, orders.len());
     let report =
@@ -64,9 +64,9 @@ fn one(place: &Place, variant: Variant, orders: &[Order]) -> Result<Run, Failure
     bar.finish_and_clear();
     let report = report?;
     let mut closing = books.close(&stock)?;
-    if let Some(client) = &at_gate {
+    if let Some(client) = &at_inventory {
         for (product, left) in &mut closing.left {
-            *left = gate(client).available(product)?.try_into()?;
+            *left = inventory(client).available(product)?.try_into()?;
         }
     }
     place.clean()?;

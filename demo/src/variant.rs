@@ -52,7 +52,7 @@ impl Variant {
             Variant::Fair => "a ReentrantLock, fair: processes strictly in turn",
             Variant::RedLock => "a RedLock over five servers of its own",
             Variant::Optimistic => "no lock: WATCH, reads, MULTI, EXEC, and once more if somebody was faster",
-            Variant::Inventory => "no lock: pieces are reserved at a StockGate, and then sold",
+            Variant::Inventory => "no lock: pieces are reserved in an Inventory, and then sold",
         }
     }
 

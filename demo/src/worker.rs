@@ -10,7 +10,7 @@ use redis_concurrent_testkit::{hear_parent, tell_parent};
 
 use super::Failure;
 use super::books::{Books, Claim, Fate, History};
-use super::desk::{Desk, gate};
+use super::desk::{Desk, inventory};
 use super::message::{Done, Message, Task};
 use super::trace::{Meter, Trace, now, waited};
 use super::variant::Variant;
@@ -198,7 +198,7 @@ impl Worker {
         let wish = redis_concurrent::Order::of(&order.product, order.quantity.into())
             .id(&format!("{} {:?}", order.product, order.customer));
         let asked = now();
-        let fate = match gate(&self.desk.client).try_reserve_order(&wish) {
+        let fate = match inventory(&self.desk.client).try_reserve_order(&wish) {
             Ok(Some(reservation)) => {
                 thread::sleep(THINK);
                 reservation.commit()?;

@@ -20,7 +20,7 @@ pub(crate) fn lock(entry: &LockEntry) -> Result<MutexGuard<'_, Core>, Error> {
     entry.shared.lock(&entry.core).map_err(|e| entry.error(e))
 }
 
-/// Does what the gate said is to be done: what needs the lock under it, the rest when it has let go of it. A
+/// Carries out what the lock state returned: what needs the mutex under it, the rest when it has been let go of. A
 /// caller that goes on locks anew, and looks anew.
 pub(crate) fn carry_out(entry: &Arc<LockEntry>, mut core: MutexGuard<'_, Core>, then: Effects) {
     core.wake(then.wake);

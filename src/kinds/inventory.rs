@@ -113,7 +113,7 @@ pub struct Inventory {
 impl fmt::Debug for Inventory {
     /// Its name. The counts would take a request: see [`stock`](Inventory::stock).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StockGate").field("name", &self.callers).finish_non_exhaustive()
+        f.debug_struct("Inventory").field("name", &self.callers).finish_non_exhaustive()
     }
 }
 

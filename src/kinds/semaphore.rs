@@ -507,7 +507,7 @@ pub(crate) const MOST: u32 = i32::MAX as u32;
 /// permits belong to their holds, and return when their leases expire.
 ///
 /// A handle for a constant number of permits, with every way to acquire a lock, is
-/// `client.lock_of(Permits::of(3)?, name)`.
+/// `client.lock_with_kind(name, Permits::of(3)?)`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Permits(Wanted);
 

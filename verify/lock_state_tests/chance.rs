@@ -12,7 +12,7 @@ use crate::engine::small_redis::{self, Message, Reply, SmallRedis, millis};
 
 use wire::{Op, Packet};
 
-const GATES: usize = 2;
+const LOCK_STATES: usize = 2;
 const THREADS: usize = 2;
 const STEPS: usize = 20_000;
 const RUNS: u64 = 200;
@@ -61,7 +61,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let shape = Shape { local_handoff: ms(40), ..shape() };
-        let lock_states = (0..GATES).map(|_| Desk::of(shape.clone())).collect();
+        let lock_states = (0..LOCK_STATES).map(|_| Desk::of(shape.clone())).collect();
         World {
             now: 1_000,
             rng: Rng(seed),
@@ -69,7 +69,7 @@ impl World {
             messages: Vec::new(),
             deaf: 10,
             lock_states,
-            threads: vec![Thread::Idle; GATES * THREADS],
+            threads: vec![Thread::Idle; LOCK_STATES * THREADS],
             wire: Vec::new(),
             late: Vec::new(),
             newest: 0,
@@ -114,7 +114,7 @@ impl World {
         if self.fault(15) {
             return;
         }
-        let lock_state = (owner % GATES as u64) as usize;
+        let lock_state = (owner % LOCK_STATES as u64) as usize;
         let (state, now) = (&mut self.lock_states[lock_state].lock_state, at(self.now));
         let then = match number {
             0 => state.is_wanted(owner, now),
@@ -126,7 +126,7 @@ impl World {
     fn pass_time(&mut self) {
         let most = if self.rng.percent(5) { 1_500 } else { 30 };
         self.now += 1 + self.rng.below(most) as u64;
-        for lock_state in 0..GATES {
+        for lock_state in 0..LOCK_STATES {
             for owner in self.lock_states[lock_state].lock_state.owners() {
                 let now = at(self.now);
                 let then = self.lock_states[lock_state].lock_state.expire(owner, now);
@@ -188,7 +188,7 @@ impl World {
         let Desk { lock_state: state, owners } = &mut self.lock_states[lock_state];
         let turn = state.turn(ticket, at(self.now), true, over, || {
             *owners += 1;
-            *owners * GATES as u64 + lock_state as u64
+            *owners * LOCK_STATES as u64 + lock_state as u64
         });
         match turn {
             Step::In(acquired, next) => {
@@ -249,7 +249,7 @@ impl World {
         let Desk { lock_state: state, owners } = &mut self.lock_states[lock_state];
         let exit = state.exit(acquired.ticket, at(self.now), true, || {
             *owners += 1;
-            *owners * GATES as u64 + lock_state as u64
+            *owners * LOCK_STATES as u64 + lock_state as u64
         });
         match exit {
             Exit::Held | Exit::Shared => panic!("each thread holds once"),
@@ -332,7 +332,7 @@ impl World {
             self.run(&packet);
         }
         for (i, desk) in self.lock_states.iter().enumerate() {
-            assert!(desk.lock_state.is_idle(), "gate {i}: {:?}", desk.lock_state);
+            assert!(desk.lock_state.is_idle(), "lock state {i}: {:?}", desk.lock_state);
         }
         self.redis.lapse(self.now);
         assert!(self.redis.holders().is_empty(), "held by nobody");

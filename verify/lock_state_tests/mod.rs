@@ -1,4 +1,4 @@
-//! The gate, step by step: the rules of safety that it keeps, each by an example. Time is what
+//! The lock state, step by step: the rules of safety that it keeps, each by an example. Time is what
 //! the tests say it is.
 
 mod chance;

@@ -46,9 +46,9 @@ impl Renewer {
             Ok(value) => Ok(value),
         };
         // A key that is no longer of this kind is not our hold either.
-        let alien = matches!(&answer, Err(Some(failure)) if failure.is_wrong_kind());
+        let foreign = matches!(&answer, Err(Some(failure)) if failure.is_wrong_kind());
         match &task.what {
-            What::Leave(..) if answer.is_ok() || alien => self.state.lock().settle(&task),
+            What::Leave(..) if answer.is_ok() || foreign => self.state.lock().settle(&task),
             What::Leave(leave) => {
                 // Others wait for it, whatever its lease is.
                 let due = now.after(pause(leave.0.lease.min(config.lease)).min(RELEASE_AGAIN));
@@ -58,7 +58,7 @@ impl Renewer {
                 let renewal = match &answer {
                     Ok(value) => replies::renewed(value).unwrap_or(Renewal::Failed),
                     Err(None) => Renewal::Unanswered,
-                    Err(Some(_)) if alien => Renewal::NotInside,
+                    Err(Some(_)) if foreign => Renewal::NotInside,
                     Err(Some(_)) => Renewal::Failed,
                 };
                 let mut core = task.entry.core.lock();
