@@ -169,7 +169,7 @@ pub struct Break {
     #[arg(long, group = "whose")]
     pub owner: Option<String>,
     /// Only from the holder with this token
-    #[arg(long, value_name = "N", group = "whose")]
+    #[arg(long, value_name = "N", value_parser = token, group = "whose")]
     pub token: Option<u64>,
     /// From its holders, whichever they are by now
     #[arg(long, group = "whose")]
@@ -289,6 +289,10 @@ pub struct Run {
     /// Write one JSON line to this file descriptor at the end
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..1_048_576), help_heading = WORLD)]
     pub status_fd: Option<u32>,
+}
+
+fn token(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("a token is a number, at most {}", u64::MAX))
 }
 
 const GETTING: &str = "Getting it";

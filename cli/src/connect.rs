@@ -30,6 +30,9 @@ fn address(global: &Global) -> Result<Address, Failure> {
     };
     let bad = |why: String| Failure::new(code::CONFIG, format!("the URL of the server: {why}"));
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    if let Some(port) = port_out_of_range(&url) {
+        return Err(bad(format!("a port must be between 1 and 65535, got {port}")));
+    }
     let needs_tls = scheme.starts_with("rediss") && !cfg!(feature = "tls");
     let no_tls = || bad(format!("{scheme}:// needs this program built with the feature tls"));
     let password = std::env::var("REDISCLI_AUTH").ok();
@@ -52,6 +55,16 @@ fn address(global: &Global) -> Result<Address, Failure> {
         }
         _ => info,
     }))
+}
+
+/// A port of a host that no host can have. What is not a number is left to the parsers.
+fn port_out_of_range(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let hosts = rest.rsplit_once('@').map_or(rest, |(_, hosts)| hosts);
+    let hosts = hosts.split(['/', '?', '#']).next()?;
+    let ports = hosts.split(',').filter_map(|host| host.rsplit_once(':').map(|(_, port)| port));
+    let is_number = |port: &&str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    ports.filter(is_number).find(|port| !matches!(port.parse::<u16>(), Ok(1..)))
 }
 
 /// The same URL of several hosts with this password, unless it has one.
@@ -117,6 +130,21 @@ pub fn to(info: ConnectionInfo) -> Result<redis::Connection, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_that_cannot_be_is_found() {
+        for (url, port) in [
+            ("redis://host:65535/", None),
+            ("redis://user:99999@host/", None),
+            ("redis+unix:///tmp/a:99999", None),
+            ("redis://[::1]/", None),
+            ("redis://[::1]:65536/3", Some("65536")),
+            ("redis+cluster://:p@a:1,b:0", Some("0")),
+            ("redis+sentinel://a:1,b:123456789012/m:3?x=y", Some("123456789012")),
+        ] {
+            assert_eq!(port_out_of_range(url), port, "{url}");
+        }
+    }
 
     #[test]
     fn a_password_goes_into_urls_of_several_hosts() {

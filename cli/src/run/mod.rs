@@ -22,6 +22,9 @@ use crate::exit::{Failure, code};
 use crate::say::Say;
 use crate::target::Target;
 
+/// For how long a lock can stay.
+const LONGEST_STAY: Duration = Duration::from_secs(40 * 24 * 3600);
+
 /// Runs the command of `args`; the exit status is the command's, or says what kept it from running.
 pub fn run(global: &Global, args: &Run, say: Say) -> Result<ExitCode, Failure> {
     check(args)?;
@@ -51,6 +54,10 @@ pub fn run(global: &Global, args: &Run, say: Say) -> Result<ExitCode, Failure> {
 fn check(args: &Run) -> Result<(), Failure> {
     if args.command.first().is_some_and(|it| it.is_empty()) {
         return Err(Failure::usage("the COMMAND is empty"));
+    }
+    // What the library would refuse only when COMMAND has ended.
+    if args.once_for.is_some_and(|rest| rest > LONGEST_STAY) {
+        return Err(Failure::new(code::CONFIG, "--once-for must be at most 40 days"));
     }
     if grace(args) >= args.lease / 2 {
         return Err(Failure::new(

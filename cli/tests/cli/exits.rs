@@ -67,6 +67,9 @@ fn usage() {
         (&["run", "--status-fd", "77", "x", "true"], "--status-fd 77"),
         (&["run", "--redisson", "--at", "x", "true"], "cannot be used with"),
         (&["run", "x", ""], "empty"),
+        (&["run", "--slots", "4294967296", "x", "true"], "1..=4294967295"),
+        (&["ls", "--rate", "4294967296"], "0..=4294967295"),
+        (&["break", "x", "--token", "99999999999999999999"], "at most 18446744073709551615"),
     ] {
         let it = done(&shared().url(), args).ends(64).says(told);
         assert!(it.err.lines().all(|line| line.starts_with("redis-concurrent: ")), "{it:?}");
@@ -127,6 +130,17 @@ fn a_name_or_a_setting_that_cannot_work() {
     run(&["--grace", "2s", "config2", "true"]).ends(78).says("half of --lease");
     done(&server.url(), &["run", "--lease", "50ms", "x", "true"]).ends(78).says("100ms");
     done("http://127.0.0.1/", &["run", "x", "true"]).ends(78).says("redis://");
+    done("redis://:hush@127.0.0.1:65536/", &["ls"]).ends(78).says("between 1 and 65535, got 65536");
+    run(&["--slots", "2147483648", "config4", "true"]).ends(78).says("between 1 and 2147483647");
+    run(&["--at-least", "41d", "config4", "true"]).ends(78).says("3456000s");
+    run(&["--once-for", "41d", "config4", "true"]).ends(78).says("at most 40 days");
+    let long = "x".repeat(1025);
+    done(&server.url(), &["break", "--whoever", "--reason", &long, "config4"]).ends(1);
+    let held = client(server).reentrant_lock("config4").lock_owned().unwrap();
+    done(&server.url(), &["break", "--whoever", "--reason", &long, "config4"])
+        .ends(78)
+        .says("at most 1024 bytes");
+    held.unlock().unwrap();
     for (many, code, told) in [
         ("redis+cluster://:hush@127.0.0.1:1/", 69, "no connection"),
         ("redis+sentinel://:hush@127.0.0.1:1/m?sentinel_password=hush", 69, "127.0.0.1:1"),
