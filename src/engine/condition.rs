@@ -126,7 +126,7 @@ fn come_back(
     if let Some(grant) = core.lock_state.look(owner).filter(|grant| grant.lost.is_none()) {
         let due = grant.due(now, shared.config.renew_every);
         core.take_over(owner, due, token.clone(), granted_to);
-        watched = shared.renewer.look_at(entry, &mut core, owner, due);
+        watched = shared.renewer.look_at(entry, &mut core, owner, now, due);
     }
     let over = core.lock_state.look(owner).map_or(Some(LossReason::Revoked), |grant| grant.lost);
     carry_out(entry, core, then);

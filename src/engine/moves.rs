@@ -39,7 +39,7 @@ impl Watch for Moves {
                 if core.due(owner).is_none() {
                     continue;
                 }
-                if let Err(error) = shared.renewer.look_at(entry, &mut core, owner, now) {
+                if let Err(error) = shared.renewer.look_at(entry, &mut core, owner, now, now) {
                     tracing::error!(lock = entry.name(), error = %format_args!("{error:#}"), "a lease is not renewed");
                 }
             }

@@ -128,7 +128,7 @@ pub(crate) fn depart(
         Exit::Kept(owner, until) => {
             // The renewer looks at the end of its time, if not before.
             let watched = match core.due(owner) {
-                Some(due) if due > until => shared.renewer.look_at(entry, &mut core, owner, until),
+                Some(due) if due > until => shared.renewer.look_at(entry, &mut core, owner, now, until),
                 _ => Ok(()),
             };
             drop(core);

@@ -419,7 +419,7 @@ pub(super) fn welcome(
         && let Some(grant) = core.lock_state.look(acquired.owner)
     {
         let due = grant.due(now, shared.config.renew_every);
-        if let Err(error) = shared.renewer.look_at(entry, &mut core, acquired.owner, due) {
+        if let Err(error) = shared.renewer.look_at(entry, &mut core, acquired.owner, now, due) {
             drop(core);
             take_back(entry, acquired.ticket, Moment::now().after(LEAVE_LIMIT));
             return Err(entry.error(error));

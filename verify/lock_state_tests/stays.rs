@@ -25,8 +25,8 @@ fn it_counts_from_when_its_thread_was_in_and_nobody_is_asked_for_with_it() {
     assert!(matches!(desk.turn(next, 20), Step::Park(_)));
     let leaving = left(desk.exit(acquired, 100));
     assert_eq!(leaving.stays_until, at(10 + LEAST));
-    assert_eq!(leaving.rest(at(100)), Some(ms(10 + LEAST - 100)));
-    assert_eq!(leaving.rest(at(10 + LEAST)), None, "then it leaves as any other");
+    assert_eq!(leaving.rest(|| at(100)), Some(ms(10 + LEAST - 100)));
+    assert_eq!(leaving.rest(|| at(10 + LEAST)), None, "then it leaves as any other");
     // Once that was answered, the next thread asks under an id of its own.
     assert_eq!(desk.lock_state.left().wake, Some(next));
     assert_ne!(desk.asks(next, 110).owner, acquired.owner);
@@ -40,7 +40,7 @@ fn released_late_it_leaves_and_the_next_is_asked_for() {
     let next = desk.enter(request(2), 20);
     assert!(matches!(desk.turn(next, 20), Step::Park(_)));
     match desk.exit(acquired, 10 + LEAST) {
-        Exit::Leave(leaving, Some(_)) => assert_eq!(leaving.rest(at(10 + LEAST)), None),
+        Exit::Leave(leaving, Some(_)) => assert_eq!(leaving.rest(|| at(10 + LEAST)), None),
         other => panic!("{other:?}"),
     }
 }

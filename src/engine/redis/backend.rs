@@ -22,6 +22,8 @@ use crate::sync::{Mutex, RwLock};
 pub(crate) struct Reply {
     pub(crate) value: Value,
     pub(crate) resent: bool,
+    /// Before the copy was sent that it is the reply to.
+    pub(crate) asked: Moment,
     /// When the connection was made that the first copy went by, if there was a second.
     pub(crate) first_by: Option<Moment>,
 }
@@ -217,7 +219,7 @@ impl Backend {
                     });
                 }
             };
-            connection.limit_to(limit);
+            let asked = connection.limit_to(limit);
             self.count(1);
             match exchange(&mut connection).and_then(|value| self.of_primary(&connection, value)) {
                 Ok(value) => {
@@ -229,7 +231,7 @@ impl Backend {
                     if let Some((at, _)) = moved.filter(|_| no_primary(&value).is_none()) {
                         self.moved.put(at);
                     }
-                    return Ok((connection, Reply { value, resent: failed.is_some(), first_by }));
+                    return Ok((connection, Reply { value, resent: failed.is_some(), asked, first_by }));
                 }
                 Err(e) => {
                     connection.broken = true;

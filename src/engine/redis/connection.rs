@@ -247,13 +247,15 @@ impl Connection {
     }
 
     /// The read timeout of the next request. Setting it is a system call, so it is set only if the usual one
-    /// would be too long.
-    pub(crate) fn limit_to(&mut self, limit: Moment) {
+    /// would be too long. Returns what the clock said.
+    pub(crate) fn limit_to(&mut self, limit: Moment) -> Moment {
         const COARSE: Duration = Duration::from_millis(1);
-        let left = limit.since(Moment::now()).max(COARSE);
+        let now = Moment::now();
+        let left = limit.since(now).max(COARSE);
         if left + COARSE < self.limit || self.limit + COARSE < left {
             self.broken |= self.link.set_read_timeout(Some(left)).is_err();
             self.limit = left;
         }
+        now
     }
 }

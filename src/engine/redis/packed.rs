@@ -22,7 +22,7 @@ pub(crate) fn pack_renew(out: &mut Vec<u8>, entry: &LockEntry, owner: u64, lease
 /// Adds a leave to what the renewer or `close` sends; or, for one that stays, the renewal that makes it
 /// expire.
 pub(crate) fn pack_leave(out: &mut Vec<u8>, entry: &LockEntry, leaving: &PendingRelease, eval: bool) {
-    match leaving.rest(Moment::now()) {
+    match leaving.rest(Moment::now) {
         Some(rest) => {
             let renew = Renew { caller: Caller::new(entry, leaving.owner, rest), bars: true };
             pack(out, entry, &entry.scripts.renew, &renew.in_order(), eval);

@@ -29,10 +29,9 @@ pub(crate) fn acquire(
     loop {
         let (keys, args) = (entry.names.keys(), arguments.in_order());
         let reply = entry.follow(limit, |server| {
-            let asked = Moment::now();
             let reply = server.backend.eval(&entry.scripts.acquire, &keys, &args, limit, Idempotent::Yes)?;
             if is_deaf(list(&reply.value)) {
-                entry.is_deaf(server, asked);
+                entry.is_deaf(server, reply.asked);
             }
             Ok(reply)
         })?;
@@ -52,7 +51,7 @@ pub(crate) fn leave(
     next: Option<&Asking>,
     limit: Moment,
 ) -> Result<Left, Failure> {
-    if let Some(rest) = leaving.rest(Moment::now()) {
+    if let Some(rest) = leaving.rest(Moment::now) {
         let reply = send_renewal(entry, leaving.owner, rest, true, limit)?;
         let inside = matches!(renewed(&reply.value)?, Renewal::Left(_));
         return Ok(Left { inside, resent: reply.first_by, next: None });
@@ -60,10 +59,9 @@ pub(crate) fn leave(
     let arguments = Leave::new(entry, leaving, next);
     let (keys, args) = (entry.names.keys(), arguments.in_order());
     let reply = entry.follow(limit, |server| {
-        let asked = Moment::now();
         let reply = server.backend.eval(&entry.scripts.leave, &keys, &args, limit, Idempotent::Yes)?;
         if is_deaf(list(&reply.value).get(1..).unwrap_or_default()) {
-            entry.is_deaf(server, asked);
+            entry.is_deaf(server, reply.asked);
         }
         Ok(reply)
     })?;

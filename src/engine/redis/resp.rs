@@ -3,6 +3,8 @@
 //! By hand, where everything else is left to the `redis` crate: every lock and unlock comes through here, and
 //! the keys are put together only in the request, so that they need no memory while a lock is merely held.
 
+use super::decimal::{Decimal, digit};
+
 /// Adds `verb script <how many keys> <keys> <args>` to what will be sent; each key is in two parts.
 pub(crate) fn call<A: AsRef<[u8]>>(
     out: &mut Vec<u8>,
@@ -20,10 +22,7 @@ pub(crate) fn call<A: AsRef<[u8]>>(
     head(out, b'*', parts);
     bulk(out, [verb]);
     bulk(out, [script]);
-    let digits = keys.len().checked_ilog10().unwrap_or(0) as usize + 1;
-    head(out, b'$', digits);
-    decimal(out, keys.len());
-    out.extend_from_slice(b"\r\n");
+    bulk(out, [&*Decimal::of(keys.len() as u64)]);
     for key in keys {
         bulk(out, *key);
     }
@@ -41,17 +40,18 @@ fn bulk<const N: usize, P: AsRef<[u8]>>(out: &mut Vec<u8>, parts: [P; N]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// What follows, and how much of it.
 fn head(out: &mut Vec<u8>, what: u8, n: usize) {
-    out.push(what);
-    decimal(out, n);
-    out.extend_from_slice(b"\r\n");
-}
-
-fn decimal(out: &mut Vec<u8>, n: usize) {
-    if n >= 10 {
-        decimal(out, n / 10);
+    let n = n as u64;
+    match n {
+        0..=9 => out.extend_from_slice(&[what, digit(n), b'\r', b'\n']),
+        10..=99 => out.extend_from_slice(&[what, digit(n / 10), digit(n), b'\r', b'\n']),
+        _ => {
+            out.push(what);
+            out.extend_from_slice(Decimal::of(n).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
     }
-    out.push(b'0' + (n % 10) as u8);
 }
 
 #[cfg(test)]

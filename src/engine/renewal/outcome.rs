@@ -35,7 +35,7 @@ impl Renewer {
         let pause = |lease: Duration| if soon { SOON } else { SOON.max(lease / 12) };
         let scripts = &task.entry.scripts;
         let script = match &task.what {
-            What::Leave(leave) if leave.0.rest(sent).is_none() => &scripts.leave,
+            What::Leave(leave) if leave.0.rest(|| sent).is_none() => &scripts.leave,
             _ => &scripts.renew,
         };
         let answer = match answer {

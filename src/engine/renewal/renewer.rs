@@ -54,11 +54,12 @@ impl Renewer {
         entry: &Arc<LockEntry>,
         core: &mut Core,
         owner: u64,
+        now: Moment,
         due: Moment,
     ) -> Result<(), Error> {
         let at = match entry.holder_hears(|| core.is_to_be_told(owner)) {
             true => due,
-            false => due.min(Moment::now().after(core.lock_state.shape().beat)),
+            false => due.min(now.after(core.lock_state.shape().beat)),
         };
         if let Some(before) = core.set_due(owner, at) {
             self.forget(entry, owner, before);

@@ -35,7 +35,8 @@ pub(crate) fn renew(shared: &Arc<Shared>, server: &Arc<Server>, since: Moment) {
             if core.due(owner).is_none() {
                 continue;
             }
-            if let Err(error) = shared.renewer.look_at(entry, &mut core, owner, Moment::now()) {
+            let now = Moment::now();
+            if let Err(error) = shared.renewer.look_at(entry, &mut core, owner, now, now) {
                 tracing::error!(lock = entry.name(), error = %format_args!("{error:#}"), "a lease is not renewed");
             }
         }

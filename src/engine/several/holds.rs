@@ -108,7 +108,7 @@ fn leave(
                     let timeout = held.entry.shared.config.command_timeout;
                     departure.within(call.limit(Moment::now(), timeout));
                 }
-                if departure.leaving.rest(Moment::now()).is_none() {
+                if departure.leaving.rest(Moment::now).is_none() {
                     departures.push((held, departure));
                 } else if let Err(error) = departure.sent() {
                     failed(held, error);

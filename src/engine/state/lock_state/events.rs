@@ -54,10 +54,11 @@ impl PendingRelease {
         }
     }
 
-    /// How long it must stay, if at all.
-    pub(crate) fn rest(&self, now: Moment) -> Option<Duration> {
+    /// How long it must stay, if at all; for those that need not the clock is not read.
+    pub(crate) fn rest(&self, now: impl FnOnce() -> Moment) -> Option<Duration> {
+        let until = Some(self.stays_until).filter(|until| *until > Moment::default())?;
         // Redis counts in milliseconds.
-        (self.stays_until > now).then(|| self.stays_until.since(now).max(Duration::from_millis(1)))
+        Some(until.since(now())).filter(|rest| !rest.is_zero()).map(|rest| rest.max(Duration::from_millis(1)))
     }
 }
 
