@@ -61,7 +61,7 @@ shuttle:
 	RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle SCHEDULES=$(SCHEDULES) \
 		$(CARGO) test --release --package verify -- --show-output $(TEST)
 
-# Breaks the rules of safety one at a time, and shows what notices. About four minutes.
+# Breaks the rules of safety one at a time, and shows what notices. A quarter of an hour.
 planted: setup
 	@CARGO="$(CARGO)" ci/planted.sh
 
