@@ -14,7 +14,7 @@ files['lua/lib/*.lua'] = {
   globals = {'kind', 'rest'},
   read_globals = {'K', 'F', 'call', 'now', 'number', 'foreign_key', 'fetch', 'fmt', 'waiting', 'silent', 'steadily', 'dead', 'drop', 'tombstone',
     'admit_waiters', 'CLASS', 'lifetime',
-    'has_tombstone', 'last', 'carried', 'try', 'share', 'join', 'tell', 'deaf', 'enqueue',
+    'has_tombstone', 'last', 'carried', 'try', 'share', 'join', 'tell', 'sharded', 'deaf', 'enqueue',
     'signal', 'pass_on', 'wanted', 'has_waiters', 'pass_lapsed', 'after', 'behind_all', 'outlive', 'stay', 'behind'},
   ignore = {'211', '221', '231'},
 }

@@ -9,14 +9,22 @@ local function their_turn()
   return ends and ends > now() / 1000 and ends or nil
 end
 
+-- others(count, channel) -> whether clients of another library listen there (without the right to ask: perhaps)
+local function others(count, channel)
+  local listen = redis.pcall('PUBSUB', count, channel, F[3] .. channel)
+  return listen.err or listen[2] > listen[4]
+end
+
 -- announce_free(channel, text, lasts, rest): a release publishes that text -> the end of the turn that begins |
 -- nothing: no client of another library listens, or their last turn ended less than `rest` ms ago
 local function announce_free(channel, text, lasts, rest)
-  local told = redis.pcall('PUBLISH', channel, text)
-  if type(told) ~= 'number' or told == 0 then return end
-  local listen, ms = redis.pcall('PUBSUB', 'NUMSUB', channel, F[3] .. channel), now() / 1000
-  -- (Without the right to ask, all of them may be others.)
-  if not listen.err and listen[2] <= listen[4] then return end
+  -- In a cluster, another library may listen to a sharded channel, which is in the lock's slot; or to a classic one.
+  local told, count = string.find(channel, '{', 1, true) and sharded('SPUBLISH', channel, text), 'SHARDNUMSUB'
+  if type(told) ~= 'number' or told == 0 or not others(count, channel) then
+    told, count = redis.pcall('PUBLISH', channel, text), 'NUMSUB'
+    if type(told) ~= 'number' or told == 0 or not others(count, channel) then return end
+  end
+  local ms = now() / 1000
   if rest > 0 and (call('ZSCORE', K[5], 'rest') or 0) + 0 > ms then return end
   local ends = ms + lasts
   call('ZADD', K[5], fmt('%.0f', ends), 'turn')

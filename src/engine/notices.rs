@@ -44,11 +44,11 @@ impl Subscribes for PubSub<'_> {
 
 impl Subscribes for Subscriber {
     fn subscribes(&mut self, channel: &str) -> RedisResult<()> {
-        self.send("SUBSCRIBE", channel)
+        self.ask_foreign(channel)
     }
 
     fn unsubscribes(&mut self, channel: &str) -> RedisResult<()> {
-        self.send("UNSUBSCRIBE", channel)
+        self.give_up_foreign(channel)
     }
 }
 

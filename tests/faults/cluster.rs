@@ -5,6 +5,7 @@ mod failover;
 mod input;
 mod kinds;
 mod moving;
+mod redisson;
 mod renewals;
 mod rights;
 mod shards;

@@ -1,6 +1,6 @@
 //! Locks in the formats of Java libraries: of Redisson, and beside it of ShedLock and Spring Integration.
 
-mod jvm;
+pub mod jvm;
 mod stage;
 
 mod format;

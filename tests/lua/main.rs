@@ -20,3 +20,4 @@ mod operations;
 mod rate_limiter;
 mod read_write;
 mod semaphore;
+mod sharded;

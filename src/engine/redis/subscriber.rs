@@ -42,6 +42,8 @@ pub(crate) struct Subscriber {
 enum Sent {
     /// The channel of a lock was asked for.
     Channel(String),
+    /// A channel of another program's was.
+    Foreign(String),
     /// The own channel was.
     Own,
 }
@@ -50,7 +52,7 @@ impl Sent {
     fn channel(self) -> Option<String> {
         match self {
             Sent::Channel(channel) => Some(channel),
-            Sent::Own => None,
+            Sent::Foreign(_) | Sent::Own => None,
         }
     }
 }
@@ -92,12 +94,29 @@ impl Subscriber {
 
     /// Gives up a channel of a lock.
     pub(crate) fn give_up(&mut self, channel: &str) -> RedisResult<()> {
-        self.send(if self.sharded { "SUNSUBSCRIBE" } else { "UNSUBSCRIBE" }, channel)
+        self.send(&[if self.sharded { "SUNSUBSCRIBE" } else { "UNSUBSCRIBE" }], channel)
     }
 
-    /// Asks for a channel that is not a lock's, or gives it up: an answer is not waited for.
-    pub(crate) fn send(&mut self, verb: &str, channel: &str) -> RedisResult<()> {
-        self.connection.send_packed_command(&cmd(verb).arg(channel).get_packed_command())
+    /// Asks for a channel on which another program publishes: the classic and the sharded one of this name, as the
+    /// program may use either. One that is refused is not heard.
+    pub(crate) fn ask_foreign(&mut self, channel: &str) -> RedisResult<()> {
+        let verbs: &[&str] = if self.sharded { &["SUBSCRIBE", "SSUBSCRIBE"] } else { &["SUBSCRIBE"] };
+        self.sent.extend(verbs.iter().map(|_| Sent::Foreign(channel.to_owned())));
+        self.send(verbs, channel)?;
+        self.ping()
+    }
+
+    /// Gives them up.
+    pub(crate) fn give_up_foreign(&mut self, channel: &str) -> RedisResult<()> {
+        let verbs: &[&str] = if self.sharded { &["UNSUBSCRIBE", "SUNSUBSCRIBE"] } else { &["UNSUBSCRIBE"] };
+        self.send(verbs, channel)
+    }
+
+    /// At once, so that no message comes between them.
+    fn send(&mut self, verbs: &[&str], channel: &str) -> RedisResult<()> {
+        let packed: Vec<_> =
+            verbs.iter().flat_map(|verb| cmd(verb).arg(channel).get_packed_command()).collect();
+        self.connection.send_packed_command(&packed)
     }
 
     /// The next that the server says, waited for until the [limit](Self::limit_reads_to).
@@ -119,6 +138,10 @@ impl Subscriber {
             }
             PushKind::Subscribe | PushKind::SSubscribe => {
                 self.sent.retain(|sent| !matches!(sent, Sent::Channel(asked) if *asked == channel));
+                let foreign = |sent: &Sent| matches!(sent, Sent::Foreign(asked) if *asked == channel);
+                if let Some(at) = self.sent.iter().position(foreign) {
+                    self.sent.remove(at);
+                }
                 Said::Confirmed(channel)
             }
             PushKind::SUnsubscribe => Said::Ended(channel),
@@ -126,19 +149,20 @@ impl Subscriber {
         })
     }
 
-    /// An answer that is an error is that to the first request for a channel without an answer.
+    /// An answer that is an error is that to the first request without an answer, but for the own channel.
     fn refused(&mut self, why: RedisError) -> RedisResult<Said> {
         if is_unknown(&why) {
             if std::mem::take(&mut self.sharded) {
                 // The same is said of all of them. They are asked for anew, before they count as refused.
                 let sent = std::mem::take(&mut self.sent).into_iter();
-                let (own, asked): (VecDeque<_>, _) = sent.partition(|sent| matches!(sent, Sent::Own));
-                self.sent = own;
+                let (asked, others): (VecDeque<_>, _) =
+                    sent.partition(|sent| matches!(sent, Sent::Channel(_)));
+                self.sent = others;
                 self.ask(asked.into_iter().filter_map(Sent::channel).collect())?;
             }
             return Ok(Said::Nothing);
         }
-        let first = self.sent.iter().position(|sent| matches!(sent, Sent::Channel(_)));
+        let first = self.sent.iter().position(|sent| !matches!(sent, Sent::Own));
         Ok(match first.and_then(|first| self.sent.remove(first)) {
             Some(Sent::Channel(channel)) => Said::Refused(vec![channel], Some(why)),
             _ => Said::Nothing,

@@ -14,7 +14,8 @@ import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
 /**
- * Locks by Redisson as it is told on standard input: see java.rs. A line is the number of a thread and what it is to
+ * Locks by Redisson as it is told on standard input: see java.rs. Its server is named by its port, or the nodes of a
+ * cluster by theirs. A line is the number of a thread and what it is to
  * do; its answer begins with the same number.
  */
 public class Peer {
@@ -25,8 +26,15 @@ public class Peer {
     public static void main(String[] args) {
         Config config = new Config();
         config.setThreads(2).setNettyThreads(2).setLockWatchdogTimeout(Long.parseLong(args[2]));
-        config.useSingleServer().setAddress("redis://127.0.0.1:" + args[0]).setConnectionMinimumIdleSize(2)
-            .setConnectionPoolSize(16).setRetryAttempts(20).setTimeout(3000);
+        String[] ports = args[0].split(",");
+        if (ports.length == 1) {
+            config.useSingleServer().setAddress("redis://127.0.0.1:" + ports[0]).setConnectionMinimumIdleSize(2)
+                .setConnectionPoolSize(16).setRetryAttempts(20).setTimeout(3000);
+        } else {
+            var cluster = config.useClusterServers().setMasterConnectionMinimumIdleSize(1).setMasterConnectionPoolSize(8)
+                .setRetryAttempts(20).setTimeout(3000);
+            for (String port : ports) cluster.addNodeAddress("redis://127.0.0.1:" + port);
+        }
         redisson = Redisson.create(config);
         lock = redisson.getLock(args[1]);
         fenced = redisson.getFencedLock(args[1]);
