@@ -3,7 +3,7 @@
 //! once only where replication was behind, and both must see it; no waiter is forgotten.
 //!
 //! `make failover KIND=sentinel|cluster SEED=7 SECONDS=60`, and `REPLICAS=1` for holds that a replica has acknowledged, whose
-//! primaries are only killed; `STRIKE=isolate` for one kind of failover only (`topology.rs` lists them). It prints what it
+//! primaries are only killed; `STRIKE=minority` for one kind of failover only (`topology.rs` lists them). It prints what it
 //! counted as a line of JSON.
 
 mod check;

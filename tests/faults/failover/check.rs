@@ -21,6 +21,8 @@ pub struct Failover {
     pub unsettled: Span,
     /// Until what it has cost is made good: a lease for what was released and is held again.
     pub costs: Span,
+    /// Whether clients were with two primaries meanwhile, and held by turns.
+    pub parts: bool,
     pub what: String,
 }
 
@@ -138,14 +140,18 @@ fn untold(evidence: &Evidence, beside: &[&Hold], hold: &Hold) -> Option<&'static
     let Some(failover) = evidence.failovers.iter().find(unsettled) else {
         return Some("and no failover was near");
     };
-    // Shared holds have none.
-    if beside.iter().any(|it| it.token > 0 && hold.token > 0 && it.token >= hold.token) {
+    // Shared holds have none. What one primary granted may be handed on after another has granted.
+    let no_higher = |it: &Hold| it.token == hold.token || it.token > hold.token && !failover.parts;
+    if beside.iter().any(|it| it.token > 0 && hold.token > 0 && no_higher(it)) {
         return Some("and the later one has no higher token");
     }
-    let told = |it: &Hold| was_told(&evidence.history, it, failover.unsettled.1);
+    let limit = failover.unsettled.1;
+    // Clients that are cut off are not told of what is over when they reach the others again.
+    let told = |it: &Hold| was_told(&evidence.history, it, limit) || failover.parts && it.until <= limit;
     let (told_before, too_many) =
         (beside.iter().filter(|it| told(it)).count(), beside.len() + 1 - most_beside(hold));
-    if told_before >= too_many {
+    // (And they may be the later ones.)
+    if told_before >= too_many || failover.parts && told(hold) {
         None
     } else if told(hold) {
         Some("and only the later one was told")

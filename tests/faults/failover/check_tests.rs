@@ -31,8 +31,15 @@ impl Story {
         self.1.failovers.push(Failover {
             unsettled: (from, settled),
             costs: (from, until),
+            parts: false,
             what: "Kill".into(),
         });
+        self
+    }
+
+    /// In the failovers so far clients are cut off together with the former primary.
+    fn parted(mut self) -> Self {
+        self.1.failovers.iter_mut().for_each(|it| it.parts = true);
         self
     }
 
@@ -104,6 +111,20 @@ fn in_a_failover_two_at_once_must_be_told_and_their_tokens_rise() {
     let handed_on =
         both([1, 2], ["ok"; 2]).hold((1, 2), "a", TENURE + 1, [S, 2 * S, 2 * S + 5], "LeaseLost x");
     handed_on.gives(|it| (it.double_holds, it.untold) == (1, 0), &[]);
+}
+
+#[test]
+fn of_clients_that_are_cut_off_none_goes_on_beyond_the_limit() {
+    let parted = || story().failover(S, 3 * S, 9 * S).parted();
+    let long = |until: u64, how: &str| parted().hold((2, 1), "a", 1, [S, S + 10, until], how);
+    let beside = |it: Story, held: u64, until: u64| it.hold((1, 1), "a", 2, [S, held, until], "ok");
+    // Either is over, whoever was first; or told.
+    beside(long(4 * S, "ok"), 2 * S, 2 * S + 5).gives(|it| (it.double_holds, it.untold) == (1, 0), &[]);
+    beside(long(2 * S, "ok"), S + 20, 4 * S).gives(|it| (it.double_holds, it.untold) == (1, 0), &[]);
+    beside(long(4 * S, "LeaseLost x"), 2 * S, 4 * S).gives(|it| (it.double_holds, it.untold) == (1, 0), &[]);
+    beside(long(4 * S, "ok"), 2 * S, 4 * S).gives(|it| it.untold == 1, &["neither of them was told"]);
+    beside(long(5 * S, "LeaseLost x"), 3 * S + 1, 4 * S)
+        .gives(|it| it.untold == 1, &["no failover was near"]);
 }
 
 #[test]

@@ -22,7 +22,11 @@ const PROCESSES: u64 = 3;
 const CALM: Duration = ms(3000);
 
 /// How long the clients of a former primary may take to know of it, when its successor is known to the test.
-const SETTLES: Duration = ms(2000);
+pub const SETTLES: Duration = ms(2000);
+
+/// How long it may take beyond that until clients that reached no sentinel reach one again: an attempt is for a second, and
+/// so is the pause after it.
+const FINDS_BACK: Duration = ms(2000);
 
 /// How long it may take after that until everything is as usual: a request that goes out just before the end is waited
 /// for in vain, and then a heartbeat passes.
@@ -41,7 +45,7 @@ pub fn run(kind: &str, seed: u64, length: Duration, replicas: u64) {
     let mut workers: Vec<Child> = Vec::new();
     for process in 1..=PROCESSES {
         let seed = random.below(u64::MAX);
-        workers.push(spawn(process, &topology.url(), seed, replicas, folder.path()).unwrap());
+        workers.push(spawn(process, &topology.url_of(process), seed, replicas, folder.path()).unwrap());
     }
     for worker in &workers {
         worker.read_line_within(LONG).unwrap();
@@ -121,12 +125,20 @@ fn strikes(topology: &dyn Topology, random: &mut Random, length: Duration, repli
             topology.prepare(strike);
             let from = clock();
             topology.strike(strike);
-            let settled = clock() + SETTLES.as_micros() as u64;
+            let settles = if strike == Strike::Minority { SETTLES + FINDS_BACK } else { SETTLES };
+            let settled = clock() + settles.as_micros() as u64;
             // That it comes back is part of it: nobody is to believe it.
             topology.mend(strike, random);
-            let until = settled + (LEASE + RECOVERS).as_micros() as u64;
+            // Clients that were cut off may be with the others only now.
+            let whole = if strike.parts_clients() { settled.max(clock()) } else { settled };
+            let until = whole + (LEASE + RECOVERS).as_micros() as u64;
             let (unsettled, costs) = ((from, settled), (from, until));
-            done.push(Failover { unsettled, costs, what: format!("{strike:?}") });
+            done.push(Failover {
+                unsettled,
+                costs,
+                parts: strike.parts_clients(),
+                what: format!("{strike:?}"),
+            });
             eprintln!("{}", done[done.len() - 1]);
         }
     }

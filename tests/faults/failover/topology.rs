@@ -27,6 +27,11 @@ pub enum Strike {
     Partition,
     /// Clients reach it, its replicas and the sentinels do not, until another has taken its place.
     Isolate,
+    /// The same, and those of the first process reach it only, for a while after another has taken its place: they are
+    /// cut off together with it.
+    Minority,
+    /// The same, for longer than a lease; and a primary without replicas refuses writes.
+    Refused,
     /// Each server is shut down and started again, the primary when a replica has taken its place.
     Roll,
     /// The slot of one of the locks goes to another primary; halfway there it stands still for a moment.
@@ -35,9 +40,20 @@ pub enum Strike {
     Resize,
 }
 
+impl Strike {
+    /// Whether clients of two primaries may hold by turns.
+    pub fn parts_clients(self) -> bool {
+        matches!(self, Strike::Minority | Strike::Refused)
+    }
+}
+
 pub trait Topology: Sync {
-    /// What its clients connect to.
+    /// What clients connect to.
     fn url(&self) -> String;
+    /// What those of this process do.
+    fn url_of(&self, _process: u64) -> String {
+        self.url()
+    }
     /// What can happen to it.
     fn strikes(&self) -> Vec<Strike>;
     /// How often it happens in a row.

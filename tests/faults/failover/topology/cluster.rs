@@ -160,7 +160,9 @@ impl Topology for Cluster {
                 self.cluster.fail_over_to(&replica).unwrap();
                 *struck = Some(former);
             }
-            Strike::Partition | Strike::Isolate => unreachable!("there are no proxies"),
+            Strike::Partition | Strike::Isolate | Strike::Minority | Strike::Refused => {
+                unreachable!("there are no proxies")
+            }
         }
     }
 
