@@ -95,14 +95,12 @@ fn redisson_itself_and_ours_are_one_lock() {
             let waits = scope.spawn(|| mine.try_lock_owned_for(3 * LONG).unwrap().expect("it is told"));
             queued(&mine, 1);
             wait_until(LONG, "ours listen", || listeners().iter().all(|n| *n > 0));
-            let before = listeners();
             assert_eq!(java.does(1, "unlock"), "out");
             wait_until(LONG, "Java's release is heard", || waits.is_finished());
             let guard = waits.join().unwrap();
             java.say(1, "lock");
-            wait_until(LONG, "Java listens", || {
-                listeners().iter().zip(&before).any(|(now, then)| now > then)
-            });
+            // (Or has not unsubscribed yet since the last round, and comes in by itself.)
+            wait_until(LONG, "Java listens", || listeners().iter().any(|n| *n > 1));
             guard.unlock().unwrap();
             assert_eq!(java.hears(1), "in");
         });
