@@ -1,5 +1,7 @@
 //! The faults, and what is to notice each.
 
+mod kept;
+
 /// One rule, broken.
 pub(super) struct Fault {
     pub(super) name: &'static str,
@@ -8,7 +10,12 @@ pub(super) struct Fault {
     pub(super) caught_by: &'static [(&'static str, &'static str, &'static str)],
 }
 
-pub(super) const FAULTS: &[Fault] = &[
+/// All of them.
+pub(super) fn all() -> impl Iterator<Item = &'static Fault> {
+    FAULTS.iter().chain(kept::FAULTS)
+}
+
+const FAULTS: &[Fault] = &[
     // A leave takes out the lock's holder, be it its sender or not.
     Fault {
         name: "no-owner-check",
@@ -392,50 +399,6 @@ pub(super) const FAULTS: &[Fault] = &[
             "red_lock::young::they_do_not_count_until_they_are_as_old_as_the_lease",
             "called `Result::unwrap_err()` on an `Ok` value",
         )],
-    },
-    // A process that is granted the lock out of the queue, and keeps it, is not told of the waiters behind it.
-    Fault {
-        name: "not-wanted-behind-a-grant",
-        caught_by: &[
-            (
-                "lib",
-                "engine::model::worlds::kept::others_wait_behind_each_other",
-                "nobody waits for what nobody holds",
-            ),
-            (
-                "lua",
-                "linger::a_keeper_is_told_with_its_grant_that_there_are_waiters",
-                "assertion `left == right`",
-            ),
-        ],
-    },
-    // The message that a kept lock is wanted is not repeated. (The models do not see it: its time ends it there too.)
-    Fault {
-        name: "not-wanted-by-a-heartbeat",
-        caught_by: &[
-            ("lua", "linger::each_heartbeat_tells_the_keeper_again", "assertion `left == right`"),
-            ("locks", "linger::trouble::a_lost_message_costs_a_heartbeat", "and not all of"),
-        ],
-    },
-    // A process whose inbox broke keeps what it kept.
-    Fault {
-        name: "deaf-keeps",
-        caught_by: &[
-            (
-                "lib",
-                "engine::model::worlds::kept::the_inbox_of_its_process_breaks",
-                "a process that is not told keeps nothing",
-            ),
-            ("locks", "linger::trouble::its_inbox_breaks", "the lock is given back"),
-        ],
-    },
-    // What was kept, and no thread held, is reported as lost.
-    Fault {
-        name: "idle-end-is-a-loss",
-        caught_by: &[
-            ("lib", "engine::lock_state_tests::kept::its_end_is_no_loss", "assertion `left == right`"),
-            ("locks", "linger::given_back::by_force", "assertion `left == right`"),
-        ],
     },
 ];
 

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::faults::FAULTS;
+use super::faults;
 use super::in_lua::IN_LUA;
 use super::places::mark;
 
@@ -16,7 +16,7 @@ fn in_force() -> &'static str {
     static NAME: OnceLock<&'static str> = OnceLock::new();
     NAME.get_or_init(|| {
         let name = std::env::var("PLANTED").unwrap_or_default();
-        let known = FAULTS.iter().map(|fault| fault.name).find(|known| *known == name);
+        let known = faults::all().map(|fault| fault.name).find(|known| *known == name);
         known.unwrap_or_else(|| if name.is_empty() { "" } else { panic!("PLANTED={name}: no such fault") })
     })
 }

@@ -24,7 +24,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::faults::FAULTS;
+    use super::faults;
     use super::in_lua::IN_LUA;
     use super::in_rust::IN_RUST;
     use super::places::{all, with_faults};
@@ -52,11 +52,11 @@ mod tests {
     #[test]
     fn each_fault_has_a_place_and_somebody_to_catch_it() {
         let places = || IN_LUA.iter().map(|at| at.fault).chain(IN_RUST.iter().map(|at| at.fault));
-        for fault in FAULTS {
+        for fault in faults::all() {
             assert!(places().any(|name| name == fault.name), "{} stands nowhere", fault.name);
             assert!(!fault.caught_by.is_empty(), "{}: nobody is to catch it", fault.name);
         }
-        let known = |name: &str| FAULTS.iter().any(|fault| fault.name == name);
+        let known = |name: &str| faults::all().any(|fault| fault.name == name);
         let unknown: Vec<_> = places().filter(|name| !known(name)).collect();
         assert!(unknown.is_empty(), "no such faults: {unknown:?}");
     }

@@ -15,8 +15,6 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-use faults::FAULTS;
-
 fn main() -> Result<(), Box<dyn Error>> {
     match env::args().nth(1).ok_or("where to?")?.as_str() {
         "--list" => list(),
@@ -26,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn list() {
-    for fault in FAULTS {
+    for fault in faults::all() {
         for (target, test, says) in fault.caught_by {
             println!("{}|{target}|{test}|{says}", fault.name);
         }
