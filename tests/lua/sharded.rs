@@ -43,7 +43,7 @@ fn a_grant_stands_or_falls_by_the_sharded_channel_of_its_waiter() {
         let [holder, waiter] = ["holder", verb].map(|who| rig.id(who, 1));
         let mut listener = listener(&node, &rig, verb, verb);
         waits(&mut rig, &holder);
-        assert_eq!(rig.left(&holder).is_some(), true, "{verb}");
+        assert!(rig.left(&holder).is_some(), "{verb}");
         assert_eq!(waits(&mut rig, &waiter).get(4).is_some_and(|deaf| deaf == "1"), !hears, "{verb}");
         leaves(&mut rig, &holder);
         // Given to the waiter, or taken back, and there is nobody in its place.
