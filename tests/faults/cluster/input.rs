@@ -20,6 +20,9 @@ use super::{calm, connect, spread};
 use crate::server_days::ask;
 use crate::support::{LONG, queued};
 
+/// What is done by a script.
+type Call<'a> = &'a dyn Fn() -> Result<(), Error>;
+
 /// The password in these URLs, which no error may tell.
 const SECRET: &str = "hush";
 
@@ -156,7 +159,7 @@ fn a_script_that_is_not_in_the_other_nodes() {
         );
         let script = fenced.script("return redis.call('GET', KEYS[1])");
         let own = format!("{{{}}}:own", called("value"));
-        let calls: [(&str, &dyn Fn() -> Result<(), Error>); 9] = [
+        let calls: [(&str, Call<'_>); 9] = [
             ("simple lock", &|| locks[0].lock()?.unlock()),
             ("read lock", &|| client.read_write_lock(&called("rw")).read_lock().lock()?.unlock()),
             ("semaphore", &|| client.semaphore(&called("permits")).set_permits(1)),
