@@ -89,6 +89,9 @@ pub(crate) fn depart(
     let shared = &entry.shared;
     let now = Moment::now();
     let mut core = lock(entry)?;
+    if stay == Stay::Agreed && core.lock_state.ends_inner(ticket, now) {
+        return Ok(None);
+    }
     // What was of no use is not kept for the next hold.
     if stay == Stay::No {
         core.lock_state.not_to_be_kept(ticket, now);

@@ -13,6 +13,9 @@ impl LockState {
         inbox: bool,
         fresh: impl FnOnce() -> u64,
     ) -> Exit {
+        if self.ends_inner(ticket, now) {
+            return Exit::Held;
+        }
         let Some(hold) = self.holds.get_mut(ticket) else { return Exit::Held };
         hold.count -= 1;
         let Hold { owner, since, count, .. } = *hold;
@@ -73,6 +76,15 @@ impl LockState {
             asking
         });
         Exit::Leave(leaving, asking)
+    }
+
+    /// One of several guards of a hold ends, and its grant is valid: nothing but their count changes. `false` where
+    /// more has to happen, and nothing has yet: then it is for [`exit`](Self::exit).
+    pub(crate) fn ends_inner(&mut self, ticket: Ticket, now: Moment) -> bool {
+        let Some(hold) = self.holds.get_mut(ticket).filter(|hold| hold.count > 1) else { return false };
+        let valid = self.grants.get(hold.owner).is_some_and(|grant| grant.loss(now).is_none());
+        hold.count -= usize::from(valid);
+        valid
     }
 
     /// A leave was answered, or is another thread's task now.
