@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 /// Where the locks are, with the password.
 enum Address {
-    Server(ConnectionInfo),
+    Server(Box<ConnectionInfo>),
     /// A URL of sentinels, or of a cluster.
     Several(String),
 }
@@ -48,13 +48,13 @@ fn address(global: &Global) -> Result<Address, Failure> {
         false => bad(format!("{} (as in redis://user:password@host:6379/0)", e.category())),
     })?;
     let settings = info.redis_settings();
-    Ok(Address::Server(match password {
+    Ok(Address::Server(Box::new(match password {
         Some(password) if settings.password().is_none() => {
             let settings = settings.clone().set_password(password);
             info.set_redis_settings(settings)
         }
         _ => info,
-    }))
+    })))
 }
 
 /// A port of a host that no host can have. What is not a number is left to the parsers.
@@ -99,7 +99,7 @@ fn first_line(file: &Path) -> Result<String, Failure> {
 pub fn builder(global: &Global) -> Result<ClientBuilder, Failure> {
     let builder = Client::builder().namespace(&global.namespace);
     Ok(match address(global)? {
-        Address::Server(info) => builder.connection_info(info),
+        Address::Server(info) => builder.connection_info(*info),
         Address::Several(url) => builder.url(&url),
     })
 }
@@ -114,7 +114,7 @@ pub fn is_cluster(global: &Global) -> bool {
 /// How to connect to the servers that have locks. One that is named itself is not asked whether it can have any.
 pub fn primaries(global: &Global) -> Result<Vec<ConnectionInfo>, Failure> {
     match address(global)? {
-        Address::Server(info) => Ok(vec![info]),
+        Address::Server(info) => Ok(vec![*info]),
         Address::Several(_) => Ok(builder(global)?.connect()?.primaries()?),
     }
 }
