@@ -116,8 +116,9 @@ impl ClientBuilder {
     /// primary or replica, is enough: it names the others, which are then used under the addresses it gives.
     ///
     /// Each lock is on the primary of its slot, and follows it when the slot moves or a replica is promoted: what
-    /// that may cost is on [the page on operations](crate::guide::operations#redis-cluster). The [unreachable timeout](Self::unreachable_timeout) should be
-    /// longer than a failover takes: the cluster's node timeout and a few seconds.
+    /// that may cost is on [the page on operations](crate::guide::operations#redis-cluster). The [unreachable
+    /// timeout](Self::unreachable_timeout) should be longer than a failover takes: the cluster's node timeout and a
+    /// few seconds.
     ///
     /// A node that belongs to no cluster, or to another one than the rest, is reported by [`connect`](Self::connect), as
     /// `InvalidInput`. After [`connect_later`](Self::connect_later) a node that belongs to no cluster never gets a lock:
@@ -154,12 +155,12 @@ impl ClientBuilder {
     /// TLS. If [`url`](Self::url) (or a method like it) is called as well, that gives the login for the servers: user,
     /// password, database, TLS; its host is not used.
     ///
-    /// Each connection of the client asks one sentinel after the other, a quarter of a second each and the
-    /// [connect timeout](Self::connect_timeout) in all, and checks that what they name is a primary. A thread
-    /// listens to each of them: when another server becomes the primary, connections to the former one are closed at
-    /// once, and its holds renewed at the new one, which says whether it knows them. What a failover may cost is
-    /// on [a page of its own](crate::guide::failover). The [unreachable timeout](Self::unreachable_timeout) should be longer than it lasts:
-    /// the sentinels' `down-after-milliseconds` and a few seconds.
+    /// Each connection of the client asks one sentinel after the other, a quarter of a second each and the [connect
+    /// timeout](Self::connect_timeout) in all, and checks that what they name is a primary. A thread listens to each
+    /// of them: when another server becomes the primary, connections to the former one are closed at once, and its
+    /// holds renewed at the new one, which says whether it knows them. What a failover may cost is on [a page of its
+    /// own](crate::guide::failover). The [unreachable timeout](Self::unreachable_timeout) should be longer than it
+    /// lasts: the sentinels' `down-after-milliseconds` and a few seconds.
     ///
     /// An invalid address is reported by [`connect`](Self::connect), as `InvalidInput`.
     ///

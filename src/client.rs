@@ -36,8 +36,8 @@ use crate::optimistic::Optimistic;
 use crate::rate_limiter::{Rate, RateLimiter};
 use crate::settings::Config;
 
-/// A client of one Redis server, or of one cluster: it makes the locks. Cheap to clone, and meant to be kept for the process's
-/// life; locks and guards keep it alive.
+/// A client of one Redis server, or of one cluster: it makes the locks. Cheap to clone, and meant to be kept for the
+/// process's life; locks and guards keep it alive.
 ///
 /// It has a pool of connections, one channel on which it receives its grants (with a thread, from the first
 /// wait on, the first hold that lasts longer than a heartbeat, or the first use of

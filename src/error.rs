@@ -136,10 +136,10 @@ impl Error {
     /// - [`NotReplicated`](ErrorKind::NotReplicated): the replicas may have caught up by then. The hold was given
     ///   back.
     ///
-    /// Bound the number of retries and pause between them: a wrong password is `Unavailable` too. All other
-    /// kinds are not retryable, two of them although a retry can make sense: after
-    /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) the call may have taken effect, so that a second one may do it twice;
-    /// after [`Conflict`](ErrorKind::Conflict) the caller has to look at what was changed first.
+    /// Bound the number of retries and pause between them: a wrong password is `Unavailable` too. All other kinds are
+    /// not retryable, two of them although a retry can make sense: after
+    /// [`OutcomeUnknown`](ErrorKind::OutcomeUnknown) the call may have taken effect, so that a second one may do it
+    /// twice; after [`Conflict`](ErrorKind::Conflict) the caller has to look at what was changed first.
     pub fn is_retryable(&self) -> bool {
         matches!(self.kind(), ErrorKind::Unavailable | ErrorKind::Timeout | ErrorKind::NotReplicated)
     }

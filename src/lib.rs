@@ -70,7 +70,8 @@
 //! - [Which one](guide#which-one), [what is guaranteed](guide#what-is-guaranteed), [what is
 //!   not](guide#what-is-not-guaranteed), and [when not to use it](guide#when-not-to-use-it).
 //! - [Cookbook](guide::cookbook): a cron job, a leader, a sale, an idempotent consumer, and a dozen more.
-//! - [In async code](guide::in_async_code), [shutting down](guide::shutting_down), [fencing](guide::fencing), [pitfalls](guide::pitfalls).
+//! - [In async code](guide::in_async_code), [shutting down](guide::shutting_down), [fencing](guide::fencing),
+//!   [pitfalls](guide::pitfalls).
 //! - [From java.util.concurrent and Redisson](guide::from_java), [from redis-py, redsync and
 //!   node-redlock](guide::from_other_locks), [locks shared with them](guide::interop), [side by side](guide::vs).
 //! - [Operations](guide::operations), [failover](guide::failover), [the command line](guide::command_line).

@@ -1,10 +1,10 @@
 //! The primaries of a Redis Cluster: a [`Server`] for each, and which of them has which slot.
 //!
 //! The map comes from any node (`CLUSTER SLOTS`), and is only a guess: the node that a request goes to says if its
-//! slot is elsewhere (`MOVED`), and then the request goes there, as it was not carried out. After that, and after
-//! a connection that failed, the map is asked for anew by the thread that noticed, which holds no lock; others go on
-//! meanwhile with what is known. No thread does only this. Before there is a first map no request is sent: a server that is
-//! no node of a cluster would carry it out.
+//! slot is elsewhere (`MOVED`), and then the request goes there, as it was not carried out. After that, and after a
+//! connection that failed, the map is asked for anew by the thread that noticed, which holds no lock; others go on
+//! meanwhile with what is known. No thread does only this. Before there is a first map no request is sent: a server
+//! that is no node of a cluster would carry it out.
 //!
 //! While a slot moves between two nodes, both refuse requests about several keys of which some do not exist yet, as
 //! those about a lock are. Such a request is repeated for a short while, within its own timeout; what lasts longer is

@@ -8,7 +8,6 @@ use std::sync::{Arc, Weak};
 use super::by_name::ByName;
 use super::cluster::Repeated;
 use super::redis::backend::Idempotent;
-use super::redis::decimal::Decimal;
 use super::redis::failure::Failure;
 use super::redis::slots::Slot;
 use super::runtime::Shared;
@@ -18,7 +17,6 @@ use super::state::lock_state::{LockState, PendingRelease, Shape, Ticket};
 use super::state::table::{Numbered, Table, push};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
-
 use crate::error::Error;
 use crate::kind::{Kind, Sharing};
 use crate::names::Names;
@@ -177,9 +175,9 @@ impl LockEntry {
     }
 
     pub(crate) fn owner_id(&self, owner: u64) -> String {
-        let (uuid, number) = (&self.shared.uuid, Decimal::of(owner & !KEEPS));
+        let mut number = itoa::Buffer::new();
         let keeps = if owner & KEEPS == 0 { "" } else { "~" };
-        [uuid, ":", &number, keeps].concat()
+        [&self.shared.uuid, ":", number.format(owner & !KEEPS), keeps].concat()
     }
 
     /// Whether this owner id belongs to this entry's lock state.

@@ -1,4 +1,5 @@
-//! A thread that waits in a lock state: it takes its turns, sleeps between them, and sends what the lock state asks of Redis.
+//! A thread that waits in a lock state: it takes its turns, sleeps between them, and sends what the lock state asks
+//! of Redis.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -60,10 +60,10 @@ const LONGEST: usize = 256 * 1024;
 /// ([`give_back`](Attempt::give_back), or dropped, or by the death of its process, when the lease has expired), and the
 /// next caller does the work.
 ///
-/// So a process that is killed before its work began to have effects, or after `done` returned, has the work done once. One
-/// that is killed in between leaves it to be done again, **under a higher token**: let what the work changes [reject the
-/// lower one](crate::Fenced), or make it in one step with what `done` stands for. No store outside of the work's own can
-/// do better.
+/// So a process that is killed before its work began to have effects, or after `done` returned, has the work done
+/// once. One that is killed in between leaves it to be done again, **under a higher token**: let what the work
+/// changes [reject the lower one](crate::Fenced), or make it in one step with what `done` stands for. No store
+/// outside of the work's own can do better.
 ///
 /// # What is kept
 ///
@@ -286,19 +286,20 @@ impl Attempt {
         self.guard.lost()
     }
 
-    /// The work is done: stores its answer, of at most 262,144 bytes, for all callers that ask for it. Asks again while Redis does
-    /// not reply, for half a minute at most.
+    /// The work is done: stores its answer, of at most 262,144 bytes, for all callers that ask for it. Asks again
+    /// while Redis does not reply, for half a minute at most.
     ///
     /// # Errors
     /// `LeaseLost` or `Closed` if the attempt was lost before: another caller may be doing the work, or have done it.
-    /// `OutcomeUnknown` if there was no reply: the answer is stored, or the attempt is given back.
-    /// `Unavailable` if it certainly is not: the attempt is given back. `InvalidInput` for a longer answer: it is given back.
+    /// `OutcomeUnknown` if there was no reply: the answer is stored, or the attempt is given back. `Unavailable` if
+    /// it certainly is not: the attempt is given back. `InvalidInput` for a longer answer: it is given back.
     pub fn done(self, answer: &str) -> Result<(), Error> {
         self.end("done", answer)
     }
 
-    /// The work failed for good: stores why, of at most 262,144 bytes, for all callers that ask for it; nobody tries again. (For
-    /// what another caller should try, [give it back](Attempt::give_back).) Like [`done`](Attempt::done) otherwise.
+    /// The work failed for good: stores why, of at most 262,144 bytes, for all callers that ask for it; nobody tries
+    /// again. (For what another caller should try, [give it back](Attempt::give_back).) Like [`done`](Attempt::done)
+    /// otherwise.
     ///
     /// # Errors
     /// See [`done`](Attempt::done).

@@ -45,13 +45,13 @@ impl<K: Kind> RedisLock<K> {
         Ok(inspection.holders.into_iter().map(|held| Holder::new(held, number)).collect())
     }
 
-    /// The error of a caller that did not get the lock in time, with the holders' processes and for how long they have held
-    /// it (three of them at most): a [`Timeout`](ErrorKind::Timeout), for `ok_or_else`. Waits themselves never ask for that: it
-    /// takes one request, as [`holders`](RedisLock::holders) does, when this is called; for a half of a read/write lock two, as
-    /// holders of either half may be in the way.
+    /// The error of a caller that did not get the lock in time, with the holders' processes and for how long they
+    /// have held it (three of them at most): a [`Timeout`](ErrorKind::Timeout), for `ok_or_else`. Waits themselves
+    /// never ask for that: it takes one request, as [`holders`](RedisLock::holders) does, when this is called; for a
+    /// half of a read/write lock two, as holders of either half may be in the way.
     ///
-    /// The lock may have changed hands meanwhile, or be free: the error then says so. If Redis cannot say who holds it, that
-    /// error is the [source](std::error::Error::source) of this one.
+    /// The lock may have changed hands meanwhile, or be free: the error then says so. If Redis cannot say who holds
+    /// it, that error is the [source](std::error::Error::source) of this one.
     ///
     /// ```
     /// use std::time::Duration;

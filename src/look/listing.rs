@@ -28,10 +28,10 @@ const BATCH: usize = 100;
 /// An iterator over the locks of a namespace: see [`Client::list`].
 ///
 /// By `SCAN`, some hundred keys at a time, and one look at each lock, in pipelines on a connection of its own; so no
-/// command occupies the server for long, whatever there is; in a cluster one primary after the other. A lock that is there
-/// all the time comes once; one that comes or goes meanwhile, or moves between two primaries, may be missed. It keeps the names that it has returned, in order not to return them again.
-/// Each `next` blocks for some requests, each for the command timeout at most, and for the pauses of a
-/// [rate](Listing::rate); after an error it ends.
+/// command occupies the server for long, whatever there is; in a cluster one primary after the other. A lock that is
+/// there all the time comes once; one that comes or goes meanwhile, or moves between two primaries, may be missed. It
+/// keeps the names that it has returned, in order not to return them again. Each `next` blocks for some requests, each
+/// for the command timeout at most, and for the pauses of a [rate](Listing::rate); after an error it ends.
 pub struct Listing {
     client: Client,
     page: usize,

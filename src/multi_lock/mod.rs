@@ -135,9 +135,9 @@ impl MultiLock {
     }
 
     /// The error of a caller that did not get all of them in time, with those of the locks that are held, by which
-    /// processes and for how long: a [`Timeout`](ErrorKind::Timeout), as
-    /// [`RedisLock::busy`](crate::RedisLock::busy) makes it for one lock. The requests of that for each of the locks, when
-    /// this is called. A lock that can be shared is in the error, too, while it has holders.
+    /// processes and for how long: a [`Timeout`](ErrorKind::Timeout), as [`RedisLock::busy`](crate::RedisLock::busy)
+    /// makes it for one lock. The requests of that for each of the locks, when this is called. A lock that can be
+    /// shared is in the error, too, while it has holders.
     ///
     /// ```
     /// use redis_concurrent::{Client, MultiLock};

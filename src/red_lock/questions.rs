@@ -43,9 +43,10 @@ impl QuorumLock {
         })
     }
 
-    /// The error of a caller that did not get it in time, with what each server says: by which owner it is held there and
-    /// for how long: a [`Timeout`](ErrorKind::Timeout), as [`RedisLock::busy`](crate::RedisLock::busy) makes it for a lock
-    /// on one server. One request to each server, all at once, when this is called; blocks for the node timeout at most.
+    /// The error of a caller that did not get it in time, with what each server says: by which owner it is held there
+    /// and for how long: a [`Timeout`](ErrorKind::Timeout), as [`RedisLock::busy`](crate::RedisLock::busy) makes it
+    /// for a lock on one server. One request to each server, all at once, when this is called; blocks for the node
+    /// timeout at most.
     ///
     /// An owner is the id of a client, which is another one for each server: the servers have no record of its process.
     /// Callers of which none got a majority may each hold a part of the servers for a moment.

@@ -55,7 +55,8 @@ fn connect_one(global: &Global) -> Result<Client, Failure> {
     Ok(connect::builder(global)?.client_name("redis-concurrent doctor").connect()?)
 }
 
-/// One client waits for what the other has: all that locks need is used. How long the hand-over took, if the message came.
+/// One client waits for what the other has: all that locks need is used. How long the hand-over took, if the message
+/// came.
 fn hand_over(one: &Client, other: &Client) -> Result<Option<Duration>, Error> {
     let name = format!("doctor:{}", std::process::id());
     let first = one.reentrant_lock(&name);

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::ops::Deref;
 use std::time::Duration;
 
-use super::decimal::Decimal;
 use crate::engine::entry::LockEntry;
 use crate::engine::state::lock_state::{AcquireMode, Asking, PendingRelease};
 
@@ -39,7 +38,7 @@ impl<'a> Deref for Ordered<'a> {
 /// What every operation begins with.
 pub(super) struct Caller<'a> {
     owner: String,
-    lease: Decimal,
+    lease: String,
     /// Where its process is told of grants.
     inbox: Cow<'a, str>,
     waiter_timeout: &'a str,
@@ -47,8 +46,8 @@ pub(super) struct Caller<'a> {
 
 impl<'a> Caller<'a> {
     pub(super) fn new(entry: &'a LockEntry, owner: u64, lease: Duration) -> Self {
-        let (owner, lease) =
-            (entry.owner_id(owner), Decimal::of(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)));
+        let ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        let (owner, lease) = (entry.owner_id(owner), itoa::Buffer::new().format(ms).to_owned());
         Caller { owner, lease, inbox: entry.inbox_prefix(), waiter_timeout: &entry.shared.waiter_timeout }
     }
 
@@ -177,10 +176,11 @@ const LONGEST_NAME: usize = 64;
 /// What a queue position or a hold says of itself: threads waiting, pid, host, client name, and behind a tab the name of
 /// the thread that asks, if it has one.
 fn record(entry: &LockEntry, threads: usize, thread: Option<&str>) -> String {
-    let (threads, identity) = (Decimal::of(threads as u64), &entry.shared.identity);
+    let mut digits = itoa::Buffer::new();
+    let (threads, identity) = (digits.format(threads), &entry.shared.identity);
     let name = thread.unwrap_or_default();
     let mut record = String::with_capacity(threads.len() + identity.len() + 2 + name.len());
-    record.push_str(&threads);
+    record.push_str(threads);
     record.push(' ');
     record.push_str(identity);
     if thread.is_some() {

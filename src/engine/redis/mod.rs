@@ -4,7 +4,6 @@ pub(crate) mod answers;
 mod arguments;
 pub(crate) mod backend;
 pub(crate) mod connection;
-pub(crate) mod decimal;
 pub(crate) mod failure;
 pub(crate) mod greeting;
 pub(crate) mod inspect;

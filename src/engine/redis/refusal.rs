@@ -322,7 +322,8 @@ mod tests {
         assert!(no_primary(&Value::Nil).is_none() && no_primary(&Value::Array(Vec::new())).is_none());
     }
 
-    /// A script that deletes a key of a slot that is migrating, and needs it again, ends there; as 7.0, and as 6.2, say it.
+    /// A script that deletes a key of a slot that is migrating, and needs it again, ends there; as 7.0, and as 6.2,
+    /// say it.
     #[test]
     fn a_script_that_a_node_stopped_halfway_may_have_written() {
         for line in [

@@ -3,8 +3,6 @@
 //! By hand, where everything else is left to the `redis` crate: every lock and unlock comes through here, and
 //! the keys are put together only in the request, so that they need no memory while a lock is merely held.
 
-use super::decimal::{Decimal, digit};
-
 /// Adds `verb script <how many keys> <keys> <args>` to what will be sent; each key is in two parts.
 pub(crate) fn call<A: AsRef<[u8]>>(
     out: &mut Vec<u8>,
@@ -22,7 +20,7 @@ pub(crate) fn call<A: AsRef<[u8]>>(
     head(out, b'*', parts);
     bulk(out, [verb]);
     bulk(out, [script]);
-    bulk(out, [&*Decimal::of(keys.len() as u64)]);
+    bulk(out, [itoa::Buffer::new().format(keys.len())]);
     for key in keys {
         bulk(out, *key);
     }
@@ -42,16 +40,9 @@ fn bulk<const N: usize, P: AsRef<[u8]>>(out: &mut Vec<u8>, parts: [P; N]) {
 
 /// What follows, and how much of it.
 fn head(out: &mut Vec<u8>, what: u8, n: usize) {
-    let n = n as u64;
-    match n {
-        0..=9 => out.extend_from_slice(&[what, digit(n), b'\r', b'\n']),
-        10..=99 => out.extend_from_slice(&[what, digit(n / 10), digit(n), b'\r', b'\n']),
-        _ => {
-            out.push(what);
-            out.extend_from_slice(Decimal::of(n).as_bytes());
-            out.extend_from_slice(b"\r\n");
-        }
-    }
+    out.push(what);
+    out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]
