@@ -2,7 +2,7 @@
 # Measures what docs/benchmarks.md shows: each part goes to docs/benchmarks/<part>.jsonl, and the
 # table and the pictures are made of these files. By the environment:
 #
-#   FIGURES       the parts (pair threads reentry processes crowds slices handoff renewal names
+#   FIGURES       the parts (pair threads reentry processes crowds local-handoff handoff renewal names
 #                 reading readers signals permits starts limiter multi stock optimistic
 #                 redlock linger)
 #   ROUNDS        how many rounds a figure is the median of (5)
@@ -16,7 +16,7 @@ exec </dev/null
 seconds=$(tr '\0' '\n' <"/proc/$$/environ" | sed -n 's/^SECONDS=//p')
 seconds=${seconds:-1}
 rounds=${ROUNDS:-5}
-parts=${FIGURES:-pair threads reentry processes crowds slices handoff renewal names reading readers signals permits starts limiter multi stock optimistic redlock linger}
+parts=${FIGURES:-pair threads reentry processes crowds local-handoff handoff renewal names reading readers signals permits starts limiter multi stock optimistic redlock linger}
 where=$(realpath -m "${FIGURES_DIR:-$(dirname "$0")/../docs/benchmarks}")
 cd "$(dirname "$0")/.."
 
@@ -58,16 +58,16 @@ part() {
     threads) short --workload uncontended --threads 8 ;;
     reentry) short --workload reentry ;;
     # The first is what the others are compared with.
-    processes) short --workload contended --slice-us fair,default --processes 2,1,4,8,16 ;;
-    crowds) short --workload contended --slice-us fair --processes 2,4,16 --threads 8 ;;
-    slices) short --workload contended --slice-us fair,default,250,500,1000,2000,4000,8000 --processes 2 --threads 8 ;;
+    processes) short --workload contended --local-handoff-us fair,default --processes 2,1,4,8,16 ;;
+    crowds) short --workload contended --local-handoff-us fair --processes 2,4,16 --threads 8 ;;
+    local-handoff) short --workload contended --local-handoff-us fair,default,250,500,1000,2000,4000,8000 --processes 2 --threads 8 ;;
     handoff) short --workload handoff --hold-us 1000 ;;
     renewal)
         both --workload renewal --lease-ms 30000 --rounds 1 \
             --locks "${LOCKS:-100000}" --seconds "${KEEP:-60}"
         ;;
     names) both --workload names --names "${NAMES:-1000000}" ;;
-    reading) short --workload contended --kind read --slice-us 0,default --processes 2 --threads 8 ;;
+    reading) short --workload contended --kind read --local-handoff-us 0,default --processes 2 --threads 8 ;;
     readers) short --workload writer && short --workload downgrade ;;
     signals) short --workload signal ;;
     permits) short --workload contended --kind semaphore --processes 16 ;;

@@ -108,7 +108,7 @@ impl Lock {
 
 /// How long a lock may be handed on within a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Slice {
+pub(crate) enum LocalHandoff {
     /// As the library has it.
     Default,
     Us(u64),
@@ -125,7 +125,7 @@ pub(crate) struct Args {
     pub(crate) seconds: f64,
     pub(crate) rounds: usize,
     pub(crate) hold_us: Option<u64>,
-    pub(crate) slices: Vec<Slice>,
+    pub(crate) local_handoffs: Vec<LocalHandoff>,
     pub(crate) pinned: bool,
     pub(crate) lock: Lock,
     pub(crate) locks: usize,
@@ -145,8 +145,8 @@ cargo bench --bench contention -- [options]
   --seconds S      length of a round (2)
   --rounds R       rounds; each figure is the median over them (5)
   --hold-us H      how long a hold lasts (0; handoff: 1000)
-  --slice-us L     the client's slice; `fair` for fair() locks; a list, too (the library's default)
-  --fair           the same as --slice-us fair
+  --local-handoff-us L     the client's local hand-off period; `fair` for fair() locks; a list, too (the library's default)
+  --fair           the same as --local-handoff-us fair
   --kind K         simple or reentrant (reentrant); contended: read, write or
                    semaphore (of ten permits), too; or optimistic or locked, an update of
                    one key without a lock or under a simple one
@@ -177,7 +177,7 @@ impl Args {
             seconds: 2.0,
             rounds: 5,
             hold_us: None,
-            slices: vec![Slice::Default],
+            local_handoffs: vec![LocalHandoff::Default],
             pinned: false,
             lock: Lock::Reentrant,
             locks: 1_000,
@@ -206,8 +206,8 @@ impl Args {
                 }
                 "--rounds" => args.rounds = positive(&word, &value()?)?,
                 "--hold-us" => args.hold_us = Some(number(&word, &value()?)?),
-                "--slice-us" => args.slices = list(&word, &value()?, slice)?,
-                "--fair" => args.slices = vec![Slice::Fair],
+                "--local-handoff-us" => args.local_handoffs = list(&word, &value()?, local_handoff)?,
+                "--fair" => args.local_handoffs = vec![LocalHandoff::Fair],
                 "--kind" => {
                     let name = value()?;
                     let known = Lock::ALL.into_iter().find(|lock| lock.name() == name);
@@ -255,11 +255,11 @@ fn workloads(name: &str) -> Result<Vec<Workload>, String> {
     found.map(|w| vec![w]).ok_or_else(|| format!("unknown workload {name:?}: there are {names} and all"))
 }
 
-fn slice(word: &str, text: &str) -> Result<Slice, String> {
+fn local_handoff(word: &str, text: &str) -> Result<LocalHandoff, String> {
     match text {
-        "fair" => Ok(Slice::Fair),
-        "default" => Ok(Slice::Default),
-        us => number(word, us).map(Slice::Us),
+        "fair" => Ok(LocalHandoff::Fair),
+        "default" => Ok(LocalHandoff::Default),
+        us => number(word, us).map(LocalHandoff::Us),
     }
 }
 

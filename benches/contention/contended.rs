@@ -8,7 +8,7 @@ use redis_concurrent::{Client, Kind, Permits, RedisLock};
 use redis_concurrent_testkit::Child;
 use serde::{Deserialize, Serialize};
 
-use super::args::{Args, Lock, Slice, Workload};
+use super::args::{Args, LocalHandoff, Lock, Workload};
 use super::children::{hear, job, order, spawn, tell};
 use super::clock::{cpu, now, pass, sleep_until};
 use super::row::Row;
@@ -30,7 +30,7 @@ struct Job {
     url: String,
     threads: usize,
     hold_us: u64,
-    slice_us: Option<u64>,
+    local_handoff_us: Option<u64>,
     fair: bool,
     lock: Lock,
 }
@@ -63,15 +63,15 @@ impl Crowd {
         args: &Args,
         processes: usize,
         threads: usize,
-        slice: Slice,
+        local_handoff: LocalHandoff,
     ) -> Result<Crowd, Box<dyn Error>> {
         let server = Watched::start()?;
         let job = Job {
             url: server.redis.url(),
             threads,
             hold_us: args.hold_us(Workload::Contended),
-            slice_us: if let Slice::Us(us) = slice { Some(us) } else { None },
-            fair: slice == Slice::Fair,
+            local_handoff_us: if let LocalHandoff::Us(us) = local_handoff { Some(us) } else { None },
+            fair: local_handoff == LocalHandoff::Fair,
             lock: args.lock,
         };
         let children = (0..processes).map(|_| spawn(ROLE, &job)).collect::<Result<Vec<_>, _>>()?;
@@ -123,7 +123,7 @@ impl Crowd {
 pub(crate) fn play() -> Result<bool, Box<dyn Error>> {
     let Some(job) = job::<Job>(ROLE)? else { return Ok(false) };
     let mut builder = Client::builder().url(&job.url).command_timeout(PATIENCE);
-    if let Some(us) = job.slice_us {
+    if let Some(us) = job.local_handoff_us {
         builder = builder.local_handoff(Duration::from_micros(us));
     }
     let client = builder.connect()?;

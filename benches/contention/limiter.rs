@@ -15,7 +15,7 @@ use super::server::Watched;
 use super::stats::median;
 
 /// Decisions in a row of one side: so few that whatever else the machine does meets both alike.
-const SLICE: usize = 100;
+const BATCH: usize = 100;
 
 /// Both rates, of so many that all are allowed.
 pub(crate) const RATES: [(&str, Rate); 2] = [
@@ -41,11 +41,11 @@ pub(crate) fn run(args: &Args, rate: Rate) -> Result<Vec<Row>, Box<dyn Error>> {
         server.reset_stats()?;
         while turns == 0 || now() < end {
             let (t0, c0) = (now(), cpu());
-            for _ in 0..SLICE {
+            for _ in 0..BATCH {
                 decide()?;
             }
             let (t1, c1) = (now(), cpu());
-            for _ in 0..SLICE {
+            for _ in 0..BATCH {
                 // It begins as the answer to an allowed caller does.
                 if !bare.exchange(&floor)?.starts_with(b"*4\r\n:1\r\n") {
                     return Err("the floor was refused".into());
@@ -53,12 +53,12 @@ pub(crate) fn run(args: &Args, rate: Rate) -> Result<Vec<Row>, Box<dyn Error>> {
             }
             let (t2, c2) = (now(), cpu());
             for (times, took) in times.iter_mut().zip([t1 - t0, t2 - t1]) {
-                times.push(took as f64 / 1e3 / SLICE as f64);
+                times.push(took as f64 / 1e3 / BATCH as f64);
             }
             cpus = [cpus[0] + c1 - c0, cpus[1] + c2 - c1];
             turns += 1;
         }
-        let decisions = (turns * SLICE) as f64;
+        let decisions = (turns * BATCH) as f64;
         let [ours, floor] = times.map(|times| median(&times));
         rounds.push(Row {
             acquisitions_per_s: ours.map(|us| 1e6 / us),

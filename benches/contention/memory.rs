@@ -2,13 +2,14 @@
 
 use std::io;
 
-/// Bytes of this process that are in memory.
+/// Bytes that this process has allocated and that are in memory. Pages of its program, which come in as they are
+/// needed, do not count; and each page is counted, where `/proc/self/status` estimates.
 pub(crate) fn resident() -> io::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let kib = status
+    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
+    let kib = rollup
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .find_map(|line| line.strip_prefix("Anonymous:"))
         .and_then(|rest| rest.split_whitespace().next())
         .and_then(|n| n.parse::<u64>().ok());
-    Ok(kib.ok_or_else(|| io::Error::other("no VmRSS in /proc/self/status"))? * 1024)
+    Ok(kib.ok_or_else(|| io::Error::other("no Anonymous in /proc/self/smaps_rollup"))? * 1024)
 }

@@ -17,7 +17,7 @@ const SERVERS: usize = 5;
 /// Of which so many are stopped in the second half of a round.
 const STOPPED: usize = 2;
 /// Pairs in a row of one kind: so few that whatever else the machine does meets all alike.
-const SLICE: usize = 25;
+const BATCH: usize = 25;
 /// How long stopped servers may take to be asked again.
 const BACK: std::time::Duration = std::time::Duration::from_secs(20);
 
@@ -61,21 +61,21 @@ fn well(
     while times[0].is_empty() || now() < end {
         let before = asked();
         let (t0, c0) = (now(), cpu());
-        for _ in 0..SLICE {
+        for _ in 0..BATCH {
             pair(lock)?;
         }
         let (t1, c1) = (now(), cpu());
-        for _ in 0..SLICE {
+        for _ in 0..BATCH {
             together(floors)?;
         }
         let (t2, c2) = (now(), cpu());
         for (times, took) in times.iter_mut().zip([t1 - t0, t2 - t1]) {
-            times.push(took as f64 / 1e3 / SLICE as f64);
+            times.push(took as f64 / 1e3 / BATCH as f64);
         }
         cpus = [cpus[0] + c1 - c0, cpus[1] + c2 - c1];
         requests += asked() - before;
     }
-    let pairs = (times[0].len() * SLICE) as f64;
+    let pairs = (times[0].len() * BATCH) as f64;
     let [pair, floor] = times.map(|t| median(&t));
     Ok(Row {
         acquisitions_per_s: pair.map(|us| 1e6 / us),
@@ -118,10 +118,10 @@ fn stopped(args: &Args, lock: &QuorumLock) -> Result<Option<f64>, Box<dyn Error>
     let mut times = Vec::new();
     while times.is_empty() || now() < end {
         let begin = now();
-        for _ in 0..SLICE {
+        for _ in 0..BATCH {
             pair(lock)?;
         }
-        times.push((now() - begin) as f64 / 1e3 / SLICE as f64);
+        times.push((now() - begin) as f64 / 1e3 / BATCH as f64);
     }
     Ok(median(&times))
 }

@@ -32,13 +32,13 @@ impl Row {
             println!("{}", serde_json::to_string(self)?);
             return Ok(());
         }
-        let slice = match (self.fair, self.slice_us) {
+        let local_handoff = match (self.fair, self.local_handoff_us) {
             (true, _) => " fair".to_owned(),
-            (false, Some(us)) => format!(" slice {us} us"),
+            (false, Some(us)) => format!(" local hand-off {us} us"),
             (false, None) => String::new(),
         };
         println!(
-            "{} ({}, {} processes x {} threads, {} rounds of {} s, pin {}{slice})",
+            "{} ({}, {} processes x {} threads, {} rounds of {} s, pin {}{local_handoff})",
             self.workload, self.kind, self.processes, self.threads, self.rounds, self.seconds, self.pin,
         );
         for (name, value) in fields(self)? {

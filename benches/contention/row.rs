@@ -14,7 +14,7 @@ pub(crate) struct Row {
     pub(crate) processes: usize,
     pub(crate) threads: usize,
     pub(crate) hold_us: Option<u64>,
-    pub(crate) slice_us: Option<u64>,
+    pub(crate) local_handoff_us: Option<u64>,
     pub(crate) fair: bool,
     pub(crate) acquisitions_per_s: Option<f64>,
     pub(crate) ratio_to_first: Option<f64>,

@@ -30,7 +30,7 @@ mod updates;
 use std::error::Error;
 use std::process::ExitCode;
 
-use args::{Args, Slice, Workload};
+use args::{Args, LocalHandoff, Workload};
 use contended::Crowd;
 use row::Row;
 
@@ -74,7 +74,7 @@ fn measure() -> Result<(), Box<dyn Error>> {
             Workload::Downgrade => print_own(&args, *workload, "read-write", readers::downgrade(&args)?)?,
             Workload::Signal => print_own(&args, *workload, "condition", signals::run(&args)?)?,
             Workload::Latch => print_own(&args, *workload, "latch", starts::latch(&args)?)?,
-            Workload::Stock => print_own(&args, *workload, "stock gate", stock::run(&args)?)?,
+            Workload::Stock => print_own(&args, *workload, "inventory", stock::run(&args)?)?,
             Workload::Barrier => print_own(&args, *workload, "barrier", starts::barrier(&args)?)?,
             Workload::Limiter => {
                 for (kind, rate) in limiter::RATES {
@@ -109,18 +109,18 @@ fn uncontended(args: &Args) -> Result<(), Box<dyn Error>> {
 /// All that were asked for, one after another in each round, so that they can be compared.
 fn contended(args: &Args) -> Result<(), Box<dyn Error>> {
     let mut crowds = Vec::new();
-    for slice in &args.slices {
+    for local_handoff in &args.local_handoffs {
         for processes in &args.processes {
             for threads in &args.threads {
                 let like = Row {
                     processes: *processes,
                     threads: *threads,
                     hold_us: Some(args.hold_us(Workload::Contended)),
-                    slice_us: if let Slice::Us(us) = slice { Some(*us) } else { None },
-                    fair: *slice == Slice::Fair,
+                    local_handoff_us: if let LocalHandoff::Us(us) = local_handoff { Some(*us) } else { None },
+                    fair: *local_handoff == LocalHandoff::Fair,
                     ..Row::default()
                 };
-                crowds.push((Crowd::gather(args, *processes, *threads, *slice)?, like, Vec::new()));
+                crowds.push((Crowd::gather(args, *processes, *threads, *local_handoff)?, like, Vec::new()));
             }
         }
     }
@@ -157,7 +157,7 @@ fn print(args: &Args, workload: Workload, like: Row, rounds: Vec<Row>) -> Result
         processes: like.processes.max(1),
         threads: like.threads.max(1),
         hold_us: like.hold_us,
-        slice_us: like.slice_us,
+        local_handoff_us: like.local_handoff_us,
         fair: like.fair,
         ..figures
     };

@@ -12,45 +12,50 @@ use super::server::Watched;
 use super::stats::median;
 
 /// Pairs in a row of one kind: so few that whatever else the machine does meets both alike.
-const SLICE: usize = 50;
+const BATCH: usize = 50;
 
 /// One thread: the library and the same scripts, in turn.
 pub(crate) fn run(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
     let server = Watched::start()?;
     let client = Client::connect(&server.redis.url())?;
-    let gate = client.inventory("bench:sale:1");
-    for gate in [&gate, &client.inventory("bench:floor:1")] {
-        gate.add_stock("tee", 1_000)?;
+    let inventory = client.inventory("bench:sale:1");
+    for inventory in [&inventory, &client.inventory("bench:floor:1")] {
+        inventory.add_stock("tee", 1_000)?;
     }
     let mut floor = Pair::of(server.redis.port(), |client| pair(&client.inventory("bench:floor:1")))?;
-    (0..args.rounds).map(|_| round(args, &client, &gate, &mut floor)).collect()
+    (0..args.rounds).map(|_| round(args, &client, &inventory, &mut floor)).collect()
 }
 
-fn pair(gate: &Inventory) -> Result<(), redis_concurrent::Error> {
-    gate.try_reserve("tee", 1)?.map_or(Ok(()), |reservation| reservation.cancel())
+fn pair(inventory: &Inventory) -> Result<(), redis_concurrent::Error> {
+    inventory.try_reserve("tee", 1)?.map_or(Ok(()), |reservation| reservation.cancel())
 }
 
-fn round(args: &Args, client: &Client, gate: &Inventory, floor: &mut Pair) -> Result<Row, Box<dyn Error>> {
+fn round(
+    args: &Args,
+    client: &Client,
+    inventory: &Inventory,
+    floor: &mut Pair,
+) -> Result<Row, Box<dyn Error>> {
     let end = now() + (args.seconds * 1e9) as u64;
     let (mut library, mut bare, mut cpus) = (Vec::new(), Vec::new(), [0, 0]);
     let mut requests = 0;
     while library.is_empty() || now() < end {
         let asked = client.request_count();
         let (t0, c0) = (now(), cpu());
-        for _ in 0..SLICE {
-            pair(gate)?;
+        for _ in 0..BATCH {
+            pair(inventory)?;
         }
         let (t1, c1) = (now(), cpu());
-        for _ in 0..SLICE {
+        for _ in 0..BATCH {
             floor.run()?;
         }
         let (t2, c2) = (now(), cpu());
-        library.push((t1 - t0) as f64 / 1e3 / SLICE as f64);
-        bare.push((t2 - t1) as f64 / 1e3 / SLICE as f64);
+        library.push((t1 - t0) as f64 / 1e3 / BATCH as f64);
+        bare.push((t2 - t1) as f64 / 1e3 / BATCH as f64);
         cpus = [cpus[0] + c1 - c0, cpus[1] + c2 - c1];
         requests += client.request_count() - asked;
     }
-    let pairs = (library.len() * SLICE) as f64;
+    let pairs = (library.len() * BATCH) as f64;
     let (library, bare) = (median(&library), median(&bare));
     Ok(Row {
         acquisitions_per_s: library.map(|us| 1e6 / us),

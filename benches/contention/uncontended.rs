@@ -15,9 +15,9 @@ use super::server::Watched;
 use super::stats::{jain, median};
 
 /// Pairs in a row of one kind: so few that whatever else the machine does meets all alike.
-const SLICE: usize = 50;
+const BATCH: usize = 50;
 /// Pairs between two looks at the server's own times.
-const LONG_SLICE: usize = 1_000;
+const LONG_BATCH: usize = 1_000;
 
 /// One thread: the library, the same two scripts, and the smallest two, in turn.
 pub(crate) fn alone<K: Exclusive>(
@@ -52,20 +52,20 @@ fn timed<K: Exclusive>(
     while turns == 0 || now() < end {
         let asked = client.request_count();
         let (t0, c0) = (now(), cpu());
-        for _ in 0..SLICE {
+        for _ in 0..BATCH {
             pair(lock)?;
         }
         let (t1, c1) = (now(), cpu());
-        for _ in 0..SLICE {
+        for _ in 0..BATCH {
             floor.run()?;
         }
         let (t2, c2) = (now(), cpu());
-        for _ in 0..SLICE {
+        for _ in 0..BATCH {
             smallest.run()?;
         }
         let t3 = now();
         for (times, took) in times.iter_mut().zip([t1 - t0, t2 - t1, t3 - t2]) {
-            times.push(took as f64 / 1e3 / SLICE as f64);
+            times.push(took as f64 / 1e3 / BATCH as f64);
         }
         cpus = [cpus[0] + c1 - c0, cpus[1] + c2 - c1];
         requests += client.request_count() - asked;
@@ -73,7 +73,7 @@ fn timed<K: Exclusive>(
     }
     let [pair, floor, smallest] = times.map(|t| median(&t));
     let over = |a: Option<f64>, b: Option<f64>| Some(a? / b?);
-    let pairs = (turns * SLICE) as f64;
+    let pairs = (turns * BATCH) as f64;
     Ok(Row {
         acquisitions_per_s: pair.map(|us| 1e6 / us),
         commands_per_acquisition: Some(requests as f64 / pairs),
@@ -98,18 +98,18 @@ fn inside<K: Exclusive>(
 ) -> Result<(), Box<dyn Error>> {
     let end = now() + (args.seconds * 1e9) as u64 / 2;
     let (mut library, mut least, mut cpus, mut pings) = (Vec::new(), Vec::new(), Vec::new(), 0);
-    let per_pair = |us: f64| us / LONG_SLICE as f64;
+    let per_pair = |us: f64| us / LONG_BATCH as f64;
     while library.is_empty() || now() < end {
         server.reset_stats()?;
         let before = server.cpu_us()?;
-        for _ in 0..LONG_SLICE {
+        for _ in 0..LONG_BATCH {
             pair(lock)?;
         }
         cpus.push(per_pair(server.cpu_us()? - before));
         library.push(per_pair(server.script_us()?));
         pings += server.pings()?;
         server.reset_stats()?;
-        for _ in 0..LONG_SLICE {
+        for _ in 0..LONG_BATCH {
             smallest.run()?;
         }
         least.push(per_pair(server.script_us()?));
@@ -217,12 +217,12 @@ pub(crate) fn reentry(args: &Args) -> Result<Vec<Row>, Box<dyn Error>> {
         let mut times = Vec::new();
         while times.is_empty() || now() < end {
             let begin = now();
-            for _ in 0..LONG_SLICE {
+            for _ in 0..LONG_BATCH {
                 lock.lock()?.unlock()?;
             }
-            times.push((now() - begin) as f64 / LONG_SLICE as f64);
+            times.push((now() - begin) as f64 / LONG_BATCH as f64);
         }
-        let pairs = times.len() * LONG_SLICE;
+        let pairs = times.len() * LONG_BATCH;
         rounds.push(Row {
             reentry_ns: median(&times),
             acquisitions_per_s: median(&times).map(|ns| 1e9 / ns),

@@ -107,17 +107,19 @@ fn contended() -> Vec<Goal> {
             vec![d.row("processes", p, |r| r.fair && r.processes == 16).and_then(|r| r.ratio_to_first)]
         })
         .aim(0.90),
-        at_least("2 processes × 8 threads: acquisitions/s by the default slice ÷ `fair`", 6.0, |d, p| {
-            default_slice(d, p, |r| r.ratio_to_first)
-        })
+        at_least(
+            "2 processes × 8 threads: acquisitions/s by the default local hand-off ÷ `fair`",
+            6.0,
+            |d, p| default_handoff(d, p, |r| r.ratio_to_first),
+        )
         .aim(10.0)
         .unit("", 1),
         at_least("… Jain's index over the processes", 0.99, |d, p| {
-            default_slice(d, p, |r| r.jain_processes)
+            default_handoff(d, p, |r| r.jain_processes)
         })
         .unit("", 3),
-        // 3(P − 1)T + 5 ms: two processes, a slice of one millisecond.
-        at_most("… longest wait", 8.0, |d, p| default_slice(d, p, |r| r.wait_us_max.map(|us| us / 1e3)))
+        // 3(P − 1)T + 5 ms: two processes, a local hand-off period of one millisecond.
+        at_most("… longest wait", 8.0, |d, p| default_handoff(d, p, |r| r.wait_us_max.map(|us| us / 1e3)))
             .unit(" ms", 1)
             .only_pinned(),
         at_most("hand-over between processes, p50 ÷ a round trip after the same pause", 3.50, |d, p| {
@@ -160,8 +162,10 @@ fn beside() -> Vec<Goal> {
             reading(d, p, |r| r.commands_per_acquisition)
         })
         .unit("", 4),
-        at_least("… reads/s ÷ those without a slice", 20.0, |d, p| reading(d, p, |r| r.ratio_to_first))
-            .unit("", 0),
+        at_least("… reads/s ÷ those without local hand-off", 20.0, |d, p| {
+            reading(d, p, |r| r.ratio_to_first)
+        })
+        .unit("", 0),
         at_least(
             "a writer among 12 readers who never pause, 60 ms each: in within 70 ms, of 50",
             0.98,
@@ -221,9 +225,9 @@ fn beside() -> Vec<Goal> {
     ]
 }
 
-/// By the default slice, compared with none.
+/// By the default local hand-off, compared with none.
 fn reading(data: &Data, pin: Pin, figure: Figure) -> Figures {
-    vec![data.row("reading", pin, |r| r.slice_us.is_none()).and_then(figure)]
+    vec![data.row("reading", pin, |r| r.local_handoff_us.is_none()).and_then(figure)]
 }
 
 fn of(data: &Data, pin: Pin, part: &str, workload: &str, figure: Figure) -> Figures {
@@ -257,8 +261,8 @@ fn fair(data: &Data, pin: Pin, part: &str, figure: Figure) -> Figures {
     [2, 4, 16].map(|n| data.row(part, pin, |r| r.fair && r.processes == n).and_then(figure)).to_vec()
 }
 
-fn default_slice(data: &Data, pin: Pin, figure: Figure) -> Figures {
-    vec![data.row("slices", pin, |r| !r.fair && r.slice_us.is_none()).and_then(figure)]
+fn default_handoff(data: &Data, pin: Pin, figure: Figure) -> Figures {
+    vec![data.row("local-handoff", pin, |r| !r.fair && r.local_handoff_us.is_none()).and_then(figure)]
 }
 
 /// Only of as many locks for as long as the row says.

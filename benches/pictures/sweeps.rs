@@ -9,11 +9,11 @@ type Figure = fn(&Row) -> Option<f64>;
 
 const PROCESSES: [usize; 5] = [1, 2, 4, 8, 16];
 /// Microseconds; 0 is `fair()`.
-const SLICES: [u64; 7] = [0, 250, 500, 1_000, 2_000, 4_000, 8_000];
+const LOCAL_HANDOFFS: [u64; 7] = [0, 250, 500, 1_000, 2_000, 4_000, 8_000];
 
 const RATE: &str = "acquisitions/s (log scale)";
 const WAIT: &str = "wait in lock(), µs (log scale)";
-const SLICE: &str = "slice, ms (0: fair)";
+const LOCAL_HANDOFF: &str = "local hand-off, ms (0: fair)";
 
 pub(crate) fn charts(data: &Data) -> Vec<Chart> {
     vec![
@@ -70,23 +70,23 @@ pub(crate) fn charts(data: &Data) -> Vec<Chart> {
                 ]
             },
         ),
-        over_slices(
-            "slices-rate.svg",
+        over_local_handoff(
+            "local-handoff-rate.svg",
             "One lock, 2 processes × 8 threads: how often it is got",
             RATE,
             |pin| {
-                vec![slices(data, pin, ("all together".to_owned(), look(0, Mark::Disc, "")), |r| {
+                vec![by_local_handoff(data, pin, ("all together".to_owned(), look(0, Mark::Disc, "")), |r| {
                     r.acquisitions_per_s
                 })]
             },
         ),
-        over_slices(
-            "slices-wait.svg",
+        over_local_handoff(
+            "local-handoff-wait.svg",
             "One lock, 2 processes × 8 threads: how long it is waited for",
             WAIT,
             |pin| {
                 let named = |wait: Wait| (wait.0.to_owned(), look(wait.3, wait.1, wait.4));
-                WAITS.map(|wait| slices(data, pin, named(wait), wait.2)).into()
+                WAITS.map(|wait| by_local_handoff(data, pin, named(wait), wait.2)).into()
             },
         ),
     ]
@@ -95,7 +95,7 @@ pub(crate) fn charts(data: &Data) -> Vec<Chart> {
 /// A lock that may be handed on: its name, whether it is `fair()`, its colour and how its line is broken.
 type Mode = (&'static str, bool, usize, &'static str);
 const FAIR: Mode = ("fair", true, 0, "");
-const MODES: [Mode; 2] = [FAIR, ("default slice", false, 1, "6 3")];
+const MODES: [Mode; 2] = [FAIR, ("default hand-off", false, 1, "6 3")];
 
 /// A figure of waits: its name, its mark, where it stands in a row; and its colour and how its line
 /// is broken where there is only one mode.
@@ -127,18 +127,18 @@ fn processes(
     figure: Figure,
 ) -> Series {
     let one = |n| {
-        let like = |r: &Row| r.processes == n && r.fair == mode.1 && r.slice_us.is_none();
+        let like = |r: &Row| r.processes == n && r.fair == mode.1 && r.local_handoff_us.is_none();
         data.row(part, pin, like).and_then(figure)
     };
     Series { name, look, figures: PROCESSES.map(one).into() }
 }
 
-fn slices(data: &Data, pin: Pin, (name, look): (String, Look), figure: Figure) -> Series {
+fn by_local_handoff(data: &Data, pin: Pin, (name, look): (String, Look), figure: Figure) -> Series {
     let one = |us| {
-        let like = |r: &Row| if us == 0 { r.fair } else { r.slice_us == Some(us) };
-        data.row("slices", pin, like).and_then(figure)
+        let like = |r: &Row| if us == 0 { r.fair } else { r.local_handoff_us == Some(us) };
+        data.row("local-handoff", pin, like).and_then(figure)
     };
-    Series { name, look, figures: SLICES.map(one).into() }
+    Series { name, look, figures: LOCAL_HANDOFFS.map(one).into() }
 }
 
 fn panels(series: impl Fn(Pin) -> Vec<Series>) -> Vec<Panel> {
@@ -156,12 +156,12 @@ fn over_processes(
     Chart { file, title, across: "processes", steps, up, log, panels: panels(series) }
 }
 
-fn over_slices(
+fn over_local_handoff(
     file: &'static str,
     title: &'static str,
     up: &'static str,
     series: impl Fn(Pin) -> Vec<Series>,
 ) -> Chart {
-    let steps = SLICES.map(|us| format!("{}", us as f64 / 1e3)).into();
-    Chart { file, title, across: SLICE, steps, up, log: true, panels: panels(series) }
+    let steps = LOCAL_HANDOFFS.map(|us| format!("{}", us as f64 / 1e3)).into();
+    Chart { file, title, across: LOCAL_HANDOFF, steps, up, log: true, panels: panels(series) }
 }
