@@ -15,7 +15,7 @@ type Failure = Box<dyn std::error::Error>;
 const PROCESSES: usize = 3;
 const PHASES: usize = 3;
 /// How soon a death is noticed.
-const WINDOW: Duration = Duration::from_millis(900);
+const WAITER_TIMEOUT: Duration = Duration::from_millis(900);
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn main() -> Result<(), Failure> {
@@ -23,7 +23,7 @@ fn main() -> Result<(), Failure> {
 }
 
 fn compute() -> Result<(), Failure> {
-    let client = Client::builder().url(&env::var("PHASES_URL")?).waiter_timeout(WINDOW).connect()?;
+    let client = Client::builder().url(&env::var("PHASES_URL")?).waiter_timeout(WAITER_TIMEOUT).connect()?;
     let barrier = client.cyclic_barrier(&env::var("PHASES_NAME")?, PROCESSES);
     for phase in 1..=PHASES {
         let mut stock = String::new();
@@ -63,7 +63,7 @@ fn show() -> Result<(), Failure> {
     members[1].kill9()?;
     println!("process {} is killed", members[1].pid());
     println!("process {}: {}", members[2].pid(), members[2].read_line_within(LIMIT)?);
-    println!("after {:.1?}, with a window of {WINDOW:?}", began.elapsed());
+    println!("after {:.1?}, with a waiter timeout of {WAITER_TIMEOUT:?}", began.elapsed());
     assert!(barrier.is_broken()?);
     barrier.reset()?;
     client.close()?;

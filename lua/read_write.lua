@@ -94,18 +94,18 @@ function kind.try_acquire(w)
   call('HSET', K[1], 'kind', kind.tag, 'soon', spelled(), 'last', string.format('%.0f', recent),
     w.owner, cmsgpack.pack({ends, n, value or false, w.record}),
     unpack(w.args == 'write' and {'writer', w.owner} or {}))
-  call('PEXPIRE', K[1], math.max(w.lease, call('PTTL', K[1])))
+  call('PEXPIRE', K[1], held > 1 and math.max(w.lease, call('PTTL', K[1])) or w.lease)
   return true, n, value
 end
 
 function kind.release(owner)
   if call('HDEL', K[1], owner) == 0 then return false end
   local fields = call('HLEN', K[1])
-  if fields > 3 and call('HGET', K[1], 'writer') == owner then
-    call('HDEL', K[1], 'writer')
-    fields = fields - 1
+  local writes = fields > 3 and call('HGET', K[1], 'writer') == owner
+  if fields > (writes and 4 or 3) then
+    if writes then call('HDEL', K[1], 'writer') end
+    return true
   end
-  if fields > 3 then return true end
   call('DEL', K[1])
   return true, true
 end

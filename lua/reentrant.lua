@@ -1,13 +1,13 @@
 -- reentrant: one owner, in a hash {kind, owner, number, record}. The hold count of the owner's thread is not
 -- here: the process counts it.
 kind.tag = 'reentrant lock'
--- The owner and its number, as last read or written; and whether they were: no script reads them twice.
-local held, granted, known
+-- The owner and its number, as last read or written: false without one, nil until then. No script reads them twice.
+local held, granted
 
 function kind.load(owner)
-  if not known then
+  if held == nil then
     local state = fetch('HMGET', K[1], 'kind', 'owner', 'number')
-    held, granted, known = state[2], tonumber(state[3]), true
+    held, granted = state[2], tonumber(state[3])
     if state[1] ~= kind.tag and (state[1] or call('EXISTS', K[1]) == 1) then foreign_key() end
   end
   if held == owner then return call('PTTL', K[1]), granted end
@@ -18,15 +18,16 @@ function kind.try_acquire(w)
   local n = number()
   call('HSET', K[1], 'kind', kind.tag, 'owner', w.owner, 'number', string.format('%.0f', n), 'record', w.record)
   call('PEXPIRE', K[1], w.lease)
-  held, granted, known = w.owner, n, true
+  held, granted = w.owner, n
   return true, n
 end
 
 function kind.release(owner)
-  if not known then held = call('HGET', K[1], 'owner') end
-  if held ~= owner then return false end
+  local inside = held
+  if inside == nil then inside = call('HGET', K[1], 'owner') end
+  if inside ~= owner then return false end
   call('DEL', K[1])
-  held, known = false, true
+  held = false
   return true, true
 end
 

@@ -1,9 +1,9 @@
 -- simple: one owner, in a string key as `SET key owner NX PX lease` leaves it.
 kind.tag = 'simple lock'
-local held, known -- the owner's text, as last read or written; whether it was: no script reads it twice
+local held -- the owner's text, false without one, nil until it was read: no script reads it twice
 
 function kind.load(owner)
-  if not known then held, known = fetch('GET', K[1]), true end
+  if held == nil then held = fetch('GET', K[1]) end
   if held == owner then
     -- An exclusive lock's last number is its holder's.
     return call('PTTL', K[1]), tonumber(call('GET', K[4])) or number()
@@ -14,15 +14,15 @@ function kind.try_acquire(w)
   if held then return false end
   local n = number()
   call('SET', K[1], w.owner, 'PX', w.lease)
-  held, known = w.owner, true
+  held = w.owner
   return true, n
 end
 
 function kind.release(owner)
-  if not known then held = call('GET', K[1]) end
+  if held == nil then held = call('GET', K[1]) end
   if held ~= owner then return false end
   call('DEL', K[1])
-  held, known = false, true
+  held = false
   return true, true
 end
 

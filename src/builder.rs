@@ -263,9 +263,9 @@ impl ClientBuilder {
         self
     }
 
-    /// The name under which [`holder`](crate::RedisLock::holder) shows this process, and `CLIENT LIST` its
-    /// connections (there with `_` for spaces and what is not ASCII), if its Redis user may use `CLIENT SETNAME`.
-    /// Default empty: the connections have no name.
+    /// The name under which [`holder`](crate::RedisLock::holder) shows this process, `redis-concurrent ls` too (as
+    /// its label), and `CLIENT LIST` its connections (there with `_` for spaces and what is not ASCII), if its Redis
+    /// user may use `CLIENT SETNAME`. Default empty: the connections have no name.
     pub fn client_name(mut self, client_name: &str) -> Self {
         client_name.clone_into(&mut self.config.client_name);
         self

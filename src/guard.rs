@@ -86,7 +86,7 @@ pub(crate) mod sealed {
 
     /// The owner of the hold that this thread asks for.
     pub(crate) fn holder<O: Ownership>(thread: u64) -> HolderId {
-        if O::BY_THREAD { HolderId::Thread(thread) } else { HolderId::Guard }
+        if O::BY_THREAD { HolderId::thread(thread) } else { HolderId::Guard }
     }
 }
 
@@ -213,7 +213,9 @@ impl<L: Held, O: Ownership> Guard<'_, L, O> {
     /// [condition](crate::Condition) ends it: ask for another one then.
     ///
     /// A renewed hold always has about two thirds of its lease left, so a margin of up to half of the lease warns of
-    /// trouble only. A hold with a fixed lease comes to it in any case.
+    /// trouble only. A hold with a fixed lease comes to it in any case. A hold that was waited for has a first lease of
+    /// one [waiter timeout](crate::ClientBuilder::waiter_timeout): until that is renewed, half a second later, the margin
+    /// is half of it at most.
     ///
     /// From the first call on the client listens, as for [`lost`](Guard::lost), and the process has one thread for
     /// all such tokens, which sleeps until the earliest of them may be due and ends with the last one.

@@ -143,7 +143,9 @@ pub use kinds::election::Election;
 pub use kinds::election::changes::{Change, Changes};
 pub use kinds::election::leader::{Leader, Waiting};
 pub use kinds::election::term::Term;
-pub use kinds::inventory::{Inventory, InventoryLock, Order, Reservation, Stock};
+pub use kinds::inventory::order::Order;
+pub use kinds::inventory::stock::Stock;
+pub use kinds::inventory::{Inventory, InventoryLock, Reservation};
 pub use kinds::latch::CountDownLatch;
 pub use kinds::once::{Attempt, Begun, Ending, Once};
 pub use kinds::read_write::{ReadLock, ReadWriteLock, WriteLock};
@@ -165,6 +167,7 @@ pub use observe::{AcquiredVia, KeptEnd, LockInfo, LossReason, Observation, Obser
 pub use optimistic::{Optimistic, Outcome, Report, Snapshot};
 pub use rate_limiter::{Decision, Rate, RateLimiter};
 pub use red_lock::{QuorumLock, RedLock};
+pub use settings::LONGEST_STAY;
 pub use wait::Wait;
 // In what the crate takes and gives are types of these: here they are of the right version.
 pub use {crossbeam_channel, redis};

@@ -18,9 +18,12 @@ pub(crate) fn check_lease(what: &str, lease: Duration) -> Result<(), String> {
     Err(format!("a {what} must be between {SHORTEST_LEASE:?} and {LONGEST_LEASE:?}, got {lease:?}"))
 }
 
-/// How long a hold may stay that is released earlier.
+/// The shortest time that a hold may stay after its release.
 const SHORTEST_STAY: Duration = Duration::from_millis(1);
-const LONGEST_STAY: Duration = Duration::from_secs(40 * 24 * 3600);
+
+/// The longest time that a hold may stay taken after its release, by [`min_hold`](crate::RedisLock::min_hold) or
+/// [`unlock_staying`](crate::Guard::unlock_staying): 40 days.
+pub const LONGEST_STAY: Duration = Duration::from_secs(40 * 24 * 3600);
 
 /// The error for a hold that is to stay for that long, if any.
 pub(crate) fn check_stay(what: &str, stay: Duration) -> Result<(), String> {

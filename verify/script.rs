@@ -132,7 +132,7 @@ fn an_error_is_told_by_the_function_and_the_line_that_its_author_wrote() {
         }
     }
     let all = Scripts::of(&rule).unwrap();
-    let n = all.all().source.lines().position(|line| line.contains("held, known = fetch(")).unwrap() + 1;
+    let n = all.all().source.lines().position(|line| line.contains("held = fetch(")).unwrap() + 1;
     let (origin, _) = all.all().blames(&format!("user_script:{n}: no")).unwrap();
     assert_eq!(origin.place, "kind.load (lua/simple.lua:6)");
 }

@@ -280,7 +280,7 @@ pub struct Run {
     #[arg(long, value_name = "DUR", value_parser = duration, conflicts_with_all = ["at_least", "slots"], help_heading = LEAVING)]
     pub once_for: Option<Duration>,
 
-    /// What others see of the holder [default: COMMAND, 60 characters]
+    /// What others see of the holder, a client's name in the library [default: COMMAND, 60 characters]
     #[arg(long, value_name = "TEXT", help_heading = WORLD)]
     pub label: Option<String>,
     /// COMMAND stays in the caller's process group, as it does with a terminal on standard input

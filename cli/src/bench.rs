@@ -10,7 +10,7 @@ use redis_concurrent::{Client, LockInfo, Observer, redis};
 use serde_json::json;
 
 use crate::args::{Bench, Global};
-use crate::connect;
+use crate::connect::{self, Servers};
 use crate::exit::Failure;
 use crate::say;
 
@@ -41,9 +41,10 @@ impl Measured {
 }
 
 pub fn bench(global: &Global, args: &Bench) -> Result<ExitCode, Failure> {
-    let own = format!("{}:bench-{}", global.namespace, std::process::id());
-    let measured = measure(global, args.seconds, &own);
-    let removed = remove(global, &own);
+    let servers = Servers::of(global)?;
+    let own = format!("{}:bench-{}", servers.namespace(), std::process::id());
+    let measured = measure(&servers, args.seconds, &own);
+    let removed = remove(&servers, &own);
     let measured = measured?;
     removed?;
     let ping = measured[0].quantile(0.5).as_secs_f64().max(1e-9);
@@ -68,10 +69,10 @@ pub fn bench(global: &Global, args: &Bench) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(global: &Global, seconds: Duration, own: &str) -> Result<Vec<Measured>, Failure> {
+fn measure(servers: &Servers, seconds: Duration, own: &str) -> Result<Vec<Measured>, Failure> {
     let part = seconds / 4;
-    let builder = || Ok::<_, Failure>(connect::builder(global)?.namespace(own));
-    let client = || Ok::<_, Failure>(builder()?.connect()?);
+    let builder = || servers.builder().namespace(own);
+    let client = || servers.connected(builder());
     let one = client()?;
     // In a cluster that of the lock which is measured.
     let mut connection = connect::to(one.primary_of(PAIR)?)?;
@@ -79,7 +80,7 @@ fn measure(global: &Global, seconds: Duration, own: &str) -> Result<Vec<Measured
         Measured::new("PING", pings(&mut connection, part)?),
         Measured::new("lock and unlock", pairs(&one, part)?),
         Measured::new("hand-over", hand_overs([client()?, client()?], part)?),
-        Measured::new("renewal lag", lags(&builder()?.renew_every(OFTEN).connect()?, part)?),
+        Measured::new("renewal lag", lags(&servers.connected(builder().renew_every(OFTEN))?, part)?),
     ])
 }
 
@@ -165,11 +166,11 @@ fn lags(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
 }
 
 /// What is left of it in Redis: the numbers of the last grants.
-fn remove(global: &Global, own: &str) -> Result<(), Failure> {
-    let client = connect::builder(global)?.namespace(own).connect()?;
+fn remove(servers: &Servers, own: &str) -> Result<(), Failure> {
+    let client = servers.connected(servers.builder().namespace(own))?;
     for name in [PAIR, RELAY, RENEWED] {
         let mut unlink = redis::cmd("UNLINK");
-        for suffix in ["", ":queue", ":places", ":fence", ":gone", ":conditions"] {
+        for suffix in ["", ":queue", ":places", ":fence", ":tombstones", ":conditions"] {
             unlink.arg(format!("{own}:{{{name}}}{suffix}"));
         }
         unlink.exec(&mut connect::to(client.primary_of(name)?)?)?;

@@ -15,20 +15,79 @@ use crate::exit::{Failure, code};
 /// How long opening a connection of our own, and each of its replies, may take.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Where the locks are, with the password.
+/// Where the locks are, and what their keys begin with.
+pub struct Servers {
+    address: Address,
+    namespace: String,
+}
+
+/// With the password.
 enum Address {
     Server(Box<ConnectionInfo>),
     /// A URL of sentinels, or of a cluster.
     Several(String),
 }
 
-fn address(global: &Global) -> Result<Address, Failure> {
-    let url = match (&global.url_file, &global.url) {
-        (Some(file), _) => first_line(file)?,
-        (None, Some(url)) => url.clone(),
-        (None, None) => "redis://127.0.0.1/".to_owned(),
-    };
+impl Servers {
+    /// Those of the options: a file is read here and no more, as it may be a pipe.
+    pub fn of(global: &Global) -> Result<Servers, Failure> {
+        let url = match (&global.url_file, &global.url) {
+            (Some(file), _) => first_line(file)?,
+            (None, Some(url)) => url.clone(),
+            (None, None) => "redis://127.0.0.1/".to_owned(),
+        };
+        Ok(Servers { address: address(url)?, namespace: global.namespace.clone() })
+    }
+
+    /// A client of the library, before its own settings.
+    pub fn builder(&self) -> ClientBuilder {
+        let builder = Client::builder().namespace(&self.namespace);
+        match &self.address {
+            Address::Server(info) => builder.connection_info((**info).clone()),
+            Address::Several(url) => builder.url(url),
+        }
+    }
+
+    pub fn connect(&self) -> Result<Client, Failure> {
+        self.connected(self.builder())
+    }
+
+    /// Connects by such a builder. Of one server that cannot be reached the address is told.
+    pub fn connected(&self, builder: ClientBuilder) -> Result<Client, Failure> {
+        builder.connect().map_err(|error| {
+            let failure = Failure::from(error);
+            match &self.address {
+                Address::Server(info) => failure.at(info.addr()),
+                Address::Several(_) => failure,
+            }
+        })
+    }
+
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Whether a cluster was named.
+    pub fn is_cluster(&self) -> bool {
+        let of_cluster =
+            |url: &str| url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("+cluster"));
+        matches!(&self.address, Address::Several(url) if of_cluster(url))
+    }
+
+    /// How to connect to the servers that have locks. One that is named itself is not asked whether it can have any.
+    pub fn primaries(&self) -> Result<Vec<ConnectionInfo>, Failure> {
+        match &self.address {
+            Address::Server(info) => Ok(vec![(**info).clone()]),
+            Address::Several(_) => Ok(self.connect()?.primaries()?),
+        }
+    }
+}
+
+fn address(url: String) -> Result<Address, Failure> {
     let bad = |why: String| Failure::new(code::CONFIG, format!("the URL of the server: {why}"));
+    if url.is_empty() {
+        return Err(bad("it is empty".to_owned()));
+    }
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     if let Some(port) = port_out_of_range(&url) {
         return Err(bad(format!("a port must be between 1 and 65535, got {port}")));
@@ -45,7 +104,7 @@ fn address(global: &Global) -> Result<Address, Failure> {
     // What the parser says of a URL may repeat it: only its form is told.
     let info = url.as_str().into_connection_info().map_err(|e| match needs_tls {
         true => no_tls(),
-        false => bad(format!("{} (as in redis://user:password@host:6379/0)", e.category())),
+        false => bad(format!("{} (as in redis://host:6379/0)", e.category())),
     })?;
     let settings = info.redis_settings();
     Ok(Address::Server(Box::new(match password {
@@ -92,30 +151,6 @@ fn first_line(file: &Path) -> Result<String, Failure> {
     match line.trim() {
         "" => Err(bad("its first line is empty".to_owned())),
         url => Ok(url.to_owned()),
-    }
-}
-
-/// A client of the library, before its own settings.
-pub fn builder(global: &Global) -> Result<ClientBuilder, Failure> {
-    let builder = Client::builder().namespace(&global.namespace);
-    Ok(match address(global)? {
-        Address::Server(info) => builder.connection_info(*info),
-        Address::Several(url) => builder.url(&url),
-    })
-}
-
-/// Whether a cluster was named.
-pub fn is_cluster(global: &Global) -> bool {
-    let of_cluster =
-        |url: &String| url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("+cluster"));
-    matches!(address(global), Ok(Address::Several(url)) if of_cluster(&url))
-}
-
-/// How to connect to the servers that have locks. One that is named itself is not asked whether it can have any.
-pub fn primaries(global: &Global) -> Result<Vec<ConnectionInfo>, Failure> {
-    match address(global)? {
-        Address::Server(info) => Ok(vec![*info]),
-        Address::Several(_) => Ok(builder(global)?.connect()?.primaries()?),
     }
 }
 

@@ -48,6 +48,14 @@ impl Failure {
         Failure::new(code::BROKEN_PIPE, "")
     }
 
+    /// The same about this server, if it is one that could not be reached.
+    pub fn at(self, server: impl Display) -> Failure {
+        match self.code {
+            code::UNAVAILABLE => Failure { why: format!("{server}: {}", self.why), ..self },
+            _ => self,
+        }
+    }
+
     pub fn report(&self) {
         say::error(self);
     }

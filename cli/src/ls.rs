@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use redis_concurrent::{Holder, Look};
 
 use crate::args::{Global, Ls};
-use crate::connect;
+use crate::connect::{self, Servers};
 use crate::exit::Failure;
 use crate::say;
 use crate::shown;
@@ -26,7 +26,8 @@ impl Row {
 }
 
 pub fn ls(global: &Global, args: &Ls) -> Result<ExitCode, Failure> {
-    let client = connect::builder(global)?.connect()?;
+    let servers = Servers::of(global)?;
+    let client = servers.connect()?;
     let listing = client.list().rate(args.rate);
     let mut rows = Vec::new();
     for look in if args.all { listing.with_free() } else { listing } {
@@ -43,7 +44,7 @@ pub fn ls(global: &Global, args: &Ls) -> Result<ExitCode, Failure> {
         }
     }
     if let Some(pattern) = &args.at {
-        rows.extend(strings(global, &client, pattern)?);
+        rows.extend(strings(servers.namespace(), &client, pattern)?);
     }
     // What is held since a known time comes first.
     let age = |row: &Row| (since(row).is_none(), since(row));
@@ -103,8 +104,8 @@ fn cells(row: &Row) -> [String; 7] {
 }
 
 /// String keys of users' own that match the pattern, on any of the servers: held by whatever text is in them.
-fn strings(global: &Global, client: &redis_concurrent::Client, pattern: &str) -> Result<Vec<Row>, Failure> {
-    let ours = format!("{}:{{", global.namespace);
+fn strings(namespace: &str, client: &redis_concurrent::Client, pattern: &str) -> Result<Vec<Row>, Failure> {
+    let ours = format!("{namespace}:{{");
     let mut rows = Vec::new();
     for info in client.primaries()? {
         let (mut connection, mut cursor) = (connect::to(info)?, 0u64);

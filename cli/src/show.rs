@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use redis_concurrent::{Look, Stock};
 
 use crate::args::{Global, Show};
-use crate::connect;
+use crate::connect::Servers;
 use crate::exit::Failure;
 use crate::say;
 use crate::shown;
 use crate::target::Target;
 
 pub fn show(global: &Global, args: &Show) -> Result<ExitCode, Failure> {
-    let client = connect::builder(global)?.connect()?;
+    let client = Servers::of(global)?.connect()?;
     let Some(look) = Target::of(args.at, args.redisson).look(&client, &args.name)? else {
         say::error(format!("there is no {:?}", args.name));
         return Ok(ExitCode::from(1));
@@ -82,6 +82,6 @@ fn waiter(it: &redis_concurrent::Waiter) -> String {
     );
     let thread = shown::thread(it.process.as_ref()).map(|it| format!(", {it}")).unwrap_or_default();
     let threads = if it.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", it.threads) };
-    let (since, beat) = (shown::time(it.since), shown::span(it.last_heartbeat));
-    shown::plain(format!("{who}{thread}, {threads}, since {since}, heard {beat} ago").trim())
+    let (since, heard) = (shown::time(it.since), shown::span(it.last_heartbeat));
+    shown::plain(format!("{who}{thread}, {threads}, since {since}, heard {heard} ago").trim())
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use redis_concurrent::HeldBy;
 
 use crate::args::{Break, Global};
-use crate::connect;
+use crate::connect::Servers;
 use crate::exit::{Failure, code};
 use crate::say::{self, Say};
 use crate::shown;
@@ -18,13 +18,13 @@ pub fn take_away(global: &Global, args: &Break, say: Say) -> Result<ExitCode, Fa
         (None, Some(token)) => HeldBy::Token(*token),
         (None, None) => HeldBy::Anyone,
     };
-    let client = connect::builder(global)?.connect()?;
+    let client = Servers::of(global)?.connect()?;
     let target = Target::of(args.at, args.redisson);
     let Some(look) = target.look(&client, &args.name)? else {
         say.note(format!("nobody holds {:?}", args.name));
         return Ok(ExitCode::from(1));
     };
-    if io::stdin().is_terminal() && !args.yes {
+    if io::stdin().is_terminal() && !args.yes && !look.holders.is_empty() {
         for holder in &look.holders {
             say::error(format!("{} is held by {}", look.name, shown::holder(holder)));
         }

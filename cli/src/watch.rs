@@ -8,7 +8,7 @@ use redis_concurrent::{Client, Look};
 use serde_json::json;
 
 use crate::args::{Global, Watch};
-use crate::connect;
+use crate::connect::Servers;
 use crate::exit::Failure;
 use crate::say::{self, Say};
 use crate::shown;
@@ -35,7 +35,7 @@ impl Seen {
 
 /// Asks, and asks again, until a signal ends it.
 pub fn watch(global: &Global, args: &Watch, say: Say) -> Result<ExitCode, Failure> {
-    let client = connect::builder(global)?.connect()?;
+    let client = Servers::of(global)?.connect()?;
     let mut before: Option<BTreeMap<String, Seen>> = None;
     loop {
         let asked = Instant::now();

@@ -23,6 +23,12 @@ end
 --@ parts
 if has_tombstone(w.owner) then return {-1, 'over'} end
 local left, n, value = kind.load(w.owner)
+-- Nobody can be admitted: it waits, and the functions that admit are not built.
+if F[5] == 'wait' and not left and not F[10] and kind.is_full and kind.is_full()
+  and not (kind.reject or kind.can_barge and kind.can_barge(w)) then
+  return remain(w, enqueue(w))
+end
+--@ parts
 if F[5] == 'share' then return share(w, left, n, value) end
 -- (After the reply, which is all that Redis looks at: it was there before. For `all`.)
 if left then

@@ -8,16 +8,17 @@
 --@ parts
 local w = {owner = F[1], lease = F[2], args = F[6], record = F[7], waiter_timeout = F[4], from = '', arrival = ''}
 if has_tombstone(w.owner) then return {-1, 'over'} end
+--@ parts
 local left, n, value = kind.load(w.owner)
 if left then return {1, n, left, value} end
--- A write that cannot grow comes first: after it a full Redis accepts the rest as well.
-call('HDEL', K[3], '')
 if pass_lapsed() then
   local inside = admit_waiters(w.owner)
   if inside then return inside end
   wanted(kind.is_full and kind.is_full())
 end
 local position = waiting(w.owner)
+-- A write that cannot grow comes first: after it a full Redis accepts the rest as well. A release is one.
+if position or F[8] == '' then call('HDEL', K[3], '') end
 w.steady = position and steadily(position) or now()
 local came_back, since = position and position.condition == false, nil
 if position and call('ZSCORE', K[2], w.owner) then

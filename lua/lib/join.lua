@@ -1,6 +1,6 @@
 -- How an owner asks: once, or for a queue position.
 
--- barred(owner) -> true if it has a tombstone.
+-- has_tombstone(owner) -> true if it has a tombstone.
 local function has_tombstone(owner)
   return call('ZSCORE', K[5], owner)
 end
@@ -94,6 +94,15 @@ local function share(w, left, n, value)
   return {1, n, left, value}, true
 end
 
+-- remain(w, arrival, new, ahead) -> a busy reply: it has that queue position, new or not, behind `ahead`.
+local function remain(w, arrival, new, ahead)
+  if new and kind.on_wait then kind.on_wait(w) end
+  if kind.on_busy then kind.on_busy(w) end
+  -- At each heartbeat: the message before it may have been lost.
+  wanted(kind.is_full and kind.is_full())
+  return busy(w, arrival, ahead, deaf(w))
+end
+
 -- join(w) -> a reply: admitted, rejected, or at its position in the queue.
 local function join(w)
   local why = kind.reject and kind.reject(w)
@@ -109,10 +118,5 @@ local function join(w)
   end
   local arrival, new = enqueue(w)
   local answer, ahead = admit_waiters(w.owner)
-  if answer then return answer end
-  if new and kind.on_wait then kind.on_wait(w) end
-  if kind.on_busy then kind.on_busy(w) end
-  -- At each heartbeat: the message before it may have been lost.
-  wanted(kind.is_full and kind.is_full())
-  return busy(w, arrival, ahead, deaf(w))
+  return answer or remain(w, arrival, new, ahead)
 end

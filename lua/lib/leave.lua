@@ -8,7 +8,7 @@
 --@ parts
 local was_inside, was_last = kind.release(F[1])
 was_inside, was_last = was_inside and 1 or 0, was_inside and was_last
-local first = call('ZRANGE', K[2], 0, 0)[1]
+local first = call('ZRANGE', K[2], '0', '0')[1]
 if not F[5] and not first then return was_inside end
 --@ parts
 if was_inside == 0 then

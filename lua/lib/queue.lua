@@ -78,7 +78,7 @@ local function drop(owner)
   call('HDEL', K[3], owner)
 end
 
--- bar(owner): gives it a tombstone for a minute, as a request of it may still be in flight. (What a rule
+-- tombstone(owner): gives it a tombstone for a minute, as a request of it may still be in flight. (What a rule
 -- keeps beside may last longer.) Some of those whose minute is over are forgotten.
 local function tombstone(owner)
   local ms = now() / 1000
@@ -88,6 +88,9 @@ local function tombstone(owner)
   call('PEXPIRE', K[5], fmt('%.0f', math.max(60000, call('PTTL', K[5]))))
 end
 
+-- True while a waiter is in a condition that this script has put there: its keys exist, and end.
+local others_wait
+
 -- signal(condition, arrival, begins) -> the request of the live waiter that has waited longest for the condition:
 -- moved into the queue, to that arrival | nil, true if there are more before it than this script looks at.
 -- The dead ones before it are dropped. begins: whether the queue is empty; nil if that is not known.
@@ -95,10 +98,11 @@ local function signal(condition, arrival, begins)
   while rest >= 1 do
     -- '}' follows '|', the end of a condition's name in its members.
     local from, to = '[' .. condition .. '|', '(' .. condition .. '}'
-    local member = call('ZRANGEBYLEX', K[6], from, to, 'LIMIT', 0, 1)[1]
+    local member = call('ZRANGEBYLEX', K[6], from, to, 'LIMIT', '0', '1')[1]
     if not member then return end
     rest = rest - 1
     call('ZREM', K[6], member)
+    others_wait = nil
     local w = waiting(string.match(member, '[^|]*$'))
     -- A waiter whose position was lost meanwhile has come back by itself.
     local waits = w and w.condition == condition
@@ -138,16 +142,18 @@ end
 
 -- behind_all() -> an arrival at the end of the queue, true if the queue is empty.
 local function behind_all()
-  local tail = call('ZRANGE', K[2], -1, -1, 'WITHSCORES')[2]
+  local tail = call('ZRANGE', K[2], '-1', '-1', 'WITHSCORES')[2]
   return after(tail and tail % CLASS), not tail
 end
 
 -- pass_lapsed() -> the request of the waiter that now has the signal whose owner died: it was admitted, may
 -- never have noticed, and its lease expired as it was granted. Field 'signalled' of the positions is {owner,
 -- condition, end of that lease in ms}, while others wait for signals; they check it with each heartbeat. An
--- owner that was renewed, or left before that end, has had its signal.
+-- owner that was renewed, or left before that end, has had its signal. Looked for once by a script.
+local looked
 local function pass_lapsed()
-  local it = call('HGET', K[3], 'signalled')
+  local it = not looked and call('HGET', K[3], 'signalled')
+  looked = true
   if not it then return end
   local owner, condition, ends = unpack(cmsgpack.unpack(it))
   local ms, left = ends - now() / 1000, kind.load(owner)
@@ -162,9 +168,11 @@ end
 -- entrust(w): it is admitted by a signal, and it is not known whether it notices.
 local function entrust(w)
   pass_lapsed()
-  if call('EXISTS', K[6]) == 0 then return end
+  if not others_wait and call('EXISTS', K[6]) == 0 then return end
   call('HSET', K[3], 'signalled', cmsgpack.pack({w.owner, w.condition, now() / 1000 + w.lease}))
-  if call('PTTL', K[3]) < 0 then call('PEXPIRE', K[3], fmt('%.0f', 2 * math.max(w.waiter_timeout, w.lease))) end
+  if not others_wait and call('PTTL', K[3]) < 0 then
+    call('PEXPIRE', K[3], fmt('%.0f', 2 * math.max(w.waiter_timeout, w.lease)))
+  end
 end
 
 local function inbox(w)
@@ -245,7 +253,7 @@ end
 -- waiters behind it. The number is bounded: see carry_on().
 local function admit_waiters(me, first)
   while not (kind.is_full and kind.is_full()) do
-    local head = first or call('ZRANGE', K[2], 0, 0)[1]
+    local head = first or call('ZRANGE', K[2], '0', '0')[1]
     first = nil
     if not head then return end
     local w = waiting(head)
@@ -273,10 +281,10 @@ local function admit_waiters(me, first)
         if not ok then return nil, w end
       end
       rest = rest - 2
-      local score = w.condition and call('ZSCORE', K[2], head)
-      drop(head)
       local there = head == me or not ok or not deaf(w)
-      if there and ok and score then entrust(w) end
+      local score = not there and w.condition and call('ZSCORE', K[2], head)
+      drop(head)
+      if there and ok and w.condition then entrust(w) end
       if head == me then
         admit_waiters()
         if ok then has_waiters(head) end

@@ -45,7 +45,7 @@ fn wait_for(
     }
     loop {
         let acquired = match Waiter::enter(entry, other, request, *wait, entered)? {
-            // That was looked at just now.
+            // A re-entry, or what was kept: known to be valid just now.
             Place::In(acquired) if acquired.way != AcquiredVia::Joined => return Ok(Some(acquired)),
             Place::In(acquired) => acquired,
             Place::Busy => return Ok(None),

@@ -61,14 +61,14 @@ pub(crate) struct Core {
 /// The threads that are about to acquire a lock or to leave it.
 #[derive(Default)]
 struct Moves {
-    /// Those that are parked.
-    seats: Vec<Seat>,
+    /// Those that sleep.
+    parked: Vec<Parked>,
     /// What others are sending.
     leaves: Vec<PendingRelease>,
 }
 
-/// Where a thread sleeps.
-struct Seat {
+/// A thread that sleeps, and where.
+struct Parked {
     ticket: Ticket,
     condvar: Arc<Condvar>,
     thread: std::thread::Thread,
@@ -89,7 +89,7 @@ struct More {
     lost: Option<CancellationToken>,
     /// The entry that its number leads to, if that is not this one: it was granted to a wait. Only kept
     /// there, for what Redis may yet say about it.
-    #[expect(dead_code, reason = "while it is here, its slot is no other cell's")]
+    #[expect(dead_code, reason = "while it is here, its slot is no other entry's")]
     granted_to: Option<Arc<LockEntry>>,
 }
 
@@ -222,8 +222,8 @@ impl Drop for LockEntry {
 impl Core {
     /// Wakes the thread with this ticket, if it is parked; otherwise it will look by itself.
     pub(crate) fn wake(&self, ticket: Option<Ticket>) {
-        if let Some(seat) = self.seats().iter().find(|seat| Some(seat.ticket) == ticket) {
-            seat.condvar.notify_one();
+        if let Some(parked) = self.parked().iter().find(|parked| Some(parked.ticket) == ticket) {
+            parked.condvar.notify_one();
         }
     }
 
@@ -231,17 +231,17 @@ impl Core {
     /// is not known yet, and comes with its next heartbeat.
     pub(crate) fn name_of_head(&self) -> Option<Arc<str>> {
         let head = self.lock_state.head()?;
-        self.seats().iter().find(|seat| seat.ticket == head)?.thread.name().map(Arc::from)
+        self.parked().iter().find(|parked| parked.ticket == head)?.thread.name().map(Arc::from)
     }
 
     pub(crate) fn wake_all(&self) {
-        for seat in self.seats() {
-            seat.condvar.notify_one();
+        for parked in self.parked() {
+            parked.condvar.notify_one();
         }
     }
 
-    fn seats(&self) -> &[Seat] {
-        self.moves.as_ref().map_or(&[], |moves| &moves.seats)
+    fn parked(&self) -> &[Parked] {
+        self.moves.as_ref().map_or(&[], |moves| &moves.parked)
     }
 
     fn moves(&mut self) -> &mut Moves {
@@ -250,11 +250,11 @@ impl Core {
 
     /// This thread is about to sleep there.
     pub(crate) fn park(&mut self, ticket: Ticket, condvar: Arc<Condvar>) {
-        self.moves().seats.push(Seat { ticket, condvar, thread: std::thread::current() });
+        self.moves().parked.push(Parked { ticket, condvar, thread: std::thread::current() });
     }
 
     pub(crate) fn unpark(&mut self, ticket: Ticket) {
-        self.moves().seats.retain(|seat| seat.ticket != ticket);
+        self.moves().parked.retain(|parked| parked.ticket != ticket);
     }
 
     /// When the renewer will look at this grant.
@@ -479,3 +479,7 @@ impl LockEntries {
         self.free.push(slot);
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+#[path = "../../verify/unit/engine/entry.rs"]
+mod tests;

@@ -7,8 +7,9 @@ use super::entry::LockEntry;
 use super::outcomes::lost_as;
 use super::redis::replies::Renewed;
 use super::redis::requests;
+use super::state::grant::Grant;
 use super::state::lock_state::{Renewal, Terms, Ticket};
-use super::warning::TimeLeft;
+use super::warning::{TimeLeft, until};
 use super::{carry_out, lock, lost};
 use crate::cancel::CancellationToken;
 use crate::clock::Moment;
@@ -20,10 +21,11 @@ pub(crate) fn remaining(entry: &LockEntry, ticket: Ticket) -> Duration {
     let now = Moment::now();
     // A child process has no part in what its parent holds.
     let Ok(core) = lock(entry) else { return Duration::ZERO };
-    match core.lock_state.tenure_of(ticket) {
-        Some(grant) if grant.loss(now).is_none() => grant.valid_until.since(now),
-        _ => Duration::ZERO,
-    }
+    core.lock_state.grant_of(ticket).map_or(Duration::ZERO, |grant| left(grant, now))
+}
+
+fn left(grant: &Grant, now: Moment) -> Duration {
+    if grant.loss(now).is_none() { grant.valid_until.since(now) } else { Duration::ZERO }
 }
 
 /// The hold's token, if it is there.
@@ -33,26 +35,31 @@ pub(crate) fn token(entry: &LockEntry, ticket: Ticket) -> Option<u64> {
 
 /// The terms on which the hold began, if it exists.
 pub(crate) fn terms(entry: &LockEntry, ticket: Ticket) -> Option<Terms> {
-    Some(lock(entry).ok()?.lock_state.tenure_of(ticket)?.terms.clone())
+    Some(lock(entry).ok()?.lock_state.grant_of(ticket)?.terms.clone())
 }
 
 /// The owner number under which the hold is valid.
 pub(crate) fn owner(entry: &LockEntry, ticket: Ticket, now: Moment) -> Result<u64, Error> {
     let core = lock(entry)?;
-    let grant = core.lock_state.tenure_of(ticket);
+    let grant = core.lock_state.grant_of(ticket);
     match grant.map_or(Some(LossReason::Revoked), |t| t.loss(now)) {
-        Some(loss) => Err(entry.error(lost_as(loss, grant.and_then(|t| t.said.as_deref())))),
+        Some(loss) => {
+            Err(entry.error(lost_as(loss, grant.and_then(|t| t.said.as_deref().map(|said| &**said)))))
+        }
         None => Ok(grant.map_or(0, |t| t.owner)),
     }
 }
 
-/// Tells the remaining lease of the hold, zero once it is lost; `None` once the hold has ended.
+/// Tells in how long less than a margin of the hold will remain. Of a first lease, which is renewed soon and may be less
+/// than the margin, half counts as the margin at most.
 pub(crate) fn time_left(entry: &Arc<LockEntry>, ticket: Ticket) -> TimeLeft {
     let entry = Arc::downgrade(entry);
-    Box::new(move || {
+    Box::new(move |margin| {
         let entry = entry.upgrade()?;
-        lock(&entry).ok()?.lock_state.tenure_of(ticket)?;
-        Some(remaining(&entry, ticket))
+        let core = lock(&entry).ok()?;
+        let grant = core.lock_state.grant_of(ticket)?;
+        let margin = if grant.is_first() { margin.min(Duration::from(grant.first) / 2) } else { margin };
+        Some(until(left(grant, Moment::now()), margin))
     })
 }
 
@@ -68,7 +75,7 @@ pub(crate) fn lost_token(entry: &LockEntry, ticket: Ticket) -> CancellationToken
         token.cancel();
         return token;
     };
-    let grant = core.lock_state.tenure_of(ticket);
+    let grant = core.lock_state.grant_of(ticket);
     let is_lost = grant.is_none_or(|t| t.loss(Moment::now()).is_some());
     let owner = grant.map(|t| t.owner);
     let token = owner.map(|owner| core.loss_token(owner)).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Whether a client hears what a server tells it: the [listener](super::listener), as everybody else sees it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::channels::Channels;
 use super::life::Life;
@@ -8,6 +9,9 @@ use super::redis::failure::Failure;
 use crate::clock::Moment;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
+
+/// How long a listener stays with a server that may not be the primary.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The listener as the rest of the client sees it.
 #[derive(Default)]
@@ -29,6 +33,8 @@ struct State {
     dialled: Moment,
     /// Up, but connected to the wrong server: it must reconnect.
     elsewhere: bool,
+    /// That server says that it is a replica.
+    at_replica: bool,
     failure: Option<Failure>,
 }
 
@@ -57,14 +63,17 @@ impl Inbox {
         }
     }
 
-    /// The primary was found at another server at `moved`.
-    pub(super) fn is_elsewhere(&self, moved: Moment) -> bool {
+    /// The primary was found at another server at `moved`; a server last said that it is not the primary at `refused`: then
+    /// it is looked for once a second until this listens to a primary, as a host name may lead to the former one for long.
+    pub(super) fn is_elsewhere(&self, moved: Moment, refused: Option<Moment>) -> bool {
         let state = self.state.lock();
-        state.elsewhere || state.dialled < moved
+        let doubted = refused.is_some_and(|refused| state.at_replica || state.dialled < refused);
+        state.elsewhere || state.dialled < moved || (doubted && LOOK_AGAIN < Moment::now().since(state.since))
     }
 
-    pub(super) fn came_up(&self, dialled: Moment) {
+    pub(super) fn came_up(&self, dialled: Moment, at_replica: bool) {
         let mut state = self.state.lock();
+        state.at_replica = at_replica;
         (state.failure, state.elsewhere, state.since) = (None, false, Moment::now());
         state.dialled = dialled;
         self.up.store(true, Ordering::Release);

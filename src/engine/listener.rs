@@ -12,7 +12,7 @@ use super::notices::{Notices, Subscribes};
 use super::redis::connection::ConnectionManager;
 use super::redis::failure::Failure;
 use super::redis::refusal::{not_connected, refused};
-use super::redis::server_info::ServerInfo;
+use super::redis::server_info::{Role, ServerInfo};
 use super::redis::wire::{Connection, PubSub};
 use super::renewal::young;
 use super::route::Route;
@@ -75,12 +75,16 @@ impl Listener {
         while self.goes_on() && self.is_needed() {
             let dialled = Moment::now();
             match self.connect() {
-                Ok((connection, info)) => {
+                Ok((connection, info, role)) => {
                     let missed = (!first).then(|| Moment::now().since(down));
                     let came_up = || {
-                        self.inbox.came_up(dialled);
+                        self.inbox.came_up(dialled, role == Some(Role::Replica));
                         self.came_up(missed);
                         if let Some((shared, at)) = self.client() {
+                            if role == Some(Role::Primary) && at.backend.refused() > Some(at.backend.moved())
+                            {
+                                at.backend.moves(dialled);
+                            }
                             young::connected(&shared, &at, &info, alive);
                         }
                     };
@@ -143,25 +147,34 @@ impl Listener {
 
     /// Whether it listens at another server than the one that has the locks.
     pub(super) fn is_elsewhere(&self) -> bool {
-        self.server.upgrade().is_some_and(|server| self.inbox.is_elsewhere(server.backend.moved()))
+        self.server
+            .upgrade()
+            .is_some_and(|server| self.inbox.is_elsewhere(server.backend.moved(), server.backend.refused()))
     }
 
-    /// A connection on which the channel is confirmed, and what its server says about itself.
-    fn connect(&self) -> Result<(Connection, ServerInfo), Failure> {
+    /// A connection on which the channel is confirmed, and what its server says about itself; its role only where one
+    /// has said that it is not the primary.
+    fn connect(&self) -> Result<(Connection, ServerInfo, Option<Role>), Failure> {
         let connection = if self.by_lock { self.manager.pushing() } else { self.manager.raw() };
         let mut connection = connection.map_err(not_connected)?;
         // Not PubSub::subscribe(), which takes an error reply for a confirmation.
         let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).get_packed_command();
-        let both = [ServerInfo::request(), subscribe].concat();
+        let doubted = self.server.upgrade().is_some_and(|server| server.backend.refused().is_some());
+        let role = if doubted { Role::request() } else { Vec::new() };
+        let both = [ServerInfo::request(), role, subscribe].concat();
         let greeting = &self.manager.greeting;
         connection.send_packed_command(&greeting.before(&both)).map_err(not_connected)?;
         if !greeting.is_empty() {
             connection.recv_response().map_err(not_connected)?;
         }
         let server = ServerInfo::read(&connection.recv_response().map_err(not_connected)?, Moment::now());
+        let role = match doubted {
+            true => Role::read(&connection.recv_response().map_err(not_connected)?),
+            false => None,
+        };
         match connection.recv_response().map_err(not_connected)? {
             Value::ServerError(e) => Err(not_subscribed(&self.channel, e.into())),
-            _ => Ok((connection, server)),
+            _ => Ok((connection, server, role)),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::kind::Sharing;
 ///
 /// # Errors
 /// `WouldDeadlock` for a thread that shares and wants exclusive access: it would wait for itself.
-pub(crate) fn mind<'a>(
+pub(crate) fn consider<'a>(
     entry: &Arc<LockEntry>,
     other: &'a Arc<LockEntry>,
     sharing: Sharing,

@@ -104,7 +104,7 @@ pub(crate) fn depart(
     let inbox = !stays && entry.hears();
     // A hold that was never reported is not reported as over either.
     let held = core.lock_state.held(ticket, now);
-    let ending = core.lock_state.tenure_of(ticket);
+    let ending = core.lock_state.grant_of(ticket);
     let said = ending.and_then(|grant| grant.said.clone());
     let lingers = ending.is_some_and(|grant| grant.terms.lingers());
     let grant = Known::of(core.lock_state.shape().sharing, ending, now);
@@ -140,7 +140,7 @@ pub(crate) fn depart(
         }
         Exit::Lost(loss, then) => {
             carry_out(entry, core, then);
-            return Err(entry.error(lost_as(loss, said.as_deref())));
+            return Err(entry.error(lost_as(loss, said.as_deref().map(|said| &**said))));
         }
         Exit::Leave(mut leaving, mut next) => {
             if let Some(next) = &mut next {

@@ -141,7 +141,7 @@ impl Shared {
             sharing: K::SHARING,
             reentrancy: K::REENTRANCY,
             local_handoff: self.config.local_handoff,
-            beat: self.config.waiter_timeout.min(self.config.lease) / 3,
+            heartbeat: self.config.waiter_timeout.min(self.config.lease) / 3,
         };
         let made = (Arc::new(made), Arc::new(shape));
         kinds.insert(key, made.clone());

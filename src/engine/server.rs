@@ -9,7 +9,7 @@ use super::redis::backend::Backend;
 use super::redis::connection::ConnectionManager;
 use super::redis::server_info::LastServer;
 use super::redis::slots::Node;
-use crate::clock::Moment;
+use crate::clock::{LatestMoment, Moment};
 
 /// A server, or what is at its address: after a failover this may be another machine, which is seen by what it says
 /// about itself. The [renewer](super::renewal::renewer) keeps a line for each server.
@@ -23,6 +23,8 @@ pub(crate) struct Server {
     pub(crate) inbox: Arc<Inbox>,
     /// What is known of it.
     pub(crate) known: LastServer,
+    /// When another server was last found to be at its address: it can be reached.
+    pub(crate) found: LatestMoment,
     /// Of the threads that [hear of failovers](super::switchover), one for each sentinel.
     pub(super) switchover: Vec<Arc<Life>>,
     /// Its address in its cluster, if it is of one.
@@ -45,6 +47,7 @@ impl Server {
             backend,
             inbox: Arc::default(),
             known: LastServer::default(),
+            found: LatestMoment::default(),
             node,
         })
     }

@@ -102,7 +102,7 @@ impl Call<'_> {
         let (holder, thread, terms) = (self.holder, self.thread, terms.clone());
         let mut request = Request { holder, thread, terms, once, from: None, instead: false };
         let behind = match other {
-            Some(other) => modes::mind(entry, other, *sharing, &mut request)?,
+            Some(other) => modes::consider(entry, other, *sharing, &mut request)?,
             None => None,
         };
         Ok((request, behind))

@@ -121,7 +121,7 @@ impl Watch {
         }
         let (Some(shared), Some(server)) = (self.shared.upgrade(), self.server.upgrade()) else { return };
         tracing::info!(primary = %place, "another server is the primary, a sentinel says");
-        server.backend.moves();
+        server.backend.moves(Moment::now());
         server.inbox.life.wake();
         // How long its predecessor has not been the primary any more is not known.
         young::renew(&shared, &server, Moment::default());

@@ -356,11 +356,11 @@ impl<'a> Waiter<'a> {
         {
             tracing::warn!(error = %format_args!("{error:#}"), "waiting without a listener");
         }
-        let seat = Arc::new(Condvar::new());
-        core.park(self.ticket, seat.clone());
+        let condvar = Arc::new(Condvar::new());
+        core.park(self.ticket, condvar.clone());
         match until.instant() {
-            Some(instant) => drop(seat.wait_until(&mut core, instant)),
-            None => seat.wait(&mut core),
+            Some(instant) => drop(condvar.wait_until(&mut core, instant)),
+            None => condvar.wait(&mut core),
         }
         core.unpark(self.ticket);
     }

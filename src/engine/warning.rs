@@ -11,8 +11,18 @@ use crate::cancel::CancellationToken;
 use crate::clock::Moment;
 use crate::sync::{Condvar, Mutex, thread};
 
-/// Tells what is left of a hold, zero once it is lost; `None` once it has ended.
-pub(crate) type TimeLeft = Box<dyn Fn() -> Option<Duration> + Send>;
+/// Tells in how long less than a margin of a hold will remain, zero if that is so, or it is lost; `None` once it has
+/// ended.
+pub(crate) type TimeLeft = Box<dyn Fn(Duration) -> Option<Duration> + Send>;
+
+/// The time until less than `margin` remains, of so much.
+pub(crate) fn until(left: Duration, margin: Duration) -> Duration {
+    // Behind the instant at which exactly that much is left.
+    match left.checked_sub(margin) {
+        Some(spare) if !left.is_zero() => spare + Duration::from_micros(1),
+        _ => Duration::ZERO,
+    }
+}
 
 struct Warning {
     left: TimeLeft,
@@ -66,13 +76,12 @@ pub(crate) fn look_again() {
 impl Warning {
     /// When it may be due, unless it is over: its token is cancelled if it is due now.
     fn due(self, now: Moment) -> Option<(Moment, Warning)> {
-        let left = (self.left)()?;
-        if left < self.margin || left.is_zero() {
+        let until = (self.left)(self.margin)?;
+        if until.is_zero() {
             self.token.cancel();
             return None;
         }
-        // Behind the instant at which exactly that much is left.
-        Some((now.after(left - self.margin).after(Duration::from_micros(1)), self))
+        Some((now.after(until), self))
     }
 }
 

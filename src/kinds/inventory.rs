@@ -1,22 +1,24 @@
 //! An inventory of goods for sale: units are reserved, and then sold or given back.
 
+pub(crate) mod kind;
+pub(crate) mod order;
+pub(crate) mod stock;
+
 use std::borrow::Cow;
 use std::fmt;
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
-
+use self::kind::{InStock, MOST, Units, check};
+use self::order::{Order, Wishes};
+use self::stock::Stock;
 use super::per_caller::PerCaller;
 use crate::engine::redis::answers::number;
 use crate::engine::runtime::Shared;
 use crate::engine::state::lock_state::Terms;
 use crate::error::{Error, ErrorKind};
-
+use crate::guard::OwnedGuard;
 use crate::guard::sealed::{self, Hold as _};
-use crate::guard::{Guard, OwnedGuard, Ownership};
-use crate::kind::{Kind, Reentrancy, Sharing};
 use crate::lock::holder::Holder;
 use crate::lock::{Hold, RedisLock};
 use crate::names;
@@ -114,66 +116,6 @@ impl fmt::Debug for Inventory {
     /// Its name. The counts would take a request: see [`stock`](Inventory::stock).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inventory").field("name", &self.callers).finish_non_exhaustive()
-    }
-}
-
-/// What one reservation asks for: units of one SKU or of several, all or nothing.
-///
-/// An invalid order is reported where it is used.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[must_use = "an order reserves nothing by itself"]
-pub struct Order {
-    units: Vec<(String, u64)>,
-    id: Option<String>,
-    customer: Option<(String, u64)>,
-}
-
-impl Order {
-    /// `n` units of `sku`: at least one.
-    pub fn of(sku: &str, n: u64) -> Order {
-        Order { units: vec![(sku.to_owned(), n)], id: None, customer: None }
-    }
-
-    /// Adds `n` units of another SKU; up to 100 in all, each once.
-    pub fn and(mut self, sku: &str, n: u64) -> Order {
-        self.units.push((sku.to_owned(), n));
-        self
-    }
-
-    /// Identifies this order among all others, whichever process serves it: see [the
-    /// inventory](Inventory#by-id).
-    pub fn id(mut self, id: &str) -> Order {
-        self.id = Some(id.to_owned());
-        self
-    }
-
-    /// The customer it is for, with a quota of `limit` units of each of its SKUs, counting reserved and
-    /// bought ones, by orders that named this customer.
-    pub fn customer(mut self, name: &str, limit: u64) -> Order {
-        self.customer = Some((name.to_owned(), limit));
-        self
-    }
-}
-
-/// The counts of one SKU, all as of the same moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Stock {
-    /// Units that were ever put in stock: the sum of the other three.
-    pub stocked: u64,
-    /// Units that can be reserved.
-    pub available: u64,
-    /// Units that are reserved, and neither sold nor given back yet.
-    pub reserved: u64,
-    /// Units that were sold.
-    pub sold: u64,
-}
-
-impl Stock {
-    /// What the rule says of a SKU; `None` if that was never stocked.
-    pub(crate) fn read(counts: &[Value]) -> Option<Stock> {
-        let count = |i: usize| number(counts.get(i)).and_then(|n| n.try_into().ok());
-        Some(Stock { stocked: count(0)?, available: count(1)?, reserved: count(2)?, sold: count(3)? })
     }
 }
 
@@ -368,7 +310,7 @@ impl Reservation {
     /// Gives the units back: they are on sale again. Blocks for the command timeout at most.
     ///
     /// # Errors
-    /// Those of [`Guard::unlock`].
+    /// Those of [`Guard::unlock`](crate::Guard::unlock).
     pub fn cancel(self) -> Result<(), Error> {
         self.hold.release()
     }
@@ -385,123 +327,5 @@ impl Reservation {
     /// request; they are given back. `Closed`, `Forked`.
     pub fn commit(self) -> Result<(), Error> {
         self.hold.conclude(&["commit"])
-    }
-}
-
-const RULE: &str = rule_file!("../../lua/inventory.lua");
-
-/// The most units of a SKU that can ever be stocked: all numbers up to this one are exact in Lua.
-pub(crate) const MOST: u64 = (1 << 53) - 1;
-/// The most SKUs in one order: a script must be short.
-pub(crate) const MOST_SKUS: usize = 100;
-
-/// The kind of a [`Reservation`](crate::Reservation): units that an [`Inventory`](crate::Inventory) has set
-/// aside, in one hash with the counts of all its SKUs. They are either sold or returned.
-///
-/// A reservation never waits, and asks Redis by itself: neither other threads of its process nor the waiters
-/// for the inventory's lock hold it up.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Units(());
-
-impl Kind for Units {
-    const NAME: &'static str = "inventory";
-    const RULE: &'static str = RULE;
-    const SHARING: Sharing = Sharing::Shared;
-    const REENTRANCY: Reentrancy = Reentrancy::Independent;
-}
-
-/// The kind of an [`InventoryLock`](crate::InventoryLock): exclusive, and available only while there are
-/// enough units of a SKU.
-///
-/// It is a second kind on the rule of [`Units`]: one holder at a time for the whole inventory, whichever SKU
-/// it asks for, as one queue serves callers in order of arrival. To have a lock for each SKU, make an
-/// inventory for each.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct InStock {
-    args: String,
-}
-
-impl InStock {
-    /// At least `n` of `sku`. Returns an error text if that cannot work.
-    pub(crate) fn of(sku: &str, n: u64) -> Result<InStock, String> {
-        Ok(InStock { args: format!("lock|{}|{}", check(n)?, names::part("SKU's name", sku)?) })
-    }
-
-    /// For no SKU in particular, for a handle that cannot work.
-    pub(crate) fn nothing() -> InStock {
-        InStock { args: "lock".to_owned() }
-    }
-}
-
-impl Kind for InStock {
-    const NAME: &'static str = "inventory lock";
-    const RULE: &'static str = RULE;
-    const SHARING: Sharing = Sharing::Exclusive;
-    // The request may be for another SKU than the hold, and only Redis can decide that.
-    const REENTRANCY: Reentrancy = Reentrancy::Forbidden;
-
-    fn args(&self) -> String {
-        self.args.clone()
-    }
-}
-
-impl<O: Ownership> Guard<'_, InStock, O> {
-    /// The fencing token: greater than that of every earlier hold of this inventory's lock, in any process.
-    /// See [`Exclusive`](crate::Exclusive).
-    pub fn token(&self) -> u64 {
-        self.hold.current_token()
-    }
-}
-
-/// A number of units. Returns an error text if it cannot work.
-pub(crate) fn check(n: u64) -> Result<u64, String> {
-    if (1..=MOST).contains(&n) { Ok(n) } else { Err(format!("units must be between 1 and {MOST}, got {n}")) }
-}
-
-/// What a reservation asks for.
-#[derive(Debug)]
-pub(crate) struct Wishes<'a> {
-    pub(crate) id: Option<&'a str>,
-    /// How long the id is remembered once it was sold, in ms.
-    pub(crate) memory: u128,
-    /// A customer, and the total number of units of each SKU that it may have.
-    pub(crate) customer: Option<(&'a str, u64)>,
-    pub(crate) units: &'a [(&'a str, u64)],
-}
-
-impl Wishes<'_> {
-    /// As the rule receives it. Returns an error text if it cannot work.
-    pub(crate) fn args(&self) -> Result<String, String> {
-        if self.units.is_empty() || self.units.len() > MOST_SKUS {
-            return Err(format!(
-                "an order must name between 1 and {MOST_SKUS} SKUs, got {}",
-                self.units.len()
-            ));
-        }
-        let mut args = "take|".to_owned();
-        if let Some(id) = self.id {
-            args += &names::part("reservation's id", id)?;
-        }
-        // Writing to a String cannot fail.
-        let _ = write!(args, "|{}|", self.memory);
-        let mut limit = MOST;
-        if let Some((customer, most)) = self.customer {
-            args += &names::part("customer's name", customer)?;
-            limit = check(most)?;
-        }
-        let _ = write!(args, "|{limit}");
-        for (i, (sku, n)) in self.units.iter().enumerate() {
-            if self.units[..i].iter().any(|(other, _)| other == sku) {
-                return Err(format!("SKU {sku:?} is in the order twice"));
-            }
-            let n = check(*n).map_err(|why| format!("SKU {sku:?}: {why}"))?;
-            if n > limit {
-                return Err(format!(
-                    "{n} units of {sku:?} requested, but a customer may have at most {limit}"
-                ));
-            }
-            let _ = write!(args, "|{n}|{}", names::part("SKU's name", sku)?);
-        }
-        Ok(args)
     }
 }

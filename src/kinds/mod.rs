@@ -1,4 +1,4 @@
-//! The kinds of lock that come with the crate, one file each: the rule, and its public types.
+//! The kinds of lock that come with the crate, a file or a folder each: the rule, and its public types.
 
 pub(crate) mod barrier;
 pub(crate) mod election;
@@ -14,11 +14,11 @@ mod simple;
 mod spring;
 
 pub use election::kind::Candidate;
-pub use inventory::{InStock, Units};
+pub use inventory::kind::{InStock, Units};
 pub use once::Attempts;
 pub use read_write::{Read, Write};
 pub use redisson::{Redisson, RedissonFenced};
 pub use reentrant::Reentrant;
-pub use semaphore::Permits;
+pub use semaphore::kind::Permits;
 pub use simple::Simple;
 pub use spring::Spring;

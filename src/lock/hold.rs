@@ -201,7 +201,8 @@ impl<K: Exclusive, O: Ownership> Guard<'_, K, O> {
 
     /// Releases the hold, which then stays in Redis for `rest` from now, is not renewed, and keeps every caller out:
     /// for a job that succeeded, and that no other node should run again. In place of a
-    /// [minimum hold time](crate::RedisLock::min_hold), which is decided beforehand. `rest` is from 1 ms to 40 days.
+    /// [minimum hold time](crate::RedisLock::min_hold), which is decided beforehand. `rest` is from 1 ms to
+    /// 40 days ([`LONGEST_STAY`](crate::LONGEST_STAY)).
     ///
     /// For this thread the hold has ended. The inner guard of a re-entered lock decides nothing: its last guard does.
     /// Blocks for one request, at most the command timeout.

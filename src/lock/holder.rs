@@ -1,11 +1,15 @@
 //! The holders of a lock: the first question at three in the morning.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::engine::redis::inspect::Held;
+use crate::engine::entry::LockEntry;
+use crate::engine::redis::inspect::{Held, Inspection, inspect};
+use crate::engine::several::Part;
 use crate::engine::state::grant::number_of;
 use crate::error::{Error, ErrorKind};
+use crate::kind::Sharing;
 
 /// The holder of a lock, as Redis has it. See [`RedisLock::holder`](crate::RedisLock::holder).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +94,28 @@ impl ForcedUnlock {
     pub fn all_told(&self) -> bool {
         self.told == self.holders
     }
+}
+
+/// Those that may be in the way of a caller: of a half of a read/write lock the holders of the other half, too.
+pub(crate) fn holders_of_either_half(part: &Part) -> Result<Vec<Holder>, Error> {
+    let args = &part.terms.args;
+    let mut holders = holders_in(&part.entry, args, part.sharing)?;
+    if let Some(other) = &part.other {
+        let (mode, sharing) = match args.starts_with("read") {
+            true => ("write", Sharing::Exclusive),
+            false => ("read", Sharing::Shared),
+        };
+        holders.extend(holders_in(other, mode, sharing)?);
+    }
+    Ok(holders)
+}
+
+/// Its holders, as [`RedisLock::holders`](crate::RedisLock::holders) describes them.
+pub(super) fn holders_in(entry: &Arc<LockEntry>, mode: &str, sharing: Sharing) -> Result<Vec<Holder>, Error> {
+    let Inspection { holders, number, .. } = inspect(entry, mode)?;
+    // For a shared kind the last number belongs to some grant, but perhaps not to this holder's.
+    let number = if sharing == Sharing::Exclusive { number } else { 0 };
+    Ok(holders.into_iter().map(|held| Holder::new(held, number)).collect())
 }
 
 /// The error of a caller that did not get the lock in time, with what was said about its holders.

@@ -261,7 +261,7 @@ impl<K: Kind> RedisLock<K> {
         };
         let entry = own.as_ref().map_or_else(|| self.entry(), Ok)?;
         let behind = match &self.other {
-            Some(other) => engine::modes::mind(entry, other, K::SHARING, &mut request)?,
+            Some(other) => engine::modes::consider(entry, other, K::SHARING, &mut request)?,
             None => None,
         };
         let Some(acquired) = engine::acquire(entry, behind, &request, wait)? else { return Ok(None) };

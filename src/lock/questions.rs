@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::holder::{ForcedUnlock, HeldBy, Holder, busy, held_by, told};
+use super::holder::{ForcedUnlock, HeldBy, Holder, busy, held_by, holders_in, holders_of_either_half, told};
 use super::{RedisLock, this_thread};
 use crate::clock::Moment;
 use crate::engine;
@@ -39,10 +39,7 @@ impl<K: Kind> RedisLock<K> {
     /// # Errors
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn holders(&self) -> Result<Vec<Holder>, Error> {
-        let inspection = self.inspect()?;
-        // For a shared kind the last number belongs to some grant, but perhaps not to this holder's.
-        let number = if K::SHARING == Sharing::Exclusive { inspection.number } else { 0 };
-        Ok(inspection.holders.into_iter().map(|held| Holder::new(held, number)).collect())
+        holders_in(self.entry()?, &self.terms.args, K::SHARING)
     }
 
     /// The error of a caller that did not get the lock in time, with the holders' processes and for how long they
@@ -72,21 +69,8 @@ impl<K: Kind> RedisLock<K> {
     /// ```
     #[doc(alias = "or_who")]
     pub fn busy(&self) -> Error {
-        busy(self.name(), self.holders_of_either_half().map(|holders| held_by(&holders)))
-    }
-
-    /// Those that may be in the way of a caller.
-    pub(crate) fn holders_of_either_half(&self) -> Result<Vec<Holder>, Error> {
-        Ok([self.holders()?, self.holders_of_the_other_half()?].concat())
-    }
-
-    /// Of a half of a read/write lock: the holder of the other half.
-    fn holders_of_the_other_half(&self) -> Result<Vec<Holder>, Error> {
-        let Some(other) = &self.other else { return Ok(Vec::new()) };
-        let (mode, exclusive) =
-            if self.terms.args.starts_with("read") { ("write", true) } else { ("read", false) };
-        let Inspection { holders, number, .. } = inspect(other, mode)?;
-        Ok(holders.into_iter().map(|held| Holder::new(held, if exclusive { number } else { 0 })).collect())
+        let holders = self.part().and_then(|part| holders_of_either_half(&part));
+        busy(self.name(), holders.map(|holders| held_by(&holders)))
     }
 
     /// The holder's remaining lease if it is not renewed; `None` if there is no holder, or its key does not

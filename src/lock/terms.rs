@@ -67,7 +67,7 @@ impl<K: Kind> RedisLock<K> {
     /// one by one, as [`fair`](RedisLock::fair) ones do. A [receipt](crate::Receipt) and a wait for a
     /// [condition](crate::Condition) release the hold without it.
     ///
-    /// From 1 ms to 40 days, and not longer than a [fixed lease](RedisLock::with_lease): any other value is
+    /// From 1 ms to 40 days ([`LONGEST_STAY`](crate::LONGEST_STAY)), and not longer than a [fixed lease](RedisLock::with_lease): any other value is
     /// `InvalidInput` on the first call.
     #[must_use]
     pub fn min_hold(&self, least: Duration) -> Self {

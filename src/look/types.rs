@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::engine::redis::inspect::Place;
-use crate::kinds::inventory::Stock;
+use crate::kinds::inventory::stock::Stock;
 use crate::lock::holder::{Holder, Process, granted_at};
 
 /// What is at a name: its kind, its holders, its waiters. See [`Client::look`](crate::Client::look) and

@@ -18,7 +18,7 @@ use crate::engine::state::grant::first_token;
 use crate::error::Error;
 use crate::kind::{Kind, Reentrancy, Sharing};
 use crate::kinds::barrier::Barrier;
-use crate::kinds::inventory::Stock;
+use crate::kinds::inventory::stock::Stock;
 use crate::kinds::latch::Latch;
 use crate::kinds::{Attempts, Candidate, InStock, Permits, Read, Redisson, Reentrant, Simple, Units, Write};
 use crate::lock::RedisLock;

@@ -62,7 +62,7 @@ impl Hold for MultiHold {
 
     fn time_left(&self) -> TimeLeft {
         let each: Vec<_> = self.holds.iter().map(|held| held::time_left(&held.entry, held.ticket)).collect();
-        Box::new(move || each.iter().map(|left| left()).min().flatten())
+        Box::new(move |margin| each.iter().map(|left| left(margin)).min().flatten())
     }
 }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use self::hold::MultiHold;
 pub use self::member::Member;
-use self::member::sealed::Asked;
 use crate::engine::release::Stay;
 use crate::engine::several::{Call, Part};
 use crate::error::{Error, ErrorKind};
@@ -17,7 +16,7 @@ use crate::forms::forms;
 use crate::guard::sealed::{self, holder};
 use crate::guard::{Guard, Lockable, Ownership};
 use crate::kind::Sharing;
-use crate::lock::holder::{busy, held_by};
+use crate::lock::holder::{busy, held_by, holders_of_either_half};
 use crate::lock::this_thread;
 use crate::wait::Wait;
 
@@ -86,8 +85,6 @@ pub struct MultiLock {
     parts: Result<Vec<Part>, Error>,
     /// The names of all.
     name: Arc<str>,
-    /// The same locks, for questions.
-    asked: Arc<[Arc<dyn Asked>]>,
 }
 
 impl Lockable for MultiLock {}
@@ -106,8 +103,7 @@ impl MultiLock {
             Ok(parts) => parts.iter().map(|part| part.entry.name()).collect(),
             Err(error) => vec![error.name()],
         };
-        let asked = members.iter().map(|member| member.asked()).collect();
-        MultiLock { name: names.join(" + ").into(), parts, asked }
+        MultiLock { name: names.join(" + ").into(), parts }
     }
 
     /// The same locks with a fixed lease, each as [`RedisLock::with_lease`](crate::RedisLock::with_lease) has
@@ -116,7 +112,7 @@ impl MultiLock {
     #[must_use]
     pub fn with_lease(&self, lease: Duration) -> MultiLock {
         let with_lease = |parts: Vec<Part>| parts.into_iter().map(|part| part.with_lease(lease)).collect();
-        MultiLock { parts: self.parts.clone().and_then(with_lease), ..self.clone() }
+        MultiLock { parts: self.parts.clone().and_then(with_lease), name: self.name.clone() }
     }
 
     /// The names of its locks, with ` + ` between them.
@@ -159,10 +155,14 @@ impl MultiLock {
     #[doc(alias = "or_who")]
     pub fn busy(&self) -> Error {
         let (mut held, mut unknown) = (Vec::new(), None);
-        for lock in &*self.asked {
-            match lock.holders() {
+        let parts = match &self.parts {
+            Ok(parts) => parts,
+            Err(why) => return busy(&self.name, Err(why.clone())),
+        };
+        for part in parts {
+            match holders_of_either_half(part) {
                 Ok(holders) if holders.is_empty() => {}
-                Ok(holders) => held.push(format!("{:?} is {}", lock.name(), held_by(&holders))),
+                Ok(holders) => held.push(format!("{:?} is {}", part.entry.name(), held_by(&holders))),
                 Err(why) => unknown = unknown.or(Some(why)),
             }
         }

@@ -7,8 +7,8 @@ use crate::error::Error;
 /// How a thread acquired its hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-// A word, as the other fields of what a caller acquires.
-#[repr(u64)]
+// As large as the count of guards beside it: a process may hold very many locks.
+#[repr(u32)]
 pub enum AcquiredVia {
     /// It asked, and no other caller was in the way.
     Free,

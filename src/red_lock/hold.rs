@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::holding::Holding;
 use super::renew::renew;
 use crate::cancel::CancellationToken;
-use crate::engine::warning::TimeLeft;
+use crate::engine::warning::{TimeLeft, until};
 use crate::error::Error;
 use crate::guard::sealed::Hold;
 use crate::observe::{LockInfo, Span};
@@ -58,7 +58,7 @@ impl Hold for QuorumHold {
 
     fn time_left(&self) -> TimeLeft {
         let holding = Arc::downgrade(&self.holding);
-        Box::new(move || holding.upgrade()?.left())
+        Box::new(move |margin| Some(until(holding.upgrade()?.left()?, margin)))
     }
 
     fn release(mut self) -> Result<(), Error> {

@@ -11,7 +11,7 @@ macro_rules! lib {
 }
 
 /// What the operations share. Each sees what stands before it.
-pub(super) const PARTS: [File; 7] = lib!("prelude" "clock" "foreign" "queue" "join" "room" "turn");
+pub(super) const PARTS: [File; 7] = lib!("prelude" "clock" "foreign" "queue" "join" "condition" "turn");
 /// Acquire, leave, renew, inspect, change, adopt.
 pub(super) const OPERATIONS: [File; 6] = lib!("acquire" "leave" "renew" "inspect" "change" "adopt");
 /// Those of a condition's waiters that stand in the place of acquire, leave and change.

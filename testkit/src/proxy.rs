@@ -18,7 +18,7 @@ const ACCEPT_POLL: Duration = Duration::from_millis(1);
 /// How long the port may take to be closed, or to be had again.
 const PORT_LIMIT: Duration = Duration::from_secs(2);
 
-/// A proxy on a loopback port of its own in front of another loopback port.
+/// A proxy on a loopback address of its own in front of a port of 127.0.0.1.
 ///
 /// It passes *chunks*: what one read gives, which on loopback is a whole command or pipeline of
 /// less than 64 KiB, or the reply to one. Faults are set at run time and stand alone or
@@ -32,7 +32,7 @@ const PORT_LIMIT: Duration = Duration::from_secs(2);
 pub struct Proxy {
     shared: Arc<Shared>,
     front: Arc<Front>,
-    port: u16,
+    address: SocketAddr,
     acceptor: Option<JoinHandle<()>>,
 }
 
@@ -52,8 +52,17 @@ impl Proxy {
     ///
     /// If there is no free port or no thread to be had.
     pub fn start(target_port: u16) -> io::Result<Self> {
-        let listener = listen(0)?;
-        let port = listener.local_addr()?.port();
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), target_port)
+    }
+
+    /// The same at this loopback address; with port 0, at a free port of it.
+    ///
+    /// # Errors
+    ///
+    /// See [`start`](Self::start).
+    pub fn start_at(address: SocketAddr, target_port: u16) -> io::Result<Self> {
+        let listener = listen(address)?;
+        let address = listener.local_addr()?;
         let shared = Arc::new(Shared::default());
         shared.target.store(target_port, Ordering::SeqCst);
         let front = Arc::new(Front { listener: Mutex::new(Some(listener)), links: Mutex::default() });
@@ -61,17 +70,17 @@ impl Proxy {
             let (shared, front) = (Arc::clone(&shared), Arc::clone(&front));
             thread::Builder::new().name("proxy acceptor".to_owned()).spawn(move || front.run(&shared))?
         };
-        Ok(Self { shared, front, port, acceptor: Some(acceptor) })
+        Ok(Self { shared, front, address, acceptor: Some(acceptor) })
     }
 
     /// The port to connect to.
     pub fn port(&self) -> u16 {
-        self.port
+        self.address.port()
     }
 
     /// The URL to connect to, without a password.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+        format!("redis://{}/", self.address)
     }
 
     /// Sends new connections to another port; the present ones stay where they are.
@@ -163,14 +172,14 @@ impl Proxy {
         let mut listener = self.front.listener.lock();
         if on {
             *listener = None;
-            return await_closed(self.port);
+            return await_closed(self.address);
         }
         if listener.is_some() {
             return Ok(());
         }
         let end = Instant::now() + PORT_LIMIT;
         loop {
-            match listen(self.port) {
+            match listen(self.address) {
                 Ok(again) => {
                     *listener = Some(again);
                     return Ok(());
@@ -257,7 +266,7 @@ impl Front {
         if let Some(Ok(address)) = listener.as_ref().map(TcpListener::local_addr) {
             drop(listener);
             // At the end there is no one to report to.
-            let _ = await_closed(address.port());
+            let _ = await_closed(address);
         }
         for thread in threads {
             let _ = thread.join();
@@ -279,22 +288,21 @@ impl Front {
 }
 
 /// A listener that does not block, so that it can be taken away at any time.
-fn listen(port: u16) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
 /// Blocks until the port has no listener. A process that another thread is just starting has our open files
 /// too, the listener among them, until it becomes its own program.
-fn await_closed(port: u16) -> io::Result<()> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+fn await_closed(address: SocketAddr) -> io::Result<()> {
     let end = Instant::now() + PORT_LIMIT;
     while TcpStream::connect_timeout(&address, PORT_LIMIT).is_ok() {
         if Instant::now() >= end {
             return Err(io::Error::new(
                 io::ErrorKind::AddrInUse,
-                format!("somebody else listens on port {port}"),
+                format!("somebody else listens on {address}"),
             ));
         }
         thread::sleep(ACCEPT_POLL);

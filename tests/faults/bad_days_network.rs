@@ -67,13 +67,6 @@ fn a_hold_that_the_network_lets_lapse_is_lost_while_it_is_silent() {
     nothing_stays(&server, &[&client]);
 }
 
-/// A port that nobody listens on: one that a server just had.
-fn nobodys_port() -> u16 {
-    let server = RedisServer::start().unwrap();
-    server.kill().unwrap();
-    server.port()
-}
-
 /// Clients are made and closed while the network is gone: no thread is left waiting for it.
 #[test]
 fn a_client_closes_in_time_while_the_network_is_silent() {
@@ -94,7 +87,7 @@ fn a_client_closes_in_time_while_the_network_is_silent() {
     });
     error_of(on_time("unlock", ms(0), || guard.unlock()), ErrorKind::Closed, "held");
     proxy.heal().unwrap();
-    // What could not be given back ends with its lease, and the place with its window.
+    // What could not be given back ends with its lease, and the place with its waiter timeout.
     another_gets_in(&server, redis_concurrent::Reentrant, "held", SURELY);
     others.unlock().unwrap();
     another_gets_in(&server, redis_concurrent::Reentrant, "wanted", SURELY);

@@ -13,16 +13,8 @@ mod silent;
 use std::thread;
 
 use redis_concurrent::{Client, ErrorKind};
-use redis_concurrent_testkit::RedisServer;
 
 use crate::server_days::*;
-
-/// A port that nobody listens on: one that a server just had.
-fn nobodys_port() -> u16 {
-    let server = RedisServer::start().unwrap();
-    server.kill().unwrap();
-    server.port()
-}
 
 /// What every form says while the server cannot serve: an error that says so, by its deadline.
 #[track_caller]

@@ -3,7 +3,7 @@
 mod stage;
 
 mod contention;
+mod holders;
 mod keys;
 mod ours;
 mod redis_py;
-mod strangers;

@@ -18,6 +18,7 @@ mod bad_days_server;
 mod clock_steps;
 mod cluster;
 mod conformance;
+mod dns;
 mod failover;
 mod foreign;
 mod history;

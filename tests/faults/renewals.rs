@@ -101,7 +101,7 @@ fn a_hold_lives_on_where_no_connection_is_to_be_had_for_its_renewals() {
     guard.unlock().unwrap();
 }
 
-/// A holder that never waited hears of it all the same: since it asked for `lost`, or holds for longer than a beat.
+/// A holder that never waited hears of it all the same: since it asked for `lost`, or holds for longer than a heartbeat.
 #[test]
 fn a_forced_unlock_is_told_at_once_to_a_holder_that_asked_or_holds_on() {
     let server = RedisServer::start().unwrap();
@@ -141,7 +141,7 @@ fn a_forced_unlock_says_that_nobody_was_told() {
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::LeaseLost);
 }
 
-/// What is held for less than a beat costs neither a connection nor a message.
+/// What is held for less than a heartbeat costs neither a connection nor a message.
 #[test]
 fn short_holds_make_nobody_listen() {
     let server = RedisServer::start().unwrap();

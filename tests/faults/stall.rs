@@ -10,13 +10,13 @@ use redis_concurrent_testkit::{Child, RedisServer, hear_parent, is_role, tell_pa
 
 use crate::support::{LONG, builder, env, ms};
 
-const WINDOW: Duration = ms(900);
+const WAITER_TIMEOUT: Duration = ms(900);
 /// The server stands still for longer than places once lived of which nothing was heard.
 const STANDS: Duration = ms(3000);
 const URL: &str = "STALL_URL";
 
 fn client(server: &RedisServer) -> Client {
-    builder(&server.url()).waiter_timeout(WINDOW).connect().unwrap()
+    builder(&server.url()).waiter_timeout(WAITER_TIMEOUT).connect().unwrap()
 }
 
 fn stands_still(server: &RedisServer) {
@@ -71,13 +71,13 @@ fn role_waiter() {
     if !is_role("stall::role_waiter") {
         return;
     }
-    let client = builder(&env(URL)).waiter_timeout(WINDOW).connect().unwrap();
+    let client = builder(&env(URL)).waiter_timeout(WAITER_TIMEOUT).connect().unwrap();
     tell_parent("waits").unwrap();
     let _ = client.reentrant_lock("it").lock();
     let _ = hear_parent();
 }
 
-/// A waiter that dies while the server stands still costs those behind it one more window, and not a lease.
+/// A waiter that dies while the server stands still costs those behind it one more waiter timeout, and not a lease.
 #[test]
 fn a_waiter_that_died_meanwhile_costs_one_more_window() {
     let server = RedisServer::start().unwrap();
@@ -95,8 +95,8 @@ fn a_waiter_that_died_meanwhile_costs_one_more_window() {
         let began = Instant::now();
         held.unlock().unwrap();
         waiter.join().unwrap();
-        // One window, a beat, and what a busy machine adds.
-        assert!(began.elapsed() < WINDOW + WINDOW / 3 + ms(4000), "{:?}", began.elapsed());
+        // One waiter timeout, a heartbeat, and what a busy machine adds.
+        assert!(began.elapsed() < WAITER_TIMEOUT + WAITER_TIMEOUT / 3 + ms(4000), "{:?}", began.elapsed());
     });
     child.kill9().unwrap();
 }

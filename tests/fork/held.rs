@@ -1,4 +1,4 @@
-//! What the child asks for is what its parent holds, or waits for: no answer that the copy of the parent's gates
+//! What the child asks for is what its parent holds, or waits for: no answer that the copy of the parent's lock states
 //! would give is the child's.
 
 use redis_concurrent::MultiLock;

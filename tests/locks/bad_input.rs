@@ -198,18 +198,18 @@ mod bodies {
     pub fn a_key_of_another_type_is_never_overwritten<K: Subject>(kind: K) {
         let server = RedisServer::start().unwrap();
         let client = connect(&server.url());
-        let name = "alien";
+        let name = "foreign";
         let key = key(name);
-        let aliens: [&[&str]; 5] = [
+        let values: [&[&str]; 5] = [
             &["HSET", &key, "field", "theirs"],
             &["RPUSH", &key, "theirs"],
             &["SADD", &key, "theirs"],
             &["ZADD", &key, "1", "theirs"],
             &["XADD", &key, "1-1", "field", "theirs"],
         ];
-        for alien in aliens {
+        for foreign in values {
             server.flush_all().unwrap();
-            ask::<redis::Value>(&server, alien);
+            ask::<redis::Value>(&server, foreign);
             let before: Vec<u8> = ask(&server, &["DUMP", &key]);
             let lock = client.lock_with_kind(name, kind);
             error_of(on_time("lock", ms(0), || lock.lock()), ErrorKind::WrongType, name);
@@ -223,7 +223,7 @@ mod bodies {
             error_of(lock.force_unlock(), ErrorKind::WrongType, name);
             drop(lock);
             nothing_stays_but(&[&key], &server, &[&client]);
-            assert_eq!(ask::<Vec<u8>>(&server, &["DUMP", &key]), before, "{alien:?}");
+            assert_eq!(ask::<Vec<u8>>(&server, &["DUMP", &key]), before, "{foreign:?}");
             assert_eq!(ask::<i64>(&server, &["PTTL", &key]), -1);
         }
     }
@@ -304,9 +304,9 @@ fn the_slots_of_this_test_are_those_of_redis_cluster() {
     assert_eq!((slot("{user1000}.following"), slot("foo{}{bar}")), (slot("user1000"), crc16(b"foo{}{bar}")));
 }
 
-/// A string is what a simple lock is made of: a stranger's is somebody else's hold.
+/// A string is what a simple lock is made of: a foreign one is somebody else's hold.
 #[test]
-fn a_strangers_string_is_a_hold_to_the_simple_lock_and_alien_to_the_reentrant() {
+fn a_foreign_holders_string_is_a_hold_to_the_simple_lock_and_foreign_to_the_reentrant() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server.url());
     let state = key("theirs");
@@ -330,7 +330,7 @@ fn a_strangers_string_is_a_hold_to_the_simple_lock_and_alien_to_the_reentrant() 
 
 /// A waiter learns it too when the key becomes something else under it.
 #[test]
-fn a_key_that_turns_alien_while_somebody_waits_is_told() {
+fn a_key_that_turns_foreign_while_somebody_waits_is_told() {
     let server = RedisServer::start().unwrap();
     let (mine, yours) = (connect(&server.url()), connect(&server.url()));
     let (held, wanted) = (mine.reentrant_lock("turns"), yours.reentrant_lock("turns"));

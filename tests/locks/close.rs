@@ -96,7 +96,7 @@ fn left_by_close(holds: usize) -> usize {
     let left = ears.failures();
     assert_eq!(closed.is_ok(), left == 0, "{closed:?}, and {left} are left");
     let keys = server.keys().unwrap();
-    assert!(keys.iter().filter(|k| !(k.ends_with(":fence") || k.ends_with(":gone"))).count() <= left);
+    assert!(keys.iter().filter(|k| !(k.ends_with(":fence") || k.ends_with(":tombstones"))).count() <= left);
     let reentry = guards.pop().unwrap();
     assert!(reentry.is_lost() && reentry.remaining().is_zero());
     drop(reentry);

@@ -88,7 +88,7 @@ fn inventory_lock(client: &Client, name: &str) -> InventoryLock {
 }
 
 #[test]
-fn stock_lock_of_one_unit() {
+fn inventory_lock_of_one_unit() {
     contract::run_with_state(inventory_lock, |client, name| {
         client.inventory(name).delete().unwrap();
     });

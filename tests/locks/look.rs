@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use redis_concurrent::{Client, ErrorKind, HeldBy, Look, Permits};
-use redis_concurrent_testkit::{RedisServer, wait_until};
+use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
 use crate::support::{LONG, SOON, builder, channels, connect, ms, queued};
 
@@ -280,6 +280,35 @@ fn a_hold_is_taken_away_by_the_name_alone() {
     client.count_down_latch("latch").set_count(7).unwrap();
     for (name, kind) in [("latch", ErrorKind::Refused), ("nothing", ErrorKind::NotOwner)] {
         assert_eq!(viewer.force_unlock(name, &HeldBy::Anyone, "", false).unwrap_err().kind(), kind);
+    }
+}
+
+#[test]
+fn a_revoked_hold_keeps_others_out_even_if_a_renewal_of_it_had_no_reply() {
+    let server = RedisServer::start().unwrap();
+    let proxy = Proxy::start(server.port()).unwrap();
+    // With a heartbeat of its own only: the loss is told, or found out by a renewal that is asked for.
+    for told in [true, false] {
+        let client = builder(&proxy.url()).lease(ms(60_000)).connect().unwrap();
+        let other = connect(&server);
+        let (lock, view) = (client.reentrant_lock("job"), other.reentrant_lock("job"));
+        let guard = lock.lock().unwrap();
+        let lost = guard.lost();
+        wait_until(SOON, "the holder listens", || !channels(&server).is_empty());
+        proxy.swallow_next_reply_and_reset();
+        guard.renew().unwrap();
+        if !told {
+            proxy.swallow_replies_with(b"no:forced");
+        }
+        assert_eq!(view.revoke_if(&HeldBy::Anyone, "").unwrap().holders, 1);
+        assert!(told || guard.renew().is_err());
+        assert!(lost.wait_timeout(LONG));
+        // Whatever there is to give back in the background has been given back.
+        drop(guard);
+        client.close().unwrap();
+        assert!(view.try_lock().unwrap().is_none(), "its work may not have ended yet, told: {told}");
+        assert_eq!(view.force_unlock().unwrap().holders, 1);
+        proxy.swallow_replies_with(b"");
     }
 }
 

@@ -198,7 +198,7 @@ fn a_lost_hold_has_no_receipt() {
     let brief = lock.with_lease(ms(1000)).lock_owned().unwrap();
     wait_until(LONG, "it has ended", || brief.is_lost());
     told(brief.into_receipt(), ErrorKind::LeaseLost);
-    wait_until(LONG, "and left, as it may have been there yet", || exists(&server, "rc:{it}:gone"));
+    wait_until(LONG, "and left, as it may have been there yet", || exists(&server, "rc:{it}:tombstones"));
     // Of what is lost without our knowing, Redis tells.
     let taken = lock.lock_owned().unwrap();
     assert!(delete(&server, "rc:{it}"));
@@ -335,7 +335,7 @@ fn a_late_copy_of_an_adoption_takes_nothing() {
     knows_the_script(&client);
     proxy.hold_next_requests(1);
     told(client.adopt::<Reentrant>(&receipt), ErrorKind::OutcomeUnknown);
-    wait_until(SOON, "its owner is barred", || exists(&server, "rc:{it}:gone"));
+    wait_until(SOON, "its owner has a tombstone", || exists(&server, "rc:{it}:tombstones"));
     proxy.release_held();
     wait_until(SOON, "the late copy was sent", || proxy.held() == 0);
     assert!(other.is_locked().unwrap(), "the hold is on its receipt still");

@@ -1,5 +1,5 @@
 //! The rules that keep the protocol safe, each where it shows from outside: on a real server, with
-//! a network that fails. The gate's own part is in `verify/lock_state_tests/`, that of the scripts
+//! a network that fails. The lock state's own part is in `verify/lock_state_tests/`, that of the scripts
 //! in `tests/lua/operations.rs`.
 
 use std::thread;
@@ -79,7 +79,7 @@ impl Scene {
     }
 
     fn gone(&mut self) -> Vec<String> {
-        self.redis.zrange("rc:{rule}:gone", 0, -1).unwrap()
+        self.redis.zrange("rc:{rule}:tombstones", 0, -1).unwrap()
     }
 
     fn fence(&mut self) -> u64 {
@@ -110,7 +110,7 @@ fn a_message_that_was_overtaken_is_not_believed() {
         }
         // It goes on beating, under its id.
         let before = scene.server.command_calls().unwrap()["evalsha"];
-        wait_until(LONG, "it beats", || {
+        wait_until(LONG, "it sends heartbeats", || {
             waiter.is_finished() || scene.server.command_calls().unwrap()["evalsha"] > before + 2
         });
         assert!(!waiter.is_finished(), "it believed that it holds");
@@ -121,10 +121,10 @@ fn a_message_that_was_overtaken_is_not_believed() {
     });
 }
 
-// ---- a new owner id each tenure; the next head inherits the ask ----------------------------
+// ---- a new owner id each grant; the next head inherits the ask ----------------------------
 
 #[test]
-fn each_tenure_has_an_owner_id_of_its_own() {
+fn each_grant_has_an_owner_id_of_its_own() {
     let mut scene = scene();
     let lock = scene.lock(&scene.near);
     let mut seen = Vec::new();
@@ -151,14 +151,16 @@ fn the_next_head_inherits_the_place() {
         cancel.cancel();
         assert!(head.join().unwrap().unwrap_err().is_cancelled());
         let before = scene.server.command_calls().unwrap()["evalsha"];
-        wait_until(LONG, "it beats", || scene.server.command_calls().unwrap()["evalsha"] > before + 1);
+        wait_until(LONG, "it sends heartbeats", || {
+            scene.server.command_calls().unwrap()["evalsha"] > before + 1
+        });
         assert_eq!(scene.places(), place, "the same id, where it was");
         guard.unlock().unwrap();
         assert!(second.join().unwrap().unwrap());
     });
 }
 
-// ---- beats keep, they never create ---------------------------------------------------------
+// ---- heartbeats keep, they never create ---------------------------------------------------------
 
 #[test]
 fn a_place_that_was_lost_is_asked_for_anew_under_the_same_id_and_arrival() {
@@ -186,7 +188,7 @@ fn a_late_copy_of_an_ask_does_not_come_in() {
     scene.proxy.hold_next_requests(1);
     let error = lock.try_lock().map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    // Its id is barred in the background, then its request arrives.
+    // Its id gets a tombstone in the background, then its request arrives.
     wait_until(LONG, "a tombstone", || scene.gone().len() == 1);
     assert_eq!(scene.proxy.held(), 1);
     scene.proxy.release_held();
@@ -198,7 +200,7 @@ fn a_late_copy_of_an_ask_does_not_come_in() {
     let guard = other.try_lock().unwrap().expect("nobody holds it");
     assert!(scene.owner_inside().is_some());
     guard.unlock().unwrap();
-    let ttl: i64 = scene.redis.pttl("rc:{rule}:gone").unwrap();
+    let ttl: i64 = scene.redis.pttl("rc:{rule}:tombstones").unwrap();
     assert!(ttl > 0 && ttl <= 60_000, "{ttl}");
 }
 
@@ -265,7 +267,7 @@ fn an_orphaned_ask_for_the_next_head_leaves_nothing() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.lock_interruptibly(&cancel).map(drop));
         wait_until(LONG, "it waits", || lock.local_queue_length() == 1);
-        // The slice is over long since: the leave asks for the waiter.
+        // The hand-off period is over long since: the leave asks for the waiter.
         thread::sleep(ms(5));
         scene.proxy.only_matching(shas().1.as_bytes());
         scene.proxy.hold_next_requests(1);

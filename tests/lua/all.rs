@@ -47,7 +47,7 @@ impl Several {
         self.run("leave", &each)
     }
 
-    /// The length of a window.
+    /// The length of a waiter timeout.
     fn held(&mut self) -> Vec<bool> {
         let holds = |rig: &mut Rig| rig.inspect_as(rig.args()).unwrap()[1].first() == Some(&rig.a());
         self.0.iter_mut().map(holds).collect()
@@ -107,7 +107,7 @@ fn one_that_is_busy_leaves_none_taken_and_ends_the_list() {
         assert!(untouched, "those behind it were not asked for");
         all.0[busy].leave(&other);
         assert_eq!(all.acquire().len(), 4);
-        assert_eq!(all.held(), [true; 4], "what was given back is not barred");
+        assert_eq!(all.held(), [true; 4], "what was given back has no tombstone");
     }
 }
 

@@ -176,7 +176,7 @@ fn an_action_that_does_not_end_well_breaks_it() {
             "member" => assert_eq!(rig.leave(&a), ["0"]),
             _ => {
                 age_entry(&mut rig, &c, 4_000);
-                // The next beat of anybody finds it.
+                // The next heartbeat of anybody finds it.
                 assert_eq!(again(&mut rig, "keep", &a, &arrivals[0]), ["-1", "broken"]);
             }
         }

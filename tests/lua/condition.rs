@@ -129,7 +129,7 @@ fn a_wait_gives_the_lock_up_for_a_place_and_lets_the_next_one_in() {
         rig.lock("h");
         rig.lock("b");
         let answer = rig.ask("wait", "a", "h");
-        assert_eq!((&*answer[0], answer[2].parse::<u64>().unwrap()), ("0", 1000), "its own beat");
+        assert_eq!((&*answer[0], answer[2].parse::<u64>().unwrap()), ("0", 1000), "its own heartbeat");
         assert_eq!(rig.holder().as_deref(), Some("b"));
         assert_eq!(answer[1], rig.fence().to_string(), "and the number of the one let in");
         assert_eq!((rig.queue(), rig.waiting()), (vec![], vec!["a".to_owned()]));
@@ -174,7 +174,7 @@ fn a_signal_moves_the_oldest_to_the_end_of_the_queue() {
         assert_eq!((rig.queue(), rig.waiting()), (["d", "a", "b", "c"].map(String::from).into(), vec![]));
         assert_eq!(rig.signal("h", "one"), "0");
         rig.all_keys_end();
-        // A beat leaves it there.
+        // A heartbeat leaves it there.
         assert_eq!(rig.ask("keep", "a", "")[0], "0");
         for next in ["h", "d", "a", "b", "c"] {
             assert_eq!(rig.holder().as_deref(), Some(next));
@@ -293,8 +293,8 @@ fn its_time_over_before_it_began_it_gives_the_lock_up_for_the_end_of_the_queue()
 }
 
 #[test]
-fn a_barred_owner_neither_waits_nor_comes_back() {
-    for mut rig in rigs("barred") {
+fn an_owner_with_a_tombstone_neither_waits_nor_comes_back() {
+    for mut rig in rigs("tombstone") {
         rig.wait("a");
         assert_eq!(rig.quit("a", "1"), ["0"]);
         rig.lock("h");
@@ -306,7 +306,7 @@ fn a_barred_owner_neither_waits_nor_comes_back() {
 }
 
 #[test]
-fn a_beat_brings_back_a_member_that_was_lost() {
+fn a_heartbeat_brings_back_a_member_that_was_lost() {
     for mut rig in rigs("member") {
         rig.wait("a");
         rig.wait("b");

@@ -77,12 +77,10 @@ fn a_resource_has_no_end_and_a_script_s_own_keys_are_its_own() {
 }
 
 #[test]
-fn nothing_runs_and_nothing_is_written_over_a_stranger_s_key() {
+fn nothing_runs_and_nothing_is_written_over_a_foreign_key() {
     let mut it = Stage::new();
-    for stranger in
-        [&["SET", KEY, "x"][..], &["HSET", KEY, "kind", "reentrant"], &["HSET", KEY, "value", "x"]]
-    {
-        let _: () = cmd(stranger[0]).arg(&stranger[1..]).query(&mut it.redis).unwrap();
+    for value in [&["SET", KEY, "x"][..], &["HSET", KEY, "kind", "reentrant"], &["HSET", KEY, "value", "x"]] {
+        let _: () = cmd(value[0]).arg(&value[1..]).query(&mut it.redis).unwrap();
         let before = it.dump();
         let error = it.run("redis.call('SET', 'ran', 1)", "0000000000000000001", &[], &[]).unwrap_err();
         assert!(error.to_string().contains("WRONG"), "{error}");

@@ -198,14 +198,14 @@ const OF_ALL: [Operation; 13] = [
         let arrival = it.arrival.clone();
         it.asks("wait", "b", Ask { arrival: &arrival, ..USUAL })
     }),
-    ("a beat", Pass, |it| {
+    ("a heartbeat", Pass, |it| {
         let arrival = it.arrival.clone();
         it.asks("keep", "b", Ask { arrival: &arrival, ..USUAL })
     }),
-    ("a beat without a place", Pass, |it| it.asks("keep", "n", USUAL)),
+    ("a heartbeat without a place", Pass, |it| it.asks("keep", "n", USUAL)),
     ("an ask of a holder", Pass, |it| it.asks("try", "a", USUAL)),
     ("an unlock", Pass, |it| it.leaves("a", &[])),
-    ("an unlock that bars", Pass, |it| it.leaves("a", &["1"])),
+    ("an unlock with a tombstone", Pass, |it| it.leaves("a", &["1"])),
     ("an unlock with the next ask", Pass, |it| {
         let (args, next) = (it.case.waits, it.rig.id("n", 1));
         it.leaves("a", &["0", args, RECORD, &next])
@@ -325,7 +325,7 @@ fn runs(
         Err(_) => None,
     };
     // A release hands the lock over, and a caller that finds it free is let in.
-    let frees = what.starts_with("an unlock") || (holder == Holder::Lapsed && *what == "a beat");
+    let frees = what.starts_with("an unlock") || (holder == Holder::Lapsed && *what == "a heartbeat");
     let nobody = ["latch", "barrier"].contains(&case.kind);
     let left_over = wrong.is_none() && frees && !nobody && !scene.is_inside("b");
     scene.rig.full(false);

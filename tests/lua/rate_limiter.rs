@@ -212,10 +212,10 @@ fn every_state_has_an_end_that_is_not_too_early() {
 }
 
 #[test]
-fn a_strangers_key_is_left_as_it_is() {
+fn a_foreign_key_is_left_as_it_is() {
     let mut it = Limiter::new("strange");
     let key = it.key.clone();
-    let strangers: [&[&str]; 6] = [
+    let foreign: [&[&str]; 6] = [
         &["SET", &key, "theirs"],
         &["HSET", &key, "used", "1"],
         &["HSET", &key, "kind", "semaphore"],
@@ -223,9 +223,9 @@ fn a_strangers_key_is_left_as_it_is() {
         &["SADD", &key, "theirs"],
         &["ZADD", &key, "1", "theirs"],
     ];
-    for stranger in strangers {
+    for value in foreign {
         let _: bool = it.con.del(&key).unwrap();
-        let _: redis::Value = cmd(stranger[0]).arg(&stranger[1..]).query(&mut it.con).unwrap();
+        let _: redis::Value = cmd(value[0]).arg(&value[1..]).query(&mut it.con).unwrap();
         let before = it.dump();
         let errors = [
             it.try_ask(1, (3, HOUR, None)).unwrap_err(),
@@ -233,7 +233,7 @@ fn a_strangers_key_is_left_as_it_is() {
             it.delete().unwrap_err(),
         ];
         for error in errors.map(|e| e.to_string()) {
-            assert!(error.contains("WRONGTYPE"), "{stranger:?}: {error}");
+            assert!(error.contains("WRONGTYPE"), "{value:?}: {error}");
         }
         assert_eq!(it.dump(), before);
         assert_eq!(it.pttl(), -1);

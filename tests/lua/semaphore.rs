@@ -259,7 +259,7 @@ fn a_change_lets_in_waiters_that_may_and_refuses_those_that_never_will() {
 }
 
 #[test]
-fn a_strangers_key_is_refused_and_never_written() {
+fn a_foreign_key_is_refused_and_never_written() {
     let mut rig = Stage::of::<Permits>();
     for fill in [vec!["SET", "x"], vec!["HSET", "kind", "reentrant lock", "owner", "a:1"], vec!["RPUSH", "x"]]
     {
@@ -333,7 +333,7 @@ fn adopting_keeps_the_number_and_is_done_once<K: Kind>(value: Option<&str>) {
     // The old one is out for good, whatever of it comes late.
     assert_eq!(rig.adopt("c:1", "a:1"), ["-1", "gone"]);
     assert_eq!(rig.wait("a:1", "2"), ["-1", "over"]);
-    assert_eq!(rig.renew("a:1", "30000"), ["-1"]);
+    assert_eq!(rig.renew("a:1", "30000"), ["-2"]);
     assert_eq!(rig.leave("a:1"), ["0"]);
     let holders = rig.inspect().swap_remove(1);
     assert_eq!((holders.len(), &*holders[0]), (3, "b:1"));
@@ -359,7 +359,7 @@ fn adopting_keeps_the_number_and_is_done_once_of_a_semaphore() {
 }
 
 #[test]
-fn a_barred_waiter_adopts_nothing() {
+fn a_waiter_with_a_tombstone_adopts_nothing() {
     let mut rig = Stage::of::<Reentrant>();
     held::<Reentrant>(&mut rig);
     rig.leave_unsettled("b:1").unwrap();

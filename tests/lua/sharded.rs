@@ -5,7 +5,7 @@ use redis::{Connection, cmd};
 use redis_concurrent::{Kind, Simple};
 use redis_concurrent_testkit::{RedisCluster, RedisServer};
 
-use crate::rig::{LEASE, RECORD, Rig, WINDOW};
+use crate::rig::{LEASE, RECORD, Rig, WAITER_TIMEOUT};
 
 /// A listener to the inbox of the client `who`, subscribed by this command.
 fn listener(node: &RedisServer, rig: &Rig, verb: &str, who: &str) -> Connection {
@@ -22,8 +22,8 @@ fn prefix(rig: &Rig) -> String {
 /// Its reply: `1` behind that of one that is busy if nobody listens for its process here.
 fn waits(rig: &mut Rig, owner: &str) -> Vec<String> {
     let (source, prefix) = (rig.scripts.acquire.clone(), prefix(rig));
-    let (lease, window) = (LEASE.to_string(), WINDOW.to_string());
-    rig.eval(&source, &[owner, &lease, &prefix, &window, "wait", "1", RECORD, "", ""]).unwrap()
+    let (lease, waiter_timeout) = (LEASE.to_string(), WAITER_TIMEOUT.to_string());
+    rig.eval(&source, &[owner, &lease, &prefix, &waiter_timeout, "wait", "1", RECORD, "", ""]).unwrap()
 }
 
 fn leaves(rig: &mut Rig, owner: &str) {

@@ -229,7 +229,7 @@ pub fn content(redis: &mut impl ConnectionLike, key: &str) -> Option<Content> {
 pub fn nothing_left(server: &RedisServer) {
     let rest = || -> Vec<String> {
         let mut keys = server.keys().unwrap();
-        keys.retain(|k| !(k.ends_with(":fence") || k.ends_with(":gone")) || pttl(server, k) == -1);
+        keys.retain(|k| !(k.ends_with(":fence") || k.ends_with(":tombstones")) || pttl(server, k) == -1);
         keys
     };
     wait_until(LONG, "only fences and tombstones are left", || rest().is_empty());

@@ -15,9 +15,9 @@ use crate::support::{Content, content};
 
 pub const PREFIX: &str = "rc:inbox:";
 pub const LEASE: i64 = 30_000;
-pub const WINDOW: i64 = 3_000;
+pub const WAITER_TIMEOUT: i64 = 3_000;
 /// What a message grants, until the first renewal.
-pub const FIRST: i64 = WINDOW;
+pub const FIRST: i64 = WAITER_TIMEOUT;
 /// What a record looks like; the scripts only pass it on.
 pub const RECORD: &str = "1 4711 host label";
 /// 2020-01-01 in microseconds since 1970.
@@ -51,13 +51,13 @@ pub struct Ask<'a> {
 }
 
 pub const USUAL: Ask<'_> =
-    Ask { lease: LEASE, waiter_timeout: WINDOW, args: "1", arrival: "", from: "", instead: false };
+    Ask { lease: LEASE, waiter_timeout: WAITER_TIMEOUT, args: "1", arrival: "", from: "", instead: false };
 
 impl Rig {
     pub fn of(server: &RedisServer, kind: &'static str, rule: &str, name: &str) -> Rig {
         let name = format!("{name}-{}", kind.replace(' ', "-"));
         let state = format!("rc:{{{name}}}");
-        let keys = ["", ":queue", ":places", ":fence", ":gone", ":conditions"]
+        let keys = ["", ":queue", ":places", ":fence", ":tombstones", ":conditions"]
             .map(|suffix| format!("{state}{suffix}"));
         Rig { kind, scripts: scripts(rule).unwrap(), keys, con: server.connection().unwrap(), name }
     }
@@ -222,7 +222,7 @@ impl Rig {
         self.con.zrange(&self.keys[1], 0, -1).unwrap()
     }
 
-    /// {lease, beat, window, args, record}
+    /// {lease, heartbeat, waiter timeout, args, record}
     pub fn place(&mut self, owner: &str) -> Vec<String> {
         let source = "local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[1]))
             p[2] = string.format('%.0f', p[2])
@@ -231,7 +231,7 @@ impl Rig {
         self.eval(source, &[owner]).unwrap()
     }
 
-    /// Makes the place look as if nothing had been heard of it for `ms` longer, and in its second window neither,
+    /// Makes the place look as if nothing had been heard of it for `ms` longer, and in its second waiter timeout neither,
     /// if that is too long.
     pub fn age_place(&mut self, owner: &str, ms: i64) {
         let source = "local p = cmsgpack.unpack(redis.call('HGET', KEYS[3], ARGV[1]))

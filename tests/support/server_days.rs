@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::{Connection, FromRedisValue, cmd};
-use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Exclusive, LockInfo, LossReason, Observer};
+use redis_concurrent::{
+    Client, ClientBuilder, Error, ErrorKind, Exclusive, Guard, LockInfo, LossReason, Observer, RedisLock,
+};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 /// How long a test waits for what must come: long, as machines stall.
@@ -118,6 +120,13 @@ pub fn is_queued(server: &RedisServer, name: &str) -> bool {
     ask::<u64>(server, &["ZCARD", &format!("{}:queue", key(name))]) > 0
 }
 
+/// A port that nobody listens on: one that a server just had.
+pub fn nobodys_port() -> u16 {
+    let server = RedisServer::start().unwrap();
+    server.kill().unwrap();
+    server.port()
+}
+
 /// How many processes have a place in the queue of the lock `name`.
 pub fn wait_for_queue(server: &RedisServer, name: &str) {
     wait_until(SURELY, "a place in the queue", || is_queued(server, name));
@@ -137,7 +146,7 @@ pub fn nothing_stays_but(spared: &[&str], server: &RedisServer, clients: &[&Clie
             .filter(|it| !spared.contains(&it.as_str()))
             .filter(|it| {
                 let ends = on::<i64>(&mut connection, &["PTTL", it]) != -1;
-                !(ends && (it.ends_with(":fence") || it.ends_with(":gone")))
+                !(ends && (it.ends_with(":fence") || it.ends_with(":tombstones")))
             })
             .collect();
         if left.is_empty() && clients.iter().all(|it| it.lock_count() == 0) {
@@ -213,6 +222,15 @@ pub fn another_gets_in<K: Subject>(server: &RedisServer, kind: K, name: &str, li
     let start = Instant::now();
     let guard = lock.try_lock_for(limit).unwrap().unwrap_or_else(|| panic!("still taken after {limit:?}"));
     eprintln!("the next owner got in after {:?}", start.elapsed());
+    unlocks(guard)
+}
+
+/// Waits for the lock, and gives it back. Returns the token.
+pub fn takes_a_turn<K: Subject>(lock: &RedisLock<K>) -> u64 {
+    unlocks(lock.lock().unwrap())
+}
+
+fn unlocks<K: Subject>(guard: Guard<'_, K>) -> u64 {
     let token = guard.token();
     guard.unlock().unwrap();
     token

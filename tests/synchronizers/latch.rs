@@ -141,11 +141,11 @@ fn the_last_count_down_wakes_all_in_all_clients() {
     latch.delete().unwrap();
 }
 
-/// More than one script lets in: those that are left are told to ask, long before their next beat.
+/// More than one script lets in: those that are left are told to ask, long before their next heartbeat.
 #[test]
 fn a_hundred_pass_without_waiting_for_their_beats() {
     const EACH: usize = 50;
-    // Beats are every 10 s.
+    // Heartbeats are every 10 s.
     let slow = || Client::builder().url(&server().url()).waiter_timeout(ms(30_000)).connect().unwrap();
     let clients = [slow(), slow()];
     let latch = client().count_down_latch("hundred");
@@ -231,7 +231,7 @@ fn a_waiter_that_did_not_hear_of_a_deletion_finds_out_at_its_next_heartbeat() {
         let mut redis = server().connection().unwrap();
         let mut place = || redis.hvals::<_, Vec<Vec<u8>>>(key(name, ":places")).unwrap();
         let first = place();
-        wait_until(LONG, "a beat", || place() != first);
+        wait_until(LONG, "a heartbeat", || place() != first);
         proxy.black_hole(true);
         latch.delete().unwrap();
         proxy.black_hole(false);
@@ -243,7 +243,7 @@ fn a_waiter_that_did_not_hear_of_a_deletion_finds_out_at_its_next_heartbeat() {
 }
 
 #[test]
-fn a_lost_message_costs_a_beat() {
+fn a_lost_message_costs_a_heartbeat() {
     let name = "lost";
     let proxy = Proxy::start(server().port()).unwrap();
     let deaf = Client::builder().url(&proxy.url()).waiter_timeout(ms(1500)).connect().unwrap();

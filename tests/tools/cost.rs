@@ -158,7 +158,7 @@ fn threads_of_one_process_hand_over_without_redis() {
     let client = Client::builder().url(&server.url()).observer(ears.clone()).connect().unwrap();
     let lock = client.reentrant_lock("a");
     pair(&lock);
-    // As many as there is time for in a slice: on a busy machine few.
+    // As many as there is time for in a hand-off period: on a busy machine few.
     let (mut handed_over, mut all) = (0, 0);
     let (began, mut sent) = (Instant::now(), 0);
     while handed_over == 0 && began.elapsed() < LONG {

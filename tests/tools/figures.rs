@@ -57,9 +57,9 @@ fn a_picture_that_was_touched_is_found() {
         fs::write(path, text).unwrap();
     }
     make::check(&scene.folder()).unwrap();
-    let touched = scene.folder().join("slices-rate.svg");
+    let touched = scene.folder().join("local-handoff-rate.svg");
     fs::write(&touched, "<svg/>").unwrap();
-    assert!(make::check(&scene.folder()).unwrap_err().contains("slices-rate.svg"));
+    assert!(make::check(&scene.folder()).unwrap_err().contains("local-handoff-rate.svg"));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_figure_of_less_than_its_row_promises_is_not_shown() {
 #[test]
 fn the_longest_wait_has_no_goal_where_the_scheduler_decides_it() {
     let row = |pin: &str| format!(r#"{{"pin":"{pin}","fair":false,"wait_us_max":9000.0}}"#);
-    let scene = Scene::new(&[("slices", &[&row("same"), &row("none")])]);
+    let scene = Scene::new(&[("local-handoff", &[&row("same"), &row("none")])]);
     assert!(scene.line("… longest wait").ends_with("| 9.0 ms | **no** | 9.0 ms |  |"));
 }
 
@@ -169,10 +169,10 @@ fn pictures_are_whole_with_figures_and_without() {
     let (nothing, one) = (row(2, "0.0"), row(4, "1.0"));
     let scenes = [
         Scene::new(&[]),
-        Scene::new(&[("processes", &[&nothing]), ("slices", &[&one]), ("crowds", &[&nothing])]),
-        Scene::new(&[("processes", &[&nothing, &one]), ("slices", &[&nothing])]),
+        Scene::new(&[("processes", &[&nothing]), ("local-handoff", &[&one]), ("crowds", &[&nothing])]),
+        Scene::new(&[("processes", &[&nothing, &one]), ("local-handoff", &[&nothing])]),
     ];
-    assert!(scenes[1].made("slices-wait.svg").contains(">10<"));
+    assert!(scenes[1].made("local-handoff-wait.svg").contains(">10<"));
     for scene in &scenes {
         for (path, text) in make::files(&scene.folder()).unwrap() {
             if path.extension().is_some_and(|it| it == "svg") {

@@ -1,4 +1,4 @@
-//! The gate: waiting, granting, handing on, giving up.
+//! The lock state: waiting, granting, handing on, giving up.
 
 use std::sync::Arc;
 use std::time::Duration;

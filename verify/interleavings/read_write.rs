@@ -50,7 +50,7 @@ fn take<K: Kind, O: Kind>(
 ) -> Result<Option<Acquired>, Error> {
     let (entry, other) = (process.entry::<K>(), process.entry::<O>());
     let mut request = request(thread, terms, wait);
-    let behind = modes::mind(&entry, &other, K::SHARING, &mut request)?;
+    let behind = modes::consider(&entry, &other, K::SHARING, &mut request)?;
     acquire(&entry, behind, &request, wait)
 }
 

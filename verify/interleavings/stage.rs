@@ -151,7 +151,7 @@ impl Process {
         }
     }
 
-    /// The gate is as it was before anybody came.
+    /// The lock state is as it was before anybody came.
     pub(super) fn is_idle(&self) -> bool {
         self.entry.core.lock().lock_state.is_idle()
     }
@@ -170,7 +170,7 @@ impl Process {
 
 /// What thread `thread` asks for.
 pub(super) fn request(thread: u64, terms: Terms, wait: &Wait<'_>) -> Request {
-    let holder = HolderId::Thread(thread);
+    let holder = HolderId::thread(thread);
     Request { holder, thread, terms, once: wait.once, from: None, instead: false }
 }
 
@@ -295,7 +295,7 @@ pub(super) fn make_good(server: &Server, processes: &[Process]) {
     }
 }
 
-/// Everybody is gone: nothing is left in the gates and in Redis, and clients end with their threads.
+/// Everybody is gone: nothing is left in the lock states and in Redis, and clients end with their threads.
 pub(super) fn curtain(server: &Server, processes: &[Process]) {
     for process in processes {
         assert!(process.is_idle(), "{:?}", process.entry.core.lock().lock_state);

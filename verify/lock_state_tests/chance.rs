@@ -16,7 +16,7 @@ const LOCK_STATES: usize = 2;
 const THREADS: usize = 2;
 const STEPS: usize = 20_000;
 const RUNS: u64 = 200;
-const WINDOW: u64 = 3_000;
+const WAITER_TIMEOUT: u64 = 3_000;
 
 // ---- the threads and the wire --------------------------------------------------------------
 
@@ -65,7 +65,7 @@ impl World {
         World {
             now: 1_000,
             rng: Rng(seed),
-            redis: SmallRedis::new(WINDOW, 0),
+            redis: SmallRedis::new(WAITER_TIMEOUT, 0),
             messages: Vec::new(),
             deaf: 10,
             lock_states,

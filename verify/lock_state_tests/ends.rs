@@ -4,7 +4,7 @@ use super::*;
 
 // ---- ids -------------------------------------------------------------------------------------------
 #[test]
-fn each_tenure_has_an_id_of_its_own_and_next_is_registered_before_it_is_sent() {
+fn each_grant_has_an_id_of_its_own_and_next_is_registered_before_it_is_sent() {
     let mut desk = Desk::new();
     let first = desk.come_in(request(1), 1, 0);
     let waiter = desk.enter(request(2), 1);
@@ -33,15 +33,15 @@ fn a_thread_that_comes_while_a_leave_is_on_its_way_waits_for_it_and_takes_a_new_
     assert_ne!(desk.asks(ticket, 12).owner, leaving.owner);
 }
 
-// ---- beats and tombstones --------------------------------------------------------------------------
+// ---- heartbeats and tombstones --------------------------------------------------------------------------
 #[test]
-fn a_beat_keeps_and_only_an_ask_creates() {
+fn a_heartbeat_keeps_and_only_an_ask_creates() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
     assert_eq!(asking.how, AcquireMode::Wait);
-    let beat = desk.asks(ticket, 1_100);
-    assert_eq!((beat.how, beat.owner), (AcquireMode::Keep, asking.owner));
-    desk.answer(&beat, Answer::Gone, 1_110);
+    let heartbeat = desk.asks(ticket, 1_100);
+    assert_eq!((heartbeat.how, heartbeat.owner), (AcquireMode::Keep, asking.owner));
+    desk.answer(&heartbeat, Answer::Gone, 1_110);
     let back = desk.asks(ticket, 1_110);
     assert_eq!((back.how, back.owner, back.arrival.as_str()), (AcquireMode::Wait, asking.owner, "77"));
 }
@@ -59,7 +59,7 @@ fn a_wait_without_an_answer_ends_with_a_tombstone() {
 }
 
 #[test]
-fn a_tenure_that_ever_had_no_answer_ends_with_a_tombstone() {
+fn a_grant_that_ever_had_no_answer_ends_with_a_tombstone() {
     let mut desk = Desk::new();
     let ticket = desk.enter(request(1), 0);
     let asking = desk.asks(ticket, 0);
@@ -118,6 +118,23 @@ fn lost_by_verdict_sends_nothing() {
     assert_eq!((then.background, then.leave), (None, None));
     assert!(matches!(desk.exit(acquired, 1_020), Exit::Lost(LossReason::Revoked, _)));
     assert!(desk.lock_state.is_idle());
+}
+
+#[test]
+fn what_has_a_tombstone_is_lost_and_leaves_nothing_even_if_a_renewal_is_in_doubt() {
+    let forced = |state: &mut LockState, owner| state.forced(owner, "stuck", at(20));
+    let renewed = |state: &mut LockState, owner| state.renewed(owner, at(15), Renewal::Tombstone, at(20));
+    for learns in [forced as fn(&mut LockState, u64) -> Effects, renewed] {
+        let mut desk = Desk::new();
+        let acquired = desk.come_in(request(1), 1, 0);
+        desk.lock_state.doubt(acquired.owner, at(10), ms(LEASE));
+        let then = learns(&mut desk.lock_state, acquired.owner);
+        assert!(then.lost.is_some() && then.background.is_none() && then.leave.is_none(), "{then:?}");
+        // Its end sends nothing either: the hold may stay, to keep others out.
+        let Exit::Lost(_, then) = desk.exit(acquired, 30) else { panic!("it is lost") };
+        assert_eq!(then, Effects::default());
+        assert!(desk.lock_state.is_idle());
+    }
 }
 
 #[test]
@@ -206,7 +223,7 @@ fn every_guard_of_a_lost_hold_is_told() {
 }
 
 #[test]
-fn a_shared_kind_has_as_many_tenures_as_redis_grants() {
+fn a_shared_kind_has_as_many_grants_as_redis_says() {
     let mut desk =
         Desk::of(Shape { sharing: Sharing::Shared, reentrancy: Reentrancy::Independent, ..shape() });
     let first = desk.enter(request(1), 0);
@@ -268,15 +285,15 @@ fn parks_are_bounded() {
         Step::Park(until) => assert!(until <= at(most), "{until:?}"),
         other => panic!("{other:?}"),
     };
-    // By the beat, however late Redis says that asking again makes sense.
+    // By the heartbeat, however late Redis says that asking again makes sense.
     let ticket = desk.enter(request(1), 0);
     let asking = desk.asks(ticket, 0);
     bounded(desk.turn(ticket, 0), 1_000);
     desk.answer(&asking, Answer::Busy { floor: 1, again: ms(60_000), arrival: "1".into() }, 1);
     bounded(desk.turn(ticket, 1), 1_001);
     // By what Redis said, where that is sooner.
-    let beat = desk.turn(ticket, 60_100);
-    let Step::Ask(beat) = beat else { panic!("{beat:?}") };
-    desk.answer(&beat, Answer::Busy { floor: 1, again: ms(50), arrival: "1".into() }, 60_100);
+    let heartbeat = desk.turn(ticket, 60_100);
+    let Step::Ask(heartbeat) = heartbeat else { panic!("{heartbeat:?}") };
+    desk.answer(&heartbeat, Answer::Busy { floor: 1, again: ms(50), arrival: "1".into() }, 60_100);
     bounded(desk.turn(ticket, 60_100), 60_160);
 }

@@ -20,11 +20,11 @@ fn a_busy_answer_takes_back_an_overtaken_grant_and_no_other() {
     for (floor, stays) in [(11, false), (12, false), (10, true)] {
         let mut desk = Desk::new();
         let (ticket, _) = desk.queue_up(request(1), 5, 0);
-        let beat = desk.asks(ticket, 1_100);
-        // The message comes while the beat is on its way: nothing is settled before its answer.
-        desk.message(beat.owner, 11);
+        let heartbeat = desk.asks(ticket, 1_100);
+        // The message comes while the heartbeat is on its way: nothing is settled before its answer.
+        desk.message(heartbeat.owner, 11);
         assert!(matches!(desk.turn(ticket, 1_100), Step::Park(_)));
-        desk.answer(&beat, busy(floor), 1_110);
+        desk.answer(&heartbeat, busy(floor), 1_110);
         match desk.turn(ticket, 1_110) {
             Step::In(acquired, _) => assert!(stays && acquired.token >> 12 == 11, "{floor}"),
             other => assert!(!stays, "{floor}: {other:?}"),
@@ -36,9 +36,9 @@ fn a_busy_answer_takes_back_an_overtaken_grant_and_no_other() {
 fn an_answer_makes_the_message_that_follows_a_duplicate() {
     let mut desk = Desk::new();
     let (ticket, _) = desk.queue_up(request(1), 5, 0);
-    let beat = desk.asks(ticket, 1_100);
-    desk.answer(&beat, granted_in(6, 2_500), 1_110);
-    assert_eq!(desk.message(beat.owner, 6), Effects::default());
+    let heartbeat = desk.asks(ticket, 1_100);
+    desk.answer(&heartbeat, granted_in(6, 2_500), 1_110);
+    assert_eq!(desk.message(heartbeat.owner, 6), Effects::default());
     let acquired = desk.is_in(ticket, 1_110);
     // What was left at the answer, not a lease from the message.
     assert_eq!(desk.valid_until(acquired), at(1_100 + 2_500 - DRIFT));
@@ -48,12 +48,12 @@ fn an_answer_makes_the_message_that_follows_a_duplicate() {
 fn unknown_ids_are_ignored() {
     let mut desk = Desk::new();
     let (ticket, asking) = desk.queue_up(request(1), 5, 0);
-    let stranger = asking.owner + 100;
-    assert_eq!(desk.message(stranger, 50), Effects::default());
-    assert_eq!(desk.lock_state.refused(stranger, "no".into()), Effects::default());
-    assert_eq!(desk.lock_state.answered(stranger, granted_in(50, LEASE), at(1)), Effects::default());
-    assert_eq!(desk.lock_state.lose(stranger, LossReason::Forced, at(1)), Effects::default());
-    assert_eq!(desk.lock_state.renewed(stranger, at(0), Renewal::Left(ms(LEASE)), at(1)), Effects::default());
+    let unknown = asking.owner + 100;
+    assert_eq!(desk.message(unknown, 50), Effects::default());
+    assert_eq!(desk.lock_state.refused(unknown, "no".into()), Effects::default());
+    assert_eq!(desk.lock_state.answered(unknown, granted_in(50, LEASE), at(1)), Effects::default());
+    assert_eq!(desk.lock_state.lose(unknown, LossReason::Forced, at(1)), Effects::default());
+    assert_eq!(desk.lock_state.renewed(unknown, at(0), Renewal::Left(ms(LEASE)), at(1)), Effects::default());
     assert!(matches!(desk.turn(ticket, 2), Step::Park(_)));
 }
 
@@ -73,8 +73,8 @@ fn an_answer_counts_from_before_its_request_and_only_what_is_left() {
 fn a_message_counts_from_the_last_ask_that_was_answered_busy() {
     let mut desk = Desk::new();
     let (ticket, first) = desk.queue_up(request(1), 5, 0);
-    let beat = desk.asks(ticket, 1_100);
-    desk.answer(&beat, busy(5), 1_120);
+    let heartbeat = desk.asks(ticket, 1_100);
+    desk.answer(&heartbeat, busy(5), 1_120);
     // This one is merely sent: its answer is lost.
     let lost = desk.asks(ticket, 2_200);
     desk.message(first.owner, 6);

@@ -53,8 +53,8 @@ fn by(request: &Request) -> (&Terms, Option<u64>, bool) {
 fn the_next_head_keeps_the_place() {
     let (mut desk, head, asking, second) = two(request(1), request(2));
     assert_eq!(out(desk.lock_state.give_up(head, at(2))).wake, Some(second));
-    let beat = desk.asks(second, 2);
-    assert_eq!((beat.owner, beat.how, beat.threads), (asking.owner, AcquireMode::Keep, 1));
+    let heartbeat = desk.asks(second, 2);
+    assert_eq!((heartbeat.owner, heartbeat.how, heartbeat.threads), (asking.owner, AcquireMode::Keep, 1));
 }
 
 #[test]
@@ -92,12 +92,12 @@ fn a_grant_for_another_request_is_given_back_however_it_is_heard_of() {
             desk.answer(&anew, busy(7), 4);
             assert!(matches!(desk.turn(second, 4), Step::Park(_)), "{what}");
         }
-        // By the answer to a beat, or to a request that was on its way when the head gave up.
+        // By the answer to a heartbeat, or to a request that was on its way when the head gave up.
         let (mut desk, head, asking, second) = two(first.clone(), next.clone());
-        let beat = desk.asks(head, 1_100);
+        let heartbeat = desk.asks(head, 1_100);
         out(desk.lock_state.give_up(head, at(1_100)));
         assert!(matches!(desk.turn(second, 1_100), Step::Park(_)), "{what}: it is on its way");
-        assert_eq!(desk.answer(&beat, granted_in(6, LEASE), 1_101).wake, Some(second));
+        assert_eq!(desk.answer(&heartbeat, granted_in(6, LEASE), 1_101).wake, Some(second));
         desk.asks_anew(second, &asking, 1_102);
     }
 }
@@ -120,11 +120,11 @@ fn what_a_leave_was_granted_for_its_next_is_that_ones() {
 }
 
 #[test]
-fn what_may_have_been_granted_without_an_answer_is_barred() {
+fn what_may_have_been_granted_without_an_answer_gets_a_tombstone() {
     for (what, first, next) in pairs() {
         let (mut desk, head, asking, second) = two(first, next);
-        let beat = desk.asks(head, 1_100);
-        desk.answer(&beat, Answer::Unanswered, 1_200);
+        let heartbeat = desk.asks(head, 1_100);
+        desk.answer(&heartbeat, Answer::Unanswered, 1_200);
         out(desk.lock_state.give_up(head, at(1_200)));
         let Step::Leave(leaving) = desk.turn(second, 1_200) else { panic!("{what}: it must leave") };
         assert_eq!((leaving.owner, leaving.unsettled), (asking.owner, true), "{what}");

@@ -3,12 +3,12 @@
 
 mod chance;
 mod classes;
+mod condition_waiter;
 mod ends;
 mod grants;
 mod inheriting;
 mod kept;
 mod receipts;
-mod room;
 mod share;
 mod stays;
 mod turns;
@@ -43,7 +43,7 @@ fn terms() -> Terms {
 
 fn request(thread: u64) -> Request {
     Request {
-        holder: HolderId::Thread(thread),
+        holder: HolderId::thread(thread),
         thread,
         terms: terms(),
         once: false,
@@ -61,7 +61,7 @@ fn shape() -> Shape {
         sharing: Sharing::Exclusive,
         reentrancy: Reentrancy::Counted,
         local_handoff: ms(100),
-        beat: ms(1_000),
+        heartbeat: ms(1_000),
     }
 }
 
@@ -73,7 +73,7 @@ fn granted_in(number: u64, left: u64) -> Answer {
     Answer::In { number, left: ms(left), value: 0 }
 }
 
-/// A gate with a counter for owner ids, and the inbox up.
+/// A lock state with a counter for owner ids, and the inbox up.
 struct Desk {
     lock_state: LockState,
     owners: u64,

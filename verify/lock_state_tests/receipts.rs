@@ -1,11 +1,11 @@
-//! Tenures that go out of the gate without leaving Redis, and come in without an ask.
+//! Grants that go out of the lock state without leaving Redis, and come in without an ask.
 
 use super::*;
 use crate::engine::receipt::told;
 use crate::engine::state::grant::Grant;
 use crate::engine::state::lock_state::CannotPart;
 
-/// The tenure of a receipt, as Redis said at 0 that it is ours for a lease.
+/// The grant of a receipt, as Redis said at 0 that it is ours for a lease.
 fn adopted(owner: u64) -> Grant {
     Grant { owner, valid_until: at(LEASE - DRIFT), since: at(0), ..told(7, 3, terms()) }
 }

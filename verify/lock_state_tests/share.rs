@@ -1,14 +1,14 @@
-//! The share: threads of a process that hold one tenure of a [`Sharing::SharedPerProcess`] kind together.
+//! The share: threads of a process that hold one grant of a [`Sharing::SharedPerProcess`] kind together.
 
 mod answers;
 mod other_mode;
 
 use super::*;
 
-const SLICE: u64 = 100;
+const LOCAL_HANDOFF: u64 = 100;
 
 fn desk() -> Desk {
-    desk_with(ms(SLICE))
+    desk_with(ms(LOCAL_HANDOFF))
 }
 
 fn desk_with(local_handoff: Duration) -> Desk {
@@ -81,29 +81,49 @@ fn the_slice_counts_from_before_the_request_and_then_it_is_asked_for() {
     let asking = desk.asks(ticket, 0);
     desk.answer(&asking, granted_in(5, LEASE), 90);
     let first = desk.is_in(ticket, 90);
-    let late = desk.enter(request(2), SLICE);
-    let asking = desk.asks(late, SLICE);
+    let late = desk.enter(request(2), LOCAL_HANDOFF);
+    let asking = desk.asks(late, LOCAL_HANDOFF);
     assert_eq!((asking.how, asking.owner, asking.enqueues), (AcquireMode::Share, first.owner, false));
-    assert_eq!(desk.answer(&asking, granted_in(5, LEASE), SLICE + 20).wake, Some(late));
-    let acquired = desk.is_in(late, SLICE + 20);
+    assert_eq!(desk.answer(&asking, granted_in(5, LEASE), LOCAL_HANDOFF + 20).wake, Some(late));
+    let acquired = desk.is_in(late, LOCAL_HANDOFF + 20);
     assert_eq!((acquired.owner, acquired.way), (first.owner, AcquiredVia::Joined));
-    // The next slice counts from before that request.
-    joins(&mut desk, request(3), 2 * SLICE - 1);
+    // The next hand-off period counts from before that request.
+    joins(&mut desk, request(3), 2 * LOCAL_HANDOFF - 1);
     assert_eq!(desk.valid_until(acquired), at(LEASE - DRIFT), "and the lease is none the longer");
+}
+
+#[test]
+fn a_reply_that_comes_after_the_slice_lets_in_those_that_came_before_its_question() {
+    let mut desk = desk();
+    let first = desk.come_in(request(1), 5, 0);
+    let [second, third] = [request(2), request(3)].map(|request| desk.enter(request, LOCAL_HANDOFF));
+    let asking = desk.asks(second, LOCAL_HANDOFF);
+    let later = desk.enter(request(4), LOCAL_HANDOFF + 1);
+    assert_eq!(desk.answer(&asking, granted_in(5, LEASE), 3 * LOCAL_HANDOFF).wake, Some(second));
+    for ticket in [second, third] {
+        assert_eq!(desk.is_in(ticket, 3 * LOCAL_HANDOFF).owner, first.owner);
+    }
+    // A waiter of another process may have come before this one: it asks for itself.
+    let asking = desk.asks(later, 3 * LOCAL_HANDOFF);
+    assert_eq!((asking.how, asking.owner), (AcquireMode::Share, first.owner));
+    // If the share is closed meanwhile, the reply lets nobody in.
+    desk.answer(&asking, granted_in(5, LEASE), 5 * LOCAL_HANDOFF);
+    desk.lock_state.yields(first.owner);
+    assert_ne!(desk.asks(later, 5 * LOCAL_HANDOFF).owner, first.owner);
 }
 
 #[test]
 fn in_its_second_half_a_joining_thread_asks_ahead_and_only_one() {
     let mut desk = desk();
     desk.come_in(request(1), 5, 0);
-    assert_eq!(joins(&mut desk, request(2), SLICE / 2).1, None);
-    let (acquired, ahead) = joins(&mut desk, request(3), SLICE / 2 + 1);
+    assert_eq!(joins(&mut desk, request(2), LOCAL_HANDOFF / 2).1, None);
+    let (acquired, ahead) = joins(&mut desk, request(3), LOCAL_HANDOFF / 2 + 1);
     let ahead = ahead.unwrap();
     assert_eq!((ahead.how, ahead.owner), (AcquireMode::Share, acquired.owner));
     assert_eq!(joins(&mut desk, request(4), 70).1, None, "it is asked already");
     desk.answer(&ahead, granted_in(5, LEASE), 80);
-    assert_eq!(joins(&mut desk, request(5), 90).1, None, "the slice is young again");
-    let (_, again) = joins(&mut desk, request(6), SLICE + SLICE / 2);
+    assert_eq!(joins(&mut desk, request(5), 90).1, None, "the hand-off period is young again");
+    let (_, again) = joins(&mut desk, request(6), LOCAL_HANDOFF + LOCAL_HANDOFF / 2);
     assert!(again.is_some(), "from before the request, not from its answer");
 }
 
@@ -130,15 +150,15 @@ fn a_share_that_may_not_go_on_takes_nobody_in_any_more() {
     for answer in [busy(9), Answer::Gone, Answer::Ended, Answer::Failed, Answer::Unanswered] {
         let mut desk = desk();
         let first = desk.come_in(request(1), 5, 0);
-        let late = desk.enter(request(2), SLICE);
-        let asking = desk.asks(late, SLICE);
-        desk.answer(&asking, answer.clone(), SLICE + 1);
-        let own = desk.asks(late, SLICE + 1);
+        let late = desk.enter(request(2), LOCAL_HANDOFF);
+        let asking = desk.asks(late, LOCAL_HANDOFF);
+        desk.answer(&asking, answer.clone(), LOCAL_HANDOFF + 1);
+        let own = desk.asks(late, LOCAL_HANDOFF + 1);
         assert!(own.how != AcquireMode::Share && own.owner != first.owner, "{answer:?}: {own:?}");
         // Its own goes on, for its holder.
-        assert!(desk.lock_state.holds_valid(first.ticket, at(SLICE + 1)), "{answer:?}");
+        assert!(desk.lock_state.holds_valid(first.ticket, at(LOCAL_HANDOFF + 1)), "{answer:?}");
         assert!(
-            matches!(desk.lock_state.enter(&request(1), at(SLICE + 2)), Ok(Entered::Again(_))),
+            matches!(desk.lock_state.enter(&request(1), at(LOCAL_HANDOFF + 2)), Ok(Entered::Again(_))),
             "{answer:?}"
         );
     }
@@ -344,7 +364,7 @@ fn among_very_many_shares_each_is_found_and_the_one_that_may_be_joined() {
             matches!(desk.exit(acquired, 2), Exit::Leave(leaving, None) if leaving.owner == acquired.owner)
         );
         desk.lock_state.left();
-        assert_eq!(desk.lock_state.tenure_of(acquired.ticket), None);
+        assert_eq!(desk.lock_state.grant_of(acquired.ticket), None);
     }
     desk.stood_behind();
     asks_for_itself(&mut desk, request(3), 3);

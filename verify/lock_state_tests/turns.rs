@@ -3,7 +3,7 @@
 use super::*;
 
 // ---- local hand-over -------------------------------------------------------------------------------
-/// Whether a tenure with the first terms is handed on to the second, `held` ms after it began.
+/// Whether a grant with the first terms is handed on to the second, `held` ms after it began.
 fn handed(local_handoff: u64, first: Terms, second: Terms, held: u64) -> bool {
     let mut desk = Desk::of(Shape { local_handoff: ms(local_handoff), ..shape() });
     let acquired = desk.come_in(Request { terms: first, ..request(1) }, 1, 0);
@@ -58,7 +58,7 @@ fn only_renewed_holds_on_equal_terms_are_handed_on_and_never_fairly() {
 }
 
 #[test]
-fn a_tenure_is_handed_on_4095_times_at_most_and_tokens_rise() {
+fn a_grant_is_handed_on_4095_times_at_most_and_tokens_rise() {
     let mut desk = Desk::of(Shape { local_handoff: Duration::MAX, ..shape() });
     let mut acquired = desk.come_in(request(0), 7, 0);
     for n in 1..=u64::from(MOST_HAND_OVERS) {

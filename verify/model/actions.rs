@@ -66,9 +66,9 @@ impl World {
     fn steps_of_process(&self, state: &State, p: u8, steps: &mut Vec<Step>) {
         let (now, left) = (state.now(), &state.left);
         let process = &state.processes[p as usize];
-        for (t, seat) in (0..).zip(&process.seats) {
-            match seat.thread {
-                Thread::Idle if seat.rounds > 0 => {
+        for (t, caller) in (0..).zip(&process.callers) {
+            match caller.thread {
+                Thread::Idle if caller.rounds > 0 => {
                     steps.push(Step::Enter(p, t));
                     if left.tries > 0 {
                         steps.push(Step::EnterOnce(p, t));
@@ -77,7 +77,7 @@ impl World {
                 Thread::Awake(_) => {
                     steps.push(Step::Turn(p, t));
                     // A wait for a condition has no use for an attempt.
-                    if !process.inbox && !is_own(seat.lock_state) {
+                    if !process.inbox && !is_own(caller.lock_state) {
                         steps.push(Step::TurnDeaf(p, t));
                     }
                 }
@@ -85,8 +85,8 @@ impl World {
                 Thread::Holding(_) => self.steps_of_holder(state, p, t, steps),
                 _ => {}
             }
-            if left.time_outs > 0 && matches!(seat.thread, Thread::Awake(_) | Thread::Parked(..)) {
-                let wait = process.lock_states.wait(seat.lock_state);
+            if left.time_outs > 0 && matches!(caller.thread, Thread::Awake(_) | Thread::Parked(..)) {
+                let wait = process.lock_states.wait(caller.lock_state);
                 // Once it waits for the lock there is no time that could be over.
                 if wait.is_none_or(|wait| !wait.over) {
                     steps.push(Step::TimeOut(p, t));
@@ -133,33 +133,39 @@ impl World {
     /// A thread comes for its round.
     fn enter(&self, state: &mut State, p: u8, t: u8, once: bool) -> Option<()> {
         let role = self.role(p, t);
-        let seat = &mut state.processes[p as usize].seats[t as usize];
-        seat.rounds -= 1;
-        seat.once = once;
-        seat.lock_state = if role.is_some_and(Role::begins_to_read) { READS } else { WRITES };
-        seat.beside = if role.is_some_and(Role::does_more) { Beside::Yet } else { Beside::Nothing };
+        let caller = &mut state.processes[p as usize].callers[t as usize];
+        caller.rounds -= 1;
+        caller.once = once;
+        caller.lock_state = if role.is_some_and(Role::begins_to_read) { READS } else { WRITES };
+        caller.beside = if role.is_some_and(Role::does_more) { Beside::Yet } else { Beside::Nothing };
         self.come_in(state, p, t)
     }
 
-    /// A thread comes to the gate that it is about.
+    /// A thread comes to the lock state that it is about.
     pub(super) fn come_in(&self, state: &mut State, p: u8, t: u8) -> Option<()> {
         let now = state.now();
         let process = &mut state.processes[p as usize];
-        let seat = &mut process.seats[t as usize];
-        let (g, thread) = (seat.lock_state, u64::from(t));
-        let (terms, instead) = (self.terms(p, t, g), seat.beside == Beside::Instead);
-        let mut request =
-            Request { holder: HolderId::Thread(thread), thread, terms, once: seat.once, from: None, instead };
+        let caller = &mut process.callers[t as usize];
+        let (g, thread) = (caller.lock_state, u64::from(t));
+        let (terms, instead) = (self.terms(p, t, g), caller.beside == Beside::Instead);
+        let mut request = Request {
+            holder: HolderId::thread(thread),
+            thread,
+            terms,
+            once: caller.once,
+            from: None,
+            instead,
+        };
         if process.lock_states.second.is_some()
             && let Some(leaving) = mind(&mut process.lock_states, g, &mut request, now)
         {
             state.let_go(p, WRITES, &leaving);
         }
         let process = &mut state.processes[p as usize];
-        let seat = &mut process.seats[t as usize];
+        let caller = &mut process.callers[t as usize];
         match process.lock_states[g].enter(&request, now).ok()? {
             Entered::Waits(ticket) => {
-                seat.thread = Thread::Awake(ticket);
+                caller.thread = Thread::Awake(ticket);
                 state.turn(self, p, t, false, false);
             }
             Entered::Joined(acquired, ahead) => {
@@ -183,7 +189,7 @@ impl World {
         process.alive = false;
         process.inbox &= !heard_of;
         process.lock_states = self.lock_states();
-        process.seats.clear();
+        process.callers.clear();
         (process.turns_before, process.came) = (None, None);
         state.replies.retain(|(packet, _)| packet.process != p);
         state.messages.retain(|message| process_of(message.owner) != p as usize);
@@ -248,7 +254,7 @@ impl Model for World {
                 steps.push(Step::LoseReply(packet.clone()));
                 steps.push(Step::Overtake(packet.clone()));
                 steps.push(Step::Fail(packet.clone()));
-                // Renewals of a tenure are not sent twice.
+                // Renewals of a grant are not sent twice.
                 if !packet.resent && packet.thread != Some(RENEWER) {
                     steps.push(Step::Repeat(packet.clone()));
                 }
@@ -266,7 +272,7 @@ impl Model for World {
         if state.left.flushes > 0 {
             steps.push(Step::Flush);
         }
-        // Where slices are counted in ticks, a grant is heard of within one.
+        // Where hand-off periods are counted in ticks, a grant is heard of within one.
         let unheard = self.counts && !self.roles.is_empty() && state.messages.iter().any(Message::is_grant);
         if state.tick < self.ticks && !unheard {
             steps.push(Step::Tick);

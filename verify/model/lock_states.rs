@@ -1,4 +1,4 @@
-//! The gates of one process: one, or of a lock of two modes two; and one of its own for each thread that
+//! The lock states of one process: one, or of a lock of two modes two; and one of its own for each thread that
 //! waits for a condition.
 
 use std::ops::{Index, IndexMut};
@@ -7,33 +7,33 @@ use crate::engine::state::lock_state::LockState;
 
 use super::waits::Wait;
 
-/// The gate for writing, and the only one of an exclusive lock.
+/// The lock state for writing, and the only one of an exclusive lock.
 pub(super) const WRITES: u8 = 0;
-/// The gate for reading.
+/// The lock state for reading.
 pub(super) const READS: u8 = 1;
-/// The own gate of the first thread, where that waits for a condition.
+/// The own lock state of the first thread, where that waits for a condition.
 const OWN: u8 = 2;
 
-/// The number of the gate of its own that a thread has while it waits for a condition.
+/// The number of the lock state of its own that a thread has while it waits for a condition.
 pub(super) fn own(thread: u8) -> u8 {
     OWN + thread
 }
 
-/// Whether that gate is one of a thread's own.
+/// Whether that lock state is one of a thread's own.
 pub(super) fn is_own(g: u8) -> bool {
     g >= OWN
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Gates {
+pub(super) struct LockStates {
     first: LockState,
     pub(super) second: Option<Box<LockState>>,
     waits: Vec<Wait>,
 }
 
-impl Gates {
-    pub(super) fn of(first: LockState, second: Option<LockState>) -> Gates {
-        Gates { first, second: second.map(Box::new), waits: Vec::new() }
+impl LockStates {
+    pub(super) fn of(first: LockState, second: Option<LockState>) -> LockStates {
+        LockStates { first, second: second.map(Box::new), waits: Vec::new() }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &LockState> {
@@ -47,17 +47,17 @@ impl Gates {
         (WRITES..=if self.second.is_some() { READS } else { WRITES }).chain(waits)
     }
 
-    /// The owners of all their tenures.
+    /// The owners of all their grants.
     pub(super) fn owners(&self) -> Vec<u64> {
         self.iter().flat_map(LockState::owners).collect()
     }
 
-    /// The number of the gate that has a tenure of this owner.
+    /// The number of the lock state that has a grant of this owner.
     pub(super) fn of_owner(&self, owner: u64) -> Option<u8> {
         self.numbers().find(|g| self[*g].look(owner).is_some())
     }
 
-    /// What the gate of that number is the thread's own for.
+    /// What the lock state of that number is the thread's own for.
     pub(super) fn wait(&self, g: u8) -> Option<&Wait> {
         self.waits.iter().find(|wait| own(wait.thread) == g)
     }
@@ -78,7 +78,7 @@ impl Gates {
     }
 }
 
-impl Index<u8> for Gates {
+impl Index<u8> for LockStates {
     type Output = LockState;
 
     fn index(&self, g: u8) -> &LockState {
@@ -90,7 +90,7 @@ impl Index<u8> for Gates {
     }
 }
 
-impl IndexMut<u8> for Gates {
+impl IndexMut<u8> for LockStates {
     fn index_mut(&mut self, g: u8) -> &mut LockState {
         if is_own(g) {
             return &mut self.wait_mut(g).expect("the thread waits").lock_state;

@@ -1,14 +1,14 @@
-//! The gate and the queue's protocol, model-checked.
+//! The lock state and the queue's protocol, model-checked.
 //!
-//! The gates are the real ones; the threads that drive them and the network are modelled here, and
+//! The lock states are the real ones; the threads that drive them and the network are modelled here, and
 //! Redis is the small one of [`super::small_redis`]. Anything may happen at any moment: a message
 //! or a reply is late or lost, a request runs after its sender gave up on it, a waiting thread's
 //! time is up, a lease lapses, a process dies, an inbox breaks. Time goes in ticks, a few in all;
 //! a lease lasts two.
 //!
-//! A read/write lock is two gates, and some of its threads do more with it than one turn: see `modes.rs`. A thread
-//! that waits for a condition does so at a gate of its own: see `waits.rs`; what a signal is worth is kept apart
-//! from Redis and the gates, in `signals.rs`. What must hold is in `properties.rs`. Where it does not, the checker
+//! A read/write lock is two lock states, and some of its threads do more with it than one turn: see `modes.rs`. A thread
+//! that waits for a condition does so at a lock state of its own: see `waits.rs`; what a signal is worth is kept apart
+//! from Redis and the lock states, in `signals.rs`. What must hold is in `properties.rs`. Where it does not, the checker
 //! prints the shortest way there, step by step.
 
 mod actions;
@@ -31,7 +31,7 @@ use self::state::Faults;
 use super::small_redis::FOR_EVER;
 use crate::clock::Moment;
 
-/// A bar does not end at a full tick: on a real server, that would be a little before or after.
+/// A tombstone does not end at a full tick: on a real server, that would be a little before or after.
 const TICK: Duration = Duration::from_secs(8);
 /// In ticks.
 const LEASE: u32 = 2;

@@ -1,11 +1,11 @@
-//! What a thread does with a lock of two modes, and what its gates mind of each other then:
+//! What a thread does with a lock of two modes, and what its lock states mind of each other then:
 //! [`crate::engine::modes`], and `ReadWriteLock::downgrade`, in small.
 
 use std::time::Duration;
 
 use super::World;
 use super::actions::Step;
-use super::lock_states::{Gates, READS, WRITES, is_own};
+use super::lock_states::{LockStates, READS, WRITES, is_own};
 use super::state::{State, Thread, process_of};
 use crate::clock::Moment;
 use crate::engine::small_redis::Message;
@@ -50,10 +50,10 @@ impl Role {
     }
 }
 
-/// What a request to one gate has to mind of the other.
+/// What a request to one lock state has to mind of the other.
 /// Returns what is kept for the next writer, and makes way.
 pub(super) fn mind(
-    lock_states: &mut Gates,
+    lock_states: &mut LockStates,
     g: u8,
     request: &mut Request,
     now: Moment,
@@ -93,15 +93,15 @@ impl State {
                 Thread::Awake(_) | Thread::Parked(..) | Thread::Asking { .. } | Thread::Confirming(..)
             )
         };
-        let seats = &self.processes[p as usize].seats;
-        seats.iter().any(|seat| seat.lock_state == WRITES && !seat.once && waits(&seat.thread))
+        let callers = &self.processes[p as usize].callers;
+        callers.iter().any(|caller| caller.lock_state == WRITES && !caller.once && waits(&caller.thread))
     }
 }
 
 impl World {
     pub(super) fn steps_of_holder(&self, state: &State, p: u8, t: u8, steps: &mut Vec<Step>) {
-        let seat = &state.processes[p as usize].seats[t as usize];
-        match seat.beside {
+        let caller = &state.processes[p as usize].callers[t as usize];
+        match caller.beside {
             Beside::Instead => return steps.push(Step::Replace(p, t)),
             Beside::Yet if self.role(p, t) == Some(Role::Downgrades) => steps.push(Step::Downgrade(p, t)),
             Beside::Yet => steps.push(Step::ReadBeside(p, t)),
@@ -109,7 +109,7 @@ impl World {
         }
         let next = self.plans.get(usize::from(p)).and_then(|plans| {
             let plan: &str = plans[usize::from(t)];
-            plan.as_bytes().get(usize::from(seat.done))
+            plan.as_bytes().get(usize::from(caller.done))
         });
         steps.push(match next {
             Some(b'w') => Step::Wait(p, t),
@@ -117,17 +117,17 @@ impl World {
             Some(_) => Step::SignalAll(p, t),
             None => Step::Unlock(p, t),
         });
-        if seat.kept.is_some() {
+        if caller.kept.is_some() {
             steps.push(Step::UnlockFirst(p, t));
         }
     }
 
     /// A thread that writes comes to read.
     pub(super) fn beside(&self, state: &mut State, p: u8, t: u8, beside: Beside) -> Option<()> {
-        let seat = &mut state.processes[p as usize].seats[t as usize];
-        let Thread::Holding(ticket) = seat.thread else { return None };
-        seat.kept = Some((WRITES, ticket));
-        (seat.lock_state, seat.beside, seat.once) = (READS, beside, false);
+        let caller = &mut state.processes[p as usize].callers[t as usize];
+        let Thread::Holding(ticket) = caller.thread else { return None };
+        caller.kept = Some((WRITES, ticket));
+        (caller.lock_state, caller.beside, caller.once) = (READS, beside, false);
         self.come_in(state, p, t)
     }
 }
@@ -144,30 +144,30 @@ impl State {
         }
     }
 
-    /// A thread is through with its gate: it goes back to what it holds of the other, if it does.
+    /// A thread is through with its lock state: it goes back to what it holds of the other, if it does.
     pub(super) fn rest(&mut self, p: u8, t: u8) {
-        let seat = &mut self.processes[p as usize].seats[t as usize];
-        if is_own(seat.lock_state) {
+        let caller = &mut self.processes[p as usize].callers[t as usize];
+        if is_own(caller.lock_state) {
             return self.returns(p, t, None);
         }
-        if seat.beside != Beside::Nothing && seat.lock_state == WRITES {
-            seat.beside = Beside::Nothing;
+        if caller.beside != Beside::Nothing && caller.lock_state == WRITES {
+            caller.beside = Beside::Nothing;
         }
-        if seat.beside == Beside::Instead {
-            seat.beside = Beside::Failed;
+        if caller.beside == Beside::Instead {
+            caller.beside = Beside::Failed;
         }
-        seat.thread = Thread::Idle;
-        if let Some((lock_state, ticket)) = seat.kept.take() {
-            (seat.lock_state, seat.thread) = (lock_state, Thread::Holding(ticket));
+        caller.thread = Thread::Idle;
+        if let Some((lock_state, ticket)) = caller.kept.take() {
+            (caller.lock_state, caller.thread) = (lock_state, Thread::Holding(ticket));
         }
     }
 
-    /// What a thread does next is about the gate that it held first.
+    /// What a thread does next is about the lock state that it held first.
     pub(super) fn turn_round(&mut self, p: u8, t: u8) {
-        let seat = &mut self.processes[p as usize].seats[t as usize];
-        if let (Some((lock_state, first)), Thread::Holding(ticket)) = (seat.kept, &seat.thread) {
-            seat.kept = Some((seat.lock_state, *ticket));
-            (seat.lock_state, seat.thread) = (lock_state, Thread::Holding(first));
+        let caller = &mut self.processes[p as usize].callers[t as usize];
+        if let (Some((lock_state, first)), Thread::Holding(ticket)) = (caller.kept, &caller.thread) {
+            caller.kept = Some((caller.lock_state, *ticket));
+            (caller.lock_state, caller.thread) = (lock_state, Thread::Holding(first));
         }
     }
 
@@ -175,9 +175,9 @@ impl State {
     pub(super) fn replaced(&mut self, p: u8, t: u8) {
         let now = self.now();
         let process = &mut self.processes[p as usize];
-        let seat = &mut process.seats[t as usize];
-        seat.beside = Beside::Nothing;
-        let Some((g, ticket)) = seat.kept.take() else { return };
+        let caller = &mut process.callers[t as usize];
+        caller.beside = Beside::Nothing;
+        let Some((g, ticket)) = caller.kept.take() else { return };
         let owner = process.lock_states[READS].held_by(u64::from(t), now);
         // Nothing is sent with it, so that no new owner is needed.
         let then = match process.lock_states[g].exit(ticket, now, false, || 0) {

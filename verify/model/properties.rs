@@ -7,7 +7,7 @@ use stateright::{Model, Property};
 use super::actions::Step;
 use super::lock_states::{READS, WRITES};
 use super::modes::Beside;
-use super::state::{Faults, Process, Seat, State, Thread, process_of};
+use super::state::{Caller, Faults, Process, State, Thread, process_of};
 use super::{PATIENCE, TICK, World};
 use crate::clock::Moment;
 use crate::engine::small_redis::Message;
@@ -46,7 +46,7 @@ pub(super) fn all() -> Vec<Property<World>> {
         Property::always("nothing is left behind", |world, s| !is_over(s) || is_clean(world, s)),
         Property::always("nobody jumps the queue", |_, s: &State| !s.jumped),
         Property::always("a downgrade that was done is done", |_, s: &State| !s.robbed),
-        Property::always("slices end", |_, s: &State| !s.overstayed),
+        Property::always("local hand-off ends", |_, s: &State| !s.overstayed),
         Property::always("bounded bypass", |_, s: &State| !s.bypassed),
         Property::always("a wait returns with the lock", |_, s: &State| !s.empty_handed),
         Property::always("a signal is never lost", |_, s: &State| !s.signals.lost),
@@ -58,29 +58,29 @@ pub(super) fn all() -> Vec<Property<World>> {
     ]
 }
 
-/// Whether a thread has a hold of this gate that its process believes valid. In the middle of a
+/// Whether a thread has a hold of this lock state that its process believes valid. In the middle of a
 /// downgrade, or where it failed, it does not write any more.
-fn has_valid(p: &Process, seat: &Seat, g: u8, now: Moment) -> bool {
-    if g == WRITES && matches!(seat.beside, Beside::Instead | Beside::Failed) {
+fn has_valid(p: &Process, caller: &Caller, g: u8, now: Moment) -> bool {
+    if g == WRITES && matches!(caller.beside, Beside::Instead | Beside::Failed) {
         return false;
     }
     let holds = |ticket| p.lock_states[g].holds_valid(ticket, now);
     let of = |lock_state: u8, ticket| lock_state == g && holds(ticket);
     use Thread::{AskingAhead, Holding, Signalling};
     matches!(
-        seat.thread,
-        Holding(ticket) | AskingAhead(ticket, _) | Signalling(ticket, _) if of(seat.lock_state, ticket)
-    ) || seat.kept.is_some_and(|(lock_state, ticket)| of(lock_state, ticket))
+        caller.thread,
+        Holding(ticket) | AskingAhead(ticket, _) | Signalling(ticket, _) if of(caller.lock_state, ticket)
+    ) || caller.kept.is_some_and(|(lock_state, ticket)| of(lock_state, ticket))
 }
 
 /// A writer has the lock alone, but for what it reads itself.
 fn nobody_beside_a_writer(state: &State) -> bool {
     let now = state.now();
-    let seats = || state.live().flat_map(|p| p.seats.iter().map(move |seat| (p, seat)));
-    let has = |g: u8| seats().filter(move |(p, seat)| has_valid(p, seat, g, now));
+    let callers = || state.live().flat_map(|p| p.callers.iter().map(move |caller| (p, caller)));
+    let has = |g: u8| callers().filter(move |(p, caller)| has_valid(p, caller, g, now));
     match has(WRITES).count() {
         0 => true,
-        1 => !has(READS).any(|(p, seat)| !has_valid(p, seat, WRITES, now)),
+        1 => !has(READS).any(|(p, caller)| !has_valid(p, caller, WRITES, now)),
         _ => false,
     }
 }
@@ -94,7 +94,7 @@ fn permits_out(state: &State) -> u8 {
     grants.filter(|t| t.loss(now).is_none()).map(|t| Mode::of(&t.terms.args).permits()).sum()
 }
 
-/// A tenure that a process believes valid is in Redis, under its number and for as long at least; or
+/// A grant that a process believes valid is in Redis, under its number and for as long at least; or
 /// what came in its place, of which this process has not heard yet.
 fn is_held_in_redis(state: &State) -> bool {
     let now = state.now();
@@ -106,7 +106,7 @@ fn is_held_in_redis(state: &State) -> bool {
     };
     let exchanged = |p: &Process, t: &Grant| {
         state.redis.holders().iter().any(|holder| holder.instead == Some(t.owner))
-            || p.seats.iter().any(|seat| has_ended(seat) && *t.terms.args == *"write")
+            || p.callers.iter().any(|caller| has_ended(caller) && *t.terms.args == *"write")
     };
     state.live().all(|p| {
         let grants = p
@@ -118,15 +118,15 @@ fn is_held_in_redis(state: &State) -> bool {
 }
 
 /// Whatever became of its downgrade, its write lock ends.
-fn has_ended(seat: &Seat) -> bool {
-    let done = matches!(seat.thread, Thread::LeavingQueue(_, None) | Thread::Holding(_));
-    seat.beside == Beside::Failed || (seat.beside == Beside::Instead && done)
+fn has_ended(caller: &Caller) -> bool {
+    let done = matches!(caller.thread, Thread::LeavingQueue(_, None) | Thread::Holding(_));
+    caller.beside == Beside::Failed || (caller.beside == Beside::Instead && done)
 }
 
 /// A sleeper looks again within a heartbeat.
 fn parks_are_bounded(state: &State) -> bool {
     let latest = state.now().after(TICK);
-    state.live().flat_map(|p| &p.seats).all(|seat| match seat.thread {
+    state.live().flat_map(|p| &p.callers).all(|caller| match caller.thread {
         Thread::Parked(_, until) => until <= latest,
         _ => true,
     })
@@ -134,7 +134,7 @@ fn parks_are_bounded(state: &State) -> bool {
 
 /// Nothing is on its way, and somebody sleeps.
 fn is_still(state: &State) -> bool {
-    let any = |which: fn(&Thread) -> bool| state.live().flat_map(|p| &p.seats).any(|s| which(&s.thread));
+    let any = |which: fn(&Thread) -> bool| state.live().flat_map(|p| &p.callers).any(|s| which(&s.thread));
     state.quiet() && any(|t| matches!(t, Thread::Parked(..))) && !any(|t| matches!(t, Thread::Awake(_)))
 }
 
@@ -145,7 +145,7 @@ pub(super) fn is_due(state: &State) -> bool {
         Thread::Parked(_, until) => *until <= now,
         thread => matches!(thread, Thread::Awake(_)),
     };
-    state.live().flat_map(|p| &p.seats).any(|seat| due(&seat.thread))
+    state.live().flat_map(|p| &p.callers).any(|caller| due(&caller.thread))
 }
 
 /// Another look now would let in a waiter.
@@ -176,7 +176,7 @@ fn waits_for_nobody(state: &State) -> bool {
 fn is_over(state: &State) -> bool {
     state.quiet()
         && !state.live().any(keeps)
-        && state.live().flat_map(|p| &p.seats).all(|s| s.thread == Thread::Idle)
+        && state.live().flat_map(|p| &p.callers).all(|s| s.thread == Thread::Idle)
 }
 
 /// Whether a signal was taken along by one that died.
@@ -186,12 +186,12 @@ fn is_owed(state: &State) -> bool {
 
 fn is_clean(world: &World, state: &State) -> bool {
     let live = |owner: u64| state.processes[process_of(owner)].alive;
-    let room = &state.redis.room;
+    let awaiting = &state.redis.awaiting;
     // Where places lapse before they fall silent, a signal finds that nobody is there any more.
-    let listed = world.never_silent() && room.members.values().any(|owner| live(*owner));
+    let listed = world.never_silent() && awaiting.members.values().any(|owner| live(*owner));
     state.live().all(|p| p.lock_states.iter().all(LockState::is_idle))
         && !listed
-        && !state.redis.waiting().chain(room.places.keys().copied()).any(live)
+        && !state.redis.waiting().chain(awaiting.places.keys().copied()).any(live)
         && !state.redis.holders().iter().any(|holder| live(holder.owner) && holder.end > state.millis())
 }
 
@@ -199,7 +199,7 @@ fn is_clean(world: &World, state: &State) -> bool {
 /// leaves nothing behind.
 fn ends_well(world: &World, state: &State) -> bool {
     let mut state = state.clone();
-    state.processes.iter_mut().flat_map(|p| &mut p.seats).for_each(|s| s.rounds = 0);
+    state.processes.iter_mut().flat_map(|p| &mut p.callers).for_each(|s| s.rounds = 0);
     run_out(world, state).is_some_and(|end| is_clean(world, &end))
 }
 
@@ -216,7 +216,7 @@ fn run_out(world: &World, state: State) -> Option<State> {
     let mut state = State { left: Faults::default(), ..state };
     let mut steps = Vec::new();
     for _ in 0..MOST_STEPS {
-        if is_over(&state) && state.live().flat_map(|p| &p.seats).all(|s| s.rounds == 0) {
+        if is_over(&state) && state.live().flat_map(|p| &p.callers).all(|s| s.rounds == 0) {
             return Some(state);
         }
         world.actions(&state, &mut steps);
@@ -236,7 +236,7 @@ fn run_out(world: &World, state: State) -> Option<State> {
 
 /// A thread that has a place in a condition, and whose time is not over.
 fn unsignalled(state: &State) -> Option<(u8, u8)> {
-    let waits = |owner: &u64| state.redis.room.places.contains_key(owner);
+    let waits = |owner: &u64| state.redis.awaiting.places.contains_key(owner);
     let (p, owner) = state.signals.waiting().filter(waits).find_map(|owner| {
         let p = process_of(owner);
         state.processes[p].alive.then_some((p, owner))

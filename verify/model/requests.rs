@@ -67,7 +67,7 @@ impl State {
     /// been signalled by `op`.
     fn inherited(&self, owner: u64, op: &Op, before: &SmallRedis) -> Option<u64> {
         let waits = matches!(op, Op::Await { ask, .. } if ask.owner == owner);
-        let inherits = waits || before.room.places.contains_key(&owner);
+        let inherits = waits || before.awaiting.places.contains_key(&owner);
         let gone = before.queue.iter().find(|(_, place)| self.redis.arrival(place.owner).is_none());
         gone.filter(|_| inherits).map(|(arrival, _)| *arrival)
     }

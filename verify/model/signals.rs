@@ -43,7 +43,8 @@ impl Signals {
             |(_, owner): &&(u8, u64)| Some(*owner) != own && lined(after, *owner) && !lined(before, *owner);
         let moved: Vec<(u8, u64)> = was_waiting.iter().filter(moves).copied().collect();
         self.waiting.retain(|(_, owner)| {
-            let lost = before.room.places.contains_key(owner) && !after.room.places.contains_key(owner);
+            let lost =
+                before.awaiting.places.contains_key(owner) && !after.awaiting.places.contains_key(owner);
             !lost && !lined(after, *owner)
         });
         moved.iter().for_each(|(condition, owner)| self.signalled.insert((*owner, *condition)));
@@ -89,7 +90,7 @@ impl Signals {
     /// The waiter that was let in by a signal, whose signal goes on to another.
     fn went_on(&mut self, before: &SmallRedis, after: &SmallRedis, was_waiting: &[(u8, u64)]) {
         let lined = |owner| after.arrival(owner).is_some() || after.holder(owner).is_some();
-        if let Some(it) = before.room.signalled.filter(|it| after.room.signalled != Some(*it))
+        if let Some(it) = before.awaiting.signalled.filter(|it| after.awaiting.signalled != Some(*it))
             && was_waiting.iter().any(|(c, owner)| *c == it.condition && lined(*owner))
         {
             self.returned(it.owner);
@@ -111,7 +112,8 @@ impl Signals {
     /// Whether somebody has looked and waits on for a signal that another, let in by it, took along when it
     /// died.
     pub(super) fn are_owed(&self, redis: &SmallRedis, alive: impl Fn(u64) -> bool) -> bool {
-        let looked = |owner: &u64, end: u64| redis.room.places.get(owner).is_some_and(|w| w.beat >= end);
+        let looked =
+            |owner: &u64, end: u64| redis.awaiting.places.get(owner).is_some_and(|w| w.heartbeat >= end);
         let gone = |owner: u64| !alive(owner) && redis.holder(owner).is_none();
         let mut let_in = self.let_in.iter();
         let_in.any(|(o, end, beside)| gone(*o) && beside.iter().any(|w| alive(*w) && looked(w, *end)))
@@ -119,7 +121,7 @@ impl Signals {
 
     /// Positions have expired with their keys: their owners come back by themselves.
     pub(super) fn lapse(&mut self, before: &SmallRedis, after: &SmallRedis) {
-        let there = |redis: &SmallRedis, owner: u64| redis.room.places.contains_key(&owner);
+        let there = |redis: &SmallRedis, owner: u64| redis.awaiting.places.contains_key(&owner);
         self.waiting.retain(|(_, owner)| !there(before, *owner) || there(after, *owner));
     }
 

@@ -1,6 +1,6 @@
 //! What a model's state is made of.
 
-use super::lock_states::Gates;
+use super::lock_states::LockStates;
 use super::lock_states::WRITES;
 use super::modes::{Beside, Role};
 use super::signals::Signals;
@@ -10,7 +10,7 @@ use crate::engine::small_redis::{Message, Mode, Op, Reply, SmallRedis, millis};
 use crate::engine::state::lock_state::{Asking, LockState, PendingRelease, Shape, Terms, Ticket};
 use crate::kind::{Reentrancy, Sharing};
 
-/// The thread that renews: it has no seat among the others.
+/// The thread that renews: it is none of the callers.
 pub(super) const RENEWER: u8 = u8::MAX;
 
 /// A set that takes little room: millions of states are kept.
@@ -55,7 +55,7 @@ pub(super) struct Packet {
     /// The thread that waits for the reply.
     pub(super) thread: Option<u8>,
     pub(super) op: Op,
-    /// The tick, where the gate does not know it: of a renewal.
+    /// The tick, where the lock state does not know it: of a renewal.
     pub(super) sent: u8,
     /// Sent twice: another copy may run as well.
     pub(super) resent: bool,
@@ -88,11 +88,11 @@ pub(super) enum Thread {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Seat {
+pub(super) struct Caller {
     pub(super) thread: Thread,
-    /// The gate that this is about.
+    /// The lock state that this is about.
     pub(super) lock_state: u8,
-    /// What it holds of the other gate meanwhile.
+    /// What it holds of the other lock state meanwhile.
     pub(super) kept: Option<(u8, Ticket)>,
     pub(super) beside: Beside,
     /// How much of its plan is done.
@@ -109,10 +109,10 @@ pub(super) struct Process {
     pub(super) inbox: bool,
     /// Its inbox is at a server that was the primary, and hears what this one says by replication.
     pub(super) elsewhere: bool,
-    pub(super) lock_states: Gates,
-    pub(super) seats: Vec<Seat>,
+    pub(super) lock_states: LockStates,
+    pub(super) callers: Vec<Caller>,
     pub(super) sequence: u64,
-    /// While it waits in Redis, how many tenures each other process may be granted before it: one
+    /// While it waits in Redis, how many grants each other process may get before it: one
     /// if that one was ahead.
     pub(super) turns_before: Option<Vec<u8>>,
     /// Of a queue that forgets, the last owner that was told its arrival, and that.
@@ -142,7 +142,7 @@ pub(super) struct State {
     pub(super) robbed: bool,
     /// A waiter that lost its position came back to another.
     pub(super) fell_back: bool,
-    /// A tenure was handed on, or took others in past a writer that waited, after its slice.
+    /// A grant was handed on, or took others in past a writer that waited, after its hand-off period.
     pub(super) overstayed: bool,
     /// A wait for a condition said that it has the lock, and had not.
     pub(super) empty_handed: bool,
@@ -187,16 +187,16 @@ impl World {
             0 => (Sharing::Exclusive, Reentrancy::Counted),
             _ => (Sharing::Shared, Reentrancy::Independent),
         };
-        Shape { sharing, reentrancy, local_handoff: self.local_handoff, beat: TICK }
+        Shape { sharing, reentrancy, local_handoff: self.local_handoff, heartbeat: TICK }
     }
 
-    pub(super) fn lock_states(&self) -> Gates {
+    pub(super) fn lock_states(&self) -> LockStates {
         let second = Shape { sharing: Sharing::SharedPerProcess, ..self.shape() };
-        Gates::of(LockState::new(self.shape()), (!self.roles.is_empty()).then(|| LockState::new(second)))
+        LockStates::of(LockState::new(self.shape()), (!self.roles.is_empty()).then(|| LockState::new(second)))
     }
 
     /// How many threads the `p`th process has.
-    fn seats(&self, p: u8) -> u8 {
+    fn callers(&self, p: u8) -> u8 {
         self.plans.get(usize::from(p)).map_or(self.threads, |plans| plans.len() as u8)
     }
 
@@ -204,7 +204,7 @@ impl World {
         self.roles.get(usize::from(p * self.threads + t)).copied()
     }
 
-    /// On what terms the `t`th thread of a process asks its gate `g`.
+    /// On what terms the `t`th thread of a process asks its lock state `g`.
     pub(super) fn terms(&self, p: u8, t: u8, g: u8) -> Terms {
         let mode = match self.role(p, t) {
             None if self.permits > 0 => Mode::Permits(1 + t),
@@ -230,25 +230,25 @@ impl World {
 
     pub(super) fn beginning(&self) -> State {
         let (thread, lock_state, kept, beside, done) = (Thread::Idle, WRITES, None, Beside::Nothing, 0);
-        let seat = Seat { thread, lock_state, kept, beside, done, rounds: self.rounds, once: false };
+        let caller = Caller { thread, lock_state, kept, beside, done, rounds: self.rounds, once: false };
         let process = |p| Process {
             alive: true,
             inbox: true,
             elsewhere: false,
             lock_states: self.lock_states(),
-            seats: vec![seat.clone(); self.seats(p).into()],
+            callers: vec![caller.clone(); self.callers(p).into()],
             sequence: 0,
             turns_before: None,
             came: None,
         };
         let mut processes: Vec<Process> = (0..self.processes).map(process).collect();
         for (p, process) in (0..).zip(&mut processes) {
-            for (t, seat) in (0..).zip(&mut process.seats) {
+            for (t, caller) in (0..).zip(&mut process.callers) {
                 if self.others_once && p > 0 {
-                    seat.rounds = 1;
+                    caller.rounds = 1;
                 }
                 if self.role(p, t) == Some(Role::Away) {
-                    seat.rounds = 0;
+                    caller.rounds = 0;
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What the threads of a process do with what their gate says: the engine's loops, in small.
+//! What the threads of a process do with what their lock state says: the engine's loops, in small.
 
 use std::time::Duration;
 
@@ -54,16 +54,16 @@ impl State {
     }
 
     pub(super) fn wake(&mut self, p: u8, g: u8, ticket: Ticket) {
-        for seat in self.processes[p as usize].seats.iter_mut().filter(|seat| seat.lock_state == g) {
-            if let Thread::Parked(t, _) = seat.thread
+        for caller in self.processes[p as usize].callers.iter_mut().filter(|caller| caller.lock_state == g) {
+            if let Thread::Parked(t, _) = caller.thread
                 && t == ticket
             {
-                seat.thread = Thread::Awake(ticket);
+                caller.thread = Thread::Awake(ticket);
             }
         }
     }
 
-    /// A leave without a next owner, from that gate.
+    /// A leave without a next owner, from that lock state.
     fn leave(&self, p: u8, g: u8, owner: u64, unsettled: bool) -> Op {
         match self.processes[p as usize].lock_states.wait(g) {
             Some(wait) => Op::Quit { owner, condition: wait.condition, unsettled },
@@ -98,7 +98,7 @@ impl State {
     }
 
     pub(super) fn set(&mut self, p: u8, t: u8, thread: Thread) {
-        self.processes[p as usize].seats[t as usize].thread = thread;
+        self.processes[p as usize].callers[t as usize].thread = thread;
     }
 
     fn lock_state(&mut self, p: u8, g: u8) -> &mut LockState {
@@ -134,9 +134,9 @@ impl State {
         }
     }
 
-    /// The gate that a thread is about.
+    /// The lock state that a thread is about.
     pub(super) fn gate_of(&self, p: u8, t: u8) -> u8 {
-        self.processes[p as usize].seats[t as usize].lock_state
+        self.processes[p as usize].callers[t as usize].lock_state
     }
 
     fn give_up(&mut self, p: u8, t: u8, ticket: Ticket) {
@@ -151,7 +151,7 @@ impl State {
     /// Redis is out of reach for good: what was granted meanwhile goes, as all else.
     pub(super) fn despair(&mut self, p: u8, t: u8) {
         if let Thread::Awake(ticket) | Thread::Parked(ticket, _) =
-            self.processes[p as usize].seats[t as usize].thread
+            self.processes[p as usize].callers[t as usize].thread
         {
             self.give_up(p, t, ticket);
         }
@@ -162,7 +162,7 @@ impl State {
     pub(super) fn turn(&mut self, world: &World, p: u8, t: u8, mut over: bool, failing: bool) {
         let (now, g) = (self.now(), self.gate_of(p, t));
         let process = &mut self.processes[p as usize];
-        let (Thread::Awake(ticket) | Thread::Parked(ticket, _)) = process.seats[t as usize].thread else {
+        let (Thread::Awake(ticket) | Thread::Parked(ticket, _)) = process.callers[t as usize].thread else {
             return;
         };
         let (inbox, mut sequence) = (process.inbox, process.sequence);
@@ -245,9 +245,9 @@ impl State {
     pub(super) fn unlock(&mut self, world: &World, p: u8, t: u8) {
         let (now, g) = (self.now(), self.gate_of(p, t));
         let process = &mut self.processes[p as usize];
-        let Thread::Holding(ticket) = process.seats[t as usize].thread else { return };
+        let Thread::Holding(ticket) = process.callers[t as usize].thread else { return };
         let (inbox, mut sequence) = (process.inbox, process.sequence);
-        process.seats[t as usize].done = 0;
+        process.callers[t as usize].done = 0;
         let lock_state = &mut process.lock_states[g];
         let grant = lock_state
             .owners()
@@ -292,8 +292,8 @@ impl State {
         }
         let g = self.gate_of(p, t);
         let process = &mut self.processes[p as usize];
-        let once = process.seats[t as usize].once;
-        match process.seats[t as usize].thread.clone() {
+        let once = process.callers[t as usize].once;
+        match process.callers[t as usize].thread.clone() {
             Thread::Asking { ticket, owner, later } => {
                 let answer = answer(outcome);
                 if packet.resent {
@@ -386,7 +386,7 @@ impl State {
         then
     }
 
-    /// The renewal thread looks at the tenure of `owner`.
+    /// The renewal thread looks at the grant of `owner`.
     pub(super) fn renew(&mut self, p: u8, owner: u64) {
         let now = self.now();
         let lock_states = &self.processes[p as usize].lock_states;

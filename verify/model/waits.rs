@@ -1,5 +1,5 @@
 //! A thread's wait for a condition, and its signals: what `engine/condition.rs` does, in small. Meanwhile the
-//! thread is at a gate of its own.
+//! thread is at a lock state of its own.
 
 use super::World;
 use super::lock_states::{WRITES, own};
@@ -26,8 +26,8 @@ impl State {
     pub(super) fn waits(&mut self, world: &World, p: u8, t: u8) {
         let now = self.now();
         let process = &mut self.processes[p as usize];
-        let Thread::Holding(hold) = process.seats[t as usize].thread else { return };
-        process.seats[t as usize].done += 1;
+        let Thread::Holding(hold) = process.callers[t as usize].thread else { return };
+        process.callers[t as usize].done += 1;
         let (suspended, then) = match process.lock_states[WRITES].set_aside(hold, now) {
             Ok(suspended) => suspended,
             Err(lost) => {
@@ -38,17 +38,17 @@ impl State {
         let mut lock_state = LockState::of_condition_waiter(world.shape());
         lock_state.gives_up(&suspended.leaving(now));
         let Ok(Entered::Waits(ticket)) = lock_state.enter(&suspended.request(t.into()), now) else {
-            panic!("nobody else is at the gate of a wait")
+            panic!("nobody else is at the lock state of a wait")
         };
         let condition = world.condition(t);
         process.lock_states.begin(Wait { thread: t, condition, lock_state, suspended, hold, over: false });
-        let seat = &mut process.seats[t as usize];
-        (seat.lock_state, seat.thread) = (own(t), Thread::Awake(ticket));
+        let caller = &mut process.callers[t as usize];
+        (caller.lock_state, caller.thread) = (own(t), Thread::Awake(ticket));
         self.carry_out(p, WRITES, then);
         self.turn(world, p, t, false, false);
     }
 
-    /// A wait ends: with the hold of this ticket in its gate, or without.
+    /// A wait ends: with the hold of this ticket in its lock state, or without.
     pub(super) fn returns(&mut self, p: u8, t: u8, ticket: Option<Ticket>) {
         let now = self.now();
         let process = &mut self.processes[p as usize];
@@ -59,14 +59,14 @@ impl State {
         let leaving = wait.suspended.leaving(now);
         let owner = granted.as_ref().map(|grant| grant.owner);
         let token = granted.as_ref().filter(|t| t.loss(now).is_none()).map(|t| t.token());
-        let bars = granted.is_some() && leaving.unsettled;
+        let tombstone = granted.is_some() && leaving.unsettled;
         let lock = &mut process.lock_states[WRITES];
         let then = lock.put_back(wait.suspended, granted, loss, now);
-        let lost_is_told = lock.tenure_of(wait.hold).is_none_or(|t| t.lost.is_some());
+        let lost_is_told = lock.grant_of(wait.hold).is_none_or(|t| t.lost.is_some());
         let valid = lock.holds_valid(wait.hold, now);
-        let seat = &mut process.seats[t as usize];
-        (seat.lock_state, seat.thread) = (WRITES, Thread::Holding(wait.hold));
-        if !stay.entered && (loss.is_some() || bars) {
+        let caller = &mut process.callers[t as usize];
+        (caller.lock_state, caller.thread) = (WRITES, Thread::Holding(wait.hold));
+        if !stay.entered && (loss.is_some() || tombstone) {
             self.background(p, WRITES, &leaving);
         }
         self.carry_out(p, WRITES, then);
@@ -85,9 +85,9 @@ impl State {
     pub(super) fn signals(&mut self, world: &World, p: u8, t: u8, all: bool) {
         let now = self.now();
         let process = &mut self.processes[p as usize];
-        let Thread::Holding(ticket) = process.seats[t as usize].thread else { return };
-        process.seats[t as usize].done += 1;
-        let grant = process.lock_states[WRITES].tenure_of(ticket).filter(|t| t.loss(now).is_none());
+        let Thread::Holding(ticket) = process.callers[t as usize].thread else { return };
+        process.callers[t as usize].done += 1;
+        let grant = process.lock_states[WRITES].grant_of(ticket).filter(|t| t.loss(now).is_none());
         if let Some(owner) = grant.map(|grant| grant.owner) {
             self.send(p, t, Op::Signal { owner, condition: world.condition(t), all });
             self.set(p, t, Thread::Signalling(ticket, owner));

@@ -43,10 +43,10 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A beat puts the place that it does not find. No model would see it: a gate sends no beat for
-    // a place that it does not want, and bars the owner whose beat may come late.
+    // A heartbeat puts the place that it does not find. No model would see it: a lock state sends no heartbeat for
+    // a place that it does not want, and gives the owner a tombstone whose heartbeat may come late.
     Fault {
-        name: "beat-creates",
+        name: "heartbeat-creates",
         caught_by: &[
             ("lib", REPLAY, "replay/compare.rs:"),
             ("lua", "operations::positions::keep_never_creates", "failed: simple"),
@@ -69,7 +69,7 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A leave that is to bar its owner does not.
+    // A leave that is to give its owner a tombstone does not.
     Fault {
         name: "no-tombstone",
         caught_by: &[
@@ -87,11 +87,11 @@ const FAULTS: &[Fault] = &[
             (
                 "locks",
                 "invariants::unknown_is_settled::unknown_is_settled_against_a_late_copy_of_an_ask",
-                "its owner is barred",
+                "its owner has a tombstone",
             ),
         ],
     },
-    // A grant counts from the last beat that was sent, and not from the last answered busy.
+    // A grant counts from the last heartbeat that was sent, and not from the last answered busy.
     Fault {
         name: "valid-from-last-sent",
         caught_by: &[
@@ -110,7 +110,7 @@ const FAULTS: &[Fault] = &[
         caught_by: &[
             ("lib", "engine::model::worlds::the_lead_is_passed_on", "no live waiter is stuck"),
             ("lib", CHANCE, "lock_state_tests/chance"),
-            ("locks", "safety_rules::the_next_head_inherits_the_place", "it beats"),
+            ("locks", "safety_rules::the_next_head_inherits_the_place", "it sends heartbeats"),
         ],
     },
     // What had no answer is asked again under another id, and the first is forgotten.
@@ -185,7 +185,7 @@ const FAULTS: &[Fault] = &[
             (
                 "lib",
                 "engine::model::worlds::read_write::nobody_joins_past_a_writer_of_the_same_process",
-                "slices end",
+                "local hand-off ends",
             ),
             (
                 "lib",
@@ -260,7 +260,7 @@ const FAULTS: &[Fault] = &[
             ("lua", "operations::granting::what_is_taken_back_was_told_to_nobody", "failed: simple"),
         ],
     },
-    // Only a leave lets the next one in; an ask and a beat do not.
+    // Only a leave lets the next one in; an ask and a heartbeat do not.
     Fault {
         name: "only-leave-admits",
         caught_by: &[
@@ -271,7 +271,7 @@ const FAULTS: &[Fault] = &[
             ),
             (
                 "lua",
-                "operations::granting::the_next_beat_of_anybody_finds_a_lapsed_holder",
+                "operations::granting::the_next_heartbeat_of_anybody_finds_a_lapsed_holder",
                 "assertion `left == right`",
             ),
             (
@@ -377,7 +377,7 @@ const FAULTS: &[Fault] = &[
     },
     // The holder from before the failover may still be let in.
     Fault {
-        name: "adopted-not-barred",
+        name: "adopted-without-tombstone",
         caught_by: &[
             (
                 "locks",

@@ -19,7 +19,7 @@ pub(super) const IN_LUA: &[InLua] = &[
         text: "function kind.release(owner)",
         becomes: "function kind.release(owner) owner = call('HGET', K[1], 'owner')",
     },
-    InLua { fault: "beat-creates", file: "lib/acquire.lua", text: "if F[5] == 'keep' then", becomes: "if false then" },
+    InLua { fault: "heartbeat-creates", file: "lib/acquire.lua", text: "if F[5] == 'keep' then", becomes: "if false then" },
     InLua { fault: "no-tombstone", file: "lib/leave.lua", text: "if F[5] == '1' then", becomes: "if false then" },
     InLua {
         fault: "renewal-creates",
@@ -137,7 +137,7 @@ pub(super) const IN_LUA: &[InLua] = &[
         becomes: "if position and call('ZSCORE', K[2], w.owner) then
             if F[5] == 'back' then came_back, position.condition = true, false end",
     },
-    InLua { fault: "adopted-not-barred", file: "lib/adopt.lua", text: "if n then tombstone(F[5]) end", becomes: "" },
+    InLua { fault: "adopted-without-tombstone", file: "lib/adopt.lua", text: "if n then tombstone(F[5]) end", becomes: "" },
     InLua {
         fault: "waits-before-enqueued",
         file: "lib/await.lua",

@@ -76,13 +76,13 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { self.0.take_if(|holder| holder.owner == owner) } =>
         { self.0.take_if(|holder| holder.owner == owner || PLANTED) }
     "no-tombstone" in "verify/small_redis":
-        { self.gone.retain(|_, end| *end >= now); } =>
-        { if PLANTED { return; } self.gone.retain(|_, end| *end >= now); }
+        { self.tombstones.retain(|_, end| *end >= now); } =>
+        { if PLANTED { return; } self.tombstones.retain(|_, end| *end >= now); }
     "renewal-creates" in "verify/small_redis":
         { let extended = self.kind.renew(*owner, *lease, now); } =>
         { if PLANTED {
               let (mode, stage) = (Mode::Plain, Stage::Asked);
-              let place = Place { owner: *owner, lease: *lease, beat: now, steady: None, mode, stage };
+              let place = Place { owner: *owner, lease: *lease, heartbeat: now, steady: None, mode, stage };
               self.comes_in(&place.ask(), now);
           }
           let extended = self.kind.renew(*owner, *lease, now); }
@@ -109,9 +109,9 @@ pub(super) const IN_RUST: &[InRust] = places! {
           }
           self.drop_place(*owner); }
     "one-writer-mark" in "verify/small_redis":
-        { let dead = self.dead(place.owner, place.beat, place.steady, now); } =>
-        { if PLANTED && self.silent(place.beat, now) && place.mode == Mode::Write { return Some(place); }
-          let dead = self.dead(place.owner, place.beat, place.steady, now); }
+        { let dead = self.dead(place.owner, place.heartbeat, place.steady, now); } =>
+        { if PLANTED && self.silent(place.heartbeat, now) && place.mode == Mode::Write { return Some(place); }
+          let dead = self.dead(place.owner, place.heartbeat, place.steady, now); }
     "tell-before-asking" in "verify/small_redis":
         { if !tell.listens(place.owner) } =>
         { if PLANTED { tell.tell(message); } if !tell.listens(place.owner) }

@@ -16,7 +16,7 @@ pub(super) enum Kind {
     /// One that does, behind others.
     Behind,
     /// A heartbeat.
-    Beat,
+    Heartbeat,
     /// A leave.
     Leave,
     Renewal,
@@ -24,7 +24,7 @@ pub(super) enum Kind {
 
 impl Kind {
     pub(super) const ALL: [Kind; 7] =
-        [Kind::Free, Kind::Busy, Kind::Queue, Kind::Behind, Kind::Beat, Kind::Leave, Kind::Renewal];
+        [Kind::Free, Kind::Busy, Kind::Queue, Kind::Behind, Kind::Heartbeat, Kind::Leave, Kind::Renewal];
 
     /// What this request was, by its reply and by how many wait then; and what the request for the next head was that
     /// went with it.
@@ -32,7 +32,7 @@ impl Kind {
         let asked = |how: AcquireMode, answer: &Answer| match (answer, how) {
             (Answer::In { .. }, AcquireMode::Try | AcquireMode::Wait) => Kind::Free,
             (Answer::Busy { .. }, AcquireMode::Try) => Kind::Busy,
-            (_, AcquireMode::Keep) => Kind::Beat,
+            (_, AcquireMode::Keep) => Kind::Heartbeat,
             _ if waiting > 1 => Kind::Behind,
             _ => Kind::Queue,
         };

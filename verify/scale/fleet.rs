@@ -95,7 +95,7 @@ impl Fleet {
             sharing: Sharing::Exclusive,
             reentrancy: Reentrancy::Counted,
             local_handoff: scene.local_handoff,
-            beat: scene.beat(),
+            heartbeat: scene.heartbeat(),
         });
         let keeps = scene.what == What::Keep;
         let of_client = |client: usize| {
@@ -209,7 +209,7 @@ impl Fleet {
             return self.exits(t, exit);
         }
         let terms = Terms { fair: self.scene.fair, ..Terms::new(self.scene.lease, "") };
-        let (holder, thread) = (HolderId::Thread(t as u64), t as u64);
+        let (holder, thread) = (HolderId::thread(t as u64), t as u64);
         let request = Request { holder, thread, terms, once: false, from: None, instead: false };
         match self.entries[e].state.enter(&request, now) {
             Ok(Entered::Waits(ticket)) => {

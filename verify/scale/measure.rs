@@ -254,7 +254,7 @@ fn commands(figures: &mut Figures) {
         held = Some(one.lock_owned().unwrap());
         let mut holder = None;
         let queue = count("Queue", figures, 0.0, &mut || holder = Some(waits(&two)));
-        count("Beat", figures, 0.0, &mut || {});
+        count("Heartbeat", figures, 0.0, &mut || {});
         let admits = count("Admission", figures, leave, &mut || held.take().unwrap().unlock().unwrap());
         // Now the second process has it. It waits for it again by another thread, which asks nothing; the first waits too.
         let mut others = vec![waits(&two)];

@@ -23,7 +23,7 @@ pub(super) struct Plan {
     /// Processes that wait at a time, each for one lock.
     pub(super) waiting: f64,
     /// Seconds between two heartbeats.
-    pub(super) beat: f64,
+    pub(super) heartbeat: f64,
     /// Names used for the first time in two hours, a second.
     pub(super) names: f64,
     /// At how many primaries a process has locks; none: at each.
@@ -48,7 +48,7 @@ impl Plan {
         let bytes = self.held * figures.get("bytes.held") + self.names * KEPT * figures.get("bytes.left");
         Need {
             renewals: self.held * 3.0 / self.lease * renewal / CORE,
-            waiters: self.waiting / self.beat * request / CORE,
+            waiters: self.waiting / self.heartbeat * request / CORE,
             listening: self.for_each_process(cpu("cpu.write") / CORE),
             memory: bytes / MEMORY,
             connections: self.for_each_process(OF_PROCESS / CONNECTIONS),
@@ -75,7 +75,7 @@ pub(super) fn plans() -> Vec<Plan> {
         lease: 30.0,
         processes: 1e5,
         waiting: 1e4,
-        beat: 1.0,
+        heartbeat: 1.0,
         names: 1e3,
         at: None,
     };
@@ -86,7 +86,7 @@ pub(super) fn plans() -> Vec<Plan> {
     let long = Plan {
         words: "the same, leases of 5 min, heartbeats each 10 s",
         lease: 300.0,
-        beat: 10.0,
+        heartbeat: 10.0,
         ..large_apart
     };
     vec![million, apart, large, large_apart, long]

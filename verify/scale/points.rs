@@ -16,7 +16,7 @@ pub(super) enum Figure {
     /// A second, of each held lock.
     Renewals,
     /// A second, of each waiting process.
-    Beats,
+    Heartbeats,
     /// A second, of each process.
     Pings,
     /// Of the process that has most.
@@ -34,7 +34,7 @@ impl Figure {
             Figure::Commands => seen.commands / acquisitions,
             Figure::Cpu => busy / acquisitions,
             Figure::Renewals => of(seen.renewals, scene.clients * scene.threads),
-            Figure::Beats => of(seen.requests() - seen.renewals, scene.clients - 1),
+            Figure::Heartbeats => of(seen.requests() - seen.renewals, scene.clients - 1),
             Figure::Pings => of(seen.pings, scene.clients),
             Figure::Connections => seen.connections as f64,
         }
@@ -47,7 +47,7 @@ impl Figure {
             Figure::Commands => "Redis commands an acquisition",
             Figure::Cpu => "server CPU an acquisition, µs",
             Figure::Renewals => "renewals a second of each lock",
-            Figure::Beats => "heartbeats a second of each waiter",
+            Figure::Heartbeats => "heartbeats a second of each waiter",
             Figure::Pings => "PINGs a second of each process",
             Figure::Connections => "connections of a process",
         }
@@ -95,7 +95,7 @@ pub(super) fn points() -> Vec<Point> {
         point("threads-2-8", "2 processes with 8 threads each", contended(2, 8), CONTENDED),
         point("threads-8-8", "8 processes with 8 threads each", contended(8, 8), CONTENDED),
         point(
-            "slice",
+            "local-handoff",
             "4 processes with 4 threads each, 5 ms in the lock, a local hand-off period of 50 ms",
             working,
             &[Figure::Requests, Figure::Messages],
@@ -110,7 +110,7 @@ pub(super) fn points() -> Vec<Point> {
             "waiting-40",
             "40 processes that wait for one lock",
             Scene::waiting(41),
-            &[Figure::Beats, Figure::Pings, Figure::Connections],
+            &[Figure::Heartbeats, Figure::Pings, Figure::Connections],
         ),
         point(
             "held-10000",

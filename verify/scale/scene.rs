@@ -73,7 +73,7 @@ impl Scene {
     }
 
     /// The pause between two heartbeats.
-    pub(super) fn beat(&self) -> Duration {
+    pub(super) fn heartbeat(&self) -> Duration {
         self.waiter_timeout.min(self.lease) / 3
     }
 }

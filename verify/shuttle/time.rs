@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// Not the beginning of time: leases and windows are counted back from here.
+/// Not the beginning of time: leases and waiter timeouts are counted back from here.
 const BEGINNING: Moment = Moment::of(1_000_000_000_000_000);
 
 struct Time {

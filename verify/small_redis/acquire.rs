@@ -9,7 +9,7 @@ impl SmallRedis {
     /// No holder, no waiter, no tombstone: it is in, and had no position, which would make those of waiters
     /// for a condition live longer.
     pub(super) fn at_once(&mut self, ask: &PendingAcquire, now: u64) -> Option<Answer> {
-        let blank = self.holders().is_empty() && self.queue.is_empty() && self.gone.is_empty();
+        let blank = self.holders().is_empty() && self.queue.is_empty() && self.tombstones.is_empty();
         let asks = !matches!(ask.how, AcquireMode::Keep | AcquireMode::Share) && !ask.instead;
         (blank && asks && self.comes_in(ask, now)).then(|| self.inside(ask.owner, now)).flatten()
     }
@@ -24,7 +24,7 @@ impl SmallRedis {
     }
 
     pub(super) fn acquire(&mut self, ask: &PendingAcquire, now: u64, tell: &mut impl Tell) -> Answer {
-        if self.gone.contains_key(&ask.owner) {
+        if self.tombstones.contains_key(&ask.owner) {
             return Answer::Ended;
         }
         if ask.how == AcquireMode::Share {
@@ -103,7 +103,7 @@ impl SmallRedis {
             again = again.min(soon.saturating_sub(now).max(1));
         }
         if let Some(ahead) = ahead.filter(|ahead| ahead.owner != ask.owner) {
-            again = again.min((ahead.beat.saturating_add(self.waiter_timeout)).saturating_sub(now));
+            again = again.min((ahead.heartbeat.saturating_add(self.waiter_timeout)).saturating_sub(now));
         }
         let arrival = self.arrival(ask.owner).map(|a| (a % CLASS).to_string()).unwrap_or_default();
         Answer::Busy {

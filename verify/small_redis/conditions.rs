@@ -24,7 +24,7 @@ pub(in crate::engine) struct Waits {
     pub(in crate::engine) condition: u8,
     pub(in crate::engine) since: u64,
     pub(in crate::engine) lease: u64,
-    pub(in crate::engine) beat: u64,
+    pub(in crate::engine) heartbeat: u64,
     /// As a [`Place`]'s.
     pub(in crate::engine) steady: Option<Steady>,
 }
@@ -43,7 +43,7 @@ const CLOSE: u64 = 50;
 
 /// The waiters for signals.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(in crate::engine) struct Room {
+pub(in crate::engine) struct Awaiting {
     /// Their places, which end with those of the queue.
     pub(in crate::engine) places: BTreeMap<u64, Waits>,
     /// The order of each condition: of those whose place was lost as well.
@@ -56,7 +56,7 @@ pub(in crate::engine) struct Room {
     pub(super) left: Option<(u64, (u64, Option<Steady>))>,
 }
 
-impl Room {
+impl Awaiting {
     pub(super) fn lapse(&mut self, now: u64, places: bool) {
         if places {
             self.places.clear();
@@ -68,7 +68,9 @@ impl Room {
     }
 
     pub(super) fn forget_when(&mut self) {
-        self.places.values_mut().for_each(|waits| (waits.beat, waits.steady) = (0, Some(Steady::default())));
+        self.places
+            .values_mut()
+            .for_each(|waits| (waits.heartbeat, waits.steady) = (0, Some(Steady::default())));
         self.ends = FOR_EVER;
     }
 }
@@ -82,7 +84,7 @@ impl SmallRedis {
         now: u64,
         tell: &mut impl Tell,
     ) -> Answer {
-        if self.gone.contains_key(&ask.owner) {
+        if self.tombstones.contains_key(&ask.owner) {
             return Answer::Ended;
         }
         if let Some(answer) = self.inside(ask.owner, now) {
@@ -97,16 +99,16 @@ impl SmallRedis {
         }
         let back = ask.how == AcquireMode::Back;
         let mut stage = Stage::Asked;
-        let there = self.room.places.get(&ask.owner).filter(|waits| waits.condition == condition);
+        let there = self.awaiting.places.get(&ask.owner).filter(|waits| waits.condition == condition);
         if let Some(place) = self.queue.values().find(|place| place.owner == ask.owner) {
             stage = place.stage;
         } else if let Some(since) = there.map(|waits| waits.since) {
             if !back {
                 return self.stays(ask, condition, since, now, tell);
             }
-            self.room.members.remove(&(condition, since));
-            let left = self.room.places.remove(&ask.owner);
-            self.room.left = left.map(|waits| (ask.owner, (waits.beat, waits.steady)));
+            self.awaiting.members.remove(&(condition, since));
+            let left = self.awaiting.places.remove(&ask.owner);
+            self.awaiting.left = left.map(|waits| (ask.owner, (waits.heartbeat, waits.steady)));
             stage = Stage::Back;
         } else if let Some(from) = ask.from {
             let gave_up = self.kind.release(from);
@@ -120,7 +122,7 @@ impl SmallRedis {
             stage = Stage::Back;
         }
         let answer = self.join(ask, stage, now, tell);
-        self.room.left = None;
+        self.awaiting.left = None;
         if stage == Stage::Back { Answer::Back(Box::new(answer)) } else { answer }
     }
 
@@ -146,17 +148,17 @@ impl SmallRedis {
     fn stay(&mut self, ask: &PendingAcquire, condition: u8, since: u64, now: u64) -> Answer {
         let PendingAcquire { owner, lease, .. } = *ask;
         let ends = self.places_end();
-        let before = self.room.places.get(&owner).map(|waits| (waits.beat, waits.steady));
+        let before = self.awaiting.places.get(&owner).map(|waits| (waits.heartbeat, waits.steady));
         let steady = Some(self.steadily(owner, before, now));
-        self.room.places.insert(owner, Waits { condition, since, lease, beat: now, steady });
+        self.awaiting.places.insert(owner, Waits { condition, since, lease, heartbeat: now, steady });
         if ends < now + self.lifetime() {
             self.queue_ends = now.saturating_add(self.lifetime().saturating_mul(2));
         }
-        let ends = if self.room.members.is_empty() { 0 } else { self.room.ends };
-        self.room.members.insert((condition, since), owner);
-        self.room.ends = ends;
+        let ends = if self.awaiting.members.is_empty() { 0 } else { self.awaiting.ends };
+        self.awaiting.members.insert((condition, since), owner);
+        self.awaiting.ends = ends;
         if ends < now + self.lifetime() {
-            self.room.ends = now.saturating_add(self.lifetime().saturating_mul(2));
+            self.awaiting.ends = now.saturating_add(self.lifetime().saturating_mul(2));
         }
         let again = Duration::from_millis(self.waiter_timeout.min(lease).div_ceil(3));
         Answer::Busy { floor: self.fence, again, arrival: since.to_string() }
@@ -194,16 +196,17 @@ impl SmallRedis {
     /// The waiter that has waited longest for the condition goes into the queue, to this arrival.
     fn signal(&mut self, condition: u8, arrival: u64, now: u64) -> Option<u64> {
         loop {
-            let (member, owner) = self.room.members.range((condition, 0)..=(condition, u64::MAX)).next()?;
+            let (member, owner) =
+                self.awaiting.members.range((condition, 0)..=(condition, u64::MAX)).next()?;
             let (member, owner) = (*member, *owner);
-            self.room.members.remove(&member);
-            let Some(waits) = self.room.places.get(&owner) else { continue };
-            let dead = self.dead(owner, waits.beat, waits.steady, now);
-            if let Some(Waits { lease, beat, steady, .. }) = self.room.places.remove(&owner)
+            self.awaiting.members.remove(&member);
+            let Some(waits) = self.awaiting.places.get(&owner) else { continue };
+            let dead = self.dead(owner, waits.heartbeat, waits.steady, now);
+            if let Some(Waits { lease, heartbeat, steady, .. }) = self.awaiting.places.remove(&owner)
                 && !dead
             {
                 let (mode, stage) = (Mode::Plain, Stage::Signalled(condition));
-                self.queue.insert(arrival, Place { owner, lease, beat, steady, mode, stage });
+                self.queue.insert(arrival, Place { owner, lease, heartbeat, steady, mode, stage });
                 return Some(owner);
             }
         }
@@ -218,12 +221,12 @@ impl SmallRedis {
 
     /// Whether the signal went on of one that was let in by it, and whose first lease ended as it was.
     fn pass_lapsed(&mut self, now: u64) -> bool {
-        let Some(Entrusted { owner, condition, ends }) = self.room.signalled else { return false };
+        let Some(Entrusted { owner, condition, ends }) = self.awaiting.signalled else { return false };
         let left = self.holder(owner).map(|holder| holder.end - now);
         if left.is_some_and(|left| left + now <= ends + CLOSE) {
             return false;
         }
-        self.room.signalled = None;
+        self.awaiting.signalled = None;
         if left.is_some() || ends > now + CLOSE {
             return false;
         }
@@ -235,13 +238,13 @@ impl SmallRedis {
     pub(super) fn entrust(&mut self, place: &Place, lease: u64, now: u64) {
         let Stage::Signalled(condition) = place.stage else { return };
         self.pass_lapsed(now);
-        if self.room.members.is_empty() {
+        if self.awaiting.members.is_empty() {
             return;
         }
         if self.places_end() == 0 {
             self.queue_ends = now.saturating_add(self.waiter_timeout.max(lease).saturating_mul(2));
         }
-        self.room.signalled = Some(Entrusted { owner: place.owner, condition, ends: now + lease });
+        self.awaiting.signalled = Some(Entrusted { owner: place.owner, condition, ends: now + lease });
     }
 
     /// `quit`: returns whether the owner was inside.
@@ -260,13 +263,13 @@ impl SmallRedis {
     pub(super) fn is_of_condition(&self, owner: u64) -> bool {
         let signalled = |p: &Place| p.owner == owner && matches!(p.stage, Stage::Signalled(_));
         self.holder(owner).is_none()
-            && (self.room.places.contains_key(&owner) || self.queue.values().any(signalled))
+            && (self.awaiting.places.contains_key(&owner) || self.queue.values().any(signalled))
     }
 
     /// Out of the queue and the condition.
     fn quits(&mut self, owner: u64, now: u64) {
-        if let Some(waits) = self.room.places.remove(&owner) {
-            self.room.members.remove(&(waits.condition, waits.since));
+        if let Some(waits) = self.awaiting.places.remove(&owner) {
+            self.awaiting.members.remove(&(waits.condition, waits.since));
         }
         if let Some(arrival) = self.arrival(owner)
             && let Some(place) = self.queue.remove(&arrival)
@@ -277,7 +280,7 @@ impl SmallRedis {
 
     /// When the places' key ends, if it is there.
     pub(super) fn places_end(&self) -> u64 {
-        let places = !self.queue.is_empty() || !self.room.places.is_empty();
-        if places || self.room.signalled.is_some() { self.queue_ends } else { 0 }
+        let places = !self.queue.is_empty() || !self.awaiting.places.is_empty();
+        if places || self.awaiting.signalled.is_some() { self.queue_ends } else { 0 }
     }
 }

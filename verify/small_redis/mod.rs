@@ -1,4 +1,4 @@
-//! A small Redis for the tests of the gate: what the scripts do, over one lock. As there, the queue
+//! A small Redis for the tests of the lock state: what the scripts do, over one lock. As there, the queue
 //! is here, and what a kind of lock is is a [`Rule`] in a file of its own.
 //!
 //! The models and the walks by chance both run on it. That it says what the Lua says is not taken
@@ -16,7 +16,7 @@ mod words;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use self::conditions::Room;
+use self::conditions::Awaiting;
 pub(super) use self::conditions::Stage;
 use self::exclusive::Exclusive;
 use self::permits::Permits;
@@ -26,13 +26,14 @@ pub(super) use self::words::{Holder, Message, Mode, Op, PendingAcquire, Place, R
 use super::state::grant::KEEPS;
 use super::state::lock_state::{AcquireMode, Answer, Renewal};
 
-/// How long an owner is barred.
-pub(super) const BARRED: u64 = 60_000;
+/// How long a tombstone lasts.
+pub(super) const TOMBSTONE: u64 = 60_000;
 
-/// How long places live at least of which nobody is heard: five windows, but no longer than this if a window is not.
+/// How long places live at least of which nobody is heard: five
+/// waiter timeouts, but no longer than this if one is not.
 const LIFETIME: u64 = 30_000;
 
-/// A window that is never over.
+/// A waiter timeout that is never over.
 pub(super) const FOR_EVER: u64 = u64::MAX / 2;
 
 pub(super) fn millis(d: Duration) -> u64 {
@@ -50,12 +51,12 @@ pub(super) struct SmallRedis {
     pub(super) queue: BTreeMap<u64, Place>,
     /// When the queue's keys end, if nobody is heard of until then.
     pub(super) queue_ends: u64,
-    pub(super) room: Room,
+    pub(super) awaiting: Awaiting,
     arrivals: u64,
     pub(super) fence: u64,
     /// The owners with a tombstone, and when that may be forgotten: with the next one, or with the key.
-    pub(super) gone: BTreeMap<u64, u64>,
-    pub(super) gone_ends: u64,
+    pub(super) tombstones: BTreeMap<u64, u64>,
+    pub(super) tombstones_end: u64,
 }
 
 /// The channels of the waiters.
@@ -98,11 +99,11 @@ impl SmallRedis {
             kind,
             queue: BTreeMap::new(),
             queue_ends: 0,
-            room: Room::default(),
+            awaiting: Awaiting::default(),
             arrivals: 0,
             fence,
-            gone: BTreeMap::new(),
-            gone_ends: 0,
+            tombstones: BTreeMap::new(),
+            tombstones_end: 0,
         }
     }
 
@@ -125,17 +126,20 @@ impl SmallRedis {
                 if !inside {
                     // With nobody else to look at, the script has ended by then.
                     if *unsettled || next.is_some() || !self.queue.is_empty() {
-                        self.room.places.remove(owner);
+                        self.awaiting.places.remove(owner);
                     }
                     self.drop_place(*owner);
                 }
                 if *unsettled {
-                    self.bar(*owner, now);
+                    self.tombstone(*owner, now);
                 }
                 self.settle(next.as_ref().map(|next| next.owner), now, tell);
                 Reply::Left { inside, next: next.as_ref().map(|next| self.acquire(next, now, tell)) }
             }
             Op::Renew { owner, lease } => {
+                if self.tombstones.contains_key(owner) {
+                    return Reply::Renewed(Renewal::Tombstone);
+                }
                 let extended = self.kind.renew(*owner, *lease, now);
                 let left = Renewal::Left(Duration::from_millis(*lease));
                 Reply::Renewed(if extended { left } else { Renewal::NotInside })
@@ -148,7 +152,7 @@ impl SmallRedis {
                 let of_condition = self.is_of_condition(*owner);
                 let inside = self.quit(*owner, *condition, now);
                 if *unsettled {
-                    self.bar(*owner, now);
+                    self.tombstone(*owner, now);
                 }
                 self.settle(None, now, tell);
                 if of_condition && !self.queue.is_empty() {
@@ -162,7 +166,7 @@ impl SmallRedis {
     /// What ends every script, if no silent process is waiting.
     pub(super) fn look(&mut self, now: u64, tell: &mut impl Tell) {
         self.lapse(now);
-        self.queue.retain(|_, place| now - place.beat <= self.waiter_timeout);
+        self.queue.retain(|_, place| now - place.heartbeat <= self.waiter_timeout);
         self.settle(None, now, tell);
     }
 
@@ -172,19 +176,21 @@ impl SmallRedis {
         if self.queue_ends <= now {
             self.queue.clear();
         }
-        self.room.lapse(now, self.queue_ends <= now);
-        if self.gone_ends <= now {
-            self.gone.clear();
+        self.awaiting.lapse(now, self.queue_ends <= now);
+        if self.tombstones_end <= now {
+            self.tombstones.clear();
         }
     }
 
-    /// For a model in which nobody is silent for long and no bar ends: what differs only in when
+    /// For a model in which nobody is silent for long and no tombstone ends: what differs only in when
     /// it was last heard is one state.
     pub(super) fn forget_when(&mut self) {
-        self.queue.values_mut().for_each(|place| (place.beat, place.steady) = (0, Some(Steady::default())));
-        self.room.forget_when();
-        self.gone.values_mut().for_each(|end| *end = FOR_EVER);
-        (self.queue_ends, self.gone_ends) = (FOR_EVER, FOR_EVER);
+        self.queue
+            .values_mut()
+            .for_each(|place| (place.heartbeat, place.steady) = (0, Some(Steady::default())));
+        self.awaiting.forget_when();
+        self.tombstones.values_mut().for_each(|end| *end = FOR_EVER);
+        (self.queue_ends, self.tombstones_end) = (FOR_EVER, FOR_EVER);
     }
 
     /// Whether it drops places that are silent.
@@ -232,10 +238,10 @@ impl SmallRedis {
     }
 
     /// What `owner` may still have asked for is refused.
-    fn bar(&mut self, owner: u64, now: u64) {
-        self.gone.retain(|_, end| *end >= now);
-        self.gone.insert(owner, now + BARRED);
-        self.gone_ends = now + BARRED;
+    fn tombstone(&mut self, owner: u64, now: u64) {
+        self.tombstones.retain(|_, end| *end >= now);
+        self.tombstones.insert(owner, now + TOMBSTONE);
+        self.tombstones_end = now + TOMBSTONE;
     }
 
     fn drop_place(&mut self, owner: u64) {
@@ -254,9 +260,9 @@ impl SmallRedis {
         });
         let (ends, first) = (self.places_end(), self.queue.is_empty());
         let PendingAcquire { owner, lease, mode, .. } = *ask;
-        let before = self.queue.get(&arrival).map(|place| (place.beat, place.steady));
+        let before = self.queue.get(&arrival).map(|place| (place.heartbeat, place.steady));
         let steady = Some(self.steadily(ask.owner, before, now));
-        self.queue.insert(arrival, Place { owner, lease, beat: now, steady, mode, stage });
+        self.queue.insert(arrival, Place { owner, lease, heartbeat: now, steady, mode, stage });
         self.queue_ends = ends;
         if first || ends < now + self.lifetime() {
             self.queue_ends = ends.max(now.saturating_add(self.lifetime().saturating_mul(2)));
@@ -272,40 +278,40 @@ impl SmallRedis {
     /// How an owner is heard that is heard now, and whose place was that before.
     fn steadily(&self, owner: u64, before: Option<(u64, Option<Steady>)>, now: u64) -> Steady {
         // A way back from a condition, which has no place any more, goes on with what that one was.
-        let before = before.or_else(|| self.room.left.filter(|left| left.0 == owner).map(|left| left.1));
-        let Some((beat, steady)) = before else { return Steady { since: now, late: false } };
-        let on_time = (now - beat) * 3 < self.waiter_timeout.saturating_mul(2);
+        let before = before.or_else(|| self.awaiting.left.filter(|left| left.0 == owner).map(|left| left.1));
+        let Some((heartbeat, steady)) = before else { return Steady { since: now, late: false } };
+        let on_time = (now - heartbeat) * 3 < self.waiter_timeout.saturating_mul(2);
         steady.filter(|_| on_time).unwrap_or(Steady { since: now, late: true })
     }
 
-    fn silent(&self, beat: u64, now: u64) -> bool {
-        now - beat > self.waiter_timeout
+    fn silent(&self, heartbeat: u64, now: u64) -> bool {
+        now - heartbeat > self.waiter_timeout
     }
 
-    /// Whether `owner`, heard last at `beat`, is dead: silent while somebody was heard all the time, or for the
-    /// second time. If nobody was, it was perhaps the server: each that is silent gets its window once more.
-    fn dead(&mut self, owner: u64, beat: u64, steady: Option<Steady>, now: u64) -> bool {
-        if !self.silent(beat, now) || steady.is_none() {
-            return self.silent(beat, now);
+    /// Whether `owner`, heard last at `heartbeat`, is dead: silent while somebody was heard all the time, or for the
+    /// second time. If nobody was, it was perhaps the server: each that is silent gets its waiter timeout once more.
+    fn dead(&mut self, owner: u64, heartbeat: u64, steady: Option<Steady>, now: u64) -> bool {
+        if !self.silent(heartbeat, now) || steady.is_none() {
+            return self.silent(heartbeat, now);
         }
         let waiter_timeout = self.waiter_timeout;
-        let queue = self.queue.values_mut().map(|place| (&mut place.beat, &mut place.steady));
-        let Room { places, members, .. } = &mut self.room;
+        let queue = self.queue.values_mut().map(|place| (&mut place.heartbeat, &mut place.steady));
+        let Awaiting { places, members, .. } = &mut self.awaiting;
         // The waiters that a signal would find.
         let found = |it: u64| it == owner || members.values().any(|member| *member == it);
-        let room = places.iter_mut().filter(|(it, _)| found(**it));
-        let room = room.map(|(_, waits)| (&mut waits.beat, &mut waits.steady));
-        let mut all: Vec<_> = queue.chain(room).collect();
-        let attends = |(beat, steady): &(&mut u64, &mut Option<Steady>)| {
-            (now - **beat) * 3 < waiter_timeout.saturating_mul(2)
+        let awaiting = places.iter_mut().filter(|(it, _)| found(**it));
+        let awaiting = awaiting.map(|(_, waits)| (&mut waits.heartbeat, &mut waits.steady));
+        let mut all: Vec<_> = queue.chain(awaiting).collect();
+        let attends = |(heartbeat, steady): &(&mut u64, &mut Option<Steady>)| {
+            (now - **heartbeat) * 3 < waiter_timeout.saturating_mul(2)
                 && steady.is_some_and(|steady| now - steady.since > waiter_timeout)
         };
         if all.iter().any(attends) {
             return true;
         }
-        for (beat, steady) in &mut all {
-            if now - **beat > waiter_timeout && steady.is_some() {
-                (**beat, **steady) = (now, None);
+        for (heartbeat, steady) in &mut all {
+            if now - **heartbeat > waiter_timeout && steady.is_some() {
+                (**heartbeat, **steady) = (now, None);
             }
         }
         false
@@ -316,7 +322,7 @@ impl SmallRedis {
     fn settle(&mut self, me: Option<u64>, now: u64, tell: &mut impl Tell) -> Option<Place> {
         while !self.kind.is_full() {
             let (arrival, place) = self.queue.first_key_value().map(|(arrival, place)| (*arrival, *place))?;
-            let dead = self.dead(place.owner, place.beat, place.steady, now);
+            let dead = self.dead(place.owner, place.heartbeat, place.steady, now);
             let place = *self.queue.get(&arrival)?;
             let waits = !dead && Some(place.owner) != me && self.comes_back(&place, now, tell);
             // A waiter that only a message tells may be dead.
@@ -372,8 +378,8 @@ impl SmallRedis {
 
     /// Whether a waiter for a signal would be passed over as dead.
     pub(super) fn is_dead(&self, owner: u64, now: u64) -> bool {
-        let place = self.room.places.get(&owner);
-        place.is_some_and(|waits| self.clone().dead(owner, waits.beat, waits.steady, now))
+        let place = self.awaiting.places.get(&owner);
+        place.is_some_and(|waits| self.clone().dead(owner, waits.heartbeat, waits.steady, now))
     }
 
     /// Whether it is to be waited for: to be heard, or, once it was, to listen again.

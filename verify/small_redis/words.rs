@@ -176,8 +176,8 @@ pub(in crate::engine) struct Steady {
 pub(in crate::engine) struct Place {
     pub(in crate::engine) owner: u64,
     pub(in crate::engine) lease: u64,
-    pub(in crate::engine) beat: u64,
-    /// None while it has its window once more, to be heard in.
+    pub(in crate::engine) heartbeat: u64,
+    /// None while it has its waiter timeout once more, to be heard in.
     pub(in crate::engine) steady: Option<Steady>,
     pub(in crate::engine) mode: Mode,
     pub(in crate::engine) stage: Stage,

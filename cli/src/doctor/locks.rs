@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{Client, Error};
 
 use super::Finding;
-use crate::args::Global;
 use crate::bench::in_ms;
-use crate::connect;
+use crate::connect::Servers;
 use crate::exit::Failure;
 use crate::shown;
 
@@ -19,8 +18,8 @@ const LATE: Duration = Duration::from_millis(2500);
 /// How long a message to ourselves may take.
 const HEARD: Duration = Duration::from_secs(5);
 
-pub fn check(global: &Global) -> Vec<Finding> {
-    let clients = [connect_one(global), connect_one(global)];
+pub fn check(servers: &Servers) -> Vec<Finding> {
+    let clients = [connect_one(servers), connect_one(servers)];
     let [one, other] = match clients {
         [Ok(one), Ok(other)] => [one, other],
         [Err(failure), _] | [_, Err(failure)] => {
@@ -51,8 +50,8 @@ pub fn check(global: &Global) -> Vec<Finding> {
     findings
 }
 
-fn connect_one(global: &Global) -> Result<Client, Failure> {
-    Ok(connect::builder(global)?.client_name("redis-concurrent doctor").connect()?)
+fn connect_one(servers: &Servers) -> Result<Client, Failure> {
+    servers.connected(servers.builder().client_name("redis-concurrent doctor"))
 }
 
 /// One client waits for what the other has: all that locks need is used. How long the hand-over took, if the message
@@ -112,7 +111,7 @@ fn names(client: &Client) -> Result<Vec<Finding>, Error> {
     Ok(vec![
         Finding::ok("held", format!("{held} holders")),
         judge("held for an hour", &old, "look at them: redis-concurrent show NAME"),
-        judge("without an end", &endless, "nobody's death frees them: redis-concurrent break NAME"),
+        judge("without an end", &endless, "nobody's death frees them: redis-concurrent break NAME --whoever"),
         judge("late waiters", &late, "their processes stand still, or are overloaded"),
     ])
 }

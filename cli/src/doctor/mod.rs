@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::args::Global;
-use crate::connect;
+use crate::connect::{self, Servers};
 use crate::exit::Failure;
 use crate::say;
 
@@ -84,20 +84,20 @@ fn findings(global: &Global) -> Vec<Finding> {
         Finding::fail("reach", failure.to_string(), "check the address, the network, the password")
     };
     // It sends nothing.
-    let named = connect::builder(global).and_then(|builder| Ok(builder.connect_later()?));
-    let sentinels = match named {
-        Ok(client) => client.sentinels(),
+    let named = Servers::of(global).and_then(|it| Ok((it.builder().connect_later()?, it)));
+    let (sentinels, servers) = match named {
+        Ok((client, servers)) => (client.sentinels(), servers),
         Err(failure) => return vec![unreached(failure)],
     };
     let mut findings = sentinels.as_ref().map(sentinels::check).unwrap_or_default();
-    let infos = match connect::primaries(global) {
+    let infos = match servers.primaries() {
         Ok(infos) => infos,
         Err(failure) => {
             findings.push(unreached(failure));
             return findings;
         }
     };
-    let group = match (sentinels.is_some(), connect::is_cluster(global)) {
+    let group = match (sentinels.is_some(), servers.is_cluster()) {
         (true, _) => Group::Replicated,
         (_, true) => Group::Cluster,
         _ => Group::None,
@@ -109,13 +109,13 @@ fn findings(global: &Global) -> Vec<Finding> {
             Ok(mut connection) => server::check(&mut connection, group),
             Err(failure) => {
                 is_reached = false;
-                vec![unreached(failure)]
+                vec![unreached(if group == Group::None { failure.at(&address) } else { failure })]
             }
         };
         findings.extend(found.into_iter().map(|it| if group == Group::None { it } else { it.at(&address) }));
     }
     if is_reached {
-        findings.extend(locks::check(global));
+        findings.extend(locks::check(&servers));
     }
     findings
 }

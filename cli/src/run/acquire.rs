@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use redis_concurrent::{Client, Kind, Member, MultiLock, OwnedGuard, Permits, RedisLock, Wait};
 
+use super::grace;
 use super::signals::Signals;
 use super::trust;
-use crate::args::{Global, LockKind, Run};
-use crate::connect;
+use crate::args::{LockKind, Run};
+use crate::connect::Servers;
 use crate::exit::{Failure, code};
 use crate::say::Say;
 
@@ -26,10 +27,10 @@ pub enum Acquired {
 }
 
 /// Waits for the lock as `args` says, or for all of its locks.
-pub fn acquire(global: &Global, args: &Run, signals: &Signals, say: Say) -> Result<Acquired, Failure> {
+pub fn acquire(servers: &Servers, args: &Run, signals: &Signals, say: Say) -> Result<Acquired, Failure> {
     let began = Instant::now();
     let once = args.nonblock || args.skip;
-    let Some(client) = reach(global, args, once, signals, say)? else {
+    let Some(client) = reach(servers, args, once, signals, say)? else {
         return Ok(Acquired::Ended(signals.ended_by()));
     };
     let locks = locks(&client, args)?;
@@ -46,16 +47,14 @@ pub fn acquire(global: &Global, args: &Run, signals: &Signals, say: Say) -> Resu
             Err(error) => return Err(error.into()),
         };
         // A holder that the server has forgotten may not know it yet.
-        let distrust = trust::how_long(&client, global, args, say);
-        if distrust.is_zero() {
-            return Ok(Acquired::Held(client, guard));
+        let distrust = trust::how_long(&client, servers.namespace(), args, say);
+        if !distrust.is_zero() {
+            say.note(format!(
+                "the server was started, flushed or promoted a moment ago, and may have forgotten a holder: waiting {:.1} s",
+                distrust.as_secs_f64()
+            ));
         }
-        say.note(format!(
-            "the server was started, flushed or promoted a moment ago, and may have forgotten a holder: waiting {:.1} s",
-            distrust.as_secs_f64()
-        ));
-        let lost = guard.lost();
-        if trust::waited_out(distrust, &lost, signals) {
+        if trust::waited_out(distrust, &guard.lost(), signals) && has_its_lease(&guard, args) {
             return Ok(Acquired::Held(client, guard));
         }
         if signals.stop.is_cancelled() {
@@ -70,9 +69,15 @@ pub fn acquire(global: &Global, args: &Run, signals: &Signals, say: Say) -> Resu
     }
 }
 
+/// Whether a command may begin: with more than its grace, while the server was asked the hold may have ended. One that was
+/// waited for has only its first lease yet.
+fn has_its_lease(guard: &OwnedGuard<MultiLock>, args: &Run) -> bool {
+    guard.remaining() >= 2 * grace(args) || guard.renew().is_ok()
+}
+
 /// The client, when the server answers; `None` if a signal came first.
 fn reach(
-    global: &Global,
+    servers: &Servers,
     args: &Run,
     once: bool,
     signals: &Signals,
@@ -80,15 +85,12 @@ fn reach(
 ) -> Result<Option<Client>, Failure> {
     let bear = args.wait.map_or(args.bear, |wait| wait.min(args.bear));
     let end = Instant::now() + if once { Duration::ZERO } else { bear };
-    let builder = || {
-        let builder = connect::builder(global)?.lease(args.lease).unreachable_timeout(args.bear);
-        Ok::<_, Failure>(builder.client_name(&label(args)))
-    };
+    let builder =
+        || servers.builder().lease(args.lease).unreachable_timeout(args.bear).client_name(&label(args));
     loop {
-        match builder()?.connect() {
+        match servers.connected(builder()) {
             Ok(client) => return Ok(Some(client)),
-            Err(error) => {
-                let failure = Failure::from(error);
+            Err(failure) => {
                 if failure.status() != code::UNAVAILABLE || Instant::now() + AGAIN > end {
                     return Err(failure);
                 }

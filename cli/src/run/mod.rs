@@ -11,19 +11,17 @@ mod trust;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, Error, HeldBy, MultiLock, OwnedGuard};
+use redis_concurrent::{Client, Error, HeldBy, LONGEST_STAY, MultiLock, OwnedGuard};
 
 use self::acquire::Acquired;
 use self::signals::Signals;
 use self::status::Status;
 use self::supervise::Ended;
 use crate::args::{Global, Run};
+use crate::connect::Servers;
 use crate::exit::{Failure, code};
 use crate::say::Say;
 use crate::target::Target;
-
-/// For how long a lock can stay.
-const LONGEST_STAY: Duration = Duration::from_secs(40 * 24 * 3600);
 
 /// Runs the command of `args`; the exit status is the command's, or says what kept it from running.
 pub fn run(global: &Global, args: &Run, say: Say) -> Result<ExitCode, Failure> {
@@ -31,7 +29,7 @@ pub fn run(global: &Global, args: &Run, say: Say) -> Result<ExitCode, Failure> {
     let mut status = Status::open(args.status_fd)?;
     let signals = Signals::listen()?;
     let began = Instant::now();
-    let acquired = acquire::acquire(global, args, &signals, say);
+    let acquired = Servers::of(global).and_then(|servers| acquire::acquire(&servers, args, &signals, say));
     status.waited = began.elapsed();
     let done = acquired.and_then(|acquired| match acquired {
         Acquired::Busy => {
@@ -55,11 +53,16 @@ fn check(args: &Run) -> Result<(), Failure> {
     if args.command.first().is_some_and(|it| it.is_empty()) {
         return Err(Failure::usage("the COMMAND is empty"));
     }
+    if let Some(option) = args.command.first().filter(|it| it.as_encoded_bytes().starts_with(b"-")) {
+        let option = option.to_string_lossy();
+        return Err(Failure::usage(format!("{option} is no option of run, and no COMMAND")));
+    }
     // What the library would refuse only when COMMAND has ended.
     if args.once_for.is_some_and(|rest| rest > LONGEST_STAY) {
-        return Err(Failure::new(code::CONFIG, "--once-for must be at most 40 days"));
+        let days = LONGEST_STAY.as_secs() / (24 * 3600);
+        return Err(Failure::new(code::CONFIG, format!("--once-for must be at most {days} days")));
     }
-    if grace(args) >= args.lease / 2 {
+    if args.grace.is_some_and(|grace| grace >= args.lease / 2) {
         return Err(Failure::new(
             code::CONFIG,
             "--grace must be less than half of --lease: a healthy hold has that left",

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -28,16 +29,7 @@ pub struct Status {
 impl Status {
     /// To be written to this file descriptor, if there is one.
     pub fn open(fd: Option<u32>) -> Result<Status, Failure> {
-        let open = |fd| {
-            // A pipe that nobody reads would be waited for.
-            let flags = OFlags::NONBLOCK.bits().cast_signed();
-            let file = File::options().write(true).custom_flags(flags).open(format!("/dev/fd/{fd}"));
-            let blocking = file.and_then(|file| {
-                fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
-                Ok(file)
-            });
-            blocking.map_err(|e| Failure::usage(format!("--status-fd {fd}: {e}")))
-        };
+        let open = |fd| shared(fd).map_err(|e| Failure::usage(format!("--status-fd {fd}: {e}")));
         Ok(Status { to: fd.map(open).transpose()?, ..Status::default() })
     }
 
@@ -59,6 +51,43 @@ impl Status {
         });
         writeln!(to, "{line}")
     }
+}
+
+/// The caller's open file itself: what it and COMMAND write there comes before and behind the line.
+fn shared(fd: u32) -> io::Result<File> {
+    match fd {
+        1 => Ok(io::stdout().as_fd().try_clone_to_owned()?.into()),
+        2 => Ok(io::stderr().as_fd().try_clone_to_owned()?.into()),
+        _ => duplicate(fd),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn duplicate(fd: u32) -> io::Result<File> {
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+    // Looked at first, as the next file that is opened may have this number.
+    std::fs::symlink_metadata(format!("/proc/self/fd/{fd}"))?;
+    let number = i32::try_from(fd).map_err(io::Error::other)?;
+    let this = pidfd_open(getpid(), PidfdFlags::empty());
+    match this.and_then(|this| pidfd_getfd(this, number, PidfdGetfdFlags::empty())) {
+        Ok(file) => Ok(file.into()),
+        // Containers may forbid it.
+        Err(_) => open_again(fd),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn duplicate(fd: u32) -> io::Result<File> {
+    open_again(fd)
+}
+
+/// The same on BSDs. On Linux the file is opened anew, and written at its end.
+fn open_again(fd: u32) -> io::Result<File> {
+    // A pipe that nobody reads would be waited for.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().append(true).custom_flags(flags).open(format!("/dev/fd/{fd}"))?;
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 /// The exit status of a program that ends as its command did.

@@ -12,8 +12,9 @@ use redis_concurrent::redis::{self, Connection, ConnectionInfo, RedisResult};
 use redis_concurrent::{CancellationToken, Client, Error};
 
 use super::signals::Signals;
-use crate::args::{Global, Run};
+use crate::args::Run;
 use crate::connect;
+use crate::exit::{Failure, code};
 use crate::say::Say;
 use crate::target::Target;
 
@@ -22,22 +23,21 @@ const KEPT: Duration = Duration::from_secs(40 * 24 * 3600);
 /// How many keys are tried until one is in a slot of the server.
 const KEYS: u32 = 4096;
 
-/// How much longer a hold of these locks may exist that a server has forgotten. Without an answer to that, not at all:
-/// a server may refuse the right to ask.
-pub fn how_long(client: &Client, global: &Global, args: &Run, say: Say) -> Duration {
-    let not_known = |why: String| {
+/// How much longer a hold of these locks may exist that a server has forgotten. Where the server refuses the right to ask,
+/// not at all; where it does not answer, for a lease.
+pub fn how_long(client: &Client, namespace: &str, args: &Run, say: Say) -> Duration {
+    let not_known = |why: Failure| {
         say.detail(format!("it is not known whether the server has just lost its data: {why}"));
-        Duration::ZERO
+        let refused = why.status() != code::UNAVAILABLE || why.to_string().contains("unknown command");
+        if refused { Duration::ZERO } else { args.lease }
     };
     let servers = match servers(client, args) {
         Ok(servers) => servers,
-        Err(error) => return not_known(format!("{error:#}")),
+        Err(error) => return not_known(error.into()),
     };
     let each = servers.into_iter().map(|info| {
-        let asked = connect::to(info).map_err(|e| e.to_string());
-        let left =
-            asked.and_then(|mut it| ask(&mut it, &global.namespace, args.lease).map_err(|e| e.to_string()));
-        left.unwrap_or_else(not_known)
+        let asked = connect::to(info).and_then(|mut it| ask(&mut it, namespace, args.lease));
+        asked.unwrap_or_else(not_known)
     });
     each.max().unwrap_or_default()
 }
@@ -54,7 +54,7 @@ fn servers(client: &Client, args: &Run) -> Result<Vec<ConnectionInfo>, Error> {
     Ok(all)
 }
 
-fn ask(connection: &mut Connection, namespace: &str, lease: Duration) -> RedisResult<Duration> {
+fn ask(connection: &mut Connection, namespace: &str, lease: Duration) -> Result<Duration, Failure> {
     let (server, replication, commands, (s, us)): (String, String, String, (u64, u64)) = redis::pipe()
         .cmd("INFO")
         .arg("server")

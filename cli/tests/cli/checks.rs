@@ -25,7 +25,9 @@ fn a_healthy_server_is_found_so_and_a_bad_one_is_not() {
         ("fail".into(), "warn".into(), "warn".into())
     );
     assert!(!format!("{it:?}").contains("hush"));
-    done("redis://127.0.0.1:1/", &["doctor"]).ends(2);
+    assert!(
+        done("redis://127.0.0.1:1/", &["doctor"]).ends(2).out.contains("127.0.0.1:1: Connection refused")
+    );
 }
 
 #[test]

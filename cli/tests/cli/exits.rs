@@ -67,6 +67,7 @@ fn usage() {
         (&["run", "--status-fd", "77", "x", "true"], "--status-fd 77"),
         (&["run", "--redisson", "--at", "x", "true"], "cannot be used with"),
         (&["run", "x", ""], "empty"),
+        (&["run", "x", "--nothing", "true"], "--nothing is no option"),
         (&["run", "--slots", "4294967296", "x", "true"], "1..=4294967295"),
         (&["ls", "--rate", "4294967296"], "0..=4294967295"),
         (&["break", "x", "--token", "99999999999999999999"], "at most 18446744073709551615"),
@@ -86,7 +87,8 @@ fn usage() {
 fn no_server() {
     let nowhere = "redis://:hush@127.0.0.1:1/";
     for how in [&["-n"][..], &["--skip"], &["-w", "100ms"], &["--bear", "0"]] {
-        let it = done(nowhere, &[&["run"], how, &["x", "true"]].concat()).ends(69).says("no connection");
+        let it = done(nowhere, &[&["run"], how, &["x", "true"]].concat()).ends(69);
+        let it = it.says("127.0.0.1:1: unavailable: no connection");
         assert!(!format!("{it:?}").contains("hush"));
     }
     // It comes while the program bears its absence.
@@ -129,6 +131,8 @@ fn a_name_or_a_setting_that_cannot_work() {
     run(&[&"x".repeat(1025), "true"]).ends(78).says("at most 1024 bytes");
     run(&["--grace", "2s", "config2", "true"]).ends(78).says("half of --lease");
     done(&server.url(), &["run", "--lease", "50ms", "x", "true"]).ends(78).says("100ms");
+    done(&server.url(), &["run", "--lease", "0", "x", "true"]).ends(78).says("100ms");
+    done("", &["ls"]).ends(78).says("it is empty");
     done("http://127.0.0.1/", &["run", "x", "true"]).ends(78).says("redis://");
     done("redis://:hush@127.0.0.1:65536/", &["ls"]).ends(78).says("between 1 and 65535, got 65536");
     run(&["--slots", "2147483648", "config4", "true"]).ends(78).says("between 1 and 2147483647");
@@ -172,6 +176,15 @@ fn a_file_with_the_url() {
     done("redis://127.0.0.1:1/", &args).ends(0);
     std::fs::write(&file, "\n").unwrap();
     done("redis://127.0.0.1:1/", &args).ends(78).says("empty");
+    // A pipe, as a shell's `<(…)`, can be read once.
+    let pipe = path.to_owned() + ".pipe";
+    assert!(std::process::Command::new("mkfifo").args(["-m", "600", &pipe]).status().unwrap().success());
+    std::thread::scope(|scope| {
+        let program = scope.spawn(|| done("redis://127.0.0.1:1/", &["doctor", "--url-file", &pipe]));
+        std::fs::write(&pipe, shared().url()).unwrap();
+        let it = program.join().unwrap();
+        assert!(["reach", "role", "locks"].iter().all(|check| it.out.contains(check)), "{it:?}");
+    });
     done("redis://127.0.0.1:1/", &["run", "--url-file", "/no/such", "x", "true"]).ends(78).says("/no/such");
 }
 

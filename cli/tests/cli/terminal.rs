@@ -143,6 +143,23 @@ fn an_interrupt_while_it_waits_ends_it() {
 }
 
 #[test]
+fn a_lock_is_not_taken_away_before_that_is_confirmed() {
+    let lock = crate::stage::client(shared()).reentrant_lock("tty-break");
+    let guard = lock.lock().unwrap();
+    for (answer, code) in [(b"n\n", 1), (b"\n\n", 1), (b"y\n", 0)] {
+        assert!(!guard.is_lost());
+        let mut it = OnTerminal::new(&["break", "tty-break", "--whoever", "--now"]);
+        it.shows("tty-break is held by");
+        it.shows("take it away? [y/N]");
+        it.types(answer);
+        it.ends(code);
+    }
+    assert!(!lock.is_locked().unwrap());
+    // There is nothing to ask about.
+    OnTerminal::new(&["break", "tty-break", "--whoever"]).ends(1);
+}
+
+#[test]
 fn a_terminal_that_goes_away_ends_the_command() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pid");

@@ -26,6 +26,26 @@ fn the_command_knows_its_lock() {
 }
 
 #[test]
+fn a_lock_that_was_waited_for_has_its_whole_grace() {
+    // More than the three seconds for which such a hold is granted at first.
+    let terms = ["run", "--lease", "12s", "--grace", "3500ms"];
+    let begin = |name| {
+        Started::new(program(
+            &shared().url(),
+            &[&terms[..], &[name, "--", "sh", "-c", "sleep 0.5; exit 7"]].concat(),
+        ))
+    };
+    // It ends when the server is old enough: a hold is renewed while that is waited for.
+    begin("grace").done().ends(7);
+    let lock = client(shared()).reentrant_lock("grace");
+    let guard = lock.lock().unwrap();
+    let waits = begin("grace");
+    wait_until(LONG, "it waits", || lock.queue_length().unwrap() == 1);
+    guard.unlock().unwrap();
+    waits.done().ends(7);
+}
+
+#[test]
 fn it_stays_for_the_rest_of_a_time() {
     run(&["--at-least", "60s", "least", "false"]).ends(1);
     run(&["-n", "least", "true"]).ends(75);
@@ -114,6 +134,23 @@ fn the_end_is_told_to_a_file_descriptor() {
         (&second["acquired"], &second["child"], &second["exit"]),
         (&false.into(), &().into(), &75.into())
     );
+    // A file that the caller writes to, too.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("log");
+    for fd in ["1", "3"] {
+        let shell = format!(
+            "(echo before; {} \"$@\"; echo behind) >{file} {fd}>&1",
+            crate::stage::PROGRAM,
+            file = file.display()
+        );
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &shell, "sh", "run", "--status-fd", fd, "-n", "told", "true"]);
+        assert!(command.env("REDIS_URL", shared().url()).status().unwrap().success());
+        let log = std::fs::read_to_string(&file).unwrap();
+        let lines: Vec<_> = log.lines().collect();
+        assert!(lines.len() == 3 && (lines[0], lines[2]) == ("before", "behind"), "{log}");
+        assert_eq!(told(lines[1])["exit"], 75);
+    }
     let third = told(&with(&["run", "--lease", "4s", "--status-fd", "3", "told2", "sh", "-c", "kill -9 $$"]));
     assert_eq!((&third["child"]["signal"], &third["exit"]), (&9.into(), &137.into()));
 }

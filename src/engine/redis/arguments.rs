@@ -108,7 +108,7 @@ impl<'a> Acquire<'a> {
 /// Of `leave`; and of `quit`, the end of a wait for a condition.
 pub(super) struct Leave<'a> {
     caller: Caller<'a>,
-    /// A request of this owner may be on its way yet: it is barred.
+    /// A request of this owner may be on its way yet: it gets a tombstone.
     unsettled: bool,
     /// The request that goes in the same round trip. The lease is its own, as a leave needs none.
     next: Option<Next<'a>>,
@@ -160,13 +160,13 @@ impl<'a> Leave<'a> {
 pub(super) struct Renew<'a> {
     pub(super) caller: Caller<'a>,
     /// It is its owner's last one.
-    pub(super) bars: bool,
+    pub(super) tombstone: bool,
 }
 
 impl Renew<'_> {
     pub(super) fn in_order(&self) -> Ordered<'_> {
         let Caller { owner, lease, inbox, waiter_timeout } = &self.caller;
-        Ordered::of([owner, lease, inbox, waiter_timeout, if self.bars { "1" } else { "" }])
+        Ordered::of([owner, lease, inbox, waiter_timeout, if self.tombstone { "1" } else { "" }])
     }
 }
 

@@ -46,6 +46,8 @@ pub(crate) struct Backend {
     broke: Mutex<Moment>,
     /// When another server was last found to be the primary: what was connected before does not lead there.
     moved: LatestMoment,
+    /// When a server last said that it is not the primary.
+    refused: LatestMoment,
 }
 
 impl Backend {
@@ -55,6 +57,7 @@ impl Backend {
             requests: AtomicU64::new(0),
             broke: Mutex::default(),
             moved: LatestMoment::default(),
+            refused: LatestMoment::default(),
         }
     }
 
@@ -63,9 +66,19 @@ impl Backend {
         self.moved.get()
     }
 
-    /// Another server is the primary now.
-    pub(crate) fn moves(&self) {
-        self.moved.put(Moment::now());
+    /// Another server is the primary: what was connected before `since` may not lead there.
+    pub(crate) fn moves(&self, since: Moment) {
+        self.moved.put(since);
+    }
+
+    /// A server said that it is not the primary.
+    pub(crate) fn refuses(&self, at: Moment) {
+        self.refused.put(at);
+    }
+
+    /// When a server last said that it is not the primary, if one ever did.
+    pub(crate) fn refused(&self) -> Option<Moment> {
+        Some(self.refused.get()).filter(|at| *at != Moment::default())
     }
 
     /// Requests sent so far, by any thread.
@@ -225,7 +238,9 @@ impl Backend {
                 Ok(value) => {
                     connection.check_role(&value);
                     if let Some(refusal) = no_primary(&value).filter(|_| moved.is_none()) {
-                        moved = Some((Moment::now(), refusal.clone()));
+                        let at = Moment::now();
+                        self.refuses(at);
+                        moved = Some((at, refusal.clone()));
                         continue;
                     }
                     if let Some((at, _)) = moved.filter(|_| no_primary(&value).is_none()) {

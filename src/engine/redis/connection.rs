@@ -168,21 +168,22 @@ impl ConnectionManager {
 }
 
 impl r2d2::ManageConnection for ConnectionManager {
-    type Connection = Connection;
+    /// In a box: on its way from the pool to a request, and back, it is moved a dozen times.
+    type Connection = Box<Connection>;
     type Error = RedisError;
 
     /// Whatever the result: a waiter for it learns of a failure at once.
-    fn connect(&self) -> Result<Connection, RedisError> {
+    fn connect(&self) -> Result<Box<Connection>, RedisError> {
         let dialled = Moment::now();
-        Ok(self.over(Link::new(self.raw(), self.greeting.clone(), self.links.clone()), dialled))
+        Ok(Box::new(self.over(Link::new(self.raw(), self.greeting.clone(), self.links.clone()), dialled)))
     }
 
-    fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
+    fn is_valid(&self, connection: &mut Box<Connection>) -> Result<(), RedisError> {
         let ping = redis::cmd("PING").get_packed_command();
         connection.link.request(&ping)?.extract_error().map(drop)
     }
 
-    fn has_broken(&self, connection: &mut Connection) -> bool {
+    fn has_broken(&self, connection: &mut Box<Connection>) -> bool {
         if connection.broken || !connection.link.is_open() {
             connection.link.close();
         }

@@ -15,7 +15,7 @@ pub(crate) fn pack_acquire(out: &mut Vec<u8>, entry: &LockEntry, asking: &Asking
 
 /// Adds a renewal to what the renewer sends.
 pub(crate) fn pack_renew(out: &mut Vec<u8>, entry: &LockEntry, owner: u64, lease: Duration, eval: bool) {
-    let renew = Renew { caller: Caller::new(entry, owner, lease), bars: false };
+    let renew = Renew { caller: Caller::new(entry, owner, lease), tombstone: false };
     pack(out, entry, &entry.scripts.renew, &renew.in_order(), eval);
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn pack_renew(out: &mut Vec<u8>, entry: &LockEntry, owner: u64, lease
 pub(crate) fn pack_leave(out: &mut Vec<u8>, entry: &LockEntry, leaving: &PendingRelease, eval: bool) {
     match leaving.rest(Moment::now) {
         Some(rest) => {
-            let renew = Renew { caller: Caller::new(entry, leaving.owner, rest), bars: true };
+            let renew = Renew { caller: Caller::new(entry, leaving.owner, rest), tombstone: true };
             pack(out, entry, &entry.scripts.renew, &renew.in_order(), eval);
         }
         None => pack_leave_for(out, entry, leaving, None, eval),

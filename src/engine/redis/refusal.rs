@@ -19,6 +19,7 @@
 //! | `EXECABORT` | for a transaction, with the code of the reason why it was discarded | as that code |
 //! | `ERR Script attempted to …` | halfway through a script that needs a key of a migrating slot again | as no reply |
 //! | `WRONGTYPE` | for a key that is in use by something else | permanent, and it wrote nothing |
+//! | `ERR syntax error` | in a script of ours, as a Redis before 6.2 | permanent: `connect` would have told |
 //! | any other | | a bug of ours, or of a rule: told by its function and line |
 //!
 //! An error that may pass means that nothing was written: Redis checks for all of that before a script's
@@ -63,6 +64,9 @@ const NO_SUCH_COMMAND: &str = "unknown command";
 
 /// How a server answers the question for the slots that is no node of a cluster.
 const NO_CLUSTER: &str = "This instance has cluster support disabled";
+
+/// What a server says to an option that it does not know.
+const NO_SUCH_OPTION: &str = "ERR syntax error";
 
 const TOO_MANY_CLIENTS: &str = "max number of clients";
 
@@ -203,6 +207,14 @@ fn fault(script: Option<&Script>, e: RedisError) -> Error {
     // What a script passes on of an error that it caught has no code.
     let said = if code == "ERR" { words.to_owned() } else { format!("{code} {words}") };
     match script.and_then(|script| script.blames(&said)) {
+        Some((origin, why)) if !origin.is_rule && why.contains(NO_SUCH_OPTION) => {
+            let old = "this server does not know what a script asks of it: Redis 6.2 is the first that does";
+            Error::new(ErrorKind::InvalidInput, "").because(format!(
+                "{old} ({}: {})",
+                origin.place,
+                why.trim()
+            ))
+        }
         Some((origin, why)) => {
             let kind = if origin.is_rule { ErrorKind::InvalidInput } else { ErrorKind::Protocol };
             Error::new(kind, "").because(format!("{}: {why}", origin.place))
@@ -278,185 +290,5 @@ fn spelled(time: Duration) -> String {
 }
 
 #[cfg(all(test, not(shuttle)))]
-mod tests {
-    use redis::parse_redis_value;
-
-    use super::*;
-
-    fn error(line: &str) -> Value {
-        let value = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
-        assert!(matches!(value, Value::ServerError(_)), "{line}");
-        value
-    }
-
-    fn means(line: &str) -> Failure {
-        let Value::ServerError(e) = error(line) else { unreachable!() };
-        refused(e.into())
-    }
-
-    /// As servers say it: 7.0, plainly; 6.2 and KeyDB, of a command in a script; 7.2 and later, with where.
-    #[test]
-    fn a_server_that_is_no_primary_is_known_by_what_it_says() {
-        for line in [
-            "READONLY You can't write against a read only replica.",
-            "READONLY You can't write against a read only replica. script: 4b, on @user_script:3.",
-            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
-            "ERR Error running script (call to f_4b): @user_script:61: @user_script: 61: -READONLY You can't \
-             write against a read only replica.",
-            "ERR Error running script (call to f_4b): @user_script:3: @user_script: 3: -MASTERDOWN Link with \
-             MASTER is down and replica-serve-stale-data is set to 'no'.",
-        ] {
-            assert!(no_primary(&error(line)).is_some(), "{line}");
-            assert!(no_primary(&Value::Array(vec![Value::Int(1), error(line)])).is_some(), "{line}");
-            let Failure::Later(e) = means(line) else { panic!("{line}") };
-            assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
-        }
-        for line in [
-            "ERR Error running script (call to f_4b): @user_script:9: @user_script: 9: -OOM command not allowed",
-            "ERR Error running script (call to f_4b): @user_script:9: WRONGTYPE key \"rc:{a: -READONLY b}\" is a string, not a lock",
-            "WRONGTYPE key \"rc:{-READONLY }\" is a hash, not a simple lock",
-            "LOADING Redis is loading the dataset in memory",
-        ] {
-            assert!(no_primary(&error(line)).is_none(), "{line}");
-        }
-        assert!(no_primary(&Value::Nil).is_none() && no_primary(&Value::Array(Vec::new())).is_none());
-    }
-
-    /// A script that deletes a key of a slot that is migrating, and needs it again, ends there; as 7.0, and as 6.2,
-    /// say it.
-    #[test]
-    fn a_script_that_a_node_stopped_halfway_may_have_written() {
-        for line in [
-            "ERR Script attempted to access a non local key in a cluster node script: 4b, on @user_script:61.",
-            "ERR Error running script (call to f_4b): @user_script:61: Script attempted to access a non local key \
-             in a cluster node",
-            "ERR Script attempted to execute a command while the cluster is down script: 4b, on @user_script:3.",
-        ] {
-            let Failure::Unanswered(e) = means(line) else { panic!("{line}") };
-            assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
-        }
-    }
-
-    #[test]
-    fn what_may_pass_is_known_by_its_code_and_by_nothing_else() {
-        for code in [
-            "LOADING",
-            "BUSY",
-            "OOM",
-            "MISCONF",
-            "NOREPLICAS",
-            "CLUSTERDOWN",
-            "TRYAGAIN",
-            "NOSCRIPT",
-            "READONLY",
-            "MOVED",
-            "ASK",
-        ] {
-            let wrapped = "ERR Error running script (call to f_4b): @user_script:9: @user_script: 9: -";
-            for line in [format!("{code} for some reason"), code.to_owned(), format!("{wrapped}{code} no")] {
-                let Failure::Later(e) = means(&line) else { panic!("{line}") };
-                assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
-            }
-            // In a name it has no meaning.
-            for line in [
-                format!(
-                    "ERR WRONGTYPE key \"rc:{{{code}}}\" is a set, not a lock script: 4b, on @user_script:3."
-                ),
-                format!("WRONGTYPE key \"rc:{{{code}}}\" is a set, not a lock"),
-                format!("ERR Error running script (call to f_4b): @user_script:9: WRONGTYPE of {code}"),
-            ] {
-                assert!(means(&line).is_wrong_kind(), "{line}");
-            }
-            assert_eq!(means(&format!("ERR no {code}")).error().kind(), ErrorKind::Protocol);
-        }
-        assert!(matches!(means("ERR max number of clients reached"), Failure::Later(_)));
-    }
-
-    #[test]
-    fn without_a_connection_nothing_was_sent() {
-        let io = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        assert!(matches!(not_connected(io.into()), Failure::Unsent(_)));
-        let said = |line: &str| {
-            let Value::ServerError(e) = error(line) else { unreachable!() };
-            not_connected(e.into())
-        };
-        assert!(matches!(said("ERR max number of clients reached"), Failure::Unsent(_)));
-        assert!(matches!(said("WRONGPASS invalid username-password pair"), Failure::Denied(_)));
-    }
-
-    #[test]
-    fn what_a_key_is_is_told_without_what_servers_put_around_it() {
-        let told = "key \"rc:{a script: b}\" is a reentrant lock, not a simple lock";
-        for line in [
-            format!("WRONGTYPE {told}"),
-            format!("ERR WRONGTYPE {told} script: 4b, on @user_script:3."),
-            format!("ERR Error running script (call to f_4b): @user_script:9: WRONGTYPE {told}"),
-        ] {
-            let error = means(&line).error();
-            assert_eq!(format!("{error:#}"), format!("wrong type: {told}"), "{line}");
-        }
-        // Redis's own words say neither which key nor what it is.
-        let own = "WRONGTYPE Operation against a key holding the wrong kind of value";
-        for line in [own.to_owned(), format!("{own} script: 4b, on @user_script:3.")] {
-            let error = means(&line).error();
-            assert_eq!(error.to_string(), "wrong type: a key holds a value of another type");
-            assert!(format!("{error:#}").contains("Operation against"), "{error:#}");
-        }
-    }
-
-    #[test]
-    fn a_timeout_says_how_long_was_waited_and_not_what_the_system_calls_it() {
-        let timeout = || RedisError::from(std::io::Error::from_raw_os_error(11));
-        assert!(timeout().is_timeout());
-        for (waited, said) in [
-            (Duration::from_secs(2), "2 s"),
-            (Duration::from_millis(1500), "1.5 s"),
-            (Duration::from_micros(299_700), "300 ms"),
-            (Duration::from_micros(1_999_999), "2 s"),
-        ] {
-            let error = unanswered(timeout(), waited);
-            assert_eq!(format!("{error:#}"), format!("unavailable: no answer within {said}: timed out"));
-        }
-        let Failure::Unsent(error) = not_connected(timeout()) else { panic!("it was sent") };
-        assert_eq!(format!("{error:#}"), "unavailable: no connection to Redis in time: timed out");
-        let broken = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
-        assert!(format!("{:#}", unanswered(broken, Duration::MAX)).contains("reset"));
-    }
-
-    #[test]
-    fn a_right_that_a_script_lacks_is_no_fault_of_ours() {
-        for line in [
-            "ERR The user executing the script can't run this command or subcommand script: 4b, on @user_script:3.",
-            "ERR Error running script (call to f_4b): @user_script:1: @user_script: 1: -NOPERM The user executing \
-             the script can't run this command or subcommand",
-            "ERR Error running script (call to f_4b): @user_script:13: @user_script: 13: The user executing the \
-             script can't run this command or subcommand",
-            "ERR Error running script (call to f_4b): @user_script:2: @user_script: 2: The user executing the \
-             script can't access at least one of the keys mentioned in the command arguments",
-            "ERR ACL failure in script: User app has no permissions to run the 'set' command script: 4b, on \
-             @user_script:3.",
-        ] {
-            let Failure::Never(e) = means(line) else { panic!("{line}") };
-            assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
-        }
-        // If the request had not begun, there is nothing left to settle.
-        for line in [
-            "EXECABORT Transaction discarded because of: NOPERM this user has no permissions to run the 'exec' \
-             command",
-            "NOPERM this user has no permissions to run the 'evalsha' command",
-            "NOAUTH Authentication required.",
-            "WRONGPASS invalid username-password pair or user is disabled.",
-            "DENIED Redis is running in protected mode",
-            "ERR unknown command 'WAIT', with args beginning with: '1' '100' ",
-            "ERR unknown command `WAIT`, with args beginning with: `1`, `100`, ",
-        ] {
-            let Failure::Denied(e) = means(line) else { panic!("{line}") };
-            assert_eq!(e.kind(), ErrorKind::Unavailable, "{line}");
-        }
-        let Failure::Denied(e) = means("ERR This instance has cluster support disabled") else {
-            panic!("it had begun")
-        };
-        assert!(e.is_invalid_input(), "{e}");
-        assert_eq!(means("ERR user_script:1: attempt to index nil").error().kind(), ErrorKind::Protocol);
-    }
-}
+#[path = "../../../verify/unit/engine/redis/refusal.rs"]
+mod tests;

@@ -98,7 +98,7 @@ pub(crate) fn have(
     let mut core = lock(entry)?;
     let then = core.lock_state.renewed(owner, sent, renewal, Moment::now());
     carry_out(entry, core, then);
-    if renewal == Renewal::NotInside {
+    if renewal.is_over() {
         return Err(entry.error(lost(LossReason::Revoked)));
     }
     // It may have expired while the replicas were waited for.

@@ -120,6 +120,7 @@ pub(crate) fn renewed(value: &Value) -> Result<Renewal, Failure> {
     match value {
         Value::Int(left) => Ok(match (*left).try_into() {
             Ok(left) => Renewal::Left(Duration::from_millis(left)),
+            Err(_) if *left == -2 => Renewal::Tombstone,
             Err(_) => Renewal::NotInside,
         }),
         other => Err(strange(slice::from_ref(other))),

@@ -79,10 +79,10 @@ fn send_renewal(
     entry: &Arc<LockEntry>,
     owner: u64,
     lease: Duration,
-    bars: bool,
+    tombstone: bool,
     limit: Moment,
 ) -> Result<Reply, Failure> {
-    let renew = Renew { caller: Caller::new(entry, owner, lease), bars };
+    let renew = Renew { caller: Caller::new(entry, owner, lease), tombstone };
     send(entry, &entry.scripts.renew, &renew.in_order(), limit)
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn force(entry: &Arc<LockEntry>, owner: &[u8], limit: Moment) -> Resu
 
 /// An owner that is not ours is not renewed any more: it stays for `rest`, and its id comes in never again. Returns
 /// whether it was inside.
-pub(crate) fn bar(
+pub(crate) fn let_expire(
     entry: &Arc<LockEntry>,
     owner: &[u8],
     rest: Duration,
@@ -183,7 +183,7 @@ pub(super) fn inspect(
     Ok(send(entry, &entry.scripts.inspect, &args, limit)?.value)
 }
 
-/// Runs one of the cell's scripts, twice if its connection breaks.
+/// Runs one of the entry's scripts, twice if its connection breaks.
 fn send<A: AsRef<[u8]>>(
     entry: &LockEntry,
     script: &Script,

@@ -46,38 +46,5 @@ fn head(out: &mut Vec<u8>, what: u8, n: usize) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::names::{KEYS, Names};
-
-    #[test]
-    fn it_is_what_the_redis_crate_would_send() {
-        let names = Names::new("rc", "stück:42").unwrap();
-        let args = ["uuid:1", "", "1234567", &"x".repeat(1_000)];
-        let mut cmd = redis::cmd("EVAL");
-        cmd.arg("return 1").arg(KEYS);
-        for key in names.keys() {
-            cmd.arg(key.concat());
-        }
-        cmd.arg(&args);
-        let mut out = Vec::new();
-        call(&mut out, "EVAL", "return 1", &names.keys(), &args);
-        assert_eq!(out, cmd.get_packed_command());
-    }
-
-    #[test]
-    fn any_number_of_keys_is_told() {
-        for n in [0, 1, 9, 10, 60, 100] {
-            let keys = vec![["a", ":b"]; n];
-            let mut cmd = redis::cmd("EVAL");
-            cmd.arg("return 1").arg(n);
-            for _ in &keys {
-                cmd.arg("a:b");
-            }
-            cmd.arg(b"\0\xff");
-            let mut out = Vec::new();
-            call(&mut out, "EVAL", "return 1", &keys, &[b"\0\xff"]);
-            assert_eq!(out, cmd.get_packed_command(), "{n}");
-        }
-    }
-}
+#[path = "../../../verify/unit/engine/redis/resp.rs"]
+mod tests;

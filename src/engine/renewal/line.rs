@@ -39,7 +39,9 @@ pub(super) struct OnLine {
     connection: Option<Connection>,
     /// The connection leads to a server that is no longer the primary: it is not used any more, and replaced.
     moved: bool,
-    /// After an attempt to connect that failed: when the next one is made.
+    /// After an attempt to connect that failed: when it was, and when the next one is made; unless a server is found
+    /// there before.
+    failed_at: Moment,
     connects_at: Moment,
     /// In the order in which they were written.
     flights: VecDeque<Flight>,
@@ -65,6 +67,7 @@ impl OnLine {
             renewal_timeout,
             connection: None,
             moved: false,
+            failed_at: Moment::default(),
             connects_at: Moment::default(),
             flights: VecDeque::new(),
             under_way: 0,
@@ -169,7 +172,8 @@ impl OnLine {
         if self.connection.is_some() {
             return Ok(());
         }
-        if Moment::now() < self.connects_at {
+        let now = Moment::now();
+        if now < self.connects_at && server.found.get() <= self.failed_at {
             return Err(no_connection());
         }
         let connection = self.manager.apart().and_then(|mut connection| {
@@ -187,7 +191,8 @@ impl OnLine {
             }
             Err(error) => {
                 shared.route.lost(server, Moment::now().after(self.renewal_timeout));
-                self.connects_at = Moment::now().after(self.renewal_timeout.min(RELEASE_AGAIN) / 2);
+                (self.failed_at, self.connects_at) =
+                    (now, Moment::now().after(self.renewal_timeout.min(RELEASE_AGAIN) / 2));
                 Err(no_connection().caused_by(not_connected(error).error()))
             }
         }
@@ -213,6 +218,7 @@ impl OnLine {
             // It may have lost the role of primary long ago.
             self.heard = Moment::default();
             if let Some(server) = self.server.upgrade() {
+                server.backend.refuses(flight.sent);
                 server.inbox.is_deaf(flight.sent);
             }
         }

@@ -59,7 +59,7 @@ impl Renewer {
     ) -> Result<(), Error> {
         let at = match entry.holder_hears(|| core.is_to_be_told(owner)) {
             true => due,
-            false => due.min(now.after(core.lock_state.shape().beat)),
+            false => due.min(now.after(core.lock_state.shape().heartbeat)),
         };
         if let Some(before) = core.set_due(owner, at) {
             self.forget(entry, owner, before);

@@ -27,6 +27,7 @@ pub(crate) fn connected(shared: &Arc<Shared>, server: &Arc<Server>, told: &Serve
 
 /// Makes every grant there be renewed at once that was written since then.
 pub(crate) fn renew(shared: &Arc<Shared>, server: &Arc<Server>, since: Moment) {
+    server.found.put(Moment::now());
     let entries = shared.entries.lock().all();
     for entry in entries.iter().filter(|entry| Arc::ptr_eq(entry.server(), server)) {
         let mut core = entry.core.lock();

@@ -1,18 +1,33 @@
 //! What a thread asks for, what is asked of Redis for it, and what Redis replies.
 
+use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Millis;
 
+/// A place in a lock state: of a waiting thread, later of its hold. They are numbered from one as they come.
+pub(crate) type Ticket = u64;
+
 /// The holder's identity: for re-entry, and for `is_held_by_current_thread`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum HolderId {
-    /// A thread, by its number in this process.
-    Thread(u64),
+    /// A thread, by [one more](Self::number) than its number in this process.
+    Thread(NonZeroU64),
     /// The owner of the owned guard.
     Guard,
+}
+
+impl HolderId {
+    pub(crate) fn thread(thread: u64) -> Self {
+        HolderId::Thread(Self::number(thread))
+    }
+
+    /// Never zero, so that to tell a thread from a guard takes no more room.
+    pub(crate) fn number(thread: u64) -> NonZeroU64 {
+        NonZeroU64::MIN.saturating_add(thread)
+    }
 }
 
 /// What a request tells the kind's rule. Most kinds have nothing to tell, and to copy that costs nothing: neither an

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::asking::{AcquireMode, Answer, Asking, Request, Terms};
+use super::asking::{AcquireMode, Answer, Asking, Request, Terms, Ticket};
 use crate::clock::{Millis, Moment};
 use crate::observe::LossReason;
 
@@ -47,15 +47,15 @@ pub(crate) struct Grant {
     /// When this process got it: the beginning of its local hand-off period.
     pub(crate) since: Moment,
     /// What renewals must consider, if anything.
-    pub(crate) minds: Option<Box<RenewalBounds>>,
+    pub(crate) bounds: Option<Box<RenewalBounds>>,
     /// How often it was handed on in this process.
     pub(crate) hand_overs: u32,
     /// A request of it had no reply: it ends with a tombstone.
     pub(crate) unsettled: bool,
     /// Why it ended early.
     pub(crate) lost: Option<LossReason>,
-    /// What the caller said that took it away by force.
-    pub(crate) said: Option<Box<str>>,
+    /// What the caller said that took it away by force. In two boxes, as hardly any grant has it.
+    pub(crate) said: Option<Box<Box<str>>>,
     /// The number of holds on it, one per thread or guard.
     pub(crate) holds: u32,
     /// It ends with its holder: it is not handed on, and may not be shared.
@@ -63,7 +63,7 @@ pub(crate) struct Grant {
     /// Another mode's is asked for in its place: Redis may have it no longer, and that is not a loss.
     pub(crate) exchanged: bool,
     /// Of a shared grant.
-    pub(crate) door: Option<Box<Door>>,
+    pub(crate) joining: Option<Box<Joining>>,
     /// Of a grant that its process may keep for its next hold.
     pub(crate) keep: Option<Box<Keep>>,
 }
@@ -104,11 +104,14 @@ impl Default for RenewalBounds {
 
 /// Whether threads of this process may join a shared grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Door {
+pub(crate) struct Joining {
     /// When Redis last said that they may, if it did.
     pub(crate) open_since: Option<Moment>,
-    /// When it was asked whether they may, while that request is in flight.
-    pub(crate) asked: Option<Moment>,
+    /// The last ticket of those that came before that question: they may join however late the reply was. Else a
+    /// reply that takes longer than the local hand-off period would admit nobody, and be asked for again for ever.
+    pub(crate) admits: Ticket,
+    /// When it was asked whether they may, and the last ticket then, while that request is in flight.
+    pub(crate) asked: Option<(Moment, Ticket)>,
 }
 
 impl Grant {
@@ -122,7 +125,7 @@ impl Grant {
             valid_until: Moment::default(),
             first: Millis::default(),
             since: Moment::default(),
-            minds: None,
+            bounds: None,
             hand_overs: 0,
             unsettled: false,
             lost: None,
@@ -130,7 +133,7 @@ impl Grant {
             holds: 0,
             shut: false,
             exchanged: false,
-            door: None,
+            joining: None,
             keep: None,
         }
     }
@@ -177,9 +180,19 @@ impl Grant {
         self.keep.as_ref().is_some_and(|keep| keep.idle)
     }
 
-    /// Whether another thread of this process may share it without Redis.
-    pub(crate) fn may_be_joined(&self, next: &Terms, local_handoff: Duration, now: Moment) -> bool {
-        self.goes_on_as(next, now) && self.open_since().is_some_and(|since| now.since(since) < local_handoff)
+    /// Whether the thread with this ticket may share it without Redis.
+    pub(crate) fn may_be_joined(
+        &self,
+        ticket: Ticket,
+        next: &Terms,
+        local_handoff: Duration,
+        now: Moment,
+    ) -> bool {
+        let admits = |joining: &Joining| {
+            ticket <= joining.admits
+                || joining.open_since.is_some_and(|since| now.since(since) < local_handoff)
+        };
+        self.goes_on_as(next, now) && self.joining.as_deref().is_some_and(admits)
     }
 
     /// Whether it may continue as what `next` asks for.
@@ -198,9 +211,9 @@ impl Grant {
         !self.shut && self.lost.is_none() && self.terms.goes_on_as(&self.terms)
     }
 
-    /// The question whether others may join it, about to be sent.
-    pub(crate) fn asks(&mut self, request: &Request, threads: usize, now: Moment) -> Asking {
-        self.door.get_or_insert_default().asked = Some(now);
+    /// The question whether others may join it, about to be sent; `last`: the last ticket so far.
+    pub(crate) fn asks(&mut self, request: &Request, threads: usize, last: Ticket, now: Moment) -> Asking {
+        self.joining.get_or_insert_default().asked = Some((now, last));
         Asking {
             owner: self.owner,
             how: AcquireMode::Share,
@@ -216,10 +229,12 @@ impl Grant {
 
     /// Redis's reply to the question whether others may join it.
     pub(crate) fn may_be_joined_since(&mut self, answer: &Answer) {
-        let door = self.door.get_or_insert_default();
-        let asked = door.asked.take();
-        match answer {
-            Answer::In { .. } => door.open_since = asked,
+        let joining = self.joining.get_or_insert_default();
+        let asked = joining.asked.take();
+        match (answer, asked) {
+            (Answer::In { .. }, Some((sent, last))) => {
+                (joining.open_since, joining.admits) = (Some(sent), last)
+            }
             // Also if it did not say: the next thread asks for itself.
             _ => self.shut = true,
         }
@@ -227,12 +242,12 @@ impl Grant {
 
     /// Since when threads may join it, as far as Redis said.
     pub(crate) fn open_since(&self) -> Option<Moment> {
-        self.door.as_ref()?.open_since
+        self.joining.as_ref()?.open_since
     }
 
     /// Whether the question is in flight.
     pub(crate) fn is_asked(&self) -> bool {
-        self.door.as_ref().is_some_and(|door| door.asked.is_some())
+        self.joining.as_ref().is_some_and(|joining| joining.asked.is_some())
     }
 
     /// It was granted for only so long, counted from `since`: the first renewal is for the rest.
@@ -264,17 +279,17 @@ impl Grant {
     /// A renewal for `lease` may run at any time yet.
     pub(crate) fn is_worth(&mut self, lease: Duration) {
         if lease < self.least() {
-            self.minds.get_or_insert_default().least = lease;
+            self.bounds.get_or_insert_default().least = lease;
         }
     }
 
     /// `renew_for` asked for this much.
     pub(crate) fn wants(&mut self, until: Moment) {
-        self.minds.get_or_insert_default().wanted_until = until;
+        self.bounds.get_or_insert_default().wanted_until = until;
     }
 
     fn least(&self) -> Duration {
-        self.minds.as_ref().map_or(Duration::MAX, |minds| minds.least)
+        self.bounds.as_ref().map_or(Duration::MAX, |bounds| bounds.least)
     }
 
     /// Until when it must stay in Redis, even if it is released before: its one hold began at `since`.
@@ -311,7 +326,7 @@ impl Grant {
 
     /// The lease that the next renewal asks for.
     pub(crate) fn renewal(&self, now: Moment) -> Duration {
-        let wanted = self.minds.as_ref().map_or(Duration::ZERO, |minds| minds.wanted_until.since(now));
+        let wanted = self.bounds.as_ref().map_or(Duration::ZERO, |bounds| bounds.wanted_until.since(now));
         if self.is_first() && self.terms.fixed {
             // Redis counts in milliseconds.
             return wanted.max(Duration::from_millis(1));

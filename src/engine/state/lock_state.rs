@@ -34,6 +34,7 @@ mod habit;
 mod heard;
 mod holds;
 mod kept;
+mod line;
 mod past;
 mod questions;
 mod receipt;
@@ -41,7 +42,6 @@ mod share;
 mod suspending;
 mod turn;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,11 +49,12 @@ use self::ask::PendingAcquire;
 use self::condition_waiter::WaitsFor;
 pub(crate) use self::condition_waiter::{NOT_INSIDE, SuspendedHold, WaitOutcome};
 pub(crate) use self::events::{
-    Acquired, CannotPart, Effects, Entered, Exit, GaveUp, PendingRelease, Refusal, Renewal, Step, Ticket,
+    Acquired, CannotPart, Effects, Entered, Exit, GaveUp, PendingRelease, Refusal, Renewal, Step,
 };
 use self::holds::Hold;
+use self::line::Line;
 use self::past::Past;
-pub(crate) use super::asking::{AcquireMode, Answer, Asking, HolderId, Request, Terms};
+pub(crate) use super::asking::{AcquireMode, Answer, Asking, HolderId, Request, Terms, Ticket};
 use super::grant::Grant;
 use super::table::Table;
 use crate::clock::Moment;
@@ -74,7 +75,7 @@ pub(crate) struct Shape {
     /// How long a grant may be handed on.
     pub(crate) local_handoff: Duration,
     /// The longest pause between two looks at anything.
-    pub(crate) beat: Duration,
+    pub(crate) heartbeat: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -92,7 +93,7 @@ struct Waiter {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LockState {
     shape: Arc<Shape>,
-    waiters: VecDeque<Waiter>,
+    waiters: Line<Waiter>,
     holds: Table<Hold>,
     grants: Table<Grant>,
     ask: Option<Box<PendingAcquire>>,
@@ -113,7 +114,7 @@ impl LockState {
     pub(crate) fn new(shape: impl Into<Arc<Shape>>) -> Self {
         LockState {
             shape: shape.into(),
-            waiters: VecDeque::new(),
+            waiters: Line::new(),
             holds: Table::new(),
             grants: Table::new(),
             ask: None,
@@ -153,9 +154,9 @@ impl LockState {
     }
 
     fn acquired(&self, hold: &Hold) -> Acquired {
-        let Hold { ticket, owner, way, count, .. } = *hold;
+        let Hold { ticket, owner, way, .. } = *hold;
         let (token, value) = self.grant(owner).map_or((0, 0), |t| (t.token(), t.value));
-        Acquired { ticket, owner, token, value, way, count }
+        Acquired { ticket, owner, token, value, way, count: hold.guards() }
     }
 
     /// A thread wants to acquire: it holds the lock already, takes its place, or is rejected at once.
@@ -177,7 +178,7 @@ impl LockState {
             let (before, ticket) = (self.acquired(hold), hold.ticket);
             let acquired = Acquired { count: before.count + 1, ..before };
             if let Some(hold) = self.holds.get_mut(ticket) {
-                hold.count = acquired.count;
+                hold.count = hold.count.saturating_add(1);
             }
             return Ok(Entered::Again(acquired));
         }
@@ -193,7 +194,7 @@ impl LockState {
         }
         if request.from.is_some() {
             // Every waiter here is waiting for the very thread that asks.
-            self.waiters.push_front(Waiter { ticket, request: request.clone(), attempted: false });
+            self.waiters.insert(0, Waiter { ticket, request: request.clone(), attempted: false });
             return Ok(Entered::Waits(ticket));
         }
         if request.once && (!self.waiters.is_empty() || self.in_the_way(now).is_some()) {
@@ -214,7 +215,8 @@ impl LockState {
         let passes = |w: &&Waiter| {
             w.request.terms.class > request.terms.class && !w.request.once && w.request.from.is_none()
         };
-        self.waiters.iter().skip(granted).rev().take_while(passes).count()
+        let behind = self.waiters.len().saturating_sub(granted);
+        self.waiters.iter().rev().take(behind).take_while(passes).count()
     }
 
     /// What is asked for `request`, under a new owner id: where it was displaced, at the arrival that it had.

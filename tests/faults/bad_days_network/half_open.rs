@@ -6,7 +6,7 @@ use std::thread;
 use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::{Proxy, wait_until};
 
-use super::{behind_proxy, nobodys_port};
+use super::behind_proxy;
 use crate::both::both;
 use crate::server_days::*;
 
@@ -51,7 +51,7 @@ mod bodies {
             assert_eq!(hole.connections(), 1, "the listener's");
             hole.black_hole(true);
             guard.unlock().unwrap();
-            // A beat of 300 ms, and whatever the machine takes.
+            // A heartbeat of 300 ms, and whatever the machine takes.
             on_time("the waiter", ms(900), || waiting.join().unwrap().unwrap());
         });
         assert!(hole.struck() > 0, "the grant was heard");

@@ -27,7 +27,7 @@ mod bodies {
                 wait_for_queue(&server, "killed");
                 assert!(server.kill_clients(what).unwrap() > 0);
                 guard.unlock().unwrap();
-                // Should the listener have been away at that moment: a beat later.
+                // Should the listener have been away at that moment: a heartbeat later.
                 on_time("the waiter", ms(900), || waiting.join().unwrap().unwrap());
             });
         }

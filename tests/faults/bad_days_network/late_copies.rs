@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::{ClientKind, Proxy, RedisServer, wait_until};
 
-use super::{behind_proxy, nobodys_port};
+use super::behind_proxy;
 use crate::both::both;
 use crate::server_days::*;
 
@@ -40,7 +40,7 @@ mod bodies {
         nothing_stays(&server, &[&client]);
     }
 
-    /// The connection broke, a copy on a new one was answered, the tenure is over: now the first
+    /// The connection broke, a copy on a new one was answered, the grant is over: now the first
     /// copy arrives.
     pub fn a_late_copy_of_an_acquire_that_was_sent_twice_locks_nothing<K: Subject>(kind: K) {
         let (server, proxy) = behind_proxy();
@@ -168,9 +168,9 @@ fn scripts_run(server: &RedisServer) -> u64 {
     ["evalsha", "eval"].iter().filter_map(|it| calls.get(*it)).sum()
 }
 
-/// An owner of this lock is barred.
+/// An owner of this lock has a tombstone.
 fn await_tombstone(server: &RedisServer, name: &str) {
-    let tombstones = format!("{}:gone", key(name));
+    let tombstones = format!("{}:tombstones", key(name));
     wait_until(SURELY, "a tombstone", || ask::<u64>(server, &["EXISTS", &tombstones]) == 1);
 }
 

@@ -4,11 +4,22 @@ use std::thread;
 use std::time::Duration;
 
 use redis_concurrent::ErrorKind;
-use redis_concurrent_testkit::{ClientKind, wait_until};
+use redis_concurrent_testkit::{ClientKind, Proxy, wait_until};
 
 use super::behind_proxy;
 use crate::both::both;
 use crate::server_days::*;
+
+/// Has the next reply lost, with its connection (`closed`) or without. Returns how long the call that meets it waits in
+/// vain: it asks again at once, or after the command timeout.
+fn loses_a_reply(proxy: &Proxy, closed: bool) -> Duration {
+    if closed {
+        proxy.swallow_next_reply_and_reset();
+        return Duration::ZERO;
+    }
+    proxy.swallow_replies(1);
+    COMMAND
+}
 
 mod bodies {
     use super::*;
@@ -21,15 +32,10 @@ mod bodies {
         lock.lock().unwrap().unlock().unwrap();
         // Not what a new connection sends first.
         proxy.only_matching(b"rc:{lost}");
-        // Closed: it is asked again at once. Open: after the command limit.
         for closed in [true, false] {
             let struck = proxy.struck();
-            if closed {
-                proxy.swallow_next_reply_and_reset();
-            } else {
-                proxy.swallow_replies(1);
-            }
-            let guard = on_time("lock", if closed { ms(0) } else { COMMAND }, || lock.lock()).unwrap();
+            let limit = loses_a_reply(&proxy, closed);
+            let guard = on_time("lock", limit, || lock.lock()).unwrap();
             assert_eq!(proxy.struck(), struck + 1);
             assert_eq!(lock.hold_count(), 1);
             let other = connect(&server.url()).lock_with_kind("lost", kind);
@@ -118,11 +124,7 @@ mod bodies {
         proxy.only_matching(b"rc:{renewed}");
         for closed in [true, false] {
             let struck = proxy.struck();
-            if closed {
-                proxy.swallow_next_reply_and_reset();
-            } else {
-                proxy.swallow_replies(1);
-            }
+            loses_a_reply(&proxy, closed);
             wait_until(SURELY, "a lost reply", || proxy.struck() > struck);
             ear.wait_for_renewals(1);
         }
@@ -153,12 +155,8 @@ mod bodies {
                 wait_until(SURELY, "a waiting thread", || lock.local_queue_length() == 1);
                 wait_until(SURELY, "the listener", || server.clients(ClientKind::PubSub).unwrap().len() == 1);
                 proxy.only_matching(b"rc:{next}");
-                if closed {
-                    proxy.swallow_next_reply_and_reset();
-                } else {
-                    proxy.swallow_replies(1);
-                }
-                let unlocked = on_time("unlock", if closed { ms(0) } else { COMMAND }, || guard.unlock());
+                let limit = loses_a_reply(&proxy, closed);
+                let unlocked = on_time("unlock", limit, || guard.unlock());
                 if closed {
                     unlocked.unwrap();
                 } else {

@@ -44,19 +44,14 @@ mod bodies {
         let (guard, lonely) = (held.lock().unwrap(), alone.lock().unwrap());
         let token = guard.token();
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| {
-                let guard = wanted.lock().unwrap();
-                let token = guard.token();
-                // A full server takes this too.
-                guard.unlock().unwrap();
-                token
-            });
+            // A full server takes its unlock, too.
+            let waiting = scope.spawn(|| takes_a_turn(&wanted));
             wait_for_queue(&server, "handed-over");
             configure(&server, "maxmemory", "1");
-            // More than a window and more than a lease: beats and renewals are what it lives by.
+            // More than a waiter timeout and more than a lease: heartbeats and renewals are what it lives by.
             let full = Instant::now();
             ear.wait_for_renewals(4);
-            wait_until(SURELY, "the time of a window", || full.elapsed() > ms(2000));
+            wait_until(SURELY, "the time of a waiter timeout", || full.elapsed() > ms(2000));
             assert!(!waiting.is_finished());
             assert!(is_queued(&server, "handed-over"), "the place was lost");
             let released = Instant::now();

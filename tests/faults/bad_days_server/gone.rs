@@ -5,7 +5,7 @@ use std::thread;
 use redis_concurrent::ErrorKind;
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use super::{nobodys_port, says_unavailable};
+use super::says_unavailable;
 use crate::both::both;
 use crate::server_days::*;
 

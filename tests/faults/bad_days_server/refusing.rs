@@ -5,7 +5,6 @@ use std::thread;
 use redis_concurrent::{Client, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use super::nobodys_port;
 use crate::both::both;
 use crate::server_days::*;
 

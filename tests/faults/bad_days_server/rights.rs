@@ -74,7 +74,7 @@ mod bodies {
                 wait_for_queue(&server, "mute");
                 ask::<()>(&server, &["ACL", "SETUSER", "locks", right]);
                 guard.unlock().unwrap();
-                // A beat, and whatever the machine takes.
+                // A heartbeat, and whatever the machine takes.
                 on_time("the waiter", ms(1500), || waiting.join().unwrap().unwrap());
             });
             ask::<()>(&server, &["ACL", "SETUSER", "locks", "+publish", "&*"]);

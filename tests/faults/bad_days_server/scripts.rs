@@ -78,7 +78,7 @@ mod bodies {
             let waiting = scope.spawn(|| other.lock().unwrap().unlock());
             wait_for_queue(&server, "flushed");
             flush();
-            // Through a beat of the waiter.
+            // Through a heartbeat of the waiter.
             thread::sleep(ms(400));
             flush();
             guard.unlock().unwrap();

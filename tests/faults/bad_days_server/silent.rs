@@ -80,15 +80,10 @@ mod bodies {
         let guard = held.lock().unwrap();
         let token = guard.token();
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| {
-                let guard = wanted.lock().unwrap();
-                let token = guard.token();
-                guard.unlock().unwrap();
-                token
-            });
+            let waiting = scope.spawn(|| takes_a_turn(&wanted));
             wait_for_queue(&server, "bear");
             server.stop().unwrap();
-            // Longer than a beat and a command: the waiter has met the silence.
+            // Longer than a heartbeat and a command: the waiter has met the silence.
             thread::sleep(ms(300) + COMMAND);
             server.cont().unwrap();
             guard.unlock().unwrap();

@@ -231,7 +231,7 @@ fn an_error_has_the_name_of_its_lock<K: Tried>(stage: &Stage<K>) {
     }
     let () = redis::cmd("DEL").arg(stage.key("")).query(&mut stage.redis()).unwrap();
     errors.push(guard.unlock().unwrap_err());
-    let () = redis::cmd("RPUSH").arg(stage.key("")).arg("a stranger's").query(&mut stage.redis()).unwrap();
+    let () = redis::cmd("RPUSH").arg(stage.key("")).arg("a foreign value").query(&mut stage.redis()).unwrap();
     errors.push(lock.try_lock().unwrap_err());
     let () = redis::cmd("DEL").arg(stage.key("")).query(&mut stage.redis()).unwrap();
     client.close().unwrap();

@@ -94,11 +94,11 @@ fn an_acquire_that_fails_half_way_leaves_nothing<K: Tried>(stage: &Stage<K>) {
 fn a_former_owner_cannot_renew_it<K: Tried>(stage: &Stage<K>) {
     let lock = stage.lock();
     let guard = lock.lock().unwrap();
-    give_to_a_stranger(stage);
+    give_to_a_foreign_holder(stage);
     assert!(guard.renew_for(ms(10_000)).unwrap_err().is_lease_lost());
     assert!(guard.is_lost() && !lock.is_held_by_current_thread());
     assert!(guard.unlock().unwrap_err().is_lease_lost());
-    assert_eq!(stage.owner().as_deref(), Some("a stranger"), "and the stranger keeps it");
+    assert_eq!(stage.owner().as_deref(), Some("a foreign holder"), "and that keeps it");
     assert!(lock.force_unlock().unwrap().was_held());
 }
 
@@ -106,19 +106,19 @@ fn a_former_owner_cannot_renew_it<K: Tried>(stage: &Stage<K>) {
 fn a_foreign_owner_is_told_as_such<K: Tried>(stage: &Stage<K>) {
     let (lock, other) = (stage.lock(), stage.lock());
     let guard = lock.lock().unwrap();
-    give_to_a_stranger(stage);
+    give_to_a_foreign_holder(stage);
     // Neither free nor ours.
     for lock in [&lock, &other] {
         assert!(lock.is_locked().unwrap());
         let holder = lock.holder().unwrap().unwrap();
-        assert_eq!((holder.owner.as_str(), holder.since), ("a stranger", None));
+        assert_eq!((holder.owner.as_str(), holder.since), ("a foreign holder", None));
     }
     assert!(other.try_lock().unwrap().is_none());
     assert!(guard.unlock().unwrap_err().is_lease_lost());
     assert!(lock.force_unlock().unwrap().was_held());
 
     // What is no lock of this kind at all.
-    let () = redis::cmd("RPUSH").arg(stage.key("")).arg("a stranger's").query(&mut stage.redis()).unwrap();
+    let () = redis::cmd("RPUSH").arg(stage.key("")).arg("a foreign value").query(&mut stage.redis()).unwrap();
     for answer in [lock.is_locked().map(drop), lock.try_lock().map(drop), lock.holder().map(drop)] {
         assert_eq!(answer.unwrap_err().kind(), ErrorKind::WrongType);
     }
@@ -127,13 +127,13 @@ fn a_foreign_owner_is_told_as_such<K: Tried>(stage: &Stage<K>) {
 }
 
 /// Overwrites the owner, as a program of somebody else's might.
-fn give_to_a_stranger<K: Tried>(stage: &Stage<K>) {
+fn give_to_a_foreign_holder<K: Tried>(stage: &Stage<K>) {
     let mut set = if stage.reentrant() { redis::cmd("HSET") } else { redis::cmd("SET") };
     set.arg(stage.key(""));
     if stage.reentrant() {
         set.arg("owner");
     }
-    set.arg("a stranger");
+    set.arg("a foreign holder");
     if !stage.reentrant() {
         set.arg("KEEPTTL");
     }

@@ -84,7 +84,7 @@ fn a_waiter_does_not_ask_again_and_again<K: Tried>(stage: &Stage<K>) {
     let guard = lock.lock().unwrap();
     let before = client.request_count();
     in_vain(&other, ms(600));
-    // It asks and it leaves; the first beat would come after a second. A third to spare, as the
+    // It asks and it leaves; the first heartbeat would come after a second. A third to spare, as the
     // first request brings the script along where the server does not know it.
     let sent = client.request_count() - before;
     assert!((2..=3).contains(&sent), "{sent} requests");

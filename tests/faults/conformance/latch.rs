@@ -170,7 +170,7 @@ fn a_wait_ends_when_the_server_dies<K: Tried>(_: &Stage<K>) {
             let error = waiter.join().unwrap().unwrap_err();
             assert!(error.is_unavailable(), "{error}");
         }
-        // A beat and two requests that go unanswered, at most.
+        // A heartbeat and two requests that go unanswered, at most.
         assert!(began.elapsed() < 4 * limit + LATE, "{:?}", began.elapsed());
     });
     // What it could not take out ends by itself.

@@ -18,7 +18,7 @@ use crate::conformance::stage::{Place, nothing};
 use crate::support::{env, threads};
 
 /// How long a row may take.
-const ROW: Duration = Duration::from_secs(100);
+const ROW: Duration = Duration::from_secs(300);
 /// How many databases the server has: a new one for each lock of each row.
 const DATABASES: &str = "2000";
 /// Tell a row's process where to play.

@@ -80,6 +80,8 @@ impl<K: Tried> Stage<K> {
 
     pub fn client_with(&self, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
         let builder = Client::builder().url(&self.place.url()).namespace(&self.place.namespace());
+        // No row is about how long that takes, and a hundred clients may connect on a busy machine.
+        let builder = builder.connect_timeout(LONG);
         let client = set(builder).connect().unwrap();
         self.clients.lock().push(client.clone());
         client
@@ -213,6 +215,6 @@ fn lasting_keys(redis: &mut redis::Connection) -> Vec<String> {
         ends.cmd("PTTL").arg(key);
     }
     let ends: Vec<i64> = ends.query(redis).unwrap();
-    let may_last = |key: &str| key.ends_with(":fence") || key.ends_with(":gone");
+    let may_last = |key: &str| key.ends_with(":fence") || key.ends_with(":tombstones");
     keys.into_iter().zip(ends).filter(|(key, end)| !may_last(key) || *end == -1).map(|(key, _)| key).collect()
 }

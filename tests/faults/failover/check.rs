@@ -167,7 +167,7 @@ fn was_told(history: &History, hold: &Hold, limit: u64) -> bool {
     // What was handed on within a process ends once for all threads that had it.
     let same = |it: &&Hold| {
         let process = it.who.process == hold.who.process && it.lock == hold.lock;
-        process && hold.token > 0 && it.tenure() == hold.tenure()
+        process && hold.token > 0 && it.grant() == hold.grant()
     };
     let lost = |line: &Line| {
         let named = matches!(&line.event, Event::Lost { lock: it, .. } if it == lock(&hold.lock));

@@ -86,12 +86,12 @@ fn two_at_once_are_seen_in_every_kind() {
 
 #[test]
 fn in_a_failover_two_at_once_must_be_told_and_their_tokens_rise() {
-    const TENURE: u64 = 1 << 12;
+    const GRANT: u64 = 1 << 12;
     let first = |token: u64, how: &str| {
-        story().failover(S, 3 * S, 9 * S).hold((1, 1), "a", token * TENURE, [S, S + 10, 2 * S], how)
+        story().failover(S, 3 * S, 9 * S).hold((1, 1), "a", token * GRANT, [S, S + 10, 2 * S], how)
     };
     let both = |tokens: [u64; 2], how: [&str; 2]| {
-        first(tokens[0], how[0]).hold((2, 1), "a", tokens[1] * TENURE, [S, S + 20, S + 30], how[1])
+        first(tokens[0], how[0]).hold((2, 1), "a", tokens[1] * GRANT, [S, S + 20, S + 30], how[1])
     };
     let lost = |it: Story, at: u64, process: u64| {
         it.line(at, process, 0, Event::Lost { lock: "a".into(), why: "Expired".into() })
@@ -109,7 +109,7 @@ fn in_a_failover_two_at_once_must_be_told_and_their_tokens_rise() {
     }
     // What was handed on in its process was lost with it.
     let handed_on =
-        both([1, 2], ["ok"; 2]).hold((1, 2), "a", TENURE + 1, [S, 2 * S, 2 * S + 5], "LeaseLost x");
+        both([1, 2], ["ok"; 2]).hold((1, 2), "a", GRANT + 1, [S, 2 * S, 2 * S + 5], "LeaseLost x");
     handed_on.gives(|it| (it.double_holds, it.untold) == (1, 0), &[]);
 }
 

@@ -55,15 +55,15 @@ fn programs_that_lock_by_set_nx_px_and_ours_are_never_inside_together() {
             scope.spawn(move || take_turns(stage, lock, ROUNDS, chance));
         }
         for i in 0..2 {
-            let (mut stranger, mut chance) = (stage.stranger(&format!("theirs {i}")), chance.fork());
+            let (mut foreign, mut chance) = (stage.foreign_holder(&format!("theirs {i}")), chance.fork());
             let mut redis = stage.server.connection().unwrap();
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
-                    while !stranger.takes(LEASE) {
+                    while !foreign.takes(LEASE) {
                         thread::sleep(ms(1));
                     }
                     count(&mut redis, "theirs");
-                    assert!(stranger.frees(), "nobody else has freed it");
+                    assert!(foreign.frees(), "nobody else has freed it");
                     thread::sleep(chance.micros(5_000));
                 }
             });

@@ -46,7 +46,7 @@ fn all_keys_of_a_lock_are_in_the_slot_of_its_key() {
     }
 }
 
-/// At the key of a lock that has a name it is that lock: one gate, one queue, one row of tokens.
+/// At the key of a lock that has a name it is that lock: one lock state, one queue, one row of tokens.
 #[test]
 fn the_key_of_a_named_lock_is_that_lock() {
     let stage = Stage::new();

@@ -1,4 +1,4 @@
-//! Among its own, a lock at a key is a simple lock like any other; to strangers it looks like theirs.
+//! Among its own, a lock at a key is a simple lock like any other; to foreign holders it looks like theirs.
 
 use std::thread;
 use std::time::Duration;
@@ -12,36 +12,36 @@ use crate::support::{LONG, builder, ms};
 #[test]
 fn what_we_hold_looks_as_set_nx_px_leaves_it() {
     let stage = Stage::new();
-    let (lock, mut stranger) = (stage.lock(), stage.stranger("theirs"));
+    let (lock, mut foreign) = (stage.lock(), stage.foreign_holder("theirs"));
     let guard = lock.with_lease(LEASE).lock_owned().unwrap();
     assert_eq!(stage.ask::<String>(&["TYPE", KEY]), "string");
     assert_eq!(stage.ask::<String>(&["GET", KEY]), lock.holder().unwrap().unwrap().owner);
     let left = Duration::from_millis(stage.ask(&["PTTL", KEY]));
     assert!(left <= LEASE && left > LEASE / 2, "{left:?}");
-    assert!(!stranger.takes(LEASE) && !stranger.frees());
+    assert!(!foreign.takes(LEASE) && !foreign.frees());
     guard.unlock().unwrap();
     assert_eq!(stage.ask::<u8>(&["EXISTS", KEY]), 0);
-    assert!(stranger.takes(LEASE) && stranger.frees());
+    assert!(foreign.takes(LEASE) && foreign.frees());
 }
 
 #[test]
-fn a_hold_is_renewed_and_keeps_strangers_out_beyond_its_lease() {
+fn a_hold_is_renewed_and_keeps_foreign_holders_out_beyond_its_lease() {
     let stage = Stage::new();
     let client = builder(&stage.server.url()).lease(ms(1500)).connect().unwrap();
     let lock = client.simple_lock_at(KEY);
-    let mut stranger = stage.stranger("theirs");
+    let mut foreign = stage.foreign_holder("theirs");
     let guard = lock.lock().unwrap();
     for _ in 0..40 {
-        assert!(!stranger.takes(LEASE), "by {:?}", lock.holder());
+        assert!(!foreign.takes(LEASE), "by {:?}", lock.holder());
         thread::sleep(ms(50));
     }
     guard.unlock().unwrap();
 }
 
 #[test]
-fn its_name_is_the_key_and_its_tokens_grow_past_strangers() {
+fn its_name_is_the_key_and_its_tokens_grow_past_those_of_foreign_holders() {
     let stage = Stage::new();
-    let (lock, other, mut stranger) = (stage.lock(), stage.lock(), stage.stranger("theirs"));
+    let (lock, other, mut foreign) = (stage.lock(), stage.lock(), stage.foreign_holder("theirs"));
     assert_eq!(lock.name(), KEY);
     let mut last = 0;
     for lock in [&lock, &other, &lock] {
@@ -52,7 +52,7 @@ fn its_name_is_the_key_and_its_tokens_grow_past_strangers() {
         assert_eq!(lock.lock().unwrap_err().name(), KEY);
         assert!(lock.try_lock().unwrap().is_none());
         guard.unlock().unwrap();
-        assert!(stranger.takes(LEASE) && stranger.frees());
+        assert!(foreign.takes(LEASE) && foreign.frees());
     }
 }
 
@@ -69,8 +69,8 @@ fn it_has_conditions() {
         let done = signaller.condition("done");
         wait_until(LONG, "one waits", || done.has_waiters(&signaller.lock().unwrap()).unwrap());
         // While they wait, the key is anybody's.
-        let mut stranger = stage.stranger("theirs");
-        assert!(stranger.takes(LEASE) && stranger.frees());
+        let mut foreign = stage.foreign_holder("theirs");
+        assert!(foreign.takes(LEASE) && foreign.frees());
         let guard = signaller.lock().unwrap();
         done.signal(&guard).unwrap();
         guard.unlock().unwrap();
@@ -87,13 +87,13 @@ fn a_receipt_leads_back_to_the_key() {
     let text = guard.into_receipt().unwrap().to_string();
     let receipt: Receipt = text.parse().unwrap();
     assert_eq!((receipt.name(), receipt.to_string()), (KEY, text));
-    assert!(!stage.stranger("theirs").takes(LEASE));
+    assert!(!stage.foreign_holder("theirs").takes(LEASE));
     assert_eq!(there.adopt::<Reentrant>(&receipt).unwrap_err().kind(), ErrorKind::WrongType);
     let guard = there.adopt::<Simple>(&receipt).unwrap();
     assert_eq!((guard.token(), guard.name()), (token, KEY));
     assert_eq!(there.adopt::<Simple>(&receipt).unwrap_err().kind(), ErrorKind::NotOwner);
     guard.unlock().unwrap();
-    assert!(stage.stranger("theirs").takes(LEASE));
+    assert!(stage.foreign_holder("theirs").takes(LEASE));
 }
 
 #[test]
@@ -101,16 +101,16 @@ fn nothing_stays_but_what_ends_by_itself() {
     let stage = Stage::new();
     let client = stage.client();
     {
-        let (lock, mut stranger) = (client.simple_lock_at(KEY), stage.stranger("theirs"));
-        assert!(stranger.takes(LEASE));
+        let (lock, mut foreign) = (client.simple_lock_at(KEY), stage.foreign_holder("theirs"));
+        assert!(foreign.takes(LEASE));
         assert!(lock.try_lock_for(ms(50)).unwrap().is_none());
-        assert!(stranger.frees());
+        assert!(foreign.frees());
         lock.fair().lock().unwrap().unlock().unwrap();
     }
     wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
     client.close().unwrap();
     for key in stage.ask::<Vec<String>>(&["KEYS", "*"]) {
-        assert!(key.ends_with(":fence") || key.ends_with(":gone"), "{key}");
+        assert!(key.ends_with(":fence") || key.ends_with(":tombstones"), "{key}");
         assert!(stage.ask::<i64>(&["PTTL", &key]) > 0, "{key} has no end");
     }
 }

@@ -15,7 +15,7 @@ pub const KEY: &str = "job:{nightly}:lock";
 /// Where those that wait for it stand.
 pub const QUEUE: &str = "rc:{nightly}:at:job:{nightly}:lock:queue";
 
-/// What a stranger's lock lasts where its end is not the point.
+/// What a foreign holder's lock lasts where its end is not the point.
 pub const LEASE: Duration = ms(60_000);
 
 pub struct Stage {
@@ -42,8 +42,8 @@ impl Stage {
     }
 
     /// A program of somebody else's.
-    pub fn stranger(&self, text: &str) -> Stranger {
-        Stranger { redis: self.server.connection().unwrap(), text: text.into() }
+    pub fn foreign_holder(&self, text: &str) -> ForeignHolder {
+        ForeignHolder { redis: self.server.connection().unwrap(), text: text.into() }
     }
 
     /// One command from outside.
@@ -60,12 +60,12 @@ impl Stage {
 
 /// Locks as the documentation of Redis has it: `SET key text NX PX lease`, and to unlock a script that deletes
 /// the key while it has that text.
-pub struct Stranger {
+pub struct ForeignHolder {
     redis: Connection,
     text: Vec<u8>,
 }
 
-impl Stranger {
+impl ForeignHolder {
     pub fn takes(&mut self, lease: Duration) -> bool {
         let mut set = cmd("SET");
         set.arg(KEY).arg(&self.text).arg("NX").arg("PX").arg(lease.as_millis() as u64);

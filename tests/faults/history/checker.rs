@@ -10,16 +10,16 @@ use crate::history::times::{Span, length, merged, outside};
 
 /// How long a thread may wait while nobody holds the lock and no fault has its effect.
 ///
-/// What dead holders (a lease) and dead waiters (a window) cost falls into the shadows of the
+/// What dead holders (a lease) and dead waiters (a waiter timeout) cost falls into the shadows of the
 /// faults that killed them, and what a hold takes into the hold. What is left are the hand-overs,
-/// some milliseconds each and as many as threads are ahead, and at most one beat of 150 ms for a
+/// some milliseconds each and as many as threads are ahead, and at most one heartbeat of 150 ms for a
 /// message that was lost. The rest of it is for a machine that has other things to do.
 pub const MOST_UNEXPLAINED: u64 = 2_500_000;
 
 /// How long a thread may be on its way into the queue.
 const SETTLE: u64 = 500_000;
 
-/// How many tenures of other processes a waiting thread may see while it is calm: one of each for
+/// How many grants of other processes a waiting thread may see while it is calm: one of each for
 /// each thread ahead of it in its own process, and once more for itself; twice that, as who
 /// has just been hit by a fault comes in at the end of the queue.
 const MOST_AHEAD: usize = 2 * THREADS as usize * (PROCESSES - 1);
@@ -168,24 +168,24 @@ fn waits_are_explained(evidence: &Evidence, lock: &str, holds: &[&Hold]) -> Vec<
         }
         let ahead = ahead_of(wait, holds, &shadows);
         if ahead > MOST_AHEAD {
-            wrong.push(format!("passed by {ahead} tenures of others while it was calm:\n  {wait:?}"));
+            wrong.push(format!("passed by {ahead} grants of others while it was calm:\n  {wait:?}"));
         }
     }
     wrong
 }
 
-/// How many tenures of other processes began while this thread was surely waiting, in the calm.
+/// How many grants of other processes began while this thread was surely waiting, in the calm.
 fn ahead_of(wait: &Wait, holds: &[&Hold], shadows: &[Span]) -> usize {
     if wait.asked + SETTLE >= wait.ended {
         return 0;
     }
-    let mut tenures = BTreeSet::new();
+    let mut grants = BTreeSet::new();
     for (from, until) in outside((wait.asked + SETTLE, wait.ended), shadows) {
         let first = holds.partition_point(|hold| hold.held < from);
         let within = holds[first..].iter().take_while(|hold| hold.held < until);
-        tenures.extend(within.filter(|it| it.who.process != wait.who.process).map(|it| it.tenure()));
+        grants.extend(within.filter(|it| it.who.process != wait.who.process).map(|it| it.grant()));
     }
-    tenures.len()
+    grants.len()
 }
 
 /// How much of the longest unexplained wait of all there was, for the report.

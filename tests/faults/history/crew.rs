@@ -59,7 +59,7 @@ impl<'a> Crew<'a> {
                 self.ends.insert(*process, clock());
                 self.slots[slot] = self.hire(slot);
             }),
-            // It lasts for longer than its lease and its window: they are over when it goes on.
+            // It lasts for longer than its lease and its waiter timeout: they are over when it goes on.
             Blow::Stop(victim, time) => self.stage.during("stop".into(), RECOVERY, || {
                 let slot = self.stop_victim(victim);
                 thread::sleep(time);

@@ -26,8 +26,8 @@ impl Hold {
         self.held < self.until
     }
 
-    /// The tenure it belongs to: what Redis granted, without the hand-overs.
-    pub fn tenure(&self) -> u64 {
+    /// The grant it belongs to: what Redis granted, without the hand-overs.
+    pub fn grant(&self) -> u64 {
         self.token >> 12
     }
 }

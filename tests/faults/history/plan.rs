@@ -12,7 +12,7 @@ pub const THREADS: u64 = 4;
 
 /// The clients' settings: short, so that much happens in a short run.
 pub const LEASE: Duration = ms(900);
-pub const WINDOW: Duration = ms(450);
+pub const WAITER_TIMEOUT: Duration = ms(450);
 pub const COMMAND: Duration = ms(450);
 
 /// Faults come in storms; between them it is calm for long enough to see what goes on without.

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::history::checker::Shadow;
 use crate::history::log::{Event, Line, read_all};
-use crate::history::plan::{COMMAND, LEASE, WINDOW};
+use crate::history::plan::{COMMAND, LEASE, WAITER_TIMEOUT};
 use crate::history::times::Span;
 use crate::support::{clock, ms};
 
@@ -21,7 +21,8 @@ pub const RECOVERY: Duration = ms(COMMAND.as_millis() as u64 + 500);
 
 /// How long after its end a fault may have an effect that has cost a process its life, or a lock its
 /// release: a dead holder is waited for for a lease, a dead waiter for a waiter timeout.
-pub const AFTERMATH: Duration = ms((LEASE.as_millis() + WINDOW.as_millis() + RECOVERY.as_millis()) as u64);
+pub const AFTERMATH: Duration =
+    ms((LEASE.as_millis() + WAITER_TIMEOUT.as_millis() + RECOVERY.as_millis()) as u64);
 
 /// How late answers come that have a long way: later than a lease may end early for the clocks' sake.
 const FAR: Duration = ms(30);

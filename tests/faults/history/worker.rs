@@ -9,7 +9,7 @@ use redis_concurrent::{Client, Exclusive, RedisLock};
 use redis_concurrent_testkit::{Child, eventually};
 
 use crate::history::counter::Counter;
-use crate::history::plan::{COMMAND, LEASE, LOCKS, THREADS, WINDOW};
+use crate::history::plan::{COMMAND, LEASE, LOCKS, THREADS, WAITER_TIMEOUT};
 use crate::history::role::{self, Role};
 use crate::history::rounds::{Style, Worker};
 use crate::support::{LONG, Random, builder, env};
@@ -84,7 +84,7 @@ fn connect(role: &Role) -> Client {
     eventually(LONG, || {
         let made = builder(&env("URL"))
             .lease(LEASE)
-            .waiter_timeout(WINDOW)
+            .waiter_timeout(WAITER_TIMEOUT)
             .command_timeout(COMMAND)
             .connect_timeout(COMMAND)
             .client_name(&role.process.to_string())

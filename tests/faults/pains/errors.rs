@@ -117,7 +117,7 @@ fn pain_27_each_trouble_has_its_own_word_in_every_call() {
     each_says(ErrorKind::InvalidInput, "x", everything(&lock.with_lease(ms(1))));
 
     // Somebody else's key.
-    redis::cmd("SET").arg("rc:{y}").arg("stranger").exec(&mut server.connection().unwrap()).unwrap();
+    redis::cmd("SET").arg("rc:{y}").arg("foreign").exec(&mut server.connection().unwrap()).unwrap();
     each_says(ErrorKind::WrongType, "y", everything(&client.reentrant_lock("y")));
 
     // Held by this thread, for a guard; and by a kind that is not reentrant.

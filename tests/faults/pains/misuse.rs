@@ -30,10 +30,10 @@ fn pain_21_a_name_has_one_kind_and_a_call_its_own_lease() {
     wrong(reentrant.lock().unwrap_err().kind());
     wrong(reentrant.holder().unwrap_err().kind());
     guard.unlock().unwrap();
-    // A stranger's key of any type stays as it is.
+    // A foreign key of any type stays as it is.
     for make in ["SET", "LPUSH", "SADD"] {
         let mut connection = server.connection().unwrap();
-        redis::cmd(make).arg("rc:{x}").arg("stranger").exec(&mut connection).unwrap();
+        redis::cmd(make).arg("rc:{x}").arg("foreign").exec(&mut connection).unwrap();
         wrong(reentrant.lock().unwrap_err().kind());
         if make != "SET" {
             wrong(simple.lock().unwrap_err().kind());

@@ -33,7 +33,7 @@ fn role_waits() {
 fn pain_17_the_next_of_ten_gets_in_when_the_first_is_dead() {
     let server = RedisServer::start().unwrap();
     let (mut connection, holder) = (server.connection().unwrap(), connect(&server).reentrant_lock("x"));
-    let (waiter_timeout, beat) = (ms(900), ms(300));
+    let (waiter_timeout, heartbeat) = (ms(900), ms(300));
     let order = Mutex::new(Vec::new());
     for stopped in [false, true] {
         let held = holder.lock_owned().unwrap();
@@ -50,7 +50,7 @@ fn pain_17_the_next_of_ten_gets_in_when_the_first_is_dead() {
                 });
                 wait_until(LONG, "so many wait", || places(&mut connection) == 1 + i);
             }
-            // One that stands still has its connections yet: only its window tells.
+            // One that stands still has its connections yet: only its waiter timeout tells.
             if stopped {
                 child.stop().unwrap();
                 queued(&holder, 9);
@@ -61,7 +61,7 @@ fn pain_17_the_next_of_ten_gets_in_when_the_first_is_dead() {
             held.unlock().unwrap();
             wait_until(LONG, "all the others get in", || order.lock().len() == 9);
             let first = order.lock()[0].1 - died;
-            assert!(first < waiter_timeout + beat + LOAD, "{first:?}");
+            assert!(first < waiter_timeout + heartbeat + LOAD, "{first:?}");
         });
         assert!(order.lock().iter().map(|(i, _)| *i).eq(1..10), "{:?}", order.lock());
         child.kill9().unwrap();
@@ -159,7 +159,7 @@ fn pain_18_a_live_waiter_may_wait_for_many_windows() {
             looks += 1;
             thread::sleep(ms(10));
         }
-        // Should the whole machine stand still for so long, they are back a beat later.
+        // Should the whole machine stand still for so long, they are back a heartbeat later.
         assert!(missed * 4 < looks, "not all were there in {missed} of {looks} looks");
         // Just heard of, so that only a stall from here on could make one seem dead.
         let all_fresh = || fresh.key("rc:{x}:places").invoke::<usize>(&mut connection).unwrap() == WAITERS;

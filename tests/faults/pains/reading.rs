@@ -14,7 +14,7 @@ use crate::support::*;
 fn pain_19_a_downgrade_wakes_waiting_readers() {
     let server = RedisServer::start().unwrap();
     let writes = connect(&server).read_write_lock("x");
-    // Their beats come too late for this test: only a message can wake them.
+    // Their heartbeats come too late for this test: only a message can wake them.
     let clients: Vec<_> = (0..3)
         .map(|_| builder(&server.url()).lease(ms(600_000)).waiter_timeout(ms(600_000)).connect().unwrap())
         .collect();

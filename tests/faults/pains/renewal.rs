@@ -85,7 +85,7 @@ fn pain_02_a_held_lock_is_renewed_whatever_was_before() {
     // The connection is cut again and again, during renewals too.
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let cuts = scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 thread::sleep(ms(170));
                 proxy.cut_all();
@@ -98,6 +98,8 @@ fn pain_02_a_held_lock_is_renewed_whatever_was_before() {
         }
         let survived = !guard.is_lost();
         stop.store(true, Ordering::Relaxed);
+        // No release is cut, which might have to go on in the background.
+        cuts.join().unwrap();
         assert!(survived, "one cut during a renewal ended all renewals");
         guard.unlock().unwrap();
     });

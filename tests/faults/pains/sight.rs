@@ -89,7 +89,7 @@ fn pain_28_the_holder_and_the_waiters_can_be_asked_for() {
     assert!(since + BLUR >= before && since <= after + BLUR, "{since:?} is not in {before:?}..{after:?}");
     let left = told.remaining.unwrap();
     assert!(left > ms(10_000) && left <= ms(30_000), "{left:?}");
-    // The number of threads behind a place comes with its next beat.
+    // The number of threads behind a place comes with its next heartbeat.
     queued(&lock, 4);
     assert_eq!(lock.local_queue_length(), 0);
 

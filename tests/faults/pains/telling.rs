@@ -10,9 +10,9 @@ use redis_concurrent_testkit::*;
 use crate::pains::LOAD;
 use crate::support::*;
 
-const WINDOW: Duration = ms(1500);
+const WAITER_TIMEOUT: Duration = ms(1500);
 /// How often a waiter asks by itself.
-const BEAT: Duration = ms(500);
+const HEARTBEAT: Duration = ms(500);
 
 /// How many subscriptions are broken before it is enough: three in a tenth of a second.
 const BREAKS: u64 = 45;
@@ -36,7 +36,7 @@ fn whatever_becomes_of_messages(steps: u32, play: impl Fn(&RedisServer, &[Client
         let server = RedisServer::start().unwrap();
         let proxy = Proxy::start(server.port()).unwrap();
         let clients: Vec<_> =
-            (0..3).map(|_| builder(&proxy.url()).waiter_timeout(WINDOW).connect().unwrap()).collect();
+            (0..3).map(|_| builder(&proxy.url()).waiter_timeout(WAITER_TIMEOUT).connect().unwrap()).collect();
         if lost {
             proxy.swallow_replies_with(MESSAGE);
         }
@@ -61,7 +61,7 @@ fn whatever_becomes_of_messages(steps: u32, play: impl Fn(&RedisServer, &[Client
             proxy.struck()
         );
         assert_eq!(proxy.struck() > 0, lost);
-        assert!(longest < steps * 2 * BEAT + LOAD, "{longest:?} for {steps} steps");
+        assert!(longest < steps * 2 * HEARTBEAT + LOAD, "{longest:?} for {steps} steps");
     }
 }
 

@@ -13,7 +13,8 @@ use crate::support::*;
 #[test]
 fn pain_10_subscriptions_do_not_grow_with_the_locks_waited_for() {
     let server = RedisServer::start().unwrap();
-    let holder = connect(&server);
+    // It would listen as well once it has held one for longer than its heartbeat.
+    let holder = builder(&server.url()).waiter_timeout(ms(60_000)).connect().unwrap();
     let names: Vec<String> = (0..200).map(|i| format!("x{i}")).collect();
     let guards: Vec<_> = names.iter().map(|name| holder.reentrant_lock(name).lock_owned().unwrap()).collect();
     let client = connect(&server);
@@ -51,7 +52,7 @@ fn pain_11_a_half_open_listener_is_replaced() {
     let proxy = Proxy::start(server.port()).unwrap();
     let ears = Ears::default();
     let holder = connect(&server).reentrant_lock("x");
-    // Its beat is 10 s: only the listener can be quicker.
+    // Its heartbeat is 10 s: only the listener can be quicker.
     let client = builder(&proxy.url()).waiter_timeout(ms(30_000)).observer(ears.clone()).connect().unwrap();
     let lock = client.reentrant_lock("x");
     let waits = |released: &dyn Fn()| {

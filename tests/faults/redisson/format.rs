@@ -200,7 +200,7 @@ fn nothing_stays_but_what_ends_by_itself() {
     wait_until(LONG, "no lock is in use", || client.lock_count() == 0);
     client.close().unwrap();
     for key in stage.ask::<Vec<String>>(&["KEYS", "*"]) {
-        assert!(key.ends_with(":fence") || key.ends_with(":gone"), "{key}");
+        assert!(key.ends_with(":fence") || key.ends_with(":tombstones"), "{key}");
         let ends =
             Duration::from_millis(stage.ask::<i64>(&["PTTL", &key]).try_into().expect("it has an end"));
         assert!(ends <= Duration::from_secs(7_200 + 60), "{key}: {ends:?}");

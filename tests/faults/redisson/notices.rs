@@ -6,7 +6,7 @@ use std::thread;
 use redis::Commands;
 use redis_concurrent_testkit::wait_until;
 
-use crate::redisson::stage::{CHANNEL, GONE, KEY, LEASE, Stage};
+use crate::redisson::stage::{CHANNEL, KEY, LEASE, Stage, TOMBSTONES};
 use crate::support::{LONG, builder, comes_in, connect, ms};
 
 /// By itself the waiter would ask in 40 s.
@@ -47,7 +47,7 @@ fn those_that_wait_for_redisson_come_in_by_arrival() {
     let came = came.into_inner();
     assert_eq!(came.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [0, 1, 2, 3]);
     assert!(came.is_sorted_by_key(|(_, token)| *token), "{came:?}");
-    let turn: Option<f64> = stage.ask(&["ZSCORE", GONE, "turn"]);
+    let turn: Option<f64> = stage.ask(&["ZSCORE", TOMBSTONES, "turn"]);
     assert_eq!(turn, None, "only clients of ours listened");
 }
 

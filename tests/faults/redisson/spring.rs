@@ -99,7 +99,7 @@ fn a_release_leaves_it_to_spring_once_in_a_while_only() {
         lock.lock().unwrap().unlock().unwrap();
         // (It is forgotten soon: on a busy machine before it is looked at.)
         let turn: Option<f64> =
-            cmd("ZSCORE").arg(&["rc:{orders:43}:at:gone", "turn"]).query(&mut outside).unwrap();
+            cmd("ZSCORE").arg(&["rc:{orders:43}:at:tombstones", "turn"]).query(&mut outside).unwrap();
         turns.extend(turn.map(|it| it as u64));
     }
     turns.dedup();

@@ -13,7 +13,7 @@ pub const KEY: &str = "stock:42";
 
 /// The lock's queue, and what it remembers beside its state.
 pub const QUEUE: &str = "rc:{stock:42}:at:queue";
-pub const GONE: &str = "rc:{stock:42}:at:gone";
+pub const TOMBSTONES: &str = "rc:{stock:42}:at:tombstones";
 
 /// Where Redisson announces that the lock is free.
 pub const CHANNEL: &str = "redisson_lock__channel:{stock:42}";

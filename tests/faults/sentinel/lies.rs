@@ -71,6 +71,22 @@ fn one_that_takes_its_time_is_heard_out() {
     client.simple_lock("it").lock().unwrap().unlock().unwrap();
 }
 
+/// As at services that keep `ROLE` from their users: `INFO` is asked instead.
+#[test]
+fn a_replica_is_known_where_role_may_not_be_asked() {
+    let server = || RedisServer::builder().arg("rename-command", "ROLE no-ROLE").start().unwrap();
+    let (primary, replica) = (server(), server());
+    ask::<()>(&replica, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    let fake = FakeSentinel::start(Says::At(replica.port()));
+    eventually(LONG, || {
+        let error = named(&[&fake]).connect().unwrap_err();
+        format!("{error:#}").contains("is a replica").then_some(())
+    });
+    fake.says(Says::At(primary.port()));
+    let client = eventually(LONG, || named(&[&fake]).connect().ok());
+    client.simple_lock("it").lock().unwrap().unlock().unwrap();
+}
+
 #[test]
 fn what_is_wrong_is_told_with_the_name_of_the_primary() {
     let (primary, replica) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());

@@ -133,7 +133,7 @@ fn calls(url: &str) -> Result<(), Error> {
 const RARE: [(&str, &str); 3] = [
     ("hexists", include_str!("../../../lua/barrier.lua")),
     ("zcount", include_str!("../../../lua/barrier.lua")),
-    ("zrevrangebylex", include_str!("../../../lua/lib/room.lua")),
+    ("zrevrangebylex", include_str!("../../../lua/lib/condition.lua")),
 ];
 
 fn is_rare(right: &str) -> bool {

@@ -58,11 +58,11 @@ impl Authority {
 
     /// A client that knows the authority, and has a certificate by it.
     fn client(&self, url: &str) -> ClientBuilder {
-        self.stranger(url).tls_client_certificate(self.pem("client.pem"), self.pem("client.key"))
+        self.without_certificate(url).tls_client_certificate(self.pem("client.pem"), self.pem("client.key"))
     }
 
     /// One that knows the authority, and has no certificate.
-    fn stranger(&self, url: &str) -> ClientBuilder {
+    fn without_certificate(&self, url: &str) -> ClientBuilder {
         Client::builder().url(url).tls_root_certificates(self.pem("ca.pem"))
     }
 
@@ -88,12 +88,12 @@ fn an_authority_of_ones_own() {
     let Some(authority) = Authority::new() else { return };
     let (server, url) = authority.server("no");
     // Nobody knows its authority: it is refused as it stands, and by another one's.
-    let stranger = Authority::new().unwrap().pem("ca.pem");
-    for builder in [Client::builder(), Client::builder().tls_root_certificates(&stranger)] {
+    let another = Authority::new().unwrap().pem("ca.pem");
+    for builder in [Client::builder(), Client::builder().tls_root_certificates(&another)] {
         is_refused(builder.url(&url));
     }
     let root = authority.pem("ca.pem");
-    let client = |url: &str| authority.stranger(url).connect().unwrap();
+    let client = |url: &str| authority.without_certificate(url).connect().unwrap();
     works(&client(&url), &client(&url));
     works(&client(&format!("{url}3?protocol=resp3")), &client(&format!("{url}3")));
     works(&client(&url), &Client::connect(&server.url()).unwrap());
@@ -107,7 +107,7 @@ fn an_authority_of_ones_own() {
 fn a_server_that_asks_for_a_certificate() {
     let Some(authority) = Authority::new() else { return };
     let (_server, url) = authority.server("yes");
-    let error = authority.stranger(&url).connect().unwrap_err();
+    let error = authority.without_certificate(&url).connect().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let with = || authority.client(&url).connect().unwrap();
     works(&with(), &with());

@@ -30,6 +30,24 @@ fn a_replica() {
     works_at(&replica.url());
 }
 
+/// As it says itself, and where it may not be asked, as the first script finds. Holds nothing, and keeps nobody waiting.
+#[test]
+#[ignore = "needs an old server: REDIS_SERVER_BIN=$(ci/servers.sh redis-5.0)"]
+fn a_server_that_is_too_old() {
+    let server = RedisServer::start().unwrap();
+    refused_at(&server, ErrorKind::InvalidInput, "6.2 is the first that can be used");
+    let client = Client::builder().url(&server.url()).connect_later().unwrap();
+    let refused = [
+        client.simple_lock("it").try_lock().map(drop),
+        client.reentrant_lock("it").lock().map(drop),
+        client.read_write_lock("it").write_lock().lock().map(drop),
+    ];
+    for error in refused.map(Result::unwrap_err) {
+        assert!(error.is_invalid_input() && error.to_string().contains("6.2 is the first"), "{error:#}");
+    }
+    assert!(!server.keys().unwrap().contains(&"rc:{it}".to_owned()));
+}
+
 #[test]
 fn one_of_the_primaries_of_a_cluster() {
     let node = || RedisServer::builder().arg("cluster-enabled", "yes").start().unwrap();

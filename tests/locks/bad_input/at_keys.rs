@@ -59,22 +59,22 @@ fn a_key_that_is_no_string_is_never_overwritten() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server.url());
     let theirs = "their:key";
-    let aliens: [&[&str]; 5] = [
+    let values: [&[&str]; 5] = [
         &["HSET", theirs, "field", "theirs"],
         &["RPUSH", theirs, "theirs"],
         &["SADD", theirs, "theirs"],
         &["ZADD", theirs, "1", "theirs"],
         &["XADD", theirs, "1-1", "field", "theirs"],
     ];
-    for alien in aliens {
+    for foreign in values {
         server.flush_all().unwrap();
-        ask::<redis::Value>(&server, alien);
+        ask::<redis::Value>(&server, foreign);
         let before: Vec<u8> = ask(&server, &["DUMP", theirs]);
         for outcome in on_time("all calls", ms(0), || calls(&client, theirs)) {
             error_of(outcome, ErrorKind::WrongType, theirs);
         }
         nothing_stays_but(&[theirs], &server, &[&client]);
-        assert_eq!(ask::<Vec<u8>>(&server, &["DUMP", theirs]), before, "{alien:?}");
+        assert_eq!(ask::<Vec<u8>>(&server, &["DUMP", theirs]), before, "{foreign:?}");
         assert_eq!(ask::<i64>(&server, &["PTTL", theirs]), -1);
     }
 }
@@ -93,7 +93,7 @@ fn the_key_of_another_kind_is_refused() {
 }
 
 #[test]
-fn a_strangers_key_that_turns_alien_while_somebody_waits_is_told() {
+fn a_foreign_key_that_turns_foreign_while_somebody_waits_is_told() {
     let server = RedisServer::start().unwrap();
     let client = connect(&server.url());
     let lock = client.simple_lock_at("turns");

@@ -14,7 +14,7 @@ use crate::support::{Content, content};
 /// Every key with its content, and whether it has an end. Without tombstones: a request leaves one, done or not.
 pub fn everything(server: &RedisServer) -> Vec<(String, Option<Content>, bool)> {
     let mut connection = server.connection().unwrap();
-    let keys = server.keys().unwrap().into_iter().filter(|key| !key.ends_with(":gone"));
+    let keys = server.keys().unwrap().into_iter().filter(|key| !key.ends_with(":tombstones"));
     keys.map(|key| {
         let content = content(&mut connection, &key);
         let ends = on::<i64>(&mut connection, &["PTTL", &key]) != -1;
@@ -286,11 +286,11 @@ fn a_name_that_is_waited_for_is_kept_from_all_others() {
 }
 
 #[test]
-fn a_strangers_key_is_kept_from_all() {
+fn a_foreign_key_is_kept_from_all() {
     let server = RedisServer::start().unwrap();
     let (mine, yours) = (quiet(&server), quiet(&server));
     let key = key("it");
-    let strangers: [&[&str]; 6] = [
+    let foreign: [&[&str]; 6] = [
         &["SET", &key, "theirs"],
         &["HSET", &key, "field", "theirs"],
         &["RPUSH", &key, "theirs"],
@@ -298,11 +298,11 @@ fn a_strangers_key_is_kept_from_all() {
         &["ZADD", &key, "1", "theirs"],
         &["XADD", &key, "1-1", "field", "theirs"],
     ];
-    for stranger in strangers {
+    for value in foreign {
         server.flush_all().unwrap();
-        ask::<redis::Value>(&server, stranger);
+        ask::<redis::Value>(&server, value);
         // A string is what a simple lock is made of.
-        let owners: &[&str] = if stranger[0] == "SET" { &["simple lock"] } else { &[] };
+        let owners: &[&str] = if value[0] == "SET" { &["simple lock"] } else { &[] };
         is_not_for_others(owners, &server, [&mine, &yours]);
     }
 }

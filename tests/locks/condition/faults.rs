@@ -61,7 +61,7 @@ fn a_waiter_that_dies_after_its_signal_passes_it_on() {
 fn a_waiter_that_stands_still_after_its_signal_passes_it_on() {
     let (_stage, mut child) = struck_after_its_signal(|child| {
         child.stop().unwrap();
-        // Its window is three seconds.
+        // Its waiter timeout is three seconds.
         let began = Instant::now();
         wait_until(LONG, "it is silent", || began.elapsed() > ms(3500));
     });
@@ -99,7 +99,7 @@ fn a_waiter_that_died_is_skipped() {
 }
 
 #[test]
-fn a_lost_message_costs_a_beat() {
+fn a_lost_message_costs_a_heartbeat() {
     let stage = Stage::new();
     let proxy = Proxy::start(stage.server.port()).unwrap();
     proxy.only_matching(b"SUBSCRIBE");

@@ -54,7 +54,7 @@ fn the_longest_waiter_is_signalled_first_and_does_not_have_to_fight() {
 fn a_hundred_that_are_signalled_come_in_once_each_in_order_and_cheaply() {
     const N: usize = 100;
     let stage = Stage::new();
-    // Their beats would count too.
+    // Their heartbeats would count too.
     let quiet = || stage.client_with(|b| b.waiter_timeout(10 * LONG).lease(10 * LONG));
     let clients = [quiet(), quiet()];
     let signaller = stage.lock();

@@ -79,7 +79,7 @@ fn lost_is_final() {
             assert!(!theirs.is_lost());
             theirs.unlock().unwrap();
         }
-        // The thread may come in again, under a new tenure.
+        // The thread may come in again, under a new grant.
         let guard = lock.try_lock_for(SOON).unwrap().unwrap();
         assert!(!guard.is_lost());
         guard.unlock().unwrap();

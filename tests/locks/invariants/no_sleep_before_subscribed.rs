@@ -26,7 +26,7 @@ fn no_sleep_before_subscribed() {
             assert!(!exists(&server, QUEUE), "in the queue without an ear");
             thread::sleep(ms(5));
         }
-        // A release in this window must not be missed for long either.
+        // A release in between must not be missed for long either.
         proxy.hold_requests(false);
         queued(&holder, 1);
         let released = Instant::now();

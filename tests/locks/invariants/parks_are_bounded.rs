@@ -26,7 +26,7 @@ fn parks_are_bounded_when_no_message_gets_through() {
         });
         let contenders: Vec<_> = (0..2)
             .flat_map(|_| {
-                // The beat is the park's bound: 200 ms.
+                // The heartbeat is the park's bound: 200 ms.
                 let client = builder(&server.url()).waiter_timeout(ms(600)).connect().unwrap();
                 [client.clone(), client]
             })
@@ -51,7 +51,7 @@ fn parks_are_bounded_when_no_message_gets_through() {
         assert!(killer.join().unwrap() > 10, "hardly a listener was killed");
         longest
     });
-    // Three others ahead, each of which may sleep for a beat and an ask.
+    // Three others ahead, each of which may sleep for a heartbeat and an ask.
     assert!(longest < 4 * ms(200) + LOAD, "{longest:?}");
 }
 
@@ -106,7 +106,7 @@ fn parks_are_bounded_by_a_dead_holders_lease() {
     });
 }
 
-/// A dead head is passed over: at once when its process is gone, after its window when it only
+/// A dead head is passed over: at once when its process is gone, after its waiter timeout when it only
 /// stands still.
 #[test]
 fn parks_are_bounded_by_a_dead_waiters_window() {
@@ -126,7 +126,7 @@ fn parks_are_bounded_by_a_dead_waiters_window() {
             let died = Instant::now();
             if stands_still {
                 dead.stop().unwrap();
-                // Silent for its window, it counts no more.
+                // Silent for its waiter timeout, it counts no more.
                 queued(&lock, 1);
                 assert!(died.elapsed() < ms(1000) + LOAD, "{:?}", died.elapsed());
             } else {

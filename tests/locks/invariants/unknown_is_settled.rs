@@ -74,7 +74,7 @@ fn unknown_is_settled_against_a_late_copy_of_an_ask() {
     proxy.hold_next_requests(1);
     assert_eq!(lock.try_lock().unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(proxy.held(), 1);
-    wait_until(SOON, "its owner is barred", || exists(&server, "rc:{x}:gone"));
+    wait_until(SOON, "its owner has a tombstone", || exists(&server, "rc:{x}:tombstones"));
     proxy.release_held();
     wait_until(SOON, "the late copy was sent", || proxy.held() == 0);
     // Redis has run it when it has answered something that came later.

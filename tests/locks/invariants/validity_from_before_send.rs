@@ -70,7 +70,7 @@ fn validity_from_before_send_of_grants_by_message() {
     }
 }
 
-/// It is let in for its own lease, or its window, which is also what it is told.
+/// It is let in for its own lease, or its waiter timeout, which is also what it is told.
 #[test]
 fn validity_from_before_send_of_a_grant_by_a_holder_with_a_shorter_lease() {
     let server = RedisServer::start().unwrap();

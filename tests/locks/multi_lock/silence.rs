@@ -50,9 +50,9 @@ fn an_ask_without_an_answer_takes_nothing_even_if_it_comes_late() {
     let error = it.try_lock().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(NAMES.contains(&error.name()), "{error}");
-    // Its owners are barred by now, or will be before it runs.
-    let barred = || NAMES.iter().all(|name| exists(&stage.server, &format!("rc:{{{name}}}:gone")));
-    wait_until(SOON, "all of them are barred", barred);
+    // Its owners have tombstones by now, or will be before it runs.
+    let all_have = || NAMES.iter().all(|name| exists(&stage.server, &format!("rc:{{{name}}}:tombstones")));
+    wait_until(SOON, "all of them have tombstones", all_have);
     proxy.release_held();
     wait_until(SOON, "the late copy was sent", || proxy.held() == 0);
     it.lock().unwrap().unlock().unwrap();

@@ -59,12 +59,12 @@ fn a_slice_that_is_over_is_made_longer_by_one_request_while_nobody_waits() {
     let read = lock.read_lock().lock().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
-            // However often the slice ends, it is one hold in Redis.
+            // However often the hand-off period ends, it is one hold in Redis.
             let mut most = 0;
             for _ in 0..5 {
                 let before = client.request_count();
                 let began = Instant::now();
-                wait_until(LONG, "the slice is over", || began.elapsed() > local_handoff);
+                wait_until(LONG, "the hand-off period is over", || began.elapsed() > local_handoff);
                 drop(lock.read_lock().lock().unwrap());
                 most = most.max(client.request_count() - before);
             }
@@ -75,6 +75,29 @@ fn a_slice_that_is_over_is_made_longer_by_one_request_while_nobody_waits() {
         });
     });
     drop(read);
+    nothing_left(&stage.server);
+}
+
+#[test]
+fn readers_come_in_also_where_each_reply_takes_longer_than_the_slice() {
+    let stage = Stage::new();
+    let proxy = Proxy::start(stage.server.port()).unwrap();
+    let client = builder(&proxy.url()).local_handoff(Duration::from_micros(100)).connect().unwrap();
+    let lock = client.read_write_lock("it");
+    let read = lock.read_lock().lock().unwrap();
+    proxy.delay(Duration::from_millis(5));
+    let before = client.request_count();
+    let waits = || {
+        drop(lock.read_lock().try_lock_for(LONG).unwrap().expect("the others read"));
+        drop(lock.read_lock().lock().unwrap());
+    };
+    thread::scope(|scope| (0..4).for_each(|_| _ = scope.spawn(waits)));
+    let tries = || drop(lock.read_lock().try_lock().unwrap().expect("the others read"));
+    thread::scope(|scope| _ = scope.spawn(tries));
+    let requests = client.request_count() - before;
+    assert!(requests <= 9, "each of nine reads asks at most once: {requests}");
+    drop(read);
+    proxy.heal().unwrap();
     nothing_left(&stage.server);
 }
 
@@ -139,7 +162,7 @@ fn a_reader_that_joins_late_in_a_slice_is_in_by_its_deadline_also_while_redis_is
     let lock = client.read_write_lock("it");
     let read = lock.read_lock().lock().unwrap();
     let began = Instant::now();
-    wait_until(LONG, "the slice is half over", || began.elapsed() > local_handoff / 2);
+    wait_until(LONG, "the hand-off period is half over", || began.elapsed() > local_handoff / 2);
     proxy.black_hole(true);
     thread::scope(|scope| {
         let joins = || {

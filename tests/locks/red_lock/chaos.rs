@@ -152,7 +152,7 @@ fn never_two_hold_it_while_servers_die_and_come_back() {
     // What is wrong with each server: nothing, dead, or hung.
     let mut state = [0_u8; 5];
     let mut faults = 0;
-    while began.elapsed() < Duration::from_secs(seconds) || (spans.len() as u64) < wanted {
+    while began.elapsed() < Duration::from_secs(seconds) || (spans.len() as u64) < wanted || faults < 3 {
         assert!(began.elapsed() < Duration::from_secs(seconds) * 10 + LONG * 3, "they get on");
         let which = random.below(5) as usize;
         let server = &stage.servers[which];
@@ -213,6 +213,5 @@ fn never_two_hold_it_while_servers_die_and_come_back() {
     let left = ended.elapsed();
     eprintln!("{} acquisitions, {faults} faults, nothing left after {left:?}", spans.len());
     assert!(left < LEASE * 2, "{left:?}");
-    assert!(faults >= 3, "{faults} faults");
     assert_eq!(overlaps(&mut spans), [], "SEED={seed}");
 }

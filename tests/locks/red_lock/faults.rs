@@ -69,15 +69,15 @@ fn keys_of_others_are_a_wrong_kind_and_left_alone() {
     let stage = Stage::five();
     let lock = stage.red().lock(NAME);
     let key = format!("rc:{{{NAME}}}");
-    let alien = |n: usize| {
+    let foreign = |n: usize| {
         for server in &stage.servers[..n] {
             let mut redis = server.connection().unwrap();
             let _: () = redis::cmd("HSET").arg(&key).arg("f").arg("theirs").query(&mut redis).unwrap();
         }
     };
-    alien(2);
+    foreign(2);
     lock.try_lock().unwrap().expect("three are a majority").unlock().unwrap();
-    alien(3);
+    foreign(3);
     for error in [lock.try_lock().map(drop), lock.lock().map(drop), lock.try_lock_for(LONG).map(drop)] {
         let error = error.unwrap_err();
         assert_eq!((error.kind(), error.name()), (ErrorKind::WrongType, NAME), "{error}");

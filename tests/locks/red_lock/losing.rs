@@ -124,17 +124,19 @@ fn a_renewal_sets_the_full_lease_on_every_server() {
 #[test]
 fn a_lease_that_is_over_before_the_answers_come_is_no_hold() {
     let stage = Stage::of(3);
-    let lock = stage.red().with_node_timeout(ms(100)).lock(NAME).with_lease(ms(200));
-    lock.lock().map(drop).unwrap();
+    let red = stage.red();
+    let hasty = red.with_node_timeout(ms(100)).lock(NAME).with_lease(ms(200));
+    wait_until(LONG, "they are connected", || hasty.lock().is_ok());
     for server in &stage.servers {
         server.stop().unwrap();
     }
-    let error = lock.try_lock().unwrap_err();
+    let error = hasty.try_lock().unwrap_err();
     assert!(error.is_unavailable(), "{error}");
     for server in &stage.servers {
         server.cont().unwrap();
     }
-    let lock = lock.with_lease(LEASE);
+    // What came too late is given back in the background.
+    let lock = red.lock(NAME).with_lease(LEASE);
     lock.try_lock_for(LONG).unwrap().unwrap().unlock().unwrap();
     stage.nothing_stays();
 }

@@ -82,7 +82,7 @@ impl Stage {
             let mut redis = server.connection().unwrap();
             for key in server.keys().unwrap() {
                 let ttl: i64 = redis::cmd("PTTL").arg(&key).query(&mut redis).unwrap();
-                let may_last = key.ends_with(":fence") || key.ends_with(":gone");
+                let may_last = key.ends_with(":fence") || key.ends_with(":tombstones");
                 if ttl != -2 && !(may_last && ttl > 0) {
                     rest.push(key);
                 }

@@ -54,6 +54,36 @@ fn a_fixed_lease_comes_to_it_in_any_case_and_a_longer_one_later() {
 }
 
 #[test]
+fn a_first_lease_is_no_reason_and_half_of_it_is_the_margin() {
+    let server = RedisServer::start().unwrap();
+    let other = connect(&server).reentrant_lock("job");
+    // A hold of 60 s that was waited for: its first lease is `first`.
+    let waited_for = |first| {
+        let client = builder(&server.url()).lease(ms(60_000)).waiter_timeout(first).connect().unwrap();
+        let before = other.lock().unwrap();
+        let waits = std::thread::spawn(move || client.reentrant_lock("job").lock_owned().unwrap());
+        wait_until(LONG, "it waits", || other.queue_length().unwrap() == 1);
+        before.unlock().unwrap();
+        waits.join().unwrap()
+    };
+    let guard = waited_for(ms(20_000));
+    let stop = guard.ends_within(ms(25_000));
+    assert!(!stop.wait_timeout(ms(1_000)), "a first lease is renewed soon");
+    guard.unlock().unwrap();
+    // Redis falls silent before that, if this thread is not kept from running.
+    let is_told_of_half = |guard: redis_concurrent::OwnedGuard<_>| {
+        let stop = guard.ends_within(ms(25_000));
+        server.stop().unwrap();
+        let is_first = guard.remaining() < ms(3_000);
+        let told = !is_first || (warned(&stop) && guard.remaining() <= ms(1_500));
+        server.cont().unwrap();
+        assert!(told, "{:?} are left", guard.remaining());
+        is_first
+    };
+    assert!((0..20).any(|_| is_told_of_half(waited_for(ms(3_000)))));
+}
+
+#[test]
 fn a_loss_gives_it_and_a_release_does_not() {
     let server = RedisServer::start().unwrap();
     let (client, other) = (connect(&server), connect(&server));

@@ -2,7 +2,7 @@
 
 use redis_concurrent::{Kind, Reentrant};
 
-use crate::bounded::many::{Many, WAITERS, WINDOW, id, in_short, owned};
+use crate::bounded::many::{Many, WAITER_TIMEOUT, WAITERS, id, in_short, owned};
 use crate::rig::{PREFIX, RECORD, texts};
 
 /// The client `w` waits with so many threads, and `h:1` holds the lock.
@@ -12,8 +12,8 @@ fn waited_for() -> Many {
     let (take, wait) = (it.scripts.acquire.clone(), it.scripts.wait_for.clone());
     let both = (0..WAITERS).flat_map(|n| {
         let (held, waits) = (id("held", n), id("w", n));
-        let takes = [&held, "30000", PREFIX, WINDOW, "try", "", RECORD];
-        let waits = [&waits, "30000", PREFIX, WINDOW, "wait", "", RECORD, &held, "", "full"];
+        let takes = [&held, "30000", PREFIX, WAITER_TIMEOUT, "try", "", RECORD];
+        let waits = [&waits, "30000", PREFIX, WAITER_TIMEOUT, "wait", "", RECORD, &held, "", "full"];
         [(take.clone(), owned(&takes)), (wait.clone(), owned(&waits))]
     });
     it.fill(both);
@@ -26,7 +26,7 @@ fn signals(it: &mut Many, by: &str, what: &'static str) -> usize {
     let source = it.scripts.signal.clone();
     let (mut all, mut from) = (0, String::new());
     it.until(what, |it, _| {
-        let answer = texts(&it.run(what, &source, &[by, "0", PREFIX, WINDOW, "full", what, &from]));
+        let answer = texts(&it.run(what, &source, &[by, "0", PREFIX, WAITER_TIMEOUT, "full", what, &from]));
         all += answer[0].parse::<usize>().unwrap();
         from = answer.get(1).cloned().unwrap_or_default();
         from.is_empty()
@@ -37,14 +37,18 @@ fn signals(it: &mut Many, by: &str, what: &'static str) -> usize {
 /// `x:1` waits behind all of them by the hold of `h:1`, and alone of them is alive; `h:2` has the lock.
 fn all_but_the_last_die(it: &mut Many) {
     let wait = it.scripts.wait_for.clone();
-    it.run("wait", &wait, &["x:1", "30000", PREFIX, WINDOW, "wait", "", RECORD, "h:1", "", "full"]);
+    it.run("wait", &wait, &["x:1", "30000", PREFIX, WAITER_TIMEOUT, "wait", "", RECORD, "h:1", "", "full"]);
     assert_eq!(it.ask("try", "try", "h:2", "")[0], "1");
 }
 
-/// Its beat.
+/// Its heartbeat.
 fn last_beats(it: &mut Many) -> Vec<String> {
     let wait = it.scripts.wait_for.clone();
-    texts(&it.run("keep", &wait, &["x:1", "30000", PREFIX, WINDOW, "keep", "", RECORD, "", "", "full"]))
+    texts(&it.run(
+        "keep",
+        &wait,
+        &["x:1", "30000", PREFIX, WAITER_TIMEOUT, "keep", "", RECORD, "", "", "full"],
+    ))
 }
 
 #[test]
@@ -86,9 +90,9 @@ fn the_signal_of_one_that_quits_passes_thousands_of_silent_ones_in_pieces() {
         assert_eq!(it.queue(), ["w:0"]);
         it.all_are_silent();
         let quit = it.scripts.quit.clone();
-        assert_eq!(texts(&it.run("quit", &quit, &["w:0", "0", PREFIX, WINDOW, "0", "full"])), ["0"]);
+        assert_eq!(texts(&it.run("quit", &quit, &["w:0", "0", PREFIX, WAITER_TIMEOUT, "0", "full"])), ["0"]);
         assert_eq!(it.leaves("leave", "h:2"), "1");
-        // The beats of the last one are what carries the signal on to it.
+        // The heartbeats of the last one are what carries the signal on to it.
         it.until("keep", |it, _| last_beats(it)[0] == "1");
         it
     });

@@ -105,7 +105,7 @@ fn ten_thousand_waiters_for_the_lock_hear_in_pieces_that_it_is_sold_out() {
         assert_eq!(it.ask("take", "try", "t:1", "take||60000||9|1|sku-0")[0], "1");
         assert!(it.waiting() < WAITERS, "the first ones at once");
         let answer = it.ask("keep", "keep", &id("w", WAITERS - 1), "lock|1|sku-0");
-        assert_eq!(answer[0], "-1", "each at its next beat");
+        assert_eq!(answer[0], "-1", "each at its next heartbeat");
         it.leaves("leave", "h:1");
         it.until_nobody_waits("keep", "lock|1|sku-0");
         it

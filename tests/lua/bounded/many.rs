@@ -14,7 +14,7 @@ const LONGEST: u64 = 2_000;
 pub const HOLDERS: usize = 20_000;
 pub const WAITERS: usize = 10_000;
 /// For how long a waiter may be silent, in ms: longer than it takes to have so many wait.
-pub const WINDOW: &str = "600000";
+pub const WAITER_TIMEOUT: &str = "600000";
 /// After so many scripts a thing that is done in pieces is done.
 const PIECES: usize = 20_000;
 
@@ -48,7 +48,7 @@ pub fn id(who: &str, n: usize) -> String {
 
 /// The arguments of an acquire.
 pub fn asks<'a>(how: &'a str, owner: &'a str, args: &'a str) -> Vec<&'a str> {
-    vec![owner, "30000", PREFIX, WINDOW, how, args, RECORD]
+    vec![owner, "30000", PREFIX, WAITER_TIMEOUT, how, args, RECORD]
 }
 
 pub fn owned(all: &[&str]) -> Vec<String> {
@@ -118,17 +118,17 @@ impl Many {
 
     pub fn leaves(&mut self, what: &'static str, owner: &str) -> String {
         let source = self.scripts.leave.clone();
-        texts(&self.run(what, &source, &[owner, "0", PREFIX, WINDOW, "1"])).remove(0)
+        texts(&self.run(what, &source, &[owner, "0", PREFIX, WAITER_TIMEOUT, "1"])).remove(0)
     }
 
     pub fn renews(&mut self, what: &'static str, owner: &str) -> i64 {
         let source = self.scripts.renew.clone();
-        int(&texts(&self.run(what, &source, &[owner, "30000", PREFIX, WINDOW]))[0])
+        int(&texts(&self.run(what, &source, &[owner, "30000", PREFIX, WAITER_TIMEOUT]))[0])
     }
 
     pub fn changes(&mut self, what: &'static str, id: &str, args: &[&str]) -> Vec<String> {
         let source = self.scripts.change.clone().unwrap();
-        texts(&self.run(what, &source, &[&[id, "0", PREFIX, WINDOW], args].concat()))
+        texts(&self.run(what, &source, &[&[id, "0", PREFIX, WAITER_TIMEOUT], args].concat()))
     }
 
     /// Page after page: how many holders there are, how many wait, and what the rule says of its state.
@@ -137,7 +137,7 @@ impl Many {
         let (mut holders, mut places, mut state) = (0, 0, Vec::new());
         let mut page = String::new();
         for _ in 0..PIECES {
-            let answer = self.run(what, &source, &["", "0", PREFIX, WINDOW, &page, args]);
+            let answer = self.run(what, &source, &["", "0", PREFIX, WAITER_TIMEOUT, &page, args]);
             let Value::Array(items) = answer else { panic!("{answer:?}") };
             holders += texts(&items[1]).len() / 3;
             places += texts(&items[2]).len() / 2;
@@ -153,7 +153,7 @@ impl Many {
         assert!((0..PIECES).any(|n| step(self, n)), "{what} has no end");
     }
 
-    /// The first in the queue beats, as it is told to, until nobody waits.
+    /// The first in the queue sends heartbeats, as it is told to, until nobody waits.
     pub fn until_nobody_waits(&mut self, what: &'static str, args: &str) {
         self.until(what, |it, _| {
             let head: Vec<String> = cmd("ZRANGE").arg(&it.keys[1]).arg(0).arg(0).query(&mut it.con).unwrap();
@@ -188,7 +188,7 @@ impl Many {
             for i = 1, #all, 2 do
                 if all[i] ~= 'signalled' then
                     local p = cmsgpack.unpack(all[i + 1])
-                    -- And each had its window once more.
+                    -- And each had its waiter timeout once more.
                     p[2], p[6], p[7], p[8] = p[2] - 1000000000, p[6] or false, p[7] or false, false
                     redis.call('HSET', KEYS[3], all[i], cmsgpack.pack(p))
                 end

@@ -49,8 +49,8 @@ fn the_silent_and_the_unheard_are_dropped_in_pieces() {
 fn twenty_thousand_bars_that_ended_together_are_forgotten_in_pieces() {
     in_short(|| {
         let mut it = Many::of("reentrant", Reentrant::RULE);
-        let bars: Vec<_> = (0..HOLDERS).flat_map(|n| [n.to_string(), id("b", n)]).collect();
-        let () = cmd("ZADD").arg(&it.keys[4]).arg(bars).query(&mut it.con).unwrap();
+        let tombstones: Vec<_> = (0..HOLDERS).flat_map(|n| [n.to_string(), id("b", n)]).collect();
+        let () = cmd("ZADD").arg(&it.keys[4]).arg(tombstones).query(&mut it.con).unwrap();
         it.leaves("leave", "h:1");
         assert_eq!(it.ask("try", "try", "h:1", ""), ["-1", "over"]);
         it.until("leave", |it, n| {

@@ -1,7 +1,7 @@
 //! A lock is acquired, or the answer says when to ask again.
 
 use super::rigs;
-use crate::rig::{LEASE, USUAL, WINDOW, assert_busy, assert_in, int};
+use crate::rig::{LEASE, USUAL, WAITER_TIMEOUT, assert_busy, assert_in, int};
 
 #[test]
 fn a_free_lock_lets_in_by_try_and_by_wait() {
@@ -46,7 +46,7 @@ fn a_busy_try_tells_the_last_number_and_leaves_no_trace() {
         let before = rig.everything();
         let (floor, again, arrival) = assert_busy(rig.kind, &rig.try_(&b));
         assert_eq!((floor, arrival.as_str()), (number, ""), "{}", rig.kind);
-        assert!((1..=1_000).contains(&again), "{}: not later than the own beat: {again}", rig.kind);
+        assert!((1..=1_000).contains(&again), "{}: not later than the own heartbeat: {again}", rig.kind);
         assert_eq!(rig.everything(), before, "{}", rig.kind);
         assert!(rig.left(&a).unwrap() <= 9_001, "{}: the holder's lease is not touched", rig.kind);
     }
@@ -65,11 +65,11 @@ fn asking_again_makes_sense_when_the_holder_lapses() {
 
 #[test]
 fn asking_again_makes_sense_when_the_head_is_out_of_its_window() {
-    for mut rig in rigs("window-soon") {
+    for mut rig in rigs("waiter-timeout-soon") {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         rig.try_(&a);
         rig.wait(&b);
-        rig.age_place(&b, WINDOW - 300);
+        rig.age_place(&b, WAITER_TIMEOUT - 300);
         let (_, again, _) = assert_busy(rig.kind, &rig.wait(&c));
         // A full lock has to come free first, and that looks at its head.
         let most = if rig.kind == "bulkhead" { 300 } else { 1_000 };

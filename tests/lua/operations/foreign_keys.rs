@@ -26,8 +26,8 @@ fn refuses(error: &str, key: &str) -> bool {
 }
 
 #[test]
-fn a_strangers_key_is_refused_and_never_written() {
-    for mut rig in rigs("alien") {
+fn a_foreign_key_is_refused_and_never_written() {
+    for mut rig in rigs("foreign") {
         let makes: Vec<(&str, &[&str])> = match rig.kind {
             "simple" => vec![("HSET", &["kind", "reentrant lock"]), ("RPUSH", &["x"])],
             "reentrant" => vec![("SET", &["x"]), ("HSET", &["kind", "another"]), ("HSET", &["field", "x"])],
@@ -53,7 +53,7 @@ fn a_strangers_key_is_refused_and_never_written() {
                 let error = error.map(|e| e.to_string()).unwrap_or_default();
                 assert!(error.contains("WRONGTYPE"), "{}: {error}", rig.kind);
             }
-            assert_eq!(rig.everything()[0], before[0], "{} {verb}: the stranger's key", rig.kind);
+            assert_eq!(rig.everything()[0], before[0], "{} {verb}: the foreign key", rig.kind);
             let _: () = rig.con.del(&rig.keys).unwrap();
         }
     }

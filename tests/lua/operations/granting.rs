@@ -167,8 +167,8 @@ fn a_head_that_gives_up_does_not_leave_others_asleep() {
 }
 
 #[test]
-fn the_next_beat_of_anybody_finds_a_lapsed_holder() {
-    for mut rig in rigs("beat-lapse") {
+fn the_next_heartbeat_of_anybody_finds_a_lapsed_holder() {
+    for mut rig in rigs("heartbeat-lapse") {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         let mut inbox = rig.inbox(server(), "b");
         rig.try_(&a);

@@ -22,7 +22,7 @@ fn a_waiter_has_a_place_with_its_wishes_and_a_time_to_live() {
         let place = rig.place(&b);
         assert_eq!([&place[0], &place[2], &place[3], &place[4]], ["7000", "2500", "1", RECORD]);
         assert!((before..=after).contains(&int(&place[1])), "{}: {place:?}", rig.kind);
-        // Longer than its window: the server may stand still.
+        // Longer than its waiter timeout: the server may stand still.
         for i in [1, 2] {
             assert!((12_500..=25_000).contains(&rig.pttl(i)), "{}: key {i}", rig.kind);
         }
@@ -63,7 +63,7 @@ fn the_longest_window_keeps_the_queue() {
         rig.acquire("wait", &b, Ask { waiter_timeout: 60_000, ..USUAL }).unwrap();
         rig.acquire("wait", &c, Ask { waiter_timeout: 500, ..USUAL }).unwrap();
         for i in [1, 2] {
-            assert!(rig.pttl(i) > 30_000, "{}: a short window does not shorten it", rig.kind);
+            assert!(rig.pttl(i) > 30_000, "{}: a short waiter timeout does not shorten it", rig.kind);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Leases are renewed, and a lock is looked at.
 
 use super::rigs;
-use crate::rig::{LEASE, RECORD, WINDOW, assert_in, int};
+use crate::rig::{LEASE, PREFIX, RECORD, WAITER_TIMEOUT, assert_in, int};
 
 #[test]
 fn renewing_sets_the_lease_and_never_creates() {
@@ -25,6 +25,21 @@ fn renewing_sets_the_lease_and_never_creates() {
 }
 
 #[test]
+fn what_has_a_tombstone_is_told_so_and_what_stays_is_not_renewed() {
+    for mut rig in rigs("tombstone") {
+        let (a, b) = (rig.a(), rig.b());
+        rig.leave_unsettled(&b).unwrap();
+        assert_eq!(rig.renew(&b, LEASE).unwrap(), ["-2"], "{}: not inside", rig.kind);
+        rig.try_(&a);
+        let stays = rig.scripts.renew.clone();
+        assert_eq!(rig.eval(&stays, &[&a, "5000", PREFIX, "3000", "1"]).unwrap(), ["5000"], "{}", rig.kind);
+        assert_eq!(rig.renew(&a, LEASE).unwrap(), ["-2"], "{}", rig.kind);
+        let left = rig.left(&a).unwrap();
+        assert!(left <= 5_001, "{}: {left}", rig.kind);
+    }
+}
+
+#[test]
 fn inspecting_tells_holders_and_live_places_and_writes_nothing() {
     for mut rig in rigs("inspect") {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
@@ -33,7 +48,7 @@ fn inspecting_tells_holders_and_live_places_and_writes_nothing() {
         let number = assert_in(rig.kind, &rig.try_(&a), LEASE);
         rig.wait(&b);
         rig.wait(&c);
-        rig.age_place(&b, WINDOW + 1_000);
+        rig.age_place(&b, WAITER_TIMEOUT + 1_000);
         let before = rig.everything();
         let told = rig.inspect().unwrap();
         assert_eq!(rig.everything(), before, "{}", rig.kind);

@@ -55,7 +55,7 @@ fn without_the_right_to_publish_a_grant_counts_as_heard() {
         rig.try_(&a);
         rig.wait(&b);
         assert_eq!(rig.leave(&a), ["1"], "{}", rig.kind);
-        // It has the lock, and its own next beat tells it.
+        // It has the lock, and its own next heartbeat tells it.
         assert_in(rig.kind, &rig.keep(&b), FIRST);
         let channel = format!("{PREFIX}{}-b", rig.name);
         assert!(heard(&server, &mut inbox, &channel).is_empty(), "{}", rig.kind);

@@ -3,7 +3,7 @@
 use redis_concurrent_testkit::wait_until;
 
 use super::{LONG, rigs};
-use crate::rig::{Ask, LEASE, USUAL, WINDOW, assert_busy, assert_in, messages, server};
+use crate::rig::{Ask, LEASE, USUAL, WAITER_TIMEOUT, assert_busy, assert_in, messages, server};
 
 #[test]
 fn silent_heads_are_dropped_by_their_own_window() {
@@ -13,7 +13,7 @@ fn silent_heads_are_dropped_by_their_own_window() {
         rig.try_(&a);
         rig.acquire("wait", &b, Ask { waiter_timeout: 60_000, ..USUAL }).unwrap();
         rig.wait(&c);
-        // Within its own window, though beyond the others'.
+        // Within its own waiter timeout, though beyond the others'.
         rig.age_place(&b, 50_000);
         rig.leave(&a);
         assert_eq!(messages(&rig, &mut inboxes[0], "b").len(), 1, "{}", rig.kind);
@@ -38,7 +38,7 @@ fn a_silent_head_does_not_keep_a_try_out() {
         let (a, b, c) = (rig.a(), rig.b(), rig.c());
         rig.try_(&a);
         rig.wait(&b);
-        rig.age_place(&b, WINDOW + 1_000);
+        rig.age_place(&b, WAITER_TIMEOUT + 1_000);
         rig.set_lease(&a, -1);
         assert_in(rig.kind, &rig.try_(&c), LEASE);
         assert!(rig.queue().is_empty(), "{}", rig.kind);
@@ -94,18 +94,18 @@ fn a_waiter_not_heard_in_its_second_window_either_is_dropped() {
         rig.stand_still(&[&b, &c], 10_000);
         rig.leave(&a);
         assert_busy(rig.kind, &rig.wait(&d));
-        rig.age_place(&b, WINDOW / 2);
+        rig.age_place(&b, WAITER_TIMEOUT / 2);
         assert_busy(rig.kind, &rig.keep(&d));
         assert_eq!(rig.queue(), [b.clone(), c.clone(), d.clone()], "{}", rig.kind);
         for owner in [&b, &c] {
-            rig.age_place(owner, WINDOW + 1);
+            rig.age_place(owner, WAITER_TIMEOUT + 1);
         }
         assert_in(rig.kind, &rig.keep(&d), LEASE);
         assert!(rig.queue().is_empty(), "{}", rig.kind);
     }
 }
 
-/// Where others were heard all the while, the silence is the waiter's own: it has no second window.
+/// Where others were heard all the while, the silence is the waiter's own: it has no second waiter timeout.
 #[test]
 fn a_waiter_silent_while_others_are_heard_is_dropped_at_once() {
     for mut rig in rigs("stall-alone") {
@@ -115,8 +115,8 @@ fn a_waiter_silent_while_others_are_heard_is_dropped_at_once() {
         for owner in [&b, &c] {
             rig.wait(owner);
         }
-        rig.stand_still(&[&b], WINDOW + 1);
-        rig.steady(&[&c], WINDOW + 1);
+        rig.stand_still(&[&b], WAITER_TIMEOUT + 1);
+        rig.steady(&[&c], WAITER_TIMEOUT + 1);
         rig.leave(&a);
         assert!(rig.left(&c).is_some() && rig.queue().is_empty(), "{}", rig.kind);
     }

@@ -1,7 +1,7 @@
 //! Which waiter waits for which.
 
 use super::{IN_ORDER, READ, WRITE, reading, rig};
-use crate::rig::{FIRST, WINDOW, assert_busy, server};
+use crate::rig::{FIRST, WAITER_TIMEOUT, assert_busy, server};
 
 #[test]
 fn writers_queue_before_readers_and_readers_in_order_as_they_came() {
@@ -71,7 +71,7 @@ fn a_writer_that_gives_up_or_falls_silent_lets_readers_in() {
         rig.queues(&b, WRITE);
         rig.queues(&c, READ);
         if silent {
-            rig.age_place(&b, WINDOW + 1_000);
+            rig.age_place(&b, WAITER_TIMEOUT + 1_000);
             reading(&rig.acquire("keep", &c, READ).unwrap());
         } else {
             assert_eq!(rig.leave(&b), ["0"]);

@@ -4,7 +4,7 @@ use redis::{Commands, cmd};
 use redis_concurrent::{Kind, Read};
 
 use super::{IN_ORDER, READ, WRITE, reading, rig};
-use crate::rig::{Ask, LEASE, RECORD, Rig, WINDOW, assert_busy, assert_in, int, server_that_fills};
+use crate::rig::{Ask, LEASE, RECORD, Rig, WAITER_TIMEOUT, assert_busy, assert_in, int, server_that_fills};
 
 #[test]
 fn each_half_is_told_its_own_holders_and_nothing_is_written() {
@@ -17,7 +17,7 @@ fn each_half_is_told_its_own_holders_and_nothing_is_written() {
     reading(&rig.acquire("wait", &r, Ask { from: &a, ..READ }).unwrap());
     rig.queues(&b, WRITE);
     rig.queues(&c, READ);
-    rig.age_place(&b, WINDOW + 1_000);
+    rig.age_place(&b, WAITER_TIMEOUT + 1_000);
     let before = rig.everything();
     for (half, owner) in [("write", &a), ("read", &r), ("read-in-order", &r)] {
         let told = rig.inspect_as(half).unwrap();
@@ -31,8 +31,8 @@ fn each_half_is_told_its_own_holders_and_nothing_is_written() {
 }
 
 #[test]
-fn a_strangers_key_is_refused_and_never_written() {
-    let mut rig = rig("alien");
+fn a_foreign_key_is_refused_and_never_written() {
+    let mut rig = rig("foreign");
     let (a, b) = (rig.a(), rig.b());
     let makes: [(&str, &[&str]); 4] = [
         ("SET", &["x"]),
@@ -54,7 +54,7 @@ fn a_strangers_key_is_refused_and_never_written() {
         for error in [rig.leave_unsettled(&a).err(), rig.leave_for(&a, false, &b, "write").err()] {
             assert!(refused(error.map(|e| e.to_string()).unwrap_or_default()), "{verb}");
         }
-        assert_eq!(rig.everything()[0], before[0], "{verb}: the stranger's key");
+        assert_eq!(rig.everything()[0], before[0], "{verb}: the foreign key");
         let _: () = rig.con.del(&rig.keys).unwrap();
     }
 }

@@ -59,9 +59,9 @@ fn an_arriving_writer_tells_all_readers_and_only_once() {
     // A caller that takes no position notifies nobody.
     assert_busy("a try", &rig.acquire("try", &c, WRITE).unwrap());
     rig.queues(&c, WRITE);
-    // Nor do its resent requests and its beats.
+    // Nor do its resent requests and its heartbeats.
     rig.queues(&c, WRITE);
-    assert_busy("a beat", &rig.acquire("keep", &c, WRITE).unwrap());
+    assert_busy("a heartbeat", &rig.acquire("keep", &c, WRITE).unwrap());
     let told = |rig: &Rig, inbox: &mut Connection, who: &str| rig.told(inbox, who);
     assert_eq!(told(&rig, &mut inboxes[0], "a"), [format!("{a} yield 0 0")]);
     assert_eq!(told(&rig, &mut inboxes[1], "b"), [format!("{b} yield 0 0")]);
@@ -83,7 +83,10 @@ fn the_writer_is_not_told_of_the_waiters() {
     rig.writes(&a);
     reading(&rig.acquire("wait", &r, Ask { from: &a, ..READ }).unwrap());
     rig.queues(&b, WRITE);
-    assert!(rig.told(&mut inbox, "a").is_empty(), "its slice is its own, and its reader shares nothing");
+    assert!(
+        rig.told(&mut inbox, "a").is_empty(),
+        "its hand-off period is its own, and its reader shares nothing"
+    );
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn member(name: &str) -> Child {
 
 #[test]
 fn a_party_killed_in_its_action_breaks_it() {
-    // Its lease is as long as its window.
+    // Its lease is as long as its waiter timeout.
     breaks("killed-acting", ms(600), |_| {
         let mut child = member("killed-acting");
         assert_eq!(child.read_line_within(LONG).unwrap(), "acts");
@@ -60,7 +60,7 @@ fn a_party_killed_while_it_waits_breaks_it_wherever_it_waits() {
             child.unwrap().kill9().unwrap();
             let began = Instant::now();
             is_broken(waiter.unwrap().join().unwrap());
-            // A window and a beat.
+            // A waiter timeout and a heartbeat.
             assert!(began.elapsed() < ms(600 + 200) + LATE, "{:?}", began.elapsed());
         });
         assert!(barrier.is_broken().unwrap());

@@ -13,7 +13,7 @@ use crate::names::{LATE, LONG, await_places, client, ms, server};
 /// What a server tells its subscribers begins so.
 const MESSAGE: &[u8] = b"message";
 
-/// One waits of two, and does not hear what becomes of it by `told`; how its wait ends a beat later.
+/// One waits of two, and does not hear what becomes of it by `told`; how its wait ends a heartbeat later.
 #[track_caller]
 fn unheard(name: &str, told: impl FnOnce(&CyclicBarrier)) -> Result<usize, Error> {
     let proxy = Proxy::start(server().port()).unwrap();
@@ -40,7 +40,7 @@ fn a_party_that_did_not_hear_of_a_reset_finds_out_at_its_next_heartbeat() {
 }
 
 #[test]
-fn a_lost_message_costs_a_beat() {
+fn a_lost_message_costs_a_heartbeat() {
     assert_eq!(unheard("lost", |barrier| assert_eq!(barrier.wait().unwrap(), 0)).unwrap(), 1);
 }
 

@@ -118,14 +118,14 @@ fn a_key_of_somebody_else_s_is_left_alone() {
     let mut redis = server.connection().unwrap();
     let it = connect(&server).fenced("it");
     let key = "rc:{it}:fenced";
-    let strangers: [&[&str]; 4] = [
+    let foreign: [&[&str]; 4] = [
         &["SET", key, "x"],
         &["RPUSH", key, "x"],
         &["HSET", key, "token", "1"],
         &["HSET", key, "kind", "semaphore", "token", "1"],
     ];
-    for stranger in strangers {
-        let _: () = cmd(stranger[0]).arg(&stranger[1..]).query(&mut redis).unwrap();
+    for value in foreign {
+        let _: () = cmd(value[0]).arg(&value[1..]).query(&mut redis).unwrap();
         let before = dump(&mut redis, key);
         for outcome in [
             it.set(1, "x"),
@@ -135,7 +135,7 @@ fn a_key_of_somebody_else_s_is_left_alone() {
             it.delete().map(drop),
         ] {
             let error = outcome.unwrap_err();
-            assert_eq!((error.kind(), error.name()), (ErrorKind::WrongType, "it"), "{stranger:?}: {error}");
+            assert_eq!((error.kind(), error.name()), (ErrorKind::WrongType, "it"), "{value:?}: {error}");
         }
         assert_eq!(dump(&mut redis, key), before);
         redis.del::<_, ()>(key).unwrap();

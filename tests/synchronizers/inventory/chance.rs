@@ -192,7 +192,7 @@ fn redis_counts_what_the_processes_saw_whichever_is_killed() {
 /// How many ids are remembered as sold.
 fn count_sales(server: &RedisServer) -> u64 {
     let members: Vec<String> = redis::cmd("ZRANGE")
-        .arg("rc:{sale}:gone")
+        .arg("rc:{sale}:tombstones")
         .arg(0)
         .arg(-1)
         .query(&mut server.connection().unwrap())

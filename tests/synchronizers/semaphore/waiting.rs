@@ -200,7 +200,7 @@ fn permits_of_a_dead_process_come_back_within_a_lease() {
         child.kill9().unwrap();
         let began = Instant::now();
         let permit = waiter.join().unwrap();
-        // Which of its own beats finds it is of no account: it knows when the other lapses.
+        // Which of its own heartbeats finds it is of no account: it knows when the other lapses.
         assert!(began.elapsed() < SOON, "after {:?}", began.elapsed());
         assert_eq!(permit.permits(), 3);
     });

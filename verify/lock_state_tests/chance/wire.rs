@@ -5,7 +5,7 @@ use super::*;
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Acquire(Asking),
-    /// With the ask for the next head; `waited_for` when the gate counts it.
+    /// With the ask for the next head; `waited_for` when the lock state counts it.
     Leave {
         leaving: PendingRelease,
         next: Option<Asking>,

@@ -32,12 +32,12 @@ fn the_answer_for_a_share_that_was_lost_opens_nothing() {
 fn a_thread_that_gives_up_while_the_share_is_asked_leaves_nothing_to_be_done() {
     let mut desk = desk();
     let first = desk.come_in(request(1), 5, 0);
-    let late = desk.enter(request(2), SLICE);
-    let asking = desk.asks(late, SLICE);
-    assert_eq!(out(desk.lock_state.give_up(late, at(SLICE + 1))), Effects::default());
-    assert_eq!(desk.answer(&asking, granted_in(5, LEASE), SLICE + 2), Effects::default());
-    joins(&mut desk, request(3), SLICE + 3);
-    assert!(desk.lock_state.holds_valid(first.ticket, at(SLICE + 3)));
+    let late = desk.enter(request(2), LOCAL_HANDOFF);
+    let asking = desk.asks(late, LOCAL_HANDOFF);
+    assert_eq!(out(desk.lock_state.give_up(late, at(LOCAL_HANDOFF + 1))), Effects::default());
+    assert_eq!(desk.answer(&asking, granted_in(5, LEASE), LOCAL_HANDOFF + 2), Effects::default());
+    joins(&mut desk, request(3), LOCAL_HANDOFF + 3);
+    assert!(desk.lock_state.holds_valid(first.ticket, at(LOCAL_HANDOFF + 3)));
 }
 
 #[test]
@@ -45,11 +45,11 @@ fn a_late_single_attempt_is_one_question_to_redis() {
     for (answer, comes_in) in [(granted_in(5, LEASE), true), (busy(9), false)] {
         let mut desk = desk();
         desk.come_in(request(1), 5, 0);
-        let late = desk.enter(once(2), SLICE);
-        let asking = desk.asks(late, SLICE);
+        let late = desk.enter(once(2), LOCAL_HANDOFF);
+        let asking = desk.asks(late, LOCAL_HANDOFF);
         assert_eq!(asking.how, AcquireMode::Share);
-        desk.answer(&asking, answer, SLICE + 1);
-        match desk.turn(late, SLICE + 1) {
+        desk.answer(&asking, answer, LOCAL_HANDOFF + 1);
+        match desk.turn(late, LOCAL_HANDOFF + 1) {
             Step::In(acquired, _) => assert!(comes_in && acquired.way == AcquiredVia::Joined),
             // Somebody waits: a hold of its own is asked for, once, and is busy as well.
             Step::Ask(own) => assert!(!comes_in && own.how == AcquireMode::Try, "{own:?}"),

@@ -139,10 +139,11 @@ impl Sides {
             self.arrivals.same(arrival % CLASS, seen.arrival % CLASS, "arrival");
             assert_eq!((arrival / CLASS, place.mode.args()), (seen.arrival / CLASS, &*seen.args), "{seen:?}");
             assert_eq!((place.lease, self.waiter_timeout), (seen.lease, seen.waiter_timeout), "{seen:?}");
-            self.near(seen.age, now - place.beat, "age");
+            self.near(seen.age, now - place.heartbeat, "age");
         }
         // A waiter for a signal has a position beside the queue; and one that had it may be kept in mind.
-        let places = owners.len() + small.room.places.len() + usize::from(small.room.signalled.is_some());
+        let places =
+            owners.len() + small.awaiting.places.len() + usize::from(small.awaiting.signalled.is_some());
         assert_eq!(view.fields, places, "places");
         for (there, ttl, what) in [(owners.len(), view.ttl[1], "queue"), (places, view.ttl[2], "places")] {
             match there {
@@ -150,19 +151,19 @@ impl Sides {
                 _ => self.near_end(small.queue_ends, ttl, now, what),
             }
         }
-        let mut gone: Vec<_> = view.gone.clone();
-        gone.sort_unstable();
+        let mut tombstones: Vec<_> = view.tombstones.clone();
+        tombstones.sort_unstable();
         assert_eq!(
-            small.gone.keys().copied().collect::<Vec<_>>(),
-            gone.iter().map(|g| g.0).collect::<Vec<_>>()
+            small.tombstones.keys().copied().collect::<Vec<_>>(),
+            tombstones.iter().map(|g| g.0).collect::<Vec<_>>()
         );
-        for (end, (owner, left)) in small.gone.values().zip(gone) {
-            // Until another is barred, the bar outlasts its time.
+        for (end, (owner, left)) in small.tombstones.values().zip(tombstones) {
+            // Until there is another, a tombstone outlasts its time.
             let left = u64::try_from(left + i64::try_from(now).unwrap()).unwrap();
-            self.near(*end, left, &format!("the bar of {owner}"));
+            self.near(*end, left, &format!("the tombstone of {owner}"));
         }
-        if !small.gone.is_empty() {
-            self.near_end(small.gone_ends, view.ttl[4], now, "bars");
+        if !small.tombstones.is_empty() {
+            self.near_end(small.tombstones_end, view.ttl[4], now, "tombstones");
         }
         let mut heard = view.messages.clone();
         heard.sort_unstable();

@@ -13,7 +13,7 @@ use crate::engine::state::lock_state::AcquireMode;
 use crate::names::{self, inbox_prefix};
 use crate::script::Scripts;
 
-/// {members, time to live, what the positions in the queue are there by, {owner, lease, age µs, window,
+/// {members, time to live, what the positions in the queue are there by, {owner, lease, age µs, waiter timeout,
 /// condition, since, …} of the positions beside it, {owner, condition} of the waiter that was let in by a
 /// signal}.
 const VIEW: &str = "
@@ -83,16 +83,16 @@ fn texts_of_two(items: &Value) -> Option<(String, String)> {
     }
 }
 
-pub(super) struct RealRoom {
+pub(super) struct RealAwaiting {
     scripts: Scripts,
     /// The names of its conditions, as Redis knows them and in its order: one begins with the other.
     conditions: [String; 2],
     waiter_timeout: String,
 }
 
-impl RealRoom {
-    pub(super) fn new(rule: &str, waiter_timeout: u64) -> RealRoom {
-        RealRoom {
+impl RealAwaiting {
+    pub(super) fn new(rule: &str, waiter_timeout: u64) -> RealAwaiting {
+        RealAwaiting {
             scripts: Scripts::of_conditions(rule).unwrap(),
             conditions: ["c|", "c"].map(|name| names::part("condition's name", name).unwrap().into_owned()),
             waiter_timeout: waiter_timeout.to_string(),
@@ -176,7 +176,7 @@ impl RealRoom {
 
     /// Sets the times to what they are in `small` at `now`.
     pub(super) fn wind(&self, real: &mut Real, small: &SmallRedis, now: u64) {
-        if let Some(it) = small.room.signalled {
+        if let Some(it) = small.awaiting.signalled {
             let left = (i128::from(it.ends) - i128::from(now)).to_string();
             real.send("EVAL", WIND, &[&left]).unwrap();
         }
@@ -186,27 +186,27 @@ impl RealRoom {
 impl Sides {
     /// What waits for signals must be the same too: places, their order, the signalled ones, and by what a place is in
     /// the queue.
-    pub(super) fn compare_rooms(&mut self, small: &SmallRedis, now: u64, view: &RoomView) {
+    pub(super) fn compare_awaiting(&mut self, small: &SmallRedis, now: u64, view: &RoomView) {
         let stages: Vec<Stage> = small.queue.values().map(|place| place.stage).collect();
         assert_eq!(stages, view.stages, "by what they are in the queue");
-        let ours: Vec<_> = small.room.members.iter().map(|((c, _), owner)| (*c, *owner)).collect();
+        let ours: Vec<_> = small.awaiting.members.iter().map(|((c, _), owner)| (*c, *owner)).collect();
         let theirs: Vec<_> = view.members.iter().map(|(c, _, owner)| (*c, *owner)).collect();
         assert_eq!(ours, theirs, "the waiters for a signal, in order");
-        for ((_, since), (_, seen, _)) in small.room.members.keys().zip(&view.members) {
+        for ((_, since), (_, seen, _)) in small.awaiting.members.keys().zip(&view.members) {
             self.arrivals.same(*since, *seen, "arrival in a condition");
         }
         match ours.len() {
             0 => assert_eq!(view.ttl, -2, "no conditions"),
-            _ => self.near_end(small.room.ends, view.ttl, now, "conditions"),
+            _ => self.near_end(small.awaiting.ends, view.ttl, now, "conditions"),
         }
-        let ours = small.room.signalled.map(|it| (it.owner, it.condition));
+        let ours = small.awaiting.signalled.map(|it| (it.owner, it.condition));
         assert_eq!(ours, view.signalled, "the owners let in by a signal");
-        assert_eq!(small.room.places.len(), view.waits.len(), "places beside the queue");
-        for ((owner, waits), seen) in small.room.places.iter().zip(&view.waits) {
+        assert_eq!(small.awaiting.places.len(), view.waits.len(), "places beside the queue");
+        for ((owner, waits), seen) in small.awaiting.places.iter().zip(&view.waits) {
             let ours = (*owner, waits.condition, waits.lease, self.waiter_timeout);
             assert_eq!(ours, (seen.owner, seen.condition, seen.lease, seen.waiter_timeout), "{seen:?}");
             self.arrivals.same(waits.since, seen.since, "arrival of a place in a condition");
-            self.near(seen.age, now - waits.beat, "age of a place in a condition");
+            self.near(seen.age, now - waits.heartbeat, "age of a place in a condition");
         }
     }
 }

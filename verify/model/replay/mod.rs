@@ -19,7 +19,7 @@ use std::time::Duration;
 use stateright::Model;
 
 use self::compare::Sides;
-use self::conditions::RealRoom;
+use self::conditions::RealAwaiting;
 use self::real::Real;
 use self::seen::{ALL, OF_CONDITIONS, OF_KEPT, OF_PERMITS, OF_TWO_MODES, Seen};
 use super::actions::Step;
@@ -50,7 +50,7 @@ struct Walk<'a> {
     state: State,
     real: &'a mut Real,
     /// Of a lock with conditions.
-    room: Option<&'a RealRoom>,
+    awaiting: Option<&'a RealAwaiting>,
     seen: &'a mut Seen,
     sides: Sides,
     /// Every request there was: a late copy of any may come.
@@ -125,8 +125,8 @@ impl Walk<'_> {
                 steps += 1;
                 self.note_time(&before.redis);
                 self.real.wind(&self.state.redis, self.state.millis());
-                if let Some(room) = self.room {
-                    room.wind(self.real, &self.state.redis, self.state.millis());
+                if let Some(awaiting) = self.awaiting {
+                    awaiting.wind(self.real, &self.state.redis, self.state.millis());
                 }
             }
         }
@@ -150,19 +150,19 @@ impl Walk<'_> {
             Op::Acquire(ask) => ask.arrival.map(|a| self.sides.arrivals.known[&a]),
             _ => None,
         };
-        let of_condition = self.room.and_then(|room| room.run(self.real, op));
+        let of_condition = self.awaiting.and_then(|awaiting| awaiting.run(self.real, op));
         let reply = of_condition.unwrap_or_else(|| self.real.run(op, arrival));
         let view = self.real.view();
-        let room = self.room.map(|room| room.view(self.real));
+        let awaiting = self.awaiting.map(|awaiting| awaiting.view(self.real));
         self.sides.drift = self.real.drift();
         if self.sides.drift > TICK / 2 {
             return false;
         }
         self.sides.compare_replies(op, &expected, &reply);
         self.sides.compare(&then.redis, self.state.millis(), &told, &view);
-        if let Some(room) = room {
+        if let Some(awaiting) = awaiting {
             self.note_signals(op, &expected, &then.redis);
-            self.sides.compare_rooms(&then.redis, self.state.millis(), &room);
+            self.sides.compare_awaiting(&then.redis, self.state.millis(), &awaiting);
         } else {
             self.note(op, &self.state.redis.clone(), &then.redis, &expected, &told);
         }
@@ -175,8 +175,8 @@ fn walk_on(kinds: &[(&str, &str)], world: &World, (walks, steps): (u64, usize), 
     let server = RedisServer::start().unwrap();
     let real = |(name, rule): &(&str, &str)| {
         let real = Real::new(&server, rule, name, world.processes, world.waiter_timeout);
-        let room = world.has_conditions().then(|| RealRoom::new(rule, world.waiter_timeout));
-        ((*name).to_owned(), real, room)
+        let awaiting = world.has_conditions().then(|| RealAwaiting::new(rule, world.waiter_timeout));
+        ((*name).to_owned(), real, awaiting)
     };
     let mut sides: Vec<_> = kinds.iter().map(real).collect();
     let mut seen = Seen::default();
@@ -186,7 +186,7 @@ fn walk_on(kinds: &[(&str, &str)], world: &World, (walks, steps): (u64, usize), 
     };
     while walked < walks || walked < MOST * walks && !missing(&seen).is_empty() {
         let turn = usize::try_from(seed).unwrap_or_default() % sides.len();
-        let (kind, real, room) = &mut sides[turn];
+        let (kind, real, awaiting) = &mut sides[turn];
         println!("{kind}: SEED={seed}");
         let ahead = seed % 2 == 0 && !world.has_conditions();
         let fence = if ahead { real.now() + 3_600_000_000 } else { 0 };
@@ -200,7 +200,7 @@ fn walk_on(kinds: &[(&str, &str)], world: &World, (walks, steps): (u64, usize), 
             world,
             state,
             real,
-            room: room.as_ref(),
+            awaiting: awaiting.as_ref(),
             seen: &mut seen,
             sides: Sides::new(world.waiter_timeout, world.permits > 0),
             requests: Vec::new(),

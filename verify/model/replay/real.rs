@@ -59,7 +59,7 @@ pub(super) struct View {
     pub(super) ttl: Vec<i64>,
     pub(super) places: Vec<Seen>,
     /// The owners with a tombstone, and for how long yet.
-    pub(super) gone: Vec<(u64, i64)>,
+    pub(super) tombstones: Vec<(u64, i64)>,
     /// The fields beside the queue.
     pub(super) fields: usize,
     pub(super) messages: Vec<Message>,
@@ -264,7 +264,7 @@ impl Real {
             fence: amount(&text(items.get(2)).unwrap()),
             ttl: list(&items[3]).iter().map(|v| number(Some(v)).unwrap()).collect(),
             places: texts(4).chunks(6).map(place).collect(),
-            gone: texts(5).chunks(2).map(|g| (Self::owner(&g[0]), int(&g[1]))).collect(),
+            tombstones: texts(5).chunks(2).map(|g| (Self::owner(&g[0]), int(&g[1]))).collect(),
             fields: number(items.get(6)).and_then(|n| n.try_into().ok()).unwrap(),
             messages: self.heard(),
         }
@@ -300,22 +300,22 @@ impl Real {
         let mut args = vec![
             longest.map_or("0".into(), left),
             left(small.queue_ends),
-            left(small.gone_ends),
-            left(small.room.ends),
+            left(small.tombstones_end),
+            left(small.awaiting.ends),
         ];
-        let queue = small.queue.values().map(|place| (place.owner, place.beat, place.steady));
-        let room = small.room.places.iter().map(|(o, w)| (*o, w.beat, w.steady));
-        let places: Vec<_> = queue.chain(room).collect();
+        let queue = small.queue.values().map(|place| (place.owner, place.heartbeat, place.steady));
+        let awaiting = small.awaiting.places.iter().map(|(o, w)| (*o, w.heartbeat, w.steady));
+        let places: Vec<_> = queue.chain(awaiting).collect();
         args.push(places.len().to_string());
-        for (owner, beat, _) in &places {
-            args.extend([self.id(*owner), (now - beat).to_string()]);
+        for (owner, heartbeat, _) in &places {
+            args.extend([self.id(*owner), (now - heartbeat).to_string()]);
         }
         for (owner, _, steady) in &places {
             let sign = |late| if late { -1 } else { 1 };
             let ms = steady.map_or("- 0".into(), |it| format!("{} {}", now - it.since, sign(it.late)));
             args.extend(["~".into(), format!("{} {ms}", self.id(*owner))]);
         }
-        for (owner, end) in &small.gone {
+        for (owner, end) in &small.tombstones {
             args.extend([self.id(*owner), (i128::from(*end) - i128::from(now)).to_string()]);
         }
         for holder in small.holders() {

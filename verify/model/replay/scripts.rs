@@ -1,13 +1,13 @@
 //! How what the scripts stored is looked at, and its times are edited.
 
 /// {{holder's owner, its number, end - now, what the rule said beside, whether it writes, …}, last number
-/// of anybody, fence, {times to live}, {owner, args, arrival, lease, age µs, window, …}, {owner, end - now,
+/// of anybody, fence, {times to live}, {owner, args, arrival, lease, age µs, waiter timeout, …}, {owner, end - now,
 /// …}}. Numbers as text; then says on the mark's channel that it is done.
 pub(super) const VIEW: &str = "
 local call, fmt = redis.call, string.format
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2] - 1577836800000000
-local ttl, holders, places, gone = {}, {}, {}, {}
+local ttl, holders, places, tombstones = {}, {}, {}, {}
 local function holder(...)
   for _, it in ipairs({...}) do holders[#holders + 1] = it end
 end
@@ -42,13 +42,13 @@ for i, it in ipairs(call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES')) do
   end
 end
 for i, it in ipairs(call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES')) do
-  gone[i] = i % 2 == 1 and it or fmt('%.0f', it - now / 1000)
+  tombstones[i] = i % 2 == 1 and it or fmt('%.0f', it - now / 1000)
 end
 call('PUBLISH', ARGV[1], 'mark')
-return {holders, recent or '', call('GET', KEYS[4]) or '0', ttl, places, gone, call('HLEN', KEYS[3])}";
+return {holders, recent or '', call('GET', KEYS[4]) or '0', ttl, places, tombstones, call('HLEN', KEYS[3])}";
 
-/// Sets how long the keys live, how long ago places were heard of, and how long bars last.
-/// ARGV: 4 times to live (state, queue, gone, conditions), the number of places, {owner, age ms}…, {owner,
+/// Sets how long the keys live, how long ago places were heard of, and how long tombstones last.
+/// ARGV: 4 times to live (state, queue, tombstones, conditions), the number of places, {owner, age ms}…, {owner,
 /// ms}…; one that begins with `=` is of a holder with an end of its own, of which the first ends in `=` ms.
 pub(super) const WIND: &str = "
 local call = redis.call

@@ -31,7 +31,7 @@ pub(super) const ALL: [&str; 15] = [
     "in",
     "busy",
     "no place to keep",
-    "barred",
+    "tombstone",
     "left the lock",
     "left from outside",
     "renewed",
@@ -42,7 +42,7 @@ pub(super) const ALL: [&str; 15] = [
     "a place was given back",
     "a lease lapsed",
     "a queue fell silent",
-    "bars ended",
+    "tombstones ended",
 ];
 
 /// And those of a read/write lock.
@@ -65,7 +65,7 @@ pub(super) const OF_PERMITS: [&str; 2] = ["permits are out together", "some perm
 /// All that those with conditions are to come to.
 pub(super) const OF_CONDITIONS: [&str; 13] = [
     "began to wait",
-    "a beat",
+    "a heartbeat",
     "back without a signal",
     "its hold was not there",
     "signalled one",
@@ -101,12 +101,12 @@ impl Walk<'_> {
             Answer::In { .. } => "in",
             Answer::Busy { .. } => "busy",
             Answer::Gone => "no place to keep",
-            Answer::Ended => "barred",
+            Answer::Ended => "tombstone",
             Answer::Refused(_) => "no hold to exchange",
             other => panic!("{other:?}"),
         });
         let now = self.state.millis();
-        let silent = |p: &&Place| now - p.beat > self.world.waiter_timeout;
+        let silent = |p: &&Place| now - p.heartbeat > self.world.waiter_timeout;
         let own = |o: u64| op.owner() == o;
         let is_out = |o: u64| then.arrival(o).is_none() && then.holder(o).is_none();
         let permits = |redis: &SmallRedis| redis.holders().iter().map(|h| h.mode.permits()).sum::<u8>();
@@ -181,7 +181,7 @@ impl Walk<'_> {
                 "a queue fell silent",
                 !before.queue.is_empty() && then.queue.is_empty() && lapsed(before.queue_ends),
             ),
-            ("bars ended", !before.gone.is_empty() && then.gone.is_empty()),
+            ("tombstones ended", !before.tombstones.is_empty() && then.tombstones.is_empty()),
         ];
         whats.into_iter().filter(|w| w.1).for_each(|w| self.seen.count(w.0));
     }
@@ -193,31 +193,32 @@ impl Walk<'_> {
             let places = redis.queue.values().filter(|p| matches!(p.stage, Stage::Signalled(_)));
             places.map(|p| p.owner).collect()
         };
-        let there = |owner: &u64| then.room.places.contains_key(owner);
+        let there = |owner: &u64| then.awaiting.places.contains_key(owner);
         let (was, is) = (signalled(before), signalled(then));
         let holder = then.holders().first().map(|h| h.owner);
-        let came = |o: &u64| before.room.places.contains_key(o) && (is.contains(o) || holder == Some(*o));
+        let came = |o: &u64| before.awaiting.places.contains_key(o) && (is.contains(o) || holder == Some(*o));
         let gone = was.iter().any(|o| !is.contains(o) && holder != Some(*o));
-        let passed_on = gone && before.room.places.keys().any(came);
+        let passed_on = gone && before.awaiting.places.keys().any(came);
         let seen = &mut *self.seen;
         match (op, expected) {
             (Op::Await { ask, .. }, Reply::Acquired(answer)) => {
                 let PendingAcquire { owner, how, from, .. } = ask;
                 let stays = there(owner) && matches!(answer, Answer::Busy { .. });
                 seen.count_if("began to wait", stays && from.is_some());
-                seen.count_if("a beat", stays && *how == AcquireMode::Keep);
+                seen.count_if("a heartbeat", stays && *how == AcquireMode::Keep);
                 seen.count_if("back without a signal", matches!(answer, Answer::Back(_)));
                 seen.count_if("its hold was not there", matches!(answer, Answer::Refused(_)));
                 seen.count_if("a signal was passed on", passed_on);
-                let went = before.room.signalled.is_some() && then.room.signalled != before.room.signalled;
+                let went = before.awaiting.signalled.is_some()
+                    && then.awaiting.signalled != before.awaiting.signalled;
                 let moved = |o: &u64| before.arrival(*o).is_none() && came(o);
                 seen.count_if(
                     "a signal went on from one that was let in",
-                    went && before.room.places.keys().any(moved),
+                    went && before.awaiting.places.keys().any(moved),
                 );
             }
             (Op::Signal { .. }, Reply::Signalled(n)) => {
-                let left = before.room.places.len() - then.room.places.len();
+                let left = before.awaiting.places.len() - then.awaiting.places.len();
                 seen.count_if("signalled one", *n == Some(1));
                 seen.count_if("signalled several", *n > Some(1));
                 seen.count_if("signalled nobody", *n == Some(0));

@@ -1,4 +1,4 @@
-//! The read/write lock. In the small worlds a slice is one tick, which is all the time there is, or two.
+//! The read/write lock. In the small worlds a hand-off period is one tick, which is all the time there is, or two.
 
 use super::{check, millis, none, world};
 use crate::engine::model::modes::Role::{Away, Downgrades, Reads, ReadsBeside, ReadsInOrder, Writes};

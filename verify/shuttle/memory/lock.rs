@@ -151,13 +151,15 @@ impl Lock {
     }
 
     fn waits(&self, owner: u64) -> bool {
-        self.redis.arrival(owner).is_some() || self.redis.room.places.contains_key(&owner)
+        self.redis.arrival(owner).is_some() || self.redis.awaiting.places.contains_key(&owner)
     }
 
     /// Nobody holds it, and nobody waits for it.
     pub(super) fn is_empty(&mut self) -> bool {
         self.redis.lapse(now());
-        self.redis.holders().is_empty() && self.redis.queue.is_empty() && self.redis.room.places.is_empty()
+        self.redis.holders().is_empty()
+            && self.redis.queue.is_empty()
+            && self.redis.awaiting.places.is_empty()
     }
 
     /// The last number.

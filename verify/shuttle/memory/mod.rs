@@ -181,7 +181,7 @@ impl Pool {
     }
 }
 
-pub(crate) struct Pooled(connection::Connection);
+pub(crate) struct Pooled(Box<connection::Connection>);
 
 impl Deref for Pooled {
     type Target = connection::Connection;

@@ -83,7 +83,7 @@ impl LockState {
     pub(crate) fn ends_inner(&mut self, ticket: Ticket, now: Moment) -> bool {
         let Some(hold) = self.holds.get_mut(ticket).filter(|hold| hold.count > 1) else { return false };
         let valid = self.grants.get(hold.owner).is_some_and(|grant| grant.loss(now).is_none());
-        hold.count -= usize::from(valid);
+        hold.count -= u32::from(valid);
         valid
     }
 

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use super::Asking;
+use super::{Asking, Ticket};
 use crate::clock::Moment;
 use crate::engine::state::grant::Grant;
 use crate::observe::{AcquiredVia, KeptEnd, LossReason};
-
-/// A place in a lock state: of a waiting thread, later of its hold.
-pub(crate) type Ticket = u64;
 
 /// A hold, as its guard knows it. It goes from one stack frame to the next, and has no field of less than a word: what
 /// lies between words is copied in pieces, and the processor waits for each of them.
@@ -154,8 +151,17 @@ pub(crate) enum GaveUp {
 pub(crate) enum Renewal {
     Left(Duration),
     NotInside,
+    /// Its id is never admitted again. What it had may stay for a time, to keep others out.
+    Tombstone,
     Unanswered,
     Failed,
+}
+
+impl Renewal {
+    /// Redis says that it is no hold.
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Renewal::NotInside | Renewal::Tombstone)
+    }
 }
 
 /// Why a hold cannot go.

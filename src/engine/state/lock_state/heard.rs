@@ -176,7 +176,7 @@ impl LockState {
         match (answer, &mut ask.grant) {
             // Too late: the hold may have expired and, by a late copy of the request, come again under a new
             // number since. The same id asks, and gets the number.
-            (_, Some(grant)) if grant.valid_until <= now && answer != Renewal::NotInside => {
+            (_, Some(grant)) if grant.valid_until <= now && !answer.is_over() => {
                 if answer == Renewal::Unanswered {
                     ask.least = ask.least.min(ask.terms.lease);
                 }
@@ -192,8 +192,8 @@ impl LockState {
                 grant.confirmed = true;
             }
             // Over, by Redis's own word: this id is done with.
-            (Renewal::NotInside, _) => {
-                let unsettled = ask.unsettled;
+            (Renewal::NotInside | Renewal::Tombstone, _) => {
+                let unsettled = ask.unsettled && answer == Renewal::NotInside;
                 let background = self.ask.take().filter(|_| unsettled).map(|a| a.leaving(now));
                 return Effects { wake: self.head(), background, ..Effects::default() };
             }
@@ -220,8 +220,9 @@ impl LockState {
             // Once lost, lost for good: a late reply changes nothing.
             Renewal::Left(left) if grant.loss(now).is_none() => grant.extended(sent, left),
             // The thread that exchanges it learns of that by itself.
-            Renewal::NotInside if grant.exchanged => {}
+            Renewal::NotInside | Renewal::Tombstone if grant.exchanged => {}
             Renewal::NotInside => return self.lose(owner, LossReason::Revoked, now),
+            Renewal::Tombstone => return self.lose_for_good(owner, LossReason::Revoked, now),
             Renewal::Unanswered => grant.unsettled = true,
             Renewal::Left(_) | Renewal::Failed => {}
         }
@@ -258,9 +259,18 @@ impl LockState {
     /// A message: the grant was taken away by force, by a caller that said this about it.
     pub(crate) fn forced(&mut self, owner: u64, said: &str, now: Moment) -> Effects {
         if let Some(grant) = self.grant_mut(owner).filter(|t| t.lost.is_none() && !said.is_empty()) {
-            grant.said = Some(said.into());
+            grant.said = Some(Box::new(said.into()));
         }
-        self.lose(owner, LossReason::Forced, now)
+        self.lose_for_good(owner, LossReason::Forced, now)
+    }
+
+    /// [`lose`](Self::lose), of what has a tombstone in Redis: no copy of a request has an effect, and what it had
+    /// may stay to keep others out.
+    fn lose_for_good(&mut self, owner: u64, why: LossReason, now: Moment) -> Effects {
+        if let Some(grant) = self.grant_mut(owner) {
+            grant.unsettled = false;
+        }
+        self.lose(owner, why, now)
     }
 
     /// A grant is over for `why`. Lost by the deadline is not lost in Redis: it leaves. If Redis revoked it,

@@ -12,7 +12,8 @@ pub(super) struct Hold {
     pub(super) ticket: Ticket,
     pub(super) holder: HolderId,
     pub(super) owner: u64,
-    pub(super) count: usize,
+    /// How many guards it has.
+    pub(super) count: u32,
     pub(super) way: AcquiredVia,
     /// When its thread learned that it is in.
     pub(super) since: Option<Moment>,
@@ -25,6 +26,12 @@ pub(crate) struct Tickets {
     owners: BTreeSet<(u64, Ticket)>,
 }
 
+impl Hold {
+    pub(super) fn guards(&self) -> usize {
+        self.count as usize
+    }
+}
+
 impl Numbered for Hold {
     type Index = Tickets;
 
@@ -34,14 +41,14 @@ impl Numbered for Hold {
 
     fn note(&self, index: &mut Tickets) {
         if let HolderId::Thread(thread) = self.holder {
-            index.threads.insert((thread, self.ticket));
+            index.threads.insert((thread.get(), self.ticket));
         }
         index.owners.insert((self.owner, self.ticket));
     }
 
     fn strike(&self, index: &mut Tickets) {
         if let HolderId::Thread(thread) = self.holder {
-            index.threads.remove(&(thread, self.ticket));
+            index.threads.remove(&(thread.get(), self.ticket));
         }
         index.owners.remove(&(self.owner, self.ticket));
     }
@@ -64,9 +71,10 @@ impl Table<Hold> {
 
     /// The holds of this thread.
     pub(super) fn of_thread(&self, thread: u64) -> impl Iterator<Item = &Hold> {
+        let thread = HolderId::number(thread);
         let few = self.few().iter().filter(move |h| h.holder == HolderId::Thread(thread));
         few.chain(self.many().into_iter().flat_map(move |many| {
-            let tickets = many.index.threads.range((thread, 0)..=(thread, Ticket::MAX));
+            let tickets = many.index.threads.range((thread.get(), 0)..=(thread.get(), Ticket::MAX));
             tickets.filter_map(|(_, ticket)| many.items.get(ticket))
         }))
     }

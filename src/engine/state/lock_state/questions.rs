@@ -9,12 +9,12 @@ impl LockState {
     /// How often this thread holds it, if its grant is valid.
     pub(crate) fn hold_count(&self, thread: u64, now: Moment) -> usize {
         let mine = self.holds.of_thread(thread);
-        mine.filter(|h| self.grant(h.owner).is_some_and(|t| t.loss(now).is_none())).map(|h| h.count).sum()
+        mine.filter(|h| self.grant(h.owner).is_some_and(|t| t.loss(now).is_none())).map(Hold::guards).sum()
     }
 
     /// How many guards this hold has.
     pub(crate) fn count(&self, ticket: Ticket) -> usize {
-        self.holds.get(ticket).map_or(0, |h| h.count)
+        self.holds.get(ticket).map_or(0, Hold::guards)
     }
 
     /// How many threads and guards hold it, of a valid grant.
@@ -59,13 +59,13 @@ impl LockState {
 
     /// The grant of this hold, for its guards. Not always the one that it began with: a wait for a condition
     /// gives that back and gets a new one.
-    pub(crate) fn tenure_of(&self, ticket: Ticket) -> Option<&Grant> {
+    pub(crate) fn grant_of(&self, ticket: Ticket) -> Option<&Grant> {
         self.grant(self.holds.get(ticket)?.owner)
     }
 
     /// The token of this hold.
     pub(crate) fn token_of(&self, ticket: Ticket) -> Option<u64> {
-        Some(self.tenure_of(ticket)?.token())
+        Some(self.grant_of(ticket)?.token())
     }
 
     /// Whether this owner asks here, or holds.

@@ -19,17 +19,18 @@ impl LockState {
         {
             return None;
         }
-        let share = self.grants.find_shared(|t| t.may_be_joined(&request.terms, local_handoff, now))?;
+        let share =
+            self.grants.find_shared(|t| t.may_be_joined(ticket, &request.terms, local_handoff, now))?;
         Some(self.holds.take(share, ticket, request.holder, AcquiredVia::Joined))
     }
 
     /// Asks whether a shared grant may admit more threads, well before its local hand-off period is over, so
     /// that threads that come meanwhile need not wait for the reply.
     pub(super) fn asks_ahead(&mut self, owner: u64, request: &Request, now: Moment) -> Option<Asking> {
-        let half = self.shape.local_handoff / 2;
+        let (half, last) = (self.shape.local_handoff / 2, self.tickets);
         let share = self.grant_mut(owner).filter(|t| !t.is_asked())?;
         share.open_since().filter(|since| now.since(*since) > half)?;
-        Some(share.asks(request, 1, now))
+        Some(share.asks(request, 1, last, now))
     }
 
     /// A shared grant whose local hand-off period is over, but which may admit more threads if Redis has no

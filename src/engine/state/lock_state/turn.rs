@@ -1,10 +1,8 @@
 //! A waiting thread's turn: what the first of them is to do next, and what it does with a grant that has come.
 
-use std::collections::VecDeque;
-
 use super::{Acquired, LockState, Request, Step, Ticket, Waiter};
 use crate::clock::Moment;
-use crate::engine::state::grant::{Door, Grant, KEEPS, Keep};
+use crate::engine::state::grant::{Grant, Joining, KEEPS, Keep};
 use crate::kind::Sharing;
 
 impl LockState {
@@ -24,7 +22,7 @@ impl LockState {
         if self.closed {
             return Step::Closed;
         }
-        let nap = now.after(self.shape.beat);
+        let nap = now.after(self.shape.heartbeat);
         let wait = |until: Moment| if over { Step::Over } else { Step::Park(until.min(nap)) };
         let Some(Waiter { request, attempted, .. }) =
             self.waiters.front().filter(|w| w.ticket == ticket).cloned()
@@ -88,14 +86,14 @@ impl LockState {
         if over {
             return Step::Over;
         }
-        let threads = self.waiters.len();
+        let (threads, last) = (self.waiters.len(), self.tickets);
         if self.ask.is_none()
             && let Some(share) = self.share_to_extend(&request, now)
         {
             if share.is_asked() {
                 return wait(nap);
             }
-            return Step::Ask(share.asks(&request, threads, now));
+            return Step::Ask(share.asks(&request, threads, last, now));
         }
         if self.ask.is_none() {
             self.ask = Some(self.new_ask(fresh(), &request, now));
@@ -148,8 +146,8 @@ impl LockState {
             unsettled: ask.unsettled,
             shut: ask.shut,
             // Beside a hold of its own thread in another mode no other thread may read.
-            door: (joined && request.from.is_none())
-                .then(|| Box::new(Door { open_since: Some(got.said), asked: None })),
+            joining: (joined && request.from.is_none())
+                .then(|| Box::new(Joining { open_since: Some(got.said), ..Joining::default() })),
             keep: (ask.owner & KEEPS != 0).then(|| Box::new(Keep { wanted: ask.wanted, ..Keep::default() })),
             ..Grant::new(ask.owner, got.number, request.terms.clone())
         };
@@ -160,9 +158,6 @@ impl LockState {
         let way = got.way;
         self.ask = None;
         self.waiters.pop_front();
-        if self.waiters.is_empty() {
-            self.waiters = VecDeque::new();
-        }
         if self.shape.sharing == Sharing::PassThrough {
             let Grant { owner, value, .. } = grant;
             let acquired = Acquired { ticket, owner, token: grant.token(), value, way, count: 1 };

@@ -26,7 +26,7 @@ cases! {
     with_releases_when_the_work_panics
     a_panicking_thread_releases
     a_trait_object_does_it_all
-    a_strangers_key_is_refused_and_kept
+    a_foreign_key_is_refused_and_kept
     a_closed_client_lets_nobody_in_and_gives_back_what_it_held
 }
 
@@ -286,11 +286,11 @@ fn a_trait_object_does_it_all<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     assert!(other.try_lock().unwrap().is_some());
 }
 
-fn a_strangers_key_is_refused_and_kept<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
+fn a_foreign_key_is_refused_and_kept<K: Kind, W: Kind>(stage: &Stage<'_, K, W>) {
     let (lock, never, key) = (stage.fresh(), CancellationToken::new(), stage.state_key());
     let mut redis = stage.redis();
     let _: () = redis::cmd("DEL").arg(&key).query(&mut redis).unwrap();
-    let _: () = redis::cmd("RPUSH").arg(&key).arg("a stranger's").query(&mut redis).unwrap();
+    let _: () = redis::cmd("RPUSH").arg(&key).arg("a foreign value").query(&mut redis).unwrap();
     for form in forms::all::<K>() {
         let error = form.take(&lock, LONG, &never).err().unwrap_or_else(|| panic!("{}", form.name));
         assert_eq!(error.kind(), ErrorKind::WrongType, "{}: {error}", form.name);
@@ -298,7 +298,7 @@ fn a_strangers_key_is_refused_and_kept<K: Kind, W: Kind>(stage: &Stage<'_, K, W>
     }
     assert_eq!(lock.is_locked().unwrap_err().kind(), ErrorKind::WrongType);
     let kept: Vec<String> = redis::cmd("LRANGE").arg(&key).arg(0).arg(-1).query(&mut redis).unwrap();
-    assert_eq!(kept, ["a stranger's"]);
+    assert_eq!(kept, ["a foreign value"]);
     let _: () = redis::cmd("DEL").arg(&key).query(&mut redis).unwrap();
     assert!(stage.fresh().try_lock().unwrap().is_some());
 }

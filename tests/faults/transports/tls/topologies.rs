@@ -23,7 +23,7 @@ fn sentinels_and_their_servers() {
     assert!(url.starts_with("rediss+sentinel://"), "{url}");
     is_refused(Client::builder().url(&url));
     is_refused(Authority::new().unwrap().client(&url));
-    is_refused(authority.stranger(&url));
+    is_refused(authority.without_certificate(&url));
 
     let client = || {
         let builder = authority.client(&url).lease(PATIENT).unreachable_timeout(PATIENT);
@@ -55,7 +55,7 @@ fn the_nodes_of_a_cluster() {
     assert!(url.starts_with("rediss+cluster://"), "{url}");
     is_refused(Client::builder().url(&url));
     is_refused(Authority::new().unwrap().client(&url));
-    is_refused(authority.stranger(&url));
+    is_refused(authority.without_certificate(&url));
 
     // One node is enough to find the others.
     let seed = url.split_once(',').map_or(&*url, |(first, _)| first);

@@ -8,7 +8,8 @@ local function stay(w, since)
   call('HSET', K[3], w.owner, cmsgpack.pack(position))
   outlive(w, false)
   -- Written anew at each heartbeat: a waiter that no signal finds would never wake.
-  call('ZADD', K[6], 0, w.condition .. '|' .. since .. '|' .. w.owner)
+  call('ZADD', K[6], '0', w.condition .. '|' .. since .. '|' .. w.owner)
+  others_wait = true
   local ttl = call('PTTL', K[6])
   if ttl < lifetime(w) then call('PEXPIRE', K[6], fmt('%.0f', math.max(ttl, 2 * lifetime(w)))) end
   return {0, 0, math.ceil(math.min(w.waiter_timeout, w.lease) / 3), since, deaf(w) and 1 or nil}
@@ -16,6 +17,7 @@ end
 
 -- behind(w) -> the arrival of w, after all that wait for its condition.
 local function behind(w)
-  local member = call('ZREVRANGEBYLEX', K[6], '(' .. w.condition .. '}', '[' .. w.condition .. '|', 'LIMIT', 0, 1)[1]
+  local from, to = '(' .. w.condition .. '}', '[' .. w.condition .. '|'
+  local member = call('ZREVRANGEBYLEX', K[6], from, to, 'LIMIT', '0', '1')[1]
   return fmt('%016.0f', after(member and string.match(member, '|(%d+)|[^|]*$')))
 end

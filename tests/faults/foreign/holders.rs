@@ -1,4 +1,4 @@
-//! Strangers hold the key, and do not tell when they go.
+//! Foreign holders hold the key, and do not tell when they go.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -11,15 +11,15 @@ use redis_concurrent_testkit::{scripts, wait_until};
 use crate::foreign::stage::{KEY, LEASE, QUEUE, Stage};
 use crate::support::{Ears, Heard, LONG, builder, comes_in, ms};
 
-/// How long it may take until a waiter finds that a stranger has gone, and what a loaded machine adds.
+/// How long it may take until a waiter finds that a foreign holder has gone, and what a loaded machine adds.
 const FOUND: Duration = ms(250 + 2000);
 
 #[test]
-fn a_stranger_keeps_us_out_and_is_told_as_the_holder() {
+fn a_foreign_holder_keeps_us_out_and_is_told_as_the_holder() {
     let stage = Stage::new();
-    let (lock, mut stranger) = (stage.lock(), stage.stranger("cron@db7"));
+    let (lock, mut foreign) = (stage.lock(), stage.foreign_holder("cron@db7"));
     assert!(!lock.is_locked().unwrap() && lock.holder().unwrap().is_none());
-    assert!(stranger.takes(LEASE));
+    assert!(foreign.takes(LEASE));
     assert!(lock.try_lock().unwrap().is_none());
     let began = Instant::now();
     assert!(lock.try_lock_for(ms(300)).unwrap().is_none());
@@ -30,13 +30,13 @@ fn a_stranger_keeps_us_out_and_is_told_as_the_holder() {
     assert!(holder.remaining.is_some_and(|left| left <= LEASE && left > LEASE / 2), "{:?}", holder.remaining);
     assert!(lock.remaining().unwrap().is_some());
     assert_eq!(stage.ask::<String>(&["GET", KEY]), "cron@db7");
-    assert!(stranger.frees());
+    assert!(foreign.frees());
     assert!(lock.try_lock().unwrap().is_some());
 }
 
 /// Nobody says that it goes, and it would hold for ever.
 #[test]
-fn a_waiter_for_a_stranger_finds_out_in_a_quarter_of_a_second() {
+fn a_waiter_for_a_foreign_holder_finds_out_in_a_quarter_of_a_second() {
     let stage = Stage::new();
     let lock = stage.patient();
     for _ in 0..6 {
@@ -48,14 +48,14 @@ fn a_waiter_for_a_stranger_finds_out_in_a_quarter_of_a_second() {
             let () = stage.ask(&["DEL", KEY]);
             let gone = Instant::now();
             let took = waits.join().unwrap() - gone;
-            eprintln!("in {took:?} after the stranger had gone");
+            eprintln!("in {took:?} after the foreign holder had gone");
             assert!(took < FOUND, "{took:?}");
         });
     }
 }
 
 #[test]
-fn a_waiter_for_a_stranger_asks_no_more_often_than_it_must() {
+fn a_waiter_for_a_foreign_holder_asks_no_more_often_than_it_must() {
     let stage = Stage::new();
     let client = stage.client();
     let lock = client.simple_lock_at(KEY);
@@ -70,11 +70,11 @@ fn a_waiter_for_a_stranger_asks_no_more_often_than_it_must() {
 }
 
 #[test]
-fn a_strangers_lease_is_waited_for_and_no_longer() {
+fn a_foreign_holders_lease_is_waited_for_and_no_longer() {
     let stage = Stage::new();
     let lock = stage.patient();
     let began = Instant::now();
-    assert!(stage.stranger("theirs").takes(ms(700)));
+    assert!(stage.foreign_holder("theirs").takes(ms(700)));
     let guard = lock.lock().unwrap();
     let took = began.elapsed();
     assert!(took >= ms(699) && took < ms(700) + FOUND, "{took:?}");
@@ -82,11 +82,11 @@ fn a_strangers_lease_is_waited_for_and_no_longer() {
 }
 
 #[test]
-fn the_waiters_come_in_by_arrival_once_the_stranger_has_gone() {
+fn the_waiters_come_in_by_arrival_once_the_foreign_holder_has_gone() {
     let stage = Stage::new();
     let locks = [(); 4].map(|()| stage.patient());
-    let mut stranger = stage.stranger("theirs");
-    assert!(stranger.takes(LEASE));
+    let mut foreign = stage.foreign_holder("theirs");
+    assert!(foreign.takes(LEASE));
     let (came, order) = channel();
     thread::scope(|scope| {
         for (i, lock) in locks.iter().enumerate() {
@@ -98,7 +98,7 @@ fn the_waiters_come_in_by_arrival_once_the_stranger_has_gone() {
             });
             stage.await_queued(i + 1);
         }
-        assert!(stranger.frees());
+        assert!(foreign.frees());
     });
     let order: Vec<_> = order.try_iter().collect();
     assert_eq!(order.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [0, 1, 2, 3]);
@@ -109,12 +109,12 @@ fn the_waiters_come_in_by_arrival_once_the_stranger_has_gone() {
 #[test]
 fn a_dead_head_elsewhere_keeps_nobody_waiting() {
     let stage = Stage::new();
-    let mut stranger = stage.stranger("theirs");
-    assert!(stranger.takes(LEASE));
+    let mut foreign = stage.foreign_holder("theirs");
+    assert!(foreign.takes(LEASE));
     // As a process does that is killed right after, and is not missed for a minute.
     let others = QUEUE.strip_suffix(":queue").unwrap();
-    let keys =
-        [":queue", ":places", ":fence", ":gone", ":conditions"].map(|suffix| format!("{others}{suffix}"));
+    let keys = [":queue", ":places", ":fence", ":tombstones", ":conditions"]
+        .map(|suffix| format!("{others}{suffix}"));
     let mut ask = cmd("EVAL");
     ask.arg(scripts(Simple::RULE).unwrap().acquire).arg(6).arg(KEY).arg(&keys);
     ask.arg("67e55044-10b1-426f-9247-bb680e5fe0c8:1").arg(60_000).arg("rc:inbox:").arg(60_000);
@@ -125,7 +125,7 @@ fn a_dead_head_elsewhere_keeps_nobody_waiting() {
     thread::scope(|scope| {
         let waits = scope.spawn(|| comes_in(&lock));
         stage.await_queued(2);
-        assert!(stranger.frees());
+        assert!(foreign.frees());
         let gone = Instant::now();
         assert!(waits.join().unwrap() - gone < FOUND);
     });
@@ -133,7 +133,7 @@ fn a_dead_head_elsewhere_keeps_nobody_waiting() {
 
 /// An owner of one of their clients; text that is none; nothing.
 #[test]
-fn whatever_text_a_stranger_has_it_holds_and_can_be_taken_away() {
+fn whatever_text_a_foreign_holder_has_it_holds_and_can_be_taken_away() {
     let stage = Stage::new();
     let (lock, other) = (stage.lock(), stage.patient());
     let texts: [&[u8]; 6] = [
@@ -161,17 +161,17 @@ fn whatever_text_a_stranger_has_it_holds_and_can_be_taken_away() {
 }
 
 #[test]
-fn a_strangers_delete_is_a_loss_that_is_told() {
+fn a_foreign_holders_delete_is_a_loss_that_is_told() {
     let stage = Stage::new();
     let ears = Ears::default();
     let client = builder(&stage.server.url()).lease(ms(1500)).observer(ears.clone()).connect().unwrap();
     let lock = client.simple_lock_at(KEY);
     let guard = lock.lock().unwrap();
-    let mut stranger = stage.stranger("theirs");
-    assert!(!stranger.frees(), "it is not the owner");
+    let mut foreign = stage.foreign_holder("theirs");
+    assert!(!foreign.frees(), "it is not the owner");
     // Without looking whose it is, as no program should.
     let () = stage.ask(&["DEL", KEY]);
-    assert!(stranger.takes(LEASE));
+    assert!(foreign.takes(LEASE));
     wait_until(LONG, "the loss", || guard.is_lost());
     wait_until(LONG, "the loss is told", || ears.losses() > 0);
     assert!(ears.all().contains(&Heard::Lost(LossReason::Revoked)));
@@ -179,9 +179,9 @@ fn a_strangers_delete_is_a_loss_that_is_told() {
     assert_eq!(stage.ask::<String>(&["GET", KEY]), "theirs", "ours does not delete theirs");
 }
 
-/// That nobody tells of it is found at a beat, from then on every quarter of a second.
+/// That nobody tells of it is found at a heartbeat, from then on every quarter of a second.
 #[test]
-fn a_stranger_that_comes_in_between_is_found() {
+fn a_foreign_holder_that_comes_in_between_is_found() {
     let stage = Stage::new();
     let (held, lock) = (stage.lock(), stage.lock());
     let guard = held.lock().unwrap();

@@ -1,13 +1,13 @@
-//! A wait for a condition: in the gate that it is made in, and in the one of its lock.
+//! A wait for a condition: in the lock state that it is made in, and in the one of its lock.
 
 use super::*;
 
-/// A gate of one wait, whose owner ids are other ones than the lock's.
-fn room() -> Desk {
+/// A lock state of one wait, whose owner ids are other ones than the lock's.
+fn condition_waiter() -> Desk {
     Desk { lock_state: LockState::of_condition_waiter(shape()), owners: 100 }
 }
 
-/// The lock's gate with a hold of thread 1, three deep.
+/// The state of a lock with a hold of thread 1, three deep.
 fn held() -> (Desk, Acquired) {
     let mut desk = Desk::new();
     let acquired = desk.come_in(request(1), 10, 0);
@@ -22,93 +22,93 @@ fn gives_up(owner: u64) -> Request {
 }
 
 #[test]
-fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_tenure() {
+fn a_hold_is_given_up_whole_and_comes_back_as_deep_under_another_grant() {
     let (mut desk, acquired) = held();
     let (suspended, then) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
     assert_eq!(then, Effects::default());
     assert!(desk.lock_state.is_idle());
 
-    let mut room = room();
-    let ticket = room.enter(suspended.request(1), 10);
-    let asking = room.asks(ticket, 10);
+    let mut waiter = condition_waiter();
+    let ticket = waiter.enter(suspended.request(1), 10);
+    let asking = waiter.asks(ticket, 10);
     assert_eq!((asking.how, asking.from), (AcquireMode::Wait, Some(acquired.owner)));
-    room.answer(&asking, busy(10), 11);
-    room.message(asking.owner, 11);
-    let came = room.is_in(ticket, 20);
-    let grant = room.lock_state.hand_over(came.ticket).unwrap();
-    assert!(room.lock_state.is_idle());
-    assert!(!room.lock_state.wait_outcome().unsignalled);
+    waiter.answer(&asking, busy(10), 11);
+    waiter.message(asking.owner, 11);
+    let came = waiter.is_in(ticket, 20);
+    let grant = waiter.lock_state.hand_over(came.ticket).unwrap();
+    assert!(waiter.lock_state.is_idle());
+    assert!(!waiter.lock_state.wait_outcome().unsignalled);
 
     assert_eq!(desk.lock_state.put_back(suspended, Some(grant), None, at(20)), Effects::default());
     assert_eq!(desk.lock_state.hold_count(1, at(20)), 3);
     assert_eq!(desk.lock_state.token_of(acquired.ticket), Some(came.token));
-    assert!(desk.lock_state.tenure_of(acquired.ticket).is_some_and(|t| t.owner == came.owner));
+    assert!(desk.lock_state.grant_of(acquired.ticket).is_some_and(|t| t.owner == came.owner));
     assert_eq!((desk.exit(acquired, 30), desk.exit(acquired, 30)), (Exit::Held, Exit::Held));
     assert!(matches!(desk.exit(acquired, 30), Exit::Leave(leaving, None) if leaving.owner == came.owner));
 }
 
 #[test]
 fn the_hold_is_named_until_redis_has_answered() {
-    let mut room = room();
-    let ticket = room.enter(gives_up(1), 0);
-    let asking = room.asks(ticket, 0);
-    room.answer(&asking, Answer::Unanswered, 1);
-    let asking = room.asks(ticket, 600);
+    let mut waiter = condition_waiter();
+    let ticket = waiter.enter(gives_up(1), 0);
+    let asking = waiter.asks(ticket, 0);
+    waiter.answer(&asking, Answer::Unanswered, 1);
+    let asking = waiter.asks(ticket, 600);
     assert_eq!((asking.how, asking.from), (AcquireMode::Wait, Some(1)));
-    room.answer(&asking, busy(10), 601);
-    let beat = room.asks(ticket, 2_000);
-    assert_eq!((beat.owner, beat.how, beat.from), (asking.owner, AcquireMode::Keep, None));
+    waiter.answer(&asking, busy(10), 601);
+    let heartbeat = waiter.asks(ticket, 2_000);
+    assert_eq!((heartbeat.owner, heartbeat.how, heartbeat.from), (asking.owner, AcquireMode::Keep, None));
 }
 
 #[test]
 fn a_hold_that_an_earlier_copy_gave_up_is_no_loss() {
-    let mut room = room();
-    let ticket = room.enter(gives_up(1), 0);
-    let asking = room.asks(ticket, 0);
-    room.answer(&asking, Answer::Unanswered, 1);
-    let asking = room.asks(ticket, 600);
-    room.answer(&asking, Answer::Refused("not-inside".into()), 601);
-    let asking = room.asks(ticket, 602);
+    let mut waiter = condition_waiter();
+    let ticket = waiter.enter(gives_up(1), 0);
+    let asking = waiter.asks(ticket, 0);
+    waiter.answer(&asking, Answer::Unanswered, 1);
+    let asking = waiter.asks(ticket, 600);
+    waiter.answer(&asking, Answer::Refused("not-inside".into()), 601);
+    let asking = waiter.asks(ticket, 602);
     assert_eq!((asking.how, asking.from), (AcquireMode::Wait, None));
     // Where no copy can have, it is.
-    let mut room = self::room();
-    let ticket = room.enter(gives_up(1), 0);
-    let asking = room.asks(ticket, 0);
-    room.answer(&asking, Answer::Refused("not-inside".into()), 1);
-    assert!(matches!(room.turn(ticket, 2), Step::Refused(_)));
+    let mut waiter = condition_waiter();
+    let ticket = waiter.enter(gives_up(1), 0);
+    let asking = waiter.asks(ticket, 0);
+    waiter.answer(&asking, Answer::Refused("not-inside".into()), 1);
+    assert!(matches!(waiter.turn(ticket, 2), Step::Refused(_)));
 }
 
 #[test]
 fn when_its_time_is_over_it_comes_back_and_is_told_whether_it_was_signalled() {
     for unsignalled in [false, true] {
-        let mut room = room();
-        let ticket = room.enter(gives_up(1), 0);
-        let asking = room.asks(ticket, 0);
-        room.answer(&asking, busy(10), 1);
-        assert!(room.lock_state.turns_back(at(500)));
-        let back = room.asks(ticket, 500);
+        let mut waiter = condition_waiter();
+        let ticket = waiter.enter(gives_up(1), 0);
+        let asking = waiter.asks(ticket, 0);
+        waiter.answer(&asking, busy(10), 1);
+        assert!(waiter.lock_state.turns_back(at(500)));
+        let back = waiter.asks(ticket, 500);
         assert_eq!((back.how, back.from), (AcquireMode::Back, None));
         // Without an answer, once more.
-        room.answer(&back, Answer::Unanswered, 501);
-        let back = room.asks(ticket, 1_100);
+        waiter.answer(&back, Answer::Unanswered, 501);
+        let back = waiter.asks(ticket, 1_100);
         assert_eq!(back.how, AcquireMode::Back);
         let answer = if unsignalled { Answer::Back(Box::new(busy(10))) } else { busy(10) };
-        room.answer(&back, answer, 1_101);
-        assert_eq!(room.asks(ticket, 3_000).how, AcquireMode::Keep);
-        assert_eq!(room.lock_state.wait_outcome().unsignalled, unsignalled);
+        waiter.answer(&back, answer, 1_101);
+        assert_eq!(waiter.asks(ticket, 3_000).how, AcquireMode::Keep);
+        assert_eq!(waiter.lock_state.wait_outcome().unsignalled, unsignalled);
     }
 }
 
 #[test]
 fn a_wait_of_which_nothing_was_sent_never_gave_anything_up() {
-    let mut room = room();
-    let ticket = room.enter(gives_up(1), 0);
-    let asking = room.asks(ticket, 0);
-    room.answer(&asking, Answer::Failed, 1);
-    assert!(!room.lock_state.turns_back(at(2)));
-    assert_eq!(room.turn_with(ticket, 2, true, true), Step::Over);
-    assert!(room.lock_state.wait_outcome().stayed);
-    assert_eq!(room.lock_state.give_up(ticket, at(2)), GaveUp::Out(Effects::default()));
+    let mut waiter = condition_waiter();
+    let ticket = waiter.enter(gives_up(1), 0);
+    let asking = waiter.asks(ticket, 0);
+    waiter.answer(&asking, Answer::Failed, 1);
+    assert!(!waiter.lock_state.turns_back(at(2)));
+    assert_eq!(waiter.turn_with(ticket, 2, true, true), Step::Over);
+    assert!(waiter.lock_state.wait_outcome().stayed);
+    assert_eq!(waiter.lock_state.give_up(ticket, at(2)), GaveUp::Out(Effects::default()));
 }
 
 #[test]
@@ -131,11 +131,11 @@ fn a_place_that_was_taken_meanwhile_is_kept_and_not_passed() {
     let (suspended, _) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
     let (second, place) = desk.queue_up(request(2), 10, 11);
     assert_eq!(desk.lock_state.put_back(suspended, None, None, at(20)), Effects::default());
-    // It sleeps until its beat, and then sends it.
+    // It sleeps until its heartbeat, and then sends it.
     assert!(matches!(desk.turn(second, 30), Step::Park(until) if until <= at(1_020)));
-    let beat = desk.asks(second, 1_100);
-    assert_eq!((beat.owner, beat.how), (place.owner, AcquireMode::Keep));
-    desk.answer(&beat, busy(10), 1_101);
+    let heartbeat = desk.asks(second, 1_100);
+    assert_eq!((heartbeat.owner, heartbeat.how), (place.owner, AcquireMode::Keep));
+    desk.answer(&heartbeat, busy(10), 1_101);
     // A grant of which we know before the end of what is held here.
     desk.message(place.owner, 12);
     assert!(matches!(desk.turn(second, 1_102), Step::Park(_)));
@@ -159,7 +159,7 @@ fn a_hold_that_came_back_is_not_handed_on_past_a_place() {
     assert!(matches!(desk.exit(acquired, 21), Exit::Leave(_, None)));
 }
 
-/// The lock's gate with a hold that is set aside, and the gate of its wait with what that asks for.
+/// The state of a lock with a hold that is set aside, and that of its wait with what that asks for.
 fn wait(copy_on_its_way: bool) -> (Desk, Ticket, u64) {
     let mut lock = Desk::new();
     let acquired = lock.come_in(request(1), 7, 0);
@@ -167,38 +167,38 @@ fn wait(copy_on_its_way: bool) -> (Desk, Ticket, u64) {
         lock.lock_state.doubt(acquired.owner, at(0), ms(LEASE));
     }
     let (suspended, _) = lock.lock_state.set_aside(acquired.ticket, at(1)).unwrap();
-    let mut room = Desk { lock_state: LockState::of_condition_waiter(shape()), owners: lock.owners };
-    room.lock_state.gives_up(&suspended.leaving(at(1)));
-    let ticket = room.enter(suspended.request(1), 1);
-    (room, ticket, acquired.owner)
+    let mut waiter = Desk { lock_state: LockState::of_condition_waiter(shape()), owners: lock.owners };
+    waiter.lock_state.gives_up(&suspended.leaving(at(1)));
+    let ticket = waiter.enter(suspended.request(1), 1);
+    (waiter, ticket, acquired.owner)
 }
 
 #[test]
-fn what_a_wait_gives_up_is_barred_if_a_copy_of_its_ask_may_come() {
+fn what_a_wait_gives_up_gets_a_tombstone_if_a_copy_of_its_ask_may_come() {
     for copy_on_its_way in [true, false] {
-        let (mut room, ticket, given_up) = wait(copy_on_its_way);
-        let asking = room.asks(ticket, 1);
+        let (mut waiter, ticket, given_up) = wait(copy_on_its_way);
+        let asking = waiter.asks(ticket, 1);
         assert_eq!((asking.how, asking.from), (AcquireMode::Wait, Some(given_up)));
-        let then = room.answer(&asking, busy(7), 2);
-        let barred = then.background.map(|leaving| (leaving.owner, leaving.unsettled));
-        assert_eq!(barred, copy_on_its_way.then_some((given_up, true)));
+        let then = waiter.answer(&asking, busy(7), 2);
+        let tombstone = then.background.map(|leaving| (leaving.owner, leaving.unsettled));
+        assert_eq!(tombstone, copy_on_its_way.then_some((given_up, true)));
         // Once is enough.
-        let beat = room.asks(ticket, 1_100);
-        assert_eq!((beat.how, beat.from), (AcquireMode::Keep, None));
-        assert_eq!(room.answer(&beat, busy(7), 1_101).background, None);
+        let heartbeat = waiter.asks(ticket, 1_100);
+        assert_eq!((heartbeat.how, heartbeat.from), (AcquireMode::Keep, None));
+        assert_eq!(waiter.answer(&heartbeat, busy(7), 1_101).background, None);
     }
 }
 
 #[test]
 fn a_wait_whose_hold_was_not_there_bars_nothing() {
-    let (mut room, ticket, _) = wait(true);
-    let asking = room.asks(ticket, 1);
-    assert_eq!(room.answer(&asking, Answer::Failed, 2).background, None);
-    assert!(room.lock_state.wait_outcome().stayed);
-    let asking = room.asks(ticket, 1_000);
-    let then = room.answer(&asking, Answer::Refused("not-inside".into()), 1_001);
+    let (mut waiter, ticket, _) = wait(true);
+    let asking = waiter.asks(ticket, 1);
+    assert_eq!(waiter.answer(&asking, Answer::Failed, 2).background, None);
+    assert!(waiter.lock_state.wait_outcome().stayed);
+    let asking = waiter.asks(ticket, 1_000);
+    let then = waiter.answer(&asking, Answer::Refused("not-inside".into()), 1_001);
     // Its driver does that, as it must where nothing was answered.
-    assert_eq!((then.background, room.lock_state.wait_outcome().entered), (None, false));
+    assert_eq!((then.background, waiter.lock_state.wait_outcome().entered), (None, false));
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! What is asked of a semaphore.
+
+use super::Semaphore;
+use super::state::{State, natural};
+use crate::error::Error;
+use crate::lock::holder::{Holder, busy, held_by};
+
+impl Semaphore {
+    /// The number of available permits: all permits, minus the acquired ones; 0 if they were never set, or are
+    /// [overdrawn](Semaphore::overdrawn). One request.
+    ///
+    /// # Errors
+    /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
+    #[doc(alias = "available_permits")]
+    pub fn available(&self) -> Result<u32, Error> {
+        Ok(natural(self.state()?.free()))
+    }
+
+    /// How many permits have to come back, or to be added, before the first one is available again: 0, unless they
+    /// were [reduced](Semaphore::reduce_permits) below the number acquired, or below 0. (In
+    /// java.util.concurrent, `availablePermits` is negative then.) One request.
+    ///
+    /// # Errors
+    /// See [`available`](Semaphore::available).
+    pub fn overdrawn(&self) -> Result<u32, Error> {
+        Ok(natural(-self.state()?.free()))
+    }
+
+    /// The number of permits, acquired ones included; `None` if it was never set. One request.
+    ///
+    /// # Errors
+    /// See [`available`](Semaphore::available).
+    pub fn permits(&self) -> Result<Option<u32>, Error> {
+        Ok(self.state()?.permits.map(natural))
+    }
+
+    /// The holders of permits, in all processes, and how many each has. One request.
+    ///
+    /// # Errors
+    /// See [`available`](Semaphore::available).
+    pub fn holders(&self) -> Result<Vec<Holder>, Error> {
+        let inspection = self.lock.inspect()?;
+        Ok(State::of(&inspection).holders(inspection.holders))
+    }
+
+    /// The error of a caller that did not get its permits in time, with the holders' processes, how many permits each has
+    /// and for how long (three of them at most), and how many are available: a [`Timeout`](crate::ErrorKind::Timeout), as
+    /// [`RedisLock::busy`](crate::RedisLock::busy) makes it for a lock. One request, when this is called.
+    ///
+    /// ```
+    /// use redis_concurrent::Client;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = redis_concurrent_testkit::RedisServer::start()?;
+    /// # let url = server.url();
+    /// # let billing = Client::builder().url(&url).client_name("billing").connect()?;
+    /// # billing.semaphore("printers").set_permits(3)?;
+    /// # let _two = billing.semaphore("printers").acquire(2)?;
+    /// # let client = Client::connect(&url)?;
+    /// let printers = client.semaphore("printers");
+    /// let printed = printers.try_acquire(2)?.ok_or_else(|| printers.busy());
+    /// // "printers": timed out: held by billing 5014@shop-1 (2 permits) for 12.3 s; 1 of 3 permits is available
+    /// assert!(printed.unwrap_err().to_string().ends_with("; 1 of 3 permits is available"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "or_who")]
+    pub fn busy(&self) -> Error {
+        let asked = self.lock.inspect().map(|inspection| {
+            let state = State::of(&inspection);
+            let (free, all) = (natural(state.free()), natural(state.permits.unwrap_or(0)));
+            let are = if free == 1 { "is" } else { "are" };
+            let by = held_by(&state.holders(inspection.holders));
+            format!("{by}; {free} of {all} permits {are} available")
+        });
+        busy(self.name(), asked)
+    }
+
+    /// The number of threads that wait for permits, in all processes: see
+    /// [`RedisLock::queue_length`](crate::RedisLock::queue_length). One request.
+    ///
+    /// # Errors
+    /// See [`available`](Semaphore::available).
+    pub fn queue_length(&self) -> Result<usize, Error> {
+        self.lock.queue_length()
+    }
+
+    /// The number of threads of this process that wait for permits. No request.
+    pub fn local_queue_length(&self) -> usize {
+        self.lock.local_queue_length()
+    }
+
+    fn state(&self) -> Result<State, Error> {
+        Ok(State::of(&self.lock.inspect()?))
+    }
+}

@@ -1,0 +1,53 @@
+//! Unit tests of `src/address.rs`.
+
+use super::*;
+use crate::error::ErrorKind;
+
+fn sentinels(url: &str) -> Result<(SentinelAddresses, redis::Client), Error> {
+    sentinels_at(url).unwrap()
+}
+
+fn at(client: &redis::Client) -> String {
+    let info = client.get_connection_info();
+    let (user, password) = (info.redis_settings().username(), info.redis_settings().password());
+    format!("{}:{}@{}", user.unwrap_or(""), password.unwrap_or(""), info.addr())
+}
+
+#[test]
+fn a_sentinel_url_names_all_of_them_and_one_primary() {
+    let (named, login) = sentinels(
+        "redis+sentinel://app:a%2Fb@one,two:1,[::1],[::2]:3/my%20master/5?protocol=resp3&sentinel_user=s&\
+         sentinel_password=p%40",
+    )
+    .unwrap();
+    assert_eq!(named.master, "my master");
+    let nodes: Vec<_> = named.nodes.iter().map(at).collect();
+    assert_eq!(nodes, ["s:p@@one:26379", "s:p@@two:1", "s:p@@::1:26379", "s:p@@::2:3"]);
+    assert!(at(&login).starts_with("app:a/b@"), "{}", at(&login));
+    let settings = login.get_connection_info().redis_settings();
+    assert_eq!((settings.db(), settings.protocol()), (5, redis::ProtocolVersion::RESP3));
+    // Sentinels have no databases.
+    assert!(named.nodes.iter().all(|node| node.get_connection_info().redis_settings().db() == 0));
+    let (named, login) = sentinels("redis+sentinel://one/my").unwrap();
+    assert_eq!((at(&named.nodes[0]), at(&login)), (":@one:26379".into(), ":@primary:6379".into()));
+}
+
+#[test]
+fn a_url_that_lacks_something_says_what() {
+    for (url, why) in [
+        ("redis+sentinel:///my", "no sentinel was given for the primary \"my\""),
+        ("redis+sentinel://", "which primary is meant"),
+        ("redis+sentinel://one:26379", "which primary is meant"),
+        ("redis+sentinel://one/", "which primary is meant"),
+        ("redis+sentinel://:secret@one/my/x", "no address of a server"),
+        ("redis+sentinel://:sec/ret@one/my", "must be percent-encoded"),
+        ("redis+sentinel://:secret@one:x/my", "no address of a server"),
+        ("redis+sentinel://one/%zz", "percent-encoded"),
+    ] {
+        let error = sentinels(url).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(error.kind() == ErrorKind::InvalidInput && text.contains(why), "{url}: {text}");
+        assert!(!text.contains("secret"), "{text}");
+    }
+    assert!(sentinels_at("redis://one/my").is_none() && sentinels_at("one").is_none());
+}

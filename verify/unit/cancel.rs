@@ -1,0 +1,73 @@
+//! Unit tests of `src/cancel.rs`.
+
+use super::*;
+use std::sync::atomic::AtomicUsize;
+use std::task::Wake;
+
+#[test]
+fn a_child_ends_alone_and_with_its_parent() {
+    let parent = CancellationToken::new();
+    let (a, b) = (parent.child(), parent.child());
+    a.cancel();
+    assert!(a.is_cancelled() && !parent.is_cancelled() && !b.is_cancelled());
+    parent.cancel();
+    assert!(b.is_cancelled() && parent.child().is_cancelled());
+}
+
+#[test]
+fn wakers_are_called_once_and_can_be_taken_back() {
+    let token = CancellationToken::new();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = |calls: &Arc<AtomicUsize>| {
+        let calls = calls.clone();
+        move || {
+            calls.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    drop(token.on_cancel(count(&calls)));
+    let kept = token.on_cancel(count(&calls));
+    token.cancel();
+    token.cancel();
+    drop(kept);
+    drop(token.on_cancel(count(&calls)));
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_future_ends_with_the_token_and_leaves_nothing_behind() {
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let token = CancellationToken::new();
+    let wakers = || token.0.state.lock().wakers.len();
+    let woken = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = woken.clone().into();
+    let mut context = Context::from_waker(&waker);
+    let mut future = Box::pin(token.cancelled());
+    for _ in 0..2 {
+        assert!(future.as_mut().poll(&mut context).is_pending());
+        assert_eq!(wakers(), 1);
+    }
+    drop(future);
+    assert_eq!(wakers(), 0);
+    let mut future = Box::pin(token.cancelled());
+    assert!(future.as_mut().poll(&mut context).is_pending());
+    token.cancel();
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    assert!(future.as_mut().poll(&mut context).is_ready());
+    assert!(Box::pin(token.cancelled()).as_mut().poll(&mut context).is_ready());
+}
+
+#[test]
+fn a_receiver_is_ready_whenever_it_was_taken() {
+    let token = CancellationToken::new();
+    let early = token.receiver();
+    assert!(early.try_recv().is_err_and(|e| e.is_empty()));
+    token.cancel();
+    for receiver in [early, token.receiver()] {
+        assert!(receiver.try_recv().is_err_and(|e| e.is_disconnected()));
+    }
+}

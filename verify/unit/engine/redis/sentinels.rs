@@ -1,0 +1,69 @@
+//! Unit tests of `src/engine/redis/sentinels.rs`.
+
+use super::*;
+
+fn of(master: &str) -> Sentinels {
+    let client = |url: &str| redis::Client::open(url).unwrap();
+    let nodes = vec![client("redis://one:26379"), client("redis://two:26379")];
+    Sentinels::new(nodes, master.into(), client("redis://:secret@unused/3"))
+}
+
+#[test]
+fn a_message_about_another_primary_is_not_ours() {
+    let ours = of("my");
+    let place = |host: &str, port| Some(Place { host: host.into(), port });
+    let [switch, promoted] = CHANNELS;
+    assert_eq!(ours.moved(switch, "my 10.0.0.1 6379 10.0.0.2 6380"), place("10.0.0.2", 6380));
+    let slave = "slave 10.0.0.2:6380 10.0.0.2 6380 @ my 10.0.0.1 6379";
+    assert_eq!(ours.moved(promoted, slave), place("10.0.0.2", 6380));
+    assert_eq!(ours.moved("+slave", slave), None);
+    for other in ["mymaster 10.0.0.1 6379 10.0.0.2 6380", "my", "my 10.0.0.1 6379", "my a 1 b c", ""] {
+        assert_eq!(ours.moved(switch, other), None, "{other:?}");
+    }
+    assert_eq!(ours.moved(promoted, "slave 10.0.0.2:6380 10.0.0.2 6380 @ mine 10.0.0.1 6379"), None);
+}
+
+#[test]
+fn a_failover_is_news_once() {
+    let ours = of("my");
+    let [one, two] = ["one", "two"].map(|host| Place { host: host.into(), port: 1 });
+    *ours.known.lock() = Some(one.clone());
+    assert!(!ours.heard(None, &one) && !ours.heard(Some(&one), &one));
+    assert!(ours.heard(Some(&one), &two));
+    // The other sentinels hear of it later, and one that is back has not heard of it yet.
+    assert!(!ours.heard(Some(&one), &two) && !ours.heard(None, &one));
+    assert_eq!(*ours.known.lock(), Some(two.clone()));
+    assert!(ours.heard(Some(&two), &one));
+}
+
+#[test]
+fn the_one_that_was_right_last_is_asked_first() {
+    let ours = of("my");
+    assert_eq!(ours.in_order().collect::<Vec<_>>(), [0, 1]);
+    ours.first.store(3, Ordering::Relaxed);
+    assert_eq!(ours.in_order().collect::<Vec<_>>(), [1, 0]);
+}
+
+#[test]
+fn what_is_wrong_is_told_of_each_without_a_password() {
+    let io = |kind: std::io::ErrorKind| RedisError::from(std::io::Error::from(kind));
+    let told = |one, two| {
+        let e = of("my").no_primary(&[(0, one), (1, two)]);
+        let text = e.detail().unwrap().to_owned();
+        assert!(
+            text.contains("\"my\"") && text.contains("one:26379") && text.contains("two:26379"),
+            "{text}"
+        );
+        assert!(!text.contains("secret"), "{text}");
+        (e.kind(), text)
+    };
+    let away = || Why::Away(io(std::io::ErrorKind::ConnectionRefused));
+    let unknown = ErrorKind::MasterNameNotFoundBySentinel;
+    assert_eq!(told(Why::Unknown, away()).0, unknown);
+    assert_eq!(told(Why::Unknown, Why::NoSentinel).0, unknown);
+    assert_eq!(told(away(), away()).0, ErrorKind::Client);
+    let place = Place { host: "db".into(), port: 1 };
+    let (kind, text) = told(Why::Replica(place.clone()), Why::Likewise(place));
+    assert_eq!(kind, ErrorKind::Client);
+    assert!(text.contains("names db:1, which is a replica") && text.ends_with("names db:1, too"), "{text}");
+}

@@ -1,0 +1,66 @@
+//! Unit tests of `src/engine/redis/server_info.rs`.
+
+use super::*;
+
+#[test]
+fn another_server_is_one_that_says_so() {
+    let last = LastServer::default();
+    let named = |name: Option<&str>| ServerInfo { run_id: name.map(str::to_owned), up_since: None };
+    let told = [None, Some("a"), Some("a"), None, Some("b"), Some("b"), Some("a")];
+    let another = told.map(|name| last.is_another(&named(name), Moment::now()));
+    assert_eq!(another, [false, false, false, false, true, false, true]);
+    assert_eq!(last.heard_since("b"), None);
+}
+
+#[test]
+fn a_role_is_what_the_server_says() {
+    let role = |said: &str| Role::read(&Value::BulkString(said.into()));
+    assert_eq!(role("# Replication\r\nrole:master\r\n"), Some(Role::Primary));
+    assert_eq!(role("# Replication\r\nrole:slave\r\nmaster_port:1\r\n"), Some(Role::Replica));
+    assert_eq!((role(""), Role::read(&Value::Nil)), (None, None));
+}
+
+#[test]
+fn it_is_read_and_an_error_tells_nothing() {
+    let now = Moment::now();
+    let answer = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nuptime_in_seconds:5\r\n";
+    let info = ServerInfo::read(&Value::BulkString(answer.into()), now);
+    assert_eq!(info.run_id.as_deref(), Some("abc"));
+    // Five whole seconds are four at least.
+    assert_eq!(info.up_since, Some(now.before(Duration::from_secs(4))));
+    for nothing in [Value::Nil, Value::Okay, Value::BulkString("uptime_in_seconds:x".into())] {
+        assert_eq!(ServerInfo::read(&nothing, now), ServerInfo::default());
+        assert_eq!(Past::read(&nothing, now, now, &LastServer::default()), None);
+    }
+}
+
+#[test]
+fn a_past_is_as_long_as_is_certain() {
+    let second = Duration::from_secs(1);
+    let (asked, heard) = (Moment::now(), Moment::now().after(second));
+    let past = |role: &str, before: &str| {
+        let answer =
+            format!("uptime_in_seconds:5\r\n# Replication\r\nrole:{role}\r\nmaster_replid2:{before}\r\n");
+        Past::read(&Value::BulkString(answer.into()), asked, heard, &LastServer::default()).unwrap()
+    };
+    let (up_since, not_before) = (heard.before(4 * second), asked.before(7 * second));
+    assert_eq!(past("master", "000"), Past { up_since, not_before, its_own: true });
+    assert!(!past("slave", "000").its_own);
+    assert!(!past("master", "0a0").its_own, "it was promoted");
+}
+
+#[test]
+fn one_that_was_heard_of_before_has_been_up_since() {
+    let (last, heard) = (LastServer::default(), Moment::now());
+    let early = heard.before(Duration::from_secs(3));
+    let a = ServerInfo { run_id: Some("a".into()), up_since: None };
+    last.is_another(&a, early);
+    last.is_another(&a, heard);
+    let up_since = |run_id: &str, uptime: u64| {
+        let answer = format!("run_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\nrole:master\r\n");
+        Past::read(&Value::BulkString(answer.into()), heard, heard, &last).unwrap().up_since
+    };
+    assert_eq!(up_since("a", 0), early);
+    assert_eq!(up_since("a", 9), heard.before(Duration::from_secs(8)));
+    assert_eq!(up_since("b", 0), heard, "a start of its own");
+}

@@ -1,0 +1,73 @@
+//! Unit tests of `src/engine/redis/slots.rs`.
+
+use super::*;
+use crate::engine::redis::refusal::refused;
+
+fn node(host: &str, port: u16) -> Node {
+    Node { host: host.to_owned(), port }
+}
+
+/// As `CLUSTER KEYSLOT` says.
+#[test]
+fn a_slot_is_that_of_the_hash_tag() {
+    for (key, slot) in [
+        ("123456789", 12739),
+        ("rc:{a}", 15495),
+        ("a", 15495),
+        ("{a}b{c}", 15495),
+        ("", 0),
+        ("{}", 15257),
+        ("foo{}{bar}", 8363),
+        ("foo{{bar}}zap", 4015),
+    ] {
+        assert_eq!(Slot::of(key.as_bytes()).index(), slot, "{key:?}");
+    }
+}
+
+#[test]
+fn a_redirect_names_the_node_or_where_that_is_unknown_none() {
+    let asked = node("10.0.0.1", 7000);
+    let read = |line: &str| {
+        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        let Value::ServerError(e) = value else { panic!("{line}") };
+        Redirect::of(&refused(e.into()), &asked)
+    };
+    let moved = |to| Some(Redirect::Moved(Slot(3999), to));
+    assert_eq!(read("MOVED 3999 127.0.0.1:6381"), moved(Some(node("127.0.0.1", 6381))));
+    assert_eq!(read("MOVED 3999 ::1:6381"), moved(Some(node("::1", 6381))));
+    assert_eq!(read("MOVED 3999 :6381"), moved(Some(node("10.0.0.1", 6381))));
+    assert_eq!(read("MOVED 3999 host.example:6381"), moved(Some(node("host.example", 6381))));
+    assert_eq!(read("MOVED 3999 ?:6381"), moved(None));
+    for line in ["ASK 3999 127.0.0.1:6381", "TRYAGAIN Multiple keys", "CLUSTERDOWN Hash slot not served"] {
+        assert_eq!(read(line), Some(Redirect::Soon), "{line}");
+    }
+    for line in ["MOVED", "MOVED 99999 a:1", "MOVED 1 a", "LOADING it", "ERR MOVED 3999 127.0.0.1:6381"] {
+        assert_eq!(read(line), None, "{line}");
+    }
+    assert_eq!(node("::1", 1).to_string(), "[::1]:1");
+}
+
+#[test]
+fn a_map_is_read_with_hostnames_and_without_hosts() {
+    let bulk = |text: &str| Value::BulkString(text.into());
+    let node_of = |host: Value, port| Value::Array(vec![host, Value::Int(port), bulk(&format!("id-{port}"))]);
+    let range = |first, last, nodes: Vec<Value>| {
+        Value::Array([vec![Value::Int(first), Value::Int(last)], nodes].concat())
+    };
+    let answer = Value::Array(vec![
+        range(0, 99, vec![node_of(bulk("a.example"), 1), node_of(bulk("b"), 2)]),
+        range(100, 100, vec![node_of(Value::Nil, 3)]),
+        range(101, 199, vec![node_of(bulk(""), 4)]),
+        range(200, 299, vec![node_of(bulk("?"), 5)]),
+        range(0, 99999, vec![node_of(bulk("a"), 6)]),
+        Value::Nil,
+    ]);
+    let map = read(&answer, &node("seed", 7));
+    let said: Vec<_> = map.iter().map(|range| (range.indices(), range.primary.to_string())).collect();
+    assert_eq!(
+        said,
+        [(0..=99, "a.example:1".into()), (100..=100, "seed:3".into()), (101..=199, "seed:4".to_owned())]
+    );
+    assert_eq!(map[0].ids, ["id-1", "id-2"]);
+    assert_eq!(read(&Value::Nil, &node("seed", 7)), []);
+}

@@ -1,0 +1,62 @@
+//! Unit tests of `src/error.rs`.
+
+use super::*;
+
+const ALL: [ErrorKind; 16] = [
+    ErrorKind::Cancelled,
+    ErrorKind::LeaseLost,
+    ErrorKind::NotOwner,
+    ErrorKind::WouldDeadlock,
+    ErrorKind::WrongType,
+    ErrorKind::Refused,
+    ErrorKind::Broken,
+    ErrorKind::Conflict,
+    ErrorKind::NotReplicated,
+    ErrorKind::Unavailable,
+    ErrorKind::OutcomeUnknown,
+    ErrorKind::Forked,
+    ErrorKind::Closed,
+    ErrorKind::InvalidInput,
+    ErrorKind::Protocol,
+    ErrorKind::Timeout,
+];
+
+#[test]
+fn each_kind_has_a_predicate_of_its_own() {
+    for (i, kind) in ALL.into_iter().enumerate() {
+        let e = Error::new(kind, "it");
+        let are = [
+            e.is_cancelled(),
+            e.is_lease_lost(),
+            e.is_not_owner(),
+            e.is_would_deadlock(),
+            e.is_wrong_type(),
+            e.is_refused(),
+            e.is_broken(),
+            e.is_conflict(),
+            e.is_not_replicated(),
+            e.is_unavailable(),
+            e.is_outcome_unknown(),
+            e.is_forked(),
+            e.is_closed(),
+            e.is_invalid_input(),
+            e.is_protocol(),
+            e.is_timeout(),
+        ];
+        assert!(are.into_iter().enumerate().all(|(j, is)| is == (i == j)), "{kind:?}: {are:?}");
+    }
+}
+
+#[test]
+fn the_sources_are_printed_by_the_alternate_form_alone_and_once_each() {
+    let io = std::io::Error::other("reset");
+    let redis = redis::RedisError::from(io);
+    assert_eq!(redis.source().unwrap().to_string(), redis.to_string(), "it prints its own source");
+    let below = Error::new(ErrorKind::Unavailable, "").because("no answer").caused_by(redis);
+    let above = Error::new(ErrorKind::OutcomeUnknown, "a").because("given back").caused_by(below);
+    assert_eq!(above.to_string(), "\"a\": outcome unknown: given back");
+    let chain = "\"a\": outcome unknown: given back: unavailable: no answer: reset";
+    assert_eq!(format!("{above:#}"), chain);
+    assert_eq!(format!("{above:?}"), format!("Error(OutcomeUnknown, {chain})"));
+    assert_eq!(above.source().unwrap().to_string(), "unavailable: no answer");
+}
