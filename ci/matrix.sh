@@ -26,6 +26,7 @@ cost          tools::cost
 releases      locks::unlocking locks::grants faults::stall
 synchronizers locks::condition synchronizers::semaphore synchronizers::latch synchronizers::barrier
 contract      locks::contract
+topologies    faults::sentinel faults::cluster faults::dns
 bad-days      faults::bad_days_server faults::bad_days_network
 conformance   faults::conformance
 engine        locks::invariants locks::safety_rules locks::read_write synchronizers::inventory locks::receipts
