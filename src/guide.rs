@@ -2,12 +2,13 @@
 #![doc = include_str!("../README.md")]
 // The README and the pages of the repository, so that they are found here, and their examples are tested. A page
 // links to another by a name, which it defines at its end as a path in the repository. Here the definitions of
-// `guide/links.md` and `docs/benchmarks/plots.md` stand first, and the first definition of a name counts: they lead
-// to modules, and to the plots themselves.
+// `guide/links.md`, `docs/pictures/embedded.md` and `docs/benchmarks/plots.md` stand first, and the first definition of
+// a name counts: they lead to modules, and to the pictures themselves.
 
 macro_rules! pages {
     ($($page:ident $file:literal)*) => {$(
         #[cfg_attr(not(doctest), doc = include_str!("guide/links.md"))]
+        #[cfg_attr(not(doctest), doc = include_str!("../docs/pictures/embedded.md"))]
         #[doc = include_str!($file)]
         pub mod $page {}
     )*};

@@ -28,9 +28,9 @@ pub(crate) fn table(folder: &Path) -> Result<String, String> {
 
 /// The pictures as definitions of links whose addresses are the pictures themselves: the documentation of the crate has no
 /// other files.
-fn embedded(pictures: &[(&'static str, String)]) -> String {
-    let definition = |(file, text): &(&str, String)| {
-        let name = file.trim_end_matches(".svg");
+fn embedded<N: AsRef<str>>(pictures: &[(N, String)]) -> String {
+    let definition = |(file, text): &(N, String)| {
+        let name = file.as_ref().trim_end_matches(".svg");
         let address: String = text
             .bytes()
             .map(|byte| match byte {
@@ -55,11 +55,30 @@ pub(crate) fn files(folder: &Path) -> Result<Vec<(PathBuf, String)>, String> {
     let page = folder.with_extension("md");
     if page.exists() {
         files.push((folder.join("plots.md"), embedded));
+        files.extend(drawn(&folder.with_file_name("pictures"))?);
         let text = read(&page)?;
         let text = table::into_page(&text, &data).map_err(|e| format!("{}: {e}", page.display()))?;
         files.push((page, text));
     }
     Ok(files)
+}
+
+/// The pictures in this folder that are drawn by hand, if there is one, as such definitions.
+fn drawn(folder: &Path) -> Result<Option<(PathBuf, String)>, String> {
+    if !folder.exists() {
+        return Ok(None);
+    }
+    let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
+    let mut pictures = Vec::new();
+    for entry in folder.read_dir().map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|it| it == "svg") {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            pictures.push((name, read(&path)?));
+        }
+    }
+    pictures.sort();
+    Ok(Some((folder.join("embedded.md"), embedded(&pictures))))
 }
 
 /// Whether the pictures and the page are those of the figures in `folder`; says which is not.

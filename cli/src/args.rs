@@ -152,8 +152,8 @@ pub struct Watch {
 /// Take a lock from its holder.
 ///
 /// The holder is told, with the reason and by whom. Others get the lock when the holder's work has ended, as far as that
-/// is known: when `run` has stopped its command, or else when the lease is over, which is not renewed any more. If
-/// another one holds it by now, nothing is done (75). Of a semaphore or an inventory permits or goods go back; counts
+/// is known: when `run` has stopped its command (SIGTERM, after --grace SIGKILL), or else when the lease is over, which
+/// is not renewed any more. If another one holds it by now, nothing is done (75). Of a semaphore or an inventory permits or goods go back; counts
 /// are never touched. Exits 0 if it was taken away, 1 if nobody holds it.
 #[derive(ClapArgs, Debug)]
 #[command(group = clap::ArgGroup::new("whose").required(true))]
@@ -317,6 +317,7 @@ Exit status:
   64       usage
   69       Redis cannot be reached, or does not answer
   70       something that should not be: please report it
+  74       standard output cannot be written (a full disk)
   75       busy (-E)
   77       Redis refuses a right, which the message names
   78       NAME, a setting, or another kind of lock at NAME

@@ -1,6 +1,7 @@
 //! How the program ends: its exit status, and what it says of a failure.
 
 use std::fmt::{self, Display};
+use std::io;
 use std::process::ExitCode;
 
 use redis_concurrent::{Error, ErrorKind};
@@ -12,6 +13,7 @@ pub mod code {
     pub const USAGE: u8 = 64;
     pub const UNAVAILABLE: u8 = 69;
     pub const INTERNAL: u8 = 70;
+    pub const IO: u8 = 74;
     pub const BUSY: u8 = 75;
     pub const DENIED: u8 = 77;
     pub const CONFIG: u8 = 78;
@@ -43,9 +45,12 @@ impl Failure {
         Failure::new(code::INTERNAL, format!("{why}: this should not be, please report it"))
     }
 
-    /// The reader of the output has closed it: no message is printed.
-    pub fn broken_pipe() -> Failure {
-        Failure::new(code::BROKEN_PIPE, "")
+    /// Standard output cannot be written. No message is printed where its reader has closed it.
+    pub fn unwritten(error: &io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::new(code::BROKEN_PIPE, ""),
+            _ => Failure::new(code::IO, format!("standard output cannot be written: {error}")),
+        }
     }
 
     /// The same about this server, if it is one that could not be reached.
@@ -105,10 +110,14 @@ fn is_denied(why: &str) -> bool {
 /// What clap found: help on standard output, or what is wrong on standard error.
 pub fn of_usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        return match error.print() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::from(code::BROKEN_PIPE),
-        };
+        return error.print().map_or_else(
+            |e| {
+                let failure = Failure::unwritten(&e);
+                failure.report();
+                failure.code()
+            },
+            |()| ExitCode::SUCCESS,
+        );
     }
     let text = error.render().to_string();
     say::error(say::without_passwords(text.strip_prefix("error: ").unwrap_or(&text)));

@@ -50,7 +50,7 @@ pub fn answer(line: impl Display) -> Result<(), Failure> {
 pub fn answers(lines: impl Iterator<Item = impl Display>) -> Result<(), Failure> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let written = lines.into_iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush());
-    written.map_err(unwritten)
+    written.map_err(|e| Failure::unwritten(&e))
 }
 
 /// Columns of the width of their widest cell.
@@ -70,14 +70,7 @@ pub fn table<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> Result<
 /// All of an answer.
 pub fn print(text: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text).and_then(|()| out.flush()).map_err(unwritten)
-}
-
-fn unwritten(e: io::Error) -> Failure {
-    match e.kind() {
-        io::ErrorKind::BrokenPipe => Failure::broken_pipe(),
-        _ => Failure::internal(format!("standard output: {e}")),
-    }
+    out.write_all(text).and_then(|()| out.flush()).map_err(|e| Failure::unwritten(&e))
 }
 
 /// The same text without the passwords of the URLs in it.

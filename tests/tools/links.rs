@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 /// The definitions that come first in the crate's documentation.
 const IN_THE_CRATE: &str = include_str!("../../src/guide/links.md");
 const PLOTS: &str = include_str!("../../docs/benchmarks/plots.md");
+const PICTURES: &str = include_str!("../../docs/pictures/embedded.md");
 /// Where `guide` names its pages.
 const GUIDE: &str = include_str!("../../src/guide.rs");
 
@@ -102,12 +103,13 @@ fn each_link_of_a_page_leads_to_a_file_and_a_heading_of_it() {
 #[test]
 fn each_link_leads_to_the_same_place_in_the_documentation_of_the_crate() {
     let in_the_crate = definitions(IN_THE_CRATE);
-    let (plots, pages) = (definitions(PLOTS), pages());
+    let (mut pictures, pages) = (definitions(PLOTS), pages());
+    pictures.extend(definitions(PICTURES));
     let mut used = BTreeSet::new();
     for file in pages.values() {
         let text = read(file);
         for (name, address) in definitions(&text) {
-            if plots.contains_key(name) {
+            if pictures.contains_key(name) {
                 assert!(address.ends_with(&format!("/{name}.svg")), "[{name}]: {address}");
                 continue;
             }

@@ -81,7 +81,11 @@ pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
 
 fn findings(global: &Global) -> Vec<Finding> {
     let unreached = |failure: Failure| {
-        Finding::fail("reach", failure.to_string(), "check the address, the network, the password")
+        Finding::fail(
+            "reach",
+            failure.to_string(),
+            "check the address, the network, the password, the database",
+        )
     };
     // It sends nothing.
     let named = Servers::of(global).and_then(|it| Ok((it.builder().connect_later()?, it)));

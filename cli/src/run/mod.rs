@@ -2,6 +2,7 @@
 
 mod acquire;
 pub mod child;
+mod revoked;
 mod signals;
 mod start;
 mod status;
@@ -11,7 +12,7 @@ mod trust;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use redis_concurrent::{Client, Error, HeldBy, LONGEST_STAY, MultiLock, OwnedGuard};
+use redis_concurrent::{Client, Error, LONGEST_STAY, MultiLock, OwnedGuard};
 
 use self::acquire::Acquired;
 use self::signals::Signals;
@@ -21,7 +22,6 @@ use crate::args::{Global, Run};
 use crate::connect::Servers;
 use crate::exit::{Failure, code};
 use crate::say::Say;
-use crate::target::Target;
 
 /// Runs the command of `args`; the exit status is the command's, or says what kept it from running.
 pub fn run(global: &Global, args: &Run, say: Say) -> Result<ExitCode, Failure> {
@@ -96,7 +96,7 @@ fn hold(
             return Err(Failure::new(code::NOT_EXECUTABLE, format!("the command could not be started: {e}")));
         }
     };
-    let ended = match supervise::supervise(&mut child, args, &guard, signals, say) {
+    let ended = match supervise::supervise(&mut child, args, (client, &guard), signals, say) {
         Ok(ended) => ended,
         Err(failure) => {
             // Nothing watches over it: it ends before its lock does.
@@ -122,24 +122,12 @@ fn hold(
     let tokens = guard.tokens();
     let released = release(guard, stay);
     if released.as_ref().is_err_and(Error::is_lease_lost) {
-        free_what_was_revoked(client, args, &tokens);
+        revoked::free(client, args, &tokens);
     }
     if let Ok(()) = &released {
         status.stays = stay.rest();
     }
     Ok(conclude(args, &ended, released, status, say))
-}
-
-/// A hold that `break` has taken away keeps others out as long as the command might run: that is over. What is no
-/// longer there, or another's by now, is left alone.
-fn free_what_was_revoked(client: &Client, args: &Run, tokens: &[Option<u64>]) {
-    let target = Target::of(args.at, args.redisson);
-    for (name, token) in std::iter::once(&args.name).chain(&args.and).zip(tokens) {
-        if let Some(token) = token {
-            // If Redis does not answer, its lease ends it.
-            let _ = target.take_away(client, name, &HeldBy::Token(*token), "", false);
-        }
-    }
 }
 
 /// The exit status, of how the command ended and of what the release said.

@@ -1,14 +1,14 @@
 //! While the command runs: signals are passed on to it, and it ends before its lock can be another's.
 
 use std::process::{Child, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use redis_concurrent::crossbeam_channel::{Receiver, after, bounded, never, select};
-use redis_concurrent::{MultiLock, OwnedGuard};
+use redis_concurrent::crossbeam_channel::{Receiver, after, at, bounded, never, select};
+use redis_concurrent::{Client, MultiLock, OwnedGuard};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
 use super::signals::Signals;
-use super::{grace, start};
+use super::{grace, revoked, start};
 use crate::args::{OnLoss, Run};
 use crate::exit::Failure;
 use crate::say::Say;
@@ -37,14 +37,15 @@ impl Ended {
 pub fn supervise(
     child: &mut Child,
     args: &Run,
-    guard: &OwnedGuard<MultiLock>,
+    (client, guard): (&Client, &OwnedGuard<MultiLock>),
     signals: &Signals,
     say: Say,
 ) -> Result<Ended, Failure> {
     let command = Running::new(child, args)?;
     let grace = grace(args);
     // The token and not only its channel: that one hears nothing of a token that is gone.
-    let (soon, at_last) = (guard.ends_within(grace), guard.ends_within(KILLED_BEFORE.min(grace / 2)));
+    let killed_before = KILLED_BEFORE.min(grace / 2);
+    let (soon, at_last) = (guard.ends_within(grace), guard.ends_within(killed_before));
     let gone = guard.lost();
     let (mut term, mut kill, mut lost): (Receiver<()>, Receiver<()>, Receiver<()>) = match args.on_loss {
         OnLoss::Kill => (soon.receiver(), at_last.receiver(), never()),
@@ -52,7 +53,7 @@ pub fn supervise(
         OnLoss::Warn => (never(), never(), gone.receiver()),
     };
     let mut limit = args.at_most.map_or_else(never, after);
-    let mut limit_kill = never();
+    let mut kill_at: Option<Instant> = None;
     let (mut for_loss, mut too_long) = (false, false);
     loop {
         select! {
@@ -64,8 +65,11 @@ pub fn supervise(
                 command.send(signal);
             },
             recv(kill) -> _ => {
-                say.note("COMMAND is killed: its lock ends");
-                command.send(Signal::KILL);
+                let rest = match guard.loss() {
+                    Some(_) => revoked::keeps_others_out(client, args, &guard.tokens()),
+                    None => Duration::ZERO,
+                };
+                kill_at = earliest(kill_at, rest.saturating_sub(killed_before).min(grace));
                 (kill, for_loss) = (never(), true);
             },
             recv(term) -> _ => {
@@ -83,17 +87,25 @@ pub fn supervise(
             recv(limit) -> _ => {
                 say.note("COMMAND is stopped: --at-most is over");
                 command.end();
-                (limit, limit_kill, too_long) = (never(), after(grace), true);
+                kill_at = earliest(kill_at, grace);
+                (limit, too_long) = (never(), true);
             },
-            recv(limit_kill) -> _ => {
+            recv(kill_at.map_or_else(never, at)) -> _ => {
+                say.note(format!("COMMAND is killed: {}", if for_loss { "its lock ends" } else { "it does not end" }));
                 command.send(Signal::KILL);
-                limit_kill = never();
+                kill_at = None;
             },
         }
     }
     let status =
         child.wait().map_err(|e| Failure::internal(format!("the command's end is not known: {e}")))?;
     Ok(Ended { status, for_loss, too_long })
+}
+
+/// `at`, or so long from now if that is sooner.
+fn earliest(at: Option<Instant>, rest: Duration) -> Option<Instant> {
+    let then = Instant::now() + rest;
+    Some(at.map_or(then, |at| at.min(then)))
 }
 
 /// A command that runs.

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::stage::{LONG, Started, client, done, line_of, program, run, shared};
+use crate::stage::{Done, LONG, Started, client, done, line_of, program, run, shared};
 
 #[test]
 fn the_commands_own() {
@@ -135,6 +135,19 @@ fn a_name_or_a_setting_that_cannot_work() {
     done("", &["ls"]).ends(78).says("it is empty");
     done("http://127.0.0.1/", &["run", "x", "true"]).ends(78).says("redis://");
     done("redis://:hush@127.0.0.1:65536/", &["ls"]).ends(78).says("between 1 and 65535, got 65536");
+    for (database, told) in [
+        ("16", "no database of this number"),
+        ("2147483647", "no database of this number"),
+        ("2147483648", "at most 2147483647, got 2147483648"),
+        ("9223372036854775808", "redis://host:6379/0"),
+    ] {
+        let url = format!("redis://127.0.0.1:{}/{database}", server.port());
+        for command in [&["run", "x", "true"][..], &["ls"], &["show", "x"]] {
+            done(&url, command).ends(78).says(told);
+        }
+    }
+    let out_of_range = done(&format!("redis://127.0.0.1:{}/16", server.port()), &["doctor"]).ends(2);
+    assert!(out_of_range.out.contains("out of range"), "{out_of_range:?}");
     run(&["--slots", "2147483648", "config4", "true"]).ends(78).says("between 1 and 2147483647");
     run(&["--at-least", "41d", "config4", "true"]).ends(78).says("3456000s");
     run(&["--once-for", "41d", "config4", "true"]).ends(78).says("at most 40 days");
@@ -158,6 +171,33 @@ fn a_name_or_a_setting_that_cannot_work() {
     }
     done(&server.url(), &["run", "--namespace", "a{b", "x", "true"]).ends(78).says("braces");
     run(&["--at-least", "0.5ms", "config3", "true"]).ends(78).says("minimum hold time");
+}
+
+/// On Linux a full disk may be had as a file.
+#[test]
+fn an_output_that_cannot_be_written() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for args in [
+        &["ls", "--all"][..],
+        &["ls", "--json", "--all"],
+        &["doctor"],
+        &["completions", "bash"],
+        &["man"],
+        &["--help"],
+    ] {
+        let held = client(shared()).reentrant_lock("full").lock_owned().unwrap();
+        let it = Done::of(program(&shared().url(), args).stdout(full()).output().unwrap());
+        it.ends(74).says("standard output cannot be written: No space left");
+        held.unlock().unwrap();
+    }
+    // COMMAND's code is passed on; what is said on standard error is lost.
+    let args = ["run", "--lease", "4s", "--status-fd", "1", "full", "--", "sh", "-c", "exit 7"];
+    Done::of(program(&shared().url(), &args).stdout(full()).output().unwrap())
+        .ends(7)
+        .says("--status-fd cannot be written: No space left");
+    let mut command =
+        program(&shared().url(), &["run", "-v", "--lease", "4s", "full", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(command.stderr(full()).status().unwrap().code(), Some(7));
 }
 
 #[test]
@@ -233,6 +273,48 @@ fn lost_or_about_to_be() {
     assert!(lock.force_unlock().unwrap().was_held());
     std::fs::write(file.with_extension("go"), "").unwrap();
     it.done().ends(80).says("lost");
+}
+
+/// `break` leaves the lock to its holder until its command has ended; `--now` does not.
+#[test]
+fn what_is_taken_away_is_left_to_the_command_for_its_grace() {
+    let server = shared();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, clean) = (folder.path().join("in"), folder.path().join("clean"));
+    let begin = |name: &str, at_term: &str| {
+        let script = format!(
+            "trap '{at_term}' TERM; echo $$ > {0}.new; mv {0}.new {0}; while :; do sleep 0.02; done",
+            file.display()
+        );
+        let terms = ["run", "--lease", "12s", "--grace", "2s", name, "--", "sh", "-c", &script];
+        let it = Started::new(program(&server.url(), &terms));
+        line_of(&file);
+        std::fs::remove_file(&file).unwrap();
+        it
+    };
+    let cleans = format!("sleep 0.7; echo clean > {}; exit 0", clean.display());
+    let there = clean.to_str().unwrap();
+    // The next one comes when it has ended, and not before.
+    let it = begin("gentle", &cleans);
+    let next =
+        Started::new(program(&server.url(), &["run", "--lease", "12s", "gentle", "test", "-e", there]));
+    wait_until(LONG, "another one waits", || {
+        client(server).reentrant_lock("gentle").queue_length().unwrap() == 1
+    });
+    done(&server.url(), &["break", "--whoever", "gentle"]).ends(0);
+    let it = it.done().ends(80).says("COMMAND is stopped");
+    assert!(!it.err.contains("killed") && clean.exists(), "{it:?}");
+    next.done().ends(0);
+    // One that does not listen is killed.
+    let it = begin("deaf", "");
+    done(&server.url(), &["break", "--whoever", "deaf"]).ends(0);
+    it.done().ends(80).says("COMMAND is killed: its lock ends");
+    // Another may have it.
+    std::fs::remove_file(&clean).unwrap();
+    let it = begin("now", &cleans);
+    done(&server.url(), &["break", "--now", "--whoever", "now"]).ends(0);
+    it.done().ends(80).says("COMMAND is killed: its lock ends");
+    assert!(!clean.exists());
 }
 
 #[test]

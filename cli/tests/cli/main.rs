@@ -3,6 +3,7 @@
 mod asks;
 mod chance;
 mod checks;
+mod clocks;
 mod exits;
 mod pages;
 mod schema;

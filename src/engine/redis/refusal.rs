@@ -14,6 +14,7 @@
 //! | `READONLY`, `MASTERDOWN` | as a replica | may pass; a new connection may lead to the primary |
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, `DENIED`, `NOPROTO` | to this user, before anything ran | permanent |
 //! | `ERR unknown command` | for a command that this service does not offer, before anything ran | permanent |
+//! | `ERR DB index is out of range`, `ERR SELECT is not allowed in cluster mode` | on connecting, to the database of the URL | permanent |
 //! | `ERR This instance has cluster support disabled` | as a server that is no node of a cluster | permanent |
 //! | `NOPERM`, or an ACL's words without a code | halfway through a script | permanent, and it may have written |
 //! | `EXECABORT` | for a transaction, with the code of the reason why it was discarded | as that code |
@@ -65,6 +66,10 @@ const NO_SUCH_COMMAND: &str = "unknown command";
 /// How a server answers the question for the slots that is no node of a cluster.
 const NO_CLUSTER: &str = "This instance has cluster support disabled";
 
+/// How a server says that it has no database of this number; a node of a cluster has one alone.
+const NO_DATABASE: [&str; 3] =
+    ["DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"];
+
 /// What a server says to an option that it does not know.
 const NO_SUCH_OPTION: &str = "ERR syntax error";
 
@@ -88,6 +93,8 @@ enum Meaning {
     Denied,
     /// It had not, as the server is no node of a cluster.
     NoCluster,
+    /// No connection, as the server has no such database.
+    NoDatabase,
     /// Part of the request may have been executed.
     DeniedInScript,
     /// It passes; part of the request may have been executed.
@@ -124,6 +131,7 @@ fn meaning(code: &str, words: &str) -> Meaning {
         _ if words.starts_with(TOO_MANY_CLIENTS) => Meaning::Passes,
         _ if words.starts_with(NO_SUCH_COMMAND) => Meaning::Denied,
         _ if words.starts_with(NO_CLUSTER) => Meaning::NoCluster,
+        _ if NO_DATABASE.iter().any(|none| words.starts_with(none)) => Meaning::NoDatabase,
         _ => Meaning::Fault,
     }
 }
@@ -183,6 +191,7 @@ pub(crate) fn refused_script(script: Option<&Script>, e: RedisError) -> Failure 
             let why = "this server is not a node of a Redis Cluster";
             Failure::Denied(Error::new(ErrorKind::InvalidInput, "").because(why))
         }
+        Meaning::NoDatabase => Failure::Denied(no_database(e)),
         Meaning::DeniedInScript => {
             Failure::Never(unavailable.because("Redis rejected the request").caused_by(e))
         }
@@ -199,6 +208,11 @@ pub(crate) fn refused_script(script: Option<&Script>, e: RedisError) -> Failure 
         }
         Meaning::Fault => Failure::Never(fault(script, e)),
     }
+}
+
+fn no_database(e: RedisError) -> Error {
+    let why = "the server has no database of this number (as many as its configuration says, 16 by default: 0 to 15)";
+    Error::new(ErrorKind::InvalidInput, "").because(why).caused_by(e)
 }
 
 /// An error of a script: its author's, where it is a kind's rule that erred.
@@ -231,7 +245,11 @@ pub(crate) fn is_broken_off(e: &RedisError) -> bool {
 /// Whether it is about this client's identity: it would be rejected the next time, too.
 pub(crate) fn is_denied(e: &RedisError) -> bool {
     e.kind() == redis::ErrorKind::AuthenticationFailed
-        || e.code().is_some_and(|code| meaning(code, e.detail().unwrap_or_default()) == Meaning::Denied)
+        || matches!(meaning_of(e), Some(Meaning::Denied | Meaning::NoDatabase))
+}
+
+fn meaning_of(e: &RedisError) -> Option<Meaning> {
+    Some(meaning(e.code()?, e.detail().unwrap_or_default()))
 }
 
 /// What the [sentinels](super::sentinels) said of a primary, if they could not lead to it.
@@ -251,6 +269,9 @@ pub(crate) fn not_connected(e: RedisError) -> Failure {
     }
     if e.is_timeout() {
         return Failure::Unsent(error.because(NO_CONNECTION_IN_TIME).caused_by(timed_out()));
+    }
+    if meaning_of(&e) == Some(Meaning::NoDatabase) {
+        return Failure::Denied(no_database(e));
     }
     let error = error.because("no connection to Redis").caused_by(e);
     if denied { Failure::Denied(error) } else { Failure::Unsent(error) }

@@ -119,6 +119,10 @@ fn without_a_connection_nothing_was_sent() {
     };
     assert!(matches!(said("ERR max number of clients reached"), Failure::Unsent(_)));
     assert!(matches!(said("WRONGPASS invalid username-password pair"), Failure::Denied(_)));
+    for line in ["ERR DB index is out of range", "ERR SELECT is not allowed in cluster mode"] {
+        let Failure::Denied(e) = said(line) else { panic!("{line}") };
+        assert!(e.is_invalid_input() && e.to_string().contains("no database of this number"), "{e}");
+    }
 }
 
 #[test]
