@@ -55,7 +55,10 @@ part() {
         short --workload uncontended --kind simple &&
             short --workload uncontended --kind reentrant
         ;;
-    threads) short --workload uncontended --threads 8 ;;
+    threads)
+        short --workload uncontended --threads 8,32 &&
+            short --workload uncontended --threads 8 --connections 1
+        ;;
     reentry) short --workload reentry ;;
     # The first is what the others are compared with.
     processes) short --workload contended --local-handoff-us fair,default --processes 2,1,4,8,16 ;;

@@ -214,7 +214,11 @@ impl ClientBuilder {
     }
 
     /// The maximum number of pooled connections, besides those of the client's threads. At least 1; default 10. They
-    /// are opened on demand; if all are in use, a request waits for one within its timeout.
+    /// are opened on demand; if all are in use, a request waits for one within its timeout, and then goes in one write
+    /// with those that wait as well.
+    ///
+    /// More connections mean shorter waits where the network is slow. Fewer mean less work for the system's kernel and
+    /// for Redis, and so more requests per second where these are busy: `docs/benchmarks.md` has figures.
     #[doc(alias = "pool")]
     pub fn max_connections(mut self, most: u32) -> Self {
         self.config.max_connections = most;

@@ -122,6 +122,8 @@ pub(crate) struct Args {
     pub(crate) workloads: Vec<Workload>,
     pub(crate) processes: Vec<usize>,
     pub(crate) threads: Vec<usize>,
+    /// How many connections the client may have; `None`: as the library has it.
+    pub(crate) connections: Option<u32>,
     pub(crate) seconds: f64,
     pub(crate) rounds: usize,
     pub(crate) hold_us: Option<u64>,
@@ -142,6 +144,7 @@ cargo bench --bench contention -- [options]
                    or all (the default)
   --processes P    processes that contend; a list (2,16) runs them in turn, round by round (2)
   --threads T      threads in each; a list, too (1)
+  --connections C  uncontended, of several threads: how many connections they share (the library's default)
   --seconds S      length of a round (2)
   --rounds R       rounds; each figure is the median over them (5)
   --hold-us H      how long a hold lasts (0; handoff: 1000)
@@ -174,6 +177,7 @@ impl Args {
             workloads: Workload::ALL.to_vec(),
             processes: vec![2],
             threads: vec![1],
+            connections: None,
             seconds: 2.0,
             rounds: 5,
             hold_us: None,
@@ -198,6 +202,10 @@ impl Args {
                 "--workload" => args.workloads = workloads(&value()?)?,
                 "--processes" => args.processes = list(&word, &value()?, positive)?,
                 "--threads" => args.threads = list(&word, &value()?, positive)?,
+                "--connections" => {
+                    args.connections =
+                        Some(u32::try_from(positive(&word, &value()?)?).map_err(|e| e.to_string())?)
+                }
                 "--seconds" => {
                     args.seconds = number(&word, &value()?)?;
                     if !(args.seconds > 0.0 && args.seconds.is_finite()) {

@@ -13,6 +13,7 @@ pub(crate) struct Row {
     pub(crate) seconds: f64,
     pub(crate) processes: usize,
     pub(crate) threads: usize,
+    pub(crate) connections: Option<u32>,
     pub(crate) hold_us: Option<u64>,
     pub(crate) local_handoff_us: Option<u64>,
     pub(crate) fair: bool,

@@ -101,7 +101,12 @@ fn uncontended(args: &Args) -> Result<(), Box<dyn Error>> {
             (n, true) => uncontended::together(args, n, |c, i| c.simple_lock(&name(i)))?,
             (n, false) => uncontended::together(args, n, |c, i| c.reentrant_lock(&name(i)))?,
         };
-        print(args, Workload::Uncontended, Row { threads: *threads, ..Row::default() }, rounds)?;
+        print(
+            args,
+            Workload::Uncontended,
+            Row { threads: *threads, connections: args.connections, ..Row::default() },
+            rounds,
+        )?;
     }
     Ok(())
 }
@@ -156,6 +161,7 @@ fn print(args: &Args, workload: Workload, like: Row, rounds: Vec<Row>) -> Result
         seconds: args.seconds,
         processes: like.processes.max(1),
         threads: like.threads.max(1),
+        connections: like.connections,
         hold_us: like.hold_us,
         local_handoff_us: like.local_handoff_us,
         fair: like.fair,

@@ -140,7 +140,12 @@ pub(crate) fn together<K: Kind>(
     const PHASE: u64 = 20_000_000;
     let mut server = Watched::start()?;
     let port = server.redis.port();
-    let client = Client::connect(&server.redis.url())?;
+    let builder = Client::builder().url(&server.redis.url());
+    let client = match args.connections {
+        Some(connections) => builder.max_connections(connections),
+        None => builder,
+    };
+    let client = client.connect()?;
     let mut lanes = Vec::new();
     for i in 0..threads {
         let floor = Pair::floor(port, args.simple(), &format!("bench:floor:{i}"))?;

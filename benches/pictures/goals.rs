@@ -47,10 +47,12 @@ fn alone() -> Vec<Goal> {
             ["simple", "reentrant"].map(|kind| pair(d, p, kind, |r| r.pings)).concat()
         })
         .unit("", 0),
-        at_least("8 threads, 8 locks: pairs/s ÷ 8 bare sockets", 0.95, |d, p| {
-            only(d, p, "threads", |r| r.ratio_floor)
-        })
-        .aim(1.20),
+        at_least("8 threads, 8 locks: pairs/s ÷ 8 bare sockets", 0.95, |d, p| threads(d, p, 8, None))
+            .aim(1.20),
+        at_least("… with one connection for all 8", 1.20, |d, p| threads(d, p, 8, Some(1))).only_pinned(),
+        at_least("… 32 threads, 32 locks, 10 connections ÷ 32 bare sockets", 1.20, |d, p| {
+            threads(d, p, 32, None)
+        }),
         at_most("re-entry, lock + unlock: requests", 0.0, |d, p| {
             only(d, p, "reentry", |r| r.commands_per_acquisition)
         })
@@ -251,6 +253,12 @@ fn limiter(data: &Data, pin: Pin, figure: Figure) -> Figures {
 /// Of a part that has one row.
 fn only(data: &Data, pin: Pin, part: &str, figure: Figure) -> Figures {
     vec![data.row(part, pin, |_| true).and_then(figure)]
+}
+
+/// Several threads with a lock each.
+fn threads(data: &Data, pin: Pin, threads: usize, connections: Option<u32>) -> Figures {
+    let row = data.row("threads", pin, |r| r.threads == threads && r.connections == connections);
+    vec![row.and_then(|r| r.ratio_floor)]
 }
 
 fn affine(data: &Data, pin: Pin, figures: [Figure; 2]) -> Figures {

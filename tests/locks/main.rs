@@ -34,5 +34,6 @@ mod receipts;
 mod red_lock;
 mod replicas;
 mod safety_rules;
+mod shared_connection;
 mod terms;
 mod unlocking;

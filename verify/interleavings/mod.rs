@@ -11,6 +11,7 @@
 //! `TEST=<name>`.
 
 mod condition;
+mod connections;
 mod inbox;
 mod linger;
 mod lock_state;
@@ -55,6 +56,9 @@ scenarios! {
     lock_state::a_grant_grows_old,
     lock_state::a_client_closes_while_its_threads_wait_and_hold,
     lock_state::requests_get_lost,
+    connections::threads_share_a_connection,
+    connections::requests_that_go_together_get_lost,
+    connections::one_gives_up_in_the_queue_for_a_connection,
     inbox::a_gap_is_asked_about,
     inbox::a_gap_just_as_the_lock_is_granted,
     inbox::the_listener_cannot_connect_at_first,

@@ -54,9 +54,9 @@ fn config() -> Config {
     Config { local_handoff, renew_every: RENEW_EVERY, ..Config::default() }
 }
 
-fn entry_of<K: Kind>(shared: &Arc<Shared>) -> Arc<LockEntry> {
-    let made = || made::<K>(shared, "lock");
-    LockEntries::get(shared, TypeId::of::<K>(), "lock", made).expect("a name, and room for it")
+fn entry_of<K: Kind>(shared: &Arc<Shared>, name: &str) -> Arc<LockEntry> {
+    let made = || made::<K>(shared, name);
+    LockEntries::get(shared, TypeId::of::<K>(), name, made).expect("a name, and room for it")
 }
 
 /// One client, and its handle of the lock.
@@ -78,6 +78,17 @@ impl Process {
         Process::made(config, Arc::new(Renewer::new()), Observers::default())
     }
 
+    /// One whose client may have no more connections.
+    pub(super) fn with_connections(most: u32) -> Process {
+        let config = Config { max_connections: most, ..config() };
+        Process::made(config, Arc::new(Renewer::new()), Observers::default())
+    }
+
+    /// The same process with its handle of another lock.
+    pub(super) fn at(&self, name: &str) -> Process {
+        Process { shared: self.shared.clone(), entry: entry_of::<Reentrant>(&self.shared, name) }
+    }
+
     pub(super) fn with(renewer: Arc<Renewer>, observers: Observers) -> Process {
         Process::made(config(), renewer, observers)
     }
@@ -91,13 +102,13 @@ impl Process {
         );
         let route = Route::One(engine::server::Server::new(manager, backend));
         let shared = Shared::new(config, route, renewer, observers);
-        let entry = entry_of::<Reentrant>(&shared);
+        let entry = entry_of::<Reentrant>(&shared, "lock");
         Process { shared, entry }
     }
 
     /// Its handle of the lock of that kind: each kind has one lock.
     pub(super) fn entry<K: Kind>(&self) -> Arc<LockEntry> {
-        entry_of::<K>(&self.shared)
+        entry_of::<K>(&self.shared, "lock")
     }
 
     /// Waits for the lock as thread `thread`.

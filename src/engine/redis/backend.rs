@@ -6,15 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redis::{Cmd, RedisError, ServerError, ServerErrorKind, Value};
 
 use super::answers::list;
-use super::connection::Connection;
+use super::batch::{Answer, Batch, Followers, Sender};
+use super::connection::{By, Connection};
 use super::failure::Failure;
-use super::pool::{Pool, Pooled, breathe};
-use super::refusal::{
-    NO_CONNECTION_IN_TIME, is_broken_off, no_primary, not_connected, refused, refused_script, unanswered,
-};
+use super::pool::{Pool, Pooled};
+use super::refusal::{no_primary, refused, refused_script, unanswered};
 use super::resp::call;
 use crate::clock::{LatestMoment, Moment};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::script::Script;
 use crate::sync::{Mutex, RwLock};
 
@@ -40,7 +39,9 @@ pub(crate) enum Idempotent {
 /// The pool, and what is counted of it.
 pub(crate) struct Backend {
     /// Gone once the client is closed.
-    pool: RwLock<Option<Pool>>,
+    pub(super) pool: RwLock<Option<Pool>>,
+    /// Requests that wait for a connection.
+    pub(super) batch: Batch,
     requests: AtomicU64,
     /// When a connection last broke.
     broke: Mutex<Moment>,
@@ -54,6 +55,7 @@ impl Backend {
     pub(crate) fn new(pool: Pool) -> Self {
         Backend {
             pool: RwLock::new(Some(pool)),
+            batch: Batch::default(),
             requests: AtomicU64::new(0),
             broke: Mutex::default(),
             moved: LatestMoment::default(),
@@ -106,21 +108,24 @@ impl Backend {
         limit: Moment,
         idempotent: Idempotent,
     ) -> Result<Reply, Failure> {
-        let mut evalsha = Vec::new();
-        call(&mut evalsha, "EVALSHA", &script.sha, keys, args);
-        let (_, reply) =
-            self.send(limit, idempotent, |connection| match connection.link.request(&evalsha) {
-                Ok(Value::ServerError(e))
-                    if e.kind() == Some(ServerErrorKind::NoScript) && Moment::now() < limit =>
-                {
-                    self.count(1);
-                    let mut eval = Vec::new();
-                    call(&mut eval, "EVAL", &script.source, keys, args);
-                    connection.limit_to(limit);
-                    connection.link.request(&eval)
-                }
-                other => other,
-            })?;
+        let packed = |verb, text| {
+            let mut packed = Vec::new();
+            call(&mut packed, verb, text, keys, args);
+            packed
+        };
+        let evalsha = packed("EVALSHA", &script.sha);
+        let (_, reply) = self.send(limit, idempotent, Some(&evalsha), |connection, followers| {
+            let answer = match followers.is_empty() {
+                true => connection.link.request(&evalsha)?,
+                false => followers.exchange(connection, &evalsha, limit)?,
+            };
+            if !is_unknown(&answer) || limit <= Moment::now() {
+                return Ok(answer);
+            }
+            self.count(1);
+            connection.limit_to(limit);
+            connection.link.request(&packed("EVAL", &script.source))
+        })?;
         match reply.value {
             Value::ServerError(e) => Err(match refused_script(Some(script), e.into()) {
                 // The second copy was rejected; the first one may run yet.
@@ -134,7 +139,9 @@ impl Backend {
     /// Sends one command that may safely be sent twice, until `limit` at most.
     pub(crate) fn command(&self, cmd: &Cmd, limit: Moment) -> Result<Value, Failure> {
         let packed = cmd.get_packed_command();
-        let (_, reply) = self.send(limit, Idempotent::Yes, |connection| connection.link.request(&packed))?;
+        let (_, reply) = self.send(limit, Idempotent::Yes, Some(&packed), |connection, followers| {
+            followers.exchange(connection, &packed, limit)
+        })?;
         match reply.value {
             Value::ServerError(e) => Err(refused(e.into())),
             value => Ok(value),
@@ -191,7 +198,7 @@ impl Backend {
         self.count(requests.len());
         let mut answers = connection.exchange(requests, limit)?;
         for (i, answer) in answers.iter_mut().enumerate() {
-            if matches!(answer, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript)) {
+            if is_unknown(answer) {
                 self.count(1);
                 connection.limit_to(limit);
                 *answer = connection.link.request(&eval(i))?;
@@ -204,13 +211,15 @@ impl Backend {
     /// One attempt, and after an I/O error that leaves time for it one more on a connection made since, if
     /// two copies do no more than one. A request that a server has not executed, as it is not the primary,
     /// does not count as a copy: it is sent once more in any case. Also returns the connection that gave the
-    /// reply.
+    /// reply, unless it was another thread's: where all are in use, `alone` goes together with others, if it is all that
+    /// is sent, and may be sent twice.
     pub(crate) fn send(
         &self,
         limit: Moment,
         idempotent: Idempotent,
-        mut exchange: impl FnMut(&mut Connection) -> Result<Value, RedisError>,
-    ) -> Result<(Pooled, Reply), Failure> {
+        mut alone: Option<&[u8]>,
+        mut exchange: impl FnMut(&mut Connection, Followers) -> Result<Value, RedisError>,
+    ) -> Result<(Option<Pooled>, Reply), Failure> {
         let mut failed: Option<(Moment, Error)> = None;
         let mut first_by = None;
         let mut moved: Option<(Moment, ServerError)> = None;
@@ -222,8 +231,27 @@ impl Backend {
                 None if idempotent == Idempotent::No => Some(*self.broke.lock()),
                 since => since,
             };
-            let mut connection = match self.connection(limit, born_after) {
-                Ok(connection) => connection,
+            let (answer, by, connection) = match self.sender(limit, born_after, alone) {
+                Ok(Sender::Own(mut connection, followers)) => {
+                    let asked = connection.limit_to(limit);
+                    let by = connection.by(asked);
+                    self.count(1 + followers.len());
+                    let answer = exchange(&mut connection, followers);
+                    let answer = answer.and_then(|value| self.of_primary(by, value));
+                    match &answer {
+                        Ok(value) => connection.check_role(value),
+                        Err(_) => connection.broken = true,
+                    }
+                    (answer, by, Some(connection))
+                }
+                // It has not been executed.
+                Ok(Sender::Leader(Answer { value: Ok(value), .. })) if is_unknown(&value) => {
+                    alone = None;
+                    continue;
+                }
+                Ok(Sender::Leader(Answer { value, by })) => {
+                    (value.and_then(|value| self.of_primary(by, value)), by, None)
+                }
                 Err(e) => {
                     return Err(match (failed, moved) {
                         (Some((_, first)), _) => Failure::Unanswered(first),
@@ -232,11 +260,8 @@ impl Backend {
                     });
                 }
             };
-            let asked = connection.limit_to(limit);
-            self.count(1);
-            match exchange(&mut connection).and_then(|value| self.of_primary(&connection, value)) {
+            match answer {
                 Ok(value) => {
-                    connection.check_role(&value);
                     if let Some(refusal) = no_primary(&value).filter(|_| moved.is_none()) {
                         let at = Moment::now();
                         self.refuses(at);
@@ -246,22 +271,21 @@ impl Backend {
                     if let Some((at, _)) = moved.filter(|_| no_primary(&value).is_none()) {
                         self.moved.put(at);
                     }
-                    return Ok((connection, Reply { value, resent: failed.is_some(), asked, first_by }));
+                    let reply = Reply { value, resent: failed.is_some(), asked: by.asked, first_by };
+                    return Ok((connection, reply));
                 }
                 Err(e) => {
-                    connection.broken = true;
                     let at = Moment::now();
                     if !e.is_timeout() {
                         *self.broke.lock() = at;
                     }
                     let again = idempotent == Idempotent::Yes && failed.is_none() && !e.is_timeout();
-                    let error =
-                        failed.take().map_or_else(|| unanswered(e, connection.limit), |(_, first)| first);
+                    let error = failed.take().map_or_else(|| unanswered(e, by.limit), |(_, first)| first);
                     if !again {
                         return Err(Failure::Unanswered(error));
                     }
                     failed = Some((at, error));
-                    first_by = Some(connection.born);
+                    first_by = Some(by.born);
                 }
             }
         }
@@ -269,8 +293,8 @@ impl Backend {
 
     /// The answer, unless it is of a server that meanwhile is not the primary any more and does not know it, as one
     /// that stood still: what it has granted since, its successor knows nothing of.
-    fn of_primary(&self, connection: &Connection, value: Value) -> Result<Value, RedisError> {
-        if connection.is_since(self.moved()) || no_primary(&value).is_some() {
+    fn of_primary(&self, by: By, value: Value) -> Result<Value, RedisError> {
+        if by.dialled >= self.moved() || no_primary(&value).is_some() {
             return Ok(value);
         }
         let moved = "the server that answered was no longer the primary";
@@ -286,7 +310,7 @@ impl Backend {
         command: impl Fn() -> Vec<u8>,
         limit: Moment,
     ) -> Result<Reply, Failure> {
-        let (_, reply) = self.send(limit, Idempotent::Yes, |connection| {
+        let (_, reply) = self.send(limit, Idempotent::Yes, None, |connection, _| {
             let mut both = |eval| -> Result<[Value; 2], RedisError> {
                 connection.limit_to(limit);
                 connection.link.send_packed_command(&[renew(eval), command()].concat())?;
@@ -312,75 +336,9 @@ impl Backend {
         });
         refusal.map_or(Ok(reply), Err)
     }
-
-    /// An idle connection of the pool, if there is one. Does not wait.
-    pub(crate) fn idle(&self) -> Option<Pooled> {
-        let pool = self.pool.read().clone()?;
-        loop {
-            let mut connection = pool.try_get()?;
-            if connection.link.is_open() && connection.is_since(self.moved()) {
-                return Some(connection);
-            }
-            connection.discarded = true;
-        }
-    }
-
-    /// A connection from the pool, one that was made since `born_after`. If none can be made, that error is
-    /// returned at once; but while others are in use, one of those is waited for. One that broke while it was
-    /// made says little: a few more are tried.
-    pub(crate) fn connection(&self, limit: Moment, born_after: Option<Moment>) -> Result<Pooled, Failure> {
-        /// How many may break.
-        const DIALS: u32 = 3;
-        let (mut asked, mut before, mut dialled) = (None, None, 0);
-        loop {
-            // A clone, so that close() does not wait for a thread that waits here.
-            let pool = self.pool.read().clone();
-            let pool = pool.ok_or_else(|| Failure::Unsent(Error::new(ErrorKind::Closed, "")))?;
-            // Usually there is one, and then it is not worth reading the clock.
-            let mut connection = match pool.try_get() {
-                Some(connection) => connection,
-                None => {
-                    let now = Moment::now();
-                    asked.get_or_insert(now);
-                    pool.get_timeout(limit.since(now)).map_err(|e| no_connection(e, before.take()))?
-                }
-            };
-            match connection.link.failure() {
-                None if connection.link.is_open()
-                    && connection.is_since(self.moved())
-                    && born_after.is_none_or(|moment| connection.born > moment) =>
-                {
-                    return Ok(connection);
-                }
-                // An error that came earlier says nothing about the present.
-                Some(failure) if asked.is_some_and(|asked| asked <= connection.born) => {
-                    dialled += 1;
-                    let broke = is_broken_off(failure) && dialled < DIALS;
-                    let failure = not_connected(failure.clone());
-                    if !(broke || connection.link.others_are_open()) || limit <= Moment::now() {
-                        // It goes back: other waiters get the error, too.
-                        return Err(failure);
-                    }
-                    connection.discarded = true;
-                    drop(connection);
-                    breathe();
-                }
-                failure => {
-                    before = failure.cloned();
-                    asked.get_or_insert_with(Moment::now);
-                    connection.discarded = true;
-                }
-            }
-        }
-    }
 }
 
-/// The time was up before there was a connection. `before`: why there was none the last time, if that is
-/// known.
-fn no_connection(e: impl std::error::Error + Send + Sync + 'static, before: Option<RedisError>) -> Failure {
-    let error = Error::new(ErrorKind::Unavailable, "").because(NO_CONNECTION_IN_TIME);
-    Failure::Unsent(match before {
-        Some(before) if !before.is_timeout() => error.caused_by(before),
-        _ => error.caused_by(e),
-    })
+/// Redis does not know the script, by its SHA1.
+fn is_unknown(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(e) if e.kind() == Some(ServerErrorKind::NoScript))
 }

@@ -58,6 +58,19 @@ pub(crate) struct Connection {
     pub(crate) server: Option<Arc<ServerInfo>>,
 }
 
+/// The connection that a request went by.
+#[derive(Clone, Copy)]
+pub(crate) struct By {
+    /// Before the request was sent.
+    pub(crate) asked: Moment,
+    /// When the connection was made.
+    pub(crate) born: Moment,
+    /// Before it was made.
+    pub(crate) dialled: Moment,
+    /// How long the reply was waited for.
+    pub(crate) limit: Duration,
+}
+
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("broken", &self.broken).finish_non_exhaustive()
@@ -210,6 +223,11 @@ impl Connection {
     /// Whether it may lead to the primary, if another server was found to be it at `moved`.
     pub(crate) fn is_since(&self, moved: Moment) -> bool {
         self.dialled >= moved
+    }
+
+    /// What a request that is sent at `asked` goes by.
+    pub(crate) fn by(&self, asked: Moment) -> By {
+        By { asked, born: self.born, dialled: self.dialled, limit: self.limit }
     }
 
     pub(crate) fn is_broken(&self) -> bool {

@@ -3,6 +3,8 @@
 pub(crate) mod answers;
 mod arguments;
 pub(crate) mod backend;
+mod batch;
+mod checkout;
 pub(crate) mod connection;
 pub(crate) mod failure;
 pub(crate) mod greeting;

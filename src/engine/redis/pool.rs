@@ -1,10 +1,10 @@
 //! The pool of connections: r2d2's.
 
 #[cfg(shuttle)]
-pub(crate) use super::wire::memory::{Pool, Pooled, Pools, breathe};
+pub(crate) use super::wire::memory::{Pool, Pooled, Pools, breathe, is_exhausted};
 
 #[cfg(not(shuttle))]
-pub(crate) use self::real::{Pool, Pooled, Pools, breathe};
+pub(crate) use self::real::{Pool, Pooled, Pools, breathe, is_exhausted};
 
 /// How many threads make the connections of a client of one server, and of one of several.
 pub(crate) const THREADS: usize = 3;
@@ -28,6 +28,12 @@ mod real {
     /// The pause of a thread that waits for others' connections, as it could not have one of its own.
     pub(crate) fn breathe() {
         std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+
+    /// Whether it has as many connections as it may, and all are in use.
+    pub(crate) fn is_exhausted(pool: &Pool) -> bool {
+        let state = pool.state();
+        state.idle_connections == 0 && state.connections >= pool.max_size()
     }
 
     /// The pool panics if it cannot start its threads.

@@ -34,18 +34,26 @@ impl<'a> Watching<'a> {
         let watch = cmd("WATCH").arg(keys).get_packed_command();
         let slot = shared.route.slot(keys.first().map_or(b"", Vec::as_slice));
         let (server, mut connection) = shared.route.follow(slot, limit, Idempotent::Yes, |server| {
-            let (mut connection, reply) = server.backend.send(limit, Idempotent::Yes, |connection| {
-                if connection.transacts {
-                    return connection.link.request(&watch);
-                }
-                // If MULTI were rejected (by the rights of a user, say), the commands that follow it would be
-                // executed at once, whatever has changed. So it is tried before anything depends on it.
-                let requests =
-                    [cmd("MULTI").get_packed_command(), cmd("DISCARD").get_packed_command(), watch.clone()];
-                server.backend.count(requests.len() - 1);
-                let answers = connection.exchange(&requests, limit)?;
-                Ok(first_error(&answers).unwrap_or(Value::Okay))
-            })?;
+            let (connection, reply) =
+                server.backend.send(limit, Idempotent::Yes, None, |connection, _| {
+                    if connection.transacts {
+                        return connection.link.request(&watch);
+                    }
+                    // If MULTI were rejected (by the rights of a user, say), the commands that follow it would be
+                    // executed at once, whatever has changed. So it is tried before anything depends on it.
+                    let requests = [
+                        cmd("MULTI").get_packed_command(),
+                        cmd("DISCARD").get_packed_command(),
+                        watch.clone(),
+                    ];
+                    server.backend.count(requests.len() - 1);
+                    let answers = connection.exchange(&requests, limit)?;
+                    Ok(first_error(&answers).unwrap_or(Value::Okay))
+                })?;
+            // What takes several steps goes with no other thread's requests.
+            let Some(mut connection) = connection else {
+                return Err(Failure::Unsent(Error::new(ErrorKind::Unavailable, "")));
+            };
             match reply.value {
                 Value::ServerError(e) => {
                     // Some of several requests may have been executed.

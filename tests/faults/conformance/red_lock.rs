@@ -217,10 +217,10 @@ fn it_ends_by_itself<K: Tried>(_: &Stage<K>) {
     let before = servers.owners(NAME);
     wait_until(LONG, "it has ended", || guard.is_lost());
     let next = yours.try_lock_for(LONG).unwrap().expect("nobody has it");
-    // A server that was too slow for both of them is free before and after: a majority has an owner.
+    // A server that was slow may be free, or have the former owner yet: a majority has the new one.
     let now = servers.owners(NAME);
-    assert!(now.iter().flatten().count() >= 2, "{now:?}");
-    assert!(now.iter().flatten().all(|owner| !before.iter().flatten().any(|old| old == owner)));
+    let new = now.iter().flatten().filter(|owner| !before.iter().flatten().any(|old| old == *owner));
+    assert!(new.count() >= 2, "{before:?}, {now:?}");
     next.unlock().unwrap();
     assert!(guard.unlock().is_err());
 }

@@ -21,6 +21,7 @@ pub(crate) use self::server::{Faults, Server};
 use crate::clock::Moment;
 use crate::engine::redis::connection::{self, ConnectionManager};
 use crate::settings::Config;
+use crate::sync::{Condvar, Mutex};
 
 // All threads of an execution run on one thread of the machine.
 thread_local!(static SERVER: RefCell<Option<Arc<Server>>> = const { RefCell::new(None) });
@@ -155,19 +156,35 @@ pub(crate) fn breathe() {
     shuttle::thread::yield_now();
 }
 
-/// A pool that has a connection for everybody.
+/// A pool whose connections are used once each, and so many at a time as a client may have.
 #[derive(Clone)]
-pub(crate) struct Pool(ConnectionManager);
+pub(crate) struct Pool {
+    manager: ConnectionManager,
+    room: Arc<Room>,
+}
 
-pub(crate) struct Pools;
+struct Room {
+    left: Mutex<u32>,
+    changed: Condvar,
+}
+
+/// Whether all connections that it may have are in use.
+pub(crate) fn is_exhausted(pool: &Pool) -> bool {
+    *pool.room.left.lock() == 0
+}
+
+pub(crate) struct Pools {
+    most: u32,
+}
 
 impl Pools {
-    pub(crate) fn new(_config: &Config, _threads: usize) -> io::Result<Pools> {
-        Ok(Pools)
+    pub(crate) fn new(config: &Config, _threads: usize) -> io::Result<Pools> {
+        Ok(Pools { most: config.max_connections })
     }
 
     pub(crate) fn pool(&self, manager: ConnectionManager) -> io::Result<Pool> {
-        Ok(Pool(manager))
+        let room = Room { left: Mutex::new(self.most), changed: Condvar::new() };
+        Ok(Pool { manager, room: Arc::new(room) })
     }
 }
 
@@ -176,23 +193,49 @@ impl Pool {
         None
     }
 
-    pub(crate) fn get_timeout(&self, _limit: Duration) -> RedisResult<Pooled> {
-        self.0.connect().map(Pooled)
+    pub(crate) fn get_timeout(&self, limit: Duration) -> RedisResult<Pooled> {
+        let until = Moment::now().after(limit);
+        let mut left = self.room.left.lock();
+        while *left == 0 {
+            if self.room.changed.wait_until(&mut left, until) {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+        }
+        *left -= 1;
+        drop(left);
+        let taken = Taken(self.room.clone());
+        Ok(Pooled { connection: self.manager.connect()?, _taken: taken })
     }
 }
 
-pub(crate) struct Pooled(Box<connection::Connection>);
+pub(crate) struct Pooled {
+    connection: Box<connection::Connection>,
+    _taken: Taken,
+}
+
+/// One of the connections that there may be.
+struct Taken(Arc<Room>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // A test that failed is not to fail again.
+        if !std::thread::panicking() {
+            *self.0.left.lock() += 1;
+            self.0.changed.notify_one();
+        }
+    }
+}
 
 impl Deref for Pooled {
     type Target = connection::Connection;
 
     fn deref(&self) -> &connection::Connection {
-        &self.0
+        &self.connection
     }
 }
 
 impl DerefMut for Pooled {
     fn deref_mut(&mut self) -> &mut connection::Connection {
-        &mut self.0
+        &mut self.connection
     }
 }

@@ -1,0 +1,168 @@
+//! Taking a connection from the pool.
+
+use std::convert::Infallible;
+use std::mem;
+
+use redis::RedisError;
+
+use super::backend::Backend;
+use super::batch::{Joined, Leader, Sender};
+use super::failure::Failure;
+use super::pool::{Pool, Pooled, breathe, is_exhausted};
+use super::refusal::{NO_CONNECTION_IN_TIME, is_broken_off, not_connected};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+
+/// How many connections may break while they are made, one after another: that says little.
+const DIALS: u32 = 3;
+
+/// The search for a connection that was made since `born_after`, until `limit`. If none can be made, that error is
+/// returned at once; but while others are in use, one of those is waited for.
+struct Checkout<'a> {
+    backend: &'a Backend,
+    limit: Moment,
+    born_after: Option<Moment>,
+    /// When a connection was first waited for.
+    asked: Option<Moment>,
+    /// Why there was none the last time, if that is known.
+    before: Option<RedisError>,
+    dialled: u32,
+}
+
+impl Checkout<'_> {
+    /// One that will do: where none is idle it is what `wait` has, or that has something better. Whoever `queues` leaves
+    /// the idle ones to others at first.
+    fn find<E>(
+        &mut self,
+        mut queues: bool,
+        mut wait: impl FnMut(&mut Self, &Pool) -> Result<Result<Pooled, E>, Failure>,
+    ) -> Result<Result<Pooled, E>, Failure> {
+        loop {
+            let pool = self.pool()?;
+            // Usually there is one, and then it is not worth reading the clock.
+            let idle = if mem::take(&mut queues) { None } else { pool.try_get() };
+            let found = idle.map_or_else(|| wait(self, &pool), |connection| Ok(Ok(connection)))?;
+            match found {
+                Ok(connection) => {
+                    if let Some(connection) = self.examine(connection)? {
+                        return Ok(Ok(connection));
+                    }
+                }
+                better => return Ok(better),
+            }
+        }
+    }
+
+    /// A clone, so that close() does not wait for a thread that waits here.
+    fn pool(&self) -> Result<Pool, Failure> {
+        let pool = self.backend.pool.read().clone();
+        pool.ok_or_else(|| Failure::Unsent(Error::new(ErrorKind::Closed, "")))
+    }
+
+    /// Waits for one.
+    fn wait(&mut self, pool: &Pool) -> Result<Pooled, Failure> {
+        let now = Moment::now();
+        self.asked.get_or_insert(now);
+        pool.get_timeout(self.limit.since(now)).map_err(|e| no_connection(e, self.before.take()))
+    }
+
+    /// Whether it will do; if not, another one is needed.
+    fn examine(&mut self, mut connection: Pooled) -> Result<Option<Pooled>, Failure> {
+        match connection.link.failure() {
+            None if connection.link.is_open()
+                && connection.is_since(self.backend.moved())
+                && self.born_after.is_none_or(|moment| connection.born > moment) =>
+            {
+                return Ok(Some(connection));
+            }
+            // An error that came earlier says nothing about the present.
+            Some(failure) if self.asked.is_some_and(|asked| asked <= connection.born) => {
+                self.dialled += 1;
+                let broke = is_broken_off(failure) && self.dialled < DIALS;
+                let failure = not_connected(failure.clone());
+                if !(broke || connection.link.others_are_open()) || self.limit <= Moment::now() {
+                    // It goes back: other waiters get the error, too.
+                    return Err(failure);
+                }
+                connection.discarded = true;
+                drop(connection);
+                breathe();
+            }
+            failure => {
+                self.before = failure.cloned();
+                self.asked.get_or_insert_with(Moment::now);
+                connection.discarded = true;
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Backend {
+    /// An idle connection of the pool, if there is one. Does not wait.
+    pub(crate) fn idle(&self) -> Option<Pooled> {
+        let pool = self.pool.read().clone()?;
+        loop {
+            let mut connection = pool.try_get()?;
+            if connection.link.is_open() && connection.is_since(self.moved()) {
+                return Some(connection);
+            }
+            connection.discarded = true;
+        }
+    }
+
+    /// A connection from the pool, one that was made since `born_after`. Blocks until `limit` at most.
+    pub(crate) fn connection(&self, limit: Moment, born_after: Option<Moment>) -> Result<Pooled, Failure> {
+        let mut checkout = self.checkout(limit, born_after);
+        let Ok(connection) =
+            checkout.find::<Infallible>(false, |checkout, pool| checkout.wait(pool).map(Ok))?;
+        Ok(connection)
+    }
+
+    /// The same for a request, which may go together with others where all connections are in use: then it has been sent
+    /// perhaps. `alone` is what it would send, if it may.
+    pub(super) fn sender(
+        &self,
+        limit: Moment,
+        born_after: Option<Moment>,
+        alone: Option<&[u8]>,
+    ) -> Result<Sender, Failure> {
+        let (mut joins, mut leader) = (alone.filter(|_| born_after.is_none()), None);
+        // What is idle now is the leader's, which is about to wake up: it takes this request along.
+        let queues = joins.is_some() && self.batch.is_led();
+        let found = self.checkout(limit, born_after).find(queues, |checkout, pool| {
+            if let Some(packed) = joins.take_if(|_| queues || is_exhausted(pool)) {
+                match self.batch.join(packed, limit) {
+                    Joined::Leader(new) => leader = Some(new),
+                    Joined::Sent(answer) => return Ok(Err(answer)),
+                    Joined::Alone | Joined::TimedOut => {}
+                }
+            }
+            checkout.wait(pool).map(Ok)
+        })?;
+        Ok(match found {
+            Ok(mut connection) => {
+                let followers = leader.map(|leader: Leader<'_>| {
+                    let asked = connection.limit_to(limit);
+                    leader.followers(connection.by(asked))
+                });
+                Sender::Own(connection, followers.unwrap_or_default())
+            }
+            Err(answer) => Sender::Leader(answer),
+        })
+    }
+
+    fn checkout(&self, limit: Moment, born_after: Option<Moment>) -> Checkout<'_> {
+        Checkout { backend: self, limit, born_after, asked: None, before: None, dialled: 0 }
+    }
+}
+
+/// The time was up before there was a connection. `before`: why there was none the last time, if that is
+/// known.
+fn no_connection(e: impl std::error::Error + Send + Sync + 'static, before: Option<RedisError>) -> Failure {
+    let error = Error::new(ErrorKind::Unavailable, "").because(NO_CONNECTION_IN_TIME);
+    Failure::Unsent(match before {
+        Some(before) if !before.is_timeout() => error.caused_by(before),
+        _ => error.caused_by(e),
+    })
+}
