@@ -1,5 +1,6 @@
 //! A private Redis Cluster: its nodes, and what an operator does to it.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::{Connection, RedisResult, Value, cmd};
 
+use super::cluster_doors::{APART, Doors};
 use super::cluster_options::RedisClusterBuilder;
 use super::cluster_view::{View, is_ready};
 use super::server::RedisServer;
@@ -28,6 +30,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub struct RedisCluster {
     options: RedisClusterBuilder,
     nodes: Mutex<Vec<Arc<RedisServer>>>,
+    /// Of the nodes with these ports.
+    doors: Mutex<HashMap<u16, Doors>>,
 }
 
 impl RedisCluster {
@@ -48,19 +52,27 @@ impl RedisCluster {
     pub(super) fn launch(options: RedisClusterBuilder) -> io::Result<Self> {
         let n = options.primaries * (1 + options.replicas);
         let started = thread::scope(|scope| {
-            let start = |_| scope.spawn(|| options.node().start());
+            let start = |_| scope.spawn(|| options.start_node());
             let starting: Vec<_> = (0..n).map(start).collect();
             let started = starting.into_iter().map(|node| {
-                node.join()
-                    .unwrap_or_else(|_| Err(io::Error::other("a starting thread panicked")))
-                    .map(Arc::new)
+                node.join().unwrap_or_else(|_| Err(io::Error::other("a starting thread panicked")))
             });
             started.collect::<io::Result<Vec<_>>>()
         })?;
-        let cluster = Self { nodes: Mutex::new(started), options };
+        let cluster = Self { nodes: Mutex::default(), doors: Mutex::default(), options };
+        for (node, doors) in started {
+            cluster.take(node, doors);
+        }
         cluster.join().map_err(io::Error::other)?;
         cluster.wait_until_ready()?;
         Ok(cluster)
+    }
+
+    fn take(&self, node: RedisServer, doors: Option<Doors>) -> Arc<RedisServer> {
+        let node = Arc::new(node);
+        self.doors.lock().extend(doors.map(|doors| (node.port(), doors)));
+        self.nodes.lock().push(node.clone());
+        node
     }
 
     /// Gives the primaries their slots, and the replicas their primaries.
@@ -93,6 +105,33 @@ impl RedisCluster {
         let scheme = if nodes.iter().any(|node| node.tls_port().is_some()) { "rediss" } else { "redis" };
         let nodes: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.peer_port())).collect();
         format!("{scheme}+cluster://{}", nodes.join(","))
+    }
+
+    /// The URL of clients that are cut off together with a primary: see [`part`](Self::part).
+    pub fn url_apart(&self) -> String {
+        self.url().replace("127.0.0.1", &APART.to_string())
+    }
+
+    /// Cuts this node off from all others and from the clients of [`url`](Self::url), together with those of
+    /// [`url_apart`](Self::url_apart), which reach no other node; until [`heal`](Self::heal).
+    ///
+    /// # Panics
+    ///
+    /// If the nodes are not [behind proxies](RedisClusterBuilder::behind_proxies).
+    pub fn part(&self, node: &RedisServer) {
+        let doors = self.doors.lock();
+        let parted = &doors[&node.port()];
+        parted.part();
+        doors.iter().filter(|(port, _)| **port != node.port()).for_each(|(_, it)| it.part_from(parted));
+    }
+
+    /// All nodes and clients reach each other again.
+    ///
+    /// # Errors
+    ///
+    /// See [`Proxy::heal`](super::proxy::Proxy::heal).
+    pub fn heal(&self) -> io::Result<()> {
+        self.doors.lock().values().try_for_each(Doors::heal)
     }
 
     /// All nodes, those that were killed too; first the primaries of the start.
@@ -240,12 +279,12 @@ impl RedisCluster {
     ///
     /// If it does not start, or is not known after 60 s.
     pub fn add_primary(&self) -> io::Result<Arc<RedisServer>> {
-        let added = Arc::new(self.options.node().start()?);
+        let (added, doors) = self.options.start_node()?;
         for node in self.running() {
             let mut connection = added.connection().map_err(io::Error::other)?;
             meet(&node, &mut connection).map_err(io::Error::other)?;
         }
-        self.nodes.lock().push(added.clone());
+        let added = self.take(added, doors);
         self.wait_until_ready()?;
         Ok(added)
     }
@@ -311,7 +350,7 @@ fn replicate(node: &RedisServer, primary: &RedisServer) -> RedisResult<()> {
 /// Has the node at the other end of this connection learn of this one.
 fn meet(node: &RedisServer, connection: &mut Connection) -> RedisResult<()> {
     let mut meet = cmd("CLUSTER");
-    meet.arg("MEET").arg("127.0.0.1").arg(node.peer_port()).arg(node.bus_port()).exec(connection)
+    meet.arg("MEET").arg("127.0.0.1").arg(node.peer_port()).arg(node.peer_bus_port()).exec(connection)
 }
 
 fn id(node: &RedisServer) -> RedisResult<String> {

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::cluster::RedisCluster;
+use super::cluster_doors::Doors;
 use super::server::RedisServer;
 use super::server_options::{RedisServerBuilder, TlsFiles};
 
@@ -20,6 +21,7 @@ pub struct RedisClusterBuilder {
     pub(super) replicas: usize,
     full_coverage: bool,
     node_timeout: Duration,
+    proxies: bool,
     server: RedisServerBuilder,
 }
 
@@ -27,7 +29,7 @@ impl Default for RedisClusterBuilder {
     fn default() -> Self {
         let (full_coverage, node_timeout) = (false, Duration::from_secs(15));
         let server = RedisServer::builder();
-        Self { primaries: 3, replicas: 0, full_coverage, node_timeout, server }
+        Self { primaries: 3, replicas: 0, full_coverage, node_timeout, proxies: false, server }
     }
 }
 
@@ -63,6 +65,14 @@ impl RedisClusterBuilder {
         self
     }
 
+    /// Clients and nodes reach each node by proxies in front of it, so that it can be
+    /// [cut off](RedisCluster::part) with some of the clients. It needs Redis 7.0 (`bind-source-addr`), addresses of
+    /// 127.0.0.0/8, and no TLS.
+    pub fn behind_proxies(mut self) -> Self {
+        self.proxies = true;
+        self
+    }
+
     /// The nodes talk by TLS, to each other too (`tls-cluster`): see [`RedisServerBuilder::tls`]. Needs Redis 7.0.
     pub fn tls(mut self, files: &TlsFiles) -> Self {
         self.server = self.server.tls(files);
@@ -79,8 +89,18 @@ impl RedisClusterBuilder {
         RedisCluster::launch(self)
     }
 
-    /// One node.
-    pub(super) fn node(&self) -> RedisServerBuilder {
+    /// Starts one node, and what is in front of it.
+    pub(super) fn start_node(&self) -> io::Result<(RedisServer, Option<Doors>)> {
+        if !self.proxies {
+            return Ok((self.node().start()?, None));
+        }
+        let doors = Doors::open()?;
+        let node = doors.options(self.node()).start()?;
+        doors.lead_to(&node);
+        Ok((node, Some(doors)))
+    }
+
+    fn node(&self) -> RedisServerBuilder {
         let timeout = self.node_timeout.as_millis().to_string();
         self.server
             .clone()

@@ -24,6 +24,7 @@
 
 mod children;
 mod cluster;
+mod cluster_doors;
 mod cluster_options;
 mod cluster_view;
 pub mod contract;

@@ -141,7 +141,13 @@ impl RedisServer {
 
     /// The port at which other servers reach it.
     pub(super) fn peer_port(&self) -> u16 {
-        self.tls_port().unwrap_or(self.port)
+        let announced = self.options.announced.map(|(port, _)| port);
+        announced.or(self.tls_port()).unwrap_or(self.port)
+    }
+
+    /// The one at which other nodes reach its cluster's bus.
+    pub(super) fn peer_bus_port(&self) -> u16 {
+        self.options.announced.map_or(self.bus_port(), |(_, bus)| bus)
     }
 
     /// The port of its cluster's bus.

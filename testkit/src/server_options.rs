@@ -43,6 +43,8 @@ pub struct RedisServerBuilder {
     pub(super) password: Option<String>,
     /// Beside its port it needs the one of the cluster's bus.
     pub(super) cluster_bus: bool,
+    /// Where others reach it and its bus, unless at its own ports.
+    pub(super) announced: Option<(u16, u16)>,
     pub(super) tls: Option<Box<TlsFiles>>,
 }
 
@@ -95,6 +97,14 @@ impl RedisServerBuilder {
     pub(super) fn cluster_bus(mut self) -> Self {
         self.cluster_bus = true;
         self
+    }
+
+    /// Clients and other nodes reach this one, and its bus, at these ports.
+    pub(super) fn announced(mut self, port: u16, bus: u16) -> Self {
+        self.announced = Some((port, bus));
+        self.arg("cluster-announce-ip", "127.0.0.1")
+            .arg("cluster-announce-port", &port.to_string())
+            .arg("cluster-announce-bus-port", &bus.to_string())
     }
 
     /// Starts the server; returns when it answers, after 30 s at most per try of a port.

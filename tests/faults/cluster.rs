@@ -5,6 +5,7 @@ mod failover;
 mod input;
 mod kinds;
 mod moving;
+mod parted;
 mod redisson;
 mod renewals;
 mod rights;

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis_concurrent_testkit::Child;
+use redis_concurrent_testkit::{Child, eventually};
 
 use crate::failover::check::{Evidence, Failover, check};
 use crate::failover::topology::{Strike, Topology, named};
@@ -38,10 +38,11 @@ const MOST_SHOWN: usize = 10;
 /// Runs this seed; prints what it counted as a line of JSON, and panics with what is wrong.
 pub fn run(kind: &str, seed: u64, length: Duration, replicas: u64) {
     let mut random = Random::of(seed);
-    let topology = named(kind);
+    let only = std::env::var("STRIKE").ok();
+    let topology = named(kind, only.as_deref());
     let folder = tempfile::Builder::new().prefix("failover-").tempdir().unwrap();
-    let setter = builder(&topology.url()).connect().unwrap();
-    setter.semaphore("s").set_permits(PERMITS).unwrap();
+    // On a busy machine a server may take long to answer at first.
+    eventually(LONG, || builder(&topology.url()).connect().ok()?.semaphore("s").set_permits(PERMITS).ok());
     let mut workers: Vec<Child> = Vec::new();
     for process in 1..=PROCESSES {
         let seed = random.below(u64::MAX);
@@ -51,7 +52,7 @@ pub fn run(kind: &str, seed: u64, length: Duration, replicas: u64) {
         worker.read_line_within(LONG).unwrap();
     }
     let stalls: Mutex<Vec<Span>> = Mutex::default();
-    let failovers = during(&stalls, || strikes(&*topology, &mut random, length, replicas));
+    let failovers = during(&stalls, || strikes(&*topology, &mut random, length, replicas, only.as_deref()));
     let mut wrong = end(&mut workers);
     let end = clock();
     let lines = read_all(folder.path());
@@ -101,10 +102,15 @@ impl Drop for AtLast<'_> {
 }
 
 /// One failover after the other, until the time is up.
-fn strikes(topology: &dyn Topology, random: &mut Random, length: Duration, replicas: u64) -> Vec<Failover> {
+fn strikes(
+    topology: &dyn Topology,
+    random: &mut Random,
+    length: Duration,
+    replicas: u64,
+    only: Option<&str>,
+) -> Vec<Failover> {
     let start = Instant::now();
     let (mut done, mut deck) = (Vec::new(), Vec::new());
-    let only = std::env::var("STRIKE").ok();
     loop {
         thread::sleep(CALM);
         if start.elapsed() >= length {
@@ -114,7 +120,7 @@ fn strikes(topology: &dyn Topology, random: &mut Random, length: Duration, repli
             deck = topology.strikes();
             // A primary that lives on may have acknowledgements of replicas that are not promoted.
             deck.retain(|it| replicas == 0 || *it == Strike::Kill);
-            deck.retain(|it| only.as_ref().is_none_or(|only| format!("{it:?}").eq_ignore_ascii_case(only)));
+            deck.retain(|it| only.is_none_or(|only| it.is_called(only)));
             assert!(!deck.is_empty(), "STRIKE={only:?} is none of {:?}", topology.strikes());
         }
         let strike = deck.swap_remove(random.below(deck.len() as u64) as usize);

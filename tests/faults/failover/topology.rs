@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::cmd;
 use redis_concurrent_testkit::RedisServer;
 
-use crate::support::Random;
+use crate::support::{Random, ms};
 use cluster::Cluster;
 use sentinels::Sentinels;
 
@@ -41,6 +41,10 @@ pub enum Strike {
 }
 
 impl Strike {
+    pub fn is_called(self, name: &str) -> bool {
+        format!("{self:?}").eq_ignore_ascii_case(name)
+    }
+
     /// Whether clients of two primaries may hold by turns.
     pub fn parts_clients(self) -> bool {
         matches!(self, Strike::Minority | Strike::Refused)
@@ -68,14 +72,20 @@ pub trait Topology: Sync {
     fn mend(&self, strike: Strike, random: &mut Random);
 }
 
+/// The process whose clients may be cut off.
+const FIRST: u64 = 1;
+
+/// How long clients go on at a primary that another has replaced.
+const LINGERS: Duration = ms(2000);
+
 /// For how long replicas are behind: shorter than it takes until a server is believed to be down.
 const LAG: Duration = Duration::from_millis(500);
 
-/// The one of this name.
-pub fn named(kind: &str) -> Box<dyn Topology> {
+/// The one of this name, in which `only` this kind of failover may be wanted.
+pub fn named(kind: &str, only: Option<&str>) -> Box<dyn Topology> {
     match kind {
         "sentinel" => Box::new(Sentinels::start()),
-        "cluster" => Box::new(Cluster::start()),
+        "cluster" => Box::new(Cluster::start(only.is_some_and(|it| Strike::Minority.is_called(it)))),
         other => panic!("KIND={other}: there are sentinel and cluster"),
     }
 }

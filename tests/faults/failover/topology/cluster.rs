@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use redis::cmd;
 use redis_concurrent_testkit::{ClientKind, RedisCluster, RedisServer, wait_until};
 
-use super::{LAG, Strike, Topology, info, is_primary};
+use super::{FIRST, LAG, LINGERS, Strike, Topology, info, is_primary};
 use crate::support::{LONG, Random, ms};
 
 const SHARDS: usize = 3;
@@ -22,6 +22,8 @@ const HALFWAY: Duration = ms(700);
 
 pub struct Cluster {
     cluster: RedisCluster,
+    /// Nodes can be cut off with clients: everything goes through proxies then, which take time, so nothing else happens.
+    parts: bool,
     /// Which of the locks is next.
     turn: AtomicUsize,
     /// Which of the shards is rolled next.
@@ -33,11 +35,13 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub fn start() -> Self {
+    pub fn start(parts: bool) -> Self {
         let cluster = RedisCluster::builder().primaries(SHARDS).replicas(1).full_coverage(false);
-        let cluster = cluster.node_timeout(Duration::from_secs(2)).start().unwrap();
+        let cluster = cluster.node_timeout(Duration::from_secs(2));
+        let cluster = if parts { cluster.behind_proxies() } else { cluster };
         Cluster {
-            cluster,
+            cluster: cluster.start().unwrap(),
+            parts,
             turn: AtomicUsize::new(0),
             rolled: AtomicUsize::new(0),
             struck: Mutex::default(),
@@ -102,8 +106,15 @@ impl Topology for Cluster {
         self.cluster.url()
     }
 
+    fn url_of(&self, process: u64) -> String {
+        if self.parts && process == FIRST { self.cluster.url_apart() } else { self.url() }
+    }
+
     fn strikes(&self) -> Vec<Strike> {
-        use Strike::{Behind, Command, Freeze, Kill, Move, Resize, Roll};
+        use Strike::{Behind, Command, Freeze, Kill, Minority, Move, Resize, Roll};
+        if self.parts {
+            return vec![Minority];
+        }
         vec![Kill, Behind, Freeze, Command, Move, Resize, Roll]
     }
 
@@ -160,9 +171,14 @@ impl Topology for Cluster {
                 self.cluster.fail_over_to(&replica).unwrap();
                 *struck = Some(former);
             }
-            Strike::Partition | Strike::Isolate | Strike::Minority | Strike::Refused => {
-                unreachable!("there are no proxies")
+            Strike::Minority => {
+                let replica = self.cluster.replicas_of(&former).unwrap().remove(0);
+                self.cluster.part(&former);
+                wait_until(3 * LONG, "its replica takes its place", || is_primary(&replica));
+                thread::sleep(LINGERS);
+                self.cluster.heal().unwrap();
             }
+            Strike::Partition | Strike::Isolate | Strike::Refused => unreachable!("it is not in the deck"),
         }
     }
 

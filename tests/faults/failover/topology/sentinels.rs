@@ -7,19 +7,13 @@ use std::time::{Duration, Instant};
 use redis::cmd;
 use redis_concurrent_testkit::{Proxy, SentinelFleet, wait_until};
 
-use super::{LAG, Strike, Topology};
+use super::{FIRST, LAG, LINGERS, Strike, Topology};
 use crate::failover::run::SETTLES;
 use crate::failover::worker::LEASE;
 use crate::support::{LONG, Random, ms};
 
 /// After how long a primary refuses writes that no replica has acknowledged.
 const MOST_LAG: Duration = ms(1000);
-
-/// How long clients go on at a primary that another has replaced.
-const LINGERS: Duration = ms(2000);
-
-/// The process whose clients may be cut off.
-const FIRST: u64 = 1;
 
 pub struct Sentinels {
     fleet: SentinelFleet,
