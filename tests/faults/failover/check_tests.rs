@@ -18,13 +18,25 @@ impl Story {
     }
 
     /// Process and round, the lock, when it asked, held, released, and what became of that.
-    fn hold(self, (process, round): (u64, u64), lock: &str, token: u64, at: [u64; 3], how: &str) -> Self {
-        let [asked, held, released] = at;
+    fn hold(
+        self,
+        who: (u64, u64),
+        lock: &str,
+        token: u64,
+        [asked, held, released]: [u64; 3],
+        how: &str,
+    ) -> Self {
+        self.unlocked_in(who, lock, token, [asked, held, released, released + 5], how)
+    }
+
+    /// The same, and when that was known.
+    fn unlocked_in(self, who: (u64, u64), lock: &str, token: u64, at: [u64; 4], how: &str) -> Self {
+        let ((process, round), [asked, held, released, known]) = (who, at);
         let left = if how == "ok" { 4 * S } else { 0 };
         self.line(asked, process, round, Event::Asked { lock: lock.into(), form: "lock".into() })
             .line(held, process, round, Event::Held { token, left: 4 * S })
             .line(released, process, round, Event::Release { left })
-            .line(released + 5, process, round, Event::Released { how: how.into() })
+            .line(known, process, round, Event::Released { how: how.into() })
     }
 
     fn failover(mut self, from: u64, settled: u64, until: u64) -> Self {
@@ -149,6 +161,20 @@ fn a_wait_needs_a_reason() {
     // Nobody waits for a process that ended without a word.
     let open = story().line(0, 1, 1, Event::Asked { lock: "a".into(), form: "lock".into() });
     open.gives(|it| it.lost_wakeups == 1, &["without a reason"]);
+}
+
+#[test]
+fn a_wait_may_be_longer_where_all_requests_are() {
+    let waits = |time: u64, request: u64| {
+        let hold = |it: Story, n: u64| {
+            it.unlocked_in((2, n), "b", n, [n * S, n * S, n * S + 10, n * S + 10 + request], "ok")
+        };
+        let others = (1..=20).fold(story(), hold);
+        others.hold((1, 1), "a", 1, [0, time, time + 5], "ok")
+    };
+    waits(5 * S, S / 100).gives(|it| it.lost_wakeups == 1, &["without a reason"]);
+    waits(5 * S, S / 2).gives(|it| it.lost_wakeups == 0, &[]);
+    waits(7 * S, S / 2).gives(|it| it.lost_wakeups == 1, &["more than 6000 ms, without a reason"]);
 }
 
 #[test]
