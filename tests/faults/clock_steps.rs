@@ -1,5 +1,6 @@
 //! A server whose clock is stepped back and forth by an hour while everybody waits: nobody hangs for the hour.
 
+mod apart;
 mod clock;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
