@@ -22,6 +22,8 @@ pub(super) enum Request {
 pub(super) enum Reply {
     Forward,
     Delay(Duration),
+    /// In two halves, each after this time.
+    Split(Duration),
     Lose,
     /// Lost, and the connection is closed.
     Cut,
@@ -53,6 +55,8 @@ pub(super) struct Faults {
     /// The address whose connections are in a black hole, whatever they ask.
     pub(super) cut_off: Option<IpAddr>,
     pub(super) delay: Duration,
+    /// After what time each half of a reply is passed on; zero: replies are not split.
+    pub(super) split: Duration,
     pub(super) hold_all: bool,
     pub(super) hold_next: usize,
     pub(super) cut_at_request: usize,
@@ -102,6 +106,8 @@ impl Faults {
             Reply::Lose
         } else if self.delay > Duration::ZERO {
             Reply::Delay(self.delay)
+        } else if self.split > Duration::ZERO {
+            Reply::Split(self.split)
         } else {
             Reply::Forward
         };

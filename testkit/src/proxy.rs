@@ -125,6 +125,13 @@ impl Proxy {
         self.set(|faults| faults.delay = time);
     }
 
+    /// Passes each reply chunk on in two halves, each only after this time; zero: whole. To a client whose reads have a
+    /// timeout each, a reply may so come after its time without any of them having been late.
+    /// What is [delayed](Self::delay) is not split.
+    pub fn split_replies(&self, time: Duration) {
+        self.set(|faults| faults.split = time);
+    }
+
     /// While on, connections are accepted and read, but nothing is passed on either way, not
     /// even that one side has closed: they are half-open. What was read is lost for good. When
     /// turned off, a closed side becomes known to the other within 20 ms or so.

@@ -186,10 +186,19 @@ fn pass_replies(shared: &Shared, link: &Link, server: &TcpStream) {
         if chunk.is_empty() {
             continue;
         }
+        let over = || shared.ended() || link.is_cut();
         let fate = shared.faults.lock().reply(chunk, &link.exchange.lock());
+        let mut rest = chunk;
         match fate {
             Reply::Forward => {}
-            Reply::Delay(delay) => sleep_unless(delay, || shared.ended() || link.is_cut()),
+            Reply::Delay(delay) => sleep_unless(delay, over),
+            Reply::Split(pause) => {
+                let (first, second) = chunk.split_at(chunk.len() / 2);
+                sleep_unless(pause, over);
+                let _ = write_all(&link.client, first, over);
+                sleep_unless(pause, over);
+                rest = second;
+            }
             Reply::Lose => continue,
             Reply::Cut => {
                 link.cut();
@@ -197,7 +206,7 @@ fn pass_replies(shared: &Shared, link: &Link, server: &TcpStream) {
             }
         }
         // A client that has gone does not keep the server from its end of the work.
-        let _ = write_all(&link.client, chunk, || shared.ended() || link.is_cut());
+        let _ = write_all(&link.client, rest, over);
     }
     link.await_visible_end(shared);
     let _ = link.client.shutdown(Shutdown::Both);

@@ -9,7 +9,7 @@
 //! | `NOREPLICAS` | while too few replicas are connected (`min-replicas-to-write`) | may pass |
 //! | `CLUSTERDOWN`, `TRYAGAIN` | while slots are without a primary, or migrating | may pass |
 //! | `MOVED`, `ASK` | as a node of a cluster that does not have the key, or no longer | passes: another node has it |
-//! | `NOSCRIPT` | for a script that it does not know, with no time left to send it | may pass |
+//! | `NOSCRIPT` | for a script that it does not know, with no time left to send it | as no reply in time; nothing was written |
 //! | `ERR max number of clients reached` | on connecting | may pass |
 //! | `READONLY`, `MASTERDOWN` | as a replica | may pass; a new connection may lead to the primary |
 //! | `NOAUTH`, `WRONGPASS`, `NOPERM`, `DENIED`, `NOPROTO` | to this user, before anything ran | permanent |
@@ -81,10 +81,15 @@ pub(crate) const NO_SENTINEL: &str = "no sentinel leads to the primary";
 /// There was no time for more.
 pub(crate) const NO_CONNECTION_IN_TIME: &str = "no connection to Redis in time";
 
+/// The same, once there was a connection.
+const NO_ANSWER_IN_TIME: &str = "no answer from Redis in time";
+
 /// What an error reply means.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     Passes,
+    /// There was no time left to send the script itself.
+    OutOfTime,
     /// Another node of the cluster has the key.
     Elsewhere,
     /// It passes, or has done so if another server is the primary.
@@ -114,9 +119,8 @@ fn meaning(code: &str, words: &str) -> Meaning {
         },
     };
     match code {
-        "LOADING" | "BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "CLUSTERDOWN" | "TRYAGAIN" | "NOSCRIPT" => {
-            Meaning::Passes
-        }
+        "LOADING" | "BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "CLUSTERDOWN" | "TRYAGAIN" => Meaning::Passes,
+        "NOSCRIPT" => Meaning::OutOfTime,
         "MOVED" | "ASK" => Meaning::Elsewhere,
         "READONLY" | "MASTERDOWN" => Meaning::NoPrimary,
         "WRONGTYPE" => Meaning::WrongType,
@@ -181,6 +185,7 @@ pub(crate) fn refused_script(script: Option<&Script>, e: RedisError) -> Failure 
         Meaning::Passes | Meaning::NoPrimary => {
             Failure::Later(unavailable.because("Redis cannot serve requests now").caused_by(e))
         }
+        Meaning::OutOfTime => Failure::Later(unavailable.because(NO_ANSWER_IN_TIME).caused_by(timed_out())),
         Meaning::Elsewhere => {
             let why =
                 "another node of the Redis Cluster has the key, or is about to; redis+cluster:// finds it";

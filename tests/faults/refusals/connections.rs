@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind, Rate};
 use redis_concurrent_testkit::{Proxy, RedisServer, wait_until};
 
-use crate::refusals::AskOnce;
+use crate::refusals::{AskOnce, tell};
 use crate::support::*;
 
 /// A client that bears silence for long: what it says sooner, it was told.
@@ -216,4 +216,22 @@ fn a_server_that_does_not_answer_is_told_with_the_time_it_had() {
     let other = timed(Client::builder().url(&server.url())).connect().map(drop).unwrap_err();
     says(other, "unavailable: no connection to Redis in time");
     server.cont().unwrap();
+}
+
+/// A server that does not know a script is sent it; where the time is up before, that is what is told.
+#[test]
+fn a_try_whose_time_is_up_while_its_script_is_loaded_is_told_so() {
+    let server = RedisServer::start().unwrap();
+    let door = Proxy::start(server.port()).unwrap();
+    let client = patient(&door.url());
+    assert!(!client.simple_lock("x").is_locked().unwrap());
+    tell(&server, &["SCRIPT", "FLUSH"]);
+    // Each half comes before a read times out, both come after the call's time and the grace for its last request.
+    door.split_replies(ms(250));
+    let error = client.simple_lock("x").try_lock_for(ms(300)).map(drop).unwrap_err();
+    let text = format!("{error:#}");
+    assert!(error.is_unavailable() && error.is_retryable(), "{text}");
+    assert!(text.contains("no answer") && !text.to_lowercase().contains("script"), "{text}");
+    door.heal().unwrap();
+    assert!(client.simple_lock("x").try_lock().unwrap().is_some());
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use redis_concurrent::{Client, Error, ErrorKind, MultiLock};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
-use crate::refusals::AskOnce;
+use crate::refusals::{AskOnce, tell};
 use crate::support::*;
 
 /// A server that says no, and how to end that.
@@ -31,10 +31,6 @@ const ALL: [Refusing; 3] = [
     },
     Refusing { says: "READONLY", on: &["REPLICAOF", "127.0.0.1", "1"], off: &["REPLICAOF", "NO", "ONE"] },
 ];
-
-fn tell(server: &RedisServer, command: &[&str]) {
-    redis::cmd(command[0]).arg(&command[1..]).exec(&mut server.connection().unwrap()).unwrap();
-}
 
 fn rejected(server: &RedisServer) -> u64 {
     let info: String = redis::cmd("INFO").arg("errorstats").query(&mut server.connection().unwrap()).unwrap();
