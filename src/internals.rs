@@ -1,6 +1,10 @@
 //! For the crates of the same version beside this one: not part of the public interface, and without any guarantee.
 
+use redis::RedisError;
+
+use crate::engine::redis::refusal;
 use crate::{Error, Kind, RedisLock, fenced, script};
+
 /// The source text of the operations over one rule: what `EVAL` takes, with the lock's six keys and the
 /// arguments that `lua/lib/` names in the head of each operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +67,11 @@ pub fn fenced_script(source: &str) -> String {
 /// If the lock cannot work: for its name, say, or because its client is closed.
 pub fn keys<K: Kind>(lock: &RedisLock<K>) -> Result<[String; 6], Error> {
     Ok(lock.entry()?.names.keys().map(|parts| parts.concat()))
+}
+
+/// Whether a server does not have a command, or was configured not to have it.
+pub fn is_unknown_command(e: &RedisError) -> bool {
+    refusal::is_unknown(e)
 }
 
 /// Something that waits as a lock of one name does: its queue in this process.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redis_concurrent::internals::keys;
 use redis_concurrent::{Client, LockInfo, Observer, redis};
 use serde_json::json;
 
@@ -169,11 +170,8 @@ fn lags(client: &Client, during: Duration) -> Result<Vec<Duration>, Failure> {
 fn remove(servers: &Servers, own: &str) -> Result<(), Failure> {
     let client = servers.connected(servers.builder().namespace(own))?;
     for name in [PAIR, RELAY, RENEWED] {
-        let mut unlink = redis::cmd("UNLINK");
-        for suffix in ["", ":queue", ":places", ":fence", ":tombstones", ":conditions"] {
-            unlink.arg(format!("{own}:{{{name}}}{suffix}"));
-        }
-        unlink.exec(&mut connect::to(client.primary_of(name)?)?)?;
+        let mut connection = connect::to(client.primary_of(name)?)?;
+        redis::cmd("UNLINK").arg(&keys(&client.reentrant_lock(name))?[..]).exec(&mut connection)?;
     }
     Ok(())
 }

@@ -8,8 +8,9 @@
 
 use std::time::Duration;
 
+use redis_concurrent::internals::is_unknown_command;
 use redis_concurrent::redis::{self, Connection, ConnectionInfo, RedisResult};
-use redis_concurrent::{CancellationToken, Client, Error};
+use redis_concurrent::{CancellationToken, Client, Error, LONGEST_STAY};
 
 use super::signals::Signals;
 use crate::args::Run;
@@ -18,26 +19,26 @@ use crate::exit::{Failure, code};
 use crate::say::Say;
 use crate::target::Target;
 
-/// How long the mark is kept.
-const KEPT: Duration = Duration::from_secs(40 * 24 * 3600);
 /// How many keys are tried until one is in a slot of the server.
 const KEYS: u32 = 4096;
 
 /// How much longer a hold of these locks may exist that a server has forgotten. Where the server refuses the right to ask,
-/// not at all; where it does not answer, for a lease.
+/// or lacks a command for that, not at all; where it does not answer, for a lease.
 pub fn how_long(client: &Client, namespace: &str, args: &Run, say: Say) -> Duration {
-    let not_known = |why: Failure| {
+    let not_known = |why: Failure, lacks: bool| {
         say.detail(format!("it is not known whether the server has just lost its data: {why}"));
-        let refused = why.status() != code::UNAVAILABLE || why.to_string().contains("unknown command");
-        if refused { Duration::ZERO } else { args.lease }
+        if lacks || why.status() != code::UNAVAILABLE { Duration::ZERO } else { args.lease }
     };
     let servers = match servers(client, args) {
         Ok(servers) => servers,
-        Err(error) => return not_known(error.into()),
+        Err(error) => return not_known(error.into(), false),
     };
-    let each = servers.into_iter().map(|info| {
-        let asked = connect::to(info).and_then(|mut it| ask(&mut it, namespace, args.lease));
-        asked.unwrap_or_else(not_known)
+    let each = servers.into_iter().map(|info| match connect::to(info) {
+        Ok(mut connection) => ask(&mut connection, namespace, args.lease).unwrap_or_else(|error| {
+            let lacks = is_unknown_command(&error);
+            not_known(error.into(), lacks)
+        }),
+        Err(why) => not_known(why, false),
     });
     each.max().unwrap_or_default()
 }
@@ -54,7 +55,7 @@ fn servers(client: &Client, args: &Run) -> Result<Vec<ConnectionInfo>, Error> {
     Ok(all)
 }
 
-fn ask(connection: &mut Connection, namespace: &str, lease: Duration) -> Result<Duration, Failure> {
+fn ask(connection: &mut Connection, namespace: &str, lease: Duration) -> RedisResult<Duration> {
     let (server, replication, commands, (s, us)): (String, String, String, (u64, u64)) = redis::pipe()
         .cmd("INFO")
         .arg("server")
@@ -77,12 +78,17 @@ fn ask(connection: &mut Connection, namespace: &str, lease: Duration) -> Result<
     let since = mark.and_then(|mark| left_by(&mark, id));
     if since.is_none() {
         let text = format!("{id} {}", now.as_millis());
-        redis::cmd("SET").arg(key).arg(text).arg("PX").arg(KEPT.as_millis() as u64).exec(connection)?;
+        redis::cmd("SET")
+            .arg(key)
+            .arg(text)
+            .arg("PX")
+            .arg(LONGEST_STAY.as_millis() as u64)
+            .exec(connection)?;
     }
     Ok(started.max(lease.saturating_sub(now.saturating_sub(since.unwrap_or(now)))))
 }
 
-/// The key of the mark, and the mark. A server of a cluster has the first key that is in a slot of its own.
+/// The key of the mark, and the mark. It is kept for as long as any hold may be. A server of a cluster has the first key that is in a slot of its own.
 fn mark(connection: &mut Connection, namespace: &str) -> RedisResult<Option<(String, Option<String>)>> {
     for i in 0..KEYS {
         let key = format!("{namespace}:cli-since:{{{i}}}");

@@ -167,9 +167,11 @@ fn what_is_there(words: &str) -> Option<&str> {
     Some(&told[..ends.unwrap_or(told.len())])
 }
 
-/// Whether the server does not know the command.
+/// Whether the server does not know the command, or one of a pipeline.
 pub(crate) fn is_unknown(e: &RedisError) -> bool {
-    e.detail().is_some_and(|words| words.starts_with(NO_SUCH_COMMAND))
+    let unknown = |words: Option<&str>| words.is_some_and(|words| words.starts_with(NO_SUCH_COMMAND));
+    let errors = e.clone().into_server_errors();
+    unknown(e.detail()) || errors.is_some_and(|all| all.iter().any(|(_, e)| unknown(e.details())))
 }
 
 /// What an error of the server means for a caller.
