@@ -17,6 +17,9 @@ ON ?= cluster
 SCHEDULES ?= 100000
 TEST ?= engine::interleavings
 
+# How many states of each world `make models` explores at most.
+MODELS_STATES ?= 1000000
+
 .PHONY: demo pitfalls test matrix contract history failover models shuttle planted scale scale-page bench figures lint msrv doc setup
 
 demo: setup
@@ -50,10 +53,11 @@ history: setup
 failover: setup
 	$(CARGO) test --test faults -- --ignored --exact --nocapture failover::failover_of_the_given_seed
 
-# The models of `make test`, larger: some minutes.
+# The models of `make test`, larger, each as far as MODELS_STATES states lead: a quarter of an hour. Each says whether
+# that was all of it ("complete") or not ("cut off"); more states take more time, and about 200 bytes each.
 models:
 	@ci/setup.sh cc
-	MODELS=large $(CARGO) test --release --package verify worlds:: -- --nocapture --test-threads 1
+	MODELS=large MODELS_STATES=$(MODELS_STATES) $(CARGO) test --release --package verify worlds:: -- --nocapture --test-threads 1
 
 # The engine's threads under a scheduler that decides every step: see verify/interleavings/mod.rs.
 shuttle:

@@ -5,8 +5,12 @@ use std::hash::Hash;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// Explores the first, smaller world; or with `MODELS=large` (`make models`) the others. Without faults,
-/// all that a world's threads want to do must be done: that is what `goes_through` says.
+/// How many states of a large world are explored, if `MODELS_STATES` does not say: a machine with 24 GB can remember
+/// that many.
+const MOST_OF_LARGE: usize = 80_000_000;
+
+/// Explores the first, smaller world; or with `MODELS=large` (`make models`) the others, as far as `MODELS_STATES` states
+/// of each lead. Without faults, all that a world's threads want to do must be done: that is what `goes_through` says.
 pub(super) fn check<W>(small: W, large: impl IntoIterator<Item = W>, goes_through: fn(&W) -> bool)
 where
     W: Model + Clone + Debug + Send + Sync + 'static,
@@ -19,7 +23,9 @@ where
     };
     if std::env::var("MODELS").is_ok_and(|v| v == "large") {
         let threads = std::thread::available_parallelism().map_or(1, Into::into);
-        large.into_iter().for_each(|world| explore(&world, threads, 80_000_000));
+        let most = std::env::var("MODELS_STATES");
+        let most = most.map_or(MOST_OF_LARGE, |n| n.parse().expect("MODELS_STATES is a number"));
+        large.into_iter().for_each(|world| explore(&world, threads, most));
     } else {
         explore(&small, 1, 2_000_000);
     }
@@ -39,8 +45,8 @@ where
     };
     let done = checker(most).spawn_dfs().join();
     let (states, different) = (done.state_count(), done.unique_state_count());
-    let all = if states < most { ", which is all" } else { "" };
-    println!("{world:?}: {states} states, {different} different, {} steps deep{all}", done.max_depth());
+    let extent = if states < most { "complete" } else { "cut off" };
+    println!("{extent}: {states} states, {different} different, {} steps deep: {world:?}", done.max_depth());
     if !done.discoveries().is_empty() {
         let mut found = checker(most.min(2_000_000)).spawn_bfs().join().discoveries();
         if found.is_empty() {
