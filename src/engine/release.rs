@@ -47,16 +47,16 @@ impl Stay {
 /// it did not reply within the command timeout: the renewal thread then continues. `OutcomeUnknown` too if it
 /// is over, and it is not known whether it was before.
 pub(crate) fn release(entry: &Arc<LockEntry>, ticket: Ticket, stay: Stay) -> Result<(), Error> {
-    depart(entry, ticket, stay)?.map_or(Ok(()), Departure::sent)
+    begin_release(entry, ticket, stay)?.map_or(Ok(()), OngoingRelease::sent)
 }
 
 /// Ends the hold `ticket`, which was of no use to its caller: it does not stay. The call that acquired it
 /// waits for that until `limit`; from then on it is the renewal thread's task.
 pub(crate) fn take_back(entry: &Arc<LockEntry>, ticket: Ticket, limit: Moment) {
-    let left = depart(entry, ticket, Stay::No).and_then(|departure| {
-        departure.map_or(Ok(()), |mut departure| {
-            departure.within(limit);
-            departure.sent()
+    let left = begin_release(entry, ticket, Stay::No).and_then(|release| {
+        release.map_or(Ok(()), |mut release| {
+            release.within(limit);
+            release.sent()
         })
     });
     if let Err(error) = left {
@@ -64,9 +64,9 @@ pub(crate) fn take_back(entry: &Arc<LockEntry>, ticket: Ticket, limit: Moment) {
     }
 }
 
-/// A hold that ended here, and whose leave must be sent. It must be [answered](Departure::answered): until
+/// A hold that ended here, and whose leave must be sent. It must be [answered](OngoingRelease::answered): until
 /// then this lock state lets no thread ask.
-pub(crate) struct Departure<'a> {
+pub(crate) struct OngoingRelease<'a> {
     pub(crate) entry: &'a Arc<LockEntry>,
     pub(crate) leaving: PendingRelease,
     /// Whose request goes with it.
@@ -81,11 +81,11 @@ pub(crate) struct Departure<'a> {
 }
 
 /// The first half of a [`release`]; `None` if that needs no request.
-pub(crate) fn depart(
+pub(crate) fn begin_release(
     entry: &Arc<LockEntry>,
     ticket: Ticket,
     stay: Stay,
-) -> Result<Option<Departure<'_>>, Error> {
+) -> Result<Option<OngoingRelease<'_>>, Error> {
     let shared = &entry.shared;
     let now = Moment::now();
     let mut core = lock(entry)?;
@@ -164,7 +164,7 @@ pub(crate) fn depart(
     }
     core.sets_out(&leaving);
     let limit = now.after(shared.config.command_timeout);
-    Ok(Some(Departure { entry, leaving, next, began: now, limit, bounded: false, grant, held, lost }))
+    Ok(Some(OngoingRelease { entry, leaving, next, began: now, limit, bounded: false, grant, held, lost }))
 }
 
 fn released(entry: &LockEntry, held: Option<Duration>) {
@@ -173,7 +173,7 @@ fn released(entry: &LockEntry, held: Option<Duration>) {
     }
 }
 
-impl Departure<'_> {
+impl OngoingRelease<'_> {
     /// Its reply is not waited for any longer than until `limit`.
     pub(crate) fn within(&mut self, limit: Moment) {
         self.limit = self.limit.min(limit);
@@ -207,7 +207,7 @@ impl Departure<'_> {
 
     /// The other half of a [`release`].
     pub(crate) fn answered(self, outcome: Result<Left, Failure>) -> Result<(), Error> {
-        let Departure { entry, leaving, next, began, limit, grant, held, lost: token, .. } = self;
+        let OngoingRelease { entry, leaving, next, began, limit, grant, held, lost: token, .. } = self;
         let shared = &entry.shared;
         let mut core = entry.core.lock();
         let at = Moment::now();

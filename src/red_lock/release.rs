@@ -6,7 +6,7 @@ use crate::clock::Moment;
 use crate::engine::redis::failure::Failure;
 use crate::engine::redis::packed::pack_leave_for;
 use crate::engine::redis::replies::left;
-use crate::engine::release::{Departure, Stay, depart};
+use crate::engine::release::{OngoingRelease, Stay, begin_release};
 use crate::error::Error;
 
 /// Gives the members back, and waits until `deadline` for the servers to confirm. One that is down, or does
@@ -14,44 +14,44 @@ use crate::error::Error;
 pub(super) fn give_back(members: &[Member], deadline: Moment) -> Vec<Result<(), Error>> {
     let began = Moment::now();
     let mut outcomes = Vec::with_capacity(members.len());
-    let mut leaving: Vec<(&Member, Departure<'_>)> = Vec::with_capacity(members.len());
+    let mut leaving: Vec<(&Member, OngoingRelease<'_>)> = Vec::with_capacity(members.len());
     for member in members {
-        match depart(&member.entry, member.ticket, Stay::Agreed) {
-            Ok(Some(departure)) => match member.node.away() {
-                Some(error) => outcomes.push(departure.answered(Err(Failure::Unsent(error)))),
-                None => leaving.push((member, departure)),
+        match begin_release(&member.entry, member.ticket, Stay::Agreed) {
+            Ok(Some(release)) => match member.node.away() {
+                Some(error) => outcomes.push(release.answered(Err(Failure::Unsent(error)))),
+                None => leaving.push((member, release)),
             },
             Ok(None) => outcomes.push(Ok(())),
             Err(error) => outcomes.push(Err(error)),
         }
     }
-    let post = |(member, departure): &(&Member, Departure<'_>), limit| {
-        member.entry.server().backend.post(&pack(member, departure, false), limit)
+    let post = |(member, release): &(&Member, OngoingRelease<'_>), limit| {
+        member.entry.server().backend.post(&pack(member, release, false), limit)
     };
-    for ((member, departure), posted) in to_all(leaving, began, deadline, post) {
+    for ((member, release), posted) in to_all(leaving, began, deadline, post) {
         let backend = &member.entry.server().backend;
         let awaited = Moment::now();
-        let answer = posted.and_then(|p| p.told(backend, deadline, || pack(member, &departure, true)).answer);
+        let answer = posted.and_then(|p| p.told(backend, deadline, || pack(member, &release, true)).answer);
         match &answer {
             Err(Failure::Unsent(e) | Failure::Unanswered(e)) => member.node.failed(e.clone()),
             _ => member.node.answered(began, awaited),
         }
-        let answer = answer.and_then(|value| left(&value, departure.next.as_ref(), None));
-        outcomes.push(departure.answered(answer));
+        let answer = answer.and_then(|value| left(&value, release.next.as_ref(), None));
+        outcomes.push(release.answered(answer));
     }
     outcomes
 }
 
-fn pack(member: &Member, departure: &Departure<'_>, eval: bool) -> Vec<u8> {
+fn pack(member: &Member, release: &OngoingRelease<'_>, eval: bool) -> Vec<u8> {
     let mut request = Vec::new();
-    pack_leave_for(&mut request, &member.entry, &departure.leaving, departure.next.as_ref(), eval);
+    pack_leave_for(&mut request, &member.entry, &release.leaving, release.next.as_ref(), eval);
     request
 }
 
 /// Gives one back without waiting: the renewal thread does it.
 pub(super) fn defer(member: &Member) {
-    if let Ok(Some(departure)) = depart(&member.entry, member.ticket, Stay::Agreed) {
+    if let Ok(Some(release)) = begin_release(&member.entry, member.ticket, Stay::Agreed) {
         // No thread waits for it; the observer has been notified.
-        let _ = departure.deferred();
+        let _ = release.deferred();
     }
 }

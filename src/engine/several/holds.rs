@@ -6,7 +6,7 @@ use super::part::{Part, goes_with};
 use crate::clock::Moment;
 use crate::engine::entry::LockEntry;
 use crate::engine::redis::several;
-use crate::engine::release::{Departure, Stay, depart};
+use crate::engine::release::{OngoingRelease, Stay, begin_release};
 use crate::engine::state::lock_state::{Acquired, Ticket};
 use crate::engine::{held, unheard};
 use crate::error::{Error, ErrorKind};
@@ -100,17 +100,17 @@ fn leave(
 ) {
     let stay = if call.is_some() { Stay::No } else { stay };
     let mut failed = |held: &Held, error| errors.push((held.part, held.entry.clone(), error));
-    let mut departures: Vec<(&Held, Departure<'_>)> = Vec::new();
+    let mut releases: Vec<(&Held, OngoingRelease<'_>)> = Vec::new();
     for held in batch {
-        match depart(&held.entry, held.ticket, stay) {
-            Ok(Some(mut departure)) => {
+        match begin_release(&held.entry, held.ticket, stay) {
+            Ok(Some(mut release)) => {
                 if let Some(call) = call {
                     let timeout = held.entry.shared.config.command_timeout;
-                    departure.within(call.limit(Moment::now(), timeout));
+                    release.within(call.limit(Moment::now(), timeout));
                 }
-                if departure.leaving.rest(Moment::now).is_none() {
-                    departures.push((held, departure));
-                } else if let Err(error) = departure.sent() {
+                if release.leaving.rest(Moment::now).is_none() {
+                    releases.push((held, release));
+                } else if let Err(error) = release.sent() {
                     failed(held, error);
                 }
             }
@@ -118,31 +118,31 @@ fn leave(
             Err(error) => failed(held, error),
         }
     }
-    let outcomes: Vec<_> = match &departures[..] {
+    let outcomes: Vec<_> = match &releases[..] {
         [] => return,
         [(_, first), ..] if first.is_late() => {
-            for (held, one) in departures {
+            for (held, one) in releases {
                 one.deferred().unwrap_or_else(|error| failed(held, error));
             }
             return;
         }
         [_] => {
-            for (held, one) in departures {
+            for (held, one) in releases {
                 one.sent().unwrap_or_else(|error| failed(held, error));
             }
             return;
         }
         [(_, first), ..] => {
             let all: Vec<_> =
-                departures.iter().map(|(_, d)| (d.entry, &d.leaving, d.next.as_ref())).collect();
+                releases.iter().map(|(_, it)| (it.entry, &it.leaving, it.next.as_ref())).collect();
             match several::leave_all(&all, first.limit()) {
                 Ok(outcomes) => outcomes,
-                Err(failure) => departures.iter().map(|_| Err(failure.clone())).collect(),
+                Err(failure) => releases.iter().map(|_| Err(failure.clone())).collect(),
             }
         }
     };
-    for ((held, departure), outcome) in departures.into_iter().zip(outcomes) {
-        if let Err(error) = departure.answered(outcome) {
+    for ((held, release), outcome) in releases.into_iter().zip(outcomes) {
+        if let Err(error) = release.answered(outcome) {
             failed(held, error);
         }
     }
