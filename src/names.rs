@@ -11,7 +11,7 @@ pub(crate) const LONGEST: usize = 1024;
 /// How many keys a lock has.
 pub(crate) const KEYS: usize = 6;
 
-/// The suffixes of the other keys after the state's: state, queue, places, fence, gone, conditions, the order
+/// The suffixes of the keys after the state's own: queue, queue positions, fence, tombstones, conditions. The order is that
 /// of `KEYS` in every script.
 const SUFFIXES: [&str; KEYS] = ["", ":queue", ":places", ":fence", ":tombstones", ":conditions"];
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::entry::LockEntry;
 use super::state::lock_state::{Acquired, Request};
-use super::waiter::{MayPark, Place, Progress, Waiter};
+use super::waiter::{Arrival, MayPark, Progress, Waiter};
 use super::{held, take_back};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -32,7 +32,7 @@ pub(crate) fn acquire(
     error.map_or(Ok(None), Err)
 }
 
-/// Takes a place in the lock state, and asks Redis whenever it is this thread's turn.
+/// Takes a position in the lock state, and asks Redis whenever it is this thread's turn.
 fn wait_for(
     entry: &Arc<LockEntry>,
     other: Option<&Arc<LockEntry>>,
@@ -46,10 +46,10 @@ fn wait_for(
     loop {
         let acquired = match Waiter::enter(entry, other, request, *wait, entered)? {
             // A re-entry, or what was kept: known to be valid just now.
-            Place::In(acquired) if acquired.way != AcquiredVia::Joined => return Ok(Some(acquired)),
-            Place::In(acquired) => acquired,
-            Place::Busy => return Ok(None),
-            Place::Waits(mut waiter) => {
+            Arrival::In(acquired) if acquired.way != AcquiredVia::Joined => return Ok(Some(acquired)),
+            Arrival::In(acquired) => acquired,
+            Arrival::Busy => return Ok(None),
+            Arrival::Waits(mut waiter) => {
                 let _registered = wait.cancel.map(|token| token.on_cancel(waiter.waker()));
                 loop {
                     match waiter.advance(MayPark::Yes)? {

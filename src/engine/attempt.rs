@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::entry::LockEntry;
 use super::redis::failure::Failure;
 use super::state::lock_state::{Acquired, Answer, Asking, Request, Ticket};
-use super::waiter::{MayPark, Place, Progress, Waiter, this_name};
+use super::waiter::{Arrival, MayPark, Progress, Waiter, this_name};
 use super::{held, take_back};
 use crate::clock::Moment;
 use crate::error::Error;
@@ -45,15 +45,15 @@ pub(crate) fn begin<'a>(
 ) -> Result<Begun<'a>, Error> {
     let entered = Moment::now();
     let mut waiter = match Waiter::enter(entry, None, request, Wait::once(), entered)? {
-        Place::In(acquired)
+        Arrival::In(acquired)
             if acquired.is_outermost() && held::remaining(entry, acquired.ticket).is_zero() =>
         {
             take_back(entry, acquired.ticket, limit);
             return Ok(busy(entry, entered));
         }
-        Place::In(acquired) => return Ok(Begun::In(acquired)),
-        Place::Busy => return Ok(busy(entry, entered)),
-        Place::Waits(waiter) => waiter,
+        Arrival::In(acquired) => return Ok(Begun::In(acquired)),
+        Arrival::Busy => return Ok(busy(entry, entered)),
+        Arrival::Waits(waiter) => waiter,
     };
     Ok(match waiter.advance(MayPark::No { limit })? {
         Progress::In(acquired) => Begun::In(acquired),

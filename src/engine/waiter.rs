@@ -26,7 +26,7 @@ const UNHEARD: Duration = Duration::from_millis(100);
 const INBOX_LIMIT: Duration = Duration::from_millis(250);
 
 /// What a lock state has for a thread that arrives.
-pub(super) enum Place<'a> {
+pub(super) enum Arrival<'a> {
     /// It holds already, or shares a hold of others.
     In(Acquired),
     /// One attempt, and a thread of this process is in the way.
@@ -54,7 +54,7 @@ pub(super) enum MayPark {
     },
 }
 
-/// A thread's place in the lock state. Dropped while it is taken (an error, a panic), it passes on whatever
+/// A thread's position in the lock state. Dropped while it is taken (an error, a panic), it passes on whatever
 /// it was granted.
 pub(super) struct Waiter<'a> {
     pub(super) entry: &'a Arc<LockEntry>,
@@ -95,19 +95,19 @@ impl Drop for Waits<'_> {
 }
 
 impl<'a> Waiter<'a> {
-    /// Takes a place in the lock state. `other`: the lock's other mode, if its threads must queue behind this one.
+    /// Takes a position in the lock state. `other`: the lock's other mode, if its threads must queue behind this one.
     pub(super) fn enter(
         entry: &'a Arc<LockEntry>,
         other: Option<&'a Arc<LockEntry>>,
         request: &Request,
         wait: Wait<'a>,
         entered: Moment,
-    ) -> Result<Place<'a>, Error> {
+    ) -> Result<Arrival<'a>, Error> {
         // Before the lock state is asked anything: in a forked child what it knows is the parent's.
         entry.shared.usable_at(entered).map_err(|e| entry.error(e))?;
         let mut core = lock(entry)?;
         match core.lock_state.enter(request, entered) {
-            Ok(Entered::Again(acquired)) => Ok(Place::In(acquired)),
+            Ok(Entered::Again(acquired)) => Ok(Arrival::In(acquired)),
             Ok(Entered::Joined(acquired, ahead)) => {
                 core.lock_state.came_in(acquired.ticket, entered);
                 drop(core);
@@ -118,7 +118,7 @@ impl<'a> Waiter<'a> {
                     .shared
                     .observers
                     .tell_often(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
-                Ok(Place::In(acquired))
+                Ok(Arrival::In(acquired))
             }
             Ok(Entered::Kept(acquired)) => {
                 core.lock_state.came_in(acquired.ticket, entered);
@@ -127,13 +127,13 @@ impl<'a> Waiter<'a> {
                     .shared
                     .observers
                     .tell_often(|o| o.acquired(entry.observed(), Duration::ZERO, acquired.way));
-                Ok(Place::In(acquired))
+                Ok(Arrival::In(acquired))
             }
             Ok(Entered::Waits(ticket)) => {
                 drop(core);
                 let first = Some(entered);
                 let (taken, asking, sent, waits) = (true, None, false, None);
-                Ok(Place::Waits(Waiter {
+                Ok(Arrival::Waits(Waiter {
                     entry,
                     other,
                     ticket,
@@ -146,7 +146,7 @@ impl<'a> Waiter<'a> {
                     waits,
                 }))
             }
-            Err(Refusal::Busy) => Ok(Place::Busy),
+            Err(Refusal::Busy) => Ok(Arrival::Busy),
             Err(refusal) => Err(entry.error(of_refusal(refusal))),
         }
     }
@@ -282,7 +282,7 @@ impl<'a> Waiter<'a> {
         Ok(())
     }
 
-    /// Has the inbox come up, which must be there before a place in the queue is taken: what is granted is told
+    /// Has the inbox come up, which must be there before a queue position is taken: what is granted is told
     /// only once. `false` where that has failed, and the request may be sent as a mere try.
     fn awaits_inbox(&mut self, owner: u64) -> Result<bool, Error> {
         let entry = self.entry;
@@ -370,7 +370,7 @@ impl<'a> Waiter<'a> {
         self.entry.error(error)
     }
 
-    /// Gives up the place, under the mutex under which it saw that there is nothing to be had.
+    /// Gives up its position, under the mutex under which it saw that there is nothing to be had.
     fn leave(&mut self, mut core: MutexGuard<'_, Core>) {
         self.taken = false;
         let gave_up = core.lock_state.give_up(self.ticket, Moment::now());

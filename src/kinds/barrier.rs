@@ -200,7 +200,7 @@ impl CyclicBarrier {
     /// See [the type](CyclicBarrier#errors-of-all-forms).
     pub fn number_waiting(&self) -> Result<usize, Error> {
         self.usable()?;
-        Ok(self.callers.inspect()?.1.places.len())
+        Ok(self.callers.inspect()?.1.waiting.len())
     }
 
     /// Makes the barrier a fresh one. Waiting parties get `Broken`, and so does the party whose action is

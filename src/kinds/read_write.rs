@@ -43,7 +43,7 @@ pub type WriteLock = RedisLock<Write>;
 /// # The three classical keys
 ///
 /// A read/write lock in Redis is often told as three keys. Here they are: *write-wait*, the mark that keeps
-/// readers out while a writer waits: the writer's own place in the queue. One mark for all waiting
+/// readers out while a writer waits: the writer's own queue position. One mark for all waiting
 /// writers would be cleared by the first that gives up, or stay forever when one dies. *write*: the
 /// field `writer` of the state. *read*, the count of readers: a field for each reading process, with an
 /// end of its own. A counter kept by INCR and DECR cannot work: a command that is sent twice, because its

@@ -113,12 +113,12 @@ impl<K: Kind> RedisLock<K> {
     /// `Unavailable`, `WrongType`, `Closed`, `Forked`, `InvalidInput`.
     pub fn queue_length(&self) -> Result<usize, Error> {
         let entry = self.entry()?;
-        let places = self.inspect()?.places;
+        let waiting = self.inspect()?.waiting;
         let here: Vec<_> = [Some(entry), self.other.as_ref()].into_iter().flatten().collect();
-        let others = places.iter().filter(|place| !here.iter().any(|entry| entry.is_mine(&place.owner)));
+        let others = waiting.iter().filter(|it| !here.iter().any(|entry| entry.is_mine(&it.owner)));
         let threads = |record: &str| record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
         let ours: usize = here.iter().copied().map(queued).sum();
-        Ok(others.map(|place| threads(&place.record)).sum::<usize>() + ours)
+        Ok(others.map(|it| threads(&it.record)).sum::<usize>() + ours)
     }
 
     /// The number of threads of this process that wait for it. No request.

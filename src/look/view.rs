@@ -292,11 +292,11 @@ impl View {
             }
         }
         if first_mode {
-            look.waiters.extend(inspection.places.into_iter().map(Waiter::new));
+            look.waiters.extend(inspection.waiting.into_iter().map(Waiter::new));
             let signals = inspection.signals.into_iter();
-            look.condition_waiters.extend(signals.map(|(condition, place)| ConditionWaiter {
+            look.condition_waiters.extend(signals.map(|(condition, waiting)| ConditionWaiter {
                 condition: unescape(&condition).unwrap_or(condition),
-                waiter: Waiter::new(place),
+                waiter: Waiter::new(waiting),
             }));
         }
         next

@@ -76,7 +76,7 @@ pub(super) fn attempt<'a>(
 }
 
 impl<'a> Poll<'a> {
-    /// Takes a place in the lock state of each server that is worth asking, those first that usually reply
+    /// Takes a position in the lock state of each server that is worth asking, those first that usually reply
     /// soonest.
     fn begin(&mut self, request: &Request, asked: &Asked) -> Vec<Question<'a>> {
         let nodes = &self.call.servers.nodes;

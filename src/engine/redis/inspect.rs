@@ -35,7 +35,7 @@ impl Held {
 }
 
 /// A waiting process, as Redis has it.
-pub(crate) struct Place {
+pub(crate) struct Waiting {
     pub(crate) owner: String,
     pub(crate) record: String,
     /// Asked in detail: its arrival, as a number of microseconds since 2020, and the time since its last heartbeat.
@@ -50,9 +50,9 @@ pub(crate) struct Inspection {
     pub(crate) number: u64,
     pub(crate) holders: Vec<Held>,
     /// The waiting processes.
-    pub(crate) places: Vec<Place>,
+    pub(crate) waiting: Vec<Waiting>,
     /// Asked in detail: those that wait for signals, and for which condition.
-    pub(crate) signals: Vec<(String, Place)>,
+    pub(crate) signals: Vec<(String, Waiting)>,
     /// What the rule says about its state.
     pub(crate) state: Vec<Value>,
 }
@@ -62,14 +62,14 @@ pub(crate) struct Inspection {
 /// command timeout at most, per page.
 pub(crate) fn inspect(entry: &Arc<LockEntry>, mode: &str) -> Result<Inspection, Error> {
     let mut all = Inspection::default();
-    let (mut holders, mut places) = (HashSet::new(), HashSet::new());
+    let (mut holders, mut waiting) = (HashSet::new(), HashSet::new());
     let mut next = Some(String::new());
     while let Some(page) = next {
         let Page { inspection, next: behind } = inspect_page(entry, mode, &page)?;
         all.number = all.number.max(inspection.number);
         // A holder that is renewed, or moves, between two pages may be on both.
         all.holders.extend(inspection.holders.into_iter().filter(|held| holders.insert(held.raw.clone())));
-        all.places.extend(inspection.places.into_iter().filter(|place| places.insert(place.owner.clone())));
+        all.waiting.extend(inspection.waiting.into_iter().filter(|it| waiting.insert(it.owner.clone())));
         all.state.extend(inspection.state);
         next = behind;
     }
@@ -114,31 +114,31 @@ pub(crate) fn read(answer: &Value) -> Page {
         })
     };
     let times = texts(6);
-    let placed = |(i, chunk): (usize, &[Value])| {
-        place(chunk.first(), chunk.get(1), times.get(2 * i), times.get(2 * i + 1))
+    let in_queue = |(i, chunk): (usize, &[Value])| {
+        waiting(chunk.first(), chunk.get(1), times.get(2 * i), times.get(2 * i + 1))
     };
     let signals = texts(7).chunks(5);
     let signals =
-        signals.filter_map(|c| Some((text(c.first())?, place(c.get(1), c.get(2), c.get(3), c.get(4))?)));
+        signals.filter_map(|c| Some((text(c.first())?, waiting(c.get(1), c.get(2), c.get(3), c.get(4))?)));
     let inspection = Inspection {
         number: number(items.first()).and_then(|n| n.try_into().ok()).unwrap_or(0),
         holders: texts(1).chunks(3).enumerate().filter_map(held).collect(),
         state: texts(3).to_vec(),
-        places: texts(2).chunks(2).enumerate().filter_map(placed).collect(),
+        waiting: texts(2).chunks(2).enumerate().filter_map(in_queue).collect(),
         signals: signals.collect(),
     };
     Page { inspection, next: text(items.get(4)).filter(|next| !next.is_empty()) }
 }
 
-fn place(
+fn waiting(
     owner: Option<&Value>,
     record: Option<&Value>,
     since: Option<&Value>,
     silent: Option<&Value>,
-) -> Option<Place> {
+) -> Option<Waiting> {
     let us = |value| number(value).and_then(|us| us.try_into().ok()).unwrap_or(0);
     let (since, silent) = (us(since), Duration::from_micros(us(silent)));
-    Some(Place { owner: text(owner)?, record: text(record)?, since, silent })
+    Some(Waiting { owner: text(owner)?, record: text(record)?, since, silent })
 }
 
 /// What became of the holders of a forced unlock.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Millis;
 
-/// A place in a lock state: of a waiting thread, later of its hold. They are numbered from one as they come.
+/// A position in a lock state: of a waiting thread, later of its hold. They are numbered from one as they come.
 pub(crate) type Ticket = u64;
 
 /// The holder's identity: for re-entry, and for `is_held_by_current_thread`.

@@ -159,7 +159,7 @@ impl LockState {
         Acquired { ticket, owner, token, value, way, count: hold.guards() }
     }
 
-    /// A thread wants to acquire: it holds the lock already, takes its place, or is rejected at once.
+    /// A thread wants to acquire: it holds the lock already, takes a position, or is rejected at once.
     pub(crate) fn enter(&mut self, request: &Request, now: Moment) -> Result<Entered, Refusal> {
         if self.closed {
             return Err(Refusal::Closed);

@@ -22,7 +22,7 @@ pub(super) struct PendingAcquire {
     pub(super) asked: bool,
     /// Redis keeps a queue position for it.
     pub(super) queued: bool,
-    /// Its place in the order of arrival, to be sent if the position was lost.
+    /// Its position in the order of arrival, to be sent if the position was lost.
     pub(super) arrival: String,
     /// The highest number in a reply: its own, or the lock's last one with a busy reply.
     pub(super) floor: u64,
