@@ -336,7 +336,7 @@ impl World {
         }
         self.redis.lapse(self.now);
         assert!(self.redis.holders().is_empty(), "held by nobody");
-        assert!(self.redis.queue.is_empty(), "places of nobody");
+        assert!(self.redis.queue.is_empty(), "positions of nobody");
     }
 }
 

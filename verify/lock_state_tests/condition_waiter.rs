@@ -129,15 +129,15 @@ fn a_lost_hold_is_not_given_up_and_a_closed_gate_takes_none_back() {
 fn a_place_that_was_taken_meanwhile_is_kept_and_not_passed() {
     let (mut desk, acquired) = held();
     let (suspended, _) = desk.lock_state.set_aside(acquired.ticket, at(10)).unwrap();
-    let (second, place) = desk.queue_up(request(2), 10, 11);
+    let (second, position) = desk.queue_up(request(2), 10, 11);
     assert_eq!(desk.lock_state.put_back(suspended, None, None, at(20)), Effects::default());
     // It sleeps until its heartbeat, and then sends it.
     assert!(matches!(desk.turn(second, 30), Step::Park(until) if until <= at(1_020)));
     let heartbeat = desk.asks(second, 1_100);
-    assert_eq!((heartbeat.owner, heartbeat.how), (place.owner, AcquireMode::Keep));
+    assert_eq!((heartbeat.owner, heartbeat.how), (position.owner, AcquireMode::Keep));
     desk.answer(&heartbeat, busy(10), 1_101);
     // A grant of which we know before the end of what is held here.
-    desk.message(place.owner, 12);
+    desk.message(position.owner, 12);
     assert!(matches!(desk.turn(second, 1_102), Step::Park(_)));
     desk.exit(acquired, 1_103);
     desk.exit(acquired, 1_103);

@@ -32,7 +32,7 @@ impl Desk {
     }
 }
 
-/// A head with a place, and a thread behind it.
+/// A head with a position, and a thread behind it.
 fn two(first: Request, second: Request) -> (Desk, Ticket, Asking, Ticket) {
     let mut desk = Desk::new();
     let (head, asking) = desk.queue_up(first, 5, 0);

@@ -145,7 +145,7 @@ impl Desk {
         self.is_in(ticket, now)
     }
 
-    /// The thread is at the head, and has a place in Redis.
+    /// The thread is at the head, and has a position in Redis.
     #[track_caller]
     fn queue_up(&mut self, request: Request, floor: u64, now: u64) -> (Ticket, Asking) {
         let ticket = self.enter(request, now);

@@ -69,7 +69,7 @@ fn what_comes_goes_past_a_place_in_redis_to_nobody() {
     let (waiter, asking) = desk.queue_up(request(1), 7, 0);
     let acquired = desk.lock_state.adopt(adopted(99)).unwrap();
     let Step::Park(_) = desk.turn(waiter, 1) else { panic!("it is in the way") };
-    // Not from hand to hand: the head has a place, under an id that Redis may grant the lock.
+    // Not from hand to hand: the head has a position, under an id that Redis may grant the lock.
     let (leaving, next) = leaves(desk.exit(acquired, 2));
     assert_eq!((leaving.owner, next), (99, None));
     desk.lock_state.left();

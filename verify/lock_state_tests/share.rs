@@ -29,7 +29,7 @@ fn beside(from: u64, thread: u64) -> Request {
 }
 
 impl Desk {
-    /// A thread that Redis does not know of came to wait for the other mode, and has a place there now.
+    /// A thread that Redis does not know of came to wait for the other mode, and has a position there now.
     fn stood_behind(&mut self) {
         assert_eq!(self.lock_state.stand_behind(true, None), None);
         self.lock_state.stand_behind(false, None);
@@ -252,7 +252,7 @@ fn a_thread_is_unknown_until_redis_keeps_its_place() {
     let asking = desk.asks(ticket, 0);
     assert!(desk.lock_state.waits_unknown(at(0)), "on its way");
     desk.answer(&asking, busy(4), 1);
-    assert!(!desk.lock_state.waits_unknown(at(1)), "it has a place");
+    assert!(!desk.lock_state.waits_unknown(at(1)), "it has a position");
     desk.lock_state.granted(asking.owner, 5, ms(LEASE), 0, at(2));
     assert!(!desk.lock_state.waits_unknown(at(2)));
     desk.is_in(ticket, 2);

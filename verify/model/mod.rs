@@ -57,7 +57,7 @@ struct World {
     /// How far time goes.
     ticks: u8,
     local_handoff: Duration,
-    /// How long a silent place lives, in milliseconds.
+    /// How long a silent position lives, in milliseconds.
     waiter_timeout: u64,
     fair: bool,
     /// The second thread of each process asks for a fixed lease of one tick.

@@ -187,11 +187,11 @@ fn is_owed(state: &State) -> bool {
 fn is_clean(world: &World, state: &State) -> bool {
     let live = |owner: u64| state.processes[process_of(owner)].alive;
     let awaiting = &state.redis.awaiting;
-    // Where places lapse before they fall silent, a signal finds that nobody is there any more.
+    // Where positions lapse before they fall silent, a signal finds that nobody is there any more.
     let listed = world.never_silent() && awaiting.members.values().any(|owner| live(*owner));
     state.live().all(|p| p.lock_states.iter().all(LockState::is_idle))
         && !listed
-        && !state.redis.waiting().chain(awaiting.places.keys().copied()).any(live)
+        && !state.redis.waiting().chain(awaiting.positions.keys().copied()).any(live)
         && !state.redis.holders().iter().any(|holder| live(holder.owner) && holder.end > state.millis())
 }
 
@@ -234,9 +234,9 @@ fn run_out(world: &World, state: State) -> Option<State> {
     None
 }
 
-/// A thread that has a place in a condition, and whose time is not over.
+/// A thread that has a position in a condition, and whose time is not over.
 fn unsignalled(state: &State) -> Option<(u8, u8)> {
-    let waits = |owner: &u64| state.redis.awaiting.places.contains_key(owner);
+    let waits = |owner: &u64| state.redis.awaiting.positions.contains_key(owner);
     let (p, owner) = state.signals.waiting().filter(waits).find_map(|owner| {
         let p = process_of(owner);
         state.processes[p].alive.then_some((p, owner))

@@ -51,7 +51,7 @@ impl State {
         let writes = |o: &u64| self.redis.queue.values().any(|p| p.owner == *o && p.mode == Mode::Write);
         self.jumped |= mode == Mode::Read && still.iter().any(writes);
         if mode != Mode::Plain {
-            // A process has two places then, and one may pass the other.
+            // A process has two positions then, and one may pass the other.
             return;
         }
         let turns = self.processes.iter_mut().enumerate().filter(|(p, _)| *p != process_of(owner));
@@ -63,12 +63,12 @@ impl State {
         }
     }
 
-    /// The place that `owner` may have for one that went without the lock: it waits for a condition, and has
+    /// The position that `owner` may have for one that went without the lock: it waits for a condition, and has
     /// been signalled by `op`.
     fn inherited(&self, owner: u64, op: &Op, before: &SmallRedis) -> Option<u64> {
         let waits = matches!(op, Op::Await { ask, .. } if ask.owner == owner);
-        let inherits = waits || before.awaiting.places.contains_key(&owner);
-        let gone = before.queue.iter().find(|(_, place)| self.redis.arrival(place.owner).is_none());
+        let inherits = waits || before.awaiting.positions.contains_key(&owner);
+        let gone = before.queue.iter().find(|(_, position)| self.redis.arrival(position.owner).is_none());
         gone.filter(|_| inherits).map(|(arrival, _)| *arrival)
     }
 
@@ -88,9 +88,9 @@ impl State {
         }
         let queue = &self.redis.queue;
         self.writers.retain(|(owner, _)| queue.values().any(|p| p.owner == *owner));
-        for place in queue.values().filter(|p| p.mode == Mode::Write) {
-            if self.writers.iter().all(|(owner, _)| *owner != place.owner) {
-                self.writers.push((place.owner, self.tick));
+        for position in queue.values().filter(|p| p.mode == Mode::Write) {
+            if self.writers.iter().all(|(owner, _)| *owner != position.owner) {
+                self.writers.push((position.owner, self.tick));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What each signal is worth: the waiters for one, those that have had one, and whether one was lost.
 //!
-//! It goes by what the threads want and not by the places in Redis: a thread waits from the moment
+//! It goes by what the threads want and not by the positions in Redis: a thread waits from the moment
 //! at which its lock is given up.
 
 use super::state::{Bag, process_of};
@@ -43,8 +43,8 @@ impl Signals {
             |(_, owner): &&(u8, u64)| Some(*owner) != own && lined(after, *owner) && !lined(before, *owner);
         let moved: Vec<(u8, u64)> = was_waiting.iter().filter(moves).copied().collect();
         self.waiting.retain(|(_, owner)| {
-            let lost =
-                before.awaiting.places.contains_key(owner) && !after.awaiting.places.contains_key(owner);
+            let lost = before.awaiting.positions.contains_key(owner)
+                && !after.awaiting.positions.contains_key(owner);
             !lost && !lined(after, *owner)
         });
         moved.iter().for_each(|(condition, owner)| self.signalled.insert((*owner, *condition)));
@@ -113,7 +113,7 @@ impl Signals {
     /// died.
     pub(super) fn are_owed(&self, redis: &SmallRedis, alive: impl Fn(u64) -> bool) -> bool {
         let looked =
-            |owner: &u64, end: u64| redis.awaiting.places.get(owner).is_some_and(|w| w.heartbeat >= end);
+            |owner: &u64, end: u64| redis.awaiting.positions.get(owner).is_some_and(|w| w.heartbeat >= end);
         let gone = |owner: u64| !alive(owner) && redis.holder(owner).is_none();
         let mut let_in = self.let_in.iter();
         let_in.any(|(o, end, beside)| gone(*o) && beside.iter().any(|w| alive(*w) && looked(w, *end)))
@@ -121,7 +121,7 @@ impl Signals {
 
     /// Positions have expired with their keys: their owners come back by themselves.
     pub(super) fn lapse(&mut self, before: &SmallRedis, after: &SmallRedis) {
-        let there = |redis: &SmallRedis, owner: u64| redis.awaiting.places.contains_key(&owner);
+        let there = |redis: &SmallRedis, owner: u64| redis.awaiting.positions.contains_key(&owner);
         self.waiting.retain(|(_, owner)| !there(before, *owner) || there(after, *owner));
     }
 

@@ -132,7 +132,7 @@ pub(super) struct State {
     pub(super) highest: u64,
     /// A token was not higher than the one before.
     pub(super) fell: bool,
-    /// Somebody was let in past a place that was ahead of it.
+    /// Somebody was let in past a position that was ahead of it.
     pub(super) jumped: bool,
     /// A process that waited was passed by more often than it may be.
     pub(super) bypassed: bool,

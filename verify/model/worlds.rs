@@ -142,7 +142,7 @@ fn threads_ask_on_other_terms() {
 }
 
 #[test]
-fn places_fall_silent() {
+fn positions_fall_silent() {
     let small = World { waiter_timeout: millis(TICK) * 3 / 2, ticks: 3, ..world() };
     let longer = World { ticks: 5, ..small.clone() };
     let three = World { processes: 3, ..small.clone() };
@@ -163,7 +163,7 @@ fn heads_of_the_queue_die() {
 
 /// Places are lost while their owners live: heard of too late, or with a message that nobody heard.
 #[test]
-fn places_come_back() {
+fn positions_come_back() {
     let faults = Faults { breaks: 1, ..none() };
     let waiter_timeout = millis(TICK) * 3 / 4;
     let small = World { fair: true, prompt: true, waiter_timeout, ticks: 2, faults, ..world() };

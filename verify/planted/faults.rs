@@ -43,8 +43,8 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A heartbeat puts the place that it does not find. No model would see it: a lock state sends no heartbeat for
-    // a place that it does not want, and gives the owner a tombstone whose heartbeat may come late.
+    // A heartbeat puts the queue position that it does not find. No model would see it: a lock state sends no heartbeat for
+    // a queue position that it does not want, and gives the owner a tombstone whose heartbeat may come late.
     Fault {
         name: "heartbeat-creates",
         caught_by: &[
@@ -178,7 +178,7 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A reader asks, and joins, past a writer of its process that has no place in Redis yet.
+    // A reader asks, and joins, past a writer of its process that has no queue position in Redis yet.
     Fault {
         name: "unknown-is-passed",
         caught_by: &[
@@ -230,7 +230,7 @@ const FAULTS: &[Fault] = &[
             ("lua", "read_write::numbers::a_reader_that_is_renewed_for_less_lapses_then", "both have lapsed"),
         ],
     },
-    // One mark for all writers that wait, and not a place for each: the first that gives up clears it,
+    // One mark for all writers that wait, and not a queue position for each: the first that gives up clears it,
     // and a dead holder keeps it.
     Fault {
         name: "one-writer-mark",
@@ -331,7 +331,7 @@ const FAULTS: &[Fault] = &[
             ),
         ],
     },
-    // A wait gives the lock up with one request, and takes its place with the next.
+    // A wait gives the lock up with one request, and takes its queue position with the next.
     Fault {
         name: "waits-before-enqueued",
         caught_by: &[

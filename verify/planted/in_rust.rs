@@ -82,8 +82,8 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { let extended = self.kind.renew(*owner, *lease, now); } =>
         { if PLANTED {
               let (mode, stage) = (Mode::Plain, Stage::Asked);
-              let place = Place { owner: *owner, lease: *lease, heartbeat: now, steady: None, mode, stage };
-              self.comes_in(&place.ask(), now);
+              let position = QueuePosition { owner: *owner, lease: *lease, heartbeat: now, steady: None, mode, stage };
+              self.comes_in(&position.ask(), now);
           }
           let extended = self.kind.renew(*owner, *lease, now); }
     "reader-counter" in "verify/small_redis":
@@ -91,36 +91,36 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { let lives = PLANTED && self.holders.iter().any(|holder| holder.end > now);
           self.holders.retain(|holder| holder.end > now || lives); self.soon }
     "reader-counter" in "verify/small_redis":
-        { self.drop_place(*owner); } =>
+        { self.drop_position(*owner); } =>
         { // One off, regardless of the sender.
           let reads = |holder: &&Holder| matches!(holder.mode, Mode::Read | Mode::InOrder);
           let reader = self.holders().iter().find(reads).map(|holder| holder.owner);
           if let Some(reader) = reader.filter(|_| PLANTED && self.arrival(*owner).is_none()) {
               self.kind.release(reader);
           }
-          self.drop_place(*owner); }
+          self.drop_position(*owner); }
     "one-writer-mark" in "verify/small_redis":
-        { self.drop_place(*owner); } =>
-        { let writes = |place: &Place| place.mode == Mode::Write;
-          if PLANTED && self.queue.values().any(|place| place.owner == *owner && writes(place)) {
+        { self.drop_position(*owner); } =>
+        { let writes = |position: &QueuePosition| position.mode == Mode::Write;
+          if PLANTED && self.queue.values().any(|position| position.owner == *owner && writes(position)) {
               // The mark was that of all of them.
-              let unmarked = |(at, place): (u64, Place)| (at + if writes(&place) { 2 * CLASS } else { 0 }, place);
+              let unmarked = |(at, position): (u64, QueuePosition)| (at + if writes(&position) { 2 * CLASS } else { 0 }, position);
               self.queue = std::mem::take(&mut self.queue).into_iter().map(unmarked).collect();
           }
-          self.drop_place(*owner); }
+          self.drop_position(*owner); }
     "one-writer-mark" in "verify/small_redis":
-        { let dead = self.dead(place.owner, place.heartbeat, place.steady, now); } =>
-        { if PLANTED && self.silent(place.heartbeat, now) && place.mode == Mode::Write { return Some(place); }
-          let dead = self.dead(place.owner, place.heartbeat, place.steady, now); }
+        { let dead = self.dead(position.owner, position.heartbeat, position.steady, now); } =>
+        { if PLANTED && self.silent(position.heartbeat, now) && position.mode == Mode::Write { return Some(position); }
+          let dead = self.dead(position.owner, position.heartbeat, position.steady, now); }
     "tell-before-asking" in "verify/small_redis":
-        { if !tell.listens(place.owner) } =>
-        { if PLANTED { tell.tell(message); } if !tell.listens(place.owner) }
+        { if !tell.listens(position.owner) } =>
+        { if PLANTED { tell.tell(message); } if !tell.listens(position.owner) }
     "tell-before-asking" in "verify/small_redis":
-        { self.entrust(&place, lease, now); tell.tell(message); } =>
-        { self.entrust(&place, lease, now); if !PLANTED { tell.tell(message); } }
+        { self.entrust(&position, lease, now); tell.tell(message); } =>
+        { self.entrust(&position, lease, now); if !PLANTED { tell.tell(message); } }
     "told-for-the-whole-lease" in "verify/small_redis":
-        { place.lease.min(self.waiter_timeout.max(1_000)) } =>
-        { if PLANTED { place.lease } else { place.lease.min(self.waiter_timeout.max(1_000)) } }
+        { position.lease.min(self.waiter_timeout.max(1_000)) } =>
+        { if PLANTED { position.lease } else { position.lease.min(self.waiter_timeout.max(1_000)) } }
     "only-leave-admits" in "verify/small_redis":
         { let here = self.arrival(ask.owner).is_some(); } =>
         { let here = self.arrival(ask.owner).is_some();
@@ -130,15 +130,15 @@ pub(super) const IN_RUST: &[InRust] = places! {
               return self.busy(ask, None, now);
           } }
     "signal-not-passed-on" in "verify/small_redis":
-        { let Stage::Signalled(condition) = place.stage else { return }; self.signal(condition, arrival, now); } =>
-        { let Stage::Signalled(condition) = place.stage else { return };
+        { let Stage::Signalled(condition) = position.stage else { return }; self.signal(condition, arrival, now); } =>
+        { let Stage::Signalled(condition) = position.stage else { return };
           if !PLANTED { self.signal(condition, arrival, now); } }
     "signal-dies-with-its-owner" in "verify/small_redis":
         { if left.is_some() || ends > now + CLOSE } =>
         { if left.is_some() || ends > now + CLOSE || PLANTED }
     "timed-out-is-unsignalled" in "verify/small_redis":
-        { stage = place.stage; } =>
-        { stage = if PLANTED && back { Stage::Back } else { place.stage }; }
+        { stage = position.stage; } =>
+        { stage = if PLANTED && back { Stage::Back } else { position.stage }; }
     "waits-before-enqueued" in "verify/small_redis":
         { if !gave_up } =>
         { if gave_up && PLANTED { self.settle(None, now, tell); return Answer::Gone; } if !gave_up && !PLANTED }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CLASS, Message, PendingAcquire, Place, SmallRedis, Stage, Tell};
+use super::{CLASS, Message, PendingAcquire, QueuePosition, SmallRedis, Stage, Tell};
 use crate::engine::state::lock_state::{AcquireMode, Answer, NOT_INSIDE};
 
 impl SmallRedis {
@@ -15,8 +15,8 @@ impl SmallRedis {
     }
 
     /// For how long it is let in by a message: until its first renewal.
-    pub(super) fn first_lease(&self, place: &Place) -> u64 {
-        place.lease.min(self.waiter_timeout.max(1_000))
+    pub(super) fn first_lease(&self, position: &QueuePosition) -> u64 {
+        position.lease.min(self.waiter_timeout.max(1_000))
     }
 
     pub(super) fn comes_in(&mut self, ask: &PendingAcquire, now: u64) -> bool {
@@ -40,7 +40,7 @@ impl SmallRedis {
             return Answer::Gone;
         }
         if self.kind.can_barge(ask) && self.comes_in(ask, now) {
-            self.drop_place(ask.owner);
+            self.drop_position(ask.owner);
             if let Some(from) = ask.from.filter(|_| ask.instead) {
                 self.kind.release(from);
             }
@@ -48,7 +48,7 @@ impl SmallRedis {
             return self.inside(ask.owner, now).unwrap_or_else(|| self.busy(ask, None, now));
         }
         if ask.instead {
-            self.drop_place(ask.owner);
+            self.drop_position(ask.owner);
             self.settle(None, now, tell);
             return Answer::Refused(NOT_INSIDE.into());
         }
@@ -97,7 +97,7 @@ impl SmallRedis {
         answer
     }
 
-    fn busy(&self, ask: &PendingAcquire, ahead: Option<Place>, now: u64) -> Answer {
+    fn busy(&self, ask: &PendingAcquire, ahead: Option<QueuePosition>, now: u64) -> Answer {
         let mut again = self.waiter_timeout.min(ask.lease).div_ceil(3);
         if let Some(soon) = self.kind.next_expiry() {
             again = again.min(soon.saturating_sub(now).max(1));

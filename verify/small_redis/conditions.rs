@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{AcquireMode, Answer, FOR_EVER, Mode, PendingAcquire, Place, SmallRedis, Steady, Tell};
+use super::{AcquireMode, Answer, FOR_EVER, Mode, PendingAcquire, QueuePosition, SmallRedis, Steady, Tell};
 use crate::engine::state::lock_state::NOT_INSIDE;
 
-/// How a place has come into the queue.
+/// How a position has come into the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::engine) enum Stage {
     /// Its owner asked for the lock.
@@ -25,7 +25,7 @@ pub(in crate::engine) struct Waits {
     pub(in crate::engine) since: u64,
     pub(in crate::engine) lease: u64,
     pub(in crate::engine) heartbeat: u64,
-    /// As a [`Place`]'s.
+    /// As a [`QueuePosition`]'s.
     pub(in crate::engine) steady: Option<Steady>,
 }
 
@@ -44,22 +44,22 @@ const CLOSE: u64 = 50;
 /// The waiters for signals.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Awaiting {
-    /// Their places, which end with those of the queue.
-    pub(in crate::engine) places: BTreeMap<u64, Waits>,
-    /// The order of each condition: of those whose place was lost as well.
+    /// Their positions, which end with those of the queue.
+    pub(in crate::engine) positions: BTreeMap<u64, Waits>,
+    /// The order of each condition: of those whose position was lost as well.
     pub(in crate::engine) members: BTreeMap<(u8, u64), u64>,
     /// When the key of that ends.
     pub(in crate::engine) ends: u64,
-    /// Kept with the places.
+    /// Kept with the positions.
     pub(in crate::engine) signalled: Option<Entrusted>,
     /// The owner of the position that was left in this script, and how that one had been heard.
     pub(super) left: Option<(u64, (u64, Option<Steady>))>,
 }
 
 impl Awaiting {
-    pub(super) fn lapse(&mut self, now: u64, places: bool) {
-        if places {
-            self.places.clear();
+    pub(super) fn lapse(&mut self, now: u64, positions: bool) {
+        if positions {
+            self.positions.clear();
             self.signalled = None;
         }
         if self.ends <= now {
@@ -68,7 +68,7 @@ impl Awaiting {
     }
 
     pub(super) fn forget_when(&mut self) {
-        self.places
+        self.positions
             .values_mut()
             .for_each(|waits| (waits.heartbeat, waits.steady) = (0, Some(Steady::default())));
         self.ends = FOR_EVER;
@@ -76,7 +76,7 @@ impl Awaiting {
 }
 
 impl SmallRedis {
-    /// `await`: the ask's `from` is the hold to give up for a place there.
+    /// `await`: the ask's `from` is the hold to give up for a position there.
     pub(super) fn wait_for(
         &mut self,
         ask: &PendingAcquire,
@@ -99,15 +99,15 @@ impl SmallRedis {
         }
         let back = ask.how == AcquireMode::Back;
         let mut stage = Stage::Asked;
-        let there = self.awaiting.places.get(&ask.owner).filter(|waits| waits.condition == condition);
-        if let Some(place) = self.queue.values().find(|place| place.owner == ask.owner) {
-            stage = place.stage;
+        let there = self.awaiting.positions.get(&ask.owner).filter(|waits| waits.condition == condition);
+        if let Some(position) = self.queue.values().find(|position| position.owner == ask.owner) {
+            stage = position.stage;
         } else if let Some(since) = there.map(|waits| waits.since) {
             if !back {
                 return self.stays(ask, condition, since, now, tell);
             }
             self.awaiting.members.remove(&(condition, since));
-            let left = self.awaiting.places.remove(&ask.owner);
+            let left = self.awaiting.positions.remove(&ask.owner);
             self.awaiting.left = left.map(|waits| (ask.owner, (waits.heartbeat, waits.steady)));
             stage = Stage::Back;
         } else if let Some(from) = ask.from {
@@ -147,10 +147,10 @@ impl SmallRedis {
     /// A heartbeat of a waiter for a condition since then, or its first position there.
     fn stay(&mut self, ask: &PendingAcquire, condition: u8, since: u64, now: u64) -> Answer {
         let PendingAcquire { owner, lease, .. } = *ask;
-        let ends = self.places_end();
-        let before = self.awaiting.places.get(&owner).map(|waits| (waits.heartbeat, waits.steady));
+        let ends = self.positions_end();
+        let before = self.awaiting.positions.get(&owner).map(|waits| (waits.heartbeat, waits.steady));
         let steady = Some(self.steadily(owner, before, now));
-        self.awaiting.places.insert(owner, Waits { condition, since, lease, heartbeat: now, steady });
+        self.awaiting.positions.insert(owner, Waits { condition, since, lease, heartbeat: now, steady });
         if ends < now + self.lifetime() {
             self.queue_ends = now.saturating_add(self.lifetime().saturating_mul(2));
         }
@@ -181,7 +181,7 @@ impl SmallRedis {
             if tell.listens(waiter) {
                 moved += 1;
             } else {
-                self.drop_place(waiter);
+                self.drop_position(waiter);
             }
             if moved == 1 && !all {
                 break;
@@ -200,22 +200,22 @@ impl SmallRedis {
                 self.awaiting.members.range((condition, 0)..=(condition, u64::MAX)).next()?;
             let (member, owner) = (*member, *owner);
             self.awaiting.members.remove(&member);
-            let Some(waits) = self.awaiting.places.get(&owner) else { continue };
+            let Some(waits) = self.awaiting.positions.get(&owner) else { continue };
             let dead = self.dead(owner, waits.heartbeat, waits.steady, now);
-            if let Some(Waits { lease, heartbeat, steady, .. }) = self.awaiting.places.remove(&owner)
+            if let Some(Waits { lease, heartbeat, steady, .. }) = self.awaiting.positions.remove(&owner)
                 && !dead
             {
                 let (mode, stage) = (Mode::Plain, Stage::Signalled(condition));
-                self.queue.insert(arrival, Place { owner, lease, heartbeat, steady, mode, stage });
+                self.queue.insert(arrival, QueuePosition { owner, lease, heartbeat, steady, mode, stage });
                 return Some(owner);
             }
         }
     }
 
-    /// `place` has left the queue without the lock: if it was signalled, the next one of its condition
+    /// `position` has left the queue without the lock: if it was signalled, the next one of its condition
     /// takes its place.
-    pub(super) fn pass_on(&mut self, place: &Place, arrival: u64, now: u64) {
-        let Stage::Signalled(condition) = place.stage else { return };
+    pub(super) fn pass_on(&mut self, position: &QueuePosition, arrival: u64, now: u64) {
+        let Stage::Signalled(condition) = position.stage else { return };
         self.signal(condition, arrival, now);
     }
 
@@ -234,17 +234,17 @@ impl SmallRedis {
         self.signal(condition, self.arrivals, now).is_some()
     }
 
-    /// `place` is let in for so long, and told.
-    pub(super) fn entrust(&mut self, place: &Place, lease: u64, now: u64) {
-        let Stage::Signalled(condition) = place.stage else { return };
+    /// `position` is let in for so long, and told.
+    pub(super) fn entrust(&mut self, position: &QueuePosition, lease: u64, now: u64) {
+        let Stage::Signalled(condition) = position.stage else { return };
         self.pass_lapsed(now);
         if self.awaiting.members.is_empty() {
             return;
         }
-        if self.places_end() == 0 {
+        if self.positions_end() == 0 {
             self.queue_ends = now.saturating_add(self.waiter_timeout.max(lease).saturating_mul(2));
         }
-        self.awaiting.signalled = Some(Entrusted { owner: place.owner, condition, ends: now + lease });
+        self.awaiting.signalled = Some(Entrusted { owner: position.owner, condition, ends: now + lease });
     }
 
     /// `quit`: returns whether the owner was inside.
@@ -261,26 +261,26 @@ impl SmallRedis {
 
     /// Whether its position is one of a wait for a signal, or of a waiter that was signalled.
     pub(super) fn is_of_condition(&self, owner: u64) -> bool {
-        let signalled = |p: &Place| p.owner == owner && matches!(p.stage, Stage::Signalled(_));
+        let signalled = |p: &QueuePosition| p.owner == owner && matches!(p.stage, Stage::Signalled(_));
         self.holder(owner).is_none()
-            && (self.awaiting.places.contains_key(&owner) || self.queue.values().any(signalled))
+            && (self.awaiting.positions.contains_key(&owner) || self.queue.values().any(signalled))
     }
 
     /// Out of the queue and the condition.
     fn quits(&mut self, owner: u64, now: u64) {
-        if let Some(waits) = self.awaiting.places.remove(&owner) {
+        if let Some(waits) = self.awaiting.positions.remove(&owner) {
             self.awaiting.members.remove(&(waits.condition, waits.since));
         }
         if let Some(arrival) = self.arrival(owner)
-            && let Some(place) = self.queue.remove(&arrival)
+            && let Some(position) = self.queue.remove(&arrival)
         {
-            self.pass_on(&place, arrival, now);
+            self.pass_on(&position, arrival, now);
         }
     }
 
-    /// When the places' key ends, if it is there.
-    pub(super) fn places_end(&self) -> u64 {
-        let places = !self.queue.is_empty() || !self.awaiting.places.is_empty();
-        if places || self.awaiting.signalled.is_some() { self.queue_ends } else { 0 }
+    /// When the positions' key ends, if it is there.
+    pub(super) fn positions_end(&self) -> u64 {
+        let positions = !self.queue.is_empty() || !self.awaiting.positions.is_empty();
+        if positions || self.awaiting.signalled.is_some() { self.queue_ends } else { 0 }
     }
 }

@@ -22,14 +22,14 @@ use self::exclusive::Exclusive;
 use self::permits::Permits;
 use self::read_write::ReadWrite;
 pub(super) use self::rule::{Kind, Rule};
-pub(super) use self::words::{Holder, Message, Mode, Op, PendingAcquire, Place, Reply, Steady};
+pub(super) use self::words::{Holder, Message, Mode, Op, PendingAcquire, QueuePosition, Reply, Steady};
 use super::state::grant::KEEPS;
 use super::state::lock_state::{AcquireMode, Answer, Renewal};
 
 /// How long a tombstone lasts.
 pub(super) const TOMBSTONE: u64 = 60_000;
 
-/// How long places live at least of which nobody is heard: five
+/// How long positions live at least of which nobody is heard: five
 /// waiter timeouts, but no longer than this if one is not.
 const LIFETIME: u64 = 30_000;
 
@@ -48,7 +48,7 @@ pub(super) struct SmallRedis {
     waiter_timeout: u64,
     kind: Kind,
     /// By order class and arrival.
-    pub(super) queue: BTreeMap<u64, Place>,
+    pub(super) queue: BTreeMap<u64, QueuePosition>,
     /// When the queue's keys end, if nobody is heard of until then.
     pub(super) queue_ends: u64,
     pub(super) awaiting: Awaiting,
@@ -78,7 +78,7 @@ impl<L: FnMut(u64) -> bool, T: FnMut(Message)> Tell for (L, T) {
 
 impl SmallRedis {
     /// An empty one of an exclusive lock, whose last number is `fence`. `waiter_timeout`: how long a silent
-    /// place lives.
+    /// position lives.
     pub(super) fn new(waiter_timeout: u64, fence: u64) -> Self {
         Self::of(Kind::Exclusive(Exclusive::default()), waiter_timeout, fence)
     }
@@ -126,9 +126,9 @@ impl SmallRedis {
                 if !inside {
                     // With nobody else to look at, the script has ended by then.
                     if *unsettled || next.is_some() || !self.queue.is_empty() {
-                        self.awaiting.places.remove(owner);
+                        self.awaiting.positions.remove(owner);
                     }
-                    self.drop_place(*owner);
+                    self.drop_position(*owner);
                 }
                 if *unsettled {
                     self.tombstone(*owner, now);
@@ -166,7 +166,7 @@ impl SmallRedis {
     /// What ends every script, if no silent process is waiting.
     pub(super) fn look(&mut self, now: u64, tell: &mut impl Tell) {
         self.lapse(now);
-        self.queue.retain(|_, place| now - place.heartbeat <= self.waiter_timeout);
+        self.queue.retain(|_, position| now - position.heartbeat <= self.waiter_timeout);
         self.settle(None, now, tell);
     }
 
@@ -187,20 +187,20 @@ impl SmallRedis {
     pub(super) fn forget_when(&mut self) {
         self.queue
             .values_mut()
-            .for_each(|place| (place.heartbeat, place.steady) = (0, Some(Steady::default())));
+            .for_each(|position| (position.heartbeat, position.steady) = (0, Some(Steady::default())));
         self.awaiting.forget_when();
         self.tombstones.values_mut().for_each(|end| *end = FOR_EVER);
         (self.queue_ends, self.tombstones_end) = (FOR_EVER, FOR_EVER);
     }
 
-    /// Whether it drops places that are silent.
+    /// Whether it drops positions that are silent.
     pub(super) fn forgets(&self) -> bool {
         self.waiter_timeout != FOR_EVER
     }
 
     /// The waiters, the next one first.
     pub(super) fn waiting(&self) -> impl Iterator<Item = u64> + '_ {
-        self.queue.values().map(|place| place.owner)
+        self.queue.values().map(|position| position.owner)
     }
 
     /// The owners inside.
@@ -227,13 +227,13 @@ impl SmallRedis {
         Some(Answer::In { number, left: Duration::from_millis(end - now), value })
     }
 
-    /// Where in the order its place is.
+    /// Where in the order its position is.
     pub(super) fn arrival(&self, owner: u64) -> Option<u64> {
-        self.queue.iter().find(|(_, place)| place.owner == owner).map(|(arrival, _)| *arrival)
+        self.queue.iter().find(|(_, position)| position.owner == owner).map(|(arrival, _)| *arrival)
     }
 
     /// Where in the order an arrival at that time is.
-    pub(super) fn place_of(&self, mode: Mode, arrival: u64) -> u64 {
+    pub(super) fn position_of(&self, mode: Mode, arrival: u64) -> u64 {
         self.kind.class(mode) * CLASS + arrival
     }
 
@@ -244,11 +244,11 @@ impl SmallRedis {
         self.tombstones_end = now + TOMBSTONE;
     }
 
-    fn drop_place(&mut self, owner: u64) {
-        self.queue.retain(|_, place| place.owner != owner);
+    fn drop_position(&mut self, owner: u64) {
+        self.queue.retain(|_, position| position.owner != owner);
     }
 
-    /// Returns whether it had no place.
+    /// Returns whether it had no position.
     fn enqueue(&mut self, ask: &PendingAcquire, stage: Stage, now: u64) -> bool {
         let had = self.arrival(ask.owner);
         let arrival = had.unwrap_or_else(|| {
@@ -256,13 +256,13 @@ impl SmallRedis {
                 self.arrivals += 1;
                 self.arrivals
             });
-            self.place_of(ask.mode, arrival)
+            self.position_of(ask.mode, arrival)
         });
-        let (ends, first) = (self.places_end(), self.queue.is_empty());
+        let (ends, first) = (self.positions_end(), self.queue.is_empty());
         let PendingAcquire { owner, lease, mode, .. } = *ask;
-        let before = self.queue.get(&arrival).map(|place| (place.heartbeat, place.steady));
+        let before = self.queue.get(&arrival).map(|position| (position.heartbeat, position.steady));
         let steady = Some(self.steadily(ask.owner, before, now));
-        self.queue.insert(arrival, Place { owner, lease, heartbeat: now, steady, mode, stage });
+        self.queue.insert(arrival, QueuePosition { owner, lease, heartbeat: now, steady, mode, stage });
         self.queue_ends = ends;
         if first || ends < now + self.lifetime() {
             self.queue_ends = ends.max(now.saturating_add(self.lifetime().saturating_mul(2)));
@@ -270,14 +270,14 @@ impl SmallRedis {
         had.is_none()
     }
 
-    /// How long places live at least, nobody being heard.
+    /// How long positions live at least, nobody being heard.
     fn lifetime(&self) -> u64 {
         self.waiter_timeout.max(LIFETIME.min(self.waiter_timeout.saturating_mul(5)))
     }
 
-    /// How an owner is heard that is heard now, and whose place was that before.
+    /// How an owner is heard that is heard now, and whose position was that before.
     fn steadily(&self, owner: u64, before: Option<(u64, Option<Steady>)>, now: u64) -> Steady {
-        // A way back from a condition, which has no place any more, goes on with what that one was.
+        // A way back from a condition, which has no position any more, goes on with what that one was.
         let before = before.or_else(|| self.awaiting.left.filter(|left| left.0 == owner).map(|left| left.1));
         let Some((heartbeat, steady)) = before else { return Steady { since: now, late: false } };
         let on_time = (now - heartbeat) * 3 < self.waiter_timeout.saturating_mul(2);
@@ -295,11 +295,11 @@ impl SmallRedis {
             return self.silent(heartbeat, now);
         }
         let waiter_timeout = self.waiter_timeout;
-        let queue = self.queue.values_mut().map(|place| (&mut place.heartbeat, &mut place.steady));
-        let Awaiting { places, members, .. } = &mut self.awaiting;
+        let queue = self.queue.values_mut().map(|position| (&mut position.heartbeat, &mut position.steady));
+        let Awaiting { positions, members, .. } = &mut self.awaiting;
         // The waiters that a signal would find.
         let found = |it: u64| it == owner || members.values().any(|member| *member == it);
-        let awaiting = places.iter_mut().filter(|(it, _)| found(**it));
+        let awaiting = positions.iter_mut().filter(|(it, _)| found(**it));
         let awaiting = awaiting.map(|(_, waits)| (&mut waits.heartbeat, &mut waits.steady));
         let mut all: Vec<_> = queue.chain(awaiting).collect();
         let attends = |(heartbeat, steady): &(&mut u64, &mut Option<Steady>)| {
@@ -319,37 +319,38 @@ impl SmallRedis {
 
     /// The loop that ends every script: `me` is answered, others are told. Returns the head that may
     /// not come in yet, if it looked for one.
-    fn settle(&mut self, me: Option<u64>, now: u64, tell: &mut impl Tell) -> Option<Place> {
+    fn settle(&mut self, me: Option<u64>, now: u64, tell: &mut impl Tell) -> Option<QueuePosition> {
         while !self.kind.is_full() {
-            let (arrival, place) = self.queue.first_key_value().map(|(arrival, place)| (*arrival, *place))?;
-            let dead = self.dead(place.owner, place.heartbeat, place.steady, now);
-            let place = *self.queue.get(&arrival)?;
-            let waits = !dead && Some(place.owner) != me && self.comes_back(&place, now, tell);
+            let (arrival, position) =
+                self.queue.first_key_value().map(|(arrival, position)| (*arrival, *position))?;
+            let dead = self.dead(position.owner, position.heartbeat, position.steady, now);
+            let position = *self.queue.get(&arrival)?;
+            let waits = !dead && Some(position.owner) != me && self.comes_back(&position, now, tell);
             // A waiter that only a message tells may be dead.
-            let lease = if Some(place.owner) == me { place.lease } else { self.first_lease(&place) };
-            if waits || (!dead && !self.comes_in(&PendingAcquire { lease, ..place.ask() }, now)) {
-                return Some(place);
+            let lease = if Some(position.owner) == me { position.lease } else { self.first_lease(&position) };
+            if waits || (!dead && !self.comes_in(&PendingAcquire { lease, ..position.ask() }, now)) {
+                return Some(position);
             }
             self.queue.remove(&arrival);
             if dead {
-                self.pass_on(&place, arrival, now);
+                self.pass_on(&position, arrival, now);
                 continue;
             }
-            let holder = self.holder(place.owner);
+            let holder = self.holder(position.owner);
             let (number, value) = holder.map_or((0, 0), |h| (h.number, h.value));
-            let message = Message { owner: place.owner, number, lease, value };
-            if Some(place.owner) == me {
-                self.entrust(&place, lease, now);
-                self.has_waiters(place.owner, tell);
+            let message = Message { owner: position.owner, number, lease, value };
+            if Some(position.owner) == me {
+                self.entrust(&position, lease, now);
+                self.has_waiters(position.owner, tell);
                 continue;
             }
-            if !tell.listens(place.owner) {
-                self.kind.release(place.owner);
-                self.pass_on(&place, arrival, now);
+            if !tell.listens(position.owner) {
+                self.kind.release(position.owner);
+                self.pass_on(&position, arrival, now);
             } else {
-                self.entrust(&place, lease, now);
+                self.entrust(&position, lease, now);
                 tell.tell(message);
-                self.has_waiters(place.owner, tell);
+                self.has_waiters(position.owner, tell);
             }
         }
         None
@@ -378,13 +379,13 @@ impl SmallRedis {
 
     /// Whether a waiter for a signal would be passed over as dead.
     pub(super) fn is_dead(&self, owner: u64, now: u64) -> bool {
-        let place = self.awaiting.places.get(&owner);
-        place.is_some_and(|waits| self.clone().dead(owner, waits.heartbeat, waits.steady, now))
+        let position = self.awaiting.positions.get(&owner);
+        position.is_some_and(|waits| self.clone().dead(owner, waits.heartbeat, waits.steady, now))
     }
 
     /// Whether it is to be waited for: to be heard, or, once it was, to listen again.
-    fn comes_back(&self, place: &Place, now: u64, tell: &mut impl Tell) -> bool {
+    fn comes_back(&self, position: &QueuePosition, now: u64, tell: &mut impl Tell) -> bool {
         let back = |steady: Steady| steady.late && now - steady.since <= self.waiter_timeout;
-        place.steady.is_none_or(|steady| back(steady) && !tell.listens(place.owner))
+        position.steady.is_none_or(|steady| back(steady) && !tell.listens(position.owner))
     }
 }

@@ -67,7 +67,7 @@ impl Rule for ReadWrite {
         self.soon = if first { end } else { self.soon };
         self.recent = self.recent.max(number);
         let instead = ask.from.filter(|_| ask.instead && writer.is_some());
-        // One that has a place and only tries may be let in twice.
+        // One that has a position and only tries may be let in twice.
         self.holders.retain(|holder| holder.owner != owner);
         let at = self.holders.partition_point(|holder| holder.owner < owner);
         self.holders.reserve_exact(1);

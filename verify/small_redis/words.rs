@@ -71,7 +71,7 @@ pub(in crate::engine) enum Op {
         owner: u64,
         lease: u64,
     },
-    /// The ask's `from` is the hold to give up for a place in the condition.
+    /// The ask's `from` is the hold to give up for a position in the condition.
     Await {
         ask: PendingAcquire,
         condition: u8,
@@ -99,14 +99,14 @@ impl Op {
         }
     }
 
-    /// Where in the order `owner` comes in that had no place before this request: where it says that it
-    /// was, or behind all of its class; behind all where it wants no place.
+    /// Where in the order `owner` comes in that had no position before this request: where it says that it
+    /// was, or behind all of its class; behind all where it wants no position.
     pub(in crate::engine) fn came(&self, owner: u64, redis: &SmallRedis) -> u64 {
         match self {
             Op::Acquire(ask) | Op::Leave { next: Some(ask), .. }
                 if ask.owner == owner && ask.how == AcquireMode::Wait =>
             {
-                redis.place_of(ask.mode, ask.arrival.unwrap_or(CLASS - 1))
+                redis.position_of(ask.mode, ask.arrival.unwrap_or(CLASS - 1))
             }
             _ => u64::MAX,
         }
@@ -163,7 +163,7 @@ pub(in crate::engine) struct Holder {
     pub(in crate::engine) instead: Option<u64>,
 }
 
-/// How a place is heard.
+/// How a position is heard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(in crate::engine) struct Steady {
     /// Without a gap.
@@ -173,7 +173,7 @@ pub(in crate::engine) struct Steady {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::engine) struct Place {
+pub(in crate::engine) struct QueuePosition {
     pub(in crate::engine) owner: u64,
     pub(in crate::engine) lease: u64,
     pub(in crate::engine) heartbeat: u64,
@@ -183,9 +183,9 @@ pub(in crate::engine) struct Place {
     pub(in crate::engine) stage: Stage,
 }
 
-impl Place {
+impl QueuePosition {
     pub(super) fn ask(&self) -> PendingAcquire {
-        let Place { owner, lease, mode, .. } = *self;
+        let QueuePosition { owner, lease, mode, .. } = *self;
         PendingAcquire {
             owner,
             how: AcquireMode::Wait,

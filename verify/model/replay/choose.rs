@@ -108,9 +108,9 @@ impl Walk<'_> {
     /// seldom by mere chance.
     fn set_scene(&self, steps: &mut Vec<Step>) {
         let redis = &self.state.redis;
-        let wait = |condition| redis.awaiting.places.values().filter(|w| w.condition == condition).count();
+        let wait = |condition| redis.awaiting.positions.values().filter(|w| w.condition == condition).count();
         let signalled = redis.queue.values().find(|p| matches!(p.stage, Stage::Signalled(c) if wait(c) > 0));
-        let deaf = signalled.map(|place| Step::Break(process_of(place.owner) as u8));
+        let deaf = signalled.map(|position| Step::Break(process_of(position.owner) as u8));
         if let Some(step) = deaf.filter(|step| steps.contains(step)) {
             return *steps = vec![step];
         }

@@ -35,7 +35,7 @@ impl Pairs {
 /// What is known of both sides of a walk.
 #[derive(Debug)]
 pub(super) struct Sides {
-    /// How long a silent place lives, in milliseconds.
+    /// How long a silent position lives, in milliseconds.
     pub(super) waiter_timeout: u64,
     /// The time that has really passed since it was set right.
     pub(super) drift: Duration,
@@ -103,7 +103,7 @@ impl Sides {
             ) => {
                 self.numbers.same(*s, *r, "floor");
                 self.near(ms(small), ms(real), "again");
-                assert_eq!(mine.is_empty(), theirs.is_empty(), "a place? {small:?}, and really {real:?}");
+                assert_eq!(mine.is_empty(), theirs.is_empty(), "a position? {small:?}, and really {real:?}");
                 if !mine.is_empty() {
                     self.arrivals.same(mine.parse().unwrap(), theirs.parse().unwrap(), "arrival");
                 }
@@ -133,19 +133,25 @@ impl Sides {
             self.numbers.same(small.last(), last.max(view.fence), "last");
             assert!(view.ttl[0] > 0, "the state ends some time");
         }
-        let owners: Vec<u64> = view.places.iter().map(|p| p.owner).collect();
+        let owners: Vec<u64> = view.positions.iter().map(|p| p.owner).collect();
         assert_eq!(small.waiting().collect::<Vec<_>>(), owners, "queue");
-        for ((arrival, place), seen) in small.queue.iter().zip(&view.places) {
+        for ((arrival, position), seen) in small.queue.iter().zip(&view.positions) {
             self.arrivals.same(arrival % CLASS, seen.arrival % CLASS, "arrival");
-            assert_eq!((arrival / CLASS, place.mode.args()), (seen.arrival / CLASS, &*seen.args), "{seen:?}");
-            assert_eq!((place.lease, self.waiter_timeout), (seen.lease, seen.waiter_timeout), "{seen:?}");
-            self.near(seen.age, now - place.heartbeat, "age");
+            assert_eq!(
+                (arrival / CLASS, position.mode.args()),
+                (seen.arrival / CLASS, &*seen.args),
+                "{seen:?}"
+            );
+            assert_eq!((position.lease, self.waiter_timeout), (seen.lease, seen.waiter_timeout), "{seen:?}");
+            self.near(seen.age, now - position.heartbeat, "age");
         }
         // A waiter for a signal has a position beside the queue; and one that had it may be kept in mind.
-        let places =
-            owners.len() + small.awaiting.places.len() + usize::from(small.awaiting.signalled.is_some());
-        assert_eq!(view.fields, places, "places");
-        for (there, ttl, what) in [(owners.len(), view.ttl[1], "queue"), (places, view.ttl[2], "places")] {
+        let positions =
+            owners.len() + small.awaiting.positions.len() + usize::from(small.awaiting.signalled.is_some());
+        assert_eq!(view.fields, positions, "positions");
+        for (there, ttl, what) in
+            [(owners.len(), view.ttl[1], "queue"), (positions, view.ttl[2], "positions")]
+        {
             match there {
                 0 => assert_eq!(ttl, -2, "no {what}"),
                 _ => self.near_end(small.queue_ends, ttl, now, what),

@@ -67,7 +67,7 @@ pub(super) struct RoomView {
     pub(super) members: Vec<(u8, u64, u64)>,
     /// Of the members' key.
     pub(super) ttl: i64,
-    /// Of the places in the queue.
+    /// Of the positions in the queue.
     pub(super) stages: Vec<Stage>,
     /// By owner.
     pub(super) waits: Vec<Seen>,
@@ -184,10 +184,10 @@ impl RealAwaiting {
 }
 
 impl Sides {
-    /// What waits for signals must be the same too: places, their order, the signalled ones, and by what a place is in
+    /// What waits for signals must be the same too: positions, their order, the signalled ones, and by what a position is in
     /// the queue.
     pub(super) fn compare_awaiting(&mut self, small: &SmallRedis, now: u64, view: &RoomView) {
-        let stages: Vec<Stage> = small.queue.values().map(|place| place.stage).collect();
+        let stages: Vec<Stage> = small.queue.values().map(|position| position.stage).collect();
         assert_eq!(stages, view.stages, "by what they are in the queue");
         let ours: Vec<_> = small.awaiting.members.iter().map(|((c, _), owner)| (*c, *owner)).collect();
         let theirs: Vec<_> = view.members.iter().map(|(c, _, owner)| (*c, *owner)).collect();
@@ -201,12 +201,12 @@ impl Sides {
         }
         let ours = small.awaiting.signalled.map(|it| (it.owner, it.condition));
         assert_eq!(ours, view.signalled, "the owners let in by a signal");
-        assert_eq!(small.awaiting.places.len(), view.waits.len(), "places beside the queue");
-        for ((owner, waits), seen) in small.awaiting.places.iter().zip(&view.waits) {
+        assert_eq!(small.awaiting.positions.len(), view.waits.len(), "positions beside the queue");
+        for ((owner, waits), seen) in small.awaiting.positions.iter().zip(&view.waits) {
             let ours = (*owner, waits.condition, waits.lease, self.waiter_timeout);
             assert_eq!(ours, (seen.owner, seen.condition, seen.lease, seen.waiter_timeout), "{seen:?}");
-            self.arrivals.same(waits.since, seen.since, "arrival of a place in a condition");
-            self.near(seen.age, now - waits.heartbeat, "age of a place in a condition");
+            self.arrivals.same(waits.since, seen.since, "arrival of a position in a condition");
+            self.near(seen.age, now - waits.heartbeat, "age of a position in a condition");
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) const NAMESPACE: &str = "rc";
 pub(super) const RECORD: &str = "1 4711 host label";
 const MARK: &str = "mark";
 
-/// A place as it is there.
+/// A position as it is there.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) owner: u64,
@@ -57,7 +57,7 @@ pub(super) struct View {
     pub(super) fence: u64,
     /// Of the first five keys; negative where there is none.
     pub(super) ttl: Vec<i64>,
-    pub(super) places: Vec<Seen>,
+    pub(super) positions: Vec<Seen>,
     /// The owners with a tombstone, and for how long yet.
     pub(super) tombstones: Vec<(u64, i64)>,
     /// The fields beside the queue.
@@ -241,7 +241,7 @@ impl Real {
         let texts = |i: usize| list(&items[i]).iter().map(|v| text(Some(v)).unwrap()).collect::<Vec<_>>();
         let int = |s: &str| s.parse::<i64>().unwrap();
         let amount = |s: &str| u64::try_from(int(s).max(0)).unwrap();
-        let place = |p: &[String]| Seen {
+        let position = |p: &[String]| Seen {
             owner: Self::owner(&p[0]),
             args: p[1].clone(),
             arrival: amount(&p[2]),
@@ -263,7 +263,7 @@ impl Real {
             last: text(items.get(1)).and_then(|n| n.parse().ok()),
             fence: amount(&text(items.get(2)).unwrap()),
             ttl: list(&items[3]).iter().map(|v| number(Some(v)).unwrap()).collect(),
-            places: texts(4).chunks(6).map(place).collect(),
+            positions: texts(4).chunks(6).map(position).collect(),
             tombstones: texts(5).chunks(2).map(|g| (Self::owner(&g[0]), int(&g[1]))).collect(),
             fields: number(items.get(6)).and_then(|n| n.try_into().ok()).unwrap(),
             messages: self.heard(),
@@ -303,14 +303,15 @@ impl Real {
             left(small.tombstones_end),
             left(small.awaiting.ends),
         ];
-        let queue = small.queue.values().map(|place| (place.owner, place.heartbeat, place.steady));
-        let awaiting = small.awaiting.places.iter().map(|(o, w)| (*o, w.heartbeat, w.steady));
-        let places: Vec<_> = queue.chain(awaiting).collect();
-        args.push(places.len().to_string());
-        for (owner, heartbeat, _) in &places {
+        let queue =
+            small.queue.values().map(|position| (position.owner, position.heartbeat, position.steady));
+        let awaiting = small.awaiting.positions.iter().map(|(o, w)| (*o, w.heartbeat, w.steady));
+        let positions: Vec<_> = queue.chain(awaiting).collect();
+        args.push(positions.len().to_string());
+        for (owner, heartbeat, _) in &positions {
             args.extend([self.id(*owner), (now - heartbeat).to_string()]);
         }
-        for (owner, _, steady) in &places {
+        for (owner, _, steady) in &positions {
             let sign = |late| if late { -1 } else { 1 };
             let ms = steady.map_or("- 0".into(), |it| format!("{} {}", now - it.since, sign(it.late)));
             args.extend(["~".into(), format!("{} {ms}", self.id(*owner))]);

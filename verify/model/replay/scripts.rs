@@ -7,7 +7,7 @@ pub(super) const VIEW: &str = "
 local call, fmt = redis.call, string.format
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2] - 1577836800000000
-local ttl, holders, places, tombstones = {}, {}, {}, {}
+local ttl, holders, positions, tombstones = {}, {}, {}, {}
 local function holder(...)
   for _, it in ipairs({...}) do holders[#holders + 1] = it end
 end
@@ -33,11 +33,11 @@ for i = 1, #all, 2 do
 end
 for i = 1, 5 do ttl[i] = call('PTTL', KEYS[i]) end
 for i, it in ipairs(call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES')) do
-  if i % 2 == 1 then places[#places + 1] = it else
-    local p = cmsgpack.unpack(call('HGET', KEYS[3], places[#places]))
-    places[#places + 1] = p[4]
+  if i % 2 == 1 then positions[#positions + 1] = it else
+    local p = cmsgpack.unpack(call('HGET', KEYS[3], positions[#positions]))
+    positions[#positions + 1] = p[4]
     for _, x in ipairs({it + 0, p[1], now - p[2], p[3]}) do
-      places[#places + 1] = fmt('%.0f', x)
+      positions[#positions + 1] = fmt('%.0f', x)
     end
   end
 end
@@ -45,16 +45,16 @@ for i, it in ipairs(call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES')) do
   tombstones[i] = i % 2 == 1 and it or fmt('%.0f', it - now / 1000)
 end
 call('PUBLISH', ARGV[1], 'mark')
-return {holders, recent or '', call('GET', KEYS[4]) or '0', ttl, places, tombstones, call('HLEN', KEYS[3])}";
+return {holders, recent or '', call('GET', KEYS[4]) or '0', ttl, positions, tombstones, call('HLEN', KEYS[3])}";
 
-/// Sets how long the keys live, how long ago places were heard of, and how long tombstones last.
-/// ARGV: 4 times to live (state, queue, tombstones, conditions), the number of places, {owner, age ms}…, {owner,
+/// Sets how long the keys live, how long ago positions were heard of, and how long tombstones last.
+/// ARGV: 4 times to live (state, queue, tombstones, conditions), the number of positions, {owner, age ms}…, {owner,
 /// ms}…; one that begins with `=` is of a holder with an end of its own, of which the first ends in `=` ms.
 pub(super) const WIND: &str = "
 local call = redis.call
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2] - 1577836800000000
-local places = tonumber(ARGV[5])
+local positions = tonumber(ARGV[5])
 local ends, soon = {}, false
 for i = 6, #ARGV, 2 do
   if ARGV[i] == '~' then
@@ -64,7 +64,7 @@ for i = 6, #ARGV, 2 do
     call('HSET', KEYS[3], owner, cmsgpack.pack(p))
   elseif ARGV[i] == '=' then soon = ARGV[i + 1]
   elseif string.sub(ARGV[i], 1, 1) == '=' then ends[string.sub(ARGV[i], 2)] = ARGV[i + 1]
-  elseif i < 6 + 2 * places then
+  elseif i < 6 + 2 * positions then
     local p = cmsgpack.unpack(call('HGET', KEYS[3], ARGV[i]))
     p[2] = now - ARGV[i + 1] * 1000
     call('HSET', KEYS[3], ARGV[i], cmsgpack.pack(p))

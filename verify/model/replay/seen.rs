@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Walk;
 use crate::engine::model::TICK;
 use crate::engine::small_redis::{
-    Message, Mode, Op, PendingAcquire, Place, Reply, SmallRedis, Stage, millis,
+    Message, Mode, Op, PendingAcquire, QueuePosition, Reply, SmallRedis, Stage, millis,
 };
 use crate::engine::state::grant::KEEPS;
 use crate::engine::state::lock_state::{AcquireMode, Answer, Renewal};
@@ -30,7 +30,7 @@ impl Seen {
 pub(super) const ALL: [&str; 15] = [
     "in",
     "busy",
-    "no place to keep",
+    "no position to keep",
     "tombstone",
     "left the lock",
     "left from outside",
@@ -38,8 +38,8 @@ pub(super) const ALL: [&str; 15] = [
     "not renewed",
     "told",
     "unheard",
-    "a silent place was dropped",
-    "a place was given back",
+    "a silent position was dropped",
+    "a position was given back",
     "a lease lapsed",
     "a queue fell silent",
     "tombstones ended",
@@ -100,13 +100,13 @@ impl Walk<'_> {
         self.seen.count(match answer {
             Answer::In { .. } => "in",
             Answer::Busy { .. } => "busy",
-            Answer::Gone => "no place to keep",
+            Answer::Gone => "no position to keep",
             Answer::Ended => "tombstone",
             Answer::Refused(_) => "no hold to exchange",
             other => panic!("{other:?}"),
         });
         let now = self.state.millis();
-        let silent = |p: &&Place| now - p.heartbeat > self.world.waiter_timeout;
+        let silent = |p: &&QueuePosition| now - p.heartbeat > self.world.waiter_timeout;
         let own = |o: u64| op.owner() == o;
         let is_out = |o: u64| then.arrival(o).is_none() && then.holder(o).is_none();
         let permits = |redis: &SmallRedis| redis.holders().iter().map(|h| h.mode.permits()).sum::<u8>();
@@ -147,12 +147,12 @@ impl Walk<'_> {
                 ),
             ),
             ("unheard", before.queue.values().any(|p| !silent(&p) && !own(p.owner) && is_out(p.owner))),
-            ("a silent place was dropped", dropped),
+            ("a silent position was dropped", dropped),
             (
-                "a place was given back",
+                "a position was given back",
                 match op {
                     Op::Acquire(ask) => {
-                        let told = ask.arrival.map(|arrival| then.place_of(ask.mode, arrival));
+                        let told = ask.arrival.map(|arrival| then.position_of(ask.mode, arrival));
                         told.is_some()
                             && then.arrival(ask.owner) == told
                             && before.arrival(ask.owner).is_none()
@@ -190,15 +190,16 @@ impl Walk<'_> {
     pub(super) fn note_signals(&mut self, op: &Op, expected: &Reply, then: &SmallRedis) {
         let before = &self.state.redis;
         let signalled = |redis: &SmallRedis| -> Vec<u64> {
-            let places = redis.queue.values().filter(|p| matches!(p.stage, Stage::Signalled(_)));
-            places.map(|p| p.owner).collect()
+            let positions = redis.queue.values().filter(|p| matches!(p.stage, Stage::Signalled(_)));
+            positions.map(|p| p.owner).collect()
         };
-        let there = |owner: &u64| then.awaiting.places.contains_key(owner);
+        let there = |owner: &u64| then.awaiting.positions.contains_key(owner);
         let (was, is) = (signalled(before), signalled(then));
         let holder = then.holders().first().map(|h| h.owner);
-        let came = |o: &u64| before.awaiting.places.contains_key(o) && (is.contains(o) || holder == Some(*o));
+        let came =
+            |o: &u64| before.awaiting.positions.contains_key(o) && (is.contains(o) || holder == Some(*o));
         let gone = was.iter().any(|o| !is.contains(o) && holder != Some(*o));
-        let passed_on = gone && before.awaiting.places.keys().any(came);
+        let passed_on = gone && before.awaiting.positions.keys().any(came);
         let seen = &mut *self.seen;
         match (op, expected) {
             (Op::Await { ask, .. }, Reply::Acquired(answer)) => {
@@ -214,11 +215,11 @@ impl Walk<'_> {
                 let moved = |o: &u64| before.arrival(*o).is_none() && came(o);
                 seen.count_if(
                     "a signal went on from one that was let in",
-                    went && before.awaiting.places.keys().any(moved),
+                    went && before.awaiting.positions.keys().any(moved),
                 );
             }
             (Op::Signal { .. }, Reply::Signalled(n)) => {
-                let left = before.awaiting.places.len() - then.awaiting.places.len();
+                let left = before.awaiting.positions.len() - then.awaiting.positions.len();
                 seen.count_if("signalled one", *n == Some(1));
                 seen.count_if("signalled several", *n > Some(1));
                 seen.count_if("signalled nobody", *n == Some(0));

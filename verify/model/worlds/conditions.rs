@@ -113,7 +113,7 @@ fn a_wait_does_not_begin_in_time() {
 }
 
 #[test]
-fn places_fall_silent() {
+fn positions_fall_silent() {
     let waiter_timeout = millis(TICK) * 3 / 2;
     let small = World { waiter_timeout, ticks: 2, ..world([vec!["w"], vec!["s"]]) };
     let three = World { waiter_timeout, ticks: 2, ..world([vec!["w"], vec!["w"], vec!["s"]]) };
