@@ -12,16 +12,16 @@ use crate::error::{Error, ErrorKind};
 use crate::observe::AcquiredVia;
 use crate::wait::Wait;
 
-/// Acquires for `request`, within `wait`: a hold, or `None` if the lock is busy and the time is up. `other`
-/// is the lock's other mode, if that must [queue behind](modes::tie) this one.
+/// Acquires for `request`, within `wait`: a hold, or `None` if the lock is busy and the time is up. `readers`
+/// is the lock's mode for them, if its threads must [queue behind](super::modes::queue_behind) this one.
 pub(crate) fn acquire(
     entry: &Arc<LockEntry>,
-    other: Option<&Arc<LockEntry>>,
+    readers: Option<&Arc<LockEntry>>,
     request: &Request,
     wait: &Wait<'_>,
 ) -> Result<Option<Acquired>, Error> {
     let entered = Moment::now();
-    let error = match wait_for(entry, other, request, wait, entered) {
+    let error = match wait_for(entry, readers, request, wait, entered) {
         Ok(Some(acquired)) => return Ok(Some(acquired)),
         Ok(None) => None,
         Err(error) if error.kind() == ErrorKind::Forked => return Err(error),
@@ -35,7 +35,7 @@ pub(crate) fn acquire(
 /// Takes a position in the lock state, and asks Redis whenever it is this thread's turn.
 fn wait_for(
     entry: &Arc<LockEntry>,
-    other: Option<&Arc<LockEntry>>,
+    readers: Option<&Arc<LockEntry>>,
     request: &Request,
     wait: &Wait<'_>,
     entered: Moment,
@@ -44,7 +44,7 @@ fn wait_for(
         return Err(entry.error(Error::new(ErrorKind::Cancelled, "")));
     }
     loop {
-        let acquired = match Waiter::enter(entry, other, request, *wait, entered)? {
+        let acquired = match Waiter::enter(entry, readers, request, *wait, entered)? {
             // A re-entry, or what was kept: known to be valid just now.
             Arrival::In(acquired) if acquired.way != AcquiredVia::Joined => return Ok(Some(acquired)),
             Arrival::In(acquired) => acquired,

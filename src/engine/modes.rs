@@ -9,21 +9,21 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::kind::Sharing;
 
-/// Looks at the lock's other mode for a request of a `sharing` one. Returns the other mode if its threads
-/// must [queue behind](tie) this request while it waits.
+/// Looks at the lock's other mode for a request of a `sharing` one. Returns the readers if they
+/// must [queue behind](queue_behind) this request while it waits.
 ///
 /// # Errors
 /// `WouldDeadlock` for a thread that shares and wants exclusive access: it would wait for itself.
 pub(crate) fn consider<'a>(
     entry: &Arc<LockEntry>,
-    other: &'a Arc<LockEntry>,
+    other_mode: &'a Arc<LockEntry>,
     sharing: Sharing,
     request: &mut Request,
 ) -> Result<Option<&'a Arc<LockEntry>>, Error> {
     let now = Moment::now();
     if sharing != Sharing::Exclusive {
         // Its own exclusive hold admits it, and is not handed on to another thread: the two end one by one.
-        let mut core = lock(other)?;
+        let mut core = lock(other_mode)?;
         request.from = core.lock_state.held_by(request.thread, now);
         match request.from {
             Some(owner) if request.instead => core.lock_state.exchange(owner),
@@ -32,7 +32,7 @@ pub(crate) fn consider<'a>(
             None if core.lock_state.idle().is_some() => {
                 entry.shared.same_process().map_err(|e| entry.error(e))?;
                 let then = core.lock_state.makes_way(now);
-                carry_out(other, core, then);
+                carry_out(other_mode, core, then);
             }
             None => {}
         }
@@ -41,27 +41,27 @@ pub(crate) fn consider<'a>(
     if lock(entry)?.lock_state.held_by(request.thread, now).is_some() {
         return Ok(None);
     }
-    let core = lock(other)?;
+    let core = lock(other_mode)?;
     if core.lock_state.held_by(request.thread, now).is_some() {
         entry.shared.same_process().map_err(|e| entry.error(e))?;
         let error = Error::new(ErrorKind::WouldDeadlock, "");
         return Err(entry.error(error.because("this thread holds the read lock and would wait for itself")));
     }
-    Ok((!request.once).then_some(other))
+    Ok((!request.once).then_some(other_mode))
 }
 
-/// Makes the threads of the `other` mode queue behind the waiters of `core` as long as only this process
+/// Makes `readers` queue behind the waiting writers of `core` as long as only this process
 /// knows of them: until Redis keeps a queue position for one of them, or there are no more waiters.
 ///
-/// It locks the other mode's entry under this one's; never the other way round.
-pub(super) fn tie(core: &Core, other: &Arc<LockEntry>) {
+/// It locks the readers' entry under the writers'; never the other way round.
+pub(super) fn queue_behind(core: &Core, readers: &Arc<LockEntry>) {
     let ahead = core.lock_state.waits_unknown(Moment::now());
-    let mut other = other.core.lock();
-    let next = other.lock_state.stand_behind(ahead, core.lock_state.trouble());
+    let mut readers = readers.core.lock();
+    let next = readers.lock_state.stand_behind(ahead, core.lock_state.trouble());
     if ahead && core.trouble.is_some() {
-        other.trouble.clone_from(&core.trouble);
+        readers.trouble.clone_from(&core.trouble);
     }
     if next.is_some() {
-        other.wake(next);
+        readers.wake(next);
     }
 }

@@ -47,8 +47,8 @@ impl Call<'_> {
         loop {
             let mut holds = Holds::of(wait);
             if let Some(i) = awaited {
-                let (request, other) = self.request(i, false)?;
-                let Some(acquired) = acquire(&parts[i].entry, other, &request, wait)? else {
+                let (request, readers) = self.request(i, false)?;
+                let Some(acquired) = acquire(&parts[i].entry, readers, &request, wait)? else {
                     return Ok(None);
                 };
                 holds.add(parts, i, acquired);
@@ -96,15 +96,15 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// What is asked for of this part, and the part's other mode if that must queue behind it.
+    /// What is asked for of this part, and the readers of this process, if they must queue behind it.
     fn request(&self, part: usize, once: bool) -> Result<(Request, Option<&Arc<LockEntry>>), Error> {
-        let Part { entry, other, sharing, terms, .. } = &self.parts[part];
+        let Part { entry, other_mode, sharing, terms, .. } = &self.parts[part];
         let (holder, thread, terms) = (self.holder, self.thread, terms.clone());
         let mut request = Request { holder, thread, terms, once, from: None, instead: false };
-        let behind = match other {
-            Some(other) => modes::consider(entry, other, *sharing, &mut request)?,
+        let readers = match other_mode {
+            Some(other_mode) => modes::consider(entry, other_mode, *sharing, &mut request)?,
             None => None,
         };
-        Ok((request, behind))
+        Ok((request, readers))
     }
 }

@@ -58,8 +58,8 @@ pub(super) enum MayPark {
 /// it was granted.
 pub(super) struct Waiter<'a> {
     pub(super) entry: &'a Arc<LockEntry>,
-    /// The lock's other mode, whose threads queue behind this one's.
-    other: Option<&'a Arc<LockEntry>>,
+    /// The lock's mode for readers, if this one writes: they queue behind it.
+    readers: Option<&'a Arc<LockEntry>>,
     pub(super) ticket: Ticket,
     wait: Wait<'a>,
     pub(super) entered: Moment,
@@ -95,10 +95,10 @@ impl Drop for Waits<'_> {
 }
 
 impl<'a> Waiter<'a> {
-    /// Takes a position in the lock state. `other`: the lock's other mode, if its threads must queue behind this one.
+    /// Takes a position in the lock state. `readers`: the lock's mode for them, if they must queue behind this one.
     pub(super) fn enter(
         entry: &'a Arc<LockEntry>,
-        other: Option<&'a Arc<LockEntry>>,
+        readers: Option<&'a Arc<LockEntry>>,
         request: &Request,
         wait: Wait<'a>,
         entered: Moment,
@@ -135,7 +135,7 @@ impl<'a> Waiter<'a> {
                 let (taken, asking, sent, waits) = (true, None, false, None);
                 Ok(Arrival::Waits(Waiter {
                     entry,
-                    other,
+                    readers,
                     ticket,
                     wait,
                     entered,
@@ -153,9 +153,9 @@ impl<'a> Waiter<'a> {
 
     /// One whose request another thread has sent.
     pub(super) fn resumed(entry: &'a Arc<LockEntry>, ticket: Ticket, entered: Moment, asking: u64) -> Self {
-        let (other, wait, first) = (None, Wait::once(), None);
+        let (readers, wait, first) = (None, Wait::once(), None);
         let (taken, asking, sent, waits) = (true, Some(asking), true, None);
-        Waiter { entry, other, ticket, wait, entered, first, taken, asking, sent, waits }
+        Waiter { entry, readers, ticket, wait, entered, first, taken, asking, sent, waits }
     }
 
     /// What wakes it when its call is cancelled.
@@ -182,12 +182,12 @@ impl<'a> Waiter<'a> {
                 MayPark::Yes => self.wait.limit(now, shared.config.command_timeout),
                 MayPark::No { limit } => limit,
             };
-            self.tie(&core);
+            self.keep_readers_behind(&core);
             match core.lock_state.turn(self.ticket, now, entry.hears(), over, || entry.fresh()) {
                 Step::In(acquired, next) => {
                     core.wake(next);
                     self.taken = false;
-                    self.tie(&core);
+                    self.keep_readers_behind(&core);
                     return welcome(entry, core, acquired, now, self.entered).map(Progress::In);
                 }
                 Step::Ask(asking) => {
@@ -234,10 +234,10 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// The lock's other mode learns whether there are waiters here that only this process knows of.
-    fn tie(&self, core: &Core) {
-        if let Some(other) = self.other {
-            modes::tie(core, other);
+    /// The readers of this process learn whether writers wait here that only this process knows of.
+    fn keep_readers_behind(&self, core: &Core) {
+        if let Some(readers) = self.readers {
+            modes::queue_behind(core, readers);
         }
     }
 
@@ -374,7 +374,7 @@ impl<'a> Waiter<'a> {
     fn leave(&mut self, mut core: MutexGuard<'_, Core>) {
         self.taken = false;
         let gave_up = core.lock_state.give_up(self.ticket, Moment::now());
-        self.tie(&core);
+        self.keep_readers_behind(&core);
         match gave_up {
             GaveUp::Out(then) => carry_out(self.entry, core, then),
             GaveUp::In(acquired) => {

@@ -100,12 +100,12 @@ impl ForcedUnlock {
 pub(crate) fn holders_of_either_half(part: &Part) -> Result<Vec<Holder>, Error> {
     let args = &part.terms.args;
     let mut holders = holders_in(&part.entry, args, part.sharing)?;
-    if let Some(other) = &part.other {
+    if let Some(other_mode) = &part.other_mode {
         let (mode, sharing) = match args.starts_with("read") {
             true => ("write", Sharing::Exclusive),
             false => ("read", Sharing::Shared),
         };
-        holders.extend(holders_in(other, mode, sharing)?);
+        holders.extend(holders_in(other_mode, mode, sharing)?);
     }
     Ok(holders)
 }

@@ -116,7 +116,7 @@ pub struct RedisLock<K: Kind> {
     terms: Terms,
     replicas: Option<Replicas>,
     /// The same lock in its other mode.
-    other: Option<Arc<LockEntry>>,
+    other_mode: Option<Arc<LockEntry>>,
 }
 
 impl<K: Kind> Clone for RedisLock<K> {
@@ -126,7 +126,7 @@ impl<K: Kind> Clone for RedisLock<K> {
             kind: self.kind.clone(),
             terms: self.terms.clone(),
             replicas: self.replicas,
-            other: self.other.clone(),
+            other_mode: self.other_mode.clone(),
         }
     }
 }
@@ -170,7 +170,7 @@ impl<K: Kind> RedisLock<K> {
             Some(other) => Err(Error::new(ErrorKind::InvalidInput, entry.name())
                 .because(format!("a class must be between 0 and 7, got {other}"))),
         });
-        RedisLock { entry, kind: Arc::new(kind), terms, replicas: None, other: None }
+        RedisLock { entry, kind: Arc::new(kind), terms, replicas: None, other_mode: None }
     }
 
     /// The lock's name.
@@ -196,15 +196,15 @@ impl<K: Kind> RedisLock<K> {
         lock
     }
 
-    /// The same lock as one mode of two: `other` is the other one.
-    pub(crate) fn beside<M: Kind>(mut self, other: &RedisLock<M>) -> Self {
-        self.other = other.entry.as_ref().ok().cloned();
+    /// The same lock as one mode of two, beside the other one.
+    pub(crate) fn beside<M: Kind>(mut self, other_mode: &RedisLock<M>) -> Self {
+        self.other_mode = other_mode.entry.as_ref().ok().cloned();
         self
     }
 
     /// Takes it in place of `guard`, a hold of the other mode by this thread, in one request.
     pub(crate) fn instead_of<M: Kind>(&self, guard: Guard<'_, M>) -> Result<Guard<'_, K>, Error> {
-        let ours = self.other.as_ref().is_some_and(|other| Arc::ptr_eq(other, guard.hold.entry()));
+        let ours = self.other_mode.as_ref().is_some_and(|it| Arc::ptr_eq(it, guard.hold.entry()));
         if !ours {
             return Err(
                 Error::new(ErrorKind::NotOwner, self.name()).because("the guard belongs to another lock")
@@ -240,8 +240,8 @@ impl<K: Kind> RedisLock<K> {
 
     /// What it is among several locks.
     pub(crate) fn part(&self) -> Result<Part, Error> {
-        let (entry, other, terms) = (self.entry()?.clone(), self.other.clone(), self.terms.clone());
-        Ok(Part { entry, other, sharing: K::SHARING, terms, replicas: self.replicas })
+        let (entry, other_mode, terms) = (self.entry()?.clone(), self.other_mode.clone(), self.terms.clone());
+        Ok(Part { entry, other_mode, sharing: K::SHARING, terms, replicas: self.replicas })
     }
 
     fn request<O: Ownership>(&self, once: bool) -> Request {
@@ -260,11 +260,11 @@ impl<K: Kind> RedisLock<K> {
             Queueing::PerProcess => None,
         };
         let entry = own.as_ref().map_or_else(|| self.entry(), Ok)?;
-        let behind = match &self.other {
-            Some(other) => engine::modes::consider(entry, other, K::SHARING, &mut request)?,
+        let readers = match &self.other_mode {
+            Some(other_mode) => engine::modes::consider(entry, other_mode, K::SHARING, &mut request)?,
             None => None,
         };
-        let Some(acquired) = engine::acquire(entry, behind, &request, wait)? else { return Ok(None) };
+        let Some(acquired) = engine::acquire(entry, readers, &request, wait)? else { return Ok(None) };
         let hold = Hold::new(entry.clone(), acquired);
         Ok(Some(if self.replicas.is_none() { hold } else { self.once_replicated(hold, wait)? }))
     }

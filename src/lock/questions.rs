@@ -114,7 +114,7 @@ impl<K: Kind> RedisLock<K> {
     pub fn queue_length(&self) -> Result<usize, Error> {
         let entry = self.entry()?;
         let waiting = self.inspect()?.waiting;
-        let here: Vec<_> = [Some(entry), self.other.as_ref()].into_iter().flatten().collect();
+        let here: Vec<_> = [Some(entry), self.other_mode.as_ref()].into_iter().flatten().collect();
         let others = waiting.iter().filter(|it| !here.iter().any(|entry| entry.is_mine(&it.owner)));
         let threads = |record: &str| record.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(1);
         let ours: usize = here.iter().copied().map(queued).sum();

@@ -48,10 +48,10 @@ fn take<K: Kind, O: Kind>(
     terms: Terms,
     wait: &Wait<'_>,
 ) -> Result<Option<Acquired>, Error> {
-    let (entry, other) = (process.entry::<K>(), process.entry::<O>());
+    let (entry, other_mode) = (process.entry::<K>(), process.entry::<O>());
     let mut request = request(thread, terms, wait);
-    let behind = modes::consider(&entry, &other, K::SHARING, &mut request)?;
-    acquire(&entry, behind, &request, wait)
+    let readers = modes::consider(&entry, &other_mode, K::SHARING, &mut request)?;
+    acquire(&entry, readers, &request, wait)
 }
 
 fn terms(process: &Process, args: &str) -> Terms {

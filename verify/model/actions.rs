@@ -403,7 +403,7 @@ impl Model for World {
             Step::Flush => self.flush(&mut state),
             Step::Tick => World::tick(&mut state),
         }
-        state.tie();
+        state.keep_readers_behind();
         Some(state)
     }
 

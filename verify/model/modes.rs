@@ -71,7 +71,7 @@ pub(super) fn mind(
 
 impl State {
     /// Readers stand behind those of their process that would write and that Redis does not know of.
-    pub(super) fn tie(&mut self) {
+    pub(super) fn keep_readers_behind(&mut self) {
         let now = self.now();
         for p in 0..self.processes.len() {
             let lock_states = &mut self.processes[p].lock_states;

@@ -45,8 +45,8 @@ pub(super) const IN_RUST: &[InRust] = places! {
         { (why == LossReason::Expired || grant.unsettled) } =>
         { (!(PLANTED && why == LossReason::Expired) && (why == LossReason::Expired || grant.unsettled)) }
     "unknown-is-passed" in "src":
-        { self.behind && request.from.is_none() } =>
-        { self.behind && request.from.is_none() && !PLANTED }
+        { self.writer_ahead && request.from.is_none() } =>
+        { self.writer_ahead && request.from.is_none() && !PLANTED }
     "grant-of-another-request" in "src":
         { same && self.instead == request.instead } =>
         { same && self.instead == request.instead || PLANTED }

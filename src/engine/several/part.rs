@@ -17,7 +17,7 @@ use crate::settings::check_lease;
 pub struct Part {
     pub(crate) entry: Arc<LockEntry>,
     /// The same lock in its other mode.
-    pub(crate) other: Option<Arc<LockEntry>>,
+    pub(crate) other_mode: Option<Arc<LockEntry>>,
     pub(crate) sharing: Sharing,
     pub(crate) terms: Terms,
     pub(crate) replicas: Option<Replicas>,

@@ -103,8 +103,8 @@ pub(crate) struct LockState {
     /// Redis has not replied since.
     trouble: Option<Moment>,
     closed: bool,
-    /// A thread of this process waits for the lock's other mode, and Redis does not know of it yet.
-    behind: bool,
+    /// A thread of this process waits to write, and Redis does not know of it yet.
+    writer_ahead: bool,
     waits_for: WaitsFor,
     /// What few locks have.
     past: Option<Box<Past>>,
@@ -122,7 +122,7 @@ impl LockState {
             tickets: 0,
             trouble: None,
             closed: false,
-            behind: false,
+            writer_ahead: false,
             waits_for: WaitsFor::Lock,
             past: None,
         }

@@ -82,12 +82,12 @@ impl LockState {
             && self.in_the_way(now).is_none()
     }
 
-    /// Whether a thread of this process waits for another mode of this lock, and Redis does not know of it
-    /// yet (`ahead`): then it is known here alone, so no shared grant may be joined any more, and no thread
+    /// Whether a thread of this process waits to write, and Redis does not know of it yet
+    /// (`ahead`): then it is known here alone, so no shared grant may be joined any more, and no thread
     /// asks Redis, ahead of it. If Redis has not replied to that thread since `trouble`, it has not replied
     /// to those behind it either. Returns the thread to wake once it is over.
     pub(crate) fn stand_behind(&mut self, ahead: bool, trouble: Option<Moment>) -> Option<Ticket> {
-        let was = std::mem::replace(&mut self.behind, ahead);
+        let was = std::mem::replace(&mut self.writer_ahead, ahead);
         if self.ask.is_none() && (ahead || was) {
             self.trouble = trouble.filter(|_| ahead);
         }
@@ -104,6 +104,6 @@ impl LockState {
     /// Whether this request has to wait for a thread of this process that Redis does not know of. One from
     /// another mode does not: every waiter there waits for its thread.
     pub(super) fn stands_behind(&self, request: &Request) -> bool {
-        self.behind && request.from.is_none()
+        self.writer_ahead && request.from.is_none()
     }
 }
