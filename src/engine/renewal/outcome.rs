@@ -55,43 +55,57 @@ impl Renewer {
                 self.again(task, due);
             }
             What::Grant => {
-                let renewal = match &answer {
-                    Ok(value) => replies::renewed(value).unwrap_or(Renewal::Failed),
-                    Err(None) => Renewal::Unanswered,
-                    Err(Some(_)) if foreign => Renewal::NotInside,
-                    Err(Some(_)) => Renewal::Failed,
+                let (renewal, failure) = match answer {
+                    Ok(value) => (replies::renewed(&value).unwrap_or(Renewal::Failed), None),
+                    Err(None) => (Renewal::Unanswered, None),
+                    Err(failure) if foreign => (Renewal::NotInside, failure),
+                    Err(failure) => (Renewal::Failed, failure),
                 };
-                let mut core = task.entry.core.lock();
-                // By the clock, under the mutex: no thread has seen it lost before.
-                let now = Moment::now();
-                let left =
-                    core.lock_state.look(task.owner).map(|t| t.valid_until.since(now)).unwrap_or_default();
-                let then = core.lock_state.renewed(task.owner, sent, renewal, now);
-                if renewal == Renewal::Unanswered {
-                    core.lock_state.doubt(task.owner, sent, task.lease);
-                }
-                let done = matches!(renewal, Renewal::Left(_));
-                let grant = core.lock_state.look(task.owner).filter(|t| t.lost.is_none());
-                let next = grant.map(|grant| {
-                    let (until, lease) = (grant.valid_until, grant.terms.lease);
-                    // A first lease is shorter.
-                    let pause = || pause(lease).min(SOON.max(until.since(now) / 4));
-                    let due =
-                        if done { grant.due(now, config.renew_every) } else { now.after(pause()).min(until) };
-                    (until, due)
-                });
-                let next = next.filter(|(_, at)| core.move_due(task.owner, task.at, *at));
-                carry_out(&task.entry, core, then);
-                let Some((until, at)) = next else { return self.state.lock().settle(&task) };
-                if done {
-                    let lag = sent.since(task.due);
-                    task.entry.shared.observers.tell(|o| o.renewed(task.entry.observed(), lag, left));
-                    self.put_back(Task { due: at, eval: false, ..task }, at);
-                } else {
-                    tell_failure(&task.entry, until.since(now), answer.err().flatten());
-                    self.put_back(task, at);
-                }
+                self.renewed(task, sent, renewal, pause, failure);
             }
+        }
+    }
+
+    /// Applies what came of a renewal to its grant, and puts it back for the next one. After one that failed, that is in
+    /// a `pause` for its lease.
+    fn renewed(
+        self: &Arc<Self>,
+        task: Task,
+        sent: Moment,
+        renewal: Renewal,
+        pause: impl Fn(Duration) -> Duration,
+        failure: Option<Failure>,
+    ) {
+        let mut core = task.entry.core.lock();
+        // By the clock, under the mutex: no thread has seen it lost before.
+        let now = Moment::now();
+        let left = core.lock_state.look(task.owner).map(|t| t.valid_until.since(now)).unwrap_or_default();
+        let then = core.lock_state.renewed(task.owner, sent, renewal, now);
+        if renewal == Renewal::Unanswered {
+            core.lock_state.doubt(task.owner, sent, task.lease);
+        }
+        let done = matches!(renewal, Renewal::Left(_));
+        let grant = core.lock_state.look(task.owner).filter(|t| t.lost.is_none());
+        let next = grant.map(|grant| {
+            let (until, lease) = (grant.valid_until, grant.terms.lease);
+            // A first lease is shorter.
+            let pause = || pause(lease).min(SOON.max(until.since(now) / 4));
+            let due = match done {
+                true => grant.due(now, task.entry.shared.config.renew_every),
+                false => now.after(pause()).min(until),
+            };
+            (until, due)
+        });
+        let next = next.filter(|(_, at)| core.move_due(task.owner, task.at, *at));
+        carry_out(&task.entry, core, then);
+        let Some((until, at)) = next else { return self.state.lock().settle(&task) };
+        if done {
+            let lag = sent.since(task.due);
+            task.entry.shared.observers.tell(|o| o.renewed(task.entry.observed(), lag, left));
+            self.put_back(Task { due: at, eval: false, ..task }, at);
+        } else {
+            tell_failure(&task.entry, until.since(now), failure);
+            self.put_back(task, at);
         }
     }
 }

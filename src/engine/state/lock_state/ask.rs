@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{AcquireMode, Asking, PendingRelease, Request, Terms};
 use crate::clock::Moment;
+use crate::engine::state::grant::drift;
 use crate::observe::AcquiredVia;
 
 /// What this process asks of Redis for the head of its waiting threads. The next head continues with it only
@@ -124,6 +125,24 @@ impl PendingAcquire {
         let (terms, arrival) = (self.terms.clone(), self.arrival.clone());
         let PendingAcquire { owner, from, instead, .. } = *self;
         Asking { owner, how, terms, arrival, threads, enqueues, from, instead, thread: None }
+    }
+
+    /// Redis has answered that it is in, with `left` of its lease. `joined`: others of this process may share the hold.
+    pub(super) fn is_in(&mut self, number: u64, left: Duration, value: u64, joined: bool) {
+        let most = drift(left.max(self.terms.lease));
+        let valid_until = self.sent.after(left.min(self.least)).before(most);
+        // Its message, if it lies unread, says less: it does not know what was left when.
+        self.floor = self.floor.max(number);
+        // After a message it is the same grant, known more exactly.
+        let way = if self.asked { AcquiredVia::Granted } else { AcquiredVia::Free };
+        let said = if joined { self.sent } else { Moment::default() };
+        // If an earlier request was the one that got in, another may have begun to wait since: that it is in says nothing
+        // about waiters.
+        self.shut |= joined && self.unsettled;
+        let (since, lease, told, confirmed) = (self.sent, left, false, false);
+        self.grant =
+            Some(PendingGrant { number, value, said, valid_until, since, lease, told, way, confirmed });
+        self.queued = false;
     }
 
     pub(super) fn leaving(&self, now: Moment) -> PendingRelease {

@@ -29,29 +29,7 @@ impl LockState {
         let heard = !matches!(answer, Answer::Failed | Answer::Unanswered);
         match answer {
             Answer::In { number, left, value } => {
-                let most = drift(left.max(ask.terms.lease));
-                let valid_until = ask.sent.after(left.min(ask.least)).before(most);
-                // Its message, if it lies unread, says less: it does not know what was left when.
-                ask.floor = ask.floor.max(number);
-                // After a message it is the same grant, known more exactly.
-                let way = if ask.asked { AcquiredVia::Granted } else { AcquiredVia::Free };
-                let said = if joined { ask.sent } else { Moment::default() };
-                // If an earlier request was the one that got in, another may have begun to wait since: that
-                // it is in says nothing about waiters.
-                ask.shut |= joined && ask.unsettled;
-                let (since, lease, told, confirmed) = (ask.sent, left, false, false);
-                ask.grant = Some(PendingGrant {
-                    number,
-                    value,
-                    said,
-                    valid_until,
-                    since,
-                    lease,
-                    told,
-                    way,
-                    confirmed,
-                });
-                ask.queued = false;
+                ask.is_in(number, left, value, joined);
             }
             Answer::Busy { floor, again, arrival } => {
                 ask.floor = ask.floor.max(floor);

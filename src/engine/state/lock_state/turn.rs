@@ -57,24 +57,8 @@ impl LockState {
         if self.ask.as_ref().is_some_and(|a| a.in_flight) {
             return wait(nap);
         }
-        if let Some(ask) = self.ask.as_mut().filter(|ask| !ask.serves(&request)) {
-            if over {
-                return Step::Over;
-            }
-            if request.terms.class != ask.terms.class {
-                // An arrival is one of its class.
-                let arrival = std::mem::take(&mut ask.arrival);
-                if request.terms.class < ask.terms.class && !arrival.is_empty() {
-                    self.past.get_or_insert_default().displaced.push((ask.terms.clone(), arrival));
-                }
-            }
-            if ask.is_known() {
-                let leaving = ask.leaving(now);
-                self.ask = None;
-                self.leaving += 1;
-                return Step::Leave(leaving);
-            }
-            ask.turns_to(&request, now);
+        if let Some(turn) = self.turn_ask_to(&request, now, over) {
+            return turn;
         }
         if let Some(turn) = self.use_grant(ticket, &request, now, over) {
             return turn;
@@ -83,22 +67,56 @@ impl LockState {
         if let Some(why) = self.ask.as_ref().and_then(|ask| ask.refused.clone()) {
             return Step::Refused(why);
         }
+        if over { Step::Over } else { self.ask_for(&request, attempted, now, inbox, fresh) }
+    }
+
+    /// The pending acquire is the head's from now on, if it was one for other terms. With the step that the head has to
+    /// take first, if there is one.
+    fn turn_ask_to(&mut self, request: &Request, now: Moment, over: bool) -> Option<Step> {
+        let ask = self.ask.as_mut().filter(|ask| !ask.serves(request))?;
         if over {
-            return Step::Over;
+            return Some(Step::Over);
         }
+        if request.terms.class != ask.terms.class {
+            // An arrival is one of its class.
+            let arrival = std::mem::take(&mut ask.arrival);
+            if request.terms.class < ask.terms.class && !arrival.is_empty() {
+                self.past.get_or_insert_default().displaced.push((ask.terms.clone(), arrival));
+            }
+        }
+        if ask.is_known() {
+            let leaving = ask.leaving(now);
+            self.ask = None;
+            self.leaving += 1;
+            return Some(Step::Leave(leaving));
+        }
+        ask.turns_to(request, now);
+        None
+    }
+
+    /// The head's request: sent now, or waited with, or not made again where one attempt was made already.
+    fn ask_for(
+        &mut self,
+        request: &Request,
+        attempted: bool,
+        now: Moment,
+        inbox: bool,
+        fresh: impl FnOnce() -> u64,
+    ) -> Step {
+        let nap = now.after(self.shape.heartbeat);
         let (threads, last) = (self.waiters.len(), self.tickets);
         if self.ask.is_none()
-            && let Some(share) = self.share_to_extend(&request, now)
+            && let Some(share) = self.share_to_extend(request, now)
         {
             if share.is_asked() {
-                return wait(nap);
+                return Step::Park(nap);
             }
-            return Step::Ask(share.asks(&request, threads, last, now));
+            return Step::Ask(share.asks(request, threads, last, now));
         }
         if self.ask.is_none() {
-            self.ask = Some(self.new_ask(fresh(), &request, now));
+            self.ask = Some(self.new_ask(fresh(), request, now));
         }
-        let Some(ask) = &mut self.ask else { return wait(nap) };
+        let Some(ask) = &mut self.ask else { return Step::Park(nap) };
         if attempted {
             return Step::Busy;
         }
