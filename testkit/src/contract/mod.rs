@@ -46,7 +46,7 @@ const SIDE_BY_SIDE: usize = 4;
 ///
 /// With the names of the cases that failed: it is an assertion. The message of each is printed before.
 pub fn run<K: Kind>(make: impl Fn(&Client, &str) -> RedisLock<K> + Sync) {
-    run_only("", make);
+    play(Play { make: &make, keep_out: &make, one_holder: true, forget: &|_, _| () });
 }
 
 /// Runs the whole suite on a kind that keeps its users' own state besides its holders. `make` creates that
@@ -59,7 +59,7 @@ pub fn run_with_state<K: Kind>(
     make: impl Fn(&Client, &str) -> RedisLock<K> + Sync,
     forget: impl Fn(&Client, &str) + Sync,
 ) {
-    play("", Play { make: &make, keep_out: &make, one_holder: true, forget: &forget });
+    play(Play { make: &make, keep_out: &make, one_holder: true, forget: &forget });
 }
 
 /// Runs the whole suite on a private Redis Cluster of three primaries, on which each case has a lock of its own.
@@ -69,16 +69,7 @@ pub fn run_with_state<K: Kind>(
 /// See [`run`].
 pub fn run_on_cluster<K: Kind>(make: impl Fn(&Client, &str) -> RedisLock<K> + Sync) {
     let play = Play { make: &make, keep_out: &make, one_holder: true, forget: &|_, _| () };
-    play_at(&Place::cluster(), "", play);
-}
-
-/// Runs only the cases that have `part` in their name.
-///
-/// # Panics
-///
-/// See [`run`]; also if there is no such case.
-pub fn run_only<K: Kind>(part: &str, make: impl Fn(&Client, &str) -> RedisLock<K> + Sync) {
-    play(part, Play { make: &make, keep_out: &make, one_holder: true, forget: &|_, _| () });
+    play_at(&Place::cluster(), play);
 }
 
 /// Runs the suite on locks that several may hold at a time, but not while there is a holder of what
@@ -104,16 +95,15 @@ pub fn run_against<K: Kind, W: Kind>(
     make: impl Fn(&Client, &str) -> RedisLock<K> + Sync,
     keep_out: impl Fn(&Client, &str) -> RedisLock<W> + Sync,
 ) {
-    play("", Play { make: &make, keep_out: &keep_out, one_holder: false, forget: &|_, _| () });
+    play(Play { make: &make, keep_out: &keep_out, one_holder: false, forget: &|_, _| () });
 }
 
-fn play<K: Kind, W: Kind>(part: &str, play: Play<'_, K, W>) {
-    play_at(&Place::usual(), part, play);
+fn play<K: Kind, W: Kind>(play: Play<'_, K, W>) {
+    play_at(&Place::usual(), play);
 }
 
-fn play_at<K: Kind, W: Kind>(place: &Place, part: &str, play: Play<'_, K, W>) {
-    let cases: Vec<_> = cases::all::<K, W>().into_iter().filter(|(name, _)| name.contains(part)).collect();
-    assert!(!cases.is_empty(), "there is no case with {part:?} in its name");
+fn play_at<K: Kind, W: Kind>(place: &Place, play: Play<'_, K, W>) {
+    let cases = cases::all::<K, W>();
     let next = AtomicUsize::new(0);
     let work = || {
         let mut failed = Vec::new();
