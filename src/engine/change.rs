@@ -1,4 +1,5 @@
-//! What users do to a kind's state, or to a state that is not a lock's, with its outcome as calls return it.
+//! What users do to a kind's state, or to a state that is not a lock's, with its outcome as calls return it. An update
+//! that ends a hold is in `conclude.rs`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Carries out the effects that the lock state returned.
+//! Carries out the effects that the lock state returned: what needs the mutex, then what must not have it. What is to be
+//! done is decided there; a new effect is a field of `Effects`, and handled here alone.
 
 use std::sync::Arc;
 use std::time::Duration;

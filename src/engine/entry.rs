@@ -1,4 +1,5 @@
-//! A lock state with what it needs to run: its mutex, the condvars of its threads, its keys and scripts.
+//! A lock state with what it needs to run: its mutex, the condvars of its threads, its keys and scripts; and all of a
+//! client's, by kind and name, and by owner number. What happens to a lock is in the files that take its entry.
 
 use std::any::TypeId;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! While it is held: the remaining lease, whether it is lost, and a lease of the caller's choice.
+//! While it is held: the remaining lease, whether it is lost, and a lease of the caller's choice. What a guard asks or
+//! wants of its hold goes through here; its end is in `release.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;

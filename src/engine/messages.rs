@@ -1,4 +1,5 @@
-//! What the messages of the locks do to the lock states that they are for.
+//! What the messages of the locks do to the lock states that they are for: the only reader of what `lua/` publishes. How
+//! a message arrives is in `listener.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The outcome of a request, in the words of the lock state and in those of a caller.
+//! The outcome of a request, in the words of the lock state and in those of a caller. Translations only: what an error
+//! reply means is in `redis/refusal.rs`, what follows from it in the state machine.
 
 use super::redis::failure::Failure;
 use super::state::lock_state::{Answer, NOT_INSIDE, Refusal};

@@ -1,4 +1,5 @@
-//! What all locks of one client share, and what ends with it.
+//! What all locks of one client share, and what ends with it. It holds the parts and answers whether they may be used;
+//! what a part does is in its own file, and nothing of a single lock is here.
 
 use std::any::TypeId;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! One Redis server of a client, and what the client has there.
+//! One Redis server of a client, and what the client has there. Which server has a key is the [route](super::route)'s.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What stands in an answer of Redis's.
+//! What stands in an answer of Redis's: numbers, texts, lists. What it means for an operation is in `replies.rs`.
 
 use redis::Value;
 

@@ -1,4 +1,5 @@
-//! The way to Redis: the pool, and one request with its retry.
+//! The way to Redis: the pool, and one request with its retry. Whatever goes to a server by a shared connection goes
+//! through here; it says what became of a request, and not what that means to a lock.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

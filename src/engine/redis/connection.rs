@@ -1,4 +1,4 @@
-//! A connection of a client's pool, and its factory.
+//! A connection of a client's pool, and its factory. What is sent on it is not its business, only by when.
 
 use std::fmt;
 use std::sync::Arc;

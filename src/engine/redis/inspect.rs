@@ -1,4 +1,4 @@
-//! The holders and the waiters of a lock, in all processes.
+//! The holders and the waiters of a lock, in all processes, as Redis has them; and the end of a hold by force.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The replies to the operations.
+//! The replies to the operations, in the words of the lock state. What they look like is in `lua/README.md`.
 
 use std::slice;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a server says about itself.
+//! What a server says about itself: which run of it this is, and since when it is up. What follows from it is the caller's.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The schedule: which task is due when, and for which client.
+//! The schedule: which task is due when, and for which client. Data only: `renewer.rs` puts tasks in, `thread.rs` takes
+//! them out, `outcome.rs` says what becomes of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;

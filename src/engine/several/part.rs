@@ -1,4 +1,4 @@
-//! One lock of those that a call is about.
+//! One lock of those that a call is about: the values that the call needs of it, and which of them go by one request.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! What Redis granted under one owner id, and what may be done with it.
+//! What Redis granted under one owner id, and what may be done with it: until when it is valid, and who may have it next.
+//! When any of this is done is decided in `lock_state/`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The vocabulary of the lock state: what it is told, and what it asks to be done.
+//! The vocabulary of the lock state: what it is told, and what it asks to be done. Nothing is decided here.
 
 use std::time::Duration;
 
