@@ -9,7 +9,7 @@ const WHERE: &str = "CONTRACT_ON";
 
 pub(super) enum Place {
     Server(Arc<RedisServer>),
-    Cluster(RedisCluster),
+    Cluster(Box<RedisCluster>),
 }
 
 impl Place {
@@ -32,7 +32,7 @@ impl Place {
     ///
     /// If it cannot be started.
     pub(super) fn cluster() -> Place {
-        Place::Cluster(started(RedisCluster::start(3)))
+        Place::Cluster(Box::new(started(RedisCluster::start(3))))
     }
 
     pub(super) fn url(&self) -> String {
