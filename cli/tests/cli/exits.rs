@@ -120,16 +120,6 @@ fn a_right_that_is_refused() {
     assert!(command.env("REDISCLI_AUTH", "hush").status().unwrap().success());
 }
 
-/// What it would have to be asked for, it will not say later either: nothing is waited for.
-#[test]
-fn a_server_that_cannot_say_how_old_it_is() {
-    let server = RedisServer::builder().arg("rename-command", "INFO no-INFO").start().unwrap();
-    let began = Instant::now();
-    let it = done(&server.url(), &["run", "-v", "--lease", "10min", "x", "true"]).ends(0);
-    it.says("not known whether the server has just lost its data").says("unknown command");
-    assert!(began.elapsed() < 5 * LONG);
-}
-
 #[test]
 fn a_name_or_a_setting_that_cannot_work() {
     let server = shared();
