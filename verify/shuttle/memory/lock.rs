@@ -151,7 +151,7 @@ impl Lock {
     }
 
     fn waits(&self, owner: u64) -> bool {
-        self.redis.arrival(owner).is_some() || self.redis.awaiting.places.contains_key(&owner)
+        self.redis.arrival(owner).is_some() || self.redis.awaiting.positions.contains_key(&owner)
     }
 
     /// Nobody holds it, and nobody waits for it.
@@ -159,7 +159,7 @@ impl Lock {
         self.redis.lapse(now());
         self.redis.holders().is_empty()
             && self.redis.queue.is_empty()
-            && self.redis.awaiting.places.is_empty()
+            && self.redis.awaiting.positions.is_empty()
     }
 
     /// The last number.
