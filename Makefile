@@ -53,8 +53,8 @@ history: setup
 failover: setup
 	$(CARGO) test --test faults -- --ignored --exact --nocapture failover::failover_of_the_given_seed
 
-# The models of `make test`, larger, each as far as MODELS_STATES states lead: a quarter of an hour. Each says whether
-# that was all of it ("complete") or not ("cut off"); more states take more time, and about 200 bytes each.
+# The models of `make test`, larger, each as far as MODELS_STATES states lead: three minutes. Each says whether that was
+# all of it ("complete") or not ("cut off"); more states take more time and memory.
 models:
 	@ci/setup.sh cc
 	MODELS=large MODELS_STATES=$(MODELS_STATES) $(CARGO) test --release --package verify worlds:: -- --nocapture --test-threads 1

@@ -5,8 +5,7 @@ use std::hash::Hash;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// How many states of a large world are explored, if `MODELS_STATES` does not say: a machine with 24 GB can remember
-/// that many.
+/// How many states of a large world are explored, if `MODELS_STATES` does not say.
 const MOST_OF_LARGE: usize = 80_000_000;
 
 /// Explores the first, smaller world; or with `MODELS=large` (`make models`) the others, as far as `MODELS_STATES` states

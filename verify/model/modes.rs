@@ -139,8 +139,12 @@ impl State {
         if acquired.way == AcquiredVia::Joined {
             self.overstayed |= self.waits_to_write(p);
             self.overstayed |= self.told.iter().any(|owner| *owner == acquired.owner);
-            let slices_over = |tick: u8| self.now().since(super::at(tick)) >= world.local_handoff;
-            self.overstayed |= self.writers.iter().any(|(_, since)| slices_over(*since));
+            // Whoever came before the question may be late: by the reply, and by its own wake-up.
+            let joining = self.processes[p as usize].lock_states[READS].look(acquired.owner);
+            let joining = joining.and_then(|grant| grant.joining.as_deref());
+            let admitted = joining.is_some_and(|joining| acquired.ticket <= joining.admits);
+            let is_over = |tick: u8| self.now().since(super::at(tick)) >= world.local_handoff;
+            self.overstayed |= !admitted && self.writers.iter().any(|(_, since)| is_over(*since));
         }
     }
 
