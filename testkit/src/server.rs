@@ -333,6 +333,8 @@ impl RedisServer {
                 .arg(folder)
                 .args(self.tls_args())
                 .args(&self.options.args)
+                // What is preloaded into a test is not for a server, which may have another C library.
+                .env_remove("LD_PRELOAD")
                 .envs(self.options.env.iter().map(|(name, value)| (name, value)))
                 .stdout(log)
                 .stderr(errors);
