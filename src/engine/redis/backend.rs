@@ -321,9 +321,7 @@ impl Backend {
             };
             self.count(1);
             let answers = match both(false)? {
-                [Value::ServerError(e), _]
-                    if e.kind() == Some(ServerErrorKind::NoScript) && Moment::now() < limit =>
-                {
+                [renewed, _] if is_unknown(&renewed) && Moment::now() < limit => {
                     self.count(2);
                     both(true)?
                 }
