@@ -331,6 +331,11 @@ A server that was started, flushed or promoted within a lease may have forgotten
 a holder whose command still runs: COMMAND then starts when a lease is over.";
 
 impl Run {
+    /// All the locks that are to be held.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.name).chain(&self.and)
+    }
+
     /// `NAME -c TEXT`: what stands behind NAME is COMMAND's to the parser, and no command is called `-c`.
     pub fn with_shell_behind_name(mut self) -> Run {
         if let [option, text] = &self.command[..]

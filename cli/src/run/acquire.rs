@@ -117,10 +117,9 @@ fn label(args: &Run) -> String {
 
 /// All locks of `args`, as one.
 fn locks(client: &Client, args: &Run) -> Result<MultiLock, Failure> {
-    let names = || std::iter::once(&args.name).chain(&args.and);
     let members: Vec<Box<dyn Member>> = match args.slots {
         Some(permits) => vec![slot(client, &args.name, permits)?],
-        None => names().map(|name| member(client, args, name)).collect(),
+        None => args.names().map(|name| member(client, args, name)).collect(),
     };
     Ok(MultiLock::new(&members.iter().map(|it| &**it).collect::<Vec<_>>()))
 }

@@ -17,7 +17,7 @@ pub fn keeps_others_out(client: &Client, args: &Run, tokens: &[Option<u64>]) -> 
     let asked = Instant::now();
     let (sender, heard) = bounded(1);
     let (client, target) = (client.clone(), Target::of(args.at, args.redisson));
-    let locks: Vec<_> = names(args).cloned().zip(tokens.to_vec()).collect();
+    let locks: Vec<_> = args.names().cloned().zip(tokens.to_vec()).collect();
     let ask = move || {
         let each = locks.iter().map(|(name, token)| rest(&client, target, name, (*token)?).ok()?);
         // Nobody hears it who has waited for long enough.
@@ -41,14 +41,10 @@ fn rest(client: &Client, target: Target, name: &str, token: u64) -> Result<Optio
 /// another's by now, is left alone.
 pub fn free(client: &Client, args: &Run, tokens: &[Option<u64>]) {
     let target = Target::of(args.at, args.redisson);
-    for (name, token) in names(args).zip(tokens) {
+    for (name, token) in args.names().zip(tokens) {
         if let Some(token) = token {
             // If Redis does not answer, its lease ends it.
             let _ = target.take_away(client, name, &HeldBy::Token(*token), "", false);
         }
     }
-}
-
-fn names(args: &Run) -> impl Iterator<Item = &String> {
-    std::iter::once(&args.name).chain(&args.and)
 }

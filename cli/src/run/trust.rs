@@ -46,7 +46,7 @@ pub fn how_long(client: &Client, namespace: &str, args: &Run, say: Say) -> Durat
 /// Those that have the locks.
 fn servers(client: &Client, args: &Run) -> Result<Vec<ConnectionInfo>, Error> {
     let mut all: Vec<ConnectionInfo> = Vec::new();
-    for name in std::iter::once(&args.name).chain(&args.and) {
+    for name in args.names() {
         let info = Target::of(args.at, args.redisson).primary(client, name)?;
         if !all.iter().any(|other| other.addr() == info.addr()) {
             all.push(info);
