@@ -107,10 +107,20 @@ impl Error {
         Error(Arc::new(Inner { detail: detail.into(), ..(*self.0).clone() }))
     }
 
-    /// The same error with its source.
+    /// The same error with its source. If that prints its own source, as the errors of the crate `redis` do, the chain
+    /// goes on behind what it prints, so that a reporter that walks it prints nothing twice.
     #[must_use]
     pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
-        Error(Arc::new(Inner { source: Some(Arc::new(source)), ..(*self.0).clone() }))
+        let repeats = source.source().is_some_and(|below| tells(&source, below));
+        let source: Arc<dyn StdError + Send + Sync> =
+            if repeats { Arc::new(Told(source)) } else { Arc::new(source) };
+        Error(Arc::new(Inner { source: Some(source), ..(*self.0).clone() }))
+    }
+
+    /// What caused it, if that is an `E`.
+    pub(crate) fn cause<E: StdError + 'static>(&self) -> Option<&E> {
+        let source = self.source()?;
+        source.downcast_ref().or_else(|| source.downcast_ref::<Told<E>>().map(|Told(cause)| cause))
     }
 
     /// The same error about the lock `name`.
@@ -273,6 +283,36 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_deref().map(|e| e as &(dyn StdError + 'static))
+    }
+}
+
+/// A cause that prints its own sources: these are left out of the chain.
+struct Told<E>(E);
+
+/// Whether the one error prints the other.
+fn tells(error: &dyn StdError, below: &dyn StdError) -> bool {
+    error.to_string().contains(&below.to_string())
+}
+
+impl<E: StdError> StdError for Told<E> {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        let mut below = self.0.source()?;
+        while tells(&self.0, below) {
+            below = below.source()?;
+        }
+        Some(below)
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for Told<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<E: fmt::Debug> fmt::Debug for Told<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

@@ -75,6 +75,16 @@ pub fn on_time<T>(what: &str, limit: Duration, call: impl FnOnce() -> T) -> T {
     outcome
 }
 
+/// No message of the chain contains another behind it: a reporter prints them all.
+#[track_caller]
+pub fn assert_tells_nothing_twice(error: &Error) {
+    let chain = std::iter::successors(Some(error as &dyn std::error::Error), |it| (*it).source());
+    let told: Vec<_> = chain.map(ToString::to_string).collect();
+    for (i, message) in told.iter().enumerate() {
+        assert!(told[i + 1..].iter().all(|below| !message.contains(below)), "{told:?}");
+    }
+}
+
 /// The error of `outcome`, which must be of this kind and about the lock `name`.
 #[track_caller]
 pub fn error_of<T>(outcome: Result<T, Error>, kind: ErrorKind, name: &str) -> Error {
@@ -84,6 +94,7 @@ pub fn error_of<T>(outcome: Result<T, Error>, kind: ErrorKind, name: &str) -> Er
             assert_eq!(error.kind(), kind, "{error}");
             assert_eq!(error.name(), name, "{error}");
             assert!(name.is_empty() || error.to_string().contains(name), "{error}");
+            assert_tells_nothing_twice(&error);
             error
         }
     }

@@ -58,5 +58,40 @@ fn the_sources_are_printed_by_the_alternate_form_alone_and_once_each() {
     let chain = "\"a\": outcome unknown: given back: unavailable: no answer: reset";
     assert_eq!(format!("{above:#}"), chain);
     assert_eq!(format!("{above:?}"), format!("Error(OutcomeUnknown, {chain})"));
-    assert_eq!(above.source().unwrap().to_string(), "unavailable: no answer");
+    let below = above.source().unwrap();
+    assert_eq!(below.to_string(), "unavailable: no answer");
+    let redis = below.source().unwrap();
+    assert_eq!(redis.to_string(), "reset");
+    assert!(redis.source().is_none(), "it printed its own source");
+    assert!(below.downcast_ref::<Error>().unwrap().cause::<redis::RedisError>().is_some());
+}
+
+#[derive(Debug)]
+struct Middle(std::fmt::Error);
+
+impl std::fmt::Display for Middle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "middle")
+    }
+}
+
+impl StdError for Middle {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.0)
+    }
+}
+
+#[test]
+fn what_is_behind_a_source_that_was_printed_stays_in_the_chain() {
+    let middle = || std::io::Error::other(Middle(std::fmt::Error));
+    let texts = |error: &Error| -> Vec<String> {
+        let chain = std::iter::successors(error.source(), |it| (*it).source());
+        chain.map(ToString::to_string).collect()
+    };
+    let last = std::fmt::Error.to_string();
+    // It prints its source, which does not print its own.
+    let printing = Error::new(ErrorKind::Protocol, "").caused_by(redis::RedisError::from(middle()));
+    assert_eq!(texts(&printing), ["middle", &last]);
+    let plain = Error::new(ErrorKind::Protocol, "").caused_by(Middle(std::fmt::Error));
+    assert_eq!(texts(&plain), ["middle", &last]);
 }

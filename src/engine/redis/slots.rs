@@ -84,7 +84,7 @@ impl Redirect {
     /// What this failure says, of a request to the node `asked`.
     pub(crate) fn of(failure: &Failure, asked: &Node) -> Option<Redirect> {
         let Failure::Later(error) = failure else { return None };
-        let said = std::error::Error::source(error)?.downcast_ref::<RedisError>()?;
+        let said: &RedisError = error.cause()?;
         Redirect::read(said.code()?, said.detail().unwrap_or_default(), asked)
     }
 

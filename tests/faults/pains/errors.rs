@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::error::Error as _;
 use std::time::Instant;
 
-use redis_concurrent::{CancellationToken, Error, ErrorKind, ReentrantLock};
+use redis_concurrent::{CancellationToken, Client, Error, ErrorKind, ReentrantLock};
 use redis_concurrent_testkit::*;
 
 use crate::pains::LOAD;
+use crate::server_days::assert_tells_nothing_twice;
 use crate::support::*;
 
 /// What a call that asks for the lock came to: a hold or not, or an error.
@@ -81,6 +82,7 @@ fn says<T>(kind: ErrorKind, name: &str, call: &str, outcome: Result<T, Error>) -
     let Err(error) = outcome else { panic!("{call}: no error, and not {kind:?}") };
     assert_eq!((error.kind(), error.name()), (kind, name), "{call}: {error}");
     assert!(error.to_string().starts_with(&format!("{name:?}: ")), "{call}: {error}");
+    assert_tells_nothing_twice(&error);
     error
 }
 
@@ -176,6 +178,26 @@ fn pain_27_silence_is_told_from_a_no() {
     }
     assert!(!renewed.is_lost());
     renewed.unlock().unwrap();
+}
+
+/// Where nobody listens any more, and where a login is wrong: the reasons are not the library's own words.
+#[test]
+fn pain_27_a_reason_is_told_once() {
+    let server = RedisServer::start().unwrap();
+    let client = builder(&server.url()).unreachable_timeout(ms(100)).connect().unwrap();
+    let mut errors =
+        vec![Client::connect(&server.url().replace("://", "://nobody:wrong@")).map(drop).unwrap_err()];
+    let lock = client.reentrant_lock("x");
+    let guard = lock.lock_owned().unwrap();
+    server.kill().unwrap();
+    errors.push(Client::connect(&server.url()).map(drop).unwrap_err());
+    errors.push(guard.unlock().unwrap_err());
+    errors.extend(everything(&lock).into_iter().filter_map(|(_, outcome)| outcome.err()));
+    assert!(errors.len() > 5, "{errors:?}");
+    for error in errors {
+        assert_tells_nothing_twice(&error);
+        assert!(error.source().is_some(), "{error:?}");
+    }
 }
 
 /// The release of what was lost is over at once, and asks nothing.
