@@ -126,6 +126,16 @@ fn check_encoded(rest: &str) -> Result<(), Error> {
     }
 }
 
+/// The same server, whose database has a number that a server might have: those with fewer say so themselves, but of
+/// more than this they only say that it is none.
+pub(crate) fn with_database(server: redis::Client) -> Result<redis::Client, Error> {
+    let number = server.get_connection_info().redis_settings().db();
+    if !(0..=i64::from(i32::MAX)).contains(&number) {
+        return Err(bad(format!("a database's number must be between 0 and {}, got {number}", i32::MAX)));
+    }
+    Ok(server)
+}
+
 pub(crate) fn no_address(e: redis::RedisError) -> Error {
     bad(format!("this is no address of a server: {e}"))
 }

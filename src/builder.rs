@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::address::{SentinelAddresses, named_sentinels, no_address, sentinels_at, server_at};
+use crate::address::{
+    SentinelAddresses, named_sentinels, no_address, sentinels_at, server_at, with_database,
+};
 use crate::client::Client;
 use crate::engine::redis::connection::{ConnectionManager, Destination};
 use crate::engine::redis::sentinels::Sentinels;
@@ -146,7 +148,7 @@ impl ClientBuilder {
     }
 
     fn with_server(mut self, server: Result<redis::Client, Error>) -> Self {
-        (self.server, self.nodes) = (Some(server), Vec::new());
+        (self.server, self.nodes) = (Some(server.and_then(with_database)), Vec::new());
         self
     }
 

@@ -107,10 +107,6 @@ fn address(url: String) -> Result<Address, Failure> {
         false => bad(format!("{} (as in redis://host:6379/0)", e.category())),
     })?;
     let settings = info.redis_settings();
-    // Servers with fewer say so themselves.
-    if settings.db() > i64::from(i32::MAX) {
-        return Err(bad(format!("a database's number must be at most {}, got {}", i32::MAX, settings.db())));
-    }
     Ok(Address::Server(Box::new(match password {
         Some(password) if settings.password().is_none() => {
             let settings = settings.clone().set_password(password);

@@ -7,6 +7,7 @@ mod synchronizers;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use redis_concurrent::redis::IntoConnectionInfo;
 use redis_concurrent::{Client, ClientBuilder, Error, ErrorKind};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
@@ -374,6 +375,31 @@ fn what_is_no_url_is_told_without_its_password() {
     let error = Client::builder().connect().map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("url"), "{error}");
+}
+
+/// Redis's own words for it name no limit.
+#[test]
+fn a_database_that_no_server_can_have_is_told_without_asking_one() {
+    let info = |number| {
+        "redis://127.0.0.1:1/"
+            .into_connection_info()
+            .unwrap()
+            .set_redis_settings(redis::RedisConnectionInfo::default().set_db(number))
+    };
+    let most = i64::from(i32::MAX);
+    for number in [-1, most + 1, i64::MAX] {
+        let at = |url: &str| Client::builder().url(&format!("{url}/{number}"));
+        for builder in [
+            at("redis://127.0.0.1:1"),
+            at("redis+sentinel://127.0.0.1:1/master"),
+            Client::builder().connection_info(info(number)),
+        ] {
+            let error = builder.connect_later().map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            assert!(error.to_string().contains(&format!("between 0 and {most}, got {number}")), "{error}");
+        }
+    }
+    Client::builder().connection_info(info(most)).connect_later().unwrap();
 }
 
 // ---- settings ------------------------------------------------------------------------------

@@ -138,7 +138,8 @@ fn a_name_or_a_setting_that_cannot_work() {
     for (database, told) in [
         ("16", "no database of this number"),
         ("2147483647", "no database of this number"),
-        ("2147483648", "at most 2147483647, got 2147483648"),
+        ("2147483648", "between 0 and 2147483647, got 2147483648"),
+        ("-1", "between 0 and 2147483647, got -1"),
         ("9223372036854775808", "redis://host:6379/0"),
     ] {
         let url = format!("redis://127.0.0.1:{}/{database}", server.port());
