@@ -89,7 +89,7 @@ end
 
 -- short(sku, n, stocked) -> why there can never be that many of it | nothing
 local function short(sku, n, stocked)
-  if not stocked then return say('unknown SKU "%s"', sku) end
+  if not stocked then return say('unknown SKU "%s": add_stock comes first', sku) end
   if n + 0 > stocked + 0 then return say('only %s of "%s" were ever stocked', stocked, sku) end
 end
 

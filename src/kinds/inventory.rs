@@ -170,10 +170,11 @@ impl Inventory {
     /// The counts of `sku`, all as of the same moment. One request.
     ///
     /// # Errors
-    /// `Refused` if it was never stocked; see also [the type](Inventory#errors-of-all-forms).
+    /// `Refused` if it was never stocked: [`add_stock`](Inventory::add_stock) comes first. See also [the type](Inventory#errors-of-all-forms).
     pub fn stock(&self, sku: &str) -> Result<Stock, Error> {
         let state = self.callers.ask(&format!("sku|{}", self.sku(sku)?))?.state;
-        let unknown = || self.callers.error(ErrorKind::Refused, format!("unknown SKU {sku:?}"));
+        let unknown =
+            || self.callers.error(ErrorKind::Refused, format!("unknown SKU {sku:?}: add_stock comes first"));
         Stock::read(&state).ok_or_else(unknown)
     }
 

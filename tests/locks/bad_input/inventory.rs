@@ -58,8 +58,18 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
         let looks =
             [it.stock(unknown).map(drop), it.available(unknown).map(drop), it.sold(unknown).map(drop)];
         let calls = [reserves(&it, unknown, 1), locks(&it, unknown, 1)].concat();
-        all_say((ErrorKind::Refused, "it", &format!("unknown SKU \"{unknown}\""), calls));
-        all_say((ErrorKind::Refused, "it", &format!("unknown SKU {unknown:?}"), looks.into()));
+        all_say((
+            ErrorKind::Refused,
+            "it",
+            &format!("unknown SKU \"{unknown}\": add_stock comes first"),
+            calls,
+        ));
+        all_say((
+            ErrorKind::Refused,
+            "it",
+            &format!("unknown SKU {unknown:?}: add_stock comes first"),
+            looks.into(),
+        ));
     }
     for (bad, told) in [("", "empty"), (&*"x".repeat(1025), "1025")] {
         let mut calls = [reserves(&it, bad, 1), locks(&it, bad, 1)].concat();
@@ -92,7 +102,7 @@ fn what_a_stock_gate_cannot_do_changes_nothing() {
     assert_eq!(everything(&server), before);
 
     let never = client.inventory("never-stocked");
-    all_say((ErrorKind::Refused, "never-stocked", "unknown SKU", reserves(&never, "tee", 1)));
+    all_say((ErrorKind::Refused, "never-stocked", ": add_stock comes first", reserves(&never, "tee", 1)));
     assert!(!never.delete().unwrap());
     let requests = client.request_count();
     for bad in [it.with_lease(ms(99)), it.remember_for(ms(99)), client.inventory("").with_lease(SURELY)] {

@@ -229,7 +229,7 @@ fn a_reservation_whose_gate_is_deleted_is_lost() {
     here.add_stock("tee", 5).unwrap();
     let (one, two) = (taken(here.try_reserve("tee", 1)), taken(here.try_reserve("tee", 1)));
     assert!(there.delete().unwrap() && !there.delete().unwrap());
-    told(here.stock("tee"), ErrorKind::Refused, "unknown SKU \"tee\"");
+    told(here.stock("tee"), ErrorKind::Refused, "unknown SKU \"tee\": add_stock comes first");
     there.add_stock("tee", 1).unwrap();
     let lost = one.lost();
     told(one.commit(), ErrorKind::LeaseLost, "");
