@@ -1,7 +1,7 @@
--- once: an attempt, in a hash {kind, owner, number, record} for as long as its lease; or what came of one, in a hash
--- {kind, state, answer, by, number} for as long as its users said: the state is 'done' or 'failed', `by` the owner
--- of the attempt. A finished one admits nobody: a waiter and a newcomer are rejected, and read the outcome.
-kind.tag = 'once'
+-- idempotency key: an attempt, in a hash {kind, owner, number, record} for as long as its lease; or what came of one,
+-- in a hash {kind, state, answer, by, number} for as long as its users said: the state is 'done' or 'failed', `by` the
+-- owner of the attempt. A finished one admits nobody: a waiter and a newcomer are rejected, and read the outcome.
+kind.tag = 'idempotency key'
 local held, state -- the owner of the attempt, what came of it: as last read or written
 
 function kind.load(owner)

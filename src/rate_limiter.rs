@@ -23,10 +23,14 @@ use crate::names::Names;
 use crate::script::Script;
 use crate::wait::Wait;
 
-static ACQUIRE: LazyLock<Script> =
-    LazyLock::new(|| Script::plain(include_str!("../lua/rate_limiter/acquire.lua")));
-static DELETE: LazyLock<Script> =
-    LazyLock::new(|| Script::plain(include_str!("../lua/rate_limiter/delete.lua")));
+static ACQUIRE: LazyLock<Script> = LazyLock::new(|| script(include_str!("../lua/rate_limiter/acquire.lua")));
+static DELETE: LazyLock<Script> = LazyLock::new(|| script(include_str!("../lua/rate_limiter/delete.lua")));
+
+/// With what stands before each.
+fn script(source: &str) -> Script {
+    let begin = include_str!("../lua/rate_limiter/begin.lua");
+    Script::plain(&format!("{begin}{}{source}", include_str!("../lua/lib/foreign.lua")))
+}
 
 /// A rate limiter for all processes together: the handle of one name, cheap to clone and to create. To limit
 /// each of several subjects (an address, a customer) separately, give each its own name.

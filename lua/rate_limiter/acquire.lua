@@ -8,18 +8,15 @@
 -- KEYS 1 the state
 -- ARGV 1 n; 0: changes nothing   2 limit   3 window us   4 burst; none: a fixed window
 -- ->  {1 | 0, how many more are available now, us until n are, us until none is used any more}
-local TAG = 'rate limiter'
+
 -- A fraction of one counts as zero: sums of fractions are not exact, and a waiter that waited as long as it
 -- was told must get in.
 local NOTHING = 1e-6
-local key, call = KEYS[1], redis.call
+local key = K[1]
 local n, limit, window, burst = ARGV[1] + 0, ARGV[2] + 0, ARGV[3] + 0, tonumber(ARGV[4])
 
-local known, used, at = unpack(call('HMGET', key, 'kind', 'used', 'at'))
-if known ~= TAG and (known or call('EXISTS', key) == 1) then
-  local holds = known and 'is a ' .. known .. ', not' or 'does not hold'
-  error('WRONGTYPE key "' .. key .. '" ' .. holds .. ' a ' .. TAG, 0)
-end
+local known, used, at = unpack(fetch('HMGET', key, 'kind', 'used', 'at'))
+if known ~= kind.tag and (known or call('EXISTS', key) == 1) then foreign_key() end
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 used, at = tonumber(used) or 0, tonumber(at) or now
@@ -50,7 +47,7 @@ if set_back or allowed and n > 0 then
   -- is written: it cannot grow, and after it a full Redis accepts the rest.
   local ms = math.ceil(ends / 1000) + 1
   if known then call('PEXPIRE', key, ms) end
-  call('HSET', key, 'kind', TAG, 'used', string.format('%.17g', used), 'at', string.format('%.0f', at))
+  call('HSET', key, 'kind', kind.tag, 'used', string.format('%.17g', used), 'at', string.format('%.0f', at))
   if not known then call('PEXPIRE', key, ms) end
 end
 return {allowed and 1 or 0, math.max(math.floor(room - used + NOTHING), 0), allowed and 0 or until_free(excess), ends}

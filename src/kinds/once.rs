@@ -336,7 +336,7 @@ impl fmt::Debug for Attempt {
 pub struct Attempts;
 
 impl Kind for Attempts {
-    const NAME: &'static str = "once";
+    const NAME: &'static str = "idempotency key";
     const RULE: &'static str = rule_file!("../../lua/once.lua");
     const SHARING: Sharing = Sharing::Exclusive;
     const REENTRANCY: Reentrancy = Reentrancy::Independent;

@@ -148,7 +148,7 @@ static VIEWS: [View; 9] = [
         }],
     },
     View {
-        tag: "once",
+        tag: "idempotency key",
         modes: &[("", true)],
         scripts: scripts::<Attempts>,
         counts: &[],

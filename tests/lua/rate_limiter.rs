@@ -8,8 +8,16 @@ use std::sync::OnceLock;
 use redis::{Commands, Connection, RedisResult, cmd};
 use redis_concurrent_testkit::{RedisServer, expires_at};
 
-const ACQUIRE: &str = include_str!("../../lua/rate_limiter/acquire.lua");
-const DELETE: &str = include_str!("../../lua/rate_limiter/delete.lua");
+const ACQUIRE: &str = concat!(
+    include_str!("../../lua/rate_limiter/begin.lua"),
+    include_str!("../../lua/lib/foreign.lua"),
+    include_str!("../../lua/rate_limiter/acquire.lua")
+);
+const DELETE: &str = concat!(
+    include_str!("../../lua/rate_limiter/begin.lua"),
+    include_str!("../../lua/lib/foreign.lua"),
+    include_str!("../../lua/rate_limiter/delete.lua")
+);
 
 const SECOND: i64 = 1_000_000;
 const HOUR: i64 = 3600 * SECOND;

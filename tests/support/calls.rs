@@ -108,7 +108,7 @@ pub const KINDS: [(&str, Calls); 10] = [
             it.delete().map(drop),
         ]
     }),
-    ("once", |client, name| {
+    ("idempotency key", |client, name| {
         let (it, never) = (client.once(name), CancellationToken::new());
         vec![
             it.begin().map(drop),

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use redis_concurrent::{Client, Error, ErrorKind, Rate};
+use redis_concurrent::{Begun, Client, Error, ErrorKind, Rate};
 use redis_concurrent_testkit::{RedisServer, wait_until};
 
 use crate::calls::KINDS;
@@ -198,14 +198,30 @@ fn a_reader_that_would_write_changes_nothing() {
 
 // ---- names in use --------------------------------------------------------------------------
 
-/// Every call of every kind but these says that the name is not its own, and leaves all keys as they are.
+/// With its article.
+fn a(kind: &str) -> String {
+    format!("{} {kind}", if kind.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" })
+}
+
+/// Every call of every kind but the owner says that the name is not its own, and whose it is, and leaves all keys as
+/// they are.
 #[track_caller]
-fn is_not_for_others(owners: &[&str], server: &RedisServer, clients: [&Client; 2]) {
+fn is_only(owner: &str, server: &RedisServer, clients: [&Client; 2]) {
+    is_not_for_others(&[owner], server, clients, |kind| format!("is {}, not {}", a(owner), a(kind)));
+}
+
+#[track_caller]
+fn is_not_for_others(
+    owners: &[&str],
+    server: &RedisServer,
+    clients: [&Client; 2],
+    told: impl Fn(&str) -> String,
+) {
     let before = everything(server);
     assert!(!before.is_empty());
     for (kind, calls) in KINDS.into_iter().filter(|(kind, _)| !owners.contains(kind)) {
         for client in clients {
-            all_say((ErrorKind::WrongType, "it", "", calls(client, "it")));
+            all_say((ErrorKind::WrongType, "it", &told(kind), calls(client, "it")));
             assert_eq!(everything(server), before, "a {kind} has changed it: {owners:?}");
         }
     }
@@ -217,41 +233,41 @@ fn a_name_in_use_by_one_kind_is_kept_from_all_others() {
     let (mine, yours) = (quiet(&server), quiet(&server));
     let clients = [&mine, &yours];
     let simple = mine.simple_lock("it").lock_owned().unwrap();
-    is_not_for_others(&["simple lock"], &server, clients);
+    is_only("simple lock", &server, clients);
     simple.unlock().unwrap();
     let reentrant = mine.reentrant_lock("it").lock_owned().unwrap();
-    is_not_for_others(&["reentrant lock"], &server, clients);
+    is_only("reentrant lock", &server, clients);
     reentrant.unlock().unwrap();
     let reads = mine.read_write_lock("it").read_lock().lock_owned().unwrap();
-    is_not_for_others(&["read-write lock"], &server, clients);
+    is_only("read-write lock", &server, clients);
     reads.unlock().unwrap();
     let writes = mine.read_write_lock("it").write_lock().lock_owned().unwrap();
-    is_not_for_others(&["read-write lock"], &server, clients);
+    is_only("read-write lock", &server, clients);
     writes.unlock().unwrap();
     // What is its users' stays though nobody has it in hands, until they end it.
     let permits = mine.semaphore("it");
     permits.set_permits(2).unwrap();
-    is_not_for_others(&["semaphore"], &server, clients);
+    is_only("semaphore", &server, clients);
     let permit = permits.acquire(1).unwrap();
-    is_not_for_others(&["semaphore"], &server, clients);
+    is_only("semaphore", &server, clients);
     permit.release().unwrap();
     permits.delete().unwrap();
     let gate = mine.inventory("it");
     gate.add_stock("tee", 2).unwrap();
-    is_not_for_others(&["inventory"], &server, clients);
+    is_only("inventory", &server, clients);
     let held = (gate.try_reserve("tee", 1).unwrap(), gate.inventory_lock("tee", 1).lock_owned().unwrap());
-    is_not_for_others(&["inventory"], &server, clients);
+    is_only("inventory", &server, clients);
     drop(held);
     gate.delete().unwrap();
     let latch = mine.count_down_latch("it");
     latch.set_count(1).unwrap();
-    is_not_for_others(&["count-down latch"], &server, clients);
+    is_only("count-down latch", &server, clients);
     latch.count_down().unwrap();
-    is_not_for_others(&["count-down latch"], &server, clients);
+    is_only("count-down latch", &server, clients);
     latch.delete().unwrap();
     let limiter = mine.rate_limiter("it", Rate::smooth(10, Duration::from_secs(3600)));
     assert!(limiter.try_acquire(5).unwrap().allowed);
-    is_not_for_others(&["rate limiter"], &server, clients);
+    is_only("rate limiter", &server, clients);
     limiter.delete().unwrap();
     let barrier = mine.cyclic_barrier("it", 2);
     // A party whose time was up before it arrived breaks nothing.
@@ -259,7 +275,20 @@ fn a_name_in_use_by_one_kind_is_kept_from_all_others() {
         barrier.wait_for(ms(20)).unwrap_err();
         barrier.is_broken().unwrap()
     });
-    is_not_for_others(&["cyclic barrier"], &server, clients);
+    is_only("cyclic barrier", &server, clients);
+    barrier.reset().unwrap();
+    drop(barrier);
+    server.flush_all().unwrap();
+    let term = mine.election("it").campaign().unwrap();
+    is_only("election", &server, clients);
+    term.resign().unwrap();
+    server.flush_all().unwrap();
+    let once = mine.once("it");
+    let Begun::Yours(attempt) = once.begin().unwrap() else { panic!("nobody had begun") };
+    is_only("idempotency key", &server, clients);
+    attempt.done("it is").unwrap();
+    is_only("idempotency key", &server, clients);
+    once.forget().unwrap();
 }
 
 #[test]
@@ -271,7 +300,7 @@ fn a_name_that_is_waited_for_is_kept_from_all_others() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| latch.wait());
         wait_for_queue(&server, "it");
-        is_not_for_others(&["count-down latch"], &server, [&mine, &yours]);
+        is_only("count-down latch", &server, [&mine, &yours]);
         latch.count_down().unwrap();
         waiter.join().unwrap().unwrap();
         latch.delete().unwrap();
@@ -279,7 +308,7 @@ fn a_name_that_is_waited_for_is_kept_from_all_others() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| mine.cyclic_barrier("it", 2).wait());
         wait_for_queue(&server, "it");
-        is_not_for_others(&["cyclic barrier"], &server, [&mine, &yours]);
+        is_only("cyclic barrier", &server, [&mine, &yours]);
         assert_eq!(yours.cyclic_barrier("it", 2).wait().unwrap(), 0);
         waiter.join().unwrap().unwrap();
     });
@@ -303,6 +332,6 @@ fn a_foreign_key_is_kept_from_all() {
         ask::<redis::Value>(&server, value);
         // A string is what a simple lock is made of.
         let owners: &[&str] = if value[0] == "SET" { &["simple lock"] } else { &[] };
-        is_not_for_others(owners, &server, [&mine, &yours]);
+        is_not_for_others(owners, &server, [&mine, &yours], |_| String::new());
     }
 }
