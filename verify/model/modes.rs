@@ -85,8 +85,12 @@ impl State {
         }
     }
 
-    /// Whether a thread of this process waits to write.
+    /// Whether a thread of this process waits to write. Once their first was granted the lock, they wait for that thread
+    /// alone: if it sleeps for its whole lease, Redis may let readers in, and it waits anew from its next turn on.
     fn waits_to_write(&self, p: u8) -> bool {
+        if self.processes[p as usize].lock_states[WRITES].is_granted() {
+            return false;
+        }
         let waits = |thread: &Thread| {
             matches!(
                 thread,

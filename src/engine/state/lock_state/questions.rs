@@ -85,6 +85,12 @@ impl LockState {
         hold.and_then(|h| self.grant(h.owner)).is_some_and(|t| t.loss(now).is_none())
     }
 
+    /// Whether its head was granted what it asks for, and has not taken its turn since.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn is_granted(&self) -> bool {
+        self.ask.as_ref().is_some_and(|ask| ask.grant.is_some())
+    }
+
     /// The owners of its grants.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn owners(&self) -> Vec<u64> {
