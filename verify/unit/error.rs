@@ -1,5 +1,7 @@
 //! Unit tests of `src/error.rs`.
 
+use std::collections::HashSet;
+
 use super::*;
 
 const ALL: [ErrorKind; 16] = [
@@ -45,6 +47,13 @@ fn each_kind_has_a_predicate_of_its_own() {
         ];
         assert!(are.into_iter().enumerate().all(|(j, is)| is == (i == j)), "{kind:?}: {are:?}");
     }
+}
+
+/// An error that says nothing is one word for several troubles.
+#[test]
+fn pain_27_no_two_errors_read_alike() {
+    let texts: HashSet<_> = ALL.into_iter().map(|kind| Error::new(kind, "x").to_string()).collect();
+    assert_eq!(texts.len(), ALL.len(), "{texts:?}");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Of errors that say nothing: one word for contention, silence, a loss and a typing mistake.
 
-use std::collections::HashSet;
 use std::error::Error as _;
 use std::time::Instant;
 
@@ -222,29 +221,4 @@ fn pain_27_a_lost_hold_is_released_at_once() {
     }
     assert!(began.elapsed() < LOAD, "{:?} for releases that have nothing to do", began.elapsed());
     proxy.heal().unwrap();
-}
-
-/// No two kinds of error read alike.
-#[test]
-fn pain_27_no_two_errors_read_alike() {
-    let kinds = [
-        ErrorKind::Cancelled,
-        ErrorKind::LeaseLost,
-        ErrorKind::WouldDeadlock,
-        ErrorKind::WrongType,
-        ErrorKind::Refused,
-        ErrorKind::Unavailable,
-        ErrorKind::OutcomeUnknown,
-        ErrorKind::Forked,
-        ErrorKind::Closed,
-        ErrorKind::InvalidInput,
-        ErrorKind::Protocol,
-        ErrorKind::Timeout,
-        ErrorKind::NotOwner,
-        ErrorKind::Broken,
-        ErrorKind::Conflict,
-        ErrorKind::NotReplicated,
-    ];
-    let texts: HashSet<_> = kinds.iter().map(|kind| Error::new(*kind, "x").to_string()).collect();
-    assert_eq!(texts.len(), kinds.len(), "{texts:?}");
 }
