@@ -228,14 +228,10 @@ impl Backend {
             // What broke one connection has often broken them all: a second attempt needs a younger one, and
             // so does a request that has no second attempt.
             let again_since = failed.as_ref().map(|(at, _)| *at).max(moved.as_ref().map(|(at, _)| *at));
-            let born_after = match again_since {
-                None if idempotent == Idempotent::No => Some(*self.broke.lock()),
-                since => since,
-            };
+            let once = idempotent == Idempotent::No;
+            let born_after = again_since.or_else(|| once.then(|| *self.broke.lock()));
             let (answer, by, connection) = match self.sender(limit, born_after, alone) {
-                Ok(Sender::Own(mut connection, followers)) => {
-                    let asked = connection.limit_to(limit);
-                    let by = connection.by(asked);
+                Ok(Sender::Own(mut connection, by, followers)) => {
                     self.count(1 + followers.len());
                     let answer = exchange(&mut connection, followers);
                     let answer = answer.and_then(|value| self.of_primary(by, value));
@@ -276,20 +272,29 @@ impl Backend {
                     return Ok((connection, reply));
                 }
                 Err(e) => {
-                    let at = Moment::now();
-                    if !e.is_timeout() {
-                        *self.broke.lock() = at;
-                    }
-                    let again = idempotent == Idempotent::Yes && failed.is_none() && !e.is_timeout();
-                    let error = failed.take().map_or_else(|| unanswered(e, by.limit), |(_, first)| first);
-                    if !again {
-                        return Err(Failure::Unanswered(error));
-                    }
-                    failed = Some((at, error));
+                    failed = Some(self.fails(e, by, failed, idempotent)?);
                     first_by = Some(by.born);
                 }
             }
         }
+    }
+
+    /// A request had no answer, and may be sent again: when that was, and why. Else the failure, with what the first copy
+    /// met, if that had no answer either.
+    fn fails(
+        &self,
+        e: RedisError,
+        by: By,
+        before: Option<(Moment, Error)>,
+        idempotent: Idempotent,
+    ) -> Result<(Moment, Error), Failure> {
+        let at = Moment::now();
+        let again = idempotent == Idempotent::Yes && before.is_none() && !e.is_timeout();
+        if !e.is_timeout() {
+            *self.broke.lock() = at;
+        }
+        let error = before.map_or_else(|| unanswered(e, by.limit), |(_, first)| first);
+        if again { Ok((at, error)) } else { Err(Failure::Unanswered(error)) }
     }
 
     /// The answer, unless it is of a server that meanwhile is not the primary any more and does not know it, as one

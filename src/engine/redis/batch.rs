@@ -59,7 +59,7 @@ pub(crate) struct Answer {
 /// Who sends a request.
 pub(crate) enum Sender {
     /// Its thread, by this connection; with those of others.
-    Own(Pooled, Followers),
+    Own(Pooled, By, Followers),
     /// Another thread has sent it.
     Leader(Answer),
 }

@@ -142,11 +142,10 @@ impl Backend {
         })?;
         Ok(match found {
             Ok(mut connection) => {
-                let followers = leader.map(|leader: Leader<'_>| {
-                    let asked = connection.limit_to(limit);
-                    leader.followers(connection.by(asked))
-                });
-                Sender::Own(connection, followers.unwrap_or_default())
+                let asked = connection.limit_to(limit);
+                let by = connection.by(asked);
+                let followers = leader.map(|leader: Leader<'_>| leader.followers(by));
+                Sender::Own(connection, by, followers.unwrap_or_default())
             }
             Err(answer) => Sender::Leader(answer),
         })

@@ -288,13 +288,12 @@ pub(crate) fn not_connected(e: RedisError) -> Failure {
 /// executed, and perhaps a new connection leads to the primary. A replica rejects a script at its first
 /// write.
 pub(crate) fn no_primary(answer: &Value) -> Option<&ServerError> {
-    let refusal = |value: &Value| matches!(value, Value::ServerError(e) if is_no_primary(e));
-    let said = std::iter::once(answer).chain(list(answer)).find(|value| refusal(value))?;
-    if let Value::ServerError(e) = said { Some(e) } else { None }
-}
-
-fn is_no_primary(e: &ServerError) -> bool {
-    meaning(e.code(), e.details().unwrap_or_default()) == Meaning::NoPrimary
+    let is_refusal =
+        |e: &ServerError| meaning(e.code(), e.details().unwrap_or_default()) == Meaning::NoPrimary;
+    std::iter::once(answer).chain(list(answer)).find_map(|value| match value {
+        Value::ServerError(e) if is_refusal(e) => Some(e),
+        _ => None,
+    })
 }
 
 /// There was no reply, which was waited for `within` this time.
